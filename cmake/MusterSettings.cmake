@@ -1,0 +1,31 @@
+# Language level, warnings, sanitizers, ccache: the settings that every target shares.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM AND NOT MUSTER_SANITIZE)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_library(muster_settings INTERFACE)
+target_include_directories(muster_settings INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/generated)
+target_compile_options(muster_settings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+                       -Woverloaded-virtual -Wimplicit-fallthrough -fno-omit-frame-pointer)
+if(MUSTER_WERROR)
+  target_compile_options(muster_settings INTERFACE -Werror)
+endif()
+if(MUSTER_SANITIZE)
+  target_compile_options(muster_settings INTERFACE -fsanitize=${MUSTER_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(muster_settings INTERFACE -fsanitize=${MUSTER_SANITIZE})
+endif()

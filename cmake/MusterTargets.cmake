@@ -1,0 +1,66 @@
+# muster_library(NAME SOURCES … [DEPS …])       a static library of this tree
+# muster_program(NAME SOURCES … [DEPS …])       a program in bin/
+# muster_test(NAME SOURCES … [DEPS …] [LABELS …] [TIMEOUT s])
+#   a GoogleTest program whose cases CTest runs one by one. Labels: unit (the default), scenarios,
+#   simulation, e2e; `tsan` marks what the thread sanitizer build runs, too; `serial` what needs the
+#   machine for itself.
+# muster_script_tests(FILE LABELS … [TIMEOUT s])
+#   every test method of FILE (Python's unittest), each one a CTest test.
+if(MUSTER_TESTS)
+  add_custom_target(muster_tsan_tests)
+endif()
+
+function(muster_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC muster_settings ${ARG_DEPS})
+endfunction()
+
+function(muster_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE muster_settings ${ARG_DEPS})
+endfunction()
+
+function(muster_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE muster_settings GTest::gmock_main GTest::gtest ${ARG_DEPS})
+  target_compile_definitions(${name} PRIVATE MUSTER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MUSTER_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  # gtest_discover_tests loses all but the first of a list; CTest matches labels by regular expression.
+  list(JOIN ARG_LABELS "+" labels)
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS ${labels} TIMEOUT ${ARG_TIMEOUT})
+  if("tsan" IN_LIST ARG_LABELS)
+    add_dependencies(muster_tsan_tests ${name})
+  endif()
+endfunction()
+
+function(muster_script_tests file)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 180)
+  endif()
+  list(JOIN ARG_LABELS "+" labels)
+  get_filename_component(stem ${file} NAME_WE)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(STRINGS ${file} lines REGEX "^class [A-Za-z]+|^    def test_[a-z0-9_]+")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^class ([A-Za-z]+)")
+      set(class ${CMAKE_MATCH_1})
+    elseif(line MATCHES "def (test_[a-z0-9_]+)")
+      set(name ${stem}.${class}.${CMAKE_MATCH_1})
+      add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} -B -m unittest -v ${name}
+               WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+      set_tests_properties(${name} PROPERTIES LABELS ${labels} TIMEOUT ${ARG_TIMEOUT}
+        SKIP_REGULAR_EXPRESSION "OK .skipped=1"
+        ENVIRONMENT "MUSTER_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};MUSTER_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+    endif()
+  endforeach()
+endfunction()
