@@ -1,0 +1,157 @@
+#include "common/mesh.h"
+
+#include <limits>
+#include <span>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include "common/absl_view.h"
+
+namespace muster {
+namespace {
+
+using Degrees = std::array<int32_t, kMeshAxisCount>;
+
+std::string key_name(std::string_view level, int axis) {
+  return absl::StrCat(av(level), "_", av(kMeshAxisNames[static_cast<size_t>(axis)]),
+                      "_parallelism");
+}
+
+// The keys of one level that are not 1, with their values: what a person has to look at.
+std::string describe_level(std::string_view level, const Degrees& degrees) {
+  std::vector<std::string> parts;
+  for (int axis = 0; axis < kMeshAxisCount; ++axis) {
+    const int32_t degree = degrees[static_cast<size_t>(axis)];
+    if (degree != 1) parts.push_back(absl::StrCat(key_name(level, axis), "=", degree));
+  }
+  if (parts.empty()) return absl::StrCat("every ", av(level), "_*_parallelism=1");
+  return absl::StrJoin(parts, " ");
+}
+
+absl::Status resolve_level(std::string_view level, int32_t size, std::string_view what,
+                           Degrees& degrees) {
+  int64_t product = 1;
+  int open_axis = -1;
+  for (int axis = 0; axis < kMeshAxisCount; ++axis) {
+    const int32_t degree = degrees[static_cast<size_t>(axis)];
+    if (degree == -1) {
+      if (open_axis >= 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(key_name(level, open_axis), " and ", key_name(level, axis),
+                         " are both -1; at most one ", av(level), " axis can be filled in"));
+      }
+      open_axis = axis;
+      continue;
+    }
+    if (degree < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(key_name(level, axis), "=", degree,
+                       ": must be at least 1, or -1 to fill in what is left"));
+    }
+    product *= degree;
+    if (product > std::numeric_limits<int32_t>::max()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(describe_level(level, degrees), ": the product is too large"));
+    }
+  }
+  if (open_axis >= 0) {
+    if (size % product != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(describe_level(level, degrees), ": ", size,
+                                                     " ", av(what), " cannot be divided by ",
+                                                     product));
+    }
+    degrees[static_cast<size_t>(open_axis)] = static_cast<int32_t>(size / product);
+    return absl::OkStatus();
+  }
+  if (product != size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        describe_level(level, degrees), ": the degrees multiply to ", product, " but there are ",
+        size, " ", av(what), "; set one of them to -1 to fill it in"));
+  }
+  return absl::OkStatus();
+}
+
+Degrees unravel(int32_t index, const Degrees& degrees) {
+  Degrees coordinates{};
+  for (size_t axis = kMeshAxisCount; axis-- > 0;) {
+    coordinates[axis] = index % degrees[axis];
+    index /= degrees[axis];
+  }
+  return coordinates;
+}
+
+int32_t ravel(const Degrees& coordinates, const Degrees& degrees) {
+  int32_t index = 0;
+  for (size_t axis = 0; axis < kMeshAxisCount; ++axis) {
+    index = index * degrees[axis] + coordinates[axis];
+  }
+  return index;
+}
+
+}  // namespace
+
+absl::StatusOr<Mesh> Mesh::resolve(const MeshShape& shape, int32_t nodes, int32_t ranks_per_node) {
+  if (nodes < 1 || ranks_per_node < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a job needs at least one node and one rank per node; got ", nodes,
+                     " nodes of ", ranks_per_node, " ranks"));
+  }
+  if (int64_t{nodes} * ranks_per_node > std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(nodes, " nodes of ", ranks_per_node, " ranks: too many ranks"));
+  }
+  Mesh mesh;
+  mesh.shape_ = shape;
+  mesh.nodes_ = nodes;
+  mesh.ranks_per_node_ = ranks_per_node;
+  if (auto status = resolve_level("ici", ranks_per_node, "ranks per node", mesh.shape_.ici);
+      !status.ok()) {
+    return status;
+  }
+  if (auto status = resolve_level("dcn", nodes, "nodes", mesh.shape_.dcn); !status.ok())
+    return status;
+  return mesh;
+}
+
+int32_t Mesh::degree(MeshAxis axis) const {
+  const auto i = static_cast<size_t>(axis);
+  return shape_.ici[i] * shape_.dcn[i];
+}
+
+std::array<int32_t, kMeshAxisCount> Mesh::coordinates(Rank rank) const {
+  const Degrees node = unravel(rank.value() / ranks_per_node_, shape_.dcn);
+  const Degrees local = unravel(rank.value() % ranks_per_node_, shape_.ici);
+  Degrees coordinates{};
+  for (size_t axis = 0; axis < kMeshAxisCount; ++axis) {
+    coordinates[axis] = node[axis] * shape_.ici[axis] + local[axis];
+  }
+  return coordinates;
+}
+
+std::vector<Rank> Mesh::group(MeshAxis axis, Rank rank) const {
+  const auto i = static_cast<size_t>(axis);
+  Degrees node = unravel(rank.value() / ranks_per_node_, shape_.dcn);
+  Degrees local = unravel(rank.value() % ranks_per_node_, shape_.ici);
+  std::vector<Rank> ranks;
+  ranks.reserve(static_cast<size_t>(degree(axis)));
+  for (int32_t d = 0; d < shape_.dcn[i]; ++d) {
+    node[i] = d;
+    for (int32_t l = 0; l < shape_.ici[i]; ++l) {
+      local[i] = l;
+      ranks.emplace_back(ravel(node, shape_.dcn) * ranks_per_node_ + ravel(local, shape_.ici));
+    }
+  }
+  return ranks;
+}
+
+std::string Mesh::to_string() const {
+  std::vector<std::string> parts;
+  for (int axis = 0; axis < kMeshAxisCount; ++axis) {
+    const int32_t d = degree(static_cast<MeshAxis>(axis));
+    if (d > 1) parts.push_back(absl::StrCat(av(kMeshAxisNames[static_cast<size_t>(axis)]), "=", d));
+  }
+  return parts.empty() ? "1 rank" : absl::StrJoin(parts, " ");
+}
+
+}  // namespace muster

@@ -1,0 +1,47 @@
+#include "common/nearest.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace muster {
+namespace {
+
+// Names longer than this are not config keys; bounding them bounds the quadratic table.
+constexpr size_t kNameBytesMax = 256;
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitution = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, substitution});
+      const bool transposed = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (transposed) row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    before_last.swap(last);
+    last.swap(row);
+  }
+  return last[b.size()];
+}
+
+}  // namespace
+
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates) {
+  if (name.size() > kNameBytesMax) return {};
+  std::string_view best;
+  size_t best_distance = kNameBytesMax;
+  for (std::string_view candidate : candidates) {
+    const size_t limit = std::max<size_t>(2, std::max(name.size(), candidate.size()) / 3);
+    const size_t distance = edit_distance(name, candidate);
+    if (distance <= limit && distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace muster

@@ -1,0 +1,227 @@
+// The progress page: what one rank is doing, in a memory-mapped file that anyone may read at any time.
+// Writing costs nanoseconds and needs no system call; reading needs no cooperation, so the page is there
+// when its rank is hung, in D state, or dead.
+//
+// One writer thread at a time (the trainer's main thread); any number of readers in any process. The page is
+// guarded by a sequence lock: `sequence` is odd while the writer is inside. Readers copy, compare and retry
+// a bounded number of times. Little endian; every field naturally aligned.
+//
+// Layout, version 1 (offsets in bytes):
+//
+//      0  u8[8]  magic "MUSTPAGE"            88  i64  last_progress_ns (CLOCK_MONOTONIC)
+//      8  u32    version = 1                 96  i64  step (steps completed; -1 before the first)
+//     12  u32    page_bytes                 104  f64  loss (mean over the last step's targets)
+//     16  u64    sequence                   112  f64  grad_norm (global L2, before clipping)
+//     24  u64    job                        120  f64  step_seconds (last step)
+//     32  u32    attempt                    128  f64  step_seconds_ewma (weight 0.1 on the newest)
+//     36  i32    rank                       136  u64  tokens (this rank, since the attempt began)
+//     40  i32    local_rank                 144  f64  tflops_per_device (last step)
+//     44  i32    world_size                 152  f64  device_peak_tflops (0: unknown)
+//     48  i32    pid                        160  f64  learning_rate
+//     52  u32    phase (Phase)              168  i64  checkpoint_step (newest whole one; -1: none)
+//     56  u64    incarnation                176  i64  total_steps (of the job; -1: unknown)
+//     64  i64    start_ns                   184  u32  group_count
+//     72  i64    phase_start_ns             188  u32  ring_head (collectives ever recorded, modulo 2^32)
+//     80  i64    reserved, zero             192  GroupProgress[16], 64 bytes each
+//                                          1216  CollectiveRecord[32], 64 bytes each
+//                                          3264  zero up to page_bytes = 4096
+//
+// GroupProgress: 0 char[16] name (NUL-padded) | 16 u64 enqueued | 24 u64 started | 32 u64 completed |
+//                40 u64 bytes (of the last enqueued) | 48 u32 kind | 52 u32 dtype | 56 u64 zero
+// CollectiveRecord: 0 u64 seq | 8 u32 group | 12 u32 kind | 16 u64 bytes | 24 i64 enqueued_ns |
+//                   32 i64 completed_ns (0: not yet) | 40 char[24] name (NUL-padded)
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <absl/status/statusor.h>
+
+#include "common/time.h"
+
+namespace muster {
+
+constexpr std::array<char, 8> kProgressPageMagic = {'M', 'U', 'S', 'T', 'P', 'A', 'G', 'E'};
+constexpr uint32_t kProgressPageVersion = 1;
+constexpr uint32_t kProgressPageBytes = 4096;
+constexpr int kProgressGroupsMax =
+    16;  // process groups per rank: seven axes and their combinations
+constexpr int kProgressRingLength = 32;  // latest collectives kept
+constexpr double kStepEwmaWeight = 0.1;
+
+// What a rank is doing. Each phase has its own budget in the hang detector.
+//
+//   kInit → kRendezvous → kLoad → [kCheckpointRestore] → kCompile → (kData → kStep → [kEval] →
+//   [kCheckpointSave])* → kShutdown
+enum class Phase : uint32_t {
+  kInit,
+  kRendezvous,
+  kLoad,
+  kCompile,
+  kData,
+  kStep,
+  kEval,
+  kCheckpointSave,
+  kCheckpointRestore,
+  kShutdown,
+};
+constexpr std::array<std::string_view, 10> kPhaseNames = {"INIT",
+                                                          "RENDEZVOUS",
+                                                          "LOAD",
+                                                          "COMPILE",
+                                                          "DATA",
+                                                          "STEP",
+                                                          "EVAL",
+                                                          "CHECKPOINT_SAVE",
+                                                          "CHECKPOINT_RESTORE",
+                                                          "SHUTDOWN"};
+// "STEP" for kStep; "UNKNOWN" for a value that no version defines.
+std::string_view phase_name(Phase phase);
+
+enum class CollectiveKind : uint32_t {
+  kNone,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kBroadcast,
+  kSend,
+  kRecv,
+  kBarrier,
+};
+
+struct GroupProgress {
+  std::array<char, 16> name;
+  uint64_t enqueued;   // sequence number of the last collective handed to the group, from 1
+  uint64_t started;    // … that began to move data
+  uint64_t completed;  // … that finished on this rank
+  uint64_t bytes;
+  CollectiveKind kind;
+  uint32_t dtype;
+  uint64_t reserved;
+};
+static_assert(sizeof(GroupProgress) == 64);
+
+struct CollectiveRecord {
+  uint64_t seq;
+  uint32_t group;
+  CollectiveKind kind;
+  uint64_t bytes;
+  int64_t enqueued_ns;
+  int64_t completed_ns;
+  std::array<char, 24> name;
+};
+static_assert(sizeof(CollectiveRecord) == 64);
+
+// The page's bytes as a struct: the layout above is this struct.
+struct ProgressPage {
+  std::array<char, 8> magic;
+  uint32_t version;
+  uint32_t page_bytes;
+  uint64_t sequence;
+  uint64_t job;
+  uint32_t attempt;
+  int32_t rank;
+  int32_t local_rank;
+  int32_t world_size;
+  int32_t pid;
+  Phase phase;
+  uint64_t incarnation;
+  int64_t start_ns;
+  int64_t phase_start_ns;
+  int64_t reserved;
+  int64_t last_progress_ns;
+  int64_t step;
+  double loss;
+  double grad_norm;
+  double step_seconds;
+  double step_seconds_ewma;
+  uint64_t tokens;
+  double tflops_per_device;
+  double device_peak_tflops;
+  double learning_rate;
+  int64_t checkpoint_step;
+  int64_t total_steps;
+  uint32_t group_count;
+  uint32_t ring_head;
+  std::array<GroupProgress, kProgressGroupsMax> groups;
+  std::array<CollectiveRecord, kProgressRingLength> ring;
+  std::array<char, 832> padding;
+};
+static_assert(sizeof(ProgressPage) == kProgressPageBytes);
+static_assert(offsetof(ProgressPage, phase) == 52 &&
+              offsetof(ProgressPage, last_progress_ns) == 88);
+static_assert(offsetof(ProgressPage, group_count) == 184 && offsetof(ProgressPage, groups) == 192);
+static_assert(offsetof(ProgressPage, ring) == 1216 && offsetof(ProgressPage, padding) == 3264);
+
+struct ProgressIdentity {
+  uint64_t job = 0;
+  uint32_t attempt = 0;
+  uint64_t incarnation = 0;
+  int32_t rank = 0;
+  int32_t local_rank = 0;
+  int32_t world_size = 1;
+  int64_t total_steps = -1;
+};
+
+struct StepProgress {
+  int64_t step = -1;  // steps completed
+  double loss = 0;
+  double grad_norm = 0;
+  double seconds = 0;
+  uint64_t tokens = 0;  // of this rank in this step
+  double tflops_per_device = 0;
+  double learning_rate = 0;
+};
+
+// The rank's side. Not thread-safe: one thread writes. Every method is a few stores.
+class ProgressWriter {
+ public:
+  // Creates (or truncates) `path`, maps it and writes the identity with phase kInit.
+  static absl::StatusOr<std::unique_ptr<ProgressWriter>> create(const std::string& path,
+                                                                const ProgressIdentity& identity);
+  // A page in private memory that nobody else reads, for programs run without a worker.
+  static std::unique_ptr<ProgressWriter> anonymous(const ProgressIdentity& identity);
+  ~ProgressWriter();
+  ProgressWriter(const ProgressWriter&) = delete;
+  ProgressWriter& operator=(const ProgressWriter&) = delete;
+
+  void set_phase(Phase phase, Instant now);
+  void set_device_peak_tflops(double tflops);
+  void set_checkpoint_step(int64_t step);
+  void complete_step(const StepProgress& progress, Instant now);
+
+  // Registers a process group and returns its index; -1 when kProgressGroupsMax are taken (the collectives
+  // of such a group are not recorded). `name` is cut to 16 bytes.
+  int add_group(std::string_view name);
+  // Records the next collective of `group`: returns its sequence number, to be completed with the same.
+  uint64_t begin_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,
+                            uint32_t dtype, Instant now);
+  void complete_collective(int group, uint64_t seq, Instant now);
+
+  const ProgressPage& page() const { return *page_; }
+
+ private:
+  ProgressWriter(ProgressPage* page, bool mapped_file, const ProgressIdentity& identity);
+
+  template <class F>
+  void update(F&& change);
+
+  ProgressPage* page_;  // owned mapping
+  bool mapped_file_;
+};
+
+// Copies a consistent snapshot of the page at `path`. NotFound when there is no such file; DataLoss when it
+// is truncated or has another magic or version. A page that stays torn for the bounded number of retries (its
+// writer died or was stopped inside an update) is returned as it is, with an odd `sequence`.
+absl::StatusOr<ProgressPage> read_progress_page(const std::string& path);
+
+// Checks magic, version and size of bytes from outside and clamps what indexes arrays. For the reader and its fuzzer.
+absl::Status validate_progress_page(ProgressPage& page);
+
+}  // namespace muster
