@@ -1,0 +1,91 @@
+// What the coordinator core wants done. The shell carries the actions of one step out in this
+// order: every Persist and Forget in one storage transaction, and only then the rest, in the order
+// given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <absl/status/status.h>
+
+#include "common/ids.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/job.h"
+
+namespace muster::coordinator {
+
+// Stores the job's durable record (everything in Job but `ranks`), replacing what is there.
+struct PersistJob {
+  Job job;
+};
+
+// Remembers that `request_id` made `job`, so that a repeated submission returns it.
+struct PersistRequestId {
+  std::string request_id;
+  JobId job;
+};
+
+// Drops the records of a job that ended long ago, its request id and its logs.
+struct ForgetJob {
+  JobId job;
+};
+
+struct SendRegistered {
+  Duration heartbeat_interval{};
+};
+
+struct SendStartRanks {
+  JobId job;
+  Attempt attempt;
+  JobSpec spec;
+  std::vector<RankPlacement> ranks;  // of the receiving worker alone
+  std::string rendezvous_address;
+};
+
+struct SendStopRanks {
+  JobId job;
+  Attempt attempt;
+  Duration grace{};  // zero kills at once
+  std::string reason;
+};
+
+struct SendReportAck {
+  uint64_t report_id = 0;
+};
+
+using WorkerPayload = std::variant<SendRegistered, SendStartRanks, SendStopRanks, SendReportAck>;
+
+// Best effort: a worker that is not connected gets nothing, and learns what matters when it
+// registers again.
+struct SendToWorker {
+  WorkerName worker;
+  Incarnation incarnation;
+  WorkerPayload payload;
+};
+
+// Ends the worker's stream with `status`.
+struct RefuseWorker {
+  WorkerName worker;
+  Incarnation incarnation;
+  absl::Status status;
+};
+
+// Answers a waiting caller: a status that is not OK, or the job as it is now.
+struct Reply {
+  RequestToken token;
+  absl::Status status;
+  JobId job;
+};
+
+// The job's state, reason or placement changed: watchers want it, and metrics follow it.
+struct JobChanged {
+  JobId job;
+};
+
+using Action = std::variant<PersistJob, PersistRequestId, ForgetJob, SendToWorker, RefuseWorker,
+                            Reply, JobChanged>;
+using ActionList = std::vector<Action>;
+
+}  // namespace muster::coordinator

@@ -1,0 +1,235 @@
+#include "coordinator/core/core.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <absl/strings/escaping.h>
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "common/exit_code.h"
+#include "coordinator/core/restart_policy.h"
+
+namespace muster::coordinator {
+
+namespace {
+
+// One spelling for each folder, as far as its path tells: /out, /out/ and /x/../out are the same.
+std::string output_key(const JobSpec& spec) {
+  std::string key = std::filesystem::path(spec.output_directory).lexically_normal().string();
+  while (key.size() > 1 && key.back() == '/') key.pop_back();
+  return key;
+}
+
+}  // namespace
+
+Core::Core(CoreOptions options, DurableState state, Instant now)
+    : options_(std::move(options)), request_ids_(std::move(state.request_ids)), now_(now) {
+  for (Job& job : state.jobs) restore(std::move(job));
+  schedule_needed_ = queue_.size() > 0;
+}
+
+void Core::restore(Job job) {
+  const JobId id = job.id;
+  last_job_id_ = std::max(last_job_id_, id.value());
+  if (!is_terminal(job.state)) outputs_.emplace(output_key(job.spec), id);
+  if (job.state == JobState::kQueued) {
+    queue_.add(id, job.spec.priority, now_);
+  } else if (is_terminal(job.state)) {
+    finished_.emplace(job.finished_unix_ns, id);
+  } else {
+    job.ranks.assign(job.placement.size(), RankState{});
+    Launch& launch = launches_[id];
+    if (job.cancel_requested) launch.stop_grace = options_.cancel_grace;
+    const bool undecided = job.state != JobState::kRestarting && !job.cancel_requested;
+    if (undecided && job.state == JobState::kStarting) {
+      launch.start_deadline = now_ + options_.start_budget;
+    }
+    for (const RankExit& exit : job.exits) {
+      job.ranks[static_cast<size_t>(exit.rank.value())].life = RankState::Life::kExited;
+      if (undecided && is_victim(exit)) launch.victim_deadline = now_ + options_.culprit_wait;
+    }
+    await_workers_of(job);
+  }
+  jobs_.insert_or_assign(id, std::move(job));
+}
+
+void Core::await_workers_of(const Job& job) {
+  for (const RankPlacement& rank : job.placement) {
+    Worker& worker = workers_[rank.worker];
+    worker.name = rank.worker;
+    worker.incarnation = rank.incarnation;
+    worker.last_heard = now_;
+  }
+}
+
+void Core::step(const Event& event, Instant now, ActionList& out) {
+  now_ = now;
+  std::visit(
+      [this](const auto& e) {
+        if (e.unix_ns != 0) unix_ns_ = e.unix_ns;
+        on(e);
+      },
+      event);
+  if (schedule_needed_) schedule();
+  forget_oldest();
+  for (const JobId id : persist_) {
+    if (const auto it = jobs_.find(id); it != jobs_.end()) {
+      out.push_back(PersistJob{it->second});
+      std::get<PersistJob>(out.back()).job.ranks.clear();
+    }
+  }
+  std::move(actions_.begin(), actions_.end(), std::back_inserter(out));
+  for (const JobId id : changed_) out.push_back(JobChanged{id});
+  actions_.clear();
+  persist_.clear();
+  changed_.clear();
+}
+
+void Core::on(const JobSubmitted& event) {
+  absl::Status status = check_request_id(event.request_id, options_.limits);
+  status.Update(check_spec(event.spec, options_.limits));
+  if (!status.ok()) {
+    actions_.push_back(Reply{event.token, std::move(status), JobId{}});
+    return;
+  }
+  if (!event.request_id.empty()) {
+    if (const auto it = request_ids_.find(event.request_id); it != request_ids_.end()) {
+      actions_.push_back(Reply{event.token, absl::OkStatus(), it->second});
+      return;
+    }
+  }
+  if (absl::Status taken = check_output_is_free(event.spec); !taken.ok()) {
+    actions_.push_back(Reply{event.token, std::move(taken), JobId{}});
+    return;
+  }
+  if (queue_.size() >= options_.queued_jobs_max) {
+    actions_.push_back(
+        Reply{event.token,
+              absl::ResourceExhaustedError(
+                  absl::StrCat("the queue is full: ", queue_.size(),
+                               " jobs wait; cancel some, or submit again when some have started")),
+              JobId{}});
+    return;
+  }
+  Job job;
+  job.id = JobId(++last_job_id_);
+  job.spec = event.spec;
+  job.submitted_unix_ns = event.unix_ns;
+  const JobId id = job.id;
+  Job& stored = jobs_.emplace(id, std::move(job)).first->second;
+  outputs_.emplace(output_key(stored.spec), id);
+  note(stored, "submitted; waits for its turn");
+  queue_.add(id, stored.spec.priority, now_);
+  schedule_needed_ = true;
+  if (!event.request_id.empty()) {
+    request_ids_.emplace(event.request_id, id);
+    actions_.push_back(PersistRequestId{event.request_id, id});
+  }
+  actions_.push_back(Reply{event.token, absl::OkStatus(), id});
+}
+
+// Two jobs that write checkpoints to one folder would overwrite and delete each other's.
+absl::Status Core::check_output_is_free(const JobSpec& spec) const {
+  const std::string key = output_key(spec);
+  const auto it = outputs_.lower_bound({key, JobId(0)});
+  if (it == outputs_.end() || it->first != key) return absl::OkStatus();
+  const Job& other = jobs_.at(it->second);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "spec.output_directory is \"", absl::CHexEscape(spec.output_directory), "\", where job ",
+      other.id.value(), " (", other.spec.name, "), which is ", av(job_state_name(other.state)),
+      ", writes: give this job another run_name, or wait until that one has ended or cancel it"));
+}
+
+void Core::release_output(const Job& job) { outputs_.erase({output_key(job.spec), job.id}); }
+
+void Core::on(const JobCancelRequested& event) {
+  const auto it = jobs_.find(event.job);
+  if (it == jobs_.end()) {
+    actions_.push_back(
+        Reply{event.token, absl::NotFoundError(absl::StrCat("there is no job ", event.job.value())),
+              JobId{}});
+    return;
+  }
+  Job& job = it->second;
+  if (is_terminal(job.state)) {
+    actions_.push_back(Reply{event.token,
+                             absl::FailedPreconditionError(absl::StrCat(
+                                 "job ", event.job.value(), " has already ended: it is ",
+                                 av(job_state_name(job.state)))),
+                             event.job});
+    return;
+  }
+  actions_.push_back(Reply{event.token, absl::OkStatus(), event.job});
+  if (job.state == JobState::kQueued) {
+    queue_.remove(job.id, job.spec.priority);
+    schedule_needed_ = true;
+    job.cancel_requested = true;
+    finish(job, JobState::kCancelled, to_int(ExitCode::kInterrupted),
+           "cancelled before it was started");
+    return;
+  }
+  Launch& launch = launches_[job.id];
+  const bool first = !job.cancel_requested;
+  if (!first && (!event.force || launch.stop_grace == Duration::zero())) return;
+  job.cancel_requested = true;
+  launch.start_deadline.reset();  // how the attempt ends does not matter any more
+  launch.victim_deadline.reset();
+  if (job.state == JobState::kRestarting) {
+    note(job, "cancelled during a restart; waits for the last ranks to be reaped");
+    return;
+  }
+  const Duration grace = event.force ? Duration::zero() : options_.cancel_grace;
+  note(job, event.force ? "cancelled by force; its ranks are killed"
+                        : "cancelled; its ranks write a checkpoint and leave");
+  stop_ranks(job, grace, "the job was cancelled");
+  settle(job);
+}
+
+void Core::on(const Tick&) {
+  check_leases();
+  check_launch_deadlines();
+  schedule_needed_ = schedule_needed_ || queue_.size() > 0;
+}
+
+std::optional<Instant> Core::next_deadline() const {
+  std::optional<Instant> next = queue_.next_ready_after(now_);
+  const auto consider = [&next](Instant t) {
+    if (!next || t < *next) next = t;
+  };
+  if (schedule_needed_) consider(now_);
+  for (const auto& [name, worker] : workers_) consider(worker.last_heard + options_.worker_lease);
+  for (const auto& [id, launch] : launches_) {
+    if (launch.start_deadline) consider(*launch.start_deadline);
+    if (launch.victim_deadline && !awaits_a_worker(jobs_.at(id))) consider(*launch.victim_deadline);
+  }
+  return next;
+}
+
+void Core::note(Job& job, std::string reason) {
+  job.reason = std::move(reason);
+  changed(job);
+}
+
+void Core::changed(const Job& job) {
+  persist_.insert(job.id);
+  changed_.insert(job.id);
+}
+
+void Core::send(const Worker& worker, WorkerPayload payload) {
+  actions_.push_back(SendToWorker{worker.name, worker.incarnation, std::move(payload)});
+}
+
+void Core::forget_oldest() {
+  while (finished_.size() > options_.finished_jobs_max) {
+    const JobId id = finished_.begin()->second;
+    finished_.erase(finished_.begin());
+    std::erase_if(request_ids_, [id](const auto& entry) { return entry.second == id; });
+    jobs_.erase(id);
+    persist_.erase(id);
+    changed_.erase(id);
+    actions_.push_back(ForgetJob{id});
+  }
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,110 @@
+// What can happen to the coordinator. The shell turns RPCs, timers and lost streams into these
+// values; nothing here knows about gRPC. Every event that concerns one launch carries (job,
+// attempt) and every one from a worker (worker, incarnation), so that stale ones are recognised and
+// refused.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/progress_page.h"
+#include "common/time.h"
+#include "coordinator/core/job.h"
+
+namespace muster::coordinator {
+
+// Names the caller that waits for a Reply action; unique among waiting callers.
+using RequestToken = StrongId<struct RequestTokenTag, uint64_t>;
+
+struct JobSubmitted {
+  RequestToken token;
+  std::string request_id;  // the client's dedupe key
+  JobSpec spec;
+  int64_t unix_ns = 0;  // wall clock, for the record only
+};
+
+struct JobCancelRequested {
+  RequestToken token;
+  JobId job;
+  bool force = false;
+  int64_t unix_ns = 0;
+};
+
+struct RunningRank {
+  JobId job;
+  Attempt attempt;
+  Rank rank;
+  int32_t pid = 0;
+};
+
+// A worker's first message on each connection. What it had not yet been acknowledged, it repeats
+// before its first heartbeat on that connection: a rank that is neither running nor reported by
+// then is lost.
+struct WorkerRegistered {
+  WorkerName worker;
+  Incarnation incarnation;
+  std::string version;
+  std::string host;
+  int32_t slots = 0;
+  std::string rendezvous_address;
+  std::vector<RunningRank> running;
+  int64_t unix_ns = 0;
+};
+
+// The stream broke. The worker keeps its slots and its ranks until its lease runs out.
+struct WorkerDisconnected {
+  WorkerName worker;
+  Incarnation incarnation;
+  int64_t unix_ns = 0;
+};
+
+struct RankProgress {
+  JobId job;
+  Attempt attempt;
+  Rank rank;
+  int32_t pid = 0;
+  Phase phase = Phase::kInit;
+  int64_t step = -1;
+  double loss = 0;
+  double grad_norm = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double tflops_per_device = 0;
+  double device_peak_tflops = 0;
+  Duration last_progress_age{};
+  int64_t checkpoint_step = -1;
+};
+
+struct HeartbeatReceived {
+  WorkerName worker;
+  Incarnation incarnation;
+  std::vector<RankProgress> ranks;
+  int64_t unix_ns = 0;
+};
+
+struct RankExited {
+  WorkerName worker;
+  Incarnation incarnation;
+  uint64_t report_id = 0;
+  JobId job;
+  Attempt attempt;
+  Rank rank;
+  int32_t exit_code = 0;  // -1 when killed by a signal
+  int32_t signal = 0;
+  int64_t last_step = -1;
+  std::string detail;
+  int64_t unix_ns = 0;
+};
+
+// A deadline that next_deadline() named may have passed.
+struct Tick {
+  int64_t unix_ns = 0;
+};
+
+using Event = std::variant<JobSubmitted, JobCancelRequested, WorkerRegistered, WorkerDisconnected,
+                           HeartbeatReceived, RankExited, Tick>;
+
+}  // namespace muster::coordinator

@@ -1,0 +1,137 @@
+// Jobs as the coordinator knows them: values without behaviour.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/progress_page.h"
+#include "common/time.h"
+
+namespace muster::coordinator {
+
+// A job's life:
+//
+//   QUEUED ──placed──▶ STARTING ──all ranks up──▶ RUNNING ──all exit 0──▶ SUCCEEDED
+//     │ ▲                 │  fault                  │  fault
+//     │ │                 ▼                         ▼
+//     │ └──all reaped── RESTARTING ◀────────────────┘ ──no retry left, or the cause forbids one──▶
+//     FAILED └──cancel──▶ CANCELLED          (from any other state, once its ranks are reaped)
+enum class JobState { kQueued, kStarting, kRunning, kRestarting, kSucceeded, kFailed, kCancelled };
+
+constexpr std::array<std::string_view, 7> kJobStateNames = {
+    "QUEUED", "STARTING", "RUNNING", "RESTARTING", "SUCCEEDED", "FAILED", "CANCELLED"};
+constexpr std::string_view job_state_name(JobState state) {
+  return kJobStateNames[static_cast<size_t>(state)];
+}
+constexpr bool is_terminal(JobState state) {
+  return state == JobState::kSucceeded || state == JobState::kFailed ||
+         state == JobState::kCancelled;
+}
+
+// See muster.v1.JobSpec for the meaning and bounds of the fields.
+struct JobSpec {
+  std::string name;
+  std::string user;
+  int32_t priority = 0;
+  int32_t nodes = 1;
+  int32_t ranks_per_node = 1;
+  int32_t restarts_max = 0;
+  std::string output_directory;
+  std::string train_config_json;
+  std::map<std::string, std::string> environment;
+
+  int32_t world_size() const { return nodes * ranks_per_node; }
+  friend bool operator==(const JobSpec&, const JobSpec&) = default;
+};
+
+struct RankPlacement {
+  Rank rank;
+  WorkerName worker;
+  int32_t local_rank = 0;
+  // The life of the worker that was given the rank: when another one answers, the rank is gone.
+  Incarnation incarnation{};
+
+  friend bool operator==(const RankPlacement&, const RankPlacement&) = default;
+};
+
+// How one rank of the current attempt ended, as its worker reported it. Durable, because the worker
+// forgets a report once it is acknowledged.
+struct RankExit {
+  Rank rank;
+  int32_t exit_code = 0;  // -1 when killed by a signal
+  int32_t signal = 0;
+  int64_t last_step = -1;
+  std::string detail;
+
+  friend bool operator==(const RankExit&, const RankExit&) = default;
+};
+
+// Why an attempt ended other than by success.
+struct Fault {
+  Rank rank{-1};  // -1: no rank is to blame
+  WorkerName worker;
+  int32_t signal = 0;
+  int32_t exit_code = 0;
+  int64_t last_step = -1;
+  std::string message;
+  int64_t unix_ns = 0;
+
+  friend bool operator==(const Fault&, const Fault&) = default;
+};
+
+// What one rank of the current attempt is doing. Volatile.
+struct RankState {
+  enum class Life { kAssigned, kUp, kExited };
+  Life life = Life::kAssigned;
+  int32_t pid = 0;
+  Phase phase = Phase::kInit;
+  int64_t step = -1;
+  double loss = 0;
+  double grad_norm = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double tflops_per_device = 0;
+  double device_peak_tflops = 0;
+  int64_t checkpoint_step = -1;
+  Instant last_progress{};
+
+  friend bool operator==(const RankState&, const RankState&) = default;
+};
+
+struct Job {
+  JobId id;
+  JobSpec spec;
+  JobState state = JobState::kQueued;
+  std::string reason;
+  Attempt attempt{0};
+  bool cancel_requested = false;
+  std::vector<RankPlacement> placement;  // of the current attempt, by rank
+  std::vector<Fault> faults;             // oldest first, at most kFaultsKeptMax
+  int64_t submitted_unix_ns = 0;
+  int64_t started_unix_ns = 0;
+  int64_t finished_unix_ns = 0;
+  int32_t exit_code = 0;
+  std::string rendezvous_address;  // of the current attempt: the store of the worker with rank 0
+  std::vector<RankExit> exits;     // of the current attempt, in the order of their reports
+  int32_t restarts = 0;            // launches after a fault; a preempted attempt does not count
+
+  std::vector<RankState> ranks;  // by rank; volatile, not persisted
+
+  friend bool operator==(const Job&, const Job&) = default;
+};
+
+// Has ranks that hold slots.
+constexpr bool is_live(JobState state) {
+  return state == JobState::kStarting || state == JobState::kRunning ||
+         state == JobState::kRestarting;
+}
+
+// Enough to see a pattern, bounded for a job that fails for weeks.
+constexpr size_t kFaultsKeptMax = 32;
+
+}  // namespace muster::coordinator

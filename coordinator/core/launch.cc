@@ -1,0 +1,197 @@
+// One attempt of one job: its ranks come up and go, a fault or the last exit ends it.
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/exit_code.h"
+#include "coordinator/core/core.h"
+#include "coordinator/core/restart_policy.h"
+
+namespace muster::coordinator {
+namespace {
+
+RankState& state_of(Job& job, Rank rank) { return job.ranks[static_cast<size_t>(rank.value())]; }
+
+bool nothing_decided(const Job& job) {
+  return (job.state == JobState::kStarting || job.state == JobState::kRunning) &&
+         !job.cancel_requested;
+}
+
+std::string all_ranks(const Job& job) {
+  return job.ranks.size() == 1 ? "its one rank" : absl::StrCat("all ", job.ranks.size(), " ranks");
+}
+
+Fault faultless(std::string message, int32_t exit_code, int64_t unix_ns) {
+  Fault fault;
+  fault.exit_code = exit_code;
+  fault.message = std::move(message);
+  fault.unix_ns = unix_ns;
+  return fault;
+}
+
+}  // namespace
+
+void Core::rank_up(Job& job, Rank rank) {
+  RankState& state = state_of(job, rank);
+  if (state.life != RankState::Life::kAssigned) return;
+  state.life = RankState::Life::kUp;
+  const bool all_up = std::none_of(job.ranks.begin(), job.ranks.end(), [](const RankState& r) {
+    return r.life == RankState::Life::kAssigned;
+  });
+  if (!all_up || !nothing_decided(job)) return;
+  Launch& launch = launches_[job.id];
+  launch.start_deadline.reset();
+  if (job.state == JobState::kStarting) {
+    job.state = JobState::kRunning;
+    note(job, absl::StrCat("attempt ", job.attempt.value(), ": every rank is up"));
+  }
+}
+
+void Core::rank_gone(Job& job, Rank rank) { state_of(job, rank).life = RankState::Life::kExited; }
+
+void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
+  if (state_of(job, exit.rank).life == RankState::Life::kExited) return;
+  rank_up(job, exit.rank);  // who exits has been up
+  rank_gone(job, exit.rank);
+  state_of(job, exit.rank).step = std::max(state_of(job, exit.rank).step, exit.last_step);
+  persist_.insert(job.id);
+  if (nothing_decided(job) && !is_success(exit)) {
+    if (is_victim(exit)) {
+      Launch& launch = launches_[job.id];
+      if (!launch.victim_deadline) launch.victim_deadline = now_ + options_.culprit_wait;
+      note(job, absl::StrCat("rank ", exit.rank.value(),
+                             " lost a peer; waits for the report of the rank that died"));
+    } else {
+      // The preempted agree on a step and write a checkpoint together: the rest need the same time.
+      const Duration grace = is_preempted(exit) ? options_.cancel_grace : Duration::zero();
+      fault(job, fault_of(exit, worker, unix_ns_), grace);
+    }
+  }
+  job.exits.push_back(std::move(exit));
+  settle(job);
+}
+
+void Core::fault(Job& job, Fault cause, Duration grace) {
+  job.state = JobState::kRestarting;
+  note(job, absl::StrCat(cause.message, "; the other ranks are stopped"));
+  if (job.faults.size() >= kFaultsKeptMax) job.faults.erase(job.faults.begin());
+  job.faults.push_back(std::move(cause));
+  launches_[job.id].start_deadline.reset();
+  launches_[job.id].victim_deadline.reset();
+  stop_ranks(job, grace, job.faults.back().message);
+}
+
+void Core::stop_ranks(Job& job, Duration grace, std::string_view reason) {
+  launches_[job.id].stop_grace = grace;
+  std::set<WorkerName> told;
+  for (const RankPlacement& rank : job.placement) {
+    if (state_of(job, rank.rank).life == RankState::Life::kExited) continue;
+    const auto it = workers_.find(rank.worker);
+    if (it == workers_.end() || it->second.incarnation != rank.incarnation) continue;
+    if (!told.insert(rank.worker).second) continue;
+    send(it->second, SendStopRanks{job.id, job.attempt, grace, std::string(reason)});
+  }
+}
+
+void Core::settle(Job& job) {
+  const bool all_gone = std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankState& r) {
+    return r.life == RankState::Life::kExited;
+  });
+  if (!all_gone) return;
+  if (job.cancel_requested) {
+    finish(job, JobState::kCancelled, to_int(ExitCode::kInterrupted),
+           absl::StrCat("cancelled; ", all_ranks(job), job.ranks.size() == 1 ? " is" : " are",
+                        " gone"));
+    return;
+  }
+  if (job.state == JobState::kRestarting) {
+    end_attempt(job);
+    return;
+  }
+  if (std::all_of(job.exits.begin(), job.exits.end(), is_success) &&
+      job.exits.size() == job.ranks.size()) {
+    finish(job, JobState::kSucceeded, to_int(ExitCode::kOk),
+           absl::StrCat(all_ranks(job), " exited with code 0"));
+    return;
+  }
+  conclude_without_culprit(job);
+}
+
+void Core::conclude_without_culprit(Job& job) {
+  const auto victim = std::find_if(job.exits.begin(), job.exits.end(), is_victim);
+  const int32_t rank = victim == job.exits.end() ? -1 : victim->rank.value();
+  Fault cause =
+      faultless(absl::StrCat("rank ", rank, " lost a peer, but no rank was reported dead"),
+                to_int(ExitCode::kPeerLost), unix_ns_);
+  if (victim != job.exits.end()) cause.last_step = victim->last_step;
+  fault(job, std::move(cause), Duration::zero());
+  settle(job);
+}
+
+// Requires RESTARTING with every rank gone: the newest fault is the cause.
+void Core::end_attempt(Job& job) {
+  RestartDecision decision = decide_restart(job);
+  if (!decision.restart) {
+    finish(job, JobState::kFailed, exit_code_of(job.faults.back()), std::move(decision.reason));
+    return;
+  }
+  if (decision.counts) ++job.restarts;
+  job.state = JobState::kQueued;
+  job.placement.clear();
+  job.ranks.clear();
+  job.exits.clear();
+  launches_.erase(job.id);
+  note(job, std::move(decision.reason));
+  queue_.add(job.id, job.spec.priority, now_ + decision.delay);
+  schedule_needed_ = true;
+}
+
+void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reason) {
+  job.state = state;
+  job.exit_code = exit_code;
+  job.finished_unix_ns = unix_ns_;
+  note(job, std::move(reason));
+  launches_.erase(job.id);
+  release_output(job);
+  finished_.emplace(job.finished_unix_ns, job.id);
+  schedule_needed_ = true;
+}
+
+bool Core::awaits_a_worker(const Job& job) const {
+  return std::any_of(job.placement.begin(), job.placement.end(), [&](const RankPlacement& rank) {
+    if (job.ranks[static_cast<size_t>(rank.rank.value())].life == RankState::Life::kExited)
+      return false;
+    const auto it = workers_.find(rank.worker);
+    return it != workers_.end() && (!it->second.connected || !it->second.missing.empty());
+  });
+}
+
+void Core::check_launch_deadlines() {
+  std::vector<JobId> live;
+  for (const auto& [id, launch] : launches_) live.push_back(id);
+  for (const JobId id : live) {
+    Job& job = jobs_.at(id);
+    const Launch launch = launches_.at(id);
+    if (!nothing_decided(job)) continue;
+    if (launch.victim_deadline && *launch.victim_deadline <= now_ && !awaits_a_worker(job)) {
+      conclude_without_culprit(job);
+      continue;
+    }
+    if (launch.start_deadline && *launch.start_deadline <= now_) {
+      const auto waiting = std::find_if(job.ranks.begin(), job.ranks.end(), [](const RankState& r) {
+        return r.life == RankState::Life::kAssigned;
+      });
+      const auto rank = static_cast<size_t>(waiting - job.ranks.begin());
+      Fault cause =
+          faultless(absl::StrCat("rank ", rank, " on ", job.placement[rank].worker.value(),
+                                 " was not up within ", to_seconds(options_.start_budget), " s"),
+                    to_int(ExitCode::kFailure), unix_ns_);
+      cause.rank = Rank(static_cast<int32_t>(rank));
+      cause.worker = job.placement[rank].worker;
+      fault(job, std::move(cause), Duration::zero());
+      settle(job);
+    }
+  }
+}
+
+}  // namespace muster::coordinator

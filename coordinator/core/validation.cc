@@ -1,0 +1,160 @@
+#include "coordinator/core/validation.h"
+
+#include <algorithm>
+#include <array>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/escaping.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::coordinator {
+namespace {
+
+// Long values are cut in error messages: enough to recognise them by.
+std::string quoted(std::string_view value) {
+  constexpr size_t kShownBytesMax = 64;
+  if (value.size() <= kShownBytesMax) return absl::StrCat("\"", absl::CHexEscape(av(value)), "\"");
+  return absl::StrCat("\"", absl::CHexEscape(av(value.substr(0, kShownBytesMax))), "…\" (",
+                      value.size(), " bytes)");
+}
+
+absl::Status check_name(std::string_view field, std::string_view value, size_t bytes_max) {
+  const bool characters_good = std::all_of(value.begin(), value.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+  });
+  if (!value.empty() && value.size() <= bytes_max && characters_good && value != "." &&
+      value != "..") {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(av(field), " is ", quoted(value),
+                                                 ": it must be 1 to ", bytes_max,
+                                                 " of the characters A-Z a-z 0-9 . _ -"));
+}
+
+absl::Status check_range(std::string_view field, int64_t value, int64_t least, int64_t most) {
+  if (least <= value && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(av(field), " is ", value, ": it must be ", least, " to ", most));
+}
+
+absl::Status check_text(std::string_view field, std::string_view value, size_t bytes_max) {
+  if (value.size() <= bytes_max && value.find('\0') == std::string_view::npos) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(av(field), " is ", quoted(value),
+                                                 ": it must be at most ", bytes_max,
+                                                 " bytes without a NUL"));
+}
+
+absl::Status check_environment(const std::map<std::string, std::string>& environment,
+                               const InputLimits& limits) {
+  // The worker sets these for each rank; a job's own value would break the rendezvous.
+  constexpr std::array<std::string_view, 9> kReserved = {"RANK",
+                                                         "WORLD_SIZE",
+                                                         "LOCAL_RANK",
+                                                         "LOCAL_WORLD_SIZE",
+                                                         "MUSTER_JOB",
+                                                         "MUSTER_ATTEMPT",
+                                                         "MUSTER_INCARNATION",
+                                                         "MUSTER_PROGRESS_PAGE",
+                                                         "MUSTER_RENDEZVOUS"};
+  if (environment.size() > limits.environment_entries_max) {
+    return absl::InvalidArgumentError(absl::StrCat("spec.environment has ", environment.size(),
+                                                   " entries: at most ",
+                                                   limits.environment_entries_max, " are allowed"));
+  }
+  for (const auto& [key, value] : environment) {
+    if (key.empty() || key.size() > limits.name_bytes_max ||
+        key.find_first_of(std::string_view("=\0", 2)) != std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("spec.environment has the key ", quoted(key),
+                                                     ": keys must be 1 to ", limits.name_bytes_max,
+                                                     " bytes without '=' and NUL"));
+    }
+    if (std::find(kReserved.begin(), kReserved.end(), key) != kReserved.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("spec.environment sets ", key, ": the worker sets it for each rank"));
+    }
+    if (absl::StartsWith(key, "MUSTER_")) {
+      return absl::InvalidArgumentError(absl::StrCat("spec.environment sets ",
+                                                     absl::CHexEscape(key),
+                                                     ": names that begin with MUSTER_ are between "
+                                                     "the worker and its ranks; use another name"));
+    }
+    if (absl::StartsWith(key, "LD_") || key == "GLIBC_TUNABLES") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "spec.environment sets ", absl::CHexEscape(key),
+          ": it would change what code the loader puts into the trainer; set it for the worker"));
+    }
+    if (absl::Status status = check_text(absl::StrCat("spec.environment[", key, "]"), value,
+                                         limits.environment_value_bytes_max);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
+  absl::Status status = check_name("spec.name", spec.name, limits.name_bytes_max);
+  status.Update(check_text("spec.user", spec.user, limits.name_bytes_max));
+  status.Update(
+      check_range("spec.priority", spec.priority, -limits.priority_max, limits.priority_max));
+  status.Update(check_range("spec.nodes", spec.nodes, 1, limits.nodes_max));
+  status.Update(
+      check_range("spec.ranks_per_node", spec.ranks_per_node, 1, limits.ranks_per_node_max));
+  status.Update(check_range("spec.restarts_max", spec.restarts_max, 0, limits.restarts_max));
+  if (!status.ok()) return status;
+  status.Update(check_range("spec.nodes * spec.ranks_per_node",
+                            int64_t{spec.nodes} * spec.ranks_per_node, 1, limits.ranks_max));
+  status.Update(check_text("spec.output_directory", spec.output_directory, limits.path_bytes_max));
+  if (status.ok() && !absl::StartsWith(spec.output_directory, "/")) {
+    status = absl::InvalidArgumentError(absl::StrCat("spec.output_directory is ",
+                                                     quoted(spec.output_directory),
+                                                     ": it must be an absolute path"));
+  }
+  status.Update(
+      check_text("spec.train_config_json", spec.train_config_json, limits.train_config_bytes_max));
+  status.Update(check_environment(spec.environment, limits));
+  return status;
+}
+
+absl::Status check_request_id(std::string_view request_id, const InputLimits& limits) {
+  return check_text("request_id", request_id, limits.request_id_bytes_max);
+}
+
+absl::Status check_registration(const WorkerRegistered& event, const InputLimits& limits) {
+  constexpr size_t kHostBytesMax = 255;     // a DNS name
+  constexpr size_t kAddressBytesMax = 300;  // host:port
+  absl::Status status = check_name("worker", event.worker.value(), limits.name_bytes_max);
+  status.Update(check_text("host", event.host, kHostBytesMax));
+  status.Update(check_text("version", event.version, limits.name_bytes_max));
+  status.Update(check_text("rendezvous_address", event.rendezvous_address, kAddressBytesMax));
+  status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
+  // Twice the slots: ranks that are being stopped may still be there beside their successors.
+  status.Update(check_range("running (its number of ranks)", std::ssize(event.running), 0,
+                            int64_t{2} * limits.ranks_per_node_max));
+  if (status.ok() && event.rendezvous_address.empty()) {
+    status = absl::InvalidArgumentError("rendezvous_address is empty: it must be host:port");
+  }
+  return status;
+}
+
+std::string one_line(std::string_view text, size_t bytes_max) {
+  std::string line(absl::StripAsciiWhitespace(av(text)));
+  if (line.size() > bytes_max) {
+    size_t end = bytes_max;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;
+    line.resize(end);
+  }
+  for (char& c : line) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
+  }
+  return line;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,141 @@
+// muster-coordinator: reads its flags, runs the server until it is told to stop.
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <future>
+#include <iostream>
+#include <mutex>
+
+#include <CLI/CLI.hpp>
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include "common/exit_code.h"
+#include "common/version.h"
+#include "coordinator/shell/server.h"
+#include "daemon/logging.h"
+#include "daemon/process.h"
+
+namespace muster::coordinator {
+namespace {
+
+struct Flags {
+  ServerOptions server;
+  std::string port_file;
+  bool die_with_parent = false;
+  int64_t worker_lease_ms = 10'000;
+  int64_t heartbeat_interval_ms = 1'000;
+  std::string log_level = "info";
+};
+
+void declare(CLI::App& app, Flags& flags) {
+  constexpr int64_t kIntervalMsMax = 3'600'000;
+  app.add_option("--listen", flags.server.listen,
+                 "Address for gRPC, host:port; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--http", flags.server.http, "Address for /metrics, /healthz and /readyz")
+      ->capture_default_str();
+  app.add_option("--state-dir", flags.server.state_dir, "Folder for the state and the ranks' logs")
+      ->required();
+  app.add_option("--port-file", flags.port_file,
+                 "Once ready, write the ports and the pid to this file as JSON");
+  app.add_flag("--die-with-parent", flags.die_with_parent,
+               "Stop when the process that started this one is gone");
+  app.add_flag("--insecure", flags.server.insecure,
+               "Allow addresses that other machines can reach, without transport security");
+  app.add_option("--worker-lease-ms", flags.worker_lease_ms,
+                 "Silence after which a worker and its ranks are lost")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{100}, kIntervalMsMax));
+  app.add_option("--heartbeat-interval-ms", flags.heartbeat_interval_ms,
+                 "How often each worker reports")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{10}, kIntervalMsMax));
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
+      ->capture_default_str();
+  app.set_version_flag("--version", std::string("muster-coordinator ") + kVersion);
+  app.footer(
+      "Examples:\n"
+      "  muster-coordinator --state-dir /var/lib/muster\n"
+      "  muster-coordinator --state-dir /tmp/m --listen 127.0.0.1:0 --http 127.0.0.1:0 --port-file "
+      "/tmp/m/ports");
+}
+
+int fail(const absl::Status& status, ExitCode code) {
+  std::cerr << "muster-coordinator: " << status.message() << "\n";
+  return to_int(code);
+}
+
+absl::Status write_port_file(const std::string& path, const Server& server) {
+  const nlohmann::json ports = {
+      {"grpc_port", server.grpc_port()}, {"http_port", server.http_port()}, {"pid", getpid()}};
+  return daemon::write_file_atomically(path, ports.dump() + "\n");
+}
+
+int run(Flags& flags) {
+  if (flags.worker_lease_ms < 2 * flags.heartbeat_interval_ms) {
+    return fail(absl::InvalidArgumentError(
+                    absl::StrCat("--worker-lease-ms is ", flags.worker_lease_ms,
+                                 ": it must be at least twice --heartbeat-interval-ms (",
+                                 flags.heartbeat_interval_ms, ")")),
+                ExitCode::kBadInput);
+  }
+  if (absl::Status status = daemon::set_up_logging("muster-coordinator", flags.log_level);
+      !status.ok()) {
+    return fail(status, ExitCode::kBadInput);
+  }
+  if (flags.die_with_parent) {
+    if (absl::Status status = daemon::die_with_parent(); !status.ok())
+      return fail(status, ExitCode::kFailure);
+  }
+  std::promise<absl::Status> end;
+  std::once_flag ended;
+  const auto finish = [&](const absl::Status& status) {
+    std::call_once(ended, [&] { end.set_value(status); });
+  };
+  const auto signals =
+      daemon::SignalListener::start({SIGTERM, SIGINT}, [&](int) { finish(absl::OkStatus()); });
+
+  flags.server.core.version = kVersion;
+  flags.server.core.worker_lease = std::chrono::milliseconds(flags.worker_lease_ms);
+  flags.server.core.heartbeat_interval = std::chrono::milliseconds(flags.heartbeat_interval_ms);
+  flags.server.on_fatal = finish;
+  auto server = Server::start(flags.server);
+  if (!server.ok()) return fail(server.status(), ExitCode::kBadInput);
+  if (!flags.port_file.empty()) {
+    if (absl::Status status = write_port_file(flags.port_file, **server); !status.ok()) {
+      return fail(status, ExitCode::kBadInput);
+    }
+  }
+  spdlog::info("version {} serves gRPC on port {} and HTTP on port {}, state in {}", kVersion,
+               (*server)->grpc_port(), (*server)->http_port(), flags.server.state_dir);
+  const absl::Status status = end.get_future().get();
+  if (!flags.port_file.empty()) unlink(flags.port_file.c_str());
+  server->reset();
+  if (!status.ok()) return fail(status, ExitCode::kFailure);
+  spdlog::info("stopped");
+  return to_int(ExitCode::kOk);
+}
+
+}  // namespace
+}  // namespace muster::coordinator
+
+int main(int argc, char** argv) {
+  // gRPC's own log speaks of its insides; what matters is said by this program. Before any thread exists.
+  setenv("GRPC_VERBOSITY", "NONE", 0);
+  // The state holds the jobs' environments, tokens among them: its files are the owner's alone.
+  umask(S_IRWXG | S_IRWXO);
+  muster::coordinator::Flags flags;
+  CLI::App app("The Muster coordinator: queues jobs, places their ranks, restarts what fails.");
+  muster::coordinator::declare(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : muster::to_int(muster::ExitCode::kBadInput);
+  }
+  return muster::coordinator::run(flags);
+}

@@ -1,0 +1,218 @@
+#include "coordinator/shell/convert.h"
+
+#include <string>
+
+namespace muster::coordinator {
+namespace {
+
+constexpr int64_t kNsPerMs = 1'000'000;
+
+v1::JobState state_to_proto(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return v1::QUEUED;
+    case JobState::kStarting:
+      return v1::STARTING;
+    case JobState::kRunning:
+      return v1::RUNNING;
+    case JobState::kRestarting:
+      return v1::RESTARTING;
+    case JobState::kSucceeded:
+      return v1::SUCCEEDED;
+    case JobState::kFailed:
+      return v1::FAILED;
+    case JobState::kCancelled:
+      return v1::CANCELLED;
+  }
+  return v1::JOB_STATE_UNSPECIFIED;
+}
+
+void spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
+  proto.set_name(spec.name);
+  proto.set_user(spec.user);
+  proto.set_priority(spec.priority);
+  proto.set_nodes(spec.nodes);
+  proto.set_ranks_per_node(spec.ranks_per_node);
+  proto.set_restarts_max(spec.restarts_max);
+  proto.set_output_directory(spec.output_directory);
+  proto.set_train_config_json(spec.train_config_json);
+  for (const auto& [key, value] : spec.environment) (*proto.mutable_environment())[key] = value;
+}
+
+void placement_to_proto(const RankPlacement& rank, v1::RankPlacement& proto) {
+  proto.set_rank(rank.rank.value());
+  proto.set_worker(rank.worker.value());
+  proto.set_local_rank(rank.local_rank);
+}
+
+void rank_to_proto(const RankPlacement& placed, const RankState& state, Instant now,
+                   v1::RankStatus& proto) {
+  proto.set_rank(placed.rank.value());
+  proto.set_worker(placed.worker.value());
+  proto.set_pid(state.pid);
+  proto.set_phase(std::string(phase_name(state.phase)));
+  proto.set_step(state.step);
+  proto.set_loss(state.loss);
+  proto.set_grad_norm(state.grad_norm);
+  proto.set_step_seconds(state.step_seconds);
+  proto.set_tokens_per_second(state.tokens_per_second);
+  if (state.device_peak_tflops > 0)
+    proto.set_mfu(state.tflops_per_device / state.device_peak_tflops);
+  if (state.last_progress != Instant{}) {
+    proto.set_last_progress_age_seconds(to_seconds(now - state.last_progress));
+  }
+}
+
+void fault_to_proto(const Fault& fault, v1::Fault& proto) {
+  proto.set_rank(fault.rank.value());
+  proto.set_worker(fault.worker.value());
+  proto.set_signal(fault.signal);
+  proto.set_exit_code(fault.exit_code);
+  proto.set_last_step(fault.last_step);
+  proto.set_message(fault.message);
+  proto.set_unix_ns(fault.unix_ns);
+}
+
+v1::Job convert_job(const Job& job, Instant now, size_t ranks_max) {
+  v1::Job proto;
+  proto.set_id(job.id.value());
+  spec_to_proto(job.spec, *proto.mutable_spec());
+  // Tokens and passwords are between the submitter and the ranks.
+  for (auto& [key, value] : *proto.mutable_spec()->mutable_environment()) value = "***";
+  proto.set_state(state_to_proto(job.state));
+  proto.set_reason(job.reason);
+  proto.set_attempt(job.attempt.value());
+  for (const RankPlacement& rank : job.placement) placement_to_proto(rank, *proto.add_placement());
+  for (size_t i = 0; i < std::min({job.ranks.size(), job.placement.size(), ranks_max}); ++i) {
+    rank_to_proto(job.placement[i], job.ranks[i], now, *proto.add_ranks());
+  }
+  for (const Fault& fault : job.faults) fault_to_proto(fault, *proto.add_faults());
+  proto.set_submitted_unix_ns(job.submitted_unix_ns);
+  proto.set_started_unix_ns(job.started_unix_ns);
+  proto.set_finished_unix_ns(job.finished_unix_ns);
+  proto.set_exit_code(job.exit_code);
+  return proto;
+}
+
+}  // namespace
+
+JobSpec spec_from_proto(const v1::JobSpec& proto) {
+  JobSpec spec;
+  spec.name = proto.name();
+  spec.user = proto.user();
+  spec.priority = proto.priority();
+  spec.nodes = proto.nodes();
+  spec.ranks_per_node = proto.ranks_per_node();
+  spec.restarts_max = proto.restarts_max();
+  spec.output_directory = proto.output_directory();
+  spec.train_config_json = proto.train_config_json();
+  spec.environment = {proto.environment().begin(), proto.environment().end()};
+  return spec;
+}
+
+WorkerRegistered registration_from_proto(const v1::Register& proto) {
+  WorkerRegistered event;
+  event.worker = WorkerName(proto.worker());
+  event.incarnation = Incarnation(proto.incarnation());
+  event.version = proto.version();
+  event.host = proto.host();
+  event.slots = proto.slots();
+  event.rendezvous_address = proto.rendezvous_address();
+  for (const v1::RunningRank& rank : proto.running()) {
+    event.running.push_back(
+        {JobId(rank.job_id()), Attempt(rank.attempt()), Rank(rank.rank()), rank.pid()});
+  }
+  return event;
+}
+
+HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
+  HeartbeatReceived event;
+  for (const v1::RankProgress& rank : proto.ranks()) {
+    RankProgress& progress = event.ranks.emplace_back();
+    progress.job = JobId(rank.job_id());
+    progress.attempt = Attempt(rank.attempt());
+    progress.rank = Rank(rank.rank());
+    progress.pid = rank.pid();
+    progress.phase = static_cast<Phase>(rank.phase());
+    progress.step = rank.step();
+    progress.loss = rank.loss();
+    progress.grad_norm = rank.grad_norm();
+    progress.step_seconds = rank.step_seconds();
+    progress.tokens_per_second = rank.tokens_per_second();
+    progress.tflops_per_device = rank.tflops_per_device();
+    progress.device_peak_tflops = rank.device_peak_tflops();
+    progress.last_progress_age = Duration(rank.last_progress_age_ns());
+    progress.checkpoint_step = rank.checkpoint_step();
+  }
+  return event;
+}
+
+RankExited exit_from_proto(const v1::RankExited& proto) {
+  RankExited event;
+  event.report_id = proto.report_id();
+  event.job = JobId(proto.job_id());
+  event.attempt = Attempt(proto.attempt());
+  event.rank = Rank(proto.rank());
+  event.exit_code = proto.exit_code();
+  event.signal = proto.signal();
+  event.last_step = proto.last_step();
+  event.detail = proto.detail();
+  return event;
+}
+
+v1::Job job_to_proto(const Job& job, Instant now) { return convert_job(job, now, SIZE_MAX); }
+
+v1::Job job_summary_to_proto(const Job& job, Instant now) {
+  v1::Job proto = convert_job(job, now, 1);
+  proto.mutable_spec()->clear_train_config_json();
+  proto.mutable_spec()->clear_environment();
+  return proto;
+}
+
+v1::WorkerInfo worker_to_proto(const Worker& worker, int32_t slots_used, Instant now) {
+  v1::WorkerInfo proto;
+  proto.set_name(worker.name.value());
+  proto.set_host(worker.host);
+  proto.set_slots(worker.slots);
+  proto.set_slots_used(slots_used);
+  proto.set_version(worker.version);
+  proto.set_connected(worker.connected);
+  proto.set_heartbeat_age_seconds(to_seconds(now - worker.last_heard));
+  return proto;
+}
+
+v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoch) {
+  v1::CoordinatorMessage message;
+  message.set_epoch(epoch.value());
+  struct Visitor {
+    v1::CoordinatorMessage& message;
+
+    void operator()(const SendRegistered& p) const {
+      v1::Registered& registered = *message.mutable_registered();
+      registered.set_epoch(message.epoch());
+      registered.set_heartbeat_interval_ms(p.heartbeat_interval.count() / kNsPerMs);
+    }
+    void operator()(const SendStartRanks& p) const {
+      v1::StartRanks& start = *message.mutable_start_ranks();
+      start.set_job_id(p.job.value());
+      start.set_attempt(p.attempt.value());
+      spec_to_proto(p.spec, *start.mutable_spec());
+      for (const RankPlacement& rank : p.ranks) placement_to_proto(rank, *start.add_ranks());
+      start.set_rendezvous_address(p.rendezvous_address);
+    }
+    void operator()(const SendStopRanks& p) const {
+      v1::StopRanks& stop = *message.mutable_stop_ranks();
+      stop.set_job_id(p.job.value());
+      stop.set_attempt(p.attempt.value());
+      stop.set_grace_ms(p.grace.count() / kNsPerMs);
+      stop.set_reason(p.reason);
+    }
+    void operator()(const SendReportAck& p) const {
+      message.mutable_report_ack()->set_report_id(p.report_id);
+    }
+  };
+  std::visit(Visitor{message}, payload);
+  return message;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,23 @@
+// The one place that knows both the wire's messages and the core's values. Nothing here judges: bounds and
+// meanings are the core's affair.
+#pragma once
+
+#include "common/time.h"
+#include "coordinator/core/core.h"
+#include "muster/v1/muster.pb.h"
+
+namespace muster::coordinator {
+
+JobSpec spec_from_proto(const v1::JobSpec& proto);
+WorkerRegistered registration_from_proto(const v1::Register& proto);
+HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto);
+RankExited exit_from_proto(const v1::RankExited& proto);
+
+// For clients: the environment's values are "***". `now` turns instants into ages.
+v1::Job job_to_proto(const Job& job, Instant now);
+// For lists: without the config, the environment and the figures of all ranks but rank 0.
+v1::Job job_summary_to_proto(const Job& job, Instant now);
+v1::WorkerInfo worker_to_proto(const Worker& worker, int32_t slots_used, Instant now);
+v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoch);
+
+}  // namespace muster::coordinator

@@ -1,0 +1,257 @@
+#include "coordinator/shell/core_loop.h"
+
+#include <set>
+#include <type_traits>
+
+#include <absl/strings/str_cat.h>
+#include <spdlog/spdlog.h>
+
+#include "common/absl_view.h"
+#include "daemon/limits.h"
+#include "daemon/logging.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr size_t kLogLineBytesMax = 2'000;
+
+absl::Status stopping() { return absl::UnavailableError("the coordinator is stopping"); }
+
+LogScope scope_of(const Job& job) {
+  return {job.attempt, job.spec.world_size(), is_terminal(job.state)};
+}
+
+}  // namespace
+
+CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
+                   std::function<void(absl::Status)> on_fatal)
+    : core_(std::move(core)),
+      storage_(storage),
+      logs_(logs),
+      metrics_(metrics),
+      on_fatal_(std::move(on_fatal)),
+      queue_(daemon::kEventQueueMax) {
+  for (const auto& [id, job] : core_.jobs()) logs_.set_scope(id, scope_of(job), job.placement);
+  thread_ = std::thread([this] { run(); });
+}
+
+CoreLoop::~CoreLoop() { stop(); }
+
+void CoreLoop::stop() {
+  queue_.close();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status CoreLoop::push(Item item) {
+  if (queue_.try_push(std::move(item))) return absl::OkStatus();
+  if (queue_.closed()) return stopping();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the coordinator is overloaded: ", daemon::kEventQueueMax, " events wait; try again later"));
+}
+
+absl::Status CoreLoop::submit(JobSubmitted event, ReplyFn reply) {
+  event.token = RequestToken(next_token_++);
+  return push(Request{std::move(event), std::move(reply)});
+}
+
+absl::Status CoreLoop::cancel(JobCancelRequested event, ReplyFn reply) {
+  event.token = RequestToken(next_token_++);
+  return push(Request{event, std::move(reply)});
+}
+
+absl::Status CoreLoop::query(QueryFn query) { return push(std::move(query)); }
+
+absl::Status CoreLoop::watch(JobId job, std::shared_ptr<JobWatcher> watcher) {
+  return push(Watch{job, std::move(watcher)});
+}
+
+absl::Status CoreLoop::post(Event event, std::shared_ptr<WorkerLink> link) {
+  return push(FleetEvent{std::move(event), std::move(link)});
+}
+
+void CoreLoop::run() {
+  while (true) {
+    std::deque<Item> items = queue_.pop_all(core_.next_deadline());
+    if (items.empty() && queue_.closed()) break;
+    now_ = monotonic_now();
+    ActionList actions;
+    std::vector<Item> after;  // what wants to see the state as stored
+    if (const auto deadline = core_.next_deadline(); deadline && *deadline <= now_)
+      step(Tick{}, actions);
+    for (Item& item : items) take(item, actions, after);
+    if (absl::Status status = persist(actions); !status.ok()) {
+      queue_.close();
+      end_everything(absl::UnavailableError("the coordinator cannot store its state"), after);
+      on_fatal_(std::move(status));
+      return;
+    }
+    carry_out(actions);
+    for (Item& item : after) answer(item);
+  }
+  std::vector<Item> none;
+  end_everything(stopping(), none);
+}
+
+void CoreLoop::step(Event event, ActionList& actions) {
+  std::visit([](auto& e) { e.unix_ns = wall_clock_unix_ns(); }, event);
+  core_.step(event, now_, actions);
+  metrics_.observe(core_, event);
+}
+
+void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
+  if (auto* request = std::get_if<Request>(&item)) {
+    const RequestToken token = std::visit(
+        [](const auto& e) {
+          if constexpr (requires { e.token; }) return e.token;
+          return RequestToken(0);
+        },
+        request->event);
+    replies_.emplace(token, std::move(request->reply));
+    step(std::move(request->event), actions);
+  } else if (auto* fleet = std::get_if<FleetEvent>(&item)) {
+    if (belongs_to_current_stream(*fleet)) step(std::move(fleet->event), actions);
+  } else {
+    after.push_back(std::move(item));
+  }
+}
+
+bool CoreLoop::belongs_to_current_stream(const FleetEvent& item) {
+  const auto key_of = [](const auto& e) -> LinkKey {
+    if constexpr (requires { e.worker; }) return {e.worker, e.incarnation};
+    return {};
+  };
+  const LinkKey key = std::visit(key_of, item.event);
+  std::shared_ptr<WorkerLink>& current = links_[key];
+  if (std::holds_alternative<WorkerRegistered>(item.event)) {
+    if (current != nullptr && current != item.link) {
+      current->close(absl::AbortedError("the worker opened another stream"));
+    }
+    current = item.link;
+    return true;
+  }
+  const bool is_current = current == item.link;
+  if (is_current && std::holds_alternative<WorkerDisconnected>(item.event)) {
+    spdlog::info("worker {} is disconnected", key.first.value());
+    current = nullptr;
+  }
+  if (current == nullptr) links_.erase(key);
+  return is_current;
+}
+
+absl::Status CoreLoop::persist(const ActionList& actions) {
+  StorageBatch batch;
+  for (const Action& action : actions) {
+    if (const auto* job = std::get_if<PersistJob>(&action)) {
+      batch.jobs.insert_or_assign(job->job.id, job->job);
+    } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
+      batch.request_ids.insert_or_assign(request->request_id, request->job);
+    } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
+      batch.jobs.erase(forget->job);
+      batch.forgotten.push_back(forget->job);
+    }
+  }
+  return storage_.commit(batch);
+}
+
+void CoreLoop::carry_out(ActionList& actions) {
+  // First what readers see of a launch, so that its first output finds its place.
+  std::set<JobId> changed;
+  for (const Action& action : actions) {
+    if (const auto* change = std::get_if<JobChanged>(&action)) changed.insert(change->job);
+    if (const auto* persisted = std::get_if<PersistJob>(&action)) log_decision(persisted->job);
+  }
+  for (const JobId id : changed) publish(id);
+
+  for (Action& action : actions) {
+    if (auto* send = std::get_if<SendToWorker>(&action)) {
+      if (std::holds_alternative<SendRegistered>(send->payload)) {
+        spdlog::info("worker {} is registered", send->worker.value());
+      }
+      const auto it = links_.find({send->worker, send->incarnation});
+      if (it != links_.end()) it->second->send(send->payload);
+    } else if (auto* refuse = std::get_if<RefuseWorker>(&action)) {
+      spdlog::warn("worker {} is refused: {}",
+                   daemon::printable(refuse->worker.value(), kLogLineBytesMax),
+                   std::string(refuse->status.message()));
+      const auto it = links_.find({refuse->worker, refuse->incarnation});
+      if (it != links_.end()) {
+        it->second->close(refuse->status);
+        links_.erase(it);
+      }
+    } else if (auto* reply = std::get_if<Reply>(&action)) {
+      auto waiting = replies_.extract(reply->token);
+      if (waiting.empty()) continue;
+      const auto job = core_.jobs().find(reply->job);
+      waiting.mapped()(reply->status, job == core_.jobs().end() ? nullptr : &job->second, now_);
+    } else if (auto* forget = std::get_if<ForgetJob>(&action)) {
+      logs_.forget(forget->job);
+      watchers_.erase(forget->job);
+    }
+  }
+}
+
+void CoreLoop::publish(JobId id) {
+  const auto it = core_.jobs().find(id);
+  if (it == core_.jobs().end()) return;
+  logs_.set_scope(id, scope_of(it->second), it->second.placement);
+  const auto watched = watchers_.find(id);
+  if (watched == watchers_.end()) return;
+  std::erase_if(watched->second, [](const auto& watcher) { return watcher.expired(); });
+  for (const auto& watcher : watched->second) {
+    if (const auto alive = watcher.lock()) alive->on_job(it->second, now_);
+  }
+  if (is_terminal(it->second.state) || watched->second.empty()) watchers_.erase(watched);
+}
+
+void CoreLoop::log_decision(const Job& job) {
+  std::string line = absl::StrCat(av(job_state_name(job.state)), ": ", job.reason);
+  std::string& last = logged_[job.id];
+  if (line != last) {
+    spdlog::info("job {} ({}) {}", job.id.value(), job.spec.name,
+                 daemon::printable(line, kLogLineBytesMax));
+    last = std::move(line);
+  }
+  if (is_terminal(job.state)) logged_.erase(job.id);
+}
+
+void CoreLoop::answer(Item& item) {
+  if (auto* query = std::get_if<QueryFn>(&item)) {
+    (*query)(&core_, now_);
+  } else if (auto* watch = std::get_if<Watch>(&item)) {
+    const auto job = core_.jobs().find(watch->job);
+    if (job == core_.jobs().end()) {
+      watch->watcher->on_end(
+          absl::NotFoundError(absl::StrCat("there is no job ", watch->job.value())));
+      return;
+    }
+    if (!is_terminal(job->second.state)) {
+      auto& watchers = watchers_[watch->job];
+      std::erase_if(watchers, [](const auto& watcher) { return watcher.expired(); });
+      watchers.push_back(watch->watcher);
+    }
+    watch->watcher->on_job(job->second, now_);
+  }
+}
+
+void CoreLoop::end_everything(const absl::Status& status, std::vector<Item>& items) {
+  for (const auto& [token, reply] : std::exchange(replies_, {})) reply(status, nullptr, now_);
+  for (const auto& [key, link] : std::exchange(links_, {})) {
+    if (link != nullptr) link->close(status);
+  }
+  for (const auto& [id, watchers] : std::exchange(watchers_, {})) {
+    for (const auto& watcher : watchers) {
+      if (const auto alive = watcher.lock()) alive->on_end(status);
+    }
+  }
+  for (Item& item : queue_.pop_all(Instant{})) items.push_back(std::move(item));
+  for (Item& item : items) {
+    if (auto* query = std::get_if<QueryFn>(&item)) (*query)(nullptr, now_);
+    if (auto* watch = std::get_if<Watch>(&item)) watch->watcher->on_end(status);
+    if (auto* request = std::get_if<Request>(&item); request != nullptr && request->reply) {
+      request->reply(status, nullptr, now_);
+    }
+    if (auto* fleet = std::get_if<FleetEvent>(&item)) fleet->link->close(status);
+  }
+}
+
+}  // namespace muster::coordinator

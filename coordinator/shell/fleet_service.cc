@@ -1,0 +1,238 @@
+#include "coordinator/shell/fleet_service.h"
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <grpc/support/time.h>
+#include <grpcpp/alarm.h>
+#include <spdlog/spdlog.h>
+
+#include "coordinator/shell/convert.h"
+#include "coordinator/shell/grpc_status.h"
+#include "daemon/limits.h"
+
+namespace muster::coordinator {
+namespace {
+
+// One stream. gRPC calls On…() one at a time per kind; send() and close() come from the loop's thread. It owns
+// itself until gRPC is done with it; the loop's links keep it alive a little longer.
+class WorkerStream final
+    : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
+      public WorkerLink,
+      public std::enable_shared_from_this<WorkerStream> {
+ public:
+  WorkerStream(CoreLoop& loop, LogStore& logs, Epoch epoch)
+      : loop_(loop), logs_(logs), epoch_(epoch) {}
+
+  void begin(Duration registration_budget) {
+    self_ = shared_from_this();
+    alarm_.Set(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                            gpr_time_from_nanos(registration_budget.count(), GPR_TIMESPAN)),
+               [stream = weak_from_this(), registration_budget](bool in_time) {
+                 const auto alive = stream.lock();
+                 if (in_time && alive != nullptr) alive->expire(registration_budget);
+               });
+    StartRead(&incoming_);
+  }
+
+  void send(const WorkerPayload& payload) override {
+    if (std::holds_alternative<SendRegistered>(payload)) {
+      const std::lock_guard lock(mutex_);
+      admitted_ = true;
+    }
+    enqueue(message_to_proto(payload, epoch_));
+  }
+
+  void close(const absl::Status& status) override {
+    const std::lock_guard lock(mutex_);
+    close_locked(status);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      leave();
+      close(absl::CancelledError("the worker ended the stream"));
+      return;
+    }
+    handle();
+    const std::lock_guard lock(mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    if (!outbox_.empty()) outbox_.pop_front();
+    if (!ok) close_locked(absl::CancelledError("the worker is gone"));
+    if (closing_) {
+      finish_locked();
+    } else {
+      write_next_locked();
+    }
+  }
+
+  void OnDone() override {
+    leave();
+    self_.reset();
+  }
+
+ private:
+  void handle() {
+    switch (incoming_.body_case()) {
+      case v1::WorkerMessage::kRegister:
+        return on_register();
+      case v1::WorkerMessage::kHeartbeat:
+        return post(heartbeat_from_proto(incoming_.heartbeat()));
+      case v1::WorkerMessage::kRankExited:
+        return post(exit_from_proto(incoming_.rank_exited()));
+      case v1::WorkerMessage::kLog:
+        return on_log(incoming_.log());
+      case v1::WorkerMessage::BODY_NOT_SET:
+        break;  // a later version's message
+    }
+  }
+
+  void on_register() {
+    if (identity_) {
+      close(absl::InvalidArgumentError(
+          "register must be the first message of a stream, and come once"));
+      return;
+    }
+    WorkerRegistered event = registration_from_proto(incoming_.register_());
+    identity_.emplace(event.worker, event.incarnation);
+    post_as_is(std::move(event));
+  }
+
+  template <class E>
+  void post(E event) {
+    if (!identity_) {
+      close(absl::InvalidArgumentError("the first message of a stream must be register"));
+      return;
+    }
+    event.worker = identity_->first;
+    event.incarnation = identity_->second;
+    post_as_is(std::move(event));
+  }
+
+  // A full queue ends the stream: the worker comes back, and repeats what was not acknowledged.
+  void post_as_is(Event event) {
+    if (const absl::Status status = loop_.post(std::move(event), shared_from_this()); !status.ok())
+      close(status);
+  }
+
+  void on_log(const v1::LogData& log) {
+    if (!identity_) {
+      close(absl::InvalidArgumentError("the first message of a stream must be register"));
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      if (closing_) return;
+      if (!admitted_) {
+        close_locked(absl::InvalidArgumentError("log came before the worker was registered"));
+        return;
+      }
+    }
+    const LogWriter writer{identity_->first, identity_->second};
+    const auto settled = logs_.append(writer, JobId(log.job_id()), Attempt(log.attempt()),
+                                      Rank(log.rank()), log.offset(), log.data());
+    uint64_t offset = log.offset() + log.data().size();
+    if (settled.ok()) {
+      offset = *settled;
+    } else if (!std::exchange(log_trouble_told_, true)) {
+      // Acknowledged all the same: a worker that repeats it for ever helps nobody, and has the rank's own file.
+      spdlog::warn("output of worker {} is dropped: {}", identity_->first.value(),
+                   std::string(settled.status().message()));
+    }
+    v1::CoordinatorMessage message;
+    message.set_epoch(epoch_.value());
+    v1::LogAck& ack = *message.mutable_log_ack();
+    ack.set_job_id(log.job_id());
+    ack.set_attempt(log.attempt());
+    ack.set_rank(log.rank());
+    ack.set_offset(offset);
+    enqueue(std::move(message));
+  }
+
+  void expire(Duration budget) {
+    const std::lock_guard lock(mutex_);
+    if (admitted_) return;
+    close_locked(absl::DeadlineExceededError(
+        absl::StrCat("the worker did not register within ", to_seconds(budget), " s")));
+  }
+
+  void enqueue(v1::CoordinatorMessage message) {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return;
+    if (outbox_.size() >= daemon::kOutboxMax) {
+      close_locked(absl::ResourceExhaustedError("the worker does not read its stream"));
+      return;
+    }
+    outbox_.push_back(std::move(message));
+    write_next_locked();
+  }
+
+  void write_next_locked() {
+    if (writing_ || outbox_.empty()) return;
+    writing_ = true;
+    StartWrite(&outbox_.front());
+  }
+
+  void close_locked(const absl::Status& status) {
+    if (closing_) return;
+    closing_ = true;
+    status_ = to_grpc(status);
+    if (!writing_) finish_locked();
+  }
+
+  void finish_locked() {
+    if (finished_) return;
+    finished_ = true;
+    Finish(status_);
+  }
+
+  // Tells the core, once, that the stream is gone.
+  void leave() {
+    if (!identity_ || std::exchange(left_, true)) return;
+    // When this is refused the coordinator stops or is overloaded; the lease tells it later.
+    loop_.post(WorkerDisconnected{identity_->first, identity_->second}, shared_from_this())
+        .IgnoreError();
+  }
+
+  CoreLoop& loop_;
+  LogStore& logs_;
+  const Epoch epoch_;
+  std::shared_ptr<WorkerStream> self_;
+
+  // Of gRPC's reading callbacks.
+  v1::WorkerMessage incoming_;
+  std::optional<std::pair<WorkerName, Incarnation>> identity_;
+  bool left_ = false;
+  bool log_trouble_told_ = false;
+
+  grpc::Alarm alarm_;  // set before the first callback, never again
+
+  std::mutex mutex_;
+  bool admitted_ = false;                      // the core has let this worker in
+  std::deque<v1::CoordinatorMessage> outbox_;  // the first is being written while writing_
+  bool writing_ = false;
+  bool closing_ = false;
+  bool finished_ = false;
+  grpc::Status status_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* FleetService::Connect(
+    grpc::CallbackServerContext*) {
+  const auto stream = std::make_shared<WorkerStream>(loop_, logs_, epoch_);
+  stream->begin(registration_budget_);
+  return stream.get();
+}
+
+}  // namespace muster::coordinator

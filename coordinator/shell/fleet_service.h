@@ -1,0 +1,28 @@
+// The Fleet service: one stream per worker. Handlers translate messages to events and payloads to messages.
+#pragma once
+
+#include "common/ids.h"
+#include "coordinator/shell/core_loop.h"
+#include "coordinator/shell/log_store.h"
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::coordinator {
+
+class FleetService final : public v1::Fleet::CallbackService {
+ public:
+  // `loop` and `logs` must outlive the service's streams. A stream whose worker is not let in within
+  // `registration_budget` is ended.
+  FleetService(CoreLoop& loop, LogStore& logs, Epoch epoch, Duration registration_budget)
+      : loop_(loop), logs_(logs), epoch_(epoch), registration_budget_(registration_budget) {}
+
+  grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Connect(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  CoreLoop& loop_;
+  LogStore& logs_;
+  Epoch epoch_;
+  Duration registration_budget_;
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,178 @@
+#include "coordinator/shell/job_record.h"
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+namespace muster::coordinator {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const JobSpec& spec) {
+  return {{"name", spec.name},
+          {"user", spec.user},
+          {"priority", spec.priority},
+          {"nodes", spec.nodes},
+          {"ranks_per_node", spec.ranks_per_node},
+          {"restarts_max", spec.restarts_max},
+          {"output_directory", spec.output_directory},
+          {"train_config_json", spec.train_config_json},
+          {"environment", spec.environment}};
+}
+
+JobSpec spec_from(const json& j) {
+  JobSpec spec;
+  spec.name = j.value("name", spec.name);
+  spec.user = j.value("user", spec.user);
+  spec.priority = j.value("priority", spec.priority);
+  spec.nodes = j.value("nodes", spec.nodes);
+  spec.ranks_per_node = j.value("ranks_per_node", spec.ranks_per_node);
+  spec.restarts_max = j.value("restarts_max", spec.restarts_max);
+  spec.output_directory = j.value("output_directory", spec.output_directory);
+  spec.train_config_json = j.value("train_config_json", spec.train_config_json);
+  spec.environment = j.value("environment", spec.environment);
+  return spec;
+}
+
+json to_json(const RankPlacement& rank) {
+  return {{"rank", rank.rank.value()},
+          {"worker", rank.worker.value()},
+          {"local_rank", rank.local_rank},
+          {"incarnation", rank.incarnation.value()}};
+}
+
+RankPlacement placement_from(const json& j) {
+  return {Rank(j.value("rank", 0)), WorkerName(j.value("worker", std::string())),
+          j.value("local_rank", 0), Incarnation(j.value("incarnation", uint64_t{0}))};
+}
+
+json to_json(const Fault& fault) {
+  return {{"rank", fault.rank.value()},   {"worker", fault.worker.value()},
+          {"signal", fault.signal},       {"exit_code", fault.exit_code},
+          {"last_step", fault.last_step}, {"message", fault.message},
+          {"unix_ns", fault.unix_ns}};
+}
+
+Fault fault_from(const json& j) {
+  Fault fault;
+  fault.rank = Rank(j.value("rank", -1));
+  fault.worker = WorkerName(j.value("worker", std::string()));
+  fault.signal = j.value("signal", 0);
+  fault.exit_code = j.value("exit_code", 0);
+  fault.last_step = j.value("last_step", int64_t{-1});
+  fault.message = j.value("message", std::string());
+  fault.unix_ns = j.value("unix_ns", int64_t{0});
+  return fault;
+}
+
+json to_json(const RankExit& exit) {
+  return {{"rank", exit.rank.value()},
+          {"exit_code", exit.exit_code},
+          {"signal", exit.signal},
+          {"last_step", exit.last_step},
+          {"detail", exit.detail}};
+}
+
+RankExit exit_from(const json& j) {
+  return {Rank(j.value("rank", 0)), j.value("exit_code", 0), j.value("signal", 0),
+          j.value("last_step", int64_t{-1}), j.value("detail", std::string())};
+}
+
+template <class T>
+json list_to_json(const std::vector<T>& items) {
+  json list = json::array();
+  for (const T& item : items) list.push_back(to_json(item));
+  return list;
+}
+
+template <class T, class F>
+std::vector<T> list_from(const json& j, const char* key, F from) {
+  std::vector<T> items;
+  if (const auto it = j.find(key); it != j.end()) {
+    for (const json& item : *it) items.push_back(from(item));
+  }
+  return items;
+}
+
+absl::StatusOr<JobState> state_from(const std::string& name) {
+  for (size_t i = 0; i < kJobStateNames.size(); ++i) {
+    if (kJobStateNames[i] == name) return static_cast<JobState>(i);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("state is \"", name, "\", which this version does not know"));
+}
+
+// Ranks index arrays: what a record says of them must agree.
+absl::Status check_consistency(const Job& job) {
+  const auto ranks = std::ssize(job.placement);
+  if (job.id == JobId(0)) return absl::InvalidArgumentError("id is missing");
+  if (is_live(job.state) && ranks != job.spec.world_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", ranks, " placed ranks, not ", job.spec.world_size()));
+  }
+  for (int64_t i = 0; i < ranks; ++i) {
+    if (job.placement[static_cast<size_t>(i)].rank.value() != i) {
+      return absl::InvalidArgumentError(absl::StrCat("placement ", i, " is of another rank"));
+    }
+  }
+  for (const RankExit& exit : job.exits) {
+    if (exit.rank.value() < 0 || exit.rank.value() >= ranks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rank ", exit.rank.value(), " exited but was not placed"));
+    }
+  }
+  if (job.state == JobState::kRestarting && job.faults.empty() && !job.cancel_requested) {
+    return absl::InvalidArgumentError("it is RESTARTING without a fault");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string job_to_record(const Job& job) {
+  const json record = {{"id", job.id.value()},
+                       {"spec", to_json(job.spec)},
+                       {"state", std::string(job_state_name(job.state))},
+                       {"reason", job.reason},
+                       {"attempt", job.attempt.value()},
+                       {"cancel_requested", job.cancel_requested},
+                       {"placement", list_to_json(job.placement)},
+                       {"faults", list_to_json(job.faults)},
+                       {"submitted_unix_ns", job.submitted_unix_ns},
+                       {"started_unix_ns", job.started_unix_ns},
+                       {"finished_unix_ns", job.finished_unix_ns},
+                       {"exit_code", job.exit_code},
+                       {"rendezvous_address", job.rendezvous_address},
+                       {"exits", list_to_json(job.exits)},
+                       {"restarts", job.restarts}};
+  // A worker's text may hold anything; what is not UTF-8 is replaced, not refused.
+  return record.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+absl::StatusOr<Job> job_from_record(std::string_view record) try {
+  const json j = json::parse(record);
+  Job job;
+  job.id = JobId(j.value("id", uint64_t{0}));
+  job.spec = spec_from(j.value("spec", json::object()));
+  auto state = state_from(j.value("state", std::string()));
+  if (!state.ok()) return state.status();
+  job.state = *state;
+  job.reason = j.value("reason", std::string());
+  job.attempt = Attempt(j.value("attempt", uint32_t{0}));
+  job.cancel_requested = j.value("cancel_requested", false);
+  job.placement = list_from<RankPlacement>(j, "placement", placement_from);
+  job.faults = list_from<Fault>(j, "faults", fault_from);
+  job.submitted_unix_ns = j.value("submitted_unix_ns", int64_t{0});
+  job.started_unix_ns = j.value("started_unix_ns", int64_t{0});
+  job.finished_unix_ns = j.value("finished_unix_ns", int64_t{0});
+  job.exit_code = j.value("exit_code", 0);
+  job.rendezvous_address = j.value("rendezvous_address", std::string());
+  job.exits = list_from<RankExit>(j, "exits", exit_from);
+  job.restarts = j.value("restarts", 0);
+  if (absl::Status status = check_consistency(job); !status.ok()) return status;
+  return job;
+} catch (const json::exception& e) {
+  return absl::InvalidArgumentError(e.what());
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,40 @@
+// One WatchJob call: the job now and after each change, until it has ended.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "coordinator/shell/core_loop.h"
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::coordinator {
+
+// Owns itself from begin() until gRPC is done with it.
+class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
+                        public JobWatcher,
+                        public std::enable_shared_from_this<JobStream> {
+ public:
+  void begin(CoreLoop& loop, JobId job);
+
+  void on_job(const Job& job, Instant now) override;
+  void on_end(const absl::Status& status) override;
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  void end_locked(const absl::Status& status);
+  void pump_locked();
+
+  std::shared_ptr<JobStream> self_;
+  std::mutex mutex_;
+  std::deque<v1::Job> waiting_;  // the first is being written while writing_
+  bool writing_ = false;
+  bool ending_ = false;
+  bool finished_ = false;
+  absl::Status status_;
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,239 @@
+#include "coordinator/shell/log_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr size_t kFillBytesMax = 64 << 10;  // written at once when a gap is filled
+// A worker that was out of reach ships the end of an earlier attempt; who was away for longer than
+// this many restarts may not.
+constexpr size_t kAttemptsOwnedMax = 4;
+
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+absl::Status write_at(int fd, uint64_t offset, std::string_view data, const std::string& path) {
+  while (!data.empty()) {
+    const ssize_t written = pwrite(fd, data.data(), data.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
+    data.remove_prefix(static_cast<size_t>(written));
+    offset += static_cast<uint64_t>(written);
+  }
+  return absl::OkStatus();
+}
+
+// Lines of spaces, so that the offsets after the gap stay true.
+absl::Status fill_gap(int fd, uint64_t from, uint64_t to, const std::string& path) {
+  std::string notice = absl::StrCat("\n[", to - from, " bytes of output were lost here]");
+  while (from < to) {
+    const uint64_t bytes = std::min<uint64_t>(to - from, kFillBytesMax);
+    notice.resize(bytes, ' ');
+    notice.back() = '\n';
+    if (absl::Status status = write_at(fd, from, notice, path); !status.ok()) return status;
+    from += bytes;
+    notice.clear();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+LogStore::LogStore(std::string root, uint64_t bytes_per_rank_max)
+    : root_(std::move(root)), bytes_per_rank_max_(bytes_per_rank_max) {}
+
+std::string LogStore::folder(JobId job, Attempt attempt) const {
+  return absl::StrCat(root_, "/", job.value(), "/", attempt.value());
+}
+
+std::string LogStore::path(JobId job, Attempt attempt, Rank rank) const {
+  return absl::StrCat(folder(job, attempt), "/rank-", rank.value(), ".log");
+}
+
+std::vector<std::shared_ptr<LogFollower>> LogStore::followers_of(JobLogs& logs) {
+  std::vector<std::shared_ptr<LogFollower>> alive;
+  std::erase_if(logs.followers, [](const auto& follower) { return follower.expired(); });
+  for (const auto& follower : logs.followers) {
+    if (auto strong = follower.lock()) alive.push_back(std::move(strong));
+  }
+  return alive;
+}
+
+std::vector<LogStore::OwnedRanks> LogStore::owners_of(const std::vector<RankPlacement>& placement) {
+  std::vector<OwnedRanks> owners;
+  for (const RankPlacement& rank : placement) {
+    const LogWriter writer{rank.worker, rank.incarnation};
+    if (owners.empty() || owners.back().writer != writer) owners.push_back({writer, rank.rank});
+    owners.back().last = rank.rank;
+  }
+  return owners;
+}
+
+absl::Status LogStore::check_writer(const JobLogs& logs, const LogWriter& writer, JobId job,
+                                    Attempt attempt, Rank rank) {
+  const auto launch =
+      absl::StrCat("job ", job.value(), " attempt ", attempt.value(), " rank ", rank.value());
+  if (attempt == Attempt(0) || attempt > logs.scope.newest_attempt || rank < Rank(0) ||
+      rank.value() >= logs.scope.ranks) {
+    return absl::NotFoundError(absl::StrCat(launch, " was not started from here"));
+  }
+  if (const auto owners = logs.owners.find(attempt); owners != logs.owners.end()) {
+    const auto owner =
+        std::lower_bound(owners->second.begin(), owners->second.end(), rank,
+                         [](const OwnedRanks& ranks, Rank r) { return ranks.last < r; });
+    if (owner != owners->second.end() && owner->writer == writer) return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat(launch, " was not placed on this life of worker ", writer.worker.value()));
+}
+
+void LogStore::set_scope(JobId job, const LogScope& scope,
+                         const std::vector<RankPlacement>& placement) {
+  std::vector<std::shared_ptr<LogFollower>> followers;
+  {
+    const std::lock_guard lock(mutex_);
+    JobLogs& logs = jobs_[job];
+    // What is not written to any more need not be remembered: the file knows its size.
+    if (scope.ended || scope.newest_attempt != logs.scope.newest_attempt) logs.ends.clear();
+    logs.scope = scope;
+    if (!placement.empty() && !logs.owners.contains(scope.newest_attempt)) {
+      logs.owners[scope.newest_attempt] = owners_of(placement);
+      if (logs.owners.size() > kAttemptsOwnedMax) logs.owners.erase(logs.owners.begin());
+    }
+    followers = followers_of(logs);
+  }
+  for (const auto& follower : followers) follower->on_scope(scope);
+}
+
+void LogStore::forget(JobId job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.erase(job);
+  }
+  std::error_code ignored;  // what cannot be removed only takes room
+  std::filesystem::remove_all(absl::StrCat(root_, "/", job.value()), ignored);
+}
+
+std::optional<LogScope> LogStore::scope(JobId job) {
+  const std::lock_guard lock(mutex_);
+  const auto it = jobs_.find(job);
+  return it == jobs_.end() ? std::nullopt : std::optional(it->second.scope);
+}
+
+std::optional<LogScope> LogStore::follow(JobId job, std::weak_ptr<LogFollower> follower) {
+  const std::lock_guard lock(mutex_);
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return std::nullopt;
+  std::erase_if(it->second.followers, [](const auto& other) { return other.expired(); });
+  it->second.followers.push_back(std::move(follower));
+  return it->second.scope;
+}
+
+absl::StatusOr<uint64_t> LogStore::append(const LogWriter& writer, JobId job, Attempt attempt,
+                                          Rank rank, uint64_t offset, std::string_view data) {
+  constexpr uint64_t kOffsetMax = uint64_t{1} << 62;  // no log is this long: a nonsensical message
+  if (offset > kOffsetMax)
+    return absl::InvalidArgumentError(absl::StrCat("log offset is ", offset));
+  std::vector<std::shared_ptr<LogFollower>> followers;
+  absl::StatusOr<uint64_t> settled = uint64_t{0};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = jobs_.find(job);
+    if (it == jobs_.end()) {
+      return absl::NotFoundError(absl::StrCat("job ", job.value(), " was not started from here"));
+    }
+    if (absl::Status status = check_writer(it->second, writer, job, attempt, rank); !status.ok())
+      return status;
+    settled = append_locked(it->second, job, attempt, rank, offset, data);
+    if (!settled.ok()) {
+      // Settled, too: asked for again it would fail again, for ever on a full disk.
+      uint64_t& end = it->second.ends[{attempt, rank}];
+      end = std::max<uint64_t>(end, offset + data.size());
+    }
+    followers = followers_of(it->second);
+  }
+  for (const auto& follower : followers) follower->on_output(attempt, rank);
+  return settled;
+}
+
+absl::StatusOr<uint64_t> LogStore::append_locked(JobLogs& logs, JobId job, Attempt attempt,
+                                                 Rank rank, uint64_t offset,
+                                                 std::string_view data) {
+  const std::string file_path = path(job, attempt, rank);
+  uint64_t& end = logs.ends[{attempt, rank}];
+  const uint64_t chunk_end = offset + data.size();
+  if (end != 0 && (chunk_end <= end || (offset > end && end < bytes_per_rank_max_))) return end;
+  std::error_code error;
+  std::filesystem::create_directories(folder(job, attempt), error);
+  if (error)
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("making ", folder(job, attempt)));
+  const File file(open(file_path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  if (file.fd() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", file_path));
+  struct stat info {};
+  if (fstat(file.fd(), &info) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("examining ", file_path));
+  const auto stored = static_cast<uint64_t>(info.st_size);
+  if (end == 0) end = stored;
+  if (const uint64_t dropped_to = std::min(end, bytes_per_rank_max_); stored < dropped_to) {
+    if (absl::Status status = fill_gap(file.fd(), stored, dropped_to, file_path); !status.ok())
+      return status;
+  }
+  if (end < bytes_per_rank_max_) {
+    if (offset > end) return end;
+    if (chunk_end > end) {
+      data.remove_prefix(end - offset);
+      const std::string_view kept = data.substr(0, bytes_per_rank_max_ - end);
+      if (absl::Status status = write_at(file.fd(), end, kept, file_path); !status.ok())
+        return status;
+      end += kept.size();
+      if (end >= bytes_per_rank_max_) {
+        const std::string notice = absl::StrCat("\n[this log reached ", bytes_per_rank_max_,
+                                                " bytes: what follows is dropped]\n");
+        if (absl::Status status = write_at(file.fd(), end, notice, file_path); !status.ok())
+          return status;
+      }
+    }
+  }
+  end = std::max(end, chunk_end);
+  return end;
+}
+
+absl::StatusOr<std::string> LogStore::read(JobId job, Attempt attempt, Rank rank, uint64_t offset,
+                                           size_t bytes_max) {
+  const std::string file_path = path(job, attempt, rank);
+  const File file(open(file_path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd() < 0) {
+    if (errno == ENOENT) return std::string();
+    return absl::ErrnoToStatus(errno, absl::StrCat("opening ", file_path));
+  }
+  std::string data(bytes_max, '\0');
+  const ssize_t bytes = pread(file.fd(), data.data(), data.size(), static_cast<off_t>(offset));
+  if (bytes < 0) return absl::ErrnoToStatus(errno, absl::StrCat("reading ", file_path));
+  data.resize(static_cast<size_t>(bytes));
+  return data;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,102 @@
+// The ranks' output as their workers ship it: one append-only file per rank and attempt,
+// ROOT/<job>/<attempt>/rank-<r>.log, whose byte positions are the offsets of the rank's own log.
+//
+// Chunks come at least once: what is already stored is skipped. A chunk that begins past the end (the
+// coordinator's machine lost written pages) is not taken: the answer is the end, from where its worker sends again.
+// What cannot be written is dropped for good and leaves a filled gap that says so. A log ends at
+// kLogBytesPerRankMax; what follows is taken and dropped. Only the life of a worker that a rank was placed on writes
+// its log. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+#include "common/ids.h"
+#include "coordinator/core/job.h"
+
+namespace muster::coordinator {
+
+// What may be read or written of one job.
+struct LogScope {
+  Attempt newest_attempt{0};
+  int32_t ranks = 0;
+  bool ended = false;  // no more output will come
+};
+
+// One life of a worker.
+struct LogWriter {
+  WorkerName worker;
+  Incarnation incarnation;
+
+  friend bool operator==(const LogWriter&, const LogWriter&) = default;
+};
+
+// Told when there may be more to read. Called without a lock, on whichever thread stored it.
+class LogFollower {
+ public:
+  virtual ~LogFollower() = default;
+  virtual void on_output(Attempt attempt, Rank rank) = 0;
+  virtual void on_scope(const LogScope& scope) = 0;
+};
+
+class LogStore {
+ public:
+  explicit LogStore(std::string root, uint64_t bytes_per_rank_max);
+
+  // The job has a new attempt, or ended. Called before anything of that attempt can arrive.
+  // `placement` is the newest attempt's, by rank, or empty while there is none.
+  void set_scope(JobId job, const LogScope& scope, const std::vector<RankPlacement>& placement);
+  // Removes the job's logs.
+  void forget(JobId job);
+
+  // Returns the offset up to which the rank's log is settled (stored, or dropped for good): below `offset` when
+  // what precedes it is missing. NotFound for a launch that this coordinator does not know, PermissionDenied when the
+  // rank was not placed on `writer`; else what the file system says, and then the data is dropped for good.
+  absl::StatusOr<uint64_t> append(const LogWriter& writer, JobId job, Attempt attempt, Rank rank,
+                                  uint64_t offset, std::string_view data);
+
+  // Up to `bytes_max` bytes from `offset`; empty when there is nothing (yet).
+  absl::StatusOr<std::string> read(JobId job, Attempt attempt, Rank rank, uint64_t offset,
+                                   size_t bytes_max);
+
+  std::optional<LogScope> scope(JobId job);
+  // From now on `follower` is told. Returns what scope() would.
+  std::optional<LogScope> follow(JobId job, std::weak_ptr<LogFollower> follower);
+
+ private:
+  // Neighbouring ranks of one writer.
+  struct OwnedRanks {
+    LogWriter writer;
+    Rank last;
+  };
+  struct JobLogs {
+    LogScope scope;
+    std::map<Attempt, std::vector<OwnedRanks>> owners;  // by rank; of the newest kAttemptsOwnedMax
+    std::map<std::pair<Attempt, Rank>, uint64_t> ends;  // settled offsets, once known
+    std::vector<std::weak_ptr<LogFollower>> followers;
+  };
+
+  std::string folder(JobId job, Attempt attempt) const;
+  std::string path(JobId job, Attempt attempt, Rank rank) const;
+  absl::StatusOr<uint64_t> append_locked(JobLogs& logs, JobId job, Attempt attempt, Rank rank,
+                                         uint64_t offset, std::string_view data);
+  static absl::Status check_writer(const JobLogs& logs, const LogWriter& writer, JobId job,
+                                   Attempt attempt, Rank rank);
+  static std::vector<OwnedRanks> owners_of(const std::vector<RankPlacement>& placement);
+  static std::vector<std::shared_ptr<LogFollower>> followers_of(JobLogs& logs);
+
+  const std::string root_;
+  const uint64_t bytes_per_rank_max_;
+  std::mutex mutex_;
+  std::map<JobId, JobLogs> jobs_;
+};
+
+}  // namespace muster::coordinator

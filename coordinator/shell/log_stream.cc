@@ -1,0 +1,124 @@
+#include "coordinator/shell/log_stream.h"
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+
+#include "coordinator/shell/grpc_status.h"
+#include "daemon/limits.h"
+
+namespace muster::coordinator {
+
+void LogStream::begin() {
+  self_ = shared_from_this();
+  // Locked before it follows, so that news of the scope come after what is read here.
+  const std::lock_guard lock(mutex_);
+  const auto scope = request_.follow() ? logs_.follow(JobId(request_.job_id()), weak_from_this())
+                                       : logs_.scope(JobId(request_.job_id()));
+  if (const absl::Status status = check_request(scope); !status.ok()) return finish_locked(status);
+  select_locked(*scope);
+  pump_locked();
+}
+
+absl::Status LogStream::check_request(const std::optional<LogScope>& scope) const {
+  if (!scope) return absl::NotFoundError(absl::StrCat("there is no job ", request_.job_id()));
+  if (request_.rank() < -1 || request_.rank() >= scope->ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("rank is ", request_.rank(), ": job ",
+                                                   request_.job_id(), " has the ranks 0 to ",
+                                                   scope->ranks - 1, ", and -1 stands for all"));
+  }
+  if (Attempt(request_.attempt()) > scope->newest_attempt) {
+    return absl::InvalidArgumentError(absl::StrCat("attempt is ", request_.attempt(),
+                                                   ": the newest of job ", request_.job_id(),
+                                                   " is ", scope->newest_attempt.value()));
+  }
+  if (request_.offset() > 0 && (request_.rank() < 0 || request_.attempt() == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offset is ", request_.offset(), ": it needs one rank and one attempt"));
+  }
+  return absl::OkStatus();
+}
+
+// Makes the ranks of attempts that are new in `scope` ready, if the request is about them.
+void LogStream::select_locked(const LogScope& scope) {
+  scope_ = scope;
+  Attempt attempt = scope.newest_attempt;
+  if (request_.attempt() != 0) attempt = Attempt(request_.attempt());
+  if (attempt <= selected_through_) return;
+  selected_through_ = attempt;
+  const int32_t first = request_.rank() < 0 ? 0 : request_.rank();
+  const int32_t last = request_.rank() < 0 ? scope.ranks - 1 : request_.rank();
+  for (int32_t rank = first; rank <= last; ++rank) {
+    const Part part{attempt, Rank(rank)};
+    offsets_[part] = request_.offset();
+    ready_.insert(part);
+  }
+}
+
+void LogStream::on_output(Attempt attempt, Rank rank) {
+  const std::lock_guard lock(mutex_);
+  if (!offsets_.contains({attempt, rank})) return;
+  ready_.emplace(attempt, rank);
+  pump_locked();
+}
+
+void LogStream::on_scope(const LogScope& scope) {
+  const std::lock_guard lock(mutex_);
+  select_locked(scope);
+  pump_locked();
+}
+
+bool LogStream::more_may_come_locked() const {
+  if (!request_.follow() || scope_.ended) return false;
+  return request_.attempt() == 0 || Attempt(request_.attempt()) == scope_.newest_attempt;
+}
+
+void LogStream::pump_locked() {
+  if (writing_ || finished_) return;
+  while (!ready_.empty()) {
+    // In turns, so that a rank that never stops talking does not hide the others.
+    auto next = ready_.upper_bound(last_);
+    if (next == ready_.end()) next = ready_.begin();
+    const Part part = *next;
+    uint64_t& offset = offsets_[part];
+    auto data = logs_.read(JobId(request_.job_id()), part.first, part.second, offset,
+                           daemon::kLogChunkBytesMax);
+    if (!data.ok()) return finish_locked(data.status());
+    if (data->empty()) {
+      ready_.erase(next);
+      continue;
+    }
+    chunk_.set_job_id(request_.job_id());
+    chunk_.set_attempt(part.first.value());
+    chunk_.set_rank(part.second.value());
+    chunk_.set_offset(offset);
+    offset += data->size();
+    chunk_.set_data(*std::move(data));
+    last_ = part;
+    writing_ = true;
+    StartWrite(&chunk_);
+    return;
+  }
+  if (!more_may_come_locked()) finish_locked(absl::OkStatus());
+}
+
+void LogStream::finish_locked(const absl::Status& status) {
+  if (std::exchange(finished_, true)) return;
+  Finish(to_grpc(status));
+}
+
+void LogStream::OnWriteDone(bool ok) {
+  const std::lock_guard lock(mutex_);
+  writing_ = false;
+  if (!ok) return finish_locked(absl::CancelledError("the caller is gone"));
+  pump_locked();
+}
+
+void LogStream::OnCancel() {
+  const std::lock_guard lock(mutex_);
+  finish_locked(absl::CancelledError("the caller is gone"));
+}
+
+void LogStream::OnDone() { self_.reset(); }
+
+}  // namespace muster::coordinator

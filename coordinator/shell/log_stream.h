@@ -1,0 +1,57 @@
+// One FollowLogs call: chunks of the selected ranks' logs, older attempts first. It sleeps until the log store
+// says that there is more.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "coordinator/shell/log_store.h"
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::coordinator {
+
+// Owns itself from begin() until gRPC is done with it. `logs` must outlive it.
+class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
+                        public LogFollower,
+                        public std::enable_shared_from_this<LogStream> {
+ public:
+  LogStream(LogStore& logs, v1::FollowLogsRequest request)
+      : logs_(logs), request_(std::move(request)) {}
+
+  void begin();
+
+  void on_output(Attempt attempt, Rank rank) override;
+  void on_scope(const LogScope& scope) override;
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  using Part = std::pair<Attempt, Rank>;
+
+  absl::Status check_request(const std::optional<LogScope>& scope) const;
+  void select_locked(const LogScope& scope);
+  bool more_may_come_locked() const;
+  void pump_locked();
+  void finish_locked(const absl::Status& status);
+
+  LogStore& logs_;
+  const v1::FollowLogsRequest request_;
+  std::shared_ptr<LogStream> self_;
+
+  std::mutex mutex_;
+  LogScope scope_;
+  Attempt selected_through_{0};  // attempts up to this one have been made ready
+  std::set<Part> ready_;         // may have unread bytes
+  Part last_{};                  // the part of the newest chunk
+  std::map<Part, uint64_t> offsets_;
+  v1::LogChunk chunk_;
+  bool writing_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace muster::coordinator

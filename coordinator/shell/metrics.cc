@@ -1,0 +1,232 @@
+#include "coordinator/shell/metrics.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include "common/absl_view.h"
+
+namespace muster::coordinator {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+
+// Long enough for a scraper to see how a job ended.
+constexpr Duration kSeriesKept = std::chrono::minutes(5);
+
+// From a tiny model on a laptop to a large one across a fleet.
+const Histogram::BucketBoundaries kStepSecondsBuckets = {
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250};
+
+using Labels = std::map<std::string, std::string>;
+
+Family<Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+
+Family<Counter>& counter(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+}  // namespace
+
+struct Metrics::Families {
+  prometheus::Registry registry;
+  Family<Gauge>& build_info = gauge(registry, "muster_build_info", "The coordinator's version.");
+  Family<Gauge>& epoch =
+      gauge(registry, "muster_epoch", "Starts of the coordinator over its state.");
+  Family<Gauge>& jobs = gauge(registry, "muster_jobs", "Jobs by state.");
+  Family<Gauge>& step = gauge(registry, "muster_job_step", "Steps completed by rank 0.");
+  Family<Gauge>& attempt = gauge(registry, "muster_job_attempt", "Launches of the job so far.");
+  Family<Gauge>& tokens = gauge(registry, "muster_tokens_per_second",
+                                "Tokens per second, summed over the job's ranks.");
+  Family<Gauge>& mfu =
+      gauge(registry, "muster_mfu_ratio", "Model FLOPs utilisation, mean over the job's ranks.");
+  Family<Gauge>& loss = gauge(registry, "muster_loss", "Loss of the last step.");
+  Family<Gauge>& grad_norm = gauge(registry, "muster_grad_norm",
+                                   "Global L2 norm of the last step's gradient, before clipping.");
+  Family<Histogram>& step_seconds =
+      prometheus::BuildHistogram()
+          .Name("muster_step_seconds")
+          .Help("Time of each completed step that a heartbeat reported.")
+          .Register(registry);
+  Family<Counter>& restarts =
+      counter(registry, "muster_job_restarts_total", "Launches of the job after a fault.");
+  Family<Gauge>& heartbeat_age =
+      gauge(registry, "muster_heartbeat_age_seconds", "Time since the worker was last heard from.");
+  Family<Gauge>& worker_connected =
+      gauge(registry, "muster_worker_connected", "1 while the worker's stream is open.");
+  Family<Gauge>& worker_slots =
+      gauge(registry, "muster_worker_slots", "Ranks the worker can run at once.");
+  Family<Gauge>& worker_slots_used =
+      gauge(registry, "muster_worker_slots_used", "Slots of the worker that ranks hold.");
+
+  struct WorkerSeries {
+    Gauge* age;
+    Gauge* connected;
+    Gauge* slots;
+    Gauge* slots_used;
+  };
+  std::map<WorkerName, WorkerSeries> workers;
+};
+
+struct Metrics::JobSeries {
+  Gauge* step = nullptr;
+  Gauge* attempt = nullptr;
+  Gauge* tokens = nullptr;
+  Gauge* mfu = nullptr;
+  Gauge* loss = nullptr;
+  Gauge* grad_norm = nullptr;
+  Histogram* step_seconds = nullptr;
+  Counter* restarts = nullptr;
+  int64_t last_step = -1;
+};
+
+Metrics::Metrics(Epoch epoch) : families_(std::make_unique<Families>()) {
+  families_->epoch.Add({}).Set(static_cast<double>(epoch.value()));
+}
+
+Metrics::~Metrics() = default;
+
+Metrics::JobSeries& Metrics::series_of(const Job& job) {
+  std::unique_ptr<JobSeries>& series = jobs_[job.id];
+  if (series == nullptr) {
+    const Labels labels = {{"job", absl::StrCat(job.id.value())}, {"name", job.spec.name}};
+    Families& f = *families_;
+    series = std::make_unique<JobSeries>();
+    series->step = &f.step.Add(labels);
+    series->attempt = &f.attempt.Add(labels);
+    series->tokens = &f.tokens.Add(labels);
+    series->loss = &f.loss.Add(labels);
+    series->grad_norm = &f.grad_norm.Add(labels);
+    series->step_seconds = &f.step_seconds.Add(labels, kStepSecondsBuckets);
+    series->restarts = &f.restarts.Add(labels);
+    series->mfu = nullptr;  // only where the device's peak is known
+  }
+  return *series;
+}
+
+void Metrics::observe(const Core& core, const Event& event) {
+  const auto* heartbeat = std::get_if<HeartbeatReceived>(&event);
+  if (heartbeat == nullptr) return;
+  for (const RankProgress& progress : heartbeat->ranks) {
+    if (progress.rank != Rank(0) || progress.step_seconds <= 0) continue;
+    const auto it = core.jobs().find(progress.job);
+    if (it == core.jobs().end() || it->second.attempt != progress.attempt ||
+        !is_live(it->second.state))
+      continue;
+    JobSeries& series = series_of(it->second);
+    if (progress.step > series.last_step) series.step_seconds->Observe(progress.step_seconds);
+    series.last_step = progress.step;
+  }
+}
+
+void Metrics::update_job(const Job& job, JobSeries& series) {
+  series.attempt->Set(job.attempt.value());
+  series.restarts->Increment(std::max(0.0, job.restarts - series.restarts->Value()));
+  if (job.ranks.empty()) return;
+  const RankState& first = job.ranks.front();
+  series.step->Set(static_cast<double>(std::max<int64_t>(first.step, 0)));
+  series.loss->Set(first.loss);
+  series.grad_norm->Set(first.grad_norm);
+  double tokens = 0;
+  double mfu = 0;
+  int known = 0;
+  for (const RankState& rank : job.ranks) {
+    if (is_live(job.state) && rank.life == RankState::Life::kUp) tokens += rank.tokens_per_second;
+    if (rank.device_peak_tflops > 0) {
+      mfu += rank.tflops_per_device / rank.device_peak_tflops;
+      ++known;
+    }
+  }
+  series.tokens->Set(tokens);
+  if (known == 0) return;
+  if (series.mfu == nullptr) {
+    series.mfu =
+        &families_->mfu.Add({{"job", absl::StrCat(job.id.value())}, {"name", job.spec.name}});
+  }
+  series.mfu->Set(mfu / known);
+}
+
+void Metrics::update_jobs(const Core& core, int64_t unix_ns) {
+  Families& f = *families_;
+  std::array<int64_t, kJobStateNames.size()> counts{};
+  std::set<JobId> shown;
+  for (const auto& [id, job] : core.jobs()) {
+    ++counts[static_cast<size_t>(job.state)];
+    const bool ended_long_ago =
+        is_terminal(job.state) && unix_ns - job.finished_unix_ns > kSeriesKept.count();
+    if (ended_long_ago || job.attempt == Attempt(0)) continue;
+    update_job(job, series_of(job));
+    shown.insert(id);
+  }
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const std::string state = absl::AsciiStrToLower(av(kJobStateNames[i]));
+    f.jobs.Add({{"state", state}}).Set(static_cast<double>(counts[i]));
+  }
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    if (shown.contains(it->first)) {
+      ++it;
+      continue;
+    }
+    const JobSeries& series = *it->second;
+    f.step.Remove(series.step);
+    f.attempt.Remove(series.attempt);
+    f.tokens.Remove(series.tokens);
+    if (series.mfu != nullptr) f.mfu.Remove(series.mfu);
+    f.loss.Remove(series.loss);
+    f.grad_norm.Remove(series.grad_norm);
+    f.step_seconds.Remove(series.step_seconds);
+    f.restarts.Remove(series.restarts);
+    it = jobs_.erase(it);
+  }
+}
+
+void Metrics::update_workers(const Core& core, Instant now) {
+  Families& f = *families_;
+  for (auto it = f.workers.begin(); it != f.workers.end();) {
+    if (core.workers().contains(it->first)) {
+      ++it;
+      continue;
+    }
+    f.heartbeat_age.Remove(it->second.age);
+    f.worker_connected.Remove(it->second.connected);
+    f.worker_slots.Remove(it->second.slots);
+    f.worker_slots_used.Remove(it->second.slots_used);
+    it = f.workers.erase(it);
+  }
+  const std::map<WorkerName, int32_t> used = core.slots_used_by_worker();
+  for (const auto& [name, worker] : core.workers()) {
+    const Labels labels = {{"worker", name.value()}};
+    const auto [it, added] = f.workers.try_emplace(name);
+    if (added) {
+      it->second = {&f.heartbeat_age.Add(labels), &f.worker_connected.Add(labels),
+                    &f.worker_slots.Add(labels), &f.worker_slots_used.Add(labels)};
+    }
+    it->second.age->Set(to_seconds(now - worker.last_heard));
+    it->second.connected->Set(worker.connected ? 1 : 0);
+    it->second.slots->Set(worker.slots);
+    const auto count = used.find(name);
+    it->second.slots_used->Set(count == used.end() ? 0 : count->second);
+  }
+}
+
+std::string Metrics::render(const Core& core, Instant now, int64_t unix_ns) {
+  families_->build_info.Add({{"version", core.options().version}}).Set(1);
+  update_jobs(core, unix_ns);
+  update_workers(core, now);
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,128 @@
+#include "coordinator/shell/muster_service.h"
+
+#include <memory>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "coordinator/shell/convert.h"
+#include "coordinator/shell/grpc_status.h"
+#include "coordinator/shell/job_stream.h"
+#include "coordinator/shell/log_stream.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr int kJobsListedMax = 1'000;
+// A list stays well below what clients accept (gRPC's default is 4 MiB).
+constexpr size_t kListBytesMax = 3 << 20;
+
+absl::Status stopped() { return absl::UnavailableError("the coordinator is stopping"); }
+
+// The request was not taken: answers in the loop's place.
+void refuse_unless_ok(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
+  if (!status.ok()) reactor->Finish(to_grpc(status));
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* MusterService::SubmitJob(grpc::CallbackServerContext* context,
+                                                   const v1::SubmitJobRequest* request,
+                                                   v1::SubmitJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  JobSubmitted event;
+  event.request_id = request->request_id();
+  event.spec = spec_from_proto(request->spec());
+  refuse_unless_ok(reactor, loop_.submit(std::move(event), [=](const absl::Status& status,
+                                                               const Job* job, Instant now) {
+    if (job != nullptr) *response->mutable_job() = job_to_proto(*job, now);
+    reactor->Finish(to_grpc(status));
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::CancelJob(grpc::CallbackServerContext* context,
+                                                   const v1::CancelJobRequest* request,
+                                                   v1::CancelJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  JobCancelRequested event;
+  event.job = JobId(request->job_id());
+  event.force = request->force();
+  refuse_unless_ok(
+      reactor, loop_.cancel(event, [=](const absl::Status& status, const Job* job, Instant now) {
+        if (job != nullptr) *response->mutable_job() = job_to_proto(*job, now);
+        reactor->Finish(to_grpc(status));
+      }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* context,
+                                                const v1::GetJobRequest* request,
+                                                v1::Job* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const JobId id(request->job_id());
+  refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
+    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+    const auto job = core->jobs().find(id);
+    if (job == core->jobs().end()) {
+      return reactor->Finish(
+          to_grpc(absl::NotFoundError(absl::StrCat("there is no job ", id.value()))));
+    }
+    *response = job_to_proto(job->second, now);
+    reactor->Finish(grpc::Status::OK);
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* context,
+                                                  const v1::ListJobsRequest* request,
+                                                  v1::ListJobsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool active_only = request->active_only();
+  refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
+    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+    size_t bytes = 0;
+    for (auto it = core->jobs().rbegin(); it != core->jobs().rend(); ++it) {
+      if (active_only && is_terminal(it->second.state)) continue;
+      v1::Job job = job_summary_to_proto(it->second, now);
+      bytes += job.ByteSizeLong();
+      if (response->jobs_size() >= kJobsListedMax || bytes > kListBytesMax) break;
+      *response->add_jobs() = std::move(job);
+    }
+    reactor->Finish(grpc::Status::OK);
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext* context,
+                                                     const v1::ListWorkersRequest*,
+                                                     v1::ListWorkersResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
+    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+    const auto used = core->slots_used_by_worker();
+    for (const auto& [name, worker] : core->workers()) {
+      const auto count = used.find(name);
+      *response->add_workers() =
+          worker_to_proto(worker, count == used.end() ? 0 : count->second, now);
+    }
+    reactor->Finish(grpc::Status::OK);
+  }));
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerContext*,
+                                                           const v1::WatchJobRequest* request) {
+  const auto stream = std::make_shared<JobStream>();
+  stream->begin(loop_, JobId(request->job_id()));
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::LogChunk>* MusterService::FollowLogs(
+    grpc::CallbackServerContext*, const v1::FollowLogsRequest* request) {
+  const auto stream = std::make_shared<LogStream>(logs_, *request);
+  stream->begin();
+  return stream.get();
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,40 @@
+// The Muster service for people and programs. Handlers translate and nothing else: what is right and wrong is
+// the core's affair.
+#pragma once
+
+#include "coordinator/shell/core_loop.h"
+#include "coordinator/shell/log_store.h"
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::coordinator {
+
+class MusterService final : public v1::Muster::CallbackService {
+ public:
+  // `loop` and `logs` must outlive the service's calls.
+  MusterService(CoreLoop& loop, LogStore& logs) : loop_(loop), logs_(logs) {}
+
+  grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
+                                      const v1::SubmitJobRequest* request,
+                                      v1::SubmitJobResponse* response) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
+                                     const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request, v1::Job* response) override;
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
+                                      const v1::CancelJobRequest* request,
+                                      v1::CancelJobResponse* response) override;
+  grpc::ServerWriteReactor<v1::Job>* WatchJob(grpc::CallbackServerContext* context,
+                                              const v1::WatchJobRequest* request) override;
+  grpc::ServerWriteReactor<v1::LogChunk>* FollowLogs(grpc::CallbackServerContext* context,
+                                                     const v1::FollowLogsRequest* request) override;
+  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
+                                        const v1::ListWorkersRequest* request,
+                                        v1::ListWorkersResponse* response) override;
+
+ private:
+  CoreLoop& loop_;
+  LogStore& logs_;
+};
+
+}  // namespace muster::coordinator

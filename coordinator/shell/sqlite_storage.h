@@ -1,0 +1,25 @@
+// The embedded storage: one SQLite file, write-ahead log, synced at each commit.
+//
+//   jobs(id INTEGER PRIMARY KEY, record TEXT)      record: see job_record.h
+//   request_ids(request_id TEXT PRIMARY KEY, job INTEGER)
+//   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch
+//   PRAGMA user_version                            the schema's version
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <absl/status/statusor.h>
+
+#include "coordinator/shell/storage.h"
+
+namespace muster::coordinator {
+
+constexpr int kSchemaVersion = 1;
+
+// Opens or creates `path`. Errors name the file: DataLoss when it is corrupt or no database,
+// FailedPrecondition when a newer version wrote it, Unavailable when it is busy, ResourceExhausted when the
+// disk is full, PermissionDenied when it cannot be written.
+absl::StatusOr<std::unique_ptr<Storage>> open_sqlite_storage(const std::string& path);
+
+}  // namespace muster::coordinator

@@ -1,0 +1,26 @@
+// Keeps two coordinators from sharing one state directory.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <absl/status/statusor.h>
+
+namespace muster::coordinator {
+
+// Held from take() to destruction; the kernel drops it when the process dies.
+class StateLock {
+ public:
+  // Locks DIR/coordinator.lock. AlreadyExists names the directory and the process that holds it.
+  static absl::StatusOr<std::unique_ptr<StateLock>> take(const std::string& directory);
+  ~StateLock();
+  StateLock(const StateLock&) = delete;
+  StateLock& operator=(const StateLock&) = delete;
+
+ private:
+  explicit StateLock(int fd) : fd_(fd) {}
+
+  int fd_;
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,39 @@
+// Where the coordinator's durable state lives. One thread at a time; the core loop's, after start.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include "common/ids.h"
+#include "coordinator/core/core.h"
+
+namespace muster::coordinator {
+
+// What one drain of the event queue changed: stored as a whole or not at all.
+struct StorageBatch {
+  std::map<JobId, Job> jobs;  // the newest record of each
+  std::map<std::string, JobId> request_ids;
+  std::vector<JobId> forgotten;
+
+  bool empty() const { return jobs.empty() && request_ids.empty() && forgotten.empty(); }
+};
+
+class Storage {
+ public:
+  virtual ~Storage() = default;
+
+  // DataLoss names the record that cannot be read.
+  virtual absl::StatusOr<DurableState> load() = 0;
+
+  // Durable when it returns OK. The error says what the disk or the file is at fault for; nothing was stored.
+  virtual absl::Status commit(const StorageBatch& batch) = 0;
+
+  // Counts the coordinator's lives over this state: one more than ever stored, and stored now.
+  virtual absl::StatusOr<Epoch> begin_epoch() = 0;
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,69 @@
+// A bounded queue between threads: any number of producers and consumers. A full queue refuses, so
+// that a slow consumer shows at the producer instead of in memory.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "common/time.h"
+
+namespace muster::daemon {
+
+template <class T>
+class BoundedQueue {
+ public:
+  explicit BoundedQueue(size_t size_max) : size_max_(size_max) {}
+
+  // False, and `item` is left as it was, when the queue is full or closed.
+  [[nodiscard]] bool try_push(T&& item) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_ || items_.size() >= size_max_) return false;
+      items_.push_back(std::move(item));
+    }
+    changed_.notify_one();
+    return true;
+  }
+
+  // Everything that is there, waiting until `deadline` (for ever without one) for the first item.
+  // Empty when the deadline passed, or when the queue is closed and drained.
+  std::deque<T> pop_all(std::optional<Instant> deadline) {
+    std::deque<T> items;
+    std::unique_lock lock(mutex_);
+    const auto ready = [&] { return closed_ || !items_.empty(); };
+    if (deadline) {
+      changed_.wait_for(lock, *deadline - monotonic_now(), ready);
+    } else {
+      changed_.wait(lock, ready);
+    }
+    items.swap(items_);
+    return items;
+  }
+
+  // Refuses new items and wakes every waiter; items that are there can still be popped.
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  bool closed() const {
+    const std::lock_guard lock(mutex_);
+    return closed_;
+  }
+
+ private:
+  const size_t size_max_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<T> items_;
+  bool closed_ = false;
+};
+
+}  // namespace muster::daemon

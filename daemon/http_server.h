@@ -1,0 +1,35 @@
+// A small HTTP/1.1 server for a daemon's own pages: /metrics, /healthz, /readyz. GET only, one
+// response per request, bounded requests, on one thread of its own (Boost.Beast over Boost.Asio).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <absl/status/statusor.h>
+
+namespace muster::daemon {
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+// Called on the server's thread; must not block for long.
+using HttpHandler = std::function<HttpResponse()>;
+
+class HttpServer {
+ public:
+  // Listens on `address` ("127.0.0.1:9090"; port 0 picks a free one). AlreadyExists when the port
+  // is in use, naming it.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> start(
+      const std::string& address, std::map<std::string, HttpHandler> pages);
+  // Stops listening and joins the thread.
+  virtual ~HttpServer() = default;
+
+  virtual int port() const = 0;
+};
+
+}  // namespace muster::daemon

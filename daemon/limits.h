@@ -1,0 +1,28 @@
+// Bounds of messages and queues between the parts, each with its reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace muster::daemon {
+
+// A StartRanks carries a job's whole config (some 10 KiB); 4 MiB is gRPC's own default and ample.
+constexpr int kMessageBytesMax = 4 << 20;
+// The resolved config of one job; base.yml resolves to about 4 KiB.
+constexpr size_t kTrainConfigBytesMax = 1 << 20;
+// MaxText run names become folder and metric label names.
+constexpr size_t kNameBytesMax = 128;
+constexpr size_t kEnvironmentEntriesMax = 1024;
+// One log message of a worker: below the message bound with room to spare, big enough to be
+// efficient.
+constexpr size_t kLogChunkBytesMax = 64 << 10;
+// A rank's stored log; a rank in an error loop must not fill the disk. Older output is kept, newer
+// dropped.
+constexpr uint64_t kLogBytesPerRankMax = 256ULL << 20;
+// Events waiting for the coordinator's core thread: a burst of one message from each of 10,000
+// workers fits.
+constexpr size_t kEventQueueMax = 65'536;
+// Messages waiting to be written to one worker before it is considered stuck and dropped.
+constexpr size_t kOutboxMax = 4'096;
+
+}  // namespace muster::daemon

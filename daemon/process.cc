@@ -1,0 +1,139 @@
+#include "daemon/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <thread>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <climits>
+
+namespace muster::daemon {
+namespace {
+
+class AsioSignalListener : public SignalListener {
+ public:
+  AsioSignalListener(const std::vector<int>& signals, std::function<void(int)> on_signal)
+      : signals_(context_), on_signal_(std::move(on_signal)) {
+    for (const int signo : signals) {
+      boost::system::error_code
+          ignored;  // only an invalid number fails, and that is the caller's constant
+      signals_.add(signo, ignored);
+    }
+    wait();
+    thread_ = std::thread([this] { context_.run(); });
+  }
+
+  ~AsioSignalListener() override {
+    context_.stop();
+    thread_.join();
+  }
+
+ private:
+  void wait() {
+    signals_.async_wait([this](const boost::system::error_code& error, int signo) {
+      if (error) return;
+      on_signal_(signo);
+      wait();
+    });
+  }
+
+  boost::asio::io_context context_{1};
+  boost::asio::signal_set signals_;
+  std::function<void(int)> on_signal_;
+  std::thread thread_;
+};
+
+absl::Status write_all(int fd, std::string_view content, const std::string& path) {
+  while (!content.empty()) {
+    const ssize_t written = write(fd, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
+    content.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status die_with_parent() {
+  const pid_t parent = getppid();
+  if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return absl::ErrnoToStatus(errno, "--die-with-parent");
+  // A parent that died before the call leaves no signal, but another parent: pid 1 or a subreaper.
+  // Only a parent that is pid 1 from the start (a container's first process) cannot be told apart;
+  // it is taken as alive.
+  if (getppid() != parent) {
+    return absl::FailedPreconditionError("--die-with-parent: the parent process is already gone");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> own_executable_path() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  if (length < 0) return absl::ErrnoToStatus(errno, "/proc/self/exe");
+  return std::string(path.data(), static_cast<size_t>(length));
+}
+
+absl::StatusOr<uint64_t> draw_random_id() {
+  uint64_t id = 0;
+  if (getrandom(&id, sizeof(id), 0) != static_cast<ssize_t>(sizeof(id))) {
+    return absl::ErrnoToStatus(errno, "getrandom");
+  }
+  return id;
+}
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
+}
+
+absl::Status write_file_atomically(const std::string& path, std::string_view content) {
+  // The number tells an operator whose file it is that a crash left.
+  std::string temporary = absl::StrCat(path, ".", getpid(), ".XXXXXX");
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("creating a file beside ", path));
+  absl::Cleanup remove_temporary = [&] { unlink(temporary.c_str()); };
+  absl::Status status = write_all(fd, content, path);
+  if (status.ok() && fchmod(fd, 0644) != 0)
+    status = absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
+  if (close(fd) != 0 && status.ok())
+    status = absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
+  if (!status.ok()) return status;
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
+  }
+  std::move(remove_temporary).Cancel();
+  return absl::OkStatus();
+}
+
+absl::Status make_writable_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("creating folder ", path));
+  const std::string probe = absl::StrCat(path, "/.muster-probe.", getpid());
+  absl::Status status = write_file_atomically(probe, "probe");
+  unlink(probe.c_str());
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("folder ", path, " cannot be written: ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<SignalListener> SignalListener::start(const std::vector<int>& signals,
+                                                      std::function<void(int signo)> on_signal) {
+  return std::make_unique<AsioSignalListener>(signals, std::move(on_signal));
+}
+
+}  // namespace muster::daemon

@@ -1,0 +1,96 @@
+// What the worker core wants done; the shell carries the actions of one step out in the order
+// given.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "worker/core/rank.h"
+
+namespace muster::worker {
+
+// Open a stream to the coordinator; answered by Connected or Disconnected.
+struct Connect {};
+
+// Give the stream up; answered by Disconnected.
+struct Disconnect {
+  std::string reason;
+};
+
+// Start one rank; answered by RankStarted and later RankReaped, or by SpawnFailed.
+struct SpawnRank {
+  RankKey key;
+  int32_t local_rank = 0;
+  std::shared_ptr<const Launch> launch;  // shared by the ranks of one launch: configs are kilobytes
+};
+
+// Send `signo` to the rank's process group.
+struct SignalRank {
+  RankKey key;
+  int signo = 0;
+};
+
+// Read the pages of these ranks; answered by PagesRead.
+struct ReadPages {
+  std::vector<RankKey> ranks;
+};
+
+// The first message of a stream. `running` lists every rank whose end the coordinator has not
+// acknowledged, so that a rank that is not listed was never started or has been accounted for. The
+// reports themselves follow once the coordinator has answered with Registered.
+struct SendRegister {
+  WorkerName worker;
+  Incarnation incarnation;
+  std::string version;
+  std::string host;
+  int32_t slots = 0;
+  std::string rendezvous_address;
+  std::vector<RunningRank> running;
+};
+
+struct SendHeartbeat {
+  std::vector<RankProgress> ranks;  // those whose figures changed since the last one
+};
+
+// The shell sends the rest of the rank's log before it.
+struct SendRankExited {
+  uint64_t report_id = 0;
+  RankKey key;
+  int32_t exit_code = 0;
+  int32_t signal = 0;
+  int64_t last_step = -1;
+  std::string detail;
+};
+
+// The coordinator has acknowledged the rank's end: its log need not be kept at hand.
+struct ForgetRank {
+  RankKey key;
+};
+
+// The last rank of this launch on this worker is gone: drop what only its ranks needed.
+struct EndLaunch {
+  JobId job;
+  Attempt attempt;
+};
+
+// A decision and its reason, for the log.
+struct Note {
+  bool warning = false;
+  std::string text;
+};
+
+// Leave the program with `code`. The last action.
+struct Exit {
+  int code = 0;
+  std::string reason;
+};
+
+using Action = std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, SendRegister,
+                            SendHeartbeat, SendRankExited, ForgetRank, EndLaunch, Note, Exit>;
+using ActionList = std::vector<Action>;
+
+}  // namespace muster::worker

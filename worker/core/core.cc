@@ -1,0 +1,227 @@
+// The stream to the coordinator, heartbeats, reports and leaving. core_ranks.cc has the ranks.
+#include "worker/core/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "common/philox.h"
+
+namespace muster::worker {
+namespace {
+
+// What a coordinator may ask for: faster floods it, slower makes every lease run out.
+constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(20);
+constexpr Duration kHeartbeatIntervalMax = std::chrono::minutes(1);
+// 50 ms doubled this often is far beyond any retry_max.
+constexpr uint32_t kRetryDoublingsMax = 20;
+// The Philox stream of the jitter, so that another use of the incarnation as a key draws other
+// numbers.
+constexpr uint64_t kJitterStream = 1;
+
+void keep_earlier(std::optional<Instant>& earliest, const std::optional<Instant>& candidate) {
+  if (candidate && (!earliest || *candidate < *earliest)) earliest = candidate;
+}
+
+bool is_due(const std::optional<Instant>& deadline, Instant now) {
+  return deadline && *deadline <= now;
+}
+
+}  // namespace
+
+Core::Core(CoreOptions options, Instant now) : options_(std::move(options)), retry_at_(now) {}
+
+void Core::step(const Event& event, Instant now, ActionList& out) {
+  if (left_) return;
+  std::visit([&](const auto& e) { on(e, now, out); }, event);
+}
+
+std::optional<Instant> Core::next_deadline() const {
+  if (left_) return std::nullopt;
+  std::optional<Instant> earliest;
+  for (const auto& deadline : {retry_at_, greeting_until_, heartbeat_at_, farewell_until_}) {
+    keep_earlier(earliest, deadline);
+  }
+  for (const auto& [key, rank] : ranks_) keep_earlier(earliest, rank.kill_at);
+  return earliest;
+}
+
+void Core::on(const Connected&, Instant, ActionList& out) {
+  if (link_ != Link::kConnecting) return;
+  link_ = Link::kGreeting;
+  SendRegister message{.worker = options_.name,
+                       .incarnation = options_.incarnation,
+                       .version = options_.version,
+                       .host = options_.host,
+                       .slots = options_.slots,
+                       .rendezvous_address = options_.rendezvous_address,
+                       .running = {}};
+  std::map<RankKey, int32_t> running;
+  for (const auto& [id, report] : reports_) running[report.key] = 0;
+  for (const auto& [key, rank] : ranks_) running[key] = rank.pid;
+  for (const auto& [key, pid] : running) message.running.push_back({key, pid});
+  out.push_back(std::move(message));
+}
+
+void Core::on(const Disconnected& event, Instant now, ActionList& out) {
+  link_ = Link::kDown;
+  greeting_until_.reset();
+  heartbeat_at_.reset();
+  retry_at_.reset();
+  if (event.refused) {
+    begin_leaving(2, absl::StrCat("the coordinator refused this worker: ", event.reason), now, out);
+  } else {
+    retry_at_ = now + next_retry_delay();
+  }
+  leave_when_done(now, out);
+}
+
+void Core::on(const Registered& event, Instant now, ActionList& out) {
+  if (link_ != Link::kGreeting && link_ != Link::kRegistered) return;
+  // A lower epoch is another state store, whose job numbers start again: what was seen means
+  // nothing there.
+  if (event.epoch < epoch_) {
+    std::erase_if(seen_, [&](const auto& entry) {
+      return std::none_of(ranks_.begin(), ranks_.end(),
+                          [&](const auto& rank) { return rank.first.job == entry.first; });
+    });
+  }
+  link_ = Link::kRegistered;
+  epoch_ = event.epoch;
+  greeting_until_.reset();
+  retries_ = 0;
+  heartbeat_interval_ =
+      std::clamp(event.heartbeat_interval, kHeartbeatIntervalMin, kHeartbeatIntervalMax);
+  heartbeat_at_ = now;  // the new coordinator wants every figure at once
+  for (auto& [key, rank] : ranks_) rank.dirty = true;
+  send_last_figures(0, now, out);
+  for (const auto& [id, report] : reports_) out.push_back(report);
+}
+
+void Core::on(const ReportAcked& event, Instant now, ActionList& out) {
+  const auto report = reports_.find(event.report_id);
+  if (report == reports_.end()) return;
+  out.push_back(ForgetRank{report->second.key});
+  reports_.erase(report);
+  last_figures_.erase(event.report_id);
+  leave_when_done(now, out);
+}
+
+void Core::on(const PagesRead& event, Instant now, ActionList& out) {
+  for (const PagesRead::Page& page : event.pages) {
+    const auto rank = ranks_.find(page.key);
+    if (rank == ranks_.end() || same_figures(rank->second.figures, page.figures)) continue;
+    rank->second.figures = page.figures;
+    rank->second.dirty = true;
+  }
+  send_heartbeat(now, out);
+}
+
+void Core::on(const Tick&, Instant now, ActionList& out) {
+  if (is_due(retry_at_, now)) {
+    retry_at_.reset();
+    link_ = Link::kConnecting;
+    greeting_until_ = now + options_.registration_budget;
+    out.push_back(Connect{});
+  }
+  if (is_due(greeting_until_, now)) {
+    greeting_until_.reset();
+    out.push_back(Disconnect{"no answer to the registration"});
+  }
+  for (auto& [key, rank] : ranks_) {
+    if (!is_due(rank.kill_at, now)) continue;
+    out.push_back(Note{
+        true, absl::StrCat(to_string(key), " ignored SIGTERM for its whole grace; killing it")});
+    stop(key, rank, Duration::zero(), rank.stop_reason, now, out);
+  }
+  if (is_due(heartbeat_at_, now)) {
+    heartbeat_at_ = now + heartbeat_interval_;
+    ReadPages pages;
+    for (const auto& [key, rank] : ranks_) {
+      if (rank.life == Life::kUp) pages.ranks.push_back(key);
+    }
+    if (pages.ranks.empty()) {
+      send_heartbeat(now, out);
+    } else {
+      out.push_back(std::move(pages));
+    }
+  }
+  if (is_due(farewell_until_, now)) leave_when_done(now, out);
+}
+
+void Core::on(const ShutdownRequested&, Instant now, ActionList& out) {
+  const bool again = leaving_;
+  begin_leaving(0, "asked to leave", now, out);
+  if (again) stop_all(Duration::zero(), "asked to leave twice", now, out);
+  leave_when_done(now, out);
+}
+
+void Core::send_heartbeat(Instant now, ActionList& out) {
+  if (link_ != Link::kRegistered) return;
+  SendHeartbeat heartbeat;
+  for (auto& [key, rank] : ranks_) {
+    if (!rank.dirty || rank.life != Life::kUp) continue;
+    rank.dirty = false;
+    const Duration age = std::max(Duration::zero(), now - rank.figures.last_progress);
+    heartbeat.ranks.push_back({key, rank.pid, rank.figures, age});
+  }
+  out.push_back(std::move(heartbeat));
+}
+
+// What ranks did between their last heartbeat and their end. Sent before their reports, because the
+// coordinator takes no figures of a rank that has ended.
+void Core::send_last_figures(uint64_t first_report_id, Instant now, ActionList& out) {
+  if (link_ != Link::kRegistered) return;
+  SendHeartbeat heartbeat;
+  for (auto it = last_figures_.lower_bound(first_report_id); it != last_figures_.end(); ++it) {
+    RankProgress& progress = heartbeat.ranks.emplace_back(it->second);
+    progress.last_progress_age = std::max(Duration::zero(), now - progress.figures.last_progress);
+  }
+  if (!heartbeat.ranks.empty()) out.push_back(std::move(heartbeat));
+}
+
+void Core::report(SendRankExited report, ActionList& out) {
+  report.report_id = next_report_id_++;
+  if (link_ == Link::kRegistered) out.push_back(report);
+  reports_.emplace(report.report_id, std::move(report));
+}
+
+void Core::begin_leaving(int code, const std::string& reason, Instant now, ActionList& out) {
+  if (leaving_) return;
+  leaving_ = true;
+  exit_code_ = code;
+  exit_reason_ = reason;
+  stop_all(options_.shutdown_grace, "its worker is leaving", now, out);
+}
+
+void Core::leave_when_done(Instant now, ActionList& out) {
+  if (!leaving_ || left_ || !ranks_.empty()) return;
+  const bool somebody_listens = link_ == Link::kRegistered && !reports_.empty();
+  if (somebody_listens && !farewell_until_) farewell_until_ = now + options_.farewell_budget;
+  if (somebody_listens && !is_due(farewell_until_, now)) return;
+  left_ = true;
+  out.push_back(Exit{exit_code_, exit_reason_});
+}
+
+Duration Core::next_retry_delay() {
+  const uint32_t doublings = std::min(retries_++, kRetryDoublingsMax);
+  const Duration delay =
+      std::min(options_.retry_max, options_.retry_first * (int64_t{1} << doublings));
+  // Between half and all of it, so that the workers of a restarted coordinator do not come in step.
+  const Philox jitter{options_.incarnation.value(), kJitterStream};
+  const double fraction =
+      0.5 + 0.5 * static_cast<double>(uniform_from_bits(jitter(retries_ever_++)[0]));
+  return std::chrono::duration_cast<Duration>(delay * fraction);
+}
+
+bool Core::is_stale(Epoch epoch, std::string_view what, ActionList& out) const {
+  if (link_ == Link::kRegistered && epoch >= epoch_) return false;
+  out.push_back(
+      Note{true, absl::StrCat("ignoring a ", av(what), " of epoch ", epoch.value(),
+                              ": this worker is registered with epoch ", epoch_.value())});
+  return true;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,150 @@
+// The worker's decisions: a deterministic state machine without clock, I/O, threads or callbacks.
+//
+//   shell: events ──▶ Core::step(event, now, out) ──▶ actions, carried out in order
+//
+// It keeps the stream to the coordinator alive, starts and stops ranks as it is told, heartbeats
+// their figures and reports each rank's end until that is acknowledged. Ranks run on undisturbed
+// while there is no coordinator. step() is total: whatever the event says, it neither fails nor
+// throws; stale, repeated and contradictory requests are ignored or answered by a report with the
+// reason.
+//
+// A rank's life:
+//
+//   kWaiting ──older attempt reaped──▶ kSpawning ──RankStarted──▶ kUp ──RankReaped──▶ report, until
+//   acknowledged
+//      │  StopRanks                        │  SpawnFailed                                ▲
+//      └───────────────────────────────────┴─────────────────────────────────────────────┘
+//
+// Single-threaded: the shell's one event-loop thread calls everything here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/time.h"
+#include "worker/core/action.h"
+#include "worker/core/event.h"
+#include "worker/core/rank.h"
+
+namespace muster::worker {
+
+struct CoreOptions {
+  WorkerName name;
+  Incarnation incarnation;  // also the seed of the reconnection's jitter
+  std::string version;
+  std::string host;
+  int32_t slots = 1;
+  std::string rendezvous_address;
+  Duration shutdown_grace = std::chrono::seconds(4);  // SIGTERM to SIGKILL when the worker leaves
+  Duration retry_first =
+      std::chrono::milliseconds(50);             // a restarted coordinator is found at once …
+  Duration retry_max = std::chrono::seconds(1);  // … and a long absence costs little
+  Duration registration_budget = std::chrono::seconds(5);  // for the coordinator's first answer
+  Duration farewell_budget =
+      std::chrono::seconds(1);  // for acknowledgements when the worker leaves
+};
+
+class Core {
+ public:
+  // The first Tick, due at once, asks for a connection.
+  Core(CoreOptions options, Instant now);
+
+  void step(const Event& event, Instant now, ActionList& out);
+
+  // When the shell must send the next Tick, if anything is waiting for time to pass.
+  std::optional<Instant> next_deadline() const;
+
+  // What the worker runs, for metrics and tests.
+  enum class Life { kWaiting, kSpawning, kUp };
+  struct RankState {
+    std::shared_ptr<const Launch> launch;
+    int32_t local_rank = 0;
+    Life life = Life::kWaiting;
+    int32_t pid = 0;
+    RankFigures figures;
+    bool dirty = true;               // figures the coordinator has not been sent
+    bool terminated = false;         // SIGTERM was sent, or is due once it is up
+    bool killed = false;             // SIGKILL was sent
+    std::optional<Instant> kill_at;  // when SIGTERM has not helped
+    std::string stop_reason;
+  };
+  const std::map<RankKey, RankState>& ranks() const { return ranks_; }
+  const std::map<uint64_t, SendRankExited>& unacknowledged() const { return reports_; }
+  bool registered() const { return link_ == Link::kRegistered; }
+  int32_t slots() const { return options_.slots; }
+  bool leaving() const { return leaving_; }
+  bool left() const { return left_; }  // Exit was asked for; every further event is ignored
+
+ private:
+  // kDown ──retry_at_──▶ kConnecting ──Connected──▶ kGreeting ──Registered──▶ kRegistered
+  // ──Disconnected──▶ kDown
+  enum class Link { kDown, kConnecting, kGreeting, kRegistered };
+  // The newest attempt of a job that this worker has heard of.
+  struct Seen {
+    Attempt attempt{0};
+    bool started = false;  // false: only a StopRanks named it so far
+    bool stopped = false;
+  };
+
+  void on(const Connected& event, Instant now, ActionList& out);
+  void on(const Disconnected& event, Instant now, ActionList& out);
+  void on(const Registered& event, Instant now, ActionList& out);
+  void on(const StartRanks& event, Instant now, ActionList& out);
+  void on(const StopRanks& event, Instant now, ActionList& out);
+  void on(const ReportAcked& event, Instant now, ActionList& out);
+  void on(const RankStarted& event, Instant now, ActionList& out);
+  void on(const SpawnFailed& event, Instant now, ActionList& out);
+  void on(const RankReaped& event, Instant now, ActionList& out);
+  void on(const PagesRead& event, Instant now, ActionList& out);
+  void on(const Tick& event, Instant now, ActionList& out);
+  void on(const ShutdownRequested& event, Instant now, ActionList& out);
+
+  bool is_stale(Epoch epoch, std::string_view what, ActionList& out) const;
+  std::string why_not(const Launch& launch) const;
+  bool is_superseded(const RankKey& key) const;
+  void remember(JobId job, const Seen& seen);
+  void refuse(const Launch& launch, const std::string& reason, ActionList& out);
+  void spawn_ready(ActionList& out);
+  void stop(const RankKey& key, RankState& rank, Duration grace, const std::string& reason,
+            Instant now, ActionList& out);
+  void stop_older(JobId job, Attempt attempt, Instant now, ActionList& out);
+  void stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out);
+  void end_rank(const RankKey& key, SendRankExited report, Instant now, ActionList& out);
+  void report(SendRankExited report, ActionList& out);
+  void send_heartbeat(Instant now, ActionList& out);
+  void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
+  void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);
+  void leave_when_done(Instant now, ActionList& out);
+  std::vector<RankKey> keys_of(JobId job) const;
+  Duration next_retry_delay();
+
+  CoreOptions options_;
+  Link link_ = Link::kDown;
+  Epoch epoch_;
+  std::optional<Instant> retry_at_;        // kDown
+  std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
+  std::optional<Instant> heartbeat_at_;    // kRegistered
+  Duration heartbeat_interval_ = std::chrono::seconds(1);
+  uint32_t retries_ = 0;       // since the last registration
+  uint64_t retries_ever_ = 0;  // position in the jitter's stream
+
+  std::map<RankKey, RankState> ranks_;  // until reaped
+  std::map<JobId, Seen> seen_;
+  std::map<uint64_t, SendRankExited> reports_;     // not acknowledged yet
+  std::map<uint64_t, RankProgress> last_figures_;  // of the ranks in reports_ that made steps
+  uint64_t next_report_id_ = 1;
+
+  bool leaving_ = false;
+  bool left_ = false;
+  int exit_code_ = 0;
+  std::string exit_reason_;
+  std::optional<Instant> farewell_until_;
+};
+
+}  // namespace muster::worker

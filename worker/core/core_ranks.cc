@@ -1,0 +1,273 @@
+// Starting, stopping and ending ranks.
+#include <algorithm>
+#include <csignal>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "common/exit_code.h"
+#include "worker/core/core.h"
+
+namespace muster::worker {
+namespace {
+
+// More processes than any node runs; a longer list is garbage and is not even answered.
+constexpr size_t kRanksPerLaunchMax = 4'096;
+// A coordinator that never acknowledges must not fill the worker's memory with refusals.
+constexpr size_t kReportsMax = 16'384;
+// Enough to recognise every late message of a busy fleet; an entry is a few dozen bytes.
+constexpr size_t kJobsRememberedMax = 10'000;
+// A day: beyond any checkpoint, and far from overflowing the clock.
+constexpr Duration kGraceMax = std::chrono::hours(24);
+// Ranks are 32-bit numbers; a world beyond this is a garbled message.
+constexpr int64_t kWorldSizeMax = 1 << 24;
+// One line for people.
+constexpr size_t kDetailBytesMax = 1'024;
+
+std::string describe(const Launch& launch) {
+  return absl::StrCat("job ", launch.job.value(), " attempt ", launch.attempt.value());
+}
+
+}  // namespace
+
+void Core::on(const StartRanks& event, Instant now, ActionList& out) {
+  const Launch& launch = event.launch;
+  if (is_stale(event.epoch, "StartRanks", out)) return;
+  if (launch.job.value() == 0 || launch.attempt.value() == 0 || launch.ranks.empty() ||
+      launch.ranks.size() > kRanksPerLaunchMax ||
+      reports_.size() + launch.ranks.size() > kReportsMax) {
+    out.push_back(Note{true, absl::StrCat("ignoring a StartRanks for ", describe(launch), " with ",
+                                          launch.ranks.size(), " ranks: no such launch can be")});
+    return;
+  }
+  const Seen seen = seen_[launch.job];
+  if (launch.attempt < seen.attempt || (launch.attempt == seen.attempt && seen.started)) {
+    out.push_back(
+        Note{false, absl::StrCat("ignoring a StartRanks for ", describe(launch), ": attempt ",
+                                 seen.attempt.value(), " has been seen already")});
+    return;
+  }
+  const bool stopped = launch.attempt == seen.attempt && seen.stopped;
+  const std::string reason = stopped ? "stopped before it was started" : why_not(launch);
+  remember(launch.job, {launch.attempt, true, stopped});
+  stop_older(launch.job, launch.attempt, now, out);
+  if (!reason.empty()) return refuse(launch, reason, out);
+  const auto shared = std::make_shared<const Launch>(launch);
+  for (const RankAssignment& assignment : launch.ranks) {
+    RankState rank;
+    rank.launch = shared;
+    rank.local_rank = assignment.local_rank;
+    ranks_.emplace(RankKey{launch.job, launch.attempt, assignment.rank}, std::move(rank));
+  }
+  spawn_ready(out);
+}
+
+// An attempt that a newer one replaces is dead to the coordinator: only its processes do not know
+// it yet.
+void Core::stop_older(JobId job, Attempt attempt, Instant now, ActionList& out) {
+  for (const RankKey& key : keys_of(job)) {
+    const auto rank = ranks_.find(key);
+    if (rank == ranks_.end() || key.attempt >= attempt) continue;
+    stop(key, rank->second, Duration::zero(), "a newer attempt replaces it", now, out);
+  }
+}
+
+void Core::on(const StopRanks& event, Instant now, ActionList& out) {
+  if (is_stale(event.epoch, "StopRanks", out)) return;
+  if (event.job.value() == 0 || event.attempt.value() == 0) return;
+  Seen seen = seen_[event.job];
+  if (event.attempt > seen.attempt) seen = {event.attempt, false, true};
+  if (event.attempt == seen.attempt) seen.stopped = true;
+  remember(event.job, seen);
+  for (const RankKey& key : keys_of(event.job)) {
+    const auto rank = ranks_.find(key);
+    if (rank == ranks_.end() || key.attempt != event.attempt) continue;
+    stop(key, rank->second, event.grace, event.reason, now, out);
+  }
+}
+
+void Core::on(const RankStarted& event, Instant now, ActionList& out) {
+  const auto found = ranks_.find(event.key);
+  if (found == ranks_.end() || found->second.life != Life::kSpawning) return;
+  RankState& rank = found->second;
+  rank.life = Life::kUp;
+  rank.pid = event.pid;
+  rank.figures.last_progress = now;
+  if (rank.killed) {
+    out.push_back(SignalRank{event.key, SIGKILL});
+  } else if (rank.terminated) {
+    out.push_back(SignalRank{event.key, SIGTERM});
+  }
+  // The coordinator waits for every rank to be up: it is told at once and not at the next interval.
+  const bool all_up = std::none_of(ranks_.begin(), ranks_.end(), [&](const auto& other) {
+    return other.second.launch == rank.launch && other.second.life != Life::kUp;
+  });
+  if (all_up) send_heartbeat(now, out);
+}
+
+void Core::on(const SpawnFailed& event, Instant now, ActionList& out) {
+  SendRankExited exited;
+  exited.exit_code = to_int(ExitCode::kFailure);
+  exited.detail = absl::StrCat("could not be started: ", event.reason);
+  end_rank(event.key, std::move(exited), now, out);
+}
+
+void Core::on(const RankReaped& event, Instant now, ActionList& out) {
+  SendRankExited exited;
+  exited.exit_code = event.signal != 0 ? -1 : event.exit_code;
+  exited.signal = event.signal;
+  exited.last_step = event.last_step;
+  exited.detail = event.detail;
+  const auto rank = ranks_.find(event.key);
+  if (rank != ranks_.end() && event.figures &&
+      !same_figures(rank->second.figures, *event.figures)) {
+    rank->second.figures = *event.figures;
+    rank->second.dirty = true;
+  }
+  end_rank(event.key, std::move(exited), now, out);
+}
+
+void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, ActionList& out) {
+  const auto found = ranks_.find(key);
+  if (found == ranks_.end()) return;
+  const RankState& rank = found->second;
+  exited.key = key;
+  if (exited.last_step < 0) exited.last_step = rank.figures.step;
+  if (exited.detail.empty() && !rank.stop_reason.empty()) {
+    exited.detail = absl::StrCat("stopped: ", rank.stop_reason);
+  }
+  if (exited.detail.size() > kDetailBytesMax) exited.detail.resize(kDetailBytesMax);
+  if (rank.life == Life::kUp && rank.figures.step >= 0) {
+    last_figures_[next_report_id_] = {key, rank.pid, rank.figures, Duration::zero()};
+    if (rank.dirty) send_last_figures(next_report_id_, now, out);
+  }
+  ranks_.erase(found);
+  report(std::move(exited), out);
+  const bool last = std::none_of(ranks_.begin(), ranks_.end(), [&](const auto& other) {
+    return other.first.job == key.job && other.first.attempt == key.attempt;
+  });
+  if (last) out.push_back(EndLaunch{key.job, key.attempt});
+  spawn_ready(out);
+  leave_when_done(now, out);
+}
+
+// Starts what waits, in rank order, as far as older attempts are reaped and slots are free.
+void Core::spawn_ready(ActionList& out) {
+  auto alive = std::count_if(ranks_.begin(), ranks_.end(),
+                             [](const auto& rank) { return rank.second.life != Life::kWaiting; });
+  const RankKey* oldest = nullptr;  // of the job that the iteration is at
+  for (auto& [key, rank] : ranks_) {
+    if (oldest == nullptr || oldest->job != key.job) oldest = &key;
+    const bool older_lives = oldest->attempt != key.attempt;
+    if (rank.life != Life::kWaiting || older_lives || alive >= options_.slots) continue;
+    rank.life = Life::kSpawning;
+    ++alive;
+    out.push_back(SpawnRank{key, rank.local_rank, rank.launch});
+  }
+}
+
+void Core::stop(const RankKey& key, RankState& rank, Duration grace, const std::string& reason,
+                Instant now, ActionList& out) {
+  if (rank.stop_reason.empty()) rank.stop_reason = reason.substr(0, kDetailBytesMax);
+  if (rank.life == Life::kWaiting) {
+    SendRankExited exited;
+    exited.exit_code = -1;
+    exited.signal = SIGTERM;
+    exited.detail = absl::StrCat("stopped before it was started: ", rank.stop_reason);
+    return end_rank(key, std::move(exited), now, out);
+  }
+  const bool up = rank.life == Life::kUp;
+  if (grace <= Duration::zero()) {
+    rank.kill_at.reset();
+    if (!rank.killed && up) out.push_back(SignalRank{key, SIGKILL});
+    rank.killed = true;
+    return;
+  }
+  if (rank.killed) return;
+  if (!rank.terminated && up) out.push_back(SignalRank{key, SIGTERM});
+  rank.terminated = true;
+  const Instant deadline = now + std::min(grace, kGraceMax);
+  rank.kill_at = std::min(rank.kill_at.value_or(deadline), deadline);
+}
+
+void Core::stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out) {
+  std::vector<RankKey> keys;
+  for (const auto& [key, rank] : ranks_) keys.push_back(key);
+  for (const RankKey& key : keys) {
+    const auto rank = ranks_.find(key);
+    if (rank != ranks_.end()) stop(key, rank->second, grace, reason, now, out);
+  }
+}
+
+// Why the launch cannot run here; empty when it can.
+std::string Core::why_not(const Launch& launch) const {
+  const LaunchSpec& spec = launch.spec;
+  if (leaving_) return "its worker is leaving";
+  const int64_t world_size = int64_t{spec.nodes} * spec.ranks_per_node;
+  if (spec.nodes < 1 || spec.ranks_per_node < 1 || world_size > kWorldSizeMax) {
+    return absl::StrCat(spec.nodes, " nodes of ", spec.ranks_per_node, " ranks are no world");
+  }
+  std::set<Rank> ranks;
+  std::set<int32_t> local_ranks;
+  for (const auto& [rank, local_rank] : launch.ranks) {
+    const bool in_world = rank.value() >= 0 && rank.value() < world_size;
+    if (!in_world || !ranks.insert(rank).second) {
+      return absl::StrCat("rank ", rank.value(), " is listed twice or outside 0…", world_size - 1);
+    }
+    const bool on_node = local_rank >= 0 && local_rank < spec.ranks_per_node;
+    if (!on_node || !local_ranks.insert(local_rank).second) {
+      return absl::StrCat("local rank ", local_rank, " is listed twice or outside 0…",
+                          spec.ranks_per_node - 1);
+    }
+  }
+  // Ranks of the attempt that this one replaces are on their way out and do not count.
+  const auto used = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
+    return rank.first.job != launch.job && !is_superseded(rank.first);
+  });
+  const auto free = options_.slots - static_cast<int32_t>(used);
+  if (static_cast<int64_t>(launch.ranks.size()) <= free) return "";
+  return absl::StrCat("the launch needs ", launch.ranks.size(), " slots and worker ",
+                      options_.name.value(), " has ", free, " of ", options_.slots, " free");
+}
+
+bool Core::is_superseded(const RankKey& key) const {
+  const auto seen = seen_.find(key.job);
+  return seen != seen_.end() && key.attempt < seen->second.attempt;
+}
+
+void Core::refuse(const Launch& launch, const std::string& reason, ActionList& out) {
+  out.push_back(Note{true, absl::StrCat("refusing ", describe(launch), ": ", reason)});
+  std::set<Rank> refused;
+  for (const RankAssignment& assignment : launch.ranks) {
+    if (!refused.insert(assignment.rank).second) continue;
+    SendRankExited exited;
+    exited.key = {launch.job, launch.attempt, assignment.rank};
+    // A job that met a leaving worker is to be placed elsewhere, at no cost to its restarts.
+    exited.exit_code = to_int(leaving_ ? ExitCode::kPreempted : ExitCode::kFailure);
+    exited.detail = absl::StrCat("could not be started: ", reason);
+    report(std::move(exited), out);
+  }
+}
+
+void Core::remember(JobId job, const Seen& seen) {
+  seen_[job] = seen;
+  if (seen_.size() <= kJobsRememberedMax) return;
+  const auto forgettable = std::find_if(seen_.begin(), seen_.end(), [&](const auto& entry) {
+    return entry.first != job && keys_of(entry.first).empty();
+  });
+  if (forgettable != seen_.end()) seen_.erase(forgettable);
+}
+
+std::vector<RankKey> Core::keys_of(JobId job) const {
+  std::vector<RankKey> keys;
+  const RankKey first{job, Attempt(0), Rank(std::numeric_limits<int32_t>::min())};
+  for (auto it = ranks_.lower_bound(first); it != ranks_.end() && it->first.job == job; ++it) {
+    keys.push_back(it->first);
+  }
+  return keys;
+}
+
+}  // namespace muster::worker

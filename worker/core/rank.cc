@@ -1,0 +1,53 @@
+#include "worker/core/rank.h"
+
+#include <bit>
+
+#include <absl/strings/str_cat.h>
+
+namespace muster::worker {
+namespace {
+
+bool same_bits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
+
+}  // namespace
+
+std::string to_string(const RankKey& key) {
+  return absl::StrCat("job ", key.job.value(), " attempt ", key.attempt.value(), " rank ",
+                      key.rank.value());
+}
+
+bool same_figures(const RankFigures& a, const RankFigures& b) {
+  return a.phase == b.phase && a.step == b.step && same_bits(a.loss, b.loss) &&
+         same_bits(a.grad_norm, b.grad_norm) && same_bits(a.step_seconds, b.step_seconds) &&
+         same_bits(a.tokens_per_second, b.tokens_per_second) &&
+         same_bits(a.tflops_per_device, b.tflops_per_device) &&
+         same_bits(a.device_peak_tflops, b.device_peak_tflops) &&
+         a.checkpoint_step == b.checkpoint_step && a.tokens == b.tokens &&
+         a.last_progress == b.last_progress;
+}
+
+RankFigures figures_from_page(const ProgressPage& page, const RankFigures& previous) {
+  RankFigures figures{.phase = page.phase,
+                      .step = page.step,
+                      .loss = page.loss,
+                      .grad_norm = page.grad_norm,
+                      .step_seconds = page.step_seconds,
+                      .tokens_per_second = previous.tokens_per_second,
+                      .tflops_per_device = page.tflops_per_device,
+                      .device_peak_tflops = page.device_peak_tflops,
+                      .checkpoint_step = page.checkpoint_step,
+                      .tokens = page.tokens,
+                      .last_progress = instant_from_ns(page.last_progress_ns)};
+  const bool advanced =
+      previous.step >= 0 && page.step > previous.step && page.tokens > previous.tokens;
+  if (advanced && page.step_seconds > 0) {
+    const auto steps = static_cast<double>(page.step) - static_cast<double>(previous.step);
+    const auto tokens = static_cast<double>(page.tokens - previous.tokens);
+    figures.tokens_per_second = tokens / steps / page.step_seconds;
+  }
+  return figures;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,90 @@
+// The values that the worker's core, its events and its actions speak of.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/progress_page.h"
+#include "common/time.h"
+
+namespace muster::worker {
+
+// One rank of one launch of one job: what every message about a process carries.
+struct RankKey {
+  JobId job;
+  Attempt attempt;
+  Rank rank;
+
+  friend auto operator<=>(const RankKey&, const RankKey&) = default;
+};
+
+// "job 3 attempt 1 rank 0"
+std::string to_string(const RankKey& key);
+
+// What all ranks of a launch share; see muster.v1.JobSpec for meaning and bounds.
+struct LaunchSpec {
+  std::string job_name;
+  int32_t nodes = 1;
+  int32_t ranks_per_node = 1;
+  std::string train_config_json;
+  std::map<std::string, std::string> environment;
+
+  int32_t world_size() const { return nodes * ranks_per_node; }
+};
+
+struct RankAssignment {
+  Rank rank;
+  int32_t local_rank = 0;
+
+  friend bool operator==(const RankAssignment&, const RankAssignment&) = default;
+};
+
+// One launch's part on this worker.
+struct Launch {
+  JobId job;
+  Attempt attempt;
+  LaunchSpec spec;
+  std::vector<RankAssignment> ranks;
+  std::string rendezvous_address;  // host:port of the store of the worker that holds rank 0
+};
+
+// What a progress page says, as far as the coordinator wants it.
+struct RankFigures {
+  Phase phase = Phase::kInit;
+  int64_t step = -1;  // steps completed, -1 before the first
+  double loss = 0;
+  double grad_norm = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;  // of this rank, 0 until two steps were seen
+  double tflops_per_device = 0;
+  double device_peak_tflops = 0;
+  int64_t checkpoint_step = -1;
+  uint64_t tokens = 0;  // since the attempt began
+  Instant last_progress{};
+};
+
+// Bit for bit, so that a loss of NaN equals itself.
+bool same_figures(const RankFigures& a, const RankFigures& b);
+
+// The figures of a page that was just read. `previous` are the same rank's before it: tokens/s
+// follow from the difference, because a page counts tokens since the attempt began and steps since
+// the job began.
+RankFigures figures_from_page(const ProgressPage& page, const RankFigures& previous);
+
+// A figure of one rank on its way to the coordinator.
+struct RankProgress {
+  RankKey key;
+  int32_t pid = 0;
+  RankFigures figures;
+  Duration last_progress_age{};
+};
+
+struct RunningRank {
+  RankKey key;
+  int32_t pid = 0;  // 0: not spawned yet
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,114 @@
+// muster-worker: the agent of one node. See worker/shell/worker.h.
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <absl/status/status.h>
+#include <absl/strings/numbers.h>
+#include <spdlog/spdlog.h>
+
+#include "common/exit_code.h"
+#include "common/version.h"
+#include "daemon/logging.h"
+#include "daemon/process.h"
+#include "worker/shell/worker.h"
+
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  # A worker with four slots on the coordinator's machine
+  muster-worker --coordinator 127.0.0.1:7070 --slots 4 --work-dir /var/lib/muster/worker
+
+  # Two workers on one machine: each needs a name and a folder of its own
+  muster-worker --name node0 --slots 2 --work-dir /tmp/muster/node0
+  muster-worker --name node1 --slots 2 --work-dir /tmp/muster/node1
+
+  # On a trusted network, reachable by the ranks of other nodes
+  muster-worker --coordinator head:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --insecure
+
+The worker reconnects for as long as it runs, and its ranks run on while the coordinator is away.
+SIGTERM stops its ranks (they checkpoint), reports their ends and leaves; a second SIGTERM kills them.
+Exit codes: 0 asked to leave, 2 wrong options or refused by the coordinator (its version, its name).
+)";
+
+struct CommandLine {
+  muster::worker::WorkerOptions options;
+  std::string log_level = "info";
+  bool die_with_parent = false;
+};
+
+// CLI11's own message for a value that is no number does not say what would be right; and a
+// message that is returned instead of thrown gets the option's name once more in front of it.
+CLI::Validator is_positive_number(const std::string& flag) {
+  const auto check = [flag](const std::string& text) {
+    int32_t number = 0;
+    if (absl::SimpleAtoi(text, &number) && number > 0) return std::string();
+    throw CLI::ParseError(
+        flag + " takes a positive number, not '" + muster::daemon::printable(text, 64) + "'",
+        CLI::ExitCodes::ValidationError);
+  };
+  return CLI::Validator(check, "");
+}
+
+void describe(CLI::App& app, CommandLine& line) {
+  muster::worker::WorkerOptions& options = line.options;
+  // A wrapper's defaults can be overridden by appending to its command line.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--coordinator", options.coordinator, "Where the coordinator's gRPC port is")
+      ->capture_default_str();
+  app.add_option("--name", options.name,
+                 "This worker's name, unique in the fleet (default: the host's name)");
+  app.add_option("--slots", options.slots, "Ranks that may run here at once")
+      ->check(is_positive_number("--slots"))
+      ->capture_default_str();
+  app.add_option("--work-dir", options.work_dir,
+                 "Folder for configs, progress pages and logs of ranks")
+      ->required();
+  app.add_option("--http", options.http,
+                 "Serves /metrics, /healthz and /readyz; port 0 picks a free one")
+      ->capture_default_str();
+  app.add_option(
+         "--rendezvous", options.rendezvous,
+         "Where ranks find each other, and the address that ranks bind; port 0 picks a free one")
+      ->capture_default_str();
+  app.add_option("--trainer", options.trainer,
+                 "Program to run as a rank (default: muster-trainer beside this program)");
+  app.add_option("--port-file", options.port_file,
+                 "Write the ports as JSON to this file once ready");
+  app.add_flag("--die-with-parent", line.die_with_parent,
+               "Leave when the process that started this one ends");
+  app.add_flag("--insecure", options.insecure, "Allow listeners that other machines can reach");
+  app.add_option("--log-level", line.log_level, "trace, debug, info, warning, error or off")
+      ->capture_default_str();
+  app.set_version_flag("--version", std::string("muster-worker ") + muster::kVersion);
+  app.footer(kExamples);
+}
+
+int fail(const absl::Status& status) {
+  std::cerr << "muster-worker: " << std::string(status.message()) << "\n";
+  return muster::to_int(muster::ExitCode::kBadInput);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine line;
+  CLI::App app("Runs the ranks of Muster jobs on this node", "muster-worker");
+  describe(app, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : muster::to_int(muster::ExitCode::kBadInput);
+  }
+  if (line.die_with_parent) {
+    if (auto status = muster::daemon::die_with_parent(); !status.ok()) return fail(status);
+  }
+  if (auto status = muster::daemon::set_up_logging("muster-worker", line.log_level); !status.ok()) {
+    return fail(status);
+  }
+  auto worker = muster::worker::Worker::create(line.options);
+  if (!worker.ok()) return fail(worker.status());
+  return (*worker)->run();
+}

@@ -1,0 +1,131 @@
+#include "worker/shell/launcher.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "common/progress_page.h"
+#include "daemon/logging.h"
+#include "daemon/process.h"
+#include "worker/shell/spawn.h"
+
+namespace muster::worker {
+namespace {
+
+// An error message and its newline; longer lines are cut anyway.
+constexpr off_t kTailBytes = 4 << 10;
+constexpr size_t kLastLineBytesMax = 512;
+
+bool is_variable_name(std::string_view name) {
+  const auto ok = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
+  };
+  return !name.empty() && !absl::ascii_isdigit(static_cast<unsigned char>(name[0])) &&
+         std::all_of(name.begin(), name.end(), ok);
+}
+
+}  // namespace
+
+std::string Launcher::directory(const RankKey& key) const {
+  return absl::StrCat(options_.work_dir, "/", key.job.value(), "/", key.attempt.value());
+}
+
+std::string Launcher::log_path(const RankKey& key) const {
+  return absl::StrCat(directory(key), "/rank-", key.rank.value(), ".log");
+}
+
+std::string Launcher::page_path(const RankKey& key, int32_t local_rank) const {
+  return absl::StrCat(directory(key), "/progress.", local_rank);
+}
+
+absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& request) const {
+  std::map<std::string, std::string> variables;
+  for (const std::string& entry : base_environment_) {
+    const size_t equals = entry.find('=');
+    if (equals != std::string::npos) variables[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  // OpenMP's idle threads spin by default: on a node that other ranks or programs share, they take
+  // the cores from those that compute, and a step takes many times as long. An operator or a job
+  // whose ranks have cores of their own can say otherwise.
+  variables.emplace("OMP_WAIT_POLICY", "passive");
+  const Launch& launch = *request.launch;
+  for (const auto& [name, value] : launch.spec.environment) {
+    if (!is_variable_name(name) || value.find('\0') != std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "environment variable '", daemon::printable(name, 64),
+          "': a name is letters, digits and _, not a digit first, and a value has no NUL"));
+    }
+    variables[name] = value;
+  }
+  const RankKey& key = request.key;
+  variables["RANK"] = absl::StrCat(key.rank.value());
+  variables["WORLD_SIZE"] = absl::StrCat(launch.spec.world_size());
+  variables["LOCAL_RANK"] = absl::StrCat(request.local_rank);
+  variables["LOCAL_WORLD_SIZE"] = absl::StrCat(launch.spec.ranks_per_node);
+  variables["MUSTER_JOB"] = absl::StrCat(key.job.value());
+  variables["MUSTER_ATTEMPT"] = absl::StrCat(key.attempt.value());
+  variables["MUSTER_INCARNATION"] = absl::StrCat(options_.incarnation.value());
+  variables["MUSTER_PROGRESS_PAGE"] = page_path(key, request.local_rank);
+  variables["MUSTER_RENDEZVOUS"] = launch.rendezvous_address;
+  variables["MUSTER_BIND_ADDRESS"] = options_.bind_address;
+  std::vector<std::string> result;
+  for (const auto& [name, value] : variables) result.push_back(absl::StrCat(name, "=", value));
+  return result;
+}
+
+absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
+  auto variables = environment(request);
+  if (!variables.ok()) return variables.status();
+  const std::string folder = directory(request.key);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("creating folder ", folder));
+  const std::string config = folder + "/config.json";
+  if (auto status = daemon::write_file_atomically(config, request.launch->spec.train_config_json);
+      !status.ok()) {
+    return status;
+  }
+  // A page left by a launch of another coordinator with the same numbers.
+  unlink(page_path(request.key, request.local_rank).c_str());
+  return spawn({.arguments = {options_.trainer, "train", "--config", config},
+                .environment = *std::move(variables),
+                .directory = folder,
+                .log_path = log_path(request.key)});
+}
+
+absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank,
+                                                const RankFigures& previous) const {
+  const auto page = read_progress_page(page_path(key, local_rank));
+  if (!page.ok()) return page.status();
+  const bool ours = page->job == key.job.value() && page->attempt == key.attempt.value() &&
+                    page->rank == key.rank.value() &&
+                    page->incarnation == options_.incarnation.value();
+  if (!ours) return absl::FailedPreconditionError("the progress page belongs to another launch");
+  return figures_from_page(*page, previous);
+}
+
+std::string Launcher::last_line(const RankKey& key) const {
+  const int fd = open(log_path(key).c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "";
+  absl::Cleanup close_fd = [fd] { close(fd); };
+  const off_t size = lseek(fd, 0, SEEK_END);
+  std::string tail(static_cast<size_t>(std::clamp<off_t>(size, 0, kTailBytes)), '\0');
+  const ssize_t got = pread(fd, tail.data(), tail.size(), size - static_cast<off_t>(tail.size()));
+  tail.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  const absl::string_view text = absl::StripTrailingAsciiWhitespace(tail);
+  const size_t newline = text.rfind('\n');
+  const absl::string_view line =
+      newline == absl::string_view::npos ? text : text.substr(newline + 1);
+  return daemon::printable(sv(line), kLastLineBytesMax);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,73 @@
+// Follows the log files of the ranks and hands what is new to the coordinator's stream.
+//
+// A file is read from where the coordinator has acknowledged it: after a reconnection what may have been lost is
+// sent again, with its offset, so that the receiver can tell. Nothing is buffered here: the file is the buffer.
+// Not thread-safe: the event loop's thread calls everything.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "worker/core/rank.h"
+
+namespace muster::worker {
+
+struct LogChunk {
+  RankKey key;
+  uint64_t offset = 0;
+  std::string data;  // at most daemon::kLogChunkBytesMax
+};
+
+class LogShipper {
+ public:
+  // Takes a chunk, or returns false when the stream has no room now; then pump() is called when it has.
+  using Sink = std::function<bool(LogChunk&&)>;
+  // Called after something was shipped, or a log was found to be at its end.
+  using Progress = std::function<void()>;
+
+  LogShipper(boost::asio::io_context& context, Sink sink, Progress progress);
+  ~LogShipper();
+  LogShipper(const LogShipper&) = delete;
+  LogShipper& operator=(const LogShipper&) = delete;
+
+  void add(const RankKey& key, const std::string& path);
+  void forget(const RankKey& key);
+
+  void on_connected();     // ships from what is acknowledged
+  void on_disconnected();  // what is not acknowledged may be lost
+  void on_ack(const RankKey& key, uint64_t offset);
+
+  // Ships while there is something new and the sink takes it. `look_again`: also the logs of which no change was
+  // noticed, for file systems whose changes are not notified.
+  void pump(bool look_again = false);
+
+  // Everything that the rank's log holds now has been handed to the sink. True for an unknown rank.
+  bool is_drained(const RankKey& key);
+
+ private:
+  struct Tail {
+    int fd = -1;
+    int watch = -1;
+    uint64_t sent = 0;
+    uint64_t acked = 0;
+    bool changed = true;
+  };
+
+  void wait_for_changes();
+  void read_changes();
+  bool ship_one(const RankKey& key, Tail& tail);
+
+  Sink sink_;
+  Progress progress_;
+  boost::asio::posix::stream_descriptor inotify_;
+  std::map<RankKey, Tail> tails_;
+  std::map<int, RankKey> by_watch_;
+  bool connected_ = false;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,69 @@
+// The worker's metrics, in Prometheus' text format, and whether it is ready. Values are set by the event loop and
+// read by the HTTP server's thread.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+
+#include "common/time.h"
+#include "worker/core/core.h"
+
+namespace muster::worker {
+
+class Metrics {
+ public:
+  Metrics(const std::string& version, const std::string& worker);
+
+  // After each step of the core.
+  void update(const Core& core, Instant now);
+
+  void count_heartbeat() { heartbeats_.Increment(); }
+  void count_connection() { connections_.Increment(); }
+  void count_log_bytes(size_t bytes) { log_bytes_.Increment(static_cast<double>(bytes)); }
+  void count_exit(int exit_code, int signal);
+
+  // Any thread.
+  std::string text() const;
+  bool registered() const { return is_registered_; }
+
+ private:
+  struct RankGauges {
+    prometheus::Gauge* step;
+    prometheus::Gauge* step_seconds;
+    prometheus::Gauge* tokens_per_second;
+    prometheus::Gauge* loss;
+    prometheus::Gauge* grad_norm;
+    prometheus::Gauge* progress_age;
+  };
+  using GaugeFamily = prometheus::Family<prometheus::Gauge>;
+
+  RankGauges add_rank(const RankKey& key, const std::string& job_name);
+  void remove_rank(const RankGauges& gauges);
+
+  std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  prometheus::Gauge& slots_;
+  prometheus::Gauge& ranks_running_;
+  prometheus::Gauge& registered_;
+  prometheus::Gauge& reports_waiting_;
+  prometheus::Counter& heartbeats_;
+  prometheus::Counter& connections_;
+  prometheus::Counter& log_bytes_;
+  prometheus::Family<prometheus::Counter>& exits_;
+  GaugeFamily& step_;
+  GaugeFamily& step_seconds_;
+  GaugeFamily& tokens_per_second_;
+  GaugeFamily& loss_;
+  GaugeFamily& grad_norm_;
+  GaugeFamily& progress_age_;
+  std::map<RankKey, RankGauges> ranks_;
+  std::atomic<bool> is_registered_{false};
+};
+
+}  // namespace muster::worker

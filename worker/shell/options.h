@@ -1,0 +1,22 @@
+// What the operator says on the command line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace muster::worker {
+
+struct WorkerOptions {
+  std::string coordinator = "127.0.0.1:7070";
+  std::string name;  // the host's name when empty
+  int32_t slots = 1;
+  std::string work_dir;
+  std::string http = "127.0.0.1:0";
+  std::string rendezvous = "127.0.0.1:0";
+  std::string trainer;  // muster-trainer beside the worker's own executable when empty
+  std::string port_file;
+  bool insecure = false;
+  std::string proc_root = "/proc";
+};
+
+}  // namespace muster::worker

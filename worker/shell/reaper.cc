@@ -1,0 +1,113 @@
+#include "worker/shell/reaper.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include "common/absl_view.h"
+
+namespace muster::worker {
+namespace {
+
+// Our variables come last in the environment, which the kernel bounds at some megabytes.
+constexpr size_t kEnvironmentBytesMax = 4 << 20;
+
+std::string read_bounded(const std::filesystem::path& path, size_t bytes_max) {
+  std::ifstream file(path, std::ios::binary);
+  std::string content;
+  for (char c = 0; content.size() < bytes_max && file.get(c);) content.push_back(c);
+  return content;
+}
+
+}  // namespace
+
+absl::Status Reaper::adopt_orphans() {
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "PR_SET_CHILD_SUBREAPER");
+}
+
+void Reaper::signal(const RankKey& key, int signo) const {
+  for (const auto& [pid, rank] : ranks_) {
+    // ESRCH: it has just ended and waits to be reaped, which answers the signal's purpose.
+    if (rank == key) kill(-pid, signo);
+  }
+}
+
+std::vector<ReapedRank> Reaper::reap() {
+  std::vector<ReapedRank> reaped;
+  bool any = false;
+  while (true) {
+    siginfo_t info{};
+    // First a look without taking it: as long as the leader is not reaped, its group's number cannot be reused.
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+    any = true;
+    const auto rank = ranks_.find(info.si_pid);
+    if (rank != ranks_.end()) kill(-info.si_pid, SIGKILL);
+    int status = 0;
+    if (waitpid(info.si_pid, &status, 0) < 0 || rank == ranks_.end()) continue;
+    ReapedRank end{.key = rank->second, .exit_code = -1, .signal = 0};
+    if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+    if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
+    reaped.push_back(end);
+    ranks_.erase(rank);
+  }
+  if (any) kill_stragglers();
+  return reaped;
+}
+
+void Reaper::kill_stragglers() const {
+  for (const pid_t pid : children()) {
+    if (ranks_.contains(pid)) continue;
+    const std::string environment =
+        read_bounded(absl::StrCat(proc_root_, "/", pid, "/environ"), kEnvironmentBytesMax);
+    const RankKey key = rank_of_environment(environment);
+    if (key.job.value() == 0) continue;
+    bool alive = false;
+    for (const auto& [leader, rank] : ranks_) alive = alive || rank == key;
+    if (!alive) kill(pid, SIGKILL);
+  }
+}
+
+std::vector<pid_t> Reaper::children() const {
+  std::vector<pid_t> pids;
+  std::error_code error;
+  const std::filesystem::path tasks(absl::StrCat(proc_root_, "/self/task"));
+  for (auto task = std::filesystem::directory_iterator(tasks, error);
+       !error && task != std::filesystem::directory_iterator(); task.increment(error)) {
+    const std::string list = read_bounded(task->path() / "children", kEnvironmentBytesMax);
+    for (const auto word : absl::StrSplit(list, ' ', absl::SkipEmpty())) {
+      int pid = 0;
+      if (absl::SimpleAtoi(word, &pid) && pid > 0) pids.push_back(pid);
+    }
+  }
+  return pids;
+}
+
+RankKey rank_of_environment(std::string_view block) {
+  uint64_t job = 0;
+  uint32_t attempt = 0;
+  int32_t rank = -1;
+  for (const auto entry : absl::StrSplit(av(block), '\0')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(entry, absl::MaxSplits('=', 1));
+    bool ok = true;
+    if (parts.first == "MUSTER_JOB") ok = absl::SimpleAtoi(parts.second, &job);
+    if (parts.first == "MUSTER_ATTEMPT") ok = absl::SimpleAtoi(parts.second, &attempt);
+    if (parts.first == "RANK") ok = absl::SimpleAtoi(parts.second, &rank);
+    if (!ok) return {};
+  }
+  if (job == 0 || attempt == 0 || rank < 0) return {};
+  return {JobId(job), Attempt(attempt), Rank(rank)};
+}
+
+}  // namespace muster::worker

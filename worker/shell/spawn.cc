@@ -1,0 +1,133 @@
+#include "worker/shell/spawn.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
+
+namespace muster::worker {
+namespace {
+
+// What the child tells its parent through the pipe when it cannot become the program.
+struct ExecFailure {
+  int error = 0;
+  int step = 0;  // index into kSteps
+};
+constexpr std::array<const char*, 3> kSteps = {"setting up the process",
+                                               "entering the working directory", "executing"};
+
+// Everything the child needs, made before the fork: between fork and exec only async-signal-safe calls are
+// allowed, because other threads may have held locks.
+struct Prepared {
+  std::vector<char*> arguments;
+  std::vector<char*> environment;
+  const char* directory;
+  int log_fd;
+  int null_fd;
+  int failure_fd;
+  pid_t parent;
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const std::string& string : strings) result.push_back(const_cast<char*>(string.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+void close_on_exec_from(int first) {
+#ifdef SYS_close_range
+  constexpr unsigned kCloseOnExec = 1U << 2;  // CLOSE_RANGE_CLOEXEC, which older headers lack
+  if (syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, kCloseOnExec) == 0) return;
+#endif
+  const long limit = sysconf(_SC_OPEN_MAX);
+  for (int fd = first; fd < limit; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+void reset_signals() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (int signo = 1; signo < NSIG; ++signo) sigaction(signo, &action, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+[[noreturn]] void fail(const Prepared& prepared, int step) {
+  const ExecFailure failure{errno, step};
+  // Nothing can be done when even this fails; the parent then sees an exit status of 127.
+  [[maybe_unused]] const ssize_t written = write(prepared.failure_fd, &failure, sizeof(failure));
+  _exit(127);
+}
+
+[[noreturn]] void become_program(const Prepared& prepared) {
+  reset_signals();
+  if (setpgid(0, 0) != 0) fail(prepared, 0);
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(prepared, 0);
+  if (getppid() != prepared.parent) _exit(127);  // the worker died between fork and prctl
+  if (dup2(prepared.null_fd, STDIN_FILENO) < 0 || dup2(prepared.log_fd, STDOUT_FILENO) < 0 ||
+      dup2(prepared.log_fd, STDERR_FILENO) < 0) {
+    fail(prepared, 0);
+  }
+  close_on_exec_from(STDERR_FILENO + 1);
+  if (chdir(prepared.directory) != 0) fail(prepared, 1);
+  execve(prepared.arguments[0], prepared.arguments.data(), prepared.environment.data());
+  fail(prepared, 2);
+}
+
+// Waits until the child has become the program (the pipe closes) or says why not.
+absl::Status wait_for_exec(int fd, pid_t pid, const SpawnRequest& request) {
+  ExecFailure failure;
+  ssize_t got = 0;
+  do {
+    got = read(fd, &failure, sizeof(failure));
+  } while (got < 0 && errno == EINTR);
+  if (got == 0) return absl::OkStatus();
+  waitpid(pid, nullptr, 0);
+  if (got != static_cast<ssize_t>(sizeof(failure)))
+    return absl::InternalError("the new process vanished");
+  const auto step = static_cast<size_t>(failure.step);
+  const std::string& subject = step == 1 ? request.directory : request.arguments[0];
+  return absl::ErrnoToStatus(failure.error, absl::StrCat(kSteps.at(step), " ", subject));
+}
+
+}  // namespace
+
+absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
+  const int log_fd =
+      open(request.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+  if (log_fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", request.log_path));
+  absl::Cleanup close_log = [&] { close(log_fd); };
+  const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null_fd < 0) return absl::ErrnoToStatus(errno, "opening /dev/null");
+  absl::Cleanup close_null = [&] { close(null_fd); };
+  std::array<int, 2> failure_pipe{};
+  if (pipe2(failure_pipe.data(), O_CLOEXEC) != 0)
+    return absl::ErrnoToStatus(errno, "making a pipe");
+  absl::Cleanup close_read_end = [&] { close(failure_pipe[0]); };
+
+  const Prepared prepared{pointers(request.arguments),
+                          pointers(request.environment),
+                          request.directory.c_str(),
+                          log_fd,
+                          null_fd,
+                          failure_pipe[1],
+                          getpid()};
+  const pid_t pid = fork();
+  if (pid == 0) become_program(prepared);
+  const int fork_error = errno;
+  close(failure_pipe[1]);
+  if (pid < 0) return absl::ErrnoToStatus(fork_error, "starting a process");
+  if (auto status = wait_for_exec(failure_pipe[0], pid, request); !status.ok()) return status;
+  return pid;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,25 @@
+// Starting one process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+namespace muster::worker {
+
+struct SpawnRequest {
+  std::vector<std::string> arguments;    // arguments[0] is the program's path
+  std::vector<std::string> environment;  // "NAME=value", the whole of it
+  std::string directory;                 // working directory
+  std::string log_path;                  // stdout and stderr; emptied, then appended to
+};
+
+// Starts the process in a process group of its own, with stdin from /dev/null and no other open file, and
+// returns its pid. It is killed when the calling thread ends: call it from the thread that lives as long as
+// the worker. Errors (a missing program, a full disk) come back with the system's reason; then nothing runs.
+absl::StatusOr<pid_t> spawn(const SpawnRequest& request);
+
+}  // namespace muster::worker

@@ -1,0 +1,176 @@
+#include "worker/shell/stream.h"
+
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <grpcpp/grpcpp.h>
+#include <spdlog/spdlog.h>
+
+#include "daemon/limits.h"
+#include "daemon/logging.h"
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::worker {
+namespace {
+
+// Bulk messages in the outbox: enough to keep the connection busy, little enough that a heartbeat behind them is
+// not late. 16 chunks of 64 KiB are 1 MiB.
+constexpr size_t kBulkOutboxMax = 16;
+// gRPC's servers accept pings at most this often. With pings on, the kernel gives up on a connection whose data
+// nobody acknowledges for the timeout, and heartbeats are such data every second.
+constexpr int kKeepaliveTimeMs = 300'000;
+constexpr int kKeepaliveTimeoutMs = 10'000;
+constexpr size_t kReasonBytesMax = 512;
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(daemon::kMessageBytesMax);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+bool means_refused(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::ALREADY_EXISTS:
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::UNIMPLEMENTED:  // whatever answers there, it is no coordinator
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// One stream. A read is always outstanding or being handled, so its failure is where the end shows: then the
+// hold, which lets the loop start operations, is given back, and gRPC calls OnDone. It keeps itself alive until
+// then, and through the posted handlers beyond.
+class CoordinatorStream::Call
+    : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
+      public std::enable_shared_from_this<Call> {
+ public:
+  Call(CoordinatorStream* owner, boost::asio::io_context& context, const std::string& address)
+      : owner_(owner), loop_(context), stub_(v1::Fleet::NewStub(make_channel(address))) {}
+
+  void start() {
+    self_ = shared_from_this();
+    stub_->async()->Connect(&context_, this);
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  void write(v1::WorkerMessage message) {
+    outgoing_ = std::move(message);
+    StartWrite(&outgoing_);
+  }
+
+  void cancel() { context_.TryCancel(); }
+
+  bool ended() const { return ended_; }
+
+  void OnReadDone(bool ok) override {
+    boost::asio::post(loop_, [this, self = shared_from_this(), ok] {
+      if (!ok) {
+        ended_ = true;
+        RemoveHold();
+        return;
+      }
+      if (owner_->call_.get() == this) owner_->on_read(incoming_);
+      StartRead(&incoming_);
+    });
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return;  // the read fails as well
+    boost::asio::post(loop_, [this, self = shared_from_this()] {
+      if (owner_->call_.get() == this) owner_->on_written();
+    });
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    boost::asio::post(loop_, [this, self = std::move(self_), status] {
+      --owner_->calls_;
+      if (owner_->call_.get() != this) return;
+      const bool refused = means_refused(status.error_code());
+      owner_->on_done(refused, daemon::printable(status.error_message(), kReasonBytesMax));
+    });
+  }
+
+ private:
+  CoordinatorStream* owner_;  // outlives every call
+  boost::asio::io_context& loop_;
+  std::unique_ptr<v1::Fleet::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::CoordinatorMessage incoming_;
+  v1::WorkerMessage outgoing_;
+  std::shared_ptr<Call> self_;
+  bool ended_ = false;
+};
+
+CoordinatorStream::CoordinatorStream(boost::asio::io_context& context, std::string address,
+                                     Callbacks callbacks)
+    : context_(context), address_(std::move(address)), callbacks_(std::move(callbacks)) {}
+
+CoordinatorStream::~CoordinatorStream() = default;
+
+void CoordinatorStream::open() {
+  if (call_) return;
+  close_reason_.clear();
+  ++calls_;
+  call_ = std::make_shared<Call>(this, context_, address_);
+  call_->start();
+}
+
+void CoordinatorStream::close(const std::string& reason) {
+  if (!call_) return;
+  close_reason_ = reason;
+  call_->cancel();
+}
+
+void CoordinatorStream::send(v1::WorkerMessage message) {
+  if (!call_ || call_->ended()) return;
+  if (outbox_.size() >= daemon::kOutboxMax) {
+    close("the coordinator takes no messages");
+    return;
+  }
+  outbox_.push_back(std::move(message));
+  write_next();
+}
+
+bool CoordinatorStream::has_room() const {
+  return call_ && !call_->ended() && outbox_.size() < kBulkOutboxMax;
+}
+
+void CoordinatorStream::write_next() {
+  if (writing_ || outbox_.empty() || call_->ended()) return;
+  writing_ = true;
+  v1::WorkerMessage message = std::move(outbox_.front());
+  outbox_.pop_front();
+  call_->write(std::move(message));
+}
+
+void CoordinatorStream::on_written() {
+  writing_ = false;
+  write_next();
+  if (has_room()) callbacks_.on_room();
+}
+
+void CoordinatorStream::on_read(const v1::CoordinatorMessage& message) {
+  callbacks_.on_message(message);
+}
+
+void CoordinatorStream::on_done(bool refused, const std::string& reason) {
+  call_.reset();
+  outbox_.clear();
+  writing_ = false;
+  const std::string why = close_reason_.empty() ? reason : close_reason_;
+  callbacks_.on_closed(refused, why.empty() ? "the coordinator ended the stream" : why);
+}
+
+}  // namespace muster::worker

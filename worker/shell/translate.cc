@@ -1,0 +1,143 @@
+#include "worker/shell/translate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "daemon/limits.h"
+#include "daemon/logging.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr size_t kTextBytesMax = 1'024;   // reasons and details: a sentence or a line
+constexpr size_t kAddressBytesMax = 512;  // host:port
+constexpr int64_t kIntervalMsMax =
+    86'400'000;  // a day: beyond any interval or grace, far from overflow
+
+Duration milliseconds(int64_t ms) {
+  return std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kIntervalMsMax));
+}
+
+absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
+  const v1::JobSpec& spec = message.spec();
+  const auto entries = static_cast<size_t>(spec.environment_size());
+  if (spec.train_config_json().size() > daemon::kTrainConfigBytesMax ||
+      entries > daemon::kEnvironmentEntriesMax || spec.name().size() > daemon::kNameBytesMax ||
+      message.rendezvous_address().size() > kAddressBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("StartRanks of job ", message.job_id(), " has a field over its bound"));
+  }
+  StartRanks event;
+  event.epoch = epoch;
+  event.launch.job = JobId(message.job_id());
+  event.launch.attempt = Attempt(message.attempt());
+  event.launch.rendezvous_address = message.rendezvous_address();
+  event.launch.spec = {.job_name = spec.name(),
+                       .nodes = spec.nodes(),
+                       .ranks_per_node = spec.ranks_per_node(),
+                       .train_config_json = spec.train_config_json(),
+                       .environment = {spec.environment().begin(), spec.environment().end()}};
+  for (const v1::RankPlacement& rank : message.ranks()) {
+    event.launch.ranks.push_back({Rank(rank.rank()), rank.local_rank()});
+  }
+  return event;
+}
+
+void set_identity(const RankKey& key, auto* message) {
+  message->set_job_id(key.job.value());
+  message->set_attempt(key.attempt.value());
+  message->set_rank(key.rank.value());
+}
+
+}  // namespace
+
+absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
+  const Epoch epoch(message.epoch());
+  switch (message.body_case()) {
+    case v1::CoordinatorMessage::kRegistered:
+      return Registered{Epoch(message.registered().epoch()),
+                        milliseconds(message.registered().heartbeat_interval_ms())};
+    case v1::CoordinatorMessage::kStartRanks:
+      return start_ranks(epoch, message.start_ranks());
+    case v1::CoordinatorMessage::kStopRanks: {
+      const v1::StopRanks& stop = message.stop_ranks();
+      return StopRanks{epoch, JobId(stop.job_id()), Attempt(stop.attempt()),
+                       milliseconds(stop.grace_ms()),
+                       daemon::printable(stop.reason(), kTextBytesMax)};
+    }
+    case v1::CoordinatorMessage::kReportAck:
+      return ReportAcked{message.report_ack().report_id()};
+    case v1::CoordinatorMessage::kLogAck:
+    case v1::CoordinatorMessage::BODY_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a message without a known body");
+}
+
+v1::WorkerMessage to_message(const SendRegister& action) {
+  v1::WorkerMessage message;
+  v1::Register* body = message.mutable_register_();
+  body->set_worker(action.worker.value());
+  body->set_incarnation(action.incarnation.value());
+  body->set_version(action.version);
+  body->set_host(action.host);
+  body->set_slots(action.slots);
+  body->set_rendezvous_address(action.rendezvous_address);
+  for (const RunningRank& rank : action.running) {
+    v1::RunningRank* running = body->add_running();
+    set_identity(rank.key, running);
+    running->set_pid(rank.pid);
+  }
+  return message;
+}
+
+v1::WorkerMessage to_message(const SendHeartbeat& action) {
+  v1::WorkerMessage message;
+  v1::Heartbeat* body = message.mutable_heartbeat();
+  for (const RankProgress& rank : action.ranks) {
+    v1::RankProgress* progress = body->add_ranks();
+    set_identity(rank.key, progress);
+    progress->set_pid(rank.pid);
+    progress->set_phase(static_cast<uint32_t>(rank.figures.phase));
+    progress->set_step(rank.figures.step);
+    progress->set_loss(rank.figures.loss);
+    progress->set_grad_norm(rank.figures.grad_norm);
+    progress->set_step_seconds(rank.figures.step_seconds);
+    progress->set_tokens_per_second(rank.figures.tokens_per_second);
+    progress->set_tflops_per_device(rank.figures.tflops_per_device);
+    progress->set_device_peak_tflops(rank.figures.device_peak_tflops);
+    progress->set_last_progress_age_ns(rank.last_progress_age.count());
+    progress->set_checkpoint_step(rank.figures.checkpoint_step);
+  }
+  return message;
+}
+
+v1::WorkerMessage to_message(const SendRankExited& action) {
+  v1::WorkerMessage message;
+  v1::RankExited* body = message.mutable_rank_exited();
+  body->set_report_id(action.report_id);
+  set_identity(action.key, body);
+  body->set_exit_code(action.exit_code);
+  body->set_signal(action.signal);
+  body->set_last_step(action.last_step);
+  body->set_detail(daemon::printable(action.detail, kTextBytesMax));
+  return message;
+}
+
+v1::WorkerMessage to_message(LogChunk&& chunk) {
+  v1::WorkerMessage message;
+  v1::LogData* body = message.mutable_log();
+  set_identity(chunk.key, body);
+  body->set_offset(chunk.offset);
+  body->set_data(std::move(chunk.data));
+  return message;
+}
+
+RankKey key_of(const v1::LogAck& ack) {
+  return {JobId(ack.job_id()), Attempt(ack.attempt()), Rank(ack.rank())};
+}
+
+}  // namespace muster::worker

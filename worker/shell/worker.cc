@@ -1,0 +1,220 @@
+#include "worker/shell/worker.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <spdlog/spdlog.h>
+
+#include "worker/shell/translate.h"
+
+namespace muster::worker {
+Worker::~Worker() = default;
+
+int Worker::run() {
+  const auto keep_running = boost::asio::make_work_guard(context_);
+  wait_for_signals();
+  handle(Tick{});
+  context_.run();
+  return exit_code_;
+}
+
+void Worker::handle(const Event& event) {
+  pending_.push_back(event);
+  step_all();
+}
+
+// Actions may cause events at once (a spawn succeeds): those wait here until the actions before are done.
+void Worker::step_all() {
+  if (stepping_) return;
+  stepping_ = true;
+  while (!pending_.empty()) {
+    const Event event = std::move(pending_.front());
+    pending_.pop_front();
+    ActionList actions;
+    core_->step(event, monotonic_now(), actions);
+    for (const Action& action : actions) {
+      std::visit([this](const auto& a) { carry_out(a); }, action);
+    }
+  }
+  stepping_ = false;
+  metrics_.update(*core_, monotonic_now());
+  arm_timer();
+}
+
+void Worker::arm_timer() {
+  const auto deadline = core_->next_deadline();
+  if (!deadline) {
+    timer_.cancel();
+    return;
+  }
+  timer_.expires_after(std::max(Duration::zero(), *deadline - monotonic_now()));
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) handle(Tick{});
+  });
+}
+
+void Worker::wait_for_signals() {
+  signals_.async_wait([this](const boost::system::error_code& error, int signo) {
+    if (error) return;
+    wait_for_signals();
+    if (signo == SIGCHLD) {
+      reap_children();
+    } else {
+      spdlog::info("signal {}: leaving", signo);
+      handle(ShutdownRequested{});
+    }
+  });
+}
+
+void Worker::reap_children() {
+  for (const ReapedRank& end : reaper_.reap()) {
+    RankReaped event{.key = end.key,
+                     .exit_code = end.exit_code,
+                     .signal = end.signal,
+                     .detail = launcher_.last_line(end.key)};
+    const auto rank = core_->ranks().find(end.key);
+    if (rank != core_->ranks().end()) {
+      const auto figures =
+          launcher_.read_page(end.key, rank->second.local_rank, rank->second.figures);
+      if (figures.ok()) {
+        event.last_step = figures->step;
+        event.figures = *figures;
+      }
+    }
+    spdlog::info("{} ended: exit code {}, signal {}, last step {}: {}", to_string(end.key),
+                 end.exit_code, end.signal, event.last_step, event.detail);
+    metrics_.count_exit(end.exit_code, end.signal);
+    handle(event);
+  }
+}
+
+void Worker::carry_out(const Connect&) {
+  metrics_.count_connection();
+  stream_.open();
+  pending_.emplace_back(Connected{});
+}
+
+void Worker::carry_out(const Disconnect& action) { stream_.close(action.reason); }
+
+void Worker::carry_out(const SpawnRank& action) {
+  const auto pid = launcher_.launch(action);
+  if (!pid.ok()) {
+    spdlog::error("{} could not be started: {}", to_string(action.key),
+                  std::string(pid.status().message()));
+    pending_.emplace_back(SpawnFailed{action.key, std::string(pid.status().message())});
+    return;
+  }
+  spdlog::info("{} started: pid {}", to_string(action.key), *pid);
+  reaper_.add(*pid, action.key);
+  logs_.add(action.key, launcher_.log_path(action.key));
+  pending_.emplace_back(RankStarted{action.key, *pid});
+}
+
+void Worker::carry_out(const SignalRank& action) {
+  spdlog::info("{}: sending signal {}", to_string(action.key), action.signo);
+  reaper_.signal(action.key, action.signo);
+}
+
+void Worker::carry_out(const ReadPages& action) {
+  PagesRead event;
+  for (const RankKey& key : action.ranks) {
+    const auto rank = core_->ranks().find(key);
+    if (rank == core_->ranks().end()) continue;
+    const auto figures = launcher_.read_page(key, rank->second.local_rank, rank->second.figures);
+    if (figures.ok()) {
+      event.pages.push_back({key, *figures});
+    } else {
+      // Before a rank has made its page there is nothing to read.
+      spdlog::debug("{}: {}", to_string(key), std::string(figures.status().message()));
+    }
+  }
+  pending_.emplace_back(std::move(event));
+}
+
+void Worker::carry_out(const SendRegister& action) { stream_.send(to_message(action)); }
+
+void Worker::carry_out(const SendHeartbeat& action) {
+  metrics_.count_heartbeat();
+  stream_.send(to_message(action));
+  logs_.pump(true);
+}
+
+void Worker::carry_out(const SendRankExited& action) {
+  due_reports_.push_back(action);
+  logs_.pump(true);
+}
+
+// Reports in order, each after the last byte of its rank's log.
+void Worker::send_due_reports() {
+  std::erase_if(due_reports_, [&](const SendRankExited& report) {
+    if (!logs_.is_drained(report.key)) return false;
+    stream_.send(to_message(report));
+    return true;
+  });
+}
+
+void Worker::carry_out(const ForgetRank& action) { logs_.forget(action.key); }
+
+void Worker::carry_out(const EndLaunch& action) {
+  rendezvous_->drop_scope(action.job, action.attempt);
+}
+
+void Worker::carry_out(const Note& action) {
+  spdlog::log(action.warning ? spdlog::level::warn : spdlog::level::info, "{}", action.text);
+}
+
+void Worker::carry_out(const Exit& action) {
+  if (action.code == 0) {
+    spdlog::info("leaving: {}", action.reason);
+  } else {
+    spdlog::error("leaving: {}", action.reason);
+  }
+  exit_code_ = action.code;
+  leaving_ = true;
+  stream_.close("leaving");
+  stop_when_closed();
+}
+
+void Worker::on_message(const v1::CoordinatorMessage& message) {
+  if (message.has_log_ack()) {
+    logs_.on_ack(key_of(message.log_ack()), message.log_ack().offset());
+    return;
+  }
+  const auto event = to_event(message);
+  if (!event.ok()) {
+    spdlog::warn("ignoring a message of the coordinator: {}",
+                 std::string(event.status().message()));
+    return;
+  }
+  const bool was_registered = core_->registered();
+  handle(*event);
+  if (!was_registered && core_->registered()) {
+    spdlog::info("registered with {}", coordinator_);
+    logs_.on_connected();
+  }
+}
+
+void Worker::on_closed(bool refused, const std::string& reason) {
+  const bool lost = core_->registered() && !leaving_;
+  if (lost) spdlog::warn("lost the coordinator at {}: {}", coordinator_, reason);
+  logs_.on_disconnected();
+  due_reports_.clear();  // the core sends them again
+  handle(Disconnected{refused, reason});
+  if (leaving_) stop_when_closed();
+}
+
+void Worker::stop_when_closed() {
+  if (!stream_.is_busy()) context_.stop();
+}
+
+bool Worker::ship(LogChunk&& chunk) {
+  if (!stream_.has_room()) return false;
+  metrics_.count_log_bytes(chunk.data.size());
+  stream_.send(to_message(std::move(chunk)));
+  return true;
+}
+
+}  // namespace muster::worker

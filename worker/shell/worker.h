@@ -1,0 +1,92 @@
+// The worker's shell: one event loop that turns the stream, processes, files, signals and timers into events of
+// the core, and carries the core's actions out.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <absl/status/statusor.h>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "common/ids.h"
+#include "daemon/endpoint.h"
+#include "daemon/http_server.h"
+#include "worker/core/core.h"
+#include "worker/shell/launcher.h"
+#include "worker/shell/log_shipper.h"
+#include "worker/shell/metrics.h"
+#include "worker/shell/options.h"
+#include "worker/shell/reaper.h"
+#include "worker/shell/rendezvous_server.h"
+#include "worker/shell/stream.h"
+
+namespace muster::worker {
+
+class Worker {
+ public:
+  // Checks the options, listens, and writes the port file. The errors are what the operator has to change.
+  static absl::StatusOr<std::unique_ptr<Worker>> create(const WorkerOptions& options);
+  ~Worker();
+
+  // Runs until the core leaves; returns the program's exit code. The calling thread starts the ranks, which the
+  // kernel kills when it ends.
+  int run();
+
+ private:
+  Worker(const WorkerOptions& options, LauncherOptions launcher);
+
+  absl::Status listen(const WorkerOptions& options, const daemon::Endpoint& rendezvous);
+  std::map<std::string, daemon::HttpHandler> pages();
+
+  void handle(const Event& event);
+  void step_all();
+  void arm_timer();
+  void wait_for_signals();
+  void reap_children();
+
+  void carry_out(const Connect& action);
+  void carry_out(const Disconnect& action);
+  void carry_out(const SpawnRank& action);
+  void carry_out(const SignalRank& action);
+  void carry_out(const ReadPages& action);
+  void carry_out(const SendRegister& action);
+  void carry_out(const SendHeartbeat& action);
+  void carry_out(const SendRankExited& action);
+  void carry_out(const ForgetRank& action);
+  void carry_out(const EndLaunch& action);
+  void carry_out(const Note& action);
+  void carry_out(const Exit& action);
+
+  void on_message(const v1::CoordinatorMessage& message);
+  void on_closed(bool refused, const std::string& reason);
+  bool ship(LogChunk&& chunk);
+  void send_due_reports();
+  void stop_when_closed();
+
+  boost::asio::io_context context_{1};
+  boost::asio::steady_timer timer_{context_};
+  boost::asio::signal_set signals_{context_};
+  const Incarnation incarnation_;
+  const std::string coordinator_;
+  Launcher launcher_;
+  Reaper reaper_;
+  Metrics metrics_;
+  LogShipper logs_;
+  CoordinatorStream stream_;
+  std::unique_ptr<RendezvousServer> rendezvous_;
+  std::unique_ptr<daemon::HttpServer> http_;
+  std::unique_ptr<Core> core_;
+
+  std::deque<Event> pending_;  // events that came up while the core's actions were carried out
+  bool stepping_ = false;
+  std::vector<SendRankExited> due_reports_;  // wait for the rest of their rank's log
+  bool leaving_ = false;
+  int exit_code_ = 0;
+};
+
+}  // namespace muster::worker

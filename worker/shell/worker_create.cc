@@ -1,0 +1,204 @@
+// Everything that can be wrong with a worker before it runs.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "common/version.h"
+#include "daemon/endpoint.h"
+#include "daemon/limits.h"
+#include "daemon/logging.h"
+#include "daemon/process.h"
+#include "worker/shell/worker.h"
+
+namespace muster::worker {
+namespace {
+
+// More ranks than any node has devices or cores for; a larger number is a typing error.
+constexpr int32_t kSlotsMax = 4'096;
+
+std::string name_of(const WorkerOptions& options) {
+  return options.name.empty() ? daemon::host_name() : options.name;
+}
+
+// By which other machines reach this worker's ranks: a wildcard is no address to connect to.
+std::string reachable_host(const daemon::Endpoint& endpoint) {
+  const bool wildcard = endpoint.host == "0.0.0.0" || endpoint.host == "::";
+  return wildcard ? daemon::host_name() : endpoint.host;
+}
+
+absl::Status check_name(const std::string& name) {
+  const bool ok = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+  });
+  if (ok && !name.empty() && name.size() <= daemon::kNameBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--name=", daemon::printable(name, daemon::kNameBytesMax), ": must be 1 to ",
+                   daemon::kNameBytesMax, " letters, digits, '.', '_' or '-'"));
+}
+
+absl::StatusOr<std::string> find_trainer(const std::string& option) {
+  std::string path = option;
+  if (path.empty()) {
+    const auto self = daemon::own_executable_path();
+    if (!self.ok()) return self.status();
+    path = std::filesystem::path(*self).parent_path() / "muster-trainer";
+  }
+  std::error_code error;
+  const std::string absolute = std::filesystem::absolute(path, error);
+  if (error || access(absolute.c_str(), X_OK) != 0) {
+    return absl::NotFoundError(absl::StrCat("--trainer=", path,
+                                            ": not a program that can be executed; the default is "
+                                            "muster-trainer beside muster-worker"));
+  }
+  return absolute;
+}
+
+absl::StatusOr<daemon::Endpoint> check_listener(std::string_view flag, const std::string& text,
+                                                bool insecure) {
+  auto endpoint = daemon::parse_endpoint(flag, text);
+  if (!endpoint.ok()) return endpoint;
+  if (auto status = daemon::check_exposure(flag, *endpoint, insecure); !status.ok()) return status;
+  return endpoint;
+}
+
+// Two workers in one folder would write each other's configs, pages and logs. The lock lasts as long
+// as the process, and its descriptor is not inherited by ranks.
+absl::Status lock_work_dir(const std::string& work_dir) {
+  const std::string path = work_dir + "/worker.lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("--work-dir: opening ", path));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    std::string holder(32, '\0');  // a pid
+    const ssize_t got = pread(fd, holder.data(), holder.size(), 0);
+    holder.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    close(fd);
+    if (error != EWOULDBLOCK) return absl::ErrnoToStatus(error, absl::StrCat("locking ", path));
+    return absl::FailedPreconditionError(
+        absl::StrCat("--work-dir=", work_dir, ": in use by another worker, pid ",
+                     daemon::printable(holder, 32), "; give this one a folder of its own"));
+  }
+  const std::string pid = absl::StrCat(getpid());
+  if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("--work-dir: writing ", path));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> current_environment() {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) result.emplace_back(*entry);
+  return result;
+}
+
+}  // namespace
+
+Worker::Worker(const WorkerOptions& options, LauncherOptions launcher)
+    : incarnation_(launcher.incarnation),
+      coordinator_(options.coordinator),
+      launcher_(std::move(launcher), current_environment()),
+      reaper_(options.proc_root),
+      metrics_(kVersion, name_of(options)),
+      logs_(
+          context_, [this](LogChunk&& chunk) { return ship(std::move(chunk)); },
+          [this] { send_due_reports(); }),
+      stream_(context_, options.coordinator,
+              {.on_message = [this](const v1::CoordinatorMessage& message) { on_message(message); },
+               .on_closed = [this](bool refused,
+                                   const std::string& reason) { on_closed(refused, reason); },
+               .on_room = [this] { logs_.pump(); }}) {}
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& options) {
+  if (auto status = check_name(name_of(options)); !status.ok()) return status;
+  if (options.slots < 1 || options.slots > kSlotsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--slots=", options.slots, ": must be from 1 to ", kSlotsMax));
+  }
+  const auto coordinator = daemon::parse_endpoint("--coordinator", options.coordinator);
+  if (!coordinator.ok()) return coordinator.status();
+  if (coordinator->port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--coordinator=", options.coordinator, ": port 0 cannot be connected to"));
+  }
+  const auto rendezvous = check_listener("--rendezvous", options.rendezvous, options.insecure);
+  if (!rendezvous.ok()) return rendezvous.status();
+  const auto http = check_listener("--http", options.http, options.insecure);
+  if (!http.ok()) return http.status();
+  auto trainer = find_trainer(options.trainer);
+  if (!trainer.ok()) return trainer.status();
+  if (auto status = daemon::make_writable_directory(options.work_dir); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("--work-dir: ", status.message()));
+  }
+  std::error_code error;
+  const std::string work_dir = std::filesystem::canonical(options.work_dir, error);
+  if (error)
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("--work-dir=", options.work_dir));
+  if (auto status = lock_work_dir(work_dir); !status.ok()) return status;
+  const auto incarnation = daemon::draw_random_id();
+  if (!incarnation.ok()) return incarnation.status();
+  if (auto status = Reaper::adopt_orphans(); !status.ok()) return status;
+  signal(SIGPIPE, SIG_IGN);
+
+  std::unique_ptr<Worker> worker(new Worker(options, {.work_dir = work_dir,
+                                                      .trainer = *std::move(trainer),
+                                                      .bind_address = reachable_host(*rendezvous),
+                                                      .incarnation = Incarnation(*incarnation)}));
+  if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
+  return worker;
+}
+
+absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint& rendezvous) {
+  boost::system::error_code error;
+  for (const int signo : {SIGCHLD, SIGTERM, SIGINT}) signals_.add(signo, error);
+  if (error) return absl::InternalError(absl::StrCat("handling signals: ", error.message()));
+  auto store = RendezvousServer::start(context_, rendezvous);
+  if (!store.ok()) return store.status();
+  rendezvous_ = *std::move(store);
+  auto http = daemon::HttpServer::start(options.http, pages());
+  if (!http.ok())
+    return absl::Status(http.status().code(), absl::StrCat("--http: ", http.status().message()));
+  http_ = *std::move(http);
+
+  const daemon::Endpoint reachable{reachable_host(rendezvous), rendezvous_->port()};
+  core_ = std::make_unique<Core>(CoreOptions{.name = WorkerName(name_of(options)),
+                                             .incarnation = incarnation_,
+                                             .version = kVersion,
+                                             .host = daemon::host_name(),
+                                             .slots = options.slots,
+                                             .rendezvous_address = reachable.to_string()},
+                                 monotonic_now());
+  if (options.port_file.empty()) return absl::OkStatus();
+  const nlohmann::json ports = {
+      {"http_port", http_->port()}, {"rendezvous_port", rendezvous_->port()}, {"pid", getpid()}};
+  return daemon::write_file_atomically(options.port_file, ports.dump() + "\n");
+}
+
+std::map<std::string, daemon::HttpHandler> Worker::pages() {
+  const auto metrics = [this] {
+    return daemon::HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text()};
+  };
+  const auto ready = [this] {
+    if (metrics_.registered())
+      return daemon::HttpResponse{200, "text/plain; charset=utf-8", "ok\n"};
+    return daemon::HttpResponse{503, "text/plain; charset=utf-8",
+                                "not registered with " + coordinator_ + "\n"};
+  };
+  return {{"/metrics", metrics},
+          {"/healthz",
+           [] {
+             return daemon::HttpResponse{200, "text/plain; charset=utf-8", "ok\n"};
+           }},
+          {"/readyz", ready}};
+}
+
+}  // namespace muster::worker
