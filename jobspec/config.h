@@ -1,0 +1,33 @@
+// Collects a job's settings: base.yml and what inherits from it, the model's file, the environment's
+// M_<KEY>, and key=value from the command line, by MaxText's rules of precedence. Reads files; starts nothing.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+#include "jobspec/settings.h"
+
+namespace muster::jobspec {
+
+struct ConfigSource {
+  std::string path;                    // the .yml
+  std::vector<std::string> overrides;  // "key=value"; the last of a repeated key counts
+  std::vector<std::pair<std::string, std::string>> environment;  // every variable; only M_* is read
+};
+
+struct Config {
+  Settings settings;                  // every key of the table that anything has set
+  std::vector<std::string> warnings;  // one sentence each
+};
+
+// InvalidArgument or NotFound with one sentence that names the file and line, or the key, its value and
+// what would be right. Restricted values are judged here, too; numbers against each other by resolve_job().
+absl::StatusOr<Config> load_config(const ConfigSource& source);
+
+// Splits "key=value". InvalidArgument when there is no '=' or no key.
+absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text);
+
+}  // namespace muster::jobspec

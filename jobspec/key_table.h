@@ -1,0 +1,12 @@
+// The rows behind all_keys(); only keys.cc looks here.
+#pragma once
+
+#include <span>
+
+#include "jobspec/keys.h"
+
+namespace muster::jobspec {
+
+std::span<const Key> key_table();
+
+}  // namespace muster::jobspec

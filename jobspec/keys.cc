@@ -1,0 +1,61 @@
+#include "jobspec/keys.h"
+
+#include <map>
+#include <vector>
+
+#include "common/nearest.h"
+#include "jobspec/key_table.h"
+
+namespace muster::jobspec {
+namespace {
+
+// 2024-06 and earlier names, from MaxText's history.
+constexpr Alias kAliases[] = {
+    {"cosine_learning_rate_final_fraction", "learning_rate_final_fraction", ""},
+    {"hf_data_files", "hf_train_files", ""},
+    {"grain_data_files", "grain_train_files", ""},
+    {"moe_matmul", "sparse_matmul", ""},
+    {"base_num_heads", "base_num_query_heads", "base_num_kv_heads"},
+    {"save_period", "checkpoint_period", ""},
+    {"max_predict_length", "max_target_length", ""},
+    {"sampling_temperature", "decode_sampling_temperature", ""},
+    {"sampling_top_k", "decode_sampling_top_k", ""},
+    {"load_from_other_directory", "load_full_state_path", ""},
+};
+
+template <class Row>
+std::map<std::string_view, const Row*> index_by_name(std::span<const Row> rows) {
+  std::map<std::string_view, const Row*> index;
+  for (const Row& row : rows) index.emplace(row.name, &row);
+  return index;
+}
+
+template <class Row>
+const Row* find_in(const std::map<std::string_view, const Row*>& index, std::string_view name) {
+  const auto found = index.find(name);
+  return found == index.end() ? nullptr : found->second;
+}
+
+}  // namespace
+
+std::span<const Key> all_keys() { return key_table(); }
+std::span<const Alias> all_aliases() { return kAliases; }
+
+const Key* find_key(std::string_view name) {
+  static const auto index = index_by_name(all_keys());
+  return find_in(index, name);
+}
+
+const Alias* find_alias(std::string_view name) {
+  static const auto index = index_by_name(all_aliases());
+  return find_in(index, name);
+}
+
+std::string_view nearest_key(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Key& key : all_keys()) names.push_back(key.name);
+  for (const Alias& alias : all_aliases()) names.push_back(alias.name);
+  return nearest_name(name, names);
+}
+
+}  // namespace muster::jobspec

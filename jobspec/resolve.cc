@@ -1,0 +1,292 @@
+#include "jobspec/resolve.h"
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "common/nearest.h"
+#include "jobspec/settings_reader.h"
+
+namespace muster::jobspec {
+namespace {
+
+// muster.v1.JobSpec.name
+constexpr size_t kRunNameBytesMax = 128;
+// Ranks of one node; coordinator/core/validation.h has the same bound.
+constexpr int32_t kRanksPerNodeMax = 1024;
+constexpr int32_t kNodesMax = 10'000;
+
+// MaxText's policies between none and full (2024-06 and later).
+constexpr std::array<std::string_view, 14> kRematPolicies = {
+    "none",
+    "full",
+    "minimal",
+    "minimal_flash",
+    "minimal_with_context",
+    "minimal_with_quantization",
+    "minimal_with_context_and_quantization",
+    "save_dot_with_context_except_mlp",
+    "save_dot_except_mlpwi",
+    "save_dot_except_mlp",
+    "save_qkv_proj",
+    "save_out_proj",
+    "qkv_proj_offloaded",
+    "minimal_offloaded"};
+
+absl::StatusOr<std::string> absolute_path(std::string_view key, const std::string& path,
+                                          const LaunchOptions& options) {
+  if (path.empty()) return path;
+  if (absl::StrContains(path, "://")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(av(key), "=", show(path),
+                     ": remote storage is not supported; give a folder of the file system"));
+  }
+  std::filesystem::path full = path;
+  if (absl::StartsWith(path, "~/") && !options.home.empty()) {
+    full = std::filesystem::path(options.home) / path.substr(2);
+  } else if (full.is_relative()) {
+    full = std::filesystem::path(options.working_directory) / full;
+  }
+  std::string text = full.lexically_normal().string();
+  if (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
+
+// MaxText scales by powers of two in turn: heads and mlp, then width, then layers.
+absl::Status scale_model(int64_t scale, trainer::ModelConfig& model) {
+  if (scale < 1 || (scale & (scale - 1)) != 0 || scale > (int64_t{1} << 30)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("global_parameter_scale=", scale, ": must be a power of two"));
+  }
+  int doublings = 0;
+  while ((int64_t{1} << doublings) < scale) ++doublings;
+  const int rounds = doublings / 3;
+  const int heads = rounds + (doublings % 3 > 0 ? 1 : 0);
+  const int width = rounds + (doublings % 3 > 1 ? 1 : 0);
+  const std::pair<int32_t*, int> scaled[] = {{&model.num_query_heads, heads},
+                                             {&model.num_kv_heads, heads},
+                                             {&model.mlp_dim, heads},
+                                             {&model.emb_dim, width},
+                                             {&model.num_layers, rounds}};
+  for (const auto& [size, bits] : scaled) {
+    const int64_t value = static_cast<int64_t>(*size) * (int64_t{1} << bits);
+    if (value > std::numeric_limits<int32_t>::max()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("global_parameter_scale=", scale, ": the model becomes too large"));
+    }
+    *size = static_cast<int32_t>(value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status read_model(SettingsReader& reader, trainer::ModelConfig& model) {
+  reader.read("model_name", model.name);
+  reader.read("vocab_size", model.vocab_size);
+  reader.read("base_emb_dim", model.emb_dim);
+  reader.read("base_num_decoder_layers", model.num_layers);
+  reader.read("base_num_query_heads", model.num_query_heads);
+  reader.read("base_num_kv_heads", model.num_kv_heads);
+  reader.read("head_dim", model.head_dim);
+  reader.read("base_mlp_dim", model.mlp_dim);
+  reader.read("normalization_layer_epsilon", model.norm_epsilon);
+  reader.read("rope_max_timescale", model.rope_max_timescale);
+  reader.read("logits_via_embedding", model.logits_via_embedding);
+  int64_t scale = 1;
+  reader.read("global_parameter_scale", scale);
+  return reader.status().ok() ? scale_model(scale, model) : reader.status();
+}
+
+// Both -1 leaves nothing to infer from.
+void read_steps(SettingsReader& reader, trainer::TrainConfig& train) {
+  train.steps = 150'001;
+  train.optimizer.schedule_steps = -1;
+  reader.read("steps", train.steps);
+  reader.read("learning_rate_schedule_steps", train.optimizer.schedule_steps);
+  reader.require(train.steps != -1 || train.optimizer.schedule_steps != -1, "steps",
+                 "learning_rate_schedule_steps is -1, too; set one of them");
+  if (train.steps == -1) train.steps = train.optimizer.schedule_steps;
+  if (train.optimizer.schedule_steps == -1) train.optimizer.schedule_steps = train.steps;
+  reader.require(train.steps >= 1, "steps", "must be at least 1, or -1");
+}
+
+void read_optimizer(SettingsReader& reader, trainer::OptimizerConfig& optimizer) {
+  reader.read("learning_rate", optimizer.learning_rate);
+  reader.read("learning_rate_final_fraction", optimizer.final_fraction);
+  reader.read("warmup_steps_fraction", optimizer.warmup_steps_fraction);
+  reader.read("adam_b1", optimizer.b1);
+  reader.read("adam_b2", optimizer.b2);
+  reader.read("adam_eps", optimizer.eps);
+  reader.read("adam_eps_root", optimizer.eps_root);
+  reader.read("adam_weight_decay", optimizer.weight_decay);
+  reader.read("gradient_clipping_threshold", optimizer.clipping_threshold);
+}
+
+void read_batch(SettingsReader& reader, int64_t ranks, trainer::TrainConfig& train) {
+  double batch = 12;
+  reader.read("per_device_batch_size", batch);
+  const bool whole =
+      batch >= 1 && batch <= std::numeric_limits<int32_t>::max() && std::floor(batch) == batch;
+  reader.require(
+      whole, "per_device_batch_size",
+      absl::StrCat("a rank trains on whole sequences, so it must be a whole number of at "
+                   "least 1; ",
+                   ranks, ranks == 1 ? " rank" : " ranks", " would share ",
+                   batch * static_cast<double>(ranks), " sequences"));
+  if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
+  reader.read("max_target_length", train.max_target_length);
+}
+
+absl::Status read_remat(SettingsReader& reader, trainer::RematPolicy& policy,
+                        std::vector<std::string>& warnings) {
+  std::string name = "full";
+  reader.read("remat_policy", name);
+  policy = name == "none" ? trainer::RematPolicy::kNone : trainer::RematPolicy::kFull;
+  for (const std::string_view known : kRematPolicies) {
+    if (name != known) continue;
+    if (name != "none" && name != "full") {
+      warnings.push_back(absl::StrCat(
+          "remat_policy=", name, " runs as full: the same numbers in less memory, but slower"));
+    }
+    return absl::OkStatus();
+  }
+  const std::string_view nearest = nearest_name(name, kRematPolicies);
+  return absl::InvalidArgumentError(
+      absl::StrCat("remat_policy=", show(name), ": there is no such policy; did you mean ",
+                   nearest.empty() ? "none or full" : av(nearest), "?"));
+}
+
+absl::StatusOr<Mesh> read_mesh(SettingsReader& reader, const LaunchOptions& options) {
+  MeshShape shape;
+  int64_t ici = 1;
+  int64_t dcn = 1;
+  shape.ici[0] = -1;
+  shape.dcn[0] = -1;
+  for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
+    reader.read(absl::StrCat("ici_", av(kMeshAxisNames[axis]), "_parallelism"), shape.ici[axis]);
+    reader.read(absl::StrCat("dcn_", av(kMeshAxisNames[axis]), "_parallelism"), shape.dcn[axis]);
+    // An open or invalid axis makes the product useless as a default; resolve() judges it.
+    const auto multiply = [](int64_t product, int32_t degree) {
+      return degree < 1 || product * degree > kRanksPerNodeMax * kNodesMax ? 0 : product * degree;
+    };
+    ici = multiply(ici, shape.ici[axis]);
+    dcn = multiply(dcn, shape.dcn[axis]);
+  }
+  if (!reader.status().ok()) return reader.status();
+  const int32_t nodes = options.nodes.value_or(dcn > 0 ? static_cast<int32_t>(dcn) : 1);
+  const int32_t ranks = options.ranks_per_node.value_or(ici > 0 ? static_cast<int32_t>(ici) : 1);
+  if (nodes < 1 || nodes > kNodesMax || ranks < 1 || ranks > kRanksPerNodeMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(nodes, " nodes with ", ranks, " ranks each: a job has 1 to ", kNodesMax,
+                     " nodes and 1 to ", kRanksPerNodeMax, " ranks per node"));
+  }
+  return Mesh::resolve(shape, nodes, ranks);
+}
+
+absl::Status check_run_name(std::string_view name) {
+  bool fits = !name.empty() && name.size() <= kRunNameBytesMax && name.front() != '.';
+  for (const char c : name) {
+    const auto u = static_cast<unsigned char>(c);
+    fits = fits && (absl::ascii_isalnum(u) || c == '.' || c == '_' || c == '-');
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("run_name=", show(std::string(name)), ": a name has 1 to ", kRunNameBytesMax,
+                   " letters, digits, '.', '_' or '-', and does not begin with '.'"));
+}
+
+// Fills in every path; returns the job's output folder.
+absl::StatusOr<std::string> read_paths(SettingsReader& reader, const LaunchOptions& options,
+                                       trainer::TrainConfig& train) {
+  std::string base;
+  reader.read("base_output_directory", base);
+  reader.read("metrics_file", train.metrics_file);
+  reader.read("tokenizer_path", train.tokenizer_path);
+  std::string dataset_type = "synthetic";
+  reader.read("dataset_type", dataset_type);
+  train.dataset_type =
+      dataset_type == "shards" ? trainer::DatasetType::kShards : trainer::DatasetType::kSynthetic;
+  // Synthetic runs are often given MaxText's placeholder dataset_path=local: it is not a path.
+  if (train.dataset_type == trainer::DatasetType::kShards) {
+    reader.read("dataset_path", train.dataset_path);
+  }
+  const std::pair<std::string_view, std::string*> paths[] = {
+      {"base_output_directory", &base},
+      {"metrics_file", &train.metrics_file},
+      {"tokenizer_path", &train.tokenizer_path},
+      {"dataset_path", &train.dataset_path}};
+  for (const auto& [key, path] : paths) {
+    absl::StatusOr<std::string> full = absolute_path(key, *path, options);
+    if (!full.ok()) return full.status();
+    *path = *std::move(full);
+  }
+  if (base.empty()) base = options.working_directory;
+  return absl::StrCat(base, base == "/" ? "" : "/", train.run_name);
+}
+
+absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train) {
+  reader.read("log_period", train.log_period);
+  reader.read("init_weights_seed", train.init_weights_seed);
+  reader.read("data_shuffle_seed", train.data_shuffle_seed);
+  reader.read("enable_data_shuffling", train.enable_data_shuffling);
+  reader.read("enable_checkpointing", train.enable_checkpointing);
+  reader.read("checkpoint_period", train.checkpoint_period);
+  reader.read_optional("max_num_checkpoints_to_keep", train.max_checkpoints_to_keep);
+  reader.read("save_checkpoint_on_completion", train.save_checkpoint_on_completion);
+  reader.read("threads_per_rank", train.threads);
+  return reader.status();
+}
+
+void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob& job,
+               std::string output_directory, int32_t restarts_max, v1::JobSpec& spec) {
+  spec.set_name(job.train.run_name);
+  spec.set_user(options.user);
+  spec.set_priority(options.priority);
+  spec.set_nodes(mesh.nodes());
+  spec.set_ranks_per_node(mesh.ranks_per_node());
+  spec.set_restarts_max(restarts_max);
+  spec.set_output_directory(std::move(output_directory));
+  spec.set_train_config_json(trainer::to_json(job.train).dump());
+  for (const auto& [name, value] : options.environment) {
+    (*spec.mutable_environment())[name] = value;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options) {
+  SettingsReader reader(config.settings);
+  absl::StatusOr<Mesh> mesh = read_mesh(reader, options);
+  if (!mesh.ok()) return mesh.status();
+  ResolvedJob job(*mesh);
+  job.warnings = config.warnings;
+  trainer::TrainConfig& train = job.train;
+  train.mesh = mesh->shape();
+  reader.read("run_name", train.run_name);
+  if (train.run_name.empty()) train.run_name = options.default_run_name;
+  if (auto status = check_run_name(train.run_name); !status.ok()) return status;
+  if (auto status = read_model(reader, train.model); !status.ok()) return status;
+  if (auto status = read_remat(reader, train.remat_policy, job.warnings); !status.ok())
+    return status;
+  read_optimizer(reader, train.optimizer);
+  read_steps(reader, train);
+  read_batch(reader, mesh->ranks(), train);
+  int32_t restarts_max = 3;
+  reader.read("restarts_max", restarts_max);
+  reader.require(restarts_max >= 0, "restarts_max", "must be at least 0");
+  if (auto status = read_rest(reader, train); !status.ok()) return status;
+  absl::StatusOr<std::string> output = read_paths(reader, options, train);
+  if (!output.ok()) return output.status();
+  train.checkpoint_directory = absl::StrCat(*output, "/checkpoints");
+  if (auto status = trainer::validate(train); !status.ok()) return status;
+  fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);
+  return job;
+}
+
+}  // namespace muster::jobspec

@@ -1,0 +1,61 @@
+#include "jobspec/settings.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::jobspec {
+namespace {
+
+std::string_view file_prefix(const std::string& origin, Layer layer) {
+  return layer == Layer::kCommandLine ? std::string_view() : std::string_view(origin);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<const Key*>> keys_named(std::string_view name, std::string_view where) {
+  std::vector<const Key*> keys;
+  if (const Key* key = find_key(name)) {
+    keys.push_back(key);
+  } else if (const Alias* alias = find_alias(name)) {
+    keys.push_back(find_key(alias->target));
+    if (!alias->second_target.empty()) keys.push_back(find_key(alias->second_target));
+  }
+  if (!keys.empty()) return keys;
+  const std::string_view nearest = nearest_key(name);
+  return absl::InvalidArgumentError(
+      absl::StrCat(av(where), where.empty() ? "" : ": ", "unknown key ", show(std::string(name)),
+                   nearest.empty() ? "" : absl::StrCat("; did you mean ", av(nearest), "?")));
+}
+
+absl::Status set_from_text(Settings& settings, std::string_view name, std::string_view text,
+                           const std::string& origin, Layer layer) {
+  const std::string_view where = file_prefix(origin, layer);
+  const auto keys = keys_named(name, where);
+  if (!keys.ok()) return keys.status();
+  for (const Key* key : *keys) {
+    absl::StatusOr<nlohmann::json> value = parse_value(key->name, key->type, text);
+    if (!value.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(av(where), where.empty() ? "" : ": ", value.status().message()));
+    }
+    settings.insert_or_assign(std::string(key->name), Setting{*std::move(value), origin, layer});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status set_from_entry(Settings& settings, const std::string& path, const YamlEntry& entry,
+                            Layer layer) {
+  const std::string origin = absl::StrCat(path, ":", entry.line);
+  const Key* key = find_key(entry.key);
+  if (!entry.is_scalar && key != nullptr && key->type == ValueType::kString) {
+    return absl::InvalidArgumentError(absl::StrCat(origin, ": ", entry.key, "=", show(entry.value),
+                                                   ": expected ", av(type_name(key->type))));
+  }
+  const std::string text =
+      entry.is_scalar ? entry.text
+                      : entry.value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return set_from_text(settings, entry.key, text, origin, layer);
+}
+
+}  // namespace muster::jobspec

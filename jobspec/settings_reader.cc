@@ -1,0 +1,67 @@
+#include "jobspec/settings_reader.h"
+
+#include <limits>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::jobspec {
+
+const nlohmann::json* SettingsReader::find(std::string_view key) const {
+  const auto found = settings_.find(key);
+  return found == settings_.end() ? nullptr : &found->second.value;
+}
+
+void SettingsReader::read(std::string_view key, std::string& out) {
+  if (const auto* value = find(key); value != nullptr && value->is_string()) {
+    out = value->get<std::string>();
+  }
+}
+
+void SettingsReader::read(std::string_view key, bool& out) {
+  if (const auto* value = find(key); value != nullptr && value->is_boolean()) {
+    out = value->get<bool>();
+  }
+}
+
+void SettingsReader::read(std::string_view key, double& out) {
+  if (const auto* value = find(key); value != nullptr && value->is_number()) {
+    out = value->get<double>();
+  }
+}
+
+void SettingsReader::read(std::string_view key, int64_t& out) {
+  if (const auto* value = find(key); value != nullptr && value->is_number_integer()) {
+    out = value->get<int64_t>();
+  }
+}
+
+void SettingsReader::read(std::string_view key, int32_t& out) {
+  int64_t wide = out;
+  read(key, wide);
+  constexpr int64_t kMin = std::numeric_limits<int32_t>::min();
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  require(wide >= kMin && wide <= kMax, key, "too large");
+  if (wide >= kMin && wide <= kMax) out = static_cast<int32_t>(wide);
+}
+
+void SettingsReader::read(std::string_view key, uint64_t& out) {
+  int64_t value = static_cast<int64_t>(out);
+  read(key, value);
+  require(value >= 0, key, "must be at least 0");
+  if (value >= 0) out = static_cast<uint64_t>(value);
+}
+
+void SettingsReader::read_optional(std::string_view key, int64_t& out) {
+  if (const auto* value = find(key); value != nullptr && !value->is_null()) read(key, out);
+}
+
+void SettingsReader::require(bool holds, std::string_view key, std::string_view what) {
+  if (holds || !status_.ok()) return;
+  const auto* value = find(key);
+  status_ = absl::InvalidArgumentError(absl::StrCat(
+      av(key), value == nullptr ? "" : absl::StrCat("=", show(*value)), ": ", av(what)));
+}
+
+}  // namespace muster::jobspec

@@ -1,0 +1,39 @@
+// Typed access to settings, with the first complaint remembered, so that a config reads as a list of fields.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <absl/status/status.h>
+
+#include "jobspec/settings.h"
+
+namespace muster::jobspec {
+
+class SettingsReader {
+ public:
+  explicit SettingsReader(const Settings& settings) : settings_(settings) {}
+
+  // Each leaves `out` as it is (its default) when nothing has set the key.
+  void read(std::string_view key, std::string& out);
+  void read(std::string_view key, bool& out);
+  void read(std::string_view key, double& out);
+  void read(std::string_view key, int64_t& out);
+  void read(std::string_view key, int32_t& out);
+  void read(std::string_view key, uint64_t& out);
+  // Null counts as unset.
+  void read_optional(std::string_view key, int64_t& out);
+
+  // InvalidArgument "key=value: `what`" when `holds` is false and nothing failed before.
+  void require(bool holds, std::string_view key, std::string_view what);
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const nlohmann::json* find(std::string_view key) const;
+
+  const Settings& settings_;
+  absl::Status status_;
+};
+
+}  // namespace muster::jobspec

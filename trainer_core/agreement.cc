@@ -1,0 +1,95 @@
+#include "trainer_core/agreement.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer_core/base/fnv.h"
+#include "trainer_core/exact_floats.h"
+
+namespace muster::trainer {
+namespace {
+
+// What rank 0 found: 0 nothing, 1 a checkpoint, 2 an error.
+enum class Found : int { kNothing, kCheckpoint, kError };
+constexpr size_t kHeaderFloats = 1 + kFloatsPerU64;
+
+struct Restored {
+  Found found = Found::kNothing;
+  int64_t step = 0;
+  absl::Status status;  // of kError, on rank 0
+};
+
+Restored restore_from_disk(const CheckpointStore& store, Replica& replica, std::ostream& log) {
+  std::vector<std::string> notes;
+  auto newest = store.newest(notes);
+  for (const std::string& note : notes) log << note << std::endl;
+  if (!newest.ok()) return {Found::kError, 0, newest.status()};
+  if (!newest->has_value()) return {};
+  const CheckpointInfo& info = **newest;
+  if (auto status = restore_checkpoint(info.folder, replica.table(), replica.state());
+      !status.ok()) {
+    return {Found::kError, 0, status};
+  }
+  log << "restored checkpoint " << info.folder << ": " << info.step << " steps completed"
+      << std::endl;
+  return {Found::kCheckpoint, info.step, absl::OkStatus()};
+}
+
+}  // namespace
+
+absl::Status check_agreement(ProcessGroup& group, const TrainConfig& config, Replica& replica) {
+  const uint64_t config_hash = fnv1a(to_json(config).dump());
+  const auto params_bits =
+      std::bit_cast<uint64_t>(replica.ops().sum(Replica::flat(replica.model().params())));
+  std::array<float, 2 * kFloatsPerU64> mine{};
+  std::ranges::copy(floats_of_u64(config_hash), mine.begin());
+  std::ranges::copy(floats_of_u64(params_bits), mine.begin() + kFloatsPerU64);
+  std::vector<float> all(mine.size() * static_cast<size_t>(group.size()));
+  if (auto status = group.all_gather(mine, all, "fingerprints"); !status.ok()) return status;
+  for (int rank = 1; rank < group.size(); ++rank) {
+    const auto theirs =
+        std::span(all).subspan(static_cast<size_t>(rank) * mine.size(), mine.size());
+    if (!std::equal(theirs.begin(), theirs.begin() + kFloatsPerU64, all.begin())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "rank ", rank, " has another config than rank 0; every rank needs the same file"));
+    }
+    if (!std::equal(theirs.begin(), theirs.end(), all.begin())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rank ", rank,
+                       " starts with other parameters than rank 0; every rank needs the same build "
+                       "of muster-trainer"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> restore_newest(ProcessGroup& group, const CheckpointStore& store,
+                                       Replica& replica, std::ostream& log) {
+  Restored restored;
+  if (group.rank() == 0) restored = restore_from_disk(store, replica, log);
+  std::array<float, kHeaderFloats> header{};
+  header[0] = static_cast<float>(restored.found);
+  std::ranges::copy(floats_of_u64(static_cast<uint64_t>(restored.step)), header.begin() + 1);
+  if (auto status = group.broadcast(header, 0, "checkpoint step"); !status.ok()) return status;
+  const auto found = static_cast<Found>(static_cast<int>(header[0]));
+  if (found == Found::kError) {
+    return restored.status.ok() ? absl::InvalidArgumentError(
+                                      "rank 0 could not restore the checkpoint; its log says why")
+                                : restored.status;
+  }
+  if (found == Found::kNothing) return 0;
+  const CheckpointBlocks state = replica.state();
+  for (const auto& [block, name] :
+       {std::pair(state.params, "checkpoint params"), std::pair(state.m, "checkpoint m"),
+        std::pair(state.v, "checkpoint v")}) {
+    if (auto status = group.broadcast(block, 0, name); !status.ok()) return status;
+  }
+  return static_cast<int64_t>(u64_of_floats(std::span(header).subspan(1)));
+}
+
+}  // namespace muster::trainer

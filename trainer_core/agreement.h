@@ -1,0 +1,26 @@
+// Start-up checks and copies between the ranks, before the first step.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+
+#include <absl/status/statusor.h>
+
+#include "trainer_core/base/train_config.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/comm/comm.h"
+#include "trainer_core/replica.h"
+
+namespace muster::trainer {
+
+// Fails on every rank with InvalidArgument when a rank has another config or other parameters than rank 0: the sentence
+// names the rank. A build that computes differently would otherwise drift in silence.
+absl::Status check_agreement(ProcessGroup& group, const TrainConfig& config, Replica& replica);
+
+// Brings every rank to the newest whole checkpoint and returns the number of steps completed, 0 when there is none. Rank 0
+// reads and broadcasts: the disk is read once, and ranks need not share a file system. When rank 0 cannot restore, all
+// ranks fail with InvalidArgument. Lines about damaged checkpoints go to `log` on rank 0.
+absl::StatusOr<int64_t> restore_newest(ProcessGroup& group, const CheckpointStore& store,
+                                       Replica& replica, std::ostream& log);
+
+}  // namespace muster::trainer

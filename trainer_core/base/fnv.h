@@ -1,0 +1,18 @@
+// FNV-1a, 64 bits (Fowler, Noll and Vo): names a file's contents where no adversary is expected.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace muster::trainer {
+
+constexpr uint64_t fnv1a(std::string_view bytes) {
+  uint64_t hash = 0xCBF29CE484222325ULL;
+  for (const char byte : bytes) {
+    hash ^= static_cast<uint8_t>(byte);
+    hash *= 0x100000001B3ULL;
+  }
+  return hash;
+}
+
+}  // namespace muster::trainer

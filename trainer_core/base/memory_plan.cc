@@ -1,0 +1,45 @@
+#include "trainer_core/base/memory_plan.h"
+
+#include <sys/mman.h>
+
+#include <utility>
+
+#include "trainer_core/base/check.h"
+
+namespace muster::trainer {
+
+BufferId MemoryPlan::add(std::string name, MemoryCategory category, size_t bytes) {
+  buffers_.push_back({std::move(name), category, total_bytes_, bytes});
+  total_bytes_ += (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+  return buffers_.size() - 1;
+}
+
+size_t MemoryPlan::category_bytes(MemoryCategory category) const {
+  size_t bytes = 0;
+  for (const PlannedBuffer& buffer : buffers_) {
+    if (buffer.category == category) bytes += buffer.bytes;
+  }
+  return bytes;
+}
+
+Arena::Arena(const MemoryPlan& plan) : bytes_(plan.total_bytes()) {
+  offsets_.reserve(plan.buffers().size());
+  for (const PlannedBuffer& buffer : plan.buffers()) offsets_.push_back(buffer.offset);
+  if (bytes_ == 0) return;
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  MUSTER_CHECK(memory != MAP_FAILED) << "cannot map " << bytes_ << " bytes for the memory plan";
+  madvise(memory, bytes_, MADV_HUGEPAGE);  // advice only: fewer TLB misses where the kernel agrees
+  base_ = static_cast<std::byte*>(memory);
+}
+
+Arena::~Arena() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+void* Arena::buffer(BufferId id) const {
+  MUSTER_CHECK(id < offsets_.size()) << "buffer " << id << " of " << offsets_.size();
+  return base_ + offsets_[id];
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,64 @@
+// The static memory plan: every buffer of a training step, laid out from the config before anything
+// is allocated. A run allocates exactly the plan's bytes once, and `muster plan` prints the same
+// layout without hardware: prediction and reality are one code path.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster::trainer {
+
+enum class MemoryCategory { kParameters, kGradients, kOptimizer, kActivations, kWorkspace };
+constexpr std::array<std::string_view, 5> kMemoryCategoryNames = {
+    "parameters", "gradients", "optimizer", "activations", "workspace"};
+
+// Every buffer starts at a multiple of this: a cache line, and the widest vector.
+constexpr size_t kBufferAlignment = 64;
+
+struct PlannedBuffer {
+  std::string name;
+  MemoryCategory category;
+  size_t offset;  // bytes from the arena's start
+  size_t bytes;
+};
+
+// Identifies a buffer of one plan.
+using BufferId = size_t;
+
+class MemoryPlan {
+ public:
+  BufferId add(std::string name, MemoryCategory category, size_t bytes);
+
+  const std::vector<PlannedBuffer>& buffers() const { return buffers_; }
+  size_t total_bytes() const { return total_bytes_; }
+  size_t category_bytes(MemoryCategory category) const;
+
+ private:
+  std::vector<PlannedBuffer> buffers_;
+  size_t total_bytes_ = 0;
+};
+
+// Owns a plan's memory: one zeroed allocation for its whole life. Not thread-safe to move; views of
+// its buffers may be used from any thread.
+class Arena {
+ public:
+  explicit Arena(const MemoryPlan& plan);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  void* buffer(BufferId id) const;
+  float* f32(BufferId id) const { return static_cast<float*>(buffer(id)); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::vector<size_t> offsets_;
+  size_t bytes_ = 0;
+  std::byte* base_ = nullptr;
+};
+
+}  // namespace muster::trainer

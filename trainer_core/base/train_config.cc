@@ -1,0 +1,128 @@
+#include "trainer_core/base/train_config.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::trainer {
+namespace {
+
+// Far above any published model, and small enough that no product of two sizes overflows 64 bits.
+constexpr int64_t kSizeMax = int64_t{1} << 24;
+constexpr int64_t kLayersMax = 4096;
+constexpr int64_t kStepsMax = int64_t{1} << 48;
+constexpr int64_t kThreadsMax = 1024;  // cores of the largest machines
+// Tokens of one rank's step: positions are counted in 32 bits.
+constexpr int64_t kTokensMax = int64_t{1} << 30;
+
+// Collects the first complaint, so that the checks below read as a table.
+class Checker {
+ public:
+  void range(std::string_view key, int64_t value, int64_t min, int64_t max) {
+    if (value < min || value > max) {
+      fail(absl::StrCat(av(key), " is ", value, ", but must be between ", min, " and ", max));
+    }
+  }
+  // NaN fails every comparison, so it is caught here, too.
+  void number(std::string_view key, double value, bool holds, std::string_view wanted) {
+    if (!std::isfinite(value) || !holds) {
+      fail(absl::StrCat(av(key), " is ", value, ", but must be ", av(wanted)));
+    }
+  }
+  void require(bool holds, std::string_view message) {
+    if (!holds) fail(message);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void fail(std::string_view message) {
+    if (status_.ok()) status_ = absl::InvalidArgumentError(av(message));
+  }
+  absl::Status status_;
+};
+
+void check_model(const ModelConfig& model, Checker& check) {
+  check.range("vocab_size", model.vocab_size, 2, kSizeMax);
+  check.range("base_emb_dim", model.emb_dim, 1, kSizeMax);
+  check.range("base_num_decoder_layers", model.num_layers, 1, kLayersMax);
+  check.range("base_num_query_heads", model.num_query_heads, 1, kSizeMax);
+  check.range("base_num_kv_heads", model.num_kv_heads, 1, kSizeMax);
+  check.range("head_dim", model.head_dim, 2, kSizeMax);
+  check.range("base_mlp_dim", model.mlp_dim, 1, kSizeMax);
+  check.require(model.num_kv_heads < 1 || model.num_query_heads % model.num_kv_heads == 0,
+                absl::StrCat("base_num_kv_heads (", model.num_kv_heads,
+                             ") must divide base_num_query_heads (", model.num_query_heads, ")"));
+  check.require(model.head_dim % 2 == 0, absl::StrCat("head_dim is ", model.head_dim,
+                                                      ", but RoPE rotates pairs: it must be even"));
+  check.number("normalization_layer_epsilon", model.norm_epsilon, model.norm_epsilon > 0,
+               "above 0");
+  check.number("rope_max_timescale", model.rope_max_timescale, model.rope_max_timescale >= 1,
+               "at least 1");
+}
+
+void check_optimizer(const OptimizerConfig& optimizer, Checker& check) {
+  check.number("learning_rate", optimizer.learning_rate, optimizer.learning_rate >= 0,
+               "at least 0");
+  check.number("learning_rate_final_fraction", optimizer.final_fraction,
+               optimizer.final_fraction >= 0 && optimizer.final_fraction <= 1, "between 0 and 1");
+  check.number("warmup_steps_fraction", optimizer.warmup_steps_fraction,
+               optimizer.warmup_steps_fraction >= 0 && optimizer.warmup_steps_fraction <= 1,
+               "between 0 and 1");
+  check.range("learning_rate_schedule_steps", optimizer.schedule_steps, 1, kStepsMax);
+  check.number("adam_b1", optimizer.b1, optimizer.b1 >= 0 && optimizer.b1 < 1, "in [0, 1)");
+  check.number("adam_b2", optimizer.b2, optimizer.b2 >= 0 && optimizer.b2 < 1, "in [0, 1)");
+  check.number("adam_eps", optimizer.eps, optimizer.eps > 0, "above 0");
+  check.number("adam_eps_root", optimizer.eps_root, optimizer.eps_root >= 0, "at least 0");
+  check.number("adam_weight_decay", optimizer.weight_decay, optimizer.weight_decay >= 0,
+               "at least 0");
+  check.number("gradient_clipping_threshold", optimizer.clipping_threshold,
+               optimizer.clipping_threshold >= 0, "at least 0 (0: no clipping)");
+}
+
+void check_mesh(const MeshShape& mesh, Checker& check) {
+  for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
+    for (const auto& [level, degree] :
+         {std::pair{"ici_", mesh.ici[axis]}, std::pair{"dcn_", mesh.dcn[axis]}}) {
+      const std::string key = absl::StrCat(level, av(kMeshAxisNames[axis]), "_parallelism");
+      check.range(key, degree, 1, kSizeMax);
+      check.require(degree <= 1 || axis == static_cast<size_t>(MeshAxis::kData),
+                    absl::StrCat(av(key), " is ", degree,
+                                 ", but this trainer supports data parallelism only: ",
+                                 "set it to 1 and use ", level, "data_parallelism"));
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status validate(const TrainConfig& config) {
+  Checker check;
+  check_model(config.model, check);
+  check_optimizer(config.optimizer, check);
+  check_mesh(config.mesh, check);
+  check.range("steps", config.steps, 1, kStepsMax);
+  check.range("log_period", config.log_period, 1, kStepsMax);
+  check.range("per_device_batch_size", config.per_device_batch_size, 1, kSizeMax);
+  check.range("max_target_length", config.max_target_length, 1, kSizeMax);
+  const int64_t tokens = int64_t{config.per_device_batch_size} * config.max_target_length;
+  check.require(tokens <= kTokensMax,
+                absl::StrCat("per_device_batch_size (", config.per_device_batch_size,
+                             ") times max_target_length (", config.max_target_length, ") is ",
+                             tokens, " tokens, but must be at most ", kTokensMax));
+  check.require(config.dataset_type != DatasetType::kShards || !config.dataset_path.empty(),
+                "dataset_path is empty, but dataset_type=shards needs the folder of shards");
+  check.require(!config.enable_checkpointing || !config.checkpoint_directory.empty(),
+                "checkpoint_directory is empty, but enable_checkpointing is true");
+  check.range("checkpoint_period", config.checkpoint_period, 1, kStepsMax);
+  check.require(config.max_checkpoints_to_keep == -1 || config.max_checkpoints_to_keep >= 1,
+                absl::StrCat("max_num_checkpoints_to_keep is ", config.max_checkpoints_to_keep,
+                             ", but must be -1 (all) or at least 1"));
+  check.range("threads", config.threads, 0, kThreadsMax);
+  return check.status();
+}
+
+}  // namespace muster::trainer

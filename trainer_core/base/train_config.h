@@ -1,0 +1,96 @@
+// One job's resolved training config, as the trainer reads it: plain values, no defaults left to
+// fill in. `jobspec` makes it from base.yml, the model's preset and the command line; it travels as
+// JSON, and the checkpoint keeps a copy. Every field has MaxText's meaning unless its comment says
+// otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <absl/status/statusor.h>
+#include <nlohmann/json_fwd.hpp>
+
+#include "common/mesh.h"
+
+namespace muster::trainer {
+
+// A decoder-only transformer of the Llama-2 family: RMSNorm, RoPE (half-split), grouped-query
+// attention, SwiGLU, no biases. Touvron et al., "Llama 2" (2023), section 2.2.
+struct ModelConfig {
+  std::string name = "default";
+  int32_t vocab_size = 0;
+  int32_t emb_dim = 0;
+  int32_t num_layers = 0;
+  int32_t num_query_heads = 0;
+  int32_t num_kv_heads = 0;  // divides num_query_heads
+  int32_t head_dim = 0;      // even
+  int32_t mlp_dim = 0;
+  double norm_epsilon = 1e-5;
+  double rope_max_timescale = 10'000;
+  bool logits_via_embedding = false;  // tied head
+
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+// AdamW with decoupled weight decay and MaxText's schedule (see optim/schedule.h).
+struct OptimizerConfig {
+  double learning_rate = 3e-5;
+  double final_fraction = 0.1;  // cosine ends at learning_rate * final_fraction
+  double warmup_steps_fraction = 0.1;
+  int64_t schedule_steps = 0;  // learning_rate_schedule_steps, -1 resolved to `steps`
+  double b1 = 0.9;
+  double b2 = 0.95;
+  double eps = 1e-8;
+  double eps_root = 0;
+  double weight_decay = 0.1;
+  double clipping_threshold = 1.0;  // global L2 norm; 0: no clipping
+
+  friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
+};
+
+enum class DatasetType { kSynthetic, kShards };
+enum class RematPolicy { kNone, kFull };
+enum class Hardware { kCpu };
+
+struct TrainConfig {
+  std::string run_name;
+  ModelConfig model;
+  OptimizerConfig optimizer;
+  Hardware hardware = Hardware::kCpu;
+  RematPolicy remat_policy = RematPolicy::kFull;
+  MeshShape mesh;  // fully resolved: no -1
+
+  int64_t steps = 0;
+  int64_t log_period = 100;
+  int32_t per_device_batch_size = 1;  // sequences
+  int32_t max_target_length = 0;      // S, tokens
+  uint64_t init_weights_seed = 0;
+  uint64_t data_shuffle_seed = 0;
+
+  DatasetType dataset_type = DatasetType::kSynthetic;
+  std::string dataset_path;  // folder of shards, absolute
+  bool enable_data_shuffling = true;
+  std::string tokenizer_path;  // SentencePiece model, absolute; may be empty
+
+  bool enable_checkpointing = true;
+  std::string checkpoint_directory;  // absolute
+  int64_t checkpoint_period = 10'000;
+  int64_t max_checkpoints_to_keep = -1;  // -1: all
+  bool save_checkpoint_on_completion = true;
+
+  std::string metrics_file;  // JSON lines, absolute; empty: none
+  int32_t threads = 0;       // per rank; 0: cores / ranks on the node, at least 1
+
+  friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
+};
+
+// Checks what can be judged without touching files: positive sizes, heads that divide, an even
+// head_dim, a mesh that this trainer can run. InvalidArgument names the keys as a user types them.
+absl::Status validate(const TrainConfig& config);
+
+nlohmann::json to_json(const TrainConfig& config);
+// InvalidArgument names the field that is missing, unknown, or of the wrong type; the result is
+// validated.
+absl::StatusOr<TrainConfig> train_config_from_json(const nlohmann::json& json);
+
+}  // namespace muster::trainer

@@ -1,0 +1,205 @@
+// TrainConfig as one flat JSON object whose keys are MaxText's.
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "common/absl_view.h"
+#include "trainer_core/base/train_config.h"
+
+namespace muster::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+template <class Enum>
+struct EnumNames;
+template <>
+struct EnumNames<DatasetType> {
+  static constexpr std::string_view kNames[] = {"synthetic", "shards"};
+};
+template <>
+struct EnumNames<RematPolicy> {
+  static constexpr std::string_view kNames[] = {"none", "full"};
+};
+template <>
+struct EnumNames<Hardware> {
+  static constexpr std::string_view kNames[] = {"cpu"};
+};
+
+// The one list of keys: `visit(key, field)` for every field of the config.
+template <class Config, class Visitor>
+void visit_model(Config& model, Visitor& visit) {
+  visit("model_name", model.name);
+  visit("vocab_size", model.vocab_size);
+  visit("base_emb_dim", model.emb_dim);
+  visit("base_num_decoder_layers", model.num_layers);
+  visit("base_num_query_heads", model.num_query_heads);
+  visit("base_num_kv_heads", model.num_kv_heads);
+  visit("head_dim", model.head_dim);
+  visit("base_mlp_dim", model.mlp_dim);
+  visit("normalization_layer_epsilon", model.norm_epsilon);
+  visit("rope_max_timescale", model.rope_max_timescale);
+  visit("logits_via_embedding", model.logits_via_embedding);
+}
+
+template <class Config, class Visitor>
+void visit_optimizer(Config& optimizer, Visitor& visit) {
+  visit("learning_rate", optimizer.learning_rate);
+  visit("learning_rate_final_fraction", optimizer.final_fraction);
+  visit("warmup_steps_fraction", optimizer.warmup_steps_fraction);
+  visit("learning_rate_schedule_steps", optimizer.schedule_steps);
+  visit("adam_b1", optimizer.b1);
+  visit("adam_b2", optimizer.b2);
+  visit("adam_eps", optimizer.eps);
+  visit("adam_eps_root", optimizer.eps_root);
+  visit("adam_weight_decay", optimizer.weight_decay);
+  visit("gradient_clipping_threshold", optimizer.clipping_threshold);
+}
+
+template <class Config, class Visitor>
+void visit_mesh(Config& mesh, Visitor& visit) {
+  for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
+    visit(absl::StrCat("ici_", av(kMeshAxisNames[axis]), "_parallelism"), mesh.ici[axis]);
+    visit(absl::StrCat("dcn_", av(kMeshAxisNames[axis]), "_parallelism"), mesh.dcn[axis]);
+  }
+}
+
+template <class Config, class Visitor>
+void visit_fields(Config& config, Visitor& visit) {
+  visit("run_name", config.run_name);
+  visit_model(config.model, visit);
+  visit_optimizer(config.optimizer, visit);
+  visit("hardware", config.hardware);
+  visit("remat_policy", config.remat_policy);
+  visit_mesh(config.mesh, visit);
+  visit("steps", config.steps);
+  visit("log_period", config.log_period);
+  visit("per_device_batch_size", config.per_device_batch_size);
+  visit("max_target_length", config.max_target_length);
+  visit("init_weights_seed", config.init_weights_seed);
+  visit("data_shuffle_seed", config.data_shuffle_seed);
+  visit("dataset_type", config.dataset_type);
+  visit("dataset_path", config.dataset_path);
+  visit("enable_data_shuffling", config.enable_data_shuffling);
+  visit("tokenizer_path", config.tokenizer_path);
+  visit("enable_checkpointing", config.enable_checkpointing);
+  visit("checkpoint_directory", config.checkpoint_directory);
+  visit("checkpoint_period", config.checkpoint_period);
+  visit("max_num_checkpoints_to_keep", config.max_checkpoints_to_keep);
+  visit("save_checkpoint_on_completion", config.save_checkpoint_on_completion);
+  visit("metrics_file", config.metrics_file);
+  visit("threads", config.threads);
+}
+
+struct Writer {
+  Json json = Json::object();
+
+  template <class Value>
+  void operator()(std::string_view key, const Value& value) {
+    if constexpr (std::is_enum_v<Value>) {
+      json[std::string(key)] = EnumNames<Value>::kNames[static_cast<size_t>(value)];
+    } else {
+      json[std::string(key)] = value;
+    }
+  }
+};
+
+// Reads every field that the visitor names and remembers the first thing that is wrong.
+struct Reader {
+  const Json& json;
+  std::vector<std::string> seen;
+  absl::Status status;
+
+  template <class Value>
+  void operator()(std::string_view key, Value& value) {
+    seen.emplace_back(key);
+    if (!status.ok()) return;
+    const auto found = json.find(seen.back());
+    if (found == json.end()) {
+      status = absl::InvalidArgumentError(absl::StrCat("train config: ", av(key), " is missing"));
+      return;
+    }
+    read(key, *found, value);
+  }
+
+  void fail(std::string_view key, const Json& json_value, std::string_view wanted) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("train config: ", av(key), " is ",
+                     json_value.dump(-1, ' ', false, Json::error_handler_t::replace),
+                     ", but must be ", av(wanted)));
+  }
+
+  void read(std::string_view key, const Json& from, std::string& value) {
+    if (!from.is_string()) return fail(key, from, "a string");
+    value = from.get<std::string>();
+  }
+  void read(std::string_view key, const Json& from, bool& value) {
+    if (!from.is_boolean()) return fail(key, from, "true or false");
+    value = from.get<bool>();
+  }
+  void read(std::string_view key, const Json& from, double& value) {
+    if (!from.is_number()) return fail(key, from, "a number");
+    value = from.get<double>();
+  }
+  void read(std::string_view key, const Json& from, uint64_t& value) {
+    if (!from.is_number_unsigned()) return fail(key, from, "a non-negative integer");
+    value = from.get<uint64_t>();
+  }
+  template <class Integer>
+  requires std::is_same_v<Integer, int32_t> || std::is_same_v<Integer, int64_t>
+  void read(std::string_view key, const Json& from, Integer& value) {
+    constexpr auto kMax = std::numeric_limits<Integer>::max();
+    constexpr auto kMin = std::numeric_limits<Integer>::min();
+    const bool fits = from.is_number_unsigned()
+                          ? from.get<uint64_t>() <= static_cast<uint64_t>(kMax)
+                          : from.is_number_integer() && from.get<int64_t>() >= kMin &&
+                                from.get<int64_t>() <= kMax;
+    if (!fits) return fail(key, from, absl::StrCat("an integer of ", sizeof(Integer) * 8, " bits"));
+    value = from.get<Integer>();
+  }
+  template <class Enum>
+  requires std::is_enum_v<Enum>
+  void read(std::string_view key, const Json& from, Enum& value) {
+    std::string names;
+    for (size_t i = 0; i < std::size(EnumNames<Enum>::kNames); ++i) {
+      const std::string_view name = EnumNames<Enum>::kNames[i];
+      if (from.is_string() && from.get_ref<const std::string&>() == name) {
+        value = static_cast<Enum>(i);
+        return;
+      }
+      absl::StrAppend(&names, i == 0 ? "" : " or ", "\"", av(name), "\"");
+    }
+    fail(key, from, names);
+  }
+};
+
+}  // namespace
+
+nlohmann::json to_json(const TrainConfig& config) {
+  Writer writer;
+  visit_fields(config, writer);
+  return writer.json;
+}
+
+absl::StatusOr<TrainConfig> train_config_from_json(const nlohmann::json& json) {
+  if (!json.is_object()) return absl::InvalidArgumentError("train config: not a JSON object");
+  TrainConfig config;
+  Reader reader{.json = json, .seen = {}, .status = {}};
+  visit_fields(config, reader);
+  if (!reader.status.ok()) return reader.status;
+  for (const auto& item : json.items()) {
+    if (std::find(reader.seen.begin(), reader.seen.end(), item.key()) == reader.seen.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("train config: unknown key ", item.key()));
+    }
+  }
+  if (absl::Status status = validate(config); !status.ok()) return status;
+  return config;
+}
+
+}  // namespace muster::trainer

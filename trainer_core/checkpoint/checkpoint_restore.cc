@@ -1,0 +1,172 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <set>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/checkpoint/safetensors.h"
+
+namespace muster::trainer {
+namespace {
+
+using nlohmann::json;
+
+// A file that is not there is what a torn checkpoint looks like; another error of the disk may pass.
+absl::Status cannot_read(int error, const std::string& name) {
+  if (error == ENOENT) return absl::DataLossError(absl::StrCat("it has no ", name));
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot read ", name));
+}
+
+absl::StatusOr<std::string> read_manifest(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return cannot_read(errno, kManifestFile);
+  absl::Cleanup close_file = [fd] { close(fd); };
+  std::string text(kManifestBytesMax + 1, '\0');
+  size_t bytes = 0;
+  while (bytes < text.size()) {
+    const ssize_t count = read(fd, text.data() + bytes, text.size() - bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return cannot_read(errno, kManifestFile);
+    if (count == 0) break;
+    bytes += static_cast<size_t>(count);
+  }
+  if (bytes > kManifestBytesMax)
+    return absl::DataLossError(absl::StrCat(kManifestFile, " is too large"));
+  text.resize(bytes);
+  return text;
+}
+
+absl::Status verify_file(const std::string& folder, const json& entry, bool checksums) {
+  const auto name = entry.at("name").get<std::string>();
+  const auto bytes = entry.at("bytes").get<uint64_t>();
+  const auto crc32 = entry.at("crc32").get<uint32_t>();
+  if (name != kModelFile && name != kOptimizerFile)
+    return absl::DataLossError("the manifest names an unknown file");
+  std::error_code error;
+  const uint64_t actual = std::filesystem::file_size(folder + "/" + name, error);
+  if (error) return cannot_read(error.value(), name);
+  if (actual != bytes) {
+    return absl::DataLossError(absl::StrCat(name, " is truncated or was changed: ", actual,
+                                            " bytes, the manifest says ", bytes));
+  }
+  if (!checksums) return absl::OkStatus();
+  auto file = SafetensorsFile::open(folder + "/" + name);
+  if (!file.ok()) return file.status();
+  if ((*file)->digest().crc32 != crc32)
+    return absl::DataLossError(absl::StrCat(name, " is damaged: its checksum differs"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointInfo> verify_manifest(const std::string& folder, const json& manifest,
+                                               bool checksums) {
+  if (manifest.at("format").get<std::string>() != "muster-checkpoint")
+    return absl::FailedPreconditionError("its manifest has another format");
+  if (const int version = manifest.at("version").get<int>(); version != kCheckpointVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it has version ", version, "; this program reads ", kCheckpointVersion));
+  }
+  const json& files = manifest.at("files");
+  if (!files.is_array() || files.size() != 2)
+    return absl::DataLossError("its manifest does not list two files");
+  for (const json& entry : files) {
+    if (auto status = verify_file(folder, entry, checksums); !status.ok()) return status;
+  }
+  return CheckpointInfo{folder, manifest.at("step").get<int64_t>(),
+                        manifest.at("samples").get<uint64_t>(), manifest.at("config")};
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::Status check_file(const SafetensorsFile& file, const std::string& folder,
+                        const std::vector<ParamSpec>& table,
+                        const std::vector<std::string>& prefixes) {
+  std::set<std::string> expected;
+  for (const std::string& prefix : prefixes) {
+    for (const ParamSpec& spec : table) {
+      const std::string name = prefix + spec.name;
+      expected.insert(name);
+      const auto entry = file.tensors().find(name);
+      if (entry == file.tensors().end()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("checkpoint ", folder, " is of another model: it has no tensor ", name,
+                         " (the config's model has it with shape ", shape_text(spec.shape), ")"));
+      }
+      if (entry->second.shape != spec.shape) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("checkpoint ", folder, " is of another model: tensor ", name,
+                         " has shape ", shape_text(entry->second.shape), " there and ",
+                         shape_text(spec.shape), " in the config's model"));
+      }
+    }
+  }
+  for (const auto& [name, entry] : file.tensors()) {
+    if (expected.contains(name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("checkpoint ", folder, " is of another model: it has a tensor ", name,
+                     " of shape ", shape_text(entry.shape), " that the config's model has not"));
+  }
+  return absl::OkStatus();
+}
+
+struct OpenCheckpoint {
+  std::unique_ptr<SafetensorsFile> model;
+  std::unique_ptr<SafetensorsFile> optimizer;
+};
+
+absl::StatusOr<OpenCheckpoint> open_checked(const std::string& folder,
+                                            const std::vector<ParamSpec>& table) {
+  auto model = SafetensorsFile::open(folder + "/" + kModelFile);
+  if (!model.ok()) return model.status();
+  if (auto status = check_file(**model, folder, table, {""}); !status.ok()) return status;
+  auto optimizer = SafetensorsFile::open(folder + "/" + kOptimizerFile);
+  if (!optimizer.ok()) return optimizer.status();
+  if (auto status = check_file(**optimizer, folder, table, {"m.", "v."}); !status.ok())
+    return status;
+  return OpenCheckpoint{std::move(*model), std::move(*optimizer)};
+}
+
+void copy_block(const SafetensorsFile& file, const std::vector<ParamSpec>& table,
+                const std::string& prefix, std::span<float> block) {
+  if (block.empty()) return;
+  for (const ParamSpec& spec : table) {
+    const auto count = static_cast<size_t>(spec.elements());
+    file.read(file.tensors().at(prefix + spec.name),
+              block.subspan(static_cast<size_t>(spec.offset), count));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointInfo> verify_checkpoint(const std::string& folder, bool checksums) {
+  auto text = read_manifest(folder + "/" + kManifestFile);
+  if (!text.ok()) return text.status();
+  try {
+    return verify_manifest(folder, json::parse(*text), checksums);
+  } catch (const json::exception& e) {
+    return absl::DataLossError(absl::StrCat(kManifestFile, " is damaged: ", e.what()));
+  }
+}
+
+absl::Status check_tensors(const std::string& folder, const std::vector<ParamSpec>& table) {
+  return open_checked(folder, table).status();
+}
+
+absl::Status restore_checkpoint(const std::string& folder, const std::vector<ParamSpec>& table,
+                                const CheckpointBlocks& blocks) {
+  auto checkpoint = open_checked(folder, table);
+  if (!checkpoint.ok()) return checkpoint.status();
+  copy_block(*checkpoint->model, table, "", blocks.params);
+  copy_block(*checkpoint->optimizer, table, "m.", blocks.m);
+  copy_block(*checkpoint->optimizer, table, "v.", blocks.v);
+  return absl::OkStatus();
+}
+
+}  // namespace muster::trainer

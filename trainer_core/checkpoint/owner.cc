@@ -1,0 +1,149 @@
+#include "trainer_core/checkpoint/owner.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <string_view>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/memory/memory.h>
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer_core/checkpoint/publish.h"
+
+namespace muster::trainer {
+namespace {
+
+using nlohmann::json;
+
+// Three numbers and their names.
+constexpr size_t kOwnerBytesMax = 4096;
+
+struct PresentOwner {
+  CheckpointOwner owner;
+  bool readable = false;  // else somebody wrote something else into it
+  bool alive = false;     // its process holds the lock
+  dev_t device = 0;
+  ino_t inode = 0;
+};
+
+std::optional<CheckpointOwner> parse_owner(std::string_view text) {
+  const json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    return CheckpointOwner{j.at("job").get<uint64_t>(), j.at("attempt").get<uint32_t>(),
+                           j.at("incarnation").get<uint64_t>()};
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+}
+
+// None when nobody owns the directory.
+absl::StatusOr<std::optional<PresentOwner>> read_owner(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 && errno == ENOENT) return std::nullopt;
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  absl::Cleanup close_file = [fd] { close(fd); };
+  struct stat info {};
+  std::array<char, kOwnerBytesMax> text{};
+  const ssize_t bytes = pread(fd, text.data(), text.size(), 0);
+  if (bytes < 0 || fstat(fd, &info) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+  PresentOwner present;
+  present.device = info.st_dev;
+  present.inode = info.st_ino;
+  if (const auto owner = parse_owner({text.data(), static_cast<size_t>(bytes)})) {
+    present.owner = *owner;
+    present.readable = true;
+  }
+  // A file system without locks says that nobody lives: the fence itself does not need them.
+  present.alive = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  return std::optional(present);
+}
+
+std::string name_of(const CheckpointOwner& owner) {
+  if (owner.job == 0) return "a trainer that was started by hand";
+  return absl::StrCat("attempt ", owner.attempt, " of job ", owner.job);
+}
+
+absl::Status fenced(const std::string& directory, const PresentOwner& present,
+                    const CheckpointOwner& mine) {
+  return absl::AbortedError(
+      absl::StrCat("checkpoint directory ", directory, " belongs to ",
+                   present.readable ? name_of(present.owner) : std::string("somebody else"),
+                   " now; ", name_of(mine), " saves nothing more"));
+}
+
+absl::Status write_text(int fd, const std::string& text) {
+  const ssize_t written = pwrite(fd, text.data(), text.size(), 0);
+  if (written < 0) return absl::ErrnoToStatus(errno, "write");
+  if (static_cast<size_t>(written) != text.size()) return absl::ErrnoToStatus(ENOSPC, "write");
+  if (fsync(fd) != 0) return absl::ErrnoToStatus(errno, "fsync");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DirectoryFence>> DirectoryFence::take(const std::string& directory,
+                                                                     const CheckpointOwner& owner) {
+  auto present = read_owner(absl::StrCat(directory, "/", kOwnerFile));
+  if (!present.ok()) return present.status();
+  if (present->has_value()) {
+    const PresentOwner& other = **present;
+    if (other.readable && other.alive && other.owner.job == owner.job &&
+        other.owner.attempt > owner.attempt)
+      return fenced(directory, other, owner);
+  }
+  auto fence = absl::WrapUnique(new DirectoryFence(directory, owner));
+  if (auto status = fence->write(); !status.ok()) return status;
+  return fence;
+}
+
+DirectoryFence::~DirectoryFence() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status DirectoryFence::write() {
+  const std::string path = absl::StrCat(directory_, "/", kOwnerFile);
+  const std::string temporary = absl::StrCat(directory_, "/", kTemporaryPrefix, "owner-",
+                                             owner_.job, "-", owner_.attempt, "-", getpid());
+  const int fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", temporary));
+  const json text = {
+      {"job", owner_.job}, {"attempt", owner_.attempt}, {"incarnation", owner_.incarnation}};
+  (void)flock(fd, LOCK_EX | LOCK_NB);
+  absl::Status status = write_text(fd, text.dump() + "\n");
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0)
+    status = absl::ErrnoToStatus(errno, "rename");
+  if (status.ok()) status = sync_path(directory_);
+  if (!status.ok()) {
+    unlink(temporary.c_str());
+    close(fd);
+    return absl::Status(status.code(), absl::StrCat("cannot write ", path, ": ", status.message()));
+  }
+  if (fd_ >= 0) close(fd_);
+  fd_ = fd;
+  return absl::OkStatus();
+}
+
+absl::Status DirectoryFence::check() {
+  auto present = read_owner(absl::StrCat(directory_, "/", kOwnerFile));
+  if (!present.ok()) return present.status();
+  if (!present->has_value()) return write();
+  const PresentOwner& other = **present;
+  struct stat mine {};
+  if (fstat(fd_, &mine) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot examine OWNER of ", directory_));
+  if (mine.st_dev == other.device && mine.st_ino == other.inode) return absl::OkStatus();
+  // Both opened the directory in the same moment, and the older attempt came last.
+  if (other.readable && other.owner.job == owner_.job && other.owner.attempt < owner_.attempt)
+    return write();
+  return fenced(directory_, other, owner_);
+}
+
+}  // namespace muster::trainer

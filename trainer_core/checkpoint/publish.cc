@@ -1,0 +1,114 @@
+#include "trainer_core/checkpoint/publish.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
+
+namespace muster::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status cannot_rename(int error, const std::string& from, const std::string& to) {
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot rename ", from, " to ", to));
+}
+
+// 0 or an errno.
+int exchange(const std::string& a, const std::string& b) {
+  constexpr unsigned kExchangeFlag = 2;  // RENAME_EXCHANGE, which older headers lack
+  const int64_t failed =
+      syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), kExchangeFlag);
+  return failed == 0 ? 0 : errno;
+}
+
+bool cannot_exchange(int error) {
+  return error == EINVAL || error == ENOSYS || error == ENOTSUP || error == EPERM;
+}
+
+absl::Status replace_by_aside(const std::string& temporary, const std::string& target,
+                              const std::string& aside) {
+  std::error_code ignored;
+  fs::remove_all(aside, ignored);
+  if (rename(target.c_str(), aside.c_str()) != 0) return cannot_rename(errno, target, aside);
+  if (rename(temporary.c_str(), target.c_str()) != 0) {
+    const int error = errno;
+    fs::rename(aside, target, ignored);
+    return cannot_rename(error, temporary, target);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status publish_folder(const std::string& temporary, const std::string& directory,
+                            const std::string& name, Replace how) {
+  const std::string target = absl::StrCat(directory, "/", name);
+  const std::string aside = absl::StrCat(directory, "/", kAsidePrefix, name);
+  std::string old;  // what is to be removed when the new one is there for good
+  int error = how == Replace::kExchange ? exchange(temporary, target) : EINVAL;
+  if (error == 0) old = temporary;
+  std::error_code ignored;
+  if (error != 0 && (error == ENOENT || !fs::exists(target, ignored))) {
+    error = rename(temporary.c_str(), target.c_str()) == 0 ? 0 : errno;
+  } else if (cannot_exchange(error)) {
+    if (auto status = replace_by_aside(temporary, target, aside); !status.ok()) return status;
+    error = 0;
+    old = aside;
+  }
+  if (error != 0) return cannot_rename(error, temporary, target);
+  if (auto status = sync_path(directory); !status.ok()) return status;
+  if (!old.empty()) fs::remove_all(old, ignored);
+  return absl::OkStatus();
+}
+
+void restore_asides(const std::string& directory) {
+  std::error_code error;
+  std::vector<fs::path> asides;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().filename().string().starts_with(kAsidePrefix)) asides.push_back(entry.path());
+  }
+  for (const fs::path& aside : asides) {
+    const std::string name =
+        aside.filename().string().substr(std::string_view(kAsidePrefix).size());
+    const fs::path target = fs::path(directory) / name;
+    if (fs::exists(target, error)) {
+      fs::remove_all(aside, error);
+    } else {
+      fs::rename(aside, target, error);
+    }
+  }
+}
+
+absl::Status make_folders(const std::string& directory) {
+  std::error_code error;
+  const fs::path path = fs::absolute(directory, error);
+  std::vector<fs::path> created;  // the deepest first
+  for (fs::path at = path; !fs::exists(at, error) && at.has_relative_path(); at = at.parent_path())
+    created.push_back(at);
+  fs::create_directories(path, error);
+  if (error)
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make folder ", directory));
+  for (const fs::path& folder : created) {
+    if (auto status = sync_path(folder.parent_path()); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status sync_path(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  absl::Cleanup close_file = [fd] { close(fd); };
+  if (fsync(fd) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot sync ", path));
+  return absl::OkStatus();
+}
+
+}  // namespace muster::trainer

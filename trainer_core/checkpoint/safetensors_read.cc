@@ -1,0 +1,137 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/memory/memory.h>
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+#include <zlib.h>
+
+#include "trainer_core/checkpoint/safetensors.h"
+
+namespace muster::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kLengthBytes = 8;
+// {"tensor": {"shape": [ … ]}}: nothing in a header lies deeper.
+constexpr int kJsonDepthMax = 4;
+constexpr size_t kDimensionsMax = 8;
+
+// Reads one tensor's entry; `data_bytes` is what the file holds behind the header. Throws json exceptions for wrong types.
+absl::StatusOr<SafetensorsFile::Entry> parse_entry(const json& j, uint64_t data_bytes) {
+  if (const auto dtype = j.at("dtype").get<std::string>(); dtype != "F32") {
+    return absl::DataLossError(absl::StrCat("dtype is ", dtype, "; this program reads F32"));
+  }
+  SafetensorsFile::Entry entry;
+  const json& shape = j.at("shape");
+  if (!shape.is_array() || shape.size() > kDimensionsMax)
+    return absl::DataLossError("shape is not a short list");
+  entry.elements = 1;
+  for (const json& dim : shape) {
+    const auto size = dim.get<uint64_t>();
+    // Divides instead of multiplying: a hostile shape must not wrap around.
+    if (!dim.is_number_unsigned() || (size != 0 && entry.elements > data_bytes / size)) {
+      return absl::DataLossError("shape has more elements than the file has bytes");
+    }
+    entry.elements *= size;
+    entry.shape.push_back(static_cast<int64_t>(size));
+  }
+  const json& offsets = j.at("data_offsets");
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned()) {
+    return absl::DataLossError("data_offsets is not a pair of numbers");
+  }
+  const auto begin = offsets[0].get<uint64_t>();
+  const auto end = offsets[1].get<uint64_t>();
+  if (begin > end || end > data_bytes) {
+    return absl::DataLossError(
+        absl::StrCat("data_offsets ", begin, " to ", end, " in ", data_bytes, " bytes of data"));
+  }
+  if (end - begin != entry.elements * sizeof(float)) {
+    return absl::DataLossError(absl::StrCat("data_offsets span ", end - begin,
+                                            " bytes; the shape takes ",
+                                            entry.elements * sizeof(float)));
+  }
+  entry.offset = begin;
+  return entry;
+}
+
+absl::StatusOr<json> parse_header(const char* begin, const char* end) {
+  bool too_deep = false;
+  const auto bound_depth = [&too_deep](int depth, json::parse_event_t, json&) {
+    too_deep = too_deep || depth > kJsonDepthMax;
+    return !too_deep;
+  };
+  json header = json::parse(begin, end, bound_depth, /*allow_exceptions=*/false);
+  if (too_deep || header.is_discarded() || !header.is_object())
+    return absl::DataLossError("the header is not the JSON of a safetensors file");
+  return header;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  absl::Cleanup close_file = [fd] { close(fd); };
+  struct stat info {};
+  if (fstat(fd, &info) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot examine ", path));
+  const auto bytes = static_cast<size_t>(info.st_size);
+  if (!S_ISREG(info.st_mode) || bytes < kLengthBytes) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is no safetensors file: it has ", bytes, " bytes"));
+  }
+  void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", path));
+  auto file = absl::WrapUnique(new SafetensorsFile(static_cast<const char*>(memory), bytes));
+  if (auto status = file->parse(); !status.ok()) {
+    return absl::DataLossError(absl::StrCat(path, ": ", status.message()));
+  }
+  return file;
+}
+
+SafetensorsFile::~SafetensorsFile() { munmap(const_cast<char*>(data_), bytes_); }
+
+absl::Status SafetensorsFile::parse() {
+  uint64_t length = 0;
+  std::memcpy(&length, data_, kLengthBytes);
+  if (length > kSafetensorsHeaderBytesMax || length > bytes_ - kLengthBytes) {
+    return absl::DataLossError(
+        absl::StrCat("the header's length is ", length, " in a file of ", bytes_, " bytes"));
+  }
+  const char* begin = data_ + kLengthBytes;
+  auto header = parse_header(begin, begin + length);
+  if (!header.ok()) return header.status();
+  const uint64_t data_start = kLengthBytes + length;
+  for (const auto& [name, value] : header->items()) {
+    if (name == "__metadata__") continue;
+    try {
+      auto entry = parse_entry(value, bytes_ - data_start);
+      if (!entry.ok())
+        return absl::DataLossError(absl::StrCat("tensor ", name, ": ", entry.status().message()));
+      entry->offset += data_start;
+      tensors_.emplace(name, std::move(*entry));
+    } catch (const json::exception& e) {
+      return absl::DataLossError(absl::StrCat("tensor ", name, ": ", e.what()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void SafetensorsFile::read(const Entry& entry, std::span<float> out) const {
+  std::memcpy(out.data(), data_ + entry.offset, entry.elements * sizeof(float));
+}
+
+FileDigest SafetensorsFile::digest() const {
+  return {bytes_, static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(data_), bytes_))};
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,39 @@
+// Gloo's rendezvous over our store. Internal to comm.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gloo/rendezvous/store.h>
+
+#include "trainer_core/comm/rendezvous_client.h"
+
+namespace muster::trainer {
+
+// Gloo's interface speaks in exceptions: they are caught where Gloo is called, in gloo.cc. One
+// thread.
+class GlooStore : public gloo::rendezvous::Store {
+ public:
+  GlooStore(std::unique_ptr<RendezvousClient> client, std::string prefix,
+            std::chrono::milliseconds timeout)
+      : client_(std::move(client)), prefix_(std::move(prefix)), timeout_(timeout) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override;
+  std::vector<char> get(const std::string& key) override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override;
+
+  // Whether someone has set `key`, without waiting; true when the store cannot say.
+  bool has(const std::string& key);
+
+ private:
+  std::unique_ptr<RendezvousClient> client_;
+  std::string prefix_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace muster::trainer

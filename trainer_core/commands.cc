@@ -1,0 +1,142 @@
+#include "trainer_core/commands.h"
+
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/comm/gloo.h"
+#include "trainer_core/comm/local.h"
+#include "trainer_core/command_line.h"
+#include "trainer_core/decode.h"
+#include "trainer_core/failure.h"
+#include "trainer_core/load_config.h"
+#include "trainer_core/preflight.h"
+#include "trainer_core/rank_env.h"
+#include "trainer_core/train.h"
+
+namespace muster::trainer {
+namespace {
+
+ExitCode report(const std::string& who, const absl::Status& status) {
+  std::cerr << who << ": " << status.message() << std::endl;
+  return exit_code_for(status);
+}
+
+absl::StatusOr<TrainConfig> config_option(const CommandLine& line) {
+  if (!line.has("config")) return absl::InvalidArgumentError("--config FILE is missing");
+  return load_config(line.text("config"));
+}
+
+absl::StatusOr<std::unique_ptr<ProgressWriter>> open_page(const RankEnv& env,
+                                                          const TrainConfig& config) {
+  if (env.progress_page.empty()) return ProgressWriter::anonymous(env.identity(config.steps));
+  return ProgressWriter::create(env.progress_page, env.identity(config.steps));
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> join_group(const RankEnv& env, ProgressWriter& page) {
+  if (env.world_size == 1) return LocalWorld(1, env.collective_timeout).join(0, &page, "data");
+  GlooOptions options;
+  options.rank = env.rank;
+  options.size = env.world_size;
+  options.rendezvous = env.rendezvous;
+  options.bind_address = env.bind_address;
+  options.scope = absl::StrCat(env.job, "/", env.attempt, "/");
+  options.connect_timeout = env.connect_timeout;
+  options.timeout = env.collective_timeout;
+  return connect_gloo(options, &page);
+}
+
+// Where `decode` gets its config: the file of --config, or what the checkpoint was made with.
+absl::StatusOr<TrainConfig> decode_config(const CommandLine& line) {
+  if (line.has("config")) return load_config(line.text("config"));
+  if (!line.has("checkpoint"))
+    return absl::InvalidArgumentError("give --checkpoint FOLDER, or --config FILE --latest");
+  auto folder = find_checkpoint(line.text("checkpoint"));
+  if (!folder.ok()) return folder.status();
+  auto info = verify_checkpoint(*folder, /*checksums=*/false);
+  if (!info.ok()) return info.status();
+  return train_config_from_json(info->config);
+}
+
+absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const TrainConfig& config) {
+  DecodeOptions options;
+  auto folder = find_checkpoint(line.text("checkpoint", config.checkpoint_directory));
+  if (!folder.ok()) return folder.status();
+  options.checkpoint = *folder;
+  options.prompt = line.text("prompt", "I love to");
+  options.threads = threads_per_rank(config, 1);
+  const auto max_tokens = line.integer("max-tokens", 64, 1, kDecodeTokensMax);
+  const auto temperature = line.number("temperature", 0, 0, 100);
+  const auto top_k = line.integer("top-k", 0, 0, std::numeric_limits<int32_t>::max());
+  const auto top_p = line.number("top-p", 1, 0, 1);
+  const auto seed = line.integer("seed", 0, 0, std::numeric_limits<int64_t>::max());
+  for (const absl::Status& status :
+       {max_tokens.status(), temperature.status(), top_k.status(), top_p.status(), seed.status()}) {
+    if (!status.ok()) return status;
+  }
+  options.max_tokens = static_cast<int32_t>(*max_tokens);
+  options.sampling = {*temperature, static_cast<int32_t>(*top_k), *top_p,
+                      static_cast<uint64_t>(*seed)};
+  return options;
+}
+
+}  // namespace
+
+ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals) {
+  const auto env = read_rank_env();
+  if (!env.ok()) return report("muster-trainer", env.status());
+  const std::string who = absl::StrCat("rank ", env->rank);
+  const auto line = CommandLine::parse(arguments, {.values = {"config"}, .switches = {}});
+  if (!line.ok()) return report(who, line.status());
+  const auto config = config_option(*line);
+  if (!config.ok()) return report(who, config.status());
+  if (auto status = check_world_size(*config, env->world_size); !status.ok())
+    return report(who, status);
+  const auto page = open_page(*env, *config);
+  if (!page.ok()) return report(who, page.status());
+  (*page)->set_phase(Phase::kRendezvous, monotonic_now());
+  const auto group = join_group(*env, **page);
+  if (!group.ok()) return report(absl::StrCat(who, ": rendezvous"), group.status());
+  signals.training = true;
+  return train(*config, {.group = **group,
+                         .page = **page,
+                         .out = std::cout,
+                         .err = std::cerr,
+                         .stop = signals.stop,
+                         .threads = threads_per_rank(*config, env->local_world_size),
+                         .on_step = nullptr,
+                         .owner = {env->job, env->attempt, env->incarnation}});
+}
+
+ExitCode check_command(std::span<const std::string_view> arguments) {
+  const auto line = CommandLine::parse(arguments, {.values = {"config"}, .switches = {}});
+  if (!line.ok()) return report("muster-trainer check", line.status());
+  const auto config = config_option(*line);
+  if (!config.ok()) return report("muster-trainer check", config.status());
+  const absl::Status status = preflight(*config);
+  return status.ok() ? ExitCode::kOk : report("muster-trainer check", status);
+}
+
+ExitCode decode_command(std::span<const std::string_view> arguments) {
+  const std::string who = "muster-trainer decode";
+  const auto line =
+      CommandLine::parse(arguments, {.values = {"config", "checkpoint", "prompt", "max-tokens",
+                                                "temperature", "top-k", "top-p", "seed"},
+                                     .switches = {"latest"}});
+  if (!line.ok()) return report(who, line.status());
+  auto config = decode_config(*line);
+  if (!config.ok()) return report(who, config.status());
+  const auto options = decode_options(*line, *config);
+  if (!options.ok()) return report(who, options.status());
+  const auto text = decode(*config, *options);
+  if (!text.ok()) return report(who, text.status());
+  std::cout << "Input `" << options->prompt << "` -> `" << *text << "`" << std::endl;
+  return ExitCode::kOk;
+}
+
+}  // namespace muster::trainer

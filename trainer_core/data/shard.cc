@@ -1,0 +1,237 @@
+#include "trainer_core/data/shard.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/memory/memory.h>
+#include <absl/strings/str_cat.h>
+#include <zlib.h>
+
+namespace muster::trainer {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "shards are copied as they are in memory");
+
+constexpr size_t kHeaderCrcOffset = 60;
+
+template <class T>
+void put(char* header, size_t offset, T value) {
+  std::memcpy(header + offset, &value, sizeof(value));
+}
+
+template <class T>
+T get(std::span<const char> header, size_t offset) {
+  T value;
+  std::memcpy(&value, header.data() + offset, sizeof(value));
+  return value;
+}
+
+uint32_t crc32_of(uint32_t start, const void* data, size_t bytes) {
+  return static_cast<uint32_t>(crc32_z(start, static_cast<const Bytef*>(data), bytes));
+}
+
+absl::Status wrong(size_t offset, const std::string& field, uint64_t value,
+                   const std::string& right) {
+  return absl::DataLossError(
+      absl::StrCat("at offset ", offset, ": ", field, " is ", value, "; ", right));
+}
+
+absl::Status check_fields(const ShardHeader& header, uint64_t file_bytes) {
+  if (header.vocab_size == 0 || header.vocab_size > kVocabSizeMax) {
+    return wrong(20, "vocab_size", header.vocab_size,
+                 absl::StrCat("it must be 1 to ", kVocabSizeMax));
+  }
+  if (header.token_bytes != token_bytes_for(header.vocab_size)) {
+    return wrong(16, "token_bytes", header.token_bytes,
+                 absl::StrCat("a vocabulary of ", header.vocab_size, " takes ",
+                              token_bytes_for(header.vocab_size)));
+  }
+  // Divides instead of multiplying: a hostile count must not wrap around.
+  const uint64_t payload = file_bytes - kShardHeaderBytes;
+  if (payload / header.token_bytes < header.token_count) {
+    return absl::DataLossError(absl::StrCat("truncated: the header promises ", header.token_count,
+                                            " tokens, but the file ends at offset ", file_bytes,
+                                            ", after ", payload / header.token_bytes, " of them"));
+  }
+  if (payload != header.token_count * header.token_bytes) {
+    return absl::DataLossError(
+        absl::StrCat("at offset ", kShardHeaderBytes + header.token_count * header.token_bytes,
+                     ": ", payload - header.token_count * header.token_bytes,
+                     " bytes follow the last token; the file should end there"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint32_t token_bytes_for(uint32_t vocab_size) { return vocab_size <= (1U << 16) ? 2 : 4; }
+
+std::array<char, kShardHeaderBytes> encode_shard_header(const ShardHeader& header) {
+  std::array<char, kShardHeaderBytes> bytes{};
+  std::memcpy(bytes.data(), kShardMagic.data(), kShardMagic.size());
+  put(bytes.data(), 8, kShardVersion);
+  put(bytes.data(), 12, static_cast<uint32_t>(kShardHeaderBytes));
+  put(bytes.data(), 16, header.token_bytes);
+  put(bytes.data(), 20, header.vocab_size);
+  put(bytes.data(), 24, header.tokenizer_fingerprint);
+  put(bytes.data(), 32, header.token_count);
+  put(bytes.data(), 40, header.document_count);
+  put(bytes.data(), 48, header.payload_crc32);
+  put(bytes.data(), kHeaderCrcOffset, crc32_of(0, bytes.data(), kHeaderCrcOffset));
+  return bytes;
+}
+
+absl::StatusOr<ShardHeader> decode_shard_header(std::span<const char> bytes, uint64_t file_bytes) {
+  if (bytes.size() < kShardHeaderBytes || file_bytes < kShardHeaderBytes) {
+    return absl::DataLossError(absl::StrCat("truncated: the file ends at offset ", file_bytes,
+                                            ", inside the header of ", kShardHeaderBytes,
+                                            " bytes"));
+  }
+  if (!std::equal(kShardMagic.begin(), kShardMagic.end(), bytes.begin())) {
+    return absl::DataLossError("at offset 0: not a token shard (the magic is not MUSTTOKN)");
+  }
+  if (const auto version = get<uint32_t>(bytes, 8); version != kShardVersion) {
+    return wrong(8, "version", version, absl::StrCat("this program reads version ", kShardVersion));
+  }
+  const uint32_t crc = crc32_of(0, bytes.data(), kHeaderCrcOffset);
+  if (get<uint32_t>(bytes, kHeaderCrcOffset) != crc) {
+    return absl::DataLossError("at offset 60: the header is damaged (its checksum differs)");
+  }
+  if (const auto header_bytes = get<uint32_t>(bytes, 12); header_bytes != kShardHeaderBytes) {
+    return wrong(12, "header_bytes", header_bytes, absl::StrCat("it must be ", kShardHeaderBytes));
+  }
+  ShardHeader header{get<uint32_t>(bytes, 16), get<uint32_t>(bytes, 20), get<uint64_t>(bytes, 24),
+                     get<uint64_t>(bytes, 32), get<uint64_t>(bytes, 40), get<uint32_t>(bytes, 48)};
+  if (auto status = check_fields(header, file_bytes); !status.ok()) return status;
+  return header;
+}
+
+absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::create(const std::string& path,
+                                                                 uint32_t vocab_size,
+                                                                 uint64_t tokenizer_fingerprint) {
+  if (vocab_size == 0 || vocab_size > kVocabSizeMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("vocabulary of ", vocab_size, "; shards hold 1 to ", kVocabSizeMax));
+  }
+  const std::string temporary = absl::StrCat(path, ".tmp");
+  std::FILE* file = std::fopen(temporary.c_str(), "wbe");
+  if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", temporary));
+  ShardHeader header;
+  header.token_bytes = token_bytes_for(vocab_size);
+  header.vocab_size = vocab_size;
+  header.tokenizer_fingerprint = tokenizer_fingerprint;
+  auto writer = absl::WrapUnique(new ShardWriter(path, file, header));
+  const std::array<char, kShardHeaderBytes> blank{};
+  if (std::fwrite(blank.data(), 1, blank.size(), file) != blank.size()) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", temporary));
+  }
+  return writer;
+}
+
+ShardWriter::ShardWriter(std::string path, std::FILE* file, ShardHeader header)
+    : path_(std::move(path)),
+      temporary_path_(absl::StrCat(path_, ".tmp")),
+      file_(file),
+      header_(header) {}
+
+ShardWriter::~ShardWriter() {
+  if (file_ == nullptr) return;
+  std::fclose(file_);
+  unlink(temporary_path_.c_str());
+}
+
+absl::Status ShardWriter::append(std::span<const int32_t> tokens, uint64_t documents) {
+  packed_.resize(tokens.size() * header_.token_bytes);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto id = static_cast<uint32_t>(tokens[i]);
+    if (id >= header_.vocab_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token id ", tokens[i], " in a vocabulary of ", header_.vocab_size));
+    }
+    std::memcpy(packed_.data() + i * header_.token_bytes, &id, header_.token_bytes);
+  }
+  if (std::fwrite(packed_.data(), 1, packed_.size(), file_) != packed_.size()) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", temporary_path_));
+  }
+  header_.payload_crc32 = crc32_of(header_.payload_crc32, packed_.data(), packed_.size());
+  header_.token_count += tokens.size();
+  header_.document_count += documents;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ShardHeader> ShardWriter::finish() {
+  const auto bytes = encode_shard_header(header_);
+  if (std::fseek(file_, 0, SEEK_SET) != 0 ||
+      std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size() ||
+      std::fflush(file_) != 0 || fsync(fileno(file_)) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", temporary_path_));
+  }
+  std::FILE* file = std::exchange(file_, nullptr);
+  if (std::fclose(file) != 0 || rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+    const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_));
+    unlink(temporary_path_.c_str());
+    return status;
+  }
+  return header_;
+}
+
+absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open token shard ", path));
+  absl::Cleanup close_file = [fd] { close(fd); };
+  struct stat info {};
+  if (fstat(fd, &info) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot examine ", path));
+  const auto bytes = static_cast<size_t>(info.st_size);
+  std::array<char, kShardHeaderBytes> head{};
+  const ssize_t got = pread(fd, head.data(), head.size(), 0);
+  if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read token shard ", path));
+  auto header = decode_shard_header({head.data(), static_cast<size_t>(got)}, bytes);
+  if (!header.ok())
+    return absl::DataLossError(absl::StrCat("token shard ", path, " ", header.status().message()));
+  void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", path));
+  return absl::WrapUnique(new ShardReader(path, static_cast<const char*>(memory), bytes, *header));
+}
+
+ShardReader::ShardReader(std::string path, const char* data, size_t bytes, ShardHeader header)
+    : path_(std::move(path)), data_(data), bytes_(bytes), header_(header) {}
+
+ShardReader::~ShardReader() { munmap(const_cast<char*>(data_), bytes_); }
+
+absl::Status ShardReader::verify_payload() const {
+  if (crc32_of(0, data_ + kShardHeaderBytes, bytes_ - kShardHeaderBytes) == header_.payload_crc32) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat("token shard ", path_,
+                                          " is damaged: the checksum of its tokens (offsets ",
+                                          kShardHeaderBytes, " to ", bytes_, ") differs"));
+}
+
+absl::Status ShardReader::read(uint64_t position, std::span<int32_t> out) const {
+  const char* from = data_ + kShardHeaderBytes + position * header_.token_bytes;
+  for (size_t i = 0; i < out.size(); ++i) {
+    uint32_t id = 0;
+    std::memcpy(&id, from + i * header_.token_bytes, header_.token_bytes);
+    if (id >= header_.vocab_size) {
+      return absl::DataLossError(
+          absl::StrCat("token shard ", path_, " at offset ",
+                       kShardHeaderBytes + (position + i) * header_.token_bytes, ": token id ", id,
+                       " in a vocabulary of ", header_.vocab_size));
+    }
+    out[i] = static_cast<int32_t>(id);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,43 @@
+// `index.json` of a folder of token shards: which files make up the data set, in order, and what
+// was counted when it was made.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+namespace muster::trainer {
+
+constexpr char kTokenIndexFile[] = "index.json";
+// A corpus of 10^13 tokens in shards of 10^8.
+constexpr size_t kShardsMax = 100'000;
+
+struct TokenIndex {
+  struct Shard {
+    std::string file;  // a plain name inside the folder
+    uint64_t tokens = 0;
+    uint64_t documents = 0;
+  };
+
+  uint32_t vocab_size = 0;
+  uint64_t tokenizer_fingerprint = 0;
+  uint64_t tokens = 0;
+  uint64_t documents = 0;
+  uint64_t bytes = 0;  // of the text that was tokenised
+  double unigram_entropy_nats =
+      0;  // of the token stream: the loss of a model that knows frequencies alone
+  std::vector<Shard> shards;
+};
+
+// "shard-00042.mtok"
+std::string shard_file_name(size_t index);
+
+// Written to a temporary name, synced, renamed.
+absl::Status write_token_index(const std::string& folder, const TokenIndex& index);
+// NotFound when the folder has none (the message says how to make one); DataLoss names the file and
+// the field.
+absl::StatusOr<TokenIndex> read_token_index(const std::string& folder);
+
+}  // namespace muster::trainer

@@ -1,0 +1,71 @@
+// SentencePiece: Kudo and Richardson, "SentencePiece: a simple and language independent subword
+// tokenizer" (2018). Loads the same .model files as Llama 2, MaxText and Pax, and trains new ones.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+#include "trainer_core/data/sentencepiece_model.h"
+
+namespace muster::trainer {
+
+// Called now and then from the thread that called the long operation, with bytes of input done and
+// in all.
+using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
+
+// Largest .model file that is loaded; the biggest in use (256k pieces) has 4 MiB.
+constexpr uint64_t kTokenizerBytesMax = 256ULL << 20;
+
+// Immutable: any thread.
+class Tokenizer {
+ public:
+  // NotFound, or InvalidArgument when the file is no SentencePiece model; both name it.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path);
+  int32_t vocab_size() const;
+  int32_t bos_id() const;  // -1: the model has none
+  int32_t eos_id() const;  // -1: the model has none
+  // FNV-1a of the model file: tells whether shards were made with it.
+  uint64_t fingerprint() const { return fingerprint_; }
+
+  absl::StatusOr<std::vector<int32_t>> encode(std::string_view text) const;
+  // InvalidArgument for an id outside the vocabulary.
+  absl::StatusOr<std::string> decode(std::span<const int32_t> ids) const;
+
+ private:
+  Tokenizer(std::unique_ptr<SentencePieceModel> model, uint64_t fingerprint);
+
+  std::unique_ptr<SentencePieceModel> model_;
+  uint64_t fingerprint_;
+};
+
+struct TrainTokenizerOptions {
+  std::string input;  // UTF-8 text file, one document a line
+  int32_t vocab_size = 0;
+  std::string output;   // the .model file to write
+  int32_t threads = 0;  // 0: all cores
+  // Sentences sampled from a large corpus; what SentencePiece holds in memory.
+  uint64_t sentences_max = 2'000'000;
+};
+
+struct TrainTokenizerReport {
+  int32_t vocab_size = 0;
+  uint64_t sentences = 0;  // lines read
+  uint64_t fingerprint = 0;
+};
+
+// Trains a byte-pair model with byte fallback (Llama's kind: any text can be encoded, ids 0 unk, 1
+// bos, 2 eos) and writes it atomically. The same input gives the same model. `progress` follows the
+// reading of the input; the library reports nothing while it merges. InvalidArgument for an empty
+// or binary file, and for a vocabulary larger than the text supports (the message has the largest
+// that would work).
+absl::StatusOr<TrainTokenizerReport> train_tokenizer(const TrainTokenizerOptions& options,
+                                                     const ProgressFn& progress = nullptr);
+
+}  // namespace muster::trainer

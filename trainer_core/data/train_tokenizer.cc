@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/base/fnv.h"
+#include "trainer_core/data/file_write.h"
+#include "trainer_core/data/sentencepiece_model.h"
+#include "trainer_core/data/text_file.h"
+#include "trainer_core/data/tokenizer.h"
+
+namespace muster::trainer {
+namespace {
+
+// Longer lines are cut (at a character) so that one line without breaks cannot make a sentence of
+// gigabytes.
+constexpr size_t kSentenceBytesMax = 1 << 16;
+// Sentences between two calls of the progress callback.
+constexpr uint64_t kProgressPeriod = 4096;
+// SentencePiece's level for errors alone; its progress lines are not for our users.
+constexpr char kQuiet[] = "2";
+
+// Gives every `stride`-th non-blank line of a text: the same choice every time, where the library's
+// own sampling would differ from run to run.
+class LineSampler {
+ public:
+  LineSampler(std::string_view text, uint64_t stride, const ProgressFn& progress)
+      : text_(text), stride_(stride), progress_(progress) {}
+
+  uint64_t sentences() const { return sentences_; }
+
+  bool next(std::string& sentence) {
+    for (uint64_t skip = 0; skip < stride_; ++skip) {
+      if (next_line(sentence)) continue;
+      if (progress_) progress_(text_.size(), text_.size());
+      return false;
+    }
+    ++sentences_;
+    if (progress_ && sentences_ % kProgressPeriod == 0) progress_(position_, text_.size());
+    return true;
+  }
+
+ private:
+  bool next_line(std::string& sentence) {
+    while (position_ < text_.size()) {
+      size_t end = std::min(text_.find('\n', position_), text_.size());
+      const bool cut = end - position_ > kSentenceBytesMax;
+      if (cut) {
+        end = position_ + kSentenceBytesMax;
+        while ((static_cast<uint8_t>(text_[end]) & 0xC0) == 0x80 && end > position_ + 1) --end;
+      }
+      std::string_view line = text_.substr(position_, end - position_);
+      position_ = cut ? end : end + 1;
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
+      sentence = line;
+      return true;
+    }
+    return false;
+  }
+
+  std::string_view text_;
+  uint64_t stride_;
+  const ProgressFn& progress_;
+  size_t position_ = 0;
+  uint64_t sentences_ = 0;
+};
+
+std::unordered_map<std::string, std::string> arguments(const TrainTokenizerOptions& options) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return {
+      {"model_type", "bpe"},
+      {"vocab_size", std::to_string(options.vocab_size)},
+      {"byte_fallback", "true"},
+      {"split_digits", "true"},
+      {"character_coverage", "0.99995"},
+      {"normalization_rule_name", "identity"},
+      {"remove_extra_whitespaces", "false"},
+      {"num_threads", std::to_string(options.threads > 0 ? options.threads : cores)},
+      {"max_sentence_length", std::to_string(2 * kSentenceBytesMax)},
+      {"minloglevel", kQuiet},
+  };
+}
+
+// SentencePiece's message holds what the user needs ("… Please set it to a value <= 5813."); source
+// positions before it do not. Its advice on a vocabulary that is too small names an option that we do not have:
+// "Vocabulary size is smaller than required_chars. 256 vs 288. Increase vocab_size or decrease … --character_coverage".
+std::string explain(const std::string& message) {
+  constexpr std::string_view kTooSmall = "smaller than required_chars. ";
+  constexpr std::string_view kVersus = " vs ";
+  if (const size_t at = message.find(kTooSmall); at != std::string::npos) {
+    const size_t versus = message.find(kVersus, at);
+    const size_t number = versus == std::string::npos ? message.size() : versus + kVersus.size();
+    const size_t end = std::min(message.find_first_not_of("0123456789", number), message.size());
+    if (end > number)
+      return absl::StrCat("vocab_size must be at least ", message.substr(number, end - number),
+                          " for this text");
+  }
+  for (const std::string_view start : {"Vocabulary size", "vocab_size"}) {
+    if (const size_t at = message.find(start); at != std::string::npos) return message.substr(at);
+  }
+  return message;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainTokenizerReport> train_tokenizer(const TrainTokenizerOptions& options,
+                                                     const ProgressFn& progress) {
+  if (options.vocab_size <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("vocab_size is ", options.vocab_size, "; it must be positive"));
+  }
+  auto file = TextFile::open(options.input);
+  if (!file.ok()) return file.status();
+  const std::string_view text = (*file)->text();
+  if (auto status = check_is_text(text, options.input); !status.ok()) return status;
+
+  const auto lines = static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+  const uint64_t stride = lines / std::max<uint64_t>(options.sentences_max, 1) + 1;
+  LineSampler sentences(text, stride, progress);
+  std::string model;
+  const std::string error = train_sentencepiece(
+      arguments(options), [&sentences](std::string& sentence) { return sentences.next(sentence); },
+      model);
+  if (!error.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot train a tokenizer with vocab_size=", options.vocab_size, " on ",
+                     options.input, ": ", explain(error)));
+  }
+  if (auto status = write_file_atomically(options.output, model); !status.ok()) return status;
+  return TrainTokenizerReport{options.vocab_size, sentences.sentences(), fnv1a(model)};
+}
+
+}  // namespace muster::trainer

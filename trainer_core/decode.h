@@ -1,0 +1,32 @@
+// `muster-trainer decode`: text from a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <absl/status/statusor.h>
+
+#include "trainer_core/base/train_config.h"
+#include "trainer_core/sampling.h"
+
+namespace muster::trainer {
+
+// Each token runs the whole model over the text so far: more than this would not end.
+constexpr int32_t kDecodeTokensMax = 4096;
+
+struct DecodeOptions {
+  std::string checkpoint;  // a step's folder
+  std::string prompt;
+  int32_t max_tokens = 64;
+  SamplingOptions sampling;
+  int32_t threads = 1;
+};
+
+// The continuation of the prompt, up to max_tokens or the end-of-sequence token. Needs config.tokenizer_path. The model and
+// its prompt see what training showed them: a document that begins behind an end-of-sequence token.
+absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOptions& options);
+
+// The step folder that `path` means: itself when it holds a checkpoint, else the newest whole one in it. NotFound says so.
+absl::StatusOr<std::string> find_checkpoint(const std::string& path);
+
+}  // namespace muster::trainer

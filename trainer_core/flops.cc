@@ -1,0 +1,30 @@
+#include "trainer_core/flops.h"
+
+namespace muster::trainer {
+
+StepTflops step_tflops(const TrainConfig& config) {
+  const ModelConfig& model = config.model;
+  const double batch = config.per_device_batch_size;  // B
+  const double seq = config.max_target_length;        // S
+  const double tokens = batch * seq;
+  const double width = model.emb_dim;
+  const double query = double{1} * model.num_query_heads * model.head_dim;
+  const double qkv = (model.num_query_heads + 2.0 * model.num_kv_heads) * model.head_dim;
+  const double layers = model.num_layers;
+
+  const double ffn_flops = 2 * tokens * width * model.mlp_dim * 3;  // gate, up, down
+  const double projection_flops = 2 * tokens * width * (qkv + query);
+  const double unembed_flops = 2 * tokens * width * model.vocab_size;
+  const double attention_flops = 4 * tokens * seq * query;
+
+  constexpr double kForwardAndBackward = 3;
+  constexpr double kTera = 1e12;
+  StepTflops tflops;
+  tflops.learnable =
+      kForwardAndBackward * ((ffn_flops + projection_flops) * layers + unembed_flops) / kTera;
+  tflops.attention = kForwardAndBackward * attention_flops * layers / kTera;
+  tflops.attention_causal = tflops.attention / 2;
+  return tflops;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,57 @@
+#include "trainer_core/load_config.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+namespace muster::trainer {
+
+absl::StatusOr<TrainConfig> load_config(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot open config ", path));
+  std::error_code error;
+  const uint64_t bytes = std::filesystem::file_size(path, error);
+  if (error || bytes > kConfigBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("config ", path, " is not a file of at most ", kConfigBytesMax, " bytes"));
+  }
+  std::string text(bytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded())
+    return absl::InvalidArgumentError(absl::StrCat("config ", path, " is not JSON"));
+  auto config = train_config_from_json(json);
+  if (!config.ok())
+    return absl::Status(config.status().code(),
+                        absl::StrCat("config ", path, ": ", config.status().message()));
+  return config;
+}
+
+int32_t threads_per_rank(const TrainConfig& config, int32_t local_world_size) {
+  if (config.threads > 0) return config.threads;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  return std::max(1, count / local_world_size);
+}
+
+absl::Status check_world_size(const TrainConfig& config, int32_t world_size) {
+  int64_t ranks = 1;
+  for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
+    ranks *= int64_t{config.mesh.ici[axis]} * config.mesh.dcn[axis];
+    if (ranks > world_size) break;  // degrees are bounded, their product need not be
+  }
+  if (ranks == world_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the mesh (ici_data_parallelism=", config.mesh.ici[0],
+      ", dcn_data_parallelism=", config.mesh.dcn[0], ") does not make ", world_size, " ranks"));
+}
+
+}  // namespace muster::trainer

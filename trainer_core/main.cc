@@ -1,0 +1,78 @@
+// muster-trainer: one rank of a training job, and what can be done with its files.
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "common/version.h"
+#include "trainer_core/commands.h"
+#include "trainer_core/signal_watcher.h"
+
+namespace {
+
+using muster::ExitCode;
+using muster::trainer::SignalWatcher;
+using muster::trainer::StopSignals;
+
+constexpr char kUsage[] =
+    R"(muster-trainer: one rank of a training job. People use `muster`, which runs it.
+
+Train, as rank 0 of 1, or as the rank that RANK, WORLD_SIZE and MUSTER_RENDEZVOUS say:
+  muster-trainer train --config config.json
+
+See whether data, tokenizer and checkpoints fit a config, before anything is started:
+  muster-trainer check --config config.json
+
+Continue a text, greedily or by chance:
+  muster-trainer decode --checkpoint out/checkpoints --prompt "In the beginning" --max-tokens 64
+  muster-trainer decode --config config.json --latest --prompt "And" --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
+
+  muster-trainer version
+
+SIGTERM and SIGUSR1 ask all ranks to save a checkpoint and leave (exit code 75).
+Exit codes: 0 done, 1 failure, 2 bad input, 3 loss is not finite, 75 stopped on request, 76 another rank is gone.
+)";
+
+void end_process(ExitCode code) { _exit(muster::to_int(code)); }
+
+ExitCode train(std::span<const std::string_view> arguments) {
+  StopSignals signals;
+  const SignalWatcher watcher(signals, end_process);
+  return muster::trainer::train_command(arguments, signals);
+}
+
+ExitCode run(const std::vector<std::string_view>& arguments) {
+  const std::string_view command = arguments.empty() ? "--help" : arguments[0];
+  const auto rest = std::span(arguments).subspan(arguments.empty() ? 0 : 1);
+  const bool wants_help = command == "--help" || command == "-h" || command == "help" ||
+                          (!rest.empty() && (rest[0] == "--help" || rest[0] == "-h"));
+  if (wants_help) {
+    std::cout << kUsage;
+    return ExitCode::kOk;
+  }
+  if (command == "version" || command == "--version") {
+    std::cout << "muster-trainer " << muster::kVersion << '\n';
+    return ExitCode::kOk;
+  }
+  if (command == "train") return train(rest);
+  if (command == "check") return muster::trainer::check_command(rest);
+  if (command == "decode") return muster::trainer::decode_command(rest);
+  std::cerr << "muster-trainer: unknown command \"" << command
+            << "\"; one of train, check, decode, version\n";
+  return ExitCode::kBadInput;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a peer that is gone is an error of its connection
+  try {
+    return muster::to_int(run(std::vector<std::string_view>(argv + 1, argv + argc)));
+  } catch (const std::exception& e) {
+    std::cerr << "muster-trainer: " << e.what() << std::endl;
+    return muster::to_int(ExitCode::kFailure);
+  }
+}

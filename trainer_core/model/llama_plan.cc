@@ -1,0 +1,150 @@
+// Lays out one rank's step: what is kept from forward to backward, what is shared, how large the
+// scratch is.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "trainer_core/model/llama.h"
+#include "trainer_core/ops/workspace.h"
+
+namespace muster::trainer {
+namespace {
+
+// The chunk of logits: large enough that its products run at full speed, small enough to stay in a
+// last-level cache between them.
+constexpr int64_t kHeadChunkBytes = 16 << 20;
+constexpr int64_t kHeadRowsMin = 64;
+
+class Planner {
+ public:
+  explicit Planner(LlamaPlan& plan)
+      : plan_(plan),
+        model_(plan.model),
+        rows_(int64_t{plan.batch} * plan.seq_len),
+        width_(model_.emb_dim),
+        shape_(plan.attention_shape()) {}
+
+  void blocks() {
+    const int64_t n = parameter_count(plan_.params);
+    plan_.param_block = add("params", MemoryCategory::kParameters, n);
+    if (!plan_.training) return;
+    plan_.grad_block = add("grads", MemoryCategory::kGradients, n + kGradTailElements);
+    plan_.adam_m = add("adam_m", MemoryCategory::kOptimizer, n);
+    plan_.adam_v = add("adam_v", MemoryCategory::kOptimizer, n);
+  }
+
+  void layers() {
+    const bool own = plan_.training && plan_.remat == RematPolicy::kNone;
+    LayerBuffers shared;
+    if (!own) shared = layer("shared");
+    for (int32_t i = 0; i < model_.num_layers; ++i) {
+      const std::string name = "layer" + std::to_string(i);
+      LayerBuffers buffers = own ? layer(name) : shared;
+      if (plan_.training) {
+        buffers.input = add(name + ".input", MemoryCategory::kActivations, rows_ * width_);
+      } else {
+        buffers.input = buffers.middle;  // nothing reads the stream later: it is updated in place
+      }
+      plan_.layers.push_back(buffers);
+    }
+    plan_.output = plan_.training ? add("output", MemoryCategory::kActivations, rows_ * width_)
+                                  : shared.middle;
+  }
+
+  void rest() {
+    const auto kActivations = MemoryCategory::kActivations;
+    plan_.final_rstd = add("final_rstd", kActivations, rows_);
+    plan_.final_normed = add("final_normed", kActivations, rows_ * width_);
+    plan_.tokens = add("tokens", kActivations, rows_);
+    plan_.targets = add("targets", kActivations, rows_);
+    plan_.weights = add("weights", kActivations, rows_);
+    plan_.losses = add("losses", kActivations, rows_);
+
+    const auto kWorkspace = MemoryCategory::kWorkspace;
+    const int64_t table = int64_t{plan_.seq_len} * model_.head_dim / 2;
+    plan_.rope_cos = add("rope_cos", kWorkspace, table);
+    plan_.rope_sin = add("rope_sin", kWorkspace, table);
+    plan_.logits = add("logits", kWorkspace, plan_.head_rows * model_.vocab_size);
+    plan_.delta = add("delta", kWorkspace, rows_ * width_);
+    if (!plan_.training) return;
+    plan_.d_stream = add("d_stream", kWorkspace, rows_ * width_);
+    plan_.d_context = add("d_context", kWorkspace, rows_ * shape_.out_width());
+    plan_.d_qkv = add("d_qkv", kWorkspace, rows_ * shape_.qkv_width());
+  }
+
+  void workspace(int32_t threads) {
+    int64_t elements = cpu_attention_elements(shape_, threads);
+    if (plan_.training) {
+      elements = std::max({elements, cpu_attention_backward_elements(shape_, threads),
+                           cpu_rms_norm_backward_elements(width_)});
+    }
+    plan_.workspace_elements = elements;
+    plan_.workspace = add("workspace", MemoryCategory::kWorkspace, elements);
+  }
+
+ private:
+  BufferId add(std::string name, MemoryCategory category, int64_t elements) {
+    return plan_.memory.add(std::move(name), category,
+                            static_cast<size_t>(elements) * sizeof(float));
+  }
+
+  // Everything of a layer but its input.
+  LayerBuffers layer(const std::string& name) {
+    const auto activation = [&](const char* what, int64_t elements) {
+      return add(name + "." + what, MemoryCategory::kActivations, elements);
+    };
+    LayerBuffers buffers;
+    buffers.rstd1 = activation("rstd1", rows_);
+    buffers.normed1 = activation("normed1", rows_ * width_);
+    buffers.qkv = activation("qkv", rows_ * shape_.qkv_width());
+    buffers.context = activation("context", rows_ * shape_.out_width());
+    buffers.lse = activation("lse", rows_ * shape_.heads);
+    buffers.middle = activation("middle", rows_ * width_);
+    buffers.rstd2 = activation("rstd2", rows_);
+    buffers.normed2 = activation("normed2", rows_ * width_);
+    buffers.gate_up = activation("gate_up", rows_ * 2 * model_.mlp_dim);
+    buffers.act = activation("act", rows_ * model_.mlp_dim);
+    return buffers;
+  }
+
+  LlamaPlan& plan_;
+  const ModelConfig& model_;
+  int64_t rows_;
+  int64_t width_;
+  AttentionShape shape_;
+};
+
+// Whole multiples of the batch's rows are not needed; at least `batch`, which logits() gathers.
+int64_t head_rows(const ModelConfig& model, int32_t batch, int32_t seq_len) {
+  const int64_t row_bytes = int64_t{model.vocab_size} * static_cast<int64_t>(sizeof(float));
+  const int64_t wanted = std::max(kHeadChunkBytes / row_bytes, kHeadRowsMin);
+  return std::max<int64_t>(batch, std::min(wanted, int64_t{batch} * seq_len));
+}
+
+}  // namespace
+
+AttentionShape LlamaPlan::attention_shape() const {
+  return {batch, seq_len, model.num_query_heads, model.num_kv_heads, model.head_dim};
+}
+
+LlamaPlan plan_llama(const ModelConfig& model, int32_t batch, int32_t seq_len, RematPolicy remat,
+                     bool training, int32_t threads) {
+  MUSTER_CHECK(batch >= 1 && seq_len >= 1 && threads >= 1)
+      << "batch " << batch << ", sequence " << seq_len << ", threads " << threads;
+  LlamaPlan plan;
+  plan.model = model;
+  plan.batch = batch;
+  plan.seq_len = seq_len;
+  plan.remat = remat;
+  plan.training = training;
+  plan.params = llama_params(model);
+  plan.head_rows = head_rows(model, batch, seq_len);
+  Planner planner(plan);
+  planner.blocks();
+  planner.layers();
+  planner.rest();
+  planner.workspace(threads);
+  return plan;
+}
+
+}  // namespace muster::trainer

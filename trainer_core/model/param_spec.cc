@@ -1,0 +1,131 @@
+#include "trainer_core/model/param_spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "common/philox.h"
+#include "trainer_core/base/fnv.h"
+
+namespace muster::trainer {
+namespace {
+
+// The Philox stream of a parameter: its name's FNV-1a hash (Fowler, Noll, Vo), so that adding a
+// layer does not change the values of the others.
+uint64_t stream_of(std::string_view name) { return fnv1a(name); }
+
+class TableBuilder {
+ public:
+  // (rows, columns) of a matrix that multiplies vectors of `columns` elements: fan_in = columns.
+  void matrix(std::string name, int64_t rows, int64_t columns, ShardAxis row_axis,
+              ShardAxis column_axis) {
+    ParamSpec spec;
+    spec.name = std::move(name);
+    spec.shape = {rows, columns};
+    spec.shard = {row_axis, column_axis};
+    spec.init_std = 1.0 / std::sqrt(static_cast<double>(columns));
+    add(std::move(spec));
+  }
+  void norm(std::string name, int64_t width) {
+    ParamSpec spec;
+    spec.name = std::move(name);
+    spec.shape = {width};
+    spec.shard = {ShardAxis::kNone};
+    spec.init = InitKind::kOnes;
+    add(std::move(spec));
+  }
+  std::vector<ParamSpec> take() { return std::move(table_); }
+
+ private:
+  void add(ParamSpec spec) {
+    spec.offset = offset_;
+    offset_ += spec.elements();
+    table_.push_back(std::move(spec));
+  }
+
+  std::vector<ParamSpec> table_;
+  int64_t offset_ = 0;
+};
+
+void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
+  const int64_t d = config.emb_dim, m = config.mlp_dim;
+  const int64_t query = int64_t{config.num_query_heads} * config.head_dim;
+  const int64_t kv = int64_t{config.num_kv_heads} * config.head_dim;
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  constexpr auto kTensor = ShardAxis::kTensor;
+  constexpr auto kFsdp = ShardAxis::kFsdp;
+  table.norm(prefix + "input_layernorm.weight", d);
+  table.matrix(prefix + "self_attn.q_proj.weight", query, d, kTensor, kFsdp);
+  table.matrix(prefix + "self_attn.k_proj.weight", kv, d, kTensor, kFsdp);
+  table.matrix(prefix + "self_attn.v_proj.weight", kv, d, kTensor, kFsdp);
+  table.matrix(prefix + "self_attn.o_proj.weight", d, query, kFsdp, kTensor);
+  table.norm(prefix + "post_attention_layernorm.weight", d);
+  table.matrix(prefix + "mlp.gate_proj.weight", m, d, kTensor, kFsdp);
+  table.matrix(prefix + "mlp.up_proj.weight", m, d, kTensor, kFsdp);
+  table.matrix(prefix + "mlp.down_proj.weight", d, m, kFsdp, kTensor);
+}
+
+// Values [begin, end) of a parameter, which starts at `out`.
+void fill_normal(const Philox& philox, double std, int64_t begin, int64_t end, float* out) {
+  constexpr int64_t kPerBlock = 4;  // a block of words makes four normal values
+  const auto factor = static_cast<float>(std);
+  for (int64_t i = begin / kPerBlock * kPerBlock; i < end; i += kPerBlock) {
+    const Philox::Block words = philox(static_cast<uint64_t>(i / kPerBlock));
+    const std::array<float, 2> first = normal_from_bits(words[0], words[1]);
+    const std::array<float, 2> second = normal_from_bits(words[2], words[3]);
+    const float values[kPerBlock] = {first[0], first[1], second[0], second[1]};
+    for (int64_t j = std::max(begin, i); j < std::min(end, i + kPerBlock); ++j) {
+      out[j] = factor * values[j - i];
+    }
+  }
+}
+
+}  // namespace
+
+int64_t ParamSpec::elements() const {
+  int64_t n = 1;
+  for (const int64_t dim : shape) n *= dim;
+  return n;
+}
+
+std::vector<ParamSpec> llama_params(const ModelConfig& config) {
+  TableBuilder table;
+  table.matrix("model.embed_tokens.weight", config.vocab_size, config.emb_dim, ShardAxis::kTensor,
+               ShardAxis::kFsdp);
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) add_layer(config, layer, table);
+  table.norm("model.norm.weight", config.emb_dim);
+  if (!config.logits_via_embedding) {
+    table.matrix("lm_head.weight", config.vocab_size, config.emb_dim, ShardAxis::kTensor,
+                 ShardAxis::kFsdp);
+  }
+  return table.take();
+}
+
+int64_t parameter_count(const std::vector<ParamSpec>& table) {
+  return table.empty() ? 0 : table.back().offset + table.back().elements();
+}
+
+void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block) {
+  init_params_range(table, seed, 0, parameter_count(table), block);
+}
+
+void init_params_range(const std::vector<ParamSpec>& table, uint64_t seed, int64_t begin,
+                       int64_t end, float* block) {
+  for (const ParamSpec& spec : table) {
+    const int64_t first = std::max<int64_t>(begin - spec.offset, 0);
+    const int64_t last = std::min(end - spec.offset, spec.elements());
+    if (first >= last) continue;
+    float* out = block + spec.offset;
+    switch (spec.init) {
+      case InitKind::kOnes:
+        std::fill(out + first, out + last, 1.0F);
+        break;
+      case InitKind::kNormal:
+        fill_normal({.key = seed, .stream = stream_of(spec.name)}, spec.init_std, first, last, out);
+        break;
+    }
+  }
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,144 @@
+// FlashAttention-2's forward pass over tiles of kTile queries and keys: an online softmax, so no
+// matrix of S x S scores exists.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "trainer_core/ops/cpu/attention_forward.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "trainer_core/ops/cpu/attention_layout.h"
+#include "trainer_core/ops/cpu/attention_tiles.inc"
+#include "trainer_core/ops/cpu/kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace muster::trainer::cpu::HWY_NAMESPACE {
+
+// The softmax of kTile rows while their keys arrive tile by tile.
+struct RunningSoftmax {
+  float peak[kTile];   // largest score so far
+  float total[kTile];  // sum of exp(score - peak)
+
+  void reset() {
+    std::fill_n(peak, kTile, kMasked);
+    std::fill_n(total, kTile, 0.0F);
+  }
+
+  // Replaces `columns` of row `i` of scores by exp(score - new peak); returns the factor that brings what was
+  // summed before to the new peak.
+  HWY_INLINE float take(int64_t i, int64_t columns, float* scores) {
+    const FloatTag d;
+    FloatVec largest = hn::Set(d, peak[i]);
+    for_slices(columns, [&](Slice s) { largest = hn::Max(largest, s.load(scores)); });
+    const float new_peak = reduce_max(largest);
+    const FloatVec shift = hn::Set(d, new_peak);
+    FloatVec sum = hn::Zero(d);
+    for_slices(columns, [&](Slice s) {
+      const FloatVec e = exp_fast(hn::Sub(s.load(scores), shift));
+      s.store(e, scores);
+      sum = hn::Add(sum, e);
+    });
+    const float factor = std::exp(peak[i] - new_peak);
+    peak[i] = new_peak;
+    total[i] = total[i] * factor + reduce_sum(sum);
+    return factor;
+  }
+};
+
+struct ForwardScratch {
+  float* keys_t;  // tiles of (h, kTile), times 1/sqrt(h)
+  float* values;  // (tiles * kTile, padded_head)
+  float* scores;  // (kTile, kTile)
+  float* out;     // (kTile, padded_head)
+
+  ForwardScratch(const AttentionLayout& layout, float* memory)
+      : keys_t(memory),
+        values(keys_t + layout.transposed),
+        scores(values + layout.packed),
+        out(scores + layout.score_tile) {}
+};
+
+// Queries [first, first + rows) of one head: out and lse.
+HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout& layout,
+                             const ForwardScratch& scratch, HeadRows queries, int64_t rows,
+                             int64_t tile, float* out, float* lse) {
+  const FloatTag d;
+  const int64_t h = args.shape.head_dim;
+  RunningSoftmax softmax;
+  softmax.reset();
+  std::fill_n(scratch.out, layout.row_tile, 0.0F);
+  for (int64_t j = 0; j <= tile; ++j) {
+    const bool diagonal = j == tile;
+    for_query_blocks(rows, diagonal, [&](int64_t first, int64_t count, int64_t columns) {
+      float* scores = scratch.scores + first * kTile;
+      tile_gemm(count, columns, h, {queries.data + first * queries.stride, queries.stride, 1},
+                scratch.keys_t + j * h * kTile, kTile, scores, kTile, false);
+      if (diagonal) mask_diagonal(first, count, columns, scratch.scores);
+      for (int64_t i = first; i < first + count; ++i) {
+        const float factor = softmax.take(i, columns, scratch.scores + i * kTile);
+        if (factor == 1.0F) continue;
+        float* row = scratch.out + i * layout.padded_head;
+        for_slices(layout.padded_head,
+                   [&](Slice s) { s.store(hn::Mul(s.load(row), hn::Set(d, factor)), row); });
+      }
+      tile_gemm(count, layout.padded_head, columns, {scores, kTile, 1},
+                scratch.values + j * layout.row_tile, layout.padded_head,
+                scratch.out + first * layout.padded_head, layout.padded_head, true);
+    });
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const FloatVec factor = hn::Set(d, 1.0F / softmax.total[i]);
+    const float* from = scratch.out + i * layout.padded_head;
+    float* to = out + i * args.shape.out_width();
+    for_slices(h, [&](Slice s) { s.store(hn::Mul(s.load(from), factor), to); });
+    lse[i] = softmax.peak[i] + std::log(softmax.total[i]);
+  }
+}
+
+void attention_forward(int64_t begin, int64_t end, const AttentionForward& args, float* memory) {
+  const AttentionShape& shape = args.shape;
+  const AttentionLayout layout(shape);
+  const ForwardScratch scratch(layout, memory);
+  const int64_t group = shape.heads / shape.kv_heads;
+  const int64_t width = shape.qkv_width();
+  const float scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
+  int64_t packed = -1;  // the (sequence, key/value head) in scratch
+  for (int64_t task = begin; task < end; ++task) {
+    const int64_t sequence = task / shape.heads, head = task % shape.heads;
+    const float* rows = args.qkv + sequence * shape.seq_len * width;
+    if (task / group != packed) {
+      packed = task / group;
+      const float* keys = rows + (shape.heads + head / group) * shape.head_dim;
+      const float* values = keys + shape.kv_heads * shape.head_dim;
+      pack_transposed({keys, width}, shape.seq_len, layout.tiles, shape.head_dim, scale,
+                      scratch.keys_t);
+      pack_rows({values, width}, shape.seq_len, layout.tiles * kTile, shape.head_dim,
+                layout.padded_head, scratch.values);
+    }
+    for (int64_t tile = 0; tile < layout.tiles; ++tile) {
+      const int64_t first = tile * kTile;
+      float* out =
+          args.out + (sequence * shape.seq_len + first) * shape.out_width() + head * shape.head_dim;
+      forward_tile(args, layout, scratch, {rows + first * width + head * shape.head_dim, width},
+                   std::min(kTile, shape.seq_len - first), tile, out,
+                   args.lse + task * shape.seq_len + first);
+    }
+  }
+}
+
+}  // namespace muster::trainer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace muster::trainer::cpu {
+
+HWY_EXPORT(attention_forward);
+
+void attention_tasks(int64_t begin, int64_t end, const AttentionForward& args, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(attention_forward)(begin, end, args, scratch);
+}
+
+}  // namespace muster::trainer::cpu
+#endif

@@ -1,0 +1,283 @@
+// The CPU backend of the op table: checks shapes and splits kernels' ranges among threads.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "trainer_core/ops/cpu/kernels.h"
+#include "trainer_core/ops/cpu/matmul.h"
+#include "trainer_core/ops/cpu/parallel.h"
+#include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/workspace.h"
+
+namespace muster::trainer {
+namespace {
+
+using cpu::parallel_for;
+using cpu::useful_threads;
+
+// Reductions add this many partial sums whatever the number of threads, so that the order of
+// additions depends on the size alone.
+constexpr int64_t kReductionBlocks = 256;
+
+void check_size(const Tensor& x, int64_t elements, const char* what) {
+  MUSTER_CHECK(x.elements() == elements)
+      << what << " has " << x.elements() << " elements, not " << elements;
+}
+
+void check_ids(const Tensor& ids, int64_t limit, const char* what) {
+  const int32_t* id = ids.i32();
+  for (int64_t i = 0; i < ids.elements(); ++i) {
+    MUSTER_CHECK(id[i] >= 0 && id[i] < limit)
+        << what << ' ' << id[i] << " at " << i << " of " << limit;
+  }
+}
+
+// All but the last dimension.
+int64_t rows_of(const Tensor& x) { return x.elements() / x.dim(x.rank - 1); }
+
+class CpuOps : public Ops {
+ public:
+  explicit CpuOps(int threads) : threads_(threads), matmul_(threads) {}
+
+  std::string_view name() const override { return "cpu"; }
+
+  void upload(const void* from, const Tensor& to) override {
+    std::memcpy(to.data, from, to.bytes());
+  }
+  void download(const Tensor& from, void* to) override { std::memcpy(to, from.data, from.bytes()); }
+  void synchronize() override {}
+
+  void fill(const Tensor& x, float value) override {
+    float* data = x.f32();
+    elementwise(x, [=](int64_t begin, int64_t end) { std::fill(data + begin, data + end, value); });
+  }
+  void copy(const Tensor& from, const Tensor& to) override {
+    check_size(to, from.elements(), "copy's target");
+    const float* source = from.f32();
+    float* target = to.f32();
+    elementwise(from, [=](int64_t begin, int64_t end) {
+      std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin) * sizeof(float));
+    });
+  }
+  void add(const Tensor& x, const Tensor& y) override {
+    check_size(y, x.elements(), "add's target");
+    elementwise(x, [from = x.f32(), to = y.f32()](int64_t begin, int64_t end) {
+      cpu::add_range(end - begin, from + begin, to + begin);
+    });
+  }
+  void scale(const Tensor& x, float factor) override {
+    elementwise(x, [data = x.f32(), factor](int64_t begin, int64_t end) {
+      cpu::scale_range(end - begin, factor, data + begin);
+    });
+  }
+  double sum(const Tensor& x) override { return reduce(x, cpu::sum_range); }
+  double sum_of_squares(const Tensor& x) override { return reduce(x, cpu::sum_of_squares_range); }
+
+  void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+              const Tensor& c, Accumulate accumulate) override {
+    const bool ta = transpose_a == Transpose::kYes, tb = transpose_b == Transpose::kYes;
+    const int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1), n = b.dim(tb ? 0 : 1);
+    MUSTER_CHECK(a.rank == 2 && b.rank == 2 && c.rank == 2) << "matmul takes matrices";
+    MUSTER_CHECK(b.dim(tb ? 1 : 0) == k && c.dim(0) == m && c.dim(1) == n)
+        << "matmul of (" << m << ", " << k << ") by (" << b.dim(tb ? 1 : 0) << ", " << n
+        << ") into (" << c.dim(0) << ", " << c.dim(1) << ")";
+    matmul_.run({m, n, k, ta, tb, accumulate == Accumulate::kYes}, a.f32(), b.f32(), c.f32());
+  }
+
+  void embedding(const Tensor& tokens, const Tensor& table, const Tensor& out) override {
+    const int64_t width = table.dim(1);
+    check_size(out, tokens.elements() * width, "embedding's output");
+    check_ids(tokens, table.dim(0), "token");
+    split(tokens.elements(), out.elements(), [&](int64_t begin, int64_t end, int) {
+      cpu::embedding_rows(begin, end, width, tokens.i32(), table.f32(), out.f32());
+    });
+  }
+  void embedding_backward(const Tensor& tokens, const Tensor& dout, const Tensor& dtable) override {
+    const int64_t width = dtable.dim(1);
+    check_size(dout, tokens.elements() * width, "embedding's gradient");
+    check_ids(tokens, dtable.dim(0), "token");
+    split(width, dout.elements(), [&](int64_t begin, int64_t end, int) {
+      cpu::embedding_backward_columns(begin, end, tokens.elements(), width, tokens.i32(),
+                                      dout.f32(), dtable.f32());
+    });
+  }
+
+  void rms_norm(const Tensor& x, const Tensor& gain, double eps, const Tensor& y,
+                const Tensor& rstd) override {
+    norm(x, nullptr, gain, eps, nullptr, y, rstd);
+  }
+  void add_rms_norm(const Tensor& x, const Tensor& delta, const Tensor& gain, double eps,
+                    const Tensor& sum, const Tensor& y, const Tensor& rstd) override {
+    check_size(delta, x.elements(), "delta");
+    check_size(sum, x.elements(), "the residual sum");
+    norm(x, delta.f32(), gain, eps, sum.f32(), y, rstd);
+  }
+  void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain, const Tensor& rstd,
+                         const Tensor& dx, const Tensor& dgain, Workspace workspace) override {
+    const int64_t width = gain.elements(), rows = x.elements() / width;
+    check_size(dy, x.elements(), "dy");
+    check_size(dx, x.elements(), "dx");
+    check_size(dgain, width, "dgain");
+    check_size(rstd, rows, "rstd");
+    const int64_t blocks = std::min(kNormBackwardBlocks, rows);
+    MUSTER_CHECK(workspace.elements >= blocks * width)
+        << "workspace of rms_norm_backward is too small";
+    const cpu::NormBackward args{width, dy.f32(), x.f32(), gain.f32(), rstd.f32(), dx.f32()};
+    split(blocks, x.elements(), [&](int64_t begin, int64_t end, int) {
+      for (int64_t block = begin; block < end; ++block) {
+        float* partial = workspace.data + block * width;
+        std::fill_n(partial, width, 0.0F);
+        cpu::rms_norm_backward_rows(rows * block / blocks, rows * (block + 1) / blocks, args,
+                                    partial);
+      }
+    });
+    std::copy_n(workspace.data, width, dgain.f32());
+    for (int64_t block = 1; block < blocks; ++block) {
+      cpu::add_range(width, workspace.data + block * width, dgain.f32());
+    }
+  }
+
+  void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
+            RopeDirection direction, const Tensor& qkv) override {
+    check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
+    check_size(cos, shape.seq_len * shape.head_dim / 2, "cos");
+    check_size(sin, shape.seq_len * shape.head_dim / 2, "sin");
+    const float sign = direction == RopeDirection::kForward ? 1.0F : -1.0F;
+    split(shape.rows(), qkv.elements(), [&](int64_t begin, int64_t end, int) {
+      cpu::rope_rows(begin, end, shape, cos.f32(), sin.f32(), sign, qkv.f32());
+    });
+  }
+  void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                 const Tensor& lse, Workspace workspace) override {
+    check_attention(shape, qkv, out, lse);
+    const int64_t each = cpu_attention_elements(shape, 1);
+    MUSTER_CHECK(workspace.elements >= each * threads_) << "workspace of attention is too small";
+    const cpu::AttentionForward args{shape, qkv.f32(), out.f32(), lse.f32()};
+    parallel_for(threads_, shape.batch * shape.heads, [&](int64_t begin, int64_t end, int part) {
+      cpu::attention_tasks(begin, end, args, workspace.data + part * each);
+    });
+  }
+  void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                          const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
+                          Workspace workspace) override {
+    check_attention(shape, qkv, out, lse);
+    check_size(dout, out.elements(), "dout");
+    check_size(dqkv, qkv.elements(), "dqkv");
+    const int64_t each = cpu_attention_backward_elements(shape, 1);
+    MUSTER_CHECK(workspace.elements >= each * threads_)
+        << "workspace of attention_backward is too small";
+    const cpu::AttentionBackward args{shape,     qkv.f32(),  out.f32(),
+                                      lse.f32(), dout.f32(), dqkv.f32()};
+    parallel_for(threads_, shape.batch * shape.kv_heads, [&](int64_t begin, int64_t end, int part) {
+      cpu::attention_backward_tasks(begin, end, args, workspace.data + part * each);
+    });
+  }
+
+  void swiglu(const Tensor& gate_up, const Tensor& out) override {
+    const int64_t width = out.dim(out.rank - 1), rows = rows_of(out);
+    check_size(gate_up, 2 * out.elements(), "gate_up");
+    split(rows, gate_up.elements(), [&](int64_t begin, int64_t end, int) {
+      cpu::swiglu_rows(begin, end, width, gate_up.f32(), out.f32());
+    });
+  }
+  void swiglu_backward(const Tensor& dout, const Tensor& gate_up) override {
+    const int64_t width = dout.dim(dout.rank - 1), rows = rows_of(dout);
+    check_size(gate_up, 2 * dout.elements(), "gate_up");
+    split(rows, gate_up.elements(), [&](int64_t begin, int64_t end, int) {
+      cpu::swiglu_backward_rows(begin, end, width, dout.f32(), gate_up.f32());
+    });
+  }
+
+  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights,
+                     const Tensor& losses) override {
+    loss(logits, targets, weights, losses, false);
+  }
+  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& weights,
+                              const Tensor& losses) override {
+    loss(logits, targets, weights, losses, true);
+  }
+
+  void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
+             const Tensor& v) override {
+    check_size(params, grads.elements(), "params");
+    check_size(m, grads.elements(), "m");
+    check_size(v, grads.elements(), "v");
+    elementwise(grads, [&](int64_t begin, int64_t end) {
+      cpu::adamw_range(end - begin, step, grads.f32() + begin, params.f32() + begin,
+                       m.f32() + begin, v.f32() + begin);
+    });
+  }
+
+ private:
+  // Splits `items` of `elements` of work in all.
+  template <class Body>
+  void split(int64_t items, int64_t elements, const Body& body) {
+    parallel_for(useful_threads(threads_, elements), items, body);
+  }
+  template <class Body>
+  void elementwise(const Tensor& x, const Body& body) {
+    split(x.elements(), x.elements(), [&](int64_t begin, int64_t end, int) { body(begin, end); });
+  }
+
+  double reduce(const Tensor& x, double (*range)(int64_t, const float*)) {
+    const int64_t n = x.elements();
+    const float* data = x.f32();
+    std::array<double, kReductionBlocks> partial{};
+    split(kReductionBlocks, n, [&](int64_t begin, int64_t end, int) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t first = n * block / kReductionBlocks;
+        partial[static_cast<size_t>(block)] =
+            range(n * (block + 1) / kReductionBlocks - first, data + first);
+      }
+    });
+    double total = 0;
+    for (const double value : partial) total += value;
+    return total;
+  }
+
+  void norm(const Tensor& x, const float* delta, const Tensor& gain, double eps, float* sum,
+            const Tensor& y, const Tensor& rstd) {
+    const int64_t width = gain.elements(), rows = x.elements() / width;
+    check_size(y, x.elements(), "the norm's output");
+    check_size(rstd, rows, "rstd");
+    const cpu::NormForward args{
+        width, static_cast<float>(eps), x.f32(), delta, gain.f32(), sum, y.f32(), rstd.f32()};
+    split(rows, x.elements(),
+          [&](int64_t begin, int64_t end, int) { cpu::rms_norm_rows(begin, end, args); });
+  }
+
+  void check_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                       const Tensor& lse) {
+    check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
+    check_size(out, shape.rows() * shape.out_width(), "out");
+    check_size(lse, shape.rows() * shape.heads, "lse");
+  }
+
+  void loss(const Tensor& logits, const Tensor& targets, const Tensor& weights,
+            const Tensor& losses, bool gradient) {
+    const int64_t rows = logits.dim(0), vocab = logits.dim(1);
+    check_size(targets, rows, "targets");
+    check_size(weights, rows, "weights");
+    check_size(losses, rows, "losses");
+    check_ids(targets, vocab, "target");
+    const cpu::CrossEntropy args{vocab,         logits.f32(), targets.i32(),
+                                 weights.f32(), losses.f32(), gradient};
+    split(rows, logits.elements(),
+          [&](int64_t begin, int64_t end, int) { cpu::cross_entropy_rows(begin, end, args); });
+  }
+
+  int threads_;
+  cpu::MatmulCache matmul_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> cpu_ops(int threads) {
+  MUSTER_CHECK(threads >= 1) << threads << " threads";
+#ifndef _OPENMP
+  threads = 1;  // the thread sanitizer's build
+#endif
+  return std::make_unique<CpuOps>(threads);
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,74 @@
+// Adding, scaling and summing flat ranges.
+#include <cstdint>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "trainer_core/ops/cpu/elementwise.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "trainer_core/ops/cpu/kernels.h"
+#include "trainer_core/ops/cpu/simd.inc"
+
+HWY_BEFORE_NAMESPACE();
+namespace muster::trainer::cpu::HWY_NAMESPACE {
+
+void add(int64_t n, const float* x, float* y) {
+  for_slices(n, [&](Slice s) { s.store(hn::Add(s.load(y), s.load(x)), y); });
+}
+
+void scale(int64_t n, float factor, float* x) {
+  const FloatTag d;
+  const FloatVec f = hn::Set(d, factor);
+  for_slices(n, [&](Slice s) { s.store(hn::Mul(s.load(x), f), x); });
+}
+
+// Sums term(element as fp64) in four fp64 vectors.
+template <class Term>
+HWY_INLINE double accumulate(int64_t n, const float* x, const Term& term) {
+  const hn::ScalableTag<double> d64;
+  const hn::Rebind<float, decltype(d64)> d32;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d64));
+  auto s0 = hn::Zero(d64), s1 = hn::Zero(d64), s2 = hn::Zero(d64), s3 = hn::Zero(d64);
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    s0 = hn::Add(s0, term(hn::PromoteTo(d64, hn::LoadU(d32, x + i))));
+    s1 = hn::Add(s1, term(hn::PromoteTo(d64, hn::LoadU(d32, x + i + lanes))));
+    s2 = hn::Add(s2, term(hn::PromoteTo(d64, hn::LoadU(d32, x + i + 2 * lanes))));
+    s3 = hn::Add(s3, term(hn::PromoteTo(d64, hn::LoadU(d32, x + i + 3 * lanes))));
+  }
+  for (; i < n; ++i) {
+    const auto value = hn::Set(d64, static_cast<double>(x[i]));
+    // Only lane 0 counts: the others add zero.
+    s0 = hn::Add(s0, hn::IfThenElseZero(hn::FirstN(d64, 1), term(value)));
+  }
+  return hn::GetLane(hn::SumOfLanes(d64, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+double sum(int64_t n, const float* x) {
+  return accumulate(n, x, [](auto v) { return v; });
+}
+
+double sum_of_squares(int64_t n, const float* x) {
+  return accumulate(n, x, [](auto v) { return hn::Mul(v, v); });
+}
+
+}  // namespace muster::trainer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace muster::trainer::cpu {
+
+HWY_EXPORT(add);
+HWY_EXPORT(scale);
+HWY_EXPORT(sum);
+HWY_EXPORT(sum_of_squares);
+
+void add_range(int64_t n, const float* x, float* y) { HWY_DYNAMIC_DISPATCH(add)(n, x, y); }
+void scale_range(int64_t n, float factor, float* x) { HWY_DYNAMIC_DISPATCH(scale)(n, factor, x); }
+double sum_range(int64_t n, const float* x) { return HWY_DYNAMIC_DISPATCH(sum)(n, x); }
+double sum_of_squares_range(int64_t n, const float* x) {
+  return HWY_DYNAMIC_DISPATCH(sum_of_squares)(n, x);
+}
+
+}  // namespace muster::trainer::cpu
+#endif

@@ -1,0 +1,35 @@
+// Splits a range of independent items among threads: OpenMP where it is on, else serially. The
+// split depends on the two numbers alone, so results do, too.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace muster::trainer::cpu {
+
+// Fewer elements than this are not worth waking a thread for (a few microseconds of work).
+constexpr int64_t kElementsPerThreadMin = 8192;
+
+// Calls body(begin, end, part) for contiguous parts of [0, items), at most `threads` of them, part
+// = 0, 1, …
+template <class Body>
+void parallel_for(int threads, int64_t items, const Body& body) {
+  const int64_t parts = std::min<int64_t>(threads, items);
+  if (parts <= 1) {
+    if (items > 0) body(int64_t{0}, items, 0);
+    return;
+  }
+#ifdef _OPENMP
+#pragma omp parallel for schedule(static) num_threads(static_cast <int>(parts))
+#endif
+  for (int64_t part = 0; part < parts; ++part) {
+    body(items * part / parts, items * (part + 1) / parts, static_cast<int>(part));
+  }
+}
+
+// The number of threads that `elements` of light work deserve.
+inline int useful_threads(int threads, int64_t elements) {
+  return static_cast<int>(std::clamp<int64_t>(elements / kElementsPerThreadMin, 1, threads));
+}
+
+}  // namespace muster::trainer::cpu

@@ -1,0 +1,13 @@
+// The denominator of MFU where no vendor's figure exists: what the backend's matrix product
+// reaches.
+#pragma once
+
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer {
+
+// Best of a few 512 x 512 x 512 products, TFLOP/s with the backend's own threads. Takes some
+// milliseconds.
+double measure_gemm_peak_tflops(Ops& ops);
+
+}  // namespace muster::trainer

@@ -1,0 +1,17 @@
+#include "trainer_core/ops/workspace.h"
+
+#include "trainer_core/ops/cpu/attention_layout.h"
+
+namespace muster::trainer {
+
+int64_t cpu_rms_norm_backward_elements(int64_t width) { return kNormBackwardBlocks * width; }
+
+int64_t cpu_attention_elements(const AttentionShape& shape, int threads) {
+  return threads * cpu::AttentionLayout(shape).forward_elements();
+}
+
+int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads) {
+  return threads * cpu::AttentionLayout(shape).backward_elements();
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,20 @@
+// How much scratch each operation of the CPU backend needs, in fp32 elements: what the memory plan
+// reserves before a backend exists. One workspace of the largest size serves all calls.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer {
+
+// Partial sums of rms_norm_backward's dgain: this many blocks of rows whatever the number of
+// threads, so that the order of additions does not depend on it. Enough to keep 16 threads evenly
+// busy.
+constexpr int64_t kNormBackwardBlocks = 64;
+
+int64_t cpu_rms_norm_backward_elements(int64_t width);
+int64_t cpu_attention_elements(const AttentionShape& shape, int threads);
+int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads);
+
+}  // namespace muster::trainer

@@ -1,0 +1,17 @@
+// MaxText's learning-rate schedule: linear warm-up, cosine decay, then zero.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer_core/base/train_config.h"
+
+namespace muster::trainer {
+
+// The rate of step `step` (from 0). With T = schedule_steps, w = int(T * warmup_steps_fraction), c
+// = T - w:
+//   step < w:      lr * step / w                        (step 0 has rate 0)
+//   w <= step < T: p = (step - w) / c, a = (cos(pi p) + 1) / 2: lr * a + lr * final_fraction * (1 -
+//   a) step >= T:     0
+double learning_rate(const OptimizerConfig& config, int64_t step);
+
+}  // namespace muster::trainer

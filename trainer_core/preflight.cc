@@ -1,0 +1,94 @@
+#include "trainer_core/preflight.h"
+
+#include <sys/statvfs.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/data/batches.h"
+#include "trainer_core/data/tokenizer.h"
+#include "trainer_core/metrics_file.h"
+#include "trainer_core/model/param_spec.h"
+
+namespace muster::trainer {
+namespace {
+
+absl::Status check_tokenizer(const TrainConfig& config, std::optional<uint64_t>& fingerprint) {
+  if (config.tokenizer_path.empty()) return absl::OkStatus();
+  auto tokenizer = Tokenizer::load(config.tokenizer_path);
+  if (!tokenizer.ok()) return tokenizer.status();
+  if ((*tokenizer)->vocab_size() != config.model.vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tokenizer ", config.tokenizer_path, " has a vocabulary of ", (*tokenizer)->vocab_size(),
+        ", but vocab_size=", config.model.vocab_size, "; they must be equal"));
+  }
+  fingerprint = (*tokenizer)->fingerprint();
+  return absl::OkStatus();
+}
+
+absl::Status check_data(const TrainConfig& config, std::optional<uint64_t> tokenizer_fingerprint) {
+  if (config.dataset_type != DatasetType::kShards) return absl::OkStatus();
+  auto dataset = TokenDataset::open(config.dataset_path, config.model.vocab_size);
+  if (!dataset.ok()) return dataset.status();
+  const TokenIndex& index = (*dataset)->index();
+  if (tokenizer_fingerprint.has_value() && *tokenizer_fingerprint != index.tokenizer_fingerprint) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the data set in ", config.dataset_path, " was made with another tokenizer than ",
+        config.tokenizer_path, "; tokenise again or set tokenizer_path"));
+  }
+  if (index.tokens * token_bytes_for(index.vocab_size) <= kPreflightPayloadBytesMax) {
+    if (auto status = (*dataset)->verify_payloads(); !status.ok()) return status;
+  }
+  const BatchGeometry geometry{0, 1, config.per_device_batch_size, config.max_target_length,
+                               config.model.vocab_size};
+  return BatchSource::from_shards(std::move(*dataset), geometry, 0, false).status();
+}
+
+absl::Status check_room(const TrainConfig& config, int64_t parameters) {
+  constexpr uint64_t kCopies = 3;  // parameters, m, v
+  const uint64_t needed = static_cast<uint64_t>(parameters) * kCopies * sizeof(float);
+  struct statvfs disk {};
+  if (statvfs(config.checkpoint_directory.c_str(), &disk) != 0)
+    return absl::OkStatus();  // unknown is not full
+  const uint64_t available = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (available >= needed) return absl::OkStatus();
+  constexpr double kMiB = 1 << 20;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "checkpoint directory %s has no room: a checkpoint takes %.0f MiB, %.0f MiB are free",
+      config.checkpoint_directory, static_cast<double>(needed) / kMiB,
+      static_cast<double>(available) / kMiB));
+}
+
+absl::Status check_checkpoints(const TrainConfig& config) {
+  if (!config.enable_checkpointing) return absl::OkStatus();
+  const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
+  if (auto status = store.prepare(); !status.ok()) return status;
+  const std::vector<ParamSpec> table = llama_params(config.model);
+  std::vector<std::string> notes;  // the run itself reports damaged ones
+  auto newest = store.newest(notes);
+  if (!newest.ok()) return newest.status();
+  if (newest->has_value()) {
+    if (auto status = check_tensors((*newest)->folder, table); !status.ok()) return status;
+  }
+  return check_room(config, parameter_count(table));
+}
+
+}  // namespace
+
+absl::Status preflight(const TrainConfig& config) {
+  std::optional<uint64_t> fingerprint;
+  if (auto status = check_tokenizer(config, fingerprint); !status.ok()) return status;
+  if (auto status = check_data(config, fingerprint); !status.ok()) return status;
+  if (auto status = check_checkpoints(config); !status.ok()) return status;
+  if (config.metrics_file.empty()) return absl::OkStatus();
+  return MetricsFile::open(config.metrics_file, config.run_name).status();
+}
+
+}  // namespace muster::trainer

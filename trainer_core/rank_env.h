@@ -1,0 +1,40 @@
+// Who this process is in its job: what the worker says through the environment.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <absl/status/statusor.h>
+
+#include "common/progress_page.h"
+
+namespace muster::trainer {
+
+// Without any of the variables: rank 0 of 1, with a page that nobody else reads.
+struct RankEnv {
+  int32_t rank = 0;              // RANK
+  int32_t world_size = 1;        // WORLD_SIZE
+  int32_t local_rank = 0;        // LOCAL_RANK
+  int32_t local_world_size = 1;  // LOCAL_WORLD_SIZE
+  uint64_t job = 0;              // MUSTER_JOB
+  uint32_t attempt = 0;          // MUSTER_ATTEMPT
+  uint64_t incarnation = 0;      // MUSTER_INCARNATION
+  std::string progress_page;     // MUSTER_PROGRESS_PAGE; empty: none
+  std::string rendezvous;        // MUSTER_RENDEZVOUS, host:port; needed when world_size > 1
+  std::string bind_address = "127.0.0.1";                        // MUSTER_BIND_ADDRESS
+  std::chrono::milliseconds connect_timeout{120'000};            // MUSTER_RENDEZVOUS_TIMEOUT_MS
+  std::chrono::milliseconds collective_timeout{10 * 60 * 1000};  // MUSTER_COLLECTIVE_TIMEOUT_MS
+
+  ProgressIdentity identity(int64_t total_steps) const;
+};
+
+using GetEnv = std::function<std::optional<std::string>(const std::string& name)>;
+
+// InvalidArgument names the variable, its value and what would be right.
+absl::StatusOr<RankEnv> read_rank_env(const GetEnv& get);
+absl::StatusOr<RankEnv> read_rank_env();  // of this process
+
+}  // namespace muster::trainer

@@ -1,0 +1,54 @@
+#include "trainer_core/step_log.h"
+
+#include <cmath>
+
+#include <absl/strings/str_format.h>
+#include <nlohmann/json.hpp>
+
+namespace muster::trainer {
+
+std::string step_line(const StepRecord& record) {
+  return absl::StrFormat(
+      "completed step: %d, seconds: %.3f, TFLOP/s/device: %.3f, Tokens/s/device: %.3f, "
+      "total_weights: %.0f, loss: %.3f",
+      record.step, record.seconds, record.tflops_per_device / record.seconds,
+      record.tokens_per_device / record.seconds, record.total_weights, record.loss);
+}
+
+std::string parameters_line(int64_t parameters) {
+  constexpr double kBillion = 1e9;
+  return absl::StrFormat("number parameters: %.3f billion",
+                         static_cast<double>(parameters) / kBillion);
+}
+
+std::string per_step_block(const StepTflops& tflops) {
+  return absl::StrFormat(
+      "Per train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops and %.2f%% "
+      "attention flops",
+      tflops.total(), 100 * tflops.learnable / tflops.total(),
+      100 * tflops.attention / tflops.total());
+}
+
+std::string metrics_line(const StepRecord& record, const std::string& run_name) {
+  const nlohmann::ordered_json line = {
+      {"learning/loss", record.loss},
+      {"learning/perplexity", std::exp(record.loss)},
+      {"learning/grad_norm", record.grad_norm},
+      {"learning/raw_grad_norm", record.raw_grad_norm},
+      {"learning/param_norm", record.param_norm},
+      {"learning/current_learning_rate", record.learning_rate},
+      {"learning/total_weights", record.total_weights},
+      {"perf/step_time_seconds", record.seconds},
+      {"perf/per_device_tflops", record.tflops_per_device},
+      {"perf/per_device_tflops_per_sec", record.tflops_per_device / record.seconds},
+      {"perf/per_device_tflops_causal", record.tflops_causal_per_device},
+      {"perf/per_device_tflops_causal_per_sec", record.tflops_causal_per_device / record.seconds},
+      {"perf/per_device_tokens", record.tokens_per_device},
+      {"perf/per_device_tokens_per_sec", record.tokens_per_device / record.seconds},
+      {"step", record.step},
+      {"run_name", run_name},
+  };
+  return line.dump();
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,36 @@
+// What training prints, in MaxText's words: people's parsers read these lines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer_core/flops.h"
+
+namespace muster::trainer {
+
+// One completed step, as logs, metrics and tests see it.
+struct StepRecord {
+  int64_t step = 0;  // from 0
+  double seconds = 0;
+  double tflops_per_device = 0;  // TFLOP in this step; not per second
+  double tflops_causal_per_device = 0;
+  double tokens_per_device = 0;
+  double total_weights = 0;  // over all ranks
+  double loss = 0;           // mean over the targets of all ranks, nats
+  double raw_grad_norm = 0;  // before clipping
+  double grad_norm = 0;      // after
+  double param_norm = 0;     // after the update
+  double learning_rate = 0;
+};
+
+// "completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, total_weights: 524288, loss: 0.000"
+std::string step_line(const StepRecord& record);
+// "number parameters: 6.738 billion"
+std::string parameters_line(int64_t parameters);
+// "Per train step:\n Total TFLOPs: … \n split as …% learnable weight flops and …% attention flops"
+std::string per_step_block(const StepTflops& tflops);
+
+// One line of metrics_file: MaxText's scalar names, without the line break.
+std::string metrics_line(const StepRecord& record, const std::string& run_name);
+
+}  // namespace muster::trainer

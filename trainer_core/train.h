@@ -1,0 +1,41 @@
+// The training loop of one rank.
+//
+//   start: config → plan and memory → parameters (seed, or newest checkpoint) → do all ranks agree?
+//   step:  batch → forward and backward → one all-reduce of [gradients | loss, weight, stop votes] → norm, clipping →
+//          AdamW → step line → [checkpoint]
+//
+// Data-parallel ranks hold the same parameters at all times, so rank 0 alone writes checkpoints and lines; while it
+// saves, the others wait for it in the next step's all-reduce.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <ostream>
+
+#include "common/exit_code.h"
+#include "common/progress_page.h"
+#include "trainer_core/base/train_config.h"
+#include "trainer_core/checkpoint/owner.h"
+#include "trainer_core/comm/comm.h"
+#include "trainer_core/step_log.h"
+
+namespace muster::trainer {
+
+// What a rank trains with. Everything outlives train().
+struct TrainContext {
+  ProcessGroup& group;  // all ranks, along the data axis
+  ProgressWriter& page;
+  std::ostream& out;                               // rank 0's lines
+  std::ostream& err;                               // every rank's errors
+  const std::atomic<bool>& stop;                   // asked to checkpoint and leave (SIGTERM)
+  int32_t threads = 1;                             // of the backend
+  std::function<void(const StepRecord&)> on_step;  // may be empty; called on every rank
+  CheckpointOwner owner = {};                      // as whom rank 0 takes the checkpoint directory
+};
+
+// Trains to the end, to a stop that any rank was asked for, or to an error, which is explained on `err`. Calls from
+// several threads (ranks as threads) do not disturb each other.
+ExitCode train(const TrainConfig& config, const TrainContext& context);
+
+}  // namespace muster::trainer
