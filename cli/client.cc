@@ -1,0 +1,182 @@
+#include "cli/client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <grpcpp/grpcpp.h>
+
+#include "common/time.h"
+#include "daemon/limits.h"
+
+namespace muster::cli {
+namespace {
+
+// A coordinator answers in milliseconds; this is for a machine under heavy load.
+constexpr auto kCallDeadline = std::chrono::seconds(5);
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
+  // A coordinator that restarts is found again at once.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  // Despite its name also how long one attempt may take; a refused connection fails at once anyway.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // Coordinators are reached directly, not through a web proxy.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+void set_deadline(grpc::ClientContext& context) {
+  context.set_deadline(std::chrono::system_clock::now() + kCallDeadline);
+}
+
+}  // namespace
+
+Client::Client(std::string address)
+    : address_(std::move(address)),
+      channel_(make_channel(address_)),
+      stub_(v1::Muster::NewStub(channel_)) {}
+
+absl::Status Client::translate(const grpc::Status& status) const {
+  if (status.ok()) return absl::OkStatus();
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    return absl::UnavailableError(
+        absl::StrCat("no coordinator answers at ", address_, " (", status.error_message(),
+                     "); start muster-coordinator, or name another address with --coordinator"));
+  }
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the coordinator at ", address_, " did not answer in time"));
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+absl::StatusOr<v1::Job> Client::submit(const v1::JobSpec& spec, const std::string& request_id) {
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = spec;
+  request.set_request_id(request_id);
+  v1::SubmitJobResponse response;
+  const auto status = translate(stub_->SubmitJob(&context, request, &response));
+  if (!status.ok()) return status;
+  return response.job();
+}
+
+absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(bool active_only) {
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::ListJobsRequest request;
+  request.set_active_only(active_only);
+  v1::ListJobsResponse response;
+  const auto status = translate(stub_->ListJobs(&context, request, &response));
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::Job> Client::get_job(uint64_t id) {
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::GetJobRequest request;
+  request.set_job_id(id);
+  v1::Job job;
+  const auto status = translate(stub_->GetJob(&context, request, &job));
+  if (!status.ok()) return status;
+  return job;
+}
+
+absl::StatusOr<v1::Job> Client::cancel_job(uint64_t id, bool force) {
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::CancelJobRequest request;
+  request.set_job_id(id);
+  request.set_force(force);
+  v1::CancelJobResponse response;
+  const auto status = translate(stub_->CancelJob(&context, request, &response));
+  if (!status.ok()) return status;
+  return response.job();
+}
+
+absl::StatusOr<v1::ListWorkersResponse> Client::list_workers() {
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::ListWorkersResponse response;
+  const auto status = translate(stub_->ListWorkers(&context, v1::ListWorkersRequest(), &response));
+  if (!status.ok()) return status;
+  return response;
+}
+
+template <class Message, class Reader>
+absl::Status Client::read_all(grpc::ClientContext& context, Reader& reader,
+                              const std::function<bool(const Message&)>& take) {
+  bool wanted = true;
+  Message message;
+  while (wanted && reader.Read(&message)) wanted = take(message);
+  if (!wanted) context.TryCancel();
+  const grpc::Status status = reader.Finish();
+  const std::lock_guard lock(mutex_);
+  streams_.erase(std::find(streams_.begin(), streams_.end(), &context));
+  if (stopped_) return absl::CancelledError("stopped");
+  return wanted ? translate(status) : absl::OkStatus();
+}
+
+absl::Status Client::watch_job(uint64_t id, const std::function<bool(const v1::Job&)>& take) {
+  grpc::ClientContext context;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return absl::CancelledError("stopped");
+    streams_.push_back(&context);
+  }
+  v1::WatchJobRequest request;
+  request.set_job_id(id);
+  const auto reader = stub_->WatchJob(&context, request);
+  return read_all(context, *reader, take);
+}
+
+absl::Status Client::follow_logs(const v1::FollowLogsRequest& request,
+                                 const std::function<bool(const v1::LogChunk&)>& take) {
+  grpc::ClientContext context;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return absl::CancelledError("stopped");
+    streams_.push_back(&context);
+  }
+  const auto reader = stub_->FollowLogs(&context, request);
+  return read_all(context, *reader, take);
+}
+
+bool Client::wait_for_connection() {
+  return channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(1));
+}
+
+void Client::stop_streams() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  for (grpc::ClientContext* context : streams_) context->TryCancel();
+}
+
+absl::Status with_reconnection(Client& client, const std::function<absl::Status()>& stream,
+                               const std::function<void(const absl::Status&)>& on_loss) {
+  // A stream that lived this long was a good one: the count of losses begins again.
+  constexpr auto kGoodStream = std::chrono::seconds(2);
+  constexpr auto kPause = std::chrono::milliseconds(200);
+  constexpr int kLossesInARowMax = kReconnectSecondsMax * 5;  // at one pause each
+  for (int losses = 0;;) {
+    const Instant started = monotonic_now();
+    absl::Status status = stream();
+    if (!absl::IsUnavailable(status)) return status;
+    if (monotonic_now() - started > kGoodStream) losses = 0;
+    if (losses++ == 0) on_loss(status);
+    for (int waited = 0; !client.wait_for_connection(); ++waited) {
+      if (waited == kReconnectSecondsMax) return status;
+    }
+    if (losses > kLossesInARowMax) return status;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace muster::cli

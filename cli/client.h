@@ -1,0 +1,62 @@
+// The coordinator as the commands see it: plain calls with deadlines, errors as sentences.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::cli {
+
+// Any thread; calls block. Streams end early when stop_streams() is called.
+class Client {
+ public:
+  // Does not connect yet: the first call does.
+  explicit Client(std::string address);
+
+  absl::StatusOr<v1::Job> submit(const v1::JobSpec& spec, const std::string& request_id);
+  absl::StatusOr<v1::ListJobsResponse> list_jobs(bool active_only);
+  absl::StatusOr<v1::Job> get_job(uint64_t id);
+  absl::StatusOr<v1::Job> cancel_job(uint64_t id, bool force);
+  absl::StatusOr<v1::ListWorkersResponse> list_workers();
+
+  // Streams. `take` is called for each message on the calling thread; false ends the stream. Ok when the server
+  // ended it or `take` did; Cancelled after stop_streams().
+  absl::Status watch_job(uint64_t id, const std::function<bool(const v1::Job&)>& take);
+  absl::Status follow_logs(const v1::FollowLogsRequest& request,
+                           const std::function<bool(const v1::LogChunk&)>& take);
+
+  // Waits until the coordinator can be reached; false after a second.
+  bool wait_for_connection();
+  // Ends every running stream, and lets new ones end at once.
+  void stop_streams();
+
+ private:
+  absl::Status translate(const grpc::Status& status) const;
+  template <class Message, class Reader>
+  absl::Status read_all(grpc::ClientContext& context, Reader& reader,
+                        const std::function<bool(const Message&)>& take);
+
+  const std::string address_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Muster::Stub> stub_;
+
+  std::mutex mutex_;
+  bool stopped_ = false;
+  std::vector<grpc::ClientContext*> streams_;
+};
+
+// A reconnecting stream gives up after the coordinator was away this long: a restart takes seconds.
+constexpr int kReconnectSecondsMax = 60;
+
+// Runs `stream` again and again while it ends with UNAVAILABLE and the coordinator comes back in time. `on_loss`
+// is told once per loss.
+absl::Status with_reconnection(Client& client, const std::function<absl::Status()>& stream,
+                               const std::function<void(const absl::Status&)>& on_loss);
+
+}  // namespace muster::cli

@@ -1,0 +1,47 @@
+// The commands of `muster`: each file declares one, with its options, help and examples.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace muster::cli {
+
+// What main() runs once the command line is parsed; returns the process's exit code.
+using Action = std::function<int()>;
+
+void declare_run(CLI::App& app, Action& action);
+void declare_submit(CLI::App& app, Action& action);
+void declare_list(CLI::App& app, Action& action);
+void declare_status(CLI::App& app, Action& action);
+void declare_logs(CLI::App& app, Action& action);
+void declare_cancel(CLI::App& app, Action& action);
+// train-tokenizer and tokenize; `argv` is main()'s.
+void declare_text_commands(CLI::App& app, Action& action, char** argv);
+void declare_decode(CLI::App& app, Action& action);
+void declare_config(CLI::App& app, Action& action);
+void declare_version(CLI::App& app, Action& action);
+// Last: it completes what was declared before.
+void declare_completion(CLI::App& app, Action& action);
+
+// All of them on a fresh app.
+void declare_all(CLI::App& app, Action& action, char** argv);
+
+// Options that several commands share. The string is the coordinator's address.
+void add_coordinator_option(CLI::App& command, std::string& address);
+// The number of a job, at least 1.
+void add_job_argument(CLI::App& command, uint64_t& job);
+void add_json_option(CLI::App& command, bool& json);
+
+// Makes `command` run `run` with its parsed options.
+template <class Options>
+void on_call(CLI::App& command, Action& action, std::shared_ptr<Options> options,
+             int (*run)(const Options&)) {
+  command.callback([&action, options = std::move(options), run] {
+    action = [options, run] { return run(*options); };
+  });
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,114 @@
+#include "cli/embedded.h"
+
+#include <signal.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "common/time.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr char kPortFile[] = "coordinator.json";
+constexpr char kAnyPort[] = "127.0.0.1:0";
+// The last lines of a daemon's log say why it could not start.
+constexpr size_t kLogTailBytes = 2 << 10;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::start(const std::string& folder) {
+  const auto program = sibling_program("muster-coordinator");
+  if (!program.ok()) return program.status();
+  // Watched before the coordinator exists, so that its file cannot be missed.
+  const int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  if (inotify < 0) return absl::ErrnoToStatus(errno, "inotify");
+  std::unique_ptr<EmbeddedFleet> fleet(new EmbeddedFleet(folder, inotify));
+  if (inotify_add_watch(inotify, folder.c_str(), IN_MOVED_TO) < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("watching ", folder));
+  }
+  auto coordinator = ChildProcess::start(
+      {.command = {*program, "--listen", kAnyPort, "--http", kAnyPort, "--state-dir", folder,
+                   "--port-file", absl::StrCat(folder, "/", kPortFile), "--die-with-parent"},
+       .output_path = folder + "/coordinator.log"});
+  if (!coordinator.ok()) return coordinator.status();
+  fleet->coordinator_ = *std::move(coordinator);
+  return fleet;
+}
+
+EmbeddedFleet::~EmbeddedFleet() {
+  kill();
+  close(inotify_fd_);
+}
+
+absl::StatusOr<bool> EmbeddedFleet::check_ready() {
+  std::array<char, 4096> events{};
+  while (read(inotify_fd_, events.data(), events.size()) > 0) {
+  }
+  if (!address_.empty()) return true;
+  std::ifstream file(absl::StrCat(folder_, "/", kPortFile));
+  if (!file) return false;
+  const auto ports = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!ports.is_object() || !ports.contains("grpc_port") ||
+      !ports["grpc_port"].is_number_integer()) {
+    return absl::InternalError(absl::StrCat(folder_, "/", kPortFile, ": no grpc_port"));
+  }
+  address_ = absl::StrCat("127.0.0.1:", ports["grpc_port"].get<int>());
+  return true;
+}
+
+absl::Status EmbeddedFleet::start_worker(int32_t slots) {
+  const auto program = sibling_program("muster-worker");
+  if (!program.ok()) return program.status();
+  auto worker = ChildProcess::start(
+      {.command = {*program, "--coordinator", address_, "--name", "local", "--slots",
+                   absl::StrCat(slots), "--work-dir", folder_ + "/work", "--http", kAnyPort,
+                   "--rendezvous", kAnyPort, "--die-with-parent"},
+       .output_path = folder_ + "/worker.log"});
+  if (!worker.ok()) return worker.status();
+  worker_ = *std::move(worker);
+  return absl::OkStatus();
+}
+
+absl::Status EmbeddedFleet::ended(const char* name, const ChildExit& end) const {
+  const std::string log = tail_of_file(absl::StrCat(folder_, "/", name, ".log"), kLogTailBytes);
+  return absl::InternalError(absl::StrCat(
+      "muster-", name, " ended with ",
+      end.signal != 0 ? absl::StrCat("signal ", end.signal) : absl::StrCat("exit code ", end.code),
+      log.empty() ? "" : ":\n", log));
+}
+
+absl::Status EmbeddedFleet::health() {
+  constexpr auto kNow = std::chrono::milliseconds(0);
+  if (const auto end = coordinator_->wait(kNow)) return ended("coordinator", *end);
+  if (worker_ != nullptr) {
+    if (const auto end = worker_->wait(kNow)) return ended("worker", *end);
+  }
+  return absl::OkStatus();
+}
+
+void EmbeddedFleet::stop(std::chrono::milliseconds grace) {
+  const Instant deadline = monotonic_now() + grace;
+  if (worker_ != nullptr) worker_->signal(SIGTERM);
+  coordinator_->signal(SIGTERM);
+  for (ChildProcess* child : {worker_.get(), coordinator_.get()}) {
+    if (child == nullptr) continue;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - monotonic_now());
+    child->wait(std::max(left, std::chrono::milliseconds(0)));
+  }
+  kill();
+}
+
+void EmbeddedFleet::kill() {
+  worker_.reset();  // first: a worker without its coordinator would try to report
+  coordinator_.reset();
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,30 @@
+// Ctrl-C, SIGTERM and a closed terminal as a file descriptor, so that one poll() waits for everything.
+#pragma once
+
+#include <memory>
+
+#include <absl/status/statusor.h>
+
+namespace muster::cli {
+
+// Make it before the first thread: it blocks the signals, and threads inherit that. One per process.
+class Interrupts {
+ public:
+  static absl::StatusOr<std::unique_ptr<Interrupts>> block();
+  ~Interrupts();
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  // Readable when a signal is waiting.
+  int fd() const { return fd_; }
+  // Takes all waiting signals; returns how many there have been in all.
+  int take();
+
+ private:
+  explicit Interrupts(int fd) : fd_(fd) {}
+
+  const int fd_;
+  int count_ = 0;
+};
+
+}  // namespace muster::cli

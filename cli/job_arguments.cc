@@ -1,0 +1,134 @@
+#include "cli/job_arguments.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/terminal.h"
+
+namespace muster::cli {
+namespace {
+
+std::string text_of(const char* value) { return value == nullptr ? "" : value; }
+
+std::string user_name() {
+  std::array<char, 16 << 10> buffer{};
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(getuid(), &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr) {
+    return found->pw_name;
+  }
+  return absl::StrCat("uid-", getuid());
+}
+
+std::vector<std::pair<std::string, std::string>> own_environment() {
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) {
+      variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return variables;
+}
+
+// For a run without a name: which model, and when.
+std::string default_run_name(const jobspec::Config& config) {
+  std::string model = "run";
+  const auto setting = config.settings.find("model_name");
+  if (setting != config.settings.end() && setting->second.value.is_string() &&
+      setting->second.value != "default") {
+    const auto name = setting->second.value.get<std::string>();
+    if (!name.empty()) model = name;
+  }
+  const time_t now = time(nullptr);
+  tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> stamp{};
+  strftime(stamp.data(), stamp.size(), "%Y%m%d-%H%M%S", &utc);
+  return absl::StrCat(model, "-", stamp.data());
+}
+
+absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArguments& arguments) {
+  std::map<std::string, std::string> variables;
+  for (const std::string& text : arguments.environment) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--env ", text, ": expected NAME=VALUE"));
+    }
+    variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
+}  // namespace
+
+void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required) {
+  command
+      .add_option("config", arguments.config_path,
+                  "The config: configs/base.yml, or a file that inherits from it")
+      ->required(required)
+      ->type_name("FILE.yml");
+  command
+      .add_option("overrides", arguments.overrides,
+                  "Any key of the config; the last of a repeated key counts")
+      ->type_name("key=value");
+}
+
+void add_rank_options(CLI::App& command, JobArguments& arguments) {
+  auto* ranks =
+      command.add_option("--ranks", arguments.ranks, "Ranks on one machine")->type_name("N");
+  auto* nodes = command.add_option("--nodes", arguments.nodes, "Nodes, for more than one machine")
+                    ->type_name("N");
+  auto* per_node =
+      command
+          .add_option("--ranks-per-node", arguments.ranks_per_node,
+                      "Ranks on each node (default: what the mesh's degrees multiply to)")
+          ->type_name("N");
+  ranks->excludes(nodes)->excludes(per_node);
+  command.add_option("--env", arguments.environment, "Environment for every rank; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+}
+
+absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
+  return jobspec::load_config({.path = arguments.config_path,
+                               .overrides = arguments.overrides,
+                               .environment = own_environment()});
+}
+
+absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
+                                                 const JobArguments& arguments) {
+  jobspec::LaunchOptions options;
+  options.nodes = arguments.ranks ? std::optional<int32_t>(1) : arguments.nodes;
+  options.ranks_per_node = arguments.ranks ? arguments.ranks : arguments.ranks_per_node;
+  std::error_code error;
+  options.working_directory = std::filesystem::current_path(error).string();
+  if (error) return absl::NotFoundError("the working directory is gone");
+  options.home = text_of(std::getenv("HOME"));
+  options.default_run_name = default_run_name(config);
+  options.user = user_name();
+  options.priority = arguments.priority;
+  auto environment = job_environment(arguments);
+  if (!environment.ok()) return environment.status();
+  options.environment = *std::move(environment);
+  return jobspec::resolve_job(config, options);
+}
+
+absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments) {
+  const auto config = load_config(arguments);
+  if (!config.ok()) return config.status();
+  auto job = resolve_job(*config, arguments);
+  if (!job.ok()) return job.status();
+  for (const std::string& warning : job->warnings) warn(warning);
+  return job;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,23 @@
+// What changed between two looks at a job, as sentences for the terminal.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "muster/v1/muster.pb.h"
+
+namespace muster::cli {
+
+class JobNews {
+ public:
+  // The sentences that `job` adds to what was seen before: new faults first, then a new attempt, state or reason.
+  std::vector<std::string> update(const v1::Job& job);
+
+ private:
+  v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;
+  std::string reason_;
+  uint32_t attempt_ = 0;
+  int64_t newest_fault_ns_ = 0;
+};
+
+}  // namespace muster::cli

@@ -1,0 +1,69 @@
+#include "cli/preflight.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+
+#include "common/exit_code.h"
+#include "daemon/process.h"
+
+namespace muster::cli {
+namespace {
+
+// Reading the checksums of a huge data set from a slow disk takes minutes; the user can always press Ctrl-C.
+constexpr auto kCheckTimeout = std::chrono::hours(1);
+// A sentence; a sanitizer's report still shows where it begins.
+constexpr size_t kReportBytesMax = 4 << 10;
+
+}  // namespace
+
+absl::StatusOr<Preflight> Preflight::start(const std::string& config_path,
+                                           const std::string& report_path) {
+  const auto trainer = sibling_program("muster-trainer");
+  if (!trainer.ok()) return trainer.status();
+  auto process = ChildProcess::start(
+      {.command = {*trainer, "check", "--config", config_path}, .output_path = report_path});
+  if (!process.ok()) return process.status();
+  return Preflight(*std::move(process), report_path);
+}
+
+absl::Status Preflight::result() {
+  const auto end =
+      process_->wait(std::chrono::duration_cast<std::chrono::milliseconds>(kCheckTimeout));
+  if (!end) return absl::DeadlineExceededError("the preflight check did not end");
+  if (end->signal == 0 && end->code == 0) return absl::OkStatus();
+  const std::string report = tail_of_file(report_path_, kReportBytesMax);
+  absl::string_view words = report;
+  for (const char* prefix : {"muster-trainer check: ", "muster-trainer: "}) {
+    absl::ConsumePrefix(&words, prefix);
+  }
+  absl::ConsumePrefix(&words, "error: ");
+  if (end->signal == 0 && end->code == to_int(ExitCode::kBadInput) && !words.empty()) {
+    return absl::InvalidArgumentError(words);
+  }
+  return absl::InternalError(absl::StrCat("the preflight check (muster-trainer check) ended with ",
+                                          end->signal != 0 ? absl::StrCat("signal ", end->signal)
+                                                           : absl::StrCat("exit code ", end->code),
+                                          words.empty() ? "" : ": ", words));
+}
+
+absl::Status check_config(const std::string& train_config_json) {
+  std::error_code error;
+  std::string folder =
+      (std::filesystem::temp_directory_path(error) / "muster-check-XXXXXX").string();
+  if (error || mkdtemp(folder.data()) == nullptr) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("a temporary folder ", folder));
+  }
+  const absl::Cleanup remove = [&] { std::filesystem::remove_all(folder, error); };
+  const std::string config_path = folder + "/config.json";
+  if (auto status = daemon::write_file_atomically(config_path, train_config_json); !status.ok())
+    return status;
+  auto preflight = Preflight::start(config_path, folder + "/check.log");
+  return preflight.ok() ? preflight->result() : preflight.status();
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,35 @@
+// `muster-trainer check`: everything about a job that its files can say, before anything of it is started.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include "cli/child_process.h"
+
+namespace muster::cli {
+
+class Preflight {
+ public:
+  // Runs in the background; `report_path` keeps what it says.
+  static absl::StatusOr<Preflight> start(const std::string& config_path,
+                                         const std::string& report_path);
+
+  const ChildProcess& process() const { return *process_; }
+  // Waits for the end. InvalidArgument with the check's own words for bad input.
+  absl::Status result();
+
+ private:
+  Preflight(std::unique_ptr<ChildProcess> process, std::string report_path)
+      : process_(std::move(process)), report_path_(std::move(report_path)) {}
+
+  std::unique_ptr<ChildProcess> process_;
+  std::string report_path_;
+};
+
+// The whole check of a config that is no file yet.
+absl::Status check_config(const std::string& train_config_json);
+
+}  // namespace muster::cli

@@ -1,0 +1,248 @@
+// muster run: the embedded mode. Starts a coordinator, a worker and the ranks, follows them, and leaves nothing running.
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/embedded.h"
+#include "cli/interrupts.h"
+#include "cli/job_arguments.h"
+#include "cli/job_view.h"
+#include "cli/preflight.h"
+#include "cli/run_folder.h"
+#include "cli/run_watch.h"
+#include "cli/terminal.h"
+#include "common/exit_code.h"
+#include "common/time.h"
+#include "daemon/process.h"
+
+namespace muster::cli {
+namespace {
+
+// From the first Ctrl-C until whatever is left is killed: ranks checkpoint in this time, and 5 s are promised.
+constexpr auto kLeaveTime = std::chrono::milliseconds(4300);
+// A daemon without ranks stops in milliseconds.
+constexpr auto kStopGrace = std::chrono::milliseconds(1500);
+// The worker ships the last log bytes before it reports a rank's end, so that this is seldom used up.
+constexpr auto kLogTail = std::chrono::milliseconds(2000);
+
+struct RunOptions {
+  JobArguments job;
+  bool json = false;
+};
+
+bool wait_readable(std::vector<pollfd>& fds, std::optional<Instant> deadline) {
+  int timeout = -1;
+  if (deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - monotonic_now());
+    timeout = static_cast<int>(std::max<int64_t>(left.count(), 0));
+  }
+  return poll(fds.data(), fds.size(), timeout) > 0;
+}
+
+pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
+
+// Until the coordinator is ready, the worker is on its way, and the check has passed. Cancelled by Ctrl-C.
+absl::Status bring_up(EmbeddedFleet& fleet, Preflight& preflight, Interrupts& interrupts,
+                      int32_t slots) {
+  bool ready = false;
+  bool checked = false;
+  while (!ready || !checked) {
+    std::vector<pollfd> fds = {readable(interrupts.fd()), readable(fleet.coordinator().pidfd()),
+                               readable(ready ? -1 : fleet.ready_fd()),
+                               readable(checked ? -1 : preflight.process().pidfd())};
+    wait_readable(fds, std::nullopt);
+    if (interrupts.take() > 0) return absl::CancelledError("interrupted");
+    if (fds[3].revents != 0) {
+      if (auto status = preflight.result(); !status.ok()) return status;
+      checked = true;
+    }
+    if (auto status = fleet.health(); !status.ok()) return status;
+    if (!ready) {
+      const auto is_ready = fleet.check_ready();
+      if (!is_ready.ok()) return is_ready.status();
+      if (*is_ready) {
+        if (auto status = fleet.start_worker(slots); !status.ok()) return status;
+        ready = true;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// One submitted job, from its first state to the end of everything.
+class Session {
+ public:
+  Session(EmbeddedFleet& fleet, Interrupts& interrupts, LogPrinter& printer, Client& client,
+          const v1::Job& job)
+      : fleet_(fleet),
+        interrupts_(interrupts),
+        printer_(printer),
+        client_(client),
+        watch_(client, printer, job) {}
+
+  // The exit code; the daemons are still there unless they had to be killed.
+  int follow();
+  v1::Job job() const { return watch_.job(); }
+
+ private:
+  bool ended();
+  void on_interrupt(int count);
+
+  EmbeddedFleet& fleet_;
+  Interrupts& interrupts_;
+  LogPrinter& printer_;
+  Client& client_;
+  RunWatch watch_;
+  int interrupts_seen_ = 0;
+  std::optional<Instant> leave_by_;
+  std::optional<Instant> logs_by_;
+};
+
+void Session::on_interrupt(int count) {
+  if (count == interrupts_seen_) return;
+  const bool is_first = interrupts_seen_ == 0;
+  interrupts_seen_ = count;
+  if (count > 1) {
+    leave_by_ = monotonic_now();  // at once
+    return;
+  }
+  if (!is_first) return;
+  leave_by_ = monotonic_now() + kLeaveTime;
+  printer_.news("leaving after a checkpoint; once more (Ctrl-C) kills at once");
+  const auto cancelled = client_.cancel_job(watch_.job().id(), /*force=*/false);
+  if (!cancelled.ok() && !watch_.has_ended()) {
+    printer_.news(absl::StrCat("the job could not be cancelled: ", cancelled.status().message()));
+  }
+}
+
+// Everything has been seen: the last state, and the last line of the logs or long enough a wait for it.
+bool Session::ended() {
+  if (!watch_.has_ended()) return false;
+  if (!logs_by_) logs_by_ = monotonic_now() + kLogTail;
+  return watch_.logs_are_complete() || monotonic_now() >= *logs_by_;
+}
+
+int Session::follow() {
+  while (!ended()) {
+    std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(fleet_.coordinator().pidfd()),
+                               readable(fleet_.worker()->pidfd()), readable(watch_.event_fd())};
+    wait_readable(fds, logs_by_ ? logs_by_ : leave_by_);
+    watch_.take_event();
+    on_interrupt(interrupts_.take());
+    // `muster run | head`: nobody listens any more, which is a wish to leave.
+    if (watch_.output_is_closed() && interrupts_seen_ == 0) on_interrupt(1);
+    if (leave_by_ && monotonic_now() >= *leave_by_ && !watch_.has_ended()) {
+      printer_.news("killing what is left");
+      fleet_.kill();
+      return to_int(ExitCode::kInterrupted);
+    }
+    if (watch_.has_ended()) continue;
+    absl::Status trouble = fleet_.health();
+    if (trouble.ok()) trouble = watch_.trouble();
+    if (!trouble.ok()) {
+      printer_.finish();
+      return fail(trouble);
+    }
+  }
+  printer_.finish();
+  const v1::Job job = watch_.job();
+  return interrupts_seen_ > 0 && job.state() == v1::CANCELLED ? to_int(ExitCode::kInterrupted)
+                                                              : job.exit_code();
+}
+
+int submit_and_follow(const RunOptions& options, const jobspec::ResolvedJob& job,
+                      EmbeddedFleet& fleet, Interrupts& interrupts, const RunFolder& folder) {
+  Client client(fleet.address());
+  const auto submitted = client.submit(job.spec, "run");
+  if (!submitted.ok()) return fail(submitted.status());
+  // With --json, stdout is for the final object alone.
+  LogPrinter printer({.output_fd = options.json ? STDERR_FILENO : STDOUT_FILENO,
+                      .steps = job.train.steps,
+                      .ranks = job.mesh.ranks()});
+  int exit_code = 0;
+  {
+    Session session(fleet, interrupts, printer, client, *submitted);
+    exit_code = session.follow();
+    if (options.json) write_text(STDOUT_FILENO, job_to_json(session.job()).dump(2) + "\n");
+    // The streams end here, before the coordinator that serves them.
+  }
+  if (exit_code != 0 && exit_code != to_int(ExitCode::kInterrupted)) {
+    printer.news(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
+  }
+  return exit_code;
+}
+
+int run_job(const RunOptions& options, const jobspec::ResolvedJob& job, RunFolder& folder,
+            Interrupts& interrupts) {
+  const std::string config_path = folder.file("config.json");
+  if (auto status = daemon::write_file_atomically(config_path, job.spec.train_config_json());
+      !status.ok()) {
+    folder.discard();
+    return fail(status);
+  }
+  chmod(config_path.c_str(), 0600);  // its folder is private already
+  auto preflight = Preflight::start(config_path, folder.file("check.log"));
+  if (!preflight.ok()) return folder.discard(), fail(preflight.status());
+  auto fleet = EmbeddedFleet::start(folder.path());
+  if (!fleet.ok()) return folder.discard(), fail(fleet.status());
+  const absl::Status up = bring_up(**fleet, *preflight, interrupts, job.mesh.ranks());
+  if (!up.ok()) {
+    (*fleet)->kill();
+    folder.discard();
+    return absl::IsCancelled(up) ? to_int(ExitCode::kInterrupted) : fail(up);
+  }
+  const std::string kept = job.spec.output_directory() + "/config.json";
+  if (auto status = daemon::write_file_atomically(kept, job.spec.train_config_json()); !status.ok())
+    return fail(status);
+  const int exit_code = submit_and_follow(options, job, **fleet, interrupts, folder);
+  if ((*fleet)->worker() != nullptr) (*fleet)->stop(kStopGrace);
+  return exit_code;
+}
+
+int run(const RunOptions& options) {
+  auto interrupts = Interrupts::block();
+  if (!interrupts.ok()) return fail(interrupts.status());
+  const auto job = load_job(options.job);
+  if (!job.ok()) return fail(job.status());
+  if (job->mesh.nodes() != 1) {
+    return fail(absl::InvalidArgumentError(
+        absl::StrCat("muster run works on this machine alone, but the job has ", job->mesh.nodes(),
+                     " nodes; use --ranks, or muster submit with a coordinator")));
+  }
+  auto folder = RunFolder::create(job->spec.output_directory());
+  if (!folder.ok()) return fail(folder.status());
+  return run_job(options, *job, **folder, **interrupts);
+}
+
+}  // namespace
+
+void declare_run(CLI::App& app, Action& action) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand(
+      "run", "Train on this machine: starts everything, follows it, leaves nothing running");
+  add_config_arguments(*command, options->job, true);
+  add_rank_options(*command, options->job);
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster run configs/base.yml model_name=llama2-tiny run_name=first steps=20 --ranks 4\n"
+      "  muster run configs/base.yml model_name=llama2-tiny run_name=book "
+      "base_output_directory=out \\\n"
+      "      dataset_type=shards dataset_path=shards tokenizer_path=tokenizer.model \\\n"
+      "      steps=300 per_device_batch_size=4 learning_rate=2e-3 --ranks 4\n"
+      "\n"
+      "The same command again goes on from the newest checkpoint in "
+      "base_output_directory/run_name.\n"
+      "Ctrl-C writes a checkpoint and leaves; a second one kills. The exit code is the job's; 130 "
+      "after Ctrl-C.");
+  on_call(*command, action, options, run);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,101 @@
+#include "cli/run_watch.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "cli/job_view.h"
+
+namespace muster::cli {
+
+RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::Job& job)
+    : client_(client),
+      printer_(printer),
+      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      job_(job) {
+  const uint64_t id = job.id();
+  watching_ = std::thread([this, id] { watch(id); });
+  following_ = std::thread([this, id] { follow(id); });
+}
+
+RunWatch::~RunWatch() {
+  client_.stop_streams();
+  watching_.join();
+  following_.join();
+  close(event_fd_);
+}
+
+void RunWatch::take_event() const {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(event_fd_, &count, sizeof(count));
+}
+
+void RunWatch::changed() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t put = write(event_fd_, &one, sizeof(one));
+}
+
+void RunWatch::watch(uint64_t id) {
+  const absl::Status status = client_.watch_job(id, [&](const v1::Job& job) {
+    // The first wait is for our own worker, which is on its way.
+    const bool is_waiting = job.state() == v1::QUEUED && job.attempt() == 0;
+    for (const std::string& sentence : news_.update(job)) {
+      if (!is_waiting) printer_.news(sentence);
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = job;
+    }
+    changed();
+    return true;
+  });
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status.ok()) trouble_ = status;
+  }
+  changed();
+}
+
+void RunWatch::follow(uint64_t id) {
+  v1::FollowLogsRequest request;
+  request.set_job_id(id);
+  request.set_rank(-1);
+  request.set_follow(true);
+  const absl::Status ignored = client_.follow_logs(request, [&](const v1::LogChunk& chunk) {
+    if (printer_.take(chunk)) return true;
+    const std::lock_guard lock(mutex_);
+    output_closed_ = true;
+    return false;
+  });
+  {
+    const std::lock_guard lock(mutex_);
+    logs_complete_ = true;
+  }
+  changed();
+}
+
+v1::Job RunWatch::job() const {
+  const std::lock_guard lock(mutex_);
+  return job_;
+}
+
+bool RunWatch::has_ended() const {
+  const std::lock_guard lock(mutex_);
+  return is_terminal_state(job_.state());
+}
+
+bool RunWatch::logs_are_complete() const {
+  const std::lock_guard lock(mutex_);
+  return logs_complete_;
+}
+
+bool RunWatch::output_is_closed() const {
+  const std::lock_guard lock(mutex_);
+  return output_closed_;
+}
+
+absl::Status RunWatch::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return is_terminal_state(job_.state()) ? absl::OkStatus() : trouble_;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,68 @@
+// muster status: one job in full.
+#include <unistd.h>
+
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/job_news.h"
+#include "cli/job_view.h"
+#include "cli/terminal.h"
+#include "common/time.h"
+
+namespace muster::cli {
+namespace {
+
+struct StatusOptions {
+  uint64_t job = 0;
+  bool watch = false;
+  std::string coordinator;
+  bool json = false;
+};
+
+// One line per change (with --json one object per line) until the job has ended; its exit code is ours.
+int watch(const StatusOptions& options, Client& client) {
+  JobNews news;
+  int exit_code = 0;
+  const auto take = [&](const v1::Job& job) {
+    exit_code = job.exit_code();
+    if (options.json) return write_text(STDOUT_FILENO, job_to_json(job).dump() + "\n");
+    for (const std::string& sentence : news.update(job)) {
+      if (!write_text(STDOUT_FILENO, sentence + "\n")) return false;
+    }
+    return true;
+  };
+  const absl::Status status = with_reconnection(
+      client, [&] { return client.watch_job(options.job, take); },
+      [](const absl::Status&) { warn("lost the coordinator; waiting for it to come back"); });
+  return status.ok() ? exit_code : fail(status);
+}
+
+int status(const StatusOptions& options) {
+  Client client(options.coordinator);
+  if (options.watch) return watch(options, client);
+  const auto job = client.get_job(options.job);
+  if (!job.ok()) return fail(job.status());
+  write_text(STDOUT_FILENO, options.json ? job_to_json(*job).dump(2) + "\n"
+                                         : describe_job(*job, wall_clock_unix_ns()));
+  return 0;
+}
+
+}  // namespace
+
+void declare_status(CLI::App& app, Action& action) {
+  auto options = std::make_shared<StatusOptions>();
+  CLI::App* command =
+      app.add_subcommand("status", "Show one job: state and its reason, ranks, faults");
+  add_job_argument(*command, options->job);
+  command->add_flag("-w,--watch", options->watch, "Print each change until the job has ended");
+  add_coordinator_option(*command, options->coordinator);
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster status 7\n"
+      "  muster status 7 --json | jq .state\n"
+      "  muster status 7 --watch      # survives a restart of the coordinator; ends with the job's "
+      "exit code");
+  on_call(*command, action, options, status);
+}
+
+}  // namespace muster::cli

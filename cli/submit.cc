@@ -1,0 +1,71 @@
+// muster submit: a job for a fleet's coordinator.
+#include <unistd.h>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/job_arguments.h"
+#include "cli/job_view.h"
+#include "cli/preflight.h"
+#include "cli/terminal.h"
+#include "daemon/process.h"
+
+namespace muster::cli {
+namespace {
+
+struct SubmitOptions {
+  JobArguments job;
+  std::string coordinator;
+  bool no_check = false;
+  bool json = false;
+};
+
+int submit(const SubmitOptions& options) {
+  const auto job = load_job(options.job);
+  if (!job.ok()) return fail(job.status());
+  if (!options.no_check) {
+    if (auto status = check_config(job->spec.train_config_json()); !status.ok())
+      return fail(status);
+  }
+  const auto request_id = daemon::draw_random_id();
+  if (!request_id.ok()) return fail(request_id.status());
+  Client client(options.coordinator);
+  const std::string id = absl::StrCat(absl::Hex(*request_id));
+  auto submitted = client.submit(job->spec, id);
+  // The id makes a repeat harmless: a coordinator that is just restarting gets the job once.
+  if (absl::IsDeadlineExceeded(submitted.status())) submitted = client.submit(job->spec, id);
+  if (!submitted.ok()) return fail(submitted.status());
+  write_text(STDOUT_FILENO,
+             options.json
+                 ? job_to_json(*submitted).dump(2) + "\n"
+                 : absl::StrCat("job ", submitted->id(), " (", submitted->spec().name(), ") ",
+                                v1::JobState_Name(submitted->state()), ": ", submitted->reason(),
+                                "\nfollow it with: muster logs -f ", submitted->id(), "\n"));
+  return 0;
+}
+
+}  // namespace
+
+void declare_submit(CLI::App& app, Action& action) {
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App* command = app.add_subcommand("submit", "Queue a job at a coordinator");
+  add_config_arguments(*command, options->job, true);
+  add_rank_options(*command, options->job);
+  command->add_option("--priority", options->job.priority, "Higher goes first")
+      ->capture_default_str();
+  command->add_flag(
+      "--no-check", options->no_check,
+      "Skip the check of data and checkpoints: they are not visible from this machine");
+  add_coordinator_option(*command, options->coordinator);
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster submit configs/base.yml model_name=llama2-tiny run_name=first steps=100 --ranks 4\n"
+      "  muster submit configs/base.yml model_name=llama2-tiny run_name=wide --nodes 2 "
+      "--ranks-per-node 4\n"
+      "  id=$(muster submit … --json | jq .id); muster logs -f $id");
+  on_call(*command, action, options, submit);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,39 @@
+// What the terminal can show: colours (NO_COLOR and pipes respected), its width, and short forms of figures.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <absl/status/status.h>
+
+namespace muster::cli {
+
+enum class Colour { kRed, kGreen, kYellow, kDim, kBold };
+
+// True when `fd` is a terminal that takes colours and NO_COLOR (https://no-color.org) is not set.
+bool takes_colour(int fd);
+bool is_terminal(int fd);
+// Columns of the terminal at `fd`; 80 when it is none.
+int terminal_width(int fd);
+
+// `text`, coloured when `fd` takes colours.
+std::string coloured(int fd, Colour colour, std::string_view text);
+
+// Writes all of `text`; false when the reader is gone or the disk is full.
+bool write_text(int fd, std::string_view text);
+
+// "muster: error: …" on stderr. Returns the exit code that fits: 2 for what the user can set right.
+int fail(const absl::Status& status);
+void warn(std::string_view message);
+
+// "59s", "3m 07s", "2h 05m", "4d 03h"; "-" when negative or not finite.
+std::string format_duration(double seconds);
+// Three digits and a unit: "950", "12.3k", "4.40M".
+std::string format_count(double value);
+
+// Columns padded to their widest cell; the first row is the heading. Widths count characters, not bytes.
+std::string format_table(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace muster::cli

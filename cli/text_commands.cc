@@ -1,0 +1,65 @@
+#include "cli/text_commands.h"
+
+namespace muster::cli {
+
+CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "tokenize", "Turn a text into token shards that training maps into memory");
+  command->add_option("--text", arguments.text, "UTF-8 text")->required()->type_name("FILE");
+  command->add_option("--tokenizer", arguments.tokenizer, "SentencePiece model")
+      ->required()
+      ->type_name("FILE.model");
+  command
+      ->add_option("--out", arguments.out, "Folder for the shards; earlier ones in it are replaced")
+      ->required()
+      ->type_name("DIR");
+  command
+      ->add_option("--documents", arguments.documents,
+                   "What a document is: lines, or paragraphs between blank lines")
+      ->check(CLI::IsMember({"lines", "paragraphs"}))
+      ->capture_default_str();
+  command->add_flag("--no-eos", arguments.no_eos,
+                    "Put no end-of-sequence token behind each document");
+  command->add_option("--threads", arguments.threads, "0: all cores")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--shard-tokens", arguments.shard_tokens,
+                   "Tokens after which a new shard begins")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->capture_default_str();
+  add_json_option(*command, arguments.json);
+  command->footer(
+      "Examples:\n"
+      "  muster tokenize --text book.txt --tokenizer tokenizer.model --out shards\n"
+      "  muster run configs/base.yml … dataset_type=shards dataset_path=shards "
+      "tokenizer_path=tokenizer.model");
+  return *command;
+}
+
+CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "train-tokenizer", "Train a SentencePiece model (byte pairs with byte fallback, as Llama's)");
+  command->add_option("--text", arguments.text, "UTF-8 text, one document per line")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--vocab-size", arguments.vocab_size,
+                   "Pieces; vocab_size of the training config")
+      ->check(CLI::Range(2, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--out", arguments.out, "Where the model goes; .model is added when missing")
+      ->required()
+      ->type_name("NAME[.model]");
+  command->add_option("--threads", arguments.threads, "0: all cores")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  add_json_option(*command, arguments.json);
+  command->footer(
+      "Examples:\n"
+      "  muster train-tokenizer --text book.txt --vocab-size 4096 --out tokenizer\n"
+      "  muster tokenize --text book.txt --tokenizer tokenizer.model --out shards");
+  return *command;
+}
+
+}  // namespace muster::cli

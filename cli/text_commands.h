@@ -1,0 +1,41 @@
+// The commands that work on texts: their options here, what they do in muster-text. SentencePiece and gRPC cannot share
+// a process where the distribution's libsentencepiece carries a protobuf of its own (Debian 12), so `muster`
+// becomes the program muster-text for them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cli/command.h"
+
+namespace muster::cli {
+
+struct TokenizeArguments {
+  std::string text;
+  std::string tokenizer;
+  std::string out;
+  std::string documents = "lines";  // or "paragraphs"
+  bool no_eos = false;
+  int32_t threads = 0;
+  uint64_t shard_tokens = 64ULL << 20;
+  bool json = false;
+};
+
+struct TrainTokenizerArguments {
+  std::string text;
+  std::string out;
+  int32_t vocab_size = 32'000;
+  int32_t threads = 0;
+  bool json = false;
+};
+
+// Declare the command with its options and help; the caller says what it does.
+CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments);
+CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& arguments);
+
+// In muster-text.
+int tokenize(const TokenizeArguments& arguments);
+int train_tokenizer(const TrainTokenizerArguments& arguments);
+
+}  // namespace muster::cli

@@ -1,0 +1,30 @@
+// muster-text: the text commands of `muster`, which becomes this program for them.
+#include <signal.h>
+
+#include <exception>
+
+#include "cli/terminal.h"
+#include "cli/text_commands.h"
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write()
+  CLI::App app("The text commands of muster", "muster");
+  app.require_subcommand(1);
+  muster::cli::TokenizeArguments tokenize;
+  muster::cli::TrainTokenizerArguments train;
+  int exit_code = 0;
+  muster::cli::describe_tokenize(app, tokenize).callback([&] {
+    exit_code = muster::cli::tokenize(tokenize);
+  });
+  muster::cli::describe_train_tokenizer(app, train).callback([&] {
+    exit_code = muster::cli::train_tokenizer(train);
+  });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    return muster::cli::fail(absl::InternalError(error.what()));
+  }
+  return exit_code;
+}

@@ -1,0 +1,39 @@
+// muster train-tokenizer, in muster-text: a SentencePiece model from a text.
+#include <unistd.h>
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/terminal.h"
+#include "cli/text_commands.h"
+#include "cli/text_progress.h"
+#include "trainer_core/data/tokenizer.h"
+
+namespace muster::cli {
+
+int train_tokenizer(const TrainTokenizerArguments& arguments) {
+  trainer::TrainTokenizerOptions options;
+  options.input = arguments.text;
+  options.vocab_size = arguments.vocab_size;
+  options.output = absl::EndsWith(arguments.out, ".model") ? arguments.out
+                                                           : absl::StrCat(arguments.out, ".model");
+  options.threads = arguments.threads;
+  TextProgress progress("train-tokenizer", "merging pieces");
+  const auto report = trainer::train_tokenizer(options, progress.callback());
+  progress.finish();
+  if (!report.ok()) return fail(report.status());
+  const nlohmann::json summary = {{"path", options.output},
+                                  {"vocab_size", report->vocab_size},
+                                  {"sentences", report->sentences},
+                                  {"seconds", progress.seconds()}};
+  write_text(STDOUT_FILENO,
+             arguments.json
+                 ? summary.dump(2) + "\n"
+                 : absl::StrFormat("%s: %d pieces from %d sentences in %.1f s\n", options.output,
+                                   report->vocab_size, report->sentences, progress.seconds()));
+  return 0;
+}
+
+}  // namespace muster::cli

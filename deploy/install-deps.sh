@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Installs what is missing from the distribution's packages (Debian 12/13, Ubuntu 22.04/24.04). Root, or sudo.
+#
+#   deploy/install-deps.sh            what building and running need
+#   deploy/install-deps.sh --tests    what tests/run.sh needs, too
+#   deploy/install-deps.sh --data     the sample text's package alone
+set -euo pipefail
+
+build=(
+  ca-certificates git g++ cmake ninja-build pkg-config python3
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
+  libboost-dev libboost-system-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev
+  libsqlite3-dev prometheus-cpp-dev zlib1g-dev libdnnl-dev libhwy-dev libgloo-dev libsentencepiece-dev
+)
+optional=(ccache mold)  # faster builds, where the distribution has them
+tests=(libgtest-dev libgmock-dev clang-tidy clang-format shellcheck procps)
+data=(bible-kjv)
+
+case ${1:-} in
+  "") wanted=("${build[@]}") ;;
+  --tests) wanted=("${build[@]}" "${tests[@]}") ;;
+  --data) wanted=("${data[@]}") ;;
+  -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) echo "deploy/install-deps.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
+esac
+
+if ! command -v apt-get > /dev/null; then
+  echo "deploy/install-deps.sh: no apt-get here; install these packages by hand: ${wanted[*]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${wanted[@]}"; do
+  dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q '^install ok installed$' || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "all ${#wanted[@]} packages are there"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo > /dev/null; then
+    echo "deploy/install-deps.sh: be root or have sudo to install: ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if [ "${1:-}" != --data ]; then
+  for package in "${optional[@]}"; do
+    if apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
+  done
+fi
+echo "installing ${#missing[@]} packages: ${missing[*]}"
+# apt-get answers nothing and asks nothing; what it says is shown only when it fails.
+install() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+}
+if ! install > "$log" 2>&1; then
+  tail -n 40 "$log" >&2
+  echo "deploy/install-deps.sh: the packages above could not be installed" >&2
+  exit 1
+fi
