@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Tokens per second of forward + backward + AdamW (clipped), fp32, one process, beside PyTorch and JAX.
+
+  bench/cpu_train.py --bin build/release/bin [--out bench/results/cpu_train.json] [--sizes S,M] [--threads 1,2]
+
+All programs of a size and thread count are started and warmed first; then they take turns, so that whatever else
+the machine does disturbs all alike. The figure is the median over all timed steps. Takes about 7 minutes.
+
+The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
+bench/peers/requirements.txt.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+BENCH = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(BENCH))
+from peers.cpu_train_common import SIZES  # noqa: E402
+from peers.environment import describe_run, peers_python  # noqa: E402
+
+ROUNDS = {"S": 5, "M": 4}
+STEPS_PER_ROUND = {"S": 3, "M": 1}
+PROFILE_STEPS = {"S": 5, "M": 2}
+
+
+class Program:
+    """One implementation: a child that answers one line of JSON to each line of commands."""
+
+    def __init__(self, name, command, threads):
+        self.name = name
+        env = dict(os.environ, OMP_NUM_THREADS=str(threads), TORCHINDUCTOR_COMPILE_THREADS="1")
+        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        start = time.monotonic()
+        self.ready = self.read()
+        print(f"  {name}: warm after {time.monotonic() - start:.0f} s", file=sys.stderr)
+        self.seconds, self.loss = [], None
+
+    def read(self):
+        line = self.child.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended with {self.child.wait()}")
+        return json.loads(line)
+
+    def ask(self, command):
+        self.child.stdin.write(command + "\n")
+        self.child.stdin.flush()
+        return self.read()
+
+    def run(self, steps):
+        answer = self.ask(f"steps {steps}")
+        self.seconds += answer["seconds"]
+        self.loss = answer["loss"]
+
+    def close(self):
+        self.child.stdin.close()
+        try:
+            self.child.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+
+
+def step_flops(c):
+    """Of the matrix products that a step needs: MaxText's formula, attention halved for causality."""
+    tokens, d = c["batch"] * c["seq"], c["width"]
+    matrices = c["layers"] * (4 * d * d + 3 * d * c["mlp"]) + c["vocab"] * d
+    return 6 * tokens * matrices + 3 * c["layers"] * 4 * tokens * c["seq"] * d / 2
+
+
+def commands(binaries, size, threads):
+    python, peers = peers_python(), BENCH / "peers"
+    return {
+        "muster": [str(binaries / "cpu_train"), size, str(threads)],
+        "pytorch_eager": [python, str(peers / "cpu_train_torch.py"), size, str(threads), "eager"],
+        "pytorch_compile": [python, str(peers / "cpu_train_torch.py"), size, str(threads), "compile"],
+        "jax": [python, str(peers / "cpu_train_jax.py"), size, str(threads)],
+    }
+
+
+def where_time_goes(program, size):
+    answer = program.ask(f"profile {PROFILE_STEPS[size]}")
+    step_ms = statistics.mean(answer["seconds"]) * 1e3
+    rows = sorted(answer["ops"], key=lambda row: -row["ms"])
+    for row in rows:
+        row["share"] = round(row["ms"] / step_ms, 4)
+        row["ms"] = round(row["ms"], 3)
+        if "gflops_per_second" in row:
+            row["gflops_per_second"] = round(row["gflops_per_second"], 1)
+    return rows
+
+
+def measure(binaries, size, threads):
+    print(f"size {size}, {threads} thread(s)", file=sys.stderr)
+    programs = []
+    try:
+        for name, command in commands(binaries, size, threads).items():
+            programs.append(Program(name, command, threads))
+        for _ in range(ROUNDS[size]):
+            for program in programs:
+                program.run(STEPS_PER_ROUND[size])
+        ops = where_time_goes(programs[0], size)
+    finally:
+        for program in programs:
+            program.close()
+    return summarise(programs, ops, size, threads)
+
+
+def summarise(programs, ops, size, threads):
+    tokens = SIZES[size]["batch"] * SIZES[size]["seq"]
+    peak = programs[0].ready["gemm_peak_tflops"]
+    ours = statistics.median(programs[0].seconds)
+    results = {}
+    for program in programs:
+        median = statistics.median(program.seconds)
+        results[program.name] = {
+            "tokens_per_second": round(tokens / median, 1),
+            "step_seconds_median": round(median, 5),
+            "step_seconds_min": round(min(program.seconds), 5),
+            "steps_timed": len(program.seconds),
+            "fraction_of_gemm_peak": round(step_flops(SIZES[size]) / median / (peak * 1e12), 3),
+            "muster_is_faster_by": round(median / ours, 2),
+            "loss": round(program.loss, 4),
+            # What the program's own matrix product reaches, where it says so: PyTorch's is MKL's.
+            "own_gemm_peak_tflops": round(program.ready["gemm_peak_tflops"], 4) if "gemm_peak_tflops" in program.ready else None,
+            "version": program.ready.get("version"),
+        }
+        print(f"  {program.name:16} {results[program.name]['tokens_per_second']:9.0f} tokens/s"
+              f"  x{results[program.name]['muster_is_faster_by']:.2f}", file=sys.stderr)
+    return {"size": size, "threads": threads, "config": SIZES[size], "gemm_peak_tflops_onednn": round(peak, 4),
+            "results": results, "where_our_time_goes": ops}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of the built programs")
+    parser.add_argument("--out", type=pathlib.Path, default=BENCH / "results/cpu_train.json")
+    parser.add_argument("--sizes", default="S,M")
+    parser.add_argument("--threads", default="1,2")
+    args = parser.parse_args()
+    report = {**describe_run(), "what": "forward + backward + AdamW with clipping, fp32, one process",
+              "cases": [measure(args.bin, size, int(threads)) for size in args.sizes.split(",")
+                        for threads in args.threads.split(",")]}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

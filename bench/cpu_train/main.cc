@@ -1,0 +1,149 @@
+// Our side of bench/cpu_train.py: optimizer steps on request.
+//
+//   cpu_train S|M THREADS
+//
+// Prints {"ready": true, "gemm_peak_tflops": x} when warm. Then, for each line on standard input:
+//   steps N     runs N steps and prints {"seconds": [one per step], "loss": mean loss of the last}
+//   profile N   runs N steps with a stopwatch around every op and prints {"seconds": …, "ops": [per step]}
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/cpu_train/timed_ops.h"
+#include "common/philox.h"
+#include "common/time.h"
+#include "trainer_core/model/llama.h"
+#include "trainer_core/ops/gemm_peak.h"
+#include "trainer_core/optim/adamw.h"
+
+namespace muster::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Size {
+  ModelConfig model;
+  int32_t batch;
+  int32_t seq_len;
+};
+
+// layers, width, heads, mlp, vocabulary, sequence, batch
+Size make_size(int32_t layers, int32_t width, int32_t heads, int32_t mlp, int32_t vocab,
+               int32_t seq_len, int32_t batch) {
+  Size size{.model = {}, .batch = batch, .seq_len = seq_len};
+  size.model.num_layers = layers;
+  size.model.emb_dim = width;
+  size.model.num_query_heads = heads;
+  size.model.num_kv_heads = heads;
+  size.model.head_dim = width / heads;
+  size.model.mlp_dim = mlp;
+  size.model.vocab_size = vocab;
+  return size;
+}
+
+class Trainer {
+ public:
+  Trainer(const Size& size, int32_t threads)
+      : size_(size),
+        plan_(plan_llama(size.model, size.batch, size.seq_len, RematPolicy::kNone, true, threads)),
+        arena_(plan_.memory),
+        cpu_(cpu_ops(threads)),
+        timed_(*cpu_),
+        plain_model_(plan_, arena_, *cpu_),
+        timed_model_(plan_, arena_, timed_) {
+    init_params(plan_.params, 0, plain_model_.params().data());
+    const auto vocab = static_cast<uint32_t>(size.model.vocab_size);
+    const Philox philox{.key = 1, .stream = 0};
+    for (int64_t i = 0; i < int64_t{size.batch} * size.seq_len; ++i) {
+      const Philox::Block words = philox(static_cast<uint64_t>(i));
+      tokens_.push_back(static_cast<int32_t>(words[0] % vocab));
+      targets_.push_back(static_cast<int32_t>(words[1] % vocab));
+      weights_.push_back(1);
+    }
+  }
+
+  double gemm_peak_tflops() { return measure_gemm_peak_tflops(*cpu_); }
+
+  Json run(int64_t steps, bool profile) {
+    timed_.reset();
+    Json seconds = Json::array();
+    double loss = 0;
+    for (int64_t i = 0; i < steps; ++i) {
+      const Instant start = monotonic_now();
+      loss = profile ? step(timed_model_, timed_) : step(plain_model_, *cpu_);
+      seconds.push_back(to_seconds(monotonic_now() - start));
+    }
+    Json result{{"seconds", seconds}, {"loss", loss}};
+    if (profile) result["ops"] = op_table(steps);
+    return result;
+  }
+
+ private:
+  // Forward, backward, clipping by the global norm, AdamW. Returns the mean loss.
+  double step(Llama& model, Ops& ops) {
+    const LossSum loss = model.forward_backward({tokens_, targets_, weights_});
+    const size_t n = model.params().size();
+    const Tensor grads = Tensor::f32(model.grads().data(), {static_cast<int64_t>(n)});
+    const double norm = std::sqrt(ops.sum_of_squares(grads)) / loss.weight;
+    adamw_update(ops, plan_.params, OptimizerConfig{}, 1e-4, clip_factor(norm, 1.0) / loss.weight,
+                 ++update_,
+                 {model.params(),
+                  model.grads(),
+                  {arena_.f32(plan_.adam_m), n},
+                  {arena_.f32(plan_.adam_v), n}});
+    return loss.loss / loss.weight;
+  }
+
+  Json op_table(int64_t steps) const {
+    Json table = Json::array();
+    for (const auto& [op, time] : timed_.times()) {
+      Json row{{"op", op},
+               {"ms", time.seconds * 1e3 / static_cast<double>(steps)},
+               {"calls", time.calls / steps}};
+      if (time.flops > 0) row["gflops_per_second"] = time.flops / time.seconds * 1e-9;
+      table.push_back(row);
+    }
+    return table;
+  }
+
+  Size size_;
+  LlamaPlan plan_;
+  Arena arena_;
+  std::unique_ptr<Ops> cpu_;
+  TimedOps timed_;
+  Llama plain_model_;
+  Llama timed_model_;
+  std::vector<int32_t> tokens_, targets_;
+  std::vector<float> weights_;
+  int64_t update_ = 0;
+};
+
+int serve(const std::string& name, int threads) {
+  const Size size = name == "S" ? make_size(4, 256, 4, 688, 4096, 256, 8)
+                                : make_size(8, 512, 8, 1376, 8192, 512, 4);
+  Trainer trainer(size, threads);
+  trainer.run(2, false);
+  std::cout << Json{{"ready", true}, {"gemm_peak_tflops", trainer.gemm_peak_tflops()}} << std::endl;
+  std::string command;
+  int64_t steps = 0;
+  while (std::cin >> command >> steps)
+    std::cout << trainer.run(steps, command == "profile") << std::endl;
+  return 0;
+}
+
+}  // namespace
+}  // namespace muster::trainer
+
+int main(int argc, char** argv) {
+  const std::string size = argc > 1 ? argv[1] : "";
+  const int threads = argc > 2 ? std::atoi(argv[2]) : 0;
+  if ((size != "S" && size != "M") || threads < 1) {
+    std::cerr << "usage: cpu_train S|M THREADS" << std::endl;
+    return 2;
+  }
+  return muster::trainer::serve(size, threads);
+}

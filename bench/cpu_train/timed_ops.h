@@ -1,0 +1,71 @@
+// Another backend's op table with a stopwatch around every call: where a step's time goes.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "common/time.h"
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer {
+
+struct OpTime {
+  double seconds = 0;
+  double flops = 0;  // of matrix products
+  int64_t calls = 0;
+};
+
+// Waits for every call, so it fits backends that run at the call.
+class TimedOps : public Ops {
+ public:
+  // `inner` outlives this.
+  explicit TimedOps(Ops& inner) : inner_(inner) {}
+
+  const std::map<std::string, OpTime>& times() const { return times_; }
+  void reset() { times_.clear(); }
+
+  std::string_view name() const override { return inner_.name(); }
+  void upload(const void* from, const Tensor& to) override;
+  void download(const Tensor& from, void* to) override;
+  void synchronize() override { inner_.synchronize(); }
+  void fill(const Tensor& x, float value) override;
+  void copy(const Tensor& from, const Tensor& to) override;
+  void add(const Tensor& x, const Tensor& y) override;
+  void scale(const Tensor& x, float factor) override;
+  double sum(const Tensor& x) override;
+  double sum_of_squares(const Tensor& x) override;
+  void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+              const Tensor& c, Accumulate accumulate) override;
+  void embedding(const Tensor& tokens, const Tensor& table, const Tensor& out) override;
+  void embedding_backward(const Tensor& tokens, const Tensor& dout, const Tensor& dtable) override;
+  void rms_norm(const Tensor& x, const Tensor& gain, double eps, const Tensor& y,
+                const Tensor& rstd) override;
+  void add_rms_norm(const Tensor& x, const Tensor& delta, const Tensor& gain, double eps,
+                    const Tensor& sum, const Tensor& y, const Tensor& rstd) override;
+  void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain, const Tensor& rstd,
+                         const Tensor& dx, const Tensor& dgain, Workspace workspace) override;
+  void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
+            RopeDirection direction, const Tensor& qkv) override;
+  void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                 const Tensor& lse, Workspace workspace) override;
+  void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                          const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
+                          Workspace workspace) override;
+  void swiglu(const Tensor& gate_up, const Tensor& out) override;
+  void swiglu_backward(const Tensor& dout, const Tensor& gate_up) override;
+  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights,
+                     const Tensor& losses) override;
+  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& weights,
+                              const Tensor& losses) override;
+  void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
+             const Tensor& v) override;
+
+ private:
+  template <class Call>
+  auto timed(std::string op, const Call& call, double flops = 0);
+
+  Ops& inner_;
+  std::map<std::string, OpTime> times_;
+};
+
+}  // namespace muster::trainer

@@ -1,0 +1,189 @@
+"""Real programs in a temporary folder: start, watch and reap them.
+
+Every process is started in its own session under one subreaper-free parent and is ended by pid in tearDown;
+`leftovers()` finds any process that still carries the test's mark in its environment.
+"""
+import glob
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+import uuid
+
+BIN = pathlib.Path(os.environ["MUSTER_BIN_DIR"])
+SOURCE = pathlib.Path(os.environ["MUSTER_SOURCE_DIR"])
+MARK = "MUSTER_TEST_MARK"
+STEP_LINE = re.compile(
+    r"^completed step: (\d+), seconds: (\d+\.\d{3}), TFLOP/s/device: (\d+\.\d{3}), "
+    r"Tokens/s/device: (\d+\.\d{3}), total_weights: (\d+), loss: (\d+\.\d{3})$", re.M)
+
+# A model that trains in milliseconds per step, as overrides of base.yml.
+TINY = ["override_model_config=true", "base_emb_dim=32", "base_num_decoder_layers=2", "base_num_query_heads=4",
+        "base_num_kv_heads=2", "head_dim=8", "base_mlp_dim=64", "vocab_size=256", "max_target_length=32",
+        "per_device_batch_size=2", "learning_rate=1e-3"]
+
+
+def wait_until(condition, seconds=30, what="condition"):
+    """Polls until condition() is true and returns its value; fails after a bounded time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {seconds} s")
+        time.sleep(0.02)
+
+
+def processes_with_mark(mark):
+    found = []
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as file:
+                if f"{MARK}={mark}".encode() in file.read().split(b"\0"):
+                    found.append(int(path.split("/")[2]))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid() and not is_zombie(pid)]
+
+
+def is_zombie(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def command_line(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+class MusterTest(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-e2e-"))
+        self.mark = uuid.uuid4().hex
+        self.env = {**os.environ, MARK: self.mark, "NO_COLOR": "1"}
+        self.env.pop("MUSTER_COORDINATOR", None)
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        left = wait_gone(self.mark, 10)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        self.assertEqual(left, [], "processes outlived the test")
+
+    # ------------------------------------------------------------------ commands
+
+    def muster(self, *args, check=None, timeout=120, env=None, cwd=None):
+        """Runs the CLI to its end. `check`: the exit code that is expected."""
+        result = subprocess.run([str(BIN / "muster"), *map(str, args)], capture_output=True, text=True,
+                                timeout=timeout, env={**self.env, **(env or {})}, cwd=cwd or self.dir)
+        if check is not None:
+            self.assertEqual(result.returncode, check,
+                             f"muster {' '.join(map(str, args))}\n{result.stdout}\n{result.stderr}")
+        return result
+
+    def start(self, *command, **kwargs):
+        """Starts a program in the background with its output in files `<n>.out` and `<n>.err`."""
+        number = len(self.processes)
+        out = open(self.dir / f"{number}.out", "w")
+        err = open(self.dir / f"{number}.err", "w")
+        process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+                                   env=self.env, cwd=self.dir, start_new_session=True, **kwargs)
+        out.close()
+        err.close()
+        process.out_path, process.err_path = self.dir / f"{number}.out", self.dir / f"{number}.err"
+        self.processes.append(process)
+        return process
+
+    def output(self, process):
+        return process.out_path.read_text() + process.err_path.read_text()
+
+    def base_yml(self):
+        return SOURCE / "configs" / "base.yml"
+
+    def run_args(self, name, *overrides, ranks=4):
+        """Arguments of a small synthetic run under self.dir/out."""
+        return ["run", self.base_yml(), f"run_name={name}", f"base_output_directory={self.dir}/out",
+                "dataset_type=synthetic", *TINY, *overrides, "--ranks", str(ranks)]
+
+    # ------------------------------------------------------------------ fleet
+
+    def start_coordinator(self, state="state", listen="127.0.0.1:0", http="127.0.0.1:0", extra=()):
+        port_file = self.dir / f"coordinator-{len(self.processes)}.json"
+        process = self.start(BIN / "muster-coordinator", "--listen", listen, "--http", http, "--state-dir",
+                             self.dir / state, "--port-file", port_file, *extra)
+        process.ports = json.loads(self.wait_for_file(process, port_file))
+        process.address = f"127.0.0.1:{process.ports['grpc_port']}"
+        self.env["MUSTER_COORDINATOR"] = process.address
+        return process
+
+    def start_worker(self, coordinator, name="node0", slots=4, extra=()):
+        port_file = self.dir / f"worker-{len(self.processes)}.json"
+        process = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--name", name, "--slots",
+                             slots, "--work-dir", self.dir / "work" / name, "--http", "127.0.0.1:0", "--port-file",
+                             port_file, *extra)
+        process.ports = json.loads(self.wait_for_file(process, port_file))
+        return process
+
+    def wait_for_file(self, process, path):
+        def ready():
+            if process.poll() is not None:
+                raise AssertionError(f"{process.args[0]} ended with {process.returncode}: {self.output(process)}")
+            return path.exists()
+        wait_until(ready, 20, f"{path.name} of {process.args[0]}")
+        return path.read_text()
+
+    def ranks_of_test(self):
+        """{rank: pid} of the live trainer processes of this test."""
+        found = {}
+        for pid in processes_with_mark(self.mark):
+            if "muster-trainer train" not in command_line(pid):
+                continue
+            try:
+                environ = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            rank = [e[5:] for e in environ if e.startswith(b"RANK=")]
+            if rank:
+                found[int(rank[0])] = pid
+        return found
+
+    def job(self, job_id):
+        return json.loads(self.muster("status", job_id, "--json", check=0).stdout)
+
+
+def wait_gone(mark, seconds):
+    deadline = time.monotonic() + seconds
+    while True:
+        left = processes_with_mark(mark)
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
+
+
+def step_lines(text):
+    """[(step, loss as printed)] of every step line."""
+    return [(int(m.group(1)), m.group(6)) for m in STEP_LINE.finditer(text)]
+
+
+def metrics(path):
+    """Rows of a metrics_file, the last one of each step."""
+    rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    return {row["step"]: row for row in rows}

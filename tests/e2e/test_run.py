@@ -1,0 +1,218 @@
+"""`muster run`: the embedded mode, with real coordinator, worker and ranks."""
+import hashlib
+import json
+import os
+import signal
+import time
+import unittest
+
+from harness import BIN, MusterTest, step_lines, wait_gone, wait_until
+
+LEAVE_SECONDS_MAX = 5  # Ctrl-C to nothing running
+
+
+def checkpoint_hashes(folder):
+    """{file name: SHA-256} of the tensors of one checkpoint."""
+    return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted(folder.glob("*.safetensors"))}
+
+
+class EmbeddedRun(MusterTest):
+    def checkpoints(self, name):
+        return self.dir / "out" / name / "checkpoints"
+
+    def start_run(self, name, *overrides, **kwargs):
+        return self.start(BIN / "muster", *self.run_args(name, *overrides, **kwargs))
+
+    def wait_for_step(self, process, step):
+        def reached():
+            self.assertIsNone(process.poll(), self.output(process))
+            lines = step_lines(process.out_path.read_text())
+            return lines and lines[-1][0] >= step
+        wait_until(reached, 60, f"step {step}")
+
+    def test_prints_every_step_line_and_ends_with_zero(self):
+        result = self.muster(*self.run_args("lines", "steps=5", "log_period=2"), check=0)
+        self.assertEqual([step for step, _ in step_lines(result.stdout)], [0, 2, 4])
+        self.assertTrue((self.checkpoints("lines") / "5" / "model.safetensors").exists())
+        self.assertEqual(wait_gone(self.mark, 5), [], "something is still running")
+
+    def test_second_run_resumes(self):
+        self.muster(*self.run_args("resume", "steps=10", "log_period=1", "learning_rate_schedule_steps=20"), check=0)
+        again = self.muster(*self.run_args("resume", "steps=20", "log_period=1", "learning_rate_schedule_steps=20"), check=0)
+        self.assertEqual([step for step, _ in step_lines(again.stdout)], list(range(10, 20)))
+        whole = self.muster(*self.run_args("whole", "steps=20", "log_period=1"), check=0)
+        self.assertEqual(step_lines(again.stdout), step_lines(whole.stdout)[10:])
+        self.assertEqual(checkpoint_hashes(self.checkpoints("resume") / "20"),
+                         checkpoint_hashes(self.checkpoints("whole") / "20"))
+
+    def test_killed_rank_is_reported_and_the_job_ends_as_if_undisturbed(self):
+        settings = ["steps=600", "checkpoint_period=50", "log_period=10"]
+        self.muster(*self.run_args("undisturbed", *settings), check=0)
+        run = self.start_run("disturbed", *settings)
+        self.wait_for_step(run, 120)
+        os.kill(self.ranks_of_test()[2], signal.SIGKILL)
+        self.assertEqual(run.wait(timeout=120), 0, self.output(run))
+        output = self.output(run)
+        self.assertRegex(output, r"rank 2\b.*(signal 9|SIGKILL)")
+        self.assertRegex(output, r"step \d+")
+        self.assertRegex(output, r"attempt 2")
+        resumed_at = [s for s, _ in step_lines(output)]
+        self.assertLess(len(resumed_at), 2 * 60, "the job began again at step 0")
+        self.assertEqual(checkpoint_hashes(self.checkpoints("disturbed") / "600"),
+                         checkpoint_hashes(self.checkpoints("undisturbed") / "600"))
+
+    def test_ctrl_c_checkpoints_and_leaves(self):
+        run = self.start_run("interrupted", "steps=100000", "log_period=10")
+        self.wait_for_step(run, 50)
+        started = time.monotonic()
+        os.kill(run.pid, signal.SIGINT)
+        self.assertEqual(run.wait(timeout=20), 130, self.output(run))
+        self.assertEqual(wait_gone(self.mark, 5), [])
+        self.assertLess(time.monotonic() - started, LEAVE_SECONDS_MAX)
+        steps = [int(p.name) for p in self.checkpoints("interrupted").iterdir() if p.name.isdigit()]
+        self.assertTrue(steps and max(steps) > 50, f"no checkpoint of the last step: {steps}")
+
+    def test_second_ctrl_c_kills(self):
+        run = self.start_run("killed", "steps=100000", "log_period=10")
+        self.wait_for_step(run, 20)
+        for pid in self.ranks_of_test().values():
+            os.kill(pid, signal.SIGSTOP)  # ranks that cannot leave by themselves
+        os.kill(run.pid, signal.SIGINT)
+        time.sleep(0.3)
+        self.assertIsNone(run.poll(), "left before its ranks did")
+        started = time.monotonic()
+        os.kill(run.pid, signal.SIGINT)
+        self.assertEqual(run.wait(timeout=10), 130, self.output(run))
+        self.assertEqual(wait_gone(self.mark, 5), [])
+        self.assertLess(time.monotonic() - started, 2)
+
+    def test_kill_9_of_the_command_leaves_nothing_running(self):
+        run = self.start_run("orphan", "steps=100000", "log_period=10")
+        self.wait_for_step(run, 20)
+        run.kill()
+        self.assertEqual(wait_gone(self.mark, 10), [])
+
+    def test_two_jobs_in_one_output_directory_keep_apart(self):
+        first = self.start_run("one", "steps=50", ranks=2)
+        second = self.start_run("two", "steps=50", ranks=2)
+        self.assertEqual((first.wait(60), second.wait(60)), (0, 0), self.output(first) + self.output(second))
+
+    def test_killed_again_and_again_gives_up(self):
+        run = self.start_run("hopeless", "steps=100000", "log_period=1", "restarts_max=1", "enable_checkpointing=false")
+        for _ in range(2):
+            ranks = wait_until(lambda: len(r := self.ranks_of_test()) == 4 and r, 30, "four ranks")
+            self.wait_for_new_steps(run)
+            os.kill(ranks[1], signal.SIGKILL)
+            wait_until(lambda: not set(ranks.values()) & set(self.ranks_of_test().values()), 30, "the end of the attempt")
+        self.assertEqual(run.wait(timeout=60), 128 + signal.SIGKILL, self.output(run))
+
+    def wait_for_new_steps(self, run):
+        before = len(step_lines(run.out_path.read_text()))
+        wait_until(lambda: len(step_lines(run.out_path.read_text())) > before, 30, "a step")
+
+
+class Fleet(MusterTest):
+    """A long-lived coordinator with workers, and jobs submitted to it."""
+
+    def submit(self, name, *overrides, ranks=4, extra=()):
+        args = self.run_args(name, *overrides, ranks=ranks)
+        args[0] = "submit"
+        return json.loads(self.muster(*args, "--json", *extra, check=0).stdout)
+
+    def wait_for_state(self, job_id, *states, seconds=60):
+        def reached():
+            job = self.job(job_id)
+            return job if job["state"] in states else None
+        return wait_until(reached, seconds, f"job {job_id} in {states}")
+
+    def test_submit_status_logs_list_cancel(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        first = self.submit("first", "steps=20", "log_period=1")
+        followed = self.muster("logs", "-f", first["id"], check=0)
+        self.assertEqual([s for s, _ in step_lines(followed.stdout)], list(range(20)))
+        self.wait_for_state(first["id"], "SUCCEEDED")
+        second = self.submit("second", "steps=1000000")
+        self.wait_for_state(second["id"], "RUNNING")
+        jobs = json.loads(self.muster("list", "--json", check=0).stdout)
+        self.assertEqual([(j["spec"]["name"], j["state"]) for j in jobs["jobs"]],
+                         [("second", "RUNNING"), ("first", "SUCCEEDED")])
+        self.muster("cancel", second["id"], check=0)
+        self.wait_for_state(second["id"], "CANCELLED", seconds=10)
+        self.assertEqual(self.ranks_of_test(), {})
+        self.assertIn("SUCCEEDED", self.muster("list", check=0).stdout)
+
+    def test_gang_placement_over_two_workers_and_a_queue(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator, "node1", 2)
+        wide = self.submit_nodes("wide", 2, 2, "steps=20")
+        self.wait_for_state(wide["id"], "QUEUED")
+        self.start_worker(coordinator, "node0", 2)
+        done = self.wait_for_state(wide["id"], "SUCCEEDED")
+        self.assertEqual([p["worker"] for p in done["placement"]], ["node0", "node0", "node1", "node1"])
+
+    def submit_nodes(self, name, nodes, ranks_per_node, *overrides):
+        args = self.run_args(name, "dcn_data_parallelism=-1", *overrides)
+        args = ["submit", *args[1:-2], "--nodes", nodes, "--ranks-per-node", ranks_per_node, "--json"]
+        return json.loads(self.muster(*args, check=0).stdout)
+
+    def test_coordinator_killed_and_started_again_finds_its_jobs_and_workers(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        job = self.submit("lasting", "steps=3000", "log_period=100")
+        self.wait_for_state(job["id"], "RUNNING")
+        ranks = wait_until(lambda: len(r := self.ranks_of_test()) == 4 and r, 20, "four ranks")
+        os.kill(coordinator.pid, signal.SIGKILL)
+        coordinator.wait()
+        time.sleep(1)
+        self.assertEqual(self.ranks_of_test(), ranks, "a rank noticed")
+        again = self.start_coordinator(listen=coordinator.address)
+        self.wait_for_state(job["id"], "RUNNING", "SUCCEEDED", seconds=20)
+        done = self.wait_for_state(job["id"], "SUCCEEDED", seconds=90)
+        self.assertEqual(int(done["attempt"]), 1, "the job was started again")
+        logs = self.muster("logs", job["id"], check=0).stdout
+        self.assertEqual([s for s, _ in step_lines(logs)][:3], [0, 100, 200])
+        self.assertEqual(step_lines(logs)[-1][0], 2999)
+        self.assertIsNone(again.poll())
+
+    def test_ranks_that_end_while_the_coordinator_is_away_are_reported_later(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        job = self.submit("short", "steps=400", "log_period=100")
+        self.wait_for_state(job["id"], "RUNNING")
+        os.kill(coordinator.pid, signal.SIGKILL)
+        coordinator.wait()
+        wait_until(lambda: not self.ranks_of_test(), 60, "the end of the ranks")
+        self.start_coordinator(listen=coordinator.address)
+        self.wait_for_state(job["id"], "SUCCEEDED", seconds=20)
+
+    def test_pages(self):
+        import shutil
+        import subprocess
+        import urllib.request
+        coordinator = self.start_coordinator()
+        worker = self.start_worker(coordinator)
+        job = self.submit("pages", "steps=1000000")
+        self.wait_for_state(job["id"], "RUNNING")
+
+        def get(process, page):
+            with urllib.request.urlopen(f"http://127.0.0.1:{process.ports['http_port']}{page}", timeout=5) as response:
+                return response.status, response.read().decode()
+
+        for process in (coordinator, worker):
+            self.assertEqual(get(process, "/healthz")[0], 200)
+            self.assertEqual(get(process, "/readyz")[0], 200)
+        wait_until(lambda: "muster_mfu_ratio" in get(coordinator, "/metrics")[1], 10, "the first steps' metrics")
+        for process in (coordinator, worker):
+            text = get(process, "/metrics")[1]
+            if shutil.which("promtool"):
+                lint = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
+                self.assertEqual(lint.returncode, 0, lint.stdout + lint.stderr)
+        text = get(coordinator, "/metrics")[1]
+        for name in ("muster_step_seconds_bucket", "muster_tokens_per_second", "muster_mfu_ratio", "muster_loss",
+                     "muster_grad_norm", "muster_heartbeat_age_seconds", "muster_jobs{", "muster_job_restarts_total"):
+            self.assertIn(name, text)
+
+
+if __name__ == "__main__":
+    unittest.main()

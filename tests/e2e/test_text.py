@@ -1,0 +1,69 @@
+"""From a text to a model that speaks: train-tokenizer, tokenize, run on shards, decode; and what programs read."""
+import json
+import re
+import subprocess
+
+from harness import MusterTest, metrics
+
+# Repetitive: a model that looks one token back beats the unigram entropy by far.
+TEXT = "".join(f"rank {i % 10} waits for rank {(i + 1) % 10} and then goes on.\n" for i in range(3000))
+STEPS = 200
+
+
+class Text(MusterTest):
+    def test_a_text_becomes_a_model_that_speaks(self):
+        text = self.dir / "text.txt"
+        text.write_text(TEXT)
+        report = json.loads(self.muster("train-tokenizer", "--text", text, "--vocab-size", "320", "--out",
+                                        self.dir / "tok", "--json", check=0).stdout)
+        self.assertEqual(report["vocab_size"], 320)
+        model = self.dir / "tok.model"
+        report = json.loads(self.muster("tokenize", "--text", text, "--tokenizer", model, "--out",
+                                        self.dir / "shards", "--json", check=0).stdout)
+        self.assertEqual(report["documents"], 3000)
+        entropy = json.loads((self.dir / "shards/index.json").read_text())["unigram_entropy_nats"]
+        self.assertEqual(report["unigram_entropy_nats"], entropy)
+
+        args = self.run_args("speaks", f"steps={STEPS}", "vocab_size=320", f"dataset_path={self.dir}/shards",
+                             f"tokenizer_path={model}", "learning_rate=1e-2", "per_device_batch_size=4",
+                             f"metrics_file={self.dir}/metrics.jsonl", ranks=2)
+        args = [a if a != "dataset_type=synthetic" else "dataset_type=shards" for a in args]
+        self.muster(*args, check=0)
+        rows = metrics(self.dir / "metrics.jsonl")
+        self.assertGreater(rows[0]["learning/loss"], entropy)
+        self.assertLess(rows[STEPS - 1]["learning/loss"], entropy)
+
+        words = ["decode", "--run", self.dir / "out/speaks", "--prompt", "rank 3 waits", "--max-tokens", "12"]
+        said = self.muster(*words, check=0).stdout
+        self.assertRegex(said, re.compile(r"^Input `rank 3 waits` -> `.+`$", re.M | re.S))
+        self.assertEqual(self.muster(*words, check=0).stdout, said)
+
+
+class ForPrograms(MusterTest):
+    def test_bash_takes_the_completion_script(self):
+        script = self.muster("completion", "bash", check=0).stdout
+        checked = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, timeout=20)
+        self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+
+    def test_config_show_says_value_and_origin(self):
+        args = ["config", "show", self.base_yml(), "model_name=llama2-tiny", "max_target_length=128"]
+        shown = self.muster(*args, check=0).stdout
+        self.assertRegex(shown, r"(?m)^max_target_length: 128 +# command line$")
+        self.assertRegex(shown, r"(?m)^vocab_size: 4096 +# .*llama2-tiny\.yml:\d+$")
+        settings = json.loads(self.muster(*args, "--json", check=0).stdout)["settings"]
+        self.assertEqual(settings["max_target_length"], {"value": 128, "origin": "command line"})
+
+    def test_json_parses_and_hides_the_environment(self):
+        result = self.muster(*self.run_args("quick", "steps=2", ranks=1), "--env", "TOKEN=hush-hush", "--json", check=0)
+        job = json.loads(result.stdout)
+        self.assertEqual(job["state"], "SUCCEEDED")
+        self.assertEqual(job["spec"]["environment"], {"TOKEN": "***"})
+        folder = self.dir / "out/quick/muster/0001"
+        self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+        self.assertEqual((folder / "config.json").stat().st_mode & 0o077, 0)
+        self.assertEqual((folder / "coordinator.log").stat().st_mode & 0o077, 0)
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main()

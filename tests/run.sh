@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds with warnings as errors and runs every check of the project.
+# The last line is `N passed, N failed` (`, N skipped` may follow); the exit status is 0 when nothing failed.
+#
+#   tests/run.sh                 everything
+#   tests/run.sh PHASE …         only these: style build unit asan tsan tidy
+#   tests/run.sh --no-install …  takes the machine as it is
+set -uo pipefail
+
+cd "$(dirname "$0")/.." || exit 1
+jobs=$(nproc)
+# One compiler cache serves every checkout: paths count relative to this one.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+passed=0 failed=0 skipped=0
+failures=()
+
+install=1
+phases=()
+for argument in "$@"; do
+  case $argument in
+    --no-install) install=0 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    style | build | unit | asan | tsan | tidy) phases+=("$argument") ;;
+    *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit asan tsan tidy" >&2; exit 2 ;;
+  esac
+done
+[ ${#phases[@]} -gt 0 ] || phases=(style build unit asan tsan tidy)
+
+heading() { printf '\n== %s (%s)\n' "$1" "$(date +%H:%M:%S)"; }
+
+# check NAME COMMAND…: one test that is a whole command; its output is shown when it fails.
+check() {
+  local name=$1; shift
+  if "$@" > "$results/check.log" 2>&1; then
+    echo "ok    $name"; passed=$((passed + 1))
+  else
+    echo "FAIL  $name"; tail -n 60 "$results/check.log"; failed=$((failed + 1)); failures+=("$name")
+  fi
+}
+
+# configure_and_build PRESET [TARGET…]: one test; returns whether it succeeded.
+configure_and_build() {
+  local preset=$1 before=$failed; shift
+  check "configure $preset" cmake --preset "$preset"
+  [ "$failed" -eq "$before" ] || return 1
+  check "build $preset" cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
+  [ "$failed" -eq "$before" ]
+}
+
+# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's own report.
+run_ctest() {
+  local preset=$1; shift
+  local report=$results/$preset.xml
+  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+    --output-junit "$report" "$@" > "$results/ctest.log" 2>&1
+  local status=$?
+  if [ ! -s "$report" ]; then
+    tail -n 40 "$results/ctest.log"; failed=$((failed + 1)); failures+=("ctest $preset"); return
+  fi
+  local counts
+  counts=$(python3 - "$report" <<'PY'
+import sys, xml.etree.ElementTree as tree
+suite = tree.parse(sys.argv[1]).getroot()
+total, bad = int(suite.get("tests")), int(suite.get("failures"))
+skip = int(suite.get("skipped")) + int(suite.get("disabled"))
+print(total - bad - skip, bad, skip)
+for case in suite.iter("testcase"):
+    if case.get("status") == "fail" or case.find("failure") is not None:
+        print(case.get("name"))
+PY
+  )
+  local p f s
+  read -r p f s <<< "$(head -n 1 <<< "$counts")"
+  echo "$preset: $p passed, $f failed, $s skipped ($(tail -n 3 "$results/ctest.log" | grep -o 'Total Test time.*' || true))"
+  if [ "$f" -gt 0 ] || [ "$status" -ne 0 ]; then
+    grep -vE '^ *[0-9]+/[0-9]+ Test .*(Passed|Skipped)|^ +Start' "$results/ctest.log" | head -n 400
+    while read -r name; do failures+=("$preset $name"); done < <(tail -n +2 <<< "$counts")
+    [ "$f" -gt 0 ] || f=1
+  fi
+  passed=$((passed + p)); failed=$((failed + f)); skipped=$((skipped + s))
+}
+
+sources() { git ls-files -co --exclude-standard -- '*.h' '*.cc' | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
+
+phase_style() {
+  heading "style"
+  check "tidy self-test" tests/tidy/tidy.py --self-test
+  check "tidy" tests/tidy/tidy.py
+  check "clang-format" bash -c "$(declare -f sources); sources | xargs clang-format --dry-run --Werror"
+  check "shellcheck" bash -c "git ls-files -co --exclude-standard -- '*.sh' .ci/run | xargs shellcheck"
+}
+
+phase_build() { heading "release build, warnings as errors"; configure_and_build ci; }
+
+phase_unit() {
+  [ -d build/ci ] || configure_and_build ci || return
+  heading "unit, scenarios, simulation, e2e"
+  run_ctest ci -LE serial
+  run_ctest ci -L serial -j 1
+}
+
+phase_asan() {
+  heading "address and undefined-behaviour sanitizers"
+  export ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1
+  configure_and_build asan-ubsan && run_ctest asan-ubsan -LE 'e2e|slow'
+}
+
+phase_tsan() {
+  heading "thread sanitizer"
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  configure_and_build tsan muster_tsan_tests && run_ctest tsan -L tsan
+}
+
+# run_clang_tidy FILE-LISTING-COMMAND: fails when clang-tidy finds anything in any of the files.
+run_clang_tidy() {
+  set -o pipefail
+  "$@" | xargs -P "$(nproc)" -n 4 clang-tidy -p build/ci --config-file=.clang-tidy --quiet 2> /dev/null
+}
+product_sources() { sources | grep '\.cc$' | grep -v '^tests/\|^bench/'; }
+
+phase_tidy() {
+  heading "clang-tidy"
+  [ -f build/ci/compile_commands.json ] || check "configure ci" cmake --preset ci
+  local bad=$results/use_after_move.cc
+  printf '#include <string>\n#include <utility>\nauto f(std::string s) { auto t = std::move(s); return s + t; }\n' > "$bad"
+  check "clang-tidy self-test" bash -c "$(declare -f run_clang_tidy); ! run_clang_tidy echo $bad"
+  check "clang-tidy" bash -c "$(declare -f sources run_clang_tidy product_sources); run_clang_tidy product_sources"
+}
+
+if [ "$install" -eq 1 ]; then
+  heading "packages"
+  check "install packages" deploy/install-deps.sh --tests
+fi
+for phase in "${phases[@]}"; do "phase_$phase"; done
+
+heading "result"
+for name in "${failures[@]}"; do echo "failed: $name"; done
+if [ "$skipped" -gt 0 ]; then
+  echo "$passed passed, $failed failed, $skipped skipped"
+else
+  echo "$passed passed, $failed failed"
+fi
+[ "$failed" -eq 0 ]

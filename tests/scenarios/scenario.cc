@@ -1,0 +1,367 @@
+#include "tests/scenarios/scenario.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+
+#include "common/absl_view.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
+
+// Words, with "quoted parts" as one word and # as the start of a comment.
+std::vector<std::string> split_words(const std::string& line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '#' && !quoted) break;
+    if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ' ' && !quoted) {
+      if (!word.empty()) words.push_back(std::exchange(word, {}));
+    } else {
+      word += c;
+    }
+  }
+  if (!word.empty()) words.push_back(word);
+  return words;
+}
+
+// The word after `key`, or nothing.
+std::optional<std::string> value_of(const std::vector<std::string>& words, const std::string& key) {
+  const auto it = std::find(words.begin(), words.end(), key);
+  if (it == words.end() || it + 1 == words.end()) return std::nullopt;
+  return *(it + 1);
+}
+
+template <class T>
+T number_of(const std::vector<std::string>& words, const std::string& key, T otherwise) {
+  const auto text = value_of(words, key);
+  return text ? static_cast<T>(std::stoll(*text)) : otherwise;
+}
+
+std::pair<JobId, Attempt> launch_of(const std::string& text) {
+  const size_t slash = text.find('/');
+  return {JobId(std::stoull(text.substr(0, slash))),
+          Attempt(static_cast<uint32_t>(std::stoul(text.substr(slash + 1))))};
+}
+
+std::pair<int32_t, int32_t> range_of(const std::string& text) {
+  const size_t dash = text.find('-');
+  const int32_t first = std::stoi(text.substr(0, dash));
+  return {first, dash == std::string::npos ? first : std::stoi(text.substr(dash + 1))};
+}
+
+std::string range_text(const std::vector<RankPlacement>& ranks) {
+  if (ranks.empty()) return "none";
+  const int32_t first = ranks.front().rank.value();
+  const int32_t last = ranks.back().rank.value();
+  return first == last ? absl::StrCat(first) : absl::StrCat(first, "-", last);
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+Scenario::Scenario() {
+  options_.version = "1.0";
+  options_.finished_jobs_max = 5;
+  options_.queued_jobs_max = 8;
+  now_ = instant_from_ns(kNsPerSecond);
+  core_.emplace(options_, DurableState{}, now_);
+}
+
+std::string Scenario::run(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::StrCat("cannot read ", path);
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    const Words words = split_words(line);
+    if (words.empty()) continue;
+    const std::string problem = run_line(words);
+    if (!problem.empty()) return absl::StrCat(path, ":", number, ": ", line, "\n  ", problem);
+  }
+  return unexpected();
+}
+
+std::string Scenario::run_line(const Words& words) {
+  if (words[0] == "expect") return expect(words);
+  if (std::string left = unexpected(); !left.empty()) return left;
+  last_reply_.reset();
+  last_ack_.clear();
+  return run_event(words);
+}
+
+std::string Scenario::unexpected() const {
+  return decisions_.empty() ? "" : absl::StrCat("not expected: ", absl::StrJoin(decisions_, "; "));
+}
+
+std::string Scenario::run_event(const Words& words) {
+  const std::string& verb = words[0];
+  if (verb == "worker") {
+    add_worker(words);
+  } else if (verb == "disconnect") {
+    FakeWorker& worker = workers_[WorkerName(words[1])];
+    worker.connected = false;
+    step(WorkerDisconnected{WorkerName(words[1]), worker.incarnation, unix_ns_});
+  } else if (verb == "silence") {
+    workers_[WorkerName(words[1])].silent = true;
+  } else if (verb == "submit") {
+    submit(words);
+  } else if (verb == "cancel") {
+    step(JobCancelRequested{RequestToken(next_token_++), JobId(std::stoull(words[1])),
+                            words.back() == "force", unix_ns_});
+  } else if (verb == "up" || verb == "progress") {
+    progress(words);
+  } else if (verb == "exit") {
+    report_exit(words);
+  } else if (verb == "wait") {
+    wait(Duration(std::llround(std::stod(words[1]) * 1e9)));
+  } else if (verb == "coordinator") {
+    restart_coordinator();
+  } else {
+    return absl::StrCat("no such event: ", verb);
+  }
+  return "";
+}
+
+void Scenario::add_worker(const Words& words) {
+  const WorkerName name(words[1]);
+  WorkerRegistered event;
+  event.worker = name;
+  event.incarnation = Incarnation(number_of<uint64_t>(words, "incarnation", 1));
+  event.version = value_of(words, "version").value_or(options_.version);
+  event.host = "host-of-" + words[1];
+  event.slots = number_of(words, "slots", 4);
+  event.rendezvous_address = words[1] + ":1234";
+  event.unix_ns = unix_ns_;
+  for (const std::string& word : words) {
+    const size_t colon = word.find(':');
+    if (colon == std::string::npos) continue;
+    const auto [job, attempt] = launch_of(word.substr(0, colon));
+    const auto [first, last] = range_of(word.substr(colon + 1));
+    for (int32_t rank = first; rank <= last; ++rank) {
+      event.running.push_back({job, attempt, Rank(rank), 1000 + rank});
+    }
+  }
+  step(event);
+  const auto it = core_->workers().find(name);
+  if (it == core_->workers().end() || it->second.incarnation != event.incarnation) return;
+  workers_[name] = {event.incarnation, event.slots, true, false};
+}
+
+void Scenario::submit(const Words& words) {
+  JobSpec spec;
+  spec.name = words[1];
+  spec.user = "ada";
+  spec.nodes = number_of(words, "nodes", 1);
+  spec.ranks_per_node = number_of(words, "ranks", 4);
+  spec.priority = number_of(words, "priority", 0);
+  spec.restarts_max = number_of(words, "restarts", 0);
+  spec.output_directory = value_of(words, "output").value_or(absl::StrCat("/out/", next_token_));
+  spec.train_config_json = "{}";
+  step(JobSubmitted{RequestToken(next_token_++), value_of(words, "request").value_or(""), spec,
+                    unix_ns_});
+}
+
+void Scenario::progress(const Words& words) {
+  const JobId id(std::stoull(words[1]));
+  const Job job = core_->jobs().at(id);
+  const int32_t only = number_of(words, "rank", -1);
+  std::map<WorkerName, HeartbeatReceived> heartbeats;
+  for (const RankPlacement& rank : job.placement) {
+    if (only >= 0 && rank.rank.value() != only) continue;
+    HeartbeatReceived& heartbeat = heartbeats[rank.worker];
+    heartbeat.worker = rank.worker;
+    heartbeat.incarnation = rank.incarnation;
+    heartbeat.unix_ns = unix_ns_;
+    RankProgress figures;
+    figures.job = id;
+    figures.attempt = job.attempt;
+    figures.rank = rank.rank;
+    figures.pid = 1000 + rank.rank.value();
+    figures.step = number_of<int64_t>(words, "step", -1);
+    heartbeat.ranks.push_back(figures);
+  }
+  for (const auto& [name, heartbeat] : heartbeats) step(heartbeat);
+}
+
+void Scenario::report_exit(const Words& words) {
+  const auto [id, attempt] = launch_of(words[1]);
+  RankExited event;
+  event.job = id;
+  event.attempt = attempt;
+  event.rank = Rank(number_of(words, "rank", 0));
+  event.signal = number_of(words, "signal", 0);
+  event.exit_code = event.signal > 0 ? -1 : number_of(words, "code", 0);
+  event.last_step = number_of<int64_t>(words, "step", -1);
+  event.detail = value_of(words, "detail").value_or("");
+  event.report_id = next_report_++;
+  event.unix_ns = unix_ns_;
+  if (const auto from = value_of(words, "from")) {
+    event.worker = WorkerName(*from);
+  } else {
+    event.worker =
+        core_->jobs().at(id).placement.at(static_cast<size_t>(event.rank.value())).worker;
+  }
+  event.incarnation = Incarnation(
+      number_of<uint64_t>(words, "incarnation", workers_[event.worker].incarnation.value()));
+  step(event);
+}
+
+void Scenario::wait(Duration time) {
+  const Instant end = now_ + time;
+  while (now_ < end) {
+    Instant next = std::min(end, now_ + options_.heartbeat_interval);
+    const auto deadline = core_->next_deadline();
+    if (deadline && *deadline > now_) next = std::min(next, *deadline);
+    unix_ns_ += (next - now_).count();
+    now_ = next;
+    for (const auto& [name, worker] : workers_) {
+      if (worker.connected && !worker.silent) {
+        step(HeartbeatReceived{name, worker.incarnation, {}, unix_ns_});
+      }
+    }
+    step(Tick{unix_ns_});
+    if (const auto left = core_->next_deadline(); left && *left <= now_) {
+      decisions_.push_back("to be woken at once, for ever");
+      return;
+    }
+  }
+}
+
+void Scenario::restart_coordinator() {
+  DurableState state;
+  for (const auto& [id, job] : stored_jobs_) state.jobs.push_back(job);
+  state.request_ids = stored_requests_;
+  for (auto& [name, worker] : workers_) worker.connected = false;
+  core_.emplace(options_, std::move(state), now_);
+}
+
+void Scenario::step(const Event& event) {
+  ActionList actions;
+  core_->step(event, now_, actions);
+  for (const Action& action : actions) {
+    if (const auto* persist = std::get_if<PersistJob>(&action)) {
+      stored_jobs_[persist->job.id] = persist->job;
+    } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
+      stored_requests_[request->request_id] = request->job;
+    } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
+      stored_jobs_.erase(forget->job);
+      std::erase_if(stored_requests_, [&](const auto& e) { return e.second == forget->job; });
+    } else if (const auto* reply = std::get_if<Reply>(&action)) {
+      last_reply_ = *reply;
+    } else if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
+      decisions_.push_back(absl::StrCat("refuse ", refuse->worker.value(), " ",
+                                        absl::StatusCodeToString(refuse->status.code()), " ",
+                                        refuse->status.message()));
+      workers_[refuse->worker].connected &=
+          workers_[refuse->worker].incarnation != refuse->incarnation;
+    } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
+      if (const auto* start = std::get_if<SendStartRanks>(&send->payload)) {
+        decisions_.push_back(absl::StrCat("start ", send->worker.value(), " ", start->job.value(),
+                                          "/", start->attempt.value(), " ",
+                                          range_text(start->ranks)));
+      } else if (const auto* stop = std::get_if<SendStopRanks>(&send->payload)) {
+        decisions_.push_back(absl::StrCat("stop ", send->worker.value(), " ", stop->job.value(),
+                                          "/", stop->attempt.value(), " grace ",
+                                          to_seconds(stop->grace)));
+      } else if (const auto* ack = std::get_if<SendReportAck>(&send->payload)) {
+        last_ack_ = absl::StrCat(ack->report_id);
+      }
+    }
+  }
+}
+
+bool Scenario::take(const std::string& wanted) {
+  const auto it =
+      std::find_if(decisions_.begin(), decisions_.end(), [&](const std::string& decision) {
+        return decision == wanted || decision.rfind(wanted + " ", 0) == 0;
+      });
+  if (it == decisions_.end()) return false;
+  decisions_.erase(it);
+  return true;
+}
+
+std::string Scenario::expect(const Words& words) {
+  const std::string& what = words.at(1);
+  if (what == "start" || what == "stop") {
+    std::string wanted = absl::StrJoin(words.begin() + 1, words.end(), " ");
+    if (what == "stop" && words.size() == 4) wanted += " grace 0";
+    if (take(wanted)) return "";
+    return absl::StrCat("instead: ",
+                        decisions_.empty() ? "nothing" : absl::StrJoin(decisions_, "; "));
+  }
+  if (what == "refuse") {
+    const std::string wanted = absl::StrCat("refuse ", words.at(2), " ", words.at(3));
+    for (const std::string& decision : decisions_) {
+      if (words.size() > 4 && !contains(decision, words[4])) continue;
+      if (take(wanted)) return "";
+    }
+    return absl::StrCat("instead: ",
+                        decisions_.empty() ? "nothing" : absl::StrJoin(decisions_, "; "));
+  }
+  if (what == "acknowledged") return last_ack_.empty() ? "it was not" : "";
+  if (what == "not-acknowledged") return last_ack_.empty() ? "" : "it was";
+  if (what == "reply") return expect_reply(words);
+  return expect_state(words);
+}
+
+std::string Scenario::expect_reply(const Words& words) {
+  if (!last_reply_) return "there was no reply";
+  const std::string code(absl::StatusCodeToString(last_reply_->status.code()));
+  const std::string got =
+      absl::StrCat(code, " job ", last_reply_->job.value(), " ", last_reply_->status.message());
+  if (code != words.at(2)) return absl::StrCat("instead: ", got);
+  if (const auto job = value_of(words, "job");
+      job && *job != absl::StrCat(last_reply_->job.value())) {
+    return absl::StrCat("instead: ", got);
+  }
+  const std::string& part = words.back();
+  const bool has_part = words.size() == 4 || words.size() == 6;
+  return !has_part || contains(got, part) ? "" : absl::StrCat("instead: ", got);
+}
+
+std::string Scenario::expect_state(const Words& words) {
+  const std::string& what = words.at(1);
+  if (what == "jobs") {
+    const size_t count = core_->jobs().size();
+    return absl::StrCat(count) == words.at(2) ? "" : absl::StrCat("there are ", count);
+  }
+  if (what == "slots") {
+    const int32_t used = core_->slots_used(WorkerName(words.at(2)));
+    return absl::StrCat(used) == words.at(3) ? "" : absl::StrCat(used, " are used");
+  }
+  const auto it = core_->jobs().find(JobId(std::stoull(words.at(2))));
+  if (it == core_->jobs().end()) return "there is no such job";
+  const Job& job = it->second;
+  if (what == "exitcode") {
+    return absl::StrCat(job.exit_code) == words.at(3) ? "" : absl::StrCat("it is ", job.exit_code);
+  }
+  if (what == "placement") {
+    std::vector<std::string> names;
+    for (const RankPlacement& rank : job.placement) {
+      if (rank.local_rank == 0) names.push_back(rank.worker.value());
+    }
+    const std::string got = absl::StrJoin(names, " ");
+    return got == absl::StrJoin(words.begin() + 3, words.end(), " ") ? ""
+                                                                     : absl::StrCat("it is ", got);
+  }
+  if (what != "job") return absl::StrCat("no such expectation: ", what);
+  const bool good = job_state_name(job.state) == words.at(3) &&
+                    (words.size() < 5 || contains(job.reason, words[4]));
+  return good ? "" : absl::StrCat("it is ", av(job_state_name(job.state)), ": ", job.reason);
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,64 @@
+// Runs a scenario: a text file that tells a story to the coordinator's core and says what it must
+// decide. tests/scenarios/README.md describes the language.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/core.h"
+
+namespace muster::coordinator {
+
+// One scenario's fleet, coordinator and storage. Every line is checked when it is run; the first
+// mistake ends the run with a message that names the line.
+class Scenario {
+ public:
+  Scenario();
+
+  // Empty when the story went as written; otherwise what did not, with file and line.
+  std::string run(const std::string& path);
+
+ private:
+  using Words = std::vector<std::string>;
+
+  struct FakeWorker {
+    Incarnation incarnation{1};
+    int32_t slots = 1;
+    bool connected = false;
+    bool silent = false;
+  };
+
+  std::string run_line(const Words& words);
+  std::string run_event(const Words& words);
+  std::string expect(const Words& words);
+  std::string expect_state(const Words& words);
+  std::string expect_reply(const Words& words);
+
+  void add_worker(const Words& words);
+  void submit(const Words& words);
+  void report_exit(const Words& words);
+  void progress(const Words& words);
+  void wait(Duration time);
+  void restart_coordinator();
+
+  void step(const Event& event);
+  bool take(const std::string& wanted);
+  std::string unexpected() const;
+
+  CoreOptions options_;
+  std::optional<Core> core_;
+  Instant now_{};
+  int64_t unix_ns_ = 1'700'000'000'000'000'000;
+  uint64_t next_token_ = 1;
+  uint64_t next_report_ = 1;
+  std::map<WorkerName, FakeWorker> workers_;
+  std::map<JobId, Job> stored_jobs_;
+  std::map<std::string, JobId> stored_requests_;
+  std::vector<std::string> decisions_;  // what was told to workers and not yet expected
+  std::string last_ack_;
+  std::optional<Reply> last_reply_;
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,105 @@
+#include "tests/simulation/describe.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::simulation {
+namespace {
+
+using namespace coordinator;  // NOLINT: the visitors below name a dozen of its types
+
+std::string launch_text(JobId job, Attempt attempt) {
+  return absl::StrCat(job.value(), "/", attempt.value());
+}
+
+std::string life_text(const WorkerName& worker, Incarnation incarnation) {
+  return absl::StrCat(worker.value(), "#", incarnation.value());
+}
+
+struct EventText {
+  std::string operator()(const JobSubmitted& e) const {
+    return absl::StrCat("submit ", e.spec.nodes, "x", e.spec.ranks_per_node, " request ",
+                        e.request_id);
+  }
+  std::string operator()(const JobCancelRequested& e) const {
+    return absl::StrCat("cancel ", e.job.value(), e.force ? " by force" : "");
+  }
+  std::string operator()(const WorkerRegistered& e) const {
+    std::string text = absl::StrCat("register ", life_text(e.worker, e.incarnation), " running");
+    for (const RunningRank& r : e.running) {
+      absl::StrAppend(&text, " ", launch_text(r.job, r.attempt), ":", r.rank.value(),
+                      r.pid == 0 ? "?" : "");
+    }
+    return text;
+  }
+  std::string operator()(const WorkerDisconnected& e) const {
+    return absl::StrCat("disconnect ", life_text(e.worker, e.incarnation));
+  }
+  std::string operator()(const HeartbeatReceived& e) const {
+    std::string text = absl::StrCat("heartbeat ", life_text(e.worker, e.incarnation));
+    for (const RankProgress& r : e.ranks) {
+      absl::StrAppend(&text, " ", launch_text(r.job, r.attempt), ":", r.rank.value(), "@", r.step);
+    }
+    return text;
+  }
+  std::string operator()(const RankExited& e) const {
+    return absl::StrCat("exit ", life_text(e.worker, e.incarnation), " ",
+                        launch_text(e.job, e.attempt), ":", e.rank.value(), " code ", e.exit_code,
+                        " signal ", e.signal, " (", e.detail, ")");
+  }
+  std::string operator()(const Tick&) const { return "tick"; }
+};
+
+struct PayloadText {
+  std::string operator()(const SendRegistered&) const { return "registered"; }
+  std::string operator()(const SendStartRanks& p) const {
+    return absl::StrCat("start ", launch_text(p.job, p.attempt), " ranks ",
+                        p.ranks.front().rank.value(), "-", p.ranks.back().rank.value(), " at ",
+                        p.rendezvous_address);
+  }
+  std::string operator()(const SendStopRanks& p) const {
+    return absl::StrCat("stop ", launch_text(p.job, p.attempt), " grace ", to_seconds(p.grace),
+                        " (", p.reason, ")");
+  }
+  std::string operator()(const SendReportAck& p) const { return absl::StrCat("ack ", p.report_id); }
+};
+
+struct ActionText {
+  std::string operator()(const PersistJob& a) const {
+    const Job& j = a.job;
+    std::string text = absl::StrCat("persist ", launch_text(j.id, j.attempt), " ",
+                                    av(job_state_name(j.state)), " on");
+    for (const RankPlacement& r : j.placement)
+      absl::StrAppend(&text, " ", life_text(r.worker, r.incarnation));
+    return absl::StrCat(text, " exits ", j.exits.size(), " faults ", j.faults.size(), " restarts ",
+                        j.restarts, ": ", j.reason);
+  }
+  std::string operator()(const PersistRequestId& a) const {
+    return absl::StrCat("persist request ", a.request_id, " = ", a.job.value());
+  }
+  std::string operator()(const ForgetJob& a) const {
+    return absl::StrCat("forget ", a.job.value());
+  }
+  std::string operator()(const SendToWorker& a) const {
+    return absl::StrCat("to ", life_text(a.worker, a.incarnation), ": ",
+                        std::visit(PayloadText{}, a.payload));
+  }
+  std::string operator()(const RefuseWorker& a) const {
+    return absl::StrCat("refuse ", life_text(a.worker, a.incarnation), ": ", a.status.message());
+  }
+  std::string operator()(const Reply& a) const {
+    return absl::StrCat("reply ", a.token.value(), " job ", a.job.value(), " ",
+                        a.status.ToString());
+  }
+  std::string operator()(const JobChanged& a) const {
+    return absl::StrCat("changed ", a.job.value());
+  }
+};
+
+}  // namespace
+
+std::string describe(const Event& event) { return std::visit(EventText{}, event); }
+std::string describe(const Action& action) { return std::visit(ActionText{}, action); }
+
+}  // namespace muster::simulation

@@ -1,0 +1,249 @@
+#include "tests/simulation/fake_coordinator.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "tests/simulation/describe.h"
+#include "tests/simulation/world.h"
+
+namespace muster::simulation {
+namespace {
+
+using namespace coordinator;  // NOLINT: this file is about its types
+
+std::string describe_all(const ActionList& actions) {
+  std::string text;
+  for (const Action& action : actions) absl::StrAppend(&text, "      ", describe(action), "\n");
+  return text;
+}
+
+}  // namespace
+
+void FakeCoordinator::boot() {
+  ++life_;
+  epoch_ = Epoch(epoch_.value() + 1);
+  born_ = world_.scheduler.now();
+  began_with_ = DurableState{};
+  for (const auto& [id, job] : disk_jobs_) began_with_.jobs.push_back(job);
+  began_with_.request_ids = disk_requests_;
+  record_.clear();
+  heard_.clear();
+  core_.emplace(world_.core_options, began_with_, born_);
+  world_.note(absl::StrCat("coordinator boots, epoch ", epoch_.value()));
+  plan_tick();
+}
+
+void FakeCoordinator::crash(Duration down) {
+  if (!core_) return;
+  world_.note("coordinator crashes");
+  if (std::string difference = replay(); !difference.empty()) world_.fail(difference);
+  ++life_;
+  core_.reset();
+  links_.clear();
+  replies_.clear();
+  for (const auto& [stream, peer] : std::exchange(peers_, {})) world_.network.cut(stream);
+  world_.scheduler.after(down, [this, life = life_] {
+    if (life == life_) boot();
+  });
+}
+
+std::string FakeCoordinator::replay() const {
+  Core again(world_.core_options, began_with_, born_);
+  for (const Recorded& r : record_) {
+    ActionList actions;
+    again.step(r.event, r.now, actions);
+    if (const std::string text = describe_all(actions); text != r.actions) {
+      return absl::StrCat("a replay decided differently on: ", describe(r.event), "\n", r.actions,
+                          "instead:\n", text);
+    }
+  }
+  return "";
+}
+
+Instant FakeCoordinator::last_heard(const WorkerName& worker, Incarnation incarnation) const {
+  const auto it = heard_.find({worker, incarnation});
+  return it == heard_.end() ? born_ : it->second;
+}
+
+void FakeCoordinator::submit(const std::string& request_id, const JobSpec& spec,
+                             std::function<void(const Reply&)> on_reply) {
+  if (!core_) return;
+  const RequestToken token(next_token_++);
+  replies_.emplace(token, std::move(on_reply));
+  step(JobSubmitted{token, request_id, spec, 0});
+}
+
+void FakeCoordinator::cancel(JobId job, bool force) {
+  if (core_) step(JobCancelRequested{RequestToken(next_token_++), job, force, 0});
+}
+
+void FakeCoordinator::accept(StreamId stream, int host) { peers_[stream] = {host, std::nullopt}; }
+
+void FakeCoordinator::stream_broke(StreamId stream) {
+  const auto peer = peers_.find(stream);
+  if (peer == peers_.end()) return;
+  const auto life = peer->second.life;
+  if (life) post(stream, WorkerDisconnected{life->first, life->second});
+  peers_.erase(stream);
+}
+
+void FakeCoordinator::send_register(StreamId stream, const worker::SendRegister& message) {
+  WorkerRegistered event;
+  event.worker = message.worker;
+  event.incarnation = message.incarnation;
+  event.version = message.version;
+  event.host = message.host;
+  event.slots = message.slots;
+  event.rendezvous_address = message.rendezvous_address;
+  for (const auto& r : message.running)
+    event.running.push_back({r.key.job, r.key.attempt, r.key.rank, r.pid});
+  world_.network.to_coordinator(stream, false, [this, stream, event] {
+    const auto peer = peers_.find(stream);
+    if (peer == peers_.end()) return;
+    if (peer->second.life) return;  // a second registration on one stream
+    peer->second.life = Life{event.worker, event.incarnation};
+    post(stream, event);
+  });
+}
+
+void FakeCoordinator::send_heartbeat(StreamId stream, const worker::SendHeartbeat& message) {
+  HeartbeatReceived event;
+  for (const auto& r : message.ranks) {
+    RankProgress progress;
+    progress.job = r.key.job;
+    progress.attempt = r.key.attempt;
+    progress.rank = r.key.rank;
+    progress.pid = r.pid;
+    progress.step = r.figures.step;
+    event.ranks.push_back(progress);
+  }
+  world_.network.to_coordinator(stream, true, [this, stream, event] { post(stream, event); });
+}
+
+void FakeCoordinator::send_exit(StreamId stream, const worker::SendRankExited& message) {
+  RankExited event;
+  event.report_id = message.report_id;
+  event.job = message.key.job;
+  event.attempt = message.key.attempt;
+  event.rank = message.key.rank;
+  event.exit_code = message.exit_code;
+  event.signal = message.signal;
+  event.last_step = message.last_step;
+  event.detail = message.detail;
+  world_.network.to_coordinator(stream, false, [this, stream, event] { post(stream, event); });
+}
+
+// As coordinator/shell/core_loop.cc has it: a registration takes the worker's link over, and events of a stream that
+// another has replaced are dropped.
+void FakeCoordinator::post(StreamId stream, Event event) {
+  const auto peer = peers_.find(stream);
+  if (!core_ || peer == peers_.end() || !peer->second.life) return;
+  const Life life = *peer->second.life;
+  std::visit(
+      [&](auto& e) {
+        if constexpr (requires { e.worker; }) {
+          e.worker = life.first;
+          e.incarnation = life.second;
+        }
+      },
+      event);
+  if (std::holds_alternative<WorkerRegistered>(event)) {
+    const auto old = links_.find(life);
+    if (old != links_.end() && old->second != stream)
+      close(old->second, absl::AbortedError("another stream"));
+    links_[life] = stream;
+  } else if (const auto link = links_.find(life); link == links_.end() || link->second != stream) {
+    return;
+  }
+  if (std::holds_alternative<WorkerDisconnected>(event)) {
+    links_.erase(life);
+  } else {
+    heard_[life] = world_.scheduler.now();
+  }
+  step(std::move(event));
+}
+
+void FakeCoordinator::step(Event event) {
+  if (!core_) return;
+  std::visit([&](auto& e) { e.unix_ns = world_.scheduler.unix_ns(); }, event);
+  const Instant now = world_.scheduler.now();
+  world_.invariants.before_step(*core_, event);
+  ActionList actions;
+  core_->step(event, now, actions);
+  const std::string text = describe_all(actions);
+  record_.push_back({event, now, text});
+  world_.note(absl::StrCat("  ", describe(event), "\n", text));
+
+  const bool may_crash = world_.faults_on && !actions.empty();
+  if (may_crash && world_.random.chance(0.001)) return crash(world_.random.between_ms(10, 8'000));
+  if (!commit(actions)) return;
+  world_.invariants.after_commit(event);
+  for (const Action& action : actions) {
+    if (may_crash && world_.random.chance(0.0005))
+      return crash(world_.random.between_ms(10, 8'000));
+    carry_out(action);
+    if (!core_) return;
+  }
+  plan_tick();
+}
+
+bool FakeCoordinator::commit(const ActionList& actions) {
+  for (const Action& action : actions) {
+    if (const auto* persist = std::get_if<PersistJob>(&action)) {
+      disk_jobs_.insert_or_assign(persist->job.id, persist->job);
+    } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
+      disk_requests_.insert_or_assign(request->request_id, request->job);
+    } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
+      disk_jobs_.erase(forget->job);
+      std::erase_if(disk_requests_, [&](const auto& e) { return e.second == forget->job; });
+    }
+  }
+  return true;
+}
+
+void FakeCoordinator::carry_out(const Action& action) {
+  if (const auto* send = std::get_if<SendToWorker>(&action)) {
+    const auto link = links_.find({send->worker, send->incarnation});
+    if (link == links_.end()) return;
+    const int host = peers_.at(link->second).host;
+    world_.network.to_worker(
+        link->second, [this, stream = link->second, host, payload = send->payload, epoch = epoch_] {
+          world_.worker(host).deliver(stream, payload, epoch);
+        });
+  } else if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
+    const auto link = links_.find({refuse->worker, refuse->incarnation});
+    if (link == links_.end()) return;
+    const StreamId stream = link->second;
+    links_.erase(link);
+    close(stream, refuse->status);
+  } else if (const auto* reply = std::get_if<Reply>(&action)) {
+    auto waiting = replies_.extract(reply->token);
+    if (!waiting.empty()) waiting.mapped()(*reply);
+  }
+}
+
+void FakeCoordinator::close(StreamId stream, const absl::Status& status) {
+  const auto peer = peers_.find(stream);
+  if (peer == peers_.end()) return;
+  const int host = peer->second.host;
+  peers_.erase(peer);
+  const bool refused = status.code() == absl::StatusCode::kAlreadyExists ||
+                       status.code() == absl::StatusCode::kFailedPrecondition ||
+                       status.code() == absl::StatusCode::kInvalidArgument;
+  world_.network.coordinator_closes(
+      stream, [this, host, stream, refused, reason = std::string(status.message())] {
+        world_.worker(host).stream_ended(stream, refused, reason);
+      });
+}
+
+void FakeCoordinator::plan_tick() {
+  if (!core_) return;
+  const auto deadline = core_->next_deadline();
+  if (!deadline) return;
+  world_.scheduler.at(*deadline, [this, life = life_, when = *deadline] {
+    if (life != life_ || !core_) return;
+    const auto due = core_->next_deadline();
+    if (due && *due <= when) step(Tick{});
+  });
+}
+
+}  // namespace muster::simulation

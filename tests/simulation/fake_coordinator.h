@@ -1,0 +1,86 @@
+// The real coordinator core in a shell that crashes at the worst moments: before its disk has the step, or after it and
+// before its messages are out. Each life's events are recorded and replayed at its end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/core/core.h"
+#include "tests/simulation/fake_network.h"
+#include "worker/core/action.h"
+
+namespace muster::simulation {
+
+class World;
+
+class FakeCoordinator {
+ public:
+  explicit FakeCoordinator(World& world) : world_(world) {}
+
+  void boot();
+  void crash(Duration down);
+  bool is_up() const { return core_.has_value(); }
+  const coordinator::Core& core() const { return *core_; }
+  const std::map<JobId, coordinator::Job>& disk() const { return disk_jobs_; }
+  const std::map<std::string, JobId>& disk_request_ids() const { return disk_requests_; }
+  Instant born() const { return born_; }
+  // When this life of the coordinator last heard of that life of a worker; its own birth when never.
+  Instant last_heard(const WorkerName& worker, Incarnation incarnation) const;
+
+  // Callers. `on_reply` is not called when the coordinator crashes first.
+  void submit(const std::string& request_id, const coordinator::JobSpec& spec,
+              std::function<void(const coordinator::Reply&)> on_reply);
+  void cancel(JobId job, bool force);
+
+  // Streams, as the network brings them.
+  void accept(StreamId stream, int host);
+  void stream_broke(StreamId stream);
+  void send_register(StreamId stream, const worker::SendRegister& message);
+  void send_heartbeat(StreamId stream, const worker::SendHeartbeat& message);
+  void send_exit(StreamId stream, const worker::SendRankExited& message);
+
+  // Runs this life's events through a fresh core; empty when it decided the same.
+  std::string replay() const;
+
+ private:
+  using Life = std::pair<WorkerName, Incarnation>;
+  struct Peer {
+    int host = 0;
+    std::optional<Life> life;
+  };
+  struct Recorded {
+    coordinator::Event event;
+    Instant now;
+    std::string actions;
+  };
+
+  void post(StreamId stream, coordinator::Event event);
+  void step(coordinator::Event event);
+  bool commit(const coordinator::ActionList& actions);
+  void carry_out(const coordinator::Action& action);
+  void close(StreamId stream, const absl::Status& status);
+  void plan_tick();
+
+  World& world_;
+  uint64_t life_ = 0;
+  Epoch epoch_{0};
+  Instant born_{};
+  std::optional<coordinator::Core> core_;
+  std::map<StreamId, Peer> peers_;
+  std::map<Life, StreamId> links_;
+  std::map<Life, Instant> heard_;
+  std::map<coordinator::RequestToken, std::function<void(const coordinator::Reply&)>> replies_;
+  uint64_t next_token_ = 1;
+  std::vector<Recorded> record_;
+  coordinator::DurableState began_with_;
+
+  std::map<JobId, coordinator::Job> disk_jobs_;
+  std::map<std::string, JobId> disk_requests_;
+};
+
+}  // namespace muster::simulation

@@ -1,0 +1,127 @@
+#include "tests/simulation/fake_network.h"
+
+#include <algorithm>
+
+namespace muster::simulation {
+
+StreamId FakeNetwork::open(int host, End worker, End coordinator) {
+  const StreamId id = next_++;
+  Stream& stream = streams_[id];
+  stream.host = host;
+  stream.worker = std::move(worker);
+  stream.coordinator = std::move(coordinator);
+  return id;
+}
+
+FakeNetwork::Stream* FakeNetwork::find(StreamId id) {
+  const auto it = streams_.find(id);
+  return it == streams_.end() ? nullptr : &it->second;
+}
+
+bool FakeNetwork::is_parted(int host) const {
+  const auto it = parted_until_.find(host);
+  return it != parted_until_.end() && it->second > scheduler_.now();
+}
+
+void FakeNetwork::part(int host, Duration time) {
+  Instant& until = parted_until_[host];
+  until = std::max(until, scheduler_.now() + time);
+}
+
+// Messages written into a parted network wait in the kernel until it heals.
+Instant FakeNetwork::arrival(const Stream& stream, Instant not_before) {
+  const bool slow = !kind_ && random_.chance(0.02);
+  Instant when =
+      scheduler_.now() + (slow ? random_.between_ms(100, 3'000) : random_.between_ms(1, 20));
+  if (is_parted(stream.host))
+    when = std::max(when, parted_until_.at(stream.host) + random_.between_ms(1, 200));
+  return std::max(when, not_before);
+}
+
+void FakeNetwork::to_coordinator(StreamId id, bool may_lag, std::function<void()> deliver) {
+  Stream* stream = find(id);
+  if (stream == nullptr || !stream->worker_open) return;
+  Instant when = arrival(*stream, stream->last_to_coordinator);
+  if (may_lag && !kind_ && random_.chance(0.05)) {
+    when += random_.between_ms(1, 2'000);
+  } else {
+    stream->last_to_coordinator = when;
+  }
+  const int copies = !kind_ && random_.chance(0.03) ? 2 : 1;
+  for (int i = 0; i < copies; ++i) {
+    scheduler_.at(when, [this, id, deliver] {
+      const Stream* s = find(id);
+      if (s != nullptr && s->coordinator_open && s->whole) deliver();
+    });
+  }
+}
+
+void FakeNetwork::to_worker(StreamId id, std::function<void()> deliver) {
+  Stream* stream = find(id);
+  if (stream == nullptr || !stream->coordinator_open) return;
+  const Instant when = arrival(*stream, stream->last_to_worker);
+  stream->last_to_worker = when;
+  const int copies = !kind_ && random_.chance(0.03) ? 2 : 1;
+  for (int i = 0; i < copies; ++i) {
+    scheduler_.at(when, [this, id, deliver] {
+      const Stream* s = find(id);
+      if (s != nullptr && s->worker_open && s->whole) deliver();
+    });
+  }
+}
+
+void FakeNetwork::notice(StreamId id, bool worker_side, Duration delay) {
+  Stream* stream = find(id);
+  if (stream == nullptr) return;
+  Instant when = scheduler_.now() + delay;
+  // No sign of the break crosses a parted network; a keepalive notices in the end.
+  if (is_parted(stream->host))
+    when =
+        std::max(when, std::min(parted_until_.at(stream->host), when + std::chrono::seconds(15)));
+  scheduler_.at(when, [this, id, worker_side] {
+    Stream* s = find(id);
+    if (s == nullptr) return;
+    bool& open = worker_side ? s->worker_open : s->coordinator_open;
+    if (!open) return;
+    open = false;
+    const auto on_broken = worker_side ? s->worker.on_broken : s->coordinator.on_broken;
+    if (!s->worker_open && !s->coordinator_open) streams_.erase(id);
+    on_broken(id);
+  });
+}
+
+void FakeNetwork::worker_closes(StreamId id) {
+  Stream* stream = find(id);
+  if (stream == nullptr || !stream->worker_open) return;
+  stream->worker_open = false;
+  notice(id, false, random_.between_ms(1, 50));
+}
+
+void FakeNetwork::coordinator_closes(StreamId id, std::function<void()> tell_worker) {
+  Stream* stream = find(id);
+  if (stream == nullptr || !stream->coordinator_open) return;
+  to_worker(id, [this, id, tell = std::move(tell_worker)] {
+    Stream* s = find(id);
+    if (s == nullptr || !s->worker_open) return;
+    s->worker_open = false;
+    tell();
+  });
+  stream->coordinator_open = false;
+}
+
+void FakeNetwork::cut(StreamId id) {
+  Stream* stream = find(id);
+  if (stream == nullptr) return;
+  stream->whole = false;
+  notice(id, true, random_.between_ms(1, 500));
+  notice(id, false,
+         random_.chance(0.2) ? random_.between_ms(500, 15'000) : random_.between_ms(1, 500));
+}
+
+void FakeNetwork::cut_one_of(int host) {
+  for (const auto& [id, stream] : streams_) {
+    if (stream.host == host && stream.whole) return cut(id);
+  }
+}
+
+}  // namespace muster::simulation

@@ -1,0 +1,62 @@
+// Streams between workers and the coordinator: each direction delivers in order after a delay, sometimes twice,
+// heartbeats sometimes late. A stream breaks at any time: what was under way is lost, and each end notices when it
+// notices. While a worker is parted from the coordinator, nothing gets through.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "common/time.h"
+#include "tests/simulation/scheduler.h"
+
+namespace muster::simulation {
+
+using StreamId = uint64_t;
+
+class FakeNetwork {
+ public:
+  struct End {
+    std::function<void(StreamId)> on_broken;
+  };
+
+  FakeNetwork(Scheduler& scheduler, Random& random) : scheduler_(scheduler), random_(random) {}
+
+  StreamId open(int host, End worker, End coordinator);
+  bool is_parted(int host) const;
+  void part(int host, Duration time);
+  void heal_all() { parted_until_.clear(); }
+  void be_kind() { kind_ = true; }
+
+  // Delivers unless the stream breaks first. `may_lag`: later messages may overtake it.
+  void to_coordinator(StreamId id, bool may_lag, std::function<void()> deliver);
+  void to_worker(StreamId id, std::function<void()> deliver);
+
+  // An end lets go: it hears nothing more, the other one is told.
+  void worker_closes(StreamId id);
+  void coordinator_closes(StreamId id, std::function<void()> tell_worker);
+  // The wire is cut: both ends are told, each in its time.
+  void cut(StreamId id);
+  void cut_one_of(int host);
+
+ private:
+  struct Stream {
+    int host = 0;
+    End worker, coordinator;
+    bool worker_open = true, coordinator_open = true, whole = true;
+    Instant last_to_coordinator{}, last_to_worker{};
+  };
+
+  Stream* find(StreamId id);
+  Instant arrival(const Stream& stream, Instant not_before);
+  void notice(StreamId id, bool worker_side, Duration delay);
+
+  Scheduler& scheduler_;
+  Random& random_;
+  bool kind_ = false;
+  StreamId next_ = 1;
+  std::map<StreamId, Stream> streams_;
+  std::map<int, Instant> parted_until_;
+};
+
+}  // namespace muster::simulation

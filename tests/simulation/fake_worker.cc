@@ -1,0 +1,177 @@
+#include "tests/simulation/fake_worker.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "tests/simulation/world.h"
+
+namespace muster::simulation {
+
+FakeWorker::FakeWorker(World& world, int host, int32_t slots)
+    : world_(world), host_(host), slots_(slots), name_(absl::StrCat("node", host)) {}
+
+void FakeWorker::boot() {
+  ++life_;
+  incarnation_ = Incarnation(life_ * 100 + static_cast<uint64_t>(host_));
+  worker::CoreOptions options;
+  options.name = name_;
+  options.incarnation = incarnation_;
+  options.version = "simulated";
+  options.host = name_.value();
+  options.slots = slots_;
+  options.rendezvous_address = absl::StrCat(name_.value(), ":", life_);
+  core_.emplace(options, world_.scheduler.now());
+  world_.note(absl::StrCat(name_.value(), " boots as #", incarnation_.value()));
+  plan_tick();
+}
+
+void FakeWorker::crash(Duration down) {
+  if (!core_) return;
+  world_.note(absl::StrCat(name_.value(), " crashes"));
+  if (stream_) world_.network.cut(*stream_);
+  world_.trainers.host_died(host_);
+  reboot_after(down);
+}
+
+void FakeWorker::reboot_after(Duration down) {
+  ++life_;
+  core_.reset();
+  stream_.reset();
+  world_.scheduler.after(down, [this, life = life_] {
+    if (life == life_) boot();
+  });
+}
+
+void FakeWorker::ask_to_leave() {
+  if (!core_) return;
+  world_.note(absl::StrCat(name_.value(), " is asked to leave"));
+  step(worker::ShutdownRequested{});
+}
+
+void FakeWorker::step(const worker::Event& event) {
+  if (!core_) return;
+  worker::ActionList actions;
+  core_->step(event, world_.scheduler.now(), actions);
+  const uint64_t life = life_;
+  for (const worker::Action& action : actions) {
+    carry_out(action);
+    if (life != life_) return;
+  }
+  plan_tick();
+}
+
+void FakeWorker::plan_tick() {
+  const auto deadline = core_->next_deadline();
+  if (!deadline) return;
+  world_.scheduler.at(*deadline, [this, life = life_, when = *deadline] {
+    if (life != life_ || !core_) return;
+    const auto due = core_->next_deadline();
+    if (due && *due <= when) step(worker::Tick{});
+  });
+}
+
+void FakeWorker::connect() {
+  world_.scheduler.after(world_.random.between_ms(1, 10), [this, life = life_] {
+    if (life != life_) return;
+    if (!world_.coordinator.is_up() || world_.network.is_parted(host_)) {
+      step(worker::Disconnected{false, "connection refused"});
+      return;
+    }
+    stream_ = world_.network.open(host_, {[this, life](StreamId id) {
+                                    if (life == life_)
+                                      stream_ended(id, false, "the connection broke");
+                                  }},
+                                  {[this](StreamId id) { world_.coordinator.stream_broke(id); }});
+    world_.coordinator.accept(*stream_, host_);
+    step(worker::Connected{});
+  });
+}
+
+void FakeWorker::stream_ended(StreamId stream, bool refused, const std::string& reason) {
+  if (stream_ != stream) return;
+  stream_.reset();
+  step(worker::Disconnected{refused, reason});
+}
+
+void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payload, Epoch epoch) {
+  if (stream_ != stream || !core_) return;
+  if (const auto* p = std::get_if<coordinator::SendRegistered>(&payload)) {
+    step(worker::Registered{epoch, p->heartbeat_interval});
+  } else if (const auto* start = std::get_if<coordinator::SendStartRanks>(&payload)) {
+    worker::StartRanks event{epoch, {}};
+    event.launch.job = start->job;
+    event.launch.attempt = start->attempt;
+    event.launch.spec.nodes = start->spec.nodes;
+    event.launch.spec.ranks_per_node = start->spec.ranks_per_node;
+    event.launch.rendezvous_address = start->rendezvous_address;
+    for (const auto& rank : start->ranks)
+      event.launch.ranks.push_back({rank.rank, rank.local_rank});
+    step(event);
+  } else if (const auto* stop = std::get_if<coordinator::SendStopRanks>(&payload)) {
+    step(worker::StopRanks{epoch, stop->job, stop->attempt, stop->grace, stop->reason});
+  } else if (const auto* ack = std::get_if<coordinator::SendReportAck>(&payload)) {
+    step(worker::ReportAcked{ack->report_id});
+  }
+}
+
+void FakeWorker::spawn(const worker::SpawnRank& action) {
+  const Duration delay = world_.random.between_ms(5, 60);
+  const bool fails = world_.faults_on && world_.random.chance(0.005);
+  world_.scheduler.after(delay, [this, life = life_, action, fails] {
+    if (life != life_) return;
+    if (fails) {
+      step(worker::SpawnFailed{action.key, "no memory"});
+      return;
+    }
+    const int32_t pid = world_.trainers.spawn(
+        host_, action.key, action.launch->spec.world_size(),
+        [this, life, key = action.key](const ProcessEnd& end) {
+          if (life == life_)
+            step(worker::RankReaped{key, end.exit_code, end.signal, end.last_step, ""});
+        });
+    step(worker::RankStarted{action.key, pid});
+  });
+}
+
+void FakeWorker::read_pages(const worker::ReadPages& action) {
+  world_.scheduler.after(std::chrono::milliseconds(1), [this, life = life_, action] {
+    if (life != life_) return;
+    worker::PagesRead pages;
+    for (const worker::RankKey& key : action.ranks) {
+      worker::RankFigures figures;
+      figures.step = world_.trainers.step_of(host_, key);
+      figures.last_progress = world_.scheduler.now();
+      pages.pages.push_back({key, figures});
+    }
+    step(pages);
+  });
+}
+
+void FakeWorker::carry_out(const worker::Action& action) {
+  if (std::holds_alternative<worker::Connect>(action)) {
+    connect();
+  } else if (std::holds_alternative<worker::Disconnect>(action)) {
+    if (stream_) world_.network.worker_closes(*stream_);
+    world_.scheduler.after(Duration(1), [this, life = life_, stream = stream_] {
+      if (life == life_ && stream) stream_ended(*stream, false, "given up");
+    });
+  } else if (const auto* rank = std::get_if<worker::SpawnRank>(&action)) {
+    spawn(*rank);
+  } else if (const auto* signal = std::get_if<worker::SignalRank>(&action)) {
+    world_.trainers.signal(host_, signal->key, signal->signo);
+  } else if (const auto* pages = std::get_if<worker::ReadPages>(&action)) {
+    read_pages(*pages);
+  } else if (const auto* message = std::get_if<worker::SendRegister>(&action)) {
+    if (stream_) world_.coordinator.send_register(*stream_, *message);
+  } else if (const auto* heartbeat = std::get_if<worker::SendHeartbeat>(&action)) {
+    if (stream_) world_.coordinator.send_heartbeat(*stream_, *heartbeat);
+  } else if (const auto* exited = std::get_if<worker::SendRankExited>(&action)) {
+    if (stream_) world_.coordinator.send_exit(*stream_, *exited);
+  } else if (std::holds_alternative<worker::Exit>(action)) {
+    world_.note(absl::StrCat(name_.value(), " leaves: ", std::get<worker::Exit>(action).reason));
+    if (stream_) world_.network.worker_closes(*stream_);
+    world_.trainers.host_died(host_);
+    reboot_after(world_.random.between_ms(500, 4'000));
+  }
+}
+
+}  // namespace muster::simulation

@@ -1,0 +1,55 @@
+// One node: the real worker core, with model trainers as its processes. It crashes (its ranks die with it), is told to
+// leave, and comes back as a new incarnation, the way an init system would have it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "coordinator/core/action.h"
+#include "tests/simulation/fake_network.h"
+#include "tests/simulation/scheduler.h"
+#include "tests/simulation/trainers.h"
+#include "worker/core/core.h"
+
+namespace muster::simulation {
+
+class World;
+
+class FakeWorker {
+ public:
+  FakeWorker(World& world, int host, int32_t slots);
+
+  void boot();
+  void crash(Duration down);
+  void ask_to_leave();
+
+  void deliver(StreamId stream, const coordinator::WorkerPayload& payload, Epoch epoch);
+  void stream_ended(StreamId stream, bool refused, const std::string& reason);
+
+  int host() const { return host_; }
+  int32_t slots() const { return slots_; }
+  bool is_up() const { return core_.has_value(); }
+  const WorkerName& name() const { return name_; }
+  Incarnation incarnation() const { return incarnation_; }
+
+ private:
+  void step(const worker::Event& event);
+  void carry_out(const worker::Action& action);
+  void plan_tick();
+  void connect();
+  void spawn(const worker::SpawnRank& action);
+  void read_pages(const worker::ReadPages& action);
+  void reboot_after(Duration down);
+
+  World& world_;
+  const int host_;
+  const int32_t slots_;
+  const WorkerName name_;
+  Incarnation incarnation_{0};
+  uint64_t life_ = 0;  // what was planned in an earlier one is void
+  std::optional<worker::Core> core_;
+  std::optional<StreamId> stream_;
+};
+
+}  // namespace muster::simulation

@@ -1,0 +1,72 @@
+// Simulated time: what happens next, in order of time and then of planning. And the one random generator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "common/time.h"
+
+namespace muster::simulation {
+
+class Scheduler {
+ public:
+  Instant now() const { return now_; }
+  int64_t unix_ns() const { return kUnixNsAtStart + to_ns(now_); }
+
+  void at(Instant when, std::function<void()> what) {
+    queue_.push({std::max(when, now_), next_sequence_++, std::move(what)});
+  }
+  void after(Duration delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
+
+  // False when nothing is planned before `end`; then it is `end`.
+  bool run_next(Instant end) {
+    if (queue_.empty() || queue_.top().when > end) {
+      now_ = end;
+      return false;
+    }
+    // The queue hands out const references; the function is moved out because it is about to be popped.
+    Planned next = std::move(const_cast<Planned&>(queue_.top()));
+    queue_.pop();
+    now_ = next.when;
+    next.what();
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kUnixNsAtStart = 1'700'000'000'000'000'000;
+  struct Planned {
+    Instant when;
+    uint64_t sequence;
+    std::function<void()> what;
+
+    bool operator<(const Planned& other) const {
+      return std::pair(other.when, other.sequence) < std::pair(when, sequence);
+    }
+  };
+  Instant now_ = instant_from_ns(1'000'000'000);
+  uint64_t next_sequence_ = 0;
+  std::priority_queue<Planned> queue_;
+};
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : generator_(seed) {}
+
+  // 0 … n-1, the same on every platform (the standard's distributions are not).
+  uint64_t below(uint64_t n) { return generator_() % n; }
+  bool chance(double probability) {
+    return static_cast<double>(generator_() >> 11) * 0x1p-53 < probability;
+  }
+  Duration between_ms(uint64_t least, uint64_t most) {
+    return std::chrono::milliseconds(least + below(most - least + 1));
+  }
+
+ private:
+  std::mt19937_64 generator_;
+};
+
+}  // namespace muster::simulation

@@ -1,0 +1,59 @@
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/simulation/world.h"
+
+namespace muster::simulation {
+namespace {
+
+constexpr uint64_t kSeedsPerTest = 200;
+
+class Seeds : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
+  World::Totals sum;
+  for (uint64_t seed = GetParam(); seed < GetParam() + kSeedsPerTest; ++seed) {
+    World world(seed);
+    const std::string problem = world.run();
+    ASSERT_TRUE(problem.empty()) << problem;
+    const World::Totals& t = world.totals();
+    sum.jobs += t.jobs;
+    sum.succeeded += t.succeeded;
+    sum.failed += t.failed;
+    sum.cancelled += t.cancelled;
+    sum.attempts += t.attempts;
+    sum.crashes += t.crashes;
+  }
+  std::cout << sum.jobs << " jobs in " << sum.attempts << " attempts: " << sum.succeeded
+            << " succeeded, " << sum.failed << " failed, " << sum.cancelled << " cancelled; "
+            << sum.crashes << " daemons crashed\n";
+  // A simulation in which nothing happens proves nothing.
+  EXPECT_GT(sum.succeeded, sum.jobs / 10);
+  EXPECT_GT(sum.attempts, sum.jobs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Simulation, Seeds, testing::Range<uint64_t>(1, 1601, kSeedsPerTest));
+
+// For looking into one seed: MUSTER_SIMULATION_SEED names it.
+TEST(Simulation, OneSeed) {
+  const char* text = std::getenv("MUSTER_SIMULATION_SEED");
+  const uint64_t seed = text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+  World world(seed);
+  const std::string problem = world.run();
+  EXPECT_TRUE(problem.empty()) << problem;
+}
+
+// A seed says everything: the same one tells the same story.
+TEST(Simulation, IsDeterministic) {
+  World first(77);
+  World second(77);
+  EXPECT_EQ(first.run(), second.run());
+  EXPECT_EQ(first.random.below(1'000'000'000), second.random.below(1'000'000'000));
+  EXPECT_EQ(first.coordinator.disk(), second.coordinator.disk());
+}
+
+}  // namespace
+}  // namespace muster::simulation

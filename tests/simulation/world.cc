@@ -1,0 +1,198 @@
+#include "tests/simulation/world.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "common/absl_view.h"
+
+namespace muster::simulation {
+namespace {
+
+constexpr Duration kFaultyTime = std::chrono::seconds(90);
+// After the faults stop: the slowest job, its last restarts with their back-off, and leases.
+constexpr Duration kCalmTime = std::chrono::seconds(600);
+constexpr size_t kLogLinesMax = 400;
+// A busy instant has some dozens of events.
+constexpr int kEventsAtOnceMax = 10'000;
+
+}  // namespace
+
+World::World(uint64_t world_seed)
+    : seed(world_seed),
+      random(world_seed),
+      network(scheduler, random),
+      trainers(scheduler, random),
+      coordinator(*this),
+      invariants(*this) {
+  core_options.version = "simulated";
+  core_options.worker_lease = std::chrono::seconds(6);
+  core_options.start_budget = std::chrono::seconds(20);
+  const int hosts = 2 + static_cast<int>(random.below(4));
+  for (int host = 0; host < hosts; ++host) {
+    workers_.push_back(
+        std::make_unique<FakeWorker>(*this, host, 1 + static_cast<int32_t>(random.below(4))));
+  }
+  submissions_left_ = 3 + static_cast<int>(random.below(8));
+}
+
+void World::note(std::string line) {
+  log_.push_back(absl::StrFormat("%9.3f %s", to_seconds(scheduler.now().time_since_epoch()), line));
+  if (log_.size() > kLogLinesMax) log_.pop_front();
+}
+
+void World::fail(std::string problem) {
+  if (problem_.empty()) problem_ = std::move(problem);
+}
+
+std::string World::run() {
+  coordinator.boot();
+  for (const auto& worker : workers_) worker->boot();
+  submit_later();
+  fault_later();
+  const Instant calm = scheduler.now() + kFaultyTime;
+  bool good = run_until(calm);
+  faults_on = false;
+  network.heal_all();
+  network.be_kind();
+  trainers.stop_crashing();
+  note("---- the faults stop ----");
+  if (good) good = run_until(calm + kCalmTime);
+  if (problem_.empty() && !everything_ended()) fail("a job did not reach an end");
+  if (problem_.empty() && coordinator.is_up()) problem_ = coordinator.replay();
+  if (problem_.empty()) {
+    for (const auto& [id, job] : coordinator.core().jobs()) {
+      ++totals_.jobs;
+      totals_.succeeded += job.state == coordinator::JobState::kSucceeded;
+      totals_.failed += job.state == coordinator::JobState::kFailed;
+      totals_.cancelled += job.state == coordinator::JobState::kCancelled;
+      totals_.attempts += static_cast<int>(job.attempt.value());
+    }
+    return "";
+  }
+  std::string text = absl::StrCat("seed ", seed, ": ", problem_, "\n");
+  for (const auto& [id, job] : coordinator.disk()) {
+    absl::StrAppend(&text, "  job ", id.value(), " attempt ", job.attempt.value(), " ",
+                    av(job_state_name(job.state)), ": ", job.reason, "\n");
+  }
+  for (const std::string& line : log_) absl::StrAppend(&text, line, "\n");
+  return text;
+}
+
+bool World::run_until(Instant end) {
+  Instant before = scheduler.now();
+  int at_once = 0;
+  while (problem_.empty() && scheduler.run_next(end)) {
+    at_once = scheduler.now() == before ? at_once + 1 : 0;
+    before = scheduler.now();
+    if (at_once > kEventsAtOnceMax)
+      fail("time stands still: something asks for ever to be woken at once");
+    if (!faults_on && everything_ended()) return true;
+  }
+  return problem_.empty();
+}
+
+bool World::everything_ended() const {
+  if (submissions_left_ > 0 || submissions_open_ > 0 || !coordinator.is_up()) return false;
+  for (const auto& [id, job] : coordinator.core().jobs()) {
+    if (!coordinator::is_terminal(job.state)) return false;
+  }
+  return true;
+}
+
+void World::submit_later() {
+  if (submissions_left_ == 0) return;
+  --submissions_left_;
+  ++submissions_open_;
+  scheduler.after(random.between_ms(0, 12'000), [this] {
+    coordinator::JobSpec spec;
+    spec.name.assign(1, 'j');
+    spec.output_directory = absl::StrCat("/out/", next_request_);
+    // Never more than the fleet has when all of it is there.
+    const FakeWorker& some = *workers_[random.below(workers_.size())];
+    spec.ranks_per_node =
+        1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(some.slots())));
+    int32_t large_enough = 0;
+    for (const auto& worker : workers_) large_enough += worker->slots() >= spec.ranks_per_node;
+    spec.nodes = 1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(large_enough)));
+    spec.priority = static_cast<int32_t>(random.below(3));
+    spec.restarts_max = static_cast<int32_t>(random.below(6));
+    try_submit(absl::StrCat("request-", next_request_++), spec, draw_nature(spec));
+    submit_later();
+  });
+}
+
+JobNature World::draw_nature(const coordinator::JobSpec& spec) {
+  JobNature nature;
+  nature.steps = 5 + static_cast<int64_t>(random.below(60));
+  nature.step_time = random.between_ms(50, 600);
+  if (random.chance(0.05)) {
+    nature.bad_input_rank =
+        static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.world_size())));
+  }
+  if (random.chance(0.05)) nature.nan_step = 3;
+  if (random.chance(0.3)) nature.crash_per_step = 0.02;
+  return nature;
+}
+
+// Repeats itself until it is answered, as a client with a request id may.
+void World::try_submit(const std::string& request_id, const coordinator::JobSpec& spec,
+                       const JobNature& nature) {
+  const auto answered = std::make_shared<bool>(false);
+  coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
+    require(reply.status.ok(), absl::StrCat("refused: ", reply.status.ToString()));
+    *answered = true;
+    trainers.set_nature(reply.job, nature);
+    invariants.promised(reply.job);
+    --submissions_open_;
+    if (!random.chance(0.15)) return;
+    scheduler.after(random.between_ms(0, 20'000),
+                    [this, job = reply.job, force = random.chance(0.3)] {
+                      note(absl::StrCat("someone cancels job ", job.value()));
+                      coordinator.cancel(job, force);
+                    });
+  });
+  if (*answered) {
+    if (random.chance(0.2)) {  // the answer was lost on its way: the caller asks again
+      coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
+        require(reply.status.ok(), "a repeated submission was refused");
+      });
+    }
+    return;
+  }
+  scheduler.after(std::chrono::milliseconds(700),
+                  [=, this] { try_submit(request_id, spec, nature); });
+}
+
+void World::fault_later() {
+  scheduler.after(random.between_ms(200, 6'000), [this] {
+    if (!faults_on) return;
+    make_a_fault();
+    fault_later();
+  });
+}
+
+void World::make_a_fault() {
+  const int host = static_cast<int>(random.below(workers_.size()));
+  switch (random.below(8)) {
+    case 0:
+      ++totals_.crashes;
+      return coordinator.crash(random.between_ms(10, 9'000));
+    case 1:
+      ++totals_.crashes;
+      return worker(host).crash(random.between_ms(100, 12'000));
+    case 2:
+      return worker(host).ask_to_leave();
+    case 3:
+      note(absl::StrCat("node", host, " is parted"));
+      return network.part(host, random.between_ms(500, 15'000));
+    case 4:
+    case 5:
+      note(absl::StrCat("the stream of node", host, " is cut"));
+      return network.cut_one_of(host);
+    default:
+      note("kill -9 of a rank");
+      return trainers.kill_one();
+  }
+}
+
+}  // namespace muster::simulation

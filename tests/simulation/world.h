@@ -1,0 +1,69 @@
+// One simulated fleet: a coordinator, some workers, callers who submit and cancel jobs, and faults.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/core.h"
+#include "tests/simulation/fake_coordinator.h"
+#include "tests/simulation/fake_network.h"
+#include "tests/simulation/fake_worker.h"
+#include "tests/simulation/invariants.h"
+#include "tests/simulation/scheduler.h"
+#include "tests/simulation/trainers.h"
+
+namespace muster::simulation {
+
+class World {
+ public:
+  explicit World(uint64_t seed);
+
+  // Lives through the whole story. Empty when all held; else what did not, with the latest of the event log.
+  std::string run();
+
+  // The parts use these.
+  void note(std::string line);
+  void fail(std::string problem);
+  void require(bool holds, const std::string& problem) {
+    if (!holds) fail(problem);
+  }
+  FakeWorker& worker(int host) { return *workers_[static_cast<size_t>(host)]; }
+
+  const uint64_t seed;
+  Random random;
+  Scheduler scheduler;
+  bool faults_on = true;
+  coordinator::CoreOptions core_options;
+  FakeNetwork network;
+  Trainers trainers;
+  FakeCoordinator coordinator;
+  Invariants invariants;
+
+  struct Totals {
+    int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;
+  };
+  const Totals& totals() const { return totals_; }
+
+ private:
+  void submit_later();
+  void try_submit(const std::string& request_id, const coordinator::JobSpec& spec,
+                  const JobNature& nature);
+  JobNature draw_nature(const coordinator::JobSpec& spec);
+  void fault_later();
+  void make_a_fault();
+  bool run_until(Instant end);
+  bool everything_ended() const;
+
+  std::vector<std::unique_ptr<FakeWorker>> workers_;
+  std::deque<std::string> log_;
+  std::string problem_;
+  int submissions_left_ = 0;
+  int submissions_open_ = 0;
+  int next_request_ = 1;
+  Totals totals_;
+};
+
+}  // namespace muster::simulation

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Checks what compilers and formatters cannot: include arrows, file sizes, banned calls, leftovers.
+
+Usage: tests/tidy/tidy.py [ROOT]      prints one line per finding; exit 1 when there is any
+       tests/tidy/tidy.py --self-test checks that each rule finds what it should
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+LINES_MAX = 400
+SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+
+# Which folders the files of a folder may include (DESIGN: one-way dependencies). The longest prefix that
+# matches a file decides; `tests/` and `bench/` may include anything.
+ARROWS = {
+    "common/": ["common/"],
+    "daemon/": ["common/", "daemon/"],
+    "coordinator/core/": ["common/", "coordinator/core/"],
+    "coordinator/": ["common/", "daemon/", "coordinator/", "muster/v1/"],
+    "worker/core/": ["common/", "worker/core/"],
+    "worker/": ["common/", "daemon/", "worker/", "muster/v1/"],
+    "trainer_core/base/": ["common/", "trainer_core/base/"],
+    "trainer_core/ops/": ["common/", "trainer_core/base/", "trainer_core/ops/"],
+    "trainer_core/comm/": ["common/", "trainer_core/base/", "trainer_core/comm/"],
+    "trainer_core/model/": ["common/", "trainer_core/base/", "trainer_core/ops/", "trainer_core/model/"],
+    "trainer_core/data/": ["common/", "trainer_core/base/", "trainer_core/data/"],
+    "trainer_core/optim/": ["common/", "trainer_core/base/", "trainer_core/ops/", "trainer_core/model/",
+                            "trainer_core/optim/"],
+    "trainer_core/checkpoint/": ["common/", "trainer_core/base/", "trainer_core/model/",
+                                 "trainer_core/checkpoint/"],
+    "trainer_core/": ["common/", "trainer_core/"],
+    "jobspec/": ["common/", "jobspec/", "muster/v1/", "trainer_core/base/", "trainer_core/model/param_spec.h"],
+    "cli/": ["common/", "daemon/", "cli/", "jobspec/", "muster/v1/", "trainer_core/base/", "trainer_core/data/",
+             "trainer_core/model/param_spec.h"],
+}
+# Cores may use the standard library and absl, nothing else from outside.
+CORE_SYSTEM_INCLUDE = re.compile(r"^(absl/.*|[a-z_0-9]+)$")
+
+BANNED_EVERYWHERE = [
+    (re.compile(r"\b(sprintf|strcpy|strcat|gets)\s*\("), "unbounded C string call"),
+    (re.compile(r"\.detach\(\)"), "a detached thread outlives its owner"),
+    (re.compile(r"\bstd::(rand|srand|random_device)\b|(?<![\w:.])s?rand\s*\("), "unseeded randomness; use common/philox.h"),
+    (re.compile(r"\busing namespace std\b"), "using namespace std"),
+]
+BANNED_IN_CORES = [
+    (re.compile(r"\b(monotonic_now|wall_clock_unix_ns|system_clock|steady_clock|clock_gettime|gettimeofday)\b"),
+     "a core takes `now`, it reads no clock"),
+    (re.compile(r"\b(sleep|usleep|nanosleep|sleep_for|sleep_until)\s*\("), "a core does not wait"),
+    (re.compile(r"\bstd::(thread|mutex|condition_variable|function)\b"), "a core owns no thread and stores no callback"),
+    (re.compile(r"\bunordered_(map|set)\b|\bflat_hash_(map|set)\b"), "decisions iterate ordered containers"),
+    (re.compile(r"\bthrow\b"), "a core does not throw"),
+]
+EXIT_CALL = re.compile(r"(?<![\w.>:])(std::|::)?_?exit\s*\(")
+EXIT_ALLOWED = re.compile(r"(^|/)main\.cc$|trainer_core/base/check\.h$|worker/shell/spawn[a-z_]*\.cc$|^cli/")
+LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+PATH_LEAK = re.compile(r"/work/(main|shared)|/root/|/tmp/peers")
+
+
+def tracked_files(root):
+    listing = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
+    if listing.returncode == 0 and listing.stdout:
+        return [f for f in listing.stdout.split("\n") if f and (pathlib.Path(root) / f).is_file()]
+    return [str(p.relative_to(root)) for p in pathlib.Path(root).rglob("*") if p.is_file()]
+
+
+def strip_comments_and_strings(text):
+    """Blanks comments and string contents, keeping line numbers."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"', re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
+
+
+def check_includes(path, text, report):
+    rule = max((p for p in ARROWS if path.startswith(p)), key=len, default=None)
+    if rule is None:
+        return
+    core = "/core/" in path and not path.startswith("trainer_core/")
+    for number, line in enumerate(text.split("\n"), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        quote, target = match.groups()
+        if quote == '"' and not any(target.startswith(allowed) for allowed in ARROWS[rule]):
+            report(path, number, f'includes "{target}": {rule} may include only {", ".join(ARROWS[rule])}')
+        if quote == "<" and core and not CORE_SYSTEM_INCLUDE.match(target):
+            report(path, number, f"includes <{target}>: a core uses only the standard library and absl")
+
+
+def check_source(path, text, report):
+    lines = text.count("\n")
+    if lines > LINES_MAX:
+        report(path, lines, f"{lines} lines; at most {LINES_MAX}: split it")
+    check_includes(path, text, report)
+    code = strip_comments_and_strings(text)
+    core = "/core/" in path and not path.startswith("trainer_core/") and not path.startswith("tests/")
+    banned = BANNED_EVERYWHERE + (BANNED_IN_CORES if core else [])
+    for number, line in enumerate(code.split("\n"), 1):
+        for pattern, why in banned:
+            if pattern.search(line):
+                report(path, number, why)
+        if not path.startswith("tests/") and EXIT_CALL.search(line) and not EXIT_ALLOWED.search(path):
+            report(path, number, "exit() outside main")
+
+
+def check_tree(root):
+    findings = []
+
+    def report(path, line, message):
+        findings.append(f"{path}:{line}: {message}")
+
+    for path in sorted(tracked_files(root)):
+        if path.startswith("tests/tidy/"):
+            continue
+        file = pathlib.Path(root) / path
+        try:
+            text = file.read_text()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            if LEFTOVER.search(line):
+                report(path, number, "a leftover: finish it or open an issue")
+            if PATH_LEAK.search(line):
+                report(path, number, "a path of one machine")
+        if file.suffix in SOURCE_SUFFIXES:
+            check_source(path, text, report)
+            if file.suffix == ".h" and "#pragma once" not in text:
+                report(path, 1, "a header without #pragma once")
+    return findings
+
+
+SELF_TEST = {
+    "coordinator/core/a.cc": ('#include "coordinator/shell/grpc.h"\n', "may include only"),
+    "coordinator/core/b.cc": ("#include <grpcpp/grpcpp.h>\n", "standard library and absl"),
+    "coordinator/core/c.cc": ("auto t = monotonic_now();\n", "reads no clock"),
+    "worker/core/d.cc": ("std::function<void()> f;\n", "no callback"),
+    "trainer_core/model/e.cc": ('#include "trainer_core/comm/comm.h"\n', "may include only"),
+    "common/f.cc": ('#include "daemon/limits.h"\n', "may include only"),
+    "daemon/g.cc": ("void f() { exit(1); }\n", "exit() outside main"),
+    "cli/h.cc": ("\n" * (LINES_MAX + 1), "split it"),
+    "daemon/i.h": ("int x;\n", "without #pragma once"),
+    "daemon/j.cc": ("// TO" "DO later\n", "leftover"),
+    "daemon/k.cc": ("worker_thread.detach();\n", "detached"),
+}
+SELF_TEST_CLEAN = {
+    "coordinator/core/clean.cc": '#include <vector>\n\n#include <absl/status/status.h>\n\n#include "common/ids.h"\n// exit( monotonic_now\nconst char* s = "throw";\n',
+}
+
+
+def self_test():
+    with tempfile.TemporaryDirectory() as root:
+        for path, content in {**{p: c for p, (c, _) in SELF_TEST.items()}, **SELF_TEST_CLEAN}.items():
+            file = pathlib.Path(root) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content)
+        findings = check_tree(root)
+    problems = [f"{path}: nothing says '{expected}'" for path, (_, expected) in SELF_TEST.items()
+                if not any(f.startswith(path + ":") and expected in f for f in findings)]
+    problems += [f"false finding: {f}" for f in findings if any(f.startswith(p + ":") for p in SELF_TEST_CLEAN)]
+    return problems
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        findings = self_test()
+    else:
+        root = sys.argv[1] if len(sys.argv) > 1 else str(pathlib.Path(__file__).resolve().parents[2])
+        findings = check_tree(root)
+    print("\n".join(findings), end="\n" if findings else "")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

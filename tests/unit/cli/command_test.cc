@@ -1,0 +1,131 @@
+// The command line as a whole: help, completion and mistakes, through the real program.
+#include "cli/command.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace muster::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Result {
+  int exit_code = 0;
+  std::string output;  // stdout and stderr
+};
+
+Result muster(const std::string& arguments) {
+  const std::string command = std::string(MUSTER_BIN_DIR) + "/muster " + arguments + " 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  Result result;
+  std::array<char, 4096> buffer{};
+  while (const size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    result.output.append(buffer.data(), got);
+  }
+  result.exit_code = WEXITSTATUS(pclose(pipe));
+  return result;
+}
+
+std::string base_yml() { return std::string(MUSTER_SOURCE_DIR) + "/configs/base.yml"; }
+
+TEST(Commands, EachTeachesByExample) {
+  CLI::App app;
+  Action action;
+  declare_all(app, action, nullptr);
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  EXPECT_GE(commands.size(), 12U);
+  for (const CLI::App* command : commands) {
+    EXPECT_FALSE(command->get_description().empty()) << command->get_name();
+    if (command->get_name() == "config") continue;
+    EXPECT_THAT(command->get_footer(), HasSubstr("muster ")) << command->get_name();
+  }
+}
+
+TEST(Commands, HelpIsZeroAndMistakesAreTwo) {
+  EXPECT_EQ(muster("--help").exit_code, 0);
+  EXPECT_EQ(muster("run --help").exit_code, 0);
+  EXPECT_EQ(muster("").exit_code, 2);
+  const Result typo = muster("rnu");
+  EXPECT_EQ(typo.exit_code, 2);
+  EXPECT_THAT(typo.output, HasSubstr("did you mean muster run?"));
+  const Result option = muster("run " + base_yml() + " --rank 4");
+  EXPECT_EQ(option.exit_code, 2);
+  EXPECT_THAT(option.output, HasSubstr("muster run --help"));
+}
+
+TEST(Commands, MistakesNameWhatIsRight) {
+  EXPECT_THAT(muster("run " + base_yml() + " --rank 4").output, HasSubstr("did you mean --ranks?"));
+  for (const char* job : {"abc", "99999999999999999999", "0"}) {
+    const Result result = muster(std::string("status ") + job);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.output, std::string("muster: error: job ") + job +
+                                 ": a positive number is wanted (see `muster list`)\n");
+  }
+  const Result port = muster("list --coordinator host:99999");
+  EXPECT_EQ(port.exit_code, 2);
+  EXPECT_THAT(port.output, HasSubstr("port 99999"));
+  const Result check = muster("run " + base_yml() +
+                              " run_name=refused dataset_type=shards dataset_path=/no-such "
+                              "tokenizer_path=/no-such.model base_output_directory=" +
+                              ::testing::TempDir() + "/refused");
+  EXPECT_EQ(check.exit_code, 2);
+  EXPECT_THAT(check.output, Not(HasSubstr("muster-trainer")));
+}
+
+TEST(Commands, Version) {
+  EXPECT_EQ(muster("version").output, muster("--version").output);
+  EXPECT_TRUE(nlohmann::json::parse(muster("version --json").output).contains("version"));
+}
+
+TEST(Commands, ConfigShowSaysWhereValuesComeFrom) {
+  const Result shown =
+      muster("config show " + base_yml() + " model_name=llama2-tiny steps=7 --ranks 2");
+  EXPECT_EQ(shown.exit_code, 0) << shown.output;
+  EXPECT_THAT(shown.output, AllOf(HasSubstr("steps: 7 "), HasSubstr("# command line"),
+                                  HasSubstr("llama2-tiny.yml:"), HasSubstr("data=2 (2 ranks)")));
+  const auto json = nlohmann::json::parse(muster("config show " + base_yml() + " --json").output);
+  EXPECT_EQ(json["settings"]["steps"]["value"], 150001);
+  EXPECT_EQ(json["train_config"]["steps"], 150001);
+}
+
+TEST(Commands, CompletionScriptsNameEveryCommand) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Result script = muster(std::string("completion ") + shell);
+    EXPECT_EQ(script.exit_code, 0);
+    EXPECT_THAT(script.output,
+                AllOf(HasSubstr("train-tokenizer"), HasSubstr("per_device_batch_size="),
+                      Not(::testing::ContainsRegex("@[A-Z]+@"))));
+  }
+  EXPECT_EQ(muster("completion tcsh").exit_code, 2);
+}
+
+TEST(Commands, BashCompletes) {
+  const std::string script =
+      "eval \"$(" + std::string(MUSTER_BIN_DIR) +
+      "/muster completion bash)\"; COMP_WORDS=(muster run per_dev) COMP_CWORD=2; "
+      "compopt() { :; }; _muster; echo \"${COMPREPLY[@]}\"";
+  const std::string path = ::testing::TempDir() + "/complete.sh";
+  std::ofstream(path) << script;
+  std::FILE* pipe = popen(("bash " + path + " 2>&1").c_str(), "r");
+  std::array<char, 4096> buffer{};
+  const std::string output(buffer.data(), std::fread(buffer.data(), 1, buffer.size(), pipe));
+  EXPECT_EQ(pclose(pipe), 0);
+  EXPECT_THAT(output, HasSubstr("per_device_batch_size="));
+}
+
+TEST(Commands, NoCoordinatorIsOneSentence) {
+  const Result result = muster("list --coordinator 127.0.0.1:1");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.output, HasSubstr("no coordinator answers at 127.0.0.1:1"));
+}
+
+}  // namespace
+}  // namespace muster::cli

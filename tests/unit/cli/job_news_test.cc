@@ -1,0 +1,49 @@
+#include "cli/job_news.h"
+
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+v1::Job job(v1::JobState state, const std::string& reason, uint32_t attempt = 1) {
+  v1::Job job;
+  job.set_id(7);
+  job.mutable_spec()->set_name("first");
+  job.set_state(state);
+  job.set_reason(reason);
+  job.set_attempt(attempt);
+  return job;
+}
+
+TEST(JobNews, EachChangeOnce) {
+  JobNews news;
+  EXPECT_THAT(news.update(job(v1::RUNNING, "up")), ElementsAre("job 7 (first) RUNNING: up"));
+  EXPECT_THAT(news.update(job(v1::RUNNING, "up")), IsEmpty());
+  EXPECT_THAT(news.update(job(v1::RUNNING, "up", 2)), ElementsAre(HasSubstr("attempt 2")));
+}
+
+TEST(JobNews, FaultsComeFirstAndOnce) {
+  JobNews news;
+  v1::Job faulty = job(v1::RESTARTING, "restarting");
+  v1::Fault* fault = faulty.add_faults();
+  fault->set_rank(2);
+  fault->set_worker("node0");
+  fault->set_signal(9);
+  fault->set_last_step(120);
+  fault->set_unix_ns(5);
+  EXPECT_THAT(
+      news.update(faulty),
+      ElementsAre(
+          "fault at step 120: rank 2 on node0 was killed by signal 9 (SIGKILL) after step 120",
+          HasSubstr("RESTARTING")));
+  EXPECT_THAT(news.update(faulty), IsEmpty());
+}
+
+}  // namespace
+}  // namespace muster::cli

@@ -1,0 +1,72 @@
+#include "cli/job_view.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::Job running_job() {
+  v1::Job job;
+  job.set_id(7);
+  job.set_state(v1::RUNNING);
+  job.set_reason("every rank is up");
+  job.set_attempt(1);
+  job.mutable_spec()->set_name("first");
+  job.mutable_spec()->set_user("ada");
+  job.mutable_spec()->set_nodes(1);
+  job.mutable_spec()->set_ranks_per_node(2);
+  job.mutable_spec()->set_train_config_json(R"({"steps": 100})");
+  job.set_submitted_unix_ns(1'000'000'000);
+  v1::RankStatus* rank = job.add_ranks();
+  rank->set_step(42);
+  rank->set_loss(NAN);
+  rank->set_tokens_per_second(1000);
+  rank->set_phase("STEP");
+  return job;
+}
+
+TEST(JobView, JsonHasNumbersNamesAndTheConfigAsAnObject) {
+  const auto json = job_to_json(running_job());
+  EXPECT_EQ(json["id"], 7);
+  EXPECT_EQ(json["state"], "RUNNING");
+  EXPECT_EQ(json["spec"]["train_config"]["steps"], 100);
+  EXPECT_TRUE(json["ranks"][0]["loss"].is_null());
+  EXPECT_TRUE(json["placement"].is_array());
+}
+
+TEST(JobView, EnvironmentHasNamesButNoValues) {
+  v1::Job job = running_job();
+  (*job.mutable_spec()->mutable_environment())["API_TOKEN"] = "secret";
+  const auto json = job_to_json(job);
+  EXPECT_EQ(json["spec"]["environment"]["API_TOKEN"], "***");
+  EXPECT_EQ(json.dump().find("secret"), std::string::npos);
+}
+
+TEST(JobView, AConfigThatIsNoJsonIsNull) {
+  v1::Job job = running_job();
+  job.mutable_spec()->set_train_config_json("{");
+  EXPECT_TRUE(job_to_json(job)["spec"]["train_config"].is_null());
+  EXPECT_EQ(steps_of(job), 0);
+}
+
+TEST(JobView, TextForPeople) {
+  const std::string status = describe_job(running_job(), 61'000'000'000);
+  EXPECT_THAT(status, HasSubstr("RUNNING"));
+  EXPECT_THAT(status, HasSubstr("every rank is up"));
+  EXPECT_THAT(status, HasSubstr("42/100"));
+  EXPECT_THAT(status, HasSubstr("1m 00s ago"));
+  v1::ListJobsResponse jobs;
+  *jobs.add_jobs() = running_job();
+  EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("42/100"));
+  jobs.mutable_jobs(0)->clear_ranks();
+  EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("-/100"));
+}
+
+}  // namespace
+}  // namespace muster::cli

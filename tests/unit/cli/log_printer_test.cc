@@ -1,0 +1,101 @@
+#include "cli/log_printer.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/cli/captured_fd.h"
+
+namespace muster::cli {
+namespace {
+
+v1::LogChunk chunk(uint32_t attempt, int32_t rank, uint64_t offset, const std::string& data) {
+  v1::LogChunk chunk;
+  chunk.set_attempt(attempt);
+  chunk.set_rank(rank);
+  chunk.set_offset(offset);
+  chunk.set_data(data);
+  return chunk;
+}
+
+TEST(ParseStepLine, EveryFormSince2023) {
+  const auto now = parse_step_line(
+      "completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, "
+      "total_weights: 524288, loss: 0.250");
+  ASSERT_TRUE(now.has_value());
+  EXPECT_EQ(now->step, 49);
+  EXPECT_DOUBLE_EQ(now->tokens_per_second, 1035.970);
+  EXPECT_DOUBLE_EQ(now->loss, 0.25);
+  const auto old = parse_step_line("completed step: 3, seconds: 1.000, TFLOP/s: 4.000, loss 2.500");
+  ASSERT_TRUE(old.has_value());
+  EXPECT_DOUBLE_EQ(old->loss, 2.5);
+}
+
+TEST(ParseStepLine, RefusesTheRest) {
+  for (const char* line :
+       {"", "completed step: ", "completed step: x, loss: 1", "completed step: 4",
+        "completed step: 4, loss: many", "step: 4, loss: 1"}) {
+    EXPECT_FALSE(parse_step_line(line).has_value()) << line;
+  }
+}
+
+class LogPrinterTest : public ::testing::Test {
+ protected:
+  LogPrinterOptions options(int32_t main_rank = 0) const {
+    return {.output_fd = out_.fd(), .news_fd = news_.fd(), .main_rank = main_rank, .steps = 10};
+  }
+  CapturedFd out_, news_;
+};
+
+TEST_F(LogPrinterTest, MainRankAsItIsOthersWithTheirName) {
+  LogPrinter printer(options());
+  EXPECT_TRUE(printer.take(chunk(1, 0, 0, "one\ntwo\n")));
+  EXPECT_TRUE(printer.take(chunk(1, 3, 0, "trouble\n")));
+  printer.news("RUNNING");
+  EXPECT_EQ(out_.text(), "one\ntwo\n");
+  EXPECT_EQ(news_.text(), "[rank 3] trouble\nmuster: RUNNING\n");
+}
+
+TEST_F(LogPrinterTest, AllRanksAreNamed) {
+  LogPrinter printer(options(-1));
+  printer.take(chunk(1, 0, 0, "a\n"));
+  printer.take(chunk(1, 1, 0, "b\n"));
+  EXPECT_EQ(out_.text(), "[rank 0] a\n[rank 1] b\n");
+}
+
+TEST_F(LogPrinterTest, LinesAreWholeAcrossChunksAndTheLastOneComesAtTheEnd) {
+  LogPrinter printer(options());
+  printer.take(chunk(1, 0, 0, "be"));
+  printer.take(chunk(1, 0, 2, "gin\nen"));
+  EXPECT_EQ(out_.text(), "begin\n");
+  printer.finish();
+  EXPECT_EQ(out_.text(), "begin\nen\n");
+}
+
+TEST_F(LogPrinterTest, AStreamThatBeginsAgainRepeatsNothing) {
+  LogPrinter printer(options());
+  printer.take(chunk(1, 0, 0, "one\ntwo\n"));
+  printer.take(chunk(1, 0, 0, "one\ntwo\nthree\n"));
+  printer.take(chunk(1, 0, 4, "two\n"));
+  printer.take(chunk(2, 0, 0, "again\n"));
+  EXPECT_EQ(out_.text(), "one\ntwo\nthree\nagain\n");
+}
+
+TEST_F(LogPrinterTest, ALineWithoutEndIsCut) {
+  LogPrinter printer(options());
+  const std::string part(40'000, 'x');
+  printer.take(chunk(1, 0, 0, part));
+  printer.take(chunk(1, 0, part.size(), part));
+  EXPECT_EQ(out_.text().size(), 80'001U);
+}
+
+TEST_F(LogPrinterTest, AReaderThatIsGoneIsNoticed) {
+  const int closed = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  LogPrinter printer({.output_fd = closed, .news_fd = news_.fd()});
+  EXPECT_FALSE(printer.take(chunk(1, 0, 0, "line\n")));
+  close(closed);
+}
+
+}  // namespace
+}  // namespace muster::cli

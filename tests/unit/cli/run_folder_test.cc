@@ -1,0 +1,88 @@
+#include "cli/run_folder.h"
+
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunFolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "muster-folder-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    output_ = pattern + "/out/first";
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  fs::path root_;
+  std::string output_;
+};
+
+TEST_F(RunFolderTest, EachCallHasANumber) {
+  {
+    const auto first = RunFolder::create(output_);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_EQ((*first)->path(), output_ + "/muster/0001");
+  }
+  const auto second = RunFolder::create(output_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)->path(), output_ + "/muster/0002");
+  EXPECT_TRUE(fs::is_directory((*second)->path()));
+}
+
+TEST_F(RunFolderTest, IsPrivate) {
+  const auto folder = RunFolder::create(output_);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(fs::status((*folder)->path()).permissions(), fs::perms::owner_all);
+}
+
+TEST_F(RunFolderTest, OnlyOneAtATime) {
+  const auto first = RunFolder::create(output_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = RunFolder::create(output_);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()), ::testing::HasSubstr(output_));
+}
+
+TEST_F(RunFolderTest, OldOnesAreRemoved) {
+  for (int i = 0; i < kRunsKeptMax + 5; ++i) ASSERT_TRUE(RunFolder::create(output_).ok());
+  EXPECT_FALSE(fs::exists(output_ + "/muster/0005"));
+  EXPECT_TRUE(fs::exists(output_ + "/muster/0006"));
+  EXPECT_TRUE(fs::exists(output_ + "/muster/0025"));
+}
+
+TEST_F(RunFolderTest, ARefusedJobLeavesNothing) {
+  {
+    const auto folder = RunFolder::create(output_);
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    std::ofstream((*folder)->file("config.json")) << "{}";
+    (*folder)->discard();
+  }
+  EXPECT_FALSE(fs::exists(output_));
+}
+
+TEST_F(RunFolderTest, ARefusedJobKeepsWhatWasThere) {
+  fs::create_directories(output_ + "/checkpoints/5");
+  const auto folder = RunFolder::create(output_);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  (*folder)->discard();
+  EXPECT_TRUE(fs::exists(output_ + "/checkpoints/5"));
+  EXPECT_FALSE(fs::exists(output_ + "/muster"));
+}
+
+TEST_F(RunFolderTest, AFileInTheWayIsAnError) {
+  std::ofstream(root_ / "out") << "x";
+  EXPECT_EQ(RunFolder::create(output_).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace muster::cli

@@ -1,0 +1,73 @@
+#include "coordinator/shell/core_loop.h"
+
+#include <future>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/coordinator/shell_fixture.h"
+
+namespace muster::coordinator {
+namespace {
+
+// Stores until it is told to fail.
+class FlakyStorage final : public Storage {
+ public:
+  absl::StatusOr<DurableState> load() override { return DurableState{}; }
+  absl::Status commit(const StorageBatch& batch) override {
+    if (fail && !batch.empty()) return absl::ResourceExhaustedError("disk full");
+    commits += batch.empty() ? 0 : 1;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Epoch> begin_epoch() override { return Epoch(1); }
+
+  std::atomic<bool> fail{false};
+  std::atomic<int> commits{0};
+};
+
+class CoreLoopTest : public testing::Test {
+ protected:
+  CoreLoopTest() {
+    CoreOptions options;
+    options.version = "test";
+    loop_ = std::make_unique<CoreLoop>(
+        Core(options, {}, monotonic_now()), storage_, logs_, metrics_,
+        [this](const absl::Status& status) { fatal_.set_value(status); });
+  }
+
+  absl::Status submit() {
+    auto promise = std::make_shared<std::promise<absl::Status>>();
+    JobSubmitted event;
+    event.spec.name.assign(1, 'j');
+    event.spec.output_directory = absl::StrCat("/out/", ++submitted_);
+    const absl::Status status = loop_->submit(
+        event, [promise](const absl::Status& s, const Job*, Instant) { promise->set_value(s); });
+    return status.ok() ? promise->get_future().get() : status;
+  }
+
+  int submitted_ = 0;
+  TemporaryFolder folder_;
+  FlakyStorage storage_;
+  LogStore logs_{folder_.path(), 1000};
+  Metrics metrics_{Epoch(1)};
+  std::promise<absl::Status> fatal_;
+  std::unique_ptr<CoreLoop> loop_;
+};
+
+TEST_F(CoreLoopTest, AnswersOnlyWhatIsStored) {
+  EXPECT_TRUE(submit().ok());
+  EXPECT_EQ(storage_.commits, 1);
+  storage_.fail = true;
+  EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(fatal_.get_future().get().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(CoreLoopTest, AnswersEverythingWhenItStops) {
+  loop_->stop();
+  EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace muster::coordinator

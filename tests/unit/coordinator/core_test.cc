@@ -1,0 +1,112 @@
+// What the stories in tests/scenarios do not reach: totality and determinism of the core.
+#include "coordinator/core/core.h"
+
+#include <random>
+#include <string>
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+CoreOptions options() {
+  CoreOptions o;
+  o.version = "1";
+  return o;
+}
+
+// Events without sense: any job, any rank, any worker, in any order.
+Event random_event(std::mt19937_64& random) {
+  const auto below = [&random](uint64_t n) { return random() % n; };
+  const WorkerName worker(absl::StrCat("n", below(3)));
+  const Incarnation incarnation(below(3));
+  const JobId job(below(4));
+  const Attempt attempt(static_cast<uint32_t>(below(3)));
+  const Rank rank(static_cast<int32_t>(below(6)) - 1);
+  switch (below(7)) {
+    case 0: {
+      JobSpec spec;
+      if (below(8) != 0) spec.name.assign(1, 'j');
+      spec.nodes = static_cast<int32_t>(below(3));
+      spec.ranks_per_node = static_cast<int32_t>(below(4));
+      spec.restarts_max = static_cast<int32_t>(below(3));
+      spec.output_directory = absl::StrCat("/", below(20));
+      return JobSubmitted{RequestToken(random()), absl::StrCat(below(9)), spec, 1};
+    }
+    case 1:
+      return JobCancelRequested{RequestToken(random()), job, below(2) == 0, 1};
+    case 2: {
+      WorkerRegistered event{worker,
+                             incarnation,
+                             below(9) == 0 ? "2" : "1",
+                             "h",
+                             static_cast<int32_t>(below(4)),
+                             "h:1",
+                             {},
+                             1};
+      if (below(2) == 0) event.running.push_back({job, attempt, rank, 5});
+      return event;
+    }
+    case 3:
+      return WorkerDisconnected{worker, incarnation, 1};
+    case 4: {
+      HeartbeatReceived event{worker, incarnation, {}, 1};
+      RankProgress progress;
+      progress.job = job;
+      progress.attempt = attempt;
+      progress.rank = rank;
+      if (below(2) == 0) event.ranks.push_back(progress);
+      return event;
+    }
+    case 5: {
+      const int32_t codes[] = {0, 0, 0, 1, 2, 3, 75, 76, -1};
+      const int32_t code = codes[below(9)];
+      return RankExited{worker, incarnation,      random(), job, attempt, rank,
+                        code,   code < 0 ? 9 : 0, 3,        "x", 1};
+    }
+    default:
+      return Tick{1};
+  }
+}
+
+TEST(Core, IsTotalAndItsDeadlinesAreServed) {
+  std::mt19937_64 random(7);
+  Core core(options(), {}, Instant{});
+  Instant now{};
+  ActionList actions;
+  for (int i = 0; i < 50'000; ++i) {
+    now += Duration(static_cast<int64_t>(random() % 1'000'000'000));
+    actions.clear();
+    core.step(random_event(random), now, actions);
+    core.step(Tick{1}, now, actions);
+    // Nothing that a Tick could have settled may be left over: the shell would spin.
+    if (const auto next = core.next_deadline()) {
+      ASSERT_GT(*next, now) << "after event " << i;
+    }
+    for (const auto& [id, job] : core.jobs()) {
+      ASSERT_FALSE(job.reason.empty());
+      ASSERT_LE(job.faults.size(), kFaultsKeptMax);
+      ASSERT_EQ(is_live(job.state), !job.ranks.empty() && is_live(job.state));
+    }
+  }
+}
+
+TEST(Core, GivesEachSubmissionItsReplyInTheSameStep) {
+  Core core(options(), {}, Instant{});
+  ActionList actions;
+  JobSpec spec;
+  spec.name = "j";
+  spec.output_directory.assign(1, '/');
+  core.step(JobSubmitted{RequestToken(41), "id", spec, 5}, Instant{}, actions);
+  ASSERT_EQ(actions.size(), 4U);
+  EXPECT_TRUE(std::holds_alternative<PersistJob>(actions[0]));
+  EXPECT_TRUE(std::holds_alternative<PersistRequestId>(actions[1]));
+  EXPECT_EQ(std::get<Reply>(actions[2]).token, RequestToken(41));
+  EXPECT_EQ(std::get<Reply>(actions[2]).job, JobId(1));
+  EXPECT_TRUE(std::holds_alternative<JobChanged>(actions[3]));
+  EXPECT_EQ(core.jobs().at(JobId(1)).submitted_unix_ns, 5);
+}
+
+}  // namespace
+}  // namespace muster::coordinator

@@ -1,0 +1,56 @@
+#include "coordinator/core/restart_policy.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+Job job_with_fault(int32_t exit_code, int32_t signal, int32_t restarts, int32_t restarts_max) {
+  Job job;
+  job.attempt = Attempt(static_cast<uint32_t>(restarts + 1));
+  job.restarts = restarts;
+  job.spec.restarts_max = restarts_max;
+  job.faults.push_back(fault_of({Rank(3), exit_code, signal, 7, ""}, WorkerName("n1"), 0));
+  return job;
+}
+
+TEST(RestartPolicy, BackoffGrowsAndIsBounded) {
+  EXPECT_EQ(backoff_before_restart(1), Duration::zero());
+  EXPECT_EQ(backoff_before_restart(2), kBackoffFirst);
+  EXPECT_EQ(backoff_before_restart(4), 4 * kBackoffFirst);
+  for (int32_t n = 1; n < 100'000; n += 97) EXPECT_LE(backoff_before_restart(n), kBackoffMax);
+  EXPECT_EQ(backoff_before_restart(100'000), kBackoffMax);
+}
+
+TEST(RestartPolicy, OnlyWhatARetryCanHelpIsRetried) {
+  EXPECT_TRUE(decide_restart(job_with_fault(-1, 9, 0, 1)).restart);
+  EXPECT_TRUE(decide_restart(job_with_fault(1, 0, 0, 1)).restart);
+  EXPECT_FALSE(decide_restart(job_with_fault(-1, 9, 1, 1)).restart);
+  EXPECT_FALSE(decide_restart(job_with_fault(2, 0, 0, 9)).restart);
+  EXPECT_FALSE(decide_restart(job_with_fault(3, 0, 0, 9)).restart);
+}
+
+TEST(RestartPolicy, PreemptionCostsNoRestartButIsBounded) {
+  Job job = job_with_fault(75, 0, 0, 0);
+  EXPECT_TRUE(decide_restart(job).restart);
+  EXPECT_FALSE(decide_restart(job).counts);
+  job.attempt = Attempt(kPreemptionsMax + 1);
+  EXPECT_FALSE(decide_restart(job).restart);
+}
+
+TEST(RestartPolicy, SaysHowARankEnded) {
+  EXPECT_EQ(fault_of({Rank(2), -1, 9, 17, ""}, WorkerName("node7"), 0).message,
+            "rank 2 on node7 was killed by signal 9 (SIGKILL) after 17 steps");
+  EXPECT_EQ(fault_of({Rank(2), -1, 9, 17, "completed step: 16"}, WorkerName("node7"), 0).message,
+            "rank 2 on node7 was killed by signal 9 (SIGKILL) after 17 steps");
+  EXPECT_EQ(fault_of({Rank(2), -1, 6, 1, "check failed: a == b"}, WorkerName("n"), 0).message,
+            "rank 2 on n was killed by signal 6 (SIGABRT) after 1 step: check failed: a == b");
+  EXPECT_EQ(fault_of({Rank(0), 2, 0, -1, "no shard"}, WorkerName("node7"), 0).message,
+            "rank 0 on node7 exited with code 2 (bad input) before its first step: no shard");
+  EXPECT_EQ(exit_code_of(job_with_fault(-1, 9, 0, 0).faults[0]), 137);
+  EXPECT_EQ(exit_code_of(job_with_fault(3, 0, 0, 0).faults[0]), 3);
+  EXPECT_EQ(exit_code_of(Fault{}), 1);
+}
+
+}  // namespace
+}  // namespace muster::coordinator

@@ -1,0 +1,202 @@
+// A whole coordinator in this process, on free loopback ports and a temporary folder, and a worker's stream by hand.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <absl/strings/str_cat.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/shell/server.h"
+#include "muster/v1/muster.grpc.pb.h"
+
+namespace muster::coordinator {
+
+// A new folder, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = testing::TempDir() + "muster-XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline void set_deadline(grpc::ClientContext& context) {
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+}
+
+inline v1::SubmitJobRequest submission(const std::string& name, int ranks) {
+  v1::SubmitJobRequest request;
+  request.mutable_spec()->set_name(name);
+  request.mutable_spec()->set_nodes(1);
+  request.mutable_spec()->set_ranks_per_node(ranks);
+  request.mutable_spec()->set_output_directory("/out/" + name);
+  request.mutable_spec()->set_train_config_json("{}");
+  return request;
+}
+
+inline v1::WorkerMessage registration(const std::string& name, uint64_t incarnation, int slots) {
+  v1::WorkerMessage message;
+  v1::Register& r = *message.mutable_register_();
+  r.set_worker(name);
+  r.set_incarnation(incarnation);
+  r.set_version("test");
+  r.set_host("localhost");
+  r.set_slots(slots);
+  r.set_rendezvous_address("127.0.0.1:1");
+  return message;
+}
+
+// A worker's stream: what the coordinator says comes back one message at a time.
+class FakeWorker {
+ public:
+  explicit FakeWorker(v1::Fleet::Stub& stub) {
+    set_deadline(context_);
+    stream_ = stub.Connect(&context_);
+  }
+  ~FakeWorker() {
+    context_.TryCancel();
+    if (!ended_) stream_->Finish();
+  }
+  FakeWorker(const FakeWorker&) = delete;
+  FakeWorker& operator=(const FakeWorker&) = delete;
+
+  bool send(const v1::WorkerMessage& message) { return stream_->Write(message); }
+
+  // The next message, or an empty one when the stream has ended.
+  v1::CoordinatorMessage next() {
+    v1::CoordinatorMessage message;
+    if (!stream_->Read(&message)) message.Clear();
+    return message;
+  }
+  grpc::Status end() {
+    v1::CoordinatorMessage message;
+    while (stream_->Read(&message)) {
+    }
+    ended_ = true;
+    return stream_->Finish();
+  }
+
+  void heartbeat(uint64_t job, uint32_t attempt, int ranks, int64_t step) {
+    v1::WorkerMessage message;
+    for (int rank = 0; rank < ranks; ++rank) {
+      v1::RankProgress& progress = *message.mutable_heartbeat()->add_ranks();
+      progress.set_job_id(job);
+      progress.set_attempt(attempt);
+      progress.set_rank(rank);
+      progress.set_pid(100 + rank);
+      progress.set_phase(5);
+      progress.set_step(step);
+      progress.set_loss(2.5);
+      progress.set_step_seconds(0.25);
+      progress.set_tokens_per_second(1000);
+      progress.set_tflops_per_device(1);
+      progress.set_device_peak_tflops(4);
+    }
+    send(message);
+  }
+  void log(uint64_t job, uint32_t attempt, int rank, uint64_t offset, const std::string& data) {
+    v1::WorkerMessage message;
+    v1::LogData& log = *message.mutable_log();
+    log.set_job_id(job);
+    log.set_attempt(attempt);
+    log.set_rank(rank);
+    log.set_offset(offset);
+    log.set_data(data);
+    send(message);
+  }
+  void exited(uint64_t job, uint32_t attempt, int rank, int exit_code) {
+    v1::WorkerMessage message;
+    v1::RankExited& exit = *message.mutable_rank_exited();
+    exit.set_report_id(static_cast<uint64_t>(rank) + 1);
+    exit.set_job_id(job);
+    exit.set_attempt(attempt);
+    exit.set_rank(rank);
+    exit.set_exit_code(exit_code);
+    send(message);
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>> stream_;
+  bool ended_ = false;
+};
+
+class ShellTest : public testing::Test {
+ protected:
+  void SetUp() override { start(); }
+
+  void start() {
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.http = "127.0.0.1:0";
+    options.state_dir = folder_.path() + "/state";
+    options.core.version = "test";
+    options.registration_budget = registration_budget_;
+    options.on_fatal = [](const absl::Status& status) { ADD_FAILURE() << status; };
+    auto server = Server::start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    address_ = absl::StrCat("127.0.0.1:", server_->grpc_port());
+    channel_ = grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+    muster_ = v1::Muster::NewStub(channel_);
+    fleet_ = v1::Fleet::NewStub(channel_);
+  }
+  void restart() {
+    server_.reset();
+    start();
+  }
+
+  grpc::Status submit(const v1::SubmitJobRequest& request, v1::Job* job = nullptr) {
+    grpc::ClientContext context;
+    set_deadline(context);
+    v1::SubmitJobResponse response;
+    grpc::Status status = muster_->SubmitJob(&context, request, &response);
+    if (job != nullptr) *job = response.job();
+    return status;
+  }
+  grpc::Status get(uint64_t id, v1::Job* job) {
+    grpc::ClientContext context;
+    set_deadline(context);
+    v1::GetJobRequest request;
+    request.set_job_id(id);
+    return muster_->GetJob(&context, request, job);
+  }
+
+  // What is stored of rank 0's first attempt.
+  std::string log_of(uint64_t id) {
+    grpc::ClientContext context;
+    set_deadline(context);
+    v1::FollowLogsRequest request;
+    request.set_job_id(id);
+    request.set_attempt(1);
+    const auto logs = muster_->FollowLogs(&context, request);
+    std::string text;
+    for (v1::LogChunk chunk; logs->Read(&chunk);) text += chunk.data();
+    EXPECT_TRUE(logs->Finish().ok());
+    return text;
+  }
+
+  TemporaryFolder folder_;
+  Duration registration_budget_ = std::chrono::seconds(10);
+  std::unique_ptr<Server> server_;
+  std::string address_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Muster::Stub> muster_;
+  std::unique_ptr<v1::Fleet::Stub> fleet_;
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,384 @@
+// The coordinator's services over real gRPC on loopback: what goes wrong at the border.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <random>
+#include <string>
+
+#include <grpcpp/health_check_service_interface.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/coordinator/shell_fixture.h"
+
+namespace muster::coordinator {
+namespace {
+
+using testing::HasSubstr;
+
+// A raw connection to a loopback port, for what no client would send.
+class RawConnection {
+ public:
+  explicit RawConnection(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~RawConnection() { close(fd_); }
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
+
+  void send(const std::string& bytes) {
+    EXPECT_GE(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), -1);
+  }
+  std::string receive_all() {
+    std::string text;
+    std::array<char, 4096> buffer{};
+    ssize_t bytes = 0;
+    while ((bytes = recv(fd_, buffer.data(), buffer.size(), 0)) > 0) {
+      text.append(buffer.data(), static_cast<size_t>(bytes));
+    }
+    return text;
+  }
+
+ private:
+  int fd_;
+};
+
+std::string http_get(int port, const std::string& path) {
+  RawConnection connection(port);
+  connection.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  return connection.receive_all();
+}
+
+TEST_F(ShellTest, RefusesABadSpecAndNamesTheField) {
+  const grpc::Status status = submit(submission("a/b", 1));
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("spec.name is \"a/b\""));
+  EXPECT_EQ(submit(submission("a", 0)).error_code(), grpc::INVALID_ARGUMENT);
+  v1::Job job;
+  EXPECT_EQ(get(1, &job).error_code(), grpc::NOT_FOUND);
+}
+
+TEST_F(ShellTest, RefusesAMessageOverTheLimit) {
+  v1::SubmitJobRequest request = submission("a", 1);
+  request.mutable_spec()->set_train_config_json(std::string(5 << 20, ' '));
+  const grpc::Status status = submit(request);
+  EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("larger than max"));
+  EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat("vs. ", 4 << 20)));
+  EXPECT_TRUE(submit(submission("a", 1)).ok());
+}
+
+TEST_F(ShellTest, GarbageOnThePortDisturbsNobody) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 20; ++i) {
+    RawConnection connection(server_->grpc_port());
+    std::string bytes(4096, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    if (i % 2 == 0) bytes.insert(0, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    connection.send(bytes);
+  }
+  RawConnection silent(server_->grpc_port());
+  v1::Job job;
+  EXPECT_TRUE(submit(submission("a", 1), &job).ok());
+  EXPECT_EQ(job.state(), v1::QUEUED);
+}
+
+TEST_F(ShellTest, RefusesWorkersThatDoNotFit) {
+  FakeWorker first(*fleet_);
+  first.send(registration("node1", 1, 4));
+  EXPECT_EQ(first.next().registered().heartbeat_interval_ms(), 1000);
+
+  FakeWorker second(*fleet_);
+  second.send(registration("node1", 2, 4));
+  grpc::Status status = second.end();
+  EXPECT_EQ(status.error_code(), grpc::ALREADY_EXISTS);
+  EXPECT_THAT(status.error_message(), HasSubstr("node1 is already connected"));
+
+  FakeWorker other_version(*fleet_);
+  v1::WorkerMessage message = registration("node2", 3, 4);
+  message.mutable_register_()->set_version("0.0.1");
+  other_version.send(message);
+  status = other_version.end();
+  EXPECT_EQ(status.error_code(), grpc::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("version 0.0.1 and the coordinator is version test"));
+
+  FakeWorker rude(*fleet_);
+  rude.heartbeat(1, 1, 1, 1);
+  EXPECT_EQ(rude.end().error_code(), grpc::INVALID_ARGUMENT);
+
+  // The first one is undisturbed.
+  EXPECT_TRUE(submit(submission("a", 4)).ok());
+  EXPECT_EQ(first.next().start_ranks().ranks_size(), 4);
+}
+
+TEST_F(ShellTest, ALogIsWrittenOnlyByTheWorkerOfItsRank) {
+  FakeWorker owner(*fleet_);
+  owner.send(registration("node1", 1, 1));
+  owner.next();
+  v1::Job job;
+  ASSERT_TRUE(submit(submission("a", 1), &job).ok());
+  ASSERT_TRUE(owner.next().has_start_ranks());
+  FakeWorker stranger(*fleet_);
+  stranger.send(registration("node2", 2, 1));
+  stranger.next();
+  stranger.log(job.id(), 1, 0, 0, "forged\n");
+  EXPECT_EQ(stranger.next().log_ack().offset(), 7U);  // taken from it, and dropped
+  owner.log(job.id(), 1, 0, 0, "true\n");
+  EXPECT_EQ(owner.next().log_ack().offset(), 5U);
+  EXPECT_EQ(log_of(job.id()), "true\n");
+
+  FakeWorker unregistered(*fleet_);
+  unregistered.log(job.id(), 1, 0, 5, "forged\n");
+  EXPECT_EQ(unregistered.end().error_code(), grpc::INVALID_ARGUMENT);
+  FakeWorker refused(*fleet_);  // it claims the owner's name and life, but is never let in
+  v1::WorkerMessage message = registration("node1", 1, 1);
+  message.mutable_register_()->set_version("0.0.1");
+  refused.send(message);
+  refused.log(job.id(), 1, 0, 5, "forged\n");
+  EXPECT_FALSE(refused.end().ok());
+  EXPECT_EQ(log_of(job.id()), "true\n");
+}
+
+TEST_F(ShellTest, AsksAWorkerForTheLogThatIsMissing) {
+  FakeWorker worker(*fleet_);
+  worker.send(registration("node1", 1, 1));
+  worker.next();
+  ASSERT_TRUE(submit(submission("a", 1)).ok());
+  ASSERT_TRUE(worker.next().has_start_ranks());
+  worker.log(1, 1, 0, 0, "abc");
+  EXPECT_EQ(worker.next().log_ack().offset(), 3U);
+  worker.log(1, 1, 0, 6, "ghi");
+  EXPECT_EQ(worker.next().log_ack().offset(), 3U);
+  worker.log(1, 1, 0, 3, "defghi");
+  EXPECT_EQ(worker.next().log_ack().offset(), 9U);
+  EXPECT_EQ(log_of(1), "abcdefghi");
+}
+
+TEST_F(ShellTest, EndsStreamsThatDoNotRegister) {
+  registration_budget_ = std::chrono::milliseconds(200);
+  restart();
+  FakeWorker silent(*fleet_);
+  FakeWorker registered(*fleet_);
+  registered.send(registration("node1", 1, 1));
+  EXPECT_TRUE(registered.next().has_registered());
+  const grpc::Status status = silent.end();
+  EXPECT_EQ(status.error_code(), grpc::DEADLINE_EXCEEDED);
+  EXPECT_THAT(status.error_message(), HasSubstr("did not register within 0.2 s"));
+  usleep(300'000);  // longer than the budget
+  EXPECT_TRUE(submit(submission("a", 1)).ok());
+  EXPECT_TRUE(registered.next().has_start_ranks());
+}
+
+TEST_F(ShellTest, KeepsSecretsBetweenTheClientAndTheRanks) {
+  FakeWorker worker(*fleet_);
+  worker.send(registration("node1", 1, 1));
+  worker.next();
+  v1::SubmitJobRequest request = submission("a", 1);
+  (*request.mutable_spec()->mutable_environment())["HF_TOKEN"] = "hunter2";
+  v1::Job job;
+  ASSERT_TRUE(submit(request, &job).ok());
+  EXPECT_EQ(job.spec().environment().at("HF_TOKEN"), "***");
+  EXPECT_EQ(worker.next().start_ranks().spec().environment().at("HF_TOKEN"), "hunter2");
+  ASSERT_TRUE(get(job.id(), &job).ok());
+  EXPECT_EQ(job.spec().environment().at("HF_TOKEN"), "***");
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::WatchJobRequest watch_request;
+  watch_request.set_job_id(job.id());
+  const auto watch = muster_->WatchJob(&context, watch_request);
+  ASSERT_TRUE(watch->Read(&job));
+  EXPECT_EQ(job.spec().environment().at("HF_TOKEN"), "***");
+  context.TryCancel();
+  watch->Finish();
+}
+
+TEST_F(ShellTest, ANewLifeOfAWorkerTakesOverOnceTheOldOneIsGone) {
+  {
+    FakeWorker first(*fleet_);
+    first.send(registration("node1", 1, 4));
+    EXPECT_TRUE(first.next().has_registered());
+  }
+  for (int attempt = 0; attempt < 100;
+       ++attempt) {  // the broken stream is noticed soon, not at once
+    FakeWorker second(*fleet_);
+    second.send(registration("node1", 2, 4));
+    if (second.next().has_registered()) return;
+    usleep(20'000);
+  }
+  FAIL() << "the second was never let in";
+}
+
+TEST_F(ShellTest, RunsAJobFromSubmissionToItsEnd) {
+  v1::Job job;
+  ASSERT_TRUE(submit(submission("llama", 2), &job).ok());
+  const uint64_t id = job.id();
+
+  grpc::ClientContext watch_context;
+  set_deadline(watch_context);
+  v1::WatchJobRequest watch_request;
+  watch_request.set_job_id(id);
+  const auto watch = muster_->WatchJob(&watch_context, watch_request);
+  ASSERT_TRUE(watch->Read(&job));
+  EXPECT_EQ(job.state(), v1::QUEUED);
+
+  FakeWorker worker(*fleet_);
+  worker.send(registration("node1", 1, 2));
+  EXPECT_EQ(worker.next().registered().epoch(), 1U);
+  const v1::CoordinatorMessage start = worker.next();
+  ASSERT_EQ(start.start_ranks().ranks_size(), 2);
+  EXPECT_EQ(start.start_ranks().job_id(), id);
+  EXPECT_EQ(start.start_ranks().rendezvous_address(), "127.0.0.1:1");
+  ASSERT_TRUE(watch->Read(&job));
+  EXPECT_EQ(job.state(), v1::STARTING);
+
+  grpc::ClientContext logs_context;
+  set_deadline(logs_context);
+  v1::FollowLogsRequest logs_request;
+  logs_request.set_job_id(id);
+  logs_request.set_rank(1);
+  logs_request.set_follow(true);
+  const auto logs = muster_->FollowLogs(&logs_context, logs_request);
+
+  worker.heartbeat(id, 1, 2, 7);
+  ASSERT_TRUE(watch->Read(&job));
+  EXPECT_EQ(job.state(), v1::RUNNING);
+  EXPECT_EQ(job.ranks(0).step(), 7);
+  EXPECT_DOUBLE_EQ(job.ranks(0).mfu(), 0.25);
+  EXPECT_EQ(job.ranks(1).phase(), "STEP");
+
+  worker.log(id, 1, 1, 0, "hello ");
+  EXPECT_EQ(worker.next().log_ack().offset(), 6U);
+  v1::LogChunk chunk;
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_EQ(chunk.data(), "hello ");
+  worker.log(id, 1, 1, 3, "lo there\n");  // what was sent before a reconnection comes once more
+  EXPECT_EQ(worker.next().log_ack().offset(), 12U);
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_EQ(chunk.data(), "there\n");
+  EXPECT_EQ(chunk.offset(), 6U);
+
+  const std::string metrics = http_get(server_->http_port(), "/metrics");
+  EXPECT_THAT(metrics, HasSubstr("muster_job_step{job=\"1\",name=\"llama\"} 7"));
+  EXPECT_THAT(metrics, HasSubstr("muster_tokens_per_second{job=\"1\",name=\"llama\"} 2000"));
+  EXPECT_THAT(metrics, HasSubstr("muster_mfu_ratio{job=\"1\",name=\"llama\"} 0.25"));
+  EXPECT_THAT(metrics, HasSubstr("muster_step_seconds_count{job=\"1\",name=\"llama\"} 1"));
+  EXPECT_THAT(metrics, HasSubstr("muster_jobs{state=\"running\"} 1"));
+  EXPECT_THAT(metrics, HasSubstr("muster_worker_slots_used{worker=\"node1\"} 2"));
+  EXPECT_THAT(http_get(server_->http_port(), "/readyz"), HasSubstr("200 OK"));
+
+  worker.exited(id, 1, 0, 0);
+  EXPECT_EQ(worker.next().report_ack().report_id(), 1U);
+  worker.exited(id, 1, 1, 0);
+  EXPECT_EQ(worker.next().report_ack().report_id(), 2U);
+  ASSERT_TRUE(watch->Read(&job));
+  EXPECT_EQ(job.state(), v1::SUCCEEDED);
+  EXPECT_FALSE(watch->Read(&job));
+  EXPECT_TRUE(watch->Finish().ok());
+  EXPECT_FALSE(logs->Read(&chunk));
+  EXPECT_TRUE(logs->Finish().ok());
+}
+
+TEST_F(ShellTest, ComesBackFromItsStateFile) {
+  v1::SubmitJobRequest request = submission("llama", 2);
+  request.set_request_id("once");
+  v1::Job job;
+  {
+    FakeWorker worker(*fleet_);
+    worker.send(registration("node1", 9, 2));
+    worker.next();
+    ASSERT_TRUE(submit(request, &job).ok());
+    EXPECT_TRUE(worker.next().has_start_ranks());
+    worker.heartbeat(1, 1, 2, 3);
+    worker.log(1, 1, 0, 0, "kept\n");
+    EXPECT_TRUE(worker.next().has_log_ack());
+    restart();
+  }
+  ASSERT_TRUE(get(1, &job).ok());
+  EXPECT_EQ(job.state(), v1::RUNNING);
+  ASSERT_TRUE(submit(request, &job).ok());
+  EXPECT_EQ(job.id(), 1U);
+
+  FakeWorker worker(*fleet_);
+  v1::WorkerMessage message = registration("node1", 9, 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::RunningRank& running = *message.mutable_register_()->add_running();
+    running.set_job_id(1);
+    running.set_attempt(1);
+    running.set_rank(rank);
+    running.set_pid(5);
+  }
+  worker.send(message);
+  EXPECT_EQ(worker.next().registered().epoch(), 2U);
+  worker.log(1, 1, 0, 5, "and more\n");
+  EXPECT_EQ(worker.next().log_ack().offset(), 14U);
+  worker.exited(1, 1, 0, 0);
+  worker.next();
+  worker.exited(1, 1, 1, 2);
+  worker.next();
+  ASSERT_TRUE(get(1, &job).ok());
+  EXPECT_EQ(job.state(), v1::FAILED);
+  EXPECT_EQ(job.exit_code(), 2);
+
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::FollowLogsRequest logs_request;
+  logs_request.set_job_id(1);
+  logs_request.set_attempt(1);
+  logs_request.set_offset(3);
+  const auto logs = muster_->FollowLogs(&context, logs_request);
+  v1::LogChunk chunk;
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_EQ(chunk.data(), "t\nand more\n");
+  EXPECT_FALSE(logs->Read(&chunk));
+  EXPECT_TRUE(logs->Finish().ok());
+}
+
+TEST_F(ShellTest, KeepsItsPortsAndItsStateToItself) {
+  ServerOptions options;
+  options.listen = "127.0.0.1:0";
+  options.http = "127.0.0.1:0";
+  options.state_dir = folder_.path() + "/state";
+  absl::Status status = Server::start(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("pid ", getpid())));
+
+  options.state_dir = folder_.path() + "/other";
+  options.listen = address_;
+  status = Server::start(options).status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("port ", server_->grpc_port(), " is in use")));
+
+  options.listen = "0.0.0.0:0";
+  status = Server::start(options).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--insecure"));
+}
+
+TEST_F(ShellTest, CancelsAndLists) {
+  v1::Job job;
+  ASSERT_TRUE(submit(submission("a", 1), &job).ok());
+  ASSERT_TRUE(submit(submission("b", 1), &job).ok());
+  grpc::ClientContext cancel_context;
+  set_deadline(cancel_context);
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(job.id());
+  v1::CancelJobResponse cancelled;
+  ASSERT_TRUE(muster_->CancelJob(&cancel_context, cancel, &cancelled).ok());
+  EXPECT_EQ(cancelled.job().state(), v1::CANCELLED);
+  grpc::ClientContext list_context;
+  set_deadline(list_context);
+  v1::ListJobsResponse list;
+  ASSERT_TRUE(muster_->ListJobs(&list_context, v1::ListJobsRequest(), &list).ok());
+  ASSERT_EQ(list.jobs_size(), 2);
+  EXPECT_EQ(list.jobs(0).spec().name(), "b");
+}
+
+}  // namespace
+}  // namespace muster::coordinator

@@ -1,0 +1,219 @@
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include "coordinator/shell/job_record.h"
+#include "coordinator/shell/sqlite_storage.h"
+#include "coordinator/shell/state_lock.h"
+#include "tests/unit/coordinator/shell_fixture.h"
+
+namespace muster::coordinator {
+namespace {
+
+using testing::HasSubstr;
+
+Job full_job() {
+  Job job;
+  job.id = JobId(7);
+  job.spec.name = "llama";
+  job.spec.user = "ada";
+  job.spec.priority = -3;
+  job.spec.nodes = 1;
+  job.spec.ranks_per_node = 2;
+  job.spec.restarts_max = 4;
+  job.spec.output_directory = "/out";
+  job.spec.train_config_json = "{\"steps\": 5, \"name\": \"é\"}";
+  job.spec.environment = {{"A", "b"}};
+  job.state = JobState::kRestarting;
+  job.reason = "rank 1 died";
+  job.attempt = Attempt(3);
+  job.cancel_requested = true;
+  job.placement = {{Rank(0), WorkerName("n1"), 0, Incarnation(UINT64_MAX)},
+                   {Rank(1), WorkerName("n1"), 1, Incarnation(5)}};
+  job.faults = {{Rank(1), WorkerName("n1"), 9, -1, 17, "killed", 99}};
+  job.submitted_unix_ns = 1;
+  job.started_unix_ns = 2;
+  job.finished_unix_ns = 3;
+  job.exit_code = 137;
+  job.rendezvous_address = "n1:1";
+  job.exits = {{Rank(1), -1, 9, 17, "detail"}};
+  job.restarts = 2;
+  return job;
+}
+
+TEST(JobRecord, KeepsEverything) {
+  const auto again = job_from_record(job_to_record(full_job()));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, full_job());
+}
+
+TEST(JobRecord, SurvivesTextThatIsNotUtf8) {
+  Job job = full_job();
+  job.exits[0].detail = "\xff\xfe";
+  EXPECT_TRUE(job_from_record(job_to_record(job)).ok());
+}
+
+TEST(JobRecord, RefusesWhatDoesNotAgree) {
+  for (const char* record : {"", "[]", "{}", "{\"id\": \"x\"}", "{\"id\":1,\"state\":\"DANCING\"}",
+                             "{\"id\":1,\"state\":\"RUNNING\"}",
+                             "{\"id\":1,\"state\":\"QUEUED\",\"exits\":[{\"rank\":4}]}",
+                             "{\"id\":1,\"state\":\"FAILED\",\"placement\":[{\"rank\":4}]}"}) {
+    EXPECT_FALSE(job_from_record(record).ok()) << record;
+  }
+}
+
+class StorageTest : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+  std::string path_ = folder_.path() + "/muster.db";
+};
+
+TEST_F(StorageTest, KeepsWhatWasCommitted) {
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+    auto storage = open_sqlite_storage(path_);
+    ASSERT_TRUE(storage.ok()) << storage.status();
+    EXPECT_EQ(*(*storage)->begin_epoch(), Epoch(epoch));
+    const auto state = (*storage)->load();
+    ASSERT_TRUE(state.ok());
+    if (epoch == 1) {
+      Job other = full_job();
+      other.id = JobId(8);
+      ASSERT_TRUE((*storage)
+                      ->commit({{{JobId(7), full_job()}, {JobId(8), other}},
+                                {{"r7", JobId(7)}, {"r8", JobId(8)}},
+                                {}})
+                      .ok());
+    } else if (epoch == 2) {
+      ASSERT_EQ(state->jobs.size(), 2U);
+      EXPECT_EQ(state->jobs[0], full_job());
+      EXPECT_EQ(state->request_ids.size(), 2U);
+      ASSERT_TRUE((*storage)->commit({{}, {}, {JobId(8)}}).ok());
+    } else {
+      EXPECT_EQ(state->jobs.size(), 1U);
+      EXPECT_EQ(state->request_ids, (std::map<std::string, JobId>{{"r7", JobId(7)}}));
+    }
+  }
+}
+
+TEST_F(StorageTest, SaysThatTheFileIsNoDatabase) {
+  std::ofstream(path_) << std::string(8192, 'x');
+  const absl::Status status = open_sqlite_storage(path_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
+}
+
+TEST_F(StorageTest, SaysThatTheFileIsDamaged) {
+  {
+    auto storage = open_sqlite_storage(path_);
+    StorageBatch batch;
+    for (uint64_t id = 1; id < 200; ++id) {
+      batch.jobs[JobId(id)] = full_job();
+      batch.jobs[JobId(id)].id = JobId(id);
+    }
+    ASSERT_TRUE((*storage)->commit(batch).ok());
+  }
+  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+  for (int page = 2; page < 12; ++page)
+    file.seekp(page * 4096).write(std::string(2048, '\xAA').data(), 2048);
+  file.close();
+  const absl::Status status = open_sqlite_storage(path_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+}
+
+TEST_F(StorageTest, DemandsAWriteAheadLog) {
+  // A database in memory is answered "memory" and no error.
+  const absl::Status status = open_sqlite_storage(":memory:").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("journal mode memory"));
+}
+
+TEST_F(StorageTest, SaysWhyAWriteFailed) {
+  auto storage = open_sqlite_storage(path_);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+  // From now on each insertion of a job answers with a failure of its own.
+  ASSERT_EQ(sqlite3_exec(
+                db, "CREATE TRIGGER t BEFORE INSERT ON jobs BEGIN SELECT RAISE(ABORT, 'no'); END",
+                nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  const absl::Status status = (*storage)->commit({{{JobId(7), full_job()}}, {}, {}});
+  EXPECT_THAT(std::string(status.message()), HasSubstr("storing a job: no"));
+}
+
+TEST_F(StorageTest, RefusesANewerSchema) {
+  open_sqlite_storage(path_).status().IgnoreError();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "PRAGMA user_version=99", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  const absl::Status status = open_sqlite_storage(path_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("schema version 99"));
+}
+
+TEST_F(StorageTest, NamesTheRecordThatCannotBeRead) {
+  auto storage = open_sqlite_storage(path_);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "INSERT INTO jobs VALUES(5, '{')", nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  const absl::Status status = (*storage)->load().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the record of job 5"));
+}
+
+TEST_F(StorageTest, LeavesNothingWhenTheDiskIsFull) {
+  auto storage = open_sqlite_storage(path_);
+  ASSERT_TRUE((*storage)->commit({{{JobId(7), full_job()}}, {}, {}}).ok());
+  // /dev/full cannot hold a database; a limit on the process's file size fails writes in the same place.
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  rlimit low = old;
+  low.rlim_cur = 64 << 10;
+  signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &low);
+  StorageBatch batch;
+  for (uint64_t id = 100; id < 1'000; ++id) {
+    batch.jobs[JobId(id)] = full_job();
+    batch.jobs[JobId(id)].id = JobId(id);
+  }
+  const absl::Status status = (*storage)->commit(batch);
+  setrlimit(RLIMIT_FSIZE, &old);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
+  EXPECT_EQ((*storage)->load()->jobs.size(), 1U);
+}
+
+TEST_F(StorageTest, TheProgramKeepsItsStateToItsUser) {
+  const std::string state = folder_.path() + "/state";
+  const std::string command =
+      absl::StrCat("umask 022; exec timeout -k 5 20 ", MUSTER_COORDINATOR, " --state-dir ", state,
+                   " --listen 127.0.0.1:0 --http 127.0.0.1:0 --port-file ", folder_.path(),
+                   "/ports --log-level off & p=$!; for i in $(seq 150); do [ -e ", folder_.path(),
+                   "/ports ] && break; sleep 0.1; done; find ", state, " -perm /077 > ",
+                   folder_.path(), "/open; kill $p; wait $p");
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_TRUE(std::filesystem::exists(state + "/muster.db"));
+  EXPECT_EQ(std::filesystem::file_size(folder_.path() + "/open"), 0U);
+}
+
+TEST_F(StorageTest, OneCoordinatorPerFolder) {
+  auto lock = StateLock::take(folder_.path());
+  ASSERT_TRUE(lock.ok());
+  EXPECT_EQ(StateLock::take(folder_.path()).status().code(), absl::StatusCode::kAlreadyExists);
+  lock->reset();
+  EXPECT_TRUE(StateLock::take(folder_.path()).ok());
+}
+
+}  // namespace
+}  // namespace muster::coordinator

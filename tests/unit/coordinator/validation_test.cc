@@ -1,0 +1,85 @@
+#include "coordinator/core/validation.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+JobSpec good_spec() {
+  JobSpec spec;
+  spec.name = "llama2-tiny.1_a";
+  spec.output_directory = "/out";
+  return spec;
+}
+
+std::string problem(const JobSpec& spec) {
+  return std::string(check_spec(spec, InputLimits{}).message());
+}
+
+TEST(CheckSpec, AcceptsWhatIsWithinBounds) { EXPECT_EQ(problem(good_spec()), ""); }
+
+TEST(CheckSpec, NamesFieldValueAndWhatWouldBeRight) {
+  JobSpec spec = good_spec();
+  spec.name = "a b";
+  EXPECT_EQ(problem(spec),
+            "spec.name is \"a b\": it must be 1 to 128 of the characters A-Z a-z 0-9 . _ -");
+  spec.name = "..";
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.name is \"..\""));
+  spec.name = std::string(1000, 'x');
+  EXPECT_THAT(problem(spec), testing::HasSubstr("(1000 bytes)"));
+  EXPECT_LT(problem(spec).size(), 300U);
+  spec = good_spec();
+  spec.restarts_max = -1;
+  EXPECT_EQ(problem(spec), "spec.restarts_max is -1: it must be 0 to 100000");
+  spec = good_spec();
+  spec.nodes = 10'000;
+  spec.ranks_per_node = 1024;
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.nodes * spec.ranks_per_node is 10240000"));
+  spec = good_spec();
+  spec.output_directory = "out";
+  EXPECT_EQ(problem(spec), "spec.output_directory is \"out\": it must be an absolute path");
+  spec = good_spec();
+  spec.train_config_json = std::string((1 << 20) + 1, '{');
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.train_config_json"));
+}
+
+TEST(CheckSpec, KeepsTheWorkersVariables) {
+  JobSpec spec = good_spec();
+  spec.environment["OMP_NUM_THREADS"].assign(1, '1');
+  EXPECT_EQ(problem(spec), "");
+  spec.environment["RANK"].assign(1, '3');
+  EXPECT_EQ(problem(spec), "spec.environment sets RANK: the worker sets it for each rank");
+  for (const char* name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GLIBC_TUNABLES"}) {
+    spec = good_spec();
+    spec.environment[name] = "x";
+    EXPECT_EQ(problem(spec),
+              absl::StrCat("spec.environment sets ", name,
+                           ": it would change what code the loader puts into the trainer; set it "
+                           "for the worker"));
+  }
+  spec = good_spec();
+  spec.environment["MUSTER_BIND_ADDRESS"] = "x";
+  EXPECT_EQ(problem(spec),
+            "spec.environment sets MUSTER_BIND_ADDRESS: names that begin with MUSTER_ are between "
+            "the worker and its ranks; use another name");
+  spec = good_spec();
+  spec.environment["A=B"] = "";
+  EXPECT_THAT(problem(spec), testing::HasSubstr("without '='"));
+  spec = good_spec();
+  for (int i = 0; i < 1025; ++i) spec.environment[absl::StrCat("K", i)] = "";
+  EXPECT_THAT(problem(spec), testing::HasSubstr("1025 entries: at most 1024"));
+}
+
+TEST(OneLine, CutsAtACharacterAndDropsControls) {
+  EXPECT_EQ(one_line("  a\tb\x1b[0m\n", 100), "a b [0m");
+  EXPECT_EQ(one_line("aé", 2), "a");
+  EXPECT_EQ(one_line("aé", 3), "aé");
+}
+
+}  // namespace
+}  // namespace muster::coordinator

@@ -1,0 +1,67 @@
+#include "daemon/bounded_queue.h"
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace muster::daemon {
+namespace {
+
+TEST(BoundedQueue, RefusesWhenFullAndLeavesTheItem) {
+  BoundedQueue<std::unique_ptr<int>> queue(1);
+  EXPECT_TRUE(queue.try_push(std::make_unique<int>(1)));
+  auto second = std::make_unique<int>(2);
+  EXPECT_FALSE(queue.try_push(std::move(second)));
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(queue.pop_all(std::nullopt).size(), 1U);
+  EXPECT_TRUE(queue.try_push(std::move(second)));
+}
+
+TEST(BoundedQueue, PopsInOrderAndGivesUpAtTheDeadline) {
+  BoundedQueue<int> queue(8);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(queue.try_push(int{i}));
+  EXPECT_EQ(queue.pop_all(monotonic_now()), (std::deque<int>{0, 1, 2}));
+  const Instant before = monotonic_now();
+  EXPECT_TRUE(queue.pop_all(before + std::chrono::milliseconds(20)).empty());
+  EXPECT_GE(monotonic_now() - before, std::chrono::milliseconds(20));
+  EXPECT_TRUE(queue.pop_all(before).empty()) << "a deadline in the past does not wait";
+}
+
+TEST(BoundedQueue, ClosingWakesEveryoneAndKeepsWhatIsThere) {
+  BoundedQueue<int> queue(1);
+  EXPECT_TRUE(queue.try_push(1));
+  BoundedQueue<int> empty(1);
+  std::thread consumer([&] { EXPECT_TRUE(empty.pop_all(std::nullopt).empty()); });
+  queue.close();
+  empty.close();
+  consumer.join();
+  EXPECT_FALSE(queue.try_push(3));
+  EXPECT_EQ(queue.pop_all(std::nullopt), (std::deque<int>{1}));
+  EXPECT_TRUE(queue.pop_all(std::nullopt).empty());
+}
+
+TEST(BoundedQueue, NothingIsLostBetweenThreads) {
+  constexpr int kProducers = 4, kItems = 5'000;
+  BoundedQueue<int> queue(16);
+  std::vector<std::thread> producers;
+  for (int p = 0; p < kProducers; ++p) {
+    producers.emplace_back([&] {
+      for (int i = 1; i <= kItems; ++i) {
+        while (!queue.try_push(int{i})) std::this_thread::yield();
+      }
+    });
+  }
+  int64_t sum = 0, count = 0;
+  while (count < int64_t{kProducers} * kItems) {
+    const std::deque<int> items = queue.pop_all(std::nullopt);
+    ASSERT_LE(items.size(), 16U);
+    for (const int item : items) sum += item, ++count;
+  }
+  for (std::thread& producer : producers) producer.join();
+  EXPECT_EQ(sum, int64_t{kProducers} * kItems * (kItems + 1) / 2);
+}
+
+}  // namespace
+}  // namespace muster::daemon

@@ -1,0 +1,171 @@
+#include "daemon/http_server.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <gtest/gtest.h>
+
+namespace muster::daemon {
+namespace {
+
+using boost::asio::ip::tcp;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Client {
+ public:
+  explicit Client(int port) {
+    socket_.connect({boost::asio::ip::address_v4::loopback(), static_cast<uint16_t>(port)});
+  }
+
+  void send(const std::string& text) {
+    boost::system::error_code ignored;  // the server may have answered and closed already
+    boost::asio::write(socket_, boost::asio::buffer(text), ignored);
+  }
+
+  // Everything until the server closes.
+  std::string receive() {
+    std::string text;
+    boost::system::error_code error;
+    boost::asio::read(socket_, boost::asio::dynamic_buffer(text), error);
+    return text;
+  }
+
+ private:
+  boost::asio::io_context context_;
+  tcp::socket socket_{context_};
+};
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto server =
+        HttpServer::start("127.0.0.1:0", {{"/metrics",
+                                           [this] {
+                                             ++calls_;
+                                             return HttpResponse{200, "text/plain", "up 1\n"};
+                                           }},
+                                          {"/readyz", [] {
+                                             return HttpResponse{503, "text/plain", "no\n"};
+                                           }}});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  std::string exchange(const std::string& request) {
+    Client client(server_->port());
+    client.send(request);
+    return client.receive();
+  }
+
+  std::atomic<int> calls_{0};
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, ServesItsPages) {
+  EXPECT_GT(server_->port(), 0);
+  const std::string response = exchange("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(response, HasSubstr("\r\n\r\nup 1\n"));
+  EXPECT_THAT(exchange("GET /metrics?name[]=up HTTP/1.0\r\n\r\n"), HasSubstr("up 1\n"));
+  EXPECT_THAT(exchange("GET /readyz HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 503"));
+}
+
+TEST_F(HttpServerTest, HeadHasNoBody) {
+  const std::string response = exchange("HEAD /metrics HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(response, HasSubstr("Content-Length: 5"));
+  EXPECT_THAT(response, ::testing::EndsWith("\r\n\r\n"));
+}
+
+TEST_F(HttpServerTest, AnUnknownPageNamesTheKnownOnes) {
+  const std::string response = exchange("GET /etc/passwd HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(response, HasSubstr("/metrics /readyz"));
+}
+
+TEST_F(HttpServerTest, OtherMethodsAreNotAllowed) {
+  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS"}) {
+    const std::string response =
+        exchange(absl::StrCat(method, " /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n"));
+    EXPECT_THAT(response, StartsWith("HTTP/1.1 405")) << method;
+    EXPECT_THAT(response, HasSubstr("Allow: GET"));
+  }
+  EXPECT_EQ(calls_, 0);
+}
+
+TEST_F(HttpServerTest, AHugeRequestIsCutOff) {
+  EXPECT_THAT(exchange("GET /" + std::string(1 << 20, 'a')), StartsWith("HTTP/1.1 431"));
+  EXPECT_THAT(exchange("GET / HTTP/1.1\r\n" + std::string(1 << 20, 'a')),
+              StartsWith("HTTP/1.1 431"));
+}
+
+TEST_F(HttpServerTest, GarbageGetsAnErrorOrAClosedConnection) {
+  EXPECT_THAT(exchange("\x16\x03\x01 not http\r\n\r\n"), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(exchange("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(exchange("GET /metrics HTTP/1.1\r\n\r\n"), HasSubstr("up 1"))
+      << "and the server lives on";
+}
+
+TEST_F(HttpServerTest, ASlowClientDelaysNobodyAndIsLetGo) {
+  Client slow(server_->port());
+  slow.send("GET /metr");
+  const std::string response = exchange("GET /metrics HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(response, HasSubstr("up 1"));
+  EXPECT_EQ(slow.receive(), "") << "closed after its budget";
+}
+
+TEST_F(HttpServerTest, ManyClientsAtOnceAreAllServed) {
+  std::vector<std::thread> clients;
+  std::atomic<int> served{0};
+  for (int c = 0; c < 8; ++c) {
+    clients.emplace_back([&] {
+      for (int i = 0; i < 25; ++i) {
+        served +=
+            exchange("GET /metrics HTTP/1.1\r\n\r\n").find("up 1") != std::string::npos ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(served, 200);
+}
+
+TEST_F(HttpServerTest, MoreConnectionsThanItKeepsWaitTheirTurn) {
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 80; ++i) idle.push_back(std::make_unique<Client>(server_->port()));
+  idle.erase(idle.begin(), idle.begin() + 70);
+  EXPECT_THAT(exchange("GET /metrics HTTP/1.1\r\n\r\n"), HasSubstr("up 1"));
+}
+
+TEST_F(HttpServerTest, APortInUseIsNamed) {
+  const auto second = HttpServer::start(absl::StrCat("127.0.0.1:", server_->port()), {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat(server_->port())));
+}
+
+TEST_F(HttpServerTest, AnAddressThatIsNoneIsAnError) {
+  EXPECT_FALSE(HttpServer::start("nonsense", {}).ok());
+  EXPECT_FALSE(HttpServer::start("192.0.2.1:80", {}).ok());
+}
+
+TEST_F(HttpServerTest, EndsWithClientsInTheMiddleOfARequest) {
+  Client slow(server_->port());
+  slow.send("GET ");
+  Client quick(server_->port());
+  server_.reset();
+  EXPECT_EQ(slow.receive(), "");
+}
+
+}  // namespace
+}  // namespace muster::daemon

@@ -1,0 +1,130 @@
+#include "daemon/process.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace muster::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ProcessTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "process_test.XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override {
+    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::string content(const std::filesystem::path& path) const {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  size_t files() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(ProcessTest, WritesAFileWholeAndLeavesNothingElse) {
+  ASSERT_TRUE(write_file_atomically(folder_ / "ports", "one").ok());
+  ASSERT_TRUE(write_file_atomically(folder_ / "ports", std::string(1 << 20, 'x')).ok());
+  EXPECT_EQ(content(folder_ / "ports").size(), 1U << 20);
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(ProcessTest, AFileThatCannotBeWrittenIsNamed) {
+  const auto status = write_file_atomically(folder_ / "absent" / "ports", "x");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("absent/ports"));
+  std::filesystem::create_directory(folder_ / "ports");
+  EXPECT_FALSE(write_file_atomically(folder_ / "ports", "x").ok());
+  EXPECT_EQ(files(), 1U) << "no temporary file is left";
+}
+
+// A limit on file sizes stands in for a full disk: the write fails half way.
+TEST_F(ProcessTest, AFileThatDoesNotFitLeavesNothing) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100, 100};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    _exit(write_file_atomically(folder_ / "big", std::string(1000, 'x')).ok() ? 0 : 7);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(ProcessTest, MakesAFolderWithItsParents) {
+  EXPECT_TRUE(make_writable_directory(folder_ / "a" / "b").ok());
+  EXPECT_TRUE(make_writable_directory(folder_ / "a" / "b").ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "a" / "b"));
+  std::ofstream(folder_ / "file") << "x";
+  const auto status = make_writable_directory(folder_ / "file" / "below");
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("file/below"));
+}
+
+TEST_F(ProcessTest, AReadOnlyFolderIsAnError) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
+  std::filesystem::permissions(
+      folder_, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  EXPECT_EQ(make_writable_directory(folder_).code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(ProcessTest, KnowsItself) {
+  EXPECT_THAT(*own_executable_path(), HasSubstr("daemon_test"));
+  EXPECT_FALSE(host_name().empty());
+  EXPECT_NE(*draw_random_id(), *draw_random_id());
+}
+
+// A middle process starts a child that dies with its parent, and leaves; the child must get SIGTERM.
+TEST_F(ProcessTest, DiesWithItsParent) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const pid_t middle = fork();
+  ASSERT_GE(middle, 0);
+  if (middle == 0) {
+    std::array<int, 2> armed{};
+    if (pipe(armed.data()) != 0) _exit(1);
+    if (fork() == 0) {
+      signal(SIGTERM, SIG_DFL);
+      const char ok = die_with_parent().ok() ? 'y' : 'n';
+      if (write(armed[1], &ok, 1) != 1) _exit(1);
+      while (true) pause();  // holds `ends` open until it is killed
+    }
+    char ok = 'n';
+    const bool got = read(armed[0], &ok, 1) == 1;
+    _exit(got && ok == 'y' ? 0 : 1);
+  }
+  close(ends[1]);
+  int status = 0;
+  waitpid(middle, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "ends when the last holder is gone";
+  close(ends[0]);
+}
+
+}  // namespace
+}  // namespace muster::daemon

@@ -1,0 +1,158 @@
+#include "jobspec/resolve.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/jobspec/config_files.h"
+
+namespace muster::jobspec {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Resolve : public ConfigFiles {
+ protected:
+  static LaunchOptions with_ranks(int32_t ranks, int32_t nodes = 1) {
+    LaunchOptions launch = options();
+    launch.ranks_per_node = ranks;
+    launch.nodes = nodes;
+    return launch;
+  }
+};
+
+TEST_F(Resolve, DefaultsMakeOneRank) {
+  const auto job = resolve({});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->mesh.ranks(), 1);
+  EXPECT_EQ(job->train.run_name, "unnamed");
+  EXPECT_EQ(job->spec.output_directory(), "/somewhere/unnamed");
+  EXPECT_EQ(job->train.checkpoint_directory, "/somewhere/unnamed/checkpoints");
+  EXPECT_EQ(job->spec.user(), "ada");
+  EXPECT_EQ(job->spec.restarts_max(), 3);
+}
+
+TEST_F(Resolve, OpenMeshAxesAreFilledIn) {
+  const auto job = resolve({}, with_ranks(4, 2));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.mesh.ici[0], 4);
+  EXPECT_EQ(job->train.mesh.dcn[0], 2);
+  EXPECT_EQ(job->spec.nodes(), 2);
+  EXPECT_EQ(job->spec.ranks_per_node(), 4);
+}
+
+TEST_F(Resolve, RanksDefaultToTheMesh) {
+  const auto job = resolve({"ici_data_parallelism=3", "dcn_data_parallelism=2"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec.ranks_per_node(), 3);
+  EXPECT_EQ(job->spec.nodes(), 2);
+}
+
+TEST_F(Resolve, WorldSizeThatDoesNotMatchTheMesh) {
+  EXPECT_THAT(error_of(resolve({"ici_data_parallelism=3"}, with_ranks(4))),
+              AllOf(HasSubstr("ici_data_parallelism=3"), HasSubstr("4 ranks")));
+  EXPECT_THAT(error_of(resolve({}, with_ranks(0))), HasSubstr("0 ranks"));
+  EXPECT_FALSE(resolve({}, with_ranks(100'000'000)).ok());
+  EXPECT_FALSE(
+      resolve({"ici_data_parallelism=2000000000", "ici_fsdp_parallelism=2000000000"}).ok());
+}
+
+TEST_F(Resolve, OtherAxesAreRefusedByName) {
+  EXPECT_THAT(
+      error_of(resolve({"ici_data_parallelism=1", "ici_fsdp_parallelism=4"}, with_ranks(4))),
+      HasSubstr("ici_fsdp_parallelism"));
+}
+
+TEST_F(Resolve, BatchThatCannotBeSharded) {
+  EXPECT_THAT(error_of(resolve({"per_device_batch_size=0.3"}, with_ranks(4))),
+              AllOf(HasSubstr("per_device_batch_size=0.3"), HasSubstr("whole number")));
+  EXPECT_FALSE(resolve({"per_device_batch_size=1.5"}).ok());
+  EXPECT_FALSE(resolve({"per_device_batch_size=-2"}).ok());
+  EXPECT_FALSE(resolve({"per_device_batch_size=1e300"}).ok());
+}
+
+TEST_F(Resolve, StepsAndScheduleFillEachOther) {
+  EXPECT_EQ(resolve({"steps=10"})->train.optimizer.schedule_steps, 10);
+  const auto job = resolve({"steps=-1", "learning_rate_schedule_steps=20"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.steps, 20);
+  EXPECT_THAT(error_of(resolve({"steps=-1"})), HasSubstr("learning_rate_schedule_steps"));
+  EXPECT_THAT(error_of(resolve({"steps=0"})), HasSubstr("steps=0"));
+}
+
+TEST_F(Resolve, PathsBecomeAbsolute) {
+  const auto job =
+      resolve({"base_output_directory=out/", "run_name=a", "metrics_file=m.jsonl",
+               "dataset_type=shards", "dataset_path=../data", "tokenizer_path=~/t.model"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec.output_directory(), "/somewhere/out/a");
+  EXPECT_EQ(job->train.metrics_file, "/somewhere/m.jsonl");
+  EXPECT_EQ(job->train.dataset_path, "/data");
+  EXPECT_EQ(job->train.tokenizer_path, "/home/ada/t.model");
+}
+
+TEST_F(Resolve, RemoteStorageIsRefused) {
+  EXPECT_THAT(error_of(resolve({"base_output_directory=gs://bucket/x"})),
+              AllOf(HasSubstr("base_output_directory"), HasSubstr("gs://bucket/x")));
+}
+
+TEST_F(Resolve, RunNames) {
+  EXPECT_TRUE(resolve({"run_name=a-b_c.1"}).ok());
+  for (const char* name : {"a/b", "..", ".hidden", "a b", "\xff"}) {
+    EXPECT_THAT(error_of(resolve({std::string("run_name=") + name})), HasSubstr("run_name"))
+        << name;
+  }
+}
+
+TEST_F(Resolve, MaxTextsOwnQuickRunOfLlama7b) {
+  const auto job =
+      resolve({"model_name=llama2-7b", "per_device_batch_size=2", "max_target_length=4096",
+               "scan_layers=true", "steps=15", "remat_policy=minimal", "use_iota_embed=true",
+               "logits_dot_in_fp32=false", "enable_checkpointing=false",
+               "base_output_directory=local_train", "dataset_path=local", "dataset_type=synthetic",
+               "attention=dot_product", "hardware=cpu", "run_name=seed"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.model.emb_dim, 4096);
+  EXPECT_EQ(job->train.per_device_batch_size, 2);
+  EXPECT_EQ(job->train.remat_policy, trainer::RematPolicy::kFull);
+  EXPECT_THAT(job->warnings,
+              ElementsAre(HasSubstr("logits_dot_in_fp32"), HasSubstr("use_iota_embed"),
+                          HasSubstr("attention"), HasSubstr("remat_policy=minimal runs as full")));
+}
+
+TEST_F(Resolve, RematPolicies) {
+  EXPECT_EQ(resolve({"remat_policy=none"})->train.remat_policy, trainer::RematPolicy::kNone);
+  EXPECT_THAT(error_of(resolve({"remat_policy=minimall"})), HasSubstr("minimal"));
+}
+
+TEST_F(Resolve, GlobalParameterScaleTurnsThroughHeadsWidthAndLayers) {
+  const auto base = resolve({})->train.model;
+  const auto doubled = resolve({"global_parameter_scale=2"})->train.model;
+  EXPECT_EQ(doubled.num_query_heads, 2 * base.num_query_heads);
+  EXPECT_EQ(doubled.mlp_dim, 2 * base.mlp_dim);
+  EXPECT_EQ(doubled.emb_dim, base.emb_dim);
+  const auto eight = resolve({"global_parameter_scale=8"})->train.model;
+  EXPECT_EQ(eight.num_layers, 2 * base.num_layers);
+  EXPECT_FALSE(resolve({"global_parameter_scale=3"}).ok());
+  EXPECT_FALSE(resolve({"global_parameter_scale=0"}).ok());
+  EXPECT_FALSE(resolve({"global_parameter_scale=1073741824", "base_mlp_dim=2000000000"}).ok());
+}
+
+TEST_F(Resolve, NumbersOutOfRangeNameTheirKey) {
+  EXPECT_THAT(error_of(resolve({"vocab_size=99999999999"})), HasSubstr("vocab_size=99999999999"));
+  EXPECT_THAT(error_of(resolve({"init_weights_seed=-1"})), HasSubstr("init_weights_seed=-1"));
+  EXPECT_THAT(error_of(resolve({"restarts_max=-1"})), HasSubstr("restarts_max=-1"));
+  EXPECT_THAT(error_of(resolve({"base_num_kv_heads=3"})), HasSubstr("base_num_kv_heads"));
+}
+
+TEST_F(Resolve, TheSpecCarriesTheWholeConfig) {
+  const auto job = resolve({"run_name=x", "steps=3"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto back =
+      trainer::train_config_from_json(nlohmann::json::parse(job->spec.train_config_json()));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, job->train);
+}
+
+}  // namespace
+}  // namespace muster::jobspec

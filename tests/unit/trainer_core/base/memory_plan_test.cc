@@ -1,0 +1,59 @@
+#include "trainer_core/base/memory_plan.h"
+
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "trainer_core/base/tensor.h"
+
+namespace muster::trainer {
+namespace {
+
+TEST(MemoryPlan, BuffersAreAlignedAndCounted) {
+  MemoryPlan plan;
+  const BufferId a = plan.add("a", MemoryCategory::kParameters, 100);
+  const BufferId b = plan.add("b", MemoryCategory::kActivations, 1);
+  const BufferId c = plan.add("c", MemoryCategory::kParameters, 64);
+  EXPECT_EQ(plan.buffers()[a].offset, 0U);
+  EXPECT_EQ(plan.buffers()[b].offset, 128U);
+  EXPECT_EQ(plan.buffers()[c].offset, 192U);
+  EXPECT_EQ(plan.total_bytes(), 256U);
+  EXPECT_EQ(plan.category_bytes(MemoryCategory::kParameters), 164U);
+  EXPECT_EQ(plan.category_bytes(MemoryCategory::kGradients), 0U);
+}
+
+TEST(Arena, IsZeroedAndExactlyThePlan) {
+  MemoryPlan plan;
+  const BufferId a = plan.add("a", MemoryCategory::kWorkspace, 40);
+  const BufferId b = plan.add("b", MemoryCategory::kWorkspace, 12);
+  const Arena arena(plan);
+  EXPECT_EQ(arena.bytes(), plan.total_bytes());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(arena.f32(a)) % kBufferAlignment, 0U);
+  EXPECT_EQ(arena.f32(b) - arena.f32(a), 16);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(arena.f32(a)[i], 0.0F);
+}
+
+TEST(Arena, OfAnEmptyPlan) { EXPECT_EQ(Arena(MemoryPlan()).bytes(), 0U); }
+
+TEST(ArenaDeathTest, UnknownBuffer) {
+  const Arena arena{MemoryPlan()};
+  EXPECT_DEATH(arena.buffer(3), "buffer 3 of 0");
+}
+
+TEST(Tensor, KnowsItsSize) {
+  float data[24];
+  const Tensor tensor = Tensor::f32(data, {2, 3, 4});
+  EXPECT_EQ(tensor.elements(), 24);
+  EXPECT_EQ(tensor.bytes(), 96U);
+  EXPECT_EQ(tensor.dim(1), 3);
+}
+
+TEST(TensorDeathTest, WrongType) {
+  int32_t ids[2];
+  const Tensor tensor = Tensor::i32(ids, {2});
+  EXPECT_EQ(tensor.i32(), ids);
+  EXPECT_DEATH(tensor.f32(), "not an fp32 tensor");
+}
+
+}  // namespace
+}  // namespace muster::trainer

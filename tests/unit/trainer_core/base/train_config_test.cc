@@ -1,0 +1,142 @@
+#include "trainer_core/base/train_config.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace muster::trainer {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+TrainConfig valid_config() {
+  TrainConfig config;
+  config.run_name = "test";
+  config.model = {.name = "llama2-tiny",
+                  .vocab_size = 512,
+                  .emb_dim = 64,
+                  .num_layers = 2,
+                  .num_query_heads = 4,
+                  .num_kv_heads = 2,
+                  .head_dim = 16,
+                  .mlp_dim = 172};
+  config.optimizer.schedule_steps = 100;
+  config.mesh.ici[static_cast<size_t>(MeshAxis::kData)] = 4;
+  config.steps = 100;
+  config.max_target_length = 128;
+  config.init_weights_seed = std::numeric_limits<uint64_t>::max();
+  config.dataset_type = DatasetType::kShards;
+  config.dataset_path = "/data/shards";
+  config.checkpoint_directory = "/data/checkpoints";
+  return config;
+}
+
+TEST(TrainConfig, SurvivesJson) {
+  const TrainConfig config = valid_config();
+  ASSERT_TRUE(validate(config).ok()) << validate(config);
+  const auto back = train_config_from_json(Json::parse(to_json(config).dump()));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, config);
+}
+
+TEST(TrainConfig, KeysAreMaxTexts) {
+  const Json json = to_json(valid_config());
+  EXPECT_EQ(json.at("base_emb_dim"), 64);
+  EXPECT_EQ(json.at("remat_policy"), "full");
+  EXPECT_EQ(json.at("dataset_type"), "shards");
+  EXPECT_EQ(json.at("ici_data_parallelism"), 4);
+  EXPECT_EQ(json.at("gradient_clipping_threshold"), 1.0);
+}
+
+// What a change to valid JSON makes the reader say.
+std::string error_of(const std::function<void(Json&)>& change) {
+  Json json = to_json(valid_config());
+  change(json);
+  const auto config = train_config_from_json(json);
+  return config.ok() ? "no error" : std::string(config.status().message());
+}
+
+TEST(TrainConfig, EveryKeyIsRequiredAndTyped) {
+  const Json json = to_json(valid_config());
+  for (const auto& item : json.items()) {
+    const std::string& key = item.key();
+    EXPECT_EQ(error_of([&](Json& j) { j.erase(key); }), "train config: " + key + " is missing");
+    EXPECT_THAT(error_of([&](Json& j) { j[key] = Json::array({1}); }),
+                HasSubstr("train config: " + key + " is [1], but must be "));
+  }
+}
+
+TEST(TrainConfig, WrongValues) {
+  const auto error_with = [](const std::string& key, const Json& value) {
+    return error_of([&](Json& j) { j[key] = value; });
+  };
+  EXPECT_THAT(error_with("learning_rat", 1), HasSubstr("unknown key learning_rat"));
+  EXPECT_THAT(error_with("steps", 1.5),
+              HasSubstr("steps is 1.5, but must be an integer of 64 bits"));
+  EXPECT_THAT(error_with("vocab_size", 3'000'000'000), HasSubstr("vocab_size is 3000000000"));
+  EXPECT_THAT(error_with("init_weights_seed", -1), HasSubstr("init_weights_seed is -1"));
+  EXPECT_THAT(error_with("steps", 18'446'744'073'709'551'615ULL),
+              HasSubstr("steps is 18446744073709551615"));
+  EXPECT_THAT(error_with("remat_policy", "minimal"),
+              HasSubstr(R"(remat_policy is "minimal", but must be "none" or "full")"));
+  EXPECT_THAT(error_with("run_name", std::string("\xff")), HasSubstr("no error"));
+  EXPECT_THAT(error_of([](Json& j) { j = 3; }), HasSubstr("not a JSON object"));
+}
+
+TEST(TrainConfig, ValidationNamesTheKeys) {
+  const auto error_with = [](const std::function<void(TrainConfig&)>& change) {
+    TrainConfig config = valid_config();
+    change(config);
+    return std::string(validate(config).message());
+  };
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.model.num_kv_heads = 3; }),
+              HasSubstr("base_num_kv_heads (3) must divide base_num_query_heads (4)"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.model.head_dim = 15; }),
+              HasSubstr("head_dim is 15"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.model.num_kv_heads = 0; }),
+              HasSubstr("base_num_kv_heads is 0"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.model.norm_epsilon = std::nan(""); }),
+              HasSubstr("normalization_layer_epsilon"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.optimizer.b2 = 1; }), HasSubstr("adam_b2 is 1"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.optimizer.schedule_steps = -1; }),
+              HasSubstr("learning_rate_schedule_steps is -1"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.steps = 0; }), HasSubstr("steps is 0"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.dataset_path.clear(); }),
+              HasSubstr("dataset_path is empty"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.checkpoint_directory.clear(); }),
+              HasSubstr("checkpoint_directory is empty"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.max_checkpoints_to_keep = 0; }),
+              HasSubstr("max_num_checkpoints_to_keep is 0"));
+  EXPECT_THAT(error_with([](TrainConfig& c) {
+                c.per_device_batch_size = 1 << 20;
+                c.max_target_length = 1 << 20;
+              }),
+              HasSubstr("per_device_batch_size (1048576) times max_target_length (1048576)"));
+}
+
+TEST(TrainConfig, OnlyDataParallelism) {
+  for (int axis = 1; axis < kMeshAxisCount; ++axis) {
+    const std::string name(kMeshAxisNames[static_cast<size_t>(axis)]);
+    TrainConfig config = valid_config();
+    config.mesh.ici[static_cast<size_t>(axis)] = 2;
+    EXPECT_THAT(std::string(validate(config).message()),
+                HasSubstr("ici_" + name +
+                          "_parallelism is 2, but this trainer supports data parallelism only"));
+    config = valid_config();
+    config.mesh.dcn[static_cast<size_t>(axis)] = 3;
+    EXPECT_THAT(std::string(validate(config).message()),
+                HasSubstr("dcn_" + name + "_parallelism is 3"));
+  }
+  TrainConfig config = valid_config();
+  config.mesh.ici[0] = -1;
+  EXPECT_THAT(std::string(validate(config).message()), HasSubstr("ici_data_parallelism is -1"));
+}
+
+}  // namespace
+}  // namespace muster::trainer

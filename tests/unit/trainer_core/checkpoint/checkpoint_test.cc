@@ -1,0 +1,176 @@
+#include "trainer_core/checkpoint/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/checkpoint/checkpoint_helpers.h"
+#include "tests/unit/trainer_core/data/temp_folder.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+void save(const CheckpointStore& store, int64_t step, State state) {
+  const absl::Status status = save_state(store, step, std::move(state));
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+int64_t newest_step(const CheckpointStore& store, std::vector<std::string>* notes = nullptr) {
+  std::vector<std::string> ignored;
+  auto newest = store.newest(notes != nullptr ? *notes : ignored);
+  EXPECT_TRUE(newest.ok()) << newest.status();
+  return newest->has_value() ? (*newest)->step : -1;
+}
+
+TEST(Checkpoint, RestoresWhatWasSaved) {
+  TempFolder folder;
+  const CheckpointStore store(folder.file("ckpt"), -1);
+  ASSERT_TRUE(store.prepare().ok());
+  EXPECT_EQ(newest_step(store), -1);
+  save(store, 20, State(1));
+  std::vector<std::string> notes;
+  auto newest = store.newest(notes);
+  ASSERT_TRUE(newest.ok() && newest->has_value());
+  EXPECT_EQ((*newest)->samples, 160U);
+  EXPECT_EQ((*newest)->config.at("steps"), 100);
+  State restored(0);
+  const absl::Status status = restore_checkpoint((*newest)->folder, table(), restored.blocks());
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(restored == State(1));
+  EXPECT_TRUE(notes.empty());
+}
+
+TEST(Checkpoint, ParametersAloneAreEnoughToDecode) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), -1);
+  save(store, 1, State(7));
+  std::vector<float> params(15);
+  ASSERT_TRUE(restore_checkpoint(folder.file("1"), table(), {params, {}, {}}).ok());
+  EXPECT_EQ(params, State(7).params);
+}
+
+TEST(Checkpoint, KeepsTheNewestAndReplacesItsOwnStep) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), 2);
+  for (const int64_t step : {9, 10, 11, 100}) save(store, step, State(static_cast<float>(step)));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"100", "11"}));
+  save(store, 100, State(5));
+  State restored(0);
+  ASSERT_TRUE(restore_checkpoint(folder.file("100"), table(), restored.blocks()).ok());
+  EXPECT_TRUE(restored == State(5));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"100", "11"}));
+}
+
+TEST(Checkpoint, ATornOrDamagedOneIsPassedOverWithALine) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), -1);
+  for (const int64_t step : {1, 2, 3, 4, 5}) save(store, step, State(static_cast<float>(step)));
+  fs::remove(folder.file("5/manifest.json"));
+  fs::resize_file(folder.file("4/model.safetensors"), 40);
+  std::string bytes = read_file(folder.file("3/optimizer.safetensors"));
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(folder.file("3/optimizer.safetensors"), bytes);
+  fs::create_directories(folder.file(".tmp-6"));
+  write_file(folder.file(".tmp-6/model.safetensors"), "half");
+  std::vector<std::string> notes;
+  EXPECT_EQ(newest_step(store, &notes), 2);
+  ASSERT_EQ(notes.size(), 3U);
+  EXPECT_THAT(notes[0], HasSubstr("/5 is passed over: it has no manifest.json"));
+  EXPECT_THAT(notes[1], HasSubstr("model.safetensors is truncated"));
+  EXPECT_THAT(notes[2], HasSubstr("optimizer.safetensors is damaged: its checksum differs"));
+  store.remove_leftovers();
+  EXPECT_FALSE(fs::exists(folder.file(".tmp-6")));
+}
+
+TEST(Checkpoint, OnlyDamageIsPassedOver) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), -1);
+  for (const int64_t step : {1, 2}) save(store, step, State(1));
+  const auto problem = [&] {
+    std::vector<std::string> notes;
+    const absl::Status status = store.newest(notes).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    return std::string(status.message());
+  };
+  std::string manifest = read_file(folder.file("2/manifest.json"));
+  const std::string version = "\"version\": 1";
+  manifest.replace(manifest.find(version), version.size(), "\"version\": 2");
+  write_file(folder.file("2/manifest.json"), manifest);
+  EXPECT_THAT(problem(), HasSubstr("/2: it has version 2; this program reads 1"));
+  // A folder in the file's place stands for what a disk refuses to read: root may read everything else.
+  fs::remove(folder.file("2/manifest.json"));
+  fs::create_directories(folder.file("2/manifest.json"));
+  EXPECT_THAT(problem(), HasSubstr("cannot use checkpoint " + folder.file("2")));
+  fs::remove_all(folder.file("2"));
+  fs::remove(folder.file("1/manifest.json"));
+  EXPECT_THAT(problem(), HasSubstr("move that folder away or set another run_name"));
+}
+
+TEST(Checkpoint, AHostileManifestIsAnError) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), -1);
+  save(store, 1, State(1));
+  const std::string good = read_file(folder.file("1/manifest.json"));
+  for (size_t i = 0; i < good.size(); ++i) {
+    write_file(folder.file("1/manifest.json"), good.substr(0, i));
+    EXPECT_EQ(verify_checkpoint(folder.file("1"), true).ok(), i + 1 == good.size());
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 0x11);
+    write_file(folder.file("1/manifest.json"), bad);
+    (void)verify_checkpoint(folder.file("1"), true);
+  }
+}
+
+TEST(Checkpoint, AnotherModelNamesTheFirstTensorAndBothShapes) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), -1);
+  save(store, 1, State(1));
+  const auto problem = [&](const std::vector<ParamSpec>& other) {
+    const absl::Status status = check_tensors(folder.file("1"), other);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_TRUE(check_tensors(folder.file("1"), table()).ok());
+  EXPECT_THAT(problem({spec("embed", {5, 3}, 0), spec("norm", {3}, 15)}),
+              HasSubstr("tensor embed has shape [4, 3] there and [5, 3] in the config's model"));
+  EXPECT_THAT(problem({spec("embed", {4, 3}, 0), spec("norm", {3}, 12), spec("head", {4, 3}, 15)}),
+              HasSubstr("it has no tensor head (the config's model has it with shape [4, 3])"));
+  EXPECT_THAT(problem({spec("embed", {4, 3}, 0)}), HasSubstr("a tensor norm of shape [3]"));
+}
+
+TEST(Checkpoint, ADiskThatIsFullLeavesTheOldCheckpointAlone) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), 1);
+  save(store, 1, State(1));
+  // A limit on file sizes stands in for a full disk: write() fails in the middle of the file.
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit{};
+  getrlimit(RLIMIT_FSIZE, &old_limit);
+  const rlimit limit{100, old_limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  State state(2);
+  const absl::Status status = store.save(info_of(2), table(), state.blocks());
+  setrlimit(RLIMIT_FSIZE, &old_limit);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("checkpoint of step 2 is not saved: cannot write"));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"1"}));
+  EXPECT_EQ(newest_step(store), 1);
+}
+
+TEST(Checkpoint, ADirectoryThatCannotBeMadeIsAnError) {
+  TempFolder folder;
+  write_file(folder.file("file"), "x");
+  const absl::Status status = CheckpointStore(folder.file("file/ckpt"), 1).prepare();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("file/ckpt"));
+}
+
+}  // namespace
+}  // namespace muster::trainer

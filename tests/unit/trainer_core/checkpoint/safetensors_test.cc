@@ -1,0 +1,98 @@
+#include "trainer_core/checkpoint/safetensors.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/data/temp_folder.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::HasSubstr;
+
+std::string file_with_header(const std::string& json, const std::string& data) {
+  const uint64_t length = json.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + json + data;
+}
+
+absl::Status open_status(const TempFolder& folder, const std::string& bytes) {
+  write_file(folder.file("x.safetensors"), bytes);
+  return SafetensorsFile::open(folder.file("x.safetensors")).status();
+}
+
+TEST(Safetensors, RoundTrips) {
+  TempFolder folder;
+  std::vector<float> numbers(6);
+  std::iota(numbers.begin(), numbers.end(), 0.5F);
+  auto digest = write_safetensors(folder.file("a.safetensors"),
+                                  {{"b", {2, 2}, numbers.data()}, {"a", {2}, numbers.data() + 4}});
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  EXPECT_EQ(digest->bytes % 8, 0U);
+  auto file = SafetensorsFile::open(folder.file("a.safetensors"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->digest().crc32, digest->crc32);
+  EXPECT_EQ((*file)->digest().bytes, digest->bytes);
+  std::vector<float> b(4), a(2);
+  EXPECT_EQ((*file)->tensors().at("b").shape, (std::vector<int64_t>{2, 2}));
+  (*file)->read((*file)->tensors().at("b"), b);
+  (*file)->read((*file)->tensors().at("a"), a);
+  EXPECT_EQ(b, (std::vector<float>{0.5F, 1.5F, 2.5F, 3.5F}));
+  EXPECT_EQ(a, (std::vector<float>{4.5F, 5.5F}));
+}
+
+TEST(Safetensors, HostileHeadersAreErrors) {
+  TempFolder folder;
+  const std::string data(16, 'x');
+  EXPECT_EQ(open_status(folder, "").code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(open_status(folder, "1234567").code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(open_status(folder, std::string(8, '\xFF')).message()),
+              HasSubstr("header's length"));
+  for (const char* json : {
+           "not json",
+           "[]",
+           "{\"t\": 1}",
+           "{\"t\": {}}",
+           R"({"t": {"dtype": "F16", "shape": [2], "data_offsets": [0, 4]}})",
+           R"({"t": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}})",
+           R"({"t": {"dtype": "F32", "shape": [1.5], "data_offsets": [0, 4]}})",
+           R"({"t": {"dtype": "F32", "shape": ["1"], "data_offsets": [0, 4]}})",
+           R"({"t": {"dtype": "F32", "shape": 1, "data_offsets": [0, 4]}})",
+           R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}})",
+           R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}})",
+           R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [16, 20]}})",
+           R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}})",
+           R"({"t": {"dtype": "F32", "shape": [1], "data_offsets": [0]}})",
+           R"({"t": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 0]}})",
+           R"({"t": {"dtype": "F32", "shape": [18446744073709551615, 2], "data_offsets": [0, 8]}})",
+           R"({"t": {"dtype": "F32", "shape": [1,1,1,1,1,1,1,1,1], "data_offsets": [0, 4]}})",
+       }) {
+    EXPECT_EQ(open_status(folder, file_with_header(json, data)).code(), absl::StatusCode::kDataLoss)
+        << json;
+  }
+  EXPECT_EQ(open_status(folder, file_with_header(std::string(1'000'000, '['), "")).code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST(Safetensors, DamageNeverCrashes) {
+  TempFolder folder;
+  const std::vector<float> numbers(6, 1.0F);
+  ASSERT_TRUE(write_safetensors(folder.file("a.safetensors"),
+                                {{"b", {2, 2}, numbers.data()}, {"a", {2}, numbers.data()}})
+                  .ok());
+  const std::string good = read_file(folder.file("a.safetensors"));
+  for (size_t i = 0; i < good.size(); ++i) {
+    EXPECT_FALSE(open_status(folder, good.substr(0, i)).ok()) << "truncated to " << i;
+    for (const char flip : {'\x01', '\x10', '\x80'}) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ flip);
+      (void)open_status(folder, bad);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace muster::trainer

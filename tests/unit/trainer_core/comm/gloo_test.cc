@@ -1,0 +1,143 @@
+#include "trainer_core/comm/gloo.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/comm/collectives.h"
+#include "tests/unit/trainer_core/comm/store_server.h"
+
+namespace muster::trainer {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+class Gloo : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { std::signal(SIGPIPE, SIG_IGN); }
+
+  GlooOptions options(int rank, int size) const {
+    GlooOptions options;
+    options.rank = rank;
+    options.size = size;
+    options.rendezvous = store_.address();
+    options.scope = "7/1/";
+    options.connect_timeout = milliseconds(20'000);
+    options.timeout = milliseconds(20'000);
+    return options;
+  }
+
+  std::unique_ptr<ProcessGroup> connect(const GlooOptions& options) {
+    auto group = connect_gloo(options, nullptr);
+    EXPECT_TRUE(group.ok()) << group.status();
+    return group.ok() ? std::move(*group) : nullptr;
+  }
+
+  GroupMaker maker() {
+    return [this](int rank, int size) { return connect(options(rank, size)); };
+  }
+
+  StoreServer store_;
+};
+
+TEST_P(Gloo, EveryCollectiveMatchesTheReference) {
+  on_ranks(GetParam(), maker(), check_everything);
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, Gloo, testing::Values(1, 2, 3, 4, 8));
+
+TEST_F(Gloo, APeerThatGoesAwayIsUnavailableAndNamed) {
+  std::atomic<int> unavailable{0};
+  std::atomic<bool> named{false};
+  on_ranks(4, maker(), [&](ProcessGroup& group) {
+    std::vector<float> data(100'000);
+    ASSERT_TRUE(group.all_reduce(data, "first").ok());
+    if (group.rank() == 2) return;
+    const absl::Status status = group.all_reduce(data, "second");
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("all-reduce \"second\" (number 2 of group \"data\")"));
+    if (status.message().find("2") != absl::string_view::npos) named = true;
+    EXPECT_EQ(group.barrier("third").code(), absl::StatusCode::kUnavailable);
+    ++unavailable;
+  });
+  EXPECT_EQ(unavailable, 3);
+  EXPECT_TRUE(named);
+}
+
+TEST_F(Gloo, ATimeoutNamesTheSilentRank) {
+  std::atomic<bool> named{false};
+  std::atomic<int> done{0};
+  on_ranks(
+      3,
+      [&](int rank, int size) {
+        GlooOptions short_wait = options(rank, size);
+        short_wait.timeout = milliseconds(300);
+        return connect(short_wait);
+      },
+      [&](ProcessGroup& group) {
+        if (group.rank() == 1) {
+          while (done < 2) std::this_thread::yield();
+          return;
+        }
+        std::vector<float> data(10);
+        const absl::Status status = group.all_reduce(data, "stuck");
+        EXPECT_FALSE(status.ok());
+        if (status.code() == absl::StatusCode::kDeadlineExceeded &&
+            status.message().find("nothing came from rank 1 ") != absl::string_view::npos) {
+          named = true;
+        }
+        ++done;
+      });
+  EXPECT_TRUE(named);
+}
+
+TEST_F(Gloo, AbortFromAnotherThreadEndsTheWait) {
+  on_ranks(2, maker(), [&](ProcessGroup& group) {
+    std::vector<float> data(10);
+    if (group.rank() == 0) {
+      std::thread aborter([&] {
+        std::this_thread::sleep_for(milliseconds(50));
+        group.abort();
+      });
+      EXPECT_EQ(group.recv(data, 1, "never").code(), absl::StatusCode::kUnavailable);
+      aborter.join();
+    } else {
+      EXPECT_EQ(group.recv(data, 0, "never").code(),
+                absl::StatusCode::kUnavailable);  // rank 0 has closed
+    }
+  });
+}
+
+TEST_F(Gloo, RanksThatDoNotComeAreNamed) {
+  GlooOptions alone = options(1, 4);
+  alone.connect_timeout = milliseconds(200);
+  const absl::Status status = connect_gloo(alone, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("waited 200 ms for these ranks: 0, 2, 3"));
+}
+
+TEST_F(Gloo, AnotherScopeMeetsNobody) {
+  GlooOptions stale = options(0, 2);
+  stale.scope = "7/2/";
+  GlooOptions fresh = options(1, 2);
+  stale.connect_timeout = fresh.connect_timeout = milliseconds(200);
+  std::thread other([&] { EXPECT_FALSE(connect_gloo(stale, nullptr).ok()); });
+  EXPECT_FALSE(connect_gloo(fresh, nullptr).ok());
+  other.join();
+}
+
+TEST_F(Gloo, NoStoreIsUnavailable) {
+  GlooOptions none = options(0, 2);
+  none.connect_timeout = milliseconds(50);
+  none.rendezvous = "127.0.0.1:1";
+  EXPECT_EQ(connect_gloo(none, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  none.rendezvous = "nonsense";
+  EXPECT_EQ(connect_gloo(none, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace muster::trainer

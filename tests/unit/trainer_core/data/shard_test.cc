@@ -1,0 +1,135 @@
+#include "trainer_core/data/shard.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/data/temp_folder.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<int32_t> ramp(size_t count, int32_t modulus) {
+  std::vector<int32_t> tokens(count);
+  for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<int32_t>(i) % modulus;
+  return tokens;
+}
+
+void make_shard(const std::string& path, uint32_t vocab_size, const std::vector<int32_t>& tokens) {
+  auto writer = ShardWriter::create(path, vocab_size, 0xFEED);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->append(std::span(tokens).first(tokens.size() / 2), 1).ok());
+  ASSERT_TRUE((*writer)->append(std::span(tokens).subspan(tokens.size() / 2), 1).ok());
+  auto header = (*writer)->finish();
+  ASSERT_TRUE(header.ok()) << header.status();
+}
+
+class ShardRoundTrip : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(ShardRoundTrip, ReadsWhatWasWritten) {
+  TempFolder folder;
+  const auto tokens = ramp(1000, static_cast<int32_t>(GetParam()));
+  make_shard(folder.file("a.mtok"), GetParam(), tokens);
+  auto shard = ShardReader::open(folder.file("a.mtok"));
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  EXPECT_EQ((*shard)->header().token_count, 1000U);
+  EXPECT_EQ((*shard)->header().document_count, 2U);
+  EXPECT_EQ((*shard)->header().tokenizer_fingerprint, 0xFEEDU);
+  EXPECT_EQ((*shard)->header().token_bytes, GetParam() <= 65536 ? 2U : 4U);
+  EXPECT_TRUE((*shard)->verify_payload().ok());
+  std::vector<int32_t> out(10);
+  ASSERT_TRUE((*shard)->read(123, out).ok());
+  EXPECT_EQ(out, std::vector<int32_t>(tokens.begin() + 123, tokens.begin() + 133));
+}
+INSTANTIATE_TEST_SUITE_P(Widths, ShardRoundTrip,
+                         testing::Values(1U, 300U, 65536U, 65537U, 200000U));
+
+TEST(Shard, EveryFlippedHeaderBitIsFound) {
+  TempFolder folder;
+  make_shard(folder.file("a.mtok"), 300, ramp(100, 300));
+  const std::string good = read_file(folder.file("a.mtok"));
+  for (size_t i = 0; i < kShardHeaderBytes; ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
+      write_file(folder.file("bad.mtok"), bad);
+      auto shard = ShardReader::open(folder.file("bad.mtok"));
+      ASSERT_FALSE(shard.ok()) << "byte " << i << " bit " << bit;
+      EXPECT_EQ(shard.status().code(), absl::StatusCode::kDataLoss);
+      EXPECT_THAT(std::string(shard.status().message()), HasSubstr("bad.mtok"));
+      EXPECT_THAT(std::string(shard.status().message()), HasSubstr("offset"));
+    }
+  }
+}
+
+TEST(Shard, EveryTruncationIsFoundAndNamesTheOffset) {
+  TempFolder folder;
+  make_shard(folder.file("a.mtok"), 300, ramp(100, 300));
+  const std::string good = read_file(folder.file("a.mtok"));
+  for (size_t length = 0; length < good.size(); ++length) {
+    write_file(folder.file("short.mtok"), good.substr(0, length));
+    auto shard = ShardReader::open(folder.file("short.mtok"));
+    ASSERT_FALSE(shard.ok()) << length;
+    const std::string message(shard.status().message());
+    EXPECT_THAT(message, HasSubstr("short.mtok truncated"));
+    EXPECT_THAT(message, HasSubstr("offset " + std::to_string(length)));
+  }
+  write_file(folder.file("long.mtok"), good + "x");
+  EXPECT_EQ(ShardReader::open(folder.file("long.mtok")).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST(Shard, AHostileCountThatWrapsAroundIsRefused) {
+  ShardHeader header{.token_bytes = 2, .vocab_size = 300, .token_count = uint64_t{1} << 63};
+  const auto bytes = encode_shard_header(header);
+  auto decoded = decode_shard_header(bytes, kShardHeaderBytes);
+  ASSERT_FALSE(decoded.ok());
+  EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("truncated"));
+}
+
+TEST(Shard, DamagedTokensAreFoundByTheChecksumAndTheIdCheck) {
+  TempFolder folder;
+  make_shard(folder.file("a.mtok"), 300, ramp(100, 300));
+  std::string bad = read_file(folder.file("a.mtok"));
+  bad[kShardHeaderBytes + 21] = '\x7F';
+  write_file(folder.file("a.mtok"), bad);
+  auto shard = ShardReader::open(folder.file("a.mtok"));
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  EXPECT_EQ((*shard)->verify_payload().code(), absl::StatusCode::kDataLoss);
+  std::vector<int32_t> out(100);
+  const absl::Status status = (*shard)->read(0, out);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("offset 84"));
+}
+
+TEST(Shard, AnUnfinishedWriterLeavesNothing) {
+  TempFolder folder;
+  {
+    auto writer = ShardWriter::create(folder.file("a.mtok"), 300, 0);
+    ASSERT_TRUE(writer.ok());
+    EXPECT_FALSE((*writer)->append(std::vector<int32_t>{300}, 0).ok());
+    EXPECT_FALSE((*writer)->append(std::vector<int32_t>{-1}, 0).ok());
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Shard, AFullDiskIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  TempFolder folder;
+  std::filesystem::create_symlink("/dev/full", folder.file("a.mtok.tmp"));
+  auto writer = ShardWriter::create(folder.file("a.mtok"), 300, 0);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  absl::Status status = (*writer)->append(ramp(100, 300), 1);
+  if (status.ok()) status = (*writer)->finish().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_FALSE(std::filesystem::exists(folder.file("a.mtok")));
+}
+
+}  // namespace
+}  // namespace muster::trainer

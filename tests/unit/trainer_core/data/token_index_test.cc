@@ -1,0 +1,75 @@
+#include "trainer_core/data/token_index.h"
+
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/data/temp_folder.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::HasSubstr;
+
+TokenIndex sample() {
+  TokenIndex index;
+  index.vocab_size = 4096;
+  index.tokenizer_fingerprint = 0xFEDCBA9876543210ULL;
+  index.tokens = 30;
+  index.documents = 3;
+  index.bytes = 120;
+  index.unigram_entropy_nats = 5.25;
+  index.shards = {{"shard-00000.mtok", 20, 2}, {"shard-00001.mtok", 10, 1}};
+  return index;
+}
+
+TEST(TokenIndex, RoundTrips) {
+  TempFolder folder;
+  ASSERT_TRUE(write_token_index(folder.path(), sample()).ok());
+  auto index = read_token_index(folder.path());
+  ASSERT_TRUE(index.ok()) << index.status();
+  EXPECT_EQ(index->vocab_size, 4096U);
+  EXPECT_EQ(index->tokenizer_fingerprint, 0xFEDCBA9876543210ULL);
+  EXPECT_EQ(index->unigram_entropy_nats, 5.25);
+  ASSERT_EQ(index->shards.size(), 2U);
+  EXPECT_EQ(index->shards[1].file, "shard-00001.mtok");
+  EXPECT_EQ(index->shards[1].tokens, 10U);
+}
+
+TEST(TokenIndex, AMissingOneSaysHowToMakeIt) {
+  TempFolder folder;
+  const auto status = read_token_index(folder.path()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("`muster tokenize --text INPUT.txt --tokenizer MODEL.model --out"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("muster tokenize"));
+}
+
+TEST(TokenIndex, DamageIsAnErrorAndNeverACrash) {
+  TempFolder folder;
+  ASSERT_TRUE(write_token_index(folder.path(), sample()).ok());
+  const std::string good = read_file(folder.file(kTokenIndexFile));
+  for (size_t length = 0; length + 2 < good.size(); ++length) {
+    write_file(folder.file(kTokenIndexFile), good.substr(0, length));
+    EXPECT_EQ(read_token_index(folder.path()).status().code(), absl::StatusCode::kDataLoss);
+  }
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 0x15);
+    write_file(folder.file(kTokenIndexFile), bad);
+    (void)read_token_index(folder.path());
+  }
+}
+
+TEST(TokenIndex, AShardOutsideTheFolderIsRefused) {
+  TempFolder folder;
+  for (const char* name : {"../secret", "/etc/passwd", "..", ""}) {
+    TokenIndex index = sample();
+    index.shards[0].file = name;
+    ASSERT_TRUE(write_token_index(folder.path(), index).ok());
+    EXPECT_EQ(read_token_index(folder.path()).status().code(), absl::StatusCode::kDataLoss) << name;
+  }
+}
+
+}  // namespace
+}  // namespace muster::trainer

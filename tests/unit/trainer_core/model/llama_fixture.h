@@ -1,0 +1,78 @@
+// A model with its plan, memory and ops, as the tests of this folder make it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/philox.h"
+#include "trainer_core/model/llama.h"
+
+namespace muster::trainer {
+
+struct TestModel {
+  TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
+            RematPolicy remat = RematPolicy::kNone, int32_t threads = 1, bool training = true)
+      : plan(plan_llama(config, batch, seq_len, remat, training, threads)),
+        arena(plan.memory),
+        ops(cpu_ops(threads)),
+        llama(plan, arena, *ops) {}
+
+  LlamaPlan plan;
+  Arena arena;
+  std::unique_ptr<Ops> ops;
+  Llama llama;
+};
+
+inline ModelConfig small_config(int32_t heads, int32_t kv_heads, bool tied) {
+  ModelConfig config;
+  config.vocab_size = 19;
+  config.emb_dim = 12;
+  config.num_layers = 2;
+  config.num_query_heads = heads;
+  config.num_kv_heads = kv_heads;
+  config.head_dim = 6;
+  config.mlp_dim = 10;
+  config.logits_via_embedding = tied;
+  return config;
+}
+
+// Values in (-1, 1), the same for the same stream.
+inline void fill_random(uint64_t stream, std::span<float> out, float scale = 1, float shift = 0) {
+  const Philox philox{.key = 7, .stream = stream};
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = shift + scale * (2 * uniform_from_bits(philox(i)[0]) - 1);
+  }
+}
+
+// Initial weights with norms that are not all one.
+inline void randomize_params(const LlamaPlan& plan, std::span<float> params) {
+  init_params(plan.params, 3, params.data());
+  uint64_t stream = 100;
+  for (const ParamSpec& spec : plan.params) {
+    if (spec.init != InitKind::kOnes) continue;
+    fill_random(
+        ++stream,
+        params.subspan(static_cast<size_t>(spec.offset), static_cast<size_t>(spec.elements())),
+        0.4F, 1.0F);
+  }
+}
+
+struct TestBatch {
+  TestBatch(int32_t vocab, int64_t rows) {
+    const Philox philox{.key = 11, .stream = 0};
+    for (int64_t i = 0; i < rows; ++i) {
+      const Philox::Block words = philox(static_cast<uint64_t>(i));
+      tokens.push_back(static_cast<int32_t>(words[0] % static_cast<uint32_t>(vocab)));
+      targets.push_back(static_cast<int32_t>(words[1] % static_cast<uint32_t>(vocab)));
+      weights.push_back(words[2] % 4 == 0 ? 0.0F : 1.0F);
+    }
+  }
+  Batch view() const { return {tokens, targets, weights}; }
+
+  std::vector<int32_t> tokens, targets;
+  std::vector<float> weights;
+};
+
+}  // namespace muster::trainer

@@ -1,0 +1,150 @@
+#include "trainer_core/model/llama.h"
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/llama_fixture.h"
+
+namespace muster::trainer {
+namespace {
+
+// Directional derivative against central differences in every parameter tensor: the direction is the gradient
+// itself within the tensor, so a wrong element anywhere shows.
+void check_gradients(const ModelConfig& config, int32_t batch, int32_t seq_len) {
+  TestModel test(config, batch, seq_len);
+  randomize_params(test.plan, test.llama.params());
+  const TestBatch data(config.vocab_size, int64_t{batch} * seq_len);
+  test.llama.forward_backward(data.view());
+  const std::vector<float> grads(test.llama.grads().begin(), test.llama.grads().end());
+  const std::span<float> params = test.llama.params();
+  const std::vector<float> start(params.begin(), params.end());
+  for (const ParamSpec& spec : test.plan.params) {
+    double square = 0;
+    for (int64_t i = spec.offset; i < spec.offset + spec.elements(); ++i) {
+      square += std::pow(grads[static_cast<size_t>(i)], 2);
+    }
+    const double norm = std::sqrt(square);
+    if (norm < 1e-3) continue;  // nothing of this tensor reaches the loss
+    const auto loss_at = [&](double distance) {
+      for (int64_t i = spec.offset; i < spec.offset + spec.elements(); ++i) {
+        const auto at = static_cast<size_t>(i);
+        params[at] = static_cast<float>(start[at] + distance * grads[at] / norm);
+      }
+      return test.llama.forward(data.view()).loss;
+    };
+    constexpr double kStep = 4e-3;
+    // Fourth order, so that a step large enough for fp32 keeps a small truncation error.
+    const double slope =
+        (8 * (loss_at(kStep) - loss_at(-kStep)) - (loss_at(2 * kStep) - loss_at(-2 * kStep))) /
+        (12 * kStep);
+    loss_at(0);
+    EXPECT_NEAR(slope, norm, 2e-3 * norm + 1e-3) << spec.name;
+  }
+}
+
+TEST(Llama, GradientsWithOneKeyValueHead) { check_gradients(small_config(4, 1, false), 2, 9); }
+TEST(Llama, GradientsWithGroupedHeads) { check_gradients(small_config(4, 2, true), 2, 9); }
+TEST(Llama, GradientsWithAllHeads) { check_gradients(small_config(3, 3, false), 1, 13); }
+TEST(Llama, GradientsOfOnePosition) { check_gradients(small_config(2, 1, true), 3, 1); }
+TEST(Llama, GradientsAcrossTiles) { check_gradients(small_config(2, 1, false), 1, 67); }
+
+TEST(Llama, RematIsBitIdentical) {
+  for (const int32_t threads : {1, 2}) {
+    const ModelConfig config = small_config(4, 2, false);
+    TestModel keeps(config, 2, 33, RematPolicy::kNone, threads);
+    TestModel recomputes(config, 2, 33, RematPolicy::kFull, threads);
+    const TestBatch data(config.vocab_size, 66);
+    randomize_params(keeps.plan, keeps.llama.params());
+    randomize_params(recomputes.plan, recomputes.llama.params());
+    EXPECT_EQ(keeps.llama.forward_backward(data.view()).loss,
+              recomputes.llama.forward_backward(data.view()).loss);
+    const std::span<float> a = keeps.llama.grads(), b = recomputes.llama.grads();
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size_bytes()), 0) << threads << " threads";
+    EXPECT_GT(keeps.plan.memory.total_bytes(), recomputes.plan.memory.total_bytes());
+  }
+}
+
+TEST(Llama, RepeatsBitForBit) {
+  const ModelConfig config = small_config(4, 2, true);
+  TestModel test(config, 3, 40, RematPolicy::kNone, 2);
+  randomize_params(test.plan, test.llama.params());
+  const TestBatch data(config.vocab_size, 120);
+  test.llama.forward_backward(data.view());
+  const std::vector<float> first(test.llama.grads().begin(), test.llama.grads().end());
+  for (int i = 0; i < 3; ++i) {
+    test.llama.forward_backward(data.view());
+    EXPECT_EQ(std::memcmp(first.data(), test.llama.grads().data(), first.size() * sizeof(float)),
+              0);
+  }
+}
+
+TEST(Llama, ThreadCountsAgree) {
+  ModelConfig config = small_config(4, 2, false);
+  config.emb_dim = 64;
+  config.mlp_dim = 96;
+  config.vocab_size = 500;
+  TestModel one(config, 2, 100, RematPolicy::kNone, 1),
+      three(config, 2, 100, RematPolicy::kNone, 3);
+  const TestBatch data(config.vocab_size, 200);
+  randomize_params(one.plan, one.llama.params());
+  randomize_params(three.plan, three.llama.params());
+  const double loss = one.llama.forward_backward(data.view()).loss;
+  EXPECT_NEAR(three.llama.forward_backward(data.view()).loss, loss, 1e-6 * loss);
+  for (size_t i = 0; i < one.llama.grads().size(); ++i) {
+    ASSERT_NEAR(one.llama.grads()[i], three.llama.grads()[i], 1e-4) << i;
+  }
+}
+
+TEST(Llama, SeveralModelsInThreadsOfOneProcess) {
+  const ModelConfig config = small_config(2, 1, false);
+  const TestBatch data(config.vocab_size, 20);
+  std::vector<double> losses(3);
+  std::vector<std::thread> threads;
+  for (double& loss : losses) {
+    threads.emplace_back([&loss, &config, &data] {
+      TestModel test(config, 2, 10, RematPolicy::kFull, 2);
+      randomize_params(test.plan, test.llama.params());
+      for (int i = 0; i < 5; ++i) loss = test.llama.forward_backward(data.view()).loss;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_EQ(losses[0], losses[2]);
+}
+
+// A plan without training gives the same loss and logits in less memory.
+TEST(Llama, InferencePlan) {
+  const ModelConfig config = small_config(4, 2, false);
+  TestModel training(config, 2, 12), inference(config, 2, 12, RematPolicy::kNone, 1, false);
+  randomize_params(training.plan, training.llama.params());
+  randomize_params(inference.plan, inference.llama.params());
+  const TestBatch data(config.vocab_size, 24);
+  EXPECT_EQ(training.llama.forward(data.view()).loss, inference.llama.forward(data.view()).loss);
+  std::vector<float> a(2 * 19), b(2 * 19);
+  training.llama.logits(data.tokens, 7, a.data());
+  inference.llama.logits(data.tokens, 7, b.data());
+  EXPECT_EQ(a, b);
+  EXPECT_LT(inference.plan.memory.total_bytes(), training.plan.memory.total_bytes() / 2);
+}
+
+// Logits of a position do not see what comes later.
+TEST(Llama, IsCausal) {
+  const ModelConfig config = small_config(4, 2, false);
+  TestModel test(config, 1, 70);
+  randomize_params(test.plan, test.llama.params());
+  TestBatch data(config.vocab_size, 70);
+  for (const int32_t position : {0, 5, 63, 64}) {
+    std::vector<float> before(19), after(19);
+    test.llama.logits(data.tokens, position, before.data());
+    for (size_t i = static_cast<size_t>(position) + 1; i < 70; ++i)
+      data.tokens[i] = (data.tokens[i] + 1) % 19;
+    test.llama.logits(data.tokens, position, after.data());
+    EXPECT_EQ(before, after) << position;
+  }
+}
+
+}  // namespace
+}  // namespace muster::trainer

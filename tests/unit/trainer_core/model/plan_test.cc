@@ -1,0 +1,118 @@
+#include <cstdint>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/llama_fixture.h"
+
+namespace muster::trainer {
+namespace {
+
+ModelConfig llama2(int32_t emb, int32_t layers, int32_t heads, int32_t kv_heads, int32_t mlp) {
+  ModelConfig config;
+  config.vocab_size = 32'000;
+  config.emb_dim = emb;
+  config.num_layers = layers;
+  config.num_query_heads = heads;
+  config.num_kv_heads = kv_heads;
+  config.head_dim = 128;
+  config.mlp_dim = mlp;
+  return config;
+}
+
+TEST(ParamSpec, CountsOfPublishedModels) {
+  EXPECT_EQ(parameter_count(llama_params(llama2(4096, 32, 32, 32, 11'008))), 6'738'415'616);
+  EXPECT_EQ(parameter_count(llama_params(llama2(5120, 40, 40, 40, 13'824))), 13'015'864'320);
+  EXPECT_EQ(parameter_count(llama_params(llama2(8192, 80, 64, 8, 28'672))), 68'976'648'192);
+}
+
+TEST(ParamSpec, RowsArePackedInOrder) {
+  for (const bool tied : {false, true}) {
+    const std::vector<ParamSpec> table = llama_params(small_config(4, 2, tied));
+    int64_t offset = 0;
+    std::set<std::string> names;
+    for (const ParamSpec& spec : table) {
+      EXPECT_EQ(spec.offset, offset) << spec.name;
+      EXPECT_EQ(spec.shape.size(), spec.shard.size());
+      offset += spec.elements();
+      names.insert(spec.name);
+    }
+    EXPECT_EQ(names.size(), table.size());
+    EXPECT_EQ(offset, parameter_count(table));
+    EXPECT_EQ(table.size(), 2U + 2 * 9 + (tied ? 0 : 1));
+    EXPECT_EQ(names.contains("lm_head.weight"), !tied);
+    EXPECT_TRUE(names.contains("model.layers.1.mlp.down_proj.weight"));
+  }
+}
+
+TEST(ParamSpec, InitDependsOnSeedAndNameAlone) {
+  ModelConfig config = small_config(4, 2, false);
+  config.emb_dim = 256;
+  const std::vector<ParamSpec> two = llama_params(config);
+  config.num_layers = 3;
+  const std::vector<ParamSpec> three = llama_params(config);
+  std::vector<float> a(static_cast<size_t>(parameter_count(two))),
+      b(static_cast<size_t>(parameter_count(three)));
+  init_params(two, 5, a.data());
+  init_params(three, 5, b.data());
+  const auto value = [](const std::vector<ParamSpec>& table, const std::vector<float>& block,
+                        size_t row) { return block[static_cast<size_t>(table[row].offset) + 3]; };
+  EXPECT_EQ(value(two, a, two.size() - 1), value(three, b, three.size() - 1));  // lm_head
+  EXPECT_NE(value(two, a, 2), value(two, a, 2 + 9));  // two layers' q_proj
+  EXPECT_EQ(value(two, a, two.size() - 2), 1.0F);     // the final norm
+  init_params(two, 6, b.data());
+  EXPECT_NE(a[0], b[0]);
+
+  const ParamSpec& embedding = two.front();
+  double square = 0;
+  for (int64_t i = 0; i < embedding.elements(); ++i)
+    square += std::pow(a[static_cast<size_t>(i)], 2);
+  EXPECT_NEAR(std::sqrt(square / static_cast<double>(embedding.elements())), 1 / std::sqrt(256.0),
+              2e-3);
+}
+
+TEST(ParamSpec, InitCanBeShared) {
+  const std::vector<ParamSpec> table = llama_params(small_config(4, 2, false));
+  const int64_t n = parameter_count(table);
+  std::vector<float> whole(static_cast<size_t>(n)), parts(static_cast<size_t>(n));
+  init_params(table, 9, whole.data());
+  for (int64_t part = 0; part < 5; ++part) {
+    init_params_range(table, 9, n * part / 5, n * (part + 1) / 5, parts.data());
+  }
+  EXPECT_EQ(whole, parts);
+}
+
+TEST(LlamaPlan, ArenaIsThePlan) {
+  for (const RematPolicy remat : {RematPolicy::kNone, RematPolicy::kFull}) {
+    for (const bool training : {true, false}) {
+      const LlamaPlan plan = plan_llama(small_config(4, 2, false), 2, 9, remat, training, 2);
+      const Arena arena(plan.memory);
+      EXPECT_EQ(arena.bytes(), plan.memory.total_bytes());
+      size_t end = 0;
+      for (const PlannedBuffer& buffer : plan.memory.buffers()) {
+        EXPECT_GE(buffer.offset, end) << buffer.name;
+        EXPECT_EQ(buffer.offset % kBufferAlignment, 0U) << buffer.name;
+        end = buffer.offset + buffer.bytes;
+      }
+      EXPECT_LE(end, plan.memory.total_bytes());
+    }
+  }
+}
+
+TEST(LlamaPlan, BlocksHoldTheParameters) {
+  const LlamaPlan plan = plan_llama(small_config(4, 2, true), 2, 9, RematPolicy::kFull, true, 1);
+  const auto n = static_cast<size_t>(parameter_count(plan.params));
+  EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kParameters), 4 * n);
+  EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kGradients), 4 * (n + kGradTailElements));
+  EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kOptimizer), 8 * n);
+}
+
+// Planning costs no memory: the largest model's plan is arithmetic.
+TEST(LlamaPlan, SeventyBillionParameters) {
+  const LlamaPlan plan =
+      plan_llama(llama2(8192, 80, 64, 8, 28'672), 1, 4096, RematPolicy::kFull, true, 64);
+  EXPECT_GT(plan.memory.total_bytes(), 16ULL * 68'976'648'192);
+}
+
+}  // namespace
+}  // namespace muster::trainer

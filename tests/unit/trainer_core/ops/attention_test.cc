@@ -1,0 +1,124 @@
+// Attention against a direct fp64 reference, and its gradients against differences of that reference.
+#include <algorithm>
+#include <ostream>
+
+#include "tests/unit/trainer_core/ops/ops_fixture.h"
+#include "trainer_core/ops/workspace.h"
+
+namespace muster::trainer {
+namespace {
+
+struct Reference {
+  std::vector<double> out, lse;
+};
+
+Reference reference(const AttentionShape& s, const std::vector<double>& qkv) {
+  Reference result{std::vector<double>(static_cast<size_t>(s.rows() * s.out_width())),
+                   std::vector<double>(static_cast<size_t>(s.rows() * s.heads))};
+  const auto at = [&](int64_t b, int64_t position, int64_t column) {
+    return qkv[static_cast<size_t>((b * s.seq_len + position) * s.qkv_width() + column)];
+  };
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t head = 0; head < s.heads; ++head) {
+      const int64_t kv = head / (s.heads / s.kv_heads);
+      const int64_t q0 = head * s.head_dim, k0 = (s.heads + kv) * s.head_dim;
+      const int64_t v0 = k0 + s.kv_heads * s.head_dim;
+      for (int64_t i = 0; i < s.seq_len; ++i) {
+        std::vector<double> p;
+        for (int64_t j = 0; j <= i; ++j) {
+          double dot = 0;
+          for (int64_t e = 0; e < s.head_dim; ++e) dot += at(b, i, q0 + e) * at(b, j, k0 + e);
+          p.push_back(std::exp(dot / std::sqrt(static_cast<double>(s.head_dim))));
+        }
+        const double total = std::accumulate(p.begin(), p.end(), 0.0);
+        result.lse[static_cast<size_t>((b * s.heads + head) * s.seq_len + i)] = std::log(total);
+        for (int64_t e = 0; e < s.head_dim; ++e) {
+          double sum = 0;
+          for (int64_t j = 0; j <= i; ++j) sum += p[static_cast<size_t>(j)] * at(b, j, v0 + e);
+          result.out[static_cast<size_t>((b * s.seq_len + i) * s.out_width() + q0 + e)] =
+              sum / total;
+        }
+      }
+    }
+  }
+  return result;
+}
+
+struct Case {
+  AttentionShape shape;
+  int threads;
+
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+    return out << "B" << c.shape.batch << "_S" << c.shape.seq_len << "_H" << c.shape.heads << "_K"
+               << c.shape.kv_heads << "_h" << c.shape.head_dim << "_threads" << c.threads;
+  }
+};
+
+class Attention : public testing::TestWithParam<Case> {
+ protected:
+  const AttentionShape& shape() const { return GetParam().shape; }
+
+  std::unique_ptr<Ops> ops_ = cpu_ops(GetParam().threads);
+  Values qkv_ = Values::random({shape().rows(), shape().qkv_width()}, 1, 2);
+  Values out_{{shape().rows(), shape().out_width()}};
+  Values lse_{{shape().batch, shape().heads, shape().seq_len}};
+};
+
+TEST_P(Attention, Forward) {
+  Scratch scratch(cpu_attention_elements(shape(), GetParam().threads));
+  ops_->attention(shape(), qkv_, out_, lse_, scratch);
+  const Reference expected = reference(shape(), as_double(qkv_));
+  expect_near(out_, expected.out, 3e-6);
+  expect_near(lse_, expected.lse, 3e-6);
+}
+
+// Every gradient of small shapes; of large ones the derivative along 20 coordinates.
+TEST_P(Attention, Backward) {
+  Scratch scratch(std::max(cpu_attention_elements(shape(), GetParam().threads),
+                           cpu_attention_backward_elements(shape(), GetParam().threads)));
+  ops_->attention(shape(), qkv_, out_, lse_, scratch);
+  Values dout = Values::random({shape().rows(), shape().out_width()}, 2);
+  Values dqkv({shape().rows(), shape().qkv_width()}, -7);
+  ops_->attention_backward(shape(), qkv_, out_, lse_, dout, dqkv, scratch);
+
+  const std::vector<double> start = as_double(qkv_);
+  const int64_t stride = std::max<int64_t>(1, qkv_.size() / 20);
+  double largest = 0;
+  for (int64_t i = 0; i < dqkv.size(); ++i) largest = std::max(largest, std::abs(double{dqkv[i]}));
+  for (int64_t i = 0; i < qkv_.size(); i += stride) {
+    const double slope =
+        derivative({start[static_cast<size_t>(i)]}, [&](const std::vector<double>& x) {
+          std::vector<double> moved = start;
+          moved[static_cast<size_t>(i)] = x[0];
+          const std::vector<double> out = reference(shape(), moved).out;
+          double sum = 0;
+          for (int64_t j = 0; j < dout.size(); ++j) sum += out[static_cast<size_t>(j)] * dout[j];
+          return sum;
+        })[0];
+    ASSERT_NEAR(dqkv[i], slope, 2e-5 * largest) << "element " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
+                         testing::Values(Case{{1, 1, 1, 1, 2}, 1},     // one position
+                                         Case{{2, 5, 4, 1, 6}, 2},     // one key/value head
+                                         Case{{2, 7, 4, 2, 10}, 2},    // groups
+                                         Case{{1, 9, 3, 3, 16}, 1},    // no groups
+                                         Case{{1, 64, 2, 1, 8}, 1},    // exactly one tile
+                                         Case{{1, 65, 1, 1, 20}, 3},   // one row more
+                                         Case{{1, 150, 2, 2, 64}, 2},  // several tiles
+                                         Case{{1, 33, 1, 1, 80}, 1}, Case{{1, 70, 2, 1, 128}, 2}));
+
+// Large scores must not overflow the softmax.
+TEST(AttentionRange, LargeScores) {
+  const AttentionShape shape{1, 70, 1, 1, 4};
+  const auto ops = cpu_ops(1);
+  Values qkv = Values::random({70, 12}, 4, 60), out({70, 4}), lse({1, 1, 70});
+  Scratch scratch(cpu_attention_elements(shape, 1));
+  ops->attention(shape, qkv, out, lse, scratch);
+  for (int64_t i = 0; i < out.size(); ++i)
+    ASSERT_TRUE(std::isfinite(out[i]) && std::abs(out[i]) <= 60.001F);
+}
+
+}  // namespace
+}  // namespace muster::trainer

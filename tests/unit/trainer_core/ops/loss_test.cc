@@ -1,0 +1,140 @@
+// Cross-entropy, AdamW's kernel, and the elementwise and reducing operations.
+#include <cstring>
+
+#include "tests/unit/trainer_core/ops/ops_fixture.h"
+
+namespace muster::trainer {
+namespace {
+
+TEST(CrossEntropy, LossesAndGradients) {
+  for (const int64_t vocab : {2, 16, 37, 1000}) {
+    constexpr int64_t kRows = 4;
+    const auto ops = cpu_ops(2);
+    Values logits = Values::random({kRows, vocab}, 1, 9), losses({kRows});
+    Ids targets(kRows, static_cast<int32_t>(vocab), 2);
+    Values weights({kRows}, 1);
+    weights[1] = 0;
+    weights[2] = 0.5F;
+    const auto reference = [&](const std::vector<double>& x) {
+      std::vector<double> result;
+      for (int64_t row = 0; row < kRows; ++row) {
+        double total = 0;
+        for (int64_t i = 0; i < vocab; ++i)
+          total += std::exp(x[static_cast<size_t>(row * vocab + i)]);
+        result.push_back(weights[row] *
+                         (std::log(total) - x[static_cast<size_t>(row * vocab + targets[row])]));
+      }
+      return result;
+    };
+    const Values before = logits;
+    ops->cross_entropy(logits, targets, weights, losses);
+    EXPECT_EQ(logits, before);
+    expect_near(losses, reference(as_double(logits)), 1e-6);
+
+    Values again({kRows});
+    ops->cross_entropy_backward(logits, targets, weights, again);
+    EXPECT_EQ(again, losses);
+    for (int64_t i = 0; i < logits.size(); ++i) {
+      const int64_t row = i / vocab;
+      double total = 0;
+      for (int64_t j = 0; j < vocab; ++j) total += std::exp(double{before[row * vocab + j]});
+      const double p = std::exp(double{before[i]}) / total;
+      ASSERT_NEAR(logits[i], weights[row] * (p - (i % vocab == targets[row])), 1e-6) << vocab;
+    }
+  }
+}
+
+TEST(CrossEntropy, ExtremeLogitsStayFinite) {
+  const auto ops = cpu_ops(1);
+  Values logits({2, 3}), losses({2}), weights({2}, 1);
+  Ids targets(2, 1, 0);
+  const float values[] = {-3e38F, 3e38F, 0, 1e5F, -1e5F, 99'999};
+  std::copy_n(values, 6, &logits[0]);
+  ops->cross_entropy_backward(logits, targets, weights, losses);
+  EXPECT_NEAR(losses[1], std::log1p(std::exp(-1.0)), 1e-6);
+  for (int64_t i = 0; i < 6; ++i) EXPECT_TRUE(std::isfinite(logits[i])) << i;
+}
+
+TEST(CrossEntropyDeathTest, TargetOutsideTheVocabulary) {
+  const auto ops = cpu_ops(1);
+  Values logits({3, 2}), losses({3}), weights({3}, 1);
+  Ids targets(3, 100, 1);
+  EXPECT_DEATH(ops->cross_entropy(logits, targets, weights, losses), "target .* of 2");
+}
+
+TEST(AdamW, FollowsTheFormula) {
+  constexpr int64_t kSize = 10'003;
+  const AdamWStep step{.learning_rate = 0.01,
+                       .b1 = 0.9,
+                       .b2 = 0.95,
+                       .eps = 1e-6,
+                       .eps_root = 1e-7,
+                       .weight_decay = 0.1,
+                       .grad_scale = 0.25,
+                       .bias_correction1 = 0.19,
+                       .bias_correction2 = 0.0975};
+  Values grads = Values::random({kSize}, 1), params = Values::random({kSize}, 2);
+  Values m = Values::random({kSize}, 3, 0.1F), v = Values::random({kSize}, 4, 0.1F);
+  for (int64_t i = 0; i < kSize; ++i) v[i] = std::abs(v[i]);
+  std::vector<double> p_expected, m_expected, v_expected;
+  for (int64_t i = 0; i < kSize; ++i) {
+    const double g = 0.25 * grads[i];
+    m_expected.push_back(0.9 * m[i] + 0.1 * g);
+    v_expected.push_back(0.95 * v[i] + 0.05 * g * g);
+    const double update =
+        m_expected.back() / 0.19 / (std::sqrt(v_expected.back() / 0.0975 + 1e-7) + 1e-6);
+    p_expected.push_back(params[i] - 0.01 * (update + 0.1 * params[i]));
+  }
+  cpu_ops(2)->adamw(step, grads, params, m, v);
+  expect_near(params, p_expected, 1e-6);
+  expect_near(m, m_expected, 1e-6);
+  expect_near(v, v_expected, 1e-6);
+}
+
+TEST(Elementwise, AddScaleFillCopy) {
+  for (const int64_t n : {1, 15, 16, 33, 50'001}) {
+    const auto ops = cpu_ops(3);
+    Values x = Values::random({n}, 1), y = Values::random({n}, 2), z({n});
+    const Values before = y;
+    ops->add(x, y);
+    ops->copy(y, z);
+    EXPECT_EQ(y, z);
+    ops->scale(z, 2);
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(y[i], before[i] + x[i]);
+      ASSERT_EQ(z[i], 2 * y[i]);
+    }
+    ops->fill(z, 0.5F);
+    EXPECT_EQ(z, Values({n}, 0.5F));
+  }
+}
+
+TEST(Reductions, DoNotDependOnTheNumberOfThreads) {
+  for (const int64_t n : {1, 7, 255, 100'003}) {
+    Values x = Values::random({n}, 1);
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      sum += x[i];
+      squares += double{x[i]} * x[i];
+    }
+    const auto one = cpu_ops(1), three = cpu_ops(3);
+    EXPECT_NEAR(one->sum(x), sum, 1e-9);
+    EXPECT_NEAR(one->sum_of_squares(x), squares, 1e-12 * squares);
+    EXPECT_EQ(one->sum(x), three->sum(x));
+    EXPECT_EQ(one->sum_of_squares(x), three->sum_of_squares(x));
+  }
+}
+
+TEST(Memory, UploadAndDownload) {
+  const auto ops = cpu_ops(1);
+  const std::vector<float> from{1, 2, 3};
+  std::vector<float> to(3);
+  Values device({3});
+  ops->upload(from.data(), device);
+  ops->download(device, to.data());
+  ops->synchronize();
+  EXPECT_EQ(from, to);
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,114 @@
+// Tensors with their own memory, random values, and derivatives by central differences in fp64 references.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/philox.h"
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer {
+
+// fp32 values with a shape; converts to a Tensor view of itself.
+class Values {
+ public:
+  Values(std::initializer_list<int64_t> dims, float value = 0)
+      : dims_(dims),
+        data_(static_cast<size_t>(
+                  std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>())),
+              value) {}
+
+  static Values random(std::initializer_list<int64_t> dims, uint64_t stream, float scale = 1) {
+    Values values(dims);
+    const Philox philox{.key = 5, .stream = stream};
+    for (size_t i = 0; i < values.data_.size(); ++i) {
+      values.data_[i] = scale * (2 * uniform_from_bits(philox(i)[0]) - 1);
+    }
+    return values;
+  }
+
+  operator Tensor() {  // NOLINT(google-explicit-constructor): tests read better
+    Tensor tensor = Tensor::f32(data_.data(), {});
+    for (const int64_t dim : dims_) tensor.shape[static_cast<size_t>(tensor.rank++)] = dim;
+    return tensor;
+  }
+  float& operator[](int64_t i) { return data_[static_cast<size_t>(i)]; }
+  float operator[](int64_t i) const { return data_[static_cast<size_t>(i)]; }
+  int64_t size() const { return static_cast<int64_t>(data_.size()); }
+  const std::vector<float>& data() const { return data_; }
+
+  friend bool operator==(const Values& a, const Values& b) { return a.data_ == b.data_; }
+
+ private:
+  std::vector<int64_t> dims_;
+  std::vector<float> data_;
+};
+
+class Ids {
+ public:
+  Ids(int64_t n, int32_t limit, uint64_t stream) {
+    const Philox philox{.key = 6, .stream = stream};
+    for (int64_t i = 0; i < n; ++i) {
+      data_.push_back(
+          static_cast<int32_t>(philox(static_cast<uint64_t>(i))[0] % static_cast<uint32_t>(limit)));
+    }
+  }
+  operator Tensor() {  // NOLINT(google-explicit-constructor)
+    return Tensor::i32(data_.data(), {static_cast<int64_t>(data_.size())});
+  }
+  int32_t operator[](int64_t i) const { return data_[static_cast<size_t>(i)]; }
+
+ private:
+  std::vector<int32_t> data_;
+};
+
+struct Scratch {
+  explicit Scratch(int64_t elements) : memory(static_cast<size_t>(elements), std::nanf("")) {}
+  operator Workspace() { return {memory.data(), static_cast<int64_t>(memory.size())}; }  // NOLINT
+
+  std::vector<float> memory;
+};
+
+// d f / d x[i] for every i, by fourth-order central differences of an fp64 reference.
+inline std::vector<double> derivative(std::vector<double> x,
+                                      const std::function<double(const std::vector<double>&)>& f) {
+  constexpr double kStep = 1e-3;
+  std::vector<double> result;
+  for (double& value : x) {
+    const double at = value;
+    const auto sample = [&](double shift) {
+      value = at + shift;
+      return f(x);
+    };
+    result.push_back(
+        (8 * (sample(kStep) - sample(-kStep)) - (sample(2 * kStep) - sample(-2 * kStep))) /
+        (12 * kStep));
+    value = at;
+  }
+  return result;
+}
+
+inline std::vector<double> as_double(const Values& values) {
+  return {values.data().begin(), values.data().end()};
+}
+
+// Compares with a reference, relative to the reference's largest element.
+inline void expect_near(const Values& actual, const std::vector<double>& expected,
+                        double tolerance) {
+  ASSERT_EQ(actual.size(), static_cast<int64_t>(expected.size()));
+  double largest = 1e-6;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  for (int64_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[static_cast<size_t>(i)], tolerance * largest)
+        << "element " << i;
+  }
+}
+
+}  // namespace muster::trainer

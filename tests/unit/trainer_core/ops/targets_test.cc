@@ -1,0 +1,55 @@
+// Every instruction set that this machine has gives the same numbers, within rounding.
+#include <hwy/targets.h>
+
+#include "tests/unit/trainer_core/ops/ops_fixture.h"
+#include "trainer_core/ops/workspace.h"
+
+namespace muster::trainer {
+namespace {
+
+struct Results {
+  Values attention{{70, 20}}, lse{{1, 2, 70}}, d_qkv{{70, 40}}, swiglu{{9, 37}}, normed{{9, 37}},
+      rstd{{9}};
+  Values losses{{9}}, logits = Values::random({9, 101}, 8, 5);
+};
+
+Results run(Ops& ops) {
+  Results r;
+  const AttentionShape shape{1, 70, 2, 1, 10};
+  Values qkv = Values::random({70, 40}, 1), d_out = Values::random({70, 20}, 2);
+  Scratch scratch(cpu_attention_backward_elements(shape, 1));
+  ops.attention(shape, qkv, r.attention, r.lse, scratch);
+  ops.attention_backward(shape, qkv, r.attention, r.lse, d_out, r.d_qkv, scratch);
+  Values gate_up = Values::random({9, 74}, 3, 6), x = Values::random({9, 37}, 4),
+         gain = Values::random({37}, 5);
+  ops.swiglu(gate_up, r.swiglu);
+  ops.rms_norm(x, gain, 1e-5, r.normed, r.rstd);
+  Ids targets(9, 101, 6);
+  Values weights({9}, 1);
+  ops.cross_entropy_backward(r.logits, targets, weights, r.losses);
+  return r;
+}
+
+TEST(Targets, Agree) {
+  const auto ops = cpu_ops(1);
+  const Results best = run(*ops);
+  for (int64_t targets = hwy::SupportedTargets(); targets != 0; targets &= targets - 1) {
+    const int64_t target = targets & -targets;
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    const Results other = run(*ops);
+    expect_near(other.attention, as_double(best.attention), 3e-6);
+    expect_near(other.lse, as_double(best.lse), 3e-6);
+    expect_near(other.d_qkv, as_double(best.d_qkv), 1e-5);
+    expect_near(other.swiglu, as_double(best.swiglu), 1e-6);
+    expect_near(other.normed, as_double(best.normed), 1e-6);
+    expect_near(other.losses, as_double(best.losses), 1e-6);
+    expect_near(other.logits, as_double(best.logits), 1e-6);
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,109 @@
+#include "trainer_core/preflight.h"
+
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/data/temp_folder.h"
+#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "trainer_core/data/tokenizer.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::HasSubstr;
+
+class Preflight : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_text_dataset(folder_.path());
+    config_ = tiny_config(1);
+    config_.model.vocab_size = kTextVocab;
+    config_.dataset_type = DatasetType::kShards;
+    config_.dataset_path = folder_.file("data");
+    config_.tokenizer_path = folder_.file("t.model");
+    config_.enable_checkpointing = true;
+    config_.checkpoint_directory = folder_.file("ckpt");
+    config_.metrics_file = folder_.file("metrics.jsonl");
+  }
+
+  std::string problem() const { return std::string(preflight(config_).message()); }
+
+  TempFolder folder_;
+  TrainConfig config_;
+};
+
+TEST_F(Preflight, AGoodConfigIsSilent) { EXPECT_EQ(problem(), ""); }
+
+TEST_F(Preflight, AVocabularyThatDiffersIsNamed) {
+  config_.model.vocab_size = 512;
+  EXPECT_THAT(problem(), HasSubstr("has a vocabulary of 320, but vocab_size=512"));
+}
+
+TEST_F(Preflight, AnotherTokenizerOfTheSameSizeIsFound) {
+  write_file(folder_.file("other.txt"),
+             read_file(folder_.file("text.txt")).substr(2000) + "Blessed are the peacemakers.\n");
+  ASSERT_TRUE(train_tokenizer({.input = folder_.file("other.txt"),
+                               .vocab_size = kTextVocab,
+                               .output = folder_.file("o.model")})
+                  .ok());
+  config_.tokenizer_path = folder_.file("o.model");
+  EXPECT_THAT(problem(), HasSubstr("was made with another tokenizer"));
+}
+
+TEST_F(Preflight, ATruncatedShardIsNamedWithTheOffset) {
+  std::filesystem::resize_file(folder_.file("data/shard-00000.mtok"), 1001);
+  EXPECT_THAT(problem(), HasSubstr("shard-00000.mtok truncated"));
+  EXPECT_THAT(problem(), HasSubstr("offset 1001"));
+}
+
+TEST_F(Preflight, ADamagedShardIsFoundByItsChecksum) {
+  std::string bytes = read_file(folder_.file("data/shard-00000.mtok"));
+  bytes[200] = static_cast<char>(bytes[200] ^ 1);
+  write_file(folder_.file("data/shard-00000.mtok"), bytes);
+  EXPECT_THAT(problem(), HasSubstr("is damaged"));
+}
+
+TEST_F(Preflight, ASequenceLongerThanTheDataIsBadInput) {
+  config_.max_target_length = 10'000'000;
+  EXPECT_THAT(problem(), HasSubstr("lower max_target_length (10000000)"));
+}
+
+TEST_F(Preflight, ACheckpointDirectoryThatCannotBeWrittenIsBadInput) {
+  config_.checkpoint_directory = folder_.file("text.txt/ckpt");
+  EXPECT_THAT(problem(), HasSubstr("text.txt/ckpt"));
+}
+
+TEST_F(Preflight, ACheckpointThatDoesNotFitTheDiskIsBadInput) {
+  config_.tokenizer_path = "";
+  config_.dataset_type = DatasetType::kSynthetic;
+  config_.model.vocab_size = 1 << 24;
+  config_.model.emb_dim = 1 << 20;
+  EXPECT_THAT(problem(), HasSubstr("has no room: a checkpoint takes"));
+}
+
+TEST_F(Preflight, ACheckpointOfAnotherModelNamesTheTensor) {
+  ASSERT_EQ(run(config_).codes[0], ExitCode::kOk);
+  EXPECT_EQ(problem(), "");
+  config_.model.num_layers = 3;
+  EXPECT_THAT(problem(), HasSubstr("it has no tensor model.layers.2.input_layernorm.weight"));
+}
+
+TEST_F(Preflight, CheckpointsOfWhichNoneIsWholeAreRefusedHereAndAtTheStart) {
+  ASSERT_EQ(run(config_).codes[0], ExitCode::kOk);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.file("ckpt"))) {
+    if (entry.is_directory()) std::filesystem::remove(entry.path() / "manifest.json");
+  }
+  EXPECT_THAT(problem(), HasSubstr("set another run_name"));
+  const RunResult again = run(config_);
+  EXPECT_EQ(again.codes[0], ExitCode::kBadInput);
+  EXPECT_THAT(again.err, HasSubstr("set another run_name"));
+}
+
+TEST_F(Preflight, AMetricsFileThatCannotBeWrittenIsBadInput) {
+  config_.metrics_file = folder_.file("text.txt/metrics");
+  EXPECT_THAT(problem(), HasSubstr("metrics_file"));
+}
+
+}  // namespace
+}  // namespace muster::trainer

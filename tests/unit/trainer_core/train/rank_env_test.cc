@@ -1,0 +1,70 @@
+#include "trainer_core/rank_env.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include <gtest/gtest.h>
+
+namespace muster::trainer {
+namespace {
+
+using testing::HasSubstr;
+
+absl::StatusOr<RankEnv> read(const std::map<std::string, std::string>& values) {
+  return read_rank_env([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    return found != values.end() ? std::optional(found->second) : std::nullopt;
+  });
+}
+
+TEST(RankEnv, AloneIsRankZeroOfOne) {
+  const auto env = read({});
+  ASSERT_TRUE(env.ok()) << env.status();
+  EXPECT_EQ(env->rank, 0);
+  EXPECT_EQ(env->world_size, 1);
+  EXPECT_EQ(env->local_world_size, 1);
+  EXPECT_EQ(env->progress_page, "");
+}
+
+TEST(RankEnv, ReadsWhatTheWorkerSets) {
+  const auto env = read({{"RANK", "5"},
+                         {"WORLD_SIZE", "8"},
+                         {"LOCAL_RANK", "1"},
+                         {"LOCAL_WORLD_SIZE", "4"},
+                         {"MUSTER_JOB", "12"},
+                         {"MUSTER_ATTEMPT", "3"},
+                         {"MUSTER_INCARNATION", "18446744073709551615"},
+                         {"MUSTER_PROGRESS_PAGE", "/p"},
+                         {"MUSTER_RENDEZVOUS", "host:1"},
+                         {"MUSTER_BIND_ADDRESS", "10.0.0.1"},
+                         {"MUSTER_COLLECTIVE_TIMEOUT_MS", "5"}});
+  ASSERT_TRUE(env.ok()) << env.status();
+  const ProgressIdentity identity = env->identity(100);
+  EXPECT_EQ(identity.job, 12U);
+  EXPECT_EQ(identity.attempt, 3U);
+  EXPECT_EQ(identity.incarnation, ~uint64_t{0});
+  EXPECT_EQ(identity.rank, 5);
+  EXPECT_EQ(identity.local_rank, 1);
+  EXPECT_EQ(identity.world_size, 8);
+  EXPECT_EQ(identity.total_steps, 100);
+  EXPECT_EQ(env->bind_address, "10.0.0.1");
+  EXPECT_EQ(env->collective_timeout.count(), 5);
+}
+
+TEST(RankEnv, BadValuesNameTheVariable) {
+  const auto problem = [](const std::map<std::string, std::string>& values) {
+    return std::string(read(values).status().message());
+  };
+  EXPECT_THAT(problem({{"RANK", "1"}}),
+              HasSubstr("RANK is \"1\"; it must be a number from 0 to 0"));
+  EXPECT_THAT(problem({{"WORLD_SIZE", "0"}}), HasSubstr("WORLD_SIZE"));
+  EXPECT_THAT(problem({{"WORLD_SIZE", "2x"}}), HasSubstr("WORLD_SIZE"));
+  EXPECT_THAT(problem({{"WORLD_SIZE", "2"}}), HasSubstr("MUSTER_RENDEZVOUS"));
+  EXPECT_THAT(problem({{"MUSTER_JOB", "-1"}}), HasSubstr("MUSTER_JOB"));
+  EXPECT_THAT(problem({{"MUSTER_COLLECTIVE_TIMEOUT_MS", "0"}}),
+              HasSubstr("MUSTER_COLLECTIVE_TIMEOUT_MS"));
+}
+
+}  // namespace
+}  // namespace muster::trainer

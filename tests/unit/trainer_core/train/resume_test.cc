@@ -1,0 +1,158 @@
+// Stopping and going on: the resumed run is the undisturbed one, bit for bit.
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/data/temp_folder.h"
+#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/decode.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Resume : public testing::Test {
+ protected:
+  void SetUp() override { make_text_dataset(folder_.path()); }
+
+  TrainConfig config(const std::string& checkpoints, int ranks = 2) const {
+    TrainConfig config = tiny_config(ranks);
+    config.model.vocab_size = kTextVocab;
+    config.dataset_type = DatasetType::kShards;
+    config.dataset_path = folder_.file("data");
+    config.tokenizer_path = folder_.file("t.model");
+    config.enable_checkpointing = true;
+    config.checkpoint_directory = folder_.file(checkpoints);
+    config.checkpoint_period = 5;
+    return config;
+  }
+
+  std::string model_bytes(const std::string& checkpoints, int64_t step) const {
+    const std::string folder = folder_.file(checkpoints) + "/" + std::to_string(step);
+    return read_file(folder + "/model.safetensors") + read_file(folder + "/optimizer.safetensors");
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Resume, AfterAStopRequestIsBitIdentical) {
+  const RunResult whole = run(config("whole"));
+  ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
+  // Rank 1 alone is asked to stop: all ranks leave after the same step.
+  const RunResult first =
+      run(config("parts"), [](int rank, const StepRecord& record, std::atomic<bool>& stop) {
+        if (rank == 1 && record.step == 6) stop = true;
+      });
+  EXPECT_THAT(first.codes, Each(ExitCode::kPreempted)) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("stopped on request: 8 of 20 steps are completed"));
+  ASSERT_TRUE(fs::exists(folder_.file("parts/8/manifest.json")));
+  const RunResult second = run(config("parts"));
+  ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
+  EXPECT_THAT(second.out,
+              HasSubstr("restored checkpoint " + folder_.file("parts/8") + ": 8 steps completed"));
+  ASSERT_EQ(second.records[0].front().step, 8);
+  for (size_t i = 0; i < second.records[0].size(); ++i) {
+    EXPECT_EQ(second.losses()[i], whole.losses()[i + 8]);
+    EXPECT_EQ(second.records[1][i].raw_grad_norm, whole.records[0][i + 8].raw_grad_norm);
+  }
+  EXPECT_EQ(model_bytes("whole", 20), model_bytes("parts", 20));
+}
+
+TEST_F(Resume, FallsBackFromATornCheckpoint) {
+  ASSERT_THAT(run(config("whole")).codes, Each(ExitCode::kOk));
+  fs::copy(folder_.file("whole"), folder_.file("torn"), fs::copy_options::recursive);
+  fs::resize_file(folder_.file("torn/20/model.safetensors"), 1000);
+  fs::remove(folder_.file("torn/15/manifest.json"));
+  const RunResult again = run(config("torn"));
+  ASSERT_THAT(again.codes, Each(ExitCode::kOk)) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("torn/20 is passed over: model.safetensors is truncated"));
+  EXPECT_THAT(again.out, HasSubstr("torn/15 is passed over: it has no manifest.json"));
+  EXPECT_THAT(again.out, HasSubstr("restored checkpoint " + folder_.file("torn/10")));
+  EXPECT_EQ(model_bytes("whole", 20), model_bytes("torn", 20));
+}
+
+TEST_F(Resume, OnAnotherNumberOfRanksGoesOnWithTheSameData) {
+  const RunResult whole = run(config("whole"));
+  fs::create_directories(folder_.file("four"));
+  fs::copy(folder_.file("whole/10"), folder_.file("four/10"), fs::copy_options::recursive);
+  const RunResult four = run(config("four", 4));
+  ASSERT_THAT(four.codes, Each(ExitCode::kOk)) << four.err;
+  ASSERT_EQ(four.records[0].size(), 10U);
+  for (size_t i = 0; i < 10; ++i) EXPECT_NEAR(four.losses()[i] / whole.losses()[i + 10], 1, 1e-5);
+}
+
+TEST_F(Resume, ACheckpointThatCannotBeSavedIsTriedAgain) {
+  const RunResult result =
+      run(config("gone"), [&](int rank, const StepRecord& record, std::atomic<bool>&) {
+        if (rank != 0 || record.step != 7) return;
+        fs::remove_all(folder_.file("gone"));
+        write_file(folder_.file("gone"), "a file in the directory's place");
+      });
+  EXPECT_EQ(result.codes[0], ExitCode::kFailure) << result.err;
+  EXPECT_EQ(result.codes[1], ExitCode::kPeerLost) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("checkpoint of step 10 is not saved"));
+  // Rank 0 saved step 5; rank 1 cannot know.
+  EXPECT_EQ(result.checkpoint_steps, (std::vector<int64_t>{5, -1}));
+}
+
+TEST_F(Resume, ARankWhoseDirectoryWasTakenEndsWithOneSentence) {
+  const RunResult result =
+      run(config("taken", 1), [&](int, const StepRecord& record, std::atomic<bool>&) {
+        if (record.step != 7) return;
+        CheckpointStore other(folder_.file("taken"), 1);
+        EXPECT_TRUE(other.open({.job = 3, .attempt = 2, .incarnation = 1}).ok());
+      });
+  EXPECT_EQ(result.codes[0], ExitCode::kFailure);
+  EXPECT_THAT(result.err, HasSubstr("belongs to attempt 2 of job 3 now"));
+  EXPECT_FALSE(fs::exists(folder_.file("taken/10")));
+}
+
+TEST_F(Resume, OfACompletedRunDoesNothing) {
+  ASSERT_THAT(run(config("done")).codes, Each(ExitCode::kOk));
+  const RunResult again = run(config("done"));
+  EXPECT_THAT(again.codes, Each(ExitCode::kOk)) << again.err;
+  EXPECT_TRUE(again.records[0].empty());
+  EXPECT_THAT(again.out, HasSubstr("nothing to do: 20 steps are completed"));
+}
+
+TEST_F(Resume, OfAnotherModelNamesTheTensorOnEveryRank) {
+  ASSERT_THAT(run(config("old")).codes, Each(ExitCode::kOk));
+  TrainConfig wider = config("old");
+  wider.model.mlp_dim = 64;
+  const RunResult result = run(wider);
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(
+      result.err,
+      HasSubstr(
+          "tensor model.layers.0.mlp.gate_proj.weight has shape [48, 32] there and [64, 32]"));
+  EXPECT_THAT(result.err, HasSubstr("rank 1: start: rank 0 could not restore"));
+}
+
+TEST_F(Resume, DecodeContinuesAPrompt) {
+  TrainConfig longer = config("decode");
+  longer.steps = longer.optimizer.schedule_steps = 80;
+  longer.optimizer.learning_rate = 1e-2;
+  longer.max_target_length = 32;
+  longer.checkpoint_period = 80;
+  ASSERT_THAT(run(longer).codes, Each(ExitCode::kOk));
+  const auto checkpoint = find_checkpoint(longer.checkpoint_directory);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  DecodeOptions options;
+  options.checkpoint = *checkpoint;
+  options.prompt = "And it came to";
+  options.max_tokens = 40;
+  const auto text = decode(longer, options);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("pass in the year"));
+  EXPECT_EQ(*decode(longer, options), *text);
+  options.max_tokens = 0;
+  EXPECT_FALSE(decode(longer, options).ok());
+  EXPECT_EQ(find_checkpoint(folder_.file("data")).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,49 @@
+#include "trainer_core/step_tail.h"
+
+#include <array>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace muster::trainer {
+namespace {
+
+TEST(StepTail, SumsOverRanksKeepTheirPrecision) {
+  std::array<float, kGradTailElements> sum{};
+  double loss = 0;
+  constexpr int kRanks = 64;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    std::array<float, kGradTailElements> tail{};
+    const double mine = 123456.789012345 + rank / 7.0;
+    loss += mine;
+    StepTail{.loss = mine, .weight = 1'048'577, .stop_votes = rank == 5 ? 1 : 0}.write(tail);
+    for (size_t i = 0; i < tail.size(); ++i) sum[i] += tail[i];
+  }
+  const StepTail total = StepTail::read(sum);
+  EXPECT_NEAR(total.loss / loss, 1, 1e-7);
+  EXPECT_EQ(total.weight, 1'048'577.0 * kRanks);  // beyond what one fp32 counts
+  EXPECT_EQ(total.stop_votes, 1);
+  EXPECT_EQ(total.bad_ranks, 0);
+}
+
+TEST(StepTail, AnInfiniteLossStaysInfinite) {
+  std::array<float, kGradTailElements> tail{};
+  StepTail{.loss = std::numeric_limits<double>::infinity(),
+           .weight = 1,
+           .bad_ranks = 1,
+           .bad_rank_sum = 3}
+      .write(tail);
+  const StepTail total = StepTail::read(tail);
+  EXPECT_FALSE(std::isfinite(total.loss));
+  EXPECT_EQ(total.bad_rank_sum, 3);
+}
+
+TEST(ExactFloats, RoundTripEveryBit) {
+  for (const uint64_t value :
+       {uint64_t{0}, uint64_t{1}, uint64_t{0xFEDCBA9876543210}, ~uint64_t{0}}) {
+    EXPECT_EQ(u64_of_floats(floats_of_u64(value)), value);
+  }
+}
+
+}  // namespace
+}  // namespace muster::trainer

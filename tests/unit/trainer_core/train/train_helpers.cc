@@ -1,0 +1,109 @@
+#include "tests/unit/trainer_core/train/train_helpers.h"
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "trainer_core/comm/local.h"
+#include "trainer_core/data/tokenize.h"
+#include "trainer_core/train.h"
+
+namespace muster::trainer {
+
+TrainConfig tiny_config(int ranks) {
+  TrainConfig config;
+  config.run_name = "tiny";
+  config.model = {.name = "tiny",
+                  .vocab_size = 64,
+                  .emb_dim = 32,
+                  .num_layers = 2,
+                  .num_query_heads = 4,
+                  .num_kv_heads = 2,
+                  .head_dim = 8,
+                  .mlp_dim = 48};
+  config.steps = 20;
+  config.optimizer.learning_rate = 3e-3;
+  config.optimizer.schedule_steps = 20;
+  config.log_period = 1;
+  config.per_device_batch_size = 4 / ranks;
+  config.max_target_length = 16;
+  config.mesh.ici[0] = ranks;
+  config.enable_checkpointing = false;
+  config.threads = 1;
+  return config;
+}
+
+std::vector<double> RunResult::losses() const {
+  std::vector<double> losses;
+  for (const StepRecord& record : records[0]) losses.push_back(record.loss);
+  return losses;
+}
+
+RunResult run_ranks(const std::vector<TrainConfig>& configs, const StepHook& hook) {
+  const int size = static_cast<int>(configs.size());
+  LocalWorld world(size, std::chrono::milliseconds(60'000));
+  RunResult result;
+  result.codes.resize(configs.size());
+  result.records.resize(configs.size());
+  result.checkpoint_steps.resize(configs.size());
+  std::vector<std::ostringstream> outs(configs.size());
+  std::vector<std::ostringstream> errs(configs.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank, r = static_cast<size_t>(rank)] {
+      auto page = ProgressWriter::anonymous({.rank = rank, .world_size = size});
+      auto group = world.join(rank, page.get(), "data");
+      std::atomic<bool> stop{false};
+      const auto on_step = [&](const StepRecord& record) {
+        result.records[r].push_back(record);
+        EXPECT_EQ(page->page().step, record.step + 1);
+        if (hook) hook(rank, record, stop);
+      };
+      result.codes[r] = train(configs[r], {.group = *group,
+                                           .page = *page,
+                                           .out = outs[r],
+                                           .err = errs[r],
+                                           .stop = stop,
+                                           .threads = 1,
+                                           .on_step = on_step});
+      result.checkpoint_steps[r] = page->page().checkpoint_step;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  result.out = outs[0].str();
+  for (size_t r = 1; r < configs.size(); ++r) EXPECT_EQ(outs[r].str(), "");
+  for (const std::ostringstream& err : errs) result.err += err.str();
+  return result;
+}
+
+RunResult run(const TrainConfig& config, const StepHook& hook) {
+  return run_ranks(std::vector<TrainConfig>(static_cast<size_t>(config.mesh.ici[0]), config), hook);
+}
+
+void make_text_dataset(const std::string& folder) {
+  std::ofstream text(folder + "/text.txt");
+  const std::vector<std::string> kings = {"David", "Saul", "Solomon", "Ahab", "Josiah"};
+  const std::vector<std::string> deeds = {
+      "went up unto the house of the LORD", "smote the city with the edge of the sword",
+      "did that which was right in the sight of the people", "reigned in Jerusalem"};
+  for (size_t i = 0; i < 2000; ++i) {
+    const std::string number = std::to_string(i * i % 41);
+    text << "And it came to pass in the year " << number << ", that " << kings[i * 7 % 5]
+         << " the king " << deeds[i * i % 4] << ".\n";
+  }
+  text.close();
+  const auto trained = train_tokenizer(
+      {.input = folder + "/text.txt", .vocab_size = kTextVocab, .output = folder + "/t.model"});
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  TokenizeOptions options;
+  options.input = folder + "/text.txt";
+  options.tokenizer_path = folder + "/t.model";
+  options.output_directory = folder + "/data";
+  const auto index = tokenize_file(options);
+  ASSERT_TRUE(index.ok()) << index.status();
+}
+
+}  // namespace muster::trainer

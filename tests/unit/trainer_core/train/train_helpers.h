@@ -1,0 +1,38 @@
+// Runs small trainings with ranks as threads.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/exit_code.h"
+#include "trainer_core/base/train_config.h"
+#include "trainer_core/step_log.h"
+
+namespace muster::trainer {
+
+// Two layers, 32 wide; synthetic data; a global batch of 4 sequences of 16 on any number of ranks up to 4.
+TrainConfig tiny_config(int ranks);
+
+struct RunResult {
+  std::vector<ExitCode> codes;                   // by rank
+  std::vector<std::vector<StepRecord>> records;  // by rank, then step
+  std::vector<int64_t> checkpoint_steps;         // by rank, as their pages say in the end
+  std::string out;                               // rank 0's
+  std::string err;                               // all ranks', in rank order
+
+  std::vector<double> losses() const;
+};
+
+// `on_step(rank, record)` may raise `stop`, which stands for SIGTERM to that rank.
+using StepHook = std::function<void(int rank, const StepRecord& record, std::atomic<bool>& stop)>;
+RunResult run_ranks(const std::vector<TrainConfig>& configs, const StepHook& hook = nullptr);
+// The same config for all ranks that its mesh has.
+RunResult run(const TrainConfig& config, const StepHook& hook = nullptr);
+
+// A text with structure, its tokenizer ("t.model") and shards ("data") in `folder`; vocabulary kTextVocab.
+constexpr int32_t kTextVocab = 320;
+void make_text_dataset(const std::string& folder);
+
+}  // namespace muster::trainer

@@ -1,0 +1,137 @@
+#include "trainer_core/train.h"
+
+#include <gmock/gmock.h>
+
+#include <regex>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/trainer_core/data/temp_folder.h"
+#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "trainer_core/data/token_index.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+TEST(Train, AnyNumberOfRanksGivesTheSameLossCurve) {
+  const RunResult one = run(tiny_config(1));
+  ASSERT_EQ(one.codes, std::vector{ExitCode::kOk}) << one.err;
+  ASSERT_EQ(one.losses().size(), 20U);
+  EXPECT_LT(one.losses().back(), one.losses().front() - 0.5);
+  for (const int ranks : {2, 4}) {
+    const RunResult many = run(tiny_config(ranks));
+    ASSERT_THAT(many.codes, Each(ExitCode::kOk)) << many.err;
+    for (size_t step = 0; step < 20; ++step) {
+      const StepRecord& expected = one.records[0][step];
+      for (size_t r = 0; r < many.records.size(); ++r) {
+        EXPECT_NEAR(many.records[r][step].loss / expected.loss, 1, 1e-5)
+            << ranks << " ranks, step " << step;
+        EXPECT_EQ(many.records[r][step].loss, many.records[0][step].loss);
+        EXPECT_NEAR(many.records[r][step].raw_grad_norm / expected.raw_grad_norm, 1, 1e-3);
+        EXPECT_EQ(many.records[r][step].total_weights, expected.total_weights);
+      }
+    }
+  }
+}
+
+TEST(Train, PrintsMaxTextsLines) {
+  TrainConfig config = tiny_config(2);
+  config.log_period = 8;
+  const RunResult result = run(config);
+  const std::regex expected(
+      "number parameters: 0\\.000 billion\n"
+      "Per train step:\n Total TFLOPs: 0\\.00 \n split as \\d+\\.\\d\\d% learnable weight flops "
+      "and \\d+\\.\\d\\d% attention flops\n"
+      "(completed step: (0|8|16|19), seconds: \\d+\\.\\d{3}, TFLOP/s/device: \\d+\\.\\d{3}, "
+      "Tokens/s/device: \\d+\\.\\d{3}, "
+      "total_weights: 64, loss: \\d+\\.\\d{3}\n){4}");
+  EXPECT_TRUE(std::regex_match(result.out, expected)) << result.out;
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Train, TheMetricsFileHasALineAStep) {
+  TempFolder folder;
+  TrainConfig config = tiny_config(2);
+  config.metrics_file = folder.file("logs/metrics.jsonl");
+  ASSERT_THAT(run(config).codes, Each(ExitCode::kOk));
+  std::istringstream lines(read_file(config.metrics_file));
+  std::string line;
+  int64_t step = 0;
+  while (std::getline(lines, line)) {
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_EQ(json.at("step"), step++);
+    EXPECT_GT(json.at("learning/param_norm").get<double>(), 0);
+  }
+  EXPECT_EQ(step, 20);
+}
+
+TEST(Train, LearnsRealTextBelowItsUnigramEntropy) {
+  TempFolder folder;
+  make_text_dataset(folder.path());
+  TrainConfig config = tiny_config(2);
+  config.model.vocab_size = kTextVocab;
+  config.dataset_type = DatasetType::kShards;
+  config.dataset_path = folder.file("data");
+  config.steps = 60;
+  config.optimizer.schedule_steps = 60;
+  config.optimizer.learning_rate = 1e-2;
+  config.max_target_length = 32;
+  const RunResult result = run(config);
+  ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  const auto index = read_token_index(config.dataset_path);
+  ASSERT_TRUE(index.ok());
+  EXPECT_LT(result.losses().back(), 0.7 * index->unigram_entropy_nats);
+}
+
+TEST(Train, ALossThatIsNotFiniteAbortsWithoutACheckpoint) {
+  TempFolder folder;
+  TrainConfig config = tiny_config(2);
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.warmup_steps_fraction = 0;
+  config.enable_checkpointing = true;
+  config.checkpoint_directory = folder.file("ckpt");
+  config.checkpoint_period = 1000;
+  const RunResult result = run(config);
+  EXPECT_THAT(result.codes, Each(ExitCode::kNotFinite));
+  EXPECT_THAT(result.err, HasSubstr("Aborting training due to NaN loss. Step "));
+  EXPECT_TRUE(std::filesystem::exists(config.checkpoint_directory + "/OWNER"));
+  std::filesystem::remove(config.checkpoint_directory + "/OWNER");
+  EXPECT_TRUE(std::filesystem::is_empty(config.checkpoint_directory));
+}
+
+TEST(Train, RanksWithDifferentConfigsDisagreeInASentence) {
+  TrainConfig other = tiny_config(2);
+  other.optimizer.learning_rate = 1e-4;
+  const RunResult result = run_ranks({tiny_config(2), other});
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(result.err, HasSubstr("rank 1 has another config than rank 0"));
+}
+
+TEST(Train, AMeshOfAnotherSizeIsBadInput) {
+  const RunResult result = run_ranks({tiny_config(2)});
+  EXPECT_EQ(result.codes[0], ExitCode::kBadInput);
+  EXPECT_THAT(result.err, HasSubstr("ici_data_parallelism=2"));
+}
+
+TEST(Train, APeerThatIsGoneIsNamedWithTheCollective) {
+  TempFolder folder;
+  make_text_dataset(folder.path());
+  TrainConfig config = tiny_config(2);
+  config.model.vocab_size = kTextVocab;
+  config.dataset_type = DatasetType::kShards;
+  config.dataset_path = folder.file("data");
+  TrainConfig broken = config;
+  broken.dataset_path = folder.file("none");
+  const RunResult result = run_ranks({config, broken});
+  EXPECT_EQ(result.codes[0], ExitCode::kPeerLost);
+  EXPECT_EQ(result.codes[1], ExitCode::kBadInput);
+  EXPECT_THAT(result.err, HasSubstr("rank 1: start: no data set: cannot open "));
+  EXPECT_THAT(result.err, HasSubstr("rank 0: start: all-gather \"fingerprints\""));
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,293 @@
+// The stream, heartbeats, reports over reconnections, and leaving.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <limits>
+
+#include "common/exit_code.h"
+#include "tests/unit/worker/core/core_fixture.h"
+
+namespace muster::worker {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+TEST_F(CoreTest, ConnectsAtOnceAndRegisters) {
+  EXPECT_EQ(core.next_deadline(), now);
+  EXPECT_THAT(only<Connect>(step(Tick{})), SizeIs(1));
+  EXPECT_THAT(only<Connect>(step(Tick{})), SizeIs(0)) << "one stream at a time";
+  const auto registers = only<SendRegister>(step(Connected{}));
+  ASSERT_THAT(registers, SizeIs(1));
+  EXPECT_EQ(registers[0].worker, WorkerName("node0"));
+  EXPECT_EQ(registers[0].incarnation, Incarnation(77));
+  EXPECT_EQ(registers[0].slots, 4);
+  EXPECT_FALSE(core.registered());
+  step(Registered{Epoch(3), seconds(1)});
+  EXPECT_TRUE(core.registered());
+}
+
+TEST_F(CoreTest, RetriesForEverWithinBounds) {
+  step(Tick{});
+  for (int i = 0; i < 100; ++i) {
+    step(Disconnected{false, "refused"});
+    const Duration delay = *core.next_deadline() - now;
+    EXPECT_GT(delay, Duration::zero());
+    EXPECT_LE(delay, i == 0 ? milliseconds(100) : milliseconds(1000));
+    EXPECT_THAT(only<Connect>(pass(delay - milliseconds(1))), SizeIs(0));
+    EXPECT_THAT(only<Connect>(pass(milliseconds(1))), SizeIs(1));
+  }
+}
+
+TEST_F(CoreTest, ARegistrationResetsTheBackOff) {
+  step(Tick{});
+  for (int i = 0; i < 20; ++i) {
+    step(Disconnected{});
+    pass(*core.next_deadline() - now);
+  }
+  step(Connected{});
+  step(Registered{Epoch(1), seconds(1)});
+  step(Disconnected{});
+  EXPECT_LE(*core.next_deadline() - now, milliseconds(100));
+}
+
+TEST_F(CoreTest, TheBackOffDependsOnTheIncarnationAlone) {
+  CoreOptions other_options = options();
+  other_options.incarnation = Incarnation(78);
+  Core same(options(), now), other(other_options, now);
+  for (Core* c : {&core, &same, &other}) {
+    ActionList actions;
+    c->step(Tick{}, now, actions);
+    c->step(Disconnected{}, now, actions);
+  }
+  EXPECT_EQ(core.next_deadline(), same.next_deadline());
+  EXPECT_NE(core.next_deadline(), other.next_deadline());
+}
+
+TEST_F(CoreTest, ACoordinatorThatDoesNotAnswerIsGivenUp) {
+  step(Tick{});
+  step(Connected{});
+  EXPECT_THAT(only<Disconnect>(pass(seconds(4))), SizeIs(0));
+  EXPECT_THAT(only<Disconnect>(pass(seconds(1))), SizeIs(1));
+  step(Disconnected{});
+  EXPECT_THAT(only<Connect>(pass(seconds(1))), SizeIs(1));
+}
+
+TEST_F(CoreTest, ARefusalEndsTheWorkerWithExitCodeTwo) {
+  step(Tick{});
+  step(Connected{});
+  const auto exits = only<Exit>(step(Disconnected{true, "its version is 2"}));
+  ASSERT_THAT(exits, SizeIs(1));
+  EXPECT_EQ(exits[0].code, 2);
+  EXPECT_THAT(exits[0].reason, HasSubstr("its version is 2"));
+  EXPECT_TRUE(core.left());
+  EXPECT_FALSE(core.next_deadline());
+  EXPECT_THAT(step(start(1, 1, 1)), SizeIs(0));
+}
+
+TEST_F(CoreTest, ARefusalWithRanksLetsThemCheckpointFirst) {
+  connect();
+  start_up(start(1, 1, 1));
+  const ActionList actions = step(Disconnected{true, "its name is taken"});
+  EXPECT_THAT(only<Exit>(actions), SizeIs(0));
+  ASSERT_THAT(only<SignalRank>(actions), SizeIs(1));
+  EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);
+  const auto exits = only<Exit>(step(RankReaped{key(1, 1, 0), 75, 0, -1, ""}));
+  ASSERT_THAT(exits, SizeIs(1));
+  EXPECT_EQ(exits[0].code, 2);
+}
+
+TEST_F(CoreTest, AnEmptyHeartbeatIsASignOfLifeEachInterval) {
+  connect();
+  EXPECT_THAT(only<SendHeartbeat>(step(Tick{})), SizeIs(1)) << "the first one at once";
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_THAT(only<SendHeartbeat>(pass(milliseconds(500))), SizeIs(0));
+    const auto heartbeats = only<SendHeartbeat>(pass(milliseconds(500)));
+    ASSERT_THAT(heartbeats, SizeIs(1));
+    EXPECT_THAT(heartbeats[0].ranks, SizeIs(0));
+  }
+}
+
+TEST_F(CoreTest, HeartbeatsListOnlyRanksWhoseFiguresChanged) {
+  connect();
+  const auto up = only<SendHeartbeat>(start_up(start(1, 1, 2)));
+  ASSERT_THAT(up, SizeIs(1))
+      << "once all ranks of the launch are up, without waiting for the interval";
+  EXPECT_THAT(up[0].ranks, SizeIs(2));
+  EXPECT_EQ(up[0].ranks[1].pid, 101);
+
+  const auto asked = only<ReadPages>(pass(seconds(1)));
+  ASSERT_THAT(asked, SizeIs(1));
+  EXPECT_THAT(asked[0].ranks, SizeIs(2));
+  RankFigures figures;
+  figures.step = 5;
+  figures.loss = std::numeric_limits<double>::quiet_NaN();
+  figures.last_progress = now - milliseconds(300);
+  PagesRead pages;
+  pages.pages.push_back({key(1, 1, 1), figures});
+  const auto changed = only<SendHeartbeat>(step(pages));
+  ASSERT_THAT(changed, SizeIs(1));
+  ASSERT_THAT(changed[0].ranks, SizeIs(1));
+  EXPECT_EQ(changed[0].ranks[0].key, key(1, 1, 1));
+  EXPECT_EQ(changed[0].ranks[0].figures.step, 5);
+  EXPECT_EQ(changed[0].ranks[0].last_progress_age, milliseconds(300));
+  EXPECT_THAT(only<SendHeartbeat>(step(pages))[0].ranks, SizeIs(0)) << "NaN equals itself here";
+}
+
+TEST_F(CoreTest, AReconnectionSendsEveryFigureAgain) {
+  connect();
+  start_up(start(1, 1, 2));
+  step(Disconnected{});
+  const auto registers = only<SendRegister>(connect(2));
+  ASSERT_THAT(registers, SizeIs(1));
+  ASSERT_THAT(registers[0].running, SizeIs(2));
+  EXPECT_EQ(registers[0].running[0].pid, 100);
+  step(Tick{});
+  EXPECT_THAT(only<SendHeartbeat>(step(PagesRead{}))[0].ranks, SizeIs(2));
+}
+
+TEST_F(CoreTest, NothingIsSentWithoutARegistration) {
+  connect();
+  start_up(start(1, 1, 1));
+  step(Disconnected{});
+  ActionList actions = step(RankReaped{key(1, 1, 0), -1, SIGKILL, 9, "x"});
+  for (const Action& a : step(PagesRead{})) actions.push_back(a);
+  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0));
+  EXPECT_THAT(only<SendHeartbeat>(actions), SizeIs(0));
+}
+
+TEST_F(CoreTest, TheLastFiguresOfARankGoOutBeforeItsReport) {
+  connect();
+  start_up(start(1, 1, 1));
+  RankFigures figures;
+  figures.step = 9;
+  figures.loss = 1.25;
+  figures.last_progress = now - milliseconds(200);
+  const ActionList actions = step(RankReaped{key(1, 1, 0), 0, 0, 9, "", figures});
+  ASSERT_THAT(actions.size(), testing::Ge(2U));
+  const auto* heartbeat = std::get_if<SendHeartbeat>(&actions[0]);
+  ASSERT_NE(heartbeat, nullptr);
+  EXPECT_TRUE(std::holds_alternative<SendRankExited>(actions[1]));
+  ASSERT_THAT(heartbeat->ranks, SizeIs(1));
+  EXPECT_EQ(heartbeat->ranks[0].key, key(1, 1, 0));
+  EXPECT_EQ(heartbeat->ranks[0].pid, 100);
+  EXPECT_EQ(heartbeat->ranks[0].figures.step, 9);
+  EXPECT_EQ(heartbeat->ranks[0].figures.loss, 1.25);
+  EXPECT_EQ(heartbeat->ranks[0].last_progress_age, milliseconds(200));
+}
+
+TEST_F(CoreTest, FiguresThatWereSentAreNotSentAgainAtTheEnd) {
+  connect();
+  start_up(start(1, 1, 1));
+  RankFigures figures;
+  figures.step = 9;
+  step(PagesRead{{{key(1, 1, 0), figures}}});
+  EXPECT_THAT(only<SendHeartbeat>(step(RankReaped{key(1, 1, 0), 0, 0, 9, "", figures})), SizeIs(0));
+}
+
+TEST_F(CoreTest, TheLastFiguresOutliveTheCoordinatorUntilTheirReportIsAcknowledged) {
+  connect();
+  start_up(start(1, 1, 1));
+  step(Disconnected{});
+  RankFigures figures;
+  figures.step = 9;
+  EXPECT_THAT(only<SendHeartbeat>(step(RankReaped{key(1, 1, 0), 0, 0, 9, "", figures})), SizeIs(0));
+  for (uint64_t epoch = 1; epoch < 3; ++epoch) {
+    const ActionList actions = connect(epoch);
+    ASSERT_THAT(only<SendHeartbeat>(actions), SizeIs(1));
+    EXPECT_EQ(only<SendHeartbeat>(actions)[0].ranks[0].figures.step, 9);
+    EXPECT_TRUE(std::holds_alternative<SendRankExited>(actions.back()));
+    step(Disconnected{});
+  }
+  step(ReportAcked{1});
+  EXPECT_THAT(only<SendHeartbeat>(connect(3)), SizeIs(0));
+}
+
+TEST_F(CoreTest, ReportsAreRepeatedAfterEachReconnectionUntilAcknowledged) {
+  connect();
+  start_up(start(1, 1, 2));
+  const auto first = only<SendRankExited>(step(RankReaped{key(1, 1, 0), -1, SIGKILL, 9, "boom"}));
+  ASSERT_THAT(first, SizeIs(1));
+  EXPECT_EQ(first[0].signal, SIGKILL);
+  EXPECT_EQ(first[0].exit_code, -1);
+  EXPECT_EQ(first[0].last_step, 9);
+  EXPECT_EQ(first[0].detail, "boom");
+  for (uint64_t epoch = 1; epoch < 4; ++epoch) {
+    step(Disconnected{});
+    const ActionList actions = connect(epoch);
+    const auto again = only<SendRankExited>(actions);
+    ASSERT_THAT(again, SizeIs(1));
+    EXPECT_EQ(again[0].report_id, first[0].report_id);
+    EXPECT_THAT(only<SendRegister>(actions)[0].running, SizeIs(2))
+        << "what is not acknowledged is listed";
+  }
+  EXPECT_THAT(only<ForgetRank>(step(ReportAcked{first[0].report_id})), SizeIs(1));
+  EXPECT_THAT(only<ForgetRank>(step(ReportAcked{first[0].report_id})), SizeIs(0));
+  step(ReportAcked{12345});
+  step(Disconnected{});
+  const ActionList actions = connect();
+  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0));
+  EXPECT_THAT(only<SendRegister>(actions)[0].running, SizeIs(1));
+}
+
+TEST_F(CoreTest, LeavingStopsRanksReportsAndWaitsForTheAcknowledgement) {
+  connect();
+  start_up(start(1, 1, 1));
+  ActionList actions = step(ShutdownRequested{});
+  ASSERT_THAT(only<SignalRank>(actions), SizeIs(1));
+  EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);
+  actions = step(RankReaped{key(1, 1, 0), 75, 0, 3, ""});
+  ASSERT_THAT(only<SendRankExited>(actions), SizeIs(1));
+  EXPECT_EQ(only<SendRankExited>(actions)[0].detail, "stopped: its worker is leaving");
+  EXPECT_THAT(only<Exit>(actions), SizeIs(0));
+  const auto exits = only<Exit>(step(ReportAcked{1}));
+  ASSERT_THAT(exits, SizeIs(1));
+  EXPECT_EQ(exits[0].code, 0);
+}
+
+TEST_F(CoreTest, LeavingDoesNotWaitForEverForAnAcknowledgement) {
+  connect();
+  start_up(start(1, 1, 1));
+  step(ShutdownRequested{});
+  step(RankReaped{key(1, 1, 0), 75, 0, 3, ""});
+  EXPECT_THAT(only<Exit>(pass(milliseconds(900))), SizeIs(0));
+  EXPECT_THAT(only<Exit>(pass(milliseconds(100))), SizeIs(1));
+}
+
+TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
+  EXPECT_THAT(only<Exit>(step(ShutdownRequested{})), SizeIs(1));
+}
+
+TEST_F(CoreTest, LeavingKillsAfterTheGraceAndAtOnceWhenAskedTwice) {
+  connect();
+  start_up(start(1, 1, 1));
+  step(ShutdownRequested{});
+  const auto kills = only<SignalRank>(step(ShutdownRequested{}));
+  ASSERT_THAT(kills, SizeIs(1));
+  EXPECT_EQ(kills[0].signo, SIGKILL);
+  EXPECT_THAT(only<SignalRank>(pass(seconds(10))), SizeIs(0)) << "killed once";
+}
+
+TEST_F(CoreTest, ALeavingWorkerRefusesNewRanks) {
+  connect();
+  start_up(start(1, 1, 1));
+  step(ShutdownRequested{});
+  const ActionList actions = step(start(2, 1, 1));
+  EXPECT_THAT(only<SpawnRank>(actions), SizeIs(0));
+  ASSERT_THAT(only<SendRankExited>(actions), SizeIs(1));
+  EXPECT_THAT(only<SendRankExited>(actions)[0].detail, HasSubstr("leaving"));
+  EXPECT_EQ(only<SendRankExited>(actions)[0].exit_code, to_int(ExitCode::kPreempted));
+}
+
+TEST_F(CoreTest, AnotherIntervalIsTakenWithinBounds) {
+  connect();
+  step(Registered{Epoch(1), Duration::zero()});
+  step(Tick{});
+  EXPECT_GT(*core.next_deadline(), now) << "an interval of nothing would spin";
+  step(Registered{Epoch(1), std::chrono::hours(1000)});
+  step(Tick{});
+  EXPECT_LE(*core.next_deadline() - now, std::chrono::minutes(1));
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,129 @@
+#include "worker/shell/launcher.h"
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <memory>
+#include <string>
+
+#include "common/progress_page.h"
+#include "tests/unit/worker/shell/shell_fixture.h"
+
+namespace muster::worker {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class LauncherTest : public ShellTest {
+ protected:
+  Launcher launcher(const std::string& trainer) {
+    return Launcher({.work_dir = folder,
+                     .trainer = trainer,
+                     .bind_address = "127.0.0.1",
+                     .incarnation = Incarnation(5)},
+                    {"PATH=/usr/bin:/bin", "RANK=99", "HOME=/nowhere"});
+  }
+
+  SpawnRank request(std::map<std::string, std::string> environment = {}) {
+    auto launch = std::make_shared<Launch>();
+    launch->job = key.job;
+    launch->attempt = key.attempt;
+    launch->rendezvous_address = "127.0.0.1:4242";
+    launch->spec.nodes = 2;
+    launch->spec.ranks_per_node = 4;
+    launch->spec.train_config_json = R"({"steps": 3})";
+    launch->spec.environment = std::move(environment);
+    return {key, 1, launch};
+  }
+
+  const RankKey key{JobId(7), Attempt(2), Rank(5)};
+};
+
+TEST_F(LauncherTest, ARankGetsItsPlaceInTheWorld) {
+  const auto variables =
+      launcher("/x").environment(request({{"HOME", "/home/me"}, {"MUSTER_JOB", "666"}}));
+  ASSERT_TRUE(variables.ok());
+  for (const std::string expected :
+       {"RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "MUSTER_JOB=7",
+        "MUSTER_ATTEMPT=2", "MUSTER_INCARNATION=5", "MUSTER_RENDEZVOUS=127.0.0.1:4242",
+        "MUSTER_BIND_ADDRESS=127.0.0.1", "HOME=/home/me", "PATH=/usr/bin:/bin"}) {
+    EXPECT_THAT(*variables, Contains(expected));
+  }
+  EXPECT_THAT(*variables, Contains("MUSTER_PROGRESS_PAGE=" + folder.string() + "/7/2/progress.1"));
+  EXPECT_THAT(*variables, Not(Contains(StartsWith("RANK=99"))));
+}
+
+TEST_F(LauncherTest, IdleThreadsOfARankDoNotSpinUnlessTheJobWantsIt) {
+  EXPECT_THAT(*launcher("/x").environment(request()), Contains("OMP_WAIT_POLICY=passive"));
+  const auto variables = launcher("/x").environment(request({{"OMP_WAIT_POLICY", "active"}}));
+  EXPECT_THAT(*variables, Contains("OMP_WAIT_POLICY=active"));
+  EXPECT_THAT(*variables, Not(Contains("OMP_WAIT_POLICY=passive")));
+}
+
+TEST_F(LauncherTest, VariablesThatCannotBeAreRefused) {
+  for (const std::string name : {"", "A=B", "1A", "A B", "Ä"}) {
+    const auto variables = launcher("/x").environment(request({{name, "v"}}));
+    EXPECT_EQ(variables.status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  EXPECT_FALSE(launcher("/x").environment(request({{"A", std::string("a\0b", 3)}})).ok());
+}
+
+TEST_F(LauncherTest, RunsTheTrainerOnItsConfig) {
+  const Launcher subject = launcher(script("echo \"$1 $2\"; cat \"$3\"; pwd"));
+  const auto pid = subject.launch(request());
+  ASSERT_TRUE(pid.ok()) << pid.status();
+  ASSERT_EQ(waitpid(*pid, nullptr, 0), *pid);
+  EXPECT_EQ(content(subject.log_path(key)),
+            "train --config\n{\"steps\": 3}" + folder.string() + "/7/2\n");
+  EXPECT_EQ(content(folder / "7" / "2" / "config.json"), R"({"steps": 3})");
+  EXPECT_EQ(subject.last_line(key), "{\"steps\": 3}" + folder.string() + "/7/2");
+}
+
+TEST_F(LauncherTest, AWorkFolderThatCannotBeWrittenIsAnError) {
+  std::ofstream(folder / "7") << "a file in the way";
+  const auto pid = launcher("/bin/true").launch(request());
+  ASSERT_FALSE(pid.ok());
+  EXPECT_THAT(std::string(pid.status().message()), HasSubstr("/7"));
+}
+
+TEST_F(LauncherTest, ReadsOnlyItsOwnLaunchsPage) {
+  const Launcher subject = launcher("/x");
+  EXPECT_EQ(subject.read_page(key, 1, {}).status().code(), absl::StatusCode::kNotFound);
+  std::filesystem::create_directories(subject.directory(key));
+  ProgressIdentity identity{.job = 7, .attempt = 2, .incarnation = 5, .rank = 5, .local_rank = 1};
+  {
+    const auto writer = ProgressWriter::create(subject.page_path(key, 1), identity);
+    ASSERT_TRUE(writer.ok());
+    (*writer)->complete_step({.step = 12, .loss = 1.5}, instant_from_ns(9));
+    const auto figures = subject.read_page(key, 1, {});
+    ASSERT_TRUE(figures.ok()) << figures.status();
+    EXPECT_EQ(figures->step, 12);
+  }
+  identity.incarnation = 6;
+  ASSERT_TRUE(ProgressWriter::create(subject.page_path(key, 1), identity).ok());
+  EXPECT_EQ(subject.read_page(key, 1, {}).status().code(), absl::StatusCode::kFailedPrecondition);
+  std::ofstream(subject.page_path(key, 1)) << "garbage";
+  EXPECT_EQ(subject.read_page(key, 1, {}).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(LauncherTest, TheLastLineIsOneThatPeopleCanRead) {
+  const Launcher subject = launcher("/x");
+  EXPECT_EQ(subject.last_line(key), "");
+  std::filesystem::create_directories(subject.directory(key));
+  const auto last_of = [&](const std::string& log) {
+    std::ofstream(subject.log_path(key), std::ios::binary) << log;
+    return subject.last_line(key);
+  };
+  EXPECT_EQ(last_of(""), "");
+  EXPECT_EQ(last_of("\n\n"), "");
+  EXPECT_EQ(last_of("one\ntwo\n\n"), "two");
+  EXPECT_EQ(last_of("no newline"), "no newline");
+  EXPECT_EQ(last_of("a\n\x1b[31mred\xff\n"), "?[31mred?");
+  EXPECT_LE(last_of(std::string(1 << 20, 'x')).size(), 600U);
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,142 @@
+#include "worker/shell/log_shipper.h"
+
+#include <chrono>
+#include <string>
+
+#include "daemon/limits.h"
+#include "tests/unit/worker/shell/shell_fixture.h"
+
+namespace muster::worker {
+namespace {
+
+class LogShipperTest : public ShellTest {
+ protected:
+  void SetUp() override {
+    ShellTest::SetUp();
+    path = folder / "rank.log";
+    append("");
+  }
+
+  void append(const std::string& text) { std::ofstream(path, std::ios::app) << text; }
+
+  // Runs the loop until `condition` holds.
+  bool run_until(const std::function<bool()>& condition) {
+    return eventually([&] {
+      context.restart();
+      context.run_for(std::chrono::milliseconds(1));
+      return condition();
+    });
+  }
+
+  bool take(LogChunk&& chunk) {
+    if (room == 0) return false;
+    --room;
+    EXPECT_LE(chunk.data.size(), daemon::kLogChunkBytesMax);
+    EXPECT_LE(chunk.offset, received.size()) << "no gap";
+    received.resize(chunk.offset);
+    received += chunk.data;
+    return true;
+  }
+
+  std::string path;
+  std::string received;
+  size_t room = 1'000'000;
+  const RankKey key{JobId(1), Attempt(1), Rank(0)};
+  boost::asio::io_context context{1};
+  LogShipper shipper{context, [this](LogChunk&& chunk) { return take(std::move(chunk)); }, [] {}};
+};
+
+TEST_F(LogShipperTest, ShipsWhatIsWrittenAsItIsWritten) {
+  shipper.add(key, path);
+  shipper.on_connected();
+  append("one\n");
+  ASSERT_TRUE(run_until([&] { return received == "one\n"; }));
+  append("two");
+  ASSERT_TRUE(run_until([&] { return received == "one\ntwo"; }));
+  EXPECT_TRUE(shipper.is_drained(key));
+}
+
+TEST_F(LogShipperTest, ALongLogComesInBoundedChunks) {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += std::to_string(i) + "\n";
+  append(text);
+  shipper.add(key, path);
+  shipper.on_connected();
+  EXPECT_EQ(received, text);
+}
+
+TEST_F(LogShipperTest, NothingIsShippedWithoutAConnection) {
+  shipper.add(key, path);
+  append("early");
+  shipper.pump(true);
+  EXPECT_EQ(received, "");
+  EXPECT_FALSE(shipper.is_drained(key));
+  shipper.on_connected();
+  EXPECT_EQ(received, "early");
+}
+
+TEST_F(LogShipperTest, WaitsForRoomAndGoesOn) {
+  const std::string text(5 * daemon::kLogChunkBytesMax + 7, 'x');
+  append(text);
+  shipper.add(key, path);
+  room = 2;
+  shipper.on_connected();
+  EXPECT_EQ(received.size(), 2 * daemon::kLogChunkBytesMax);
+  EXPECT_FALSE(shipper.is_drained(key));
+  while (!shipper.is_drained(key)) {
+    room = 1;
+    shipper.pump();
+  }
+  EXPECT_EQ(received, text);
+}
+
+TEST_F(LogShipperTest, AfterAReconnectionWhatWasNotAcknowledgedComesAgain) {
+  append("0123456789");
+  shipper.add(key, path);
+  shipper.on_connected();
+  shipper.on_ack(key, 4);
+  shipper.on_disconnected();
+  EXPECT_FALSE(shipper.is_drained(key));
+  received.resize(4);
+  append("abc");
+  shipper.on_connected();
+  EXPECT_EQ(received, "0123456789abc");
+}
+
+TEST_F(LogShipperTest, AnAcknowledgementOfARestartedCoordinatorMovesTheStart) {
+  append("0123456789");
+  shipper.add(key, path);
+  shipper.on_connected();
+  shipper.on_ack(key, 10);
+  shipper.on_disconnected();
+  shipper.on_connected();
+  received.resize(2);
+  shipper.on_ack(key, 2);  // it lost what it had not written to disk
+  EXPECT_EQ(received, "0123456789");
+}
+
+TEST_F(LogShipperTest, NonsenseAcknowledgementsAreIgnored) {
+  append("0123");
+  shipper.add(key, path);
+  shipper.on_connected();
+  shipper.on_ack(key, 1'000'000);
+  shipper.on_ack({JobId(9), Attempt(9), Rank(9)}, 1);
+  append("4567");
+  ASSERT_TRUE(run_until([&] { return received == "01234567"; }));
+}
+
+TEST_F(LogShipperTest, LogsAreIndependentAndForgettable) {
+  const RankKey other{JobId(1), Attempt(1), Rank(1)};
+  shipper.add(key, path);
+  shipper.add(other, folder / "absent.log");
+  EXPECT_TRUE(shipper.is_drained(other)) << "a log that cannot be read holds nothing up";
+  shipper.on_connected();
+  shipper.forget(key);
+  append("late");
+  shipper.pump(true);
+  EXPECT_EQ(received, "");
+  EXPECT_TRUE(shipper.is_drained(key));
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,200 @@
+// Spawning and reaping, with real processes.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "tests/unit/worker/shell/shell_fixture.h"
+#include "worker/shell/reaper.h"
+#include "worker/shell/spawn.h"
+
+namespace muster::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+class WorkerProcessTest : public ShellTest {
+ protected:
+  void SetUp() override {
+    ShellTest::SetUp();
+    ASSERT_TRUE(Reaper::adopt_orphans().ok());
+  }
+
+  SpawnRequest request(const std::string& body) {
+    return {.arguments = {script(body)},
+            .environment = {"PATH=/usr/bin:/bin", "RANK=3", "MUSTER_JOB=1", "MUSTER_ATTEMPT=2"},
+            .directory = folder,
+            .log_path = folder / "rank.log"};
+  }
+
+  pid_t start(const std::string& body) {
+    const auto pid = spawn(request(body));
+    EXPECT_TRUE(pid.ok()) << pid.status();
+    reaper.add(*pid, key);
+    return *pid;
+  }
+
+  ReapedRank wait_for_end() {
+    std::vector<ReapedRank> ends;
+    EXPECT_TRUE(eventually([&] {
+      for (const ReapedRank& end : reaper.reap()) ends.push_back(end);
+      return !ends.empty();
+    }));
+    return ends.empty() ? ReapedRank{} : ends.front();
+  }
+
+  std::string log() const { return content(folder / "rank.log"); }
+
+  const RankKey key{JobId(1), Attempt(2), Rank(3)};
+  Reaper reaper{"/proc"};
+};
+
+bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
+TEST_F(WorkerProcessTest, ExitCodesAndOutputComeBack) {
+  start("echo out; echo err >&2; exit 3");
+  const ReapedRank end = wait_for_end();
+  EXPECT_EQ(end.key, key);
+  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_EQ(end.signal, 0);
+  EXPECT_EQ(log(), "out\nerr\n");
+}
+
+TEST_F(WorkerProcessTest, SignalsComeBackByNumber) {
+  start("kill -9 $$");
+  const ReapedRank end = wait_for_end();
+  EXPECT_EQ(end.signal, SIGKILL);
+  EXPECT_EQ(end.exit_code, -1);
+}
+
+TEST_F(WorkerProcessTest, RunsInItsFolderWithItsEnvironmentAlone) {
+  start(
+      "pwd; env | grep -v '^PWD\\|^_\\|^SHLVL\\|^OLDPWD' | sort; cat; ls /proc/$$/fd > fds; wc -w "
+      "< fds");
+  EXPECT_EQ(wait_for_end().exit_code, 0);
+  // Descriptors: stdin, stdout, stderr, the shell's own of its script and of the folder it lists.
+  EXPECT_EQ(log(),
+            folder.string() + "\nMUSTER_ATTEMPT=2\nMUSTER_JOB=1\nPATH=/usr/bin:/bin\nRANK=3\n5\n");
+}
+
+TEST_F(WorkerProcessTest, TheLogIsAppendedTo) {
+  start("echo one; : > rank.log; echo two");
+  wait_for_end();
+  EXPECT_EQ(log(), "two\n") << "O_APPEND: no hole after a truncation from outside";
+}
+
+TEST_F(WorkerProcessTest, SignalStateIsTheDefault) {
+  signal(SIGPIPE, SIG_IGN);
+  start("kill -PIPE $$; exit 0");
+  EXPECT_EQ(wait_for_end().signal, SIGPIPE);
+}
+
+TEST_F(WorkerProcessTest, FailuresSayWhatAndWhy) {
+  SpawnRequest absent = request("exit 0");
+  absent.arguments[0] = folder / "absent";
+  auto pid = spawn(absent);
+  ASSERT_FALSE(pid.ok());
+  EXPECT_THAT(std::string(pid.status().message()), HasSubstr("executing " + absent.arguments[0]));
+  EXPECT_EQ(pid.status().code(), absl::StatusCode::kNotFound);
+
+  SpawnRequest elsewhere = request("exit 0");
+  elsewhere.directory = folder / "nowhere";
+  EXPECT_THAT(std::string(spawn(elsewhere).status().message()), HasSubstr("nowhere"));
+
+  SpawnRequest unwritable = request("exit 0");
+  unwritable.log_path = folder / "nowhere" / "rank.log";
+  EXPECT_THAT(std::string(spawn(unwritable).status().message()), HasSubstr("nowhere/rank.log"));
+
+  SpawnRequest no_program = request("exit 0");
+  no_program.arguments[0] = folder;
+  EXPECT_EQ(spawn(no_program).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "no process is left behind";
+}
+
+TEST_F(WorkerProcessTest, ATrainerThatIgnoresSigtermFallsToSigkill) {
+  const pid_t pid = start("trap '' TERM; echo ready; while :; do sleep 0.05; done");
+  ASSERT_TRUE(eventually([&] { return log() == "ready\n"; }));
+  reaper.signal(key, SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(reaper.reap().empty());
+  EXPECT_FALSE(is_gone(pid));
+  reaper.signal(key, SIGKILL);
+  EXPECT_EQ(wait_for_end().signal, SIGKILL);
+}
+
+TEST_F(WorkerProcessTest, TheGroupDiesWithItsLeader) {
+  start("sleep 1000 & echo $!; kill -9 $$");
+  wait_for_end();
+  const pid_t helper = std::stoi(log());
+  EXPECT_TRUE(eventually([&] {
+    reaper.reap();
+    return is_gone(helper);
+  }));
+}
+
+TEST_F(WorkerProcessTest, AGrandchildThatLeftTheGroupIsFoundByItsEnvironment) {
+  start(
+      "setsid sh -c 'echo $$; exec sleep 1000' & while [ ! -s rank.log ]; do sleep 0.01; done; "
+      "exit 0");
+  wait_for_end();
+  const pid_t stray = std::stoi(log());
+  EXPECT_TRUE(eventually([&] {
+    reaper.reap();
+    return is_gone(stray);
+  }));
+}
+
+TEST_F(WorkerProcessTest, AnotherRanksOrphanIsLeftAlone) {
+  const pid_t pid =
+      start("(setsid sh -c 'echo $$; exec sleep 1000' &) ; while :; do sleep 0.05; done");
+  ASSERT_TRUE(eventually([&] { return log().ends_with("\n"); }));
+  const pid_t orphan = std::stoi(log());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  reaper.reap();
+  EXPECT_FALSE(is_gone(orphan)) << "its rank lives";
+  EXPECT_FALSE(is_gone(pid));
+  reaper.signal(key, SIGKILL);
+  wait_for_end();
+  EXPECT_TRUE(eventually([&] {
+    reaper.reap();
+    return is_gone(orphan);
+  }));
+}
+
+TEST_F(WorkerProcessTest, ManyEndsAtOnceAreAllCollected) {
+  const SpawnRequest same = request("exit 7");
+  for (int32_t r = 0; r < 20; ++r) {
+    const auto pid = spawn(same);
+    ASSERT_TRUE(pid.ok());
+    reaper.add(*pid, {JobId(1), Attempt(1), Rank(r)});
+  }
+  size_t ends = 0;
+  EXPECT_TRUE(eventually([&] {
+    for (const ReapedRank& end : reaper.reap()) ends += end.exit_code == 7 ? 1 : 0;
+    return ends == 20;
+  }));
+  EXPECT_TRUE(reaper.reap().empty());
+}
+
+TEST(RankOfEnvironment, NeedsAllThreeVariables) {
+  const auto block = [](std::string text) {
+    std::replace(text.begin(), text.end(), ' ', '\0');
+    return text;
+  };
+  EXPECT_EQ(rank_of_environment(block("A=1 MUSTER_JOB=4 RANK=0 MUSTER_ATTEMPT=2")),
+            (RankKey{JobId(4), Attempt(2), Rank(0)}));
+  for (const char* text :
+       {"", "MUSTER_JOB=4 RANK=0", "MUSTER_JOB=x RANK=0 MUSTER_ATTEMPT=2",
+        "MUSTER_JOB=4 RANK=-1 MUSTER_ATTEMPT=2", "MUSTER_JOB RANK MUSTER_ATTEMPT"}) {
+    EXPECT_EQ(rank_of_environment(block(text)).job.value(), 0U) << text;
+  }
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,88 @@
+#include "worker/shell/translate.h"
+
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "common/philox.h"
+#include "daemon/limits.h"
+
+namespace muster::worker {
+namespace {
+
+TEST(Translate, AStartCarriesEverything) {
+  v1::CoordinatorMessage message;
+  message.set_epoch(3);
+  v1::StartRanks* start = message.mutable_start_ranks();
+  start->set_job_id(7);
+  start->set_attempt(2);
+  start->set_rendezvous_address("127.0.0.1:1");
+  start->mutable_spec()->set_nodes(2);
+  start->mutable_spec()->set_ranks_per_node(4);
+  start->mutable_spec()->set_train_config_json("{}");
+  (*start->mutable_spec()->mutable_environment())["A"] = "b";
+  start->add_ranks()->set_rank(5);
+  start->mutable_ranks(0)->set_local_rank(1);
+  const auto event = to_event(message);
+  ASSERT_TRUE(event.ok()) << event.status();
+  const auto& translated = std::get<StartRanks>(*event);
+  EXPECT_EQ(translated.epoch, Epoch(3));
+  EXPECT_EQ(translated.launch.job, JobId(7));
+  EXPECT_EQ(translated.launch.spec.world_size(), 8);
+  EXPECT_EQ(translated.launch.spec.environment.at("A"), "b");
+  EXPECT_EQ(translated.launch.ranks[0], (RankAssignment{Rank(5), 1}));
+}
+
+TEST(Translate, FieldsOverTheirBoundsAreRefused) {
+  v1::CoordinatorMessage message;
+  message.mutable_start_ranks()->mutable_spec()->set_train_config_json(
+      std::string(daemon::kTrainConfigBytesMax + 1, 'x'));
+  EXPECT_FALSE(to_event(message).ok());
+  message.mutable_start_ranks()->mutable_spec()->set_train_config_json("");
+  message.mutable_start_ranks()->set_rendezvous_address(std::string(10'000, 'x'));
+  EXPECT_FALSE(to_event(message).ok());
+  EXPECT_FALSE(to_event({}).ok());
+}
+
+TEST(Translate, TimesFromOutsideDoNotOverflow) {
+  for (const int64_t ms :
+       {std::numeric_limits<int64_t>::min(), int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    v1::CoordinatorMessage message;
+    message.mutable_stop_ranks()->set_grace_ms(ms);
+    const auto event = to_event(message);
+    ASSERT_TRUE(event.ok());
+    EXPECT_GE(std::get<StopRanks>(*event).grace, Duration::zero());
+    EXPECT_LE(std::get<StopRanks>(*event).grace, std::chrono::hours(24));
+  }
+}
+
+TEST(Translate, MutatedBytesAreAnEventOrAnError) {
+  v1::CoordinatorMessage message;
+  message.mutable_start_ranks()->set_job_id(1);
+  message.mutable_start_ranks()->mutable_spec()->set_nodes(1);
+  message.mutable_start_ranks()->add_ranks()->set_rank(1);
+  const std::string good = message.SerializeAsString();
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    const Philox::Block random = Philox{9, 9}(i);
+    std::string bytes = good;
+    bytes[random[0] % bytes.size()] = static_cast<char>(random[1]);
+    bytes[random[2] % bytes.size()] = static_cast<char>(random[3]);
+    v1::CoordinatorMessage mutated;
+    if (mutated.ParseFromString(bytes)) (void)to_event(mutated);
+  }
+}
+
+TEST(Translate, OutgoingTextIsAlwaysValid) {
+  SendRankExited report;
+  report.key = {JobId(1), Attempt(2), Rank(3)};
+  report.detail = "bad \xFF\x01 bytes";
+  const v1::WorkerMessage message = to_message(report);
+  EXPECT_EQ(message.rank_exited().detail(), "bad ?? bytes");
+  EXPECT_EQ(message.rank_exited().rank(), 3);
+  v1::WorkerMessage parsed;
+  EXPECT_TRUE(parsed.ParseFromString(message.SerializeAsString()));
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,391 @@
+// The real muster-worker, with shell scripts as ranks and a coordinator that the test plays.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/worker/shell/fake_coordinator.h"
+#include "tests/unit/worker/shell/shell_fixture.h"
+#include "worker/shell/spawn.h"
+
+namespace muster::worker {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+class WorkerTest : public ShellTest {
+ protected:
+  void TearDown() override {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    coordinator.stop();
+    ShellTest::TearDown();
+  }
+
+  // Starts muster-worker with `trainer` as its ranks' program.
+  void start_worker(const std::string& trainer, const std::vector<std::string>& more = {}) {
+    SpawnRequest request;
+    request.arguments = {MUSTER_BIN_DIR "/muster-worker",
+                         "--coordinator",
+                         absl::StrCat("127.0.0.1:", coordinator.port()),
+                         "--name",
+                         "node0",
+                         "--slots",
+                         "4",
+                         "--work-dir",
+                         folder / "work",
+                         "--port-file",
+                         folder / "ports",
+                         "--trainer",
+                         trainer};
+    request.arguments.insert(request.arguments.end(), more.begin(), more.end());
+    request.environment = {"PATH=/usr/bin:/bin"};
+    request.directory = folder;
+    request.log_path = folder / "worker.log";
+    const auto pid = spawn(request);
+    ASSERT_TRUE(pid.ok()) << pid.status();
+    pid_ = *pid;
+  }
+
+  int wait_for_worker() {
+    int status = -1;
+    EXPECT_TRUE(eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; }))
+        << worker_log();
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+  void begin(const std::string& trainer) {
+    coordinator.start();
+    start_worker(trainer);
+    ASSERT_TRUE(coordinator.next_register()) << worker_log();
+  }
+
+  void start_ranks(uint32_t attempt, int32_t ranks) {
+    v1::CoordinatorMessage message;
+    v1::StartRanks* start = message.mutable_start_ranks();
+    start->set_job_id(1);
+    start->set_attempt(attempt);
+    start->set_rendezvous_address("127.0.0.1:1");
+    start->mutable_spec()->set_name("test");
+    start->mutable_spec()->set_nodes(1);
+    start->mutable_spec()->set_ranks_per_node(ranks);
+    start->mutable_spec()->set_train_config_json("{}");
+    for (int32_t r = 0; r < ranks; ++r) {
+      start->add_ranks()->set_rank(r);
+      start->mutable_ranks(r)->set_local_rank(r);
+    }
+    coordinator.send(std::move(message));
+  }
+
+  void stop_ranks(uint32_t attempt, int64_t grace_ms) {
+    v1::CoordinatorMessage message;
+    message.mutable_stop_ranks()->set_job_id(1);
+    message.mutable_stop_ranks()->set_attempt(attempt);
+    message.mutable_stop_ranks()->set_grace_ms(grace_ms);
+    coordinator.send(std::move(message));
+  }
+
+  std::string get(const std::string& page) {
+    const auto ports = nlohmann::json::parse(content(folder / "ports"));
+    boost::asio::io_context context;
+    boost::asio::ip::tcp::socket socket(context);
+    socket.connect({boost::asio::ip::address_v4::loopback(), ports["http_port"].get<uint16_t>()});
+    boost::asio::write(socket, boost::asio::buffer("GET " + page + " HTTP/1.1\r\n\r\n"));
+    std::string text;
+    boost::system::error_code end;
+    boost::asio::read(socket, boost::asio::dynamic_buffer(text), end);
+    return text;
+  }
+
+  std::string worker_log() const { return content(folder / "worker.log"); }
+
+  FakeCoordinator coordinator;
+  pid_t pid_ = 0;
+};
+
+TEST_F(WorkerTest, RegistersStartsReportsAndLeaves) {
+  coordinator.start();
+  start_worker(script("echo rank $RANK of $WORLD_SIZE; exit $RANK"));
+  const auto registration = coordinator.next_register();
+  ASSERT_TRUE(registration) << worker_log();
+  EXPECT_EQ(registration->worker(), "node0");
+  EXPECT_EQ(registration->slots(), 4);
+  EXPECT_NE(registration->incarnation(), 0U);
+  EXPECT_THAT(registration->rendezvous_address(), HasSubstr("127.0.0.1:"));
+  EXPECT_EQ(registration->running_size(), 0);
+
+  start_ranks(1, 3);
+  for (int i = 0; i < 3; ++i) {
+    const auto exited = coordinator.next_exit();
+    ASSERT_TRUE(exited) << worker_log();
+    EXPECT_EQ(exited->exit_code(), exited->rank());
+    EXPECT_EQ(exited->detail(), absl::StrCat("rank ", exited->rank(), " of 3"));
+    EXPECT_EQ(coordinator.log(exited->rank()), absl::StrCat("rank ", exited->rank(), " of 3\n"))
+        << "the log is complete before the report";
+    coordinator.acknowledge(exited->report_id());
+  }
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(wait_for_worker(), 0) << worker_log();
+}
+
+TEST_F(WorkerTest, HeartbeatsGoOutAndThePagesSayWhatRuns) {
+  begin(script("sleep 1000"));
+  start_ranks(1, 2);
+  const auto heartbeat =
+      coordinator.next([](const v1::WorkerMessage& m) { return m.heartbeat().ranks_size() == 2; });
+  ASSERT_TRUE(heartbeat) << worker_log();
+  EXPECT_GT(heartbeat->heartbeat().ranks(0).pid(), 0);
+  EXPECT_TRUE(coordinator.next([](const v1::WorkerMessage& m) {
+    return m.has_heartbeat() && m.heartbeat().ranks_size() == 0;
+  }));
+  EXPECT_THAT(get("/readyz"), HasSubstr("200 OK"));
+  EXPECT_THAT(get("/healthz"), HasSubstr("200 OK"));
+  const std::string metrics = get("/metrics");
+  EXPECT_THAT(metrics, HasSubstr("\nmuster_worker_ranks_running 2"));
+  EXPECT_THAT(metrics, HasSubstr("muster_worker_rank_step{"));
+  coordinator.stop();
+  EXPECT_TRUE(eventually([&] { return get("/readyz").find(" 503 ") != std::string::npos; }));
+}
+
+TEST_F(WorkerTest, AKilledRankIsReportedWithItsSignal) {
+  begin(script("echo about to die; kill -9 $$"));
+  start_ranks(1, 1);
+  const auto exited = coordinator.next_exit();
+  ASSERT_TRUE(exited) << worker_log();
+  EXPECT_EQ(exited->signal(), SIGKILL);
+  EXPECT_EQ(exited->exit_code(), -1);
+  EXPECT_EQ(exited->last_step(), -1);
+  EXPECT_EQ(exited->detail(), "about to die");
+}
+
+TEST_F(WorkerTest, AProgramThatCannotBeRunIsReportedWithTheReason) {
+  const std::string trainer = script("exit 0");
+  std::ofstream(trainer) << "#!/nonexistent/interpreter\n";
+  begin(trainer);
+  start_ranks(1, 1);
+  const auto exited = coordinator.next_exit();
+  ASSERT_TRUE(exited) << worker_log();
+  EXPECT_THAT(exited->detail(), HasSubstr("could not be started"));
+  EXPECT_THAT(exited->detail(), HasSubstr("No such file"));
+}
+
+TEST_F(WorkerTest, ReportsAndLogsAreRepeatedToTheNextCoordinator) {
+  coordinator.acknowledge_logs(false);
+  begin(script("echo first; while [ ! -e ../../../go ]; do sleep 0.02; done; echo last; exit 4"));
+  start_ranks(1, 1);
+  ASSERT_TRUE(eventually([&] { return coordinator.log(0) == "first\n"; })) << worker_log();
+  coordinator.stop();
+  coordinator.lose_log(0, 0);
+  std::ofstream(folder / "go") << "";
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  coordinator.set_epoch(2);
+  const Instant restarted = monotonic_now();
+  coordinator.start();
+  const auto registration = coordinator.next_register();
+  ASSERT_TRUE(registration) << worker_log();
+  EXPECT_LT(monotonic_now() - restarted, std::chrono::milliseconds(2500))
+      << "at most 1 s, and a loaded machine";
+  ASSERT_EQ(registration->running_size(), 1);
+  auto exited = coordinator.next_exit();
+  ASSERT_TRUE(exited) << worker_log();
+  EXPECT_EQ(exited->exit_code(), 4);
+  EXPECT_EQ(coordinator.log(0), "first\nlast\n");
+
+  coordinator.stop();  // without an acknowledgement
+  coordinator.start();
+  const uint64_t report_id = exited->report_id();
+  exited = coordinator.next_exit();
+  ASSERT_TRUE(exited) << worker_log();
+  EXPECT_EQ(exited->report_id(), report_id);
+}
+
+TEST_F(WorkerTest, RanksDoNotNoticeThatTheCoordinatorIsAway) {
+  begin(
+      script("trap 'echo signalled; exit 9' TERM INT HUP; while [ ! -e ../../../go ]; do sleep "
+             "0.02; done"));
+  start_ranks(1, 2);
+  ASSERT_TRUE(
+      coordinator.next([](const v1::WorkerMessage& m) { return m.heartbeat().ranks_size() == 2; }));
+  coordinator.stop();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  coordinator.start();
+  const auto registration = coordinator.next_register();
+  ASSERT_TRUE(registration);
+  EXPECT_EQ(registration->running_size(), 2);
+  EXPECT_GT(registration->running(0).pid(), 0);
+  std::ofstream(folder / "go") << "";
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(coordinator.next_exit()->exit_code(), 0);
+}
+
+TEST_F(WorkerTest, StoppingIsPoliteAndThenIsNot) {
+  begin(script(
+      "if [ $RANK = 0 ]; then trap 'echo saved; exit 75' TERM; else trap '' TERM; fi; echo up; "
+      "while :; do sleep 0.02; done"));
+  start_ranks(1, 2);
+  ASSERT_TRUE(
+      eventually([&] { return coordinator.log(0) == "up\n" && coordinator.log(1) == "up\n"; }));
+  stop_ranks(1, 400);
+  const auto polite = coordinator.next_exit();
+  const auto stubborn = coordinator.next_exit();
+  ASSERT_TRUE(polite && stubborn) << worker_log();
+  EXPECT_EQ(polite->rank(), 0);
+  EXPECT_EQ(polite->exit_code(), 75);
+  EXPECT_EQ(polite->detail(), "saved");
+  EXPECT_EQ(stubborn->signal(), SIGKILL);
+}
+
+TEST_F(WorkerTest, ANewAttemptRunsOnceTheOldOneIsGone) {
+  begin(script("echo attempt $MUSTER_ATTEMPT; [ $MUSTER_ATTEMPT = 2 ] || sleep 1000"));
+  start_ranks(1, 1);
+  ASSERT_TRUE(eventually([&] { return coordinator.log(0) == "attempt 1\n"; }));
+  start_ranks(2, 1);
+  const auto old = coordinator.next_exit();
+  ASSERT_TRUE(old);
+  EXPECT_EQ(old->attempt(), 1U);
+  EXPECT_EQ(old->signal(), SIGKILL);
+  const auto fresh = coordinator.next_exit();
+  ASSERT_TRUE(fresh);
+  EXPECT_EQ(fresh->attempt(), 2U);
+  EXPECT_EQ(fresh->exit_code(), 0);
+}
+
+TEST_F(WorkerTest, ManyLinesArriveCompleteAndBeforeTheReport) {
+  begin(
+      script("i=0; while [ $i -lt 20000 ]; do echo line $i of a log that is longer than one chunk; "
+             "i=$((i+1)); done"));
+  start_ranks(1, 2);
+  for (int i = 0; i < 2; ++i) {
+    const auto exited = coordinator.next_exit();
+    ASSERT_TRUE(exited) << worker_log();
+    const std::string log = coordinator.log(exited->rank());
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 20'000);
+    EXPECT_THAT(log, EndsWith("line 19999 of a log that is longer than one chunk\n"));
+  }
+}
+
+TEST_F(WorkerTest, LeavingLetsRanksCheckpointAndReportsThem) {
+  begin(script("trap 'exit 75' TERM; echo up; while :; do sleep 0.02; done"));
+  start_ranks(1, 2);
+  ASSERT_TRUE(
+      eventually([&] { return coordinator.log(0) == "up\n" && coordinator.log(1) == "up\n"; }));
+  kill(pid_, SIGTERM);
+  for (int i = 0; i < 2; ++i) {
+    const auto exited = coordinator.next_exit();
+    ASSERT_TRUE(exited) << worker_log();
+    EXPECT_EQ(exited->exit_code(), 75);
+    coordinator.acknowledge(exited->report_id());
+  }
+  EXPECT_EQ(wait_for_worker(), 0);
+}
+
+TEST_F(WorkerTest, RanksDieWithAKilledWorker) {
+  begin(script("echo $$; exec sleep 1000"));
+  start_ranks(1, 1);
+  ASSERT_TRUE(eventually([&] { return coordinator.log(0).ends_with("\n"); }));
+  const pid_t rank = std::stoi(coordinator.log(0));
+  kill(pid_, SIGKILL);
+  wait_for_worker();
+  EXPECT_TRUE(eventually([&] {
+    // Nobody may be there to reap it: a zombie is dead, too.
+    const std::string state = content(absl::StrCat("/proc/", rank, "/stat"));
+    return state.empty() || state.find(") Z ") != std::string::npos;
+  }));
+}
+
+TEST_F(WorkerTest, ARefusalIsLoggedAndEndsWithExitCodeTwo) {
+  for (const auto code :
+       {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::ALREADY_EXISTS}) {
+    coordinator.refuse_with({code, "version 9.9 is not 0.1"});
+    coordinator.start();
+    start_worker("/bin/true");
+    EXPECT_EQ(wait_for_worker(), 2);
+    EXPECT_THAT(worker_log(), HasSubstr("version 9.9 is not 0.1"));
+    coordinator.stop();
+  }
+}
+
+TEST_F(WorkerTest, GarbageFromTheCoordinatorIsSurvived) {
+  begin(script("echo fine"));
+  v1::CoordinatorMessage message;
+  coordinator.send(message);
+  message.mutable_start_ranks();
+  coordinator.send(message);
+  message.mutable_start_ranks()->set_job_id(5);
+  message.mutable_start_ranks()->set_attempt(1);
+  message.mutable_start_ranks()->add_ranks()->set_rank(-5);
+  coordinator.send(message);
+  message.mutable_stop_ranks()->set_grace_ms(-1);
+  coordinator.send(message);
+  message.mutable_log_ack()->set_offset(~0ULL);
+  coordinator.send(message);
+  message.mutable_registered()->set_heartbeat_interval_ms(-1);
+  coordinator.send(message);
+  start_ranks(1, 1);
+  const auto exited =
+      coordinator.next([](const v1::WorkerMessage& m) { return m.rank_exited().job_id() == 1; });
+  ASSERT_TRUE(exited) << worker_log();
+  EXPECT_EQ(exited->rank_exited().exit_code(), 0);
+}
+
+TEST_F(WorkerTest, WrongOptionsAreClearErrorsAndExitCodeTwo) {
+  coordinator.start();
+  std::ofstream(folder / "file") << "";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--slots", "0"}, "--slots takes a positive number, not '0'"},
+      {{"--slots", "a"}, "--slots takes a positive number, not 'a'"},
+      {{"--slots", "5000"}, "--slots=5000"},
+      {{"--coordinator", "127.0.0.1:99999"}, "port '99999' is not a number from 0 to 65535"},
+      {{"--name", "a b"}, "--name=a b"},
+      {{"--coordinator", "nowhere"}, "--coordinator=nowhere"},
+      {{"--rendezvous", "0.0.0.0:0"}, "--insecure"},
+      {{"--http", "0.0.0.0:0"}, "--insecure"},
+      {{"--http", absl::StrCat("127.0.0.1:", coordinator.port())},
+       absl::StrCat("port ", coordinator.port())},
+      {{"--work-dir", folder / "file" / "x"}, "--work-dir"},
+      {{"--trainer", folder / "absent"}, "--trainer"},
+      {{"--log-level", "loud"}, "--log-level"},
+      {{"--frobnicate"}, "frobnicate"},
+  };
+  for (const auto& [options, said] : cases) {
+    start_worker("/bin/true", options);
+    EXPECT_EQ(wait_for_worker(), 2) << said;
+    EXPECT_THAT(worker_log(), HasSubstr(said));
+    EXPECT_FALSE(std::filesystem::exists(folder / "ports"));
+  }
+}
+
+TEST_F(WorkerTest, AWorkFolderHasOneWorker) {
+  begin("/bin/true");
+  const pid_t first = pid_;
+  start_worker("/bin/true");
+  EXPECT_EQ(wait_for_worker(), 2);
+  EXPECT_THAT(worker_log(), HasSubstr(absl::StrCat("in use by another worker, pid ", first)));
+  EXPECT_THAT(worker_log(), HasSubstr("--work-dir=" + (folder / "work").string()));
+  pid_ = first;
+}
+
+TEST_F(WorkerTest, HelpTeachesByExample) {
+  coordinator.start();
+  start_worker("/bin/true", {"--help"});
+  EXPECT_EQ(wait_for_worker(), 0);
+  EXPECT_THAT(worker_log(), HasSubstr("muster-worker --coordinator 127.0.0.1:7070 --slots 4"));
+}
+
+}  // namespace
+}  // namespace muster::worker
