@@ -2,8 +2,7 @@
 # muster_program(NAME SOURCES … [DEPS …])       a program in bin/
 # muster_test(NAME SOURCES … [DEPS …] [LABELS …] [TIMEOUT s])
 #   a GoogleTest program whose cases CTest runs one by one. Labels: unit (the default), scenarios,
-#   simulation, e2e; `tsan` marks what the thread sanitizer build runs, too; `serial` what needs the
-#   machine for itself.
+#   simulation, e2e; `tsan` marks what the thread sanitizer build runs, too.
 # muster_script_tests(FILE LABELS … [TIMEOUT s])
 #   every test method of FILE (Python's unittest), each one a CTest test.
 if(MUSTER_TESTS)

@@ -97,8 +97,7 @@ phase_build() { heading "release build, warnings as errors"; configure_and_build
 phase_unit() {
   [ -d build/ci ] || configure_and_build ci || return
   heading "unit, scenarios, simulation, e2e"
-  run_ctest ci -LE serial
-  run_ctest ci -L serial -j 1
+  run_ctest ci
 }
 
 phase_asan() {
