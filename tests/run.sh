@@ -82,7 +82,7 @@ PY
   passed=$((passed + p)); failed=$((failed + f)); skipped=$((skipped + s))
 }
 
-sources() { git ls-files -co --exclude-standard -- '*.h' '*.cc' | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
+sources() { git ls-files -co --exclude-standard -- '*.h' '*.cc' '*.inc' | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
 
 phase_style() {
   heading "style"

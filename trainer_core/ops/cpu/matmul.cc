@@ -56,11 +56,20 @@ class ThreadCount {
   int before_;
 };
 
-// Which of oneDNN's two entrances is faster, as measured on AMD Zen 4 (bench/gemm.cc). dnnl_sgemm, which
-// copies panels of both operands, wins by up to 8% where the right operand is plain, and on wide outputs with a
-// short inner dimension; it loses on very tall or wide outputs, and by up to 20% on narrow ones with a
-// transposed right operand. Depends on the shape alone, so results do, too.
+bool is_intel() {
+  static const bool intel = __builtin_cpu_is("intel") != 0;
+  return intel;
+}
+
+// Which of oneDNN's two entrances is faster, as measured with bench/gemm.cc and bench/cpu_train. dnnl_sgemm copies
+// panels of both operands, which pays where the right operand is plain or the output wide, by up to 20%; it loses as
+// much on tall outputs of a transposed left operand, whose copying is all strided. Where the lines lie differs between
+// Intel Sapphire Rapids and AMD Zen 4. Depends on shape and vendor alone, so that results do, too.
 bool sgemm_is_faster(const MatmulCache::Key& key) {
+  if (is_intel()) {
+    constexpr int64_t kTallTransposed = 1024;
+    return !key.transpose_a || key.m < kTallTransposed;
+  }
   constexpr int64_t kTall = 4096, kWide = 1024;
   if (key.m >= kTall || key.n >= kTall) return false;
   return !key.transpose_b || (key.n >= kWide && key.n > key.k);
