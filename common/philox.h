@@ -4,8 +4,8 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
+#include <span>
 
 namespace muster {
 
@@ -32,6 +32,38 @@ struct Philox {
     return c;
   }
 
+  // The words of positions first, first + 1, … one after the other, as operator() gives them: many at a time, so that
+  // they are computed side by side in vector registers.
+  template <size_t kWords>
+  constexpr void fill(uint64_t first, std::span<uint32_t, kWords> words) const {
+    static_assert(kWords % 4 == 0);
+    constexpr size_t kBlocks = kWords / 4;
+    std::array<std::array<uint32_t, kBlocks>, 4> c{};
+    for (size_t i = 0; i < kBlocks; ++i) {
+      c[0][i] = static_cast<uint32_t>(first + i);
+      c[1][i] = static_cast<uint32_t>((first + i) >> 32);
+      c[2][i] = static_cast<uint32_t>(stream);
+      c[3][i] = static_cast<uint32_t>(stream >> 32);
+    }
+    auto k0 = static_cast<uint32_t>(key);
+    auto k1 = static_cast<uint32_t>(key >> 32);
+    for (int round = 0; round < kRounds; ++round) {
+      for (size_t i = 0; i < kBlocks; ++i) {
+        const uint64_t p0 = uint64_t{kM0} * c[0][i];
+        const uint64_t p1 = uint64_t{kM1} * c[2][i];
+        c[0][i] = static_cast<uint32_t>(p1 >> 32) ^ c[1][i] ^ k0;
+        c[1][i] = static_cast<uint32_t>(p1);
+        c[2][i] = static_cast<uint32_t>(p0 >> 32) ^ c[3][i] ^ k1;
+        c[3][i] = static_cast<uint32_t>(p0);
+      }
+      k0 += kW0;
+      k1 += kW1;
+    }
+    for (size_t i = 0; i < kBlocks; ++i) {
+      for (size_t j = 0; j < 4; ++j) words[4 * i + j] = c[j][i];
+    }
+  }
+
  private:
   static constexpr int kRounds = 10;
   static constexpr uint32_t kM0 = 0xD2511F53, kM1 = 0xCD9E8D57;
@@ -41,15 +73,6 @@ struct Philox {
 // Uniform in (0, 1): 23 bits and a half, so neither bound is reached and a logarithm of it is finite.
 constexpr float uniform_from_bits(uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5F) * 0x1p-23F;
-}
-
-// Two independent standard normal values (Box and Muller, 1958) from two words.
-inline std::array<float, 2> normal_from_bits(uint32_t a, uint32_t b) {
-  constexpr double kTwoPi = 6.283185307179586;
-  const double radius = std::sqrt(-2.0 * std::log(static_cast<double>(uniform_from_bits(a))));
-  const double angle = kTwoPi * static_cast<double>(uniform_from_bits(b));
-  return {static_cast<float>(radius * std::cos(angle)),
-          static_cast<float>(radius * std::sin(angle))};
 }
 
 }  // namespace muster

@@ -12,6 +12,7 @@
 #include "trainer_core/failure.h"
 #include "trainer_core/load_config.h"
 #include "trainer_core/metrics_file.h"
+#include "trainer_core/not_finite.h"
 #include "trainer_core/ops/gemm_peak.h"
 #include "trainer_core/optim/schedule.h"
 #include "trainer_core/replica.h"
@@ -245,11 +246,10 @@ class Trainer {
   }
 
   ExitCode abort_not_finite(const StepRecord& record, const StepTail& reduced) {
-    std::string culprit = "the gradient norm of all ranks";
-    if (reduced.bad_ranks == 1) culprit = absl::StrCat("the loss of rank ", reduced.bad_rank_sum);
-    if (reduced.bad_ranks > 1)
-      culprit =
-          absl::StrCat("the loss of ", reduced.bad_ranks, " of ", context_.group.size(), " ranks");
+    const std::string culprit = name_not_finite(context_.group, reduced, [this] {
+      replica_->model().forward_backward({tokens_, targets_, weights_});
+      return std::sqrt(replica_->ops().sum_of_squares(Replica::flat(replica_->model().grads())));
+    });
     if (leader()) {
       context_.err << "Aborting training due to NaN loss. Step " << record.step << ": " << culprit
                    << " is not finite (loss " << record.loss << ", gradient norm "
