@@ -4,6 +4,9 @@
 // every attempt therefore puts its own OWNER in place when it opens the directory and asks before every change whether
 // that very file still lies there. It holds a lock on the file while it lives: coordinators with a fresh state count
 // jobs and attempts from 1 again, so a higher attempt of the same job refuses a lower one only while it lives.
+//
+// The check and the rename after it are two steps: a rank that is stopped exactly between them publishes when it goes on.
+// What it publishes then is whole, and of the same job and step as its number says.
 #pragma once
 
 #include <cstdint>
