@@ -1,4 +1,5 @@
-// fp32 GEMM of oneDNN and OpenBLAS on the shapes of training steps, in turn, best of several runs.
+// fp32 GEMM of oneDNN, as the trainer calls it, and OpenBLAS on the shapes of training steps, in turn, best of several
+// runs.
 // Prints JSON: GFLOP/s per library, shape, transposition and thread count.
 #include <cblas.h>
 #include <omp.h>
@@ -9,7 +10,7 @@
 #include <cstdio>
 #include <vector>
 
-#include <dnnl.h>
+#include "trainer_core/ops/cpu/matmul.h"
 
 namespace {
 
@@ -29,11 +30,6 @@ constexpr double kSecondsPerMeasurement = 0.2;
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-void run_onednn(const Shape& s, const float* a, const float* b, float* c) {
-  dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, 1.0F, a,
-             s.transpose_a ? s.m : s.k, b, s.transpose_b ? s.k : s.n, 0.0F, c, s.n);
 }
 
 void run_openblas(const Shape& s, const float* a, const float* b, float* c) {
@@ -66,7 +62,10 @@ int main() {
   std::printf("[\n");
   bool first = true;
   for (int threads = 1; threads <= omp_get_num_procs() && threads <= 2; ++threads) {
-    omp_set_num_threads(threads);
+    muster::trainer::cpu::MatmulCache onednn(threads);
+    const auto run_onednn = [&](const Shape& s, const float* a, const float* b, float* c) {
+      onednn.run({s.m, s.n, s.k, s.transpose_a, s.transpose_b, false}, a, b, c);
+    };
     openblas_set_num_threads(threads);
     for (const Shape& s : kShapes) {
       std::printf(
