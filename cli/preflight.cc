@@ -9,7 +9,7 @@
 #include <absl/strings/strip.h>
 
 #include "common/exit_code.h"
-#include "daemon/process.h"
+#include "common/file_write.h"
 
 namespace muster::cli {
 namespace {
@@ -60,7 +60,7 @@ absl::Status check_config(const std::string& train_config_json) {
   }
   const absl::Cleanup remove = [&] { std::filesystem::remove_all(folder, error); };
   const std::string config_path = folder + "/config.json";
-  if (auto status = daemon::write_file_atomically(config_path, train_config_json); !status.ok())
+  if (auto status = write_file_atomically(config_path, train_config_json); !status.ok())
     return status;
   auto preflight = Preflight::start(config_path, folder + "/check.log");
   return preflight.ok() ? preflight->result() : preflight.status();

@@ -1,6 +1,5 @@
 // muster run: the embedded mode. Starts a coordinator, a worker and the ranks, follows them, and leaves nothing running.
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -19,8 +18,8 @@
 #include "cli/run_watch.h"
 #include "cli/terminal.h"
 #include "common/exit_code.h"
+#include "common/file_write.h"
 #include "common/time.h"
-#include "daemon/process.h"
 
 namespace muster::cli {
 namespace {
@@ -182,12 +181,12 @@ int submit_and_follow(const RunOptions& options, const jobspec::ResolvedJob& job
 int run_job(const RunOptions& options, const jobspec::ResolvedJob& job, RunFolder& folder,
             Interrupts& interrupts) {
   const std::string config_path = folder.file("config.json");
-  if (auto status = daemon::write_file_atomically(config_path, job.spec.train_config_json());
+  if (auto status =
+          write_file_atomically(config_path, job.spec.train_config_json(), {.mode = 0600});
       !status.ok()) {
     folder.discard();
     return fail(status);
   }
-  chmod(config_path.c_str(), 0600);  // its folder is private already
   auto preflight = Preflight::start(config_path, folder.file("check.log"));
   if (!preflight.ok()) return folder.discard(), fail(preflight.status());
   auto fleet = EmbeddedFleet::start(folder.path());
@@ -199,7 +198,7 @@ int run_job(const RunOptions& options, const jobspec::ResolvedJob& job, RunFolde
     return absl::IsCancelled(up) ? to_int(ExitCode::kInterrupted) : fail(up);
   }
   const std::string kept = job.spec.output_directory() + "/config.json";
-  if (auto status = daemon::write_file_atomically(kept, job.spec.train_config_json()); !status.ok())
+  if (auto status = write_file_atomically(kept, job.spec.train_config_json()); !status.ok())
     return fail(status);
   const int exit_code = submit_and_follow(options, job, **fleet, interrupts, folder);
   if ((*fleet)->worker() != nullptr) (*fleet)->stop(kStopGrace);

@@ -15,6 +15,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/exit_code.h"
+#include "common/file_write.h"
 #include "common/version.h"
 #include "coordinator/shell/server.h"
 #include "daemon/logging.h"
@@ -73,7 +74,7 @@ int fail(const absl::Status& status, ExitCode code) {
 absl::Status write_port_file(const std::string& path, const Server& server) {
   const nlohmann::json ports = {
       {"grpc_port", server.grpc_port()}, {"http_port", server.http_port()}, {"pid", getpid()}};
-  return daemon::write_file_atomically(path, ports.dump() + "\n");
+  return write_file_atomically(path, ports.dump() + "\n", {.mode = daemon::kPortFileMode});
 }
 
 int run(Flags& flags) {

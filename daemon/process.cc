@@ -1,9 +1,9 @@
 #include "daemon/process.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,11 +11,12 @@
 #include <filesystem>
 #include <thread>
 
-#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <climits>
+
+#include "common/file_write.h"
 
 namespace muster::daemon {
 namespace {
@@ -53,16 +54,6 @@ class AsioSignalListener : public SignalListener {
   std::thread thread_;
 };
 
-absl::Status write_all(int fd, std::string_view content, const std::string& path) {
-  while (!content.empty()) {
-    const ssize_t written = write(fd, content.data(), content.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
-    content.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status die_with_parent() {
@@ -98,29 +89,13 @@ std::string host_name() {
   return name.data();
 }
 
-absl::Status write_file_atomically(const std::string& path, std::string_view content) {
-  // The number tells an operator whose file it is that a crash left.
-  std::string temporary = absl::StrCat(path, ".", getpid(), ".XXXXXX");
-  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("creating a file beside ", path));
-  absl::Cleanup remove_temporary = [&] { unlink(temporary.c_str()); };
-  absl::Status status = write_all(fd, content, path);
-  if (status.ok() && fchmod(fd, 0644) != 0)
-    status = absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
-  if (close(fd) != 0 && status.ok())
-    status = absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
-  if (!status.ok()) return status;
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
-  }
-  std::move(remove_temporary).Cancel();
-  return absl::OkStatus();
-}
-
-absl::Status make_writable_directory(const std::string& path) {
+absl::Status make_writable_directory(const std::string& path, mode_t mode) {
   std::error_code error;
-  std::filesystem::create_directories(path, error);
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("creating folder ", path));
+  if (mkdir(path.c_str(), mode) != 0 && errno != EEXIST)
+    return absl::ErrnoToStatus(errno, absl::StrCat("creating folder ", path));
   const std::string probe = absl::StrCat(path, "/.muster-probe.", getpid());
   absl::Status status = write_file_atomically(probe, "probe");
   unlink(probe.c_str());

@@ -1,17 +1,21 @@
 // What both daemons do with their own process.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
 namespace muster::daemon {
+
+// Of the file of --port-file: whoever starts a daemon reads it, perhaps as another user, and ports are no secret.
+constexpr mode_t kPortFileMode = 0644;
 
 // --die-with-parent: this process gets SIGTERM when the process that started it is gone.
 // FailedPrecondition when that has already happened. The kernel ties the signal to the parent's
@@ -28,13 +32,10 @@ absl::StatusOr<uint64_t> draw_random_id();
 // This machine's name; "localhost" when it has none.
 std::string host_name();
 
-// Writes `content` to `path` through a temporary file beside it and a rename, so that a reader sees
-// all or nothing. The error names the path.
-absl::Status write_file_atomically(const std::string& path, std::string_view content);
-
-// Creates `path` and its missing parents, and checks that files can be written there: a read-only
-// or full disk is an error now and not later.
-absl::Status make_writable_directory(const std::string& path);
+// Creates `path` with `mode` (less the umask, as its missing parents' 0777), and checks that files
+// can be written there: a read-only or full disk is an error now and not later. A folder that is
+// there keeps its mode.
+absl::Status make_writable_directory(const std::string& path, mode_t mode = 0777);
 
 // Calls `on_signal` on a thread of its own for each signal of `signals`. Signals keep their effect
 // on children. One per process and set of signals. The destructor restores the default handlers and

@@ -1,17 +1,14 @@
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
-#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <zlib.h>
 
+#include "common/file_write.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
 #include "trainer_core/checkpoint/safetensors.h"
@@ -37,15 +34,6 @@ nlohmann::json file_entry(const char* name, const FileDigest& digest) {
   return {{"name", name}, {"bytes", digest.bytes}, {"crc32", digest.crc32}};
 }
 
-absl::Status write_manifest(const std::string& path, const nlohmann::json& manifest) {
-  std::ofstream file(path, std::ios::binary);
-  file << manifest.dump(2) << '\n';
-  file.close();
-  if (!file)
-    return absl::ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot write ", path));
-  return sync_path(path);
-}
-
 absl::Status write_folder(const std::string& folder, const CheckpointInfo& info,
                           const std::vector<ParamSpec>& table, const CheckpointBlocks& blocks) {
   auto model = write_safetensors(folder + "/" + kModelFile, rows(table, "", blocks.params));
@@ -61,9 +49,9 @@ absl::Status write_folder(const std::string& folder, const CheckpointInfo& info,
       {"samples", info.samples},
       {"config", info.config},
       {"files", {file_entry(kModelFile, *model), file_entry(kOptimizerFile, *optimizer)}}};
-  if (auto status = write_manifest(folder + "/" + kManifestFile, manifest); !status.ok())
-    return status;
-  return sync_path(folder);
+  // The last file: the folder's sync that comes with it holds for the others' names, too.
+  return write_file_atomically(folder + "/" + kManifestFile, manifest.dump(2) + "\n",
+                               {.durability = Durability::kPowerLoss});
 }
 
 }  // namespace
@@ -105,18 +93,11 @@ absl::Status CheckpointStore::prepare() const {
   }
   // The process id makes a preflight beside a running job harmless.
   const std::string probe = absl::StrCat(directory_, "/.probe-", getpid());
-  const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0)
-    return absl::ErrnoToStatus(
-        errno, absl::StrCat("checkpoint directory ", directory_, " cannot be written"));
-  const ssize_t written = write(fd, "probe", 5);
-  const int write_error = errno;
-  close(fd);
+  const absl::Status status = write_file_atomically(probe, "probe");
   unlink(probe.c_str());
-  if (written != 5)
-    return absl::ErrnoToStatus(
-        write_error, absl::StrCat("checkpoint directory ", directory_, " cannot be written"));
-  return absl::OkStatus();
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(status.code(), absl::StrCat("checkpoint directory ", directory_,
+                                                  " cannot be written: ", status.message()));
 }
 
 absl::Status CheckpointStore::save(const CheckpointInfo& info, const std::vector<ParamSpec>& table,

@@ -15,6 +15,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/file_write.h"
 #include "trainer_core/checkpoint/publish.h"
 
 namespace muster::trainer {
@@ -80,9 +81,7 @@ absl::Status fenced(const std::string& directory, const PresentOwner& present,
 }
 
 absl::Status write_text(int fd, const std::string& text) {
-  const ssize_t written = pwrite(fd, text.data(), text.size(), 0);
-  if (written < 0) return absl::ErrnoToStatus(errno, "write");
-  if (static_cast<size_t>(written) != text.size()) return absl::ErrnoToStatus(ENOSPC, "write");
+  if (auto status = write_all(fd, text); !status.ok()) return status;
   if (fsync(fd) != 0) return absl::ErrnoToStatus(errno, "fsync");
   return absl::OkStatus();
 }

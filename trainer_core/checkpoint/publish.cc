@@ -10,8 +10,9 @@
 #include <system_error>
 #include <vector>
 
-#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
+
+#include "common/file_write.h"
 
 namespace muster::trainer {
 namespace {
@@ -100,14 +101,6 @@ absl::Status make_folders(const std::string& directory) {
   for (const fs::path& folder : created) {
     if (auto status = sync_path(folder.parent_path()); !status.ok()) return status;
   }
-  return absl::OkStatus();
-}
-
-absl::Status sync_path(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  absl::Cleanup close_file = [fd] { close(fd); };
-  if (fsync(fd) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot sync ", path));
   return absl::OkStatus();
 }
 

@@ -23,6 +23,4 @@ void restore_asides(const std::string& directory);
 // Makes the directory and its parents; every new name is synced.
 absl::Status make_folders(const std::string& directory);
 
-absl::Status sync_path(const std::string& path);
-
 }  // namespace muster::trainer

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <zlib.h>
 
+#include "common/file_write.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
 namespace muster::trainer {
@@ -52,7 +53,7 @@ class DigestingFile {
       const size_t piece = std::min(bytes, kPieceBytes);
       digest_.crc32 = static_cast<uint32_t>(
           crc32_z(digest_.crc32, reinterpret_cast<const Bytef*>(data), piece));
-      if (auto status = write_piece(data, piece); !status.ok()) return status;
+      if (auto status = write_all(fd_, {data, piece}); !status.ok()) return status;
       data += piece;
       bytes -= piece;
       digest_.bytes += piece;
@@ -63,17 +64,6 @@ class DigestingFile {
   const FileDigest& digest() const { return digest_; }
 
  private:
-  absl::Status write_piece(const char* data, size_t bytes) const {
-    while (bytes > 0) {
-      const ssize_t written = write(fd_, data, bytes);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return absl::ErrnoToStatus(errno, "write");
-      data += written;
-      bytes -= static_cast<size_t>(written);
-    }
-    return absl::OkStatus();
-  }
-
   int fd_;
   FileDigest digest_;
 };

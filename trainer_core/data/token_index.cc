@@ -8,7 +8,7 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
-#include "trainer_core/data/file_write.h"
+#include "common/file_write.h"
 #include "trainer_core/data/shard.h"
 
 namespace muster::trainer {
@@ -95,7 +95,8 @@ absl::Status write_token_index(const std::string& folder, const TokenIndex& inde
                   {"bytes", index.bytes},
                   {"unigram_entropy_nats", index.unigram_entropy_nats},
                   {"shards", std::move(shards)}};
-  return write_file_atomically(absl::StrCat(folder, "/", kTokenIndexFile), j.dump(2) + "\n");
+  return write_file_atomically(absl::StrCat(folder, "/", kTokenIndexFile), j.dump(2) + "\n",
+                               {.durability = Durability::kPowerLoss});
 }
 
 absl::StatusOr<TokenIndex> read_token_index(const std::string& folder) {

@@ -12,7 +12,6 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
-#include "trainer_core/data/file_write.h"
 #include "trainer_core/data/shard.h"
 #include "trainer_core/data/text_file.h"
 

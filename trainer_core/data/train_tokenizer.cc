@@ -5,8 +5,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/file_write.h"
 #include "trainer_core/base/fnv.h"
-#include "trainer_core/data/file_write.h"
 #include "trainer_core/data/sentencepiece_model.h"
 #include "trainer_core/data/text_file.h"
 #include "trainer_core/data/tokenizer.h"
@@ -129,7 +129,11 @@ absl::StatusOr<TrainTokenizerReport> train_tokenizer(const TrainTokenizerOptions
         absl::StrCat("cannot train a tokenizer with vocab_size=", options.vocab_size, " on ",
                      options.input, ": ", explain(error)));
   }
-  if (auto status = write_file_atomically(options.output, model); !status.ok()) return status;
+  if (auto status =
+          write_file_atomically(options.output, model, {.durability = Durability::kPowerLoss});
+      !status.ok()) {
+    return status;
+  }
   return TrainTokenizerReport{options.vocab_size, sentences.sentences(), fnv1a(model)};
 }
 

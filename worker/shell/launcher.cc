@@ -13,9 +13,9 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/file_write.h"
 #include "common/progress_page.h"
 #include "daemon/logging.h"
-#include "daemon/process.h"
 #include "worker/shell/spawn.h"
 
 namespace muster::worker {
@@ -90,7 +90,7 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
   std::filesystem::create_directories(folder, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("creating folder ", folder));
   const std::string config = folder + "/config.json";
-  if (auto status = daemon::write_file_atomically(config, request.launch->spec.train_config_json);
+  if (auto status = write_file_atomically(config, request.launch->spec.train_config_json);
       !status.ok()) {
     return status;
   }

@@ -13,6 +13,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/file_write.h"
 #include "common/version.h"
 #include "daemon/endpoint.h"
 #include "daemon/limits.h"
@@ -180,7 +181,8 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
   if (options.port_file.empty()) return absl::OkStatus();
   const nlohmann::json ports = {
       {"http_port", http_->port()}, {"rendezvous_port", rendezvous_->port()}, {"pid", getpid()}};
-  return daemon::write_file_atomically(options.port_file, ports.dump() + "\n");
+  return write_file_atomically(options.port_file, ports.dump() + "\n",
+                               {.mode = daemon::kPortFileMode});
 }
 
 std::map<std::string, daemon::HttpHandler> Worker::pages() {

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -32,48 +31,8 @@ class ProcessTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  std::string content(const std::filesystem::path& path) const {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  size_t files() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
-  }
-
   std::filesystem::path folder_;
 };
-
-TEST_F(ProcessTest, WritesAFileWholeAndLeavesNothingElse) {
-  ASSERT_TRUE(write_file_atomically(folder_ / "ports", "one").ok());
-  ASSERT_TRUE(write_file_atomically(folder_ / "ports", std::string(1 << 20, 'x')).ok());
-  EXPECT_EQ(content(folder_ / "ports").size(), 1U << 20);
-  EXPECT_EQ(files(), 1U);
-}
-
-TEST_F(ProcessTest, AFileThatCannotBeWrittenIsNamed) {
-  const auto status = write_file_atomically(folder_ / "absent" / "ports", "x");
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("absent/ports"));
-  std::filesystem::create_directory(folder_ / "ports");
-  EXPECT_FALSE(write_file_atomically(folder_ / "ports", "x").ok());
-  EXPECT_EQ(files(), 1U) << "no temporary file is left";
-}
-
-// A limit on file sizes stands in for a full disk: the write fails half way.
-TEST_F(ProcessTest, AFileThatDoesNotFitLeavesNothing) {
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{100, 100};
-    setrlimit(RLIMIT_FSIZE, &limit);
-    _exit(write_file_atomically(folder_ / "big", std::string(1000, 'x')).ok() ? 0 : 7);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 7);
-  EXPECT_EQ(files(), 0U);
-}
 
 TEST_F(ProcessTest, MakesAFolderWithItsParents) {
   EXPECT_TRUE(make_writable_directory(folder_ / "a" / "b").ok());
@@ -83,6 +42,15 @@ TEST_F(ProcessTest, MakesAFolderWithItsParents) {
   const auto status = make_writable_directory(folder_ / "file" / "below");
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()), HasSubstr("file/below"));
+}
+
+TEST_F(ProcessTest, MakesAPrivateFolderInOrdinaryOnes) {
+  const mode_t before = umask(022);
+  EXPECT_TRUE(make_writable_directory(folder_ / "a" / "b", 0700).ok());
+  umask(before);
+  EXPECT_EQ(std::filesystem::status(folder_ / "a" / "b").permissions(),
+            std::filesystem::perms::owner_all);
+  EXPECT_EQ(std::filesystem::status(folder_ / "a").permissions(), std::filesystem::perms(0755));
 }
 
 TEST_F(ProcessTest, AReadOnlyFolderIsAnError) {

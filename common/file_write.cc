@@ -1,0 +1,86 @@
+#include "common/file_write.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/status/statusor.h>
+#include <absl/strings/str_cat.h>
+
+namespace muster {
+namespace {
+
+// A name is taken by another thread that writes the same file, or left by a crashed process that had this one's number.
+constexpr int kNamesTriedMax = 100;
+
+// An open file of a name that nobody else uses. Its name goes to `temporary`.
+absl::StatusOr<int> create_beside(const std::string& path, mode_t mode, std::string* temporary) {
+  for (int i = 0; i < kNamesTriedMax; ++i) {
+    // The process's number tells an operator whose file it is that a crash left.
+    *temporary = absl::StrCat(path, ".tmp-", getpid(), "-", i);
+    const int fd = open(temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd >= 0) return fd;
+    if (errno != EEXIST) break;
+  }
+  return absl::ErrnoToStatus(errno, "creating a file beside it");
+}
+
+absl::Status write_and_close(int fd, std::string_view content, const FileWriteOptions& options) {
+  absl::Status status = write_all(fd, content);
+  if (status.ok() && options.mode && fchmod(fd, *options.mode) != 0)
+    status = absl::ErrnoToStatus(errno, "fchmod");
+  if (status.ok() && options.durability == Durability::kPowerLoss && fsync(fd) != 0)
+    status = absl::ErrnoToStatus(errno, "fsync");
+  // A network file system may report a full disk only now.
+  if (close(fd) != 0 && status.ok()) status = absl::ErrnoToStatus(errno, "close");
+  return status;
+}
+
+absl::Status write_and_rename(const std::string& path, std::string_view content,
+                              const FileWriteOptions& options) {
+  std::string temporary;
+  const auto fd = create_beside(path, options.mode.value_or(0666), &temporary);
+  if (!fd.ok()) return fd.status();
+  absl::Cleanup remove_temporary = [&] { unlink(temporary.c_str()); };
+  if (auto status = write_and_close(*fd, content, options); !status.ok()) return status;
+  if (rename(temporary.c_str(), path.c_str()) != 0) return absl::ErrnoToStatus(errno, "rename");
+  std::move(remove_temporary).Cancel();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status write_file_atomically(const std::string& path, std::string_view content,
+                                   const FileWriteOptions& options) {
+  if (auto status = write_and_rename(path, content, options); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("cannot write ", path, ": ", status.message()));
+  }
+  if (options.durability != Durability::kPowerLoss) return absl::OkStatus();
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return sync_path(folder.empty() ? "." : folder);
+}
+
+absl::Status write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return absl::ErrnoToStatus(errno, "write");
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status sync_path(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  absl::Cleanup close_file = [fd] { close(fd); };
+  if (fsync(fd) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot sync ", path));
+  return absl::OkStatus();
+}
+
+}  // namespace muster
