@@ -164,6 +164,16 @@ void FakeWorker::carry_out(const worker::Action& action) {
     if (stream_) world_.coordinator.send_register(*stream_, *message);
   } else if (const auto* heartbeat = std::get_if<worker::SendHeartbeat>(&action)) {
     if (stream_) world_.coordinator.send_heartbeat(*stream_, *heartbeat);
+  } else if (const auto* forget = std::get_if<worker::ForgetRank>(&action)) {
+    world_.scheduler.after(Duration(1), [this, life = life_, key = forget->key] {
+      if (life == life_) step(worker::LogSettled{key});
+    });
+  } else if (const auto* remove = std::get_if<worker::RemoveLaunch>(&action)) {
+    for (const auto& [key, process] : world_.trainers.processes()) {
+      world_.require(
+          key.first != host_ || key.second.launch() != remove->launch,
+          absl::StrCat(name_.value(), " removes the folder under ", worker::to_string(key.second)));
+    }
   } else if (const auto* exited = std::get_if<worker::SendRankExited>(&action)) {
     if (stream_) world_.coordinator.send_exit(*stream_, *exited);
   } else if (std::holds_alternative<worker::Exit>(action)) {

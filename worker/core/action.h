@@ -66,15 +66,20 @@ struct SendRankExited {
   std::string detail;
 };
 
-// The coordinator has acknowledged the rank's end: its log need not be kept at hand.
+// The coordinator has acknowledged the rank's end: its log is kept at hand until that is acknowledged, too. Answered
+// by LogSettled.
 struct ForgetRank {
   RankKey key;
 };
 
+// The launch is history: remove its folder, and whatever else is remembered of it.
+struct RemoveLaunch {
+  LaunchKey launch;
+};
+
 // The last rank of this launch on this worker is gone: drop what only its ranks needed.
 struct EndLaunch {
-  JobId job;
-  Attempt attempt;
+  LaunchKey launch;
 };
 
 // A decision and its reason, for the log.
@@ -89,8 +94,9 @@ struct Exit {
   std::string reason;
 };
 
-using Action = std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, SendRegister,
-                            SendHeartbeat, SendRankExited, ForgetRank, EndLaunch, Note, Exit>;
+using Action =
+    std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, SendRegister, SendHeartbeat,
+                 SendRankExited, ForgetRank, RemoveLaunch, EndLaunch, Note, Exit>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::worker

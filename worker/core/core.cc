@@ -1,4 +1,5 @@
-// The stream to the coordinator, heartbeats, reports and leaving. core_ranks.cc has the ranks.
+// The stream to the coordinator, heartbeats, reports and leaving. core_ranks.cc has the ranks, core_launches.cc what
+// stays of them.
 #include "worker/core/core.h"
 
 #include <algorithm>
@@ -104,6 +105,7 @@ void Core::on(const ReportAcked& event, Instant now, ActionList& out) {
   const auto report = reports_.find(event.report_id);
   if (report == reports_.end()) return;
   out.push_back(ForgetRank{report->second.key});
+  unsettled_.insert(report->second.key);
   reports_.erase(report);
   last_figures_.erase(event.report_id);
   leave_when_done(now, out);

@@ -15,13 +15,18 @@
 //      │  StopRanks                        │  SpawnFailed                                ▲
 //      └───────────────────────────────────┴─────────────────────────────────────────────┘
 //
+// A launch is finished when all its ranks' ends and logs are acknowledged. Of finished launches, those of earlier lives
+// of the worker among them, the newest kLaunchesKeptMax keep their folders.
+//
 // Single-threaded: the shell's one event-loop thread calls everything here.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +38,10 @@
 #include "worker/core/rank.h"
 
 namespace muster::worker {
+
+// Launches that are over and whose folders stay: enough to look into what happened lately, while a worker that runs for
+// months does not fill its disk with logs that the coordinator has, too.
+constexpr size_t kLaunchesKeptMax = 20;
 
 struct CoreOptions {
   WorkerName name;
@@ -98,6 +107,8 @@ class Core {
   void on(const StartRanks& event, Instant now, ActionList& out);
   void on(const StopRanks& event, Instant now, ActionList& out);
   void on(const ReportAcked& event, Instant now, ActionList& out);
+  void on(const LogSettled& event, Instant now, ActionList& out);
+  void on(const LaunchesFound& event, Instant now, ActionList& out);
   void on(const RankStarted& event, Instant now, ActionList& out);
   void on(const SpawnFailed& event, Instant now, ActionList& out);
   void on(const RankReaped& event, Instant now, ActionList& out);
@@ -121,6 +132,8 @@ class Core {
   void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
   void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);
   void leave_when_done(Instant now, ActionList& out);
+  void end_launch(const LaunchKey& launch, ActionList& out);
+  void prune_launches(ActionList& out);
   std::vector<RankKey> keys_of(JobId job) const;
   Duration next_retry_delay();
 
@@ -139,6 +152,12 @@ class Core {
   std::map<uint64_t, SendRankExited> reports_;     // not acknowledged yet
   std::map<uint64_t, RankProgress> last_figures_;  // of the ranks in reports_ that made steps
   uint64_t next_report_id_ = 1;
+
+  std::set<RankKey> unsettled_;  // ends are acknowledged, logs are not
+  std::set<LaunchKey>
+      unfinished_;  // have a folder, and a rank, a report or a log that is not done with
+  std::deque<LaunchKey>
+      finished_;  // have a folder and nothing else, in the order in which they finished
 
   bool leaving_ = false;
   bool left_ = false;

@@ -16,7 +16,7 @@ namespace {
 
 // More processes than any node runs; a longer list is garbage and is not even answered.
 constexpr size_t kRanksPerLaunchMax = 4'096;
-// A coordinator that never acknowledges must not fill the worker's memory with refusals.
+// A coordinator that never acknowledges must not fill the worker's memory with what waits for it.
 constexpr size_t kReportsMax = 16'384;
 // Enough to recognise every late message of a busy fleet; an entry is a few dozen bytes.
 constexpr size_t kJobsRememberedMax = 10'000;
@@ -28,7 +28,7 @@ constexpr int64_t kWorldSizeMax = 1 << 24;
 constexpr size_t kDetailBytesMax = 1'024;
 
 std::string describe(const Launch& launch) {
-  return absl::StrCat("job ", launch.job.value(), " attempt ", launch.attempt.value());
+  return to_string(LaunchKey{launch.job, launch.attempt});
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ void Core::on(const StartRanks& event, Instant now, ActionList& out) {
   if (is_stale(event.epoch, "StartRanks", out)) return;
   if (launch.job.value() == 0 || launch.attempt.value() == 0 || launch.ranks.empty() ||
       launch.ranks.size() > kRanksPerLaunchMax ||
-      reports_.size() + launch.ranks.size() > kReportsMax) {
+      reports_.size() + unsettled_.size() + launch.ranks.size() > kReportsMax) {
     out.push_back(Note{true, absl::StrCat("ignoring a StartRanks for ", describe(launch), " with ",
                                           launch.ranks.size(), " ranks: no such launch can be")});
     return;
@@ -147,9 +147,9 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
   ranks_.erase(found);
   report(std::move(exited), out);
   const bool last = std::none_of(ranks_.begin(), ranks_.end(), [&](const auto& other) {
-    return other.first.job == key.job && other.first.attempt == key.attempt;
+    return other.first.launch() == key.launch();
   });
-  if (last) out.push_back(EndLaunch{key.job, key.attempt});
+  if (last) out.push_back(EndLaunch{key.launch()});
   spawn_ready(out);
   leave_when_done(now, out);
 }
@@ -165,6 +165,8 @@ void Core::spawn_ready(ActionList& out) {
     if (rank.life != Life::kWaiting || older_lives || alive >= options_.slots) continue;
     rank.life = Life::kSpawning;
     ++alive;
+    // Another coordinator's launch of these numbers may have left a folder: it is this one's now.
+    if (unfinished_.insert(key.launch()).second) std::erase(finished_, key.launch());
     out.push_back(SpawnRank{key, rank.local_rank, rank.launch});
   }
 }

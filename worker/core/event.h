@@ -67,6 +67,16 @@ struct RankReaped {
   std::optional<RankFigures> figures{};  // its page's last ones, if it could be read
 };
 
+// Answers a ForgetRank action: the coordinator has acknowledged the whole of the rank's log.
+struct LogSettled {
+  RankKey key;
+};
+
+// The folders that earlier lives of this worker left under its work directory. Before anything is started.
+struct LaunchesFound {
+  std::vector<LaunchKey> oldest_first;
+};
+
 // Answers a ReadPages action: the pages that could be read. A rank whose page is missing, torn or
 // another launch's is left out.
 struct PagesRead {
@@ -83,8 +93,8 @@ struct Tick {};
 // The operator wants the worker to leave. The second one kills what is still running.
 struct ShutdownRequested {};
 
-using Event =
-    std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, ReportAcked,
-                 RankStarted, SpawnFailed, RankReaped, PagesRead, Tick, ShutdownRequested>;
+using Event = std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, ReportAcked,
+                           LogSettled, LaunchesFound, RankStarted, SpawnFailed, RankReaped,
+                           PagesRead, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

@@ -13,9 +13,12 @@ bool same_bits(double a, double b) {
 
 }  // namespace
 
+std::string to_string(const LaunchKey& key) {
+  return absl::StrCat("job ", key.job.value(), " attempt ", key.attempt.value());
+}
+
 std::string to_string(const RankKey& key) {
-  return absl::StrCat("job ", key.job.value(), " attempt ", key.attempt.value(), " rank ",
-                      key.rank.value());
+  return absl::StrCat(to_string(key.launch()), " rank ", key.rank.value());
 }
 
 bool same_figures(const RankFigures& a, const RankFigures& b) {

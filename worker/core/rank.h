@@ -12,17 +12,26 @@
 
 namespace muster::worker {
 
+// One launch of one job.
+struct LaunchKey {
+  JobId job;
+  Attempt attempt;
+
+  friend auto operator<=>(const LaunchKey&, const LaunchKey&) = default;
+};
+
 // One rank of one launch of one job: what every message about a process carries.
 struct RankKey {
   JobId job;
   Attempt attempt;
   Rank rank;
 
+  LaunchKey launch() const { return {job, attempt}; }
   friend auto operator<=>(const RankKey&, const RankKey&) = default;
 };
 
-// "job 3 attempt 1 rank 0"
-std::string to_string(const RankKey& key);
+std::string to_string(const LaunchKey& key);  // "job 3 attempt 1"
+std::string to_string(const RankKey& key);    // "job 3 attempt 1 rank 0"
 
 // What all ranks of a launch share; see muster.v1.JobSpec for meaning and bounds.
 struct LaunchSpec {

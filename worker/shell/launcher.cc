@@ -35,18 +35,6 @@ bool is_variable_name(std::string_view name) {
 
 }  // namespace
 
-std::string Launcher::directory(const RankKey& key) const {
-  return absl::StrCat(options_.work_dir, "/", key.job.value(), "/", key.attempt.value());
-}
-
-std::string Launcher::log_path(const RankKey& key) const {
-  return absl::StrCat(directory(key), "/rank-", key.rank.value(), ".log");
-}
-
-std::string Launcher::page_path(const RankKey& key, int32_t local_rank) const {
-  return absl::StrCat(directory(key), "/progress.", local_rank);
-}
-
 absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& request) const {
   std::map<std::string, std::string> variables;
   for (const std::string& entry : base_environment_) {
@@ -74,7 +62,7 @@ absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& 
   variables["MUSTER_JOB"] = absl::StrCat(key.job.value());
   variables["MUSTER_ATTEMPT"] = absl::StrCat(key.attempt.value());
   variables["MUSTER_INCARNATION"] = absl::StrCat(options_.incarnation.value());
-  variables["MUSTER_PROGRESS_PAGE"] = page_path(key, request.local_rank);
+  variables["MUSTER_PROGRESS_PAGE"] = folders_.page_path(key.launch(), request.local_rank);
   variables["MUSTER_RENDEZVOUS"] = launch.rendezvous_address;
   variables["MUSTER_BIND_ADDRESS"] = options_.bind_address;
   std::vector<std::string> result;
@@ -85,26 +73,27 @@ absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& 
 absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
   auto variables = environment(request);
   if (!variables.ok()) return variables.status();
-  const std::string folder = directory(request.key);
+  const LaunchKey key = request.key.launch();
+  const std::string folder = folders_.folder(key);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("creating folder ", folder));
-  const std::string config = folder + "/config.json";
+  const std::string config = folders_.config_path(key);
   if (auto status = write_file_atomically(config, request.launch->spec.train_config_json);
       !status.ok()) {
     return status;
   }
   // A page left by a launch of another coordinator with the same numbers.
-  unlink(page_path(request.key, request.local_rank).c_str());
+  unlink(folders_.page_path(key, request.local_rank).c_str());
   return spawn({.arguments = {options_.trainer, "train", "--config", config},
                 .environment = *std::move(variables),
                 .directory = folder,
-                .log_path = log_path(request.key)});
+                .log_path = folders_.log_path(request.key)});
 }
 
 absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank,
                                                 const RankFigures& previous) const {
-  const auto page = read_progress_page(page_path(key, local_rank));
+  const auto page = read_progress_page(folders_.page_path(key.launch(), local_rank));
   if (!page.ok()) return page.status();
   const bool ours = page->job == key.job.value() && page->attempt == key.attempt.value() &&
                     page->rank == key.rank.value() &&
@@ -114,7 +103,7 @@ absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t loca
 }
 
 std::string Launcher::last_line(const RankKey& key) const {
-  const int fd = open(log_path(key).c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(folders_.log_path(key).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return "";
   absl::Cleanup close_fd = [fd] { close(fd); };
   const off_t size = lseek(fd, 0, SEEK_END);

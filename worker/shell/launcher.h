@@ -1,8 +1,4 @@
-// From the core's SpawnRank to a running process: folders, config.json, environment.
-//
-//   <work-dir>/<job>/<attempt>/config.json       the job's resolved config, the same for every rank
-//                              progress.<local>  the rank's progress page, made by the rank
-//                              rank-<rank>.log   its stdout and stderr
+// From the core's SpawnRank to a running process: folder, config.json, environment.
 #pragma once
 
 #include <sys/types.h>
@@ -15,6 +11,7 @@
 #include "common/ids.h"
 #include "worker/core/action.h"
 #include "worker/core/rank.h"
+#include "worker/shell/launch_folders.h"
 
 namespace muster::worker {
 
@@ -29,11 +26,11 @@ class Launcher {
  public:
   // `base_environment`: what ranks inherit, as "NAME=value".
   Launcher(LauncherOptions options, std::vector<std::string> base_environment)
-      : options_(std::move(options)), base_environment_(std::move(base_environment)) {}
+      : options_(std::move(options)),
+        folders_(options_.work_dir),
+        base_environment_(std::move(base_environment)) {}
 
-  std::string directory(const RankKey& key) const;
-  std::string log_path(const RankKey& key) const;
-  std::string page_path(const RankKey& key, int32_t local_rank) const;
+  const LaunchFolders& folders() const { return folders_; }
 
   // Starts the rank. Call from the event loop's thread, whose end would end the rank.
   absl::StatusOr<pid_t> launch(const SpawnRank& request) const;
@@ -52,6 +49,7 @@ class Launcher {
 
  private:
   LauncherOptions options_;
+  LaunchFolders folders_;
   std::vector<std::string> base_environment_;
 };
 

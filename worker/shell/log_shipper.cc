@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -15,8 +16,12 @@
 
 namespace muster::worker {
 
-LogShipper::LogShipper(boost::asio::io_context& context, Sink sink, Progress progress)
-    : sink_(std::move(sink)), progress_(std::move(progress)), inotify_(context) {
+LogShipper::LogShipper(boost::asio::io_context& context, Sink sink, Progress progress,
+                       Settled settled)
+    : sink_(std::move(sink)),
+      progress_(std::move(progress)),
+      settled_(std::move(settled)),
+      inotify_(context) {
   const int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (fd < 0) {
     spdlog::warn("no inotify: {}; logs are looked at with each heartbeat", std::strerror(errno));
@@ -46,6 +51,23 @@ void LogShipper::add(const RankKey& key, const std::string& path) {
   tails_[key] = tail;
 }
 
+void LogShipper::finish(const RankKey& key) {
+  const auto found = tails_.find(key);
+  if (found == tails_.end()) return settled_(key);
+  found->second.finished = true;
+  settle(key);
+}
+
+void LogShipper::settle(const RankKey& key) {
+  const auto found = tails_.find(key);
+  if (found == tails_.end() || !found->second.finished) return;
+  struct stat info {};
+  const bool readable = fstat(found->second.fd, &info) == 0;
+  if (readable && found->second.acked < static_cast<uint64_t>(info.st_size)) return;
+  forget(key);
+  settled_(key);
+}
+
 void LogShipper::forget(const RankKey& key) {
   const auto found = tails_.find(key);
   if (found == tails_.end()) return;
@@ -72,7 +94,9 @@ void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
   if (found == tails_.end()) return;
   Tail& tail = found->second;
   struct stat info {};
-  if (fstat(tail.fd, &info) != 0 || offset > static_cast<uint64_t>(info.st_size)) return;
+  if (fstat(tail.fd, &info) != 0) return;
+  // A coordinator's own remark makes its log longer than this one.
+  offset = std::min(offset, static_cast<uint64_t>(info.st_size));
   // Below what was acknowledged before: a restarted coordinator had not stored it after all.
   // Above what was sent: it has what an earlier stream carried.
   if (offset < tail.acked || offset > tail.sent) {
@@ -81,6 +105,7 @@ void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
   }
   tail.acked = offset;
   pump();
+  settle(key);
 }
 
 void LogShipper::pump(bool look_again) {

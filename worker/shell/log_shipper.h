@@ -29,14 +29,18 @@ class LogShipper {
   using Sink = std::function<bool(LogChunk&&)>;
   // Called after something was shipped, or a log was found to be at its end.
   using Progress = std::function<void()>;
+  // Called once for each finish().
+  using Settled = std::function<void(const RankKey&)>;
 
-  LogShipper(boost::asio::io_context& context, Sink sink, Progress progress);
+  LogShipper(boost::asio::io_context& context, Sink sink, Progress progress, Settled settled);
   ~LogShipper();
   LogShipper(const LogShipper&) = delete;
   LogShipper& operator=(const LogShipper&) = delete;
 
   void add(const RankKey& key, const std::string& path);
-  void forget(const RankKey& key);
+  // Nothing more will be written: follows the log until the whole of it is acknowledged, which may be now, and lets go
+  // of it. An unknown rank's is settled.
+  void finish(const RankKey& key);
 
   void on_connected();     // ships from what is acknowledged
   void on_disconnected();  // what is not acknowledged may be lost
@@ -56,14 +60,18 @@ class LogShipper {
     uint64_t sent = 0;
     uint64_t acked = 0;
     bool changed = true;
+    bool finished = false;
   };
 
   void wait_for_changes();
   void read_changes();
   bool ship_one(const RankKey& key, Tail& tail);
+  void settle(const RankKey& key);
+  void forget(const RankKey& key);
 
   Sink sink_;
   Progress progress_;
+  Settled settled_;
   boost::asio::posix::stream_descriptor inotify_;
   std::map<RankKey, Tail> tails_;
   std::map<int, RankKey> by_watch_;

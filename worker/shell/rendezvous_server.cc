@@ -206,7 +206,8 @@ class AsioRendezvousServer : public RendezvousServer {
   }
 
   int port() const override { return port_; }
-  void drop_scope(JobId job, Attempt attempt) override { shared_->store.drop_scope(job, attempt); }
+  void drop_scope(const LaunchKey& launch) override { shared_->store.drop_scope(launch); }
+  void forget_scope(const LaunchKey& launch) override { shared_->store.forget_scope(launch); }
   size_t key_count() const override { return shared_->store.key_count(); }
 
  private:

@@ -8,8 +8,8 @@
 #include <absl/status/statusor.h>
 #include <boost/asio/io_context.hpp>
 
-#include "common/ids.h"
 #include "daemon/endpoint.h"
+#include "worker/core/rank.h"
 
 namespace muster::worker {
 
@@ -32,7 +32,9 @@ class RendezvousServer {
 
   // The attempt has ended: forgets its keys and refuses new ones, so that a rank which does not know yet meets
   // nobody; who waits is answered at once.
-  virtual void drop_scope(JobId job, Attempt attempt) = 0;
+  virtual void drop_scope(const LaunchKey& launch) = 0;
+  // Takes keys of this launch (again): another coordinator's launch may have had these numbers.
+  virtual void forget_scope(const LaunchKey& launch) = 0;
 
   virtual size_t key_count() const = 0;
 };

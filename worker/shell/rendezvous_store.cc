@@ -12,32 +12,33 @@
 namespace muster::worker {
 namespace {
 
-// Ended jobs whose late ranks are still recognised; ranks do not outlive their attempt by thousands of jobs.
+// Ended launches whose late ranks are still recognised; ranks do not outlive their launch by thousands of others.
 constexpr size_t kDroppedMax = 10'000;
 constexpr size_t kShownKeyBytesMax = 128;
 
+absl::Status ended(uint64_t job, uint32_t attempt) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("attempt ", attempt, " of job ", job, " has ended"));
+}
+
 }  // namespace
 
-absl::StatusOr<RendezvousStore::Scope> RendezvousStore::open_scope(std::string_view key) const {
+absl::Status RendezvousStore::check_scope(std::string_view key) const {
   const std::vector<absl::string_view> parts = absl::StrSplit(av(key), absl::MaxSplits('/', 2));
-  Scope scope{};
-  const bool ok = parts.size() == 3 && absl::SimpleAtoi(parts[0], &scope.first) &&
-                  absl::SimpleAtoi(parts[1], &scope.second) && !parts[2].empty();
+  uint64_t job = 0;
+  uint32_t attempt = 0;
+  const bool ok = parts.size() == 3 && absl::SimpleAtoi(parts[0], &job) &&
+                  absl::SimpleAtoi(parts[1], &attempt) && !parts[2].empty();
   if (!ok) {
     return absl::InvalidArgumentError(
         absl::StrCat("key '", daemon::printable(key, kShownKeyBytesMax),
                      "' does not begin with its scope, <job>/<attempt>/"));
   }
-  const auto dropped = dropped_.find(scope.first);
-  if (dropped != dropped_.end() && scope.second <= dropped->second) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("attempt ", scope.second, " of job ", scope.first, " has ended"));
-  }
-  return scope;
+  return dropped_.contains({JobId(job), Attempt(attempt)}) ? ended(job, attempt) : absl::OkStatus();
 }
 
 absl::Status RendezvousStore::set(std::string_view key, std::string_view value) {
-  if (auto scope = open_scope(key); !scope.ok()) return scope.status();
+  if (auto status = check_scope(key); !status.ok()) return status;
   const auto found = values_.find(key);
   const size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
   const size_t after = bytes_ - before + key.size() + value.size();
@@ -61,8 +62,8 @@ absl::Status RendezvousStore::set(std::string_view key, std::string_view value) 
 }
 
 RendezvousStore::WaiterId RendezvousStore::get(const std::string& key, Waiter waiter) {
-  if (auto scope = open_scope(key); !scope.ok()) {
-    waiter(scope.status());
+  if (auto status = check_scope(key); !status.ok()) {
+    waiter(status);
     return 0;
   }
   if (const auto found = values_.find(key); found != values_.end()) {
@@ -86,11 +87,12 @@ void RendezvousStore::cancel(WaiterId id) {
   waiting_.erase(found);
 }
 
-void RendezvousStore::drop_scope(JobId job, Attempt attempt) {
-  uint32_t& newest = dropped_[job.value()];
-  newest = std::max(newest, attempt.value());
+void RendezvousStore::forget_scope(const LaunchKey& launch) { dropped_.erase(launch); }
+
+void RendezvousStore::drop_scope(const LaunchKey& launch) {
+  dropped_.insert(launch);
   if (dropped_.size() > kDroppedMax) dropped_.erase(dropped_.begin());
-  const std::string prefix = absl::StrCat(job.value(), "/", attempt.value(), "/");
+  const std::string prefix = absl::StrCat(launch.job.value(), "/", launch.attempt.value(), "/");
   for (auto it = values_.lower_bound(prefix);
        it != values_.end() && it->first.starts_with(prefix);) {
     bytes_ -= it->first.size() + it->second.size();
@@ -106,8 +108,7 @@ void RendezvousStore::drop_scope(JobId job, Attempt attempt) {
     if (found == waiting_.end()) continue;
     const Waiter waiter = std::move(found->second.waiter);
     cancel(id);
-    waiter(absl::FailedPreconditionError(
-        absl::StrCat("attempt ", attempt.value(), " of job ", job.value(), " has ended")));
+    waiter(ended(launch.job.value(), launch.attempt.value()));
   }
 }
 

@@ -5,13 +5,13 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <absl/status/statusor.h>
 
-#include "common/ids.h"
+#include "worker/core/rank.h"
 #include "worker/shell/rendezvous_server.h"
 
 namespace muster::worker {
@@ -33,15 +33,14 @@ class RendezvousStore {
   WaiterId get(const std::string& key, Waiter waiter);
   void cancel(WaiterId id);
 
-  void drop_scope(JobId job, Attempt attempt);
+  void drop_scope(const LaunchKey& launch);
+  void forget_scope(const LaunchKey& launch);
 
   size_t key_count() const { return values_.size(); }
   size_t bytes() const { return bytes_; }
 
  private:
-  using Scope = std::pair<uint64_t, uint32_t>;  // job, attempt
-
-  absl::StatusOr<Scope> open_scope(std::string_view key) const;
+  absl::Status check_scope(std::string_view key) const;
 
   RendezvousLimits limits_;
   std::map<std::string, std::string, std::less<>> values_;
@@ -53,7 +52,7 @@ class RendezvousStore {
   std::map<WaiterId, Waiting> waiting_;
   std::multimap<std::string, WaiterId, std::less<>> waiting_by_key_;
   WaiterId next_id_ = 1;
-  std::map<uint64_t, uint32_t> dropped_;  // by job: the newest attempt that has ended
+  std::set<LaunchKey> dropped_;
 };
 
 }  // namespace muster::worker

@@ -16,6 +16,7 @@ Worker::~Worker() = default;
 int Worker::run() {
   const auto keep_running = boost::asio::make_work_guard(context_);
   wait_for_signals();
+  handle(LaunchesFound{launcher_.folders().find()});
   handle(Tick{});
   context_.run();
   return exit_code_;
@@ -100,6 +101,7 @@ void Worker::carry_out(const Connect&) {
 void Worker::carry_out(const Disconnect& action) { stream_.close(action.reason); }
 
 void Worker::carry_out(const SpawnRank& action) {
+  rendezvous_->forget_scope(action.key.launch());
   const auto pid = launcher_.launch(action);
   if (!pid.ok()) {
     spdlog::error("{} could not be started: {}", to_string(action.key),
@@ -109,7 +111,7 @@ void Worker::carry_out(const SpawnRank& action) {
   }
   spdlog::info("{} started: pid {}", to_string(action.key), *pid);
   reaper_.add(*pid, action.key);
-  logs_.add(action.key, launcher_.log_path(action.key));
+  logs_.add(action.key, launcher_.folders().log_path(action.key));
   pending_.emplace_back(RankStarted{action.key, *pid});
 }
 
@@ -156,11 +158,20 @@ void Worker::send_due_reports() {
   });
 }
 
-void Worker::carry_out(const ForgetRank& action) { logs_.forget(action.key); }
+void Worker::carry_out(const ForgetRank& action) { logs_.finish(action.key); }
 
-void Worker::carry_out(const EndLaunch& action) {
-  rendezvous_->drop_scope(action.job, action.attempt);
+void Worker::carry_out(const RemoveLaunch& action) {
+  rendezvous_->forget_scope(action.launch);
+  const absl::Status status = launcher_.folders().remove(action.launch);
+  if (status.ok()) {
+    spdlog::debug("{}: its folder is removed", to_string(action.launch));
+  } else {
+    spdlog::warn("{}: its folder stays: {}", to_string(action.launch),
+                 std::string(status.message()));
+  }
 }
+
+void Worker::carry_out(const EndLaunch& action) { rendezvous_->drop_scope(action.launch); }
 
 void Worker::carry_out(const Note& action) {
   spdlog::log(action.warning ? spdlog::level::warn : spdlog::level::info, "{}", action.text);

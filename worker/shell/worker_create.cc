@@ -112,7 +112,7 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher)
       metrics_(kVersion, name_of(options)),
       logs_(
           context_, [this](LogChunk&& chunk) { return ship(std::move(chunk)); },
-          [this] { send_due_reports(); }),
+          [this] { send_due_reports(); }, [this](const RankKey& key) { handle(LogSettled{key}); }),
       stream_(context_, options.coordinator,
               {.on_message = [this](const v1::CoordinatorMessage& message) { on_message(message); },
                .on_closed = [this](bool refused,

@@ -68,7 +68,7 @@ TEST_F(CoreTest, ANewAttemptKillsTheOldOneAndWaitsForItsEnd) {
   actions = step(RankReaped{key(1, 1, 2), -1, SIGKILL, 1, ""});
   EXPECT_THAT(only<SpawnRank>(actions), SizeIs(3));
   ASSERT_THAT(only<EndLaunch>(actions), SizeIs(1));
-  EXPECT_EQ(only<EndLaunch>(actions)[0].attempt, Attempt(1));
+  EXPECT_EQ(only<EndLaunch>(actions)[0].launch.attempt, Attempt(1));
 }
 
 TEST_F(CoreTest, MoreRanksThanSlotsAreRefusedWithTheNumbers) {

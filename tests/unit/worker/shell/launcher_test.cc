@@ -76,7 +76,7 @@ TEST_F(LauncherTest, RunsTheTrainerOnItsConfig) {
   const auto pid = subject.launch(request());
   ASSERT_TRUE(pid.ok()) << pid.status();
   ASSERT_EQ(waitpid(*pid, nullptr, 0), *pid);
-  EXPECT_EQ(content(subject.log_path(key)),
+  EXPECT_EQ(content(subject.folders().log_path(key)),
             "train --config\n{\"steps\": 3}" + folder.string() + "/7/2\n");
   EXPECT_EQ(content(folder / "7" / "2" / "config.json"), R"({"steps": 3})");
   EXPECT_EQ(subject.last_line(key), "{\"steps\": 3}" + folder.string() + "/7/2");
@@ -92,10 +92,11 @@ TEST_F(LauncherTest, AWorkFolderThatCannotBeWrittenIsAnError) {
 TEST_F(LauncherTest, ReadsOnlyItsOwnLaunchsPage) {
   const Launcher subject = launcher("/x");
   EXPECT_EQ(subject.read_page(key, 1, {}).status().code(), absl::StatusCode::kNotFound);
-  std::filesystem::create_directories(subject.directory(key));
+  std::filesystem::create_directories(subject.folders().folder(key.launch()));
   ProgressIdentity identity{.job = 7, .attempt = 2, .incarnation = 5, .rank = 5, .local_rank = 1};
   {
-    const auto writer = ProgressWriter::create(subject.page_path(key, 1), identity);
+    const auto writer =
+        ProgressWriter::create(subject.folders().page_path(key.launch(), 1), identity);
     ASSERT_TRUE(writer.ok());
     (*writer)->complete_step({.step = 12, .loss = 1.5}, instant_from_ns(9));
     const auto figures = subject.read_page(key, 1, {});
@@ -103,18 +104,18 @@ TEST_F(LauncherTest, ReadsOnlyItsOwnLaunchsPage) {
     EXPECT_EQ(figures->step, 12);
   }
   identity.incarnation = 6;
-  ASSERT_TRUE(ProgressWriter::create(subject.page_path(key, 1), identity).ok());
+  ASSERT_TRUE(ProgressWriter::create(subject.folders().page_path(key.launch(), 1), identity).ok());
   EXPECT_EQ(subject.read_page(key, 1, {}).status().code(), absl::StatusCode::kFailedPrecondition);
-  std::ofstream(subject.page_path(key, 1)) << "garbage";
+  std::ofstream(subject.folders().page_path(key.launch(), 1)) << "garbage";
   EXPECT_EQ(subject.read_page(key, 1, {}).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(LauncherTest, TheLastLineIsOneThatPeopleCanRead) {
   const Launcher subject = launcher("/x");
   EXPECT_EQ(subject.last_line(key), "");
-  std::filesystem::create_directories(subject.directory(key));
+  std::filesystem::create_directories(subject.folders().folder(key.launch()));
   const auto last_of = [&](const std::string& log) {
-    std::ofstream(subject.log_path(key), std::ios::binary) << log;
+    std::ofstream(subject.folders().log_path(key), std::ios::binary) << log;
     return subject.last_line(key);
   };
   EXPECT_EQ(last_of(""), "");

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "daemon/limits.h"
 #include "tests/unit/worker/shell/shell_fixture.h"
@@ -41,9 +42,11 @@ class LogShipperTest : public ShellTest {
   std::string path;
   std::string received;
   size_t room = 1'000'000;
+  std::vector<RankKey> settled;
   const RankKey key{JobId(1), Attempt(1), Rank(0)};
   boost::asio::io_context context{1};
-  LogShipper shipper{context, [this](LogChunk&& chunk) { return take(std::move(chunk)); }, [] {}};
+  LogShipper shipper{context, [this](LogChunk&& chunk) { return take(std::move(chunk)); }, [] {},
+                     [this](const RankKey& rank) { settled.push_back(rank); }};
 };
 
 TEST_F(LogShipperTest, ShipsWhatIsWrittenAsItIsWritten) {
@@ -125,17 +128,47 @@ TEST_F(LogShipperTest, NonsenseAcknowledgementsAreIgnored) {
   ASSERT_TRUE(run_until([&] { return received == "01234567"; }));
 }
 
-TEST_F(LogShipperTest, LogsAreIndependentAndForgettable) {
+TEST_F(LogShipperTest, LogsAreIndependentAndEnd) {
   const RankKey other{JobId(1), Attempt(1), Rank(1)};
   shipper.add(key, path);
   shipper.add(other, folder / "absent.log");
   EXPECT_TRUE(shipper.is_drained(other)) << "a log that cannot be read holds nothing up";
   shipper.on_connected();
-  shipper.forget(key);
+  shipper.finish(key);
+  EXPECT_EQ(settled, std::vector{key}) << "it was empty";
   append("late");
   shipper.pump(true);
   EXPECT_EQ(received, "");
   EXPECT_TRUE(shipper.is_drained(key));
+  shipper.finish(other);
+  EXPECT_EQ(settled, (std::vector{key, other}));
+}
+
+TEST_F(LogShipperTest, AFinishedLogIsLetGoOnceTheWholeOfItIsAcknowledged) {
+  append("0123456789");
+  shipper.add(key, path);
+  shipper.on_connected();
+  shipper.finish(key);
+  shipper.on_ack(key, 4);
+  EXPECT_TRUE(settled.empty());
+  shipper.on_disconnected();
+  received.resize(4);
+  shipper.on_connected();
+  EXPECT_EQ(received, "0123456789") << "it is shipped until then";
+  shipper.on_ack(key, 10);
+  EXPECT_EQ(settled, std::vector{key});
+  shipper.on_ack(key, 10);
+  EXPECT_EQ(settled.size(), 1U);
+}
+
+// A coordinator that ended the log with a remark of its own has more than there is.
+TEST_F(LogShipperTest, AnAcknowledgementOfMoreThanThereIsSettlesTheLog) {
+  append("0123");
+  shipper.add(key, path);
+  shipper.on_connected();
+  shipper.on_ack(key, 60);
+  shipper.finish(key);
+  EXPECT_EQ(settled, std::vector{key});
 }
 
 }  // namespace

@@ -62,12 +62,14 @@ TEST(RendezvousStore, ADroppedScopeMeetsNobody) {
   ASSERT_TRUE(store.set("11/1/a", "v").ok());
   absl::Status said;
   store.get("1/1/b", [&](absl::StatusOr<std::string> value) { said = value.status(); });
-  store.drop_scope(JobId(1), Attempt(1));
+  store.drop_scope({JobId(1), Attempt(1)});
   EXPECT_EQ(said.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(store.key_count(), 2U);
   EXPECT_EQ(store.set("1/1/a", "v").code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(store.set("1/2/b", "v").ok());
   EXPECT_TRUE(store.set("11/1/b", "v").ok());
+  store.forget_scope({JobId(1), Attempt(1)});
+  EXPECT_TRUE(store.set("1/1/a", "v").ok()) << "another coordinator's launch of the same numbers";
 }
 
 TEST(RendezvousStore, KeysAndBytesAreBounded) {
@@ -80,7 +82,7 @@ TEST(RendezvousStore, KeysAndBytesAreBounded) {
   EXPECT_TRUE(store.set("1/1/a", "1234567890").ok()) << "what is replaced makes room";
   EXPECT_TRUE(store.set("1/1/b", "").ok());
   EXPECT_EQ(store.set("1/1/c", "").code(), absl::StatusCode::kResourceExhausted);
-  store.drop_scope(JobId(1), Attempt(1));
+  store.drop_scope({JobId(1), Attempt(1)});
   EXPECT_EQ(store.bytes(), 0U);
 }
 
@@ -196,7 +198,7 @@ TEST_F(RendezvousServerTest, TheEndOfAnAttemptAnswersWhoStillWaits) {
   Client client(port());
   client.send(rendezvous::encode_request(Op::kGet, "3/1/a", "60000"));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  boost::asio::post(context_, [this] { server_->drop_scope(JobId(3), Attempt(1)); });
+  boost::asio::post(context_, [this] { server_->drop_scope({JobId(3), Attempt(1)}); });
   const auto [ok, said] = client.answer();
   EXPECT_FALSE(ok);
   EXPECT_THAT(said, HasSubstr("attempt 1 of job 3 has ended"));

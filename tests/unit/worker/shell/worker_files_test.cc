@@ -1,0 +1,49 @@
+// What the real muster-worker leaves in its work directory.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <string>
+
+#include "tests/unit/worker/shell/worker_fixture.h"
+#include "worker/core/core.h"
+#include "worker/shell/launch_folders.h"
+
+namespace muster::worker {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::SizeIs;
+
+TEST_F(WorkerTest, OldLaunchesGoAndWhatIsUnknownStays) {
+  const LaunchFolders folders(folder / "work");
+  constexpr uint64_t kOld = kLaunchesKeptMax + 1;
+  for (uint64_t job = 1; job <= kOld; ++job) {  // of an earlier life; the first is the oldest
+    const LaunchKey launch{JobId(job + 100), Attempt(1)};
+    fs::create_directories(folders.folder(launch));
+    std::ofstream(folders.config_path(launch)) << "{}";
+    fs::last_write_time(folders.config_path(launch),
+                        fs::file_time_type::clock::now() - std::chrono::hours(100 - job));
+  }
+  std::ofstream(folder / "work/102/1/core") << "theirs";
+  begin(script("echo done"));
+  EXPECT_FALSE(fs::exists(folder / "work/101"));
+  EXPECT_THAT(folders.find(), SizeIs(kLaunchesKeptMax));
+
+  for (uint64_t job = 1; job <= 2; ++job) {
+    start_ranks(1, 2, job);
+    for (int i = 0; i < 2; ++i) {
+      const auto exited = coordinator.next_exit();
+      ASSERT_TRUE(exited) << worker_log();
+      coordinator.acknowledge(exited->report_id());
+    }
+  }
+  EXPECT_TRUE(eventually([&] { return !fs::exists(folder / "work/103"); })) << worker_log();
+  EXPECT_EQ(content(folder / "work/102/1/core"), "theirs");
+  EXPECT_FALSE(fs::exists(folder / "work/102/1/config.json"));
+  EXPECT_TRUE(fs::exists(folder / "work/104/1/config.json"));
+  EXPECT_EQ(content(folder / "work/1/1/rank-0.log"), "done\n");
+  EXPECT_THAT(folders.find(), SizeIs(kLaunchesKeptMax));
+}
+
+}  // namespace
+}  // namespace muster::worker

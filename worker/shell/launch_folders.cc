@@ -1,0 +1,135 @@
+#include "worker/shell/launch_folders.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+
+#include "common/absl_view.h"
+#include "daemon/logging.h"
+
+namespace muster::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kConfigName[] = "config.json";
+constexpr char kPagePrefix[] = "progress.";
+constexpr char kLogPrefix[] = "rank-";
+constexpr char kLogSuffix[] = ".log";
+
+// Some seconds' worth of looking at a start. Of more, the rest is found at the next one.
+constexpr size_t kFoldersFoundMax = 100'000;
+constexpr size_t kShownNameBytesMax = 128;
+
+// As StrCat writes numbers: "007" is somebody else's.
+template <class T>
+bool parse_number(absl::string_view text, T* number) {
+  return absl::SimpleAtoi(text, number) && absl::StrCat(*number) == text;
+}
+
+bool is_number(absl::string_view text) {
+  int32_t number = 0;
+  return parse_number(text, &number) && number >= 0;
+}
+
+bool is_ours(absl::string_view name) {
+  if (name == kConfigName) return true;
+  if (absl::ConsumePrefix(&name, kPagePrefix)) return is_number(name);
+  return absl::ConsumePrefix(&name, kLogPrefix) && absl::ConsumeSuffix(&name, kLogSuffix) &&
+         is_number(name);
+}
+
+// Calls body(path, name) for each real folder in `folder`: links lead elsewhere.
+template <class Body>
+void for_each_folder(const fs::path& folder, const Body& body) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code unreadable;
+    if (it->symlink_status(unreadable).type() == fs::file_type::directory)
+      body(it->path(), it->path().filename().string());
+  }
+}
+
+}  // namespace
+
+std::string LaunchFolders::folder(const LaunchKey& launch) const {
+  return absl::StrCat(work_dir_, "/", launch.job.value(), "/", launch.attempt.value());
+}
+
+std::string LaunchFolders::config_path(const LaunchKey& launch) const {
+  return absl::StrCat(folder(launch), "/", kConfigName);
+}
+
+std::string LaunchFolders::log_path(const RankKey& key) const {
+  return absl::StrCat(folder(key.launch()), "/", kLogPrefix, key.rank.value(), kLogSuffix);
+}
+
+std::string LaunchFolders::page_path(const LaunchKey& launch, int32_t local_rank) const {
+  return absl::StrCat(folder(launch), "/", kPagePrefix, local_rank);
+}
+
+std::vector<LaunchKey> LaunchFolders::find() const {
+  std::vector<std::pair<fs::file_time_type, LaunchKey>> found;
+  for_each_folder(work_dir_, [&](const fs::path& job_folder, const std::string& job_name) {
+    uint64_t job = 0;
+    if (!parse_number(job_name, &job) || job == 0) return;
+    for_each_folder(job_folder, [&](const fs::path& folder, const std::string& attempt_name) {
+      uint32_t attempt = 0;
+      if (!parse_number(attempt_name, &attempt) || attempt == 0) return;
+      // Written at each start of the launch: the folder's own time changes with whatever is done in it.
+      std::error_code error;
+      const auto time = fs::last_write_time(folder / kConfigName, error);
+      if (!error && found.size() < kFoldersFoundMax)
+        found.push_back({time, {JobId(job), Attempt(attempt)}});
+    });
+  });
+  std::sort(found.begin(), found.end());
+  std::vector<LaunchKey> launches;
+  for (const auto& [time, launch] : found) launches.push_back(launch);
+  return launches;
+}
+
+absl::Status LaunchFolders::remove(const LaunchKey& launch) const {
+  const std::string path = folder(launch);
+  std::error_code error;
+  const fs::file_type type = fs::symlink_status(path, error).type();
+  if (type == fs::file_type::not_found) return absl::OkStatus();
+  if (type != fs::file_type::directory)
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not a folder"));
+  std::vector<fs::path> ours;
+  std::string other;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    std::error_code unreadable;
+    const std::string name = it->path().filename().string();
+    if (is_ours(name) && it->symlink_status(unreadable).type() == fs::file_type::regular) {
+      ours.push_back(it->path());
+    } else {
+      other = name;
+    }
+  }
+  for (const fs::path& file : ours) {
+    if (unlink(file.c_str()) != 0 && errno != ENOENT)
+      return absl::ErrnoToStatus(errno, absl::StrCat("removing ", file.string()));
+  }
+  if (!other.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " holds ",
+                                                      daemon::printable(other, kShownNameBytesMax),
+                                                      ", which the worker did not make"));
+  }
+  if (rmdir(path.c_str()) != 0 && errno != ENOENT)
+    return absl::ErrnoToStatus(errno, absl::StrCat("removing ", path));
+  // The job's folder goes with its last attempt.
+  rmdir(fs::path(path).parent_path().c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace muster::worker
