@@ -22,6 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr mode_t kPrivateFolder = 0700;
+
 // The numbered folders of earlier calls, in order.
 std::vector<int> numbers_in(const fs::path& parent) {
   std::vector<int> numbers;
@@ -38,7 +40,7 @@ std::vector<int> numbers_in(const fs::path& parent) {
 std::string folder_name(int number) { return absl::StrFormat("%04d", number); }
 
 absl::StatusOr<int> lock(const std::string& path, const std::string& output_directory) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
   if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
   const int error = errno;
@@ -53,7 +55,8 @@ absl::StatusOr<int> lock(const std::string& path, const std::string& output_dire
 
 absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::create(const std::string& output_directory) {
   const std::string parent = output_directory + "/muster";
-  if (auto status = daemon::make_writable_directory(parent); !status.ok()) {
+  // The config and the environment in the coordinator's state are nobody else's business.
+  if (auto status = daemon::make_writable_directory(parent, kPrivateFolder); !status.ok()) {
     return absl::Status(absl::StatusCode::kFailedPrecondition, status.message());
   }
   const auto lock_fd = lock(parent + "/lock", output_directory);
@@ -67,8 +70,7 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::create(const std::string& 
   }
   const std::string path = parent + "/" + folder_name(number);
   std::unique_ptr<RunFolder> folder(new RunFolder(output_directory, path, *lock_fd));
-  // The config and the environment in the coordinator's state are nobody else's business.
-  if (mkdir(path.c_str(), 0700) != 0) {
+  if (mkdir(path.c_str(), kPrivateFolder) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("creating folder ", path));
   }
   return folder;

@@ -70,7 +70,7 @@ ProgressWriter::ProgressWriter(ProgressPage* page, bool mapped_file,
 
 absl::StatusOr<std::unique_ptr<ProgressWriter>> ProgressWriter::create(
     const std::string& path, const ProgressIdentity& identity) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("progress page ", path));
   absl::Cleanup close_fd = [fd] { close(fd); };
   // Allocates the blocks now: a full disk is an error here and not a SIGBUS in the first store.

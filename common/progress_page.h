@@ -1,4 +1,4 @@
-// The progress page: what one rank is doing, in a memory-mapped file that anyone may read at any time.
+// The progress page: what one rank is doing, in a memory-mapped file that can be read at any time.
 // Writing costs nanoseconds and needs no system call; reading needs no cooperation, so the page is there
 // when its rank is hung, in D state, or dead.
 //
@@ -182,7 +182,7 @@ struct StepProgress {
 // The rank's side. Not thread-safe: one thread writes. Every method is a few stores.
 class ProgressWriter {
  public:
-  // Creates (or truncates) `path`, maps it and writes the identity with phase kInit.
+  // Creates (or truncates) `path`, for its user alone, maps it and writes the identity with phase kInit.
   static absl::StatusOr<std::unique_ptr<ProgressWriter>> create(const std::string& path,
                                                                 const ProgressIdentity& identity);
   // A page in private memory that nobody else reads, for programs run without a worker.

@@ -1,4 +1,6 @@
 // muster-worker: the agent of one node. See worker/shell/worker.h.
+#include <sys/stat.h>
+
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -95,6 +97,8 @@ int fail(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   CommandLine line;
+  // Configs and logs are their user's alone; what the ranks write elsewhere has the modes that their user wants.
+  line.options.rank_umask = umask(S_IRWXG | S_IRWXO);
   CLI::App app("Runs the ranks of Muster jobs on this node", "muster-worker");
   describe(app, line);
   try {

@@ -88,7 +88,8 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
   return spawn({.arguments = {options_.trainer, "train", "--config", config},
                 .environment = *std::move(variables),
                 .directory = folder,
-                .log_path = folders_.log_path(request.key)});
+                .log_path = folders_.log_path(request.key),
+                .umask = options_.rank_umask});
 }
 
 absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank,

@@ -20,6 +20,7 @@ struct LauncherOptions {
   std::string trainer;   // absolute path of the program
   std::string bind_address;
   Incarnation incarnation;
+  mode_t rank_umask = 022;
 };
 
 class Launcher {

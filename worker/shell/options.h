@@ -1,6 +1,8 @@
 // What the operator says on the command line.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -16,6 +18,7 @@ struct WorkerOptions {
   std::string trainer;  // muster-trainer beside the worker's own executable when empty
   std::string port_file;
   bool insecure = false;
+  mode_t rank_umask = 022;
   std::string proc_root = "/proc";
 };
 

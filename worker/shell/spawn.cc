@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,6 +35,7 @@ struct Prepared {
   int null_fd;
   int failure_fd;
   pid_t parent;
+  mode_t umask;
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -78,6 +80,7 @@ void reset_signals() {
     fail(prepared, 0);
   }
   close_on_exec_from(STDERR_FILENO + 1);
+  umask(prepared.umask);
   if (chdir(prepared.directory) != 0) fail(prepared, 1);
   execve(prepared.arguments[0], prepared.arguments.data(), prepared.environment.data());
   fail(prepared, 2);
@@ -103,7 +106,7 @@ absl::Status wait_for_exec(int fd, pid_t pid, const SpawnRequest& request) {
 
 absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
   const int log_fd =
-      open(request.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+      open(request.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
   if (log_fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", request.log_path));
   absl::Cleanup close_log = [&] { close(log_fd); };
   const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -120,7 +123,8 @@ absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
                           log_fd,
                           null_fd,
                           failure_pipe[1],
-                          getpid()};
+                          getpid(),
+                          request.umask};
   const pid_t pid = fork();
   if (pid == 0) become_program(prepared);
   const int fork_error = errno;

@@ -14,7 +14,8 @@ struct SpawnRequest {
   std::vector<std::string> arguments;    // arguments[0] is the program's path
   std::vector<std::string> environment;  // "NAME=value", the whole of it
   std::string directory;                 // working directory
-  std::string log_path;                  // stdout and stderr; emptied, then appended to
+  std::string log_path;                  // stdout and stderr; emptied, then appended to; private
+  mode_t umask = 022;
 };
 
 // Starts the process in a process group of its own, with stdin from /dev/null and no other open file, and

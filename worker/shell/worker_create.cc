@@ -153,7 +153,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
   std::unique_ptr<Worker> worker(new Worker(options, {.work_dir = work_dir,
                                                       .trainer = *std::move(trainer),
                                                       .bind_address = reachable_host(*rendezvous),
-                                                      .incarnation = Incarnation(*incarnation)}));
+                                                      .incarnation = Incarnation(*incarnation),
+                                                      .rank_umask = options.rank_umask}));
   if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
   return worker;
 }

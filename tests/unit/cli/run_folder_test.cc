@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -40,9 +41,15 @@ TEST_F(RunFolderTest, EachCallHasANumber) {
 }
 
 TEST_F(RunFolderTest, IsPrivate) {
+  const mode_t before = umask(022);
   const auto folder = RunFolder::create(output_);
+  umask(before);
   ASSERT_TRUE(folder.ok()) << folder.status();
-  EXPECT_EQ(fs::status((*folder)->path()).permissions(), fs::perms::owner_all);
+  const auto mode = [](const std::string& path) { return fs::status(path).permissions(); };
+  EXPECT_EQ(mode((*folder)->path()), fs::perms::owner_all);
+  EXPECT_EQ(mode(output_ + "/muster"), fs::perms::owner_all);
+  EXPECT_EQ(mode(output_ + "/muster/lock"), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(mode(output_), fs::perms(0755)) << "checkpoints are as the user's umask has it";
 }
 
 TEST_F(RunFolderTest, OnlyOneAtATime) {

@@ -1,6 +1,7 @@
 #include "common/progress_page.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -119,6 +120,14 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
   EXPECT_EQ(at<int64_t>(bytes, 1216 + 32), 0);
   EXPECT_STREQ(&bytes[1216 + 40], "grads");
   EXPECT_EQ(bytes.substr(3264), std::string(832, '\0'));
+}
+
+TEST_F(ProgressPageTest, IsItsUsersAlone) {
+  const mode_t before = umask(022);
+  const auto writer = ProgressWriter::create(path_, kIdentity);
+  umask(before);
+  ASSERT_TRUE(writer.ok());
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms(0600));
 }
 
 TEST_F(ProgressPageTest, AReaderSeesWhatWasWritten) {

@@ -45,5 +45,24 @@ TEST_F(WorkerTest, OldLaunchesGoAndWhatIsUnknownStays) {
   EXPECT_THAT(folders.find(), SizeIs(kLaunchesKeptMax));
 }
 
+// The worker is started with umask 022, as most shells have it.
+TEST_F(WorkerTest, ItsFilesAreItsUsersAloneAndItsRanksHaveTheUsersUmask) {
+  begin(script("umask; echo x > ../../../checkpoint"));
+  start_ranks(1, 1);
+  ASSERT_TRUE(coordinator.next_exit()) << worker_log();
+  EXPECT_EQ(content(folder / "work/1/1/rank-0.log"), "0022\n");
+  EXPECT_EQ(fs::status(folder / "checkpoint").permissions(), fs::perms(0644));
+  EXPECT_EQ(fs::status(folder / "ports").permissions(), fs::perms(0644))
+      << "for whoever started it";
+  constexpr fs::perms kOthers = fs::perms::group_all | fs::perms::others_all;
+  size_t files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder / "work")) {
+    EXPECT_EQ(entry.status().permissions() & kOthers, fs::perms::none) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 5U) << "worker.lock, two folders, config.json and a log";
+  EXPECT_EQ(fs::status(folder / "work").permissions() & kOthers, fs::perms::none);
+}
+
 }  // namespace
 }  // namespace muster::worker
