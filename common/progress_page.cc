@@ -142,6 +142,7 @@ void ProgressWriter::complete_step(const StepProgress& progress, Instant now) {
     p.loss = progress.loss;
     p.grad_norm = progress.grad_norm;
     p.step_seconds = progress.seconds;
+    p.step_times.add(progress.seconds);
     p.tokens += progress.tokens;
     p.tflops_per_device = progress.tflops_per_device;
     p.learning_rate = progress.learning_rate;

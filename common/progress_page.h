@@ -6,10 +6,10 @@
 // guarded by a sequence lock: `sequence` is odd while the writer is inside. Readers copy, compare and retry
 // a bounded number of times. Little endian; every field naturally aligned.
 //
-// Layout, version 1 (offsets in bytes):
+// Layout, version 2 (offsets in bytes):
 //
 //      0  u8[8]  magic "MUSTPAGE"            88  i64  last_progress_ns (CLOCK_MONOTONIC)
-//      8  u32    version = 1                 96  i64  step (steps completed; -1 before the first)
+//      8  u32    version = 2                 96  i64  step (steps completed; -1 before the first)
 //     12  u32    page_bytes                 104  f64  loss (mean over the last step's targets)
 //     16  u64    sequence                   112  f64  grad_norm (global L2, before clipping)
 //     24  u64    job                        120  f64  step_seconds (last step)
@@ -24,12 +24,17 @@
 //     72  i64    phase_start_ns             188  u32  ring_head (collectives ever recorded, modulo 2^32)
 //     80  i64    reserved, zero             192  GroupProgress[16], 64 bytes each
 //                                          1216  CollectiveRecord[32], 64 bytes each
-//                                          3264  zero up to page_bytes = 4096
+//                                          3264  StepTimes, 136 bytes
+//                                          3400  zero up to page_bytes = 4096
 //
 // GroupProgress: 0 char[16] name (NUL-padded) | 16 u64 enqueued | 24 u64 started | 32 u64 completed |
 //                40 u64 bytes (of the last enqueued) | 48 u32 kind | 52 u32 dtype | 56 u64 zero
 // CollectiveRecord: 0 u64 seq | 8 u32 group | 12 u32 kind | 16 u64 bytes | 24 i64 enqueued_ns |
 //                   32 i64 completed_ns (0: not yet) | 40 char[24] name (NUL-padded)
+// StepTimes: 0 u64[16] completed steps since the attempt began, by duration (bounds: common/step_times.h) |
+//            128 f64 seconds of all of them
+//
+// Steps are faster than readers: step_seconds says what the last one took, StepTimes loses none.
 #pragma once
 
 #include <array>
@@ -42,12 +47,13 @@
 
 #include <absl/status/statusor.h>
 
+#include "common/step_times.h"
 #include "common/time.h"
 
 namespace muster {
 
 constexpr std::array<char, 8> kProgressPageMagic = {'M', 'U', 'S', 'T', 'P', 'A', 'G', 'E'};
-constexpr uint32_t kProgressPageVersion = 1;
+constexpr uint32_t kProgressPageVersion = 2;
 constexpr uint32_t kProgressPageBytes = 4096;
 constexpr int kProgressGroupsMax =
     16;  // process groups per rank: seven axes and their combinations
@@ -151,13 +157,15 @@ struct ProgressPage {
   uint32_t ring_head;
   std::array<GroupProgress, kProgressGroupsMax> groups;
   std::array<CollectiveRecord, kProgressRingLength> ring;
-  std::array<char, 832> padding;
+  StepTimes step_times;
+  std::array<char, 696> padding;
 };
 static_assert(sizeof(ProgressPage) == kProgressPageBytes);
 static_assert(offsetof(ProgressPage, phase) == 52 &&
               offsetof(ProgressPage, last_progress_ns) == 88);
 static_assert(offsetof(ProgressPage, group_count) == 184 && offsetof(ProgressPage, groups) == 192);
-static_assert(offsetof(ProgressPage, ring) == 1216 && offsetof(ProgressPage, padding) == 3264);
+static_assert(offsetof(ProgressPage, ring) == 1216 && offsetof(ProgressPage, step_times) == 3264);
+static_assert(sizeof(StepTimes) == 136 && offsetof(ProgressPage, padding) == 3400);
 
 struct ProgressIdentity {
   uint64_t job = 0;

@@ -11,6 +11,7 @@
 
 #include "common/ids.h"
 #include "common/progress_page.h"
+#include "common/step_times.h"
 #include "common/time.h"
 #include "coordinator/core/job.h"
 
@@ -76,6 +77,7 @@ struct RankProgress {
   double device_peak_tflops = 0;
   Duration last_progress_age{};
   int64_t checkpoint_step = -1;
+  StepTimes step_times;  // since the attempt began; for the metrics alone
 };
 
 struct HeartbeatReceived {

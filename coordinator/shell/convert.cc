@@ -1,5 +1,6 @@
 #include "coordinator/shell/convert.h"
 
+#include <algorithm>
 #include <string>
 
 namespace muster::coordinator {
@@ -94,6 +95,15 @@ v1::Job convert_job(const Job& job, Instant now, size_t ranks_max) {
   return proto;
 }
 
+// Another number of counts means nothing here.
+StepTimes step_times_from_proto(const v1::StepTimes& proto) {
+  StepTimes times;
+  if (proto.counts_size() != std::ssize(times.counts)) return times;
+  std::copy(proto.counts().begin(), proto.counts().end(), times.counts.begin());
+  times.seconds = proto.seconds();
+  return times;
+}
+
 }  // namespace
 
 JobSpec spec_from_proto(const v1::JobSpec& proto) {
@@ -143,6 +153,7 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
     progress.device_peak_tflops = rank.device_peak_tflops();
     progress.last_progress_age = Duration(rank.last_progress_age_ns());
     progress.checkpoint_step = rank.checkpoint_step();
+    progress.step_times = step_times_from_proto(rank.step_times());
   }
   return event;
 }

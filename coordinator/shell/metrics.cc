@@ -13,6 +13,7 @@
 #include <prometheus/text_serializer.h>
 
 #include "common/absl_view.h"
+#include "daemon/step_histogram.h"
 
 namespace muster::coordinator {
 namespace {
@@ -25,10 +26,6 @@ using prometheus::Histogram;
 // Long enough for a scraper to see how a job ended.
 constexpr Duration kSeriesKept = std::chrono::minutes(5);
 
-// From a tiny model on a laptop to a large one across a fleet.
-const Histogram::BucketBoundaries kStepSecondsBuckets = {
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250};
-
 using Labels = std::map<std::string, std::string>;
 
 Family<Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
@@ -37,6 +34,18 @@ Family<Gauge>& gauge(prometheus::Registry& registry, const char* name, const cha
 
 Family<Counter>& counter(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+// The job whose rank 0 this is about, if it runs where the heartbeat comes from.
+const Job* owner_of_rank_0(const Core& core, const HeartbeatReceived& heartbeat,
+                           const RankProgress& progress) {
+  const auto it = core.jobs().find(progress.job);
+  if (progress.rank != Rank(0) || it == core.jobs().end()) return nullptr;
+  const Job& job = it->second;
+  const bool current = is_live(job.state) && job.attempt == progress.attempt &&
+                       !job.placement.empty() && job.placement[0].worker == heartbeat.worker &&
+                       job.placement[0].incarnation == heartbeat.incarnation;
+  return current ? &job : nullptr;
 }
 
 }  // namespace
@@ -59,7 +68,7 @@ struct Metrics::Families {
   Family<Histogram>& step_seconds =
       prometheus::BuildHistogram()
           .Name("muster_step_seconds")
-          .Help("Time of each completed step that a heartbeat reported.")
+          .Help("Time of each step that rank 0 completed, over all attempts.")
           .Register(registry);
   Family<Counter>& restarts =
       counter(registry, "muster_job_restarts_total", "Launches of the job after a fault.");
@@ -90,7 +99,8 @@ struct Metrics::JobSeries {
   Gauge* grad_norm = nullptr;
   Histogram* step_seconds = nullptr;
   Counter* restarts = nullptr;
-  int64_t last_step = -1;
+  Attempt counted_attempt{0};
+  StepTimes counted;  // what step_seconds has of that attempt
 };
 
 Metrics::Metrics(Epoch epoch) : families_(std::make_unique<Families>()) {
@@ -110,7 +120,7 @@ Metrics::JobSeries& Metrics::series_of(const Job& job) {
     series->tokens = &f.tokens.Add(labels);
     series->loss = &f.loss.Add(labels);
     series->grad_norm = &f.grad_norm.Add(labels);
-    series->step_seconds = &f.step_seconds.Add(labels, kStepSecondsBuckets);
+    series->step_seconds = &f.step_seconds.Add(labels, daemon::step_seconds_buckets());
     series->restarts = &f.restarts.Add(labels);
     series->mfu = nullptr;  // only where the device's peak is known
   }
@@ -121,14 +131,15 @@ void Metrics::observe(const Core& core, const Event& event) {
   const auto* heartbeat = std::get_if<HeartbeatReceived>(&event);
   if (heartbeat == nullptr) return;
   for (const RankProgress& progress : heartbeat->ranks) {
-    if (progress.rank != Rank(0) || progress.step_seconds <= 0) continue;
-    const auto it = core.jobs().find(progress.job);
-    if (it == core.jobs().end() || it->second.attempt != progress.attempt ||
-        !is_live(it->second.state))
-      continue;
-    JobSeries& series = series_of(it->second);
-    if (progress.step > series.last_step) series.step_seconds->Observe(progress.step_seconds);
-    series.last_step = progress.step;
+    const Job* job = owner_of_rank_0(core, *heartbeat, progress);
+    if (job == nullptr) continue;
+    JobSeries& series = series_of(*job);
+    if (series.counted_attempt != progress.attempt) series.counted = {};
+    series.counted_attempt = progress.attempt;
+    const auto added = progress.step_times.since(series.counted);
+    if (!added) continue;
+    daemon::observe(*added, *series.step_seconds);
+    series.counted = progress.step_times;
   }
 }
 

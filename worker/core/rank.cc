@@ -28,28 +28,27 @@ bool same_figures(const RankFigures& a, const RankFigures& b) {
          same_bits(a.tflops_per_device, b.tflops_per_device) &&
          same_bits(a.device_peak_tflops, b.device_peak_tflops) &&
          a.checkpoint_step == b.checkpoint_step && a.tokens == b.tokens &&
+         a.step_times.counts == b.step_times.counts &&
+         same_bits(a.step_times.seconds, b.step_times.seconds) &&
          a.last_progress == b.last_progress;
 }
 
-RankFigures figures_from_page(const ProgressPage& page, const RankFigures& previous) {
+RankFigures figures_from_page(const ProgressPage& page) {
   RankFigures figures{.phase = page.phase,
                       .step = page.step,
                       .loss = page.loss,
                       .grad_norm = page.grad_norm,
                       .step_seconds = page.step_seconds,
-                      .tokens_per_second = previous.tokens_per_second,
                       .tflops_per_device = page.tflops_per_device,
                       .device_peak_tflops = page.device_peak_tflops,
                       .checkpoint_step = page.checkpoint_step,
                       .tokens = page.tokens,
+                      .step_times = page.step_times,
                       .last_progress = instant_from_ns(page.last_progress_ns)};
-  const bool advanced =
-      previous.step >= 0 && page.step > previous.step && page.tokens > previous.tokens;
-  if (advanced && page.step_seconds > 0) {
-    const auto steps = static_cast<double>(page.step) - static_cast<double>(previous.step);
-    const auto tokens = static_cast<double>(page.tokens - previous.tokens);
-    figures.tokens_per_second = tokens / steps / page.step_seconds;
-  }
+  // Both count since the attempt began, where `step` counts since the job did.
+  const auto steps = static_cast<double>(page.step_times.total());
+  if (steps > 0 && page.step_seconds > 0)
+    figures.tokens_per_second = static_cast<double>(page.tokens) / steps / page.step_seconds;
   return figures;
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/ids.h"
 #include "common/progress_page.h"
+#include "common/step_times.h"
 #include "common/time.h"
 
 namespace muster::worker {
@@ -67,21 +68,19 @@ struct RankFigures {
   double loss = 0;
   double grad_norm = 0;
   double step_seconds = 0;
-  double tokens_per_second = 0;  // of this rank, 0 until two steps were seen
+  double tokens_per_second = 0;  // of this rank in the last step
   double tflops_per_device = 0;
   double device_peak_tflops = 0;
   int64_t checkpoint_step = -1;
-  uint64_t tokens = 0;  // since the attempt began
+  uint64_t tokens = 0;   // since the attempt began
+  StepTimes step_times;  // since the attempt began
   Instant last_progress{};
 };
 
 // Bit for bit, so that a loss of NaN equals itself.
 bool same_figures(const RankFigures& a, const RankFigures& b);
 
-// The figures of a page that was just read. `previous` are the same rank's before it: tokens/s
-// follow from the difference, because a page counts tokens since the attempt began and steps since
-// the job began.
-RankFigures figures_from_page(const ProgressPage& page, const RankFigures& previous);
+RankFigures figures_from_page(const ProgressPage& page);
 
 // A figure of one rank on its way to the coordinator.
 struct RankProgress {

@@ -92,15 +92,14 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
                 .umask = options_.rank_umask});
 }
 
-absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank,
-                                                const RankFigures& previous) const {
+absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank) const {
   const auto page = read_progress_page(folders_.page_path(key.launch(), local_rank));
   if (!page.ok()) return page.status();
   const bool ours = page->job == key.job.value() && page->attempt == key.attempt.value() &&
                     page->rank == key.rank.value() &&
                     page->incarnation == options_.incarnation.value();
   if (!ours) return absl::FailedPreconditionError("the progress page belongs to another launch");
-  return figures_from_page(*page, previous);
+  return figures_from_page(*page);
 }
 
 std::string Launcher::last_line(const RankKey& key) const {

@@ -42,8 +42,7 @@ class Launcher {
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
   // The figures of the rank's page, or why there are none: absent, damaged, or another launch's.
-  absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank,
-                                        const RankFigures& previous) const;
+  absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank) const;
 
   // The last line that is not empty of the rank's log, made printable; empty when there is none.
   std::string last_line(const RankKey& key) const;

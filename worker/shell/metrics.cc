@@ -5,6 +5,8 @@
 #include <absl/strings/str_cat.h>
 #include <prometheus/text_serializer.h>
 
+#include "daemon/step_histogram.h"
+
 namespace muster::worker {
 namespace {
 
@@ -40,6 +42,11 @@ Metrics::Metrics(const std::string& version, const std::string& worker)
                           "Bytes of rank output handed to the stream, repeats included.")
                      .Add({})),
       exits_(counters(*registry_, "muster_worker_rank_exits_total", "Ranks that ended, by how.")),
+      steps_(prometheus::BuildHistogram()
+                 .Name("muster_worker_step_seconds")
+                 .Help("Time of each step that a rank of this worker completed.")
+                 .Register(*registry_)
+                 .Add({}, daemon::step_seconds_buckets())),
       step_(gauges(*registry_, "muster_worker_rank_step",
                    "Steps completed by the rank, -1 before the first.")),
       step_seconds_(gauges(*registry_, "muster_worker_rank_step_seconds",
@@ -59,6 +66,10 @@ Metrics::Metrics(const std::string& version, const std::string& worker)
 void Metrics::count_exit(int exit_code, int signal) {
   const char* how = signal != 0 ? "signal" : exit_code == 0 ? "success" : "failure";
   exits_.Add({{"how", how}}).Increment();
+}
+
+void Metrics::count_steps(const RankFigures& before, const RankFigures& now) {
+  if (const auto added = now.step_times.since(before.step_times)) daemon::observe(*added, steps_);
 }
 
 void Metrics::update(const Core& core, Instant now) {

@@ -10,6 +10,7 @@
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
 #include "common/time.h"
@@ -28,6 +29,8 @@ class Metrics {
   void count_connection() { connections_.Increment(); }
   void count_log_bytes(size_t bytes) { log_bytes_.Increment(static_cast<double>(bytes)); }
   void count_exit(int exit_code, int signal);
+  // After each look at a rank's page: the steps that it has and the look before had not.
+  void count_steps(const RankFigures& before, const RankFigures& now);
 
   // Any thread.
   std::string text() const;
@@ -56,6 +59,7 @@ class Metrics {
   prometheus::Counter& connections_;
   prometheus::Counter& log_bytes_;
   prometheus::Family<prometheus::Counter>& exits_;
+  prometheus::Histogram& steps_;
   GaugeFamily& step_;
   GaugeFamily& step_seconds_;
   GaugeFamily& tokens_per_second_;

@@ -111,6 +111,10 @@ v1::WorkerMessage to_message(const SendHeartbeat& action) {
     progress->set_device_peak_tflops(rank.figures.device_peak_tflops);
     progress->set_last_progress_age_ns(rank.last_progress_age.count());
     progress->set_checkpoint_step(rank.figures.checkpoint_step);
+    const StepTimes& times = rank.figures.step_times;
+    v1::StepTimes& step_times = *progress->mutable_step_times();
+    step_times.mutable_counts()->Add(times.counts.begin(), times.counts.end());
+    step_times.set_seconds(times.seconds);
   }
   return message;
 }

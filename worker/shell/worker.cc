@@ -78,9 +78,9 @@ void Worker::reap_children() {
                      .detail = launcher_.last_line(end.key)};
     const auto rank = core_->ranks().find(end.key);
     if (rank != core_->ranks().end()) {
-      const auto figures =
-          launcher_.read_page(end.key, rank->second.local_rank, rank->second.figures);
+      const auto figures = launcher_.read_page(end.key, rank->second.local_rank);
       if (figures.ok()) {
+        metrics_.count_steps(rank->second.figures, *figures);
         event.last_step = figures->step;
         event.figures = *figures;
       }
@@ -125,8 +125,9 @@ void Worker::carry_out(const ReadPages& action) {
   for (const RankKey& key : action.ranks) {
     const auto rank = core_->ranks().find(key);
     if (rank == core_->ranks().end()) continue;
-    const auto figures = launcher_.read_page(key, rank->second.local_rank, rank->second.figures);
+    const auto figures = launcher_.read_page(key, rank->second.local_rank);
     if (figures.ok()) {
+      metrics_.count_steps(rank->second.figures, *figures);
       event.pages.push_back({key, *figures});
     } else {
       // Before a rank has made its page there is nothing to read.

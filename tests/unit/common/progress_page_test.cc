@@ -80,7 +80,7 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
   const std::string bytes = read_file();
   ASSERT_EQ(bytes.size(), 4096U);
   EXPECT_EQ(bytes.substr(0, 8), "MUSTPAGE");
-  EXPECT_EQ(at<uint32_t>(bytes, 8), 1U);
+  EXPECT_EQ(at<uint32_t>(bytes, 8), 2U);
   EXPECT_EQ(at<uint32_t>(bytes, 12), 4096U);
   EXPECT_EQ(at<uint64_t>(bytes, 16) % 2, 0U);
   EXPECT_EQ(at<uint64_t>(bytes, 24), 7U);
@@ -119,7 +119,9 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
   EXPECT_EQ(at<int64_t>(bytes, 1216 + 24), 3'000);
   EXPECT_EQ(at<int64_t>(bytes, 1216 + 32), 0);
   EXPECT_STREQ(&bytes[1216 + 40], "grads");
-  EXPECT_EQ(bytes.substr(3264), std::string(832, '\0'));
+  EXPECT_EQ(at<uint64_t>(bytes, 3264 + 8 * 6), 1U) << "0.5 s is the bound of the seventh bucket";
+  EXPECT_EQ(at<double>(bytes, 3264 + 128), 0.5);
+  EXPECT_EQ(bytes.substr(3400), std::string(696, '\0'));
 }
 
 TEST_F(ProgressPageTest, IsItsUsersAlone) {
@@ -145,6 +147,8 @@ TEST_F(ProgressPageTest, AReaderSeesWhatWasWritten) {
   EXPECT_EQ(page->step, 2);
   EXPECT_EQ(page->tokens, 20U);
   EXPECT_DOUBLE_EQ(page->step_seconds_ewma, 1.1);
+  EXPECT_EQ(page->step_times.total(), 2U);
+  EXPECT_DOUBLE_EQ(page->step_times.seconds, 3.0);
 }
 
 TEST_F(ProgressPageTest, CollectivesKeepTheLatestAndCompleteInAnyOrder) {
@@ -188,9 +192,9 @@ TEST_F(ProgressPageTest, SaysWhatIsWrongWithAFile) {
     EXPECT_THAT(std::string(page.status().message()), HasSubstr("truncated"));
   }
   std::string other = good;
-  other[8] = 2;
+  other[8] = 1;
   write_file(other);
-  EXPECT_THAT(std::string(read_progress_page(path_).status().message()), HasSubstr("version 2"));
+  EXPECT_THAT(std::string(read_progress_page(path_).status().message()), HasSubstr("version 1"));
   other = good;
   other[0] = 'X';
   write_file(other);

@@ -10,6 +10,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "common/step_times.h"
 #include "coordinator/shell/server.h"
 #include "muster/v1/muster.grpc.pb.h"
 
@@ -102,6 +103,11 @@ class FakeWorker {
       progress.set_step(step);
       progress.set_loss(2.5);
       progress.set_step_seconds(0.25);
+      StepTimes times;
+      for (int64_t i = 0; i < step; ++i) times.add(0.25);
+      progress.mutable_step_times()->mutable_counts()->Add(times.counts.begin(),
+                                                           times.counts.end());
+      progress.mutable_step_times()->set_seconds(times.seconds);
       progress.set_tokens_per_second(1000);
       progress.set_tflops_per_device(1);
       progress.set_device_peak_tflops(4);

@@ -7,37 +7,36 @@
 namespace muster::worker {
 namespace {
 
-ProgressPage page_at(int64_t step, uint64_t tokens) {
+// Of an attempt that made `steps` steps so far, each of 1000 tokens and half a second.
+ProgressPage page_after(int steps) {
   ProgressPage page{};
-  page.step = step;
-  page.tokens = tokens;
+  page.step = 100 + steps;
+  page.tokens = static_cast<uint64_t>(steps) * 1000;
   page.step_seconds = 0.5;
+  for (int i = 0; i < steps; ++i) page.step_times.add(0.5);
   page.last_progress_ns = 77;
   return page;
 }
 
-TEST(RankFigures, TokensPerSecondNeedTwoSteps) {
-  const RankFigures first = figures_from_page(page_at(101, 1000), {});
-  EXPECT_EQ(first.tokens_per_second, 0)
-      << "a resumed job's first step says nothing about tokens per step";
-  const RankFigures second = figures_from_page(page_at(103, 3000), first);
-  EXPECT_DOUBLE_EQ(second.tokens_per_second, 2000);
-  EXPECT_EQ(second.last_progress, instant_from_ns(77));
-  const RankFigures same = figures_from_page(page_at(103, 3000), second);
-  EXPECT_DOUBLE_EQ(same.tokens_per_second, 2000);
-  EXPECT_TRUE(same_figures(second, same));
+TEST(RankFigures, AreThoseOfThePage) {
+  EXPECT_EQ(figures_from_page(page_after(0)).tokens_per_second, 0);
+  const RankFigures figures = figures_from_page(page_after(1));
+  EXPECT_EQ(figures.step, 101);
+  EXPECT_DOUBLE_EQ(figures.tokens_per_second, 2000) << "of a resumed job's first step, too";
+  EXPECT_EQ(figures.last_progress, instant_from_ns(77));
+  EXPECT_EQ(figures.step_times.total(), 1U);
+  EXPECT_TRUE(same_figures(figures, figures_from_page(page_after(1))));
+  RankFigures more = figures;
+  more.step_times.add(0.5);
+  EXPECT_FALSE(same_figures(figures, more));
 }
 
 TEST(RankFigures, NonsenseInAPageGivesNoNonsense) {
-  ProgressPage page = page_at(std::numeric_limits<int64_t>::max(), 1);
+  ProgressPage page = page_after(3);
   page.step_seconds = -1;
-  RankFigures previous;
-  previous.step = 0;
-  EXPECT_EQ(figures_from_page(page, previous).tokens_per_second, 0);
-  page = page_at(5, 10);
-  previous.step = 4;
-  previous.tokens = 20;
-  EXPECT_EQ(figures_from_page(page, previous).tokens_per_second, 0) << "tokens went backwards";
+  EXPECT_EQ(figures_from_page(page).tokens_per_second, 0);
+  page.step_seconds = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(figures_from_page(page).tokens_per_second, 0);
 }
 
 TEST(RankFigures, NaNEqualsItself) {

@@ -1,6 +1,8 @@
 #include "worker/shell/translate.h"
 
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -71,6 +73,17 @@ TEST(Translate, MutatedBytesAreAnEventOrAnError) {
     v1::CoordinatorMessage mutated;
     if (mutated.ParseFromString(bytes)) (void)to_event(mutated);
   }
+}
+
+TEST(Translate, AHeartbeatCarriesEveryStep) {
+  SendHeartbeat heartbeat;
+  RankProgress& rank = heartbeat.ranks.emplace_back();
+  rank.key = {JobId(1), Attempt(2), Rank(3)};
+  for (int i = 0; i < 500; ++i) rank.figures.step_times.add(0.5);
+  const v1::StepTimes times = to_message(heartbeat).heartbeat().ranks(0).step_times();
+  ASSERT_EQ(times.counts_size(), std::ssize(rank.figures.step_times.counts));
+  EXPECT_EQ(std::accumulate(times.counts().begin(), times.counts().end(), uint64_t{0}), 500U);
+  EXPECT_DOUBLE_EQ(times.seconds(), 250);
 }
 
 TEST(Translate, OutgoingTextIsAlwaysValid) {

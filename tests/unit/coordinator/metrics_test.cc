@@ -1,0 +1,118 @@
+#include "coordinator/shell/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <string>
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/shell/convert.h"
+
+namespace muster::coordinator {
+namespace {
+
+using testing::HasSubstr;
+
+// A core with one worker that runs job 1, two ranks, and the metrics beside it.
+class MetricsTest : public testing::Test {
+ protected:
+  MetricsTest() {
+    step(WorkerRegistered{worker_, life_, "test", "h", 2, "h:1", {}, 1});
+    JobSpec spec;
+    spec.name = "llama";
+    spec.ranks_per_node = 2;
+    spec.restarts_max = 1;
+    spec.output_directory = "/out";
+    step(JobSubmitted{RequestToken(1), "", spec, 1});
+  }
+
+  static CoreOptions options() {
+    CoreOptions result;
+    result.version = "test";
+    return result;
+  }
+
+  void step(const Event& event) {
+    ActionList ignored;
+    core_.step(event, now_, ignored);
+    metrics_.observe(core_, event);
+  }
+
+  HeartbeatReceived heartbeat(int32_t rank, int steps, uint32_t attempt = 1) const {
+    RankProgress progress{JobId(1), Attempt(attempt), Rank(rank), 100};
+    progress.step = steps;
+    for (int i = 0; i < steps; ++i) progress.step_times.add(0.25);
+    return {worker_, life_, {progress}, 1};
+  }
+
+  void expect_steps(int count) {
+    const std::string page = metrics_.render(core_, now_, 1);
+    const std::string labels = "{job=\"1\",name=\"llama\"} ";
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("muster_step_seconds_count", labels, count, "\n")));
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("muster_step_seconds_sum", labels, 0.25 * count)));
+  }
+
+  const WorkerName worker_{"node1"};
+  const Incarnation life_{7};
+  Instant now_ = instant_from_ns(1'000'000'000'000);
+  Core core_{options(), {}, now_};
+  Metrics metrics_{Epoch(1)};
+};
+
+TEST_F(MetricsTest, EveryStepIsCountedHoweverManyAHeartbeatBrings) {
+  step(heartbeat(0, 3));
+  expect_steps(3);
+  step(heartbeat(0, 1000));
+  expect_steps(1000);
+}
+
+TEST_F(MetricsTest, AHeartbeatThatComesTwiceOrLateAddsNothing) {
+  step(heartbeat(0, 8));
+  step(heartbeat(0, 8));
+  step(heartbeat(0, 4));
+  step(heartbeat(0, 9));
+  expect_steps(9);
+}
+
+TEST_F(MetricsTest, OnlyRank0CountsAndOnlyWhereItRuns) {
+  step(heartbeat(0, 2));
+  step(heartbeat(1, 50));
+  step(heartbeat(0, 60, 2));
+  step(WorkerRegistered{WorkerName("node2"), Incarnation(9), "test", "h", 2, "h:1", {}, 1});
+  HeartbeatReceived foreign = heartbeat(0, 70);
+  foreign.worker = WorkerName("node2");
+  foreign.incarnation = Incarnation(9);
+  step(foreign);
+  expect_steps(2);
+}
+
+TEST_F(MetricsTest, TheNextAttemptsStepsAreAdded) {
+  step(heartbeat(0, 10));
+  step(heartbeat(1, 10));
+  for (uint64_t rank = 0; rank < 2; ++rank) {
+    step(RankExited{worker_, life_, 1 + rank, JobId(1), Attempt(1),
+                    Rank(static_cast<int32_t>(rank)), -1, SIGKILL, 10, "", 1});
+  }
+  for (int i = 0; i < 10 && core_.jobs().at(JobId(1)).attempt == Attempt(1); ++i) {
+    now_ = core_.next_deadline().value_or(now_);
+    step(Tick{1});
+    step(HeartbeatReceived{worker_, life_, {}, 1});
+  }
+  ASSERT_EQ(core_.jobs().at(JobId(1)).attempt, Attempt(2));
+  step(heartbeat(0, 4, 2));
+  expect_steps(14);
+}
+
+TEST_F(MetricsTest, AnotherNumberOfCountsIsNoHistogram) {
+  v1::Heartbeat message;
+  message.add_ranks()->mutable_step_times()->add_counts(5);
+  message.mutable_ranks(0)->mutable_step_times()->set_seconds(5);
+  const HeartbeatReceived event = heartbeat_from_proto(message);
+  EXPECT_EQ(event.ranks.at(0).step_times.total(), 0U);
+  EXPECT_EQ(event.ranks.at(0).step_times.seconds, 0);
+}
+
+}  // namespace
+}  // namespace muster::coordinator
