@@ -69,7 +69,7 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
   if (!folder.ok()) return folder.status();
   options.checkpoint = *folder;
   options.prompt = line.text("prompt", "I love to");
-  options.threads = threads_per_rank(config, 1);
+  options.threads = threads_per_rank(config, RankEnv());
   const auto max_tokens = line.integer("max-tokens", 64, 1, kDecodeTokensMax);
   const auto temperature = line.number("temperature", 0, 0, 100);
   const auto top_k = line.integer("top-k", 0, 0, std::numeric_limits<int32_t>::max());
@@ -108,7 +108,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                          .out = std::cout,
                          .err = std::cerr,
                          .stop = signals.stop,
-                         .threads = threads_per_rank(*config, env->local_world_size),
+                         .threads = threads_per_rank(*config, *env),
                          .on_step = nullptr,
                          .owner = {env->job, env->attempt, env->incarnation}});
 }

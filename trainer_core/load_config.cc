@@ -34,12 +34,13 @@ absl::StatusOr<TrainConfig> load_config(const std::string& path) {
   return config;
 }
 
-int32_t threads_per_rank(const TrainConfig& config, int32_t local_world_size) {
+int32_t threads_per_rank(const TrainConfig& config, const RankEnv& env) {
   if (config.threads > 0) return config.threads;
+  if (env.threads > 0) return env.threads;
   cpu_set_t cores;
   CPU_ZERO(&cores);
   const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  return std::max(1, count / local_world_size);
+  return std::max(1, count / env.local_world_size);
 }
 
 absl::Status check_world_size(const TrainConfig& config, int32_t world_size) {

@@ -6,6 +6,7 @@
 #include <absl/status/statusor.h>
 
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/rank_env.h"
 
 namespace muster::trainer {
 
@@ -15,8 +16,9 @@ constexpr size_t kConfigBytesMax = 1 << 20;
 // NotFound, or InvalidArgument naming the file and the field.
 absl::StatusOr<TrainConfig> load_config(const std::string& path);
 
-// Threads of one rank: the config's, or this process's cores shared by the ranks of the machine, at least 1.
-int32_t threads_per_rank(const TrainConfig& config, int32_t local_world_size);
+// Threads of one rank: the config's, or what the environment says (a worker says each slot's share), or this process's
+// cores shared by the job's ranks of the machine, at least 1.
+int32_t threads_per_rank(const TrainConfig& config, const RankEnv& env);
 
 // InvalidArgument when the mesh's degrees do not multiply to the number of ranks.
 absl::Status check_world_size(const TrainConfig& config, int32_t world_size);

@@ -3,8 +3,12 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <string_view>
 
 #include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "trainer_core/base/train_config.h"
 
 namespace muster::trainer {
 namespace {
@@ -19,17 +23,13 @@ class NumberReader {
 
   template <class T>
   void read(const std::string& name, T min, T max, T& out) {
-    const std::optional<std::string> text = get_(name);
-    if (!text.has_value() || !status_.ok()) return;
-    T value{};
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-    if (error != std::errc() || end != text->data() + text->size() || value < min || value > max) {
-      status_ = absl::InvalidArgumentError(absl::StrCat("environment variable ", name, " is \"",
-                                                        *text, "\"; it must be a number from ", min,
-                                                        " to ", max));
-      return;
-    }
-    out = value;
+    if (const auto text = get_(name)) parse(name, *text, min, max, out);
+  }
+
+  // Of OpenMP's list, which has a number for each level of nested regions, the first.
+  void read_threads(const std::string& name, int32_t& out) {
+    if (const auto text = get_(name))
+      parse(name, std::string_view(*text).substr(0, text->find(',')), 1, kThreadsMax, out);
   }
 
   void read_timeout(const std::string& name, std::chrono::milliseconds& out) {
@@ -41,6 +41,20 @@ class NumberReader {
   const absl::Status& status() const { return status_; }
 
  private:
+  template <class T>
+  void parse(const std::string& name, std::string_view text, T min, T max, T& out) {
+    if (!status_.ok()) return;
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) {
+      status_ = absl::InvalidArgumentError(absl::StrCat("environment variable ", name, " is \"",
+                                                        av(text), "\"; it must be a number from ",
+                                                        min, " to ", max));
+      return;
+    }
+    out = value;
+  }
+
   const GetEnv& get_;
   absl::Status status_;
 };
@@ -66,6 +80,7 @@ absl::StatusOr<RankEnv> read_rank_env(const GetEnv& get) {
   env.local_world_size = env.world_size;
   numbers.read("LOCAL_WORLD_SIZE", 1, env.world_size, env.local_world_size);
   numbers.read("LOCAL_RANK", 0, env.local_world_size - 1, env.local_rank);
+  numbers.read_threads("OMP_NUM_THREADS", env.threads);
   numbers.read("MUSTER_JOB", uint64_t{0}, std::numeric_limits<uint64_t>::max(), env.job);
   numbers.read("MUSTER_ATTEMPT", uint32_t{0}, std::numeric_limits<uint32_t>::max(), env.attempt);
   numbers.read("MUSTER_INCARNATION", uint64_t{0}, std::numeric_limits<uint64_t>::max(),

@@ -19,6 +19,7 @@ struct RankEnv {
   int32_t world_size = 1;        // WORLD_SIZE
   int32_t local_rank = 0;        // LOCAL_RANK
   int32_t local_world_size = 1;  // LOCAL_WORLD_SIZE
+  int32_t threads = 0;           // OMP_NUM_THREADS, the first number; 0: not said
   uint64_t job = 0;              // MUSTER_JOB
   uint32_t attempt = 0;          // MUSTER_ATTEMPT
   uint64_t incarnation = 0;      // MUSTER_INCARNATION

@@ -30,6 +30,10 @@ Examples:
   # On a trusted network, reachable by the ranks of other nodes
   muster-worker --coordinator head:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --insecure
 
+A rank computes with the node's cores divided by --slots (at least one thread), so that jobs which share the node do
+not take each other's. OMP_NUM_THREADS in this program's or the job's environment, or threads_per_rank in the job's
+config, says otherwise.
+
 The worker reconnects for as long as it runs, and its ranks run on while the coordinator is away.
 SIGTERM stops its ranks (they checkpoint), reports their ends and leaves; a second SIGTERM kills them.
 Exit codes: 0 asked to leave, 2 wrong options or refused by the coordinator (its version, its name).

@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kSizeMax = int64_t{1} << 24;
 constexpr int64_t kLayersMax = 4096;
 constexpr int64_t kStepsMax = int64_t{1} << 48;
-constexpr int64_t kThreadsMax = 1024;  // cores of the largest machines
 // Tokens of one rank's step: positions are counted in 32 bits.
 constexpr int64_t kTokensMax = int64_t{1} << 30;
 

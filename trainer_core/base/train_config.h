@@ -14,6 +14,8 @@
 
 namespace muster::trainer {
 
+constexpr int32_t kThreadsMax = 1024;  // cores of the largest machines
+
 // A decoder-only transformer of the Llama-2 family: RMSNorm, RoPE (half-split), grouped-query
 // attention, SwiGLU, no biases. Touvron et al., "Llama 2" (2023), section 2.2.
 struct ModelConfig {
@@ -79,7 +81,7 @@ struct TrainConfig {
   bool save_checkpoint_on_completion = true;
 
   std::string metrics_file;  // JSON lines, absolute; empty: none
-  int32_t threads = 0;       // per rank; 0: cores / ranks on the node, at least 1
+  int32_t threads = 0;       // per rank; 0: see threads_per_rank()
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

@@ -45,6 +45,7 @@ absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& 
   // the cores from those that compute, and a step takes many times as long. An operator or a job
   // whose ranks have cores of their own can say otherwise.
   variables.emplace("OMP_WAIT_POLICY", "passive");
+  variables.emplace("OMP_NUM_THREADS", absl::StrCat(options_.threads_per_rank));
   const Launch& launch = *request.launch;
   for (const auto& [name, value] : launch.spec.environment) {
     if (!is_variable_name(name) || value.find('\0') != std::string::npos) {

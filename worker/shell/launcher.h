@@ -21,6 +21,7 @@ struct LauncherOptions {
   std::string bind_address;
   Incarnation incarnation;
   mode_t rank_umask = 022;
+  int32_t threads_per_rank = 1;  // a slot's share of the node's cores
 };
 
 class Launcher {
@@ -36,9 +37,8 @@ class Launcher {
   // Starts the rank. Call from the event loop's thread, whose end would end the rank.
   absl::StatusOr<pid_t> launch(const SpawnRank& request) const;
 
-  // The rank's whole environment: the base, a passive OMP_WAIT_POLICY unless the base or the
-  // job has one, then the job's, then ours. InvalidArgument names a variable that
-  // cannot be one.
+  // The rank's whole environment: OMP_NUM_THREADS and a passive OMP_WAIT_POLICY, then the base, then
+  // the job's, then ours. InvalidArgument names a variable that cannot be one.
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
   // The figures of the rank's page, or why there are none: absent, damaged, or another launch's.

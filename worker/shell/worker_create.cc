@@ -1,5 +1,6 @@
 // Everything that can be wrong with a worker before it runs.
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -96,6 +97,15 @@ absl::Status lock_work_dir(const std::string& work_dir) {
   return absl::OkStatus();
 }
 
+// A slot's share, however many ranks run now: jobs that share the node do not know of each other, and a job's speed does
+// not depend on who else is there.
+int32_t cores_per_slot(int32_t slots) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  const int count = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  return std::max(1, count / slots);
+}
+
 std::vector<std::string> current_environment() {
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) result.emplace_back(*entry);
@@ -150,11 +160,13 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
   if (auto status = Reaper::adopt_orphans(); !status.ok()) return status;
   signal(SIGPIPE, SIG_IGN);
 
-  std::unique_ptr<Worker> worker(new Worker(options, {.work_dir = work_dir,
-                                                      .trainer = *std::move(trainer),
-                                                      .bind_address = reachable_host(*rendezvous),
-                                                      .incarnation = Incarnation(*incarnation),
-                                                      .rank_umask = options.rank_umask}));
+  std::unique_ptr<Worker> worker(
+      new Worker(options, {.work_dir = work_dir,
+                           .trainer = *std::move(trainer),
+                           .bind_address = reachable_host(*rendezvous),
+                           .incarnation = Incarnation(*incarnation),
+                           .rank_umask = options.rank_umask,
+                           .threads_per_rank = cores_per_slot(options.slots)}));
   if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
   return worker;
 }

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trainer_core/load_config.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -52,6 +54,22 @@ TEST(RankEnv, ReadsWhatTheWorkerSets) {
   EXPECT_EQ(env->collective_timeout.count(), 5);
 }
 
+TEST(RankEnv, ThreadsAreTheConfigsOrTheEnvironmentsOrTheCoresShared) {
+  TrainConfig config;
+  RankEnv alone;
+  EXPECT_EQ(read({})->threads, 0);
+  const int32_t cores = threads_per_rank(config, alone);
+  EXPECT_GE(cores, 1);
+  RankEnv one_of_many;
+  one_of_many.local_world_size = 1'000'000;
+  EXPECT_EQ(threads_per_rank(config, one_of_many), 1);
+  const auto env = read({{"OMP_NUM_THREADS", "7,2"}});
+  ASSERT_TRUE(env.ok()) << env.status();
+  EXPECT_EQ(threads_per_rank(config, *env), 7);
+  config.threads = 3;
+  EXPECT_EQ(threads_per_rank(config, *env), 3);
+}
+
 TEST(RankEnv, BadValuesNameTheVariable) {
   const auto problem = [](const std::map<std::string, std::string>& values) {
     return std::string(read(values).status().message());
@@ -61,6 +79,9 @@ TEST(RankEnv, BadValuesNameTheVariable) {
   EXPECT_THAT(problem({{"WORLD_SIZE", "0"}}), HasSubstr("WORLD_SIZE"));
   EXPECT_THAT(problem({{"WORLD_SIZE", "2x"}}), HasSubstr("WORLD_SIZE"));
   EXPECT_THAT(problem({{"WORLD_SIZE", "2"}}), HasSubstr("MUSTER_RENDEZVOUS"));
+  EXPECT_THAT(problem({{"OMP_NUM_THREADS", "0,4"}}),
+              HasSubstr("OMP_NUM_THREADS is \"0\"; it must be a number from 1 to 1024"));
+  EXPECT_THAT(problem({{"OMP_NUM_THREADS", ""}}), HasSubstr("OMP_NUM_THREADS"));
   EXPECT_THAT(problem({{"MUSTER_JOB", "-1"}}), HasSubstr("MUSTER_JOB"));
   EXPECT_THAT(problem({{"MUSTER_COLLECTIVE_TIMEOUT_MS", "0"}}),
               HasSubstr("MUSTER_COLLECTIVE_TIMEOUT_MS"));

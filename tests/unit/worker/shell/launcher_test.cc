@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/progress_page.h"
 #include "tests/unit/worker/shell/shell_fixture.h"
@@ -61,6 +63,27 @@ TEST_F(LauncherTest, IdleThreadsOfARankDoNotSpinUnlessTheJobWantsIt) {
   const auto variables = launcher("/x").environment(request({{"OMP_WAIT_POLICY", "active"}}));
   EXPECT_THAT(*variables, Contains("OMP_WAIT_POLICY=active"));
   EXPECT_THAT(*variables, Not(Contains("OMP_WAIT_POLICY=passive")));
+}
+
+TEST_F(LauncherTest, ARankHasASlotsShareOfThreadsUnlessTheOperatorOrTheJobSaysOtherwise) {
+  const auto threads = [&](const std::vector<std::string>& base,
+                           std::map<std::string, std::string> job) {
+    const Launcher subject({.work_dir = folder,
+                            .trainer = "/x",
+                            .bind_address = "127.0.0.1",
+                            .incarnation = Incarnation(5),
+                            .threads_per_rank = 3},
+                           base);
+    const auto variables = subject.environment(request(std::move(job)));
+    std::string found;
+    for (const std::string& variable : *variables) {
+      if (variable.starts_with("OMP_NUM_THREADS=")) found += variable.substr(16);
+    }
+    return found;
+  };
+  EXPECT_EQ(threads({}, {}), "3");
+  EXPECT_EQ(threads({"OMP_NUM_THREADS=5"}, {}), "5");
+  EXPECT_EQ(threads({"OMP_NUM_THREADS=5"}, {{"OMP_NUM_THREADS", "6"}}), "6");
 }
 
 TEST_F(LauncherTest, VariablesThatCannotBeAreRefused) {

@@ -1,5 +1,6 @@
 // The real muster-worker's life: it registers, runs ranks, reports, loses its coordinator and leaves.
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -146,6 +147,26 @@ TEST_F(WorkerTest, StoppingIsPoliteAndThenIsNot) {
   EXPECT_EQ(stubborn->signal(), SIGKILL);
 }
 
+// Jobs of one rank each that share the node: together they have its cores, and not each of them.
+TEST_F(WorkerTest, TheCoresAreSharedBySlotsAndNotByOneJobsRanks) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  ASSERT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  const int cores = CPU_COUNT(&set);
+  coordinator.start();
+  for (const int slots : {1, cores, 3 * cores}) {
+    start_worker(script("echo $OMP_NUM_THREADS"), {"--slots", absl::StrCat(slots)});
+    ASSERT_TRUE(coordinator.next_register()) << worker_log();
+    start_ranks(1, 1);
+    const auto exited = coordinator.next_exit();
+    ASSERT_TRUE(exited) << worker_log();
+    EXPECT_EQ(exited->detail(), absl::StrCat(slots == 1 ? cores : 1)) << slots << " slots";
+    coordinator.acknowledge(exited->report_id());
+    kill(pid_, SIGTERM);
+    EXPECT_EQ(wait_for_worker(), 0);
+  }
+}
+
 TEST_F(WorkerTest, ANewAttemptRunsOnceTheOldOneIsGone) {
   begin(script("echo attempt $MUSTER_ATTEMPT; [ $MUSTER_ATTEMPT = 2 ] || sleep 1000"));
   start_ranks(1, 1);
@@ -281,6 +302,7 @@ TEST_F(WorkerTest, HelpTeachesByExample) {
   start_worker("/bin/true", {"--help"});
   EXPECT_EQ(wait_for_worker(), 0);
   EXPECT_THAT(worker_log(), HasSubstr("muster-worker --coordinator 127.0.0.1:7070 --slots 4"));
+  EXPECT_THAT(worker_log(), HasSubstr("cores divided by --slots"));
 }
 
 }  // namespace
