@@ -72,6 +72,13 @@ struct RefuseWorker {
   absl::Status status;
 };
 
+// Ends the stream whose registration is this step's event. A live worker of that very name and incarnation has another
+// stream, which is not concerned.
+struct RefuseRegistration {
+  WorkerName worker;
+  absl::Status status;
+};
+
 // Answers a waiting caller: a status that is not OK, or the job as it is now.
 struct Reply {
   RequestToken token;
@@ -85,7 +92,7 @@ struct JobChanged {
 };
 
 using Action = std::variant<PersistJob, PersistRequestId, ForgetJob, SendToWorker, RefuseWorker,
-                            Reply, JobChanged>;
+                            RefuseRegistration, Reply, JobChanged>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::coordinator

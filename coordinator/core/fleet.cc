@@ -56,7 +56,7 @@ absl::Status Core::admit(const WorkerRegistered& event) const {
 void Core::on(const WorkerRegistered& event) {
   check_leases();
   if (absl::Status status = admit(event); !status.ok()) {
-    actions_.push_back(RefuseWorker{event.worker, event.incarnation, std::move(status)});
+    actions_.push_back(RefuseRegistration{event.worker, std::move(status)});
     return;
   }
   lose_ranks(event.worker, event.incarnation, "was started anew");

@@ -21,6 +21,11 @@ LogScope scope_of(const Job& job) {
   return {job.attempt, job.spec.world_size(), is_terminal(job.state)};
 }
 
+void log_refusal(const WorkerName& worker, const absl::Status& status) {
+  spdlog::warn("worker {} is refused: {}", daemon::printable(worker.value(), kLogLineBytesMax),
+               std::string(status.message()));
+}
+
 }  // namespace
 
 CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
@@ -94,8 +99,16 @@ void CoreLoop::run() {
 
 void CoreLoop::step(Event event, ActionList& actions) {
   std::visit([](auto& e) { e.unix_ns = wall_clock_unix_ns(); }, event);
+  const size_t before = actions.size();
   core_.step(event, now_, actions);
   metrics_.observe(core_, event);
+  // Which stream is meant is known now: until the action's turn, another may have taken its place.
+  for (size_t i = before; i < actions.size(); ++i) {
+    const auto* refuse = std::get_if<RefuseWorker>(&actions[i]);
+    if (refuse == nullptr) continue;
+    auto link = links_.extract({refuse->worker, refuse->incarnation});
+    if (!link.empty()) ending_.emplace_back(std::move(link.mapped()), refuse->status);
+  }
 }
 
 void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
@@ -109,10 +122,34 @@ void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
     replies_.emplace(token, std::move(request->reply));
     step(std::move(request->event), actions);
   } else if (auto* fleet = std::get_if<FleetEvent>(&item)) {
-    if (belongs_to_current_stream(*fleet)) step(std::move(fleet->event), actions);
+    if (std::holds_alternative<WorkerRegistered>(fleet->event)) {
+      register_worker(*fleet, actions);
+    } else if (belongs_to_current_stream(*fleet)) {
+      step(std::move(fleet->event), actions);
+    }
   } else {
     after.push_back(std::move(item));
   }
+}
+
+// The new stream takes the place of the worker's earlier one when the core lets it in, and not before: whoever says a
+// live worker's name and incarnation could end its stream otherwise.
+void CoreLoop::register_worker(FleetEvent& item, ActionList& actions) {
+  const auto& event = std::get<WorkerRegistered>(item.event);
+  const LinkKey key{event.worker, event.incarnation};
+  const size_t before = actions.size();
+  step(std::move(item.event), actions);
+  for (size_t i = before; i < actions.size(); ++i) {
+    if (const auto* refuse = std::get_if<RefuseRegistration>(&actions[i])) {
+      ending_.emplace_back(std::move(item.link), refuse->status);
+      return;
+    }
+  }
+  std::shared_ptr<WorkerLink>& current = links_[key];
+  if (current != nullptr && current != item.link) {
+    ending_.emplace_back(current, absl::AbortedError("the worker opened another stream"));
+  }
+  current = std::move(item.link);
 }
 
 bool CoreLoop::belongs_to_current_stream(const FleetEvent& item) {
@@ -121,21 +158,13 @@ bool CoreLoop::belongs_to_current_stream(const FleetEvent& item) {
     return {};
   };
   const LinkKey key = std::visit(key_of, item.event);
-  std::shared_ptr<WorkerLink>& current = links_[key];
-  if (std::holds_alternative<WorkerRegistered>(item.event)) {
-    if (current != nullptr && current != item.link) {
-      current->close(absl::AbortedError("the worker opened another stream"));
-    }
-    current = item.link;
-    return true;
-  }
-  const bool is_current = current == item.link;
-  if (is_current && std::holds_alternative<WorkerDisconnected>(item.event)) {
+  const auto current = links_.find(key);
+  if (current == links_.end() || current->second != item.link) return false;
+  if (std::holds_alternative<WorkerDisconnected>(item.event)) {
     spdlog::info("worker {} is disconnected", key.first.value());
-    current = nullptr;
+    links_.erase(current);
   }
-  if (current == nullptr) links_.erase(key);
-  return is_current;
+  return true;
 }
 
 absl::Status CoreLoop::persist(const ActionList& actions) {
@@ -154,7 +183,8 @@ absl::Status CoreLoop::persist(const ActionList& actions) {
 }
 
 void CoreLoop::carry_out(ActionList& actions) {
-  // First what readers see of a launch, so that its first output finds its place.
+  for (const auto& [link, status] : std::exchange(ending_, {})) link->close(status);
+  // Before the sends what readers see of a launch, so that its first output finds its place.
   std::set<JobId> changed;
   for (const Action& action : actions) {
     if (const auto* change = std::get_if<JobChanged>(&action)) changed.insert(change->job);
@@ -170,14 +200,9 @@ void CoreLoop::carry_out(ActionList& actions) {
       const auto it = links_.find({send->worker, send->incarnation});
       if (it != links_.end()) it->second->send(send->payload);
     } else if (auto* refuse = std::get_if<RefuseWorker>(&action)) {
-      spdlog::warn("worker {} is refused: {}",
-                   daemon::printable(refuse->worker.value(), kLogLineBytesMax),
-                   std::string(refuse->status.message()));
-      const auto it = links_.find({refuse->worker, refuse->incarnation});
-      if (it != links_.end()) {
-        it->second->close(refuse->status);
-        links_.erase(it);
-      }
+      log_refusal(refuse->worker, refuse->status);
+    } else if (auto* refused = std::get_if<RefuseRegistration>(&action)) {
+      log_refusal(refused->worker, refused->status);
     } else if (auto* reply = std::get_if<Reply>(&action)) {
       auto waiting = replies_.extract(reply->token);
       if (waiting.empty()) continue;
@@ -236,8 +261,9 @@ void CoreLoop::answer(Item& item) {
 void CoreLoop::end_everything(const absl::Status& status, std::vector<Item>& items) {
   for (const auto& [token, reply] : std::exchange(replies_, {})) reply(status, nullptr, now_);
   for (const auto& [key, link] : std::exchange(links_, {})) {
-    if (link != nullptr) link->close(status);
+    link->close(status);
   }
+  for (const auto& [link, why] : std::exchange(ending_, {})) link->close(why);
   for (const auto& [id, watchers] : std::exchange(watchers_, {})) {
     for (const auto& watcher : watchers) {
       if (const auto alive = watcher.lock()) alive->on_end(status);

@@ -87,6 +87,7 @@ class CoreLoop {
   absl::Status push(Item item);
   void step(Event event, ActionList& actions);
   void take(Item& item, ActionList& actions, std::vector<Item>& after);
+  void register_worker(FleetEvent& item, ActionList& actions);
   bool belongs_to_current_stream(const FleetEvent& item);
   absl::Status persist(const ActionList& actions);
   void carry_out(ActionList& actions);
@@ -106,6 +107,8 @@ class CoreLoop {
   // Of the loop's thread.
   Instant now_{};
   std::map<LinkKey, std::shared_ptr<WorkerLink>> links_;
+  // Streams that are nobody's any more, to be closed once the decision is stored.
+  std::vector<std::pair<std::shared_ptr<WorkerLink>, absl::Status>> ending_;
   std::map<RequestToken, ReplyFn> replies_;
   std::map<JobId, std::vector<std::weak_ptr<JobWatcher>>> watchers_;
   std::map<JobId, std::string> logged_;  // the last line of each job that has not ended

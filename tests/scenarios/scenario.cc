@@ -61,6 +61,11 @@ std::pair<int32_t, int32_t> range_of(const std::string& text) {
   return {first, dash == std::string::npos ? first : std::stoi(text.substr(dash + 1))};
 }
 
+std::string refusal_text(const WorkerName& worker, const absl::Status& status) {
+  return absl::StrCat("refuse ", worker.value(), " ", absl::StatusCodeToString(status.code()), " ",
+                      status.message());
+}
+
 std::string range_text(const std::vector<RankPlacement>& ranks) {
   if (ranks.empty()) return "none";
   const int32_t first = ranks.front().rank.value();
@@ -262,10 +267,10 @@ void Scenario::step(const Event& event) {
       std::erase_if(stored_requests_, [&](const auto& e) { return e.second == forget->job; });
     } else if (const auto* reply = std::get_if<Reply>(&action)) {
       last_reply_ = *reply;
+    } else if (const auto* refused = std::get_if<RefuseRegistration>(&action)) {
+      decisions_.push_back(refusal_text(refused->worker, refused->status));
     } else if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
-      decisions_.push_back(absl::StrCat("refuse ", refuse->worker.value(), " ",
-                                        absl::StatusCodeToString(refuse->status.code()), " ",
-                                        refuse->status.message()));
+      decisions_.push_back(refusal_text(refuse->worker, refuse->status));
       workers_[refuse->worker].connected &=
           workers_[refuse->worker].incarnation != refuse->incarnation;
     } else if (const auto* send = std::get_if<SendToWorker>(&action)) {

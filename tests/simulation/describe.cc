@@ -88,6 +88,9 @@ struct ActionText {
   std::string operator()(const RefuseWorker& a) const {
     return absl::StrCat("refuse ", life_text(a.worker, a.incarnation), ": ", a.status.message());
   }
+  std::string operator()(const RefuseRegistration& a) const {
+    return absl::StrCat("refuse the registration of ", a.worker.value(), ": ", a.status.message());
+  }
   std::string operator()(const Reply& a) const {
     return absl::StrCat("reply ", a.token.value(), " job ", a.job.value(), " ",
                         a.status.ToString());

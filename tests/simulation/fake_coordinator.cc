@@ -132,8 +132,8 @@ void FakeCoordinator::send_exit(StreamId stream, const worker::SendRankExited& m
   world_.network.to_coordinator(stream, false, [this, stream, event] { post(stream, event); });
 }
 
-// As coordinator/shell/core_loop.cc has it: a registration takes the worker's link over, and events of a stream that
-// another has replaced are dropped.
+// As coordinator/shell/core_loop.cc has it: a registration that is let in takes the worker's link over, and events of a
+// stream that another has replaced are dropped.
 void FakeCoordinator::post(StreamId stream, Event event) {
   const auto peer = peers_.find(stream);
   if (!core_ || peer == peers_.end() || !peer->second.life) return;
@@ -146,23 +146,37 @@ void FakeCoordinator::post(StreamId stream, Event event) {
         }
       },
       event);
-  if (std::holds_alternative<WorkerRegistered>(event)) {
-    const auto old = links_.find(life);
-    if (old != links_.end() && old->second != stream)
-      close(old->second, absl::AbortedError("another stream"));
-    links_[life] = stream;
-  } else if (const auto link = links_.find(life); link == links_.end() || link->second != stream) {
-    return;
-  }
+  const auto link = links_.find(life);
+  const bool registers = std::holds_alternative<WorkerRegistered>(event);
+  if (!registers && (link == links_.end() || link->second != stream)) return;
   if (std::holds_alternative<WorkerDisconnected>(event)) {
     links_.erase(life);
   } else {
     heard_[life] = world_.scheduler.now();
   }
-  step(std::move(event));
+  step(std::move(event), registers ? std::optional(stream) : std::nullopt);
 }
 
-void FakeCoordinator::step(Event event) {
+// Ends the streams of refused workers, and lets the registering one take its worker's link over unless it is refused.
+void FakeCoordinator::settle_streams(const ActionList& actions,
+                                     std::optional<StreamId> registering) {
+  for (const Action& action : actions) {
+    if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
+      const auto link = links_.extract({refuse->worker, refuse->incarnation});
+      if (!link.empty()) close(link.mapped(), refuse->status);
+    } else if (const auto* refused = std::get_if<RefuseRegistration>(&action)) {
+      close(registering.value(), refused->status);
+      registering.reset();
+    }
+  }
+  if (!registering) return;
+  const Life life = peers_.at(*registering).life.value();
+  if (const auto old = links_.find(life); old != links_.end() && old->second != *registering)
+    close(old->second, absl::AbortedError("another stream"));
+  links_[life] = *registering;
+}
+
+void FakeCoordinator::step(Event event, std::optional<StreamId> registering) {
   if (!core_) return;
   std::visit([&](auto& e) { e.unix_ns = world_.scheduler.unix_ns(); }, event);
   const Instant now = world_.scheduler.now();
@@ -177,6 +191,7 @@ void FakeCoordinator::step(Event event) {
   if (may_crash && world_.random.chance(0.001)) return crash(world_.random.between_ms(10, 8'000));
   if (!commit(actions)) return;
   world_.invariants.after_commit(event);
+  settle_streams(actions, registering);
   for (const Action& action : actions) {
     if (may_crash && world_.random.chance(0.0005))
       return crash(world_.random.between_ms(10, 8'000));
@@ -209,12 +224,6 @@ void FakeCoordinator::carry_out(const Action& action) {
         link->second, [this, stream = link->second, host, payload = send->payload, epoch = epoch_] {
           world_.worker(host).deliver(stream, payload, epoch);
         });
-  } else if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
-    const auto link = links_.find({refuse->worker, refuse->incarnation});
-    if (link == links_.end()) return;
-    const StreamId stream = link->second;
-    links_.erase(link);
-    close(stream, refuse->status);
   } else if (const auto* reply = std::get_if<Reply>(&action)) {
     auto waiting = replies_.extract(reply->token);
     if (!waiting.empty()) waiting.mapped()(*reply);

@@ -60,7 +60,8 @@ class FakeCoordinator {
   };
 
   void post(StreamId stream, coordinator::Event event);
-  void step(coordinator::Event event);
+  void step(coordinator::Event event, std::optional<StreamId> registering = std::nullopt);
+  void settle_streams(const coordinator::ActionList& actions, std::optional<StreamId> registering);
   bool commit(const coordinator::ActionList& actions);
   void carry_out(const coordinator::Action& action);
   void close(StreamId stream, const absl::Status& status);

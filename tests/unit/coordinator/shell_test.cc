@@ -90,63 +90,6 @@ TEST_F(ShellTest, GarbageOnThePortDisturbsNobody) {
   EXPECT_EQ(job.state(), v1::QUEUED);
 }
 
-TEST_F(ShellTest, RefusesWorkersThatDoNotFit) {
-  FakeWorker first(*fleet_);
-  first.send(registration("node1", 1, 4));
-  EXPECT_EQ(first.next().registered().heartbeat_interval_ms(), 1000);
-
-  FakeWorker second(*fleet_);
-  second.send(registration("node1", 2, 4));
-  grpc::Status status = second.end();
-  EXPECT_EQ(status.error_code(), grpc::ALREADY_EXISTS);
-  EXPECT_THAT(status.error_message(), HasSubstr("node1 is already connected"));
-
-  FakeWorker other_version(*fleet_);
-  v1::WorkerMessage message = registration("node2", 3, 4);
-  message.mutable_register_()->set_version("0.0.1");
-  other_version.send(message);
-  status = other_version.end();
-  EXPECT_EQ(status.error_code(), grpc::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(),
-              HasSubstr("version 0.0.1 and the coordinator is version test"));
-
-  FakeWorker rude(*fleet_);
-  rude.heartbeat(1, 1, 1, 1);
-  EXPECT_EQ(rude.end().error_code(), grpc::INVALID_ARGUMENT);
-
-  // The first one is undisturbed.
-  EXPECT_TRUE(submit(submission("a", 4)).ok());
-  EXPECT_EQ(first.next().start_ranks().ranks_size(), 4);
-}
-
-TEST_F(ShellTest, ALogIsWrittenOnlyByTheWorkerOfItsRank) {
-  FakeWorker owner(*fleet_);
-  owner.send(registration("node1", 1, 1));
-  owner.next();
-  v1::Job job;
-  ASSERT_TRUE(submit(submission("a", 1), &job).ok());
-  ASSERT_TRUE(owner.next().has_start_ranks());
-  FakeWorker stranger(*fleet_);
-  stranger.send(registration("node2", 2, 1));
-  stranger.next();
-  stranger.log(job.id(), 1, 0, 0, "forged\n");
-  EXPECT_EQ(stranger.next().log_ack().offset(), 7U);  // taken from it, and dropped
-  owner.log(job.id(), 1, 0, 0, "true\n");
-  EXPECT_EQ(owner.next().log_ack().offset(), 5U);
-  EXPECT_EQ(log_of(job.id()), "true\n");
-
-  FakeWorker unregistered(*fleet_);
-  unregistered.log(job.id(), 1, 0, 5, "forged\n");
-  EXPECT_EQ(unregistered.end().error_code(), grpc::INVALID_ARGUMENT);
-  FakeWorker refused(*fleet_);  // it claims the owner's name and life, but is never let in
-  v1::WorkerMessage message = registration("node1", 1, 1);
-  message.mutable_register_()->set_version("0.0.1");
-  refused.send(message);
-  refused.log(job.id(), 1, 0, 5, "forged\n");
-  EXPECT_FALSE(refused.end().ok());
-  EXPECT_EQ(log_of(job.id()), "true\n");
-}
-
 TEST_F(ShellTest, AsksAWorkerForTheLogThatIsMissing) {
   FakeWorker worker(*fleet_);
   worker.send(registration("node1", 1, 1));
@@ -160,21 +103,6 @@ TEST_F(ShellTest, AsksAWorkerForTheLogThatIsMissing) {
   worker.log(1, 1, 0, 3, "defghi");
   EXPECT_EQ(worker.next().log_ack().offset(), 9U);
   EXPECT_EQ(log_of(1), "abcdefghi");
-}
-
-TEST_F(ShellTest, EndsStreamsThatDoNotRegister) {
-  registration_budget_ = std::chrono::milliseconds(200);
-  restart();
-  FakeWorker silent(*fleet_);
-  FakeWorker registered(*fleet_);
-  registered.send(registration("node1", 1, 1));
-  EXPECT_TRUE(registered.next().has_registered());
-  const grpc::Status status = silent.end();
-  EXPECT_EQ(status.error_code(), grpc::DEADLINE_EXCEEDED);
-  EXPECT_THAT(status.error_message(), HasSubstr("did not register within 0.2 s"));
-  usleep(300'000);  // longer than the budget
-  EXPECT_TRUE(submit(submission("a", 1)).ok());
-  EXPECT_TRUE(registered.next().has_start_ranks());
 }
 
 TEST_F(ShellTest, KeepsSecretsBetweenTheClientAndTheRanks) {
@@ -198,22 +126,6 @@ TEST_F(ShellTest, KeepsSecretsBetweenTheClientAndTheRanks) {
   EXPECT_EQ(job.spec().environment().at("HF_TOKEN"), "***");
   context.TryCancel();
   watch->Finish();
-}
-
-TEST_F(ShellTest, ANewLifeOfAWorkerTakesOverOnceTheOldOneIsGone) {
-  {
-    FakeWorker first(*fleet_);
-    first.send(registration("node1", 1, 4));
-    EXPECT_TRUE(first.next().has_registered());
-  }
-  for (int attempt = 0; attempt < 100;
-       ++attempt) {  // the broken stream is noticed soon, not at once
-    FakeWorker second(*fleet_);
-    second.send(registration("node1", 2, 4));
-    if (second.next().has_registered()) return;
-    usleep(20'000);
-  }
-  FAIL() << "the second was never let in";
 }
 
 TEST_F(ShellTest, RunsAJobFromSubmissionToItsEnd) {
