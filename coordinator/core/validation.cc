@@ -14,7 +14,7 @@ namespace muster::coordinator {
 namespace {
 
 // Long values are cut in error messages: enough to recognise them by.
-std::string quoted(std::string_view value) {
+std::string in_quotes(std::string_view value) {
   constexpr size_t kShownBytesMax = 64;
   if (value.size() <= kShownBytesMax) return absl::StrCat("\"", absl::CHexEscape(av(value)), "\"");
   return absl::StrCat("\"", absl::CHexEscape(av(value.substr(0, kShownBytesMax))), "…\" (",
@@ -29,7 +29,7 @@ absl::Status check_name(std::string_view field, std::string_view value, size_t b
       value != "..") {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(av(field), " is ", quoted(value),
+  return absl::InvalidArgumentError(absl::StrCat(av(field), " is ", in_quotes(value),
                                                  ": it must be 1 to ", bytes_max,
                                                  " of the characters A-Z a-z 0-9 . _ -"));
 }
@@ -44,7 +44,7 @@ absl::Status check_text(std::string_view field, std::string_view value, size_t b
   if (value.size() <= bytes_max && value.find('\0') == std::string_view::npos) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(av(field), " is ", quoted(value),
+  return absl::InvalidArgumentError(absl::StrCat(av(field), " is ", in_quotes(value),
                                                  ": it must be at most ", bytes_max,
                                                  " bytes without a NUL"));
 }
@@ -69,9 +69,9 @@ absl::Status check_environment(const std::map<std::string, std::string>& environ
   for (const auto& [key, value] : environment) {
     if (key.empty() || key.size() > limits.name_bytes_max ||
         key.find_first_of(std::string_view("=\0", 2)) != std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat("spec.environment has the key ", quoted(key),
-                                                     ": keys must be 1 to ", limits.name_bytes_max,
-                                                     " bytes without '=' and NUL"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("spec.environment has the key ", in_quotes(key), ": keys must be 1 to ",
+                       limits.name_bytes_max, " bytes without '=' and NUL"));
     }
     if (std::find(kReserved.begin(), kReserved.end(), key) != kReserved.end()) {
       return absl::InvalidArgumentError(
@@ -114,7 +114,7 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   status.Update(check_text("spec.output_directory", spec.output_directory, limits.path_bytes_max));
   if (status.ok() && !absl::StartsWith(spec.output_directory, "/")) {
     status = absl::InvalidArgumentError(absl::StrCat("spec.output_directory is ",
-                                                     quoted(spec.output_directory),
+                                                     in_quotes(spec.output_directory),
                                                      ": it must be an absolute path"));
   }
   status.Update(
