@@ -1,5 +1,7 @@
 #include "trainer_core/commands.h"
 
+#include <unistd.h>
+
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -8,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/escape.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/comm/gloo.h"
 #include "trainer_core/comm/local.h"
@@ -135,7 +138,9 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   if (!options.ok()) return report(who, options.status());
   const auto text = decode(*config, *options);
   if (!text.ok()) return report(who, text.status());
-  std::cout << "Input `" << options->prompt << "` -> `" << *text << "`" << std::endl;
+  const std::string said = absl::StrCat("Input `", options->prompt, "` -> `", *text, "`");
+  // A program gets the bytes; a terminal is not told by a model, or by a prompt from somewhere, what to do.
+  std::cout << (isatty(STDOUT_FILENO) == 1 ? escape_controls(said) : said) << std::endl;
   return ExitCode::kOk;
 }
 

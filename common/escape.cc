@@ -1,0 +1,55 @@
+#include "common/escape.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace muster {
+namespace {
+
+// Bytes of the UTF-8 character that begins at text[0]; 0 when none does.
+size_t character_bytes(std::string_view text) {
+  const auto lead = static_cast<uint8_t>(text[0]);
+  const size_t size = lead < 0x80   ? 1
+                      : lead < 0xC2 ? 0
+                      : lead < 0xE0 ? 2
+                      : lead < 0xF0 ? 3
+                      : lead < 0xF5 ? 4
+                                    : 0;
+  if (size > text.size()) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((static_cast<uint8_t>(text[i]) & 0xC0) != 0x80) return 0;
+  }
+  return size;
+}
+
+bool is_control(uint32_t code) {
+  return (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0);
+}
+
+void append_escaped(uint32_t code, std::string& out) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  out += {'\\', 'x', kDigits[code >> 4 & 0xF], kDigits[code & 0xF]};
+}
+
+}  // namespace
+
+std::string escape_controls(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t character = character_bytes(text);
+    const size_t size = std::max<size_t>(character, 1);
+    // The second byte of a C1 control's UTF-8 (C2 80 to C2 9F) is its code.
+    const bool is_c1 = character == 2 && text[0] == '\xC2';
+    const auto code = static_cast<uint8_t>(is_c1 ? text[1] : text[0]);
+    if ((size == 1 || is_c1) && is_control(code)) {
+      append_escaped(code, out);
+    } else {
+      out += text.substr(0, size);
+    }
+    text.remove_prefix(size);
+  }
+  return out;
+}
+
+}  // namespace muster

@@ -1,0 +1,13 @@
+// Text for people's eyes: what a terminal would obey is made visible.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace muster {
+
+// `text` with every control character but \n and \t written as \x1b: C0, DEL, and C1 both as UTF-8 (U+0080 to U+009F) and
+// as the single bytes that old terminals obey. Everything else, any other bad UTF-8 too, stays as it is.
+std::string escape_controls(std::string_view text);
+
+}  // namespace muster
