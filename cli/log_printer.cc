@@ -42,7 +42,10 @@ std::optional<StepLine> parse_step_line(std::string_view text) {
 // The bar needs the whole terminal: with output in a file it would only disturb what is on stderr.
 LogPrinter::LogPrinter(LogPrinterOptions options)
     : options_(options),
-      bar_(is_terminal(options.output_fd) && options.steps > 0 ? options.news_fd : -1, "") {}
+      bar_(takes_escapes(options.output_fd) && options.steps > 0 ? options.news_fd : -1, "",
+           monotonic_now()) {
+  if (bar_.on_terminal()) bar_.update({.label = "before the first step"}, monotonic_now());
+}
 
 bool LogPrinter::take(const v1::LogChunk& chunk) {
   const std::lock_guard lock(mutex_);
@@ -75,7 +78,7 @@ bool LogPrinter::print_line(int32_t rank, std::string_view line) {
     writable_ =
         write_text(options_.output_fd, absl::StrCat("[rank ", rank, "] ", av(line), "\n")) &&
         writable_;
-  } else if (options_.show_others) {
+  } else {
     write_text(options_.news_fd, absl::StrCat("[rank ", rank, "] ", av(line), "\n"));
   }
   if (rank == std::max(options_.main_rank, 0)) follow_steps(line);
@@ -92,15 +95,14 @@ void LogPrinter::follow_steps(std::string_view line) {
     first_step_ = step->step;
     first_step_at_ = now;
   }
-  const double done = static_cast<double>(step->step + 1 - first_step_);
-  const double left = static_cast<double>(options_.steps - first_step_);
-  const double eta =
-      step->step > first_step_ ? seconds_left((done - 1) / (left - 1), first_step_at_, now) : -1;
+  const double seen = static_cast<double>(step->step - first_step_);
+  const double left = static_cast<double>(options_.steps - step->step - 1);
   bar_.update(
-      static_cast<double>(step->step + 1) / static_cast<double>(options_.steps),
-      absl::StrFormat("step %d/%d  loss %.3f  %s tokens/s  %s left", step->step + 1, options_.steps,
-                      step->loss, format_count(step->tokens_per_second * options_.ranks),
-                      format_duration(eta)),
+      {.label = absl::StrCat("step ", step->step + 1, "/", options_.steps),
+       .fraction = static_cast<double>(step->step + 1) / static_cast<double>(options_.steps),
+       .seconds_left = seen > 0 ? to_seconds(now - first_step_at_) / seen * left : -1,
+       .note = absl::StrFormat("loss %.3f  %s tokens/s", step->loss,
+                               format_count(step->tokens_per_second * options_.ranks))},
       now);
 }
 
@@ -119,7 +121,6 @@ void LogPrinter::finish() {
     if (!text.empty()) print_line(part.second, text);
     text.clear();
   }
-  bar_.hide();
 }
 
 }  // namespace muster::cli

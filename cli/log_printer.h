@@ -27,9 +27,9 @@ std::optional<StepLine> parse_step_line(std::string_view line);
 struct LogPrinterOptions {
   int output_fd = 1;
   int news_fd = 2;
-  int32_t main_rank = 0;    // printed as it is; -1: all ranks with a prefix
-  bool show_others = true;  // the other ranks' lines, with a prefix, on news_fd
-  int64_t steps = 0;        // of the whole job, for the bar; 0: no bar
+  int32_t main_rank =
+      0;  // printed as it is, the others with a prefix on news_fd; -1: all with a prefix
+  int64_t steps = 0;  // of the whole job, for the bar; 0: no bar
   int32_t ranks = 1;
 };
 

@@ -23,14 +23,10 @@ std::string_view escape_of(Colour colour) {
   switch (colour) {
     case Colour::kRed:
       return "\x1b[31m";
-    case Colour::kGreen:
-      return "\x1b[32m";
     case Colour::kYellow:
       return "\x1b[33m";
     case Colour::kDim:
       return "\x1b[2m";
-    case Colour::kBold:
-      return "\x1b[1m";
   }
   return "";
 }
@@ -40,11 +36,8 @@ bool is_set(const char* name) {
   return value != nullptr && value[0] != '\0';
 }
 
-size_t characters(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
+// A byte that is not the continuation of a UTF-8 character.
+bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
 ExitCode exit_code_of(absl::StatusCode code) {
   switch (code) {
@@ -64,17 +57,30 @@ ExitCode exit_code_of(absl::StatusCode code) {
 
 }  // namespace
 
-bool is_terminal(int fd) { return isatty(fd) == 1; }
-
-bool takes_colour(int fd) {
+bool takes_escapes(int fd) {
   const char* term = std::getenv("TERM");
-  return is_terminal(fd) && !is_set("NO_COLOR") && term != nullptr &&
-         std::string_view(term) != "dumb";
+  return isatty(fd) == 1 && term != nullptr && std::string_view(term) != "dumb";
 }
+
+bool takes_colour(int fd) { return takes_escapes(fd) && !is_set("NO_COLOR"); }
 
 int terminal_width(int fd) {
   winsize size{};
   return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kWidthDefault;
+}
+
+size_t columns(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
+std::string shorten(std::string_view text, size_t columns_max) {
+  if (columns(text) <= columns_max) return std::string(text);
+  if (columns_max == 0) return "";
+  size_t end = 0;
+  for (size_t seen = 0; end < text.size(); ++end) {
+    if (begins_character(text[end]) && ++seen == columns_max) break;
+  }
+  return absl::StrCat(av(text.substr(0, end)), "…");
 }
 
 std::string coloured(int fd, Colour colour, std::string_view text) {
@@ -132,13 +138,13 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], characters(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
   }
   std::string text;
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       text += row[i];
-      if (i + 1 < row.size()) text.append(widths[i] - characters(row[i]) + 2, ' ');
+      if (i + 1 < row.size()) text.append(widths[i] - columns(row[i]) + 2, ' ');
     }
     text += '\n';
   }

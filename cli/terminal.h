@@ -10,13 +10,19 @@
 
 namespace muster::cli {
 
-enum class Colour { kRed, kGreen, kYellow, kDim, kBold };
+enum class Colour { kRed, kYellow, kDim };
 
-// True when `fd` is a terminal that takes colours and NO_COLOR (https://no-color.org) is not set.
+// True when `fd` is a terminal that understands escape sequences.
+bool takes_escapes(int fd);
+// The same, and NO_COLOR (https://no-color.org) is not set.
 bool takes_colour(int fd);
-bool is_terminal(int fd);
-// Columns of the terminal at `fd`; 80 when it is none.
+// Columns of the terminal at `fd` as it is now; 80 when it is none or does not say.
 int terminal_width(int fd);
+
+// Columns that `text` takes: its characters, not its bytes.
+size_t columns(std::string_view text);
+// `text` in at most `columns_max` columns: a longer one ends with "…".
+std::string shorten(std::string_view text, size_t columns_max);
 
 // `text`, coloured when `fd` takes colours.
 std::string coloured(int fd, Colour colour, std::string_view text);
@@ -33,7 +39,7 @@ std::string format_duration(double seconds);
 // Three digits and a unit: "950", "12.3k", "4.40M".
 std::string format_count(double value);
 
-// Columns padded to their widest cell; the first row is the heading. Widths count characters, not bytes.
+// Columns padded to their widest cell; the first row is the heading.
 std::string format_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace muster::cli

@@ -48,6 +48,8 @@ CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& argum
                    "Pieces; vocab_size of the training config")
       ->check(CLI::Range(2, 1 << 24))
       ->capture_default_str();
+  command->add_flag("--fewer-ok", arguments.fewer_ok,
+                    "A text too small for --vocab-size gets as many pieces as it yields");
   command->add_option("--out", arguments.out, "Where the model goes; .model is added when missing")
       ->required()
       ->type_name("NAME[.model]");

@@ -26,6 +26,7 @@ struct TrainTokenizerArguments {
   std::string text;
   std::string out;
   int32_t vocab_size = 32'000;
+  bool fewer_ok = false;
   int32_t threads = 0;
   bool json = false;
 };

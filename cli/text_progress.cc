@@ -1,42 +1,67 @@
 #include "cli/text_progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <utility>
 
 #include <absl/strings/str_cat.h>
 
 #include "cli/terminal.h"
 
 namespace muster::cli {
+namespace {
 
-TextProgress::TextProgress(std::string what, std::string afterwards)
-    : afterwards_(std::move(afterwards)),
-      bar_(STDERR_FILENO, std::move(what)),
-      start_(monotonic_now()),
-      end_(start_) {}
+constexpr auto kFirstGuessAfter = std::chrono::seconds(1);
 
-std::function<void(uint64_t, uint64_t)> TextProgress::callback() {
-  return [this](uint64_t done, uint64_t total) {
-    const Instant now = monotonic_now();
-    const double fraction = total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total);
-    const double seconds = std::max(to_seconds(now - start_), 1e-3);
-    std::string note =
-        done >= total ? absl::StrCat(afterwards_, "…")
-                      : absl::StrCat(format_count(static_cast<double>(done) / seconds), "B/s  ",
-                                     format_duration(seconds_left(fraction, start_, now)), " left");
-    bar_.update(fraction, std::move(note), now);
-    // The last report comes before the long silence of what follows: show it whatever the redraw interval.
-    if (done >= total) bar_.show();
-  };
+double share(uint64_t done, uint64_t total) {
+  return total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total);
 }
 
-void TextProgress::finish() {
-  end_ = monotonic_now();
-  bar_.hide();
+}  // namespace
+
+Progress reading_progress(uint64_t done, uint64_t total, Instant start, Instant now) {
+  if (done >= total) return {.label = "writing"};
+  const double seconds = std::max(to_seconds(now - start), 1e-3);
+  const double fraction = share(done, total);
+  return {.label = "reading",
+          .fraction = fraction,
+          .seconds_left = seconds_left(fraction, start, now),
+          .note = absl::StrCat(format_count(static_cast<double>(done) / seconds), "B/s")};
 }
 
-double TextProgress::seconds() const { return std::max(to_seconds(end_ - start_), 1e-6); }
+Progress TrainingProgress::at(const trainer::TrainTokenizerProgress& report, Instant now) {
+  using Phase = trainer::TrainTokenizerProgress::Phase;
+  switch (report.phase) {
+    case Phase::kReading: {
+      Progress progress = reading_progress(report.done, report.total, start_, now);
+      progress.label = "reading";
+      progress.seconds_left = -1;
+      return progress;
+    }
+    case Phase::kCounting:
+      return {.label = "counting words"};
+    case Phase::kMerging:
+      break;
+  }
+  const double left = merging_seconds_left(report, now);
+  return {.label = "merging",
+          .fraction = share(report.done, report.total),
+          .seconds_left = left,
+          .note = absl::StrCat(report.done, " of ", report.total, " pieces")};
+}
+
+double TrainingProgress::merging_seconds_left(const trainer::TrainTokenizerProgress& report,
+                                              Instant now) {
+  if (!merging_since_) {
+    merging_since_ = now;
+    older_ = newer_ = {now, report.done};
+  }
+  if (now - *merging_since_ >= 2 * (newer_.time - *merging_since_) + kFirstGuessAfter) {
+    older_ = newer_;
+    newer_ = {now, report.done};
+  }
+  if (newer_.time == *merging_since_ || report.done <= older_.done) return -1;
+  const double pace =
+      to_seconds(now - older_.time) / static_cast<double>(report.done - older_.done);
+  return pace * static_cast<double>(report.total - report.done);
+}
 
 }  // namespace muster::cli

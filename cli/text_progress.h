@@ -1,31 +1,33 @@
-// Progress through the bytes of a text file: fraction, rate and time left, on stderr.
+// What the text commands report, as the progress bar shows it. `start` is when the command began.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-
 #include "cli/progress_bar.h"
-#include "common/time.h"
+#include "trainer_core/data/tokenizer.h"
 
 namespace muster::cli {
 
-class TextProgress {
- public:
-  // `what` names the command, `afterwards` what it does once everything is read.
-  TextProgress(std::string what, std::string afterwards);
+// Through `total` bytes of input; nearly all of the work when that is what the command does.
+Progress reading_progress(uint64_t done, uint64_t total, Instant start, Instant now);
 
-  // For trainer_core's ProgressFn; refers to this object.
-  std::function<void(uint64_t done, uint64_t total)> callback();
-  // Stops the clock and takes the bar away.
-  void finish();
-  double seconds() const;
+// The phases of training a tokenizer. Only the merging says how much is left, and that not at once: what it takes cannot
+// be told before, and the first merges, of the most frequent pairs, take far longer than the later ones.
+class TrainingProgress {
+ public:
+  explicit TrainingProgress(Instant start) : start_(start) {}
+  Progress at(const trainer::TrainTokenizerProgress& report, Instant now);
 
  private:
-  const std::string afterwards_;
-  ProgressBar bar_;
+  struct Mark {
+    Instant time;
+    uint64_t done = 0;
+  };
+
+  double merging_seconds_left(const trainer::TrainTokenizerProgress& report, Instant now);
+
   const Instant start_;
-  Instant end_;
+  std::optional<Instant> merging_since_;
+  // The pace counts from `older_`: over the last half of the time spent and some more, but not over its beginning.
+  Mark older_, newer_;
 };
 
 }  // namespace muster::cli

@@ -38,11 +38,15 @@ int tokenize(const TokenizeArguments& arguments) {
   options.add_eos = !arguments.no_eos;
   options.threads = arguments.threads;
   options.shard_tokens = arguments.shard_tokens;
-  TextProgress progress("tokenize", "writing");
-  const auto index = trainer::tokenize_file(options, progress.callback());
-  progress.finish();
+  const Instant start = monotonic_now();
+  ProgressBar bar(STDERR_FILENO, "tokenize", start);
+  const auto index = trainer::tokenize_file(options, [&](uint64_t done, uint64_t total) {
+    const Instant now = monotonic_now();
+    bar.update(reading_progress(done, total, start, now), now);
+  });
+  bar.hide();
   if (!index.ok()) return fail(index.status());
-  const double seconds = progress.seconds();
+  const double seconds = to_seconds(monotonic_now() - start);
   if (arguments.json) {
     write_text(STDOUT_FILENO, summary_json(arguments, *index, seconds).dump(2) + "\n");
     return 0;

@@ -20,19 +20,27 @@ int train_tokenizer(const TrainTokenizerArguments& arguments) {
   options.output = absl::EndsWith(arguments.out, ".model") ? arguments.out
                                                            : absl::StrCat(arguments.out, ".model");
   options.threads = arguments.threads;
-  TextProgress progress("train-tokenizer", "merging pieces");
-  const auto report = trainer::train_tokenizer(options, progress.callback());
-  progress.finish();
+  options.fewer_ok = arguments.fewer_ok;
+  const Instant start = monotonic_now();
+  ProgressBar bar(STDERR_FILENO, "train-tokenizer", start);
+  TrainingProgress progress(start);
+  const auto report =
+      trainer::train_tokenizer(options, [&](const trainer::TrainTokenizerProgress& at) {
+        const Instant now = monotonic_now();
+        bar.update(progress.at(at, now), now);
+      });
+  bar.hide();
   if (!report.ok()) return fail(report.status());
+  const double seconds = to_seconds(monotonic_now() - start);
   const nlohmann::json summary = {{"path", options.output},
                                   {"vocab_size", report->vocab_size},
                                   {"sentences", report->sentences},
-                                  {"seconds", progress.seconds()}};
+                                  {"seconds", seconds}};
   write_text(STDOUT_FILENO,
              arguments.json
                  ? summary.dump(2) + "\n"
                  : absl::StrFormat("%s: %d pieces from %d sentences in %.1f s\n", options.output,
-                                   report->vocab_size, report->sentences, progress.seconds()));
+                                   report->vocab_size, report->sentences, seconds));
   return 0;
 }
 

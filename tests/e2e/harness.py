@@ -3,15 +3,19 @@
 Every process is started in its own session under one subreaper-free parent and is ended by pid in tearDown;
 `leftovers()` finds any process that still carries the test's mark in its environment.
 """
+import fcntl
 import glob
 import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 import uuid
@@ -99,6 +103,28 @@ class MusterTest(unittest.TestCase):
                              f"muster {' '.join(map(str, args))}\n{result.stdout}\n{result.stderr}")
         return result
 
+    def on_terminal(self, *command, columns=80, seconds=120):
+        """Runs a program to its end on a terminal of that width: (exit code, the bytes that it wrote)."""
+        reader, terminal = os.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen(list(map(str, command)), stdin=terminal, stdout=terminal, stderr=terminal, cwd=self.dir,
+                                   env={**self.env, "TERM": "xterm"}, start_new_session=True)
+        self.processes.append(process)
+        os.close(terminal)
+        written, deadline = b"", time.monotonic() + seconds
+        try:
+            while select.select([reader], [], [], max(0, deadline - time.monotonic()))[0]:
+                try:
+                    chunk = os.read(reader, 65536)
+                except OSError:  # what the terminal's last user leaves behind
+                    chunk = b""
+                if not chunk:
+                    return process.wait(timeout=10), written
+                written += chunk
+        finally:
+            os.close(reader)
+        raise AssertionError(f"{command[0]} did not end within {seconds} s: {written!r}")
+
     def start(self, *command, **kwargs):
         """Starts a program in the background with its output in files `<n>.out` and `<n>.err`."""
         number = len(self.processes)
@@ -181,6 +207,12 @@ def wait_gone(mark, seconds):
 def step_lines(text):
     """[(step, loss as printed)] of every step line."""
     return [(int(m.group(1)), m.group(6)) for m in STEP_LINE.finditer(text)]
+
+
+def drawn_bars(written):
+    """The states of the progress bar in a terminal's bytes: what was drawn and then cleared without a line's end."""
+    parts = written.decode(errors="replace").split("\r\x1b[2K")[1:-1]
+    return [part for part in parts if part and "\n" not in part]
 
 
 def metrics(path):

@@ -1,6 +1,8 @@
 #include "trainer_core/data/sentencepiece_model.h"
 
 #include <exception>
+#include <iostream>
+#include <streambuf>
 #include <utility>
 
 #include <sentencepiece_processor.h>
@@ -50,6 +52,49 @@ class CallbackIterator : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
+// Takes std::cerr's place, which is where the library logs to.
+class LogLines : public std::streambuf {
+ public:
+  explicit LogLines(const std::function<void(std::string_view)>& take)
+      : take_(take), before_(std::cerr.rdbuf(this)) {}
+  ~LogLines() override { std::cerr.rdbuf(before_); }
+
+ protected:
+  int_type overflow(int_type c) override {
+    if (traits_type::eq_int_type(c, traits_type::eof())) return traits_type::not_eof(c);
+    const char byte = traits_type::to_char_type(c);
+    xsputn(&byte, 1);
+    return c;
+  }
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    for (const char* end = text + size; text != end; ++text) {
+      if (*text != '\n') {
+        line_ += *text;
+        continue;
+      }
+      handle();
+      line_.clear();
+    }
+    return size;
+  }
+
+ private:
+  // What the library says before it ends the process must be seen: "file.cc(12) [size > 0] …", LOG(ERROR), LOG(FATAL).
+  void handle() {
+    take_(line_);
+    const bool is_news = line_.find("LOG(INFO)") != std::string::npos ||
+                         line_.find("LOG(WARNING)") != std::string::npos;
+    if (is_news || line_.find(".cc(") == std::string::npos) return;
+    line_ += '\n';
+    before_->sputn(line_.data(), static_cast<std::streamsize>(line_.size()));
+    before_->pubsync();
+  }
+
+  const std::function<void(std::string_view)>& take_;
+  std::streambuf* const before_;
+  std::string line_;
+};
+
 }  // namespace
 
 std::unique_ptr<SentencePieceModel> SentencePieceModel::parse(std::string_view bytes) {
@@ -59,7 +104,10 @@ std::unique_ptr<SentencePieceModel> SentencePieceModel::parse(std::string_view b
 }
 
 std::string train_sentencepiece(const std::unordered_map<std::string, std::string>& arguments,
-                                const std::function<bool(std::string&)>& next, std::string& model) {
+                                const std::function<bool(std::string&)>& next,
+                                const std::function<void(std::string_view)>& log,
+                                std::string& model) {
+  const LogLines lines(log);
   try {
     CallbackIterator sentences(next);
     return error_of(sentencepiece::SentencePieceTrainer::Train(arguments, &sentences, &model));

@@ -28,8 +28,11 @@ class SentencePieceModel {
 };
 
 // Trains on the sentences that `next` stores until it returns false. Returns the error; the model's
-// bytes go to `model`.
+// bytes go to `model`. `log` gets each line that the library says about its work, from this thread;
+// meanwhile what anybody writes to std::cerr goes there, too.
 std::string train_sentencepiece(const std::unordered_map<std::string, std::string>& arguments,
-                                const std::function<bool(std::string&)>& next, std::string& model);
+                                const std::function<bool(std::string&)>& next,
+                                const std::function<void(std::string_view)>& log,
+                                std::string& model);
 
 }  // namespace muster::trainer

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <charconv>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -19,26 +21,72 @@ namespace {
 constexpr size_t kSentenceBytesMax = 1 << 16;
 // Sentences between two calls of the progress callback.
 constexpr uint64_t kProgressPeriod = 4096;
-// SentencePiece's level for errors alone; its progress lines are not for our users.
-constexpr char kQuiet[] = "2";
+// SentencePiece's level for all it says: how far it is can be read from that alone.
+constexpr char kTalkative[] = "0";
+// unk, bos, eos and the 256 bytes: pieces that no merge makes.
+constexpr uint64_t kFixedPieces = 3 + 256;
+
+// The number behind `name` in `line`, which is what SentencePiece says.
+std::optional<uint64_t> figure_after(std::string_view line, std::string_view name) {
+  const size_t at = line.find(name);
+  if (at == std::string_view::npos) return std::nullopt;
+  uint64_t value = 0;
+  const char* begin = line.data() + at + name.size();
+  const auto [end, error] = std::from_chars(begin, line.data() + line.size(), value);
+  return error == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+// Turns the reading of sentences and the library's lines into progress. Of a library that says nothing, the phase of
+// counting is the last that is known.
+class Reporter {
+ public:
+  Reporter(int32_t vocab_size, const TrainTokenizerProgressFn& progress)
+      : vocab_size_(static_cast<uint64_t>(vocab_size)), progress_(progress) {}
+
+  void has_read(uint64_t done, uint64_t total) const {
+    report(done < total ? Phase::kReading : Phase::kCounting, done, total);
+  }
+
+  // "… Alphabet size=73" once, then every 20 merges "… Added: freq=31 size=3600 all=… active=… piece=…".
+  void has_said(std::string_view line) {
+    if (const auto characters = figure_after(line, "Alphabet size=")) {
+      const uint64_t fixed = kFixedPieces + *characters;
+      merges_ = vocab_size_ > fixed ? vocab_size_ - fixed : 0;
+    }
+    if (line.find("Added: freq=") == std::string_view::npos) return;
+    const auto merged = figure_after(line, " size=");
+    if (merged && *merged <= merges_) report(Phase::kMerging, *merged, merges_);
+  }
+
+ private:
+  using Phase = TrainTokenizerProgress::Phase;
+
+  void report(Phase phase, uint64_t done, uint64_t total) const {
+    if (progress_) progress_({phase, done, total});
+  }
+
+  const uint64_t vocab_size_;
+  const TrainTokenizerProgressFn& progress_;
+  uint64_t merges_ = 0;
+};
 
 // Gives every `stride`-th non-blank line of a text: the same choice every time, where the library's
 // own sampling would differ from run to run.
 class LineSampler {
  public:
-  LineSampler(std::string_view text, uint64_t stride, const ProgressFn& progress)
-      : text_(text), stride_(stride), progress_(progress) {}
+  LineSampler(std::string_view text, uint64_t stride, Reporter& reporter)
+      : text_(text), stride_(stride), reporter_(reporter) {}
 
   uint64_t sentences() const { return sentences_; }
 
   bool next(std::string& sentence) {
     for (uint64_t skip = 0; skip < stride_; ++skip) {
       if (next_line(sentence)) continue;
-      if (progress_) progress_(text_.size(), text_.size());
+      reporter_.has_read(text_.size(), text_.size());
       return false;
     }
     ++sentences_;
-    if (progress_ && sentences_ % kProgressPeriod == 0) progress_(position_, text_.size());
+    if (sentences_ % kProgressPeriod == 0) reporter_.has_read(position_, text_.size());
     return true;
   }
 
@@ -63,7 +111,7 @@ class LineSampler {
 
   std::string_view text_;
   uint64_t stride_;
-  const ProgressFn& progress_;
+  Reporter& reporter_;
   size_t position_ = 0;
   uint64_t sentences_ = 0;
 };
@@ -80,7 +128,8 @@ std::unordered_map<std::string, std::string> arguments(const TrainTokenizerOptio
       {"remove_extra_whitespaces", "false"},
       {"num_threads", std::to_string(options.threads > 0 ? options.threads : cores)},
       {"max_sentence_length", std::to_string(2 * kSentenceBytesMax)},
-      {"minloglevel", kQuiet},
+      {"minloglevel", kTalkative},
+      {"hard_vocab_limit", options.fewer_ok ? "false" : "true"},
   };
 }
 
@@ -107,7 +156,7 @@ std::string explain(const std::string& message) {
 }  // namespace
 
 absl::StatusOr<TrainTokenizerReport> train_tokenizer(const TrainTokenizerOptions& options,
-                                                     const ProgressFn& progress) {
+                                                     const TrainTokenizerProgressFn& progress) {
   if (options.vocab_size <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("vocab_size is ", options.vocab_size, "; it must be positive"));
@@ -119,22 +168,26 @@ absl::StatusOr<TrainTokenizerReport> train_tokenizer(const TrainTokenizerOptions
 
   const auto lines = static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')) + 1;
   const uint64_t stride = lines / std::max<uint64_t>(options.sentences_max, 1) + 1;
-  LineSampler sentences(text, stride, progress);
+  Reporter reporter(options.vocab_size, progress);
+  LineSampler sentences(text, stride, reporter);
   std::string model;
   const std::string error = train_sentencepiece(
-      arguments(options), [&sentences](std::string& sentence) { return sentences.next(sentence); },
-      model);
+      arguments(options), [&](std::string& sentence) { return sentences.next(sentence); },
+      [&](std::string_view line) { reporter.has_said(line); }, model);
   if (!error.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot train a tokenizer with vocab_size=", options.vocab_size, " on ",
                      options.input, ": ", explain(error)));
   }
+  const auto trained = SentencePieceModel::parse(model);
+  if (trained == nullptr)
+    return absl::InternalError("SentencePiece made a model that it cannot load");
   if (auto status =
           write_file_atomically(options.output, model, {.durability = Durability::kPowerLoss});
       !status.ok()) {
     return status;
   }
-  return TrainTokenizerReport{options.vocab_size, sentences.sentences(), fnv1a(model)};
+  return TrainTokenizerReport{trained->pieces(), sentences.sentences(), fnv1a(model)};
 }
 
 }  // namespace muster::trainer

@@ -29,6 +29,14 @@ TEST(FormatCount, KeepsThreeDigits) {
   EXPECT_EQ(format_count(INFINITY), "-");
 }
 
+TEST(Shorten, CutsBetweenCharacters) {
+  EXPECT_EQ(shorten("tokenize", 8), "tokenize");
+  EXPECT_EQ(shorten("tokenize", 7), "tokeni…");
+  EXPECT_EQ(shorten("größer", 4), "grö…");
+  EXPECT_EQ(shorten("x", 0), "");
+  EXPECT_EQ(columns("größer…"), 7U);
+}
+
 TEST(FormatTable, AlignsByCharactersAndLeavesNoTrailingBlanks) {
   EXPECT_EQ(format_table({{"A", "B", "C"}, {"…long", "x", "y"}, {"z", "", "w"}}),
             "A      B  C\n…long  x  y\nz         w\n");

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/trainer_core/data/temp_folder.h"
+#include "tests/unit/temp_folder.h"
 #include "trainer_core/data/batches.h"
 
 namespace muster::trainer {
@@ -178,6 +178,41 @@ TEST_F(Tokenize, TrainingIsReproducibleAndExplainsAVocabularyThatIsTooLarge) {
   EXPECT_EQ(small.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(small.message()),
               testing::ContainsRegex("vocab_size must be at least [0-9]+ for this text$"));
+}
+
+// A library that no longer says how far it is fails here: its log lines are where this comes from.
+TEST_F(Tokenize, TrainingReportsEachPhaseAndHowFarItIs) {
+  using Phase = TrainTokenizerProgress::Phase;
+  std::vector<TrainTokenizerProgress> reports;
+  const auto trained =
+      train_tokenizer({.input = folder_->file("text.txt"),
+                       .vocab_size = kVocab,
+                       .output = folder_->file("t3.model")},
+                      [&](const TrainTokenizerProgress& at) { reports.push_back(at); });
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.front().phase, Phase::kCounting) << "3000 lines are read at once";
+  const TrainTokenizerProgress& last = reports.back();
+  EXPECT_EQ(last.phase, Phase::kMerging);
+  EXPECT_LE(last.done, last.total);
+  EXPECT_GT(last.done + 20, last.total) << "every 20 merges are one report";
+  for (size_t i = 1; i < reports.size(); ++i) {
+    EXPECT_GE(reports[i].phase, reports[i - 1].phase);
+    if (reports[i].phase == reports[i - 1].phase) EXPECT_GT(reports[i].done, reports[i - 1].done);
+  }
+}
+
+TEST_F(Tokenize, FewerPiecesAreMadeOnlyWhereThatIsAllowed) {
+  const auto trained = train_tokenizer({.input = folder_->file("text.txt"),
+                                        .vocab_size = 50'000,
+                                        .fewer_ok = true,
+                                        .output = folder_->file("t4.model")});
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  EXPECT_GT(trained->vocab_size, kVocab);
+  EXPECT_LT(trained->vocab_size, 5'000);
+  const auto tokenizer = Tokenizer::load(folder_->file("t4.model"));
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ((*tokenizer)->vocab_size(), trained->vocab_size);
 }
 
 TEST_F(Tokenize, DecodeRefusesForeignIds) {
