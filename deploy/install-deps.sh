@@ -6,6 +6,9 @@
 #   deploy/install-deps.sh --data     the sample text's package alone
 set -euo pipefail
 
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/progress.sh"
+
 build=(
   ca-certificates git g++ cmake ninja-build pkg-config python3
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
@@ -47,8 +50,6 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
 if [ "${1:-}" != --data ]; then
   for package in "${optional[@]}"; do
     if apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
@@ -56,12 +57,18 @@ if [ "${1:-}" != --data ]; then
 fi
 echo "installing ${#missing[@]} packages: ${missing[*]}"
 # apt-get answers nothing and asks nothing; what it says is shown only when it fails.
-install() {
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update &&
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+apt() {
+  local label=$1; shift
+  with_progress "$label" '^[dp][lm]status:[^:]*:([0-9]+)[^:]*:(.*)' '\1 100 \2' \
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o APT::Status-Fd=1 "$@"
 }
-if ! install > "$log" 2>&1; then
-  tail -n 40 "$log" >&2
+install() {
+  apt "package lists" update &&
+    apt "download" install -y --no-install-recommends --download-only "${missing[@]}" &&
+    apt "install" install -y --no-install-recommends "${missing[@]}"
+}
+"${as_root[@]}" true  # sudo asks for its password before a bar is drawn
+if ! install; then
   echo "deploy/install-deps.sh: the packages above could not be installed" >&2
   exit 1
 fi

@@ -1,0 +1,62 @@
+# How far a long step is, for the scripts of this folder; to be sourced. Bash 4.2 or newer, nothing else.
+# shellcheck shell=bash
+
+# duration SECONDS: "59s", "3m 07s", "2h 05m".
+duration() {
+  if (($1 < 60)); then printf '%ds' "$1"
+  elif (($1 < 3600)); then printf '%dm %02ds' $(($1 / 60)) $(($1 % 60))
+  else printf '%dh %02dm' $(($1 / 3600)) $(($1 / 60 % 60)); fi
+}
+
+# progress LABEL: reads lines `DONE TOTAL what` until they end. On a terminal one line that never exceeds its width, drawn
+# each second; elsewhere a line every 10 seconds.
+progress() {
+  local label=$1 done=0 total=0 what="" started=$SECONDS drawn=$SECONDS status a b c percent line columns filled terminal
+  [ ! -t 1 ] || drawn=-1
+  exec {terminal}>&1  # for the width, asked where standard output is a pipe
+  while :; do
+    status=0
+    read -r -t 1 a b c || status=$?
+    if [ "$status" -eq 0 ]; then done=$a total=$b what=$c
+    elif [ "$status" -le 128 ]; then break  # not a timeout: the end
+    fi
+    if [ -t 1 ]; then [ "$SECONDS" -ne "$drawn" ] || continue
+    else [ $((SECONDS - drawn)) -ge 10 ] || continue; fi
+    drawn=$SECONDS
+    percent=$((total > 0 ? 100 * done / total : 0))
+    line="$percent%  $(duration $((SECONDS - started)))"
+    # Before that the pace says nothing.
+    ((done == 0 || SECONDS - started < 2)) || line+=", $(duration $(((SECONDS - started) * (total - done) / done))) left"
+    if [ ! -t 1 ]; then
+      echo "$label: $line  $what"
+      continue
+    fi
+    read -r _ columns <<< "$(stty size 2> /dev/null <&"$terminal" || echo 24 80)"
+    ((columns > 0)) || columns=80
+    if ((columns >= 60)); then
+      filled=$((percent * 16 / 100))
+      line="[$(printf '%*s' "$filled" '' | tr ' ' '#')$(printf '%*s' $((16 - filled)) '')] $line"
+    fi
+    line="$label $line  $what"
+    # The last column stays free: some terminals wrap when it is written.
+    ((${#line} < columns)) || line="${line:0:columns-2}…"
+    printf '\r\033[2K%s' "$line"
+  done
+  [ ! -t 1 ] || printf '\r\033[2K'
+  exec {terminal}>&-
+}
+
+# with_progress LABEL REGEX REPLACEMENT COMMAND…: runs a command that says how far it is in lines that match REGEX, of
+# which REPLACEMENT makes `DONE TOTAL what`. The rest of its output is shown when it fails; its status is returned. The
+# caller has set pipefail.
+with_progress() {
+  local label=$1 regex=$2 replacement=$3 log fd status=0
+  shift 3
+  log=$(mktemp)
+  exec {fd}<> "$log"
+  rm "$log"  # it lives as long as it is open, so that nothing is left after Ctrl-C
+  "$@" 2>&1 < /dev/null | tee "/dev/fd/$fd" | sed -unE "s~$regex~$replacement~p" | progress "$label" || status=$?
+  [ "$status" -eq 0 ] || grep -vE "$regex" "/dev/fd/$fd" | tail -n 60 >&2 || true
+  exec {fd}>&-
+  return "$status"
+}
