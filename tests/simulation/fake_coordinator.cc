@@ -154,29 +154,27 @@ void FakeCoordinator::post(StreamId stream, Event event) {
   } else {
     heard_[life] = world_.scheduler.now();
   }
-  step(std::move(event), registers ? std::optional(stream) : std::nullopt);
+  step(std::move(event), registers ? &stream : nullptr);
 }
 
-// Ends the streams of refused workers, and lets the registering one take its worker's link over unless it is refused.
-void FakeCoordinator::settle_streams(const ActionList& actions,
-                                     std::optional<StreamId> registering) {
+// Ends the streams of refused workers, and lets `registering` take its worker's link over unless it is refused.
+void FakeCoordinator::settle_streams(const ActionList& actions, const StreamId* registering) {
   for (const Action& action : actions) {
     if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
       const auto link = links_.extract({refuse->worker, refuse->incarnation});
       if (!link.empty()) close(link.mapped(), refuse->status);
     } else if (const auto* refused = std::get_if<RefuseRegistration>(&action)) {
-      close(registering.value(), refused->status);
-      registering.reset();
+      return close(*registering, refused->status);
     }
   }
-  if (!registering) return;
+  if (registering == nullptr) return;
   const Life life = peers_.at(*registering).life.value();
   if (const auto old = links_.find(life); old != links_.end() && old->second != *registering)
     close(old->second, absl::AbortedError("another stream"));
   links_[life] = *registering;
 }
 
-void FakeCoordinator::step(Event event, std::optional<StreamId> registering) {
+void FakeCoordinator::step(Event event, const StreamId* registering) {
   if (!core_) return;
   std::visit([&](auto& e) { e.unix_ns = world_.scheduler.unix_ns(); }, event);
   const Instant now = world_.scheduler.now();

@@ -60,8 +60,9 @@ class FakeCoordinator {
   };
 
   void post(StreamId stream, coordinator::Event event);
-  void step(coordinator::Event event, std::optional<StreamId> registering = std::nullopt);
-  void settle_streams(const coordinator::ActionList& actions, std::optional<StreamId> registering);
+  // `registering`: the stream that the event, a registration, came on.
+  void step(coordinator::Event event, const StreamId* registering = nullptr);
+  void settle_streams(const coordinator::ActionList& actions, const StreamId* registering);
   bool commit(const coordinator::ActionList& actions);
   void carry_out(const coordinator::Action& action);
   void close(StreamId stream, const absl::Status& status);

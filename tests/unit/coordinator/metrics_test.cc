@@ -41,7 +41,10 @@ class MetricsTest : public testing::Test {
   }
 
   HeartbeatReceived heartbeat(int32_t rank, int steps, uint32_t attempt = 1) const {
-    RankProgress progress{JobId(1), Attempt(attempt), Rank(rank), 100};
+    RankProgress progress;
+    progress.job = JobId(1);
+    progress.attempt = Attempt(attempt);
+    progress.rank = Rank(rank);
     progress.step = steps;
     for (int i = 0; i < steps; ++i) progress.step_times.add(0.25);
     return {worker_, life_, {progress}, 1};
