@@ -18,6 +18,7 @@ void FakeWorker::boot() {
   options.version = "simulated";
   options.host = name_.value();
   options.slots = slots_;
+  options.launches_kept_max = 2;  // so that some are removed in every story
   options.rendezvous_address = absl::StrCat(name_.value(), ":", life_);
   core_.emplace(options, world_.scheduler.now());
   world_.note(absl::StrCat(name_.value(), " boots as #", incarnation_.value()));
@@ -169,6 +170,7 @@ void FakeWorker::carry_out(const worker::Action& action) {
       if (life == life_) step(worker::LogSettled{key});
     });
   } else if (const auto* remove = std::get_if<worker::RemoveLaunch>(&action)) {
+    world_.note(absl::StrCat(name_.value(), " forgets ", worker::to_string(remove->launch)));
     for (const auto& [key, process] : world_.trainers.processes()) {
       world_.require(
           key.first != host_ || key.second.launch() != remove->launch,

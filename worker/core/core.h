@@ -16,7 +16,7 @@
 //      └───────────────────────────────────┴─────────────────────────────────────────────┘
 //
 // A launch is finished when all its ranks' ends and logs are acknowledged. Of finished launches, those of earlier lives
-// of the worker among them, the newest kLaunchesKeptMax keep their folders.
+// of the worker among them, the newest ones keep their folders.
 //
 // Single-threaded: the shell's one event-loop thread calls everything here.
 #pragma once
@@ -50,6 +50,7 @@ struct CoreOptions {
   std::string host;
   int32_t slots = 1;
   std::string rendezvous_address;
+  size_t launches_kept_max = kLaunchesKeptMax;
   Duration shutdown_grace = std::chrono::seconds(4);  // SIGTERM to SIGKILL when the worker leaves
   Duration retry_first =
       std::chrono::milliseconds(50);             // a restarted coordinator is found at once …

@@ -34,7 +34,7 @@ void Core::end_launch(const LaunchKey& launch, ActionList& out) {
 }
 
 void Core::prune_launches(ActionList& out) {
-  while (finished_.size() > kLaunchesKeptMax) {
+  while (finished_.size() > options_.launches_kept_max) {
     const LaunchKey oldest = finished_.front();
     finished_.pop_front();
     // Its end is acknowledged and thereby stored: no coordinator asks for it again.
