@@ -18,6 +18,7 @@ import tempfile
 import termios
 import time
 import unittest
+import urllib.request
 import uuid
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN_DIR"])
@@ -190,6 +191,16 @@ class MusterTest(unittest.TestCase):
             if rank:
                 found[int(rank[0])] = pid
         return found
+
+    def page(self, process, path):
+        """(status, text) of a page of a daemon's HTTP server."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{process.ports['http_port']}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+
+    def samples(self, process):
+        """{series: value} of a daemon's /metrics, a series written as on the page."""
+        lines = [line for line in self.page(process, "/metrics")[1].splitlines() if not line.startswith("#")]
+        return {series: float(value) for series, value in (line.rsplit(" ", 1) for line in lines)}
 
     def job(self, job_id):
         return json.loads(self.muster("status", job_id, "--json", check=0).stdout)

@@ -186,29 +186,45 @@ class Fleet(MusterTest):
         self.start_coordinator(listen=coordinator.address)
         self.wait_for_state(job["id"], "SUCCEEDED", seconds=20)
 
+    def test_final_figures_of_a_job_that_is_shorter_than_a_heartbeat(self):
+        coordinator = self.start_coordinator(extra=["--heartbeat-interval-ms", 60000, "--worker-lease-ms", 200000])
+        worker = self.start_worker(coordinator)
+        job = self.submit("short", "steps=7", "log_period=1")
+        done = self.wait_for_state(job["id"], "SUCCEEDED", seconds=50)
+        last_step, last_loss = step_lines(self.muster("logs", job["id"], check=0).stdout)[-1]
+        self.assertEqual(last_step, 6)
+        self.assertEqual([rank["step"] for rank in done["ranks"]], [7] * 4)
+        for rank in done["ranks"]:
+            self.assertEqual(f"{rank['loss']:.3f}", last_loss)
+            self.assertGreater(rank["grad_norm"], 0)
+            self.assertGreater(rank["tokens_per_second"], 0)
+            self.assertEqual(rank["phase"], "SHUTDOWN")
+        samples = self.samples(coordinator)
+        labels = f'{{job="{job["id"]}",name="short"}}'
+        self.assertEqual(samples[f"muster_job_step{labels}"], 7)
+        self.assertEqual(f"{samples[f'muster_loss{labels}']:.3f}", last_loss)
+        self.assertEqual(samples[f"muster_step_seconds_count{labels}"], 7)
+        self.assertGreater(samples[f"muster_step_seconds_sum{labels}"], 0)
+        self.assertEqual(self.samples(worker)["muster_worker_step_seconds_count"], 7 * 4)
+
     def test_pages(self):
         import shutil
         import subprocess
-        import urllib.request
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator)
         job = self.submit("pages", "steps=1000000")
         self.wait_for_state(job["id"], "RUNNING")
 
-        def get(process, page):
-            with urllib.request.urlopen(f"http://127.0.0.1:{process.ports['http_port']}{page}", timeout=5) as response:
-                return response.status, response.read().decode()
-
         for process in (coordinator, worker):
-            self.assertEqual(get(process, "/healthz")[0], 200)
-            self.assertEqual(get(process, "/readyz")[0], 200)
-        wait_until(lambda: "muster_mfu_ratio" in get(coordinator, "/metrics")[1], 10, "the first steps' metrics")
+            self.assertEqual(self.page(process, "/healthz")[0], 200)
+            self.assertEqual(self.page(process, "/readyz")[0], 200)
+        wait_until(lambda: "muster_mfu_ratio" in self.page(coordinator, "/metrics")[1], 10, "the first steps' metrics")
         for process in (coordinator, worker):
-            text = get(process, "/metrics")[1]
+            text = self.page(process, "/metrics")[1]
             if shutil.which("promtool"):
                 lint = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
                 self.assertEqual(lint.returncode, 0, lint.stdout + lint.stderr)
-        text = get(coordinator, "/metrics")[1]
+        text = self.page(coordinator, "/metrics")[1]
         for name in ("muster_step_seconds_bucket", "muster_tokens_per_second", "muster_mfu_ratio", "muster_loss",
                      "muster_grad_norm", "muster_heartbeat_age_seconds", "muster_jobs{", "muster_job_restarts_total"):
             self.assertIn(name, text)
