@@ -15,7 +15,7 @@ find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
-# GCC before 12 (Ubuntu 22.04) does not know mold, even where it is installed.
+# A compiler that is older than mold refuses its name, even where it is installed.
 find_program(MOLD_PROGRAM mold)
 if(MOLD_PROGRAM AND NOT MUSTER_SANITIZE)
   include(CheckLinkerFlag)
