@@ -16,6 +16,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -54,7 +55,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::start(const ChildOpt
   argv.push_back(nullptr);
   const std::string output = options.output_path.empty() ? "/dev/null" : options.output_path;
   int report[2];
-  if (pipe2(report, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
+  if (pipe2(report, O_CLOEXEC) != 0) return errno_status(errno, "pipe");
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) become(argv.data(), output.c_str(), parent, report[1]);
@@ -68,12 +69,11 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::start(const ChildOpt
     } while (got < 0 && errno == EINTR);
   }
   close(report[0]);
-  if (pid < 0)
-    return absl::ErrnoToStatus(fork_error, absl::StrCat("starting ", options.command[0]));
+  if (pid < 0) return errno_status(fork_error, absl::StrCat("starting ", options.command[0]));
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   std::unique_ptr<ChildProcess> child(new ChildProcess(pid, pidfd));
-  if (got > 0) return absl::ErrnoToStatus(error, absl::StrCat("starting ", options.command[0]));
-  if (pidfd < 0) return absl::ErrnoToStatus(errno, "pidfd_open (it needs Linux 5.3)");
+  if (got > 0) return errno_status(error, absl::StrCat("starting ", options.command[0]));
+  if (pidfd < 0) return errno_status(errno, "pidfd_open (it needs Linux 5.3)");
   return child;
 }
 

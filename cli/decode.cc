@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/job_arguments.h"
 #include "cli/terminal.h"
+#include "common/errno_status.h"
 
 namespace muster::cli {
 namespace {
@@ -30,8 +31,8 @@ using Words = std::vector<std::string>;
 // A file that only this process and the program it becomes can see.
 absl::StatusOr<std::string> in_memory_file(const std::string& content) {
   const int fd = memfd_create("muster-config", 0);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "memfd_create");
-  if (!write_text(fd, content)) return absl::ErrnoToStatus(errno, "writing the config");
+  if (fd < 0) return errno_status(errno, "memfd_create");
+  if (!write_text(fd, content)) return errno_status(errno, "writing the config");
   return absl::StrCat("/proc/self/fd/", fd);
 }
 
@@ -106,7 +107,7 @@ int decode(const DecodeArguments& arguments) {
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   execv(argv[0], argv.data());
-  return fail(absl::ErrnoToStatus(errno, absl::StrCat("starting ", *trainer)));
+  return fail(errno_status(errno, absl::StrCat("starting ", *trainer)));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/errno_status.h"
 #include "common/time.h"
 
 namespace muster::cli {
@@ -28,10 +29,10 @@ absl::StatusOr<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::start(const std::s
   if (!program.ok()) return program.status();
   // Watched before the coordinator exists, so that its file cannot be missed.
   const int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (inotify < 0) return absl::ErrnoToStatus(errno, "inotify");
+  if (inotify < 0) return errno_status(errno, "inotify");
   std::unique_ptr<EmbeddedFleet> fleet(new EmbeddedFleet(folder, inotify));
   if (inotify_add_watch(inotify, folder.c_str(), IN_MOVED_TO) < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("watching ", folder));
+    return errno_status(errno, absl::StrCat("watching ", folder));
   }
   auto coordinator = ChildProcess::start(
       {.command = {*program, "--listen", kAnyPort, "--http", kAnyPort, "--state-dir", folder,

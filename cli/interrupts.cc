@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "common/errno_status.h"
+
 namespace muster::cli {
 namespace {
 
@@ -21,10 +23,10 @@ sigset_t leaving_signals() {
 absl::StatusOr<std::unique_ptr<Interrupts>> Interrupts::block() {
   const sigset_t signals = leaving_signals();
   if (const int error = pthread_sigmask(SIG_BLOCK, &signals, nullptr); error != 0) {
-    return absl::ErrnoToStatus(error, "blocking signals");
+    return errno_status(error, "blocking signals");
   }
   const int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "signalfd");
+  if (fd < 0) return errno_status(errno, "signalfd");
   return std::unique_ptr<Interrupts>(new Interrupts(fd));
 }
 

@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
+#include "common/errno_status.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
 
@@ -56,7 +57,7 @@ absl::Status check_config(const std::string& train_config_json) {
   std::string folder =
       (std::filesystem::temp_directory_path(error) / "muster-check-XXXXXX").string();
   if (error || mkdtemp(folder.data()) == nullptr) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("a temporary folder ", folder));
+    return errno_status(errno, absl::StrCat("a temporary folder ", folder));
   }
   const absl::Cleanup remove = [&] { std::filesystem::remove_all(folder, error); };
   const std::string config_path = folder + "/config.json";

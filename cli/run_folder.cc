@@ -15,6 +15,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "common/errno_status.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -41,11 +42,11 @@ std::string folder_name(int number) { return absl::StrFormat("%04d", number); }
 
 absl::StatusOr<int> lock(const std::string& path, const std::string& output_directory) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
+  if (fd < 0) return errno_status(errno, absl::StrCat("opening ", path));
   if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
   const int error = errno;
   close(fd);
-  if (error != EWOULDBLOCK) return absl::ErrnoToStatus(error, absl::StrCat("locking ", path));
+  if (error != EWOULDBLOCK) return errno_status(error, absl::StrCat("locking ", path));
   return absl::AlreadyExistsError(absl::StrCat("another muster run is at work in ",
                                                output_directory,
                                                "; wait for it, or choose another run_name"));
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::create(const std::string& 
   const std::string path = parent + "/" + folder_name(number);
   std::unique_ptr<RunFolder> folder(new RunFolder(output_directory, path, *lock_fd));
   if (mkdir(path.c_str(), kPrivateFolder) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("creating folder ", path));
+    return errno_status(errno, absl::StrCat("creating folder ", path));
   }
   return folder;
 }

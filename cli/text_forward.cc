@@ -8,6 +8,7 @@
 #include "cli/child_process.h"
 #include "cli/terminal.h"
 #include "cli/text_commands.h"
+#include "common/errno_status.h"
 
 namespace muster::cli {
 namespace {
@@ -16,7 +17,7 @@ int become_text_program(char** argv) {
   const auto program = sibling_program("muster-text");
   if (!program.ok()) return fail(program.status());
   execv(program->c_str(), argv);
-  return fail(absl::ErrnoToStatus(errno, absl::StrCat("starting ", *program)));
+  return fail(errno_status(errno, absl::StrCat("starting ", *program)));
 }
 
 }  // namespace

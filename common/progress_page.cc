@@ -12,6 +12,8 @@
 #include <absl/status/status.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
+
 namespace muster {
 namespace {
 
@@ -31,7 +33,7 @@ absl::Status read_page_bytes(int fd, const std::string& path, ProgressPage* page
   do {
     got = pread(fd, page, sizeof(*page), 0);
   } while (got < 0 && errno == EINTR);
-  if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("reading ", path));
+  if (got < 0) return errno_status(errno, absl::StrCat("reading ", path));
   if (got == static_cast<ssize_t>(sizeof(*page))) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("progress page ", path, " is truncated: ", got, " of ",
                                           kProgressPageBytes, " bytes"));
@@ -71,14 +73,14 @@ ProgressWriter::ProgressWriter(ProgressPage* page, bool mapped_file,
 absl::StatusOr<std::unique_ptr<ProgressWriter>> ProgressWriter::create(
     const std::string& path, const ProgressIdentity& identity) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("progress page ", path));
+  if (fd < 0) return errno_status(errno, absl::StrCat("progress page ", path));
   absl::Cleanup close_fd = [fd] { close(fd); };
   // Allocates the blocks now: a full disk is an error here and not a SIGBUS in the first store.
   if (const int error = posix_fallocate(fd, 0, kProgressPageBytes); error != 0) {
-    return absl::ErrnoToStatus(error, absl::StrCat("progress page ", path));
+    return errno_status(error, absl::StrCat("progress page ", path));
   }
   void* memory = mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat("mapping ", path));
+  if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("mapping ", path));
   return std::unique_ptr<ProgressWriter>(
       new ProgressWriter(static_cast<ProgressPage*>(memory), true, identity));
 }
@@ -217,7 +219,7 @@ absl::Status validate_progress_page(ProgressPage& page) {
 
 absl::StatusOr<ProgressPage> read_progress_page(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("progress page ", path));
+  if (fd < 0) return errno_status(errno, absl::StrCat("progress page ", path));
   absl::Cleanup close_fd = [fd] { close(fd); };
   // The kernel copies in no promised order, so an even sequence at both ends proves nothing. Two copies that agree
   // were taken while nobody wrote.

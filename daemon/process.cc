@@ -16,6 +16,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <climits>
 
+#include "common/errno_status.h"
 #include "common/file_write.h"
 
 namespace muster::daemon {
@@ -58,7 +59,7 @@ class AsioSignalListener : public SignalListener {
 
 absl::Status die_with_parent() {
   const pid_t parent = getppid();
-  if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return absl::ErrnoToStatus(errno, "--die-with-parent");
+  if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return errno_status(errno, "--die-with-parent");
   // A parent that died before the call leaves no signal, but another parent: pid 1 or a subreaper.
   // Only a parent that is pid 1 from the start (a container's first process) cannot be told apart;
   // it is taken as alive.
@@ -71,14 +72,14 @@ absl::Status die_with_parent() {
 absl::StatusOr<std::string> own_executable_path() {
   std::array<char, PATH_MAX> path{};
   const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  if (length < 0) return absl::ErrnoToStatus(errno, "/proc/self/exe");
+  if (length < 0) return errno_status(errno, "/proc/self/exe");
   return std::string(path.data(), static_cast<size_t>(length));
 }
 
 absl::StatusOr<uint64_t> draw_random_id() {
   uint64_t id = 0;
   if (getrandom(&id, sizeof(id), 0) != static_cast<ssize_t>(sizeof(id))) {
-    return absl::ErrnoToStatus(errno, "getrandom");
+    return errno_status(errno, "getrandom");
   }
   return id;
 }
@@ -93,9 +94,9 @@ absl::Status make_writable_directory(const std::string& path, mode_t mode) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("creating folder ", path));
+  if (error) return errno_status(error.value(), absl::StrCat("creating folder ", path));
   if (mkdir(path.c_str(), mode) != 0 && errno != EEXIST)
-    return absl::ErrnoToStatus(errno, absl::StrCat("creating folder ", path));
+    return errno_status(errno, absl::StrCat("creating folder ", path));
   const std::string probe = absl::StrCat(path, "/.muster-probe.", getpid());
   absl::Status status = write_file_atomically(probe, "probe");
   unlink(probe.c_str());

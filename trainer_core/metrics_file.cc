@@ -7,6 +7,8 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
+
 namespace muster::trainer {
 
 absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::string& path,
@@ -14,8 +16,7 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::open(const std::string
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   std::ofstream file(path, std::ios::app);
-  if (!file)
-    return absl::ErrnoToStatus(errno, absl::StrCat("metrics_file ", path, " cannot be written"));
+  if (!file) return errno_status(errno, absl::StrCat("metrics_file ", path, " cannot be written"));
   return absl::WrapUnique(new MetricsFile(std::move(file), std::move(run_name)));
 }
 

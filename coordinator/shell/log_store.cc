@@ -12,6 +12,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/errno_status.h"
 
 namespace muster::coordinator {
 namespace {
@@ -39,7 +40,7 @@ absl::Status write_at(int fd, uint64_t offset, std::string_view data, const std:
   while (!data.empty()) {
     const ssize_t written = pwrite(fd, data.data(), data.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
+    if (written < 0) return errno_status(errno, absl::StrCat("writing ", path));
     data.remove_prefix(static_cast<size_t>(written));
     offset += static_cast<uint64_t>(written);
   }
@@ -188,13 +189,12 @@ absl::StatusOr<uint64_t> LogStore::append_locked(JobLogs& logs, JobId job, Attem
   if (end != 0 && (chunk_end <= end || (offset > end && end < bytes_per_rank_max_))) return end;
   std::error_code error;
   std::filesystem::create_directories(folder(job, attempt), error);
-  if (error)
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("making ", folder(job, attempt)));
+  if (error) return errno_status(error.value(), absl::StrCat("making ", folder(job, attempt)));
   const File file(open(file_path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  if (file.fd() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", file_path));
+  if (file.fd() < 0) return errno_status(errno, absl::StrCat("opening ", file_path));
   struct stat info {};
   if (fstat(file.fd(), &info) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrCat("examining ", file_path));
+    return errno_status(errno, absl::StrCat("examining ", file_path));
   const auto stored = static_cast<uint64_t>(info.st_size);
   if (end == 0) end = stored;
   if (const uint64_t dropped_to = std::min(end, bytes_per_rank_max_); stored < dropped_to) {
@@ -227,11 +227,11 @@ absl::StatusOr<std::string> LogStore::read(JobId job, Attempt attempt, Rank rank
   const File file(open(file_path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.fd() < 0) {
     if (errno == ENOENT) return std::string();
-    return absl::ErrnoToStatus(errno, absl::StrCat("opening ", file_path));
+    return errno_status(errno, absl::StrCat("opening ", file_path));
   }
   std::string data(bytes_max, '\0');
   const ssize_t bytes = pread(file.fd(), data.data(), data.size(), static_cast<off_t>(offset));
-  if (bytes < 0) return absl::ErrnoToStatus(errno, absl::StrCat("reading ", file_path));
+  if (bytes < 0) return errno_status(errno, absl::StrCat("reading ", file_path));
   data.resize(static_cast<size_t>(bytes));
   return data;
 }

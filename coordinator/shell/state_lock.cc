@@ -10,15 +10,17 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
+
 namespace muster::coordinator {
 
 absl::StatusOr<std::unique_ptr<StateLock>> StateLock::take(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/coordinator.lock");
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("state directory ", directory));
+  if (fd < 0) return errno_status(errno, absl::StrCat("state directory ", directory));
   std::unique_ptr<StateLock> lock(new StateLock(fd));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return absl::ErrnoToStatus(errno, absl::StrCat("locking ", path));
+    if (errno != EWOULDBLOCK) return errno_status(errno, absl::StrCat("locking ", path));
     std::array<char, 32> text{};
     const ssize_t bytes = pread(fd, text.data(), text.size() - 1, 0);
     const std::string pid(absl::StripAsciiWhitespace(
@@ -29,7 +31,7 @@ absl::StatusOr<std::unique_ptr<StateLock>> StateLock::take(const std::string& di
   }
   const std::string pid = absl::StrCat(getpid(), "\n");
   if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) != std::ssize(pid)) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("writing ", path));
+    return errno_status(errno, absl::StrCat("writing ", path));
   }
   return lock;
 }

@@ -44,6 +44,7 @@ BANNED_EVERYWHERE = [
     (re.compile(r"\.detach\(\)"), "a detached thread outlives its owner"),
     (re.compile(r"\bstd::(rand|srand|random_device)\b|(?<![\w:.])s?rand\s*\("), "unseeded randomness; use common/philox.h"),
     (re.compile(r"\busing namespace std\b"), "using namespace std"),
+    (re.compile(r"\bErrnoToStatus\b"), "Ubuntu 22.04's Abseil has no ErrnoToStatus; use common/errno_status.h"),
 ]
 BANNED_IN_CORES = [
     (re.compile(r"\b(monotonic_now|wall_clock_unix_ns|system_clock|steady_clock|clock_gettime|gettimeofday)\b"),
@@ -137,6 +138,7 @@ SELF_TEST = {
     "coordinator/core/c.cc": ("auto t = monotonic_now();\n", "reads no clock"),
     "worker/core/d.cc": ("std::function<void()> f;\n", "no callback"),
     "trainer_core/model/e.cc": ('#include "trainer_core/comm/comm.h"\n', "may include only"),
+    "daemon/m.cc": ("return absl::ErrnoToStatus(errno, path);\n", "use common/errno_status.h"),
     "common/f.cc": ('#include "daemon/limits.h"\n', "may include only"),
     "daemon/g.cc": ("void f() { exit(1); }\n", "exit() outside main"),
     "cli/h.cc": ("\n" * (LINES_MAX + 1), "split it"),

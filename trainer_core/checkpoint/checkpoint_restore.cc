@@ -9,6 +9,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include "common/errno_status.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
@@ -20,7 +21,7 @@ using nlohmann::json;
 // A file that is not there is what a torn checkpoint looks like; another error of the disk may pass.
 absl::Status cannot_read(int error, const std::string& name) {
   if (error == ENOENT) return absl::DataLossError(absl::StrCat("it has no ", name));
-  return absl::ErrnoToStatus(error, absl::StrCat("cannot read ", name));
+  return errno_status(error, absl::StrCat("cannot read ", name));
 }
 
 absl::StatusOr<std::string> read_manifest(const std::string& path) {

@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <zlib.h>
 
+#include "common/errno_status.h"
 #include "common/file_write.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
@@ -19,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::Status from_error_code(const std::error_code& error, const std::string& what) {
-  return absl::ErrnoToStatus(error.value(), what);
+  return errno_status(error.value(), what);
 }
 
 std::vector<TensorToWrite> rows(const std::vector<ParamSpec>& table, const std::string& prefix,

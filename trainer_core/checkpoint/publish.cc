@@ -12,6 +12,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
 #include "common/file_write.h"
 
 namespace muster::trainer {
@@ -20,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::Status cannot_rename(int error, const std::string& from, const std::string& to) {
-  return absl::ErrnoToStatus(error, absl::StrCat("cannot rename ", from, " to ", to));
+  return errno_status(error, absl::StrCat("cannot rename ", from, " to ", to));
 }
 
 // 0 or an errno.
@@ -96,8 +97,7 @@ absl::Status make_folders(const std::string& directory) {
   for (fs::path at = path; !fs::exists(at, error) && at.has_relative_path(); at = at.parent_path())
     created.push_back(at);
   fs::create_directories(path, error);
-  if (error)
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make folder ", directory));
+  if (error) return errno_status(error.value(), absl::StrCat("cannot make folder ", directory));
   for (const fs::path& folder : created) {
     if (auto status = sync_path(folder.parent_path()); !status.ok()) return status;
   }

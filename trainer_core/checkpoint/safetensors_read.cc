@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <zlib.h>
 
+#include "common/errno_status.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
 namespace muster::trainer {
@@ -79,18 +80,17 @@ absl::StatusOr<json> parse_header(const char* begin, const char* end) {
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
   absl::Cleanup close_file = [fd] { close(fd); };
   struct stat info {};
-  if (fstat(fd, &info) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot examine ", path));
+  if (fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path));
   const auto bytes = static_cast<size_t>(info.st_size);
   if (!S_ISREG(info.st_mode) || bytes < kLengthBytes) {
     return absl::DataLossError(
         absl::StrCat(path, " is no safetensors file: it has ", bytes, " bytes"));
   }
   void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", path));
+  if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("cannot map ", path));
   auto file = absl::WrapUnique(new SafetensorsFile(static_cast<const char*>(memory), bytes));
   if (auto status = file->parse(); !status.ok()) {
     return absl::DataLossError(absl::StrCat(path, ": ", status.message()));

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <zlib.h>
 
+#include "common/errno_status.h"
 #include "common/file_write.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
@@ -84,11 +85,11 @@ absl::Status write_everything(DigestingFile& file, const std::vector<TensorToWri
 absl::StatusOr<FileDigest> write_safetensors(const std::string& path,
                                              const std::vector<TensorToWrite>& tensors) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  if (fd < 0) return errno_status(errno, absl::StrCat("cannot create ", path));
   absl::Cleanup close_file = [fd] { close(fd); };
   DigestingFile file(fd);
   absl::Status status = write_everything(file, tensors);
-  if (status.ok() && fsync(fd) != 0) status = absl::ErrnoToStatus(errno, "fsync");
+  if (status.ok() && fsync(fd) != 0) status = errno_status(errno, "fsync");
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat("cannot write ", path, ": ", status.message()));
   }

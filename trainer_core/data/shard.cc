@@ -16,6 +16,8 @@
 #include <absl/strings/str_cat.h>
 #include <zlib.h>
 
+#include "common/errno_status.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -125,7 +127,7 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::create(const std::stri
   }
   const std::string temporary = absl::StrCat(path, ".tmp");
   std::FILE* file = std::fopen(temporary.c_str(), "wbe");
-  if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", temporary));
+  if (file == nullptr) return errno_status(errno, absl::StrCat("cannot create ", temporary));
   ShardHeader header;
   header.token_bytes = token_bytes_for(vocab_size);
   header.vocab_size = vocab_size;
@@ -133,7 +135,7 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::create(const std::stri
   auto writer = absl::WrapUnique(new ShardWriter(path, file, header));
   const std::array<char, kShardHeaderBytes> blank{};
   if (std::fwrite(blank.data(), 1, blank.size(), file) != blank.size()) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", temporary));
+    return errno_status(errno, absl::StrCat("cannot write ", temporary));
   }
   return writer;
 }
@@ -161,7 +163,7 @@ absl::Status ShardWriter::append(std::span<const int32_t> tokens, uint64_t docum
     std::memcpy(packed_.data() + i * header_.token_bytes, &id, header_.token_bytes);
   }
   if (std::fwrite(packed_.data(), 1, packed_.size(), file_) != packed_.size()) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", temporary_path_));
+    return errno_status(errno, absl::StrCat("cannot write ", temporary_path_));
   }
   header_.payload_crc32 = crc32_of(header_.payload_crc32, packed_.data(), packed_.size());
   header_.token_count += tokens.size();
@@ -174,11 +176,11 @@ absl::StatusOr<ShardHeader> ShardWriter::finish() {
   if (std::fseek(file_, 0, SEEK_SET) != 0 ||
       std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size() ||
       std::fflush(file_) != 0 || fsync(fileno(file_)) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", temporary_path_));
+    return errno_status(errno, absl::StrCat("cannot write ", temporary_path_));
   }
   std::FILE* file = std::exchange(file_, nullptr);
   if (std::fclose(file) != 0 || rename(temporary_path_.c_str(), path_.c_str()) != 0) {
-    const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_));
+    const absl::Status status = errno_status(errno, absl::StrCat("cannot write ", path_));
     unlink(temporary_path_.c_str());
     return status;
   }
@@ -187,20 +189,19 @@ absl::StatusOr<ShardHeader> ShardWriter::finish() {
 
 absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open token shard ", path));
+  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open token shard ", path));
   absl::Cleanup close_file = [fd] { close(fd); };
   struct stat info {};
-  if (fstat(fd, &info) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot examine ", path));
+  if (fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path));
   const auto bytes = static_cast<size_t>(info.st_size);
   std::array<char, kShardHeaderBytes> head{};
   const ssize_t got = pread(fd, head.data(), head.size(), 0);
-  if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read token shard ", path));
+  if (got < 0) return errno_status(errno, absl::StrCat("cannot read token shard ", path));
   auto header = decode_shard_header({head.data(), static_cast<size_t>(got)}, bytes);
   if (!header.ok())
     return absl::DataLossError(absl::StrCat("token shard ", path, " ", header.status().message()));
   void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", path));
+  if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("cannot map ", path));
   return absl::WrapUnique(new ShardReader(path, static_cast<const char*>(memory), bytes, *header));
 }
 

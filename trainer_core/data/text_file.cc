@@ -14,6 +14,8 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -72,11 +74,10 @@ Utf8Report scan_utf8(std::string_view text) {
 
 absl::StatusOr<std::unique_ptr<TextFile>> TextFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
   absl::Cleanup close_file = [fd] { close(fd); };
   struct stat info {};
-  if (fstat(fd, &info) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot examine ", path));
+  if (fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path));
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is not a regular file; give a text file"));
@@ -85,7 +86,7 @@ absl::StatusOr<std::unique_ptr<TextFile>> TextFile::open(const std::string& path
   if (bytes == 0)
     return absl::InvalidArgumentError(absl::StrCat(path, " is empty: there is no text in it"));
   void* memory = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (memory == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", path));
+  if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("cannot map ", path));
   return absl::WrapUnique(new TextFile(static_cast<const char*>(memory), bytes));
 }
 

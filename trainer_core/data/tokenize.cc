@@ -12,6 +12,7 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
 #include "trainer_core/data/shard.h"
 #include "trainer_core/data/text_file.h"
 
@@ -171,7 +172,7 @@ class ShardSet {
 };
 
 absl::Status io_error(const std::error_code& error, const std::string& what) {
-  return absl::ErrnoToStatus(error.value(), what);
+  return errno_status(error.value(), what);
 }
 
 absl::Status make_staging(const std::string& staging) {

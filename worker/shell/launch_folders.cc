@@ -14,6 +14,7 @@
 #include <absl/strings/strip.h>
 
 #include "common/absl_view.h"
+#include "common/errno_status.h"
 #include "daemon/logging.h"
 
 namespace muster::worker {
@@ -118,7 +119,7 @@ absl::Status LaunchFolders::remove(const LaunchKey& launch) const {
   }
   for (const fs::path& file : ours) {
     if (unlink(file.c_str()) != 0 && errno != ENOENT)
-      return absl::ErrnoToStatus(errno, absl::StrCat("removing ", file.string()));
+      return errno_status(errno, absl::StrCat("removing ", file.string()));
   }
   if (!other.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(path, " holds ",
@@ -126,7 +127,7 @@ absl::Status LaunchFolders::remove(const LaunchKey& launch) const {
                                                       ", which the worker did not make"));
   }
   if (rmdir(path.c_str()) != 0 && errno != ENOENT)
-    return absl::ErrnoToStatus(errno, absl::StrCat("removing ", path));
+    return errno_status(errno, absl::StrCat("removing ", path));
   // The job's folder goes with its last attempt.
   rmdir(fs::path(path).parent_path().c_str());
   return absl::OkStatus();

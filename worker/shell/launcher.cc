@@ -13,6 +13,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/errno_status.h"
 #include "common/file_write.h"
 #include "common/progress_page.h"
 #include "daemon/logging.h"
@@ -78,7 +79,7 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
   const std::string folder = folders_.folder(key);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("creating folder ", folder));
+  if (error) return errno_status(error.value(), absl::StrCat("creating folder ", folder));
   const std::string config = folders_.config_path(key);
   if (auto status = write_file_atomically(config, request.launch->spec.train_config_json);
       !status.ok()) {

@@ -15,6 +15,7 @@
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
+#include "common/errno_status.h"
 
 namespace muster::worker {
 namespace {
@@ -33,7 +34,7 @@ std::string read_bounded(const std::filesystem::path& path, size_t bytes_max) {
 
 absl::Status Reaper::adopt_orphans() {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, "PR_SET_CHILD_SUBREAPER");
+  return errno_status(errno, "PR_SET_CHILD_SUBREAPER");
 }
 
 void Reaper::signal(const RankKey& key, int signo) const {

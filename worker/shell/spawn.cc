@@ -14,6 +14,8 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
+
 namespace muster::worker {
 namespace {
 
@@ -99,7 +101,7 @@ absl::Status wait_for_exec(int fd, pid_t pid, const SpawnRequest& request) {
     return absl::InternalError("the new process vanished");
   const auto step = static_cast<size_t>(failure.step);
   const std::string& subject = step == 1 ? request.directory : request.arguments[0];
-  return absl::ErrnoToStatus(failure.error, absl::StrCat(kSteps.at(step), " ", subject));
+  return errno_status(failure.error, absl::StrCat(kSteps.at(step), " ", subject));
 }
 
 }  // namespace
@@ -107,14 +109,13 @@ absl::Status wait_for_exec(int fd, pid_t pid, const SpawnRequest& request) {
 absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
   const int log_fd =
       open(request.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
-  if (log_fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", request.log_path));
+  if (log_fd < 0) return errno_status(errno, absl::StrCat("opening ", request.log_path));
   absl::Cleanup close_log = [&] { close(log_fd); };
   const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null_fd < 0) return absl::ErrnoToStatus(errno, "opening /dev/null");
+  if (null_fd < 0) return errno_status(errno, "opening /dev/null");
   absl::Cleanup close_null = [&] { close(null_fd); };
   std::array<int, 2> failure_pipe{};
-  if (pipe2(failure_pipe.data(), O_CLOEXEC) != 0)
-    return absl::ErrnoToStatus(errno, "making a pipe");
+  if (pipe2(failure_pipe.data(), O_CLOEXEC) != 0) return errno_status(errno, "making a pipe");
   absl::Cleanup close_read_end = [&] { close(failure_pipe[0]); };
 
   const Prepared prepared{pointers(request.arguments),
@@ -129,7 +130,7 @@ absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
   if (pid == 0) become_program(prepared);
   const int fork_error = errno;
   close(failure_pipe[1]);
-  if (pid < 0) return absl::ErrnoToStatus(fork_error, "starting a process");
+  if (pid < 0) return errno_status(fork_error, "starting a process");
   if (auto status = wait_for_exec(failure_pipe[0], pid, request); !status.ok()) return status;
   return pid;
 }

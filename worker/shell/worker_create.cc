@@ -14,6 +14,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/errno_status.h"
 #include "common/file_write.h"
 #include "common/version.h"
 #include "daemon/endpoint.h"
@@ -78,21 +79,21 @@ absl::StatusOr<daemon::Endpoint> check_listener(std::string_view flag, const std
 absl::Status lock_work_dir(const std::string& work_dir) {
   const std::string path = work_dir + "/worker.lock";
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("--work-dir: opening ", path));
+  if (fd < 0) return errno_status(errno, absl::StrCat("--work-dir: opening ", path));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     std::string holder(32, '\0');  // a pid
     const ssize_t got = pread(fd, holder.data(), holder.size(), 0);
     holder.resize(got > 0 ? static_cast<size_t>(got) : 0);
     close(fd);
-    if (error != EWOULDBLOCK) return absl::ErrnoToStatus(error, absl::StrCat("locking ", path));
+    if (error != EWOULDBLOCK) return errno_status(error, absl::StrCat("locking ", path));
     return absl::FailedPreconditionError(
         absl::StrCat("--work-dir=", work_dir, ": in use by another worker, pid ",
                      daemon::printable(holder, 32), "; give this one a folder of its own"));
   }
   const std::string pid = absl::StrCat(getpid());
   if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("--work-dir: writing ", path));
+    return errno_status(errno, absl::StrCat("--work-dir: writing ", path));
   }
   return absl::OkStatus();
 }
@@ -152,8 +153,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
   }
   std::error_code error;
   const std::string work_dir = std::filesystem::canonical(options.work_dir, error);
-  if (error)
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("--work-dir=", options.work_dir));
+  if (error) return errno_status(error.value(), absl::StrCat("--work-dir=", options.work_dir));
   if (auto status = lock_work_dir(work_dir); !status.ok()) return status;
   const auto incarnation = daemon::draw_random_id();
   if (!incarnation.ok()) return incarnation.status();
