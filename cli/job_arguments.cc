@@ -11,6 +11,8 @@
 #include <absl/strings/str_cat.h>
 
 #include "cli/terminal.h"
+#include "common/absl_view.h"
+#include "common/variable_name.h"
 
 namespace muster::cli {
 namespace {
@@ -62,6 +64,10 @@ absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArgu
     const size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
       return absl::InvalidArgumentError(absl::StrCat("--env ", text, ": expected NAME=VALUE"));
+    }
+    if (!is_variable_name(text.substr(0, equals))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--env ", text.substr(0, equals), "=…: ", av(kVariableNameRule)));
     }
     variables[text.substr(0, equals)] = text.substr(equals + 1);
   }

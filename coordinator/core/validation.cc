@@ -9,6 +9,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/variable_name.h"
 
 namespace muster::coordinator {
 namespace {
@@ -52,40 +53,31 @@ absl::Status check_text(std::string_view field, std::string_view value, size_t b
 absl::Status check_environment(const std::map<std::string, std::string>& environment,
                                const InputLimits& limits) {
   // The worker sets these for each rank; a job's own value would break the rendezvous.
-  constexpr std::array<std::string_view, 9> kReserved = {"RANK",
-                                                         "WORLD_SIZE",
-                                                         "LOCAL_RANK",
-                                                         "LOCAL_WORLD_SIZE",
-                                                         "MUSTER_JOB",
-                                                         "MUSTER_ATTEMPT",
-                                                         "MUSTER_INCARNATION",
-                                                         "MUSTER_PROGRESS_PAGE",
-                                                         "MUSTER_RENDEZVOUS"};
+  constexpr std::array<std::string_view, 4> kReserved = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                                         "LOCAL_WORLD_SIZE"};
   if (environment.size() > limits.environment_entries_max) {
     return absl::InvalidArgumentError(absl::StrCat("spec.environment has ", environment.size(),
                                                    " entries: at most ",
                                                    limits.environment_entries_max, " are allowed"));
   }
   for (const auto& [key, value] : environment) {
-    if (key.empty() || key.size() > limits.name_bytes_max ||
-        key.find_first_of(std::string_view("=\0", 2)) != std::string::npos) {
+    if (key.size() > limits.name_bytes_max || !is_variable_name(key)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("spec.environment has the key ", in_quotes(key), ": keys must be 1 to ",
-                       limits.name_bytes_max, " bytes without '=' and NUL"));
+          absl::StrCat("spec.environment has the name ", in_quotes(key), ": ",
+                       av(kVariableNameRule), "; at most ", limits.name_bytes_max, " bytes"));
     }
     if (std::find(kReserved.begin(), kReserved.end(), key) != kReserved.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("spec.environment sets ", key, ": the worker sets it for each rank"));
     }
     if (absl::StartsWith(key, "MUSTER_")) {
-      return absl::InvalidArgumentError(absl::StrCat("spec.environment sets ",
-                                                     absl::CHexEscape(key),
+      return absl::InvalidArgumentError(absl::StrCat("spec.environment sets ", key,
                                                      ": names that begin with MUSTER_ are between "
                                                      "the worker and its ranks; use another name"));
     }
     if (absl::StartsWith(key, "LD_") || key == "GLIBC_TUNABLES") {
       return absl::InvalidArgumentError(absl::StrCat(
-          "spec.environment sets ", absl::CHexEscape(key),
+          "spec.environment sets ", key,
           ": it would change what code the loader puts into the trainer; set it for the worker"));
     }
     if (absl::Status status = check_text(absl::StrCat("spec.environment[", key, "]"), value,

@@ -49,6 +49,9 @@ class BadConfig(MusterTest):
     def test_key_without_value(self):
         self.refused("steps", says=["steps"])
 
+    def test_environment_name_that_no_program_can_read(self):
+        self.refused("--env", "A B=1", says=["--env A B=", "letters, digits and _"])
+
 
 class BadFiles(MusterTest):
     def setUp(self):

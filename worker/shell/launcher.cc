@@ -16,6 +16,7 @@
 #include "common/errno_status.h"
 #include "common/file_write.h"
 #include "common/progress_page.h"
+#include "common/variable_name.h"
 #include "daemon/logging.h"
 #include "worker/shell/spawn.h"
 
@@ -25,14 +26,6 @@ namespace {
 // An error message and its newline; longer lines are cut anyway.
 constexpr off_t kTailBytes = 4 << 10;
 constexpr size_t kLastLineBytesMax = 512;
-
-bool is_variable_name(std::string_view name) {
-  const auto ok = [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
-  };
-  return !name.empty() && !absl::ascii_isdigit(static_cast<unsigned char>(name[0])) &&
-         std::all_of(name.begin(), name.end(), ok);
-}
 
 }  // namespace
 
@@ -50,9 +43,9 @@ absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& 
   const Launch& launch = *request.launch;
   for (const auto& [name, value] : launch.spec.environment) {
     if (!is_variable_name(name) || value.find('\0') != std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "environment variable '", daemon::printable(name, 64),
-          "': a name is letters, digits and _, not a digit first, and a value has no NUL"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("environment variable '", daemon::printable(name, 64),
+                       "': ", av(kVariableNameRule), "; a value has no NUL"));
     }
     variables[name] = value;
   }

@@ -1,0 +1,20 @@
+// What can be the name of an environment variable: [A-Za-z_][A-Za-z0-9_]* (POSIX). Programs drop or misread others.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+
+namespace muster {
+
+inline constexpr std::string_view kVariableNameRule =
+    "a name is letters, digits and _, and does not begin with a digit";
+
+constexpr bool is_variable_name(std::string_view name) {
+  const auto is_digit = [](char c) { return '0' <= c && c <= '9'; };
+  const auto is_good = [&](char c) {
+    return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || c == '_' || is_digit(c);
+  };
+  return !name.empty() && !is_digit(name.front()) && std::all_of(name.begin(), name.end(), is_good);
+}
+
+}  // namespace muster
