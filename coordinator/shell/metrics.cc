@@ -1,11 +1,10 @@
 #include "coordinator/shell/metrics.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <set>
 
 #include <absl/strings/ascii.h>
-#include <absl/strings/str_cat.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -13,7 +12,7 @@
 #include <prometheus/text_serializer.h>
 
 #include "common/absl_view.h"
-#include "daemon/step_histogram.h"
+#include "daemon/metric_words.h"
 
 namespace muster::coordinator {
 namespace {
@@ -26,14 +25,21 @@ using prometheus::Histogram;
 // Long enough for a scraper to see how a job ended.
 constexpr Duration kSeriesKept = std::chrono::minutes(5);
 
-using Labels = std::map<std::string, std::string>;
-
 Family<Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
 }
 
 Family<Counter>& counter(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+template <class T>
+void remove(Family<T>& family, T* metric) {
+  if (metric != nullptr) family.Remove(metric);
+}
+
+bool ended_long_ago(const Job& job, int64_t unix_ns) {
+  return is_terminal(job.state) && unix_ns - job.finished_unix_ns > kSeriesKept.count();
 }
 
 // The job whose rank 0 this is about, if it runs where the heartbeat comes from.
@@ -52,34 +58,35 @@ const Job* owner_of_rank_0(const Core& core, const HeartbeatReceived& heartbeat,
 
 struct Metrics::Families {
   prometheus::Registry registry;
-  Family<Gauge>& build_info = gauge(registry, "muster_build_info", "The coordinator's version.");
+  Family<Gauge>& build_info =
+      gauge(registry, "muster_coordinator_build_info", "The coordinator's version.");
   Family<Gauge>& epoch =
-      gauge(registry, "muster_epoch", "Starts of the coordinator over its state.");
+      gauge(registry, "muster_coordinator_epoch", "Starts of the coordinator over its state.");
   Family<Gauge>& jobs = gauge(registry, "muster_jobs", "Jobs by state.");
   Family<Gauge>& step = gauge(registry, "muster_job_step", "Steps completed by rank 0.");
   Family<Gauge>& attempt = gauge(registry, "muster_job_attempt", "Launches of the job so far.");
-  Family<Gauge>& tokens = gauge(registry, "muster_tokens_per_second",
+  Family<Gauge>& tokens = gauge(registry, "muster_job_tokens_per_second",
                                 "Tokens per second, summed over the job's ranks.");
-  Family<Gauge>& mfu =
-      gauge(registry, "muster_mfu_ratio", "Model FLOPs utilisation, mean over the job's ranks.");
-  Family<Gauge>& loss = gauge(registry, "muster_loss", "Loss of the last step.");
-  Family<Gauge>& grad_norm = gauge(registry, "muster_grad_norm",
+  Family<Gauge>& mfu = gauge(registry, "muster_job_mfu_ratio",
+                             "Model FLOPs utilisation, mean over the job's ranks.");
+  Family<Gauge>& loss = gauge(registry, "muster_job_loss", "Loss of the last step.");
+  Family<Gauge>& grad_norm = gauge(registry, "muster_job_grad_norm",
                                    "Global L2 norm of the last step's gradient, before clipping.");
   Family<Histogram>& step_seconds =
       prometheus::BuildHistogram()
-          .Name("muster_step_seconds")
+          .Name("muster_job_step_seconds")
           .Help("Time of each step that rank 0 completed, over all attempts.")
           .Register(registry);
   Family<Counter>& restarts =
       counter(registry, "muster_job_restarts_total", "Launches of the job after a fault.");
-  Family<Gauge>& heartbeat_age =
-      gauge(registry, "muster_heartbeat_age_seconds", "Time since the worker was last heard from.");
+  Family<Gauge>& heartbeat_age = gauge(registry, "muster_fleet_heartbeat_age_seconds",
+                                       "Time since the worker was last heard from.");
   Family<Gauge>& worker_connected =
-      gauge(registry, "muster_worker_connected", "1 while the worker's stream is open.");
+      gauge(registry, "muster_fleet_connected", "1 while the worker's stream is open.");
   Family<Gauge>& worker_slots =
-      gauge(registry, "muster_worker_slots", "Ranks the worker can run at once.");
+      gauge(registry, "muster_fleet_slots", "Ranks the worker can run at once.");
   Family<Gauge>& worker_slots_used =
-      gauge(registry, "muster_worker_slots_used", "Slots of the worker that ranks hold.");
+      gauge(registry, "muster_fleet_slots_used", "Slots of the worker that ranks hold.");
 
   struct WorkerSeries {
     Gauge* age;
@@ -91,14 +98,15 @@ struct Metrics::Families {
 };
 
 struct Metrics::JobSeries {
-  Gauge* step = nullptr;
   Gauge* attempt = nullptr;
+  Counter* restarts = nullptr;
+  Histogram* step_seconds = nullptr;
+  // Null until rank 0 has completed a step …
+  Gauge* step = nullptr;
   Gauge* tokens = nullptr;
-  Gauge* mfu = nullptr;
   Gauge* loss = nullptr;
   Gauge* grad_norm = nullptr;
-  Histogram* step_seconds = nullptr;
-  Counter* restarts = nullptr;
+  Gauge* mfu = nullptr;  // … and the device's peak is known
   Attempt counted_attempt{0};
   StepTimes counted;  // what step_seconds has of that attempt
 };
@@ -112,17 +120,12 @@ Metrics::~Metrics() = default;
 Metrics::JobSeries& Metrics::series_of(const Job& job) {
   std::unique_ptr<JobSeries>& series = jobs_[job.id];
   if (series == nullptr) {
-    const Labels labels = {{"job", absl::StrCat(job.id.value())}, {"name", job.spec.name}};
+    const auto labels = daemon::job_labels(job.id, job.spec.name);
     Families& f = *families_;
     series = std::make_unique<JobSeries>();
-    series->step = &f.step.Add(labels);
     series->attempt = &f.attempt.Add(labels);
-    series->tokens = &f.tokens.Add(labels);
-    series->loss = &f.loss.Add(labels);
-    series->grad_norm = &f.grad_norm.Add(labels);
-    series->step_seconds = &f.step_seconds.Add(labels, daemon::step_seconds_buckets());
     series->restarts = &f.restarts.Add(labels);
-    series->mfu = nullptr;  // only where the device's peak is known
+    series->step_seconds = &f.step_seconds.Add(labels, daemon::step_seconds_buckets());
   }
   return *series;
 }
@@ -147,61 +150,66 @@ void Metrics::update_job(const Job& job, JobSeries& series) {
   series.attempt->Set(job.attempt.value());
   series.restarts->Increment(std::max(0.0, job.restarts - series.restarts->Value()));
   if (job.ranks.empty()) return;
+  const auto labels = daemon::job_labels(job.id, job.spec.name);
+  Families& f = *families_;
   const RankState& first = job.ranks.front();
-  series.step->Set(static_cast<double>(std::max<int64_t>(first.step, 0)));
-  series.loss->Set(first.loss);
-  series.grad_norm->Set(first.grad_norm);
+  // The step's own time says that there was one: a resumed attempt has a step before it made any.
+  if (first.step_seconds > 0) {
+    series.step = &f.step.Add(labels);
+    series.loss = &f.loss.Add(labels);
+    series.grad_norm = &f.grad_norm.Add(labels);
+    series.tokens = &f.tokens.Add(labels);
+    series.step->Set(static_cast<double>(first.step));
+    series.loss->Set(first.loss);
+    series.grad_norm->Set(first.grad_norm);
+  }
+  if (series.tokens == nullptr) return;
   double tokens = 0;
   double mfu = 0;
   int known = 0;
   for (const RankState& rank : job.ranks) {
-    if (is_live(job.state) && rank.life == RankState::Life::kUp) tokens += rank.tokens_per_second;
-    if (rank.device_peak_tflops > 0) {
-      mfu += rank.tflops_per_device / rank.device_peak_tflops;
-      ++known;
-    }
+    if (!is_live(job.state) || rank.life != RankState::Life::kUp) continue;
+    tokens += rank.tokens_per_second;
+    if (rank.device_peak_tflops <= 0) continue;
+    mfu += rank.tflops_per_device / rank.device_peak_tflops;
+    ++known;
   }
   series.tokens->Set(tokens);
-  if (known == 0) return;
-  if (series.mfu == nullptr) {
-    series.mfu =
-        &families_->mfu.Add({{"job", absl::StrCat(job.id.value())}, {"name", job.spec.name}});
-  }
-  series.mfu->Set(mfu / known);
+  if (known > 0) series.mfu = &f.mfu.Add(labels);
+  if (series.mfu != nullptr) series.mfu->Set(known > 0 ? mfu / known : 0);
 }
 
 void Metrics::update_jobs(const Core& core, int64_t unix_ns) {
   Families& f = *families_;
   std::array<int64_t, kJobStateNames.size()> counts{};
-  std::set<JobId> shown;
   for (const auto& [id, job] : core.jobs()) {
     ++counts[static_cast<size_t>(job.state)];
-    const bool ended_long_ago =
-        is_terminal(job.state) && unix_ns - job.finished_unix_ns > kSeriesKept.count();
-    if (ended_long_ago || job.attempt == Attempt(0)) continue;
+    if (job.attempt == Attempt(0) || ended_long_ago(job, unix_ns)) continue;
     update_job(job, series_of(job));
-    shown.insert(id);
   }
   for (size_t i = 0; i < counts.size(); ++i) {
     const std::string state = absl::AsciiStrToLower(av(kJobStateNames[i]));
     f.jobs.Add({{"state", state}}).Set(static_cast<double>(counts[i]));
   }
-  for (auto it = jobs_.begin(); it != jobs_.end();) {
-    if (shown.contains(it->first)) {
-      ++it;
-      continue;
-    }
-    const JobSeries& series = *it->second;
-    f.step.Remove(series.step);
-    f.attempt.Remove(series.attempt);
-    f.tokens.Remove(series.tokens);
-    if (series.mfu != nullptr) f.mfu.Remove(series.mfu);
-    f.loss.Remove(series.loss);
-    f.grad_norm.Remove(series.grad_norm);
-    f.step_seconds.Remove(series.step_seconds);
-    f.restarts.Remove(series.restarts);
-    it = jobs_.erase(it);
-  }
+  prune(core, unix_ns);
+}
+
+void Metrics::prune(const Core& core, int64_t unix_ns) {
+  Families& f = *families_;
+  std::erase_if(jobs_, [&](const auto& entry) {
+    const auto job = core.jobs().find(entry.first);
+    if (job != core.jobs().end() && !ended_long_ago(job->second, unix_ns)) return false;
+    const JobSeries& series = *entry.second;
+    remove(f.attempt, series.attempt);
+    remove(f.restarts, series.restarts);
+    remove(f.step_seconds, series.step_seconds);
+    remove(f.step, series.step);
+    remove(f.tokens, series.tokens);
+    remove(f.loss, series.loss);
+    remove(f.grad_norm, series.grad_norm);
+    remove(f.mfu, series.mfu);
+    return true;
+  });
 }
 
 void Metrics::update_workers(const Core& core, Instant now) {
@@ -219,7 +227,7 @@ void Metrics::update_workers(const Core& core, Instant now) {
   }
   const std::map<WorkerName, int32_t> used = core.slots_used_by_worker();
   for (const auto& [name, worker] : core.workers()) {
-    const Labels labels = {{"worker", name.value()}};
+    const daemon::MetricLabels labels = {{"worker", name.value()}};
     const auto [it, added] = f.workers.try_emplace(name);
     if (added) {
       it->second = {&f.heartbeat_age.Add(labels), &f.worker_connected.Add(labels),

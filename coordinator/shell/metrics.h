@@ -28,6 +28,7 @@ class Metrics {
 
   JobSeries& series_of(const Job& job);
   void update_jobs(const Core& core, int64_t unix_ns);
+  void prune(const Core& core, int64_t unix_ns);
   void update_job(const Job& job, JobSeries& series);
   void update_workers(const Core& core, Instant now);
 

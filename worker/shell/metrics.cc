@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include <absl/strings/str_cat.h>
 #include <prometheus/text_serializer.h>
 
-#include "daemon/step_histogram.h"
+#include "daemon/metric_words.h"
 
 namespace muster::worker {
 namespace {
@@ -35,6 +34,8 @@ Metrics::Metrics(const std::string& version, const std::string& worker)
       heartbeats_(counters(*registry_, "muster_worker_heartbeats_sent_total",
                            "Heartbeats handed to the stream.")
                       .Add({})),
+      heartbeat_age_(gauges(*registry_, "muster_worker_heartbeat_age_seconds",
+                            "Time since the last heartbeat was handed to the stream.")),
       connections_(counters(*registry_, "muster_worker_connections_total",
                             "Attempts to open a stream to the coordinator.")
                        .Add({})),
@@ -47,16 +48,17 @@ Metrics::Metrics(const std::string& version, const std::string& worker)
                  .Help("Time of each step that a rank of this worker completed.")
                  .Register(*registry_)
                  .Add({}, daemon::step_seconds_buckets())),
-      step_(gauges(*registry_, "muster_worker_rank_step",
-                   "Steps completed by the rank, -1 before the first.")),
-      step_seconds_(gauges(*registry_, "muster_worker_rank_step_seconds",
-                           "Duration of the rank's last step.")),
-      tokens_per_second_(gauges(*registry_, "muster_worker_rank_tokens_per_second",
+      step_(gauges(*registry_, "muster_rank_step", "Steps completed by the rank.")),
+      step_seconds_(
+          gauges(*registry_, "muster_rank_last_step_seconds", "Duration of the rank's last step.")),
+      tokens_per_second_(gauges(*registry_, "muster_rank_tokens_per_second",
                                 "Tokens per second of the rank's last step.")),
-      loss_(gauges(*registry_, "muster_worker_rank_loss", "Loss of the rank's last step.")),
-      grad_norm_(gauges(*registry_, "muster_worker_rank_gradient_norm",
+      loss_(gauges(*registry_, "muster_rank_loss", "Loss of the rank's last step.")),
+      grad_norm_(gauges(*registry_, "muster_rank_grad_norm",
                         "Global gradient norm of the rank's last step, before clipping.")),
-      progress_age_(gauges(*registry_, "muster_worker_rank_progress_age_seconds",
+      mfu_(gauges(*registry_, "muster_rank_mfu_ratio",
+                  "Model FLOPs utilisation of the rank's last step.")),
+      progress_age_(gauges(*registry_, "muster_rank_progress_age_seconds",
                            "Time since the rank's last sign of progress, at the last heartbeat.")) {
   gauges(*registry_, "muster_worker_build_info", "1, with the version as a label.")
       .Add({{"version", version}, {"worker", worker}})
@@ -81,17 +83,7 @@ void Metrics::update(const Core& core, Instant now) {
   for (const auto& [key, rank] : core.ranks()) {
     if (rank.life != Core::Life::kUp) continue;
     ++running;
-    auto found = ranks_.find(key);
-    if (found == ranks_.end()) {
-      found = ranks_.emplace(key, add_rank(key, rank.launch->spec.job_name)).first;
-    }
-    const RankGauges& gauges = found->second;
-    gauges.step->Set(static_cast<double>(rank.figures.step));
-    gauges.step_seconds->Set(rank.figures.step_seconds);
-    gauges.tokens_per_second->Set(rank.figures.tokens_per_second);
-    gauges.loss->Set(rank.figures.loss);
-    gauges.grad_norm->Set(rank.figures.grad_norm);
-    gauges.progress_age->Set(std::max(0.0, to_seconds(now - rank.figures.last_progress)));
+    update_rank(key, rank, now);
   }
   ranks_running_.Set(running);
   std::erase_if(ranks_, [&](const auto& entry) {
@@ -101,25 +93,49 @@ void Metrics::update(const Core& core, Instant now) {
   });
 }
 
-Metrics::RankGauges Metrics::add_rank(const RankKey& key, const std::string& job_name) {
-  const prometheus::Labels labels{{"job_id", absl::StrCat(key.job.value())},
-                                  {"job_name", job_name},
-                                  {"attempt", absl::StrCat(key.attempt.value())},
-                                  {"rank", absl::StrCat(key.rank.value())}};
-  return {&step_.Add(labels), &step_seconds_.Add(labels), &tokens_per_second_.Add(labels),
-          &loss_.Add(labels), &grad_norm_.Add(labels),    &progress_age_.Add(labels)};
+void Metrics::update_rank(const RankKey& key, const Core::RankState& rank, Instant now) {
+  const RankFigures& figures = rank.figures;
+  const auto labels =
+      daemon::rank_labels(key.job, rank.launch->spec.job_name, key.attempt, key.rank);
+  RankGauges& gauges = ranks_[key];
+  gauges.progress_age = &progress_age_.Add(labels);
+  gauges.progress_age->Set(std::max(0.0, to_seconds(now - figures.last_progress)));
+  // The step's own time says that there was one: a resumed attempt has a step before it made any.
+  if (!(figures.step_seconds > 0)) return;
+  gauges.step = &step_.Add(labels);
+  gauges.step_seconds = &step_seconds_.Add(labels);
+  gauges.tokens_per_second = &tokens_per_second_.Add(labels);
+  gauges.loss = &loss_.Add(labels);
+  gauges.grad_norm = &grad_norm_.Add(labels);
+  gauges.step->Set(static_cast<double>(figures.step));
+  gauges.step_seconds->Set(figures.step_seconds);
+  gauges.tokens_per_second->Set(figures.tokens_per_second);
+  gauges.loss->Set(figures.loss);
+  gauges.grad_norm->Set(figures.grad_norm);
+  if (!(figures.device_peak_tflops > 0)) return;
+  gauges.mfu = &mfu_.Add(labels);
+  gauges.mfu->Set(figures.tflops_per_device / figures.device_peak_tflops);
 }
 
 void Metrics::remove_rank(const RankGauges& gauges) {
+  progress_age_.Remove(gauges.progress_age);
+  if (gauges.step == nullptr) return;
   step_.Remove(gauges.step);
   step_seconds_.Remove(gauges.step_seconds);
   tokens_per_second_.Remove(gauges.tokens_per_second);
   loss_.Remove(gauges.loss);
   grad_norm_.Remove(gauges.grad_norm);
-  progress_age_.Remove(gauges.progress_age);
+  if (gauges.mfu != nullptr) mfu_.Remove(gauges.mfu);
 }
 
-std::string Metrics::text() const {
+void Metrics::count_heartbeat(Instant now) {
+  heartbeats_.Increment();
+  last_heartbeat_ns_ = to_ns(now);
+}
+
+std::string Metrics::text(Instant now) const {
+  if (const int64_t last = last_heartbeat_ns_; last != 0)
+    heartbeat_age_.Add({}).Set(std::max(0.0, to_seconds(now - instant_from_ns(last))));
   return prometheus::TextSerializer().Serialize(registry_->Collect());
 }
 

@@ -25,7 +25,7 @@ class Metrics {
   // After each step of the core.
   void update(const Core& core, Instant now);
 
-  void count_heartbeat() { heartbeats_.Increment(); }
+  void count_heartbeat(Instant now);
   void count_connection() { connections_.Increment(); }
   void count_log_bytes(size_t bytes) { log_bytes_.Increment(static_cast<double>(bytes)); }
   void count_exit(int exit_code, int signal);
@@ -33,21 +33,23 @@ class Metrics {
   void count_steps(const RankFigures& before, const RankFigures& now);
 
   // Any thread.
-  std::string text() const;
+  std::string text(Instant now) const;
   bool registered() const { return is_registered_; }
 
  private:
   struct RankGauges {
-    prometheus::Gauge* step;
-    prometheus::Gauge* step_seconds;
-    prometheus::Gauge* tokens_per_second;
-    prometheus::Gauge* loss;
-    prometheus::Gauge* grad_norm;
-    prometheus::Gauge* progress_age;
+    prometheus::Gauge* progress_age = nullptr;
+    // Null until the rank has completed a step …
+    prometheus::Gauge* step = nullptr;
+    prometheus::Gauge* step_seconds = nullptr;
+    prometheus::Gauge* tokens_per_second = nullptr;
+    prometheus::Gauge* loss = nullptr;
+    prometheus::Gauge* grad_norm = nullptr;
+    prometheus::Gauge* mfu = nullptr;  // … and the device's peak is known
   };
   using GaugeFamily = prometheus::Family<prometheus::Gauge>;
 
-  RankGauges add_rank(const RankKey& key, const std::string& job_name);
+  void update_rank(const RankKey& key, const Core::RankState& rank, Instant now);
   void remove_rank(const RankGauges& gauges);
 
   std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
@@ -56,6 +58,7 @@ class Metrics {
   prometheus::Gauge& registered_;
   prometheus::Gauge& reports_waiting_;
   prometheus::Counter& heartbeats_;
+  GaugeFamily& heartbeat_age_;
   prometheus::Counter& connections_;
   prometheus::Counter& log_bytes_;
   prometheus::Family<prometheus::Counter>& exits_;
@@ -65,9 +68,11 @@ class Metrics {
   GaugeFamily& tokens_per_second_;
   GaugeFamily& loss_;
   GaugeFamily& grad_norm_;
+  GaugeFamily& mfu_;
   GaugeFamily& progress_age_;
   std::map<RankKey, RankGauges> ranks_;
   std::atomic<bool> is_registered_{false};
+  std::atomic<int64_t> last_heartbeat_ns_{0};  // to_ns(); 0 before the first
 };
 
 }  // namespace muster::worker

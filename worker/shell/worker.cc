@@ -140,7 +140,7 @@ void Worker::carry_out(const ReadPages& action) {
 void Worker::carry_out(const SendRegister& action) { stream_.send(to_message(action)); }
 
 void Worker::carry_out(const SendHeartbeat& action) {
-  metrics_.count_heartbeat();
+  metrics_.count_heartbeat(monotonic_now());
   stream_.send(to_message(action));
   logs_.pump(true);
 }

@@ -200,7 +200,7 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
 
 std::map<std::string, daemon::HttpHandler> Worker::pages() {
   const auto metrics = [this] {
-    return daemon::HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text()};
+    return daemon::HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(monotonic_now())};
   };
   const auto ready = [this] {
     if (metrics_.registered())

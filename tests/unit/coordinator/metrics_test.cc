@@ -14,6 +14,7 @@ namespace muster::coordinator {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // A core with one worker that runs job 1, two ranks, and the metrics beside it.
 class MetricsTest : public testing::Test {
@@ -47,14 +48,20 @@ class MetricsTest : public testing::Test {
     progress.rank = Rank(rank);
     progress.step = steps;
     for (int i = 0; i < steps; ++i) progress.step_times.add(0.25);
+    if (steps > 0) {
+      progress.step_seconds = 0.25;
+      progress.loss = 2.5;
+      progress.tokens_per_second = 100;
+    }
     return {worker_, life_, {progress}, 1};
   }
 
   void expect_steps(int count) {
     const std::string page = metrics_.render(core_, now_, 1);
     const std::string labels = "{job=\"1\",name=\"llama\"} ";
-    EXPECT_THAT(page, HasSubstr(absl::StrCat("muster_step_seconds_count", labels, count, "\n")));
-    EXPECT_THAT(page, HasSubstr(absl::StrCat("muster_step_seconds_sum", labels, 0.25 * count)));
+    EXPECT_THAT(page,
+                HasSubstr(absl::StrCat("muster_job_step_seconds_count", labels, count, "\n")));
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("muster_job_step_seconds_sum", labels, 0.25 * count)));
   }
 
   const WorkerName worker_{"node1"};
@@ -106,6 +113,20 @@ TEST_F(MetricsTest, TheNextAttemptsStepsAreAdded) {
   ASSERT_EQ(core_.jobs().at(JobId(1)).attempt, Attempt(2));
   step(heartbeat(0, 4, 2));
   expect_steps(14);
+}
+
+TEST_F(MetricsTest, FiguresBeginWithTheFirstStep) {
+  const auto page = [&] { return metrics_.render(core_, now_, 1); };
+  step(heartbeat(0, 0));
+  step(heartbeat(1, 0));
+  EXPECT_THAT(page(), HasSubstr("muster_job_attempt{job=\"1\",name=\"llama\"} 1\n"));
+  for (const char* figure : {"step", "loss", "grad_norm", "tokens_per_second", "mfu_ratio"})
+    EXPECT_THAT(page(), Not(HasSubstr(absl::StrCat("muster_job_", figure, "{")))) << figure;
+  step(heartbeat(0, 1));
+  step(heartbeat(1, 1));
+  EXPECT_THAT(page(), HasSubstr("muster_job_loss{job=\"1\",name=\"llama\"} 2.5\n"));
+  EXPECT_THAT(page(), HasSubstr("muster_job_tokens_per_second{job=\"1\",name=\"llama\"} 200\n"));
+  EXPECT_THAT(page(), Not(HasSubstr("muster_job_mfu_ratio{"))) << "the device's peak is unknown";
 }
 
 TEST_F(MetricsTest, AnotherNumberOfCountsIsNoHistogram) {

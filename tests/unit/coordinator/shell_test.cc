@@ -179,11 +179,11 @@ TEST_F(ShellTest, RunsAJobFromSubmissionToItsEnd) {
 
   const std::string metrics = http_get(server_->http_port(), "/metrics");
   EXPECT_THAT(metrics, HasSubstr("muster_job_step{job=\"1\",name=\"llama\"} 7"));
-  EXPECT_THAT(metrics, HasSubstr("muster_tokens_per_second{job=\"1\",name=\"llama\"} 2000"));
-  EXPECT_THAT(metrics, HasSubstr("muster_mfu_ratio{job=\"1\",name=\"llama\"} 0.25"));
-  EXPECT_THAT(metrics, HasSubstr("muster_step_seconds_count{job=\"1\",name=\"llama\"} 7"));
+  EXPECT_THAT(metrics, HasSubstr("muster_job_tokens_per_second{job=\"1\",name=\"llama\"} 2000"));
+  EXPECT_THAT(metrics, HasSubstr("muster_job_mfu_ratio{job=\"1\",name=\"llama\"} 0.25"));
+  EXPECT_THAT(metrics, HasSubstr("muster_job_step_seconds_count{job=\"1\",name=\"llama\"} 7"));
   EXPECT_THAT(metrics, HasSubstr("muster_jobs{state=\"running\"} 1"));
-  EXPECT_THAT(metrics, HasSubstr("muster_worker_slots_used{worker=\"node1\"} 2"));
+  EXPECT_THAT(metrics, HasSubstr("muster_fleet_slots_used{worker=\"node1\"} 2"));
   EXPECT_THAT(http_get(server_->http_port(), "/readyz"), HasSubstr("200 OK"));
 
   worker.exited(id, 1, 0, 0);

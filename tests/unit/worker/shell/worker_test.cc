@@ -55,7 +55,7 @@ TEST_F(WorkerTest, HeartbeatsGoOutAndThePagesSayWhatRuns) {
   EXPECT_THAT(get("/healthz"), HasSubstr("200 OK"));
   const std::string metrics = get("/metrics");
   EXPECT_THAT(metrics, HasSubstr("\nmuster_worker_ranks_running 2"));
-  EXPECT_THAT(metrics, HasSubstr("muster_worker_rank_step{"));
+  EXPECT_THAT(metrics, HasSubstr("muster_rank_progress_age_seconds{"));
   coordinator.stop();
   EXPECT_TRUE(eventually([&] { return get("/readyz").find(" 503 ") != std::string::npos; }));
 }

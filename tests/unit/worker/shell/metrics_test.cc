@@ -1,0 +1,71 @@
+#include "worker/shell/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "tests/unit/worker/core/core_fixture.h"
+
+namespace muster::worker {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class MetricsTest : public CoreTest {
+ protected:
+  MetricsTest() {
+    connect();
+    StartRanks event = start(1, 2, 1);
+    event.launch.spec.job_name = "llama";
+    start_up(event);
+  }
+
+  std::string page() {
+    metrics_.update(core, now);
+    return metrics_.text(now);
+  }
+  void read(const RankFigures& figures) { step(PagesRead{{{key(1, 2, 0), figures}}}); }
+
+  Metrics metrics_{"1", "node0"};
+};
+
+TEST_F(MetricsTest, FiguresBeginWithTheFirstStepAndEndWithTheRank) {
+  const std::string labels = "{attempt=\"2\",job=\"1\",name=\"llama\",rank=\"0\"} ";
+  RankFigures figures;
+  figures.step = 100;  // restored from a checkpoint
+  figures.device_peak_tflops = 4;
+  read(figures);
+  EXPECT_THAT(page(), HasSubstr("muster_rank_progress_age_seconds" + labels));
+  for (const char* figure : {"step", "loss", "grad_norm", "tokens_per_second", "mfu_ratio"})
+    EXPECT_THAT(page(), Not(HasSubstr("muster_rank_" + std::string(figure) + "{"))) << figure;
+
+  RankFigures next = figures;
+  next.step = 101;
+  next.loss = 2.5;
+  next.grad_norm = 0.5;
+  next.step_seconds = 0.25;
+  next.tokens_per_second = 800;
+  next.tflops_per_device = 1;
+  next.step_times.add(0.25);
+  metrics_.count_steps(figures, next);
+  read(next);
+  for (const char* figure : {"step", "loss", "grad_norm", "tokens_per_second", "mfu_ratio"})
+    EXPECT_THAT(page(), HasSubstr("muster_rank_" + std::string(figure) + labels)) << figure;
+  EXPECT_THAT(page(), HasSubstr("muster_rank_mfu_ratio" + labels + "0.25\n"));
+  EXPECT_THAT(page(), HasSubstr("muster_worker_step_seconds_count 1\n"));
+
+  step(RankReaped{.key = key(1, 2, 0)});
+  EXPECT_THAT(page(), Not(HasSubstr("muster_rank_step{")));
+  EXPECT_THAT(page(), HasSubstr("muster_worker_step_seconds_count 1\n"));
+}
+
+TEST_F(MetricsTest, TheHeartbeatsAgeIsThatOfTheScrape) {
+  EXPECT_THAT(page(), Not(HasSubstr("\nmuster_worker_heartbeat_age_seconds ")));
+  metrics_.count_heartbeat(now);
+  EXPECT_THAT(metrics_.text(now + seconds(3)),
+              HasSubstr("\nmuster_worker_heartbeat_age_seconds 3\n"));
+}
+
+}  // namespace
+}  // namespace muster::worker
