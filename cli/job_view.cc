@@ -36,15 +36,9 @@ const v1::RankStatus* speaker(const v1::Job& job) {
   return best;
 }
 
-double tokens_per_second(const v1::Job& job) {
-  double sum = 0;
-  for (const v1::RankStatus& rank : job.ranks()) sum += rank.tokens_per_second();
-  return sum;
-}
-
 std::string step_text(const v1::Job& job) {
   const v1::RankStatus* rank = speaker(job);
-  const int64_t total = steps_of(job);
+  const int64_t total = job.spec().steps();
   if (rank == nullptr || rank->step() < 0) return total > 0 ? absl::StrCat("-/", total) : "-";
   return total > 0 ? absl::StrCat(rank->step(), "/", total) : absl::StrCat(rank->step());
 }
@@ -62,9 +56,11 @@ json spec_to_json(const v1::JobSpec& spec) {
               {"ranks_per_node", spec.ranks_per_node()},
               {"restarts_max", spec.restarts_max()},
               {"output_directory", spec.output_directory()},
-              {"environment", json::object()}};
+              {"environment", json::object()},
+              {"steps", spec.steps()}};
   // Values are often tokens and passwords, and this output ends in logs.
   for (const auto& variable : spec.environment()) out["environment"][variable.first] = "***";
+  if (spec.train_config_json().empty()) return out;  // a list's
   json config = json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
   out["train_config"] = config.is_discarded() ? json(nullptr) : std::move(config);
   return out;
@@ -97,20 +93,13 @@ bool is_terminal_state(v1::JobState state) {
   return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED;
 }
 
-int64_t steps_of(const v1::Job& job) {
-  const json config =
-      json::parse(job.spec().train_config_json(), nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) return 0;
-  const auto steps = config.find("steps");
-  return steps != config.end() && steps->is_number_integer() ? steps->get<int64_t>() : 0;
-}
-
 json job_to_json(const v1::Job& job) {
   json out = {{"id", job.id()},
               {"state", v1::JobState_Name(job.state())},
               {"reason", job.reason()},
               {"attempt", job.attempt()},
               {"exit_code", job.exit_code()},
+              {"tokens_per_second", number(job.tokens_per_second())},
               {"spec", spec_to_json(job.spec())},
               {"placement", json::array()},
               {"ranks", json::array()},
@@ -165,7 +154,7 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
                     " ago with exit code ", job.exit_code(), "\n");
   }
   if (has_figures(job)) {
-    absl::StrAppend(&text, "  step ", step_text(job), ", ", format_count(tokens_per_second(job)),
+    absl::StrAppend(&text, "  step ", step_text(job), ", ", format_count(job.tokens_per_second()),
                     " tokens/s\n");
   }
   if (job.ranks_size() > 0) {
@@ -198,7 +187,7 @@ std::string describe_jobs(const v1::ListJobsResponse& jobs, int64_t now_unix_ns)
                     v1::JobState_Name(job.state()), absl::StrCat(job.attempt()),
                     absl::StrCat(job.spec().nodes() * job.spec().ranks_per_node()), step_text(job),
                     has_figures(job) ? fixed(rank->loss(), 3) : "-",
-                    has_figures(job) ? format_count(tokens_per_second(job)) : "-",
+                    has_figures(job) ? format_count(job.tokens_per_second()) : "-",
                     age(job.submitted_unix_ns(), now_unix_ns), job.reason()});
   }
   return format_table(rows);

@@ -11,7 +11,8 @@ namespace muster::cli {
 
 bool is_terminal_state(v1::JobState state);
 
-// The field names of muster.v1, with ids as numbers, states as names, and the train config as an object.
+// The field names of muster.v1, with ids as numbers, states as names, and the train config, where it is there, as an
+// object.
 nlohmann::json job_to_json(const v1::Job& job);
 nlohmann::json worker_to_json(const v1::WorkerInfo& worker);
 
@@ -22,8 +23,5 @@ std::string describe_jobs(const v1::ListJobsResponse& jobs, int64_t now_unix_ns)
 std::string describe_workers(const v1::ListWorkersResponse& workers);
 // "attempt 1: rank 2 on node0 was killed by signal 9 (SIGKILL) after step 120: …"
 std::string describe_fault(const v1::Fault& fault);
-
-// steps of the job's train config; 0 when it cannot be read.
-int64_t steps_of(const v1::Job& job);
 
 }  // namespace muster::cli

@@ -252,6 +252,7 @@ void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob
   spec.set_ranks_per_node(mesh.ranks_per_node());
   spec.set_restarts_max(restarts_max);
   spec.set_output_directory(std::move(output_directory));
+  spec.set_steps(job.train.steps);
   spec.set_train_config_json(trainer::to_json(job.train).dump());
   for (const auto& [name, value] : options.environment) {
     (*spec.mutable_environment())[name] = value;

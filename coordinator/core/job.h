@@ -44,6 +44,7 @@ struct JobSpec {
   std::string output_directory;
   std::string train_config_json;
   std::map<std::string, std::string> environment;
+  int64_t steps = 0;
 
   int32_t world_size() const { return nodes * ranks_per_node; }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
@@ -129,6 +130,20 @@ struct Job {
 constexpr bool is_live(JobState state) {
   return state == JobState::kStarting || state == JobState::kRunning ||
          state == JobState::kRestarting;
+}
+
+// `rank` of the job runs now: its figures are of now, too.
+inline bool is_up(const Job& job, const RankState& rank) {
+  return is_live(job.state) && rank.life == RankState::Life::kUp;
+}
+
+// Of the last steps of all ranks that are up.
+inline double tokens_per_second(const Job& job) {
+  double sum = 0;
+  for (const RankState& rank : job.ranks) {
+    if (is_up(job, rank)) sum += rank.tokens_per_second;
+  }
+  return sum;
 }
 
 // Enough to see a pattern, bounded for a job that fails for weeks.

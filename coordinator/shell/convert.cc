@@ -38,6 +38,7 @@ void spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
   proto.set_output_directory(spec.output_directory);
   proto.set_train_config_json(spec.train_config_json);
   for (const auto& [key, value] : spec.environment) (*proto.mutable_environment())[key] = value;
+  proto.set_steps(spec.steps);
 }
 
 void placement_to_proto(const RankPlacement& rank, v1::RankPlacement& proto) {
@@ -92,6 +93,7 @@ v1::Job convert_job(const Job& job, Instant now, size_t ranks_max) {
   proto.set_started_unix_ns(job.started_unix_ns);
   proto.set_finished_unix_ns(job.finished_unix_ns);
   proto.set_exit_code(job.exit_code);
+  proto.set_tokens_per_second(tokens_per_second(job));
   return proto;
 }
 
@@ -117,6 +119,7 @@ JobSpec spec_from_proto(const v1::JobSpec& proto) {
   spec.output_directory = proto.output_directory();
   spec.train_config_json = proto.train_config_json();
   spec.environment = {proto.environment().begin(), proto.environment().end()};
+  spec.steps = proto.steps();
   return spec;
 }
 

@@ -17,7 +17,8 @@ json to_json(const JobSpec& spec) {
           {"restarts_max", spec.restarts_max},
           {"output_directory", spec.output_directory},
           {"train_config_json", spec.train_config_json},
-          {"environment", spec.environment}};
+          {"environment", spec.environment},
+          {"steps", spec.steps}};
 }
 
 JobSpec spec_from(const json& j) {
@@ -31,6 +32,7 @@ JobSpec spec_from(const json& j) {
   spec.output_directory = j.value("output_directory", spec.output_directory);
   spec.train_config_json = j.value("train_config_json", spec.train_config_json);
   spec.environment = j.value("environment", spec.environment);
+  spec.steps = j.value("steps", spec.steps);
   return spec;
 }
 

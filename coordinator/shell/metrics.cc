@@ -164,17 +164,14 @@ void Metrics::update_job(const Job& job, JobSeries& series) {
     series.grad_norm->Set(first.grad_norm);
   }
   if (series.tokens == nullptr) return;
-  double tokens = 0;
   double mfu = 0;
   int known = 0;
   for (const RankState& rank : job.ranks) {
-    if (!is_live(job.state) || rank.life != RankState::Life::kUp) continue;
-    tokens += rank.tokens_per_second;
-    if (rank.device_peak_tflops <= 0) continue;
+    if (!is_up(job, rank) || rank.device_peak_tflops <= 0) continue;
     mfu += rank.tflops_per_device / rank.device_peak_tflops;
     ++known;
   }
-  series.tokens->Set(tokens);
+  series.tokens->Set(tokens_per_second(job));
   if (known > 0) series.mfu = &f.mfu.Add(labels);
   if (series.mfu != nullptr) series.mfu->Set(known > 0 ? mfu / known : 0);
 }

@@ -21,7 +21,9 @@ v1::Job running_job() {
   job.mutable_spec()->set_user("ada");
   job.mutable_spec()->set_nodes(1);
   job.mutable_spec()->set_ranks_per_node(2);
-  job.mutable_spec()->set_train_config_json(R"({"steps": 100})");
+  job.mutable_spec()->set_train_config_json(R"({"vocab_size": 320})");
+  job.mutable_spec()->set_steps(100);
+  job.set_tokens_per_second(2000);
   job.set_submitted_unix_ns(1'000'000'000);
   v1::RankStatus* rank = job.add_ranks();
   rank->set_step(42);
@@ -35,7 +37,9 @@ TEST(JobView, JsonHasNumbersNamesAndTheConfigAsAnObject) {
   const auto json = job_to_json(running_job());
   EXPECT_EQ(json["id"], 7);
   EXPECT_EQ(json["state"], "RUNNING");
-  EXPECT_EQ(json["spec"]["train_config"]["steps"], 100);
+  EXPECT_EQ(json["spec"]["steps"], 100);
+  EXPECT_EQ(json["spec"]["train_config"]["vocab_size"], 320);
+  EXPECT_EQ(json["tokens_per_second"], 2000);
   EXPECT_TRUE(json["ranks"][0]["loss"].is_null());
   EXPECT_TRUE(json["placement"].is_array());
 }
@@ -48,11 +52,12 @@ TEST(JobView, EnvironmentHasNamesButNoValues) {
   EXPECT_EQ(json.dump().find("secret"), std::string::npos);
 }
 
-TEST(JobView, AConfigThatIsNoJsonIsNull) {
+TEST(JobView, AConfigThatIsNoJsonIsNullAndOneThatWasNotSentIsNotThere) {
   v1::Job job = running_job();
   job.mutable_spec()->set_train_config_json("{");
-  EXPECT_TRUE(job_to_json(job)["spec"]["train_config"].is_null());
-  EXPECT_EQ(steps_of(job), 0);
+  EXPECT_TRUE(job_to_json(job)["spec"].at("train_config").is_null());
+  job.mutable_spec()->clear_train_config_json();
+  EXPECT_FALSE(job_to_json(job)["spec"].contains("train_config"));
 }
 
 TEST(JobView, TextForPeople) {
@@ -63,7 +68,9 @@ TEST(JobView, TextForPeople) {
   EXPECT_THAT(status, HasSubstr("1m 00s ago"));
   v1::ListJobsResponse jobs;
   *jobs.add_jobs() = running_job();
+  jobs.mutable_jobs(0)->mutable_spec()->clear_train_config_json();  // as the coordinator sends them
   EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("42/100"));
+  EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("2.00k")) << "all ranks' tokens/s";
   jobs.mutable_jobs(0)->clear_ranks();
   EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("-/100"));
 }

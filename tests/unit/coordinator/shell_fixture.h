@@ -46,6 +46,7 @@ inline v1::SubmitJobRequest submission(const std::string& name, int ranks) {
   request.mutable_spec()->set_ranks_per_node(ranks);
   request.mutable_spec()->set_output_directory("/out/" + name);
   request.mutable_spec()->set_train_config_json("{}");
+  request.mutable_spec()->set_steps(50);
   return request;
 }
 

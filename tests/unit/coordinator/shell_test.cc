@@ -186,6 +186,14 @@ TEST_F(ShellTest, RunsAJobFromSubmissionToItsEnd) {
   EXPECT_THAT(metrics, HasSubstr("muster_fleet_slots_used{worker=\"node1\"} 2"));
   EXPECT_THAT(http_get(server_->http_port(), "/readyz"), HasSubstr("200 OK"));
 
+  grpc::ClientContext list_context;
+  set_deadline(list_context);
+  v1::ListJobsResponse list;
+  ASSERT_TRUE(muster_->ListJobs(&list_context, v1::ListJobsRequest(), &list).ok());
+  EXPECT_EQ(list.jobs(0).ranks_size(), 1);
+  EXPECT_EQ(list.jobs(0).spec().steps(), 50);
+  EXPECT_DOUBLE_EQ(list.jobs(0).tokens_per_second(), 2000) << "of both ranks";
+
   worker.exited(id, 1, 0, 0);
   EXPECT_EQ(worker.next().report_ack().report_id(), 1U);
   worker.exited(id, 1, 1, 0);

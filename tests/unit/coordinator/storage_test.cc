@@ -32,6 +32,7 @@ Job full_job() {
   job.spec.output_directory = "/out";
   job.spec.train_config_json = "{\"steps\": 5, \"name\": \"é\"}";
   job.spec.environment = {{"A", "b"}};
+  job.spec.steps = 5;
   job.state = JobState::kRestarting;
   job.reason = "rank 1 died";
   job.attempt = Attempt(3);

@@ -76,6 +76,7 @@ TEST_F(Resolve, StepsAndScheduleFillEachOther) {
   const auto job = resolve({"steps=-1", "learning_rate_schedule_steps=20"});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->train.steps, 20);
+  EXPECT_EQ(job->spec.steps(), 20);
   EXPECT_THAT(error_of(resolve({"steps=-1"})), HasSubstr("learning_rate_schedule_steps"));
   EXPECT_THAT(error_of(resolve({"steps=0"})), HasSubstr("steps=0"));
 }
