@@ -1,18 +1,15 @@
 #include "coordinator/shell/job_stream.h"
 
+#include <utility>
+
 #include "coordinator/shell/convert.h"
 #include "coordinator/shell/grpc_status.h"
 
 namespace muster::coordinator {
-namespace {
-
-// Changes that wait for a slow reader; beyond it the oldest is dropped, because only the newest is true.
-constexpr size_t kChangesMax = 64;
-
-}  // namespace
 
 void JobStream::begin(CoreLoop& loop, JobId job) {
   self_ = shared_from_this();
+  if (ticket_ == nullptr) return on_end(StreamLimit::refusal());
   if (const absl::Status status = loop.watch(job, shared_from_this()); !status.ok()) on_end(status);
 }
 
@@ -20,8 +17,7 @@ void JobStream::on_job(const Job& job, Instant now) {
   v1::Job proto = job_to_proto(job, now);
   const std::lock_guard lock(mutex_);
   if (ending_) return;
-  if (waiting_.size() >= kChangesMax) waiting_.erase(waiting_.begin() + 1);
-  waiting_.push_back(std::move(proto));
+  newest_ = std::move(proto);
   if (is_terminal(job.state)) ending_ = true;
   pump_locked();
 }
@@ -34,9 +30,8 @@ void JobStream::on_end(const absl::Status& status) {
 void JobStream::OnWriteDone(bool ok) {
   const std::lock_guard lock(mutex_);
   writing_ = false;
-  waiting_.pop_front();
   if (!ok) {
-    waiting_.clear();
+    newest_.reset();
     end_locked(absl::CancelledError("the caller is gone"));
   }
   pump_locked();
@@ -44,7 +39,7 @@ void JobStream::OnWriteDone(bool ok) {
 
 void JobStream::OnCancel() {
   const std::lock_guard lock(mutex_);
-  if (!writing_) waiting_.clear();
+  newest_.reset();
   end_locked(absl::CancelledError("the caller is gone"));
 }
 
@@ -58,9 +53,10 @@ void JobStream::end_locked(const absl::Status& status) {
 
 void JobStream::pump_locked() {
   if (writing_ || finished_) return;
-  if (!waiting_.empty()) {
+  if (newest_) {
+    written_ = *std::exchange(newest_, std::nullopt);
     writing_ = true;
-    StartWrite(&waiting_.front());
+    StartWrite(&written_);
   } else if (ending_) {
     finished_ = true;
     Finish(to_grpc(status_));

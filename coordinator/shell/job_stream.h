@@ -1,11 +1,13 @@
-// One WatchJob call: the job now and after each change, until it has ended.
+// One WatchJob call: the job now and after each change, until it has ended. A reader that is slower than the changes
+// misses those in between: only the newest is true.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "coordinator/shell/core_loop.h"
+#include "coordinator/shell/stream_limit.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::coordinator {
@@ -15,6 +17,8 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
                         public JobWatcher,
                         public std::enable_shared_from_this<JobStream> {
  public:
+  explicit JobStream(StreamTicket ticket) : ticket_(std::move(ticket)) {}
+
   void begin(CoreLoop& loop, JobId job);
 
   void on_job(const Job& job, Instant now) override;
@@ -28,9 +32,11 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
   void end_locked(const absl::Status& status);
   void pump_locked();
 
+  const StreamTicket ticket_;
   std::shared_ptr<JobStream> self_;
   std::mutex mutex_;
-  std::deque<v1::Job> waiting_;  // the first is being written while writing_
+  v1::Job written_;                // being written while writing_
+  std::optional<v1::Job> newest_;  // not being written yet
   bool writing_ = false;
   bool ending_ = false;
   bool finished_ = false;

@@ -13,6 +13,7 @@ void LogStream::begin() {
   self_ = shared_from_this();
   // Locked before it follows, so that news of the scope come after what is read here.
   const std::lock_guard lock(mutex_);
+  if (ticket_ == nullptr) return finish_locked(StreamLimit::refusal());
   const auto scope = request_.follow() ? logs_.follow(JobId(request_.job_id()), weak_from_this())
                                        : logs_.scope(JobId(request_.job_id()));
   if (const absl::Status status = check_request(scope); !status.ok()) return finish_locked(status);

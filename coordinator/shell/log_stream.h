@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "coordinator/shell/log_store.h"
+#include "coordinator/shell/stream_limit.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::coordinator {
@@ -18,8 +19,8 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
                         public LogFollower,
                         public std::enable_shared_from_this<LogStream> {
  public:
-  LogStream(LogStore& logs, v1::FollowLogsRequest request)
-      : logs_(logs), request_(std::move(request)) {}
+  LogStream(LogStore& logs, v1::FollowLogsRequest request, StreamTicket ticket)
+      : logs_(logs), request_(std::move(request)), ticket_(std::move(ticket)) {}
 
   void begin();
 
@@ -41,6 +42,7 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
 
   LogStore& logs_;
   const v1::FollowLogsRequest request_;
+  const StreamTicket ticket_;
   std::shared_ptr<LogStream> self_;
 
   std::mutex mutex_;

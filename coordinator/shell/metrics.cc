@@ -117,7 +117,8 @@ Metrics::Metrics(Epoch epoch) : families_(std::make_unique<Families>()) {
 
 Metrics::~Metrics() = default;
 
-Metrics::JobSeries& Metrics::series_of(const Job& job) {
+Metrics::JobSeries& Metrics::series_of(const Job& job, const Core& core, int64_t unix_ns) {
+  if (!jobs_.contains(job.id)) prune(core, unix_ns);
   std::unique_ptr<JobSeries>& series = jobs_[job.id];
   if (series == nullptr) {
     const auto labels = daemon::job_labels(job.id, job.spec.name);
@@ -136,7 +137,7 @@ void Metrics::observe(const Core& core, const Event& event) {
   for (const RankProgress& progress : heartbeat->ranks) {
     const Job* job = owner_of_rank_0(core, *heartbeat, progress);
     if (job == nullptr) continue;
-    JobSeries& series = series_of(*job);
+    JobSeries& series = series_of(*job, core, heartbeat->unix_ns);
     if (series.counted_attempt != progress.attempt) series.counted = {};
     series.counted_attempt = progress.attempt;
     const auto added = progress.step_times.since(series.counted);
@@ -182,7 +183,7 @@ void Metrics::update_jobs(const Core& core, int64_t unix_ns) {
   for (const auto& [id, job] : core.jobs()) {
     ++counts[static_cast<size_t>(job.state)];
     if (job.attempt == Attempt(0) || ended_long_ago(job, unix_ns)) continue;
-    update_job(job, series_of(job));
+    update_job(job, series_of(job, core, unix_ns));
   }
   for (size_t i = 0; i < counts.size(); ++i) {
     const std::string state = absl::AsciiStrToLower(av(kJobStateNames[i]));

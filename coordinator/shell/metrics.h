@@ -16,7 +16,7 @@ class Metrics {
   explicit Metrics(Epoch epoch);
   ~Metrics();
 
-  // After each step of the core.
+  // After each step of the core. Keeps no more than the core's jobs and those that ended lately, scraped or not.
   void observe(const Core& core, const Event& event);
 
   // The page in Prometheus' text format. Series of jobs that ended more than kSeriesKept ago are gone.
@@ -26,7 +26,7 @@ class Metrics {
   struct Families;
   struct JobSeries;
 
-  JobSeries& series_of(const Job& job);
+  JobSeries& series_of(const Job& job, const Core& core, int64_t unix_ns);
   void update_jobs(const Core& core, int64_t unix_ns);
   void prune(const Core& core, int64_t unix_ns);
   void update_job(const Job& job, JobSeries& series);

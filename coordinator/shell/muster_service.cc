@@ -113,14 +113,14 @@ grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext
 
 grpc::ServerWriteReactor<v1::Job>* MusterService::WatchJob(grpc::CallbackServerContext*,
                                                            const v1::WatchJobRequest* request) {
-  const auto stream = std::make_shared<JobStream>();
+  const auto stream = std::make_shared<JobStream>(streams_.take());
   stream->begin(loop_, JobId(request->job_id()));
   return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::LogChunk>* MusterService::FollowLogs(
     grpc::CallbackServerContext*, const v1::FollowLogsRequest* request) {
-  const auto stream = std::make_shared<LogStream>(logs_, *request);
+  const auto stream = std::make_shared<LogStream>(logs_, *request, streams_.take());
   stream->begin();
   return stream.get();
 }

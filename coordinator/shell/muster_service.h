@@ -4,6 +4,7 @@
 
 #include "coordinator/shell/core_loop.h"
 #include "coordinator/shell/log_store.h"
+#include "coordinator/shell/stream_limit.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::coordinator {
@@ -35,6 +36,7 @@ class MusterService final : public v1::Muster::CallbackService {
  private:
   CoreLoop& loop_;
   LogStore& logs_;
+  StreamLimit streams_;
 };
 
 }  // namespace muster::coordinator

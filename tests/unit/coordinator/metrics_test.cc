@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <csignal>
 #include <string>
 
@@ -127,6 +128,29 @@ TEST_F(MetricsTest, FiguresBeginWithTheFirstStep) {
   EXPECT_THAT(page(), HasSubstr("muster_job_loss{job=\"1\",name=\"llama\"} 2.5\n"));
   EXPECT_THAT(page(), HasSubstr("muster_job_tokens_per_second{job=\"1\",name=\"llama\"} 200\n"));
   EXPECT_THAT(page(), Not(HasSubstr("muster_job_mfu_ratio{"))) << "the device's peak is unknown";
+}
+
+// Nobody scrapes: the series of jobs that ended long ago go when a new job comes.
+TEST_F(MetricsTest, EndedJobsAreForgottenUnscraped) {
+  const std::string first = "muster_job_step_seconds_count{job=\"1\",name=\"llama\"} 2\n";
+  step(heartbeat(0, 2));
+  step(heartbeat(1, 2));
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    step(RankExited{worker_, life_, 1 + static_cast<uint64_t>(rank), JobId(1), Attempt(1),
+                    Rank(rank), 0, 0, 2, "", 1});
+  }
+  ASSERT_EQ(core_.jobs().at(JobId(1)).state, JobState::kSucceeded);
+  EXPECT_THAT(metrics_.render(core_, now_, 1), HasSubstr(first)) << "for a last scrape";
+
+  const int64_t later = std::chrono::nanoseconds(std::chrono::hours(1)).count();
+  JobSpec spec = core_.jobs().at(JobId(1)).spec;
+  step(JobSubmitted{RequestToken(2), "", spec, later});
+  HeartbeatReceived next = heartbeat(0, 2);
+  next.ranks[0].job = JobId(2);
+  next.unix_ns = later;
+  step(next);
+  // By the clock of its end, the first job would be shown with its steps if it still had them.
+  EXPECT_THAT(metrics_.render(core_, now_, 1), Not(HasSubstr(first)));
 }
 
 TEST_F(MetricsTest, AnotherNumberOfCountsIsNoHistogram) {

@@ -6,12 +6,16 @@
 #include <unistd.h>
 
 #include <array>
+#include <deque>
+#include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include <grpcpp/health_check_service_interface.h>
 #include <gtest/gtest.h>
 
+#include "coordinator/shell/stream_limit.h"
 #include "tests/unit/coordinator/shell_fixture.h"
 
 namespace muster::coordinator {
@@ -126,6 +130,53 @@ TEST_F(ShellTest, KeepsSecretsBetweenTheClientAndTheRanks) {
   EXPECT_EQ(job.spec().environment().at("HF_TOKEN"), "***");
   context.TryCancel();
   watch->Finish();
+}
+
+TEST_F(ShellTest, OpenStreamsAreBounded) {
+  ASSERT_TRUE(submit(submission("a", 1)).ok());  // waits for a worker: its watchers wait, too
+  v1::WatchJobRequest request;
+  request.set_job_id(1);
+  v1::FollowLogsRequest logs_request;
+  logs_request.set_job_id(1);
+  logs_request.set_follow(true);
+  std::deque<grpc::ClientContext> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::Job>>> streams;
+  v1::Job job;
+  for (int i = 0; i < kStreamsMax; ++i) {
+    set_deadline(contexts.emplace_back());
+    streams.push_back(muster_->WatchJob(&contexts.back(), request));
+    ASSERT_TRUE(streams.back()->Read(&job)) << i;
+  }
+  {
+    grpc::ClientContext watch_context, logs_context;
+    set_deadline(watch_context);
+    set_deadline(logs_context);
+    const auto watch = muster_->WatchJob(&watch_context, request);
+    EXPECT_FALSE(watch->Read(&job));
+    EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    const auto logs = muster_->FollowLogs(&logs_context, logs_request);
+    v1::LogChunk chunk;
+    EXPECT_FALSE(logs->Read(&chunk));
+    EXPECT_EQ(logs->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  contexts.front().TryCancel();
+  streams.front()->Finish();
+  // The coordinator hears of it a little later.
+  bool open = false;
+  for (int tries = 0; tries < 10'000 && !open; ++tries) {
+    grpc::ClientContext context;
+    set_deadline(context);
+    const auto watch = muster_->WatchJob(&context, request);
+    open = watch->Read(&job);
+    context.TryCancel();
+    const grpc::StatusCode code = watch->Finish().error_code();
+    ASSERT_TRUE(open || code == grpc::StatusCode::RESOURCE_EXHAUSTED) << code;
+  }
+  EXPECT_TRUE(open);
+  for (grpc::ClientContext& context : contexts) context.TryCancel();
+  for (const auto& stream : streams) {
+    if (stream != streams.front()) stream->Finish();
+  }
 }
 
 TEST_F(ShellTest, RunsAJobFromSubmissionToItsEnd) {
