@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 
@@ -21,6 +22,10 @@ constexpr size_t kFillBytesMax = 64 << 10;  // written at once when a gap is fil
 // A worker that was out of reach ships the end of an earlier attempt; who was away for longer than
 // this many restarts may not.
 constexpr size_t kAttemptsOwnedMax = 4;
+
+absl::Status not_ours(JobId job) {
+  return absl::NotFoundError(absl::StrCat("job ", job.value(), " was not started from here"));
+}
 
 class File {
  public:
@@ -64,7 +69,18 @@ absl::Status fill_gap(int fd, uint64_t from, uint64_t to, const std::string& pat
 }  // namespace
 
 LogStore::LogStore(std::string root, uint64_t bytes_per_rank_max)
-    : root_(std::move(root)), bytes_per_rank_max_(bytes_per_rank_max) {}
+    : root_(std::move(root)), bytes_per_rank_max_(bytes_per_rank_max) {
+  thread_ = std::thread([this] { work(); });
+}
+
+LogStore::~LogStore() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_came_.notify_one();
+  thread_.join();
+}
 
 std::string LogStore::folder(JobId job, Attempt attempt) const {
   return absl::StrCat(root_, "/", job.value(), "/", attempt.value());
@@ -113,26 +129,63 @@ absl::Status LogStore::check_writer(const JobLogs& logs, const LogWriter& writer
 
 void LogStore::set_scope(JobId job, const LogScope& scope,
                          const std::vector<RankPlacement>& placement) {
-  std::vector<std::shared_ptr<LogFollower>> followers;
   {
     const std::lock_guard lock(mutex_);
     JobLogs& logs = jobs_[job];
-    // What is not written to any more need not be remembered: the file knows its size.
-    if (scope.ended || scope.newest_attempt != logs.scope.newest_attempt) logs.ends.clear();
+    // What is not written to any more need not be remembered: the file knows its size. Two locks of one file there must
+    // not be, so that what is being written to stays.
+    if (scope.ended || scope.newest_attempt != logs.scope.newest_attempt) {
+      std::erase_if(logs.ranks, [](const auto& entry) { return entry.second.use_count() == 1; });
+    }
     logs.scope = scope;
     if (!placement.empty() && !logs.owners.contains(scope.newest_attempt)) {
       logs.owners[scope.newest_attempt] = owners_of(placement);
       if (logs.owners.size() > kAttemptsOwnedMax) logs.owners.erase(logs.owners.begin());
     }
-    followers = followers_of(logs);
+    if (logs.followers.empty()) return;
+    changed_.insert(job);
   }
-  for (const auto& follower : followers) follower->on_scope(scope);
+  work_came_.notify_one();
 }
 
 void LogStore::forget(JobId job) {
   {
     const std::lock_guard lock(mutex_);
-    jobs_.erase(job);
+    auto logs = jobs_.extract(job);
+    if (logs.empty()) return;
+    removed_.insert(std::move(logs));
+  }
+  work_came_.notify_one();
+}
+
+// The store's thread.
+void LogStore::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_came_.wait(lock, [this] { return stopping_ || !changed_.empty() || !removed_.empty(); });
+    if (changed_.empty() && removed_.empty()) return;
+    std::vector<std::pair<std::shared_ptr<LogFollower>, LogScope>> told;
+    const auto tell_of = [&told](JobLogs& logs) {
+      for (auto& follower : followers_of(logs)) told.emplace_back(std::move(follower), logs.scope);
+    };
+    for (const JobId job : std::exchange(changed_, {})) {
+      if (const auto logs = jobs_.find(job); logs != jobs_.end()) tell_of(logs->second);
+    }
+    std::map<JobId, JobLogs> removed = std::exchange(removed_, {});
+    for (auto& [job, logs] : removed) tell_of(logs);
+    lock.unlock();
+    for (const auto& [follower, scope] : told) follower->on_scope(scope);
+    told.clear();
+    for (auto& [job, logs] : removed) remove(job, logs);
+    lock.lock();
+  }
+}
+
+void LogStore::remove(JobId job, JobLogs& logs) const {
+  // Whoever is writing finishes first, and whoever comes late makes no new file.
+  for (const auto& [part, log] : logs.ranks) {
+    const std::lock_guard lock(log->mutex);
+    log->forgotten = true;
   }
   std::error_code ignored;  // what cannot be removed only takes room
   std::filesystem::remove_all(absl::StrCat(root_, "/", job.value()), ignored);
@@ -158,33 +211,44 @@ absl::StatusOr<uint64_t> LogStore::append(const LogWriter& writer, JobId job, At
   constexpr uint64_t kOffsetMax = uint64_t{1} << 62;  // no log is this long: a nonsensical message
   if (offset > kOffsetMax)
     return absl::InvalidArgumentError(absl::StrCat("log offset is ", offset));
-  std::vector<std::shared_ptr<LogFollower>> followers;
+  auto log = find_log(writer, job, attempt, rank);
+  if (!log.ok()) return log.status();
   absl::StatusOr<uint64_t> settled = uint64_t{0};
   {
+    const std::lock_guard lock((*log)->mutex);
+    if ((*log)->forgotten) return not_ours(job);
+    settled = append_locked(**log, job, attempt, rank, offset, data);
+    // Settled, too: asked for again it would fail again, for ever on a full disk.
+    if (!settled.ok()) (*log)->end = std::max<uint64_t>((*log)->end, offset + data.size());
+  }
+  log->reset();
+  std::vector<std::shared_ptr<LogFollower>> followers;
+  {
     const std::lock_guard lock(mutex_);
-    const auto it = jobs_.find(job);
-    if (it == jobs_.end()) {
-      return absl::NotFoundError(absl::StrCat("job ", job.value(), " was not started from here"));
-    }
-    if (absl::Status status = check_writer(it->second, writer, job, attempt, rank); !status.ok())
-      return status;
-    settled = append_locked(it->second, job, attempt, rank, offset, data);
-    if (!settled.ok()) {
-      // Settled, too: asked for again it would fail again, for ever on a full disk.
-      uint64_t& end = it->second.ends[{attempt, rank}];
-      end = std::max<uint64_t>(end, offset + data.size());
-    }
-    followers = followers_of(it->second);
+    if (const auto it = jobs_.find(job); it != jobs_.end()) followers = followers_of(it->second);
   }
   for (const auto& follower : followers) follower->on_output(attempt, rank);
   return settled;
 }
 
-absl::StatusOr<uint64_t> LogStore::append_locked(JobLogs& logs, JobId job, Attempt attempt,
+absl::StatusOr<std::shared_ptr<LogStore::RankLog>> LogStore::find_log(const LogWriter& writer,
+                                                                      JobId job, Attempt attempt,
+                                                                      Rank rank) {
+  const std::lock_guard lock(mutex_);
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return not_ours(job);
+  if (absl::Status status = check_writer(it->second, writer, job, attempt, rank); !status.ok())
+    return status;
+  std::shared_ptr<RankLog>& log = it->second.ranks[{attempt, rank}];
+  if (log == nullptr) log = std::make_shared<RankLog>();
+  return log;
+}
+
+absl::StatusOr<uint64_t> LogStore::append_locked(RankLog& log, JobId job, Attempt attempt,
                                                  Rank rank, uint64_t offset,
                                                  std::string_view data) {
   const std::string file_path = path(job, attempt, rank);
-  uint64_t& end = logs.ends[{attempt, rank}];
+  uint64_t& end = log.end;
   const uint64_t chunk_end = offset + data.size();
   if (end != 0 && (chunk_end <= end || (offset > end && end < bytes_per_rank_max_))) return end;
   std::error_code error;

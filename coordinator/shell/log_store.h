@@ -5,16 +5,22 @@
 // coordinator's machine lost written pages) is not taken: the answer is the end, from where its worker sends again.
 // What cannot be written is dropped for good and leaves a filled gap that says so. A log ends at
 // kLogBytesPerRankMax; what follows is taken and dropped. Only the life of a worker that a rank was placed on writes
-// its log. Thread-safe.
+// its log.
+//
+// Thread-safe. set_scope() and forget() wait for no file: each log has its own lock for that, and a thread of the store's
+// tells followers of scopes and removes what is forgotten.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <absl/status/statusor.h>
@@ -39,7 +45,7 @@ struct LogWriter {
   friend bool operator==(const LogWriter&, const LogWriter&) = default;
 };
 
-// Told when there may be more to read. Called without a lock, on whichever thread stored it.
+// Told when there may be more to read. Called without a lock, on whichever thread stored it, or on the store's own.
 class LogFollower {
  public:
   virtual ~LogFollower() = default;
@@ -50,11 +56,13 @@ class LogFollower {
 class LogStore {
  public:
   explicit LogStore(std::string root, uint64_t bytes_per_rank_max);
+  // Removes first what was forgotten.
+  ~LogStore();
 
   // The job has a new attempt, or ended. Called before anything of that attempt can arrive.
   // `placement` is the newest attempt's, by rank, or empty while there is none.
   void set_scope(JobId job, const LogScope& scope, const std::vector<RankPlacement>& placement);
-  // Removes the job's logs.
+  // Removes the job's logs: their files soon, for append() at once.
   void forget(JobId job);
 
   // Returns the offset up to which the rank's log is settled (stored, or dropped for good): below `offset` when
@@ -77,17 +85,27 @@ class LogStore {
     LogWriter writer;
     Rank last;
   };
+  // One rank's log. Held while its file is written, so that nobody else waits for that.
+  struct RankLog {
+    std::mutex mutex;
+    uint64_t end = 0;        // the settled offset, once known
+    bool forgotten = false;  // the file is being removed
+  };
   struct JobLogs {
     LogScope scope;
     std::map<Attempt, std::vector<OwnedRanks>> owners;  // by rank; of the newest kAttemptsOwnedMax
-    std::map<std::pair<Attempt, Rank>, uint64_t> ends;  // settled offsets, once known
+    std::map<std::pair<Attempt, Rank>, std::shared_ptr<RankLog>> ranks;
     std::vector<std::weak_ptr<LogFollower>> followers;
   };
 
   std::string folder(JobId job, Attempt attempt) const;
   std::string path(JobId job, Attempt attempt, Rank rank) const;
-  absl::StatusOr<uint64_t> append_locked(JobLogs& logs, JobId job, Attempt attempt, Rank rank,
+  absl::StatusOr<std::shared_ptr<RankLog>> find_log(const LogWriter& writer, JobId job,
+                                                    Attempt attempt, Rank rank);
+  absl::StatusOr<uint64_t> append_locked(RankLog& log, JobId job, Attempt attempt, Rank rank,
                                          uint64_t offset, std::string_view data);
+  void work();
+  void remove(JobId job, JobLogs& logs) const;
   static absl::Status check_writer(const JobLogs& logs, const LogWriter& writer, JobId job,
                                    Attempt attempt, Rank rank);
   static std::vector<OwnedRanks> owners_of(const std::vector<RankPlacement>& placement);
@@ -97,6 +115,13 @@ class LogStore {
   const uint64_t bytes_per_rank_max_;
   std::mutex mutex_;
   std::map<JobId, JobLogs> jobs_;
+  // For the store's thread; no longer than the list of jobs and of those that it forgot.
+  std::condition_variable work_came_;
+  std::set<JobId> changed_;           // followers are to be told of the scope
+  std::map<JobId, JobLogs> removed_;  // forgotten, files and all
+  bool stopping_ = false;
+
+  std::thread thread_;
 };
 
 }  // namespace muster::coordinator

@@ -1,11 +1,21 @@
 #include "coordinator/shell/log_store.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/coordinator/shell_fixture.h"
@@ -20,6 +30,14 @@ const LogWriter kWriter{WorkerName("n1"), Incarnation(7)};
 const std::vector<RankPlacement> kPlacement = {{Rank(0), WorkerName("n1"), 0, Incarnation(7)},
                                                {Rank(1), WorkerName("n1"), 1, Incarnation(7)}};
 constexpr uint64_t kBytesMax = 100;
+
+// Whether the thread waits for something.
+bool sleeps(pid_t tid) {
+  std::ifstream file(absl::StrCat("/proc/self/task/", tid, "/stat"));
+  std::string number, name, state;
+  file >> number >> name >> state;
+  return state == "S";
+}
 
 class LogStoreTest : public testing::Test {
  protected:
@@ -113,6 +131,54 @@ TEST_F(LogStoreTest, EndsAtItsBoundAndGoesOnTaking) {
   EXPECT_EQ(text.substr(0, 100), std::string(90, 'x') + std::string(10, 'y'));
   EXPECT_THAT(text, testing::HasSubstr("what follows is dropped"));
   EXPECT_LT(text.size(), 200U);
+}
+
+// A disk that does not answer: a fifo without a reader holds whoever opens it.
+TEST_F(LogStoreTest, ASlowDiskHoldsNobodyElse) {
+  const std::string path = folder_.path() + "/1/1/rank-0.log";
+  std::filesystem::create_directories(folder_.path() + "/1/1");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::promise<pid_t> writer;
+  std::thread slow([&] {
+    writer.set_value(gettid());
+    EXPECT_FALSE(store_.append(kWriter, kJob, kFirst, kRank, 0, "slow").ok());
+  });
+  const pid_t tid = writer.get_future().get();
+  while (!sleeps(tid)) std::this_thread::yield();
+  auto others = std::async(std::launch::async, [&] {
+    EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, Rank(1), 0, "quick"), 5U);
+    store_.set_scope(kJob, {kFirst, 2, true}, kPlacement);
+    store_.forget(kJob);
+    EXPECT_FALSE(store_.scope(kJob));
+  });
+  EXPECT_EQ(others.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  const int reader = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  slow.join();
+  close(reader);
+}
+
+TEST_F(LogStoreTest, WhatIsForgottenIsRemovedAndItsFollowersAreTold) {
+  struct Follower final : LogFollower {
+    void on_output(Attempt, Rank) override {}
+    void on_scope(const LogScope& scope) override {
+      if (!scope.ended) return;
+      ++ended;
+      ended.notify_all();
+    }
+    std::atomic<int> ended = 0;
+  };
+  const auto follower = std::make_shared<Follower>();
+  {
+    LogStore store(folder_.path(), kBytesMax);
+    store.set_scope(kJob, {kFirst, 2, false}, kPlacement);
+    store.follow(kJob, follower);
+    EXPECT_TRUE(store.append(kWriter, kJob, kFirst, kRank, 0, "x").ok());
+    store.set_scope(kJob, {kFirst, 2, true}, kPlacement);
+    follower->ended.wait(0);
+    store.forget(kJob);
+  }
+  EXPECT_EQ(follower->ended, 2);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/1"));
 }
 
 TEST_F(LogStoreTest, RefusesLaunchesItDoesNotKnow) {
