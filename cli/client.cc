@@ -9,6 +9,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "common/time.h"
+#include "daemon/grpc_deadline.h"
 #include "daemon/limits.h"
 
 namespace muster::cli {
@@ -31,7 +32,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
 }
 
 void set_deadline(grpc::ClientContext& context) {
-  context.set_deadline(std::chrono::system_clock::now() + kCallDeadline);
+  context.set_deadline(daemon::grpc_deadline(monotonic_now() + kCallDeadline));
 }
 
 }  // namespace
@@ -150,7 +151,8 @@ absl::Status Client::follow_logs(const v1::FollowLogsRequest& request,
 }
 
 bool Client::wait_for_connection() {
-  return channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  return channel_->WaitForConnected(
+      daemon::grpc_deadline(monotonic_now() + std::chrono::seconds(1)));
 }
 
 void Client::stop_streams() {

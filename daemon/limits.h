@@ -1,4 +1,4 @@
-// Bounds of messages and queues between the parts, each with its reason.
+// Bounds of messages and queues between the parts, each with its reason; see common/limits.h for those of jobs and names.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,8 @@
 
 namespace muster::daemon {
 
-// A StartRanks carries a job's whole config (some 10 KiB); 4 MiB is gRPC's own default and ample.
+// A StartRanks carries a job's whole config (kTrainConfigBytesMax); 4 MiB is gRPC's own default and ample.
 constexpr int kMessageBytesMax = 4 << 20;
-// The resolved config of one job; base.yml resolves to about 4 KiB.
-constexpr size_t kTrainConfigBytesMax = 1 << 20;
-// MaxText run names become folder and metric label names.
-constexpr size_t kNameBytesMax = 128;
-constexpr size_t kEnvironmentEntriesMax = 1024;
 // One log message of a worker: below the message bound with room to spare, big enough to be
 // efficient.
 constexpr size_t kLogChunkBytesMax = 64 << 10;

@@ -11,17 +11,12 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/limits.h"
 #include "common/nearest.h"
 #include "jobspec/settings_reader.h"
 
 namespace muster::jobspec {
 namespace {
-
-// muster.v1.JobSpec.name
-constexpr size_t kRunNameBytesMax = 128;
-// Ranks of one node; coordinator/core/validation.h has the same bound.
-constexpr int32_t kRanksPerNodeMax = 1024;
-constexpr int32_t kNodesMax = 10'000;
 
 // MaxText's policies between none and full (2024-06 and later).
 constexpr std::array<std::string_view, 14> kRematPolicies = {
@@ -190,14 +185,14 @@ absl::StatusOr<Mesh> read_mesh(SettingsReader& reader, const LaunchOptions& opti
 }
 
 absl::Status check_run_name(std::string_view name) {
-  bool fits = !name.empty() && name.size() <= kRunNameBytesMax && name.front() != '.';
+  bool fits = !name.empty() && name.size() <= kNameBytesMax && name.front() != '.';
   for (const char c : name) {
     const auto u = static_cast<unsigned char>(c);
     fits = fits && (absl::ascii_isalnum(u) || c == '.' || c == '_' || c == '-');
   }
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("run_name=", show(std::string(name)), ": a name has 1 to ", kRunNameBytesMax,
+      absl::StrCat("run_name=", show(std::string(name)), ": a name has 1 to ", kNameBytesMax,
                    " letters, digits, '.', '_' or '-', and does not begin with '.'"));
 }
 

@@ -21,6 +21,7 @@
 #include "coordinator/shell/sqlite_storage.h"
 #include "coordinator/shell/state_lock.h"
 #include "daemon/endpoint.h"
+#include "daemon/grpc_deadline.h"
 #include "daemon/http_server.h"
 #include "daemon/limits.h"
 #include "daemon/process.h"
@@ -69,7 +70,7 @@ ServerImpl::~ServerImpl() {
   http_.reset();
   if (loop_ != nullptr) loop_->stop();
   if (grpc_ != nullptr) {
-    grpc_->Shutdown(std::chrono::system_clock::now() + kShutdownBudget);
+    grpc_->Shutdown(daemon::grpc_deadline(monotonic_now() + kShutdownBudget));
     grpc_->Wait();
   }
 }

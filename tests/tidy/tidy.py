@@ -46,6 +46,10 @@ BANNED_EVERYWHERE = [
     (re.compile(r"\busing namespace std\b"), "using namespace std"),
     (re.compile(r"\bErrnoToStatus\b"), "Ubuntu 22.04's Abseil has no ErrnoToStatus; use common/errno_status.h"),
 ]
+BANNED_IN_PRODUCT = [
+    (re.compile(r"\b(system_clock|steady_clock|high_resolution_clock)\b"),
+     "a second clock; use monotonic_now() or wall_clock_unix_ns() of common/time.h"),
+]
 BANNED_IN_CORES = [
     (re.compile(r"\b(monotonic_now|wall_clock_unix_ns|system_clock|steady_clock|clock_gettime|gettimeofday)\b"),
      "a core takes `now`, it reads no clock"),
@@ -97,7 +101,8 @@ def check_source(path, text, report):
     check_includes(path, text, report)
     code = strip_comments_and_strings(text)
     core = "/core/" in path and not path.startswith("trainer_core/") and not path.startswith("tests/")
-    banned = BANNED_EVERYWHERE + (BANNED_IN_CORES if core else [])
+    product = not path.startswith(("tests/", "bench/"))
+    banned = BANNED_EVERYWHERE + (BANNED_IN_PRODUCT if product else []) + (BANNED_IN_CORES if core else [])
     for number, line in enumerate(code.split("\n"), 1):
         for pattern, why in banned:
             if pattern.search(line):
@@ -136,6 +141,7 @@ SELF_TEST = {
     "coordinator/core/a.cc": ('#include "coordinator/shell/grpc.h"\n', "may include only"),
     "coordinator/core/b.cc": ("#include <grpcpp/grpcpp.h>\n", "standard library and absl"),
     "coordinator/core/c.cc": ("auto t = monotonic_now();\n", "reads no clock"),
+    "cli/clock.cc": ("auto t = std::chrono::steady_clock::now();\n", "second clock"),
     "worker/core/d.cc": ("std::function<void()> f;\n", "no callback"),
     "trainer_core/model/e.cc": ('#include "trainer_core/comm/comm.h"\n', "may include only"),
     "daemon/m.cc": ("return absl::ErrnoToStatus(errno, path);\n", "use common/errno_status.h"),

@@ -18,12 +18,12 @@
 
 #include "common/absl_view.h"
 #include "common/rendezvous_wire.h"
+#include "common/time.h"
 
 namespace muster::trainer {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kRetryPause{20};
 // What the network and the store may add to the wait that a GET asks for.
@@ -77,11 +77,11 @@ absl::StatusOr<std::unique_ptr<RendezvousClient>> RendezvousClient::connect(
         absl::StrCat("rendezvous address ", address, ": ", gai_strerror(error)));
   }
   absl::Cleanup free_candidates = [candidates] { freeaddrinfo(candidates); };
-  const auto deadline = Clock::now() + timeout;
+  const Instant deadline = monotonic_now() + timeout;
   while (true) {
     if (const int fd = try_connect(candidates); fd >= 0)
       return absl::WrapUnique(new RendezvousClient(address, fd));
-    if (Clock::now() >= deadline) {
+    if (monotonic_now() >= deadline) {
       return absl::UnavailableError(
           absl::StrCat("no rendezvous store at ", address, ": ", std::strerror(errno)));
     }
@@ -137,9 +137,9 @@ absl::Status RendezvousClient::write_all(std::string_view bytes) {
 }
 
 absl::Status RendezvousClient::read_all(char* out, size_t bytes, milliseconds wait) {
-  const auto deadline = Clock::now() + wait;
+  const Instant deadline = monotonic_now() + wait;
   while (bytes > 0) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - monotonic_now());
     pollfd poll_fd{fd_, POLLIN, 0};
     const int ready = poll(&poll_fd, 1, left.count() > 0 ? static_cast<int>(left.count()) : 0);
     if (ready < 0 && errno == EINTR) continue;

@@ -6,7 +6,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "daemon/limits.h"
+#include "common/limits.h"
 #include "daemon/logging.h"
 
 namespace muster::worker {
@@ -24,8 +24,8 @@ Duration milliseconds(int64_t ms) {
 absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
   const v1::JobSpec& spec = message.spec();
   const auto entries = static_cast<size_t>(spec.environment_size());
-  if (spec.train_config_json().size() > daemon::kTrainConfigBytesMax ||
-      entries > daemon::kEnvironmentEntriesMax || spec.name().size() > daemon::kNameBytesMax ||
+  if (spec.train_config_json().size() > kTrainConfigBytesMax || entries > kEnvironmentEntriesMax ||
+      spec.name().size() > kNameBytesMax ||
       message.rendezvous_address().size() > kAddressBytesMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("StartRanks of job ", message.job_id(), " has a field over its bound"));

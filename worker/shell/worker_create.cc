@@ -16,18 +16,15 @@
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "common/limits.h"
 #include "common/version.h"
 #include "daemon/endpoint.h"
-#include "daemon/limits.h"
 #include "daemon/logging.h"
 #include "daemon/process.h"
 #include "worker/shell/worker.h"
 
 namespace muster::worker {
 namespace {
-
-// More ranks than any node has devices or cores for; a larger number is a typing error.
-constexpr int32_t kSlotsMax = 4'096;
 
 std::string name_of(const WorkerOptions& options) {
   return options.name.empty() ? daemon::host_name() : options.name;
@@ -43,10 +40,10 @@ absl::Status check_name(const std::string& name) {
   const bool ok = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
   });
-  if (ok && !name.empty() && name.size() <= daemon::kNameBytesMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--name=", daemon::printable(name, daemon::kNameBytesMax), ": must be 1 to ",
-                   daemon::kNameBytesMax, " letters, digits, '.', '_' or '-'"));
+  if (ok && !name.empty() && name.size() <= kNameBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--name=", daemon::printable(name, kNameBytesMax),
+                                                 ": must be 1 to ", kNameBytesMax,
+                                                 " letters, digits, '.', '_' or '-'"));
 }
 
 absl::StatusOr<std::string> find_trainer(const std::string& option) {
@@ -132,9 +129,9 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher)
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& options) {
   if (auto status = check_name(name_of(options)); !status.ok()) return status;
-  if (options.slots < 1 || options.slots > kSlotsMax) {
+  if (options.slots < 1 || options.slots > kRanksPerNodeMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--slots=", options.slots, ": must be from 1 to ", kSlotsMax));
+        absl::StrCat("--slots=", options.slots, ": must be from 1 to ", kRanksPerNodeMax));
   }
   const auto coordinator = daemon::parse_endpoint("--coordinator", options.coordinator);
   if (!coordinator.ok()) return coordinator.status();
@@ -200,7 +197,8 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
 
 std::map<std::string, daemon::HttpHandler> Worker::pages() {
   const auto metrics = [this] {
-    return daemon::HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(monotonic_now())};
+    return daemon::HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8",
+                                metrics_.text(monotonic_now())};
   };
   const auto ready = [this] {
     if (metrics_.registered())

@@ -1,0 +1,21 @@
+// Bounds that several programs apply to the same thing. What only the messages and queues of the daemons need is in
+// daemon/limits.h, what only the coordinator judges in coordinator/core/validation.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace muster {
+
+// MaxText run names become folder and metric label names, worker names labels of metrics.
+constexpr size_t kNameBytesMax = 128;
+// The resolved config of one job; base.yml resolves to about 4 KiB.
+constexpr size_t kTrainConfigBytesMax = 1 << 20;
+// More than any shell's own environment.
+constexpr size_t kEnvironmentEntriesMax = 1024;
+// More ranks than any node has devices or cores for; a larger number is a typing error.
+constexpr int32_t kRanksPerNodeMax = 1024;
+// The largest fleets that are spoken of.
+constexpr int32_t kNodesMax = 10'000;
+
+}  // namespace muster

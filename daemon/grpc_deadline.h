@@ -1,0 +1,16 @@
+// Deadlines for gRPC by the one monotonic clock: a time of day may jump while a call waits.
+#pragma once
+
+#include <grpc/support/time.h>
+
+#include "common/time.h"
+
+namespace muster::daemon {
+
+// gRPC's monotonic clock is CLOCK_MONOTONIC, as Instant's is.
+inline gpr_timespec grpc_deadline(Instant deadline) {
+  return gpr_time_add(gpr_time_0(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(to_ns(deadline), GPR_TIMESPAN));
+}
+
+}  // namespace muster::daemon
