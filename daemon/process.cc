@@ -60,9 +60,9 @@ class AsioSignalListener : public SignalListener {
 absl::Status die_with_parent() {
   const pid_t parent = getppid();
   if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return errno_status(errno, "--die-with-parent");
-  // A parent that died before the call leaves no signal, but another parent: pid 1 or a subreaper.
-  // Only a parent that is pid 1 from the start (a container's first process) cannot be told apart;
-  // it is taken as alive.
+  // A parent that dies before the call above leaves no signal, but another parent. One that died before the first
+  // getppid() cannot be told from the one that took its place: who must not miss that, like `muster run`, sets a signal
+  // of its own between fork and exec.
   if (getppid() != parent) {
     return absl::FailedPreconditionError("--die-with-parent: the parent process is already gone");
   }

@@ -18,7 +18,7 @@ namespace muster::daemon {
 constexpr mode_t kPortFileMode = 0644;
 
 // --die-with-parent: this process gets SIGTERM when the process that started it is gone.
-// FailedPrecondition when that has already happened. The kernel ties the signal to the parent's
+// FailedPrecondition when that happens during the call; what happened earlier cannot be known. The kernel ties the signal to the parent's
 // thread: a parent keeps the thread that started its children until they are done.
 absl::Status die_with_parent();
 

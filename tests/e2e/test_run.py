@@ -202,9 +202,9 @@ class Fleet(MusterTest):
         samples = self.samples(coordinator)
         labels = f'{{job="{job["id"]}",name="short"}}'
         self.assertEqual(samples[f"muster_job_step{labels}"], 7)
-        self.assertEqual(f"{samples[f'muster_loss{labels}']:.3f}", last_loss)
-        self.assertEqual(samples[f"muster_step_seconds_count{labels}"], 7)
-        self.assertGreater(samples[f"muster_step_seconds_sum{labels}"], 0)
+        self.assertEqual(f"{samples[f'muster_job_loss{labels}']:.3f}", last_loss)
+        self.assertEqual(samples[f"muster_job_step_seconds_count{labels}"], 7)
+        self.assertGreater(samples[f"muster_job_step_seconds_sum{labels}"], 0)
         self.assertEqual(self.samples(worker)["muster_worker_step_seconds_count"], 7 * 4)
 
     def test_pages(self):
