@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/limits.h"
 #include "common/philox.h"
-#include "daemon/limits.h"
 
 namespace muster::worker {
 namespace {
@@ -39,7 +39,7 @@ TEST(Translate, AStartCarriesEverything) {
 TEST(Translate, FieldsOverTheirBoundsAreRefused) {
   v1::CoordinatorMessage message;
   message.mutable_start_ranks()->mutable_spec()->set_train_config_json(
-      std::string(daemon::kTrainConfigBytesMax + 1, 'x'));
+      std::string(kTrainConfigBytesMax + 1, 'x'));
   EXPECT_FALSE(to_event(message).ok());
   message.mutable_start_ranks()->mutable_spec()->set_train_config_json("");
   message.mutable_start_ranks()->set_rendezvous_address(std::string(10'000, 'x'));
