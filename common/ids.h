@@ -41,6 +41,8 @@ using Attempt = StrongId<struct AttemptTag, uint32_t>;
 using WorkerName = StrongId<struct WorkerNameTag, std::string>;
 // One life of a worker process: drawn at random at its start. A message that carries an older one is stale.
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
+// One state store of a coordinator: drawn at random when the store is made. Job numbers mean something within one.
+using StoreId = StrongId<struct StoreIdTag, uint64_t>;
 // One life of the coordinator over one state store: incremented and stored at each start.
 using Epoch = StrongId<struct EpochTag, uint64_t>;
 // Position of a process in a job's mesh, 0 … world_size-1.

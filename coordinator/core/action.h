@@ -34,6 +34,7 @@ struct ForgetJob {
 
 struct SendRegistered {
   Duration heartbeat_interval{};
+  StoreId store;
 };
 
 struct SendStartRanks {
@@ -49,6 +50,7 @@ struct SendStopRanks {
   Attempt attempt;
   Duration grace{};  // zero kills at once
   std::string reason;
+  std::vector<Rank> ranks;  // of the receiving worker, whose ends are waited for
 };
 
 struct SendReportAck {

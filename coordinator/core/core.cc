@@ -24,7 +24,10 @@ std::string output_key(const JobSpec& spec) {
 }  // namespace
 
 Core::Core(CoreOptions options, DurableState state, Instant now)
-    : options_(std::move(options)), request_ids_(std::move(state.request_ids)), now_(now) {
+    : options_(std::move(options)),
+      store_(state.store),
+      request_ids_(std::move(state.request_ids)),
+      now_(now) {
   for (Job& job : state.jobs) restore(std::move(job));
   schedule_needed_ = queue_.size() > 0;
 }
@@ -171,11 +174,11 @@ void Core::on(const JobCancelRequested& event) {
   }
   Launch& launch = launches_[job.id];
   const bool first = !job.cancel_requested;
-  if (!first && (!event.force || launch.stop_grace == Duration::zero())) return;
+  if (!first && !event.force) return;
   job.cancel_requested = true;
   launch.start_deadline.reset();  // how the attempt ends does not matter any more
   launch.victim_deadline.reset();
-  if (job.state == JobState::kRestarting) {
+  if (job.state == JobState::kRestarting && !event.force) {
     note(job, "cancelled during a restart; waits for the last ranks to be reaped");
     return;
   }

@@ -50,6 +50,7 @@ struct CoreOptions {
 
 // What a restarted coordinator knows: the durable state, read from storage before the first step.
 struct DurableState {
+  StoreId store;
   std::vector<Job> jobs;
   std::map<std::string, JobId> request_ids;
 };
@@ -143,7 +144,8 @@ class Core {
   void on(const HeartbeatReceived& event);
   void on(const RankExited& event);
   absl::Status admit(const WorkerRegistered& event) const;
-  void compare_running(Worker& worker, const std::vector<RunningRank>& running);
+  void compare_running(Worker& worker, const WorkerRegistered& event);
+  std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker) const;
   void judge_missing(Worker& worker);
   void lose_ranks(const WorkerName& worker, std::optional<Incarnation> survivor,
                   std::string_view why);
@@ -156,6 +158,7 @@ class Core {
   void stop_launches(const Worker& worker, const std::set<RankKey>& strays);
 
   CoreOptions options_;
+  StoreId store_;
   std::map<JobId, Job> jobs_;
   std::map<WorkerName, Worker> workers_;  // ordered, so that decisions do not depend on addresses
   std::map<std::string, JobId> request_ids_;

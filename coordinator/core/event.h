@@ -51,6 +51,7 @@ struct WorkerRegistered {
   std::string host;
   int32_t slots = 0;
   std::string rendezvous_address;
+  StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
   int64_t unix_ns = 0;
 };

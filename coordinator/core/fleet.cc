@@ -70,17 +70,24 @@ void Core::on(const WorkerRegistered& event) {
   worker.connected = true;
   worker.last_heard = now_;
   worker.heartbeats = 0;
-  send(worker, SendRegistered{options_.heartbeat_interval});
-  compare_running(worker, event.running);
+  send(worker, SendRegistered{options_.heartbeat_interval, store_});
+  compare_running(worker, event);
   schedule_needed_ = true;
 }
 
-void Core::compare_running(Worker& worker, const std::vector<RunningRank>& running) {
+void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
+  // Another store's ranks have numbers that mean other jobs here. The worker stops them by itself and registers again;
+  // until then they hold their slots.
+  const bool foreign = event.store != store_;
   std::set<RankKey> listed;
   std::set<RankKey> strays;
   std::set<JobId> stopping;
-  for (const RunningRank& rank : running) {
+  for (const RunningRank& rank : event.running) {
     const RankKey key{rank.job, rank.attempt, rank.rank};
+    if (foreign) {
+      strays.insert(key);
+      continue;
+    }
     revive(key, worker);
     Job* job = owner_of(key, worker);
     if (job == nullptr) {
@@ -92,11 +99,12 @@ void Core::compare_running(Worker& worker, const std::vector<RunningRank>& runni
     if (rank.pid > 0) rank_up(*job, rank.rank);
     if (job->cancel_requested || job->state == JobState::kRestarting) stopping.insert(job->id);
   }
-  stop_launches(worker, strays);
+  if (!foreign) stop_launches(worker, strays);
   worker.strays = std::move(strays);
   for (const JobId id : stopping) {
     const Job& job = jobs_.at(id);
-    send(worker, SendStopRanks{id, job.attempt, launches_[id].stop_grace, job.reason});
+    send(worker, SendStopRanks{id, job.attempt, launches_[id].stop_grace, job.reason,
+                               awaited_ranks(job, worker)});
   }
   worker.missing.clear();
   for (const auto& [id, launch] : launches_) {
@@ -125,11 +133,11 @@ void Core::revive(const RankKey& key, const Worker& worker) {
 }
 
 void Core::stop_launches(const Worker& worker, const std::set<RankKey>& strays) {
-  std::set<std::pair<JobId, Attempt>> told;
-  for (const RankKey& key : strays) {
-    if (!told.emplace(key.job, key.attempt).second) continue;
-    send(worker, SendStopRanks{key.job, key.attempt, Duration::zero(),
-                               "this launch is not the job's current one"});
+  std::map<std::pair<JobId, Attempt>, std::vector<Rank>> launches;
+  for (const RankKey& key : strays) launches[{key.job, key.attempt}].push_back(key.rank);
+  for (auto& [launch, ranks] : launches) {
+    send(worker, SendStopRanks{launch.first, launch.second, Duration::zero(),
+                               "this launch is not the job's current one", std::move(ranks)});
   }
 }
 

@@ -85,12 +85,24 @@ void Core::stop_ranks(Job& job, Duration grace, std::string_view reason) {
   launches_[job.id].stop_grace = grace;
   std::set<WorkerName> told;
   for (const RankPlacement& rank : job.placement) {
-    if (state_of(job, rank.rank).life == RankState::Life::kExited) continue;
     const auto it = workers_.find(rank.worker);
-    if (it == workers_.end() || it->second.incarnation != rank.incarnation) continue;
-    if (!told.insert(rank.worker).second) continue;
-    send(it->second, SendStopRanks{job.id, job.attempt, grace, std::string(reason)});
+    if (it == workers_.end() || !told.insert(rank.worker).second) continue;
+    std::vector<Rank> awaited = awaited_ranks(job, it->second);
+    if (awaited.empty()) continue;
+    send(it->second,
+         SendStopRanks{job.id, job.attempt, grace, std::string(reason), std::move(awaited)});
   }
+}
+
+// Those placed on this life of `worker` that have not ended.
+std::vector<Rank> Core::awaited_ranks(const Job& job, const Worker& worker) const {
+  std::vector<Rank> awaited;
+  for (const RankPlacement& rank : job.placement) {
+    const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
+    const bool here = rank.worker == worker.name && rank.incarnation == worker.incarnation;
+    if (here && state.life != RankState::Life::kExited) awaited.push_back(rank.rank);
+  }
+  return awaited;
 }
 
 void Core::settle(Job& job) {

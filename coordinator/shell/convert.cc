@@ -131,6 +131,7 @@ WorkerRegistered registration_from_proto(const v1::Register& proto) {
   event.host = proto.host();
   event.slots = proto.slots();
   event.rendezvous_address = proto.rendezvous_address();
+  event.store = StoreId(proto.store_id());
   for (const v1::RunningRank& rank : proto.running()) {
     event.running.push_back(
         {JobId(rank.job_id()), Attempt(rank.attempt()), Rank(rank.rank()), rank.pid()});
@@ -205,6 +206,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       v1::Registered& registered = *message.mutable_registered();
       registered.set_epoch(message.epoch());
       registered.set_heartbeat_interval_ms(p.heartbeat_interval.count() / kNsPerMs);
+      registered.set_store_id(p.store.value());
     }
     void operator()(const SendStartRanks& p) const {
       v1::StartRanks& start = *message.mutable_start_ranks();
@@ -220,6 +222,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       stop.set_attempt(p.attempt.value());
       stop.set_grace_ms(p.grace.count() / kNsPerMs);
       stop.set_reason(p.reason);
+      for (const Rank rank : p.ranks) stop.add_ranks(rank.value());
     }
     void operator()(const SendReportAck& p) const {
       message.mutable_report_ack()->set_report_id(p.report_id);

@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 
 #include "coordinator/shell/job_record.h"
+#include "daemon/process.h"
 
 namespace muster::coordinator {
 namespace {
@@ -64,6 +65,8 @@ class SqliteStorage final : public Storage {
   absl::Status demand_wal();
   absl::StatusOr<int64_t> one_number(const char* sql);
   absl::Status check_pages();
+  absl::Status create_tables();
+  absl::Status name_store();
   absl::Status write(const StorageBatch& batch);
   absl::Status error(int code, const char* what) {
     return sqlite_error(db_.get(), code, path_, what);
@@ -151,7 +154,13 @@ absl::Status SqliteStorage::set_up() {
         "state file ", path_, " has schema version ", *version, " and this program knows ",
         kSchemaVersion, ": a newer version of Muster wrote it"));
   }
-  if (*version == kSchemaVersion) return absl::OkStatus();
+  if (*version < kSchemaVersion) {
+    if (absl::Status status = create_tables(); !status.ok()) return status;
+  }
+  return name_store();
+}
+
+absl::Status SqliteStorage::create_tables() {
   return run(
       "BEGIN IMMEDIATE;"
       "CREATE TABLE jobs(id INTEGER PRIMARY KEY, record TEXT NOT NULL);"
@@ -162,8 +171,21 @@ absl::Status SqliteStorage::set_up() {
       "COMMIT;");
 }
 
+// Once: the state of an earlier version has no name yet.
+absl::Status SqliteStorage::name_store() {
+  const auto id = daemon::draw_random_id();
+  if (!id.ok()) return id.status();
+  auto statement = prepare("INSERT OR IGNORE INTO meta(key, value) VALUES('store_id', ?1)");
+  if (!statement.ok()) return statement.status();
+  if (absl::Status status = bind(statement->get(), 1, *id); !status.ok()) return status;
+  return finish(statement->get(), "naming the store");
+}
+
 absl::StatusOr<DurableState> SqliteStorage::load() {
   DurableState state;
+  const auto store = one_number("SELECT value FROM meta WHERE key='store_id'");
+  if (!store.ok()) return store.status();
+  state.store = StoreId(static_cast<uint64_t>(*store));
   auto jobs = prepare("SELECT id, record FROM jobs ORDER BY id");
   if (!jobs.ok()) return jobs.status();
   int code = SQLITE_OK;

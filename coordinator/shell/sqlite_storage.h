@@ -2,7 +2,7 @@
 //
 //   jobs(id INTEGER PRIMARY KEY, record TEXT)      record: see job_record.h
 //   request_ids(request_id TEXT PRIMARY KEY, job INTEGER)
-//   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch
+//   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch, store_id
 //   PRAGMA user_version                            the schema's version
 #pragma once
 

@@ -6,7 +6,7 @@ import signal
 import time
 import unittest
 
-from harness import BIN, MusterTest, step_lines, wait_gone, wait_until
+from harness import BIN, MusterTest, processes_with_mark, step_lines, wait_gone, wait_until
 
 LEAVE_SECONDS_MAX = 5  # Ctrl-C to nothing running
 
@@ -174,6 +174,22 @@ class Fleet(MusterTest):
         self.assertEqual([s for s, _ in step_lines(logs)][:3], [0, 100, 200])
         self.assertEqual(step_lines(logs)[-1][0], 2999)
         self.assertIsNone(again.poll())
+
+    def test_a_coordinator_with_another_state_gets_the_worker_without_the_earlier_ones_ranks(self):
+        coordinator = self.start_coordinator(state="first")
+        worker = self.start_worker(coordinator)
+        job = self.submit("old", "steps=1000000")
+        self.wait_for_state(job["id"], "RUNNING")
+        old = wait_until(lambda: len(r := self.ranks_of_test()) == 4 and set(r.values()), 20, "four ranks")
+        coordinator.terminate()
+        coordinator.wait(20)
+        self.start_coordinator(state="second", listen=coordinator.address)
+        job = self.submit("new", "steps=20")
+        self.assertEqual(int(job["id"]), 1, "not the number of the earlier job")
+        done = self.wait_for_state(job["id"], "SUCCEEDED", "FAILED")
+        self.assertEqual((done["state"], int(done["attempt"])), ("SUCCEEDED", 1), done["reason"])
+        self.assertFalse(old & set(processes_with_mark(self.mark)), "a rank of the earlier state still runs")
+        self.assertIsNone(worker.poll())
 
     def test_ranks_that_end_while_the_coordinator_is_away_are_reported_later(self):
         coordinator = self.start_coordinator()

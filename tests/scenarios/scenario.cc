@@ -150,6 +150,7 @@ void Scenario::add_worker(const Words& words) {
   event.host = "host-of-" + words[1];
   event.slots = number_of(words, "slots", 4);
   event.rendezvous_address = words[1] + ":1234";
+  event.store = StoreId(number_of<uint64_t>(words, "store", 0));
   event.unix_ns = unix_ns_;
   for (const std::string& word : words) {
     const size_t colon = word.find(':');

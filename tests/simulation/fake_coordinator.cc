@@ -23,6 +23,7 @@ void FakeCoordinator::boot() {
   epoch_ = Epoch(epoch_.value() + 1);
   born_ = world_.scheduler.now();
   began_with_ = DurableState{};
+  began_with_.store = store_;
   for (const auto& [id, job] : disk_jobs_) began_with_.jobs.push_back(job);
   began_with_.request_ids = disk_requests_;
   record_.clear();
@@ -44,6 +45,17 @@ void FakeCoordinator::crash(Duration down) {
   world_.scheduler.after(down, [this, life = life_] {
     if (life == life_) boot();
   });
+}
+
+void FakeCoordinator::crash_and_lose_disk(Duration down) {
+  if (!core_) return;
+  crash(down);
+  world_.note("and its disk is lost");
+  store_ = StoreId(store_.value() + 1);
+  epoch_ = Epoch(0);
+  disk_jobs_.clear();
+  disk_requests_.clear();
+  world_.invariants.forget_promises();
 }
 
 std::string FakeCoordinator::replay() const {
@@ -94,6 +106,7 @@ void FakeCoordinator::send_register(StreamId stream, const worker::SendRegister&
   event.host = message.host;
   event.slots = message.slots;
   event.rendezvous_address = message.rendezvous_address;
+  event.store = message.store;
   for (const auto& r : message.running)
     event.running.push_back({r.key.job, r.key.attempt, r.key.rank, r.pid});
   world_.network.to_coordinator(stream, false, [this, stream, event] {
@@ -154,27 +167,28 @@ void FakeCoordinator::post(StreamId stream, Event event) {
   } else {
     heard_[life] = world_.scheduler.now();
   }
-  step(std::move(event), registers ? &stream : nullptr);
+  step(std::move(event), registers ? stream : kNoStream);
 }
 
-// Ends the streams of refused workers, and lets `registering` take its worker's link over unless it is refused.
-void FakeCoordinator::settle_streams(const ActionList& actions, const StreamId* registering) {
+// Ends the streams of refused workers, and lets the registering one take its worker's link over unless it is refused.
+void FakeCoordinator::settle_streams(const ActionList& actions, StreamId registering) {
   for (const Action& action : actions) {
     if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
       const auto link = links_.extract({refuse->worker, refuse->incarnation});
       if (!link.empty()) close(link.mapped(), refuse->status);
     } else if (const auto* refused = std::get_if<RefuseRegistration>(&action)) {
-      return close(*registering, refused->status);
+      close(registering, refused->status);
+      registering = kNoStream;
     }
   }
-  if (registering == nullptr) return;
-  const Life life = peers_.at(*registering).life.value();
-  if (const auto old = links_.find(life); old != links_.end() && old->second != *registering)
+  if (registering == kNoStream) return;
+  const Life life = peers_.at(registering).life.value();
+  if (const auto old = links_.find(life); old != links_.end() && old->second != registering)
     close(old->second, absl::AbortedError("another stream"));
-  links_[life] = *registering;
+  links_[life] = registering;
 }
 
-void FakeCoordinator::step(Event event, const StreamId* registering) {
+void FakeCoordinator::step(Event event, StreamId registering) {
   if (!core_) return;
   std::visit([&](auto& e) { e.unix_ns = world_.scheduler.unix_ns(); }, event);
   const Instant now = world_.scheduler.now();
@@ -219,8 +233,9 @@ void FakeCoordinator::carry_out(const Action& action) {
     if (link == links_.end()) return;
     const int host = peers_.at(link->second).host;
     world_.network.to_worker(
-        link->second, [this, stream = link->second, host, payload = send->payload, epoch = epoch_] {
-          world_.worker(host).deliver(stream, payload, epoch);
+        link->second, [this, stream = link->second, host, payload = send->payload, store = store_,
+                       epoch = epoch_] {
+          world_.worker(host).deliver(stream, payload, store, epoch);
         });
   } else if (const auto* reply = std::get_if<Reply>(&action)) {
     auto waiting = replies_.extract(reply->token);

@@ -24,11 +24,14 @@ class FakeCoordinator {
 
   void boot();
   void crash(Duration down);
+  // It comes back with an empty disk: another store, whose jobs are numbered from 1.
+  void crash_and_lose_disk(Duration down);
   bool is_up() const { return core_.has_value(); }
   const coordinator::Core& core() const { return *core_; }
   const std::map<JobId, coordinator::Job>& disk() const { return disk_jobs_; }
   const std::map<std::string, JobId>& disk_request_ids() const { return disk_requests_; }
   Instant born() const { return born_; }
+  StoreId store() const { return store_; }
   // When this life of the coordinator last heard of that life of a worker; its own birth when never.
   Instant last_heard(const WorkerName& worker, Incarnation incarnation) const;
 
@@ -60,9 +63,8 @@ class FakeCoordinator {
   };
 
   void post(StreamId stream, coordinator::Event event);
-  // `registering`: the stream that the event, a registration, came on.
-  void step(coordinator::Event event, const StreamId* registering = nullptr);
-  void settle_streams(const coordinator::ActionList& actions, const StreamId* registering);
+  void step(coordinator::Event event, StreamId registering = kNoStream);
+  void settle_streams(const coordinator::ActionList& actions, StreamId registering);
   bool commit(const coordinator::ActionList& actions);
   void carry_out(const coordinator::Action& action);
   void close(StreamId stream, const absl::Status& status);
@@ -70,6 +72,7 @@ class FakeCoordinator {
 
   World& world_;
   uint64_t life_ = 0;
+  StoreId store_{1};
   Epoch epoch_{0};
   Instant born_{};
   std::optional<coordinator::Core> core_;

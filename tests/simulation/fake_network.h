@@ -13,6 +13,7 @@
 namespace muster::simulation {
 
 using StreamId = uint64_t;
+constexpr StreamId kNoStream = 0;
 
 class FakeNetwork {
  public:

@@ -93,10 +93,11 @@ void FakeWorker::stream_ended(StreamId stream, bool refused, const std::string& 
   step(worker::Disconnected{refused, reason});
 }
 
-void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payload, Epoch epoch) {
+void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payload,
+                         StoreId store, Epoch epoch) {
   if (stream_ != stream || !core_) return;
   if (const auto* p = std::get_if<coordinator::SendRegistered>(&payload)) {
-    step(worker::Registered{epoch, p->heartbeat_interval});
+    step(worker::Registered{epoch, p->heartbeat_interval, p->store});
   } else if (const auto* start = std::get_if<coordinator::SendStartRanks>(&payload)) {
     worker::StartRanks event{epoch, {}};
     event.launch.job = start->job;
@@ -106,9 +107,11 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
     event.launch.rendezvous_address = start->rendezvous_address;
     for (const auto& rank : start->ranks)
       event.launch.ranks.push_back({rank.rank, rank.local_rank});
+    stores_[{start->job, start->attempt}] = store;
     step(event);
   } else if (const auto* stop = std::get_if<coordinator::SendStopRanks>(&payload)) {
-    step(worker::StopRanks{epoch, stop->job, stop->attempt, stop->grace, stop->reason});
+    step(worker::StopRanks{epoch, stop->job, stop->attempt, stop->grace, stop->reason,
+                           stop->ranks});
   } else if (const auto* ack = std::get_if<coordinator::SendReportAck>(&payload)) {
     step(worker::ReportAcked{ack->report_id});
   }
@@ -117,14 +120,15 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
 void FakeWorker::spawn(const worker::SpawnRank& action) {
   const Duration delay = world_.random.between_ms(5, 60);
   const bool fails = world_.faults_on && world_.random.chance(0.005);
-  world_.scheduler.after(delay, [this, life = life_, action, fails] {
+  world_.scheduler.after(delay, [this, life = life_, action, fails,
+                                  store = stores_[action.key.launch()]] {
     if (life != life_) return;
     if (fails) {
       step(worker::SpawnFailed{action.key, "no memory"});
       return;
     }
     const int32_t pid = world_.trainers.spawn(
-        host_, action.key, action.launch->spec.world_size(),
+        host_, store, action.key, action.launch->spec.world_size(),
         [this, life, key = action.key](const ProcessEnd& end) {
           if (life == life_)
             step(worker::RankReaped{key, end.exit_code, end.signal, end.last_step, ""});

@@ -2,6 +2,7 @@
 // leave, and comes back as a new incarnation, the way an init system would have it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +25,8 @@ class FakeWorker {
   void crash(Duration down);
   void ask_to_leave();
 
-  void deliver(StreamId stream, const coordinator::WorkerPayload& payload, Epoch epoch);
+  void deliver(StreamId stream, const coordinator::WorkerPayload& payload, StoreId store,
+               Epoch epoch);
   void stream_ended(StreamId stream, bool refused, const std::string& reason);
 
   int host() const { return host_; }
@@ -50,6 +52,7 @@ class FakeWorker {
   uint64_t life_ = 0;  // what was planned in an earlier one is void
   std::optional<worker::Core> core_;
   std::optional<StreamId> stream_;
+  std::map<worker::LaunchKey, StoreId> stores_;  // that launches came from
 };
 
 }  // namespace muster::simulation

@@ -63,10 +63,11 @@ void Invariants::no_slot_is_overbooked() {
                    absl::StrCat("worker ", name.value(), " is overbooked"));
   }
   std::map<int, int32_t> processes;
-  std::map<std::pair<int, JobId>, Attempt> attempts;
+  std::map<std::pair<int, JobKey>, Attempt> attempts;
   for (const auto& [key, process] : world_.trainers.processes()) {
     ++processes[key.first];
-    const auto [it, added] = attempts.try_emplace({key.first, key.second.job}, key.second.attempt);
+    const JobKey job{process.store, key.second.job};
+    const auto [it, added] = attempts.try_emplace({key.first, job}, key.second.attempt);
     world_.require(
         added || it->second == key.second.attempt,
         absl::StrCat("two attempts of job ", key.second.job.value(), " run on one node"));
@@ -113,7 +114,8 @@ void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
 // An attempt is over only when each of its processes has ended, or its node was silent for a whole lease.
 void Invariants::old_ranks_are_gone(const Job& before) {
   for (const auto& [key, process] : world_.trainers.processes()) {
-    if (key.second.job != before.id || key.second.attempt != before.attempt || !process.running)
+    if (key.second.job != before.id || key.second.attempt != before.attempt || !process.running ||
+        process.store != world_.coordinator.store())
       continue;
     const FakeWorker& worker = world_.worker(key.first);
     const Instant heard = world_.coordinator.last_heard(worker.name(), worker.incarnation());
@@ -132,7 +134,7 @@ void Invariants::ends_are_final_and_true(const Job* before, const Job& job) {
   }
   if (job.state == JobState::kSucceeded) {
     world_.require(
-        std::ssize(world_.trainers.succeeded({job.id, job.attempt})) == job.spec.world_size(),
+        std::ssize(world_.trainers.succeeded({{world_.coordinator.store(), job.id}, job.attempt})) == job.spec.world_size(),
         absl::StrCat("job ", job.id.value(), " succeeded without all its ranks"));
   }
   if (job.state == JobState::kCancelled)

@@ -21,6 +21,7 @@ class Invariants {
   void after_commit(const coordinator::Event& event);
   // A caller was told that its job exists.
   void promised(JobId job) { promised_.insert(job); }
+  void forget_promises() { promised_.clear(); }
 
  private:
   void reload_equals_memory();

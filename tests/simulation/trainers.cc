@@ -9,22 +9,25 @@ namespace {
 
 constexpr int64_t kCheckpointEvery = 5;
 
-LaunchKey launch_of(const worker::RankKey& key) { return {key.job, key.attempt}; }
+LaunchKey launch_of(const Process& process, const worker::RankKey& key) {
+  return {{process.store, key.job}, key.attempt};
+}
 
 }  // namespace
 
-int32_t Trainers::spawn(int host, const worker::RankKey& key, int32_t world_size,
-                        std::function<void(const ProcessEnd&)> on_reaped) {
+int32_t Trainers::spawn(int host, StoreId store, const worker::RankKey& key,
+                        int32_t world_size, std::function<void(const ProcessEnd&)> on_reaped) {
   const int32_t pid = next_pid_++;
   Process& process = processes_[{host, key}];
   process = Process{};
   process.pid = pid;
   process.host = host;
+  process.store = store;
   process.world_size = world_size;
   process.running = true;
   process.deaf = random_.chance(0.1);
   process.on_reaped = std::move(on_reaped);
-  came_up_[launch_of(key)].insert(key.rank);
+  came_up_[launch_of(process, key)].insert(key.rank);
   scheduler_.after(random_.between_ms(20, 300), [this, host, key, pid] { tick({host, key}, pid); });
   return pid;
 }
@@ -43,8 +46,8 @@ bool Trainers::all_up(const LaunchKey& launch, int32_t world_size) const {
 void Trainers::tick(ProcessKey key, int32_t pid) {
   Process* process = find(key, pid);
   if (process == nullptr) return;
-  const JobNature& nature = natures_[key.second.job];
-  const LaunchKey launch = launch_of(key.second);
+  const LaunchKey launch = launch_of(*process, key.second);
+  const JobNature& nature = natures_[launch.first];
   const auto leave = [&](ExitCode code) {
     end(key, *process, {to_int(code), 0, process->step}, random_.between_ms(1, 50));
   };
@@ -55,9 +58,9 @@ void Trainers::tick(ProcessKey key, int32_t pid) {
   }
   if (nature.bad_input_rank == key.second.rank.value()) return leave(ExitCode::kBadInput);
   if (all_up(launch, process->world_size)) {
-    if (process->step < 0) process->step = checkpoints_[key.second.job];
+    if (process->step < 0) process->step = checkpoints_[launch.first];
     ++process->step;
-    if (process->step % kCheckpointEvery == 0) checkpoints_[key.second.job] = process->step;
+    if (process->step % kCheckpointEvery == 0) checkpoints_[launch.first] = process->step;
     if (process->step == nature.nan_step && key.second.rank == Rank(0))
       return leave(ExitCode::kNotFinite);
     if (process->step >= nature.steps) return leave(ExitCode::kOk);
@@ -71,7 +74,7 @@ void Trainers::tick(ProcessKey key, int32_t pid) {
 
 void Trainers::end(const ProcessKey& key, Process& process, ProcessEnd end, Duration reap_delay) {
   process.running = false;
-  const LaunchKey launch = launch_of(key.second);
+  const LaunchKey launch = launch_of(process, key.second);
   if (end.signal == 0 && end.exit_code == 0) {
     succeeded_[launch].insert(key.second.rank);
   } else {
@@ -101,7 +104,7 @@ void Trainers::signal(int host, const worker::RankKey& key, int signo) {
 void Trainers::host_died(int host) {
   for (auto it = processes_.begin(); it != processes_.end();) {
     if (it->first.first == host) {
-      if (it->second.running) broken_.insert(launch_of(it->first.second));
+      if (it->second.running) broken_.insert(launch_of(it->second, it->first.second));
       it = processes_.erase(it);
     } else {
       ++it;

@@ -15,7 +15,9 @@
 
 namespace muster::simulation {
 
-using LaunchKey = std::pair<JobId, Attempt>;
+// Job 1 of one state store is not job 1 of another.
+using JobKey = std::pair<StoreId, JobId>;
+using LaunchKey = std::pair<JobKey, Attempt>;
 
 // How the trainers of a job behave; drawn when the job is submitted.
 struct JobNature {
@@ -35,6 +37,7 @@ struct ProcessEnd {
 struct Process {
   int32_t pid = 0;
   int host = 0;
+  StoreId store;
   int32_t world_size = 1;
   bool running = false;  // false while it is being reaped
   bool deaf = false;     // ignores SIGTERM
@@ -46,10 +49,10 @@ class Trainers {
  public:
   Trainers(Scheduler& scheduler, Random& random) : scheduler_(scheduler), random_(random) {}
 
-  void set_nature(JobId job, const JobNature& nature) { natures_[job] = nature; }
+  void set_nature(const JobKey& job, const JobNature& nature) { natures_[job] = nature; }
   void stop_crashing() { crashing_ = false; }
 
-  int32_t spawn(int host, const worker::RankKey& key, int32_t world_size,
+  int32_t spawn(int host, StoreId store, const worker::RankKey& key, int32_t world_size,
                 std::function<void(const ProcessEnd&)> on_reaped);
   void signal(int host, const worker::RankKey& key, int signo);
   // The host's worker died: its ranks die with it, and nobody reaps them.
@@ -75,8 +78,8 @@ class Trainers {
   Random& random_;
   bool crashing_ = true;
   int32_t next_pid_ = 1000;
-  std::map<JobId, JobNature> natures_;
-  std::map<JobId, int64_t> checkpoints_;
+  std::map<JobKey, JobNature> natures_;
+  std::map<JobKey, int64_t> checkpoints_;
   std::map<ProcessKey, Process> processes_;
   std::map<LaunchKey, std::set<Rank>> came_up_;
   std::set<LaunchKey> broken_;  // a rank of it is gone

@@ -57,7 +57,7 @@ std::string World::run() {
   trainers.stop_crashing();
   note("---- the faults stop ----");
   if (good) good = run_until(calm + kCalmTime);
-  if (problem_.empty() && !everything_ended()) fail("a job did not reach an end");
+  if (problem_.empty() && !everything_ended()) fail("a job, or a process of one, did not reach an end");
   if (problem_.empty() && coordinator.is_up()) problem_ = coordinator.replay();
   if (problem_.empty()) {
     for (const auto& [id, job] : coordinator.core().jobs()) {
@@ -96,7 +96,7 @@ bool World::everything_ended() const {
   for (const auto& [id, job] : coordinator.core().jobs()) {
     if (!coordinator::is_terminal(job.state)) return false;
   }
-  return true;
+  return trainers.processes().empty();  // those of lost attempts and of lost disks, too
 }
 
 void World::submit_later() {
@@ -141,7 +141,7 @@ void World::try_submit(const std::string& request_id, const coordinator::JobSpec
   coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
     require(reply.status.ok(), absl::StrCat("refused: ", reply.status.ToString()));
     *answered = true;
-    trainers.set_nature(reply.job, nature);
+    trainers.set_nature({coordinator.store(), reply.job}, nature);
     invariants.promised(reply.job);
     --submissions_open_;
     if (!random.chance(0.15)) return;
@@ -176,6 +176,8 @@ void World::make_a_fault() {
   switch (random.below(8)) {
     case 0:
       ++totals_.crashes;
+      if (random.chance(0.2))
+        return coordinator.crash_and_lose_disk(random.between_ms(10, 9'000));
       return coordinator.crash(random.between_ms(10, 9'000));
     case 1:
       ++totals_.crashes;

@@ -49,6 +49,7 @@ struct SendRegister {
   std::string host;
   int32_t slots = 0;
   std::string rendezvous_address;
+  StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
 };
 
@@ -69,6 +70,11 @@ struct SendRankExited {
 // The coordinator has acknowledged the rank's end: its log is kept at hand until that is acknowledged, too. Answered
 // by LogSettled.
 struct ForgetRank {
+  RankKey key;
+};
+
+// Nobody will ask for the rank's log any more: let go of it.
+struct DropLog {
   RankKey key;
 };
 
@@ -96,7 +102,7 @@ struct Exit {
 
 using Action =
     std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, SendRegister, SendHeartbeat,
-                 SendRankExited, ForgetRank, RemoveLaunch, EndLaunch, Note, Exit>;
+                 SendRankExited, ForgetRank, DropLog, RemoveLaunch, EndLaunch, Note, Exit>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::worker

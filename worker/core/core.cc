@@ -42,7 +42,7 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
 std::optional<Instant> Core::next_deadline() const {
   if (left_) return std::nullopt;
   std::optional<Instant> earliest;
-  for (const auto& deadline : {retry_at_, greeting_until_, heartbeat_at_, farewell_until_}) {
+  for (const auto& deadline : {connect_at(), greeting_until_, heartbeat_at_, farewell_until_}) {
     keep_earlier(earliest, deadline);
   }
   for (const auto& [key, rank] : ranks_) keep_earlier(earliest, rank.kill_at);
@@ -58,6 +58,7 @@ void Core::on(const Connected&, Instant, ActionList& out) {
                        .host = options_.host,
                        .slots = options_.slots,
                        .rendezvous_address = options_.rendezvous_address,
+                       .store = store_.value_or(StoreId{}),
                        .running = {}};
   std::map<RankKey, int32_t> running;
   for (const auto& [id, report] : reports_) running[report.key] = 0;
@@ -81,8 +82,8 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
 
 void Core::on(const Registered& event, Instant now, ActionList& out) {
   if (link_ != Link::kGreeting && link_ != Link::kRegistered) return;
-  // A lower epoch is another state store, whose job numbers start again: what was seen means
-  // nothing there.
+  if (store_ && *store_ != event.store) return change_store(event.store, now, out);
+  // A lower epoch is the store restored from an older copy, which may give the same numbers again.
   if (event.epoch < epoch_) {
     std::erase_if(seen_, [&](const auto& entry) {
       return std::none_of(ranks_.begin(), ranks_.end(),
@@ -90,6 +91,7 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
     });
   }
   link_ = Link::kRegistered;
+  store_ = event.store;
   epoch_ = event.epoch;
   greeting_until_.reset();
   retries_ = 0;
@@ -99,6 +101,37 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   for (auto& [key, rank] : ranks_) rank.dirty = true;
   send_last_figures(0, now, out);
   for (const auto& [id, report] : reports_) out.push_back(report);
+}
+
+// Job 1 of another store is another job: what is left of the earlier store's would be taken for it. The stream is given
+// up, because the registration listed what is dropped here, and opened again when the last rank is gone.
+void Core::change_store(StoreId store, Instant now, ActionList& out) {
+  out.push_back(Note{true, absl::StrCat("the coordinator has another state store than the one that this worker ran ",
+                                        "ranks of; stopping ", ranks_.size(), " of them")});
+  store_ = store;
+  epoch_ = Epoch{};
+  seen_.clear();
+  last_figures_.clear();
+  std::set<RankKey> ended = std::exchange(unsettled_, {});
+  for (const auto& [id, report] : std::exchange(reports_, {})) ended.insert(report.key);
+  for (const RankKey& key : ended) {
+    out.push_back(DropLog{key});
+    end_launch(key.launch(), out);
+  }
+  for (auto& [key, rank] : ranks_) rank.disowned = true;
+  stop_all(options_.shutdown_grace, "its coordinator's state store is gone", now, out);
+  link_ = Link::kDown;
+  greeting_until_.reset();
+  heartbeat_at_.reset();
+  retries_ = 0;
+  out.push_back(Disconnect{"the coordinator has another state store"});
+}
+
+// Nothing of an earlier store may be left when the worker comes to the next one.
+std::optional<Instant> Core::connect_at() const {
+  const bool disowned = std::any_of(ranks_.begin(), ranks_.end(),
+                                    [](const auto& rank) { return rank.second.disowned; });
+  return disowned ? std::nullopt : retry_at_;
 }
 
 void Core::on(const ReportAcked& event, Instant now, ActionList& out) {
@@ -122,7 +155,7 @@ void Core::on(const PagesRead& event, Instant now, ActionList& out) {
 }
 
 void Core::on(const Tick&, Instant now, ActionList& out) {
-  if (is_due(retry_at_, now)) {
+  if (is_due(connect_at(), now)) {
     retry_at_.reset();
     link_ = Link::kConnecting;
     greeting_until_ = now + options_.registration_budget;

@@ -4,7 +4,8 @@
 //
 // It keeps the stream to the coordinator alive, starts and stops ranks as it is told, heartbeats
 // their figures and reports each rank's end until that is acknowledged. Ranks run on undisturbed
-// while there is no coordinator. step() is total: whatever the event says, it neither fails nor
+// while there is no coordinator; one with another state store, where their numbers mean other jobs, has them stopped
+// before this worker works for it. step() is total: whatever the event says, it neither fails nor
 // throws; stale, repeated and contradictory requests are ignored or answered by a report with the
 // reason.
 //
@@ -83,6 +84,7 @@ class Core {
     bool killed = false;             // SIGKILL was sent
     std::optional<Instant> kill_at;  // when SIGTERM has not helped
     std::string stop_reason;
+    bool disowned = false;  // of a state store that is no longer the coordinator's: nobody waits for its end
   };
   const std::map<RankKey, RankState>& ranks() const { return ranks_; }
   const std::map<uint64_t, SendRankExited>& unacknowledged() const { return reports_; }
@@ -133,6 +135,9 @@ class Core {
   void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
   void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);
   void leave_when_done(Instant now, ActionList& out);
+  void change_store(StoreId store, Instant now, ActionList& out);
+  void answer_for_absent(const StopRanks& event, ActionList& out);
+  std::optional<Instant> connect_at() const;
   void end_launch(const LaunchKey& launch, ActionList& out);
   void prune_launches(ActionList& out);
   std::vector<RankKey> keys_of(JobId job) const;
@@ -140,7 +145,8 @@ class Core {
 
   CoreOptions options_;
   Link link_ = Link::kDown;
-  Epoch epoch_;
+  std::optional<StoreId> store_;  // of the newest registration; whatever is kept below belongs to it
+  Epoch epoch_;                   // of that store
   std::optional<Instant> retry_at_;        // kDown
   std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
   std::optional<Instant> heartbeat_at_;    // kRegistered

@@ -87,6 +87,30 @@ void Core::on(const StopRanks& event, Instant now, ActionList& out) {
     if (rank == ranks_.end() || key.attempt != event.attempt) continue;
     stop(key, rank->second, event.grace, event.reason, now, out);
   }
+  answer_for_absent(event, out);
+}
+
+// The coordinator waits until each rank's end is told, and it may wait for ranks that never came here: their StartRanks
+// was lost or refused. A rank whose end it has been told is not among them.
+void Core::answer_for_absent(const StopRanks& event, ActionList& out) {
+  if (reports_.size() + unsettled_.size() + event.ranks.size() > kReportsMax) {
+    out.push_back(Note{true, absl::StrCat("not answering for ", event.ranks.size(), " ranks of ",
+                                          to_string(LaunchKey{event.job, event.attempt}),
+                                          ": too many reports wait")});
+    return;
+  }
+  std::set<RankKey> known;
+  for (const auto& [id, report] : reports_) known.insert(report.key);
+  for (const auto& [key, rank] : ranks_) known.insert(key);
+  for (const Rank rank : event.ranks) {
+    const RankKey key{event.job, event.attempt, rank};
+    if (!known.insert(key).second) continue;
+    SendRankExited exited;
+    exited.key = key;
+    exited.exit_code = to_int(ExitCode::kFailure);
+    exited.detail = "not running here";
+    report(std::move(exited), out);
+  }
 }
 
 void Core::on(const RankStarted& event, Instant now, ActionList& out) {
@@ -140,12 +164,17 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
     exited.detail = absl::StrCat("stopped: ", rank.stop_reason);
   }
   if (exited.detail.size() > kDetailBytesMax) exited.detail.resize(kDetailBytesMax);
-  if (rank.life == Life::kUp && rank.figures.step >= 0) {
+  const bool disowned = rank.disowned;
+  if (!disowned && rank.life == Life::kUp && rank.figures.step >= 0) {
     last_figures_[next_report_id_] = {key, rank.pid, rank.figures, Duration::zero()};
     if (rank.dirty) send_last_figures(next_report_id_, now, out);
   }
   ranks_.erase(found);
-  report(std::move(exited), out);
+  if (!disowned) report(std::move(exited), out);
+  if (disowned) {
+    out.push_back(DropLog{key});
+    end_launch(key.launch(), out);
+  }
   const bool last = std::none_of(ranks_.begin(), ranks_.end(), [&](const auto& other) {
     return other.first.launch() == key.launch();
   });

@@ -29,6 +29,7 @@ struct Disconnected {
 struct Registered {
   Epoch epoch;
   Duration heartbeat_interval{};
+  StoreId store{};
 };
 
 struct StartRanks {
@@ -42,6 +43,7 @@ struct StopRanks {
   Attempt attempt;
   Duration grace{};  // zero kills at once
   std::string reason;
+  std::vector<Rank> ranks{};  // of this worker, whose ends the coordinator waits for
 };
 
 struct ReportAcked {

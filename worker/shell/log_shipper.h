@@ -42,6 +42,9 @@ class LogShipper {
   // of it. An unknown rank's is settled.
   void finish(const RankKey& key);
 
+  // Lets go of the log at once, whatever of it is not acknowledged.
+  void forget(const RankKey& key);
+
   void on_connected();     // ships from what is acknowledged
   void on_disconnected();  // what is not acknowledged may be lost
   void on_ack(const RankKey& key, uint64_t offset);
@@ -67,7 +70,6 @@ class LogShipper {
   void read_changes();
   bool ship_one(const RankKey& key, Tail& tail);
   void settle(const RankKey& key);
-  void forget(const RankKey& key);
 
   Sink sink_;
   Progress progress_;

@@ -59,14 +59,17 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
   switch (message.body_case()) {
     case v1::CoordinatorMessage::kRegistered:
       return Registered{Epoch(message.registered().epoch()),
-                        milliseconds(message.registered().heartbeat_interval_ms())};
+                        milliseconds(message.registered().heartbeat_interval_ms()),
+                        StoreId(message.registered().store_id())};
     case v1::CoordinatorMessage::kStartRanks:
       return start_ranks(epoch, message.start_ranks());
     case v1::CoordinatorMessage::kStopRanks: {
       const v1::StopRanks& stop = message.stop_ranks();
-      return StopRanks{epoch, JobId(stop.job_id()), Attempt(stop.attempt()),
-                       milliseconds(stop.grace_ms()),
-                       daemon::printable(stop.reason(), kTextBytesMax)};
+      StopRanks event{epoch, JobId(stop.job_id()), Attempt(stop.attempt()),
+                      milliseconds(stop.grace_ms()),
+                      daemon::printable(stop.reason(), kTextBytesMax)};
+      for (const int32_t rank : stop.ranks()) event.ranks.emplace_back(rank);
+      return event;
     }
     case v1::CoordinatorMessage::kReportAck:
       return ReportAcked{message.report_ack().report_id()};
@@ -86,6 +89,7 @@ v1::WorkerMessage to_message(const SendRegister& action) {
   body->set_host(action.host);
   body->set_slots(action.slots);
   body->set_rendezvous_address(action.rendezvous_address);
+  body->set_store_id(action.store.value());
   for (const RunningRank& rank : action.running) {
     v1::RunningRank* running = body->add_running();
     set_identity(rank.key, running);

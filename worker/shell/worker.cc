@@ -161,6 +161,8 @@ void Worker::send_due_reports() {
 
 void Worker::carry_out(const ForgetRank& action) { logs_.finish(action.key); }
 
+void Worker::carry_out(const DropLog& action) { logs_.forget(action.key); }
+
 void Worker::carry_out(const RemoveLaunch& action) {
   rendezvous_->forget_scope(action.launch);
   const absl::Status status = launcher_.folders().remove(action.launch);

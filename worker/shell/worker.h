@@ -58,6 +58,7 @@ class Worker {
   void carry_out(const SendHeartbeat& action);
   void carry_out(const SendRankExited& action);
   void carry_out(const ForgetRank& action);
+  void carry_out(const DropLog& action);
   void carry_out(const RemoveLaunch& action);
   void carry_out(const EndLaunch& action);
   void carry_out(const Note& action);

@@ -43,6 +43,7 @@ Event random_event(std::mt19937_64& random) {
                              "h",
                              static_cast<int32_t>(below(4)),
                              "h:1",
+                             StoreId(below(2)),
                              {},
                              1};
       if (below(2) == 0) event.running.push_back({job, attempt, rank, 5});

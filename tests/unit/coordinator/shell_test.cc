@@ -261,10 +261,11 @@ TEST_F(ShellTest, ComesBackFromItsStateFile) {
   v1::SubmitJobRequest request = submission("llama", 2);
   request.set_request_id("once");
   v1::Job job;
+  uint64_t store = 0;
   {
     FakeWorker worker(*fleet_);
     worker.send(registration("node1", 9, 2));
-    worker.next();
+    store = worker.next().registered().store_id();
     ASSERT_TRUE(submit(request, &job).ok());
     EXPECT_TRUE(worker.next().has_start_ranks());
     worker.heartbeat(1, 1, 2, 3);
@@ -279,6 +280,7 @@ TEST_F(ShellTest, ComesBackFromItsStateFile) {
 
   FakeWorker worker(*fleet_);
   v1::WorkerMessage message = registration("node1", 9, 2);
+  message.mutable_register_()->set_store_id(store);
   for (int rank = 0; rank < 2; ++rank) {
     v1::RunningRank& running = *message.mutable_register_()->add_running();
     running.set_job_id(1);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -76,6 +77,18 @@ class StorageTest : public testing::Test {
   TemporaryFolder folder_;
   std::string path_ = folder_.path() + "/muster.db";
 };
+
+TEST_F(StorageTest, HasANameOfItsOwnForGood) {
+  std::set<StoreId> names;
+  for (const char* name : {"/a.db", "/b.db", "/a.db"}) {
+    auto storage = open_sqlite_storage(folder_.path() + name);
+    ASSERT_TRUE(storage.ok()) << storage.status();
+    const auto state = (*storage)->load();
+    ASSERT_TRUE(state.ok()) << state.status();
+    names.insert(state->store);
+  }
+  EXPECT_EQ(names.size(), 2U);
+}
 
 TEST_F(StorageTest, KeepsWhatWasCommitted) {
   for (uint64_t epoch = 1; epoch <= 3; ++epoch) {

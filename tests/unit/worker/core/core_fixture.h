@@ -27,8 +27,9 @@ inline StartRanks start(uint64_t job, uint32_t attempt, int32_t ranks, uint64_t 
   return event;
 }
 
-inline StopRanks stop(uint64_t job, uint32_t attempt, Duration grace, uint64_t epoch = 1) {
-  return {Epoch(epoch), JobId(job), Attempt(attempt), grace, "because"};
+inline StopRanks stop(uint64_t job, uint32_t attempt, Duration grace, uint64_t epoch = 1,
+                      const std::vector<Rank>& awaited = {}) {
+  return {Epoch(epoch), JobId(job), Attempt(attempt), grace, "because", awaited};
 }
 
 template <class T>
@@ -65,10 +66,10 @@ class CoreTest : public ::testing::Test {
   }
 
   // From nothing to a registered stream.
-  ActionList connect(uint64_t epoch = 1) {
+  ActionList connect(uint64_t epoch = 1, uint64_t store = 1) {
     while (only<Connect>(step(Tick{})).empty()) now += milliseconds(10);
     ActionList actions = step(Connected{});
-    for (const Action& action : step(Registered{Epoch(epoch), seconds(1)}))
+    for (const Action& action : step(Registered{Epoch(epoch), seconds(1), StoreId(store)}))
       actions.push_back(action);
     return actions;
   }

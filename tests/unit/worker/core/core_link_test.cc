@@ -230,6 +230,36 @@ TEST_F(CoreTest, ReportsAreRepeatedAfterEachReconnectionUntilAcknowledged) {
   EXPECT_THAT(only<SendRegister>(actions)[0].running, SizeIs(1));
 }
 
+// A coordinator with an empty state directory on the port of the earlier one: its job 1 is another job.
+TEST_F(CoreTest, AnotherStoreGetsAWorkerWithNothingOfTheEarlierOne) {
+  connect(1, 1);
+  start_up(start(1, 1, 2));
+  step(RankReaped{key(1, 1, 1), 1, 0, 3, ""});  // its end is not acknowledged
+  step(Disconnected{});
+  ActionList actions = connect(1, 2);
+  EXPECT_EQ(only<SendRegister>(actions).at(0).store, StoreId(1)) << "whose ranks it lists";
+  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0)) << "it would be taken for the new job 1";
+  EXPECT_THAT(only<Disconnect>(actions), SizeIs(1));
+  ASSERT_THAT(only<SignalRank>(actions), SizeIs(1));
+  EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);
+  ASSERT_THAT(only<DropLog>(actions), SizeIs(1));
+  EXPECT_EQ(only<DropLog>(actions)[0].key, key(1, 1, 1));
+  EXPECT_FALSE(core.registered());
+  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1))), SizeIs(0)) << "on its way when the stream ended";
+  step(Disconnected{});
+  EXPECT_THAT(only<Connect>(pass(seconds(2))), SizeIs(0)) << "not before the last one is gone";
+  EXPECT_THAT(only<SignalRank>(pass(seconds(2))), SizeIs(1)) << "its grace has an end";
+
+  actions = step(RankReaped{key(1, 1, 0), -1, SIGKILL, 9, ""});
+  EXPECT_THAT(only<DropLog>(actions), SizeIs(1));
+  actions = connect(1, 2);
+  EXPECT_EQ(only<SendRegister>(actions).at(0).store, StoreId(2));
+  EXPECT_THAT(only<SendRegister>(actions)[0].running, SizeIs(0));
+  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0));
+  EXPECT_TRUE(core.registered());
+  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 2))), SizeIs(2)) << "job 1 of the new store";
+}
+
 TEST_F(CoreTest, LeavingStopsRanksReportsAndWaitsForTheAcknowledgement) {
   connect();
   start_up(start(1, 1, 1));
@@ -281,10 +311,10 @@ TEST_F(CoreTest, ALeavingWorkerRefusesNewRanks) {
 
 TEST_F(CoreTest, AnotherIntervalIsTakenWithinBounds) {
   connect();
-  step(Registered{Epoch(1), Duration::zero()});
+  step(Registered{Epoch(1), Duration::zero(), StoreId(1)});
   step(Tick{});
   EXPECT_GT(*core.next_deadline(), now) << "an interval of nothing would spin";
-  step(Registered{Epoch(1), std::chrono::hours(1000)});
+  step(Registered{Epoch(1), std::chrono::hours(1000), StoreId(1)});
   step(Tick{});
   EXPECT_LE(*core.next_deadline() - now, std::chrono::minutes(1));
 }
