@@ -66,7 +66,20 @@ void Core::await_workers_of(const Job& job) {
   }
 }
 
+// Stopped, swapped out or waiting for its disk, this coordinator heard nothing and told nothing: that time counts against
+// nobody.
+void Core::forgive_own_stall(Instant now) {
+  const Duration late = now - (now_ + options_.heartbeat_interval);
+  if (late <= Duration::zero()) return;
+  for (auto& [name, worker] : workers_) worker.last_heard += late;
+  for (auto& [id, launch] : launches_) {
+    if (launch.start_deadline) *launch.start_deadline += late;
+    if (launch.victim_deadline) *launch.victim_deadline += late;
+  }
+}
+
 void Core::step(const Event& event, Instant now, ActionList& out) {
+  forgive_own_stall(now);
   now_ = now;
   std::visit(
       [this](const auto& e) {
@@ -201,6 +214,7 @@ std::optional<Instant> Core::next_deadline() const {
     if (!next || t < *next) next = t;
   };
   if (schedule_needed_) consider(now_);
+  if (!workers_.empty() || !launches_.empty()) consider(now_ + options_.heartbeat_interval);
   for (const auto& [name, worker] : workers_) consider(worker.last_heard + options_.worker_lease);
   for (const auto& [id, launch] : launches_) {
     if (launch.start_deadline) consider(*launch.start_deadline);

@@ -89,7 +89,8 @@ class Core {
 
   void step(const Event& event, Instant now, ActionList& out);
 
-  // When the shell must send the next Tick, if anything is waiting for time to pass.
+  // When the shell must send the next Tick, if anything is waiting for time to pass. While anybody is waited for, never
+  // later than one heartbeat interval after the last step: a longer gap tells that this coordinator itself stood still.
   std::optional<Instant> next_deadline() const;
 
   const std::map<JobId, Job>& jobs() const { return jobs_; }
@@ -111,6 +112,7 @@ class Core {
   void on(const JobSubmitted& event);
   void on(const JobCancelRequested& event);
   void on(const Tick& event);
+  void forgive_own_stall(Instant now);
   void restore(Job job);
   void await_workers_of(const Job& job);
   absl::Status check_output_is_free(const JobSpec& spec) const;

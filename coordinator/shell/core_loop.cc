@@ -76,14 +76,15 @@ absl::Status CoreLoop::post(Event event, std::shared_ptr<WorkerLink> link) {
 
 void CoreLoop::run() {
   while (true) {
-    std::deque<Item> items = queue_.pop_all(core_.next_deadline());
+    const std::optional<Instant> deadline = core_.next_deadline();
+    std::deque<Item> items = queue_.pop_all(deadline);
     if (items.empty() && queue_.closed()) break;
     now_ = monotonic_now();
     ActionList actions;
     std::vector<Item> after;  // what wants to see the state as stored
-    if (const auto deadline = core_.next_deadline(); deadline && *deadline <= now_)
-      step(Tick{}, actions);
+    // What has come is heard before time is called.
     for (Item& item : items) take(item, actions, after);
+    if (deadline && *deadline <= now_) step(Tick{}, actions);
     if (absl::Status status = persist(actions); !status.ok()) {
       queue_.close();
       end_everything(absl::UnavailableError("the coordinator cannot store its state"), after);

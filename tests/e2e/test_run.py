@@ -191,6 +191,22 @@ class Fleet(MusterTest):
         self.assertFalse(old & set(processes_with_mark(self.mark)), "a rank of the earlier state still runs")
         self.assertIsNone(worker.poll())
 
+    def test_a_coordinator_that_stood_still_blames_nobody(self):
+        lease_seconds = 2
+        coordinator = self.start_coordinator(extra=["--worker-lease-ms", lease_seconds * 1000,
+                                                    "--heartbeat-interval-ms", 200])
+        self.start_worker(coordinator)
+        job = self.submit("lasting", "steps=1000000")
+        self.wait_for_state(job["id"], "RUNNING")
+        ranks = wait_until(lambda: len(r := self.ranks_of_test()) == 4 and r, 20, "four ranks")
+        os.kill(coordinator.pid, signal.SIGSTOP)
+        time.sleep(2 * lease_seconds)
+        os.kill(coordinator.pid, signal.SIGCONT)
+        seen = int(self.job(job["id"])["ranks"][0]["step"])
+        after = wait_until(lambda: int((j := self.job(job["id"]))["ranks"][0]["step"]) > seen and j, 20, "a heartbeat")
+        self.assertEqual((after["state"], int(after["attempt"])), ("RUNNING", 1), after["reason"])
+        self.assertEqual(self.ranks_of_test(), ranks)
+
     def test_ranks_that_end_while_the_coordinator_is_away_are_reported_later(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)

@@ -133,6 +133,8 @@ std::string Scenario::run_event(const Words& words) {
     report_exit(words);
   } else if (verb == "wait") {
     wait(Duration(std::llround(std::stod(words[1]) * 1e9)));
+  } else if (verb == "coordinator" && words[1] == "stalls") {
+    stall(Duration(std::llround(std::stod(words.at(2)) * 1e9)));
   } else if (verb == "coordinator") {
     restart_coordinator();
   } else {
@@ -245,6 +247,12 @@ void Scenario::wait(Duration time) {
       return;
     }
   }
+}
+
+void Scenario::stall(Duration time) {
+  now_ += time;
+  unix_ns_ += time.count();
+  step(Tick{unix_ns_});
 }
 
 void Scenario::restart_coordinator() {

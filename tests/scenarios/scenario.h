@@ -42,6 +42,7 @@ class Scenario {
   void progress(const Words& words);
   void wait(Duration time);
   void restart_coordinator();
+  void stall(Duration time);
 
   void step(const Event& event);
   bool take(const std::string& wanted);

@@ -22,6 +22,8 @@ void FakeCoordinator::boot() {
   ++life_;
   epoch_ = Epoch(epoch_.value() + 1);
   born_ = world_.scheduler.now();
+  unheard_since_ = born_;
+  stalled_until_ = born_;
   began_with_ = DurableState{};
   began_with_.store = store_;
   for (const auto& [id, job] : disk_jobs_) began_with_.jobs.push_back(job);
@@ -58,6 +60,27 @@ void FakeCoordinator::crash_and_lose_disk(Duration down) {
   world_.invariants.forget_promises();
 }
 
+bool FakeCoordinator::is_stalled() const { return stalled_until_ > world_.scheduler.now(); }
+
+void FakeCoordinator::stall(Duration time) {
+  if (!core_ || is_stalled()) return;
+  world_.note("coordinator stands still");
+  stalled_until_ = world_.scheduler.now() + time;
+  world_.scheduler.at(stalled_until_, [this, life = life_] {
+    if (life == life_) forgive_stall();
+  });
+}
+
+// By the core's own promise: more than an interval after its last step is a stall.
+void FakeCoordinator::forgive_stall() {
+  const Instant last_step = record_.empty() ? born_ : record_.back().now;
+  const Duration late =
+      world_.scheduler.now() - (last_step + world_.core_options.heartbeat_interval);
+  if (late <= Duration::zero()) return;
+  unheard_since_ += late;
+  for (auto& [life, heard] : heard_) heard += late;
+}
+
 std::string FakeCoordinator::replay() const {
   Core again(world_.core_options, began_with_, born_);
   for (const Recorded& r : record_) {
@@ -73,24 +96,28 @@ std::string FakeCoordinator::replay() const {
 
 Instant FakeCoordinator::last_heard(const WorkerName& worker, Incarnation incarnation) const {
   const auto it = heard_.find({worker, incarnation});
-  return it == heard_.end() ? born_ : it->second;
+  return it == heard_.end() ? unheard_since_ : it->second;
 }
 
 void FakeCoordinator::submit(const std::string& request_id, const JobSpec& spec,
                              std::function<void(const Reply&)> on_reply) {
-  if (!core_) return;
+  if (!core_ || is_stalled()) return;
   const RequestToken token(next_token_++);
   replies_.emplace(token, std::move(on_reply));
   step(JobSubmitted{token, request_id, spec, 0});
 }
 
 void FakeCoordinator::cancel(JobId job, bool force) {
-  if (core_) step(JobCancelRequested{RequestToken(next_token_++), job, force, 0});
+  if (core_ && !is_stalled()) step(JobCancelRequested{RequestToken(next_token_++), job, force, 0});
 }
 
 void FakeCoordinator::accept(StreamId stream, int host) { peers_[stream] = {host, std::nullopt}; }
 
 void FakeCoordinator::stream_broke(StreamId stream) {
+  if (is_stalled()) {
+    world_.scheduler.at(stalled_until_, [this, stream] { stream_broke(stream); });
+    return;
+  }
   const auto peer = peers_.find(stream);
   if (peer == peers_.end()) return;
   const auto life = peer->second.life;
@@ -148,6 +175,10 @@ void FakeCoordinator::send_exit(StreamId stream, const worker::SendRankExited& m
 // As coordinator/shell/core_loop.cc has it: a registration that is let in takes the worker's link over, and events of a
 // stream that another has replaced are dropped.
 void FakeCoordinator::post(StreamId stream, Event event) {
+  if (is_stalled()) {
+    world_.scheduler.at(stalled_until_, [this, stream, event] { post(stream, event); });
+    return;
+  }
   const auto peer = peers_.find(stream);
   if (!core_ || peer == peers_.end() || !peer->second.life) return;
   const Life life = *peer->second.life;
@@ -261,8 +292,9 @@ void FakeCoordinator::plan_tick() {
   if (!core_) return;
   const auto deadline = core_->next_deadline();
   if (!deadline) return;
-  world_.scheduler.at(*deadline, [this, life = life_, when = *deadline] {
+  world_.scheduler.at(std::max(*deadline, stalled_until_), [this, life = life_, when = *deadline] {
     if (life != life_ || !core_) return;
+    if (is_stalled()) return plan_tick();
     const auto due = core_->next_deadline();
     if (due && *due <= when) step(Tick{});
   });

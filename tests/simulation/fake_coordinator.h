@@ -26,13 +26,16 @@ class FakeCoordinator {
   void crash(Duration down);
   // It comes back with an empty disk: another store, whose jobs are numbered from 1.
   void crash_and_lose_disk(Duration down);
+  // It stands still, as one that is stopped or waits for its disk; what comes meanwhile is heard at the end.
+  void stall(Duration time);
   bool is_up() const { return core_.has_value(); }
   const coordinator::Core& core() const { return *core_; }
   const std::map<JobId, coordinator::Job>& disk() const { return disk_jobs_; }
   const std::map<std::string, JobId>& disk_request_ids() const { return disk_requests_; }
   Instant born() const { return born_; }
   StoreId store() const { return store_; }
-  // When this life of the coordinator last heard of that life of a worker; its own birth when never.
+  // When this life of the coordinator last heard of that life of a worker; its own birth when never. Time that the
+  // coordinator stood still is not counted.
   Instant last_heard(const WorkerName& worker, Incarnation incarnation) const;
 
   // Callers. `on_reply` is not called when the coordinator crashes first.
@@ -69,12 +72,16 @@ class FakeCoordinator {
   void carry_out(const coordinator::Action& action);
   void close(StreamId stream, const absl::Status& status);
   void plan_tick();
+  void forgive_stall();
+  bool is_stalled() const;
 
   World& world_;
   uint64_t life_ = 0;
   StoreId store_{1};
   Epoch epoch_{0};
   Instant born_{};
+  Instant unheard_since_{};  // of workers that this life has not heard of
+  Instant stalled_until_{};
   std::optional<coordinator::Core> core_;
   std::map<StreamId, Peer> peers_;
   std::map<Life, StreamId> links_;

@@ -173,7 +173,7 @@ void World::fault_later() {
 
 void World::make_a_fault() {
   const int host = static_cast<int>(random.below(workers_.size()));
-  switch (random.below(8)) {
+  switch (random.below(9)) {
     case 0:
       ++totals_.crashes;
       if (random.chance(0.2))
@@ -191,6 +191,8 @@ void World::make_a_fault() {
     case 5:
       note(absl::StrCat("the stream of node", host, " is cut"));
       return network.cut_one_of(host);
+    case 6:
+      return coordinator.stall(random.between_ms(100, 15'000));
     default:
       note("kill -9 of a rank");
       return trainers.kill_one();
