@@ -114,7 +114,7 @@ void Session::on_interrupt(int count) {
   }
   if (!is_first) return;
   leave_by_ = monotonic_now() + kLeaveTime;
-  printer_.news("leaving after a checkpoint; once more (Ctrl-C) kills at once");
+  printer_.news("asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once");
   const auto cancelled = client_.cancel_job(watch_.job().id(), /*force=*/false);
   if (!cancelled.ok() && !watch_.has_ended()) {
     printer_.news(absl::StrCat("the job could not be cancelled: ", cancelled.status().message()));
@@ -239,7 +239,7 @@ void declare_run(CLI::App& app, Action& action) {
       "\n"
       "The same command again goes on from the newest checkpoint in "
       "base_output_directory/run_name.\n"
-      "Ctrl-C writes a checkpoint and leaves; a second one kills. The exit code is the job's; 130 "
+      "Ctrl-C asks for a checkpoint and leaves; a second one kills. The exit code is the job's; 130 "
       "after Ctrl-C.");
   on_call(*command, action, options, run);
 }

@@ -100,6 +100,7 @@ ProgressWriter::~ProgressWriter() {
 // Changes a private copy, then stores the words that differ inside the sequence lock.
 template <class F>
 void ProgressWriter::update(F&& change) {
+  const std::lock_guard lock(mutex_);
   std::atomic_ref<uint64_t> sequence(page_->sequence);
   const uint64_t before = sequence.load(std::memory_order_relaxed);
   ProgressPage next;

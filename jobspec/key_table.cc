@@ -264,7 +264,7 @@ constexpr Key kTable[] = {
     no_effect("enable_multi_tier_checkpointing", ValueType::kBool, kOneCheckpoint),
     no_effect("use_replicator_service", ValueType::kBool, kOneCheckpoint),
     no_effect("replicator_backup_interval_minutes", ValueType::kInteger, kOneCheckpoint),
-    no_effect("enable_autocheckpoint", ValueType::kBool, "SIGTERM always writes a checkpoint"),
+    no_effect("enable_autocheckpoint", ValueType::kBool, "SIGTERM always asks for a checkpoint"),
     no_effect("source_checkpoint_layout", ValueType::kString, kOrbax),
     // Metrics and logs
     works("metrics_file", ValueType::kString),

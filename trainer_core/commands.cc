@@ -110,7 +110,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                          .page = **page,
                          .out = std::cout,
                          .err = std::cerr,
-                         .stop = signals.stop,
+                         .signals = signals,
                          .threads = threads_per_rank(*config, *env),
                          .on_step = nullptr,
                          .owner = {env->job, env->attempt, env->incarnation}});

@@ -2,7 +2,11 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <csignal>
+#include <optional>
+
+#include "common/time.h"
 
 namespace muster::trainer {
 namespace {
@@ -12,6 +16,20 @@ sigset_t watched_signals() {
   sigemptyset(&set);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, signal);
   return set;
+}
+
+constexpr Instant kNever = Instant::max();
+
+// The next signal; none when it is `deadline` before one comes.
+std::optional<int> next_signal(const sigset_t& set, Instant deadline) {
+  while (true) {
+    const Duration left = std::max(deadline - monotonic_now(), Duration::zero());
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+    const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = (left - seconds).count()};
+    const int signal = sigtimedwait(&set, nullptr, &timeout);
+    if (signal > 0) return signal;
+    if (left == Duration::zero()) return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -31,13 +49,18 @@ SignalWatcher::~SignalWatcher() {
 
 void SignalWatcher::watch() {
   const sigset_t set = watched_signals();
+  Instant leave_at = kNever;
   while (true) {
-    int signal = 0;
-    if (sigwait(&set, &signal) != 0) continue;
+    const std::optional<int> signal = next_signal(set, leave_at);
     if (done_) return;
+    if (!signal) {
+      leave_at = kNever;
+      signals_.leave_step(end_process_);
+      continue;
+    }
     if (!signals_.training) end_process_(ExitCode::kPreempted);
     if (signal == SIGINT && signals_.stop) end_process_(ExitCode::kInterrupted);
-    signals_.stop = true;
+    if (!signals_.stop.exchange(true)) leave_at = monotonic_now() + signals_.vote_wait();
   }
 }
 

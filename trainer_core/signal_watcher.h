@@ -7,17 +7,17 @@
 #include <atomic>
 #include <thread>
 
-#include "trainer_core/commands.h"
+#include "trainer_core/stop_signals.h"
 
 namespace muster::trainer {
 
 // Made in main, before any other thread, which inherits the blocked signals. SIGTERM and SIGUSR1 (Slurm: the time limit is
-// near) set `stop`; so does the first SIGINT, and the second ends the process. Before training they all end it, with
-// kPreempted: there is nothing to save.
+// near) set `stop`; so does the first SIGINT, and the second ends the process. When the loop's vote_wait has passed since
+// then, leave_step() is called, from this thread. Before training they all end the process, with kPreempted: there is
+// nothing to save.
 class SignalWatcher {
  public:
-  // `end_process` does not return (tests excepted). `signals` outlives the watcher.
-  using EndProcess = void (*)(ExitCode code);
+  // `signals` outlives the watcher.
   SignalWatcher(StopSignals& signals, EndProcess end_process);
   ~SignalWatcher();
   SignalWatcher(const SignalWatcher&) = delete;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -21,7 +22,7 @@
 namespace muster::trainer {
 namespace {
 
-class Trainer {
+class Trainer : public RunningStep {
  public:
   Trainer(const TrainConfig& config, const TrainContext& context)
       : config_(config),
@@ -40,11 +41,23 @@ class Trainer {
     return ExitCode::kOk;
   }
 
+  void leave(EndProcess end_process) override {
+    const std::lock_guard lock(mutex_);
+    // Ends the process under the lock: the loop neither changes what was saved nor says anything more.
+    if (!leaving_) end_process(save_and_stop());
+  }
+
  private:
   bool leader() const { return context_.group.rank() == 0; }
   void enter(Phase phase) { context_.page.set_phase(phase, monotonic_now()); }
 
   ExitCode fail(const std::string& where, const absl::Status& status, ExitCode code) {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+    return explain(where, status, code);
+  }
+
+  ExitCode explain(const std::string& where, const absl::Status& status, ExitCode code) {
     context_.err << "rank " << context_.group.rank() << ": " << where << ": " << status.message()
                  << std::endl;
     return code;
@@ -108,8 +121,12 @@ class Trainer {
       init_params(replica_->table(), config_.init_weights_seed, replica_->model().params().data());
       return absl::OkStatus();
     }
-    saved_step_ = first_step_;
-    context_.page.set_checkpoint_step(saved_step_);
+    {
+      const std::lock_guard lock(mutex_);
+      completed_ = saved_step_ = first_step_;
+      leaving_ = first_step_ >= config_.steps;
+    }
+    context_.page.set_checkpoint_step(first_step_);
     if (first_step_ >= config_.steps && leader()) {
       context_.out << "nothing to do: " << first_step_
                    << " steps are completed and steps=" << config_.steps << std::endl;
@@ -127,20 +144,17 @@ class Trainer {
     enter(Phase::kStep);
     const LossSum local = replica_->model().forward_backward({tokens_, targets_, weights_});
     auto reduced = reduce(local);
-    if (!reduced.ok())
-      return fail(absl::StrCat("step ", step), reduced.status(),
-                  exit_code_of_step(reduced.status()));
+    if (!reduced.ok()) return leave_broken_step(step, reduced.status());
     StepRecord record = make_record(step, *reduced);
     if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
       return abort_not_finite(record, *reduced);
-    update(record, reduced->weight);
-    finish_record(record);
-    publish(record);
-    return after_step(step, reduced->stop_votes > 0);
+    const bool stop = reduced->stop_votes > 0;
+    complete(record, reduced->weight, stop);
+    return after_step(step, stop);
   }
 
   absl::StatusOr<StepTail> reduce(const LossSum& local) {
-    StepTail mine{.loss = local.loss, .weight = local.weight, .stop_votes = context_.stop ? 1 : 0};
+    StepTail mine{.loss = local.loss, .weight = local.weight, .stop_votes = context_.signals.stop ? 1 : 0};
     if (!std::isfinite(local.loss)) {
       mine.bad_ranks = 1;
       mine.bad_rank_sum = context_.group.rank();
@@ -165,6 +179,15 @@ class Trainer {
         reduced.weight;
     record.learning_rate = learning_rate(config_.optimizer, step);
     return record;
+  }
+
+  void complete(StepRecord& record, double weight, bool stop) {
+    const std::lock_guard lock(mutex_);
+    update(record, weight);
+    finish_record(record);
+    publish(record);
+    completed_ = record.step + 1;
+    leaving_ = stop || completed_ == config_.steps;
   }
 
   void update(StepRecord& record, double weight) {
@@ -210,38 +233,63 @@ class Trainer {
       last_step_end_ = monotonic_now();
     }
     const bool due = completed % config_.checkpoint_period == 0 ||
-                     (last && config_.save_checkpoint_on_completion) || stop;
-    if (config_.enable_checkpointing && due) {
-      if (auto status = save(completed); !status.ok())
-        return fail("checkpoint", status, ExitCode::kFailure);
+                     (last && (config_.save_checkpoint_on_completion || stop));
+    const std::lock_guard lock(mutex_);
+    if (stop && !last) return save_and_stop();
+    if (due) {
+      if (auto status = save(); !status.ok()) {
+        leaving_ = true;
+        return explain("checkpoint", status, ExitCode::kFailure);
+      }
+      last_step_end_ = monotonic_now();
     }
-    if (!stop || last) return ExitCode::kOk;
+    return ExitCode::kOk;
+  }
+
+  // A collective failed. Where this rank was asked to leave, its peers were, too, and one of them did in the middle of the
+  // step.
+  ExitCode leave_broken_step(int64_t step, const absl::Status& status) {
+    const ExitCode code = exit_code_of_step(status);
+    if (code != ExitCode::kPeerLost || !context_.signals.stop)
+      return fail(absl::StrCat("step ", step), status, code);
+    const std::lock_guard lock(mutex_);
+    return save_and_stop();
+  }
+
+  // Under the lock, on either thread
+  // -----------------------------------------------------------------------------------------------------
+
+  ExitCode save_and_stop() {
+    leaving_ = true;
+    if (auto status = save(); !status.ok())
+      return explain("checkpoint", status, ExitCode::kFailure);
     enter(Phase::kShutdown);
     if (leader())
-      context_.out << "stopped on request: " << completed << " of " << config_.steps
+      context_.out << "stopped on request: " << completed_ << " of " << config_.steps
                    << " steps are completed" << std::endl;
     return ExitCode::kPreempted;
   }
 
-  absl::Status save(int64_t completed) {
-    if (saved_step_ == completed) return absl::OkStatus();
+  // The state after the last completed step.
+  absl::Status save() {
+    const bool nothing_new = completed_ == 0 || saved_step_ == completed_;
+    if (!config_.enable_checkpointing || nothing_new) return absl::OkStatus();
     enter(Phase::kCheckpointSave);
     if (leader()) {
       const uint64_t global_batch = static_cast<uint64_t>(config_.per_device_batch_size) *
                                     static_cast<uint64_t>(context_.group.size());
       const CheckpointInfo info{.folder = "",
-                                .step = completed,
-                                .samples = static_cast<uint64_t>(completed) * global_batch,
+                                .step = completed_,
+                                .samples = static_cast<uint64_t>(completed_) * global_batch,
                                 .config = to_json(config_)};
       if (auto status = store_.save(info, replica_->table(), replica_->state()); !status.ok())
         return status;
-      context_.out << "saved checkpoint " << config_.checkpoint_directory << '/' << completed
+      context_.out << "saved checkpoint " << config_.checkpoint_directory << '/' << completed_
                    << std::endl;
     }
-    saved_step_ = completed;
+    saved_step_ = completed_;
     // The others have not seen whether rank 0 could save.
-    if (leader()) context_.page.set_checkpoint_step(completed);
-    last_step_end_ = monotonic_now();
+    if (leader()) context_.page.set_checkpoint_step(completed_);
     return absl::OkStatus();
   }
 
@@ -270,14 +318,24 @@ class Trainer {
   std::vector<int32_t> targets_;  // (B, S)
   std::vector<float> weights_;    // (B, S)
   int64_t first_step_ = 0;
-  int64_t saved_step_ = -1;
   Instant last_step_end_;
+
+  // Guards parameters, moments, what follows, and rank 0's lines. Held while a step is completed and while a checkpoint is
+  // written; forward and backward read the parameters and change nothing that a checkpoint holds.
+  std::mutex mutex_;
+  int64_t completed_ = 0;  // steps that the parameters have seen
+  int64_t saved_step_ = -1;
+  bool leaving_ = false;  // the loop ends by itself, and saves what is to be saved
 };
 
 }  // namespace
 
 ExitCode train(const TrainConfig& config, const TrainContext& context) {
-  return Trainer(config, context).run();
+  Trainer trainer(config, context);
+  context.signals.attach(trainer, context.group.rank() == 0 ? kVoteWait : kFollowersVoteWait);
+  const ExitCode code = trainer.run();
+  context.signals.detach();
+  return code;
 }
 
 }  // namespace muster::trainer

@@ -5,10 +5,10 @@
 //          AdamW → step line → [checkpoint]
 //
 // Data-parallel ranks hold the same parameters at all times, so rank 0 alone writes checkpoints and lines; while it
-// saves, the others wait for it in the next step's all-reduce.
+// saves, the others wait for it in the next step's all-reduce. A rank that is asked to stop votes in the all-reduce; a step
+// that takes too long for that is left in its middle (stop_signals.h).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <ostream>
@@ -19,6 +19,7 @@
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/comm/comm.h"
 #include "trainer_core/step_log.h"
+#include "trainer_core/stop_signals.h"
 
 namespace muster::trainer {
 
@@ -28,7 +29,7 @@ struct TrainContext {
   ProgressWriter& page;
   std::ostream& out;                               // rank 0's lines
   std::ostream& err;                               // every rank's errors
-  const std::atomic<bool>& stop;                   // asked to checkpoint and leave (SIGTERM)
+  StopSignals& signals;                            // asked to checkpoint and leave (SIGTERM)
   int32_t threads = 1;                             // of the backend
   std::function<void(const StepRecord&)> on_step;  // may be empty; called on every rank
   CheckpointOwner owner = {};                      // as whom rank 0 takes the checkpoint directory

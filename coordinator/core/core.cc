@@ -197,7 +197,7 @@ void Core::on(const JobCancelRequested& event) {
   }
   const Duration grace = event.force ? Duration::zero() : options_.cancel_grace;
   note(job, event.force ? "cancelled by force; its ranks are killed"
-                        : "cancelled; its ranks write a checkpoint and leave");
+                        : "cancelled; its ranks are asked to save a checkpoint and leave");
   stop_ranks(job, grace, "the job was cancelled");
   settle(job);
 }

@@ -29,17 +29,39 @@ TEST(SignalWatcher, BeforeTrainingASignalEndsTheProcess) {
   EXPECT_TRUE(soon([] { return ended_with == to_int(ExitCode::kPreempted); }));
 }
 
+// A step that is left when its time is over.
+class LongStep : public RunningStep {
+ public:
+  void leave(EndProcess end_process) override { end_process(ExitCode::kPreempted); }
+};
+
+TEST(SignalWatcher, AStepThatIsStillRunningAfterTheWaitIsLeftOnce) {
+  ended_with = -1;
+  StopSignals signals;
+  LongStep step;
+  signals.training = true;
+  signals.attach(step, std::chrono::milliseconds(1));
+  const SignalWatcher watcher(signals, remember_end);
+  kill(getpid(), SIGTERM);
+  EXPECT_TRUE(soon([] { return ended_with == to_int(ExitCode::kPreempted); }));
+  EXPECT_TRUE(signals.stop);
+  signals.detach();
+}
+
 TEST(SignalWatcher, WhileTrainingItAsksToStopAndTheSecondInterruptEndsTheProcess) {
   for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) {
     ended_with = -1;
     StopSignals signals;
+    LongStep step;
     signals.training = true;
+    signals.attach(step, std::chrono::hours(1));
     const SignalWatcher watcher(signals, remember_end);
     kill(getpid(), signal);
     EXPECT_TRUE(soon([&] { return signals.stop.load(); }));
     EXPECT_EQ(ended_with, -1);
     kill(getpid(), SIGINT);
     EXPECT_TRUE(soon([] { return ended_with == to_int(ExitCode::kInterrupted); }));
+    signals.detach();
   }
 }
 

@@ -56,17 +56,17 @@ RunResult run_ranks(const std::vector<TrainConfig>& configs, const StepHook& hoo
     threads.emplace_back([&, rank, r = static_cast<size_t>(rank)] {
       auto page = ProgressWriter::anonymous({.rank = rank, .world_size = size});
       auto group = world.join(rank, page.get(), "data");
-      std::atomic<bool> stop{false};
+      StopSignals signals;
       const auto on_step = [&](const StepRecord& record) {
         result.records[r].push_back(record);
         EXPECT_EQ(page->page().step, record.step + 1);
-        if (hook) hook(rank, record, stop);
+        if (hook) hook(rank, record, signals.stop);
       };
       result.codes[r] = train(configs[r], {.group = *group,
                                            .page = *page,
                                            .out = outs[r],
                                            .err = errs[r],
-                                           .stop = stop,
+                                           .signals = signals,
                                            .threads = 1,
                                            .on_step = on_step});
       result.checkpoint_steps[r] = page->page().checkpoint_step;

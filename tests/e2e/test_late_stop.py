@@ -1,0 +1,39 @@
+"""Ctrl-C in the middle of a step that does not end: what the completed steps have made is saved all the same."""
+import hashlib
+import os
+import signal
+import unittest
+
+from harness import BIN, MusterTest, step_lines, wait_gone, wait_until
+
+
+class LateStop(MusterTest):
+    def checkpoint(self, name, step):
+        """{file name: SHA-256} of the tensors of one checkpoint."""
+        folder = self.dir / "out" / name / "checkpoints" / str(step)
+        return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted(folder.glob("*.safetensors"))}
+
+    def test_ctrl_c_in_a_step_that_hangs_saves_the_completed_ones(self):
+        settings = ["steps=1500", "log_period=10"]
+        run = self.start(BIN / "muster", *self.run_args("parts", *settings, ranks=2))
+        wait_until(lambda: len(step_lines(run.out_path.read_text())) > 3, 60, "some steps")
+        os.kill(self.ranks_of_test()[1], signal.SIGSTOP)  # no step ends without its gradients
+        os.kill(run.pid, signal.SIGINT)
+        self.assertEqual(run.wait(timeout=60), 130, self.output(run))
+        self.assertEqual(wait_gone(self.mark, 10), [])
+        output = self.output(run)
+        folder = self.dir / "out" / "parts" / "checkpoints"
+        saved = [int(p.name) for p in folder.iterdir() if p.name.isdigit()]
+        self.assertEqual(len(saved), 1, output)
+        self.assertGreater(saved[0], step_lines(output)[-1][0], output)
+        self.assertIn(f"saved checkpoint {folder}/{saved[0]}", output)
+
+        again = self.muster(*self.run_args("parts", *settings, ranks=2), check=0)
+        self.assertIn(f"restored checkpoint {folder}/{saved[0]}: {saved[0]} steps completed", again.stdout)
+        self.muster(*self.run_args("whole", *settings, ranks=2), check=0)
+        self.assertEqual(self.checkpoint("parts", 1500), self.checkpoint("whole", 1500))
+        self.assertEqual(len(self.checkpoint("whole", 1500)), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
