@@ -4,12 +4,13 @@
 //
 // A shard, version 1. Little endian; offsets in bytes:
 //
-//    0  u8[8]  magic "MUSTTOKN"          40  u64  document_count
-//    8  u32    version = 1               48  u32  payload_crc32 (zlib's, over all of the payload)
-//   12  u32    header_bytes = 64         52  u64  zero
-//   16  u32    token_bytes: 2 or 4       60  u32  header_crc32 (over bytes 0 … 59)
-//   20  u32    vocab_size                64  u16 or u32 [token_count] token ids, each below
-//   vocab_size 24  u64    tokenizer_fingerprint     end of file 32  u64    token_count
+//    0  u8[8]  magic "MUSTTOKN"          32  u64  token_count
+//    8  u32    version = 1               40  u64  document_count
+//   12  u32    header_bytes = 64         48  u32  payload_crc32 (zlib's, over all of the payload)
+//   16  u32    token_bytes: 2 or 4       52  u64  zero
+//   20  u32    vocab_size                60  u32  header_crc32 (over bytes 0 … 59)
+//   24  u64    tokenizer_fingerprint     64  u16 or u32 [token_count] token ids, each below vocab_size
+//                                            end of file
 //
 // Two bytes a token when the vocabulary fits in them. Nothing is trusted before both checksums and
 // the file's size agree with the header; nothing is allocated from a header's figures.

@@ -2,18 +2,13 @@
 // class. `cpu_ops()` implements it; a CUDA backend will implement the same table.
 //
 // Semantics that hold on every backend:
-// - Stream-ordered. A call enqueues work behind the calls before it and may return before the work
-// is done;
-//   synchronize(), download() and the functions that return a number wait for it. The CPU backend
-//   runs at the call.
-// - Tensors are contiguous, row-major, in the backend's own memory, and must live until the work is
-// done.
-//   Outputs may not overlap inputs unless a comment says so. "Written" replaces what was there;
-//   "added" needs it initialised.
-// - Deterministic: the same calls on the same backend with the same number of threads give the same
-// bits.
-// - Shapes are our own invariants: a mismatch ends the process (base/check.h). So do ids outside
-// the table.
+// - Stream-ordered. A call enqueues work behind the calls before it and may return before the work is done;
+//   synchronize(), download() and the functions that return a number wait for it. The CPU backend runs at the call.
+// - Tensors are contiguous, row-major, in the backend's own memory, and must live until the work is done.
+//   Outputs may not overlap inputs unless a comment says so. "Written" replaces what was there; "added" needs it
+//   initialised.
+// - Deterministic: the same calls on the same backend with the same number of threads give the same bits.
+// - Shapes are our own invariants: a mismatch ends the process (base/check.h). So do ids outside the table.
 // - `Workspace` is scratch whose contents do not survive the call; sizes come from ops/workspace.h.
 //
 // One thread at a time per object; several objects may work in different threads of one process.
