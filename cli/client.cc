@@ -1,6 +1,5 @@
 #include "cli/client.h"
 
-#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -56,98 +55,104 @@ absl::Status Client::translate(const grpc::Status& status) const {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-absl::StatusOr<v1::Job> Client::submit(const v1::JobSpec& spec, const std::string& request_id) {
+// A call that is running: stop() finds it. One that is cancelled before it begins ends as soon as it does.
+class Client::Call {
+ public:
+  explicit Call(Client& client) : client_(client) {
+    const std::lock_guard lock(client_.mutex_);
+    client_.running_.push_back(&context);
+    if (client_.stopped_) context.TryCancel();
+  }
+  ~Call() {
+    const std::lock_guard lock(client_.mutex_);
+    std::erase(client_.running_, &context);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  absl::Status result(const grpc::Status& status) const {
+    {
+      const std::lock_guard lock(client_.mutex_);
+      if (!status.ok() && client_.stopped_) return absl::CancelledError("stopped");
+    }
+    return client_.translate(status);
+  }
+
   grpc::ClientContext context;
-  set_deadline(context);
+
+ private:
+  Client& client_;
+};
+
+template <class Request, class Response>
+absl::StatusOr<Response> Client::ask(Method<Request, Response> method, const Request& request) {
+  Call call(*this);
+  set_deadline(call.context);
+  Response response;
+  const absl::Status status =
+      call.result((stub_.get()->*method)(&call.context, request, &response));
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::Job> Client::submit(const v1::JobSpec& spec, const std::string& request_id) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
   request.set_request_id(request_id);
-  v1::SubmitJobResponse response;
-  const auto status = translate(stub_->SubmitJob(&context, request, &response));
-  if (!status.ok()) return status;
-  return response.job();
+  auto response = ask(&v1::Muster::Stub::SubmitJob, request);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
 }
 
 absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(bool active_only) {
-  grpc::ClientContext context;
-  set_deadline(context);
   v1::ListJobsRequest request;
   request.set_active_only(active_only);
-  v1::ListJobsResponse response;
-  const auto status = translate(stub_->ListJobs(&context, request, &response));
-  if (!status.ok()) return status;
-  return response;
+  return ask(&v1::Muster::Stub::ListJobs, request);
 }
 
 absl::StatusOr<v1::Job> Client::get_job(uint64_t id) {
-  grpc::ClientContext context;
-  set_deadline(context);
   v1::GetJobRequest request;
   request.set_job_id(id);
-  v1::Job job;
-  const auto status = translate(stub_->GetJob(&context, request, &job));
-  if (!status.ok()) return status;
-  return job;
+  return ask(&v1::Muster::Stub::GetJob, request);
 }
 
 absl::StatusOr<v1::Job> Client::cancel_job(uint64_t id, bool force) {
-  grpc::ClientContext context;
-  set_deadline(context);
   v1::CancelJobRequest request;
   request.set_job_id(id);
   request.set_force(force);
-  v1::CancelJobResponse response;
-  const auto status = translate(stub_->CancelJob(&context, request, &response));
-  if (!status.ok()) return status;
-  return response.job();
+  auto response = ask(&v1::Muster::Stub::CancelJob, request);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
 }
 
 absl::StatusOr<v1::ListWorkersResponse> Client::list_workers() {
-  grpc::ClientContext context;
-  set_deadline(context);
-  v1::ListWorkersResponse response;
-  const auto status = translate(stub_->ListWorkers(&context, v1::ListWorkersRequest(), &response));
-  if (!status.ok()) return status;
-  return response;
+  return ask(&v1::Muster::Stub::ListWorkers, v1::ListWorkersRequest());
 }
 
 template <class Message, class Reader>
-absl::Status Client::read_all(grpc::ClientContext& context, Reader& reader,
+absl::Status Client::read_all(Call& call, Reader& reader,
                               const std::function<bool(const Message&)>& take) {
   bool wanted = true;
   Message message;
   while (wanted && reader.Read(&message)) wanted = take(message);
-  if (!wanted) context.TryCancel();
+  if (!wanted) call.context.TryCancel();
   const grpc::Status status = reader.Finish();
-  const std::lock_guard lock(mutex_);
-  streams_.erase(std::find(streams_.begin(), streams_.end(), &context));
-  if (stopped_) return absl::CancelledError("stopped");
-  return wanted ? translate(status) : absl::OkStatus();
+  return wanted ? call.result(status) : absl::OkStatus();
 }
 
 absl::Status Client::watch_job(uint64_t id, const std::function<bool(const v1::Job&)>& take) {
-  grpc::ClientContext context;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopped_) return absl::CancelledError("stopped");
-    streams_.push_back(&context);
-  }
+  Call call(*this);
   v1::WatchJobRequest request;
   request.set_job_id(id);
-  const auto reader = stub_->WatchJob(&context, request);
-  return read_all(context, *reader, take);
+  const auto reader = stub_->WatchJob(&call.context, request);
+  return read_all(call, *reader, take);
 }
 
 absl::Status Client::follow_logs(const v1::FollowLogsRequest& request,
                                  const std::function<bool(const v1::LogChunk&)>& take) {
-  grpc::ClientContext context;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopped_) return absl::CancelledError("stopped");
-    streams_.push_back(&context);
-  }
-  const auto reader = stub_->FollowLogs(&context, request);
-  return read_all(context, *reader, take);
+  Call call(*this);
+  const auto reader = stub_->FollowLogs(&call.context, request);
+  return read_all(call, *reader, take);
 }
 
 bool Client::wait_for_connection() {
@@ -155,10 +160,10 @@ bool Client::wait_for_connection() {
       daemon::grpc_deadline(monotonic_now() + std::chrono::seconds(1)));
 }
 
-void Client::stop_streams() {
+void Client::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
-  for (grpc::ClientContext* context : streams_) context->TryCancel();
+  for (grpc::ClientContext* context : running_) context->TryCancel();
 }
 
 absl::Status with_reconnection(Client& client, const std::function<absl::Status()>& stream,

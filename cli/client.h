@@ -13,7 +13,7 @@
 
 namespace muster::cli {
 
-// Any thread; calls block. Streams end early when stop_streams() is called.
+// Any thread; calls block, and end early when stop() is called.
 class Client {
  public:
   // Does not connect yet: the first call does.
@@ -26,21 +26,28 @@ class Client {
   absl::StatusOr<v1::ListWorkersResponse> list_workers();
 
   // Streams. `take` is called for each message on the calling thread; false ends the stream. Ok when the server
-  // ended it or `take` did; Cancelled after stop_streams().
+  // ended it or `take` did.
   absl::Status watch_job(uint64_t id, const std::function<bool(const v1::Job&)>& take);
   absl::Status follow_logs(const v1::FollowLogsRequest& request,
                            const std::function<bool(const v1::LogChunk&)>& take);
 
   // Waits until the coordinator can be reached; false after a second.
   bool wait_for_connection();
-  // Ends every running stream, and lets new ones end at once.
-  void stop_streams();
+  // Ends every call that is running, and new ones at once, with Cancelled.
+  void stop();
 
  private:
+  class Call;
+  template <class Request, class Response>
+  using Method = grpc::Status (v1::Muster::Stub::*)(grpc::ClientContext*, const Request&,
+                                                    Response*);
+
   absl::Status translate(const grpc::Status& status) const;
+  template <class Request, class Response>
+  absl::StatusOr<Response> ask(Method<Request, Response> method, const Request& request);
   template <class Message, class Reader>
-  absl::Status read_all(grpc::ClientContext& context, Reader& reader,
-                        const std::function<bool(const Message&)>& take);
+  static absl::Status read_all(Call& call, Reader& reader,
+                               const std::function<bool(const Message&)>& take);
 
   const std::string address_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -48,7 +55,7 @@ class Client {
 
   std::mutex mutex_;
   bool stopped_ = false;
-  std::vector<grpc::ClientContext*> streams_;
+  std::vector<grpc::ClientContext*> running_;
 };
 
 // A reconnecting stream gives up after the coordinator was away this long: a restart takes seconds.

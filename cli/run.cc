@@ -13,6 +13,7 @@
 #include "cli/interrupts.h"
 #include "cli/job_arguments.h"
 #include "cli/job_view.h"
+#include "cli/leave_time.h"
 #include "cli/preflight.h"
 #include "cli/run_folder.h"
 #include "cli/run_watch.h"
@@ -23,13 +24,6 @@
 
 namespace muster::cli {
 namespace {
-
-// From the first Ctrl-C until whatever is left is killed: ranks checkpoint in this time, and 5 s are promised.
-constexpr auto kLeaveTime = std::chrono::milliseconds(4300);
-// A daemon without ranks stops in milliseconds.
-constexpr auto kStopGrace = std::chrono::milliseconds(1500);
-// The worker ships the last log bytes before it reports a rank's end, so that this is seldom used up.
-constexpr auto kLogTail = std::chrono::milliseconds(2000);
 
 struct RunOptions {
   JobArguments job;
@@ -75,74 +69,71 @@ absl::Status bring_up(EmbeddedFleet& fleet, Preflight& preflight, Interrupts& in
   return absl::OkStatus();
 }
 
-// One submitted job, from its first state to the end of everything.
+// One job, from its submission to the last line of its logs.
 class Session {
  public:
   Session(EmbeddedFleet& fleet, Interrupts& interrupts, LogPrinter& printer, Client& client,
-          const v1::Job& job)
-      : fleet_(fleet),
-        interrupts_(interrupts),
-        printer_(printer),
-        client_(client),
-        watch_(client, printer, job) {}
+          const v1::JobSpec& spec)
+      : fleet_(fleet), interrupts_(interrupts), printer_(printer), watch_(client, printer, spec) {}
 
   // The exit code; the daemons are still there unless they had to be killed.
   int follow();
   v1::Job job() const { return watch_.job(); }
+  const LeaveTime& time() const { return time_; }
 
  private:
-  bool ended();
-  void on_interrupt(int count);
+  bool is_done();
+  void take_interrupts();
+  int kill_the_rest();
 
   EmbeddedFleet& fleet_;
   Interrupts& interrupts_;
   LogPrinter& printer_;
-  Client& client_;
   RunWatch watch_;
-  int interrupts_seen_ = 0;
-  std::optional<Instant> leave_by_;
-  std::optional<Instant> logs_by_;
+  int wishes_to_leave_ = 0;
+  LeaveTime time_;
 };
 
-void Session::on_interrupt(int count) {
-  if (count == interrupts_seen_) return;
-  const bool is_first = interrupts_seen_ == 0;
-  interrupts_seen_ = count;
-  if (count > 1) {
-    leave_by_ = monotonic_now();  // at once
-    return;
-  }
-  if (!is_first) return;
-  leave_by_ = monotonic_now() + kLeaveTime;
+void Session::take_interrupts() {
+  // `muster run | head`: nobody listens any more, which is a wish to leave.
+  const int wishes = interrupts_.take() + (watch_.output_is_closed() ? 1 : 0);
+  if (wishes == wishes_to_leave_) return;
+  const bool is_first = wishes_to_leave_ == 0;
+  wishes_to_leave_ = wishes;
+  // There is nothing to save for a job that the coordinator has not accepted yet.
+  if (wishes > 1 || watch_.job().id() == 0) return time_.leave_at_once(monotonic_now());
+  time_.leave(monotonic_now());
+  if (!is_first || watch_.has_ended()) return;
   printer_.news("asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once");
-  const auto cancelled = client_.cancel_job(watch_.job().id(), /*force=*/false);
-  if (!cancelled.ok() && !watch_.has_ended()) {
-    printer_.news(absl::StrCat("the job could not be cancelled: ", cancelled.status().message()));
-  }
+  watch_.cancel();
 }
 
 // Everything has been seen: the last state, and the last line of the logs or long enough a wait for it.
-bool Session::ended() {
+bool Session::is_done() {
   if (!watch_.has_ended()) return false;
-  if (!logs_by_) logs_by_ = monotonic_now() + kLogTail;
-  return watch_.logs_are_complete() || monotonic_now() >= *logs_by_;
+  time_.job_ended(monotonic_now());
+  return watch_.logs_are_complete() || time_.is_up(monotonic_now());
+}
+
+int Session::kill_the_rest() {
+  printer_.finish();
+  if (watch_.job().id() != 0) {
+    printer_.news(wishes_to_leave_ > 1 ? "killing what is left"
+                                       : "no checkpoint in time; killing what is left");
+  }
+  fleet_.kill();
+  return to_int(ExitCode::kInterrupted);
 }
 
 int Session::follow() {
-  while (!ended()) {
+  while (!is_done()) {
     std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(fleet_.coordinator().pidfd()),
                                readable(fleet_.worker()->pidfd()), readable(watch_.event_fd())};
-    wait_readable(fds, logs_by_ ? logs_by_ : leave_by_);
+    wait_readable(fds, time_.wait_until());
     watch_.take_event();
-    on_interrupt(interrupts_.take());
-    // `muster run | head`: nobody listens any more, which is a wish to leave.
-    if (watch_.output_is_closed() && interrupts_seen_ == 0) on_interrupt(1);
-    if (leave_by_ && monotonic_now() >= *leave_by_ && !watch_.has_ended()) {
-      printer_.news("killing what is left");
-      fleet_.kill();
-      return to_int(ExitCode::kInterrupted);
-    }
+    take_interrupts();
     if (watch_.has_ended()) continue;
+    if (time_.is_up(monotonic_now())) return kill_the_rest();
     absl::Status trouble = fleet_.health();
     if (trouble.ok()) trouble = watch_.trouble();
     if (!trouble.ok()) {
@@ -152,27 +143,31 @@ int Session::follow() {
   }
   printer_.finish();
   const v1::Job job = watch_.job();
-  return interrupts_seen_ > 0 && job.state() == v1::CANCELLED ? to_int(ExitCode::kInterrupted)
+  return wishes_to_leave_ > 0 && job.state() == v1::CANCELLED ? to_int(ExitCode::kInterrupted)
                                                               : job.exit_code();
 }
 
 int submit_and_follow(const RunOptions& options, const jobspec::ResolvedJob& job,
                       EmbeddedFleet& fleet, Interrupts& interrupts, const RunFolder& folder) {
   Client client(fleet.address());
-  const auto submitted = client.submit(job.spec, "run");
-  if (!submitted.ok()) return fail(submitted.status());
   // With --json, stdout is for the final object alone.
   LogPrinter printer({.output_fd = options.json ? STDERR_FILENO : STDOUT_FILENO,
                       .steps = job.train.steps,
                       .ranks = job.mesh.ranks()});
   int exit_code = 0;
+  v1::Job last;
+  LeaveTime time;
   {
-    Session session(fleet, interrupts, printer, client, *submitted);
+    Session session(fleet, interrupts, printer, client, job.spec);
     exit_code = session.follow();
-    if (options.json) write_text(STDOUT_FILENO, job_to_json(session.job()).dump(2) + "\n");
+    last = session.job();
+    time = session.time();
     // The streams end here, before the coordinator that serves them.
   }
-  if (exit_code != 0 && exit_code != to_int(ExitCode::kInterrupted)) {
+  if (fleet.worker() != nullptr) fleet.stop(time.stop_grace(monotonic_now()));
+  const bool was_accepted = last.id() != 0;
+  if (options.json && was_accepted) write_text(STDOUT_FILENO, job_to_json(last).dump(2) + "\n");
+  if (was_accepted && exit_code != 0 && exit_code != to_int(ExitCode::kInterrupted)) {
     printer.news(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
   }
   return exit_code;
@@ -200,9 +195,7 @@ int run_job(const RunOptions& options, const jobspec::ResolvedJob& job, RunFolde
   const std::string kept = job.spec.output_directory() + "/config.json";
   if (auto status = write_file_atomically(kept, job.spec.train_config_json()); !status.ok())
     return fail(status);
-  const int exit_code = submit_and_follow(options, job, **fleet, interrupts, folder);
-  if ((*fleet)->worker() != nullptr) (*fleet)->stop(kStopGrace);
-  return exit_code;
+  return submit_and_follow(options, job, **fleet, interrupts, folder);
 }
 
 int run(const RunOptions& options) {

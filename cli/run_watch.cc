@@ -3,25 +3,31 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <absl/strings/str_cat.h>
+
 #include "cli/job_view.h"
 
 namespace muster::cli {
 
-RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::Job& job)
-    : client_(client),
-      printer_(printer),
-      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      job_(job) {
-  const uint64_t id = job.id();
-  watching_ = std::thread([this, id] { watch(id); });
-  following_ = std::thread([this, id] { follow(id); });
+RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec)
+    : client_(client), printer_(printer), event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  watching_ = std::thread([this, spec] { submit_and_watch(spec); });
 }
 
 RunWatch::~RunWatch() {
-  client_.stop_streams();
-  watching_.join();
-  following_.join();
+  client_.stop();
+  for (std::thread* thread : {&watching_, &following_, &cancelling_}) {
+    if (thread->joinable()) thread->join();
+  }
   close(event_fd_);
+}
+
+void RunWatch::cancel() {
+  cancelling_ = std::thread([this, id = job().id()] {
+    const absl::Status status = client_.cancel_job(id, /*force=*/false).status();
+    if (status.ok() || absl::IsCancelled(status) || has_ended()) return;
+    printer_.news(absl::StrCat("the job could not be cancelled: ", status.message()));
+  });
 }
 
 void RunWatch::take_event() const {
@@ -34,8 +40,26 @@ void RunWatch::changed() const {
   [[maybe_unused]] const ssize_t put = write(event_fd_, &one, sizeof(one));
 }
 
-void RunWatch::watch(uint64_t id) {
-  const absl::Status status = client_.watch_job(id, [&](const v1::Job& job) {
+void RunWatch::submit_and_watch(const v1::JobSpec& spec) {
+  const auto submitted = client_.submit(spec, "run");
+  absl::Status status = submitted.status();
+  if (status.ok()) {
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = *submitted;
+    }
+    following_ = std::thread([this, id = submitted->id()] { follow(id); });
+    status = watch(submitted->id());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    trouble_ = status;
+  }
+  changed();
+}
+
+absl::Status RunWatch::watch(uint64_t id) {
+  return client_.watch_job(id, [&](const v1::Job& job) {
     // The first wait is for our own worker, which is on its way.
     const bool is_waiting = job.state() == v1::QUEUED && job.attempt() == 0;
     for (const std::string& sentence : news_.update(job)) {
@@ -48,11 +72,6 @@ void RunWatch::watch(uint64_t id) {
     changed();
     return true;
   });
-  {
-    const std::lock_guard lock(mutex_);
-    if (!status.ok()) trouble_ = status;
-  }
-  changed();
 }
 
 void RunWatch::follow(uint64_t id) {

@@ -1,5 +1,6 @@
-// Follows one job of an embedded coordinator: its ranks' output and its state go to the terminal, and an
-// eventfd says when there is something to decide.
+// Submits one job to an embedded coordinator and follows it: its ranks' output and its state go to the terminal, and an
+// eventfd says when there is something to decide. Nothing here waits for the coordinator on the owner's thread, which
+// must hear Ctrl-C.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +14,11 @@
 
 namespace muster::cli {
 
-// Two threads read the streams; everything public is for the owner's thread. `client` and `printer` must outlive it.
+// Each call has a thread; everything public is for the owner's thread. `client` and `printer` must outlive it.
 class RunWatch {
  public:
-  RunWatch(Client& client, LogPrinter& printer, const v1::Job& job);
-  // Ends the streams.
+  RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec);
+  // Ends the calls, and the client's use.
   ~RunWatch();
   RunWatch(const RunWatch&) = delete;
   RunWatch& operator=(const RunWatch&) = delete;
@@ -26,15 +27,19 @@ class RunWatch {
   int event_fd() const { return event_fd_; }
   void take_event() const;
 
-  v1::Job job() const;
+  // Asks for the job's end after a checkpoint; a failure becomes news. Once, and only for an accepted job.
+  void cancel();
+
+  v1::Job job() const;             // without an id until the coordinator has accepted it
   bool has_ended() const;          // the job is in a terminal state
   bool logs_are_complete() const;  // everything that the ranks wrote has been printed
   bool output_is_closed() const;   // nobody reads our output any more
-  // Why the watch ended before the job did; ok otherwise.
+  // Why the job was not accepted, or the watch ended before the job did; ok otherwise.
   absl::Status trouble() const;
 
  private:
-  void watch(uint64_t id);
+  void submit_and_watch(const v1::JobSpec& spec);
+  absl::Status watch(uint64_t id);
   void follow(uint64_t id);
   void changed() const;
 
@@ -46,8 +51,8 @@ class RunWatch {
   bool logs_complete_ = false;
   bool output_closed_ = false;
   absl::Status trouble_;
-  JobNews news_;  // of the watching thread
-  std::thread watching_, following_;
+  JobNews news_;                                   // of the watching thread
+  std::thread watching_, following_, cancelling_;  // the watching thread starts the following one
 };
 
 }  // namespace muster::cli
