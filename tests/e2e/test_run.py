@@ -84,7 +84,7 @@ class EmbeddedRun(MusterTest):
         # With a coordinator that does not answer, either: the first Ctrl-C must not keep the second one waiting.
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
         os.kill(run.pid, signal.SIGINT)
-        wait_until(lambda: "leaving after a checkpoint" in self.output(run), 10, "the first Ctrl-C")
+        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 10, "the first Ctrl-C")
         self.assertIsNone(run.poll(), "left before its ranks did")
         os.kill(run.pid, signal.SIGINT)
         self.assertEqual(run.wait(timeout=10), 130, self.output(run))
