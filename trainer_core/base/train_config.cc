@@ -11,9 +11,13 @@
 namespace muster::trainer {
 namespace {
 
-// Far above any published model, and small enough that no product of two sizes overflows 64 bits.
+// Far above any published model. Products of two sizes fit in 64 bits; those of more are counted in floating point here.
 constexpr int64_t kSizeMax = int64_t{1} << 24;
 constexpr int64_t kLayersMax = 4096;
+// 17.6 trillion; a model, its gradients and moments count their bytes in 64 bits.
+constexpr int64_t kParametersMax = int64_t{1} << 44;
+// 4.5 PB: what a step keeps of its tokens, in fp32 numbers.
+constexpr int64_t kActivationsMax = int64_t{1} << 50;
 constexpr int64_t kStepsMax = int64_t{1} << 48;
 // Tokens of one rank's step: positions are counted in 32 bits.
 constexpr int64_t kTokensMax = int64_t{1} << 30;
@@ -61,6 +65,30 @@ void check_model(const ModelConfig& model, Checker& check) {
                "above 0");
   check.number("rope_max_timescale", model.rope_max_timescale, model.rope_max_timescale >= 1,
                "at least 1");
+}
+
+// What no single size shows: the model's parameters, and what a step keeps of its tokens. Sizes are in range.
+void check_totals(const TrainConfig& config, Checker& check) {
+  const ModelConfig& model = config.model;
+  const double width = model.emb_dim, mlp = model.mlp_dim;
+  const double query = double{1} * model.num_query_heads * model.head_dim;
+  const double kv = double{1} * model.num_kv_heads * model.head_dim;
+  const double embeddings = (model.logits_via_embedding ? 1.0 : 2.0) * model.vocab_size * width;
+  const double parameters =
+      embeddings + width + model.num_layers * width * (2 + 2 * (query + kv) + 3 * mlp);
+  check.require(parameters <= static_cast<double>(kParametersMax),
+                absl::StrCat("the model has ", parameters, " parameters, but must have at most ",
+                             kParametersMax, ": base_emb_dim is ", model.emb_dim,
+                             ", base_num_query_heads times head_dim ", query, ", base_mlp_dim ",
+                             model.mlp_dim, ", vocab_size ", model.vocab_size));
+  const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
+  const double activations =
+      tokens * model.num_layers * (4 * width + 2 * (query + kv) + 3 * mlp + model.num_query_heads);
+  check.require(
+      activations <= static_cast<double>(kActivationsMax),
+      absl::StrCat("a step of per_device_batch_size (", config.per_device_batch_size,
+                   ") times max_target_length (", config.max_target_length, ") tokens keeps ",
+                   activations, " numbers, but must keep at most ", kActivationsMax));
 }
 
 void check_optimizer(const OptimizerConfig& optimizer, Checker& check) {
@@ -112,6 +140,7 @@ absl::Status validate(const TrainConfig& config) {
                 absl::StrCat("per_device_batch_size (", config.per_device_batch_size,
                              ") times max_target_length (", config.max_target_length, ") is ",
                              tokens, " tokens, but must be at most ", kTokensMax));
+  if (check.status().ok()) check_totals(config, check);
   check.require(config.dataset_type != DatasetType::kShards || !config.dataset_path.empty(),
                 "dataset_path is empty, but dataset_type=shards needs the folder of shards");
   check.require(!config.enable_checkpointing || !config.checkpoint_directory.empty(),

@@ -86,8 +86,9 @@ struct TrainConfig {
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };
 
-// Checks what can be judged without touching files: positive sizes, heads that divide, an even
-// head_dim, a mesh that this trainer can run. InvalidArgument names the keys as a user types them.
+// Checks what can be judged without touching files: positive sizes, heads that divide, an even head_dim, a mesh that this
+// trainer can run, and that the whole plan of a step can be counted in 64 bits. InvalidArgument names the keys as a user
+// types them.
 absl::Status validate(const TrainConfig& config);
 
 nlohmann::json to_json(const TrainConfig& config);

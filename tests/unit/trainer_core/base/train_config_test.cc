@@ -118,6 +118,20 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
                 c.max_target_length = 1 << 20;
               }),
               HasSubstr("per_device_batch_size (1048576) times max_target_length (1048576)"));
+  EXPECT_THAT(
+      error_with([](TrainConfig& c) {
+        c.model.emb_dim = c.model.head_dim = 1 << 22;
+        c.model.num_query_heads = 1 << 20;
+      }),
+      HasSubstr("parameters, but must have at most 17592186044416: base_emb_dim is 4194304, "
+                "base_num_query_heads times head_dim 4.39805e+12"));
+  EXPECT_THAT(error_with([](TrainConfig& c) {
+                c.model.mlp_dim = 1 << 24;
+                c.per_device_batch_size = 1 << 15;
+                c.max_target_length = 1 << 15;
+              }),
+              HasSubstr("a step of per_device_batch_size (32768) times max_target_length (32768) "
+                        "tokens keeps"));
 }
 
 TEST(TrainConfig, OnlyDataParallelism) {

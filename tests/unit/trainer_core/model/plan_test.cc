@@ -1,4 +1,6 @@
+#include <cmath>
 #include <cstdint>
+#include <random>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -112,6 +114,49 @@ TEST(LlamaPlan, SeventyBillionParameters) {
   const LlamaPlan plan =
       plan_llama(llama2(8192, 80, 64, 8, 28'672), 1, 4096, RematPolicy::kFull, true, 64);
   EXPECT_GT(plan.memory.total_bytes(), 16ULL * 68'976'648'192);
+}
+
+// Sizes at random up to the largest that each may have, alone.
+TrainConfig random_sizes(std::mt19937_64& generator) {
+  const auto size = [&](int bits) {
+    return int32_t{1} << generator() % static_cast<uint64_t>(bits + 1);
+  };
+  TrainConfig config;
+  config.model.vocab_size = 2 * size(23);
+  config.model.emb_dim = size(24);
+  config.model.num_layers = size(12);
+  config.model.num_query_heads = size(24);
+  config.model.num_kv_heads = std::min(size(24), config.model.num_query_heads);
+  config.model.head_dim = 2 * size(23);
+  config.model.mlp_dim = size(24);
+  config.model.logits_via_embedding = generator() % 2 == 0;
+  config.per_device_batch_size = size(24);
+  config.max_target_length = size(24);
+  config.steps = config.optimizer.schedule_steps = 1;
+  config.remat_policy = generator() % 2 == 0 ? RematPolicy::kNone : RematPolicy::kFull;
+  config.enable_checkpointing = false;
+  return config;
+}
+
+// Under the undefined-behaviour sanitizer a sum that overflows ends the test.
+TEST(LlamaPlan, OfEveryValidConfigIsCountedIn64Bits) {
+  std::mt19937_64 generator(20240711);
+  int valid = 0;
+  for (int i = 0; i < 500; ++i) {
+    const TrainConfig config = random_sizes(generator);
+    if (!validate(config).ok()) continue;
+    ++valid;
+    const LlamaPlan plan =
+        plan_llama(config.model, config.per_device_batch_size, config.max_target_length,
+                   config.remat_policy, true, kThreadsMax);
+    double bytes = 0;
+    for (const PlannedBuffer& buffer : plan.memory.buffers()) {
+      ASSERT_GE(static_cast<double>(buffer.offset), bytes * (1 - 1e-9)) << buffer.name;
+      bytes += static_cast<double>(buffer.bytes);
+    }
+    ASSERT_LE(bytes, std::ldexp(1.0, 63));
+  }
+  EXPECT_GT(valid, 20);
 }
 
 }  // namespace

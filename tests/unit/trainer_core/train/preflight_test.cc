@@ -78,7 +78,7 @@ TEST_F(Preflight, ACheckpointThatDoesNotFitTheDiskIsBadInput) {
   config_.tokenizer_path = "";
   config_.dataset_type = DatasetType::kSynthetic;
   config_.model.vocab_size = 1 << 24;
-  config_.model.emb_dim = 1 << 20;
+  config_.model.emb_dim = 1 << 18;
   EXPECT_THAT(problem(), HasSubstr("has no room: a checkpoint takes"));
 }
 
