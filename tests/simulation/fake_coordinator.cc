@@ -279,12 +279,15 @@ void FakeCoordinator::close(StreamId stream, const absl::Status& status) {
   if (peer == peers_.end()) return;
   const int host = peer->second.host;
   peers_.erase(peer);
-  const bool refused = status.code() == absl::StatusCode::kAlreadyExists ||
-                       status.code() == absl::StatusCode::kFailedPrecondition ||
-                       status.code() == absl::StatusCode::kInvalidArgument;
+  worker::StreamEnd end = worker::StreamEnd::kBroken;  // as worker/shell/stream.cc has it
+  if (status.code() == absl::StatusCode::kAlreadyExists) end = worker::StreamEnd::kReplaced;
+  if (status.code() == absl::StatusCode::kFailedPrecondition ||
+      status.code() == absl::StatusCode::kInvalidArgument) {
+    end = worker::StreamEnd::kRefused;
+  }
   world_.network.coordinator_closes(
-      stream, [this, host, stream, refused, reason = std::string(status.message())] {
-        world_.worker(host).stream_ended(stream, refused, reason);
+      stream, [this, host, stream, end, reason = std::string(status.message())] {
+        world_.worker(host).stream_ended(stream, end, reason);
       });
 }
 

@@ -74,12 +74,13 @@ void FakeWorker::connect() {
   world_.scheduler.after(world_.random.between_ms(1, 10), [this, life = life_] {
     if (life != life_) return;
     if (!world_.coordinator.is_up() || world_.network.is_parted(host_)) {
-      step(worker::Disconnected{false, "connection refused"});
+      step(worker::Disconnected{worker::StreamEnd::kBroken, "connection refused"});
       return;
     }
     stream_ = world_.network.open(host_, {[this, life](StreamId id) {
                                     if (life == life_)
-                                      stream_ended(id, false, "the connection broke");
+                                      stream_ended(id, worker::StreamEnd::kBroken,
+                                                   "the connection broke");
                                   }},
                                   {[this](StreamId id) { world_.coordinator.stream_broke(id); }});
     world_.coordinator.accept(*stream_, host_);
@@ -87,10 +88,10 @@ void FakeWorker::connect() {
   });
 }
 
-void FakeWorker::stream_ended(StreamId stream, bool refused, const std::string& reason) {
+void FakeWorker::stream_ended(StreamId stream, worker::StreamEnd end, const std::string& reason) {
   if (stream_ != stream) return;
   stream_.reset();
-  step(worker::Disconnected{refused, reason});
+  step(worker::Disconnected{end, reason});
 }
 
 void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payload,
@@ -157,7 +158,7 @@ void FakeWorker::carry_out(const worker::Action& action) {
   } else if (std::holds_alternative<worker::Disconnect>(action)) {
     if (stream_) world_.network.worker_closes(*stream_);
     world_.scheduler.after(Duration(1), [this, life = life_, stream = stream_] {
-      if (life == life_ && stream) stream_ended(*stream, false, "given up");
+      if (life == life_ && stream) stream_ended(*stream, worker::StreamEnd::kBroken, "given up");
     });
   } else if (const auto* rank = std::get_if<worker::SpawnRank>(&action)) {
     spawn(*rank);

@@ -27,7 +27,7 @@ class FakeWorker {
 
   void deliver(StreamId stream, const coordinator::WorkerPayload& payload, StoreId store,
                Epoch epoch);
-  void stream_ended(StreamId stream, bool refused, const std::string& reason);
+  void stream_ended(StreamId stream, worker::StreamEnd end, const std::string& reason);
 
   int host() const { return host_; }
   int32_t slots() const { return slots_; }

@@ -68,14 +68,19 @@ void Core::on(const Connected&, Instant, ActionList& out) {
 }
 
 void Core::on(const Disconnected& event, Instant now, ActionList& out) {
+  const bool was_asking = link_ == Link::kConnecting || link_ == Link::kGreeting;
   link_ = Link::kDown;
   greeting_until_.reset();
   heartbeat_at_.reset();
   retry_at_.reset();
-  if (event.refused) {
+  if (event.end == StreamEnd::kReplaced || (event.end == StreamEnd::kRefused && !store_)) {
     begin_leaving(2, absl::StrCat("the coordinator refused this worker: ", event.reason), now, out);
   } else {
     retry_at_ = now + next_retry_delay();
+    if (was_asking && std::exchange(trouble_, event.reason) != event.reason) {
+      out.push_back(Note{true, absl::StrCat("cannot register and asks again (ranks that run on: ",
+                                            ranks_.size(), "): ", event.reason)});
+    }
   }
   leave_when_done(now, out);
 }
@@ -95,6 +100,7 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   epoch_ = event.epoch;
   greeting_until_.reset();
   retries_ = 0;
+  trouble_.clear();
   heartbeat_interval_ =
       std::clamp(event.heartbeat_interval, kHeartbeatIntervalMin, kHeartbeatIntervalMax);
   heartbeat_at_ = now;  // the new coordinator wants every figure at once

@@ -5,7 +5,8 @@
 // It keeps the stream to the coordinator alive, starts and stops ranks as it is told, heartbeats
 // their figures and reports each rank's end until that is acknowledged. Ranks run on undisturbed
 // while there is no coordinator; one with another state store, where their numbers mean other jobs, has them stopped
-// before this worker works for it. step() is total: whatever the event says, it neither fails nor
+// before this worker works for it. A refusal ends a worker that has never been registered, and no other: the coordinator
+// may have been restarted as another version, and may come back. step() is total: whatever the event says, it neither fails nor
 // throws; stale, repeated and contradictory requests are ignored or answered by a report with the
 // reason.
 //
@@ -152,6 +153,7 @@ class Core {
   std::optional<Instant> heartbeat_at_;    // kRegistered
   Duration heartbeat_interval_ = std::chrono::seconds(1);
   uint32_t retries_ = 0;       // since the last registration
+  std::string trouble_;        // that was told of since then
   uint64_t retries_ever_ = 0;  // position in the jitter's stream
 
   std::map<RankKey, RankState> ranks_;  // until reaped

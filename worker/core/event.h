@@ -19,10 +19,15 @@ namespace muster::worker {
 // The stream that a Connect action asked for exists and takes messages.
 struct Connected {};
 
-// The stream ended, or could not be opened. `refused`: the coordinator does not want this worker
-// (its version, its name), and asking again cannot help.
+enum class StreamEnd {
+  kBroken,   // or could not be opened: asking again may help
+  kRefused,  // the coordinator does not take this worker as it is, its version for one
+  kReplaced,  // the coordinator has another worker of this name, and has written off what this one runs
+};
+
+// The stream ended, or could not be opened.
 struct Disconnected {
-  bool refused = false;
+  StreamEnd end = StreamEnd::kBroken;
   std::string reason;
 };
 

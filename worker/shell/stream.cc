@@ -33,15 +33,15 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
-bool means_refused(grpc::StatusCode code) {
+StreamEnd meaning_of(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::FAILED_PRECONDITION:
-    case grpc::StatusCode::ALREADY_EXISTS:
     case grpc::StatusCode::INVALID_ARGUMENT:
-    case grpc::StatusCode::UNIMPLEMENTED:  // whatever answers there, it is no coordinator
-      return true;
+      return StreamEnd::kRefused;
+    case grpc::StatusCode::ALREADY_EXISTS:
+      return StreamEnd::kReplaced;
     default:
-      return false;
+      return StreamEnd::kBroken;
   }
 }
 
@@ -97,8 +97,8 @@ class CoordinatorStream::Call
     boost::asio::post(loop_, [this, self = std::move(self_), status] {
       --owner_->calls_;
       if (owner_->call_.get() != this) return;
-      const bool refused = means_refused(status.error_code());
-      owner_->on_done(refused, daemon::printable(status.error_message(), kReasonBytesMax));
+      owner_->on_done(meaning_of(status.error_code()),
+                      daemon::printable(status.error_message(), kReasonBytesMax));
     });
   }
 
@@ -165,12 +165,12 @@ void CoordinatorStream::on_read(const v1::CoordinatorMessage& message) {
   callbacks_.on_message(message);
 }
 
-void CoordinatorStream::on_done(bool refused, const std::string& reason) {
+void CoordinatorStream::on_done(StreamEnd end, const std::string& reason) {
   call_.reset();
   outbox_.clear();
   writing_ = false;
   const std::string why = close_reason_.empty() ? reason : close_reason_;
-  callbacks_.on_closed(refused, why.empty() ? "the coordinator ended the stream" : why);
+  callbacks_.on_closed(end, why.empty() ? "the coordinator ended the stream" : why);
 }
 
 }  // namespace muster::worker

@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "muster/v1/muster.pb.h"
+#include "worker/core/event.h"
 
 namespace muster::worker {
 
@@ -20,8 +21,8 @@ class CoordinatorStream {
  public:
   struct Callbacks {
     std::function<void(const v1::CoordinatorMessage&)> on_message;
-    // The open stream ended. `refused`: the coordinator does not want this worker.
-    std::function<void(bool refused, const std::string& reason)> on_closed;
+    // The open stream ended.
+    std::function<void(StreamEnd end, const std::string& reason)> on_closed;
     std::function<void()> on_room;  // there is room in the outbox again
   };
 
@@ -53,7 +54,7 @@ class CoordinatorStream {
   void write_next();
   void on_written();
   void on_read(const v1::CoordinatorMessage& message);
-  void on_done(bool refused, const std::string& reason);
+  void on_done(StreamEnd end, const std::string& reason);
 
   boost::asio::io_context& context_;
   const std::string address_;

@@ -211,12 +211,12 @@ void Worker::on_message(const v1::CoordinatorMessage& message) {
   }
 }
 
-void Worker::on_closed(bool refused, const std::string& reason) {
+void Worker::on_closed(StreamEnd end, const std::string& reason) {
   const bool lost = core_->registered() && !leaving_;
   if (lost) spdlog::warn("lost the coordinator at {}: {}", coordinator_, reason);
   logs_.on_disconnected();
   due_reports_.clear();  // the core sends them again
-  handle(Disconnected{refused, reason});
+  handle(Disconnected{end, reason});
   if (leaving_) stop_when_closed();
 }
 

@@ -65,7 +65,7 @@ class Worker {
   void carry_out(const Exit& action);
 
   void on_message(const v1::CoordinatorMessage& message);
-  void on_closed(bool refused, const std::string& reason);
+  void on_closed(StreamEnd end, const std::string& reason);
   bool ship(LogChunk&& chunk);
   void send_due_reports();
   void stop_when_closed();

@@ -123,8 +123,8 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher)
           [this] { send_due_reports(); }, [this](const RankKey& key) { handle(LogSettled{key}); }),
       stream_(context_, options.coordinator,
               {.on_message = [this](const v1::CoordinatorMessage& message) { on_message(message); },
-               .on_closed = [this](bool refused,
-                                   const std::string& reason) { on_closed(refused, reason); },
+               .on_closed = [this](StreamEnd end,
+                                   const std::string& reason) { on_closed(end, reason); },
                .on_room = [this] { logs_.pump(); }}) {}
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& options) {

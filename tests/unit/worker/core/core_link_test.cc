@@ -30,7 +30,7 @@ TEST_F(CoreTest, ConnectsAtOnceAndRegisters) {
 TEST_F(CoreTest, RetriesForEverWithinBounds) {
   step(Tick{});
   for (int i = 0; i < 100; ++i) {
-    step(Disconnected{false, "refused"});
+    step(Disconnected{StreamEnd::kBroken, "refused"});
     const Duration delay = *core.next_deadline() - now;
     EXPECT_GT(delay, Duration::zero());
     EXPECT_LE(delay, i == 0 ? milliseconds(100) : milliseconds(1000));
@@ -73,10 +73,10 @@ TEST_F(CoreTest, ACoordinatorThatDoesNotAnswerIsGivenUp) {
   EXPECT_THAT(only<Connect>(pass(seconds(1))), SizeIs(1));
 }
 
-TEST_F(CoreTest, ARefusalEndsTheWorkerWithExitCodeTwo) {
+TEST_F(CoreTest, ARefusalEndsAWorkerThatWasNeverRegistered) {
   step(Tick{});
   step(Connected{});
-  const auto exits = only<Exit>(step(Disconnected{true, "its version is 2"}));
+  const auto exits = only<Exit>(step(Disconnected{StreamEnd::kRefused, "its version is 2"}));
   ASSERT_THAT(exits, SizeIs(1));
   EXPECT_EQ(exits[0].code, 2);
   EXPECT_THAT(exits[0].reason, HasSubstr("its version is 2"));
@@ -85,10 +85,29 @@ TEST_F(CoreTest, ARefusalEndsTheWorkerWithExitCodeTwo) {
   EXPECT_THAT(step(start(1, 1, 1)), SizeIs(0));
 }
 
-TEST_F(CoreTest, ARefusalWithRanksLetsThemCheckpointFirst) {
+// The coordinator was restarted as another version: that is put right there, and the ranks cannot know.
+TEST_F(CoreTest, ARefusalLeavesARegisteredWorkerAndItsRanksAsTheyAre) {
+  connect();
+  start_up(start(1, 1, 2));
+  step(Disconnected{});
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(only<Connect>(pass(seconds(1))), SizeIs(1));
+    step(Connected{});
+    const ActionList actions = step(Disconnected{StreamEnd::kRefused, "its version is 2"});
+    EXPECT_THAT(only<SignalRank>(actions), SizeIs(0));
+    EXPECT_THAT(only<Exit>(actions), SizeIs(0));
+    ASSERT_THAT(only<Note>(actions), SizeIs(i == 0 ? 1 : 0)) << "told once";
+    if (i == 0) {
+      EXPECT_THAT(only<Note>(actions)[0].text, HasSubstr("run on: 2): its version is 2"));
+    }
+  }
+  EXPECT_THAT(only<SendRegister>(connect(2)).at(0).running, SizeIs(2));
+}
+
+TEST_F(CoreTest, AReplacedWorkerLetsItsRanksCheckpointAndLeaves) {
   connect();
   start_up(start(1, 1, 1));
-  const ActionList actions = step(Disconnected{true, "its name is taken"});
+  const ActionList actions = step(Disconnected{StreamEnd::kReplaced, "its name is taken"});
   EXPECT_THAT(only<Exit>(actions), SizeIs(0));
   ASSERT_THAT(only<SignalRank>(actions), SizeIs(1));
   EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);

@@ -43,7 +43,7 @@ class FakeCoordinator : public v1::Fleet::Service {
   }
 
   int port() const { return port_; }
-  void refuse_with(const grpc::Status& status) { refusal_ = status; }
+  void refuse_with(const std::optional<grpc::Status>& status) { refusal_ = status; }
   void set_epoch(uint64_t epoch) { epoch_ = epoch; }
   void acknowledge_logs(bool yes) { acknowledge_logs_ = yes; }
 

@@ -228,13 +228,38 @@ TEST_F(WorkerTest, RanksDieWithAKilledWorker) {
 TEST_F(WorkerTest, ARefusalIsLoggedAndEndsWithExitCodeTwo) {
   for (const auto code :
        {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::ALREADY_EXISTS}) {
-    coordinator.refuse_with({code, "version 9.9 is not 0.1"});
+    coordinator.refuse_with(grpc::Status(code, "version 9.9 is not 0.1"));
     coordinator.start();
     start_worker("/bin/true");
     EXPECT_EQ(wait_for_worker(), 2);
     EXPECT_THAT(worker_log(), HasSubstr("version 9.9 is not 0.1"));
     coordinator.stop();
   }
+}
+
+TEST_F(WorkerTest, RanksSurviveACoordinatorThatRefusesTheirWorker) {
+  begin(script(
+      "trap 'echo signalled; exit 9' TERM; while [ ! -e ../../../go ]; do sleep 0.02; done"));
+  start_ranks(1, 1);
+  ASSERT_TRUE(
+      coordinator.next([](const v1::WorkerMessage& m) { return m.heartbeat().ranks_size() == 1; }));
+  for (const auto code : {grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::UNIMPLEMENTED}) {
+    coordinator.stop();
+    const std::string reason = absl::StrCat("refused with ", code);
+    coordinator.refuse_with(grpc::Status(code, reason));
+    coordinator.start();
+    ASSERT_TRUE(eventually([&] {
+      return worker_log().find("run on: 1): " + reason) != std::string::npos;
+    })) << worker_log();
+  }
+  coordinator.stop();
+  coordinator.refuse_with(std::nullopt);
+  coordinator.start();
+  const auto registration = coordinator.next_register();
+  ASSERT_TRUE(registration) << worker_log();
+  EXPECT_EQ(registration->running_size(), 1);
+  std::ofstream(folder / "go") << "";
+  EXPECT_EQ(coordinator.next_exit()->exit_code(), 0);
 }
 
 TEST_F(WorkerTest, GarbageFromTheCoordinatorIsSurvived) {
