@@ -1,12 +1,15 @@
 #include "coordinator/shell/convert.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 namespace muster::coordinator {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
+// A year: longer than any rank was silent, and far from overflowing the clock.
+constexpr int64_t kAgeNsMax = 365LL * 86'400 * 1'000'000'000;
 
 v1::JobState state_to_proto(JobState state) {
   switch (state) {
@@ -97,12 +100,15 @@ v1::Job convert_job(const Job& job, Instant now, size_t ranks_max) {
   return proto;
 }
 
+// Rates and durations; loss and gradient norm may be NaN, and are then worth showing.
+double finite_or_zero(double value) { return std::isfinite(value) ? value : 0; }
+
 // Another number of counts means nothing here.
 StepTimes step_times_from_proto(const v1::StepTimes& proto) {
   StepTimes times;
   if (proto.counts_size() != std::ssize(times.counts)) return times;
   std::copy(proto.counts().begin(), proto.counts().end(), times.counts.begin());
-  times.seconds = proto.seconds();
+  times.seconds = finite_or_zero(proto.seconds());
   return times;
 }
 
@@ -151,11 +157,12 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
     progress.step = rank.step();
     progress.loss = rank.loss();
     progress.grad_norm = rank.grad_norm();
-    progress.step_seconds = rank.step_seconds();
-    progress.tokens_per_second = rank.tokens_per_second();
-    progress.tflops_per_device = rank.tflops_per_device();
-    progress.device_peak_tflops = rank.device_peak_tflops();
-    progress.last_progress_age = Duration(rank.last_progress_age_ns());
+    progress.step_seconds = finite_or_zero(rank.step_seconds());
+    progress.tokens_per_second = finite_or_zero(rank.tokens_per_second());
+    progress.tflops_per_device = finite_or_zero(rank.tflops_per_device());
+    progress.device_peak_tflops = finite_or_zero(rank.device_peak_tflops());
+    progress.last_progress_age =
+        Duration(std::clamp<int64_t>(rank.last_progress_age_ns(), 0, kAgeNsMax));
     progress.checkpoint_step = rank.checkpoint_step();
     progress.step_times = step_times_from_proto(rank.step_times());
   }

@@ -1,5 +1,5 @@
-// The one place that knows both the wire's messages and the core's values. Nothing here judges: bounds and
-// meanings are the core's affair.
+// The one place that knows both the wire's messages and the core's values. Bounds and meanings are the core's affair; only
+// numbers that no arithmetic bears (an age beyond the clock, a rate that is none) are made harmless here.
 #pragma once
 
 #include "common/time.h"

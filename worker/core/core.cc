@@ -153,11 +153,17 @@ void Core::on(const ReportAcked& event, Instant now, ActionList& out) {
 void Core::on(const PagesRead& event, Instant now, ActionList& out) {
   for (const PagesRead::Page& page : event.pages) {
     const auto rank = ranks_.find(page.key);
-    if (rank == ranks_.end() || same_figures(rank->second.figures, page.figures)) continue;
-    rank->second.figures = page.figures;
-    rank->second.dirty = true;
+    if (rank != ranks_.end()) take_figures(rank->second, page.figures, now);
   }
   send_heartbeat(now, out);
+}
+
+// A page is a file that the rank may write anything into. Ages are counted from its time.
+void Core::take_figures(RankState& rank, RankFigures figures, Instant now) {
+  figures.last_progress = std::clamp(figures.last_progress, Instant{}, std::max(Instant{}, now));
+  if (same_figures(rank.figures, figures)) return;
+  rank.figures = figures;
+  rank.dirty = true;
 }
 
 void Core::on(const Tick&, Instant now, ActionList& out) {
@@ -205,8 +211,7 @@ void Core::send_heartbeat(Instant now, ActionList& out) {
   for (auto& [key, rank] : ranks_) {
     if (!rank.dirty || rank.life != Life::kUp) continue;
     rank.dirty = false;
-    const Duration age = std::max(Duration::zero(), now - rank.figures.last_progress);
-    heartbeat.ranks.push_back({key, rank.pid, rank.figures, age});
+    heartbeat.ranks.push_back({key, rank.pid, rank.figures, now - rank.figures.last_progress});
   }
   out.push_back(std::move(heartbeat));
 }
@@ -218,7 +223,7 @@ void Core::send_last_figures(uint64_t first_report_id, Instant now, ActionList& 
   SendHeartbeat heartbeat;
   for (auto it = last_figures_.lower_bound(first_report_id); it != last_figures_.end(); ++it) {
     RankProgress& progress = heartbeat.ranks.emplace_back(it->second);
-    progress.last_progress_age = std::max(Duration::zero(), now - progress.figures.last_progress);
+    progress.last_progress_age = now - progress.figures.last_progress;
   }
   if (!heartbeat.ranks.empty()) out.push_back(std::move(heartbeat));
 }

@@ -132,6 +132,7 @@ class Core {
   void stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out);
   void end_rank(const RankKey& key, SendRankExited report, Instant now, ActionList& out);
   void report(SendRankExited report, ActionList& out);
+  static void take_figures(RankState& rank, RankFigures figures, Instant now);
   void send_heartbeat(Instant now, ActionList& out);
   void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
   void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);

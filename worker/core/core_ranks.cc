@@ -146,11 +146,7 @@ void Core::on(const RankReaped& event, Instant now, ActionList& out) {
   exited.last_step = event.last_step;
   exited.detail = event.detail;
   const auto rank = ranks_.find(event.key);
-  if (rank != ranks_.end() && event.figures &&
-      !same_figures(rank->second.figures, *event.figures)) {
-    rank->second.figures = *event.figures;
-    rank->second.dirty = true;
-  }
+  if (rank != ranks_.end() && event.figures) take_figures(rank->second, *event.figures, now);
   end_rank(event.key, std::move(exited), now, out);
 }
 

@@ -195,6 +195,25 @@ TEST_F(CoreTest, TheLastFiguresOfARankGoOutBeforeItsReport) {
   EXPECT_EQ(heartbeat->ranks[0].last_progress_age, milliseconds(200));
 }
 
+TEST_F(CoreTest, APageMaySayAnyTimeOfTheLastProgress) {
+  connect();
+  start_up(start(1, 1, 1));
+  for (const int64_t ns :
+       {std::numeric_limits<int64_t>::min(), int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    RankFigures figures;
+    figures.last_progress = instant_from_ns(ns);
+    figures.step = ns < 0 ? 1 : 2;
+    const auto heartbeats = only<SendHeartbeat>(step(PagesRead{{{key(1, 1, 0), figures}}}));
+    for (const RankProgress& rank : heartbeats.at(0).ranks) {
+      EXPECT_EQ(rank.last_progress_age, ns < 0 ? now - Instant{} : Duration::zero());
+    }
+  }
+  RankFigures last;
+  last.last_progress = instant_from_ns(std::numeric_limits<int64_t>::min());
+  const ActionList actions = step(RankReaped{key(1, 1, 0), 0, 0, 9, "", last});
+  EXPECT_EQ(only<SendHeartbeat>(actions).at(0).ranks.at(0).last_progress_age, now - Instant{});
+}
+
 TEST_F(CoreTest, FiguresThatWereSentAreNotSentAgainAtTheEnd) {
   connect();
   start_up(start(1, 1, 1));

@@ -1,0 +1,39 @@
+// What a worker's heartbeat may say, and what the core is told of it.
+#include "coordinator/shell/convert.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+TEST(HeartbeatFromProto, NumbersThatNoArithmeticBearsAreMadeHarmless) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  v1::Heartbeat heartbeat;
+  for (const int64_t age :
+       {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), int64_t{5}}) {
+    v1::RankProgress& rank = *heartbeat.add_ranks();
+    rank.set_last_progress_age_ns(age);
+    rank.set_loss(kNan);
+    rank.set_tokens_per_second(kNan);
+    rank.set_step_seconds(-kInfinity);
+    rank.set_tflops_per_device(kInfinity);
+    rank.set_device_peak_tflops(312);
+  }
+  const HeartbeatReceived event = heartbeat_from_proto(heartbeat);
+  ASSERT_EQ(event.ranks.size(), 3U);
+  EXPECT_EQ(event.ranks[0].last_progress_age, Duration::zero());
+  EXPECT_EQ(event.ranks[1].last_progress_age, std::chrono::hours(365 * 24));
+  EXPECT_EQ(event.ranks[2].last_progress_age, Duration(5));
+  EXPECT_EQ(event.ranks[0].tokens_per_second, 0);
+  EXPECT_EQ(event.ranks[0].step_seconds, 0);
+  EXPECT_EQ(event.ranks[0].tflops_per_device, 0);
+  EXPECT_EQ(event.ranks[0].device_peak_tflops, 312);
+  EXPECT_TRUE(std::isnan(event.ranks[0].loss)) << "that is news for people";
+}
+
+}  // namespace
+}  // namespace muster::coordinator
