@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
@@ -23,11 +25,12 @@ constexpr size_t kReportBytesMax = 4 << 10;
 }  // namespace
 
 absl::StatusOr<Preflight> Preflight::start(const std::string& config_path,
-                                           const std::string& report_path) {
+                                           const std::string& report_path, Ranks ranks) {
   const auto trainer = sibling_program("muster-trainer");
   if (!trainer.ok()) return trainer.status();
-  auto process = ChildProcess::start(
-      {.command = {*trainer, "check", "--config", config_path}, .output_path = report_path});
+  std::vector<std::string> command = {*trainer, "check", "--config", config_path};
+  if (ranks == Ranks::kHere) command.emplace_back("--here");
+  auto process = ChildProcess::start({.command = std::move(command), .output_path = report_path});
   if (!process.ok()) return process.status();
   return Preflight(*std::move(process), report_path);
 }
@@ -63,7 +66,8 @@ absl::Status check_config(const std::string& train_config_json) {
   const std::string config_path = folder + "/config.json";
   if (auto status = write_file_atomically(config_path, train_config_json); !status.ok())
     return status;
-  auto preflight = Preflight::start(config_path, folder + "/check.log");
+  auto preflight =
+      Preflight::start(config_path, folder + "/check.log", Preflight::Ranks::kElsewhere);
   return preflight.ok() ? preflight->result() : preflight.status();
 }
 

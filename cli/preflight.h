@@ -13,9 +13,11 @@ namespace muster::cli {
 
 class Preflight {
  public:
+  // Whether the ranks will run on this machine, whose memory is then checked, too.
+  enum class Ranks { kHere, kElsewhere };
   // Runs in the background; `report_path` keeps what it says.
   static absl::StatusOr<Preflight> start(const std::string& config_path,
-                                         const std::string& report_path);
+                                         const std::string& report_path, Ranks ranks);
 
   const ChildProcess& process() const { return *process_; }
   // Waits for the end. InvalidArgument with the check's own words for bad input.
@@ -29,7 +31,7 @@ class Preflight {
   std::string report_path_;
 };
 
-// The whole check of a config that is no file yet.
+// The whole check of a config that is no file yet, for ranks that may run elsewhere.
 absl::Status check_config(const std::string& train_config_json);
 
 }  // namespace muster::cli

@@ -104,7 +104,8 @@ void Session::take_interrupts() {
   if (wishes > 1 || watch_.job().id() == 0) return time_.leave_at_once(monotonic_now());
   time_.leave(monotonic_now());
   if (!is_first || watch_.has_ended()) return;
-  printer_.news("asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once");
+  printer_.news(
+      "asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once");
   watch_.cancel();
 }
 
@@ -182,7 +183,7 @@ int run_job(const RunOptions& options, const jobspec::ResolvedJob& job, RunFolde
     folder.discard();
     return fail(status);
   }
-  auto preflight = Preflight::start(config_path, folder.file("check.log"));
+  auto preflight = Preflight::start(config_path, folder.file("check.log"), Preflight::Ranks::kHere);
   if (!preflight.ok()) return folder.discard(), fail(preflight.status());
   auto fleet = EmbeddedFleet::start(folder.path());
   if (!fleet.ok()) return folder.discard(), fail(fleet.status());
@@ -232,7 +233,8 @@ void declare_run(CLI::App& app, Action& action) {
       "\n"
       "The same command again goes on from the newest checkpoint in "
       "base_output_directory/run_name.\n"
-      "Ctrl-C asks for a checkpoint and leaves; a second one kills. The exit code is the job's; 130 "
+      "Ctrl-C asks for a checkpoint and leaves; a second one kills. The exit code is the job's; "
+      "130 "
       "after Ctrl-C.");
   on_call(*command, action, options, run);
 }

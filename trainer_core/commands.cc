@@ -5,6 +5,7 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <absl/strings/str_cat.h>
@@ -117,11 +118,12 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
 }
 
 ExitCode check_command(std::span<const std::string_view> arguments) {
-  const auto line = CommandLine::parse(arguments, {.values = {"config"}, .switches = {}});
+  const auto line = CommandLine::parse(arguments, {.values = {"config"}, .switches = {"here"}});
   if (!line.ok()) return report("muster-trainer check", line.status());
   const auto config = config_option(*line);
   if (!config.ok()) return report("muster-trainer check", config.status());
-  const absl::Status status = preflight(*config);
+  const absl::Status status =
+      preflight(*config, line->has("here") ? std::optional(MachineRoots()) : std::nullopt);
   return status.ok() ? ExitCode::kOk : report("muster-trainer check", status);
 }
 

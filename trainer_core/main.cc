@@ -23,8 +23,8 @@ constexpr char kUsage[] =
 Train, as rank 0 of 1, or as the rank that RANK, WORLD_SIZE and MUSTER_RENDEZVOUS say:
   muster-trainer train --config config.json
 
-See whether data, tokenizer and checkpoints fit a config, before anything is started:
-  muster-trainer check --config config.json
+See whether data, tokenizer and checkpoints fit a config, before anything is started; with --here, this machine's memory, too:
+  muster-trainer check --config config.json --here
 
 Continue a text, greedily or by chance:
   muster-trainer decode --checkpoint out/checkpoints --prompt "In the beginning" --max-tokens 64

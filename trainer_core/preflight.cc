@@ -14,11 +14,39 @@
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/data/batches.h"
 #include "trainer_core/data/tokenizer.h"
+#include "trainer_core/load_config.h"
 #include "trainer_core/metrics_file.h"
+#include "trainer_core/model/llama.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::trainer {
 namespace {
+
+constexpr double kMiB = 1 << 20;
+
+// What the ranks of one node will map: more is found out by the kernel's killer, after hours in a queue.
+absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine) {
+  int32_t ranks = 1;
+  for (const int32_t degree : config.mesh.ici) ranks *= degree;
+  RankEnv env;
+  env.local_world_size = ranks;
+  const size_t bytes =
+      plan_llama(config.model, config.per_device_batch_size, config.max_target_length,
+                 config.remat_policy, true, threads_per_rank(config, env))
+          .memory.total_bytes();
+  const auto available = available_memory(machine);
+  if (!available) return absl::OkStatus();  // unknown is not too little
+  const double needed = static_cast<double>(bytes) * ranks;
+  if (needed <= static_cast<double>(*available)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the training needs %.0f MiB of memory (%d ranks of %.0f MiB), but %.0f MiB are available on "
+      "this machine; lower per_device_batch_size (%d), max_target_length (%d), the number of "
+      "ranks, "
+      "or the model's sizes",
+      needed / kMiB, ranks, static_cast<double>(bytes) / kMiB,
+      static_cast<double>(*available) / kMiB, config.per_device_batch_size,
+      config.max_target_length));
+}
 
 absl::Status check_tokenizer(const TrainConfig& config, std::optional<uint64_t>& fingerprint) {
   if (config.tokenizer_path.empty()) return absl::OkStatus();
@@ -59,7 +87,6 @@ absl::Status check_room(const TrainConfig& config, int64_t parameters) {
     return absl::OkStatus();  // unknown is not full
   const uint64_t available = uint64_t{disk.f_bavail} * disk.f_frsize;
   if (available >= needed) return absl::OkStatus();
-  constexpr double kMiB = 1 << 20;
   return absl::ResourceExhaustedError(absl::StrFormat(
       "checkpoint directory %s has no room: a checkpoint takes %.0f MiB, %.0f MiB are free",
       config.checkpoint_directory, static_cast<double>(needed) / kMiB,
@@ -82,7 +109,10 @@ absl::Status check_checkpoints(const TrainConfig& config) {
 
 }  // namespace
 
-absl::Status preflight(const TrainConfig& config) {
+absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine) {
+  if (machine) {
+    if (auto status = check_memory(config, *machine); !status.ok()) return status;
+  }
   std::optional<uint64_t> fingerprint;
   if (auto status = check_tokenizer(config, fingerprint); !status.ok()) return status;
   if (auto status = check_data(config, fingerprint); !status.ok()) return status;

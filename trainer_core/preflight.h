@@ -1,17 +1,21 @@
 // `muster-trainer check`: everything that files can say about a config before anything is started.
 #pragma once
 
+#include <optional>
+
 #include <absl/status/status.h>
 
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/machine_memory.h"
 
 namespace muster::trainer {
 
 // Data sets up to this size are read in whole and compared with their checksums: seconds of reading.
 constexpr uint64_t kPreflightPayloadBytesMax = uint64_t{1} << 30;
 
-// The first thing that is wrong, in a sentence for the user: shards and their tokenizer, vocabulary, sequence longer than the
+// The first thing that is wrong, in a sentence for the user: memory that the ranks of a node do not find on `machine` (none:
+// they run elsewhere), shards and their tokenizer, vocabulary, sequence longer than the
 // data, checkpoint directory that cannot be written or has no room, newest checkpoint of another model, metrics file.
-absl::Status preflight(const TrainConfig& config);
+absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine);
 
 }  // namespace muster::trainer

@@ -1,6 +1,6 @@
-// The static memory plan: every buffer of a training step, laid out from the config before anything
-// is allocated. A run allocates exactly the plan's bytes once, and `muster plan` prints the same
-// layout without hardware: prediction and reality are one code path.
+// The static memory plan: every buffer of a training step, laid out from the config before anything is allocated. A run
+// allocates exactly the plan's bytes once, and the preflight compares the same bytes with the machine's memory: prediction
+// and reality are one code path.
 #pragma once
 
 #include <array>

@@ -12,6 +12,7 @@ namespace muster::trainer {
 namespace {
 
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 class Preflight : public testing::Test {
  protected:
@@ -27,13 +28,26 @@ class Preflight : public testing::Test {
     config_.metrics_file = folder_.file("metrics.jsonl");
   }
 
-  std::string problem() const { return std::string(preflight(config_).message()); }
+  std::string problem() const { return std::string(preflight(config_, machine_).message()); }
 
   TempFolder folder_;
   TrainConfig config_;
+  std::optional<MachineRoots> machine_;
 };
 
 TEST_F(Preflight, AGoodConfigIsSilent) { EXPECT_EQ(problem(), ""); }
+
+TEST_F(Preflight, ATrainingThatDoesNotFitInMemoryIsBadInput) {
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  config_.mesh.ici[0] = 4;
+  write_file(folder_.file("meminfo"), "MemAvailable: 2048 kB\n");
+  EXPECT_THAT(problem(),
+              MatchesRegex("the training needs [0-9]+ MiB of memory \\(4 ranks of [0-9]+ "
+                           "MiB\\), but 2 MiB are available on this machine; lower "
+                           "per_device_batch_size \\(4\\), max_target_length \\(16\\), .*"));
+  write_file(folder_.file("meminfo"), "MemAvailable: 2048000 kB\n");
+  EXPECT_EQ(problem(), "");
+}
 
 TEST_F(Preflight, AVocabularyThatDiffersIsNamed) {
   config_.model.vocab_size = 512;
