@@ -1,6 +1,6 @@
 // Token shards: what `muster tokenize` writes and training maps into memory. A data set is a folder
-// with `shard-00000.mtok`, `shard-00001.mtok`, … and `index.json` (token_index.h), and means the
-// concatenation of its shards' tokens.
+// with `shard-00000.mtok`, `shard-00001.mtok`, … and `index.json` (token_index.h), which says which of the shards count, and
+// means the concatenation of their tokens.
 //
 // A shard, version 1. Little endian; offsets in bytes:
 //

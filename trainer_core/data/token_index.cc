@@ -2,6 +2,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <regex>
+#include <stdexcept>
 #include <system_error>
 
 #include <absl/strings/str_cat.h>
@@ -20,6 +23,8 @@ constexpr char kFormat[] = "muster-tokens";
 constexpr int kFormatVersion = 1;
 // kShardsMax lines of a hundred bytes.
 constexpr size_t kIndexBytesMax = 16 << 20;
+// No disk holds more, and kShardsMax times it is still counted in 64 bits.
+constexpr uint64_t kTokensMax = uint64_t{1} << 46;
 
 absl::StatusOr<std::string> read_bounded(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -44,40 +49,65 @@ bool plain_file_name(const std::string& name) {
          name != "..";
 }
 
+// Caught by read_token_index(), as the library's own exceptions are.
+uint64_t count_at(const json& j, const char* key, uint64_t max) {
+  const json& value = j.at(key);
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > max)
+    throw std::out_of_range(absl::StrCat(key, " must be an integer from 0 to ", max));
+  return value.get<uint64_t>();
+}
+
 absl::StatusOr<TokenIndex> parse(const json& j) {
   if (j.at("format").get<std::string>() != kFormat)
     return absl::DataLossError("format is not muster-tokens");
-  if (j.at("version").get<int>() != kFormatVersion) {
-    return absl::DataLossError(absl::StrCat("version ", j.at("version").get<int>(),
-                                            "; this program reads ", kFormatVersion));
+  if (j.at("version") != kFormatVersion) {
+    return absl::DataLossError(
+        absl::StrCat("version ", j.at("version").dump(), "; this program reads ", kFormatVersion));
   }
   TokenIndex index;
-  index.vocab_size = j.at("vocab_size").get<uint32_t>();
+  index.vocab_size = static_cast<uint32_t>(count_at(j, "vocab_size", kVocabSizeMax));
   index.tokenizer_fingerprint =
       std::stoull(j.at("tokenizer_fingerprint").get<std::string>(), nullptr, 16);
-  index.tokens = j.at("tokens").get<uint64_t>();
-  index.documents = j.at("documents").get<uint64_t>();
-  index.bytes = j.at("bytes").get<uint64_t>();
+  index.tokens = count_at(j, "tokens", kTokensMax);
+  index.documents = count_at(j, "documents", kTokensMax);
+  index.bytes = count_at(j, "bytes", std::numeric_limits<uint64_t>::max());
   index.unigram_entropy_nats = j.at("unigram_entropy_nats").get<double>();
   const json& shards = j.at("shards");
   if (!shards.is_array() || shards.empty() || shards.size() > kShardsMax) {
     return absl::DataLossError(
         absl::StrCat("shards must be a list of 1 to ", kShardsMax, " entries"));
   }
+  uint64_t tokens = 0;
   for (const json& entry : shards) {
-    TokenIndex::Shard shard{entry.at("file").get<std::string>(), entry.at("tokens").get<uint64_t>(),
-                            entry.at("documents").get<uint64_t>()};
+    TokenIndex::Shard shard{entry.at("file").get<std::string>(),
+                            count_at(entry, "tokens", kTokensMax),
+                            count_at(entry, "documents", kTokensMax)};
     if (!plain_file_name(shard.file)) {
       return absl::DataLossError("shards.file must be a plain file name inside the folder");
     }
+    tokens += shard.tokens;
     index.shards.push_back(std::move(shard));
+  }
+  if (tokens != index.tokens) {
+    return absl::DataLossError(
+        absl::StrCat("tokens is ", index.tokens, ", but its shards have ", tokens, " together"));
   }
   return index;
 }
 
 }  // namespace
 
-std::string shard_file_name(size_t index) { return absl::StrFormat("shard-%05d.mtok", index); }
+std::string shard_file_name(size_t index, uint64_t generation) {
+  return generation == 0 ? absl::StrFormat("shard-%05d.mtok", index)
+                         : absl::StrFormat("shard-%05d.%d.mtok", index, generation);
+}
+
+std::optional<uint64_t> shard_generation(const std::string& file_name) {
+  static const std::regex kName(R"(shard-\d{5,6}(?:\.([1-9]\d{0,17}))?\.mtok)");
+  std::smatch match;
+  if (!std::regex_match(file_name, match, kName)) return std::nullopt;
+  return match[1].matched ? std::stoull(match[1].str()) : 0;
+}
 
 absl::Status write_token_index(const std::string& folder, const TokenIndex& index) {
   json shards = json::array();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,11 @@ struct TokenIndex {
   std::vector<Shard> shards;
 };
 
-// "shard-00042.mtok"
-std::string shard_file_name(size_t index);
+// "shard-00042.mtok"; of a data set that replaces others, "shard-00042.3.mtok". Files of two generations lie beside each
+// other until the index says which of them count.
+std::string shard_file_name(size_t index, uint64_t generation = 0);
+// The generation of a name like that; none of another name.
+std::optional<uint64_t> shard_generation(const std::string& file_name);
 
 // Written to a temporary name, synced, renamed.
 absl::Status write_token_index(const std::string& folder, const TokenIndex& index);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
+#include "common/file_write.h"
 #include "trainer_core/data/shard.h"
 #include "trainer_core/data/text_file.h"
 
@@ -119,8 +121,10 @@ std::vector<Encoded> encode_chunks(const ChunkEncoder& encoder,
 // Spreads tokens over shards in the staging folder and counts them.
 class ShardSet {
  public:
-  ShardSet(std::string folder, const Tokenizer& tokenizer, uint64_t shard_tokens)
+  ShardSet(std::string folder, uint64_t generation, const Tokenizer& tokenizer,
+           uint64_t shard_tokens)
       : folder_(std::move(folder)),
+        generation_(generation),
         shard_tokens_(shard_tokens),
         counts_(static_cast<size_t>(tokenizer.vocab_size())) {
     index_.vocab_size = static_cast<uint32_t>(tokenizer.vocab_size());
@@ -130,7 +134,7 @@ class ShardSet {
   absl::Status append(const Encoded& chunk) {
     if (!chunk.status.ok()) return chunk.status;
     if (writer_ == nullptr) {
-      const std::string path = absl::StrCat(folder_, "/", shard_file_name(index_.shards.size()));
+      const std::string path = absl::StrCat(folder_, "/", next_name());
       auto writer = ShardWriter::create(path, index_.vocab_size, index_.tokenizer_fingerprint);
       if (!writer.ok()) return writer.status();
       writer_ = std::move(*writer);
@@ -153,18 +157,20 @@ class ShardSet {
   }
 
  private:
+  std::string next_name() const { return shard_file_name(index_.shards.size(), generation_); }
+
   absl::Status close_shard() {
     auto header = writer_->finish();
     writer_.reset();
     if (!header.ok()) return header.status();
-    index_.shards.push_back(
-        {shard_file_name(index_.shards.size()), header->token_count, header->document_count});
+    index_.shards.push_back({next_name(), header->token_count, header->document_count});
     index_.tokens += header->token_count;
     index_.documents += header->document_count;
     return absl::OkStatus();
   }
 
   std::string folder_;
+  uint64_t generation_;
   uint64_t shard_tokens_;
   std::vector<uint64_t> counts_;
   std::unique_ptr<ShardWriter> writer_;
@@ -182,18 +188,39 @@ absl::Status make_staging(const std::string& staging) {
   return error ? io_error(error, absl::StrCat("cannot make folder ", staging)) : absl::OkStatus();
 }
 
-// Moves the new shards over the old ones, then the index that makes them count, then drops what is
-// left over.
+// Names of shards in the folder: of its data set, and what a run that was killed has left.
+std::vector<std::string> shard_names(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    if (shard_generation(name)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+uint64_t next_generation(const std::string& folder) {
+  uint64_t next = 0;
+  for (const std::string& name : shard_names(folder))
+    next = std::max(next, *shard_generation(name) + 1);
+  return next;
+}
+
+// Moves the new shards beside the old ones, then the index that makes them count, then drops the old ones.
 absl::Status publish(const std::string& staging, const std::string& folder,
                      const TokenIndex& index) {
   std::error_code error;
+  std::set<std::string> current;
   for (const TokenIndex::Shard& shard : index.shards) {
     fs::rename(fs::path(staging) / shard.file, fs::path(folder) / shard.file, error);
     if (error) return io_error(error, absl::StrCat("cannot move ", shard.file, " into ", folder));
+    current.insert(shard.file);
   }
+  if (auto status = sync_path(folder); !status.ok()) return status;
   if (auto status = write_token_index(folder, index); !status.ok()) return status;
-  for (size_t i = index.shards.size(); fs::remove(fs::path(folder) / shard_file_name(i), error);
-       ++i) {
+  for (const std::string& name : shard_names(folder)) {
+    if (!current.contains(name)) fs::remove(fs::path(folder) / name, error);
   }
   return absl::OkStatus();
 }
@@ -225,7 +252,8 @@ absl::StatusOr<TokenIndex> tokenize_file(const TokenizeOptions& options,
   const size_t threads = options.threads > 0 ? static_cast<size_t>(options.threads) : cores;
   const std::vector<std::string_view> chunks = split_chunks(text, options.documents);
   const ChunkEncoder encoder(**tokenizer, options);
-  ShardSet shards(staging, **tokenizer, options.shard_tokens);
+  ShardSet shards(staging, next_generation(options.output_directory), **tokenizer,
+                  options.shard_tokens);
   for (size_t i = 0; i < chunks.size();) {
     const size_t wave = std::min(threads * kChunksPerThread, chunks.size() - i);
     for (const Encoded& encoded :

@@ -20,7 +20,7 @@ struct TokenizeOptions {
 
   std::string input;             // UTF-8 text file
   std::string tokenizer_path;    // SentencePiece model
-  std::string output_directory;  // made if it is not there; shards of an earlier run are replaced
+  std::string output_directory;  // made if it is not there; an earlier data set is replaced
   Documents documents = Documents::kLines;
   bool add_eos = true;
   int32_t threads = 0;                  // 0: all cores
@@ -30,8 +30,8 @@ struct TokenizeOptions {
 // Tokenises the whole file; the result does not depend on the number of threads. Progress is in
 // bytes of input. InvalidArgument: an empty or binary input (NUL bytes or much invalid UTF-8, with
 // the offset), a tokenizer that is none, no end-of-sequence id. ResourceExhausted /
-// PermissionDenied: the output folder. On an error an earlier data set in the folder stays as it
-// was.
+// PermissionDenied: the output folder. On an error, and at every moment before the new data set is whole, an earlier one in
+// the folder stays as it was.
 absl::StatusOr<TokenIndex> tokenize_file(const TokenizeOptions& options,
                                          const ProgressFn& progress = nullptr);
 
