@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <limits>
 #include <set>
 
 #include <absl/cleanup/cleanup.h>
@@ -45,8 +46,8 @@ absl::StatusOr<std::string> read_manifest(const std::string& path) {
 
 absl::Status verify_file(const std::string& folder, const json& entry, bool checksums) {
   const auto name = entry.at("name").get<std::string>();
-  const auto bytes = entry.at("bytes").get<uint64_t>();
-  const auto crc32 = entry.at("crc32").get<uint32_t>();
+  const json& bytes = entry.at("bytes");
+  const json& crc32 = entry.at("crc32");
   if (name != kModelFile && name != kOptimizerFile)
     return absl::DataLossError("the manifest names an unknown file");
   std::error_code error;
@@ -54,7 +55,7 @@ absl::Status verify_file(const std::string& folder, const json& entry, bool chec
   if (error) return cannot_read(error.value(), name);
   if (actual != bytes) {
     return absl::DataLossError(absl::StrCat(name, " is truncated or was changed: ", actual,
-                                            " bytes, the manifest says ", bytes));
+                                            " bytes, the manifest says ", bytes.dump()));
   }
   if (!checksums) return absl::OkStatus();
   auto file = SafetensorsFile::open(folder + "/" + name);
@@ -68,9 +69,15 @@ absl::StatusOr<CheckpointInfo> verify_manifest(const std::string& folder, const 
                                                bool checksums) {
   if (manifest.at("format").get<std::string>() != "muster-checkpoint")
     return absl::FailedPreconditionError("its manifest has another format");
-  if (const int version = manifest.at("version").get<int>(); version != kCheckpointVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("it has version ", version, "; this program reads ", kCheckpointVersion));
+  if (const json& version = manifest.at("version"); version != kCheckpointVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("it has version ", version.dump(),
+                                                      "; this program reads ", kCheckpointVersion));
+  }
+  const json& step = manifest.at("step");
+  const json& samples = manifest.at("samples");
+  if (!step.is_number_unsigned() || step > std::numeric_limits<int64_t>::max() ||
+      !samples.is_number_unsigned()) {
+    return absl::DataLossError("its manifest has a step or a number of samples that is no count");
   }
   const json& files = manifest.at("files");
   if (!files.is_array() || files.size() != 2)
@@ -78,8 +85,8 @@ absl::StatusOr<CheckpointInfo> verify_manifest(const std::string& folder, const 
   for (const json& entry : files) {
     if (auto status = verify_file(folder, entry, checksums); !status.ok()) return status;
   }
-  return CheckpointInfo{folder, manifest.at("step").get<int64_t>(),
-                        manifest.at("samples").get<uint64_t>(), manifest.at("config")};
+  return CheckpointInfo{folder, step.get<int64_t>(), samples.get<uint64_t>(),
+                        manifest.at("config")};
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

@@ -36,9 +36,10 @@ absl::StatusOr<SafetensorsFile::Entry> parse_entry(const json& j, uint64_t data_
     return absl::DataLossError("shape is not a short list");
   entry.elements = 1;
   for (const json& dim : shape) {
+    if (!dim.is_number_unsigned()) return absl::DataLossError("shape is not a list of sizes");
     const auto size = dim.get<uint64_t>();
     // Divides instead of multiplying: a hostile shape must not wrap around.
-    if (!dim.is_number_unsigned() || (size != 0 && entry.elements > data_bytes / size)) {
+    if (size != 0 && entry.elements > data_bytes / size) {
       return absl::DataLossError("shape has more elements than the file has bytes");
     }
     entry.elements *= size;

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "common/philox.h"
+#include "tests/unit/mutate.h"
 
 namespace muster {
 namespace {
@@ -277,6 +278,36 @@ TEST_F(ProgressPageTest, AFileThatShrinksWhileItIsReadIsAnErrorAndNoSignal) {
   for (int i = 0; i < 3'000; ++i) (void)read_progress_page(path_);
   done = true;
   shrinker.join();
+}
+
+TEST_F(ProgressPageTest, MutatedPagesAreRefusedOrStayWithinTheirTables) {
+  {
+    const auto writer = ProgressWriter::create(path_, kIdentity);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    const int group = (*writer)->add_group("data");
+    const Instant now = instant_from_ns(1);
+    (*writer)->begin_collective(group, CollectiveKind::kAllReduce, "gradients", 4096, 0, now);
+  }
+  std::ifstream file(path_, std::ios::binary);
+  const std::string good{std::istreambuf_iterator<char>(file), {}};
+  Mutator mutator(5);
+  int accepted = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string bad = mutator.mutate(good);
+    bad.resize(kProgressPageBytes, '\xff');
+    std::ofstream(path_, std::ios::binary) << bad;
+    const auto page = read_progress_page(path_);
+    if (!page.ok()) {
+      ASSERT_EQ(page.status().code(), absl::StatusCode::kDataLoss) << page.status();
+      continue;
+    }
+    ++accepted;
+    ASSERT_LE(page->group_count, static_cast<uint32_t>(kProgressGroupsMax));
+    for (const GroupProgress& group : page->groups) ASSERT_EQ(group.name.back(), '\0');
+    for (const CollectiveRecord& record : page->ring) ASSERT_EQ(record.name.back(), '\0');
+    ASSERT_FALSE(phase_name(page->phase).empty());
+  }
+  EXPECT_GT(accepted, 500);
 }
 
 TEST_F(ProgressPageTest, CreatingWhereNothingCanBeWrittenNamesThePath) {

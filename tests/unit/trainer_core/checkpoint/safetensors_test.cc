@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/mutate.h"
 #include "tests/unit/trainer_core/data/temp_folder.h"
 
 namespace muster::trainer {
@@ -92,6 +93,37 @@ TEST(Safetensors, DamageNeverCrashes) {
       (void)open_status(folder, bad);
     }
   }
+}
+
+// What is accepted can be read: the sanitizer build sees every byte that is touched.
+TEST(Safetensors, MutatedFilesAreRefusedOrRead) {
+  TempFolder folder;
+  const std::vector<float> numbers(6, 1.0F);
+  ASSERT_TRUE(write_safetensors(folder.file("a.safetensors"),
+                                {{"b", {2, 2}, numbers.data()}, {"a", {2}, numbers.data()}})
+                  .ok());
+  const std::string good = read_file(folder.file("a.safetensors"));
+  Mutator mutator(1);
+  int read = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string bad = mutator.mutate(good);
+    // Half of them keep a header's length that is right, so that its JSON is seen.
+    const uint64_t length = bad.find("}}") + 2 - 8;
+    if (i % 2 == 0 && length < bad.size()) std::memcpy(bad.data(), &length, sizeof(length));
+    write_file(folder.file("x.safetensors"), bad);
+    const auto file = SafetensorsFile::open(folder.file("x.safetensors"));
+    if (!file.ok()) {
+      ASSERT_EQ(file.status().code(), absl::StatusCode::kDataLoss) << file.status();
+      continue;
+    }
+    for (const auto& [name, entry] : (*file)->tensors()) {
+      ASSERT_LE(entry.elements * sizeof(float), bad.size());
+      std::vector<float> out(entry.elements);
+      (*file)->read(entry, out);
+    }
+    ++read;
+  }
+  EXPECT_GT(read, 500);
 }
 
 }  // namespace

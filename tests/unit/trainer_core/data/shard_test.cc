@@ -7,7 +7,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
+#include "tests/unit/mutate.h"
 #include "tests/unit/trainer_core/data/temp_folder.h"
 
 namespace muster::trainer {
@@ -129,6 +131,37 @@ TEST(Shard, AFullDiskIsAnError) {
   if (status.ok()) status = (*writer)->finish().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_FALSE(std::filesystem::exists(folder.file("a.mtok")));
+}
+
+// With checksums that fit: only the fields and the tokens themselves are wrong.
+TEST(Shard, MutationsAreRefusedOrReadWithinTheVocabulary) {
+  TempFolder folder;
+  make_shard(folder.file("a.mtok"), 300, ramp(100, 300));
+  const std::string good = read_file(folder.file("a.mtok"));
+  Mutator mutator(4);
+  int opened = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string bad = mutator.mutate(good);
+    if (bad.size() >= kShardHeaderBytes) {
+      const auto crc = static_cast<uint32_t>(
+          crc32_z(0, reinterpret_cast<const Bytef*>(bad.data()), kShardHeaderBytes - 4));
+      std::memcpy(bad.data() + kShardHeaderBytes - 4, &crc, sizeof(crc));
+    }
+    write_file(folder.file("bad.mtok"), bad);
+    const auto shard = ShardReader::open(folder.file("bad.mtok"));
+    if (!shard.ok()) {
+      ASSERT_EQ(shard.status().code(), absl::StatusCode::kDataLoss) << shard.status();
+      continue;
+    }
+    ++opened;
+    const ShardHeader& header = (*shard)->header();
+    ASSERT_EQ(kShardHeaderBytes + header.token_count * header.token_bytes, bad.size());
+    (void)(*shard)->verify_payload();
+    std::vector<int32_t> tokens(header.token_count);
+    if (!(*shard)->read(0, tokens).ok()) continue;
+    for (const int32_t token : tokens) ASSERT_LT(static_cast<uint32_t>(token), header.vocab_size);
+  }
+  EXPECT_GT(opened, 200);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/mutate.h"
 #include "tests/unit/trainer_core/data/temp_folder.h"
 
 namespace muster::trainer {
@@ -69,6 +70,31 @@ TEST(TokenIndex, AShardOutsideTheFolderIsRefused) {
     ASSERT_TRUE(write_token_index(folder.path(), index).ok());
     EXPECT_EQ(read_token_index(folder.path()).status().code(), absl::StatusCode::kDataLoss) << name;
   }
+}
+
+TEST(TokenIndex, MutationsAreRefusedOrNameFilesOfTheFolder) {
+  TempFolder folder;
+  ASSERT_TRUE(write_token_index(folder.path(), sample()).ok());
+  const std::string good = read_file(folder.file(kTokenIndexFile));
+  Mutator mutator(3);
+  int accepted = 0;
+  for (int i = 0; i < 5000; ++i) {
+    write_file(folder.file(kTokenIndexFile), mutator.mutate(good));
+    const auto index = read_token_index(folder.path());
+    if (!index.ok()) {
+      ASSERT_EQ(index.status().code(), absl::StatusCode::kDataLoss) << index.status();
+      continue;
+    }
+    ++accepted;
+    ASSERT_FALSE(index->shards.empty());
+    uint64_t tokens = 0;
+    for (const TokenIndex::Shard& shard : index->shards) {
+      ASSERT_EQ(shard.file.find('/'), std::string::npos);
+      tokens += shard.tokens;
+    }
+    ASSERT_EQ(index->tokens, tokens);
+  }
+  EXPECT_GT(accepted, 100);
 }
 
 }  // namespace
