@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "common/progress_page.h"
 #include "trainer_core/comm/comm.h"
 
 namespace muster::trainer {
@@ -26,6 +28,18 @@ inline void on_ranks(int size, const GroupMaker& make,
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Waits until the rank that writes the page has begun its `count`th collective.
+inline void wait_for_collective(const std::string& page_path, uint64_t count) {
+  const Instant deadline = monotonic_now() + std::chrono::seconds(20);
+  while (monotonic_now() < deadline) {
+    const auto page = read_progress_page(page_path);
+    ASSERT_TRUE(page.ok()) << page.status();
+    if (page->groups[0].started >= count) return;
+    std::this_thread::yield();
+  }
+  FAIL() << "no collective has begun";
 }
 
 // What rank `rank` brings as element `i`: sums of these round differently in different orders.

@@ -9,6 +9,7 @@
 
 #include "tests/unit/trainer_core/comm/collectives.h"
 #include "tests/unit/trainer_core/comm/store_server.h"
+#include "tests/unit/trainer_core/data/temp_folder.h"
 
 namespace muster::trainer {
 namespace {
@@ -31,8 +32,9 @@ class Gloo : public testing::TestWithParam<int> {
     return options;
   }
 
-  std::unique_ptr<ProcessGroup> connect(const GlooOptions& options) {
-    auto group = connect_gloo(options, nullptr);
+  std::unique_ptr<ProcessGroup> connect(const GlooOptions& options,
+                                        ProgressWriter* page = nullptr) {
+    auto group = connect_gloo(options, page);
     EXPECT_TRUE(group.ok()) << group.status();
     return group.ok() ? std::move(*group) : nullptr;
   }
@@ -96,11 +98,17 @@ TEST_F(Gloo, ATimeoutNamesTheSilentRank) {
 }
 
 TEST_F(Gloo, AbortFromAnotherThreadEndsTheWait) {
-  on_ranks(2, maker(), [&](ProcessGroup& group) {
+  const TempFolder folder;
+  const auto page = ProgressWriter::create(folder.file("page"), {});
+  ASSERT_TRUE(page.ok()) << page.status();
+  const GroupMaker make = [&](int rank, int size) {
+    return connect(options(rank, size), rank == 0 ? page->get() : nullptr);
+  };
+  on_ranks(2, make, [&](ProcessGroup& group) {
     std::vector<float> data(10);
     if (group.rank() == 0) {
       std::thread aborter([&] {
-        std::this_thread::sleep_for(milliseconds(50));
+        wait_for_collective(folder.file("page"), 1);
         group.abort();
       });
       EXPECT_EQ(group.recv(data, 1, "never").code(), absl::StatusCode::kUnavailable);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/trainer_core/comm/collectives.h"
+#include "tests/unit/trainer_core/data/temp_folder.h"
 
 namespace muster::trainer {
 namespace {
@@ -81,11 +82,14 @@ TEST(Local, ATimeoutNamesTheMissingRank) {
 }
 
 TEST(Local, AbortFromAnotherThreadEndsTheWait) {
+  const TempFolder folder;
   LocalWorld world(2, milliseconds(20'000));
-  auto group = world.join(0, nullptr, "data");
+  auto page = ProgressWriter::create(folder.file("page"), {});
+  ASSERT_TRUE(page.ok()) << page.status();
+  auto group = world.join(0, page->get(), "data");
   auto peer = world.join(1, nullptr, "data");
   std::thread aborter([&] {
-    std::this_thread::sleep_for(milliseconds(20));
+    wait_for_collective(folder.file("page"), 1);
     group->abort();
   });
   EXPECT_EQ(group->barrier("stuck").code(), absl::StatusCode::kUnavailable);
