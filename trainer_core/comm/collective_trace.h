@@ -33,9 +33,6 @@ class CollectiveTrace {
     return status;
   }
 
-  const std::string& group() const { return group_; }
-  uint64_t collectives() const { return count_; }  // begun so far
-
  private:
   uint64_t begin(CollectiveKind kind, std::string_view name, uint64_t bytes);
   void complete(uint64_t seq);

@@ -23,7 +23,6 @@ class ProcessorModel : public SentencePieceModel {
   }
 
   int32_t pieces() const override { return processor_.GetPieceSize(); }
-  int32_t bos_id() const override { return processor_.bos_id(); }
   int32_t eos_id() const override { return processor_.eos_id(); }
 
   std::string encode(std::string_view text, std::vector<int32_t>& ids) const override {

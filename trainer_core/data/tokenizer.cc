@@ -32,7 +32,6 @@ Tokenizer::Tokenizer(std::unique_ptr<SentencePieceModel> model, uint64_t fingerp
     : model_(std::move(model)), fingerprint_(fingerprint) {}
 
 int32_t Tokenizer::vocab_size() const { return model_->pieces(); }
-int32_t Tokenizer::bos_id() const { return model_->bos_id(); }
 int32_t Tokenizer::eos_id() const { return model_->eos_id(); }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::encode(std::string_view text) const {

@@ -29,7 +29,6 @@ class Tokenizer {
   // NotFound, or InvalidArgument when the file is no SentencePiece model; both name it.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path);
   int32_t vocab_size() const;
-  int32_t bos_id() const;  // -1: the model has none
   int32_t eos_id() const;  // -1: the model has none
   // FNV-1a of the model file: tells whether shards were made with it.
   uint64_t fingerprint() const { return fingerprint_; }

@@ -69,17 +69,17 @@ void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
   table.matrix(prefix + "mlp.down_proj.weight", d, m, kFsdp, kTensor);
 }
 
-// Values [begin, end) of a parameter, which starts at `out`. Value i comes from word i of the stream.
-void fill_normal(const Philox& philox, double std, int64_t begin, int64_t end, float* out) {
-  constexpr int64_t kChunk = 256;  // words made side by side: they stay in the first-level cache
+// Value i of a parameter comes from word i of the stream.
+void fill_normal(const Philox& philox, double std, std::span<float> out) {
+  constexpr size_t kChunk = 256;  // words made side by side: they stay in the first-level cache
   const auto factor = static_cast<float>(std);
   std::array<uint32_t, kChunk> words{};
   std::array<float, kChunk> values{};
-  for (int64_t i = begin / kChunk * kChunk; i < end; i += kChunk) {
-    philox.fill(static_cast<uint64_t>(i / 4), std::span(words));
+  for (size_t i = 0; i < out.size(); i += kChunk) {
+    philox.fill(i / 4, std::span(words));
     for (size_t j = 0; j < values.size(); ++j) values[j] = factor * normal_from_bits(words[j]);
-    const int64_t first = std::max(begin, i), last = std::min(end, i + kChunk);
-    std::copy(values.begin() + (first - i), values.begin() + (last - i), out + first);
+    const std::span<float> chunk = out.subspan(i, std::min(kChunk, out.size() - i));
+    std::copy_n(values.begin(), chunk.size(), chunk.begin());
   }
 }
 
@@ -109,22 +109,14 @@ int64_t parameter_count(const std::vector<ParamSpec>& table) {
 }
 
 void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block) {
-  init_params_range(table, seed, 0, parameter_count(table), block);
-}
-
-void init_params_range(const std::vector<ParamSpec>& table, uint64_t seed, int64_t begin,
-                       int64_t end, float* block) {
   for (const ParamSpec& spec : table) {
-    const int64_t first = std::max<int64_t>(begin - spec.offset, 0);
-    const int64_t last = std::min(end - spec.offset, spec.elements());
-    if (first >= last) continue;
-    float* out = block + spec.offset;
+    const std::span<float> out(block + spec.offset, static_cast<size_t>(spec.elements()));
     switch (spec.init) {
       case InitKind::kOnes:
-        std::fill(out + first, out + last, 1.0F);
+        std::fill(out.begin(), out.end(), 1.0F);
         break;
       case InitKind::kNormal:
-        fill_normal({.key = seed, .stream = stream_of(spec.name)}, spec.init_std, first, last, out);
+        fill_normal({.key = seed, .stream = stream_of(spec.name)}, spec.init_std, out);
         break;
     }
   }

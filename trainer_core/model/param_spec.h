@@ -39,8 +39,5 @@ int64_t parameter_count(const std::vector<ParamSpec>& table);
 // Fills the flat block from the seed: value i of parameter p depends on (seed, p's name, i) alone.
 // MaxText's rule: projections and embedding normal with std 1/sqrt(fan_in), norms ones.
 void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block);
-// The same for elements [begin, end) of the block alone: ranks may share the work and gather the result.
-void init_params_range(const std::vector<ParamSpec>& table, uint64_t seed, int64_t begin,
-                       int64_t end, float* block);
 
 }  // namespace muster::trainer

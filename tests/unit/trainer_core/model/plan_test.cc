@@ -73,17 +73,6 @@ TEST(ParamSpec, InitDependsOnSeedAndNameAlone) {
               2e-3);
 }
 
-TEST(ParamSpec, InitCanBeShared) {
-  const std::vector<ParamSpec> table = llama_params(small_config(4, 2, false));
-  const int64_t n = parameter_count(table);
-  std::vector<float> whole(static_cast<size_t>(n)), parts(static_cast<size_t>(n));
-  init_params(table, 9, whole.data());
-  for (int64_t part = 0; part < 5; ++part) {
-    init_params_range(table, 9, n * part / 5, n * (part + 1) / 5, parts.data());
-  }
-  EXPECT_EQ(whole, parts);
-}
-
 TEST(LlamaPlan, ArenaIsThePlan) {
   for (const RematPolicy remat : {RematPolicy::kNone, RematPolicy::kFull}) {
     for (const bool training : {true, false}) {
