@@ -40,10 +40,10 @@ TEST_F(Preflight, AGoodConfigIsSilent) { EXPECT_EQ(problem(), ""); }
 TEST_F(Preflight, ATrainingThatDoesNotFitInMemoryIsBadInput) {
   machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
   config_.mesh.ici[0] = 4;
-  write_file(folder_.file("meminfo"), "MemAvailable: 2048 kB\n");
+  write_file(folder_.file("meminfo"), "MemAvailable: 1024 kB\n");
   EXPECT_THAT(problem(),
               MatchesRegex("the training needs [0-9]+ MiB of memory \\(4 ranks of [0-9]+ "
-                           "MiB\\), but 2 MiB are available on this machine; lower "
+                           "MiB\\), but this machine has 1 MiB available; lower "
                            "per_device_batch_size \\(4\\), max_target_length \\(16\\), .*"));
   write_file(folder_.file("meminfo"), "MemAvailable: 2048000 kB\n");
   EXPECT_EQ(problem(), "");
