@@ -181,7 +181,7 @@ TEST(Checkpoint, MutatedManifestsAreRefusedOrUnderstood) {
   const std::string good = read_file(manifest);
   Mutator mutator(2);
   int understood = 0;
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     write_file(manifest, mutator.mutate(good));
     const auto info = verify_checkpoint(folder.file("7"), /*checksums=*/true);
     EXPECT_EQ(info.ok(), info.status().message().empty());
@@ -190,7 +190,7 @@ TEST(Checkpoint, MutatedManifestsAreRefusedOrUnderstood) {
     const auto newest = store.newest(notes);
     ASSERT_TRUE(!newest.ok() || !newest->has_value() || (*newest)->step == 7);
   }
-  EXPECT_GT(understood, 100);
+  EXPECT_GT(understood, 30);
 }
 
 }  // namespace

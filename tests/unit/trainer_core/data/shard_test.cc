@@ -140,7 +140,7 @@ TEST(Shard, MutationsAreRefusedOrReadWithinTheVocabulary) {
   const std::string good = read_file(folder.file("a.mtok"));
   Mutator mutator(4);
   int opened = 0;
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     std::string bad = mutator.mutate(good);
     if (bad.size() >= kShardHeaderBytes) {
       const auto crc = static_cast<uint32_t>(
@@ -161,7 +161,7 @@ TEST(Shard, MutationsAreRefusedOrReadWithinTheVocabulary) {
     if (!(*shard)->read(0, tokens).ok()) continue;
     for (const int32_t token : tokens) ASSERT_LT(static_cast<uint32_t>(token), header.vocab_size);
   }
-  EXPECT_GT(opened, 200);
+  EXPECT_GT(opened, 50);
 }
 
 }  // namespace
