@@ -24,6 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr mode_t kPrivateFolder = 0700;
+constexpr char kLockFile[] = "/lock";
+// Each further try means that another call gave up in these microseconds.
+constexpr int kLockTriesMax = 100;
 
 // The numbered folders of earlier calls, in order.
 std::vector<int> numbers_in(const fs::path& parent) {
@@ -40,28 +43,67 @@ std::vector<int> numbers_in(const fs::path& parent) {
 
 std::string folder_name(int number) { return absl::StrFormat("%04d", number); }
 
-absl::StatusOr<int> lock(const std::string& path, const std::string& output_directory) {
+// The folders down to `path` that are not there, deepest first.
+std::vector<fs::path> missing_folders(const fs::path& path) {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path at = path; fs::symlink_status(at, error).type() == fs::file_type::not_found;
+       at = at.parent_path()) {
+    missing.push_back(at);
+  }
+  return missing;
+}
+
+// Those that have something in them stay.
+void remove_empty(const std::vector<fs::path>& folders) {
+  std::error_code error;
+  for (const fs::path& folder : folders) fs::remove(folder, error);
+}
+
+bool is_still_at(const std::string& path, int fd) {
+  struct stat mine {};
+  struct stat there {};
+  return fstat(fd, &mine) == 0 && stat(path.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+         mine.st_ino == there.st_ino;
+}
+
+// NotFound when another call has given up at the same moment and removed the folder or the lock under us.
+absl::StatusOr<int> try_lock(const std::string& parent, const std::string& output_directory) {
+  // The config and the environment in the coordinator's state are nobody else's business.
+  if (auto status = daemon::make_writable_directory(parent, kPrivateFolder); !status.ok())
+    return status;
+  const std::string path = parent + kLockFile;
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("opening ", path));
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  const int error = errno;
+  const int error = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  // A lock on a file that has lost its name keeps nobody out.
+  if (error == 0 && is_still_at(path, fd)) return fd;
   close(fd);
+  if (error == 0) return absl::NotFoundError(absl::StrCat(path, " was removed"));
   if (error != EWOULDBLOCK) return errno_status(error, absl::StrCat("locking ", path));
   return absl::AlreadyExistsError(absl::StrCat("another muster run is at work in ",
                                                output_directory,
                                                "; wait for it, or choose another run_name"));
 }
 
+absl::StatusOr<int> lock(const std::string& parent, const std::string& output_directory) {
+  auto fd = try_lock(parent, output_directory);
+  for (int tries = 1; absl::IsNotFound(fd.status()) && tries < kLockTriesMax; ++tries)
+    fd = try_lock(parent, output_directory);
+  if (fd.ok() || absl::IsAlreadyExists(fd.status())) return fd;
+  return absl::FailedPreconditionError(fd.status().message());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::create(const std::string& output_directory) {
   const std::string parent = output_directory + "/muster";
-  // The config and the environment in the coordinator's state are nobody else's business.
-  if (auto status = daemon::make_writable_directory(parent, kPrivateFolder); !status.ok()) {
-    return absl::Status(absl::StatusCode::kFailedPrecondition, status.message());
+  std::vector<fs::path> made = missing_folders(parent);
+  const auto lock_fd = lock(parent, output_directory);
+  if (!lock_fd.ok()) {
+    remove_empty(made);
+    return lock_fd.status();
   }
-  const auto lock_fd = lock(parent + "/lock", output_directory);
-  if (!lock_fd.ok()) return lock_fd.status();
   std::vector<int> numbers = numbers_in(parent);
   const int number = numbers.empty() ? 1 : numbers.back() + 1;
   std::error_code error;
@@ -70,7 +112,7 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::create(const std::string& 
     numbers.erase(numbers.begin());
   }
   const std::string path = parent + "/" + folder_name(number);
-  std::unique_ptr<RunFolder> folder(new RunFolder(output_directory, path, *lock_fd));
+  std::unique_ptr<RunFolder> folder(new RunFolder(path, std::move(made), *lock_fd));
   if (mkdir(path.c_str(), kPrivateFolder) != 0) {
     return errno_status(errno, absl::StrCat("creating folder ", path));
   }
@@ -82,11 +124,11 @@ RunFolder::~RunFolder() { close(lock_fd_); }
 void RunFolder::discard() {
   std::error_code error;
   fs::remove_all(path_, error);
-  const fs::path parent = fs::path(path_).parent_path();
-  if (numbers_in(parent).empty()) fs::remove(parent / "lock", error);
-  // remove() leaves what is not empty.
-  fs::remove(parent, error);
-  fs::remove(output_directory_, error);
+  if (made_.empty()) return;
+  const std::string parent = made_.front().string();
+  // Still held: whoever has the file open finds out that it is no longer the lock.
+  if (numbers_in(parent).empty()) fs::remove(parent + kLockFile, error);
+  remove_empty(made_);
 }
 
 }  // namespace muster::cli

@@ -2,8 +2,11 @@
 // number for each call, so that nothing of an earlier call, however it ended, comes back to life.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
@@ -24,15 +27,16 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
-  // For a job that was refused: removes this call's folder, and what is empty above it up to the output folder.
+  // For a job that was refused: removes what this call has made, folders above it while they are empty. The next call may
+  // come in from then on.
   void discard();
 
  private:
-  RunFolder(std::string output_directory, std::string path, int lock_fd)
-      : output_directory_(std::move(output_directory)), path_(std::move(path)), lock_fd_(lock_fd) {}
+  RunFolder(std::string path, std::vector<std::filesystem::path> made, int lock_fd)
+      : path_(std::move(path)), made_(std::move(made)), lock_fd_(lock_fd) {}
 
-  const std::string output_directory_;
   const std::string path_;
+  const std::vector<std::filesystem::path> made_;  // above path_, deepest first
   const int lock_fd_;
 };
 

@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -84,6 +87,43 @@ TEST_F(RunFolderTest, ARefusedJobKeepsWhatWasThere) {
   (*folder)->discard();
   EXPECT_TRUE(fs::exists(output_ + "/checkpoints/5"));
   EXPECT_FALSE(fs::exists(output_ + "/muster"));
+}
+
+TEST_F(RunFolderTest, ARefusedJobKeepsTheUsersEmptyFolders) {
+  for (const std::string folder :
+       {root_ / "out", fs::path(output_), fs::path(output_ + "/muster")}) {
+    fs::create_directories(folder);
+    {
+      const auto run = RunFolder::create(output_);
+      ASSERT_TRUE(run.ok()) << run.status();
+      (*run)->discard();
+    }
+    EXPECT_TRUE(fs::is_directory(folder)) << folder;
+    for (const auto& below : fs::directory_iterator(folder)) {
+      EXPECT_EQ(below.path().filename(), "lock") << folder << ": in an earlier call's folder only";
+    }
+  }
+}
+
+TEST_F(RunFolderTest, CallsThatGiveUpLetOneAtATimeIn) {
+  std::atomic<int> holders{0}, calls{0};
+  const auto call = [&] {
+    for (int i = 0; i < 300; ++i) {
+      const auto folder = RunFolder::create(output_);
+      if (!folder.ok()) {
+        ASSERT_EQ(folder.status().code(), absl::StatusCode::kAlreadyExists) << folder.status();
+        continue;
+      }
+      ASSERT_EQ(holders.fetch_add(1), 0);
+      ++calls;
+      holders.fetch_sub(1);
+      (*folder)->discard();
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) threads.emplace_back(call);
+  threads.clear();
+  EXPECT_GT(calls, 0);
 }
 
 TEST_F(RunFolderTest, AFileInTheWayIsAnError) {
