@@ -17,6 +17,9 @@ namespace {
 // A coordinator answers in milliseconds; this is for a machine under heavy load.
 constexpr auto kCallDeadline = std::chrono::seconds(5);
 
+// Between two tries: a coordinator that is leaving refuses at once.
+constexpr auto kReconnectPause = std::chrono::milliseconds(200);
+
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
@@ -166,11 +169,26 @@ void Client::stop() {
   for (grpc::ClientContext* context : running_) context->TryCancel();
 }
 
+absl::StatusOr<v1::Job> submit_with_repeats(
+    Client& client, const v1::JobSpec& spec, const std::string& request_id, Duration patience,
+    const std::function<void(const absl::Status&)>& on_loss) {
+  const Instant give_up = monotonic_now() + patience;
+  for (bool was_told = false;; was_told = true) {
+    auto submitted = client.submit(spec, request_id);
+    const bool is_lost =
+        absl::IsUnavailable(submitted.status()) || absl::IsDeadlineExceeded(submitted.status());
+    if (!is_lost || monotonic_now() >= give_up) return submitted;
+    if (!was_told) on_loss(submitted.status());
+    std::this_thread::sleep_for(kReconnectPause);
+    while (monotonic_now() < give_up && !client.wait_for_connection()) {
+    }
+  }
+}
+
 absl::Status with_reconnection(Client& client, const std::function<absl::Status()>& stream,
                                const std::function<void(const absl::Status&)>& on_loss) {
   // A stream that lived this long was a good one: the count of losses begins again.
   constexpr auto kGoodStream = std::chrono::seconds(2);
-  constexpr auto kPause = std::chrono::milliseconds(200);
   constexpr int kLossesInARowMax = kReconnectSecondsMax * 5;  // at one pause each
   for (int losses = 0;;) {
     const Instant started = monotonic_now();
@@ -182,7 +200,7 @@ absl::Status with_reconnection(Client& client, const std::function<absl::Status(
       if (waited == kReconnectSecondsMax) return status;
     }
     if (losses > kLossesInARowMax) return status;
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kReconnectPause);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <absl/status/statusor.h>
 
+#include "common/time.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::cli {
@@ -57,6 +58,16 @@ class Client {
   bool stopped_ = false;
   std::vector<grpc::ClientContext*> running_;
 };
+
+// How long a submission is repeated: a restart takes seconds, and nobody wants to wait long for a wrong address.
+constexpr auto kSubmitPatience = std::chrono::seconds(10);
+
+// Submits, and again with the same id while the coordinator is away or does not answer, for `patience`. An answer may
+// have been lost after the job was taken: the id is what keeps a repeat from making a second one. `on_loss` is told
+// once, before the first repeat.
+absl::StatusOr<v1::Job> submit_with_repeats(
+    Client& client, const v1::JobSpec& spec, const std::string& request_id, Duration patience,
+    const std::function<void(const absl::Status&)>& on_loss);
 
 // A reconnecting stream gives up after the coordinator was away this long: a restart takes seconds.
 constexpr int kReconnectSecondsMax = 60;

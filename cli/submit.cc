@@ -31,10 +31,11 @@ int submit(const SubmitOptions& options) {
   const auto request_id = daemon::draw_random_id();
   if (!request_id.ok()) return fail(request_id.status());
   Client client(options.coordinator);
-  const std::string id = absl::StrCat(absl::Hex(*request_id));
-  auto submitted = client.submit(job->spec, id);
-  // The id makes a repeat harmless: a coordinator that is just restarting gets the job once.
-  if (absl::IsDeadlineExceeded(submitted.status())) submitted = client.submit(job->spec, id);
+  const auto submitted = submit_with_repeats(
+      client, job->spec, absl::StrCat(absl::Hex(*request_id)), kSubmitPatience,
+      [](const absl::Status& loss) {
+        warn(absl::StrCat(loss.message(), "; trying again for ", kSubmitPatience.count(), " s"));
+      });
   if (!submitted.ok()) return fail(submitted.status());
   write_text(STDOUT_FILENO,
              options.json

@@ -167,6 +167,18 @@ class Fleet(MusterTest):
         self.assertEqual(self.ranks_of_test(), {})
         self.assertIn("SUCCEEDED", self.muster("list", check=0).stdout)
 
+    def test_submission_outlasts_a_restart_of_the_coordinator(self):
+        coordinator = self.start_coordinator()
+        coordinator.kill()
+        coordinator.wait()
+        args = self.run_args("patient", "steps=1")
+        submission = self.start(BIN / "muster", "submit", *args[1:])
+        wait_until(lambda: "trying again" in self.output(submission), 20, "the first try")
+        self.start_coordinator(listen=coordinator.address)
+        self.assertEqual(submission.wait(timeout=30), 0, self.output(submission))
+        jobs = json.loads(self.muster("list", "--json", check=0).stdout)["jobs"]
+        self.assertEqual([job["spec"]["name"] for job in jobs], ["patient"])
+
     def test_gang_placement_over_two_workers_and_a_queue(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator, "node1", 2)

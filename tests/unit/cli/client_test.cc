@@ -1,0 +1,111 @@
+// The client against a coordinator that the test plays: a real gRPC server.
+#include "cli/client.h"
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+class FakeCoordinator : public v1::Muster::Service {
+ public:
+  FakeCoordinator() { start(); }
+  ~FakeCoordinator() override { stop(); }
+
+  // On a free port, and on the same one later.
+  void start() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+  void stop() {
+    if (server_ == nullptr) return;
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_.reset();
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
+                         v1::SubmitJobResponse* response) override {
+    const std::lock_guard lock(mutex_);
+    request_ids.push_back(request->request_id());
+    // Taken, but the answer is lost.
+    if (request_ids.size() == 1) return {grpc::StatusCode::UNAVAILABLE, "leaving"};
+    response->mutable_job()->set_id(7);
+    return grpc::Status::OK;
+  }
+
+  // Answers nobody who does not leave by himself.
+  grpc::Status CancelJob(grpc::ServerContext* context, const v1::CancelJobRequest*,
+                         v1::CancelJobResponse*) override {
+    {
+      const std::lock_guard lock(mutex_);
+      is_asked = true;
+    }
+    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return grpc::Status::CANCELLED;
+  }
+  bool was_asked() {
+    const std::lock_guard lock(mutex_);
+    return is_asked;
+  }
+
+  std::vector<std::string> request_ids;
+  bool is_asked = false;
+
+ private:
+  std::mutex mutex_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST(Client, ASubmissionWhoseAnswerWasLostIsRepeatedWithItsId) {
+  FakeCoordinator coordinator;
+  Client client(coordinator.address());
+  int losses = 0;
+  const auto job = submit_with_repeats(client, v1::JobSpec(), "the-id", std::chrono::minutes(1),
+                                       [&](const absl::Status& loss) {
+                                         EXPECT_TRUE(absl::IsUnavailable(loss)) << loss;
+                                         ++losses;
+                                         coordinator.stop();  // it restarts
+                                         coordinator.start();
+                                       });
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->id(), 7U);
+  EXPECT_EQ(losses, 1);
+  EXPECT_EQ(coordinator.request_ids, (std::vector<std::string>{"the-id", "the-id"}));
+}
+
+TEST(Client, ASubmissionIsGivenUpWhenPatienceEnds) {
+  FakeCoordinator coordinator;
+  coordinator.stop();
+  Client client(coordinator.address());
+  const auto job = submit_with_repeats(client, v1::JobSpec(), "the-id", Duration::zero(),
+                                       [](const absl::Status&) { FAIL() << "no repeat follows"; });
+  EXPECT_TRUE(absl::IsUnavailable(job.status())) << job.status();
+}
+
+TEST(Client, StopEndsCallsThatRunAndThoseThatBegin) {
+  FakeCoordinator coordinator;
+  Client client(coordinator.address());
+  absl::Status said;
+  std::jthread caller([&] { said = client.cancel_job(1, false).status(); });
+  while (!coordinator.was_asked()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  client.stop();
+  caller.join();
+  EXPECT_TRUE(absl::IsCancelled(said)) << said;
+  EXPECT_TRUE(absl::IsCancelled(client.cancel_job(1, false).status()));
+}
+
+}  // namespace
+}  // namespace muster::cli
