@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
 
 #include <absl/strings/str_cat.h>
 
@@ -24,9 +25,11 @@ struct DecodeArguments {
   std::optional<int32_t> top_k;
   std::optional<double> top_p;
   std::optional<int64_t> seed;
+  bool json = false;
 };
 
-using Words = std::vector<std::string>;
+// muster-trainer decode's, `--name` and value. A flag of the user's replaces what the config says.
+using Options = std::map<std::string, std::string>;
 
 // A file that only this process and the program it becomes can see.
 absl::StatusOr<std::string> in_memory_file(const std::string& content) {
@@ -44,11 +47,11 @@ std::string setting(const jobspec::Config& config, std::string_view key) {
 }
 
 // MaxText's decode_sampling_* keys as the trainer's options.
-absl::Status add_sampling(const jobspec::Config& config, Words& words) {
+absl::Status add_sampling(const jobspec::Config& config, Options& options) {
   const std::string strategy = setting(config, "decode_sampling_strategy");
   if (strategy == "greedy" || strategy.empty()) return absl::OkStatus();
   const auto add = [&](const char* name, std::string_view key) {
-    words.insert(words.end(), {name, setting(config, key)});
+    options[name] = setting(config, key);
   };
   if (strategy != "weighted" && strategy != "topk" && strategy != "nucleus") {
     return absl::InvalidArgumentError(absl::StrCat("decode_sampling_strategy=", strategy,
@@ -60,14 +63,14 @@ absl::Status add_sampling(const jobspec::Config& config, Words& words) {
   return absl::OkStatus();
 }
 
-absl::Status add_run(const DecodeArguments& arguments, Words& words) {
+absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   if (!arguments.run.empty()) {
     if (!arguments.job.config_path.empty()) {
       return absl::InvalidArgumentError(
           "--run and a config file both say what to decode from; give one of them");
     }
     if (!arguments.prompt) return absl::InvalidArgumentError("--run needs a --prompt");
-    words.insert(words.end(), {"--checkpoint", absl::StrCat(arguments.run, "/checkpoints")});
+    options["--checkpoint"] = absl::StrCat(arguments.run, "/checkpoints");
     return absl::OkStatus();
   }
   if (arguments.job.config_path.empty()) {
@@ -84,18 +87,18 @@ absl::Status add_run(const DecodeArguments& arguments, Words& words) {
   }
   auto file = in_memory_file(job->spec.train_config_json());
   if (!file.ok()) return file.status();
-  words.insert(words.end(), {"--config", *std::move(file), "--latest"});
-  if (!arguments.prompt) words.insert(words.end(), {"--prompt", setting(*config, "prompt")});
-  return arguments.temperature ? absl::OkStatus() : add_sampling(*config, words);
+  options["--config"] = *std::move(file);
+  options["--prompt"] = setting(*config, "prompt");
+  return add_sampling(*config, options);
 }
 
 int decode(const DecodeArguments& arguments) {
   const auto trainer = sibling_program("muster-trainer");
   if (!trainer.ok()) return fail(trainer.status());
-  Words words = {*trainer, "decode"};
-  if (auto status = add_run(arguments, words); !status.ok()) return fail(status);
+  Options options;
+  if (auto status = add_run(arguments, options); !status.ok()) return fail(status);
   const auto add = [&](const char* name, const auto& value) {
-    if (value) words.insert(words.end(), {name, absl::StrCat(*value)});
+    if (value) options[name] = absl::StrCat(*value);
   };
   add("--prompt", arguments.prompt);
   add("--max-tokens", arguments.max_tokens);
@@ -103,6 +106,9 @@ int decode(const DecodeArguments& arguments) {
   add("--top-k", arguments.top_k);
   add("--top-p", arguments.top_p);
   add("--seed", arguments.seed);
+  std::vector<std::string> words = {*trainer, "decode"};
+  for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
+  if (arguments.json) words.push_back("--json");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -132,6 +138,7 @@ void declare_decode(CLI::App& app, Action& action) {
                    "Draw among the likeliest that have probability P together")
       ->type_name("P");
   command->add_option("--seed", arguments->seed, "Another seed draws another text")->type_name("N");
+  add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"
       "  muster decode --run out/first --prompt \"In the beginning\"\n"

@@ -6,6 +6,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/strip.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/terminal.h"
 #include "common/absl_view.h"
@@ -64,14 +65,28 @@ bool LogPrinter::take(const v1::LogChunk& chunk) {
     partial.append(data.substr(0, taken));
     data.remove_prefix(std::min(taken + 1, data.size()));
     if (newline == std::string_view::npos && partial.size() < kLineBytesMax) break;
-    print_line(chunk.rank(), partial);
+    print_line(part, partial);
     partial.clear();
   }
   bar_.show();
   return writable_;
 }
 
-bool LogPrinter::print_line(int32_t rank, std::string_view line) {
+bool LogPrinter::print_line(const Part& part, std::string_view line) {
+  const auto [attempt, rank] = part;
+  if (options_.json) {
+    const nlohmann::json object = {{"attempt", attempt}, {"rank", rank}, {"line", line}};
+    // A rank writes what it likes, which need not be UTF-8.
+    const std::string text = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    writable_ = write_text(options_.output_fd, text + "\n") && writable_;
+  } else {
+    print_as_it_is(rank, line);
+  }
+  if (rank == std::max(options_.main_rank, 0)) follow_steps(line);
+  return writable_;
+}
+
+void LogPrinter::print_as_it_is(int32_t rank, std::string_view line) {
   if (rank == options_.main_rank) {
     writable_ = write_text(options_.output_fd, absl::StrCat(av(line), "\n")) && writable_;
   } else if (options_.main_rank < 0) {
@@ -81,8 +96,6 @@ bool LogPrinter::print_line(int32_t rank, std::string_view line) {
   } else {
     write_text(options_.news_fd, absl::StrCat("[rank ", rank, "] ", av(line), "\n"));
   }
-  if (rank == std::max(options_.main_rank, 0)) follow_steps(line);
-  return writable_;
 }
 
 void LogPrinter::follow_steps(std::string_view line) {
@@ -118,7 +131,7 @@ void LogPrinter::finish() {
   const std::lock_guard lock(mutex_);
   bar_.hide();
   for (auto& [part, text] : partial_) {
-    if (!text.empty()) print_line(part.second, text);
+    if (!text.empty()) print_line(part, text);
     text.clear();
   }
 }

@@ -31,6 +31,7 @@ struct LogPrinterOptions {
       0;  // printed as it is, the others with a prefix on news_fd; -1: all with a prefix
   int64_t steps = 0;  // of the whole job, for the bar; 0: no bar
   int32_t ranks = 1;
+  bool json = false;  // each line of any rank is an object on output_fd
 };
 
 // Any thread.
@@ -49,7 +50,8 @@ class LogPrinter {
  private:
   using Part = std::pair<uint32_t, int32_t>;  // attempt, rank
 
-  bool print_line(int32_t rank, std::string_view line);
+  bool print_line(const Part& part, std::string_view line);
+  void print_as_it_is(int32_t rank, std::string_view line);
   void follow_steps(std::string_view line);
   // A rank in an error loop without line ends must not fill memory.
   static constexpr size_t kLineBytesMax = 64 << 10;

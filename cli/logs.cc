@@ -19,6 +19,7 @@ struct LogsOptions {
   std::string rank = "0";
   uint32_t attempt = 0;
   std::string coordinator;
+  bool json = false;
 };
 
 absl::StatusOr<int32_t> parse_rank(const std::string& text) {
@@ -38,7 +39,7 @@ int logs(const LogsOptions& options) {
   request.set_attempt(options.attempt);
   request.set_follow(options.follow);
   Client client(options.coordinator);
-  LogPrinter printer({.main_rank = *rank});
+  LogPrinter printer({.main_rank = *rank, .json = options.json});
   // After a reconnection the stream begins again; the printer leaves out what it has shown.
   const auto stream = [&] {
     return client.follow_logs(request,
@@ -69,11 +70,13 @@ void declare_logs(CLI::App& app, Action& action) {
   command->add_option("--attempt", options->attempt, "An attempt; 0 is the newest")
       ->capture_default_str();
   add_coordinator_option(*command, options->coordinator);
+  add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"
       "  muster logs 7\n"
       "  muster logs -f 7             # survives a restart of the coordinator\n"
-      "  muster logs 7 --rank all --attempt 1");
+      "  muster logs 7 --rank all --attempt 1\n"
+      "  muster logs 7 --rank all --json | jq -r 'select(.rank == 2).line'   # an object per line");
   on_call(*command, action, options, logs);
 }
 

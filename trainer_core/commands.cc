@@ -132,7 +132,7 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   const auto line =
       CommandLine::parse(arguments, {.values = {"config", "checkpoint", "prompt", "max-tokens",
                                                 "temperature", "top-k", "top-p", "seed"},
-                                     .switches = {"latest"}});
+                                     .switches = {"latest", "json"}});
   if (!line.ok()) return report(who, line.status());
   auto config = decode_config(*line);
   if (!config.ok()) return report(who, config.status());
@@ -140,6 +140,13 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   if (!options.ok()) return report(who, options.status());
   const auto text = decode(*config, *options);
   if (!text.ok()) return report(who, text.status());
+  if (line->has("json")) {
+    const nlohmann::json out = {
+        {"prompt", options->prompt}, {"text", *text}, {"checkpoint", options->checkpoint}};
+    // The model's bytes need not be UTF-8.
+    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+    return ExitCode::kOk;
+  }
   const std::string said = absl::StrCat("Input `", options->prompt, "` -> `", *text, "`");
   // A program gets the bytes; a terminal is not told by a model, or by a prompt from somewhere, what to do.
   std::cout << (isatty(STDOUT_FILENO) == 1 ? escape_controls(said) : said) << std::endl;

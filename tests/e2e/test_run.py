@@ -156,6 +156,9 @@ class Fleet(MusterTest):
         first = self.submit("first", "steps=20", "log_period=1")
         followed = self.muster("logs", "-f", first["id"], check=0)
         self.assertEqual([s for s, _ in step_lines(followed.stdout)], list(range(20)))
+        rows = [json.loads(row) for row in self.muster("logs", first["id"], "--json", check=0).stdout.splitlines()]
+        self.assertEqual([row["line"] for row in rows], followed.stdout.splitlines())
+        self.assertEqual({(row["attempt"], row["rank"]) for row in rows}, {(1, 0)})
         self.wait_for_state(first["id"], "SUCCEEDED")
         second = self.submit("second", "steps=1000000")
         self.wait_for_state(second["id"], "RUNNING")

@@ -37,6 +37,14 @@ class Text(MusterTest):
         said = self.muster(*words, check=0).stdout
         self.assertRegex(said, re.compile(r"^Input `rank 3 waits` -> `.+`$", re.M | re.S))
         self.assertEqual(self.muster(*words, check=0).stdout, said)
+        parsed = json.loads(self.muster(*words, "--json", check=0).stdout)
+        self.assertEqual(f"Input `{parsed['prompt']}` -> `{parsed['text']}`\n", said)
+        self.assertEqual(parsed["checkpoint"], f"{self.dir}/out/speaks/checkpoints/{STEPS}")
+
+        # A flag replaces what the config says of the same thing: of the one likeliest token there is one text.
+        config = ["decode", *args[1:-2], "prompt=rank 3 waits", "decode_sampling_strategy=topk", "--max-tokens", "12"]
+        self.assertEqual(self.muster(*config, "decode_sampling_top_k=40", "--top-k", "1", check=0).stdout, said)
+        self.assertEqual(self.muster(*config, "--temperature", "0", check=0).stdout, said)
 
 
 class ForPrograms(MusterTest):

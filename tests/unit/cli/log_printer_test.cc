@@ -64,6 +64,20 @@ TEST_F(LogPrinterTest, AllRanksAreNamed) {
   EXPECT_EQ(out_.text(), "[rank 0] a\n[rank 1] b\n");
 }
 
+TEST_F(LogPrinterTest, ForProgramsEachLineIsAnObject) {
+  LogPrinter printer(
+      {.output_fd = out_.fd(), .news_fd = news_.fd(), .main_rank = -1, .json = true});
+  printer.take(chunk(1, 0, 0, "a\nb\xff \"c\"\n"));
+  printer.take(chunk(2, 3, 0, "d"));
+  printer.finish();
+  EXPECT_EQ(out_.text(), R"({"attempt":1,"line":"a","rank":0})"
+                         "\n"
+                         "{\"attempt\":1,\"line\":\"b\xef\xbf\xbd \\\"c\\\"\",\"rank\":0}"
+                         "\n"
+                         R"({"attempt":2,"line":"d","rank":3})"
+                         "\n");
+}
+
 TEST_F(LogPrinterTest, LinesAreWholeAcrossChunksAndTheLastOneComesAtTheEnd) {
   LogPrinter printer(options());
   printer.take(chunk(1, 0, 0, "be"));
