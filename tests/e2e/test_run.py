@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import time
 import unittest
@@ -60,8 +61,10 @@ class EmbeddedRun(MusterTest):
         self.assertRegex(output, r"rank 2\b.*(signal 9|SIGKILL)")
         self.assertRegex(output, r"step \d+")
         self.assertRegex(output, r"attempt 2")
-        resumed_at = [s for s, _ in step_lines(output)]
-        self.assertLess(len(resumed_at), 2 * 60, "the job began again at step 0")
+        first, restored, second = re.split(r"^restored checkpoint \S+/(\d+): ", output, maxsplit=1, flags=re.M)
+        self.assertGreaterEqual(int(restored), 100, "not the newest checkpoint")
+        self.assertGreaterEqual(step_lines(first)[-1][0], 120)
+        self.assertEqual(step_lines(second)[0][0], int(restored), "attempt 2 began elsewhere")
         self.assertEqual(checkpoint_hashes(self.checkpoints("disturbed") / "600"),
                          checkpoint_hashes(self.checkpoints("undisturbed") / "600"))
 
