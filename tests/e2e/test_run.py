@@ -201,13 +201,14 @@ class Fleet(MusterTest):
 
     def test_coordinator_killed_and_started_again_finds_its_jobs_and_workers(self):
         coordinator = self.start_coordinator()
-        self.start_worker(coordinator)
+        worker = self.start_worker(coordinator)
         job = self.submit("lasting", "steps=3000", "log_period=100")
         self.wait_for_state(job["id"], "RUNNING")
         ranks = wait_until(lambda: len(r := self.ranks_of_test()) == 4 and r, 20, "four ranks")
         os.kill(coordinator.pid, signal.SIGKILL)
         coordinator.wait()
-        time.sleep(1)
+        # Its worker has noticed: now a rank could have.
+        wait_until(lambda: "lost the coordinator" in self.output(worker), 20, "the worker to notice")
         self.assertEqual(self.ranks_of_test(), ranks, "a rank noticed")
         again = self.start_coordinator(listen=coordinator.address)
         self.wait_for_state(job["id"], "RUNNING", "SUCCEEDED", seconds=20)

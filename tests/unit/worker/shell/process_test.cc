@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
+
 #include "tests/unit/worker/shell/shell_fixture.h"
 #include "worker/shell/reaper.h"
 #include "worker/shell/spawn.h"
@@ -118,10 +120,10 @@ TEST_F(WorkerProcessTest, FailuresSayWhatAndWhy) {
 }
 
 TEST_F(WorkerProcessTest, ATrainerThatIgnoresSigtermFallsToSigkill) {
-  const pid_t pid = start("trap '' TERM; echo ready; while :; do sleep 0.05; done");
+  const pid_t pid = start("trap 'echo not yet' TERM; echo ready; while :; do sleep 0.05; done");
   ASSERT_TRUE(eventually([&] { return log() == "ready\n"; }));
   reaper.signal(key, SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  ASSERT_TRUE(eventually([&] { return log().ends_with("not yet\n"); }));
   EXPECT_TRUE(reaper.reap().empty());
   EXPECT_FALSE(is_gone(pid));
   reaper.signal(key, SIGKILL);
@@ -155,7 +157,10 @@ TEST_F(WorkerProcessTest, AnotherRanksOrphanIsLeftAlone) {
       start("(setsid sh -c 'echo $$; exec sleep 1000' &) ; while :; do sleep 0.05; done");
   ASSERT_TRUE(eventually([&] { return log().ends_with("\n"); }));
   const pid_t orphan = std::stoi(log());
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const std::string adopted = absl::StrCat("\nPPid:\t", getpid(), "\n");
+  ASSERT_TRUE(eventually([&] {
+    return content(absl::StrCat("/proc/", orphan, "/status")).find(adopted) != std::string::npos;
+  }));
   reaper.reap();
   EXPECT_FALSE(is_gone(orphan)) << "its rank lives";
   EXPECT_FALSE(is_gone(pid));
