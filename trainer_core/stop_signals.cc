@@ -2,13 +2,13 @@
 
 namespace muster::trainer {
 
-void StopSignals::attach(RunningStep& step, std::chrono::milliseconds vote_wait) {
+void StopSignals::loop_begins(RunningStep& step, std::chrono::milliseconds vote_wait) {
   const std::lock_guard lock(mutex_);
   step_ = &step;
   vote_wait_ = vote_wait;
 }
 
-void StopSignals::detach() {
+void StopSignals::loop_ends() {
   const std::lock_guard lock(mutex_);
   step_ = nullptr;
   over_ = true;

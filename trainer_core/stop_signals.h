@@ -36,9 +36,9 @@ class StopSignals {
   // Before that there is nothing to save: a signal ends the process.
   std::atomic<bool> training{false};
 
-  // From the loop's begin until its end, whose thread calls both. `step` lives until detach() has returned.
-  void attach(RunningStep& step, std::chrono::milliseconds vote_wait);
-  void detach();
+  // From the loop's begin until its end, whose thread calls both. `step` lives until loop_ends() has returned.
+  void loop_begins(RunningStep& step, std::chrono::milliseconds vote_wait);
+  void loop_ends();
 
   std::chrono::milliseconds vote_wait() const;
   // The wait is over.
@@ -47,7 +47,7 @@ class StopSignals {
  private:
   mutable std::mutex mutex_;
   RunningStep* step_ = nullptr;
-  bool over_ = false;  // detached: the process is about to end by itself
+  bool over_ = false;  // the loop has ended: the process is about to end by itself
   std::chrono::milliseconds vote_wait_ = kVoteWait;
 };
 

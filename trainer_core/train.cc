@@ -154,7 +154,8 @@ class Trainer : public RunningStep {
   }
 
   absl::StatusOr<StepTail> reduce(const LossSum& local) {
-    StepTail mine{.loss = local.loss, .weight = local.weight, .stop_votes = context_.signals.stop ? 1 : 0};
+    StepTail mine{
+        .loss = local.loss, .weight = local.weight, .stop_votes = context_.signals.stop ? 1 : 0};
     if (!std::isfinite(local.loss)) {
       mine.bad_ranks = 1;
       mine.bad_rank_sum = context_.group.rank();
@@ -332,9 +333,9 @@ class Trainer : public RunningStep {
 
 ExitCode train(const TrainConfig& config, const TrainContext& context) {
   Trainer trainer(config, context);
-  context.signals.attach(trainer, context.group.rank() == 0 ? kVoteWait : kFollowersVoteWait);
+  context.signals.loop_begins(trainer, context.group.rank() == 0 ? kVoteWait : kFollowersVoteWait);
   const ExitCode code = trainer.run();
-  context.signals.detach();
+  context.signals.loop_ends();
   return code;
 }
 

@@ -40,12 +40,12 @@ TEST(SignalWatcher, AStepThatIsStillRunningAfterTheWaitIsLeftOnce) {
   StopSignals signals;
   LongStep step;
   signals.training = true;
-  signals.attach(step, std::chrono::milliseconds(1));
+  signals.loop_begins(step, std::chrono::milliseconds(1));
   const SignalWatcher watcher(signals, remember_end);
   kill(getpid(), SIGTERM);
   EXPECT_TRUE(soon([] { return ended_with == to_int(ExitCode::kPreempted); }));
   EXPECT_TRUE(signals.stop);
-  signals.detach();
+  signals.loop_ends();
 }
 
 TEST(SignalWatcher, WhileTrainingItAsksToStopAndTheSecondInterruptEndsTheProcess) {
@@ -54,14 +54,14 @@ TEST(SignalWatcher, WhileTrainingItAsksToStopAndTheSecondInterruptEndsTheProcess
     StopSignals signals;
     LongStep step;
     signals.training = true;
-    signals.attach(step, std::chrono::hours(1));
+    signals.loop_begins(step, std::chrono::hours(1));
     const SignalWatcher watcher(signals, remember_end);
     kill(getpid(), signal);
     EXPECT_TRUE(soon([&] { return signals.stop.load(); }));
     EXPECT_EQ(ended_with, -1);
     kill(getpid(), SIGINT);
     EXPECT_TRUE(soon([] { return ended_with == to_int(ExitCode::kInterrupted); }));
-    signals.detach();
+    signals.loop_ends();
   }
 }
 
