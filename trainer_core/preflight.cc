@@ -41,8 +41,7 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
   return absl::ResourceExhaustedError(absl::StrFormat(
       "the training needs %.0f MiB of memory (%d ranks of %.0f MiB), but this machine has %.0f MiB "
       "available; lower per_device_batch_size (%d), max_target_length (%d), the number of ranks, "
-      "or "
-      "the model's sizes",
+      "or the model's sizes",
       needed / kMiB, ranks, static_cast<double>(bytes) / kMiB,
       static_cast<double>(*available) / kMiB, config.per_device_batch_size,
       config.max_target_length));
