@@ -264,10 +264,9 @@ void FakeCoordinator::carry_out(const Action& action) {
     if (link == links_.end()) return;
     const int host = peers_.at(link->second).host;
     world_.network.to_worker(
-        link->second, [this, stream = link->second, host, payload = send->payload, store = store_,
-                       epoch = epoch_] {
-          world_.worker(host).deliver(stream, payload, store, epoch);
-        });
+        link->second,
+        [this, stream = link->second, host, payload = send->payload, store = store_,
+         epoch = epoch_] { world_.worker(host).deliver(stream, payload, store, epoch); });
   } else if (const auto* reply = std::get_if<Reply>(&action)) {
     auto waiting = replies_.extract(reply->token);
     if (!waiting.empty()) waiting.mapped()(*reply);

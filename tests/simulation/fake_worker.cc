@@ -94,8 +94,8 @@ void FakeWorker::stream_ended(StreamId stream, worker::StreamEnd end, const std:
   step(worker::Disconnected{end, reason});
 }
 
-void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payload,
-                         StoreId store, Epoch epoch) {
+void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payload, StoreId store,
+                         Epoch epoch) {
   if (stream_ != stream || !core_) return;
   if (const auto* p = std::get_if<coordinator::SendRegistered>(&payload)) {
     step(worker::Registered{epoch, p->heartbeat_interval, p->store});
@@ -111,8 +111,8 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
     stores_[{start->job, start->attempt}] = store;
     step(event);
   } else if (const auto* stop = std::get_if<coordinator::SendStopRanks>(&payload)) {
-    step(worker::StopRanks{epoch, stop->job, stop->attempt, stop->grace, stop->reason,
-                           stop->ranks});
+    step(
+        worker::StopRanks{epoch, stop->job, stop->attempt, stop->grace, stop->reason, stop->ranks});
   } else if (const auto* ack = std::get_if<coordinator::SendReportAck>(&payload)) {
     step(worker::ReportAcked{ack->report_id});
   }
@@ -121,21 +121,21 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
 void FakeWorker::spawn(const worker::SpawnRank& action) {
   const Duration delay = world_.random.between_ms(5, 60);
   const bool fails = world_.faults_on && world_.random.chance(0.005);
-  world_.scheduler.after(delay, [this, life = life_, action, fails,
-                                  store = stores_[action.key.launch()]] {
-    if (life != life_) return;
-    if (fails) {
-      step(worker::SpawnFailed{action.key, "no memory"});
-      return;
-    }
-    const int32_t pid = world_.trainers.spawn(
-        host_, store, action.key, action.launch->spec.world_size(),
-        [this, life, key = action.key](const ProcessEnd& end) {
-          if (life == life_)
-            step(worker::RankReaped{key, end.exit_code, end.signal, end.last_step, ""});
-        });
-    step(worker::RankStarted{action.key, pid});
-  });
+  world_.scheduler.after(
+      delay, [this, life = life_, action, fails, store = stores_[action.key.launch()]] {
+        if (life != life_) return;
+        if (fails) {
+          step(worker::SpawnFailed{action.key, "no memory"});
+          return;
+        }
+        const int32_t pid = world_.trainers.spawn(
+            host_, store, action.key, action.launch->spec.world_size(),
+            [this, life, key = action.key](const ProcessEnd& end) {
+              if (life == life_)
+                step(worker::RankReaped{key, end.exit_code, end.signal, end.last_step, ""});
+            });
+        step(worker::RankStarted{action.key, pid});
+      });
 }
 
 void FakeWorker::read_pages(const worker::ReadPages& action) {

@@ -133,9 +133,9 @@ void Invariants::ends_are_final_and_true(const Job* before, const Job& job) {
     return;
   }
   if (job.state == JobState::kSucceeded) {
-    world_.require(
-        std::ssize(world_.trainers.succeeded({{world_.coordinator.store(), job.id}, job.attempt})) == job.spec.world_size(),
-        absl::StrCat("job ", job.id.value(), " succeeded without all its ranks"));
+    world_.require(std::ssize(world_.trainers.succeeded({{world_.coordinator.store(), job.id},
+                                                         job.attempt})) == job.spec.world_size(),
+                   absl::StrCat("job ", job.id.value(), " succeeded without all its ranks"));
   }
   if (job.state == JobState::kCancelled)
     world_.require(job.cancel_requested, "nobody cancelled it");

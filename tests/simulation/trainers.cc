@@ -15,8 +15,8 @@ LaunchKey launch_of(const Process& process, const worker::RankKey& key) {
 
 }  // namespace
 
-int32_t Trainers::spawn(int host, StoreId store, const worker::RankKey& key,
-                        int32_t world_size, std::function<void(const ProcessEnd&)> on_reaped) {
+int32_t Trainers::spawn(int host, StoreId store, const worker::RankKey& key, int32_t world_size,
+                        std::function<void(const ProcessEnd&)> on_reaped) {
   const int32_t pid = next_pid_++;
   Process& process = processes_[{host, key}];
   process = Process{};

@@ -57,7 +57,8 @@ std::string World::run() {
   trainers.stop_crashing();
   note("---- the faults stop ----");
   if (good) good = run_until(calm + kCalmTime);
-  if (problem_.empty() && !everything_ended()) fail("a job, or a process of one, did not reach an end");
+  if (problem_.empty() && !everything_ended())
+    fail("a job, or a process of one, did not reach an end");
   if (problem_.empty() && coordinator.is_up()) problem_ = coordinator.replay();
   if (problem_.empty()) {
     for (const auto& [id, job] : coordinator.core().jobs()) {
@@ -176,8 +177,7 @@ void World::make_a_fault() {
   switch (random.below(9)) {
     case 0:
       ++totals_.crashes;
-      if (random.chance(0.2))
-        return coordinator.crash_and_lose_disk(random.between_ms(10, 9'000));
+      if (random.chance(0.2)) return coordinator.crash_and_lose_disk(random.between_ms(10, 9'000));
       return coordinator.crash(random.between_ms(10, 9'000));
     case 1:
       ++totals_.crashes;

@@ -112,8 +112,10 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
 // Job 1 of another store is another job: what is left of the earlier store's would be taken for it. The stream is given
 // up, because the registration listed what is dropped here, and opened again when the last rank is gone.
 void Core::change_store(StoreId store, Instant now, ActionList& out) {
-  out.push_back(Note{true, absl::StrCat("the coordinator has another state store than the one that this worker ran ",
-                                        "ranks of; stopping ", ranks_.size(), " of them")});
+  out.push_back(Note{
+      true,
+      absl::StrCat("the coordinator has another state store than the one that this worker ran ",
+                   "ranks of; stopping ", ranks_.size(), " of them")});
   store_ = store;
   epoch_ = Epoch{};
   seen_.clear();

@@ -85,7 +85,8 @@ class Core {
     bool killed = false;             // SIGKILL was sent
     std::optional<Instant> kill_at;  // when SIGTERM has not helped
     std::string stop_reason;
-    bool disowned = false;  // of a state store that is no longer the coordinator's: nobody waits for its end
+    bool disowned =
+        false;  // of a state store that is no longer the coordinator's: nobody waits for its end
   };
   const std::map<RankKey, RankState>& ranks() const { return ranks_; }
   const std::map<uint64_t, SendRankExited>& unacknowledged() const { return reports_; }
@@ -147,8 +148,9 @@ class Core {
 
   CoreOptions options_;
   Link link_ = Link::kDown;
-  std::optional<StoreId> store_;  // of the newest registration; whatever is kept below belongs to it
-  Epoch epoch_;                   // of that store
+  std::optional<StoreId>
+      store_;    // of the newest registration; whatever is kept below belongs to it
+  Epoch epoch_;  // of that store
   std::optional<Instant> retry_at_;        // kDown
   std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
   std::optional<Instant> heartbeat_at_;    // kRegistered

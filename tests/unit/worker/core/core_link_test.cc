@@ -283,7 +283,8 @@ TEST_F(CoreTest, AnotherStoreGetsAWorkerWithNothingOfTheEarlierOne) {
   ASSERT_THAT(only<DropLog>(actions), SizeIs(1));
   EXPECT_EQ(only<DropLog>(actions)[0].key, key(1, 1, 1));
   EXPECT_FALSE(core.registered());
-  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1))), SizeIs(0)) << "on its way when the stream ended";
+  EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1))), SizeIs(0))
+      << "on its way when the stream ended";
   step(Disconnected{});
   EXPECT_THAT(only<Connect>(pass(seconds(2))), SizeIs(0)) << "not before the last one is gone";
   EXPECT_THAT(only<SignalRank>(pass(seconds(2))), SizeIs(1)) << "its grace has an end";

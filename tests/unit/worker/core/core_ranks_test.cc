@@ -253,8 +253,7 @@ TEST_F(CoreTest, SurvivesArbitraryEvents) {
         event = Disconnected{};
         break;
       case 2:
-        event =
-            Registered{Epoch(1 + r[2] % 2), milliseconds(r[2] % 2000), StoreId(r[3] % 16 == 0)};
+        event = Registered{Epoch(1 + r[2] % 2), milliseconds(r[2] % 2000), StoreId(r[3] % 16 == 0)};
         break;
       case 3:
       case 4:
@@ -262,8 +261,8 @@ TEST_F(CoreTest, SurvivesArbitraryEvents) {
             start(rank.job.value(), rank.attempt.value(), 1 + static_cast<int32_t>(r[2] % 5), 2);
         break;
       case 5:
-        event = stop(rank.job.value(), rank.attempt.value(), milliseconds(r[2] % 1000), 2,
-                     {rank.rank});
+        event =
+            stop(rank.job.value(), rank.attempt.value(), milliseconds(r[2] % 1000), 2, {rank.rank});
         break;
       case 6:
         event = ReportAcked{r[2] % (reported.size() + 1)};
