@@ -55,7 +55,9 @@ TEST_F(MetricsTest, FiguresBeginWithTheFirstStepAndEndWithTheRank) {
   EXPECT_THAT(page(), HasSubstr("muster_rank_mfu_ratio" + labels + "0.25\n"));
   EXPECT_THAT(page(), HasSubstr("muster_worker_step_seconds_count 1\n"));
 
-  step(RankReaped{.key = key(1, 2, 0)});
+  RankReaped end;
+  end.key = key(1, 2, 0);
+  step(end);
   EXPECT_THAT(page(), Not(HasSubstr("muster_rank_step{")));
   EXPECT_THAT(page(), HasSubstr("muster_worker_step_seconds_count 1\n"));
 }
