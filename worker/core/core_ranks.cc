@@ -9,13 +9,12 @@
 
 #include "common/absl_view.h"
 #include "common/exit_code.h"
+#include "common/limits.h"
 #include "worker/core/core.h"
 
 namespace muster::worker {
 namespace {
 
-// More processes than any node runs; a longer list is garbage and is not even answered.
-constexpr size_t kRanksPerLaunchMax = 4'096;
 // A coordinator that never acknowledges must not fill the worker's memory with what waits for it.
 constexpr size_t kReportsMax = 16'384;
 // Enough to recognise every late message of a busy fleet; an entry is a few dozen bytes.
@@ -36,8 +35,9 @@ std::string describe(const Launch& launch) {
 void Core::on(const StartRanks& event, Instant now, ActionList& out) {
   const Launch& launch = event.launch;
   if (is_stale(event.epoch, "StartRanks", out)) return;
+  // A longer list than any node runs is garbage and not even answered.
   if (launch.job.value() == 0 || launch.attempt.value() == 0 || launch.ranks.empty() ||
-      launch.ranks.size() > kRanksPerLaunchMax ||
+      launch.ranks.size() > size_t{kRanksPerNodeMax} ||
       reports_.size() + unsettled_.size() + launch.ranks.size() > kReportsMax) {
     out.push_back(Note{true, absl::StrCat("ignoring a StartRanks for ", describe(launch), " with ",
                                           launch.ranks.size(), " ranks: no such launch can be")});
