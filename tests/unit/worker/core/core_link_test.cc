@@ -209,6 +209,7 @@ TEST_F(CoreTest, APageMaySayAnyTimeOfTheLastProgress) {
     }
   }
   RankFigures last;
+  last.step = 9;
   last.last_progress = instant_from_ns(std::numeric_limits<int64_t>::min());
   const ActionList actions = step(RankReaped{key(1, 1, 0), 0, 0, 9, "", last});
   EXPECT_EQ(only<SendHeartbeat>(actions).at(0).ranks.at(0).last_progress_age, now - Instant{});
