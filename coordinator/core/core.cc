@@ -80,6 +80,9 @@ void Core::forgive_own_stall(Instant now) {
 
 void Core::step(const Event& event, Instant now, ActionList& out) {
   forgive_own_stall(now);
+  // A back-off that ends unseen, because whatever came meanwhile is heard before the Tick.
+  if (const auto ready = queue_.next_ready_after(now_); ready && *ready <= now)
+    schedule_needed_ = true;
   now_ = now;
   std::visit(
       [this](const auto& e) {
