@@ -16,7 +16,7 @@ build=(
   libsqlite3-dev prometheus-cpp-dev zlib1g-dev libdnnl-dev libhwy-dev libgloo-dev libsentencepiece-dev
 )
 optional=(ccache mold)  # faster builds, where the distribution has them
-tests=(libgtest-dev libgmock-dev clang-tidy clang-format shellcheck procps)
+tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps)
 data=(bible-kjv)
 
 case ${1:-} in
