@@ -1,34 +1,31 @@
 // A file that stands for a terminal or a pipe, and what was written to it.
 #pragma once
 
-#include <stdlib.h>
+#include <fcntl.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <string>
+
+#include "tests/unit/temp_folder.h"
 
 namespace muster::cli {
 
 class CapturedFd {
  public:
-  CapturedFd() : path_("/tmp/muster-captured-XXXXXX"), fd_(mkstemp(path_.data())) {}
-  ~CapturedFd() {
-    close(fd_);
-    unlink(path_.c_str());
-  }
+  CapturedFd()
+      : path_(folder_.file("captured")),
+        fd_(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)) {}
+  ~CapturedFd() { close(fd_); }
   CapturedFd(const CapturedFd&) = delete;
   CapturedFd& operator=(const CapturedFd&) = delete;
 
   int fd() const { return fd_; }
-  std::string text() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
+  std::string text() const { return read_file(path_); }
 
  private:
-  std::string path_;
-  int fd_;
+  const TempFolder folder_;
+  const std::string path_;
+  const int fd_;
 };
 
 }  // namespace muster::cli

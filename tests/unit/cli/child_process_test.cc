@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <fstream>
-
 #include <gtest/gtest.h>
 
 #include "tests/unit/cli/captured_fd.h"
@@ -16,8 +14,8 @@ constexpr auto kLong = std::chrono::milliseconds(20'000);
 constexpr auto kNow = std::chrono::milliseconds(0);
 
 TEST(ChildProcess, ReportsItsExitCodeAndOutput) {
-  const std::string path = ::testing::TempDir() + "/child-output";
-  unlink(path.c_str());
+  const TempFolder folder;
+  const std::string path = folder.file("output");
   auto child = ChildProcess::start(
       {.command = {"/bin/sh", "-c", "echo out; echo err >&2; exit 7"}, .output_path = path});
   ASSERT_TRUE(child.ok()) << child.status();

@@ -1,7 +1,6 @@
 #include "cli/run_folder.h"
 
 #include <gmock/gmock.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -12,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/temp_folder.h"
+
 namespace muster::cli {
 namespace {
 
@@ -19,16 +20,9 @@ namespace fs = std::filesystem;
 
 class RunFolderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "muster-folder-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    output_ = pattern + "/out/first";
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  fs::path root_;
-  std::string output_;
+  const TempFolder temp_;
+  const fs::path root_ = temp_.path();
+  const std::string output_ = temp_.file("out/first");
 };
 
 TEST_F(RunFolderTest, EachCallHasANumber) {

@@ -7,15 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
 
 namespace muster {
 namespace {
@@ -25,32 +25,22 @@ using ::testing::HasSubstr;
 
 class FileWriteTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = fs::temp_directory_path() / "file_write_test.XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string content(const fs::path& path) const {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
   size_t files() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), {}));
   }
   fs::perms mode(const fs::path& path) const { return fs::status(path).permissions(); }
 
-  fs::path folder_;
+  const TempFolder temp_;
+  const fs::path folder_ = temp_.path();
 };
 
 TEST_F(FileWriteTest, WritesAFileWholeAndLeavesNothingElse) {
   for (const Durability durability : {Durability::kProcess, Durability::kPowerLoss}) {
     const FileWriteOptions options{.durability = durability};
     ASSERT_TRUE(write_file_atomically(folder_ / "ports", "one", options).ok());
-    EXPECT_EQ(content(folder_ / "ports"), "one");
+    EXPECT_EQ(read_file(folder_ / "ports"), "one");
     ASSERT_TRUE(write_file_atomically(folder_ / "ports", std::string(1 << 20, 'x'), options).ok());
-    EXPECT_EQ(content(folder_ / "ports").size(), 1U << 20);
+    EXPECT_EQ(read_file(folder_ / "ports").size(), 1U << 20);
     EXPECT_EQ(files(), 1U);
   }
 }
@@ -60,7 +50,7 @@ TEST_F(FileWriteTest, AFileNamedWithoutAFolderIsWrittenHere) {
   fs::current_path(folder_);
   EXPECT_TRUE(write_file_atomically("ports", "x", {.durability = Durability::kPowerLoss}).ok());
   fs::current_path(before);
-  EXPECT_EQ(content(folder_ / "ports"), "x");
+  EXPECT_EQ(read_file(folder_ / "ports"), "x");
 }
 
 TEST_F(FileWriteTest, TheUmaskHoldsUnlessAModeIsGiven) {
@@ -98,7 +88,7 @@ TEST_F(FileWriteTest, AFileThatDoesNotFitLeavesTheOldOne) {
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 7);
-  EXPECT_EQ(content(folder_ / "big"), "old");
+  EXPECT_EQ(read_file(folder_ / "big"), "old");
   EXPECT_EQ(files(), 1U);
 }
 
@@ -107,7 +97,7 @@ TEST_F(FileWriteTest, ATemporaryNameThatIsTakenIsLeftAlone) {
   const std::string taken = folder_ / ("ports.tmp-" + std::to_string(getpid()) + "-0");
   fs::create_symlink(folder_ / "elsewhere", taken);
   ASSERT_TRUE(write_file_atomically(folder_ / "ports", "x").ok());
-  EXPECT_EQ(content(folder_ / "ports"), "x");
+  EXPECT_EQ(read_file(folder_ / "ports"), "x");
   EXPECT_TRUE(fs::is_symlink(taken));
   EXPECT_FALSE(fs::exists(folder_ / "elsewhere"));
 }
@@ -121,7 +111,7 @@ TEST_F(FileWriteTest, WritersOfOneFileDoNotMixTheirContents) {
     });
   }
   for (std::thread& writer : writers) writer.join();
-  const std::string last = content(folder_ / "shared");
+  const std::string last = read_file(folder_ / "shared");
   EXPECT_EQ(last, std::string(10'000, last.at(0)));
   EXPECT_EQ(files(), 1U);
 }

@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -16,6 +14,7 @@
 
 #include "common/philox.h"
 #include "tests/unit/mutate.h"
+#include "tests/unit/temp_folder.h"
 
 namespace muster {
 namespace {
@@ -24,22 +23,11 @@ using ::testing::HasSubstr;
 
 class ProgressPageTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = std::filesystem::temp_directory_path() / "progress_page_test.XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    path_ = folder_ / "progress.0";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void write_page(const std::string& content) const { write_file(path_, content); }
+  std::string read_page() const { return read_file(path_); }
 
-  void write_file(const std::string& content) { std::ofstream(path_, std::ios::binary) << content; }
-  std::string read_file() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
-  std::filesystem::path folder_;
-  std::string path_;
+  const TempFolder folder_;
+  const std::string path_ = folder_.file("progress.0");
 };
 
 template <class T>
@@ -78,7 +66,7 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
                                   instant_from_ns(3'000)),
             1U);
 
-  const std::string bytes = read_file();
+  const std::string bytes = read_page();
   ASSERT_EQ(bytes.size(), 4096U);
   EXPECT_EQ(bytes.substr(0, 8), "MUSTPAGE");
   EXPECT_EQ(at<uint32_t>(bytes, 8), 2U);
@@ -182,36 +170,36 @@ TEST_F(ProgressPageTest, MoreGroupsThanTheTableHoldsAreNotRecorded) {
 
 TEST_F(ProgressPageTest, SaysWhatIsWrongWithAFile) {
   EXPECT_EQ(read_progress_page(path_).status().code(), absl::StatusCode::kNotFound);
-  write_file("");
+  write_page("");
   EXPECT_EQ(read_progress_page(path_).status().code(), absl::StatusCode::kDataLoss);
   ASSERT_TRUE(ProgressWriter::create(path_, kIdentity).ok());
-  const std::string good = read_file();
+  const std::string good = read_page();
   for (const size_t size : {1U, 24U, 4095U}) {
-    write_file(good.substr(0, size));
+    write_page(good.substr(0, size));
     const auto page = read_progress_page(path_);
     EXPECT_EQ(page.status().code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(std::string(page.status().message()), HasSubstr("truncated"));
   }
   std::string other = good;
   other[8] = 1;
-  write_file(other);
+  write_page(other);
   EXPECT_THAT(std::string(read_progress_page(path_).status().message()), HasSubstr("version 1"));
   other = good;
   other[0] = 'X';
-  write_file(other);
+  write_page(other);
   EXPECT_THAT(std::string(read_progress_page(path_).status().message()), HasSubstr("magic"));
   other = good;
   other[12] = 1;
-  write_file(other);
+  write_page(other);
   EXPECT_EQ(read_progress_page(path_).status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_FALSE(read_progress_page(folder_).ok());
+  EXPECT_FALSE(read_progress_page(folder_.path()).ok());
 }
 
 TEST_F(ProgressPageTest, AWriterThatDiedInsideAnUpdateLeavesAReadablePage) {
   ASSERT_TRUE(ProgressWriter::create(path_, kIdentity).ok());
-  std::string torn = read_file();
+  std::string torn = read_page();
   torn[16] = static_cast<char>(torn[16] | 1);
-  write_file(torn);
+  write_page(torn);
   const auto page = read_progress_page(path_);
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_EQ(page->sequence % 2, 1U);
@@ -288,14 +276,13 @@ TEST_F(ProgressPageTest, MutatedPagesAreRefusedOrStayWithinTheirTables) {
     const Instant now = instant_from_ns(1);
     (*writer)->begin_collective(group, CollectiveKind::kAllReduce, "gradients", 4096, 0, now);
   }
-  std::ifstream file(path_, std::ios::binary);
-  const std::string good{std::istreambuf_iterator<char>(file), {}};
+  const std::string good = read_page();
   Mutator mutator(5);
   int accepted = 0;
   for (int i = 0; i < 2000; ++i) {
     std::string bad = mutator.mutate(good);
     bad.resize(kProgressPageBytes, '\xff');
-    std::ofstream(path_, std::ios::binary) << bad;
+    write_page(bad);
     const auto page = read_progress_page(path_);
     if (!page.ok()) {
       ASSERT_EQ(page.status().code(), absl::StatusCode::kDataLoss) << page.status();
@@ -311,7 +298,7 @@ TEST_F(ProgressPageTest, MutatedPagesAreRefusedOrStayWithinTheirTables) {
 }
 
 TEST_F(ProgressPageTest, CreatingWhereNothingCanBeWrittenNamesThePath) {
-  const auto writer = ProgressWriter::create(folder_ / "absent" / "progress.0", kIdentity);
+  const auto writer = ProgressWriter::create(folder_.file("absent/progress.0"), kIdentity);
   ASSERT_FALSE(writer.ok());
   EXPECT_THAT(std::string(writer.status().message()), HasSubstr("absent/progress.0"));
 }

@@ -47,7 +47,7 @@ class CoreLoopTest : public testing::Test {
   }
 
   int submitted_ = 0;
-  TemporaryFolder folder_;
+  TempFolder folder_;
   FlakyStorage storage_;
   LogStore logs_{folder_.path(), 1000};
   Metrics metrics_{Epoch(1)};

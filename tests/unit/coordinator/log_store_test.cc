@@ -45,7 +45,7 @@ class LogStoreTest : public testing::Test {
 
   std::string all() { return *store_.read(kJob, kFirst, kRank, 0, 10'000); }
 
-  TemporaryFolder folder_;
+  TempFolder folder_;
   LogStore store_{folder_.path(), kBytesMax};
 };
 

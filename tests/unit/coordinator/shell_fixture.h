@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -13,27 +12,9 @@
 #include "common/step_times.h"
 #include "coordinator/shell/server.h"
 #include "muster/v1/muster.grpc.pb.h"
+#include "tests/unit/temp_folder.h"
 
 namespace muster::coordinator {
-
-// A new folder, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = testing::TempDir() + "muster-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline void set_deadline(grpc::ClientContext& context) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
@@ -197,7 +178,7 @@ class ShellTest : public testing::Test {
     return text;
   }
 
-  TemporaryFolder folder_;
+  TempFolder folder_;
   Duration registration_budget_ = std::chrono::seconds(10);
   std::unique_ptr<Server> server_;
   std::string address_;

@@ -74,7 +74,7 @@ TEST(JobRecord, RefusesWhatDoesNotAgree) {
 
 class StorageTest : public testing::Test {
  protected:
-  TemporaryFolder folder_;
+  TempFolder folder_;
   std::string path_ = folder_.path() + "/muster.db";
 };
 

@@ -1,10 +1,7 @@
 // A temporary folder of config files, and shorthands over load_config() and resolve_job().
 #pragma once
 
-#include <stdlib.h>
-
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,23 +9,16 @@
 #include <gtest/gtest.h>
 
 #include "jobspec/resolve.h"
+#include "tests/unit/temp_folder.h"
 
 namespace muster::jobspec {
 
 class ConfigFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "muster-jobspec-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& text) {
     const auto path = folder_ / name;
     std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text;
+    write_file(path, text);
     return path.string();
   }
 
@@ -62,7 +52,8 @@ class ConfigFiles : public ::testing::Test {
     return result.ok() ? "" : std::string(result.status().message());
   }
 
-  std::filesystem::path folder_;
+  const TempFolder temp_;
+  const std::filesystem::path folder_ = temp_.path();
 };
 
 }  // namespace muster::jobspec

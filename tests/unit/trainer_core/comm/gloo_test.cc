@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/comm/collectives.h"
 #include "tests/unit/trainer_core/comm/store_server.h"
-#include "tests/unit/trainer_core/data/temp_folder.h"
 
 namespace muster::trainer {
 namespace {

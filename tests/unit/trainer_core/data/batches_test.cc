@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/trainer_core/data/temp_folder.h"
+#include "tests/unit/temp_folder.h"
 
 namespace muster::trainer {
 namespace {

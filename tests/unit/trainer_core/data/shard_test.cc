@@ -10,7 +10,7 @@
 #include <zlib.h>
 
 #include "tests/unit/mutate.h"
-#include "tests/unit/trainer_core/data/temp_folder.h"
+#include "tests/unit/temp_folder.h"
 
 namespace muster::trainer {
 namespace {

@@ -11,7 +11,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/trainer_core/data/temp_folder.h"
+#include "tests/unit/temp_folder.h"
 #include "trainer_core/data/batches.h"
 
 namespace muster::trainer {

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/trainer_core/data/temp_folder.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/train.h"

@@ -18,7 +18,6 @@ using ::testing::IsEmpty;
 class LaunchFoldersTest : public ShellTest {
  protected:
   void SetUp() override {
-    ShellTest::SetUp();
     work = folder / "work";
     fs::create_directory(work);
   }
@@ -83,7 +82,7 @@ TEST_F(LaunchFoldersTest, NothingUnknownIsRemoved) {
     const absl::Status status = subject().remove(launch(1, 1));
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;
     EXPECT_THAT(std::string(status.message()), HasSubstr(name));
-    EXPECT_EQ(content(work / "1/1" / name), "theirs");
+    EXPECT_EQ(read_file(work / "1/1" / name), "theirs");
     EXPECT_FALSE(fs::exists(work / "1/1/rank-0.log"));
     EXPECT_THAT(subject().find(), IsEmpty()) << "what is left is no launch";
     fs::remove_all(work / "1");

@@ -99,9 +99,9 @@ TEST_F(LauncherTest, RunsTheTrainerOnItsConfig) {
   const auto pid = subject.launch(request());
   ASSERT_TRUE(pid.ok()) << pid.status();
   ASSERT_EQ(waitpid(*pid, nullptr, 0), *pid);
-  EXPECT_EQ(content(subject.folders().log_path(key)),
+  EXPECT_EQ(read_file(subject.folders().log_path(key)),
             "train --config\n{\"steps\": 3}" + folder.string() + "/7/2\n");
-  EXPECT_EQ(content(folder / "7" / "2" / "config.json"), R"({"steps": 3})");
+  EXPECT_EQ(read_file(folder / "7" / "2" / "config.json"), R"({"steps": 3})");
   EXPECT_EQ(subject.last_line(key), "{\"steps\": 3}" + folder.string() + "/7/2");
 }
 

@@ -13,7 +13,6 @@ namespace {
 class LogShipperTest : public ShellTest {
  protected:
   void SetUp() override {
-    ShellTest::SetUp();
     path = folder / "rank.log";
     append("");
   }

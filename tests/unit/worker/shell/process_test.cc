@@ -23,10 +23,7 @@ using ::testing::HasSubstr;
 
 class WorkerProcessTest : public ShellTest {
  protected:
-  void SetUp() override {
-    ShellTest::SetUp();
-    ASSERT_TRUE(Reaper::adopt_orphans().ok());
-  }
+  void SetUp() override { ASSERT_TRUE(Reaper::adopt_orphans().ok()); }
 
   SpawnRequest request(const std::string& body) {
     return {.arguments = {script(body)},
@@ -51,7 +48,7 @@ class WorkerProcessTest : public ShellTest {
     return ends.empty() ? ReapedRank{} : ends.front();
   }
 
-  std::string log() const { return content(folder / "rank.log"); }
+  std::string log() const { return read_file(folder / "rank.log"); }
 
   const RankKey key{JobId(1), Attempt(2), Rank(3)};
   Reaper reaper{"/proc"};
@@ -159,7 +156,7 @@ TEST_F(WorkerProcessTest, AnotherRanksOrphanIsLeftAlone) {
   const pid_t orphan = std::stoi(log());
   const std::string adopted = absl::StrCat("\nPPid:\t", getpid(), "\n");
   ASSERT_TRUE(eventually([&] {
-    return content(absl::StrCat("/proc/", orphan, "/status")).find(adopted) != std::string::npos;
+    return read_file(absl::StrCat("/proc/", orphan, "/status")).find(adopted) != std::string::npos;
   }));
   reaper.reap();
   EXPECT_FALSE(is_gone(orphan)) << "its rank lives";

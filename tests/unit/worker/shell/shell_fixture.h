@@ -1,17 +1,16 @@
 // A temporary folder with shell scripts in the trainer's place.
 #pragma once
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "common/time.h"
+#include "tests/unit/temp_folder.h"
 
 namespace muster::worker {
 
@@ -27,20 +26,8 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-inline std::string content(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 class ShellTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = std::filesystem::temp_directory_path() / "muster_worker_test.XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder = std::filesystem::canonical(pattern);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
   std::string script(const std::string& body) {
     const std::filesystem::path path = folder / "trainer.sh";
     std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
@@ -48,7 +35,8 @@ class ShellTest : public ::testing::Test {
     return path;
   }
 
-  std::filesystem::path folder;
+  const TempFolder temp;
+  const std::filesystem::path folder = temp.path();
 };
 
 }  // namespace muster::worker

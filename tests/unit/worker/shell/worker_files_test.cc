@@ -38,10 +38,10 @@ TEST_F(WorkerTest, OldLaunchesGoAndWhatIsUnknownStays) {
     }
   }
   EXPECT_TRUE(eventually([&] { return !fs::exists(folder / "work/103"); })) << worker_log();
-  EXPECT_EQ(content(folder / "work/102/1/core"), "theirs");
+  EXPECT_EQ(read_file(folder / "work/102/1/core"), "theirs");
   EXPECT_FALSE(fs::exists(folder / "work/102/1/config.json"));
   EXPECT_TRUE(fs::exists(folder / "work/104/1/config.json"));
-  EXPECT_EQ(content(folder / "work/1/1/rank-0.log"), "done\n");
+  EXPECT_EQ(read_file(folder / "work/1/1/rank-0.log"), "done\n");
   EXPECT_THAT(folders.find(), SizeIs(kLaunchesKeptMax));
 }
 
@@ -50,7 +50,7 @@ TEST_F(WorkerTest, ItsFilesAreItsUsersAloneAndItsRanksHaveTheUsersUmask) {
   begin(script("umask; echo x > ../../../checkpoint"));
   start_ranks(1, 1);
   ASSERT_TRUE(coordinator.next_exit()) << worker_log();
-  EXPECT_EQ(content(folder / "work/1/1/rank-0.log"), "0022\n");
+  EXPECT_EQ(read_file(folder / "work/1/1/rank-0.log"), "0022\n");
   EXPECT_EQ(fs::status(folder / "checkpoint").permissions(), fs::perms(0644));
   EXPECT_EQ(fs::status(folder / "ports").permissions(), fs::perms(0644))
       << "for whoever started it";

@@ -27,7 +27,6 @@ class WorkerTest : public ShellTest {
       waitpid(pid_, nullptr, 0);
     }
     coordinator.stop();
-    ShellTest::TearDown();
   }
 
   // Starts muster-worker with `trainer` as its ranks' program.
@@ -95,7 +94,7 @@ class WorkerTest : public ShellTest {
   }
 
   std::string get(const std::string& page) {
-    const auto ports = nlohmann::json::parse(content(folder / "ports"));
+    const auto ports = nlohmann::json::parse(read_file(folder / "ports"));
     boost::asio::io_context context;
     boost::asio::ip::tcp::socket socket(context);
     socket.connect({boost::asio::ip::address_v4::loopback(), ports["http_port"].get<uint16_t>()});
@@ -106,7 +105,7 @@ class WorkerTest : public ShellTest {
     return text;
   }
 
-  std::string worker_log() const { return content(folder / "worker.log"); }
+  std::string worker_log() const { return read_file(folder / "worker.log"); }
 
   FakeCoordinator coordinator;
   pid_t pid_ = 0;

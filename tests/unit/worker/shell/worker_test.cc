@@ -219,7 +219,7 @@ TEST_F(WorkerTest, RanksDieWithAKilledWorker) {
   wait_for_worker();
   EXPECT_TRUE(eventually([&] {
     // Nobody may be there to reap it: a zombie is dead, too.
-    const std::string state = content(absl::StrCat("/proc/", rank, "/stat"));
+    const std::string state = read_file(absl::StrCat("/proc/", rank, "/stat"));
     return state.empty() || state.find(") Z ") != std::string::npos;
   }));
 }

@@ -1,19 +1,24 @@
-// A folder for one test, removed with everything in it.
+// A folder for one test, removed with everything in it, and whole files in one call.
 #pragma once
 
-#include <cstdlib>
+#include <stdlib.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iterator>
 #include <string>
+#include <system_error>
 
-namespace muster::trainer {
+namespace muster {
 
 class TempFolder {
  public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "muster-test-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
+  // Throws where no folder can be made, which fails the test.
+  TempFolder() : path_((std::filesystem::temp_directory_path() / "muster-test-XXXXXX").string()) {
+    if (mkdtemp(path_.data()) == nullptr)
+      throw std::system_error(errno, std::generic_category(), path_);
+    path_ = std::filesystem::canonical(path_);
   }
   ~TempFolder() {
     std::error_code ignored;
@@ -34,11 +39,10 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+// Empty when there is no such file.
 inline std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::stringstream bytes;
-  bytes << file.rdbuf();
-  return bytes.str();
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
-}  // namespace muster::trainer
+}  // namespace muster
