@@ -77,6 +77,7 @@ json rank_to_json(const v1::RankStatus& rank) {
           {"step_seconds", number(rank.step_seconds())},
           {"tokens_per_second", number(rank.tokens_per_second())},
           {"mfu", number(rank.mfu())},
+          {"checkpoint_step", rank.checkpoint_step()},
           {"last_progress_age_seconds", number(rank.last_progress_age_seconds())}};
 }
 
@@ -156,6 +157,9 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   if (has_figures(job)) {
     absl::StrAppend(&text, "  step ", step_text(job), ", ", format_count(job.tokens_per_second()),
                     " tokens/s\n");
+  }
+  if (const v1::RankStatus* rank = speaker(job); rank != nullptr && rank->checkpoint_step() > 0) {
+    absl::StrAppend(&text, "  newest checkpoint: step ", rank->checkpoint_step(), "\n");
   }
   if (job.ranks_size() > 0) {
     std::vector<std::vector<std::string>> rows = {{"RANK", "WORKER", "PID", "PHASE", "STEP", "LOSS",

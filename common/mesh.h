@@ -28,10 +28,6 @@ constexpr int kMeshAxisCount = 7;
 constexpr std::array<std::string_view, kMeshAxisCount> kMeshAxisNames = {
     "data", "pipeline", "fsdp", "sequence", "context", "expert", "tensor"};
 
-constexpr std::string_view mesh_axis_name(MeshAxis axis) {
-  return kMeshAxisNames[static_cast<size_t>(axis)];
-}
-
 // Degrees as a user writes them: at least 1, or -1 once per level for "whatever is left".
 struct MeshShape {
   std::array<int32_t, kMeshAxisCount> ici{1, 1, 1, 1, 1, 1, 1};

@@ -1,9 +1,13 @@
 #include "trainer_core/step_log.h"
 
 #include <cmath>
+#include <vector>
 
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
+
+#include "common/absl_view.h"
 
 namespace muster::trainer {
 
@@ -27,6 +31,18 @@ std::string per_step_block(const StepTflops& tflops) {
       "attention flops",
       tflops.total(), 100 * tflops.learnable / tflops.total(),
       100 * tflops.attention / tflops.total());
+}
+
+std::string memory_line(const MemoryPlan& plan) {
+  constexpr double kMiB = 1 << 20;
+  std::vector<std::string> shares;
+  for (size_t i = 0; i < kMemoryCategoryNames.size(); ++i) {
+    const size_t bytes = plan.category_bytes(static_cast<MemoryCategory>(i));
+    shares.push_back(
+        absl::StrFormat("%s %.1f", av(kMemoryCategoryNames[i]), static_cast<double>(bytes) / kMiB));
+  }
+  return absl::StrFormat("memory: %.1f MiB (%s)", static_cast<double>(plan.total_bytes()) / kMiB,
+                         absl::StrJoin(shares, ", "));
 }
 
 std::string metrics_line(const StepRecord& record, const std::string& run_name) {

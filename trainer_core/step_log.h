@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "trainer_core/base/memory_plan.h"
 #include "trainer_core/flops.h"
 
 namespace muster::trainer {
@@ -29,6 +30,9 @@ std::string step_line(const StepRecord& record);
 std::string parameters_line(int64_t parameters);
 // "Per train step:\n Total TFLOPs: … \n split as …% learnable weight flops and …% attention flops"
 std::string per_step_block(const StepTflops& tflops);
+
+// "memory: 184.6 MiB (parameters 19.1, gradients 19.1, optimizer 38.2, activations 103.0, workspace 5.2)": what a rank maps.
+std::string memory_line(const MemoryPlan& plan);
 
 // One line of metrics_file: MaxText's scalar names, without the line break.
 std::string metrics_line(const StepRecord& record, const std::string& run_name);

@@ -78,7 +78,8 @@ class Trainer : public RunningStep {
     targets_.resize(batch);
     weights_.resize(batch);
     if (leader()) {
-      context_.out << parameters_line(parameter_count(replica_->table())) << '\n'
+      context_.out << memory_line(replica_->plan().memory) << '\n'
+                   << parameters_line(parameter_count(replica_->table())) << '\n'
                    << per_step_block(tflops_) << std::endl;
     }
     if (auto status = load_parameters(); !status.ok()) return status;

@@ -61,6 +61,7 @@ void rank_to_proto(const RankPlacement& placed, const RankState& state, Instant 
   proto.set_grad_norm(state.grad_norm);
   proto.set_step_seconds(state.step_seconds);
   proto.set_tokens_per_second(state.tokens_per_second);
+  proto.set_checkpoint_step(state.checkpoint_step);
   if (state.device_peak_tflops > 0)
     proto.set_mfu(state.tflops_per_device / state.device_peak_tflops);
   if (state.last_progress != Instant{}) {

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 namespace muster::trainer {
 
@@ -16,17 +15,6 @@ constexpr size_t dtype_bytes(DType dtype) {
       return 4;
   }
   return 0;
-}
-
-// The name that safetensors gives the type.
-constexpr std::string_view dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "F32";
-    case DType::kI32:
-      return "I32";
-  }
-  return "?";
 }
 
 }  // namespace muster::trainer

@@ -27,6 +27,7 @@ v1::Job running_job() {
   job.set_submitted_unix_ns(1'000'000'000);
   v1::RankStatus* rank = job.add_ranks();
   rank->set_step(42);
+  rank->set_checkpoint_step(40);
   rank->set_loss(NAN);
   rank->set_tokens_per_second(1000);
   rank->set_phase("STEP");
@@ -41,6 +42,7 @@ TEST(JobView, JsonHasNumbersNamesAndTheConfigAsAnObject) {
   EXPECT_EQ(json["spec"]["train_config"]["vocab_size"], 320);
   EXPECT_EQ(json["tokens_per_second"], 2000);
   EXPECT_TRUE(json["ranks"][0]["loss"].is_null());
+  EXPECT_EQ(json["ranks"][0]["checkpoint_step"], 40);
   EXPECT_TRUE(json["placement"].is_array());
 }
 
@@ -66,6 +68,7 @@ TEST(JobView, TextForPeople) {
   EXPECT_THAT(status, HasSubstr("every rank is up"));
   EXPECT_THAT(status, HasSubstr("42/100"));
   EXPECT_THAT(status, HasSubstr("1m 00s ago"));
+  EXPECT_THAT(status, HasSubstr("newest checkpoint: step 40"));
   v1::ListJobsResponse jobs;
   *jobs.add_jobs() = running_job();
   jobs.mutable_jobs(0)->mutable_spec()->clear_train_config_json();  // as the coordinator sends them

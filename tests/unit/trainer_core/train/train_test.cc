@@ -43,6 +43,7 @@ TEST(Train, PrintsMaxTextsLines) {
   config.log_period = 8;
   const RunResult result = run(config);
   const std::regex expected(
+      "memory: \\d+\\.\\d MiB \\(parameters .*\\)\n"
       "number parameters: 0\\.000 billion\n"
       "Per train step:\n Total TFLOPs: 0\\.00 \n split as \\d+\\.\\d\\d% learnable weight flops "
       "and \\d+\\.\\d\\d% attention flops\n"
