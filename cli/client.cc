@@ -37,6 +37,12 @@ void set_deadline(grpc::ClientContext& context) {
   context.set_deadline(daemon::grpc_deadline(monotonic_now() + kCallDeadline));
 }
 
+// gRPC's account of a lost connection ends with what matters: "… last error: UNKNOWN: …: Connection refused".
+std::string cause(const std::string& message) {
+  const size_t colon = message.rfind(": ");
+  return colon == std::string::npos ? message : message.substr(colon + 2);
+}
+
 }  // namespace
 
 Client::Client(std::string address)
@@ -48,7 +54,7 @@ absl::Status Client::translate(const grpc::Status& status) const {
   if (status.ok()) return absl::OkStatus();
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     return absl::UnavailableError(
-        absl::StrCat("no coordinator answers at ", address_, " (", status.error_message(),
+        absl::StrCat("no coordinator answers at ", address_, " (", cause(status.error_message()),
                      "); start muster-coordinator, or name another address with --coordinator"));
   }
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {

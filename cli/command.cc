@@ -1,11 +1,48 @@
 #include "cli/command.h"
 
+#include <utility>
+
+#include "cli/help.h"
 #include "common/version.h"
 
 namespace muster::cli {
+namespace {
+
+// The commands that were declared on `app` since the last call belong together.
+void group(CLI::App& app, const std::string& name) {
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_group() == app.get_group()) command->group(name);
+  }
+}
+
+}  // namespace
 
 void declare_all(CLI::App& app, Action& action, char** argv) {
+  const auto formatter = std::make_shared<HelpFormatter>();
+  formatter->label("SUBCOMMAND", "COMMAND");
+  formatter->label("OPTIONS", "options");
+  formatter->label("Positionals", "Arguments");
+  app.formatter(formatter);
   app.description("Muster trains large models: it launches, watches and recovers their jobs.");
+  app.require_subcommand(1);
+  app.set_help_flag("-h,--help", "Print this help");
+  app.set_version_flag("--version", std::string("muster ") + kVersion, "Print the version");
+  declare_run(app, action);
+  declare_decode(app, action);
+  group(app, "On this machine");
+  declare_text_commands(app, action, argv);
+  group(app, "From a text to training data");
+  declare_submit(app, action);
+  declare_list(app, action);
+  declare_status(app, action);
+  declare_logs(app, action);
+  declare_cancel(app, action);
+  group(app, "With a coordinator and its workers");
+  declare_config(app, action);
+  declare_version(app, action);
+  declare_completion(app, action);
+  group(app, "More");
+  // Last: commands take over the footer that is there when they are declared.
   app.footer(
       "Begin here:\n"
       "  muster run configs/base.yml model_name=llama2-tiny run_name=first steps=20 --ranks 4\n"
@@ -13,19 +50,6 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
       "`muster COMMAND --help` teaches each command by example.\n"
       "Exit codes: 0 done, 1 failure, 2 bad input, 3 the loss is not finite, 75 stopped on "
       "request, 130 Ctrl-C.");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("muster ") + kVersion);
-  declare_run(app, action);
-  declare_submit(app, action);
-  declare_list(app, action);
-  declare_status(app, action);
-  declare_logs(app, action);
-  declare_cancel(app, action);
-  declare_text_commands(app, action, argv);
-  declare_decode(app, action);
-  declare_config(app, action);
-  declare_version(app, action);
-  declare_completion(app, action);
 }
 
 }  // namespace muster::cli

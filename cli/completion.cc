@@ -1,12 +1,15 @@
 // muster completion: scripts for bash, zsh and fish, made from the declared commands and the table of keys.
 #include <unistd.h>
 
+#include <algorithm>
+
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_replace.h>
 
 #include "cli/command.h"
 #include "cli/completion_scripts.h"
+#include "cli/help.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
 #include "jobspec/keys.h"
@@ -19,21 +22,17 @@ struct CompletionOptions {
   const CLI::App* app = nullptr;  // lives in main()
 };
 
-std::vector<std::string> commands_of(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(command->get_name());
-  }
-  return names;
-}
-
-std::vector<std::string> options_of(const CLI::App& command) {
-  std::vector<std::string> names;
+// Those of its own commands, too (`config show`), each name once.
+std::vector<const CLI::Option*> options_of(const CLI::App& command) {
+  std::vector<const CLI::Option*> options;
+  for (const CLI::App* below : commands_of(command)) options = options_of(*below);
   for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    const bool is_known = std::any_of(
+        options.begin(), options.end(),
+        [&](const CLI::Option* other) { return other->get_name() == option->get_name(); });
+    if (!is_known) options.push_back(option);
   }
-  return names;
+  return options;
 }
 
 std::string keys() {
@@ -45,20 +44,24 @@ std::string keys() {
 // One `case` branch for each command.
 std::string option_cases(const CLI::App& app) {
   std::string text;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    std::vector<std::string> words = options_of(*command);
-    for (const std::string& name : commands_of(*command)) words.push_back(name);
+  for (const CLI::App* command : commands_of(app)) {
+    std::vector<std::string> words = names_of(commands_of(*command));
     if (command->get_name() == "completion") words = {"bash", "zsh", "fish"};
-    absl::StrAppend(&text, "    ", command->get_name(), ") words=\"", absl::StrJoin(words, " "),
+    for (const CLI::Option* option : options_of(*command)) {
+      for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+      for (const std::string& name : option->get_snames()) words.push_back("-" + name);
+    }
+    absl::StrAppend(&text, "    ", command->get_name(), ") choices=\"", absl::StrJoin(words, " "),
                     "\" ;;\n");
   }
   return text;
 }
 
 std::string fill(const char* script, const CLI::App& app) {
-  return absl::StrReplaceAll(script, {{"@COMMANDS@", absl::StrJoin(commands_of(app), " ")},
-                                      {"@CASES@", option_cases(app)},
-                                      {"@KEYS@", keys()}});
+  return absl::StrReplaceAll(script,
+                             {{"@COMMANDS@", absl::StrJoin(names_of(commands_of(app)), " ")},
+                              {"@CASES@", option_cases(app)},
+                              {"@KEYS@", keys()}});
 }
 
 std::string fish_quoted(std::string_view text) {
@@ -67,16 +70,23 @@ std::string fish_quoted(std::string_view text) {
 
 std::string fish(const CLI::App& app) {
   std::string text = "# fish completion for muster: muster completion fish | source\n";
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* command : commands_of(app)) {
     const std::string& name = command->get_name();
+    const std::string begin =
+        absl::StrCat("complete -c muster -n '__fish_seen_subcommand_from ", name, "' ");
     absl::StrAppend(&text, "complete -c muster -f -n __fish_use_subcommand -a ", name, " -d ",
                     fish_quoted(command->get_description()), "\n");
-    for (const CLI::Option* option : command->get_options()) {
-      if (option->get_lnames().empty()) continue;
-      absl::StrAppend(&text, "complete -c muster -n '__fish_seen_subcommand_from ", name, "' -l ",
-                      option->get_lnames()[0], option->get_items_expected_max() > 0 ? " -r" : "",
-                      " -d ", fish_quoted(option->get_description()), "\n");
+    for (const CLI::Option* option : options_of(*command)) {
+      for (const std::string& letter : option->get_snames())
+        absl::StrAppend(&text, begin, "-s ", letter, "\n");
+      for (const std::string& word : option->get_lnames())
+        absl::StrAppend(&text, begin, "-l ", word,
+                        option->get_items_expected_max() > 0 ? " -r" : "", " -d ",
+                        fish_quoted(option->get_description()), "\n");
     }
+    for (const CLI::App* below : commands_of(*command))
+      absl::StrAppend(&text, begin, "-a ", below->get_name(), " -d ",
+                      fish_quoted(below->get_description()), "\n");
   }
   absl::StrAppend(
       &text, "complete -c muster -n '__fish_seen_subcommand_from run submit decode config' -a ",
@@ -98,9 +108,10 @@ void declare_completion(CLI::App& app, Action& action) {
   auto options = std::make_shared<CompletionOptions>();
   options->app = &app;
   CLI::App* command = app.add_subcommand("completion", "Print a shell's completion script");
-  command->add_option("shell", options->shell, "bash, zsh or fish")
+  command->add_option("shell", options->shell, "Whose script")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->type_name("bash|zsh|fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));
   command->footer(
       "Examples:\n"
       "  eval \"$(muster completion bash)\"                  # in ~/.bashrc\n"

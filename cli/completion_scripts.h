@@ -5,55 +5,56 @@ namespace muster::cli {
 
 // clang-format off
 
-// Completes commands, then options; key= for the commands that take a config; files everywhere.
+// Completes commands, then options; key= for the commands that take a config; files everywhere but for the command.
 constexpr char kBashScript[] = R"sh(# bash completion for muster: eval "$(muster completion bash)"
 _muster() {
-  local cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=""
+  local cur=${COMP_WORDS[COMP_CWORD]} choices=""
   COMPREPLY=()
-  # bash splits words at '=': a value is a file name.
-  if [[ $cur == "=" || ${COMP_WORDS[COMP_CWORD-1]} == "=" ]]; then
-    mapfile -t COMPREPLY < <(compgen -f -- "${cur#=}"); return
-  fi
   if [ "$COMP_CWORD" -eq 1 ]; then
     mapfile -t COMPREPLY < <(compgen -W "@COMMANDS@ --help --version" -- "$cur"); return
   fi
-  case $command in
+  # bash splits words at '=': a value is a file name.
+  if [[ $cur == "=" || ${COMP_WORDS[COMP_CWORD-1]} == "=" ]]; then
+    compopt -o filenames
+    mapfile -t COMPREPLY < <(compgen -f -- "${cur#=}"); return
+  fi
+  case ${COMP_WORDS[1]} in
 @CASES@  esac
-  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
-  case $command in run | submit | decode | config)
-    if [ -n "$cur" ] && [[ $cur != -* ]]; then
+  mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$cur")
+  [[ $cur != -* ]] || return
+  case ${COMP_WORDS[1]} in run | submit | decode | config)
+    if [ -n "$cur" ]; then
       mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -W "@KEYS@" -- "$cur")
       [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
     fi ;;
   esac
-  if [[ $cur != -* ]]; then
-    mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$cur")
+  # A folder gets its slash, but a command or a key of the same name does not.
+  if [ "${#COMPREPLY[@]}" -eq 0 ]; then
+    compopt -o filenames
+    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
   fi
 }
-complete -o filenames -F _muster muster
+complete -F _muster muster
 )sh";
 
 constexpr char kZshScript[] = R"sh(#compdef muster
 # zsh completion for muster: eval "$(muster completion zsh)"
 _muster() {
-  local command=${words[2]} choices=""
+  local choices=""
   if (( CURRENT == 2 )); then
     compadd -- @COMMANDS@ --help --version
     return
   fi
-  () {
-    local words=""
-    case $command in
-@CASES@    esac
-    choices=$words
-  }
+  case ${words[2]} in
+@CASES@  esac
   compadd -- ${=choices}
-  case $command in (run|submit|decode|config)
+  case ${words[2]} in (run|submit|decode|config)
     [[ $PREFIX == *=* ]] && { compset -P '*='; _files; return }
-    compadd -S '' -- @KEYS@ ;;
+    [[ -n $PREFIX ]] && compadd -S '' -- @KEYS@ ;;
   esac
   _files
 }
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
 if [ "$funcstack[1]" = "_muster" ]; then _muster "$@"; else compdef _muster muster; fi
 )sh";
 

@@ -61,11 +61,13 @@ int show(const ShowOptions& options) {
 }  // namespace
 
 void declare_config(CLI::App& app, Action& action) {
-  CLI::App* config = app.add_subcommand("config", "Look at configs");
+  CLI::App* config = app.add_subcommand("config", "Look at a config before it is used");
   config->require_subcommand(1);
+  config->footer("Example:\n  muster config show configs/base.yml model_name=llama2-tiny");
   auto options = std::make_shared<ShowOptions>();
   CLI::App* command =
       config->add_subcommand("show", "Print every key with its value and where it comes from");
+  command->group("Commands");
   add_config_arguments(*command, options->job, true);
   add_rank_options(*command, options->job);
   add_json_option(*command, options->json);

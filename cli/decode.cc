@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <limits>
 #include <map>
 
 #include <absl/strings/str_cat.h>
 
 #include "cli/child_process.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/terminal.h"
 #include "common/errno_status.h"
@@ -70,7 +73,13 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
           "--run and a config file both say what to decode from; give one of them");
     }
     if (!arguments.prompt) return absl::InvalidArgumentError("--run needs a --prompt");
-    options["--checkpoint"] = absl::StrCat(arguments.run, "/checkpoints");
+    const std::string checkpoints = absl::StrCat(arguments.run, "/checkpoints");
+    if (std::error_code error; !std::filesystem::is_directory(checkpoints, error)) {
+      return absl::NotFoundError(absl::StrCat(
+          "--run ", arguments.run,
+          ": there is no folder checkpoints in it; name base_output_directory/run_name"));
+    }
+    options["--checkpoint"] = checkpoints;
     return absl::OkStatus();
   }
   if (arguments.job.config_path.empty()) {
@@ -127,17 +136,24 @@ void declare_decode(CLI::App& app, Action& action) {
       ->type_name("DIR");
   command->add_option("--prompt", arguments->prompt, "How the text begins")->type_name("TEXT");
   command->add_option("--max-tokens", arguments->max_tokens, "Tokens to add at most (default 64)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(whole_number(1, 4096));
   command
       ->add_option("--temperature", arguments->temperature,
-                   "0 takes the likeliest token; 1 draws by probability")
-      ->type_name("T");
-  command->add_option("--top-k", arguments->top_k, "Draw among the K likeliest")->type_name("K");
+                   "0 takes the likeliest token; 1 draws by probability (default 0)")
+      ->type_name("T")
+      ->check(number(0, 100));
+  command->add_option("--top-k", arguments->top_k, "Draw among the K likeliest; 0: all")
+      ->type_name("K")
+      ->check(whole_number(0, std::numeric_limits<int32_t>::max()));
   command
       ->add_option("--top-p", arguments->top_p,
                    "Draw among the likeliest that have probability P together")
-      ->type_name("P");
-  command->add_option("--seed", arguments->seed, "Another seed draws another text")->type_name("N");
+      ->type_name("P")
+      ->check(number(0, 1));
+  command->add_option("--seed", arguments->seed, "Another seed draws another text")
+      ->type_name("N")
+      ->check(whole_number(0, std::numeric_limits<int64_t>::max()));
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

@@ -10,12 +10,16 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "cli/help.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
 #include "common/variable_name.h"
 
 namespace muster::cli {
 namespace {
+
+// Far above what the coordinator takes, which says so in its own words.
+constexpr int64_t kRanksMax = 1'000'000;
 
 std::string text_of(const char* value) { return value == nullptr ? "" : value; }
 
@@ -83,21 +87,31 @@ void add_config_arguments(CLI::App& command, JobArguments& arguments, bool requi
       ->required(required)
       ->type_name("FILE.yml");
   command
-      .add_option("overrides", arguments.overrides,
-                  "Any key of the config; the last of a repeated key counts")
+      .add_option(
+          "overrides", arguments.overrides,
+          "Any key of the config, as `muster config show` lists them; the last of a repeated key "
+          "counts")
       ->type_name("key=value");
 }
 
 void add_rank_options(CLI::App& command, JobArguments& arguments) {
   auto* ranks =
-      command.add_option("--ranks", arguments.ranks, "Ranks on one machine")->type_name("N");
-  auto* nodes = command.add_option("--nodes", arguments.nodes, "Nodes, for more than one machine")
-                    ->type_name("N");
-  auto* per_node =
       command
-          .add_option("--ranks-per-node", arguments.ranks_per_node,
-                      "Ranks on each node (default: what the mesh's degrees multiply to)")
-          ->type_name("N");
+          .add_option("--ranks", arguments.ranks,
+                      "Ranks on one machine (default: what the ici_*_parallelism keys multiply to)")
+          ->type_name("N")
+          ->check(whole_number(1, kRanksMax));
+  auto* nodes =
+      command
+          .add_option("--nodes", arguments.nodes,
+                      "Instead of --ranks: how many machines take part, with --ranks-per-node each")
+          ->type_name("N")
+          ->check(whole_number(1, kRanksMax));
+  auto* per_node = command
+                       .add_option("--ranks-per-node", arguments.ranks_per_node,
+                                   "Ranks on each of them (default as for --ranks)")
+                       ->type_name("N")
+                       ->check(whole_number(1, kRanksMax));
   ranks->excludes(nodes)->excludes(per_node);
   command.add_option("--env", arguments.environment, "Environment for every rank; may be repeated")
       ->type_name("NAME=VALUE")
@@ -105,6 +119,11 @@ void add_rank_options(CLI::App& command, JobArguments& arguments) {
 }
 
 absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
+  if (arguments.config_path.find('=') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the config comes before ", arguments.config_path,
+                     ": configs/base.yml, or a file that inherits from it"));
+  }
   return jobspec::load_config({.path = arguments.config_path,
                                .overrides = arguments.overrides,
                                .environment = own_environment()});

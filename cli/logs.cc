@@ -7,6 +7,7 @@
 
 #include "cli/client.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/log_printer.h"
 #include "cli/terminal.h"
 
@@ -68,6 +69,8 @@ void declare_logs(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->type_name("N|all");
   command->add_option("--attempt", options->attempt, "An attempt; 0 is the newest")
+      ->type_name("N")
+      ->check(whole_number(0, 1'000'000))
       ->capture_default_str();
   add_coordinator_option(*command, options->coordinator);
   add_json_option(*command, options->json);

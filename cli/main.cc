@@ -3,69 +3,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <vector>
 
-#include <absl/strings/str_cat.h>
-
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/terminal.h"
-#include "common/absl_view.h"
 #include "common/exit_code.h"
-#include "common/nearest.h"
 
 namespace {
 
-// CLI11 would only say that the word was not expected.
-absl::Status unknown_command(const CLI::App& app, const std::string& word) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(command->get_name());
-  }
-  const std::vector<std::string_view> views(names.begin(), names.end());
-  const std::string_view nearest = muster::nearest_name(word, views);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "unknown command ", word,
-      nearest.empty() ? "; muster --help lists them"
-                      : absl::StrCat("; did you mean muster ", muster::av(nearest), "?")));
-}
-
 bool is_command(const CLI::App& app, const std::string& word) {
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == word) return true;
-  }
-  return false;
-}
-
-// "; did you mean --ranks?" for the first option that `command` does not know, or nothing.
-std::string nearest_option(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  const std::vector<std::string_view> views(names.begin(), names.end());
-  for (const std::string& word : command.remaining()) {
-    if (!word.starts_with("--")) continue;
-    const std::string_view nearest = muster::nearest_name(word.substr(0, word.find('=')), views);
-    return nearest.empty() ? "" : absl::StrCat("; did you mean ", muster::av(nearest), "?");
-  }
-  return "";
-}
-
-int parse_error(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0)
-    return app.exit(error, std::cout, std::cerr);  // --help, --version
-  std::string command = "muster";
-  const CLI::App* chosen = &app;
-  while (!chosen->get_subcommands().empty()) {
-    chosen = chosen->get_subcommands().front();
-    absl::StrAppend(&command, " ", chosen->get_name());
-  }
-  std::string message = absl::StrCat(error.what(), nearest_option(*chosen));
-  if (message.find("(see ") == std::string::npos) {
-    absl::StrAppend(&message, " (see ", command, " --help)");
-  }
-  return muster::cli::fail(absl::InvalidArgumentError(message));
+  const std::vector<std::string> names = muster::cli::names_of(muster::cli::commands_of(app));
+  return std::find(names.begin(), names.end(), word) != names.end();
 }
 
 int run(int argc, char** argv) {
@@ -76,13 +27,21 @@ int run(int argc, char** argv) {
     std::cout << app.help();
     return muster::to_int(muster::ExitCode::kBadInput);
   }
-  if (const std::string word = argv[1]; !word.starts_with("-") && !is_command(app, word)) {
-    return muster::cli::fail(unknown_command(app, word));
+  // `muster help run` as people of other programs write it.
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words[0] == "help") {
+    words.erase(words.begin());
+    words.push_back("--help");
   }
+  if (!words[0].starts_with("-") && !is_command(app, words[0])) {
+    return muster::cli::fail(muster::cli::unknown_command(app, "muster", words[0]));
+  }
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
   try {
-    app.parse(argc, argv);
+    app.parse(words);
   } catch (const CLI::ParseError& error) {
-    return parse_error(app, error);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return muster::cli::fail(muster::cli::explain(app, error));
   }
   return action ? action() : muster::to_int(muster::ExitCode::kBadInput);
 }

@@ -24,7 +24,8 @@ void add_coordinator_option(CLI::App& command, std::string& address) {
   address = "127.0.0.1:7070";
   command.add_option("--coordinator", address, "The coordinator's address")
       ->envname("MUSTER_COORDINATOR")
-      ->check(CLI::Validator(check_port, "HOST:PORT"))
+      ->type_name("HOST:PORT")
+      ->check(CLI::Validator(check_port, ""))
       ->capture_default_str();
 }
 

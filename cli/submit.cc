@@ -5,6 +5,7 @@
 
 #include "cli/client.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/job_view.h"
 #include "cli/preflight.h"
@@ -54,6 +55,8 @@ void declare_submit(CLI::App& app, Action& action) {
   add_config_arguments(*command, options->job, true);
   add_rank_options(*command, options->job);
   command->add_option("--priority", options->job.priority, "Higher goes first")
+      ->type_name("N")
+      ->check(whole_number(-1'000'000, 1'000'000))
       ->capture_default_str();
   command->add_flag(
       "--no-check", options->no_check,

@@ -1,5 +1,7 @@
 #include "cli/text_commands.h"
 
+#include "cli/help.h"
+
 namespace muster::cli {
 
 CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
@@ -16,17 +18,22 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
   command
       ->add_option("--documents", arguments.documents,
                    "What a document is: lines, or paragraphs between blank lines")
-      ->check(CLI::IsMember({"lines", "paragraphs"}))
+      ->type_name("lines|paragraphs")
+      ->check(CLI::IsMember({"lines", "paragraphs"}).description(""))
       ->capture_default_str();
   command->add_flag("--no-eos", arguments.no_eos,
                     "Put no end-of-sequence token behind each document");
-  command->add_option("--threads", arguments.threads, "0: all cores")
-      ->check(CLI::Range(0, 1024))
+  command
+      ->add_option("--threads", arguments.threads,
+                   "How many work at once; 0: as many as there are cores")
+      ->type_name("N")
+      ->check(whole_number(0, 1024))
       ->capture_default_str();
   command
       ->add_option("--shard-tokens", arguments.shard_tokens,
                    "Tokens after which a new shard begins")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->type_name("N")
+      ->check(whole_number(1, int64_t{1} << 40))
       ->capture_default_str();
   add_json_option(*command, arguments.json);
   command->footer(
@@ -45,16 +52,20 @@ CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& argum
       ->type_name("FILE");
   command
       ->add_option("--vocab-size", arguments.vocab_size,
-                   "Pieces; vocab_size of the training config")
-      ->check(CLI::Range(2, 1 << 24))
+                   "How many pieces it gets: vocab_size of the training config")
+      ->type_name("N")
+      ->check(whole_number(2, 1 << 24))
       ->capture_default_str();
   command->add_flag("--fewer-ok", arguments.fewer_ok,
                     "A text too small for --vocab-size gets as many pieces as it yields");
   command->add_option("--out", arguments.out, "Where the model goes; .model is added when missing")
       ->required()
       ->type_name("NAME[.model]");
-  command->add_option("--threads", arguments.threads, "0: all cores")
-      ->check(CLI::Range(0, 1024))
+  command
+      ->add_option("--threads", arguments.threads,
+                   "How many work at once; 0: as many as there are cores")
+      ->type_name("N")
+      ->check(whole_number(0, 1024))
       ->capture_default_str();
   add_json_option(*command, arguments.json);
   command->footer(

@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cstdio>
-#include <fstream>
-#include <memory>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "tests/unit/temp_folder.h"
 
 namespace muster::cli {
 namespace {
@@ -58,11 +58,10 @@ TEST(Commands, HelpIsZeroAndMistakesAreTwo) {
   EXPECT_THAT(typo.output, HasSubstr("did you mean muster run?"));
   const Result option = muster("run " + base_yml() + " --rank 4");
   EXPECT_EQ(option.exit_code, 2);
-  EXPECT_THAT(option.output, HasSubstr("muster run --help"));
+  EXPECT_THAT(option.output, HasSubstr("did you mean --ranks?"));
 }
 
 TEST(Commands, MistakesNameWhatIsRight) {
-  EXPECT_THAT(muster("run " + base_yml() + " --rank 4").output, HasSubstr("did you mean --ranks?"));
   for (const char* job : {"abc", "99999999999999999999", "0"}) {
     const Result result = muster(std::string("status ") + job);
     EXPECT_EQ(result.exit_code, 2);
@@ -72,12 +71,51 @@ TEST(Commands, MistakesNameWhatIsRight) {
   const Result port = muster("list --coordinator host:99999");
   EXPECT_EQ(port.exit_code, 2);
   EXPECT_THAT(port.output, HasSubstr("port 99999"));
+  const TempFolder folder;
   const Result check = muster("run " + base_yml() +
                               " run_name=refused dataset_type=shards dataset_path=/no-such "
                               "tokenizer_path=/no-such.model base_output_directory=" +
-                              ::testing::TempDir() + "/refused");
+                              folder.file("refused"));
   EXPECT_EQ(check.exit_code, 2);
   EXPECT_THAT(check.output, Not(HasSubstr("muster-trainer")));
+}
+
+TEST(Commands, MistakesReadAsSentences) {
+  const struct {
+    const char* arguments;
+    const char* says;
+  } kMistakes[] = {
+      {"config shw", "unknown command shw; did you mean muster config show?"},
+      {"config", "muster config needs a command: show (see muster config --help)"},
+      {"list --actve", "unknown option --actve; did you mean --active?"},
+      {"list -x", "unknown option -x; muster list --help lists them"},
+      {"list extra", "muster list takes no argument extra in this place"},
+      {"run base.yml --ranks", "--ranks needs a value"},
+      {"run base.yml --ranks two", "--ranks: 'two' is not a whole number from 1 to"},
+      {"run base.yml --ranks 0", "--ranks: '0' is not a whole number from 1 to"},
+      {"run steps=3", "the config comes before steps=3"},
+      {"decode --run here --prompt x --temperature hot", "--temperature: 'hot' is not a number"},
+      {"decode --run here --prompt x", "--run here: there is no folder checkpoints in it"},
+  };
+  for (const auto& mistake : kMistakes) {
+    const Result result = muster(mistake.arguments);
+    EXPECT_EQ(result.exit_code, 2) << mistake.arguments;
+    EXPECT_THAT(result.output, HasSubstr(std::string("muster: error: ") + mistake.says));
+  }
+}
+
+TEST(Commands, HelpSpeaksToPeople) {
+  const std::string all = muster("--help").output;
+  EXPECT_THAT(all, AllOf(HasSubstr("muster [options] COMMAND"), HasSubstr("On this machine:")));
+  EXPECT_EQ(muster("help").output, all);
+  const std::string run = muster("run --help").output;
+  EXPECT_EQ(muster("help run").output, run);
+  EXPECT_THAT(run,
+              AllOf(HasSubstr("--ranks N "), Not(HasSubstr("Excludes")), Not(HasSubstr("INT"))));
+  EXPECT_THAT(muster("list --help").output,
+              HasSubstr("address (default 127.0.0.1:7070, or $MUSTER_COORDINATOR)"));
+  EXPECT_THAT(muster("tokenize --help").output,
+              HasSubstr("--text FILE                 UTF-8 text (required)"));
 }
 
 TEST(Commands, Version) {
@@ -112,8 +150,9 @@ TEST(Commands, BashCompletes) {
       "eval \"$(" + std::string(MUSTER_BIN_DIR) +
       "/muster completion bash)\"; COMP_WORDS=(muster run per_dev) COMP_CWORD=2; "
       "compopt() { :; }; _muster; echo \"${COMPREPLY[@]}\"";
-  const std::string path = ::testing::TempDir() + "/complete.sh";
-  std::ofstream(path) << script;
+  const TempFolder folder;
+  const std::string path = folder.file("complete.sh");
+  write_file(path, script);
   std::FILE* pipe = popen(("bash " + path + " 2>&1").c_str(), "r");
   std::array<char, 4096> buffer{};
   const std::string output(buffer.data(), std::fread(buffer.data(), 1, buffer.size(), pipe));
@@ -124,7 +163,8 @@ TEST(Commands, BashCompletes) {
 TEST(Commands, NoCoordinatorIsOneSentence) {
   const Result result = muster("list --coordinator 127.0.0.1:1");
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.output, HasSubstr("no coordinator answers at 127.0.0.1:1"));
+  EXPECT_THAT(result.output,
+              HasSubstr("no coordinator answers at 127.0.0.1:1 (Connection refused); start"));
 }
 
 }  // namespace
