@@ -32,10 +32,9 @@ if ! command -v apt-get > /dev/null; then
   exit 1
 fi
 
+is_installed() { dpkg-query -W -f '${Status}' "$1" 2> /dev/null | grep -q '^install ok installed$'; }
 missing=()
-for package in "${wanted[@]}"; do
-  dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q '^install ok installed$' || missing+=("$package")
-done
+for package in "${wanted[@]}"; do is_installed "$package" || missing+=("$package"); done
 if [ ${#missing[@]} -eq 0 ]; then
   echo "all ${#wanted[@]} packages are there"
   exit 0
@@ -52,7 +51,7 @@ fi
 
 if [ "${1:-}" != --data ]; then
   for package in "${optional[@]}"; do
-    if apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
+    if ! is_installed "$package" && apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
   done
 fi
 echo "installing ${#missing[@]} packages: ${missing[*]}"

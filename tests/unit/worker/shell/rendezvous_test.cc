@@ -195,9 +195,10 @@ TEST_F(RendezvousServerTest, AClientThatLeavesWhileItWaitsHurtsNobody) {
 }
 
 TEST_F(RendezvousServerTest, TheEndOfAnAttemptAnswersWhoStillWaits) {
-  Client client(port());
+  Client client(port()), other(port());
+  ASSERT_TRUE(client.ask(Op::kSet, "3/1/x", "v").first);
   client.send(rendezvous::encode_request(Op::kGet, "3/1/a", "60000"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_TRUE(other.ask(Op::kSet, "3/1/x", "v").first) << "answered after what came before it";
   boost::asio::post(context_, [this] { server_->drop_scope({JobId(3), Attempt(1)}); });
   const auto [ok, said] = client.answer();
   EXPECT_FALSE(ok);
