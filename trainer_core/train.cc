@@ -284,8 +284,11 @@ class Trainer : public RunningStep {
                                 .step = completed_,
                                 .samples = static_cast<uint64_t>(completed_) * global_batch,
                                 .config = to_json(config_)};
-      if (auto status = store_.save(info, replica_->table(), replica_->state()); !status.ok())
+      std::vector<std::string> notes;
+      if (auto status = store_.save(info, replica_->table(), replica_->state(), notes);
+          !status.ok())
         return status;
+      for (const std::string& note : notes) context_.err << note << std::endl;
       context_.out << "saved checkpoint " << config_.checkpoint_directory << '/' << completed_
                    << std::endl;
     }

@@ -40,12 +40,6 @@ void TimedOps::fill(const Tensor& x, float value) {
 void TimedOps::copy(const Tensor& from, const Tensor& to) {
   timed("copy", [&] { inner_.copy(from, to); });
 }
-void TimedOps::add(const Tensor& x, const Tensor& y) {
-  timed("add", [&] { inner_.add(x, y); });
-}
-void TimedOps::scale(const Tensor& x, float factor) {
-  timed("scale", [&] { inner_.scale(x, factor); });
-}
 double TimedOps::sum(const Tensor& x) {
   return timed("sum", [&] { return inner_.sum(x); });
 }

@@ -30,8 +30,6 @@ class TimedOps : public Ops {
   void synchronize() override { inner_.synchronize(); }
   void fill(const Tensor& x, float value) override;
   void copy(const Tensor& from, const Tensor& to) override;
-  void add(const Tensor& x, const Tensor& y) override;
-  void scale(const Tensor& x, float factor) override;
   double sum(const Tensor& x) override;
   double sum_of_squares(const Tensor& x) override;
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,

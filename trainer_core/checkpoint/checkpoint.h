@@ -62,9 +62,9 @@ class CheckpointStore {
   absl::Status prepare() const;
 
   // Writes a checkpoint, then removes those beyond `keep`. On an error the temporary folder is removed, and earlier
-  // checkpoints are as they were.
+  // checkpoints are as they were. An old one that cannot be removed is a line in `notes`: what was saved is saved.
   absl::Status save(const CheckpointInfo& info, const std::vector<ParamSpec>& table,
-                    const CheckpointBlocks& blocks) const;
+                    const CheckpointBlocks& blocks, std::vector<std::string>& notes) const;
 
   // The newest checkpoint whose manifest and checksums hold; none when there is no numbered folder. Adds a line to `notes`
   // for every newer one that is damaged. FailedPrecondition names a folder that cannot be used for another reason (another

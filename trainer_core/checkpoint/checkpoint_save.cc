@@ -102,7 +102,8 @@ absl::Status CheckpointStore::prepare() const {
 }
 
 absl::Status CheckpointStore::save(const CheckpointInfo& info, const std::vector<ParamSpec>& table,
-                                   const CheckpointBlocks& blocks) const {
+                                   const CheckpointBlocks& blocks,
+                                   std::vector<std::string>& notes) const {
   const std::string temporary = temporary_name(absl::StrCat(info.step));
   const auto not_saved = [&](const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat("checkpoint of step ", info.step,
@@ -121,7 +122,8 @@ absl::Status CheckpointStore::save(const CheckpointInfo& info, const std::vector
     fs::remove_all(temporary, error);
     return not_saved(status);
   }
-  return remove_old();
+  if (auto removed = remove_old(); !removed.ok()) notes.emplace_back(removed.message());
+  return absl::OkStatus();
 }
 
 std::string CheckpointStore::folder(int64_t step) const {

@@ -25,12 +25,12 @@ class LocalGroup : public ProcessGroup {
 
   absl::Status all_reduce(std::span<float> data, std::string_view name) override {
     return collective(CollectiveKind::kAllReduce, name, data, [&] {
-      // Only this rank touches its slice, of every rank's buffer.
+      // Only this rank touches its slice, of every rank's buffer; rank 0's takes the sum.
       const Slice slice = slice_of(data.size(), rank_, size());
-      sum_.resize(slice.count);
-      sum_ranks(slice.offset, sum_);
-      for (int r = 0; r < size(); ++r) {
-        std::copy(sum_.begin(), sum_.end(),
+      const std::span<float> sum = meeting_->buffer(0).subspan(slice.offset, slice.count);
+      for (int r = 1; r < size(); ++r) add_to(sum, meeting_->buffer(r).data() + slice.offset);
+      for (int r = 1; r < size(); ++r) {
+        std::copy(sum.begin(), sum.end(),
                   meeting_->buffer(r).begin() + static_cast<ptrdiff_t>(slice.offset));
       }
     });
@@ -121,7 +121,6 @@ class LocalGroup : public ProcessGroup {
   std::shared_ptr<LocalMeeting> meeting_;
   int rank_;
   CollectiveTrace trace_;
-  std::vector<float> sum_;
 };
 
 }  // namespace

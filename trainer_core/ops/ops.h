@@ -84,10 +84,6 @@ class Ops {
 
   virtual void fill(const Tensor& x, float value) = 0;
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
-  // y += x
-  virtual void add(const Tensor& x, const Tensor& y) = 0;
-  // x *= factor
-  virtual void scale(const Tensor& x, float factor) = 0;
   // Sum of the elements and of their squares, accumulated in fp64 in an order that depends on the
   // size alone. Wait.
   virtual double sum(const Tensor& x) = 0;

@@ -59,17 +59,6 @@ class CpuOps : public Ops {
       std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin) * sizeof(float));
     });
   }
-  void add(const Tensor& x, const Tensor& y) override {
-    check_size(y, x.elements(), "add's target");
-    elementwise(x, [from = x.f32(), to = y.f32()](int64_t begin, int64_t end) {
-      cpu::add_range(end - begin, from + begin, to + begin);
-    });
-  }
-  void scale(const Tensor& x, float factor) override {
-    elementwise(x, [data = x.f32(), factor](int64_t begin, int64_t end) {
-      cpu::scale_range(end - begin, factor, data + begin);
-    });
-  }
   double sum(const Tensor& x) override { return reduce(x, cpu::sum_range); }
   double sum_of_squares(const Tensor& x) override { return reduce(x, cpu::sum_of_squares_range); }
 

@@ -11,7 +11,6 @@ namespace muster::trainer::cpu {
 
 // elementwise.cc
 void add_range(int64_t n, const float* x, float* y);     // y += x
-void scale_range(int64_t n, float factor, float* x);     // x *= factor
 double sum_range(int64_t n, const float* x);             // fp64 accumulators
 double sum_of_squares_range(int64_t n, const float* x);  // fp64 accumulators
 

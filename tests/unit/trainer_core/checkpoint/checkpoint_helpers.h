@@ -41,7 +41,8 @@ inline CheckpointInfo info_of(int64_t step) {
 }
 
 inline absl::Status save_state(const CheckpointStore& store, int64_t step, State state) {
-  return store.save(info_of(step), table(), state.blocks());
+  std::vector<std::string> notes;
+  return store.save(info_of(step), table(), state.blocks(), notes);
 }
 
 inline std::vector<std::string> names_in(const std::string& folder) {

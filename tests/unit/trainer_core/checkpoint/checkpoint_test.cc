@@ -1,6 +1,8 @@
 #include "trainer_core/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 
 #include <csignal>
@@ -66,6 +68,22 @@ TEST(Checkpoint, KeepsTheNewestAndReplacesItsOwnStep) {
   ASSERT_TRUE(restore_checkpoint(folder.file("100"), table(), restored.blocks()).ok());
   EXPECT_TRUE(restored == State(5));
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"100", "11"}));
+}
+
+TEST(Checkpoint, AnOldOneThatCannotBeRemovedIsANoteAndTheNewOneIsSaved) {
+  if (unshare(CLONE_NEWNS) != 0) GTEST_SKIP() << "mounting needs root";
+  ASSERT_EQ(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), 1);
+  save(store, 1, State(1));
+  const std::string old = folder.file("1");
+  ASSERT_EQ(mount(old.c_str(), old.c_str(), nullptr, MS_BIND, nullptr), 0) << "busy from now on";
+  State state(2);
+  std::vector<std::string> notes;
+  EXPECT_TRUE(store.save(info_of(2), table(), state.blocks(), notes).ok());
+  EXPECT_THAT(notes, testing::ElementsAre(HasSubstr("cannot remove old checkpoint " + old)));
+  EXPECT_EQ(umount(old.c_str()), 0);
+  EXPECT_EQ(newest_step(store), 2);
 }
 
 TEST(Checkpoint, ATornOrDamagedOneIsPassedOverWithALine) {
@@ -156,7 +174,8 @@ TEST(Checkpoint, ADiskThatIsFullLeavesTheOldCheckpointAlone) {
   const rlimit limit{100, old_limit.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
   State state(2);
-  const absl::Status status = store.save(info_of(2), table(), state.blocks());
+  std::vector<std::string> notes;
+  const absl::Status status = store.save(info_of(2), table(), state.blocks(), notes);
   setrlimit(RLIMIT_FSIZE, &old_limit);
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()),

@@ -91,19 +91,12 @@ TEST(AdamW, FollowsTheFormula) {
   expect_near(v, v_expected, 1e-6);
 }
 
-TEST(Elementwise, AddScaleFillCopy) {
+TEST(Elementwise, FillCopy) {
   for (const int64_t n : {1, 15, 16, 33, 50'001}) {
     const auto ops = cpu_ops(3);
-    Values x = Values::random({n}, 1), y = Values::random({n}, 2), z({n});
-    const Values before = y;
-    ops->add(x, y);
+    Values y = Values::random({n}, 2), z({n});
     ops->copy(y, z);
     EXPECT_EQ(y, z);
-    ops->scale(z, 2);
-    for (int64_t i = 0; i < n; ++i) {
-      ASSERT_EQ(y[i], before[i] + x[i]);
-      ASSERT_EQ(z[i], 2 * y[i]);
-    }
     ops->fill(z, 0.5F);
     EXPECT_EQ(z, Values({n}, 0.5F));
   }
