@@ -137,7 +137,7 @@ def summarise(programs, ops, size, threads):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of the built programs")
+    parser.add_argument("--bin", type=pathlib.Path, default=BENCH.parent / "build/release/bin")
     parser.add_argument("--out", type=pathlib.Path, default=BENCH / "results/cpu_train.json")
     parser.add_argument("--sizes", default="S,M")
     parser.add_argument("--threads", default="1,2")

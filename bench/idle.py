@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Resident memory and CPU of an idle coordinator and worker that are connected to each other.
 
-  bench/idle.py --bin build/release/bin [--seconds 30] [--out bench/results/idle.json]
+  bench/idle.py --bin build/release/bin [--seconds 90] [--out bench/results/idle.json]
 
 RSS is VmRSS of /proc/<pid>/status at the end; CPU is user + system time over the interval, per cent of one core.
 """
@@ -46,7 +46,7 @@ def resident_mib(pid):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
-    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=90)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/idle.json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
