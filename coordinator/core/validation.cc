@@ -42,6 +42,18 @@ absl::Status check_range(std::string_view field, int64_t value, int64_t least, i
       absl::StrCat(av(field), " is ", value, ": it must be ", least, " to ", most));
 }
 
+// What is shown in tables, logs and messages: on a terminal, control characters would do more than be read.
+absl::Status check_line(std::string_view field, std::string_view value, size_t bytes_max) {
+  const bool has_controls = std::any_of(value.begin(), value.end(), [](char c) {
+    return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+  });
+  if (value.size() <= bytes_max && !has_controls) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(av(field), " is ", in_quotes(value),
+                                                 ": it must be at most ", bytes_max,
+                                                 " bytes without control characters"));
+}
+
+// What may have lines.
 absl::Status check_text(std::string_view field, std::string_view value, size_t bytes_max) {
   if (value.size() <= bytes_max && value.find('\0') == std::string_view::npos) {
     return absl::OkStatus();
@@ -94,7 +106,7 @@ absl::Status check_environment(const std::map<std::string, std::string>& environ
 
 absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   absl::Status status = check_name("spec.name", spec.name, limits.name_bytes_max);
-  status.Update(check_text("spec.user", spec.user, limits.name_bytes_max));
+  status.Update(check_line("spec.user", spec.user, limits.name_bytes_max));
   status.Update(
       check_range("spec.priority", spec.priority, -limits.priority_max, limits.priority_max));
   status.Update(check_range("spec.nodes", spec.nodes, 1, limits.nodes_max));
@@ -105,7 +117,7 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   if (!status.ok()) return status;
   status.Update(check_range("spec.nodes * spec.ranks_per_node",
                             int64_t{spec.nodes} * spec.ranks_per_node, 1, limits.ranks_max));
-  status.Update(check_text("spec.output_directory", spec.output_directory, limits.path_bytes_max));
+  status.Update(check_line("spec.output_directory", spec.output_directory, limits.path_bytes_max));
   if (status.ok() && !absl::StartsWith(spec.output_directory, "/")) {
     status = absl::InvalidArgumentError(absl::StrCat("spec.output_directory is ",
                                                      in_quotes(spec.output_directory),
@@ -118,16 +130,16 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
 }
 
 absl::Status check_request_id(std::string_view request_id, const InputLimits& limits) {
-  return check_text("request_id", request_id, limits.request_id_bytes_max);
+  return check_line("request_id", request_id, limits.request_id_bytes_max);
 }
 
 absl::Status check_registration(const WorkerRegistered& event, const InputLimits& limits) {
   constexpr size_t kHostBytesMax = 255;     // a DNS name
   constexpr size_t kAddressBytesMax = 300;  // host:port
   absl::Status status = check_name("worker", event.worker.value(), limits.name_bytes_max);
-  status.Update(check_text("host", event.host, kHostBytesMax));
-  status.Update(check_text("version", event.version, limits.name_bytes_max));
-  status.Update(check_text("rendezvous_address", event.rendezvous_address, kAddressBytesMax));
+  status.Update(check_line("host", event.host, kHostBytesMax));
+  status.Update(check_line("version", event.version, limits.name_bytes_max));
+  status.Update(check_line("rendezvous_address", event.rendezvous_address, kAddressBytesMax));
   status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
   // Twice the slots: ranks that are being stopped may still be there beside their successors.
   status.Update(check_range("running (its number of ranks)", std::ssize(event.running), 0,

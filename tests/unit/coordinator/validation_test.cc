@@ -48,6 +48,30 @@ TEST(CheckSpec, NamesFieldValueAndWhatWouldBeRight) {
   EXPECT_THAT(problem(spec), testing::HasSubstr("spec.train_config_json"));
 }
 
+TEST(CheckSpec, RefusesControlCharactersWhereALineIsShown) {
+  JobSpec spec = good_spec();
+  spec.user = "ada\x1b[2J";
+  EXPECT_EQ(
+      problem(spec),
+      "spec.user is \"ada\\x1b[2J\": it must be at most 128 bytes without control characters");
+  spec = good_spec();
+  spec.output_directory = "/out\x7f";
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.output_directory is \"/out\\x7f\""));
+  EXPECT_FALSE(check_request_id("a\nb", InputLimits{}).ok());
+  WorkerRegistered worker;
+  worker.worker = WorkerName("n1");
+  worker.host = "ho\tst";
+  worker.slots = 1;
+  worker.rendezvous_address = "h:1";
+  EXPECT_THAT(std::string(check_registration(worker, InputLimits{}).message()),
+              testing::HasSubstr("host is \"ho\\tst\""));
+  spec = good_spec();
+  spec.user = "ädä";
+  spec.train_config_json = "{\n\t\"steps\": 5\n}\n";
+  spec.environment["KEY"] = "first line\nsecond line\n";
+  EXPECT_EQ(problem(spec), "");
+}
+
 TEST(CheckSpec, KeepsTheWorkersVariables) {
   JobSpec spec = good_spec();
   spec.environment["OMP_NUM_THREADS"].assign(1, '1');
@@ -56,20 +80,20 @@ TEST(CheckSpec, KeepsTheWorkersVariables) {
   EXPECT_EQ(problem(spec), "spec.environment sets RANK: the worker sets it for each rank");
   for (const char* name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GLIBC_TUNABLES"}) {
     spec = good_spec();
-    spec.environment[name] = "x";
+    spec.environment[name].assign(1, 'x');
     EXPECT_EQ(problem(spec),
               absl::StrCat("spec.environment sets ", name,
                            ": it would change what code the loader puts into the trainer; set it "
                            "for the worker"));
   }
   spec = good_spec();
-  spec.environment["MUSTER_BIND_ADDRESS"] = "x";
+  spec.environment["MUSTER_BIND_ADDRESS"].assign(1, 'x');
   EXPECT_EQ(problem(spec),
             "spec.environment sets MUSTER_BIND_ADDRESS: names that begin with MUSTER_ are between "
             "the worker and its ranks; use another name");
   for (const char* name : {"A B", "1A", "A=B", "A-B", ""}) {
     spec = good_spec();
-    spec.environment[name] = "x";
+    spec.environment[name].assign(1, 'x');
     EXPECT_EQ(problem(spec), absl::StrCat("spec.environment has the name \"", name,
                                           "\": a name is letters, digits and _, and does not begin "
                                           "with a digit; at most 128 bytes"));
