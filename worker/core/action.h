@@ -83,7 +83,8 @@ struct RemoveLaunch {
   LaunchKey launch;
 };
 
-// The last rank of this launch on this worker is gone: drop what only its ranks needed.
+// No rank of this launch is on this worker any more, or none ever came: drop what only its ranks needed. May come more
+// than once.
 struct EndLaunch {
   LaunchKey launch;
 };

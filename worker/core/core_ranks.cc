@@ -111,6 +111,11 @@ void Core::answer_for_absent(const StopRanks& event, ActionList& out) {
     exited.detail = "not running here";
     report(std::move(exited), out);
   }
+  // Others may have come to this worker's rendezvous for a rank 0 that never did.
+  const bool has_ranks = std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
+    return rank.first.launch() == LaunchKey{event.job, event.attempt};
+  });
+  if (!has_ranks) out.push_back(EndLaunch{{event.job, event.attempt}});
 }
 
 void Core::on(const RankStarted& event, Instant now, ActionList& out) {
@@ -277,6 +282,7 @@ void Core::refuse(const Launch& launch, const std::string& reason, ActionList& o
     exited.detail = absl::StrCat("could not be started: ", reason);
     report(std::move(exited), out);
   }
+  out.push_back(EndLaunch{{launch.job, launch.attempt}});
 }
 
 void Core::remember(JobId job, const Seen& seen) {

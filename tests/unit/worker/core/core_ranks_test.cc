@@ -203,6 +203,20 @@ TEST_F(CoreTest, RanksThatTheCoordinatorAwaitsAndThatAreNotHereAreAnswered) {
       << "it runs here";
 }
 
+// Ranks of other nodes may have left keys in this worker's rendezvous for a rank 0 that never came.
+TEST_F(CoreTest, ALaunchThatNeverRanHereLeavesNothingInTheRendezvous) {
+  connect();
+  start_up(start(1, 1, 3));
+  const auto refused = only<EndLaunch>(step(start(2, 1, 2)));
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_EQ(refused[0].launch, (LaunchKey{JobId(2), Attempt(1)}));
+  const auto absent = only<EndLaunch>(step(stop(3, 4, seconds(1), 1, {Rank(0)})));
+  ASSERT_THAT(absent, SizeIs(1));
+  EXPECT_EQ(absent[0].launch, (LaunchKey{JobId(3), Attempt(4)}));
+  EXPECT_THAT(only<EndLaunch>(step(stop(1, 1, seconds(1), 1, {Rank(3)}))), SizeIs(0))
+      << "its other ranks are here";
+}
+
 TEST_F(CoreTest, AFailedSpawnIsReportedWithItsReason) {
   connect();
   step(start(1, 1, 2));
