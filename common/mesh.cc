@@ -1,7 +1,7 @@
 #include "common/mesh.h"
 
 #include <limits>
-#include <span>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -72,23 +72,6 @@ absl::Status resolve_level(std::string_view level, int32_t size, std::string_vie
   return absl::OkStatus();
 }
 
-Degrees unravel(int32_t index, const Degrees& degrees) {
-  Degrees coordinates{};
-  for (size_t axis = kMeshAxisCount; axis-- > 0;) {
-    coordinates[axis] = index % degrees[axis];
-    index /= degrees[axis];
-  }
-  return coordinates;
-}
-
-int32_t ravel(const Degrees& coordinates, const Degrees& degrees) {
-  int32_t index = 0;
-  for (size_t axis = 0; axis < kMeshAxisCount; ++axis) {
-    index = index * degrees[axis] + coordinates[axis];
-  }
-  return index;
-}
-
 }  // namespace
 
 absl::StatusOr<Mesh> Mesh::resolve(const MeshShape& shape, int32_t nodes, int32_t ranks_per_node) {
@@ -117,32 +100,6 @@ absl::StatusOr<Mesh> Mesh::resolve(const MeshShape& shape, int32_t nodes, int32_
 int32_t Mesh::degree(MeshAxis axis) const {
   const auto i = static_cast<size_t>(axis);
   return shape_.ici[i] * shape_.dcn[i];
-}
-
-std::array<int32_t, kMeshAxisCount> Mesh::coordinates(Rank rank) const {
-  const Degrees node = unravel(rank.value() / ranks_per_node_, shape_.dcn);
-  const Degrees local = unravel(rank.value() % ranks_per_node_, shape_.ici);
-  Degrees coordinates{};
-  for (size_t axis = 0; axis < kMeshAxisCount; ++axis) {
-    coordinates[axis] = node[axis] * shape_.ici[axis] + local[axis];
-  }
-  return coordinates;
-}
-
-std::vector<Rank> Mesh::group(MeshAxis axis, Rank rank) const {
-  const auto i = static_cast<size_t>(axis);
-  Degrees node = unravel(rank.value() / ranks_per_node_, shape_.dcn);
-  Degrees local = unravel(rank.value() % ranks_per_node_, shape_.ici);
-  std::vector<Rank> ranks;
-  ranks.reserve(static_cast<size_t>(degree(axis)));
-  for (int32_t d = 0; d < shape_.dcn[i]; ++d) {
-    node[i] = d;
-    for (int32_t l = 0; l < shape_.ici[i]; ++l) {
-      local[i] = l;
-      ranks.emplace_back(ravel(node, shape_.dcn) * ranks_per_node_ + ravel(local, shape_.ici));
-    }
-  }
-  return ranks;
 }
 
 std::string Mesh::to_string() const {

@@ -1,5 +1,4 @@
-// The device mesh: how ranks are arranged along parallelism axes. Pure arithmetic, and the only place
-// that knows rank order; the coordinator's placement and the trainer's process groups both come from it.
+// The device mesh: how many ranks each parallelism axis has, and in which order ranks stand along them. Pure arithmetic.
 //
 // Each axis has two degrees, by MaxText's names: `ici_<axis>_parallelism` inside a node and
 // `dcn_<axis>_parallelism` between nodes. Axes are listed outermost first. A rank is
@@ -14,11 +13,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <absl/status/statusor.h>
-
-#include "common/ids.h"
 
 namespace muster {
 
@@ -49,12 +45,6 @@ class Mesh {
   int32_t ranks() const { return nodes_ * ranks_per_node_; }
   int32_t degree(MeshAxis axis) const;
   const MeshShape& shape() const { return shape_; }
-
-  // Coordinate of `rank` along every axis. Requires 0 <= rank < ranks().
-  std::array<int32_t, kMeshAxisCount> coordinates(Rank rank) const;
-
-  // The ranks that differ from `rank` only along `axis`, in coordinate order; `rank` is one of them.
-  std::vector<Rank> group(MeshAxis axis, Rank rank) const;
 
   // "data=2 tensor=4": the axes above 1, outermost first; "1 rank" when there are none.
   std::string to_string() const;
