@@ -73,9 +73,11 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
 
 void Core::fault(Job& job, Fault cause, Duration grace) {
   job.state = JobState::kRestarting;
-  note(job, absl::StrCat(cause.message, "; the other ranks are stopped"));
   if (job.faults.size() >= kFaultsKeptMax) job.faults.erase(job.faults.begin());
   job.faults.push_back(std::move(cause));
+  const RestartDecision decision = decide_restart(job);
+  note(job, absl::StrCat(decision.restart ? job.faults.back().message : "ends: " + decision.reason,
+                         "; the other ranks are stopped"));
   launches_[job.id].start_deadline.reset();
   launches_[job.id].victim_deadline.reset();
   stop_ranks(job, grace, job.faults.back().message);
