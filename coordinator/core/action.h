@@ -27,6 +27,11 @@ struct PersistRequestId {
   JobId job;
 };
 
+// Remembers the newest number that a job was given: it is given once, also when the job is forgotten by then.
+struct PersistLastJobId {
+  JobId job;
+};
+
 // Drops the records of a job that ended long ago, its request id and its logs.
 struct ForgetJob {
   JobId job;
@@ -93,8 +98,8 @@ struct JobChanged {
   JobId job;
 };
 
-using Action = std::variant<PersistJob, PersistRequestId, ForgetJob, SendToWorker, RefuseWorker,
-                            RefuseRegistration, Reply, JobChanged>;
+using Action = std::variant<PersistJob, PersistRequestId, PersistLastJobId, ForgetJob, SendToWorker,
+                            RefuseWorker, RefuseRegistration, Reply, JobChanged>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::coordinator

@@ -27,6 +27,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
     : options_(std::move(options)),
       store_(state.store),
       request_ids_(std::move(state.request_ids)),
+      last_job_id_(state.last_job_id),
       now_(now) {
   for (Job& job : state.jobs) restore(std::move(job));
   schedule_needed_ = queue_.size() > 0;
@@ -34,7 +35,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
 
 void Core::restore(Job job) {
   const JobId id = job.id;
-  last_job_id_ = std::max(last_job_id_, id.value());
+  last_job_id_ = std::max(last_job_id_, id);  // state of an earlier version has no last number
   if (!is_terminal(job.state)) outputs_.emplace(output_key(job.spec), id);
   if (job.state == JobState::kQueued) {
     queue_.add(id, job.spec.priority, now_);
@@ -132,7 +133,8 @@ void Core::on(const JobSubmitted& event) {
     return;
   }
   Job job;
-  job.id = JobId(++last_job_id_);
+  last_job_id_ = JobId(last_job_id_.value() + 1);
+  job.id = last_job_id_;
   job.spec = event.spec;
   job.submitted_unix_ns = event.unix_ns;
   const JobId id = job.id;
@@ -141,6 +143,7 @@ void Core::on(const JobSubmitted& event) {
   note(stored, "submitted; waits for its turn");
   queue_.add(id, stored.spec.priority, now_);
   schedule_needed_ = true;
+  actions_.emplace_back(PersistLastJobId{id});
   if (!event.request_id.empty()) {
     request_ids_.emplace(event.request_id, id);
     actions_.push_back(PersistRequestId{event.request_id, id});
@@ -248,7 +251,7 @@ void Core::forget_oldest() {
     jobs_.erase(id);
     persist_.erase(id);
     changed_.erase(id);
-    actions_.push_back(ForgetJob{id});
+    actions_.emplace_back(ForgetJob{id});
   }
 }
 

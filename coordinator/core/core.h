@@ -53,6 +53,7 @@ struct DurableState {
   StoreId store;
   std::vector<Job> jobs;
   std::map<std::string, JobId> request_ids;
+  JobId last_job_id{0};  // the newest that was given; the job may be forgotten
 };
 
 // Names one rank of one launch.
@@ -97,7 +98,6 @@ class Core {
   const std::map<WorkerName, Worker>& workers() const { return workers_; }
   const std::map<std::string, JobId>& request_ids() const { return request_ids_; }
   const CoreOptions& options() const { return options_; }
-  int32_t slots_used(const WorkerName& worker) const;
   std::map<WorkerName, int32_t> slots_used_by_worker() const;
 
  private:
@@ -169,7 +169,7 @@ class Core {
   // Of the jobs that have not ended. State of an earlier version may hold two of one folder.
   std::set<std::pair<std::string, JobId>> outputs_;
   JobQueue queue_;
-  uint64_t last_job_id_ = 0;
+  JobId last_job_id_{0};
   bool schedule_needed_ = false;
 
   // Of the step in progress.

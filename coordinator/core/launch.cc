@@ -164,6 +164,8 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   job.state = state;
   job.exit_code = exit_code;
   job.finished_unix_ns = unix_ns_;
+  // Tokens and passwords among them: only an attempt needs the values, and there will be none.
+  for (auto& [name, value] : job.spec.environment) value.clear();
   note(job, std::move(reason));
   launches_.erase(job.id);
   release_output(job);

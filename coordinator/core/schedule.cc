@@ -27,12 +27,6 @@ std::map<WorkerName, int32_t> Core::slots_used_by_worker() const {
   return used;
 }
 
-int32_t Core::slots_used(const WorkerName& worker) const {
-  const std::map<WorkerName, int32_t> used = slots_used_by_worker();
-  const auto it = used.find(worker);
-  return it == used.end() ? 0 : it->second;
-}
-
 void Core::schedule() {
   schedule_needed_ = false;
   if (queue_.size() == 0) return;

@@ -175,6 +175,8 @@ absl::Status CoreLoop::persist(const ActionList& actions) {
       batch.jobs.insert_or_assign(job->job.id, job->job);
     } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
       batch.request_ids.insert_or_assign(request->request_id, request->job);
+    } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
+      batch.last_job_id = std::max(batch.last_job_id, last->job);
     } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
       batch.jobs.erase(forget->job);
       batch.forgotten.push_back(forget->job);

@@ -1,5 +1,6 @@
 #include "coordinator/shell/sqlite_storage.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -45,6 +46,13 @@ absl::Status sqlite_error(sqlite3* db, int code, const std::string& path, const 
   }
 }
 
+// Records in it replace others that had an environment's values.
+bool ends_with_secrets(const StorageBatch& batch) {
+  return std::any_of(batch.jobs.begin(), batch.jobs.end(), [](const auto& entry) {
+    return is_terminal(entry.second.state) && !entry.second.spec.environment.empty();
+  });
+}
+
 class SqliteStorage final : public Storage {
  public:
   SqliteStorage(Database db, std::string path) : db_(std::move(db)), path_(std::move(path)) {}
@@ -68,6 +76,7 @@ class SqliteStorage final : public Storage {
   absl::Status create_tables();
   absl::Status name_store();
   absl::Status write(const StorageBatch& batch);
+  void empty_log();
   absl::Status error(int code, const char* what) {
     return sqlite_error(db_.get(), code, path_, what);
   }
@@ -144,7 +153,9 @@ absl::Status SqliteStorage::set_up() {
   sqlite3_busy_timeout(db_.get(), kBusyTimeoutMs);
   sqlite3_extended_result_codes(db_.get(), 1);
   absl::Status set = demand_wal();
-  if (set.ok()) set = run("PRAGMA synchronous=FULL; PRAGMA cache_size=-1024;");
+  // What is replaced or deleted is overwritten: secrets of an ended job's environment leave no copy.
+  if (set.ok())
+    set = run("PRAGMA synchronous=FULL; PRAGMA cache_size=-1024; PRAGMA secure_delete=ON;");
   if (!set.ok()) return set;
   if (absl::Status status = check_pages(); !status.ok()) return status;
   auto version = one_number("PRAGMA user_version");
@@ -210,6 +221,10 @@ absl::StatusOr<DurableState> SqliteStorage::load() {
         JobId(static_cast<uint64_t>(sqlite3_column_int64(requests->get(), 1))));
   }
   if (code != SQLITE_DONE) return error(code, "reading request ids");
+  const auto last =
+      one_number("SELECT coalesce((SELECT value FROM meta WHERE key='last_job_id'), 0)");
+  if (!last.ok()) return last.status();
+  state.last_job_id = JobId(static_cast<uint64_t>(*last));
   return state;
 }
 
@@ -234,6 +249,13 @@ absl::Status SqliteStorage::write(const StorageBatch& batch) {
     if (status.ok()) status = finish(put_request->get(), "storing a request id");
     if (!status.ok()) return status;
   }
+  if (batch.last_job_id != JobId(0)) {
+    auto put_last = prepare("INSERT OR REPLACE INTO meta(key, value) VALUES('last_job_id', ?1)");
+    if (!put_last.ok()) return put_last.status();
+    absl::Status status = bind(put_last->get(), 1, batch.last_job_id.value());
+    if (status.ok()) status = finish(put_last->get(), "storing the last job number");
+    if (!status.ok()) return status;
+  }
   for (const JobId id : batch.forgotten) {
     for (sqlite3_stmt* statement : {drop_job->get(), drop_requests->get()}) {
       absl::Status status = bind(statement, 1, id.value());
@@ -252,7 +274,15 @@ absl::Status SqliteStorage::commit(const StorageBatch& batch) {
   if (status.ok()) status = run("COMMIT");
   // Best effort: after some errors SQLite has rolled back by itself.
   if (!status.ok()) sqlite3_exec(db_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+  if (status.ok() && ends_with_secrets(batch)) empty_log();
   return status;
+}
+
+// The write-ahead log has earlier records until it is written over. Best effort: who reads the file just now holds it.
+void SqliteStorage::empty_log() {
+  sqlite3_busy_timeout(db_.get(), 0);
+  sqlite3_wal_checkpoint_v2(db_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+  sqlite3_busy_timeout(db_.get(), kBusyTimeoutMs);
 }
 
 absl::StatusOr<Epoch> SqliteStorage::begin_epoch() {

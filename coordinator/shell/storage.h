@@ -18,8 +18,11 @@ struct StorageBatch {
   std::map<JobId, Job> jobs;  // the newest record of each
   std::map<std::string, JobId> request_ids;
   std::vector<JobId> forgotten;
+  JobId last_job_id{0};  // the newest number given in this batch, if any
 
-  bool empty() const { return jobs.empty() && request_ids.empty() && forgotten.empty(); }
+  bool empty() const {
+    return jobs.empty() && request_ids.empty() && forgotten.empty() && last_job_id == JobId(0);
+  }
 };
 
 class Storage {

@@ -259,6 +259,7 @@ void Scenario::restart_coordinator() {
   DurableState state;
   for (const auto& [id, job] : stored_jobs_) state.jobs.push_back(job);
   state.request_ids = stored_requests_;
+  state.last_job_id = stored_last_job_id_;
   for (auto& [name, worker] : workers_) worker.connected = false;
   core_.emplace(options_, std::move(state), now_);
 }
@@ -271,6 +272,8 @@ void Scenario::step(const Event& event) {
       stored_jobs_[persist->job.id] = persist->job;
     } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
       stored_requests_[request->request_id] = request->job;
+    } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
+      stored_last_job_id_ = last->job;
     } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
       stored_jobs_.erase(forget->job);
       std::erase_if(stored_requests_, [&](const auto& e) { return e.second == forget->job; });
@@ -354,7 +357,9 @@ std::string Scenario::expect_state(const Words& words) {
     return absl::StrCat(count) == words.at(2) ? "" : absl::StrCat("there are ", count);
   }
   if (what == "slots") {
-    const int32_t used = core_->slots_used(WorkerName(words.at(2)));
+    const std::map<WorkerName, int32_t> by_worker = core_->slots_used_by_worker();
+    const auto it = by_worker.find(WorkerName(words.at(2)));
+    const int32_t used = it == by_worker.end() ? 0 : it->second;
     return absl::StrCat(used) == words.at(3) ? "" : absl::StrCat(used, " are used");
   }
   const auto it = core_->jobs().find(JobId(std::stoull(words.at(2))));

@@ -57,6 +57,7 @@ class Scenario {
   std::map<WorkerName, FakeWorker> workers_;
   std::map<JobId, Job> stored_jobs_;
   std::map<std::string, JobId> stored_requests_;
+  JobId stored_last_job_id_{0};
   std::vector<std::string> decisions_;  // what was told to workers and not yet expected
   std::string last_ack_;
   std::optional<Reply> last_reply_;

@@ -78,6 +78,9 @@ struct ActionText {
   std::string operator()(const PersistRequestId& a) const {
     return absl::StrCat("persist request ", a.request_id, " = ", a.job.value());
   }
+  std::string operator()(const PersistLastJobId& a) const {
+    return absl::StrCat("persist last job ", a.job.value());
+  }
   std::string operator()(const ForgetJob& a) const {
     return absl::StrCat("forget ", a.job.value());
   }

@@ -28,6 +28,7 @@ void FakeCoordinator::boot() {
   began_with_.store = store_;
   for (const auto& [id, job] : disk_jobs_) began_with_.jobs.push_back(job);
   began_with_.request_ids = disk_requests_;
+  began_with_.last_job_id = disk_last_job_id_;
   record_.clear();
   heard_.clear();
   core_.emplace(world_.core_options, began_with_, born_);
@@ -57,6 +58,7 @@ void FakeCoordinator::crash_and_lose_disk(Duration down) {
   epoch_ = Epoch(0);
   disk_jobs_.clear();
   disk_requests_.clear();
+  disk_last_job_id_ = JobId(0);
   world_.invariants.forget_promises();
 }
 
@@ -250,6 +252,8 @@ bool FakeCoordinator::commit(const ActionList& actions) {
       disk_jobs_.insert_or_assign(persist->job.id, persist->job);
     } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
       disk_requests_.insert_or_assign(request->request_id, request->job);
+    } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
+      disk_last_job_id_ = last->job;
     } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
       disk_jobs_.erase(forget->job);
       std::erase_if(disk_requests_, [&](const auto& e) { return e.second == forget->job; });

@@ -93,6 +93,7 @@ class FakeCoordinator {
 
   std::map<JobId, coordinator::Job> disk_jobs_;
   std::map<std::string, JobId> disk_requests_;
+  JobId disk_last_job_id_{0};
 };
 
 }  // namespace muster::simulation

@@ -1,5 +1,7 @@
 #include "tests/simulation/invariants.h"
 
+#include <algorithm>
+
 #include <absl/strings/str_cat.h>
 
 #include "common/exit_code.h"
@@ -21,6 +23,7 @@ void Invariants::before_step(const Core& core, const Event&) { before_ = core.jo
 
 void Invariants::after_commit(const Event& event) {
   reload_equals_memory();
+  numbers_are_given_once();
   no_slot_is_overbooked();
   stale_news_are_inert(event);
   for (const auto& [id, job] : world_.coordinator.core().jobs()) {
@@ -33,8 +36,9 @@ void Invariants::after_commit(const Event& event) {
     ends_are_final_and_true(was, job);
     if (was != nullptr) attempts_follow_each_other(*was, job);
   }
+  const bool forgets = world_.coordinator.disk().size() >= world_.core_options.finished_jobs_max;
   for (const JobId id : promised_) {
-    world_.require(world_.coordinator.disk().contains(id),
+    world_.require(forgets || world_.coordinator.disk().contains(id),
                    absl::StrCat("job ", id.value(), " was promised and is gone"));
   }
 }
@@ -50,6 +54,14 @@ void Invariants::reload_equals_memory() {
   }
   world_.require(world_.coordinator.disk_request_ids() == world_.coordinator.core().request_ids(),
                  "the disk's request ids differ from memory");
+}
+
+void Invariants::numbers_are_given_once() {
+  for (const auto& [id, job] : world_.coordinator.core().jobs()) {
+    if (before_.contains(id)) continue;
+    world_.require(id > newest_, absl::StrCat("the number ", id.value(), " was given twice"));
+    newest_ = std::max(newest_, id);
+  }
 }
 
 void Invariants::no_slot_is_overbooked() {
@@ -154,7 +166,9 @@ void Invariants::stale_news_are_inert(const Event& event) {
     current = placed.worker == exit->worker && placed.incarnation == exit->incarnation;
   }
   if (current || was.state == JobState::kQueued) return;
-  world_.require(durable(was) == durable(world_.coordinator.core().jobs().at(exit->job)),
+  const auto& jobs = world_.coordinator.core().jobs();
+  const auto now = jobs.find(exit->job);
+  world_.require(now == jobs.end() || durable(was) == durable(now->second),
                  absl::StrCat("stale news changed job ", exit->job.value()));
 }
 

@@ -21,10 +21,14 @@ class Invariants {
   void after_commit(const coordinator::Event& event);
   // A caller was told that its job exists.
   void promised(JobId job) { promised_.insert(job); }
-  void forget_promises() { promised_.clear(); }
+  void forget_promises() {
+    promised_.clear();
+    newest_ = JobId(0);
+  }
 
  private:
   void reload_equals_memory();
+  void numbers_are_given_once();
   void no_slot_is_overbooked();
   void ranks_are_a_bijection(const coordinator::Job& job);
   void attempts_follow_each_other(const coordinator::Job& before, const coordinator::Job& job);
@@ -35,6 +39,7 @@ class Invariants {
   World& world_;
   std::map<JobId, coordinator::Job> before_;
   std::set<JobId> promised_;
+  JobId newest_{0};  // of all lives over this store
 };
 
 }  // namespace muster::simulation

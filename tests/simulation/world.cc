@@ -27,6 +27,7 @@ World::World(uint64_t world_seed)
   core_options.version = "simulated";
   core_options.worker_lease = std::chrono::seconds(6);
   core_options.start_budget = std::chrono::seconds(20);
+  if (random.chance(0.5)) core_options.finished_jobs_max = 2;
   const int hosts = 2 + static_cast<int>(random.below(4));
   for (int host = 0; host < hosts; ++host) {
     workers_.push_back(

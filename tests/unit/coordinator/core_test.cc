@@ -100,13 +100,30 @@ TEST(Core, GivesEachSubmissionItsReplyInTheSameStep) {
   spec.name = "j";
   spec.output_directory.assign(1, '/');
   core.step(JobSubmitted{RequestToken(41), "id", spec, 5}, Instant{}, actions);
-  ASSERT_EQ(actions.size(), 4U);
+  ASSERT_EQ(actions.size(), 5U);
   EXPECT_TRUE(std::holds_alternative<PersistJob>(actions[0]));
-  EXPECT_TRUE(std::holds_alternative<PersistRequestId>(actions[1]));
-  EXPECT_EQ(std::get<Reply>(actions[2]).token, RequestToken(41));
-  EXPECT_EQ(std::get<Reply>(actions[2]).job, JobId(1));
-  EXPECT_TRUE(std::holds_alternative<JobChanged>(actions[3]));
+  EXPECT_EQ(std::get<PersistLastJobId>(actions[1]).job, JobId(1));
+  EXPECT_TRUE(std::holds_alternative<PersistRequestId>(actions[2]));
+  EXPECT_EQ(std::get<Reply>(actions[3]).token, RequestToken(41));
+  EXPECT_EQ(std::get<Reply>(actions[3]).job, JobId(1));
+  EXPECT_TRUE(std::holds_alternative<JobChanged>(actions[4]));
   EXPECT_EQ(core.jobs().at(JobId(1)).submitted_unix_ns, 5);
+}
+
+TEST(Core, KeepsTheEnvironmentsValuesOnlyWhileTheJobMayRun) {
+  Core core(options(), {}, Instant{});
+  ActionList actions;
+  JobSpec spec;
+  spec.name = "j";
+  spec.output_directory.assign(1, '/');
+  spec.environment["TOKEN"] = "hunter2";
+  core.step(JobSubmitted{RequestToken(1), "", spec, 5}, Instant{}, actions);
+  EXPECT_EQ(std::get<PersistJob>(actions[0]).job.spec.environment.at("TOKEN"), "hunter2");
+  actions.clear();
+  core.step(JobCancelRequested{RequestToken(2), JobId(1), false, 6}, Instant{}, actions);
+  const Job& ended = std::get<PersistJob>(actions[0]).job;
+  EXPECT_EQ(ended.state, JobState::kCancelled);
+  EXPECT_EQ(ended.spec.environment.at("TOKEN"), "");
 }
 
 }  // namespace

@@ -103,18 +103,42 @@ TEST_F(StorageTest, KeepsWhatWasCommitted) {
       ASSERT_TRUE((*storage)
                       ->commit({{{JobId(7), full_job()}, {JobId(8), other}},
                                 {{"r7", JobId(7)}, {"r8", JobId(8)}},
-                                {}})
+                                {},
+                                JobId(9)})
                       .ok());
+      EXPECT_EQ(state->last_job_id, JobId(0));
     } else if (epoch == 2) {
+      EXPECT_EQ(state->last_job_id, JobId(9));
       ASSERT_EQ(state->jobs.size(), 2U);
       EXPECT_EQ(state->jobs[0], full_job());
       EXPECT_EQ(state->request_ids.size(), 2U);
-      ASSERT_TRUE((*storage)->commit({{}, {}, {JobId(8)}}).ok());
+      ASSERT_TRUE((*storage)->commit({{}, {}, {JobId(8)}, JobId(0)}).ok());
     } else {
       EXPECT_EQ(state->jobs.size(), 1U);
+      EXPECT_EQ(state->last_job_id, JobId(9));
       EXPECT_EQ(state->request_ids, (std::map<std::string, JobId>{{"r7", JobId(7)}}));
     }
   }
+}
+
+TEST_F(StorageTest, LeavesNoCopyOfAnEndedJobsSecrets) {
+  auto storage = open_sqlite_storage(path_);
+  ASSERT_TRUE(storage.ok()) << storage.status();
+  const auto is_on_disk = [&](const std::string& text) {
+    bool found = false;
+    for (const auto& file : std::filesystem::directory_iterator(folder_.path()))
+      found = found || read_file(file.path()).find(text) != std::string::npos;
+    return found;
+  };
+  Job job = full_job();
+  job.spec.environment["HF_TOKEN"] = "hunter2" + std::string(10'000, '.') + "hunter3";
+  ASSERT_TRUE((*storage)->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
+  EXPECT_TRUE(is_on_disk("hunter3"));
+  job.state = JobState::kFailed;
+  job.spec.environment["HF_TOKEN"].clear();
+  ASSERT_TRUE((*storage)->commit({{{job.id, job}}, {}, {}, JobId(0)}).ok());
+  EXPECT_FALSE(is_on_disk("hunter2"));
+  EXPECT_FALSE(is_on_disk("hunter3"));
 }
 
 TEST_F(StorageTest, SaysThatTheFileIsNoDatabase) {
@@ -159,7 +183,7 @@ TEST_F(StorageTest, SaysWhyAWriteFailed) {
                 nullptr, nullptr, nullptr),
             SQLITE_OK);
   sqlite3_close(db);
-  const absl::Status status = (*storage)->commit({{{JobId(7), full_job()}}, {}, {}});
+  const absl::Status status = (*storage)->commit({{{JobId(7), full_job()}}, {}, {}, JobId(0)});
   EXPECT_THAT(std::string(status.message()), HasSubstr("storing a job: no"));
 }
 
@@ -188,7 +212,7 @@ TEST_F(StorageTest, NamesTheRecordThatCannotBeRead) {
 
 TEST_F(StorageTest, LeavesNothingWhenTheDiskIsFull) {
   auto storage = open_sqlite_storage(path_);
-  ASSERT_TRUE((*storage)->commit({{{JobId(7), full_job()}}, {}, {}}).ok());
+  ASSERT_TRUE((*storage)->commit({{{JobId(7), full_job()}}, {}, {}, JobId(0)}).ok());
   // /dev/full cannot hold a database; a limit on the process's file size fails writes in the same place.
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
