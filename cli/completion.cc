@@ -9,9 +9,9 @@
 
 #include "cli/command.h"
 #include "cli/completion_scripts.h"
-#include "cli/help.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
+#include "daemon/command_line.h"
 #include "jobspec/keys.h"
 
 namespace muster::cli {
@@ -25,7 +25,7 @@ struct CompletionOptions {
 // Those of its own commands, too (`config show`), each name once.
 std::vector<const CLI::Option*> options_of(const CLI::App& command) {
   std::vector<const CLI::Option*> options;
-  for (const CLI::App* below : commands_of(command)) options = options_of(*below);
+  for (const CLI::App* below : daemon::commands_of(command)) options = options_of(*below);
   for (const CLI::Option* option : command.get_options()) {
     const bool is_known = std::any_of(
         options.begin(), options.end(),
@@ -44,8 +44,8 @@ std::string keys() {
 // One `case` branch for each command.
 std::string option_cases(const CLI::App& app) {
   std::string text;
-  for (const CLI::App* command : commands_of(app)) {
-    std::vector<std::string> words = names_of(commands_of(*command));
+  for (const CLI::App* command : daemon::commands_of(app)) {
+    std::vector<std::string> words = daemon::names_of(daemon::commands_of(*command));
     if (command->get_name() == "completion") words = {"bash", "zsh", "fish"};
     for (const CLI::Option* option : options_of(*command)) {
       for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
@@ -58,10 +58,10 @@ std::string option_cases(const CLI::App& app) {
 }
 
 std::string fill(const char* script, const CLI::App& app) {
-  return absl::StrReplaceAll(script,
-                             {{"@COMMANDS@", absl::StrJoin(names_of(commands_of(app)), " ")},
-                              {"@CASES@", option_cases(app)},
-                              {"@KEYS@", keys()}});
+  return absl::StrReplaceAll(
+      script, {{"@COMMANDS@", absl::StrJoin(daemon::names_of(daemon::commands_of(app)), " ")},
+               {"@CASES@", option_cases(app)},
+               {"@KEYS@", keys()}});
 }
 
 std::string fish_quoted(std::string_view text) {
@@ -70,7 +70,7 @@ std::string fish_quoted(std::string_view text) {
 
 std::string fish(const CLI::App& app) {
   std::string text = "# fish completion for muster: muster completion fish | source\n";
-  for (const CLI::App* command : commands_of(app)) {
+  for (const CLI::App* command : daemon::commands_of(app)) {
     const std::string& name = command->get_name();
     const std::string begin =
         absl::StrCat("complete -c muster -n '__fish_seen_subcommand_from ", name, "' ");
@@ -84,7 +84,7 @@ std::string fish(const CLI::App& app) {
                         option->get_items_expected_max() > 0 ? " -r" : "", " -d ",
                         fish_quoted(option->get_description()), "\n");
     }
-    for (const CLI::App* below : commands_of(*command))
+    for (const CLI::App* below : daemon::commands_of(*command))
       absl::StrAppend(&text, begin, "-a ", below->get_name(), " -d ",
                       fish_quoted(below->get_description()), "\n");
   }

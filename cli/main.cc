@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/help.h"
 #include "cli/terminal.h"
 #include "common/exit_code.h"
+#include "daemon/command_line.h"
 
 namespace {
 
 bool is_command(const CLI::App& app, const std::string& word) {
-  const std::vector<std::string> names = muster::cli::names_of(muster::cli::commands_of(app));
+  const std::vector<std::string> names = muster::daemon::names_of(muster::daemon::commands_of(app));
   return std::find(names.begin(), names.end(), word) != names.end();
 }
 
@@ -34,14 +34,14 @@ int run(int argc, char** argv) {
     words.push_back("--help");
   }
   if (!words[0].starts_with("-") && !is_command(app, words[0])) {
-    return muster::cli::fail(muster::cli::unknown_command(app, "muster", words[0]));
+    return muster::cli::fail(muster::daemon::unknown_command(app, "muster", words[0]));
   }
   std::reverse(words.begin(), words.end());  // as CLI11 wants them
   try {
     app.parse(words);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return muster::cli::fail(muster::cli::explain(app, error));
+    return muster::cli::fail(muster::daemon::explain(app, error));
   }
   return action ? action() : muster::to_int(muster::ExitCode::kBadInput);
 }

@@ -18,6 +18,7 @@
 #include "common/file_write.h"
 #include "common/version.h"
 #include "coordinator/shell/server.h"
+#include "daemon/command_line.h"
 #include "daemon/logging.h"
 #include "daemon/process.h"
 
@@ -131,12 +132,15 @@ int main(int argc, char** argv) {
   // The state holds the jobs' environments, tokens among them: its files are the owner's alone.
   umask(S_IRWXG | S_IRWXO);
   muster::coordinator::Flags flags;
-  CLI::App app("The Muster coordinator: queues jobs, places their ranks, restarts what fails.");
+  CLI::App app("The Muster coordinator: queues jobs, places their ranks, restarts what fails.",
+               "muster-coordinator");
   muster::coordinator::declare(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : muster::to_int(muster::ExitCode::kBadInput);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return muster::coordinator::fail(muster::daemon::explain(app, error),
+                                     muster::ExitCode::kBadInput);
   }
   return muster::coordinator::run(flags);
 }

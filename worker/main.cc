@@ -12,6 +12,7 @@
 
 #include "common/exit_code.h"
 #include "common/version.h"
+#include "daemon/command_line.h"
 #include "daemon/logging.h"
 #include "daemon/process.h"
 #include "worker/shell/worker.h"
@@ -108,7 +109,8 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : muster::to_int(muster::ExitCode::kBadInput);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return fail(muster::daemon::explain(app, error));
   }
   if (line.die_with_parent) {
     if (auto status = muster::daemon::die_with_parent(); !status.ok()) return fail(status);

@@ -1,0 +1,77 @@
+#include "daemon/command_line.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include "common/absl_view.h"
+#include "common/nearest.h"
+
+namespace muster::daemon {
+namespace {
+
+// "; did you mean …?" for the nearest of `names`, with `prefix` before it; else `otherwise`.
+std::string suggestion(const std::string& word, const std::vector<std::string>& names,
+                       const std::string& prefix, const std::string& otherwise) {
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string_view nearest = nearest_name(word, views);
+  return nearest.empty() ? otherwise : absl::StrCat("; did you mean ", prefix, av(nearest), "?");
+}
+
+absl::Status unknown_option(const CLI::App& command, const std::string& path,
+                            const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string name = word.substr(0, word.find('='));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown option ", name,
+                   suggestion(name, names, "", absl::StrCat("; ", path, " --help lists them"))));
+}
+
+}  // namespace
+
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> names_of(const std::vector<const CLI::App*>& commands) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands) names.push_back(command->get_name());
+  return names;
+}
+
+absl::Status explain(const CLI::App& app, const CLI::ParseError& error) {
+  std::string path = app.get_name();
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    absl::StrAppend(&path, " ", command->get_name());
+  }
+  const std::vector<const CLI::App*> below = commands_of(*command);
+  if (const std::vector<std::string> words = command->remaining(); !words.empty()) {
+    if (words[0].starts_with("-")) return unknown_option(*command, path, words[0]);
+    if (!below.empty()) return unknown_command(*command, path, words[0]);
+    return absl::InvalidArgumentError(absl::StrCat(path, " takes no argument ", words[0],
+                                                   " in this place (see ", path, " --help)"));
+  }
+  std::string message = error.what();
+  if (error.get_name() == "ArgumentMismatch") {
+    message = absl::StrCat(message.substr(0, message.find(':')), " needs a value");
+  } else if (error.get_name() == "RequiredError" && !below.empty()) {
+    message = absl::StrCat(path, " needs a command: ", absl::StrJoin(names_of(below), ", "));
+  }
+  if (message.find("(see ") == std::string::npos)
+    absl::StrAppend(&message, " (see ", path, " --help)");
+  return absl::InvalidArgumentError(message);
+}
+
+absl::Status unknown_command(const CLI::App& app, const std::string& path,
+                             const std::string& word) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown command ", word,
+                   suggestion(word, names_of(commands_of(app)), absl::StrCat(path, " "),
+                              absl::StrCat("; ", path, " --help lists them"))));
+}
+
+}  // namespace muster::daemon
