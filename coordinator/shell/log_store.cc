@@ -10,7 +10,9 @@
 #include <system_error>
 #include <utility>
 
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <spdlog/spdlog.h>
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
@@ -191,6 +193,15 @@ void LogStore::remove(JobId job, JobLogs& logs) const {
   std::filesystem::remove_all(absl::StrCat(root_, "/", job.value()), ignored);
 }
 
+void LogStore::remove_all_but(const std::set<JobId>& known) const {
+  std::error_code ignored;  // what cannot be removed only takes room
+  for (const auto& entry : std::filesystem::directory_iterator(root_, ignored)) {
+    uint64_t id = 0;
+    if (absl::SimpleAtoi(entry.path().filename().string(), &id) && !known.contains(JobId(id)))
+      std::filesystem::remove_all(entry.path(), ignored);
+  }
+}
+
 std::optional<LogScope> LogStore::scope(JobId job) {
   const std::lock_guard lock(mutex_);
   const auto it = jobs_.find(job);
@@ -218,7 +229,15 @@ absl::StatusOr<uint64_t> LogStore::append(const LogWriter& writer, JobId job, At
     const std::lock_guard lock((*log)->mutex);
     if ((*log)->forgotten) return not_ours(job);
     settled = append_locked(**log, job, attempt, rank, offset, data);
-    // Settled, too: asked for again it would fail again, for ever on a full disk.
+    if (absl::IsResourceExhausted(settled.status())) {
+      if (!std::exchange((*log)->waits, true)) {
+        spdlog::warn("output of job {} waits in its worker: {}", job.value(),
+                     std::string(settled.status().message()));
+      }
+      return (*log)->end;
+    }
+    (*log)->waits = false;
+    // Settled, too: asked for again it would fail again, for ever.
     if (!settled.ok()) (*log)->end = std::max<uint64_t>((*log)->end, offset + data.size());
   }
   log->reset();

@@ -3,8 +3,8 @@
 //
 // Chunks come at least once: what is already stored is skipped. A chunk that begins past the end (the
 // coordinator's machine lost written pages) is not taken: the answer is the end, from where its worker sends again.
-// What cannot be written is dropped for good and leaves a filled gap that says so. A log ends at
-// kLogBytesPerRankMax; what follows is taken and dropped. Only the life of a worker that a rank was placed on writes
+// What cannot be written is dropped for good and leaves a filled gap that says so, unless it is for want of room or
+// descriptors: that passes, and the worker sends again. A log ends at kLogBytesPerRankMax; what follows is taken and dropped. Only the life of a worker that a rank was placed on writes
 // its log.
 //
 // Thread-safe. set_scope() and forget() wait for no file: each log has its own lock for that, and a thread of the store's
@@ -62,11 +62,14 @@ class LogStore {
   // The job has a new attempt, or ended. Called before anything of that attempt can arrive.
   // `placement` is the newest attempt's, by rank, or empty while there is none.
   void set_scope(JobId job, const LogScope& scope, const std::vector<RankPlacement>& placement);
+  // Removes the files of jobs that are not in `known`: what a coordinator had forgotten when it was killed. Before the first
+  // set_scope().
+  void remove_all_but(const std::set<JobId>& known) const;
   // Removes the job's logs: their files soon, for append() at once.
   void forget(JobId job);
 
-  // Returns the offset up to which the rank's log is settled (stored, or dropped for good): below `offset` when
-  // what precedes it is missing. NotFound for a launch that this coordinator does not know, PermissionDenied when the
+  // Returns the offset up to which the rank's log is settled (stored, or dropped for good): below the data's end when it is
+  // to be sent again, and below `offset` when what precedes it is missing. NotFound for a launch that this coordinator does not know, PermissionDenied when the
   // rank was not placed on `writer`; else what the file system says, and then the data is dropped for good.
   absl::StatusOr<uint64_t> append(const LogWriter& writer, JobId job, Attempt attempt, Rank rank,
                                   uint64_t offset, std::string_view data);
@@ -90,6 +93,7 @@ class LogStore {
     std::mutex mutex;
     uint64_t end = 0;        // the settled offset, once known
     bool forgotten = false;  // the file is being removed
+    bool waits = false;      // for room or descriptors; told already
   };
   struct JobLogs {
     LogScope scope;

@@ -102,6 +102,9 @@ void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
   if (offset < tail.acked || offset > tail.sent) {
     tail.sent = offset;
     tail.changed = true;
+  } else if (offset == tail.acked && offset < tail.sent) {
+    // It could not take what was sent, or misses what precedes it. Not at once: the next heartbeat or output sends again.
+    tail.sent = offset;
   }
   tail.acked = offset;
   pump();

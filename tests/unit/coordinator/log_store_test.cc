@@ -181,6 +181,17 @@ TEST_F(LogStoreTest, WhatIsForgottenIsRemovedAndItsFollowersAreTold) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/1"));
 }
 
+// A coordinator that was killed had forgotten a job, and not removed its files yet.
+TEST_F(LogStoreTest, RemovesWhatAnEarlierLifeLeft) {
+  EXPECT_TRUE(store_.append(kWriter, kJob, kFirst, kRank, 0, "kept").ok());
+  std::filesystem::create_directories(folder_.path() + "/2/1");
+  std::filesystem::create_directories(folder_.path() + "/notes");
+  LogStore(folder_.path(), kBytesMax).remove_all_but({kJob});
+  EXPECT_EQ(all(), "kept");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/2"));
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/notes")) << "not a job's";
+}
+
 TEST_F(LogStoreTest, RefusesLaunchesItDoesNotKnow) {
   EXPECT_FALSE(store_.append(kWriter, JobId(2), kFirst, kRank, 0, "x").ok());
   EXPECT_FALSE(store_.append(kWriter, kJob, Attempt(2), kRank, 0, "x").ok());

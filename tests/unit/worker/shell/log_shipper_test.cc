@@ -105,6 +105,19 @@ TEST_F(LogShipperTest, AfterAReconnectionWhatWasNotAcknowledgedComesAgain) {
   EXPECT_EQ(received, "0123456789abc");
 }
 
+TEST_F(LogShipperTest, WhatTheCoordinatorCouldNotTakeComesAgainWithTheNextHeartbeat) {
+  append("0123456789");
+  shipper.add(key, path);
+  shipper.on_connected();
+  received.clear();
+  shipper.on_ack(key, 0);
+  EXPECT_EQ(received, "") << "not at once, again and again";
+  EXPECT_FALSE(shipper.is_drained(key));
+  shipper.pump(true);
+  EXPECT_EQ(received, "0123456789");
+  EXPECT_TRUE(shipper.is_drained(key));
+}
+
 TEST_F(LogShipperTest, AnAcknowledgementOfARestartedCoordinatorMovesTheStart) {
   append("0123456789");
   shipper.add(key, path);
