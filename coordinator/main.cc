@@ -94,13 +94,14 @@ int run(Flags& flags) {
     if (absl::Status status = daemon::die_with_parent(); !status.ok())
       return fail(status, ExitCode::kFailure);
   }
+  daemon::raise_open_files_limit();
   std::promise<absl::Status> end;
   std::once_flag ended;
   const auto finish = [&](const absl::Status& status) {
     std::call_once(ended, [&] { end.set_value(status); });
   };
-  const auto signals =
-      daemon::SignalListener::start({SIGTERM, SIGINT}, [&](int) { finish(absl::OkStatus()); });
+  const auto signals = daemon::SignalListener::start(daemon::leave_signals(),
+                                                     [&](int) { finish(absl::OkStatus()); });
 
   flags.server.core.version = kVersion;
   flags.server.core.worker_lease = std::chrono::milliseconds(flags.worker_lease_ms);

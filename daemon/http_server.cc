@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/endpoint.h"
+#include "daemon/listen.h"
 
 namespace muster::daemon {
 namespace {
@@ -30,8 +32,8 @@ constexpr size_t kHeaderBytesMax = 8 << 10;
 constexpr std::chrono::seconds kClientBudget{5};
 // A few scrapers, a browser, health probes; more are left waiting in the kernel's backlog.
 constexpr int kConnectionsMax = 64;
-// When accept fails (out of descriptors), trying again at once would spin.
-constexpr std::chrono::milliseconds kAcceptPause{100};
+// A page that takes longer than this says so instead (http_server.h names the figure).
+constexpr std::chrono::seconds kAnswerBudget{2};
 
 using Pages = std::map<std::string, HttpHandler>;
 
@@ -47,25 +49,43 @@ http::response<http::string_body> make_response(unsigned version, const HttpResp
   return response;
 }
 
-HttpResponse answer(const Pages& pages, const http::request<http::empty_body>& request) {
+// Where answers are brought to: gone when the server is.
+struct Mailbox {
+  std::mutex mutex;
+  asio::io_context* context = nullptr;
+
+  template <class F>
+  void post(F&& work) {
+    const std::lock_guard lock(mutex);
+    if (context != nullptr) asio::post(*context, std::forward<F>(work));
+  }
+};
+
+void answer(const Pages& pages, const http::request<http::empty_body>& request,
+            const HttpReply& reply) {
   const bool readable = request.method() == http::verb::get || request.method() == http::verb::head;
-  if (!readable) return {405, "text/plain; charset=utf-8", "only GET is served here\n"};
+  if (!readable) return reply({405, "text/plain; charset=utf-8", "only GET is served here\n"});
   const auto target = request.target();
   std::string path(target.data(), target.size());
   path.erase(std::min(path.find('?'), path.size()));
   const auto page = pages.find(path);
-  if (page != pages.end()) return page->second();
+  if (page != pages.end()) return page->second(reply);
   std::string body = "not found; there are:";
   for (const auto& [name, handler] : pages) absl::StrAppend(&body, " ", name);
-  return {404, "text/plain; charset=utf-8", body + "\n"};
+  reply({404, "text/plain; charset=utf-8", body + "\n"});
 }
 
 // One request and its response, then the connection is closed. Keeps itself alive by the handlers
 // that wait.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(tcp::socket socket, const Pages& pages, std::shared_ptr<void> slot)
-      : stream_(std::move(socket)), pages_(pages), slot_(std::move(slot)) {
+  Session(tcp::socket socket, const Pages& pages, std::shared_ptr<Mailbox> mailbox,
+          std::shared_ptr<void> slot)
+      : stream_(std::move(socket)),
+        pages_(pages),
+        mailbox_(std::move(mailbox)),
+        slot_(std::move(slot)),
+        waiting_(stream_.get_executor()) {
     parser_.header_limit(kHeaderBytesMax);
     parser_.body_limit(0);
   }
@@ -85,8 +105,29 @@ class Session : public std::enable_shared_from_this<Session> {
                error != http::error::end_of_stream && error != http::error::partial_message) {
       respond(11, {400, "text/plain; charset=utf-8", "bad request\n"});
     } else if (!error) {
-      respond(parser_.get().version(), answer(pages_, parser_.get()));
+      ask();
     }
+  }
+
+  // The timer keeps the session while it waits; whoever has the reply does not, and may be late.
+  void ask() {
+    waiting_.expires_after(kAnswerBudget);
+    waiting_.async_wait([self = shared_from_this()](beast::error_code error) {
+      if (!error)
+        self->take({503, "text/plain; charset=utf-8", "this page takes too long; try again\n"});
+    });
+    answer(pages_, parser_.get(),
+           [mailbox = mailbox_, waiter = weak_from_this()](HttpResponse response) {
+             mailbox->post([waiter, response = std::move(response)] {
+               if (const auto self = waiter.lock()) self->take(response);
+             });
+           });
+  }
+
+  void take(const HttpResponse& response) {
+    if (std::exchange(answered_, true)) return;
+    waiting_.cancel();
+    respond(parser_.get().version(), response);
   }
 
   void respond(unsigned version, const HttpResponse& content) {
@@ -107,7 +148,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
   beast::tcp_stream stream_;
   const Pages& pages_;
+  std::shared_ptr<Mailbox> mailbox_;
   std::shared_ptr<void> slot_;
+  asio::steady_timer waiting_;
+  bool answered_ = false;
   beast::flat_buffer buffer_{2 * kHeaderBytesMax};
   http::request_parser<http::empty_body> parser_;
   http::response<http::string_body> response_;
@@ -116,35 +160,20 @@ class Session : public std::enable_shared_from_this<Session> {
 
 class BeastServer : public HttpServer {
  public:
-  explicit BeastServer(Pages pages) : pages_(std::move(pages)) {}
+  explicit BeastServer(Pages pages) : pages_(std::move(pages)) { mailbox_->context = &context_; }
 
   ~BeastServer() override {
+    {
+      const std::lock_guard lock(mailbox_->mutex);
+      mailbox_->context = nullptr;
+    }
     context_.stop();
     if (thread_.joinable()) thread_.join();
   }
 
   absl::Status listen(const Endpoint& endpoint) {
-    beast::error_code error;
-    tcp::resolver resolver(context_);
-    const auto found = resolver.resolve(endpoint.host, absl::StrCat(endpoint.port), error);
-    if (error || found.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("cannot resolve ", endpoint.to_string(), ": ", error.message()));
-    }
-    const tcp::endpoint address = found.begin()->endpoint();
-    acceptor_.open(address.protocol(), error);
-    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
-    if (!error) acceptor_.bind(address, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    if (error == asio::error::address_in_use) {
-      return absl::AlreadyExistsError(absl::StrCat("port ", endpoint.port, " of ", endpoint.host,
-                                                   " is in use by another program"));
-    }
-    if (error) {
-      return absl::UnavailableError(
-          absl::StrCat("listening on ", endpoint.to_string(), ": ", error.message()));
-    }
-    port_ = acceptor_.local_endpoint(error).port();
+    if (absl::Status status = listen_on("--http", endpoint, acceptor_); !status.ok()) return status;
+    port_ = acceptor_.local_endpoint().port();
     return absl::OkStatus();
   }
 
@@ -171,7 +200,7 @@ class BeastServer : public HttpServer {
       }
       ++connections_;
       const std::shared_ptr<void> slot(nullptr, [this](void*) { on_closed(); });
-      std::make_shared<Session>(std::move(socket), pages_, slot)->run();
+      std::make_shared<Session>(std::move(socket), pages_, mailbox_, slot)->run();
       accept();
     });
   }
@@ -184,6 +213,7 @@ class BeastServer : public HttpServer {
   }
 
   const Pages pages_;
+  const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   // Counted by the sessions, so declared before the context whose destruction ends them.
   int connections_ = 0;
   bool accept_paused_ = false;

@@ -17,13 +17,17 @@ struct HttpResponse {
   std::string body;
 };
 
-// Called on the server's thread; must not block for long.
-using HttpHandler = std::function<HttpResponse()>;
+// Takes a page's answer: once, on any thread, at once or later, also when the server is gone by then.
+using HttpReply = std::function<void(HttpResponse response)>;
+
+// Called on the server's thread, which serves every page: it must not block, but may keep `reply` for later. What is not
+// answered within 2 s is answered 503.
+using HttpHandler = std::function<void(const HttpReply& reply)>;
 
 class HttpServer {
  public:
   // Listens on `address` ("127.0.0.1:9090"; port 0 picks a free one). AlreadyExists when the port
-  // is in use, naming it.
+  // is in use, naming it and --http.
   static absl::StatusOr<std::unique_ptr<HttpServer>> start(
       const std::string& address, std::map<std::string, HttpHandler> pages);
   // Stops listening and joins the thread.

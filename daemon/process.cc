@@ -69,6 +69,23 @@ absl::Status die_with_parent() {
   return absl::OkStatus();
 }
 
+rlim_t raise_open_files_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // refused, it stays as it was
+  return before;
+}
+
+std::vector<int> leave_signals() {
+  std::vector<int> signals = {SIGTERM, SIGINT};
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+    signals.push_back(SIGHUP);
+  return signals;
+}
+
 absl::StatusOr<std::string> own_executable_path() {
   std::array<char, PATH_MAX> path{};
   const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());

@@ -1,6 +1,7 @@
 // What both daemons do with their own process.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -21,6 +22,13 @@ constexpr mode_t kPortFileMode = 0644;
 // FailedPrecondition when that happens during the call; what happened earlier cannot be known. The kernel ties the signal to the parent's
 // thread: a parent keeps the thread that started its children until they are done.
 absl::Status die_with_parent();
+
+// Lets this process open as many files as its hard limit allows. Returns the soft limit as it was: programs that use
+// select() break on higher descriptors, so who is started by this process gets that one back.
+rlim_t raise_open_files_limit();
+
+// What asks a daemon to leave: SIGTERM, SIGINT, and SIGHUP (its terminal is gone) unless nohup or the like has it ignored.
+std::vector<int> leave_signals();
 
 // The absolute path of the running program, or an error without /proc.
 absl::StatusOr<std::string> own_executable_path();

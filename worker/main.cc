@@ -36,7 +36,8 @@ not take each other's. OMP_NUM_THREADS in this program's or the job's environmen
 config, says otherwise.
 
 The worker reconnects for as long as it runs, and its ranks run on while the coordinator is away.
-SIGTERM stops its ranks (they checkpoint), reports their ends and leaves; a second SIGTERM kills them.
+SIGTERM stops its ranks (they checkpoint), reports their ends and leaves; a second SIGTERM kills them. So do Ctrl-C
+and the end of its terminal.
 Exit codes: 0 asked to leave, 2 wrong options or refused by the coordinator (its version, its name).
 )";
 
@@ -104,6 +105,7 @@ int main(int argc, char** argv) {
   CommandLine line;
   // Configs and logs are their user's alone; what the ranks write elsewhere has the modes that their user wants.
   line.options.rank_umask = umask(S_IRWXG | S_IRWXO);
+  line.options.rank_open_files = muster::daemon::raise_open_files_limit();
   CLI::App app("Runs the ranks of Muster jobs on this node", "muster-worker");
   describe(app, line);
   try {

@@ -2,7 +2,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <future>
+#include <set>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -15,6 +15,7 @@
 
 #include "coordinator/shell/core_loop.h"
 #include "coordinator/shell/fleet_service.h"
+#include "coordinator/shell/grpc_port.h"
 #include "coordinator/shell/log_store.h"
 #include "coordinator/shell/metrics.h"
 #include "coordinator/shell/muster_service.h"
@@ -29,8 +30,9 @@
 namespace muster::coordinator {
 namespace {
 
-// A scrape that waits longer for the core than this says so instead.
-constexpr auto kScrapeBudget = std::chrono::seconds(2);
+constexpr const char* kText = "text/plain; charset=utf-8";
+// Who connects has this long to say what it is; a silent connection would hold a descriptor for nothing.
+constexpr int kHandshakeBudgetMs = 10'000;
 // Calls that have been told to end get this long to do so.
 constexpr auto kShutdownBudget = std::chrono::milliseconds(500);
 
@@ -40,18 +42,18 @@ class ServerImpl final : public Server {
 
   absl::Status open_state(const ServerOptions& options);
   absl::Status listen_http(const std::string& address);
-  absl::Status listen_grpc(const daemon::Endpoint& endpoint, Duration registration_budget);
+  absl::Status take_grpc_port(const daemon::Endpoint& endpoint);
+  absl::Status serve_grpc(Duration registration_budget);
   void set_ready() { ready_ = true; }
 
-  int grpc_port() const override { return grpc_port_; }
+  int grpc_port() const override { return port_->port(); }
   int http_port() const override { return http_->port(); }
 
  private:
-  daemon::HttpResponse metrics_page();
+  void metrics_page(const daemon::HttpReply& reply);
   daemon::HttpResponse ready_page() const;
 
   std::atomic<bool> ready_{false};
-  int grpc_port_ = 0;
   // In the order of construction; each uses only what is above it.
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<Storage> storage_;
@@ -61,6 +63,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<MusterService> muster_;
   std::unique_ptr<FleetService> fleet_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<GrpcPort> port_;
   std::unique_ptr<daemon::HttpServer> http_;
   Epoch epoch_;
 };
@@ -68,6 +71,7 @@ class ServerImpl final : public Server {
 ServerImpl::~ServerImpl() {
   ready_ = false;
   http_.reset();
+  port_.reset();
   if (loop_ != nullptr) loop_->stop();
   if (grpc_ != nullptr) {
     grpc_->Shutdown(daemon::grpc_deadline(monotonic_now() + kShutdownBudget));
@@ -90,8 +94,13 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   auto state = storage_->load();
   if (!state.ok()) return state.status();
   spdlog::info("epoch {}: {} jobs are known", epoch_.value(), state->jobs.size());
-  logs_ = std::make_unique<LogStore>(absl::StrCat(options.state_dir, "/logs"),
-                                     daemon::kLogBytesPerRankMax);
+  // Job 1 of another store is another job, with another log.
+  logs_ = std::make_unique<LogStore>(
+      absl::StrCat(options.state_dir, "/logs/", absl::Hex(state->store.value(), absl::kZeroPad16)),
+      daemon::kLogBytesPerRankMax);
+  std::set<JobId> known;
+  for (const Job& job : state->jobs) known.insert(job.id);
+  logs_->remove_all_but(known);
   metrics_ = std::make_unique<Metrics>(epoch_);
   loop_ = std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()),
                                      *storage_, *logs_, *metrics_, options.on_fatal);
@@ -101,36 +110,43 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
 absl::Status ServerImpl::listen_http(const std::string& address) {
   auto server = daemon::HttpServer::start(
       address, {{"/healthz",
-                 [] {
-                   return daemon::HttpResponse{200, "text/plain; charset=utf-8", "ok\n"};
+                 [](const daemon::HttpReply& reply) {
+                   reply({200, kText, "ok\n"});
                  }},
-                {"/readyz", [this] { return ready_page(); }},
-                {"/metrics", [this] { return metrics_page(); }}});
+                {"/readyz", [this](const daemon::HttpReply& reply) { reply(ready_page()); }},
+                {"/metrics", [this](const daemon::HttpReply& reply) { metrics_page(reply); }}});
   if (!server.ok()) return server.status();
   http_ = *std::move(server);
   return absl::OkStatus();
 }
 
 daemon::HttpResponse ServerImpl::ready_page() const {
-  if (ready_) return {200, "text/plain; charset=utf-8", "ready\n"};
-  return {503, "text/plain; charset=utf-8", "the state is being loaded\n"};
+  if (!ready_) return {503, kText, "the state is being loaded\n"};
+  if (!GrpcPort::has_room())
+    return {503, kText, "the gRPC port takes no connections: too many descriptors are in use\n"};
+  return {200, kText, "ready\n"};
 }
 
-daemon::HttpResponse ServerImpl::metrics_page() {
-  const daemon::HttpResponse unavailable{503, "text/plain; charset=utf-8",
-                                         "the core does not answer\n"};
-  if (!ready_) return unavailable;
-  auto promise = std::make_shared<std::promise<std::string>>();
-  std::future<std::string> page = promise->get_future();
-  const absl::Status status = loop_->query([this, promise](const Core* core, Instant now) {
-    promise->set_value(core == nullptr ? "" : metrics_->render(*core, now, wall_clock_unix_ns()));
-  });
-  if (!status.ok() || page.wait_for(kScrapeBudget) != std::future_status::ready) return unavailable;
-  return {200, "text/plain; version=0.0.4; charset=utf-8", page.get()};
+void ServerImpl::metrics_page(const daemon::HttpReply& reply) {
+  const daemon::HttpResponse unavailable{503, kText, "the core does not answer\n"};
+  if (!ready_) return reply(unavailable);
+  const absl::Status status =
+      loop_->query([this, reply, unavailable](const Core* core, Instant now) {
+        if (core == nullptr) return reply(unavailable);
+        reply({200, "text/plain; version=0.0.4; charset=utf-8",
+               metrics_->render(*core, now, wall_clock_unix_ns())});
+      });
+  if (!status.ok()) reply(unavailable);
 }
 
-absl::Status ServerImpl::listen_grpc(const daemon::Endpoint& endpoint,
-                                     Duration registration_budget) {
+absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
+  auto port = GrpcPort::open(endpoint);
+  if (!port.ok()) return port.status();
+  port_ = *std::move(port);
+  return absl::OkStatus();
+}
+
+absl::Status ServerImpl::serve_grpc(Duration registration_budget) {
   muster_ = std::make_unique<MusterService>(*loop_, *logs_);
   fleet_ = std::make_unique<FleetService>(*loop_, *logs_, epoch_, registration_budget);
   grpc::EnableDefaultHealthCheckService(true);
@@ -138,23 +154,20 @@ absl::Status ServerImpl::listen_grpc(const daemon::Endpoint& endpoint,
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 #endif
   grpc::ServerBuilder builder;
-  // Without this, a second coordinator could quietly share the port.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeBudgetMs);
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // Only reflection is served by gRPC's own polling threads: one is enough for it.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
-  builder.AddListeningPort(endpoint.to_string(), grpc::InsecureServerCredentials(), &grpc_port_);
+  auto connections = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.RegisterService(muster_.get());
   builder.RegisterService(fleet_.get());
   grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr || grpc_port_ == 0) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("--listen=", endpoint.to_string(), ": port ", endpoint.port,
-                     " is in use or the address is not this machine's; stop the "
-                     "other program, or choose another port (0 for any free one)"));
-  }
+  if (grpc_ == nullptr) return absl::InternalError("gRPC could not be started");
+  port_->serve(std::move(connections));
   return absl::OkStatus();
 }
 
@@ -172,9 +185,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
       return status;
   }
   auto server = std::make_unique<ServerImpl>();
-  absl::Status status = server->listen_http(options.http);
+  // The ports first: who cannot have them leaves no trace in the state.
+  absl::Status status = server->take_grpc_port(*listen);
+  if (status.ok()) status = server->listen_http(options.http);
   if (status.ok()) status = server->open_state(options);
-  if (status.ok()) status = server->listen_grpc(*listen, options.registration_budget);
+  if (status.ok()) status = server->serve_grpc(options.registration_budget);
   if (!status.ok()) return status;
   server->set_ready();
   return server;

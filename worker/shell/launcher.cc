@@ -84,7 +84,8 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
                 .environment = *std::move(variables),
                 .directory = folder,
                 .log_path = folders_.log_path(request.key),
-                .umask = options_.rank_umask});
+                .umask = options_.rank_umask,
+                .open_files = options_.rank_open_files});
 }
 
 absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank) const {

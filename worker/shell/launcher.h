@@ -1,6 +1,7 @@
 // From the core's SpawnRank to a running process: folder, config.json, environment.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <string>
@@ -21,6 +22,7 @@ struct LauncherOptions {
   std::string bind_address;
   Incarnation incarnation;
   mode_t rank_umask = 022;
+  rlim_t rank_open_files = 0;    // soft limit; 0: this process's
   int32_t threads_per_rank = 1;  // a slot's share of the node's cores
 };
 

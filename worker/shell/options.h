@@ -1,6 +1,7 @@
 // What the operator says on the command line.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -19,6 +20,7 @@ struct WorkerOptions {
   std::string port_file;
   bool insecure = false;
   mode_t rank_umask = 022;
+  rlim_t rank_open_files = 0;  // soft limit; 0: the worker's
   std::string proc_root = "/proc";
 };
 

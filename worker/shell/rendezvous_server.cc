@@ -22,6 +22,7 @@
 
 #include "common/absl_view.h"
 #include "common/rendezvous_wire.h"
+#include "daemon/listen.h"
 #include "daemon/logging.h"
 #include "worker/shell/rendezvous_store.h"
 
@@ -36,7 +37,6 @@ using rendezvous::Op;
 constexpr std::chrono::seconds kFrameBudget{30};
 // No rendezvous takes longer; the coordinator gives up on the start first.
 constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(1);
-constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr size_t kShownKeyBytesMax = 128;
 
 // One client: frames are answered one after the other. Kept alive by the handlers that wait.
@@ -180,27 +180,9 @@ class AsioRendezvousServer : public RendezvousServer {
   }
 
   absl::Status listen(const daemon::Endpoint& endpoint) {
-    boost::system::error_code error;
-    tcp::resolver resolver(acceptor_.get_executor());
-    const auto found = resolver.resolve(endpoint.host, absl::StrCat(endpoint.port), error);
-    if (error || found.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("--rendezvous=", endpoint.to_string(),
-                                                     ": cannot resolve it: ", error.message()));
-    }
-    const tcp::endpoint address = found.begin()->endpoint();
-    acceptor_.open(address.protocol(), error);
-    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
-    if (!error) acceptor_.bind(address, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    if (error == asio::error::address_in_use) {
-      return absl::AlreadyExistsError(absl::StrCat("--rendezvous=", endpoint.to_string(), ": port ",
-                                                   endpoint.port, " is in use by another program"));
-    }
-    if (error) {
-      return absl::UnavailableError(
-          absl::StrCat("--rendezvous=", endpoint.to_string(), ": ", error.message()));
-    }
-    port_ = acceptor_.local_endpoint(error).port();
+    if (absl::Status status = daemon::listen_on("--rendezvous", endpoint, acceptor_); !status.ok())
+      return status;
+    port_ = acceptor_.local_endpoint().port();
     accept();
     return absl::OkStatus();
   }
@@ -215,7 +197,7 @@ class AsioRendezvousServer : public RendezvousServer {
     acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (error) {
-        retry_.expires_after(kAcceptPause);
+        retry_.expires_after(daemon::kAcceptPause);
         retry_.async_wait([this](boost::system::error_code stopped) {
           if (!stopped) accept();
         });

@@ -38,6 +38,7 @@ struct Prepared {
   int failure_fd;
   pid_t parent;
   mode_t umask;
+  rlimit open_files;
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -83,6 +84,7 @@ void reset_signals() {
   }
   close_on_exec_from(STDERR_FILENO + 1);
   umask(prepared.umask);
+  if (setrlimit(RLIMIT_NOFILE, &prepared.open_files) != 0) fail(prepared, 0);
   if (chdir(prepared.directory) != 0) fail(prepared, 1);
   execve(prepared.arguments[0], prepared.arguments.data(), prepared.environment.data());
   fail(prepared, 2);
@@ -118,6 +120,9 @@ absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
   if (pipe2(failure_pipe.data(), O_CLOEXEC) != 0) return errno_status(errno, "making a pipe");
   absl::Cleanup close_read_end = [&] { close(failure_pipe[0]); };
 
+  rlimit open_files{};
+  getrlimit(RLIMIT_NOFILE, &open_files);
+  if (request.open_files != 0) open_files.rlim_cur = request.open_files;
   const Prepared prepared{pointers(request.arguments),
                           pointers(request.environment),
                           request.directory.c_str(),
@@ -125,7 +130,8 @@ absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
                           null_fd,
                           failure_pipe[1],
                           getpid(),
-                          request.umask};
+                          request.umask,
+                          open_files};
   const pid_t pid = fork();
   if (pid == 0) become_program(prepared);
   const int fork_error = errno;

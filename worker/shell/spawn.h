@@ -1,6 +1,7 @@
 // Starting one process.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <string>
@@ -16,6 +17,7 @@ struct SpawnRequest {
   std::string directory;                 // working directory
   std::string log_path;                  // stdout and stderr; emptied, then appended to; private
   mode_t umask = 022;
+  rlim_t open_files = 0;  // soft limit of descriptors; 0: this process's
 };
 
 // Starts the process in a process group of its own, with stdin from /dev/null and no other open file, and

@@ -13,6 +13,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
@@ -163,6 +164,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
                            .bind_address = reachable_host(*rendezvous),
                            .incarnation = Incarnation(*incarnation),
                            .rank_umask = options.rank_umask,
+                           .rank_open_files = options.rank_open_files,
                            .threads_per_rank = cores_per_slot(options.slots)}));
   if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
   return worker;
@@ -170,16 +172,18 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
 
 absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint& rendezvous) {
   boost::system::error_code error;
-  for (const int signo : {SIGCHLD, SIGTERM, SIGINT}) signals_.add(signo, error);
+  signals_.add(SIGCHLD, error);
+  for (const int signo : daemon::leave_signals()) signals_.add(signo, error);
   if (error) return absl::InternalError(absl::StrCat("handling signals: ", error.message()));
   auto store = RendezvousServer::start(context_, rendezvous);
   if (!store.ok()) return store.status();
   rendezvous_ = *std::move(store);
   auto http = daemon::HttpServer::start(options.http, pages());
-  if (!http.ok())
-    return absl::Status(http.status().code(), absl::StrCat("--http: ", http.status().message()));
+  if (!http.ok()) return http.status();
   http_ = *std::move(http);
 
+  spdlog::info("version {} serves HTTP on port {} and the rendezvous on port {}", kVersion,
+               http_->port(), rendezvous_->port());
   const daemon::Endpoint reachable{reachable_host(rendezvous), rendezvous_->port()};
   core_ = std::make_unique<Core>(CoreOptions{.name = WorkerName(name_of(options)),
                                              .incarnation = incarnation_,
@@ -196,22 +200,20 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
 }
 
 std::map<std::string, daemon::HttpHandler> Worker::pages() {
-  const auto metrics = [this] {
-    return daemon::HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8",
-                                metrics_.text(monotonic_now())};
-  };
-  const auto ready = [this] {
-    if (metrics_.registered())
-      return daemon::HttpResponse{200, "text/plain; charset=utf-8", "ok\n"};
-    return daemon::HttpResponse{503, "text/plain; charset=utf-8",
-                                "not registered with " + coordinator_ + "\n"};
-  };
-  return {{"/metrics", metrics},
-          {"/healthz",
-           [] {
-             return daemon::HttpResponse{200, "text/plain; charset=utf-8", "ok\n"};
-           }},
-          {"/readyz", ready}};
+  constexpr const char* kText = "text/plain; charset=utf-8";
+  return {
+      {"/metrics",
+       [this](const daemon::HttpReply& reply) {
+         reply({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(monotonic_now())});
+       }},
+      {"/healthz",
+       [](const daemon::HttpReply& reply) {
+         reply({200, kText, "ok\n"});
+       }},
+      {"/readyz", [this](const daemon::HttpReply& reply) {
+         if (metrics_.registered()) return reply({200, kText, "ok\n"});
+         reply({503, kText, "not registered with " + coordinator_ + "\n"});
+       }}};
 }
 
 }  // namespace muster::worker

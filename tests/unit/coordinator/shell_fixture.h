@@ -1,6 +1,12 @@
 // A whole coordinator in this process, on free loopback ports and a temporary folder, and a worker's stream by hand.
 #pragma once
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -15,6 +21,43 @@
 #include "tests/unit/temp_folder.h"
 
 namespace muster::coordinator {
+
+// A raw connection to a loopback port, for what no client would send.
+class RawConnection {
+ public:
+  explicit RawConnection(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~RawConnection() { close(fd_); }
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
+
+  void send(const std::string& bytes) {
+    EXPECT_GE(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), -1);
+  }
+  std::string receive_all() {
+    std::string text;
+    std::array<char, 4096> buffer{};
+    ssize_t bytes = 0;
+    while ((bytes = recv(fd_, buffer.data(), buffer.size(), 0)) > 0) {
+      text.append(buffer.data(), static_cast<size_t>(bytes));
+    }
+    return text;
+  }
+
+ private:
+  int fd_;
+};
+
+inline std::string http_get(int port, const std::string& path) {
+  RawConnection connection(port);
+  connection.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  return connection.receive_all();
+}
 
 inline void set_deadline(grpc::ClientContext& context) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));

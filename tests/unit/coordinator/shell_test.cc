@@ -1,12 +1,10 @@
 // The coordinator's services over real gRPC on loopback: what goes wrong at the border.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#include <array>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -22,43 +20,6 @@ namespace muster::coordinator {
 namespace {
 
 using testing::HasSubstr;
-
-// A raw connection to a loopback port, for what no client would send.
-class RawConnection {
- public:
-  explicit RawConnection(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  }
-  ~RawConnection() { close(fd_); }
-  RawConnection(const RawConnection&) = delete;
-  RawConnection& operator=(const RawConnection&) = delete;
-
-  void send(const std::string& bytes) {
-    EXPECT_GE(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), -1);
-  }
-  std::string receive_all() {
-    std::string text;
-    std::array<char, 4096> buffer{};
-    ssize_t bytes = 0;
-    while ((bytes = recv(fd_, buffer.data(), buffer.size(), 0)) > 0) {
-      text.append(buffer.data(), static_cast<size_t>(bytes));
-    }
-    return text;
-  }
-
- private:
-  int fd_;
-};
-
-std::string http_get(int port, const std::string& path) {
-  RawConnection connection(port);
-  connection.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-  return connection.receive_all();
-}
 
 TEST_F(ShellTest, RefusesABadSpecAndNamesTheField) {
   const grpc::Status status = submit(submission("a/b", 1));
@@ -314,6 +275,47 @@ TEST_F(ShellTest, ComesBackFromItsStateFile) {
   EXPECT_TRUE(logs->Finish().ok());
 }
 
+TEST_F(ShellTest, AnotherStoresJobsHaveLogsOfTheirOwn) {
+  for (const std::string text : {"of the first store\n", "second\n"}) {
+    {
+      FakeWorker worker(*fleet_);
+      worker.send(registration("node1", 1, 1));
+      EXPECT_TRUE(worker.next().has_registered());
+      v1::Job job;
+      ASSERT_TRUE(submit(submission("a", 1), &job).ok());
+      EXPECT_EQ(job.id(), 1U);
+      ASSERT_TRUE(worker.next().has_start_ranks());
+      worker.log(1, 1, 0, 0, text);
+      EXPECT_EQ(worker.next().log_ack().offset(), text.size());
+      EXPECT_EQ(log_of(1), text);
+    }
+    server_.reset();
+    for (const char* file : {"muster.db", "muster.db-wal", "muster.db-shm"})
+      std::filesystem::remove(folder_.path() + "/state/" + file);
+    start();
+  }
+}
+
+TEST_F(ShellTest, OutputThatCannotBeStoredNowIsAskedForAgain) {
+  FakeWorker worker(*fleet_);
+  worker.send(registration("node1", 1, 1));
+  worker.next();
+  ASSERT_TRUE(submit(submission("a", 1)).ok());
+  ASSERT_TRUE(worker.next().has_start_ranks());
+  rlimit old{};
+  getrlimit(RLIMIT_NOFILE, &old);
+  rlimit low = old;
+  low.rlim_cur = 3;  // what is open stays open
+  setrlimit(RLIMIT_NOFILE, &low);
+  worker.log(1, 1, 0, 0, "abc");
+  const uint64_t settled = worker.next().log_ack().offset();
+  setrlimit(RLIMIT_NOFILE, &old);
+  EXPECT_EQ(settled, 0U);
+  worker.log(1, 1, 0, 0, "abc");
+  EXPECT_EQ(worker.next().log_ack().offset(), 3U);
+  EXPECT_EQ(log_of(1), "abc");
+}
+
 TEST_F(ShellTest, KeepsItsPortsAndItsStateToItself) {
   ServerOptions options;
   options.listen = "127.0.0.1:0";
@@ -327,7 +329,14 @@ TEST_F(ShellTest, KeepsItsPortsAndItsStateToItself) {
   options.listen = address_;
   status = Server::start(options).status();
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr(absl::StrCat("port ", server_->grpc_port(), " is in use")));
+              HasSubstr(absl::StrCat("--listen=", address_, ": port ", server_->grpc_port(),
+                                     " is in use")));
+  EXPECT_FALSE(std::filesystem::exists(options.state_dir)) << "the ports come first";
+  options.listen = "127.0.0.1:0";
+  options.http = absl::StrCat("127.0.0.1:", server_->http_port());
+  status = Server::start(options).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--http=" + options.http + ": port"));
+  EXPECT_FALSE(std::filesystem::exists(options.state_dir));
 
   options.listen = "0.0.0.0:0";
   status = Server::start(options).status();

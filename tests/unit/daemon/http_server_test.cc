@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,15 +50,18 @@ class Client {
 class HttpServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto server =
-        HttpServer::start("127.0.0.1:0", {{"/metrics",
-                                           [this] {
-                                             ++calls_;
-                                             return HttpResponse{200, "text/plain", "up 1\n"};
-                                           }},
-                                          {"/readyz", [] {
-                                             return HttpResponse{503, "text/plain", "no\n"};
-                                           }}});
+    auto server = HttpServer::start(
+        "127.0.0.1:0",
+        {{"/metrics",
+          [this](const HttpReply& reply) {
+            ++calls_;
+            reply({200, "text/plain", "up 1\n"});
+          }},
+         {"/readyz",
+          [](const HttpReply& reply) {
+            reply({503, "text/plain", "no\n"});
+          }},
+         {"/later", [this](const HttpReply& reply) { held_back_.set_value(reply); }}});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -69,6 +73,7 @@ class HttpServerTest : public ::testing::Test {
   }
 
   std::atomic<int> calls_{0};
+  std::promise<HttpReply> held_back_;  // of /later, to be asked for once
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -91,7 +96,7 @@ TEST_F(HttpServerTest, HeadHasNoBody) {
 TEST_F(HttpServerTest, AnUnknownPageNamesTheKnownOnes) {
   const std::string response = exchange("GET /etc/passwd HTTP/1.1\r\n\r\n");
   EXPECT_THAT(response, StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(response, HasSubstr("/metrics /readyz"));
+  EXPECT_THAT(response, HasSubstr("/later /metrics /readyz"));
 }
 
 TEST_F(HttpServerTest, OtherMethodsAreNotAllowed) {
@@ -125,6 +130,22 @@ TEST_F(HttpServerTest, ASlowClientDelaysNobodyAndIsLetGo) {
   EXPECT_EQ(slow.receive(), "") << "closed after its budget";
 }
 
+TEST_F(HttpServerTest, APageThatIsAnsweredLaterDelaysNobody) {
+  Client waiting(server_->port());
+  waiting.send("GET /later HTTP/1.1\r\n\r\n");
+  const HttpReply reply = held_back_.get_future().get();
+  EXPECT_THAT(exchange("GET /metrics HTTP/1.1\r\n\r\n"), HasSubstr("up 1"));
+  std::thread([&] { reply({200, "text/plain", "at last\n"}); }).join();
+  reply({200, "text/plain", "once more\n"});
+  EXPECT_THAT(waiting.receive(), ::testing::EndsWith("\r\n\r\nat last\n"));
+}
+
+TEST_F(HttpServerTest, AnAnswerThatNeverComesIsA503AndMayComeAfterTheServersEnd) {
+  EXPECT_THAT(exchange("GET /later HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 503"));
+  server_.reset();
+  held_back_.get_future().get()({200, "text/plain", "too late\n"});
+}
+
 TEST_F(HttpServerTest, ManyClientsAtOnceAreAllServed) {
   std::vector<std::thread> clients;
   std::atomic<int> served{0};
@@ -152,6 +173,14 @@ TEST_F(HttpServerTest, APortInUseIsNamed) {
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat(server_->port())));
+}
+
+TEST_F(HttpServerTest, LocalhostIsAnIpv4Address) {
+  const auto server = HttpServer::start("localhost:0", {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  Client client((*server)->port());
+  client.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(client.receive(), StartsWith("HTTP/1.1 404"));
 }
 
 TEST_F(HttpServerTest, AnAddressThatIsNoneIsAnError) {

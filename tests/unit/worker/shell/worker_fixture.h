@@ -30,7 +30,8 @@ class WorkerTest : public ShellTest {
   }
 
   // Starts muster-worker with `trainer` as its ranks' program.
-  void start_worker(const std::string& trainer, const std::vector<std::string>& more = {}) {
+  void start_worker(const std::string& trainer, const std::vector<std::string>& more = {},
+                    rlim_t open_files = 0) {
     SpawnRequest request;
     request.arguments = {MUSTER_BIN_DIR "/muster-worker",
                          "--coordinator",
@@ -49,6 +50,7 @@ class WorkerTest : public ShellTest {
     request.environment = {"PATH=/usr/bin:/bin"};
     request.directory = folder;
     request.log_path = folder / "worker.log";
+    request.open_files = open_files;
     const auto pid = spawn(request);
     ASSERT_TRUE(pid.ok()) << pid.status();
     pid_ = *pid;

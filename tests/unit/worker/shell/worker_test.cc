@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -195,12 +196,41 @@ TEST_F(WorkerTest, ManyLinesArriveCompleteAndBeforeTheReport) {
   }
 }
 
-TEST_F(WorkerTest, LeavingLetsRanksCheckpointAndReportsThem) {
+// select() cannot look at high descriptors: only the worker itself has use for many.
+TEST_F(WorkerTest, TakesDescriptorsForItselfAndNotForItsRanks) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max <= 200) GTEST_SKIP() << "the hard limit is " << limit.rlim_max;
+  coordinator.start();
+  start_worker(script("ulimit -Sn"), {}, 200);
+  ASSERT_TRUE(coordinator.next_register()) << worker_log();
+  start_ranks(1, 1);
+  const auto exited = coordinator.next_exit();
+  ASSERT_TRUE(exited) << worker_log();
+  EXPECT_EQ(exited->detail(), "200");
+  rlimit own{};
+  ASSERT_EQ(prlimit(pid_, RLIMIT_NOFILE, nullptr, &own), 0);
+  EXPECT_EQ(own.rlim_cur, limit.rlim_max);
+}
+
+TEST_F(WorkerTest, SaysWhereItServes) {
+  begin("/bin/true");
+  const auto ports = nlohmann::json::parse(read_file(folder / "ports"));
+  EXPECT_THAT(
+      worker_log(),
+      HasSubstr(absl::StrCat("serves HTTP on port ", ports["http_port"].get<int>(),
+                             " and the rendezvous on port ", ports["rendezvous_port"].get<int>())));
+}
+
+class WorkerLeaves : public WorkerTest, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Signals, WorkerLeaves, ::testing::Values(SIGTERM, SIGINT, SIGHUP));
+
+TEST_P(WorkerLeaves, LettingRanksCheckpointAndReportingThem) {
   begin(script("trap 'exit 75' TERM; echo up; while :; do sleep 0.02; done"));
   start_ranks(1, 2);
   ASSERT_TRUE(
       eventually([&] { return coordinator.log(0) == "up\n" && coordinator.log(1) == "up\n"; }));
-  kill(pid_, SIGTERM);
+  kill(pid_, GetParam());
   for (int i = 0; i < 2; ++i) {
     const auto exited = coordinator.next_exit();
     ASSERT_TRUE(exited) << worker_log();
@@ -297,11 +327,11 @@ TEST_F(WorkerTest, WrongOptionsAreClearErrorsAndExitCodeTwo) {
       {{"--rendezvous", "0.0.0.0:0"}, "--insecure"},
       {{"--http", "0.0.0.0:0"}, "--insecure"},
       {{"--http", absl::StrCat("127.0.0.1:", coordinator.port())},
-       absl::StrCat("port ", coordinator.port())},
+       absl::StrCat("--http=127.0.0.1:", coordinator.port(), ": port ", coordinator.port())},
       {{"--work-dir", folder / "file" / "x"}, "--work-dir"},
       {{"--trainer", folder / "absent"}, "--trainer"},
       {{"--log-level", "loud"}, "--log-level"},
-      {{"--frobnicate"}, "frobnicate"},
+      {{"--slosts", "4"}, "muster-worker: unknown option --slosts; did you mean --slots?"},
   };
   for (const auto& [options, said] : cases) {
     start_worker("/bin/true", options);

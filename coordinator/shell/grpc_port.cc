@@ -1,0 +1,95 @@
+#include "coordinator/shell/grpc_port.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <spdlog/spdlog.h>
+
+#include "daemon/listen.h"
+
+namespace muster::coordinator {
+namespace {
+
+using boost::asio::ip::tcp;
+
+// For the pages' connections, the state and the files of ranks' logs.
+constexpr rlim_t kDescriptorsKept = 128;
+// Ten thousand workers and several watchers of each; each connection costs tens of kilobytes, whatever the limit is.
+constexpr rlim_t kDescriptorsMax = 65'536;
+constexpr Duration kComplaintInterval = std::chrono::seconds(10);
+
+// The kernel gives the lowest number that is free: those from here on are not for gRPC's connections.
+int descriptor_bound() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlim_t open_max = std::min(limit.rlim_cur, kDescriptorsMax);
+  return static_cast<int>(open_max - std::min(kDescriptorsKept, open_max / 4));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::open(const daemon::Endpoint& endpoint) {
+  auto port = std::make_unique<GrpcPort>();
+  if (absl::Status status = daemon::listen_on("--listen", endpoint, port->acceptor_); !status.ok())
+    return status;
+  return port;
+}
+
+GrpcPort::~GrpcPort() {
+  context_.stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void GrpcPort::serve(std::unique_ptr<Acceptor> grpc) {
+  grpc_ = std::move(grpc);
+  accept();
+  thread_ = std::thread([this] { context_.run(); });
+}
+
+bool GrpcPort::has_room() {
+  const int next = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  if (next >= 0) close(next);
+  return next >= 0 && next < descriptor_bound();
+}
+
+void GrpcPort::accept() {
+  acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
+    if (!error) {
+      take(std::move(socket));
+      accept();
+      return;
+    }
+    complain(absl::StrCat("accepting a connection: ", error.message()));
+    retry_.expires_after(daemon::kAcceptPause);
+    retry_.async_wait([this](const boost::system::error_code& stopped) {
+      if (!stopped) accept();
+    });
+  });
+}
+
+void GrpcPort::take(tcp::socket socket) {
+  if (const int bound = descriptor_bound(); socket.native_handle() >= bound) {
+    complain(absl::StrCat("a connection is refused: about ", bound, " descriptors are in use"));
+    return;
+  }
+  boost::system::error_code error;  // the client may have gone already; gRPC finds that out, too
+  socket.set_option(tcp::no_delay(true), error);
+  socket.native_non_blocking(true, error);
+  Acceptor::NewConnectionParameters connection;
+  connection.fd = socket.release(error);
+  if (!error) grpc_->HandleNewConnection(&connection);
+}
+
+void GrpcPort::complain(const std::string& why) {
+  const Instant now = monotonic_now();
+  if (complained_ != Instant{} && now - complained_ < kComplaintInterval) return;
+  complained_ = now;
+  spdlog::warn("the gRPC port: {}", why);
+}
+
+}  // namespace muster::coordinator
