@@ -30,13 +30,19 @@ absl::StatusOr<std::unique_ptr<Interrupts>> Interrupts::block() {
   return std::unique_ptr<Interrupts>(new Interrupts(fd));
 }
 
-// The signals stay blocked: one that comes while we leave has nothing more to do.
+// The signals stay as they are: one that comes while we leave has nothing more to do.
 Interrupts::~Interrupts() { close(fd_); }
 
 int Interrupts::take() {
   signalfd_siginfo info;
   while (read(fd_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) ++count_;
   return count_;
+}
+
+void Interrupts::release() {
+  take();
+  const sigset_t signals = leaving_signals();
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 }  // namespace muster::cli

@@ -7,7 +7,7 @@
 
 namespace muster::cli {
 
-// Make it before the first thread: it blocks the signals, and threads inherit that. One per process.
+// Make it before the first thread: it blocks the signals, and threads inherit that. One per process, one thread.
 class Interrupts {
  public:
   static absl::StatusOr<std::unique_ptr<Interrupts>> block();
@@ -19,6 +19,9 @@ class Interrupts {
   int fd() const { return fd_; }
   // Takes all waiting signals; returns how many there have been in all.
   int take();
+  // From here on a signal ends the process as it ends any other: there is nothing left to be saved or stopped. Not those
+  // that came before.
+  void release();
 
  private:
   explicit Interrupts(int fd) : fd_(fd) {}

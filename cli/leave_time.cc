@@ -8,8 +8,8 @@ void LeaveTime::leave(Instant now) {
   if (!leave_by_) leave_by_ = now + kLeaveTime;
 }
 
-void LeaveTime::job_ended(Instant now) {
-  if (!logs_by_) logs_by_ = now + kLogTail;
+void LeaveTime::job_ended(Instant now, bool is_behind) {
+  if (!logs_by_ || is_behind) logs_by_ = now + kLogTail;
 }
 
 std::optional<Instant> LeaveTime::wait_until() const {

@@ -23,8 +23,9 @@ class LeaveTime {
   void leave(Instant now);
   // No more waiting at all.
   void leave_at_once(Instant now) { leave_by_ = now; }
-  // The job is in a terminal state; what is still missing is its logs. Only the first call counts.
-  void job_ended(Instant now);
+  // The job is in a terminal state; what is still missing is its logs. Only the first call counts, and those while we have
+  // some that our reader does not take.
+  void job_ended(Instant now, bool is_behind);
 
   // Until when to wait for what is missing, the job's end or its logs; nullopt: for ever.
   std::optional<Instant> wait_until() const;

@@ -14,6 +14,11 @@
 namespace muster::cli {
 namespace {
 
+// Back-pressure begins here: the coordinator keeps the rest.
+constexpr size_t kLogBytesMax = 1 << 20;
+// A job has news a few times a minute: only a reader that is away for long gets less than all.
+constexpr int kNewsMax = 256;
+
 // The number after `name` in `line`; nullopt when there is none.
 std::optional<double> figure_after(absl::string_view line, absl::string_view name) {
   const size_t at = line.find(name);
@@ -41,25 +46,85 @@ std::optional<StepLine> parse_step_line(std::string_view text) {
 }
 
 // The bar needs the whole terminal: with output in a file it would only disturb what is on stderr.
-LogPrinter::LogPrinter(LogPrinterOptions options)
-    : options_(options),
-      bar_(takes_escapes(options.output_fd) && options.steps > 0 ? options.news_fd : -1, "",
-           monotonic_now()) {
-  if (bar_.on_terminal()) bar_.update({.label = "before the first step"}, monotonic_now());
+LogPrinter::LogPrinter(Output& output, Output& news, LogPrinterOptions options)
+    : options_(options), output_(output), news_(news) {
+  if (options.steps > 0 && takes_escapes(output.fd()) && takes_escapes(news.fd())) {
+    bar_.emplace(news, "", monotonic_now());
+  }
+  printer_ = std::jthread([this](const std::stop_token& stop) { print_all(stop); });
 }
 
+LogPrinter::~LogPrinter() { finish(); }
+
 bool LogPrinter::take(const v1::LogChunk& chunk) {
+  std::unique_lock lock(mutex_);
+  printed_.wait(lock, [&] { return log_bytes_ < kLogBytesMax || is_given_up_; });
+  if (is_given_up_) return false;
+  log_bytes_ += chunk.data().size();
+  queue_.emplace_back(chunk);
+  put_.notify_all();
+  return is_writable_;
+}
+
+void LogPrinter::news(std::string_view message) {
   const std::lock_guard lock(mutex_);
+  if (news_waiting_ >= kNewsMax) return;
+  ++news_waiting_;
+  queue_.emplace_back(News{std::string(message)});
+  put_.notify_all();
+}
+
+void LogPrinter::finish() {
+  std::unique_lock lock(mutex_);
+  queue_.emplace_back(LastLines());
+  put_.notify_all();
+  printed_.wait(lock, [&] { return queue_.empty(); });
+}
+
+bool LogPrinter::is_behind() const {
+  const std::lock_guard lock(mutex_);
+  return !queue_.empty();
+}
+
+void LogPrinter::hurry() {
+  output_.hurry();
+  news_.hurry();
+}
+
+void LogPrinter::give_up() {
+  hurry();
+  const std::lock_guard lock(mutex_);  // or a wait that has just looked would miss it
+  is_given_up_ = true;
+  printed_.notify_all();
+}
+
+void LogPrinter::print_all(const std::stop_token& stop) {
+  if (bar_) bar_->update({.label = "before the first step"}, monotonic_now());
+  std::unique_lock lock(mutex_);
+  while (put_.wait(lock, stop, [&] { return !queue_.empty(); })) {
+    // Its place in the queue does not move while others add to it.
+    const Item& item = queue_.front();
+    lock.unlock();
+    std::visit([this](const auto& what) { print(what); }, item);
+    lock.lock();
+    if (const auto* chunk = std::get_if<v1::LogChunk>(&item)) log_bytes_ -= chunk->data().size();
+    if (std::holds_alternative<News>(item)) --news_waiting_;
+    queue_.pop_front();
+    printed_.notify_all();
+  }
+}
+
+void LogPrinter::print(const v1::LogChunk& chunk) {
   const Part part{chunk.attempt(), chunk.rank()};
   uint64_t& seen = seen_[part];
   const uint64_t end = chunk.offset() + chunk.data().size();
-  if (end <= seen) return writable_;
+  if (end <= seen) return;
   std::string_view data = chunk.data();
   if (chunk.offset() < seen) data.remove_prefix(static_cast<size_t>(seen - chunk.offset()));
   seen = end;
   std::string& partial = partial_[part];
-  bar_.hide();
-  while (!data.empty()) {
+  if (bar_) bar_->hide();
+  while (!data.empty() && !is_given_up_) {
     const size_t newline = data.find('\n');
     const size_t taken = newline == std::string_view::npos ? data.size() : newline;
     partial.append(data.substr(0, taken));
@@ -68,38 +133,48 @@ bool LogPrinter::take(const v1::LogChunk& chunk) {
     print_line(part, partial);
     partial.clear();
   }
-  bar_.show();
-  return writable_;
+  if (bar_) bar_->show();
 }
 
-bool LogPrinter::print_line(const Part& part, std::string_view line) {
+void LogPrinter::print(const News& news) {
+  if (bar_) bar_->hide();
+  news_.write(absl::StrCat(coloured(news_.fd(), Colour::kDim, "muster: "), news.text, "\n"));
+  if (bar_) bar_->show();
+}
+
+void LogPrinter::print(LastLines) {
+  bar_.reset();
+  for (auto& [part, text] : partial_) {
+    if (!text.empty()) print_line(part, text);
+    text.clear();
+  }
+}
+
+void LogPrinter::print_line(const Part& part, std::string_view line) {
   const auto [attempt, rank] = part;
   if (options_.json) {
     const nlohmann::json object = {{"attempt", attempt}, {"rank", rank}, {"line", line}};
     // A rank writes what it likes, which need not be UTF-8.
-    const std::string text = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    writable_ = write_text(options_.output_fd, text + "\n") && writable_;
+    print_output(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  } else if (rank == options_.main_rank) {
+    print_output(absl::StrCat(av(line), "\n"));
   } else {
-    print_as_it_is(rank, line);
+    const std::string named = absl::StrCat("[rank ", rank, "] ", av(line), "\n");
+    if (options_.main_rank < 0) {
+      print_output(named);
+    } else {
+      news_.write(named);
+    }
   }
   if (rank == std::max(options_.main_rank, 0)) follow_steps(line);
-  return writable_;
 }
 
-void LogPrinter::print_as_it_is(int32_t rank, std::string_view line) {
-  if (rank == options_.main_rank) {
-    writable_ = write_text(options_.output_fd, absl::StrCat(av(line), "\n")) && writable_;
-  } else if (options_.main_rank < 0) {
-    writable_ =
-        write_text(options_.output_fd, absl::StrCat("[rank ", rank, "] ", av(line), "\n")) &&
-        writable_;
-  } else {
-    write_text(options_.news_fd, absl::StrCat("[rank ", rank, "] ", av(line), "\n"));
-  }
+void LogPrinter::print_output(std::string_view text) {
+  if (!output_.write(text)) is_writable_ = false;
 }
 
 void LogPrinter::follow_steps(std::string_view line) {
-  if (options_.steps <= 0 || !bar_.on_terminal()) return;
+  if (!bar_) return;
   const auto step = parse_step_line(line);
   if (!step) return;
   const Instant now = monotonic_now();
@@ -110,30 +185,13 @@ void LogPrinter::follow_steps(std::string_view line) {
   }
   const double seen = static_cast<double>(step->step - first_step_);
   const double left = static_cast<double>(options_.steps - step->step - 1);
-  bar_.update(
+  bar_->update(
       {.label = absl::StrCat("step ", step->step + 1, "/", options_.steps),
        .fraction = static_cast<double>(step->step + 1) / static_cast<double>(options_.steps),
        .seconds_left = seen > 0 ? to_seconds(now - first_step_at_) / seen * left : -1,
        .note = absl::StrFormat("loss %.3f  %s tokens/s", step->loss,
                                format_count(step->tokens_per_second * options_.ranks))},
       now);
-}
-
-void LogPrinter::news(std::string_view message) {
-  const std::lock_guard lock(mutex_);
-  bar_.hide();
-  write_text(options_.news_fd,
-             absl::StrCat(coloured(options_.news_fd, Colour::kDim, "muster: "), av(message), "\n"));
-  bar_.show();
-}
-
-void LogPrinter::finish() {
-  const std::lock_guard lock(mutex_);
-  bar_.hide();
-  for (auto& [part, text] : partial_) {
-    if (!text.empty()) print_line(part, text);
-    text.clear();
-  }
 }
 
 }  // namespace muster::cli

@@ -1,14 +1,20 @@
 // Puts ranks' output, news about the job and a progress bar on one terminal without tearing lines.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
+#include <variant>
 
+#include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "common/time.h"
 #include "muster/v1/muster.pb.h"
@@ -25,45 +31,76 @@ struct StepLine {
 std::optional<StepLine> parse_step_line(std::string_view line);
 
 struct LogPrinterOptions {
-  int output_fd = 1;
-  int news_fd = 2;
   int32_t main_rank =
-      0;  // printed as it is, the others with a prefix on news_fd; -1: all with a prefix
+      0;              // printed as it is, the others with a prefix on `news`; -1: all with a prefix
   int64_t steps = 0;  // of the whole job, for the bar; 0: no bar
   int32_t ranks = 1;
-  bool json = false;  // each line of any rank is an object on output_fd
+  bool json = false;  // each line of any rank is an object on `output`
 };
 
-// Any thread.
+// Any thread. A thread of its own does the writing: only the ranks' output waits for a reader that does not read.
 class LogPrinter {
  public:
-  explicit LogPrinter(LogPrinterOptions options);
+  // Both must outlive it.
+  LogPrinter(Output& output, Output& news, LogPrinterOptions options);
+  // Prints what is left, as finish() does.
+  ~LogPrinter();
+  LogPrinter(const LogPrinter&) = delete;
+  LogPrinter& operator=(const LogPrinter&) = delete;
 
-  // Prints what was not printed before; a stream that begins again from the start may repeat itself. False when
-  // the output can no longer be written.
+  // Prints what was not printed before; a stream that begins again from the start may repeat itself. Waits while much
+  // is unprinted. False when the output can no longer be written.
   bool take(const v1::LogChunk& chunk);
-  // "muster: …" on news_fd.
+  // "muster: …" on `news`. Never waits.
   void news(std::string_view message);
-  // Prints incomplete last lines and takes the bar away.
+  // Prints incomplete last lines, takes the bar away, and waits until all is printed that can be.
   void finish();
+
+  // Something waits to be printed.
+  bool is_behind() const;
+  // A reader that does not read is waited for no longer (Output::hurry).
+  void hurry();
+  // Nor is the ranks' output printed any more, which lets take() and finish() return. News still are.
+  void give_up();
 
  private:
   using Part = std::pair<uint32_t, int32_t>;  // attempt, rank
+  struct News {
+    std::string text;
+  };
+  struct LastLines {};
+  using Item = std::variant<v1::LogChunk, News, LastLines>;
 
-  bool print_line(const Part& part, std::string_view line);
-  void print_as_it_is(int32_t rank, std::string_view line);
+  void print_all(const std::stop_token& stop);
+  void print(const v1::LogChunk& chunk);
+  void print(const News& news);
+  void print(LastLines);
+  void print_line(const Part& part, std::string_view line);
+  void print_output(std::string_view text);
   void follow_steps(std::string_view line);
   // A rank in an error loop without line ends must not fill memory.
   static constexpr size_t kLineBytesMax = 64 << 10;
 
   const LogPrinterOptions options_;
-  std::mutex mutex_;
+  Output& output_;
+  Output& news_;
+
+  // The printing thread's alone.
   std::map<Part, uint64_t> seen_;
   std::map<Part, std::string> partial_;
-  ProgressBar bar_;
+  std::optional<ProgressBar> bar_;
   Instant first_step_at_{};
   int64_t first_step_ = -1;
-  bool writable_ = true;
+
+  std::atomic<bool> is_given_up_{false};
+  std::atomic<bool> is_writable_{true};
+  mutable std::mutex mutex_;  // guards what follows; not held while anything is printed
+  std::condition_variable_any put_;
+  std::condition_variable printed_;
+  std::deque<Item> queue_;  // the front is being printed
+  size_t log_bytes_ = 0;    // of the ranks' output in it
+  int news_waiting_ = 0;
+  std::jthread printer_;  // last: it ends before what it uses
 };
 
 }  // namespace muster::cli

@@ -40,7 +40,8 @@ int logs(const LogsOptions& options) {
   request.set_attempt(options.attempt);
   request.set_follow(options.follow);
   Client client(options.coordinator);
-  LogPrinter printer({.main_rank = *rank, .json = options.json});
+  Output output(STDOUT_FILENO), news(STDERR_FILENO);
+  LogPrinter printer(output, news, {.main_rank = *rank, .json = options.json});
   // After a reconnection the stream begins again; the printer leaves out what it has shown.
   const auto stream = [&] {
     return client.follow_logs(request,

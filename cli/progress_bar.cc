@@ -64,8 +64,11 @@ std::string render_bar(const Progress& progress, double elapsed_seconds, int wid
   return line;
 }
 
-ProgressBar::ProgressBar(int fd, std::string what, Instant now)
-    : fd_(fd), what_(std::move(what)), on_terminal_(takes_escapes(fd)), start_(now) {}
+ProgressBar::ProgressBar(Output& output, std::string what, Instant now)
+    : output_(output),
+      what_(std::move(what)),
+      on_terminal_(takes_escapes(output.fd())),
+      start_(now) {}
 
 ProgressBar::~ProgressBar() { hide(); }
 
@@ -93,16 +96,16 @@ void ProgressBar::print(Instant now) {
   if (progress_->fraction) parts.push_back(absl::StrCat(percent(*progress_->fraction), "%"));
   parts.push_back(times(to_seconds(now - start_), progress_->seconds_left));
   if (!progress_->note.empty()) parts.push_back(progress_->note);
-  write_text(fd_, absl::StrCat(what_, ": ", progress_->label, progress_->label.empty() ? "" : " ",
-                               absl::StrJoin(parts, ", "), "\n"));
+  output_.write(absl::StrCat(what_, ": ", progress_->label, progress_->label.empty() ? "" : " ",
+                             absl::StrJoin(parts, ", "), "\n"));
 }
 
 void ProgressBar::draw(Instant now) {
   Progress progress = *progress_;
   // Counted down from the last report; a guess that has not come true says nothing more.
   progress.seconds_left -= to_seconds(now - reported_at_);
-  write_text(fd_, absl::StrCat(av(kClearLine), render_bar(progress, to_seconds(now - start_),
-                                                          terminal_width(fd_))));
+  output_.write(absl::StrCat(av(kClearLine), render_bar(progress, to_seconds(now - start_),
+                                                        terminal_width(output_.fd()))));
   shown_at_ = now;
   is_drawn_ = true;
 }
@@ -119,7 +122,7 @@ void ProgressBar::hide() {
   const std::lock_guard lock(mutex_);
   is_hidden_ = true;
   if (!is_drawn_) return;
-  write_text(fd_, kClearLine);
+  output_.write(kClearLine);
   is_drawn_ = false;
 }
 

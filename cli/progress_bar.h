@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "cli/output.h"
 #include "common/time.h"
 
 namespace muster::cli {
@@ -28,8 +29,8 @@ std::string render_bar(const Progress& progress, double elapsed_seconds, int wid
 // own draws the line again while nothing is reported, so that the time goes on and a changed width is followed.
 class ProgressBar {
  public:
-  // Shows on `fd`. `what` begins plain lines: "tokenize: reading 52%, 12s, 30s left, 31.0MB/s". The clock starts now.
-  ProgressBar(int fd, std::string what, Instant now);
+  // Shows on `output`, which must outlive it. `what` begins plain lines: "tokenize: reading 52%, 12s, 30s left, 31.0MB/s". The clock starts now.
+  ProgressBar(Output& output, std::string what, Instant now);
   // Takes the line away.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
@@ -47,7 +48,7 @@ class ProgressBar {
   void print(Instant now);
   void keep_fresh(const std::stop_token& stop);
 
-  const int fd_;
+  Output& output_;
   const std::string what_;
   const bool on_terminal_;
   const Instant start_;

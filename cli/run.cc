@@ -76,8 +76,16 @@ class Session {
           const v1::JobSpec& spec)
       : fleet_(fleet), interrupts_(interrupts), printer_(printer), watch_(client, printer, spec) {}
 
-  // The exit code; the daemons are still there unless they had to be killed.
-  int follow();
+  // Ends the calls. What is unprinted by now stays so.
+  ~Session() {
+    if (!watch_.logs_are_complete()) printer_.give_up();
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // The exit code, or why the job could not be followed to its end; the daemons are still there unless they had to be
+  // killed.
+  absl::StatusOr<int> follow();
   v1::Job job() const { return watch_.job(); }
   const LeaveTime& time() const { return time_; }
 
@@ -85,48 +93,65 @@ class Session {
   bool is_done();
   void take_interrupts();
   int kill_the_rest();
+  void print_the_rest();
 
   EmbeddedFleet& fleet_;
   Interrupts& interrupts_;
   LogPrinter& printer_;
   RunWatch watch_;
   int wishes_to_leave_ = 0;
+  int closed_output_ = 0;  // 1: was the first of them
   LeaveTime time_;
 };
 
 void Session::take_interrupts() {
-  // `muster run | head`: nobody listens any more, which is a wish to leave.
-  const int wishes = interrupts_.take() + (watch_.output_is_closed() ? 1 : 0);
+  // `muster run | head`: nobody listens any more, which is a wish to leave. After a hurry it says nothing.
+  if (wishes_to_leave_ == 0 && watch_.output_is_closed()) closed_output_ = 1;
+  const int wishes = interrupts_.take() + closed_output_;
   if (wishes == wishes_to_leave_) return;
   const bool is_first = wishes_to_leave_ == 0;
   wishes_to_leave_ = wishes;
+  printer_.hurry();
   // There is nothing to save for a job that the coordinator has not accepted yet.
   if (wishes > 1 || watch_.job().id() == 0) return time_.leave_at_once(monotonic_now());
   time_.leave(monotonic_now());
   if (!is_first || watch_.has_ended()) return;
+  watch_.cancel();
   printer_.news(
       "asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once");
-  watch_.cancel();
 }
 
 // Everything has been seen: the last state, and the last line of the logs or long enough a wait for it.
 bool Session::is_done() {
   if (!watch_.has_ended()) return false;
-  time_.job_ended(monotonic_now());
+  time_.job_ended(monotonic_now(), printer_.is_behind());
   return watch_.logs_are_complete() || time_.is_up(monotonic_now());
 }
 
 int Session::kill_the_rest() {
-  printer_.finish();
+  fleet_.kill();
   if (watch_.job().id() != 0) {
     printer_.news(wishes_to_leave_ > 1 ? "killing what is left"
                                        : "no checkpoint in time; killing what is left");
   }
-  fleet_.kill();
   return to_int(ExitCode::kInterrupted);
 }
 
-int Session::follow() {
+// What has been received before something went wrong.
+void Session::print_the_rest() {
+  if (watch_.job().id() == 0) return;
+  printer_.hurry();
+  watch_.stop();
+  time_.job_ended(monotonic_now(), false);
+  while (!watch_.logs_are_complete() && !time_.is_up(monotonic_now())) {
+    std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(watch_.event_fd())};
+    wait_readable(fds, time_.wait_until());
+    watch_.take_event();
+    take_interrupts();
+  }
+}
+
+absl::StatusOr<int> Session::follow() {
   while (!is_done()) {
     std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(fleet_.coordinator().pidfd()),
                                readable(fleet_.worker()->pidfd()), readable(watch_.event_fd())};
@@ -137,12 +162,8 @@ int Session::follow() {
     if (time_.is_up(monotonic_now())) return kill_the_rest();
     absl::Status trouble = fleet_.health();
     if (trouble.ok()) trouble = watch_.trouble();
-    if (!trouble.ok()) {
-      printer_.finish();
-      return fail(trouble);
-    }
+    if (!trouble.ok()) return print_the_rest(), trouble;
   }
-  printer_.finish();
   const v1::Job job = watch_.job();
   return wishes_to_leave_ > 0 && job.state() == v1::CANCELLED ? to_int(ExitCode::kInterrupted)
                                                               : job.exit_code();
@@ -151,23 +172,26 @@ int Session::follow() {
 int submit_and_follow(const RunOptions& options, const jobspec::ResolvedJob& job,
                       EmbeddedFleet& fleet, Interrupts& interrupts, const RunFolder& folder) {
   Client client(fleet.address());
+  Output output(STDOUT_FILENO), news(STDERR_FILENO);
   // With --json, stdout is for the final object alone.
-  LogPrinter printer({.output_fd = options.json ? STDERR_FILENO : STDOUT_FILENO,
-                      .steps = job.train.steps,
-                      .ranks = job.mesh.ranks()});
-  int exit_code = 0;
+  LogPrinter printer(options.json ? news : output, news,
+                     {.steps = job.train.steps, .ranks = job.mesh.ranks()});
+  absl::StatusOr<int> end = 0;
   v1::Job last;
   LeaveTime time;
   {
     Session session(fleet, interrupts, printer, client, job.spec);
-    exit_code = session.follow();
+    end = session.follow();
     last = session.job();
     time = session.time();
     // The streams end here, before the coordinator that serves them.
   }
   if (fleet.worker() != nullptr) fleet.stop(time.stop_grace(monotonic_now()));
+  interrupts.release();
   const bool was_accepted = last.id() != 0;
-  if (options.json && was_accepted) write_text(STDOUT_FILENO, job_to_json(last).dump(2) + "\n");
+  if (!end.ok()) printer.finish();
+  const int exit_code = end.ok() ? *end : fail(end.status());
+  if (options.json && was_accepted) output.write(job_to_json(last).dump(2) + "\n");
   if (was_accepted && exit_code != 0 && exit_code != to_int(ExitCode::kInterrupted)) {
     printer.news(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
   }

@@ -15,12 +15,14 @@ RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec)
 }
 
 RunWatch::~RunWatch() {
-  client_.stop();
+  stop();
   for (std::thread* thread : {&watching_, &following_, &cancelling_}) {
     if (thread->joinable()) thread->join();
   }
   close(event_fd_);
 }
+
+void RunWatch::stop() { client_.stop(); }
 
 void RunWatch::cancel() {
   cancelling_ = std::thread([this, id = job().id()] {
@@ -85,6 +87,7 @@ void RunWatch::follow(uint64_t id) {
     output_closed_ = true;
     return false;
   });
+  printer_.finish();
   {
     const std::lock_guard lock(mutex_);
     logs_complete_ = true;

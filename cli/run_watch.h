@@ -18,7 +18,7 @@ namespace muster::cli {
 class RunWatch {
  public:
   RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec);
-  // Ends the calls, and the client's use.
+  // Ends the calls, and the client's use. Waits for the printer, unless it was told to give up.
   ~RunWatch();
   RunWatch(const RunWatch&) = delete;
   RunWatch& operator=(const RunWatch&) = delete;
@@ -29,6 +29,9 @@ class RunWatch {
 
   // Asks for the job's end after a checkpoint; a failure becomes news. Once, and only for an accepted job.
   void cancel();
+
+  // Ends the calls; what has been received is printed all the same, and the logs are complete then.
+  void stop();
 
   v1::Job job() const;             // without an id until the coordinator has accepted it
   bool has_ended() const;          // the job is in a terminal state

@@ -39,7 +39,8 @@ int tokenize(const TokenizeArguments& arguments) {
   options.threads = arguments.threads;
   options.shard_tokens = arguments.shard_tokens;
   const Instant start = monotonic_now();
-  ProgressBar bar(STDERR_FILENO, "tokenize", start);
+  Output output(STDERR_FILENO);
+  ProgressBar bar(output, "tokenize", start);
   const auto index = trainer::tokenize_file(options, [&](uint64_t done, uint64_t total) {
     const Instant now = monotonic_now();
     bar.update(reading_progress(done, total, start, now), now);

@@ -22,7 +22,8 @@ int train_tokenizer(const TrainTokenizerArguments& arguments) {
   options.threads = arguments.threads;
   options.fewer_ok = arguments.fewer_ok;
   const Instant start = monotonic_now();
-  ProgressBar bar(STDERR_FILENO, "train-tokenizer", start);
+  Output output(STDERR_FILENO);
+  ProgressBar bar(output, "train-tokenizer", start);
   TrainingProgress progress(start);
   const auto report =
       trainer::train_tokenizer(options, [&](const trainer::TrainTokenizerProgress& at) {

@@ -126,12 +126,12 @@ class MusterTest(unittest.TestCase):
             os.close(reader)
         raise AssertionError(f"{command[0]} did not end within {seconds} s: {written!r}")
 
-    def start(self, *command, **kwargs):
-        """Starts a program in the background with its output in files `<n>.out` and `<n>.err`."""
+    def start(self, *command, stdout=None, **kwargs):
+        """Starts a program in the background with its output in files `<n>.out` (or in `stdout`) and `<n>.err`."""
         number = len(self.processes)
         out = open(self.dir / f"{number}.out", "w")
         err = open(self.dir / f"{number}.err", "w")
-        process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(list(map(str, command)), stdout=stdout or out, stderr=err, stdin=subprocess.DEVNULL,
                                    env=self.env, cwd=self.dir, start_new_session=True, **kwargs)
         out.close()
         err.close()

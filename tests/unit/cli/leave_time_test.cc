@@ -14,8 +14,8 @@ TEST(LeaveTime, WithoutAWishToLeaveOnlyTheLogsAreBounded) {
   EXPECT_FALSE(time.wait_until());
   EXPECT_FALSE(time.is_up(kStart));
   EXPECT_EQ(time.stop_grace(kStart), kStopGrace);
-  time.job_ended(kStart);
-  time.job_ended(kStart + milliseconds(100));
+  time.job_ended(kStart, false);
+  time.job_ended(kStart + milliseconds(100), false);
   EXPECT_EQ(time.wait_until(), kStart + kLogTail);
   EXPECT_EQ(time.stop_grace(kStart + kLogTail), kStopGrace);
 }
@@ -29,7 +29,7 @@ TEST(LeaveTime, OneDeadlineHoldsForEverything) {
   EXPECT_EQ(time.wait_until(), deadline);
   time.leave(kStart + milliseconds(3000));
   EXPECT_EQ(time.wait_until(), deadline) << "a repeated wish moves nothing";
-  time.job_ended(deadline - milliseconds(300));
+  time.job_ended(deadline - milliseconds(300), true);
   EXPECT_EQ(time.wait_until(), deadline);
   EXPECT_FALSE(time.is_up(deadline - milliseconds(1)));
   EXPECT_TRUE(time.is_up(deadline));
@@ -37,9 +37,19 @@ TEST(LeaveTime, OneDeadlineHoldsForEverything) {
   EXPECT_EQ(time.stop_grace(deadline + milliseconds(10)), milliseconds(0));
 }
 
+// `muster run | less`: the end of the logs is not lost to whoever still reads their beginning.
+TEST(LeaveTime, AReaderThatTakesItsTimeGetsIt) {
+  LeaveTime time;
+  time.job_ended(kStart, true);
+  time.job_ended(kStart + kLogTail, true);
+  EXPECT_FALSE(time.is_up(kStart + kLogTail));
+  time.job_ended(kStart + kLogTail + milliseconds(1), false);
+  EXPECT_EQ(time.wait_until(), kStart + 2 * kLogTail);
+}
+
 TEST(LeaveTime, AWishToLeaveDuringTheLogsShortensThem) {
   LeaveTime time;
-  time.job_ended(kStart);
+  time.job_ended(kStart, false);
   time.leave(kStart + milliseconds(100));
   EXPECT_EQ(time.wait_until(), kStart + kLogTail) << "nothing grows longer";
   time.leave_at_once(kStart + milliseconds(200));

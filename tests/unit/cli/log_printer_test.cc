@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <poll.h>
+
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -43,30 +46,32 @@ TEST(ParseStepLine, RefusesTheRest) {
 class LogPrinterTest : public ::testing::Test {
  protected:
   LogPrinterOptions options(int32_t main_rank = 0) const {
-    return {.output_fd = out_.fd(), .news_fd = news_.fd(), .main_rank = main_rank, .steps = 10};
+    return {.main_rank = main_rank, .steps = 10};
   }
   CapturedFd out_, news_;
+  Output output_{out_.fd()}, news_output_{news_.fd()};
 };
 
 TEST_F(LogPrinterTest, MainRankAsItIsOthersWithTheirName) {
-  LogPrinter printer(options());
+  LogPrinter printer(output_, news_output_, options());
   EXPECT_TRUE(printer.take(chunk(1, 0, 0, "one\ntwo\n")));
   EXPECT_TRUE(printer.take(chunk(1, 3, 0, "trouble\n")));
   printer.news("RUNNING");
+  printer.finish();
   EXPECT_EQ(out_.text(), "one\ntwo\n");
   EXPECT_EQ(news_.text(), "[rank 3] trouble\nmuster: RUNNING\n");
 }
 
 TEST_F(LogPrinterTest, AllRanksAreNamed) {
-  LogPrinter printer(options(-1));
+  LogPrinter printer(output_, news_output_, options(-1));
   printer.take(chunk(1, 0, 0, "a\n"));
   printer.take(chunk(1, 1, 0, "b\n"));
+  printer.finish();
   EXPECT_EQ(out_.text(), "[rank 0] a\n[rank 1] b\n");
 }
 
 TEST_F(LogPrinterTest, ForProgramsEachLineIsAnObject) {
-  LogPrinter printer(
-      {.output_fd = out_.fd(), .news_fd = news_.fd(), .main_rank = -1, .json = true});
+  LogPrinter printer(output_, news_output_, {.main_rank = -1, .json = true});
   printer.take(chunk(1, 0, 0, "a\nb\xff \"c\"\n"));
   printer.take(chunk(2, 3, 0, "d"));
   printer.finish();
@@ -79,36 +84,67 @@ TEST_F(LogPrinterTest, ForProgramsEachLineIsAnObject) {
 }
 
 TEST_F(LogPrinterTest, LinesAreWholeAcrossChunksAndTheLastOneComesAtTheEnd) {
-  LogPrinter printer(options());
+  LogPrinter printer(output_, news_output_, options());
   printer.take(chunk(1, 0, 0, "be"));
   printer.take(chunk(1, 0, 2, "gin\nen"));
-  EXPECT_EQ(out_.text(), "begin\n");
   printer.finish();
   EXPECT_EQ(out_.text(), "begin\nen\n");
 }
 
 TEST_F(LogPrinterTest, AStreamThatBeginsAgainRepeatsNothing) {
-  LogPrinter printer(options());
+  LogPrinter printer(output_, news_output_, options());
   printer.take(chunk(1, 0, 0, "one\ntwo\n"));
   printer.take(chunk(1, 0, 0, "one\ntwo\nthree\n"));
   printer.take(chunk(1, 0, 4, "two\n"));
   printer.take(chunk(2, 0, 0, "again\n"));
+  printer.finish();
   EXPECT_EQ(out_.text(), "one\ntwo\nthree\nagain\n");
 }
 
 TEST_F(LogPrinterTest, ALineWithoutEndIsCut) {
-  LogPrinter printer(options());
+  LogPrinter printer(output_, news_output_, options());
   const std::string part(40'000, 'x');
   printer.take(chunk(1, 0, 0, part));
   printer.take(chunk(1, 0, part.size(), part));
+  printer.finish();
   EXPECT_EQ(out_.text().size(), 80'001U);
 }
 
 TEST_F(LogPrinterTest, AReaderThatIsGoneIsNoticed) {
-  const int closed = open("/dev/full", O_WRONLY | O_CLOEXEC);
-  LogPrinter printer({.output_fd = closed, .news_fd = news_.fd()});
-  EXPECT_FALSE(printer.take(chunk(1, 0, 0, "line\n")));
-  close(closed);
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  {
+    Output output(full);
+    LogPrinter printer(output, news_output_, options());
+    printer.take(chunk(1, 0, 0, "line\n"));
+    printer.finish();
+    EXPECT_FALSE(printer.take(chunk(1, 0, 5, "line\n")));
+  }
+  close(full);
+}
+
+// `muster run | less`: more than fits in the pipe and in the printer, and nobody reads.
+TEST_F(LogPrinterTest, AReaderThatDoesNotReadHoldsUpTheRanksOutputAlone) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  {
+    Output output(ends[1]);
+    LogPrinter printer(output, news_output_, options());
+    const std::string line(1 << 20, 'x');
+    std::thread stream([&] {
+      for (uint64_t taken = 0; printer.take(chunk(1, 0, taken, line)); taken += line.size()) {
+      }
+    });
+    pollfd room{.fd = ends[1], .events = POLLOUT, .revents = 0};
+    while (poll(&room, 1, 0) > 0) std::this_thread::yield();
+    printer.news("never waits");
+    EXPECT_TRUE(printer.is_behind());
+    printer.give_up();
+    stream.join();
+    printer.finish();
+    EXPECT_EQ(news_.text(), "muster: never waits\n") << "news outlast what is given up";
+  }
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace

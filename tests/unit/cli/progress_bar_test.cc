@@ -50,7 +50,8 @@ TEST(RenderBar, NeverReachesTheLastColumn) {
 TEST(ProgressBar, OnAPipeSaysALineNowAndThen) {
   const CapturedFd pipe;
   const Instant start = instant_from_ns(1'000'000'000);
-  ProgressBar bar(pipe.fd(), "tokenize", start);
+  Output output(pipe.fd());
+  ProgressBar bar(output, "tokenize", start);
   for (int i = 0; i <= 12; ++i) {
     const Instant now = start + seconds(i);
     bar.update({"reading", i / 12.0, seconds_left(i / 12.0, start, now), "1.0MB/s"}, now);
@@ -65,7 +66,8 @@ TEST(ProgressBar, OnAPipeSaysALineNowAndThen) {
 
 TEST(ProgressBar, FollowsTheTerminalsWidthWithoutBeingTold) {
   const PseudoTerminal terminal(60);
-  ProgressBar bar(terminal.fd(), "tokenize", monotonic_now());
+  Output output(terminal.fd());
+  ProgressBar bar(output, "tokenize", monotonic_now());
   bar.update(kHalf, monotonic_now());
   EXPECT_THAT(PseudoTerminal::drawn(terminal.text()).back(),
               HasSubstr("reading [########        ]  50%"));
@@ -79,7 +81,8 @@ TEST(ProgressBar, FollowsTheTerminalsWidthWithoutBeingTold) {
 
 TEST(ProgressBar, LeavesTheTerminalToItsOwnerWhileHidden) {
   const PseudoTerminal terminal(80);
-  ProgressBar bar(terminal.fd(), "", monotonic_now());
+  Output output(terminal.fd());
+  ProgressBar bar(output, "", monotonic_now());
   bar.update({.label = "step 1"}, monotonic_now());
   bar.hide();
   bar.update({.label = "step 2"}, monotonic_now());

@@ -1,0 +1,130 @@
+"""How `muster run` leaves: Ctrl-C, a second one, its own end, and a reader of its output that does not read."""
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
+
+LEAVE_SECONDS_MAX = 5  # from Ctrl-C until the command has ended; tests that measure it run alone
+
+
+class Leaving(MusterTest):
+    def checkpoints(self, name):
+        """The numbers of that run's checkpoints."""
+        return [int(p.name) for p in (self.dir / "out" / name / "checkpoints").iterdir() if p.name.isdigit()]
+
+    def start_run(self, name, *overrides, stdout=None):
+        return self.start(BIN / "muster", *self.run_args(name, *overrides), stdout=stdout)
+
+    def wait_for_step(self, process, step):
+        def reached():
+            self.assertIsNone(process.poll(), self.output(process))
+            lines = step_lines(process.out_path.read_text())
+            return lines and lines[-1][0] >= step
+        wait_until(reached, 60, f"step {step}")
+
+    def pid_of(self, program):
+        """The process of this test that runs that program, or None."""
+        return next((pid for pid in processes_with_mark(self.mark) if f"/{program} " in command_line(pid)), None)
+
+    def leave(self, run):
+        """Ctrl-C: the seconds until the command has ended, with nothing running any more."""
+        started = time.monotonic()
+        os.kill(run.pid, signal.SIGINT)
+        self.assertEqual(run.wait(timeout=60), 130, self.output(run))
+        seconds = time.monotonic() - started
+        self.assertEqual(wait_gone(self.mark, 10), [])
+        return seconds
+
+    def test_ctrl_c_checkpoints_and_leaves(self):
+        run = self.start_run("interrupted", "steps=1000000", "log_period=10")
+        self.wait_for_step(run, 50)
+        self.assertLess(self.leave(run), LEAVE_SECONDS_MAX)
+        steps = self.checkpoints("interrupted")
+        self.assertTrue(steps and max(steps) > 50, f"no checkpoint of the last step: {steps}")
+
+    def test_second_ctrl_c_kills(self):
+        run = self.start_run("killed", "steps=1000000", "log_period=10")
+        self.wait_for_step(run, 20)
+        for pid in self.ranks_of_test().values():
+            os.kill(pid, signal.SIGSTOP)  # ranks that cannot leave by themselves
+        # With a coordinator that does not answer, either: the first Ctrl-C must not keep the second one waiting.
+        os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
+        os.kill(run.pid, signal.SIGINT)
+        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 10, "the first Ctrl-C")
+        self.assertIsNone(run.poll(), "left before its ranks did")
+        self.leave(run)
+        self.assertIn("muster: killing what is left\n", self.output(run), "the second Ctrl-C was not heard in time")
+
+    def test_ctrl_c_leaves_in_time_when_nobody_answers(self):
+        run = self.start_run("deaf", "steps=1000000", "log_period=10")
+        self.wait_for_step(run, 20)
+        os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
+        self.assertLess(self.leave(run), LEAVE_SECONDS_MAX)
+        self.assertIn("no checkpoint in time", self.output(run))
+
+    def test_ctrl_c_before_the_job_is_accepted_leaves(self):
+        run = self.start_run("early", "steps=1000000")
+        # The worker starts while the config is checked; the job is submitted after that.
+        wait_until(lambda: self.pid_of("muster-worker"), 20, "the worker")
+        os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
+        self.leave(run)
+
+    def start_unread(self, name):
+        """A run whose output fills a pipe that nobody reads, as a pager's on its first page."""
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        self.addCleanup(os.close, writer)
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        run = self.start_run(name, "steps=1000000", "log_period=1", "checkpoint_period=10", stdout=writer)
+        wait_until(lambda: not select.select([], [writer], [], 0)[1], 60, "a full pipe")
+        # The ranks go on, and more of their lines are on the way than the pipe has room for.
+        full_at = max(self.checkpoints(name), default=0)
+        wait_until(lambda: max(self.checkpoints(name), default=0) > full_at + 200, 60, "further steps")
+        self.assertIsNone(run.poll())
+        return run
+
+    def test_ctrl_c_leaves_in_time_when_nobody_reads(self):
+        run = self.start_unread("unread")
+        reached = max(self.checkpoints("unread"))
+        self.assertLess(self.leave(run), LEAVE_SECONDS_MAX)
+        self.assertIn("asking the ranks to save a checkpoint", self.output(run))
+        self.assertIn("CANCELLED", self.output(run), "the job was killed")
+        self.assertGreater(max(self.checkpoints("unread")), reached)
+
+    def test_second_ctrl_c_kills_when_nobody_reads(self):
+        run = self.start_unread("unread")
+        os.kill(self.ranks_of_test()[1], signal.SIGSTOP)  # cannot leave by itself
+        os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
+        os.kill(run.pid, signal.SIGINT)
+        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 10, "the first Ctrl-C")
+        self.assertIsNone(run.poll(), "left before its ranks did")
+        self.leave(run)
+        self.assertIn("muster: killing what is left\n", self.output(run), "the second Ctrl-C was not heard in time")
+
+    def test_a_slow_reader_gets_everything(self):
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        run = self.start_run("slow", "steps=300", "log_period=1", stdout=writer)
+        os.close(writer)
+        wait_until(lambda: (self.dir / "out/slow/checkpoints/300").exists(), 60, "the last checkpoint")
+        wait_until(lambda: not self.ranks_of_test(), 60, "the end of the job")
+        with self.assertRaises(subprocess.TimeoutExpired, msg="left with output in its hands"):
+            run.wait(timeout=3)
+        with open(reader) as file:
+            self.assertEqual([step for step, _ in step_lines(file.read())], list(range(300)))
+        self.assertEqual(run.wait(timeout=30), 0, self.output(run))
+
+    def test_kill_9_of_the_command_leaves_nothing_running(self):
+        run = self.start_run("orphan", "steps=1000000", "log_period=10")
+        self.wait_for_step(run, 20)
+        run.kill()
+        self.assertEqual(wait_gone(self.mark, 10), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
