@@ -7,9 +7,8 @@ import signal
 import time
 import unittest
 
-from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
-
-LEAVE_SECONDS_MAX = 5  # Ctrl-C to nothing running
+from harness import BIN, MusterTest, processes_with_mark, step_lines, wait_gone, wait_until
+RESTORED = r"^restored checkpoint \S+/(\d+): "
 
 
 def checkpoint_hashes(folder):
@@ -31,10 +30,6 @@ class EmbeddedRun(MusterTest):
             return lines and lines[-1][0] >= step
         wait_until(reached, 60, f"step {step}")
 
-    def pid_of(self, program):
-        """The process of this test that runs that program, or None."""
-        return next((pid for pid in processes_with_mark(self.mark) if f"/{program} " in command_line(pid)), None)
-
     def test_prints_every_step_line_and_ends_with_zero(self):
         result = self.muster(*self.run_args("lines", "steps=5", "log_period=2"), check=0)
         self.assertEqual([step for step, _ in step_lines(result.stdout)], [0, 2, 4])
@@ -50,75 +45,32 @@ class EmbeddedRun(MusterTest):
         self.assertEqual(checkpoint_hashes(self.checkpoints("resume") / "20"),
                          checkpoint_hashes(self.checkpoints("whole") / "20"))
 
-    def test_killed_rank_is_reported_and_the_job_ends_as_if_undisturbed(self):
-        settings = ["steps=600", "checkpoint_period=50", "log_period=10"]
-        self.muster(*self.run_args("undisturbed", *settings), check=0)
-        run = self.start_run("disturbed", *settings)
+    def test_killed_rank_is_reported_and_the_job_goes_on_as_if_undisturbed(self):
+        settings = ["learning_rate_schedule_steps=1000000", "checkpoint_period=50", "log_period=10"]
+        run = self.start_run("disturbed", "steps=1000000", *settings)
         self.wait_for_step(run, 120)
         os.kill(self.ranks_of_test()[2], signal.SIGKILL)
-        self.assertEqual(run.wait(timeout=120), 0, self.output(run))
+        restored = wait_until(lambda: re.search(RESTORED, self.output(run), re.M), 60, "attempt 2")
+        wait_until(lambda: self.steps_after(RESTORED, run), 60, "its steps")
+        os.kill(run.pid, signal.SIGINT)
+        self.assertEqual(run.wait(timeout=60), 130, self.output(run))
         output = self.output(run)
         self.assertRegex(output, r"rank 2\b.*(signal 9|SIGKILL)")
-        self.assertRegex(output, r"step \d+")
         self.assertRegex(output, r"attempt 2")
-        first, restored, second = re.split(r"^restored checkpoint \S+/(\d+): ", output, maxsplit=1, flags=re.M)
-        self.assertGreaterEqual(int(restored), 100, "not the newest checkpoint")
-        self.assertGreaterEqual(step_lines(first)[-1][0], 120)
-        self.assertEqual(step_lines(second)[0][0], int(restored), "attempt 2 began elsewhere")
-        self.assertEqual(checkpoint_hashes(self.checkpoints("disturbed") / "600"),
-                         checkpoint_hashes(self.checkpoints("undisturbed") / "600"))
+        restored = int(restored[1])
+        self.assertGreaterEqual(restored, 100, "not the newest checkpoint")
+        self.assertEqual(self.steps_after(RESTORED, run)[0], restored, "attempt 2 began elsewhere")
+        # Wherever it was stopped: steps that nothing disturbed lead to the same bits.
+        last = max(int(p.name) for p in self.checkpoints("disturbed").iterdir() if p.name.isdigit())
+        self.assertGreater(last, restored)
+        self.muster(*self.run_args("undisturbed", f"steps={last}", *settings), check=0)
+        self.assertEqual(checkpoint_hashes(self.checkpoints("disturbed") / str(last)),
+                         checkpoint_hashes(self.checkpoints("undisturbed") / str(last)))
 
-    def test_ctrl_c_checkpoints_and_leaves(self):
-        run = self.start_run("interrupted", "steps=100000", "log_period=10")
-        self.wait_for_step(run, 50)
-        started = time.monotonic()
-        os.kill(run.pid, signal.SIGINT)
-        self.assertEqual(run.wait(timeout=20), 130, self.output(run))
-        self.assertEqual(wait_gone(self.mark, 5), [])
-        self.assertLess(time.monotonic() - started, LEAVE_SECONDS_MAX)
-        steps = [int(p.name) for p in self.checkpoints("interrupted").iterdir() if p.name.isdigit()]
-        self.assertTrue(steps and max(steps) > 50, f"no checkpoint of the last step: {steps}")
-
-    def test_second_ctrl_c_kills(self):
-        run = self.start_run("killed", "steps=100000", "log_period=10")
-        self.wait_for_step(run, 20)
-        for pid in self.ranks_of_test().values():
-            os.kill(pid, signal.SIGSTOP)  # ranks that cannot leave by themselves
-        # With a coordinator that does not answer, either: the first Ctrl-C must not keep the second one waiting.
-        os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
-        os.kill(run.pid, signal.SIGINT)
-        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 10, "the first Ctrl-C")
-        self.assertIsNone(run.poll(), "left before its ranks did")
-        os.kill(run.pid, signal.SIGINT)
-        self.assertEqual(run.wait(timeout=10), 130, self.output(run))
-        self.assertEqual(wait_gone(self.mark, 5), [])
-        self.assertIn("muster: killing what is left\n", self.output(run), "the second Ctrl-C was not heard in time")
-
-    def test_ctrl_c_leaves_in_time_when_nobody_answers(self):
-        run = self.start_run("deaf", "steps=100000", "log_period=10")
-        self.wait_for_step(run, 20)
-        os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
-        started = time.monotonic()
-        os.kill(run.pid, signal.SIGINT)
-        self.assertEqual(run.wait(timeout=20), 130, self.output(run))
-        self.assertEqual(wait_gone(self.mark, 5), [])
-        self.assertLess(time.monotonic() - started, LEAVE_SECONDS_MAX)
-        self.assertIn("no checkpoint in time", self.output(run))
-
-    def test_ctrl_c_before_the_job_is_accepted_leaves(self):
-        run = self.start_run("early", "steps=100000")
-        # The worker starts while the config is checked; the job is submitted after that.
-        wait_until(lambda: self.pid_of("muster-worker"), 20, "the worker")
-        os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
-        os.kill(run.pid, signal.SIGINT)
-        self.assertEqual(run.wait(timeout=20), 130, self.output(run))
-        self.assertEqual(wait_gone(self.mark, 5), [])
-
-    def test_kill_9_of_the_command_leaves_nothing_running(self):
-        run = self.start_run("orphan", "steps=100000", "log_period=10")
-        self.wait_for_step(run, 20)
-        run.kill()
-        self.assertEqual(wait_gone(self.mark, 10), [])
+    def steps_after(self, pattern, run):
+        """The steps whose lines came behind the line that matches."""
+        parts = re.split(pattern, run.out_path.read_text(), maxsplit=1, flags=re.M)
+        return [step for step, _ in step_lines(parts[-1])] if len(parts) > 1 else []
 
     def test_two_jobs_in_one_output_directory_keep_apart(self):
         first = self.start_run("one", "steps=50", ranks=2)
@@ -126,7 +78,7 @@ class EmbeddedRun(MusterTest):
         self.assertEqual((first.wait(60), second.wait(60)), (0, 0), self.output(first) + self.output(second))
 
     def test_killed_again_and_again_gives_up(self):
-        run = self.start_run("hopeless", "steps=100000", "log_period=1", "restarts_max=1", "enable_checkpointing=false")
+        run = self.start_run("hopeless", "steps=1000000", "log_period=1", "restarts_max=1", "enable_checkpointing=false")
         for _ in range(2):
             ranks = wait_until(lambda: len(r := self.ranks_of_test()) == 4 and r, 30, "four ranks")
             self.wait_for_new_steps(run)
@@ -202,7 +154,7 @@ class Fleet(MusterTest):
     def test_coordinator_killed_and_started_again_finds_its_jobs_and_workers(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator)
-        job = self.submit("lasting", "steps=3000", "log_period=100")
+        job = self.submit("lasting", "steps=1000000", "log_period=100")
         self.wait_for_state(job["id"], "RUNNING")
         ranks = wait_until(lambda: len(r := self.ranks_of_test()) == 4 and r, 20, "four ranks")
         os.kill(coordinator.pid, signal.SIGKILL)
@@ -211,12 +163,16 @@ class Fleet(MusterTest):
         wait_until(lambda: "lost the coordinator" in self.output(worker), 20, "the worker to notice")
         self.assertEqual(self.ranks_of_test(), ranks, "a rank noticed")
         again = self.start_coordinator(listen=coordinator.address)
-        self.wait_for_state(job["id"], "RUNNING", "SUCCEEDED", seconds=20)
-        done = self.wait_for_state(job["id"], "SUCCEEDED", seconds=90)
+        before = self.wait_for_state(job["id"], "RUNNING", seconds=20)["ranks"]
+        reached = int(before[0]["step"]) if before else 0
+        wait_until(lambda: (ranks := self.job(job["id"])["ranks"]) and int(ranks[0]["step"]) > reached, 20, "its steps")
+        self.assertEqual(self.ranks_of_test(), ranks, "a rank was started again")
+        self.muster("cancel", job["id"], check=0)
+        done = self.wait_for_state(job["id"], "CANCELLED")
         self.assertEqual(int(done["attempt"]), 1, "the job was started again")
-        logs = self.muster("logs", job["id"], check=0).stdout
-        self.assertEqual([s for s, _ in step_lines(logs)][:3], [0, 100, 200])
-        self.assertEqual(step_lines(logs)[-1][0], 2999)
+        steps = [s for s, _ in step_lines(self.muster("logs", job["id"], check=0).stdout)]
+        self.assertGreater(steps[-1], reached - 100)
+        self.assertEqual(steps, list(range(0, 100 * len(steps), 100)), "a line of the logs is missing")
         self.assertIsNone(again.poll())
 
     def test_a_coordinator_with_another_state_gets_the_worker_without_the_earlier_ones_ranks(self):
@@ -254,10 +210,15 @@ class Fleet(MusterTest):
     def test_ranks_that_end_while_the_coordinator_is_away_are_reported_later(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
-        job = self.submit("short", "steps=400", "log_period=100")
+        # Rank 0 opens its metrics file before the first step, and waits in that until the test reads.
+        gate = self.dir / "gate"
+        os.mkfifo(gate)
+        job = self.submit("short", "steps=10", f"metrics_file={gate}", extra=["--no-check"])
         self.wait_for_state(job["id"], "RUNNING")
         os.kill(coordinator.pid, signal.SIGKILL)
         coordinator.wait()
+        reader = os.open(gate, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
         wait_until(lambda: not self.ranks_of_test(), 60, "the end of the ranks")
         self.start_coordinator(listen=coordinator.address)
         self.wait_for_state(job["id"], "SUCCEEDED", seconds=20)
