@@ -41,7 +41,8 @@ bool wait_readable(std::vector<pollfd>& fds, std::optional<Instant> deadline) {
 
 pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
 
-// Until the coordinator is ready, the worker is on its way, and the check has passed. Cancelled by Ctrl-C.
+// Until the check has passed and the coordinator, which starts beside it, is ready; only then is the worker on its way.
+// Cancelled by Ctrl-C.
 absl::Status bring_up(EmbeddedFleet& fleet, Preflight& preflight, Interrupts& interrupts,
                       int32_t slots) {
   bool ready = false;
@@ -57,16 +58,11 @@ absl::Status bring_up(EmbeddedFleet& fleet, Preflight& preflight, Interrupts& in
       checked = true;
     }
     if (auto status = fleet.health(); !status.ok()) return status;
-    if (!ready) {
-      const auto is_ready = fleet.check_ready();
-      if (!is_ready.ok()) return is_ready.status();
-      if (*is_ready) {
-        if (auto status = fleet.start_worker(slots); !status.ok()) return status;
-        ready = true;
-      }
-    }
+    const auto is_ready = fleet.check_ready();
+    if (!is_ready.ok()) return is_ready.status();
+    ready = *is_ready;
   }
-  return absl::OkStatus();
+  return fleet.start_worker(slots);
 }
 
 // One job, from its submission to the last line of its logs.

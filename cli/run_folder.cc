@@ -16,6 +16,7 @@
 #include <absl/strings/str_format.h>
 
 #include "common/errno_status.h"
+#include "common/missing_folders.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -42,23 +43,6 @@ std::vector<int> numbers_in(const fs::path& parent) {
 }
 
 std::string folder_name(int number) { return absl::StrFormat("%04d", number); }
-
-// The folders down to `path` that are not there, deepest first.
-std::vector<fs::path> missing_folders(const fs::path& path) {
-  std::vector<fs::path> missing;
-  std::error_code error;
-  for (fs::path at = path; fs::symlink_status(at, error).type() == fs::file_type::not_found;
-       at = at.parent_path()) {
-    missing.push_back(at);
-  }
-  return missing;
-}
-
-// Those that have something in them stay.
-void remove_empty(const std::vector<fs::path>& folders) {
-  std::error_code error;
-  for (const fs::path& folder : folders) fs::remove(folder, error);
-}
 
 bool is_still_at(const std::string& path, int fd) {
   struct stat mine {};

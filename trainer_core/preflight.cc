@@ -2,6 +2,7 @@
 
 #include <sys/statvfs.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/missing_folders.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/data/batches.h"
 #include "trainer_core/data/tokenizer.h"
@@ -21,6 +23,8 @@
 
 namespace muster::trainer {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr double kMiB = 1 << 20;
 // What a rank maps beside its plan: program and libraries, threads' stacks, the panels that a matrix product copies,
@@ -85,9 +89,11 @@ absl::Status check_data(const TrainConfig& config, std::optional<uint64_t> token
 absl::Status check_room(const TrainConfig& config, int64_t parameters) {
   constexpr uint64_t kCopies = 3;  // parameters, m, v
   const uint64_t needed = static_cast<uint64_t>(parameters) * kCopies * sizeof(float);
+  const auto missing = missing_folders(config.checkpoint_directory);
+  const fs::path there =
+      missing.empty() ? fs::path(config.checkpoint_directory) : missing.back().parent_path();
   struct statvfs disk {};
-  if (statvfs(config.checkpoint_directory.c_str(), &disk) != 0)
-    return absl::OkStatus();  // unknown is not full
+  if (statvfs(there.c_str(), &disk) != 0) return absl::OkStatus();  // unknown is not full
   const uint64_t available = uint64_t{disk.f_bavail} * disk.f_frsize;
   if (available >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -99,7 +105,6 @@ absl::Status check_room(const TrainConfig& config, int64_t parameters) {
 absl::Status check_checkpoints(const TrainConfig& config) {
   if (!config.enable_checkpointing) return absl::OkStatus();
   const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
-  if (auto status = store.prepare(); !status.ok()) return status;
   const std::vector<ParamSpec> table = llama_params(config.model);
   std::vector<std::string> notes;  // the run itself reports damaged ones
   auto newest = store.newest(notes);
@@ -110,18 +115,40 @@ absl::Status check_checkpoints(const TrainConfig& config) {
   return check_room(config, parameter_count(table));
 }
 
-}  // namespace
-
-absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine) {
+// Reads alone.
+absl::Status check_what_is_there(const TrainConfig& config,
+                                 const std::optional<MachineRoots>& machine) {
   if (machine) {
     if (auto status = check_memory(config, *machine); !status.ok()) return status;
   }
   std::optional<uint64_t> fingerprint;
   if (auto status = check_tokenizer(config, fingerprint); !status.ok()) return status;
   if (auto status = check_data(config, fingerprint); !status.ok()) return status;
-  if (auto status = check_checkpoints(config); !status.ok()) return status;
+  return check_checkpoints(config);
+}
+
+// Whether something can be written is found out by writing.
+absl::Status check_writing(const TrainConfig& config) {
+  if (config.enable_checkpointing) {
+    const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
+    if (auto status = store.prepare(); !status.ok()) return status;
+  }
   if (config.metrics_file.empty()) return absl::OkStatus();
   return MetricsFile::open(config.metrics_file, config.run_name).status();
+}
+
+}  // namespace
+
+absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine) {
+  if (auto status = check_what_is_there(config, machine); !status.ok()) return status;
+  const auto missing_for_metrics = missing_folders(fs::path(config.metrics_file).parent_path());
+  const auto missing_for_checkpoints = missing_folders(config.checkpoint_directory);
+  const absl::Status status = check_writing(config);
+  if (!status.ok()) {
+    remove_empty(missing_for_checkpoints);
+    remove_empty(missing_for_metrics);
+  }
+  return status;
 }
 
 }  // namespace muster::trainer

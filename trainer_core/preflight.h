@@ -15,7 +15,8 @@ constexpr uint64_t kPreflightPayloadBytesMax = uint64_t{1} << 30;
 
 // The first thing that is wrong, in a sentence for the user: memory that the ranks of a node do not find on `machine` (none:
 // they run elsewhere), shards and their tokenizer, vocabulary, sequence longer than the
-// data, checkpoint directory that cannot be written or has no room, newest checkpoint of another model, metrics file.
+// data, newest checkpoint of another model, checkpoint directory that has no room or cannot be written, metrics file. Whether
+// they can be written is tried last; folders that this made are removed again when it fails.
 absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine);
 
 }  // namespace muster::trainer

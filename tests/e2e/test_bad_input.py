@@ -49,6 +49,10 @@ class BadConfig(MusterTest):
     def test_key_without_value(self):
         self.refused("steps", says=["steps"])
 
+    def test_metrics_file_that_cannot_be_written_leaves_nothing_behind(self):
+        self.refused("metrics_file=/proc/no/metrics", says=["metrics_file", "/proc/no/metrics"])
+        self.assertFalse((self.dir / "out").exists(), list(self.dir.rglob("*")))
+
     def test_environment_name_that_no_program_can_read(self):
         self.refused("--env", "A B=1", says=["--env A B=", "letters, digits and _"])
 

@@ -68,10 +68,16 @@ class Leaving(MusterTest):
         self.assertIn("no checkpoint in time", self.output(run))
 
     def test_ctrl_c_before_the_job_is_accepted_leaves(self):
-        run = self.start_run("early", "steps=1000000")
-        # The worker starts while the config is checked; the job is submitted after that.
-        wait_until(lambda: self.pid_of("muster-worker"), 20, "the worker")
+        # The check opens the metrics file, and waits in that until the test reads.
+        gate = self.dir / "gate"
+        os.mkfifo(gate)
+        run = self.start_run("early", "steps=1000000", f"metrics_file={gate}")
+        wait_until(lambda: list(self.dir.glob("out/early/muster/*/coordinator.json")), 20, "the coordinator")
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
+        self.assertIsNone(self.pid_of("muster-worker"), "started before the config was checked")
+        reader = os.open(gate, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        wait_until(lambda: self.pid_of("muster-worker"), 20, "the worker")
         self.leave(run)
 
     def start_unread(self, name):

@@ -121,5 +121,15 @@ TEST_F(Preflight, AMetricsFileThatCannotBeWrittenIsBadInput) {
   EXPECT_THAT(problem(), HasSubstr("metrics_file"));
 }
 
+TEST_F(Preflight, WhatIsRefusedLeavesNoFolders) {
+  config_.checkpoint_directory = folder_.file("run/ckpt");
+  config_.metrics_file = folder_.file("run/log/" + std::string(300, 'x'));
+  EXPECT_THAT(problem(), HasSubstr("metrics_file"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("run")));
+  config_.metrics_file = folder_.file("run/log/metrics");
+  EXPECT_EQ(problem(), "");
+  EXPECT_TRUE(std::filesystem::exists(folder_.file("run/ckpt")));
+}
+
 }  // namespace
 }  // namespace muster::trainer
