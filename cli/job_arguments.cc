@@ -13,6 +13,7 @@
 #include "cli/help.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
+#include "common/time.h"
 #include "common/variable_name.h"
 
 namespace muster::cli {
@@ -54,7 +55,7 @@ std::string default_run_name(const jobspec::Config& config) {
     const auto name = setting->second.value.get<std::string>();
     if (!name.empty()) model = name;
   }
-  const time_t now = time(nullptr);
+  const time_t now = wall_clock_unix_ns() / 1'000'000'000;
   tm utc{};
   gmtime_r(&now, &utc);
   std::array<char, 32> stamp{};

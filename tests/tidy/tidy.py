@@ -50,7 +50,7 @@ BANNED_EVERYWHERE = [
     (re.compile(r"\bErrnoToStatus\b"), "Ubuntu 22.04's Abseil has no ErrnoToStatus; use common/errno_status.h"),
 ]
 BANNED_IN_PRODUCT = [
-    (re.compile(r"\b(system_clock|steady_clock|high_resolution_clock)\b"),
+    (re.compile(r"\b(system_clock|steady_clock|high_resolution_clock|gettimeofday)\b|(?<![\w.>])time\s*\(\s*(nullptr|NULL|0|&)"),
      "a second clock; use monotonic_now() or wall_clock_unix_ns() of common/time.h"),
 ]
 BANNED_IN_CORES = [
@@ -145,6 +145,8 @@ SELF_TEST = {
     "coordinator/core/b.cc": ("#include <grpcpp/grpcpp.h>\n", "standard library and absl"),
     "coordinator/core/c.cc": ("auto t = monotonic_now();\n", "reads no clock"),
     "cli/clock.cc": ("auto t = std::chrono::steady_clock::now();\n", "second clock"),
+    "cli/time.cc": ("const time_t now = std::time(nullptr);\n", "second clock"),
+    "worker/shell/time.cc": ("gettimeofday(&now, nullptr);\n", "second clock"),
     "worker/core/d.cc": ("std::function<void()> f;\n", "no callback"),
     "trainer_core/model/e.cc": ('#include "trainer_core/comm/comm.h"\n', "may include only"),
     "daemon/m.cc": ("return absl::ErrnoToStatus(errno, path);\n", "use common/errno_status.h"),
@@ -160,6 +162,7 @@ SELF_TEST = {
 }
 SELF_TEST_CLEAN = {
     "coordinator/core/clean.cc": '#include <vector>\n\n#include <absl/status/status.h>\n\n#include "common/ids.h"\n// exit( monotonic_now\nconst char* s = "throw";\n',
+    "cli/run.cc": "const auto t = session.time(); set_time(0); last_time(&t); x->time(0);\n",
     "cli/train_tokenizer.cc": '#include "trainer_core/data/tokenizer.h"\n',
 }
 
