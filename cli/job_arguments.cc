@@ -67,14 +67,20 @@ absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArgu
   std::map<std::string, std::string> variables;
   for (const std::string& text : arguments.environment) {
     const size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("--env ", text, ": expected NAME=VALUE"));
-    }
-    if (!is_variable_name(text.substr(0, equals))) {
+    const std::string name = text.substr(0, equals);
+    if (!is_variable_name(name)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--env ", text.substr(0, equals), "=…: ", av(kVariableNameRule)));
+          absl::StrCat("--env ", name, equals == std::string::npos ? "" : "=…", ": ",
+                       name.empty() ? "expected NAME or NAME=VALUE" : av(kVariableNameRule)));
     }
-    variables[text.substr(0, equals)] = text.substr(equals + 1);
+    if (equals != std::string::npos) {
+      variables[name] = text.substr(equals + 1);
+    } else if (const char* value = std::getenv(name.c_str()); value != nullptr) {
+      variables[name] = value;
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("--env ", name, ": your environment has no ",
+                                                     name, "; set it, or give ", name, "=VALUE"));
+    }
   }
   return variables;
 }
@@ -114,8 +120,12 @@ void add_rank_options(CLI::App& command, JobArguments& arguments) {
                        ->type_name("N")
                        ->check(whole_number(1, kRanksMax));
   ranks->excludes(nodes)->excludes(per_node);
-  command.add_option("--env", arguments.environment, "Environment for every rank; may be repeated")
-      ->type_name("NAME=VALUE")
+  command
+      .add_option(
+          "--env", arguments.environment,
+          "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
+          "for secrets, as others can see command lines")
+      ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);
 }
 

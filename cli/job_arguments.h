@@ -19,7 +19,7 @@ struct JobArguments {
   std::optional<int32_t> ranks_per_node;
   std::optional<int32_t> ranks;
   int32_t priority = 0;
-  std::vector<std::string> environment;  // NAME=VALUE
+  std::vector<std::string> environment;  // NAME=VALUE, or NAME alone: our own value
 };
 
 void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required);

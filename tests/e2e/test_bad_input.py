@@ -54,7 +54,12 @@ class BadConfig(MusterTest):
         self.assertFalse((self.dir / "out").exists(), list(self.dir.rglob("*")))
 
     def test_environment_name_that_no_program_can_read(self):
-        self.refused("--env", "A B=1", says=["--env A B=", "letters, digits and _"])
+        self.refused("--env", "A B=1", says=["--env A B=…: ", "letters, digits and _"])
+        self.refused("--env", "A B", says=["--env A B: ", "letters, digits and _"])
+        self.refused("--env", "=1", says=["expected NAME or NAME=VALUE"])
+
+    def test_environment_that_is_not_there(self):
+        self.refused("--env", "MUSTER_TEST_UNSET", says=["your environment has no MUSTER_TEST_UNSET; set it"])
 
 
 class BadFiles(MusterTest):

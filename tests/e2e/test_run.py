@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import pathlib
 import re
 import signal
 import time
@@ -94,10 +95,10 @@ class EmbeddedRun(MusterTest):
 class Fleet(MusterTest):
     """A long-lived coordinator with workers, and jobs submitted to it."""
 
-    def submit(self, name, *overrides, ranks=4, extra=()):
+    def submit(self, name, *overrides, ranks=4, extra=(), env=None):
         args = self.run_args(name, *overrides, ranks=ranks)
         args[0] = "submit"
-        return json.loads(self.muster(*args, "--json", *extra, check=0).stdout)
+        return json.loads(self.muster(*args, "--json", *extra, check=0, env=env).stdout)
 
     def wait_for_state(self, job_id, *states, seconds=60):
         def reached():
@@ -124,6 +125,15 @@ class Fleet(MusterTest):
         self.wait_for_state(second["id"], "CANCELLED", seconds=10)
         self.assertEqual(self.ranks_of_test(), {})
         self.assertIn("SUCCEEDED", self.muster("list", check=0).stdout)
+
+    def test_environment_reaches_the_ranks(self):
+        self.start_worker(self.start_coordinator())
+        job = self.submit("secret", "steps=1000000", ranks=1, env={"TOKEN": "hush", "EMPTY": ""},
+                          extra=["--env", "TOKEN", "--env", "EMPTY", "--env", "PLAIN=a=b"])
+        self.wait_for_state(job["id"], "RUNNING")
+        environ = pathlib.Path(f"/proc/{self.ranks_of_test()[0]}/environ").read_bytes().split(b"\0")
+        self.assertLessEqual({b"TOKEN=hush", b"EMPTY=", b"PLAIN=a=b"}, set(environ))
+        self.muster("cancel", job["id"], check=0)
 
     def test_submission_outlasts_a_restart_of_the_coordinator(self):
         coordinator = self.start_coordinator()
