@@ -95,7 +95,7 @@ void add_config_arguments(CLI::App& command, JobArguments& arguments, bool requi
       ->type_name("FILE.yml");
   command
       .add_option(
-          "overrides", arguments.overrides,
+          kOverrides, arguments.overrides,
           "Any key of the config, as `muster config show` lists them; the last of a repeated key "
           "counts")
       ->type_name("key=value");

@@ -12,6 +12,9 @@
 
 namespace muster::cli {
 
+// The argument that takes key=value.
+inline constexpr char kOverrides[] = "overrides";
+
 struct JobArguments {
   std::string config_path;
   std::vector<std::string> overrides;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/mistakes.h"
 #include "cli/terminal.h"
 #include "common/exit_code.h"
 #include "daemon/command_line.h"
@@ -36,12 +37,12 @@ int run(int argc, char** argv) {
   if (!words[0].starts_with("-") && !is_command(app, words[0])) {
     return muster::cli::fail(muster::daemon::unknown_command(app, "muster", words[0]));
   }
-  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
   try {
-    app.parse(words);
+    app.parse(reversed);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return muster::cli::fail(muster::daemon::explain(app, error));
+    return muster::cli::fail(muster::cli::explain(app, error, words));
   }
   return action ? action() : muster::to_int(muster::ExitCode::kBadInput);
 }

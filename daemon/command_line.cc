@@ -9,24 +9,23 @@
 namespace muster::daemon {
 namespace {
 
-// "; did you mean …?" for the nearest of `names`, with `prefix` before it; else `otherwise`.
-std::string suggestion(const std::string& word, const std::vector<std::string>& names,
-                       const std::string& prefix, const std::string& otherwise) {
+std::string nearest_of(const std::string& word, const std::vector<std::string>& names) {
   const std::vector<std::string_view> views(names.begin(), names.end());
-  const std::string_view nearest = nearest_name(word, views);
-  return nearest.empty() ? otherwise : absl::StrCat("; did you mean ", prefix, av(nearest), "?");
+  return std::string(nearest_name(word, views));
+}
+
+// `nearest` may be empty: nothing is near.
+absl::Status unknown(const std::string& what, const std::string& path, const std::string& nearest) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown ", what,
+                   nearest.empty() ? absl::StrCat("; ", path, " --help lists them")
+                                   : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
 absl::Status unknown_option(const CLI::App& command, const std::string& path,
                             const std::string& word) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
   const std::string name = word.substr(0, word.find('='));
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown option ", name,
-                   suggestion(name, names, "", absl::StrCat("; ", path, " --help lists them"))));
+  return unknown(absl::StrCat("option ", name), path, nearest_option(command, name));
 }
 
 }  // namespace
@@ -39,6 +38,20 @@ std::vector<std::string> names_of(const std::vector<const CLI::App*>& commands) 
   std::vector<std::string> names;
   for (const CLI::App* command : commands) names.push_back(command->get_name());
   return names;
+}
+
+const CLI::App& command_in_use(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return *command;
+}
+
+std::string nearest_option(const CLI::App& command, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
+  }
+  return nearest_of(name, names);
 }
 
 absl::Status explain(const CLI::App& app, const CLI::ParseError& error) {
@@ -68,10 +81,9 @@ absl::Status explain(const CLI::App& app, const CLI::ParseError& error) {
 
 absl::Status unknown_command(const CLI::App& app, const std::string& path,
                              const std::string& word) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown command ", word,
-                   suggestion(word, names_of(commands_of(app)), absl::StrCat(path, " "),
-                              absl::StrCat("; ", path, " --help lists them"))));
+  const std::string nearest = nearest_of(word, names_of(commands_of(app)));
+  return unknown(absl::StrCat("command ", word), path,
+                 nearest.empty() ? "" : absl::StrCat(path, " ", nearest));
 }
 
 }  // namespace muster::daemon

@@ -13,6 +13,12 @@ namespace muster::daemon {
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 std::vector<std::string> names_of(const std::vector<const CLI::App*>& commands);
 
+// The innermost command that was given: `app` itself, or a command of it, or of that one.
+const CLI::App& command_in_use(const CLI::App& app);
+
+// The option of `command` that `name` ("--stpes") may mean; none: empty.
+std::string nearest_option(const CLI::App& command, const std::string& name);
+
 // What is wrong and what would be right, InvalidArgument. `app` is what failed to parse; its name is the program's.
 absl::Status explain(const CLI::App& app, const CLI::ParseError& error);
 

@@ -128,7 +128,8 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
 }
 
 ExitCode decode_command(std::span<const std::string_view> arguments) {
-  const std::string who = "muster-trainer decode";
+  // People call it as `muster decode`, which becomes this program.
+  const std::string who = "muster: error";
   const auto line =
       CommandLine::parse(arguments, {.values = {"config", "checkpoint", "prompt", "max-tokens",
                                                 "temperature", "top-k", "top-p", "seed"},

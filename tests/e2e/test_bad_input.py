@@ -114,6 +114,11 @@ class BadFiles(MusterTest):
         self.muster(*self.run_args("other", "steps=2", ranks=1), check=0)
         self.refused(self.run_args("other", "steps=4", "base_mlp_dim=96", ranks=1), "mlp", "64", "96")
 
+    def test_nothing_to_decode(self):
+        (self.dir / "run/checkpoints").mkdir(parents=True)
+        result = self.muster("decode", "--run", self.dir / "run", "--prompt", "x", check=2)
+        self.assertRegex(result.stderr, r"\Amuster: error: .*run/checkpoints.*\n\Z")
+
     @unittest.skipUnless(os.geteuid() == 0, "mounting a file system needs root")
     def test_read_only_and_full_output_directory(self):
         mount = self.dir / "mount"

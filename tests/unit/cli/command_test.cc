@@ -94,6 +94,13 @@ TEST(Commands, MistakesReadAsSentences) {
       {"run base.yml --ranks two", "--ranks: 'two' is not a whole number from 1 to"},
       {"run base.yml --ranks 0", "--ranks: '0' is not a whole number from 1 to"},
       {"run steps=3", "the config comes before steps=3"},
+      {"run base.yml --steps 3",
+       "unknown option --steps; did you mean steps=3? Keys of the config"},
+      {"submit base.yml --learning-rate=2e-3",
+       "unknown option --learning-rate; did you mean learning_rate=2e-3?"},
+      {"run base.yml --per_devce_batch_size --ranks 2",
+       "unknown option --per_devce_batch_size; did you mean per_device_batch_size=…?"},
+      {"list --steps 3", "unknown option --steps; muster list --help lists them"},
       {"decode --run here --prompt x --temperature hot", "--temperature: 'hot' is not a number"},
       {"decode --run here --prompt x", "--run here: there is no folder checkpoints in it"},
   };

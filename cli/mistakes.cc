@@ -1,0 +1,53 @@
+#include "cli/mistakes.h"
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+
+#include "cli/job_arguments.h"
+#include "common/nearest.h"
+#include "daemon/command_line.h"
+#include "jobspec/keys.h"
+
+namespace muster::cli {
+namespace {
+
+// The value of `option`, which may be the word behind it.
+std::string value_of(const std::string& option, const std::vector<std::string>& words) {
+  const size_t equals = option.find('=');
+  if (equals != std::string::npos) return option.substr(equals + 1);
+  const auto found = std::find(words.begin(), words.end(), option);
+  if (found == words.end() || found + 1 == words.end()) return "…";
+  const std::string& next = *(found + 1);
+  return next.starts_with("--") || next.find('=') != std::string::npos ? "…" : next;
+}
+
+// The key of the config that an option of `command` which does not exist may mean; none: empty.
+std::string key_meant(const CLI::App& command, const std::string& option) {
+  if (command.get_option_no_throw(kOverrides) == nullptr || !option.starts_with("--")) return "";
+  const std::string key = absl::StrReplaceAll(option.substr(2), {{"-", "_"}});
+  if (jobspec::find_key(key) != nullptr) return key;
+  if (!daemon::nearest_option(command, option).empty()) return "";
+  std::vector<std::string_view> keys;
+  for (const jobspec::Key& known : jobspec::all_keys()) keys.push_back(known.name);
+  return std::string(nearest_name(key, keys));
+}
+
+}  // namespace
+
+absl::Status explain(const CLI::App& app, const CLI::ParseError& error,
+                     const std::vector<std::string>& words) {
+  const CLI::App& command = daemon::command_in_use(app);
+  if (const std::vector<std::string> left = command.remaining(); !left.empty()) {
+    const std::string option = left[0].substr(0, left[0].find('='));
+    if (const std::string key = key_meant(command, option); !key.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("unknown option ", option, "; did you mean ",
+                                                     key, "=", value_of(left[0], words),
+                                                     "? Keys of the config have no dashes"));
+    }
+  }
+  return daemon::explain(app, error);
+}
+
+}  // namespace muster::cli
