@@ -1,8 +1,6 @@
 // muster cancel: ends a job, after a checkpoint unless told otherwise.
 #include <unistd.h>
 
-#include <absl/strings/str_cat.h>
-
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/job_view.h"
@@ -21,10 +19,7 @@ struct CancelOptions {
 int cancel(const CancelOptions& options) {
   const auto job = Client(options.coordinator).cancel_job(options.job, options.force);
   if (!job.ok()) return fail(job.status());
-  write_text(STDOUT_FILENO, options.json ? job_to_json(*job).dump(2) + "\n"
-                                         : absl::StrCat("job ", job->id(), " (", job->spec().name(),
-                                                        ") ", v1::JobState_Name(job->state()), ": ",
-                                                        job->reason(), "\n"));
+  write_text(STDOUT_FILENO, (options.json ? job_to_json(*job).dump(2) : headline(*job)) + "\n");
   return 0;
 }
 

@@ -17,10 +17,7 @@ std::vector<std::string> JobNews::update(const v1::Job& job) {
     newest_fault_ns_ = fault.unix_ns();
   }
   if (job.state() != state_ || job.reason() != reason_ || job.attempt() != attempt_) {
-    const std::string attempt =
-        job.attempt() > 1 ? absl::StrCat(", attempt ", job.attempt()) : std::string();
-    news.push_back(absl::StrCat("job ", job.id(), " (", job.spec().name(), attempt, ") ",
-                                v1::JobState_Name(job.state()), ": ", job.reason()));
+    news.push_back(headline(job));
   }
   state_ = job.state();
   reason_ = job.reason();

@@ -11,6 +11,7 @@
 #include <absl/strings/str_format.h>
 
 #include "cli/terminal.h"
+#include "common/escape.h"
 
 namespace muster::cli {
 namespace {
@@ -22,6 +23,9 @@ json number(double value) { return std::isfinite(value) ? json(value) : json(nul
 std::string fixed(double value, int decimals) {
   return std::isfinite(value) ? absl::StrFormat("%.*f", decimals, value) : "nan";
 }
+
+// Other users' words, in a line of ours.
+std::string shown(const std::string& text) { return escape_controls(text, Layout::kOneLine); }
 
 std::string age(int64_t unix_ns, int64_t now_unix_ns) {
   return unix_ns == 0 ? "-" : format_duration(static_cast<double>(now_unix_ns - unix_ns) / 1e9);
@@ -127,10 +131,17 @@ json worker_to_json(const v1::WorkerInfo& worker) {
           {"heartbeat_age_seconds", number(worker.heartbeat_age_seconds())}};
 }
 
+std::string headline(const v1::Job& job) {
+  const std::string attempt =
+      job.attempt() > 1 ? absl::StrCat(", attempt ", job.attempt()) : std::string();
+  return absl::StrCat("job ", job.id(), " (", shown(job.spec().name()), attempt, ") ",
+                      v1::JobState_Name(job.state()), ": ", shown(job.reason()));
+}
+
 std::string describe_fault(const v1::Fault& fault) {
-  if (!fault.message().empty()) return fault.message();
+  if (!fault.message().empty()) return shown(fault.message());
   std::string text = fault.rank() >= 0 ? absl::StrCat("rank ", fault.rank()) : "the attempt";
-  if (!fault.worker().empty()) absl::StrAppend(&text, " on ", fault.worker());
+  if (!fault.worker().empty()) absl::StrAppend(&text, " on ", shown(fault.worker()));
   if (fault.signal() != 0) {
     const char* name = sigabbrev_np(fault.signal());
     absl::StrAppend(&text, " was killed by signal ", fault.signal(),
@@ -143,13 +154,13 @@ std::string describe_fault(const v1::Fault& fault) {
 }
 
 std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
-  std::string text =
-      absl::StrCat("job ", job.id(), "  ", job.spec().name(), "  ", v1::JobState_Name(job.state()),
-                   "\n  ", job.reason(), "\n  attempt ", job.attempt(), ", ",
-                   job.spec().nodes() * job.spec().ranks_per_node(), " ranks on ",
-                   job.spec().nodes(), job.spec().nodes() == 1 ? " node" : " nodes", ", submitted ",
-                   age(job.submitted_unix_ns(), now_unix_ns), " ago by ", job.spec().user(),
-                   "\n  output in ", job.spec().output_directory(), "\n");
+  std::string text = absl::StrCat(
+      "job ", job.id(), "  ", shown(job.spec().name()), "  ", v1::JobState_Name(job.state()),
+      "\n  ", shown(job.reason()), "\n  attempt ", job.attempt(), ", ",
+      job.spec().nodes() * job.spec().ranks_per_node(), " ranks on ", job.spec().nodes(),
+      job.spec().nodes() == 1 ? " node" : " nodes", ", submitted ",
+      age(job.submitted_unix_ns(), now_unix_ns), " ago by ", shown(job.spec().user()),
+      "\n  output in ", shown(job.spec().output_directory()), "\n");
   if (is_terminal_state(job.state())) {
     absl::StrAppend(&text, "  finished ", age(job.finished_unix_ns(), now_unix_ns),
                     " ago with exit code ", job.exit_code(), "\n");

@@ -16,6 +16,9 @@ bool is_terminal_state(v1::JobState state);
 nlohmann::json job_to_json(const v1::Job& job);
 nlohmann::json worker_to_json(const v1::WorkerInfo& worker);
 
+// For people: what a terminal would obey is escaped in all of these.
+// "job 7 (first, attempt 2) RUNNING: every rank is up"
+std::string headline(const v1::Job& job);
 // What `muster status` shows. `now_unix_ns` dates ages.
 std::string describe_job(const v1::Job& job, int64_t now_unix_ns);
 // Rows of `muster list`.

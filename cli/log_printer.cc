@@ -1,5 +1,7 @@
 #include "cli/log_printer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include <absl/strings/numbers.h>
@@ -10,6 +12,7 @@
 
 #include "cli/terminal.h"
 #include "common/absl_view.h"
+#include "common/escape.h"
 
 namespace muster::cli {
 namespace {
@@ -138,7 +141,8 @@ void LogPrinter::print(const v1::LogChunk& chunk) {
 
 void LogPrinter::print(const News& news) {
   if (bar_) bar_->hide();
-  news_.write(absl::StrCat(coloured(news_.fd(), Colour::kDim, "muster: "), news.text, "\n"));
+  news_.write(absl::StrCat(coloured(news_.fd(), Colour::kDim, "muster: "),
+                           escape_controls(news.text), "\n"));
   if (bar_) bar_->show();
 }
 
@@ -155,22 +159,20 @@ void LogPrinter::print_line(const Part& part, std::string_view line) {
   if (options_.json) {
     const nlohmann::json object = {{"attempt", attempt}, {"rank", rank}, {"line", line}};
     // A rank writes what it likes, which need not be UTF-8.
-    print_output(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    print_to(output_, object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (rank == options_.main_rank) {
-    print_output(absl::StrCat(av(line), "\n"));
+    print_to(output_, line);
   } else {
-    const std::string named = absl::StrCat("[rank ", rank, "] ", av(line), "\n");
-    if (options_.main_rank < 0) {
-      print_output(named);
-    } else {
-      news_.write(named);
-    }
+    print_to(options_.main_rank < 0 ? output_ : news_,
+             absl::StrCat("[rank ", rank, "] ", av(line)));
   }
   if (rank == std::max(options_.main_rank, 0)) follow_steps(line);
 }
 
-void LogPrinter::print_output(std::string_view text) {
-  if (!output_.write(text)) is_writable_ = false;
+void LogPrinter::print_to(Output& output, std::string_view line) {
+  // A program gets the bytes; a terminal is not told by a rank what to do.
+  const std::string text = isatty(output.fd()) == 1 ? escape_controls(line) : std::string(line);
+  if (!output.write(text + "\n") && &output == &output_) is_writable_ = false;
 }
 
 void LogPrinter::follow_steps(std::string_view line) {

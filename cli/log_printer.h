@@ -76,7 +76,7 @@ class LogPrinter {
   void print(const News& news);
   void print(LastLines);
   void print_line(const Part& part, std::string_view line);
-  void print_output(std::string_view text);
+  void print_to(Output& output, std::string_view line);
   void follow_steps(std::string_view line);
   // A rank in an error loop without line ends must not fill memory.
   static constexpr size_t kLineBytesMax = 64 << 10;

@@ -39,11 +39,9 @@ int submit(const SubmitOptions& options) {
       });
   if (!submitted.ok()) return fail(submitted.status());
   write_text(STDOUT_FILENO,
-             options.json
-                 ? job_to_json(*submitted).dump(2) + "\n"
-                 : absl::StrCat("job ", submitted->id(), " (", submitted->spec().name(), ") ",
-                                v1::JobState_Name(submitted->state()), ": ", submitted->reason(),
-                                "\nfollow it with: muster logs -f ", submitted->id(), "\n"));
+             options.json ? job_to_json(*submitted).dump(2) + "\n"
+                          : absl::StrCat(headline(*submitted), "\nfollow it with: muster logs -f ",
+                                         submitted->id(), "\n"));
   return 0;
 }
 

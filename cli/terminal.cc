@@ -12,6 +12,7 @@
 #include <absl/strings/str_format.h>
 
 #include "common/absl_view.h"
+#include "common/escape.h"
 #include "common/exit_code.h"
 
 namespace muster::cli {
@@ -101,14 +102,14 @@ bool write_text(int fd, std::string_view text) {
 int fail(const absl::Status& status) {
   write_text(STDERR_FILENO,
              absl::StrCat("muster: ", coloured(STDERR_FILENO, Colour::kRed, "error: "),
-                          status.message(), "\n"));
+                          escape_controls(sv(status.message())), "\n"));
   return to_int(exit_code_of(status.code()));
 }
 
 void warn(std::string_view message) {
   write_text(STDERR_FILENO,
              absl::StrCat("muster: ", coloured(STDERR_FILENO, Colour::kYellow, "warning: "),
-                          av(message), "\n"));
+                          escape_controls(message), "\n"));
 }
 
 std::string format_duration(double seconds) {
@@ -134,11 +135,14 @@ std::string format_count(double value) {
   return absl::StrFormat("%.*f%s", decimals, value, unit);
 }
 
-std::string format_table(const std::vector<std::vector<std::string>>& rows) {
+std::string format_table(std::vector<std::vector<std::string>> rows) {
   std::vector<size_t> widths;
-  for (const auto& row : rows) {
+  for (auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) {
+      row[i] = escape_controls(row[i], Layout::kOneLine);
+      widths[i] = std::max(widths[i], columns(row[i]));
+    }
   }
   std::string text;
   for (const auto& row : rows) {

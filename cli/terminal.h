@@ -30,7 +30,7 @@ std::string coloured(int fd, Colour colour, std::string_view text);
 // Writes all of `text`; false when the reader is gone or the disk is full.
 bool write_text(int fd, std::string_view text);
 
-// "muster: error: …" on stderr. Returns the exit code that fits: 2 for what the user can set right.
+// "muster: error: …" on stderr, with control characters escaped. Returns the exit code that fits: 2 for what the user can set right.
 int fail(const absl::Status& status);
 void warn(std::string_view message);
 
@@ -39,7 +39,7 @@ std::string format_duration(double seconds);
 // Three digits and a unit: "950", "12.3k", "4.40M".
 std::string format_count(double value);
 
-// Columns padded to their widest cell; the first row is the heading.
-std::string format_table(const std::vector<std::vector<std::string>>& rows);
+// Columns padded to their widest cell; the first row is the heading. Control characters are escaped.
+std::string format_table(std::vector<std::vector<std::string>> rows);
 
 }  // namespace muster::cli

@@ -22,8 +22,9 @@ size_t character_bytes(std::string_view text) {
   return size;
 }
 
-bool is_control(uint32_t code) {
-  return (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0);
+bool is_control(uint32_t code, Layout layout) {
+  if (layout == Layout::kLines && (code == '\n' || code == '\t')) return false;
+  return code < 0x20 || (code >= 0x7F && code < 0xA0);
 }
 
 void append_escaped(uint32_t code, std::string& out) {
@@ -33,7 +34,7 @@ void append_escaped(uint32_t code, std::string& out) {
 
 }  // namespace
 
-std::string escape_controls(std::string_view text) {
+std::string escape_controls(std::string_view text, Layout layout) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -42,7 +43,7 @@ std::string escape_controls(std::string_view text) {
     // The second byte of a C1 control's UTF-8 (C2 80 to C2 9F) is its code.
     const bool is_c1 = character == 2 && text[0] == '\xC2';
     const auto code = static_cast<uint8_t>(is_c1 ? text[1] : text[0]);
-    if ((size == 1 || is_c1) && is_control(code)) {
+    if ((size == 1 || is_c1) && is_control(code, layout)) {
       append_escaped(code, out);
     } else {
       out += text.substr(0, size);

@@ -6,8 +6,11 @@
 
 namespace muster {
 
-// `text` with every control character but \n and \t written as \x1b: C0, DEL, and C1 both as UTF-8 (U+0080 to U+009F) and
-// as the single bytes that old terminals obey. Everything else, any other bad UTF-8 too, stays as it is.
-std::string escape_controls(std::string_view text);
+// Whether \n and \t may stay.
+enum class Layout { kLines, kOneLine };
+
+// `text` with every control character written as \x1b: C0, DEL, and C1 both as UTF-8 (U+0080 to U+009F) and as the single
+// bytes that old terminals obey; \n and \t, too, in one line. Everything else, any other bad UTF-8 too, stays as it is.
+std::string escape_controls(std::string_view text, Layout layout = Layout::kLines);
 
 }  // namespace muster

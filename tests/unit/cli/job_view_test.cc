@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/escape.h"
+
 namespace muster::cli {
 namespace {
 
@@ -76,6 +78,32 @@ TEST(JobView, TextForPeople) {
   EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("2.00k")) << "all ranks' tokens/s";
   jobs.mutable_jobs(0)->clear_ranks();
   EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("-/100"));
+}
+
+// Another user's words: they neither tell the terminal what to do nor pass for lines of ours.
+TEST(JobView, TextForPeopleHasNoControlCharacters) {
+  const std::string evil = "x\x1b[2J\n\xC2\x9By";
+  v1::ListJobsResponse jobs;
+  v1::Job& job = *jobs.add_jobs() = running_job();
+  job.set_reason(evil);
+  job.mutable_spec()->set_name(evil);
+  job.mutable_spec()->set_user(evil);
+  job.mutable_spec()->set_output_directory(evil);
+  job.mutable_ranks(0)->set_worker(evil);
+  job.mutable_ranks(0)->set_phase(evil);
+  job.add_faults()->set_message(evil);
+  job.add_faults()->set_worker(evil);
+  v1::ListWorkersResponse workers;
+  v1::WorkerInfo& worker = *workers.add_workers();
+  worker.set_name(evil);
+  worker.set_host(evil);
+  worker.set_version(evil);
+  for (const std::string& text :
+       {headline(job), describe_job(job, 0), describe_jobs(jobs, 0), describe_workers(workers)}) {
+    EXPECT_THAT(text, HasSubstr(R"(x\x1b[2J\x0a\x9by)"));
+    EXPECT_EQ(text, escape_controls(text));
+    EXPECT_THAT(text, Not(HasSubstr("2J\n")));
+  }
 }
 
 }  // namespace

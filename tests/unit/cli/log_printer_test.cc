@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/cli/captured_fd.h"
+#include "tests/unit/cli/pseudo_terminal.h"
 
 namespace muster::cli {
 namespace {
@@ -108,6 +109,17 @@ TEST_F(LogPrinterTest, ALineWithoutEndIsCut) {
   printer.take(chunk(1, 0, part.size(), part));
   printer.finish();
   EXPECT_EQ(out_.text().size(), 80'001U);
+}
+
+TEST_F(LogPrinterTest, ATerminalIsNotToldByARankWhatToDo) {
+  const PseudoTerminal terminal(80);
+  Output screen(terminal.fd());
+  LogPrinter printer(screen, news_output_, {});
+  printer.take(chunk(1, 0, 0, "a\tb \x1b[2J\n"));
+  printer.take(chunk(1, 1, 0, "to a file \x1b[2J\n"));
+  printer.finish();
+  EXPECT_EQ(terminal.text(), "a\tb \\x1b[2J\n");
+  EXPECT_EQ(news_.text(), "[rank 1] to a file \x1b[2J\n");
 }
 
 TEST_F(LogPrinterTest, AReaderThatIsGoneIsNoticed) {

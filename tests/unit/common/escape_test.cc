@@ -22,6 +22,7 @@ TEST(EscapeControls, LeavesTextAlone) {
   EXPECT_EQ(escape_controls("\xE4\xB8"), "\xE4\xB8");
   EXPECT_EQ(escape_controls("\xE4\x80"), "\xE4\\x80") << "of a character that is cut off";
   EXPECT_EQ(escape_controls(""), "");
+  EXPECT_EQ(escape_controls("one\ttwo\n", Layout::kOneLine), R"(one\x09two\x0a)");
 }
 
 }  // namespace
