@@ -1,10 +1,18 @@
 #include "cli/job_news.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 
 #include "cli/job_view.h"
 
 namespace muster::cli {
+namespace {
+
+// Instead of a long sentence that the reader has just seen.
+constexpr char kSameFault[] = "the same again";
+constexpr char kFaultAbove[] = "the fault above";
+
+}  // namespace
 
 std::vector<std::string> JobNews::update(const v1::Job& job) {
   std::vector<std::string> news;
@@ -13,11 +21,14 @@ std::vector<std::string> JobNews::update(const v1::Job& job) {
     if (fault.unix_ns() <= newest_fault_ns_) continue;
     const std::string at_step =
         fault.last_step() >= 0 ? absl::StrCat(" at step ", fault.last_step()) : std::string();
-    news.push_back(absl::StrCat("fault", at_step, ": ", describe_fault(fault)));
+    const std::string text = describe_fault(fault);
+    news.push_back(absl::StrCat("fault", at_step, ": ", text == fault_ ? kSameFault : text));
+    fault_ = text;
     newest_fault_ns_ = fault.unix_ns();
   }
   if (job.state() != state_ || job.reason() != reason_ || job.attempt() != attempt_) {
-    news.push_back(headline(job));
+    const std::string text = headline(job);
+    news.push_back(fault_.empty() ? text : absl::StrReplaceAll(text, {{fault_, kFaultAbove}}));
   }
   state_ = job.state();
   reason_ = job.reason();

@@ -45,5 +45,23 @@ TEST(JobNews, FaultsComeFirstAndOnce) {
   EXPECT_THAT(news.update(faulty), IsEmpty());
 }
 
+TEST(JobNews, AFaultsTextIsSaidOnce) {
+  JobNews news;
+  v1::Job faulty = job(v1::RESTARTING, "attempt 1 ended: the loss is nan");
+  v1::Fault* fault = faulty.add_faults();
+  fault->set_last_step(-1);
+  fault->set_message("the loss is nan");
+  fault->set_unix_ns(5);
+  EXPECT_THAT(news.update(faulty),
+              ElementsAre("fault: the loss is nan",
+                          "job 7 (first) RESTARTING: attempt 1 ended: the fault above"));
+  *faulty.add_faults() = faulty.faults(0);
+  faulty.mutable_faults(1)->set_unix_ns(6);
+  faulty.set_state(v1::FAILED);
+  faulty.set_reason("the loss is nan");
+  EXPECT_THAT(news.update(faulty),
+              ElementsAre("fault: the same again", "job 7 (first) FAILED: the fault above"));
+}
+
 }  // namespace
 }  // namespace muster::cli
