@@ -46,6 +46,8 @@ TEST(Commands, EachTeachesByExample) {
     EXPECT_FALSE(command->get_description().empty()) << command->get_name();
     if (command->get_name() == "config") continue;
     EXPECT_THAT(command->get_footer(), HasSubstr("muster ")) << command->get_name();
+    const bool takes_json = command->get_option_no_throw("--json") != nullptr;
+    EXPECT_EQ(takes_json, command->get_name() != "completion") << command->get_name();
   }
 }
 
