@@ -1,6 +1,8 @@
 // Ctrl-C, SIGTERM and a closed terminal as a file descriptor, so that one poll() waits for everything.
 #pragma once
 
+#include <signal.h>
+
 #include <memory>
 
 #include <absl/status/statusor.h>
@@ -17,16 +19,17 @@ class Interrupts {
 
   // Readable when a signal is waiting.
   int fd() const { return fd_; }
-  // Takes all waiting signals; returns how many there have been in all.
+  // Takes all waiting signals; returns how often somebody has asked to leave in all.
   int take();
   // From here on a signal ends the process as it ends any other: there is nothing left to be saved or stopped. Not those
   // that came before.
   void release();
 
  private:
-  explicit Interrupts(int fd) : fd_(fd) {}
+  Interrupts(int fd, const sigset_t& signals) : fd_(fd), signals_(signals) {}
 
   const int fd_;
+  const sigset_t signals_;
   int count_ = 0;
 };
 

@@ -38,7 +38,8 @@ struct LogPrinterOptions {
   bool json = false;  // each line of any rank is an object on `output`
 };
 
-// Any thread. A thread of its own does the writing: only the ranks' output waits for a reader that does not read.
+// Any thread. A thread of its own does the writing, in the order in which things came: a reader that does not read
+// keeps back what comes behind, and nobody who calls but take().
 class LogPrinter {
  public:
   // Both must outlive it.
@@ -51,7 +52,7 @@ class LogPrinter {
   // Prints what was not printed before; a stream that begins again from the start may repeat itself. Waits while much
   // is unprinted. False when the output can no longer be written.
   bool take(const v1::LogChunk& chunk);
-  // "muster: …" on `news`. Never waits.
+  // "muster: …" on `news`, behind what is unprinted. Never waits; of very many unprinted ones some are dropped.
   void news(std::string_view message);
   // Prints incomplete last lines, takes the bar away, and waits until all is printed that can be.
   void finish();

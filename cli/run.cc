@@ -149,8 +149,11 @@ void Session::print_the_rest() {
 
 absl::StatusOr<int> Session::follow() {
   while (!is_done()) {
-    std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(fleet_.coordinator().pidfd()),
-                               readable(fleet_.worker()->pidfd()), readable(watch_.event_fd())};
+    // Once the job has ended only its output is waited for, and daemons that ended would end no wait.
+    const bool has_ended = watch_.has_ended();
+    std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(watch_.event_fd()),
+                               readable(has_ended ? -1 : fleet_.coordinator().pidfd()),
+                               readable(has_ended ? -1 : fleet_.worker()->pidfd())};
     wait_readable(fds, time_.wait_until());
     watch_.take_event();
     take_interrupts();

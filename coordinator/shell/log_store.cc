@@ -194,11 +194,13 @@ void LogStore::remove(JobId job, JobLogs& logs) const {
 }
 
 void LogStore::remove_all_but(const std::set<JobId>& known) const {
-  std::error_code ignored;  // what cannot be removed only takes room
-  for (const auto& entry : std::filesystem::directory_iterator(root_, ignored)) {
+  std::error_code error;  // what cannot be removed only takes room
+  std::filesystem::directory_iterator entry(root_, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     uint64_t id = 0;
-    if (absl::SimpleAtoi(entry.path().filename().string(), &id) && !known.contains(JobId(id)))
-      std::filesystem::remove_all(entry.path(), ignored);
+    std::error_code ignored;
+    if (absl::SimpleAtoi(entry->path().filename().string(), &id) && !known.contains(JobId(id)))
+      std::filesystem::remove_all(entry->path(), ignored);
   }
 }
 
@@ -228,6 +230,7 @@ absl::StatusOr<uint64_t> LogStore::append(const LogWriter& writer, JobId job, At
   {
     const std::lock_guard lock((*log)->mutex);
     if ((*log)->forgotten) return not_ours(job);
+    const uint64_t end_before = (*log)->end;
     settled = append_locked(**log, job, attempt, rank, offset, data);
     if (absl::IsResourceExhausted(settled.status())) {
       if (!std::exchange((*log)->waits, true)) {
@@ -236,9 +239,10 @@ absl::StatusOr<uint64_t> LogStore::append(const LogWriter& writer, JobId job, At
       }
       return (*log)->end;
     }
-    (*log)->waits = false;
     // Settled, too: asked for again it would fail again, for ever.
     if (!settled.ok()) (*log)->end = std::max<uint64_t>((*log)->end, offset + data.size());
+    // What comes behind output that found no room is passed over, and is no sign of room.
+    if ((*log)->end > end_before) (*log)->waits = false;
   }
   log->reset();
   std::vector<std::shared_ptr<LogFollower>> followers;

@@ -168,6 +168,7 @@ absl::Status SqliteStorage::set_up() {
   if (*version < kSchemaVersion) {
     if (absl::Status status = create_tables(); !status.ok()) return status;
   }
+  empty_log();  // an earlier life may have ended before it did
   return name_store();
 }
 

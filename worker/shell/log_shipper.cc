@@ -86,7 +86,10 @@ void LogShipper::on_connected() {
 
 void LogShipper::on_disconnected() {
   connected_ = false;
-  for (auto& [key, tail] : tails_) tail.sent = tail.acked;
+  for (auto& [key, tail] : tails_) {
+    tail.sent = tail.acked;
+    tail.stalled = false;
+  }
 }
 
 void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
@@ -103,9 +106,11 @@ void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
     tail.sent = offset;
     tail.changed = true;
   } else if (offset == tail.acked && offset < tail.sent) {
-    // It could not take what was sent, or misses what precedes it. Not at once: the next heartbeat or output sends again.
+    // It could not take what was sent, or misses what precedes it. Not at once: the next heartbeat asks again.
     tail.sent = offset;
+    tail.stalled = true;
   }
+  if (offset > tail.acked) tail.stalled = false;
   tail.acked = offset;
   pump();
   settle(key);
@@ -113,14 +118,17 @@ void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
 
 void LogShipper::pump(bool look_again) {
   if (look_again) {
-    for (auto& [key, tail] : tails_) tail.changed = true;
+    for (auto& [key, tail] : tails_) {
+      tail.changed = true;
+      if (connected_ && tail.stalled && tail.sent == tail.acked) ship_one(key, tail);
+    }
   }
   // One chunk of each log in turn, so that a chatty rank does not silence the others.
   bool more = connected_;
   while (more) {
     more = false;
     for (auto& [key, tail] : tails_) {
-      if (tail.changed) more = ship_one(key, tail) || more;
+      if (tail.changed && !tail.stalled) more = ship_one(key, tail) || more;
     }
   }
   progress_();

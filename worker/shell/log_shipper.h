@@ -49,8 +49,8 @@ class LogShipper {
   void on_disconnected();  // what is not acknowledged may be lost
   void on_ack(const RankKey& key, uint64_t offset);
 
-  // Ships while there is something new and the sink takes it. `look_again`: also the logs of which no change was
-  // noticed, for file systems whose changes are not notified.
+  // Ships while there is something new and the sink takes it. `look_again`, with each heartbeat: also the logs of which
+  // no change was noticed, for file systems whose changes are not notified, and those that the coordinator could not take.
   void pump(bool look_again = false);
 
   // Everything that the rank's log holds now has been handed to the sink. True for an unknown rank.
@@ -63,6 +63,8 @@ class LogShipper {
     uint64_t sent = 0;
     uint64_t acked = 0;
     bool changed = true;
+    bool stalled =
+        false;  // the coordinator could not take what came: one chunk per heartbeat asks again
     bool finished = false;
   };
 

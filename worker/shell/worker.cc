@@ -63,7 +63,8 @@ void Worker::wait_for_signals() {
     wait_for_signals();
     if (signo == SIGCHLD) {
       reap_children();
-    } else {
+    } else if (signo != SIGHUP || !core_->leaving()) {
+      // A terminal that closes may send two SIGHUPs: nobody has asked twice, which kills.
       spdlog::info("signal {}: leaving", signo);
       handle(ShutdownRequested{});
     }

@@ -2,21 +2,26 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include "tests/unit/coordinator/shell_fixture.h"
 
@@ -101,6 +106,28 @@ TEST_F(LogStoreTest, FillsTheGapThatAFailureLeft) {
   EXPECT_EQ(text.size(), 62U);
   EXPECT_EQ(text.substr(60), "cd");
   EXPECT_THAT(text, testing::HasSubstr("58 bytes of output were lost here"));
+}
+
+TEST_F(LogStoreTest, WaitsForDescriptorsAndSaysSoOnce) {
+  EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "ab"), 2U);
+  std::ostringstream said;
+  const auto logger = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(said)));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 2, "cd"), 2U);
+    EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 4, "ef"), 2U) << "sent behind it";
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  spdlog::set_default_logger(logger);
+  const std::string text = said.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 2, "cdef"), 6U);
+  EXPECT_EQ(all(), "abcdef");
 }
 
 TEST_F(LogStoreTest, OnlyTheLifeThatARankWasPlacedOnWrites) {

@@ -118,6 +118,30 @@ TEST_F(LogShipperTest, WhatTheCoordinatorCouldNotTakeComesAgainWithTheNextHeartb
   EXPECT_TRUE(shipper.is_drained(key));
 }
 
+TEST_F(LogShipperTest, ALongLogThatFindsNoRoomIsAskedAboutOncePerHeartbeat) {
+  const size_t chunk = daemon::kLogChunkBytesMax;
+  const std::string text(10 * chunk, 'x');
+  append(text);
+  shipper.add(key, path);
+  room = 4;
+  shipper.on_connected();
+  ASSERT_EQ(received.size(), 4 * chunk);
+  room = 1'000'000;
+  for (int refused = 0; refused < 4; ++refused) shipper.on_ack(key, 0);
+  append("y");
+  context.run_for(std::chrono::milliseconds(1));  // the change is noticed
+  EXPECT_EQ(room, 1'000'000U) << "shipped before the heartbeat";
+  for (int heartbeat = 1; heartbeat <= 3; ++heartbeat) {
+    shipper.pump(true);
+    shipper.pump(true);  // not answered yet
+    EXPECT_EQ(room, 1'000'000U - heartbeat);
+    shipper.on_ack(key, 0);
+  }
+  shipper.pump(true);
+  shipper.on_ack(key, chunk);  // room again
+  EXPECT_EQ(received, text + "y");
+}
+
 TEST_F(LogShipperTest, AnAcknowledgementOfARestartedCoordinatorMovesTheStart) {
   append("0123456789");
   shipper.add(key, path);
