@@ -25,13 +25,16 @@ struct CompletionOptions {
 // Those of its own commands, too (`config show`), each name once.
 std::vector<const CLI::Option*> options_of(const CLI::App& command) {
   std::vector<const CLI::Option*> options;
-  for (const CLI::App* below : daemon::commands_of(command)) options = options_of(*below);
-  for (const CLI::Option* option : command.get_options()) {
+  const auto add = [&](const CLI::Option* option) {
     const bool is_known = std::any_of(
         options.begin(), options.end(),
         [&](const CLI::Option* other) { return other->get_name() == option->get_name(); });
     if (!is_known) options.push_back(option);
+  };
+  for (const CLI::App* below : daemon::commands_of(command)) {
+    for (const CLI::Option* option : options_of(*below)) add(option);
   }
+  for (const CLI::Option* option : command.get_options()) add(option);
   return options;
 }
 

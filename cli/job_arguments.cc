@@ -102,23 +102,17 @@ void add_config_arguments(CLI::App& command, JobArguments& arguments, bool requi
 }
 
 void add_rank_options(CLI::App& command, JobArguments& arguments) {
+  const auto add_count = [&](const char* name, std::optional<int32_t>& count, const char* help) {
+    return command.add_option(name, count, help)->type_name("N")->check(whole_number(1, kRanksMax));
+  };
   auto* ranks =
-      command
-          .add_option("--ranks", arguments.ranks,
-                      "Ranks on one machine (default: what the ici_*_parallelism keys multiply to)")
-          ->type_name("N")
-          ->check(whole_number(1, kRanksMax));
+      add_count("--ranks", arguments.ranks,
+                "Ranks on one machine (default: what the ici_*_parallelism keys multiply to)");
   auto* nodes =
-      command
-          .add_option("--nodes", arguments.nodes,
-                      "Instead of --ranks: how many machines take part, with --ranks-per-node each")
-          ->type_name("N")
-          ->check(whole_number(1, kRanksMax));
-  auto* per_node = command
-                       .add_option("--ranks-per-node", arguments.ranks_per_node,
-                                   "Ranks on each of them (default as for --ranks)")
-                       ->type_name("N")
-                       ->check(whole_number(1, kRanksMax));
+      add_count("--nodes", arguments.nodes,
+                "Instead of --ranks: how many machines take part, with --ranks-per-node each");
+  auto* per_node = add_count("--ranks-per-node", arguments.ranks_per_node,
+                             "Ranks on each of them (default as for --ranks)");
   ranks->excludes(nodes)->excludes(per_node);
   command
       .add_option(

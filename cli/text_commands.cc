@@ -3,6 +3,16 @@
 #include "cli/help.h"
 
 namespace muster::cli {
+namespace {
+
+void add_threads_option(CLI::App& command, int32_t& threads) {
+  command.add_option("--threads", threads, "How many work at once; 0: as many as there are cores")
+      ->type_name("N")
+      ->check(whole_number(0, 1024))
+      ->capture_default_str();
+}
+
+}  // namespace
 
 CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
   CLI::App* command = app.add_subcommand(
@@ -23,12 +33,7 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
       ->capture_default_str();
   command->add_flag("--no-eos", arguments.no_eos,
                     "Put no end-of-sequence token behind each document");
-  command
-      ->add_option("--threads", arguments.threads,
-                   "How many work at once; 0: as many as there are cores")
-      ->type_name("N")
-      ->check(whole_number(0, 1024))
-      ->capture_default_str();
+  add_threads_option(*command, arguments.threads);
   command
       ->add_option("--shard-tokens", arguments.shard_tokens,
                    "Tokens after which a new shard begins")
@@ -61,12 +66,7 @@ CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& argum
   command->add_option("--out", arguments.out, "Where the model goes; .model is added when missing")
       ->required()
       ->type_name("NAME[.model]");
-  command
-      ->add_option("--threads", arguments.threads,
-                   "How many work at once; 0: as many as there are cores")
-      ->type_name("N")
-      ->check(whole_number(0, 1024))
-      ->capture_default_str();
+  add_threads_option(*command, arguments.threads);
   add_json_option(*command, arguments.json);
   command->footer(
       "Examples:\n"

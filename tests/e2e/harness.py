@@ -150,6 +150,18 @@ class MusterTest(unittest.TestCase):
         return ["run", self.base_yml(), f"run_name={name}", f"base_output_directory={self.dir}/out",
                 "dataset_type=synthetic", *TINY, *overrides, "--ranks", str(ranks)]
 
+    def start_run(self, name, *overrides, ranks=4, **kwargs):
+        """Starts `muster run` with these arguments; more are start()'s."""
+        return self.start(BIN / "muster", *self.run_args(name, *overrides, ranks=ranks), **kwargs)
+
+    def wait_for_step(self, process, step):
+        """Until that run has printed the step."""
+        def reached():
+            self.assertIsNone(process.poll(), self.output(process))
+            lines = step_lines(process.out_path.read_text())
+            return lines and lines[-1][0] >= step
+        wait_until(reached, 60, f"step {step}")
+
     # ------------------------------------------------------------------ fleet
 
     def start_coordinator(self, state="state", listen="127.0.0.1:0", http="127.0.0.1:0", extra=()):

@@ -4,7 +4,7 @@ import os
 import signal
 import unittest
 
-from harness import BIN, MusterTest, step_lines, wait_gone, wait_until
+from harness import MusterTest, step_lines, wait_gone, wait_until
 
 
 class LateStop(MusterTest):
@@ -15,7 +15,7 @@ class LateStop(MusterTest):
 
     def test_ctrl_c_in_a_step_that_hangs_saves_the_completed_ones(self):
         settings = ["learning_rate_schedule_steps=1000000", "log_period=10"]
-        run = self.start(BIN / "muster", *self.run_args("parts", "steps=1000000", *settings, ranks=2))
+        run = self.start_run("parts", "steps=1000000", *settings, ranks=2)
         wait_until(lambda: len(step_lines(run.out_path.read_text())) > 3, 60, "some steps")
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)  # no step ends without its gradients
         os.kill(run.pid, signal.SIGINT)

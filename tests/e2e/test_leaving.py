@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
+from harness import MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
 
 LEAVE_SECONDS_MAX = 5  # from Ctrl-C until the command has ended; tests that measure it run alone
 
@@ -16,16 +16,6 @@ class Leaving(MusterTest):
     def checkpoints(self, name):
         """The numbers of that run's checkpoints."""
         return [int(p.name) for p in (self.dir / "out" / name / "checkpoints").iterdir() if p.name.isdigit()]
-
-    def start_run(self, name, *overrides, stdout=None):
-        return self.start(BIN / "muster", *self.run_args(name, *overrides), stdout=stdout)
-
-    def wait_for_step(self, process, step):
-        def reached():
-            self.assertIsNone(process.poll(), self.output(process))
-            lines = step_lines(process.out_path.read_text())
-            return lines and lines[-1][0] >= step
-        wait_until(reached, 60, f"step {step}")
 
     def pid_of(self, program):
         """The process of this test that runs that program, or None."""
@@ -39,6 +29,14 @@ class Leaving(MusterTest):
         seconds = time.monotonic() - started
         self.assertEqual(wait_gone(self.mark, 10), [])
         return seconds
+
+    def leave_at_the_second_wish(self, run):
+        """A first Ctrl-C that is heard and cannot be followed, then a second one, which kills."""
+        os.kill(run.pid, signal.SIGINT)
+        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 10, "the first Ctrl-C")
+        self.assertIsNone(run.poll(), "left before its ranks did")
+        self.leave(run)
+        self.assertIn("muster: killing what is left\n", self.output(run), "the second Ctrl-C was not heard in time")
 
     def test_ctrl_c_checkpoints_and_leaves(self):
         run = self.start_run("interrupted", "steps=1000000", "log_period=10")
@@ -54,11 +52,7 @@ class Leaving(MusterTest):
             os.kill(pid, signal.SIGSTOP)  # ranks that cannot leave by themselves
         # With a coordinator that does not answer, either: the first Ctrl-C must not keep the second one waiting.
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
-        os.kill(run.pid, signal.SIGINT)
-        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 10, "the first Ctrl-C")
-        self.assertIsNone(run.poll(), "left before its ranks did")
-        self.leave(run)
-        self.assertIn("muster: killing what is left\n", self.output(run), "the second Ctrl-C was not heard in time")
+        self.leave_at_the_second_wish(run)
 
     def test_ctrl_c_leaves_in_time_when_nobody_answers(self):
         run = self.start_run("deaf", "steps=1000000", "log_period=10")
@@ -106,11 +100,7 @@ class Leaving(MusterTest):
         run = self.start_unread("unread")
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)  # cannot leave by itself
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
-        os.kill(run.pid, signal.SIGINT)
-        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 10, "the first Ctrl-C")
-        self.assertIsNone(run.poll(), "left before its ranks did")
-        self.leave(run)
-        self.assertIn("muster: killing what is left\n", self.output(run), "the second Ctrl-C was not heard in time")
+        self.leave_at_the_second_wish(run)
 
     def test_a_slow_reader_gets_everything(self):
         reader, writer = os.pipe()

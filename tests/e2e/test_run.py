@@ -21,16 +21,6 @@ class EmbeddedRun(MusterTest):
     def checkpoints(self, name):
         return self.dir / "out" / name / "checkpoints"
 
-    def start_run(self, name, *overrides, **kwargs):
-        return self.start(BIN / "muster", *self.run_args(name, *overrides, **kwargs))
-
-    def wait_for_step(self, process, step):
-        def reached():
-            self.assertIsNone(process.poll(), self.output(process))
-            lines = step_lines(process.out_path.read_text())
-            return lines and lines[-1][0] >= step
-        wait_until(reached, 60, f"step {step}")
-
     def test_prints_every_step_line_and_ends_with_zero(self):
         result = self.muster(*self.run_args("lines", "steps=5", "log_period=2"), check=0)
         self.assertEqual([step for step, _ in step_lines(result.stdout)], [0, 2, 4])
