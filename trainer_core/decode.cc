@@ -11,7 +11,7 @@
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/data/tokenizer.h"
-#include "trainer_core/model/llama.h"
+#include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
@@ -25,21 +25,21 @@ class Window {
  public:
   Window(const TrainConfig& config, int32_t length, int32_t threads, Ops& ops)
       : length_(length),
-        plan_(plan_llama(config.model, 1, length, RematPolicy::kNone, /*training=*/false, threads)),
+        plan_(plan_transformer(config.model, 1, length, RematPolicy::kNone, /*training=*/false, threads)),
         arena_(plan_.memory),
         model_(plan_, arena_, ops) {}
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
   int32_t length() const { return length_; }
-  const LlamaPlan& plan() const { return plan_; }
-  Llama& model() { return model_; }
+  const TransformerPlan& plan() const { return plan_; }
+  Transformer& model() { return model_; }
 
  private:
   int32_t length_;
-  LlamaPlan plan_;
+  TransformerPlan plan_;
   Arena arena_;
-  Llama model_;
+  Transformer model_;
 };
 
 class Decoder {

@@ -18,7 +18,7 @@
 #include "trainer_core/data/tokenizer.h"
 #include "trainer_core/load_config.h"
 #include "trainer_core/metrics_file.h"
-#include "trainer_core/model/llama.h"
+#include "trainer_core/model/transformer.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::trainer {
@@ -38,7 +38,7 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
   RankEnv env;
   env.local_world_size = ranks;
   const size_t bytes =
-      plan_llama(config.model, config.per_device_batch_size, config.max_target_length,
+      plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
                  config.remat_policy, true, threads_per_rank(config, env))
           .memory.total_bytes() +
       kLibraryBytes;
@@ -105,7 +105,7 @@ absl::Status check_room(const TrainConfig& config, int64_t parameters) {
 absl::Status check_checkpoints(const TrainConfig& config) {
   if (!config.enable_checkpointing) return absl::OkStatus();
   const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
-  const std::vector<ParamSpec> table = llama_params(config.model);
+  const std::vector<ParamSpec> table = model_params(config.model);
   std::vector<std::string> notes;  // the run itself reports damaged ones
   auto newest = store.newest(notes);
   if (!newest.ok()) return newest.status();

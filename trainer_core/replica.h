@@ -6,7 +6,7 @@
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/checkpoint/checkpoint.h"
-#include "trainer_core/model/llama.h"
+#include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/optim/adamw.h"
 
@@ -16,7 +16,7 @@ namespace muster::trainer {
 class Replica {
  public:
   Replica(const TrainConfig& config, int32_t threads)
-      : plan_(plan_llama(config.model, config.per_device_batch_size, config.max_target_length,
+      : plan_(plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
                          config.remat_policy,
                          /*training=*/true, threads)),
         arena_(plan_.memory),
@@ -25,9 +25,9 @@ class Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  const LlamaPlan& plan() const { return plan_; }
+  const TransformerPlan& plan() const { return plan_; }
   const std::vector<ParamSpec>& table() const { return plan_.params; }
-  Llama& model() { return model_; }
+  Transformer& model() { return model_; }
   Ops& ops() { return *ops_; }
 
   CheckpointBlocks state() { return {model_.params(), block(plan_.adam_m), block(plan_.adam_v)}; }
@@ -45,10 +45,10 @@ class Replica {
     return {arena_.f32(id), static_cast<size_t>(parameter_count(plan_.params))};
   }
 
-  LlamaPlan plan_;
+  TransformerPlan plan_;
   Arena arena_;
   std::unique_ptr<Ops> ops_;
-  Llama model_;
+  Transformer model_;
 };
 
 }  // namespace muster::trainer

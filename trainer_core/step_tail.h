@@ -7,7 +7,7 @@
 #include <string>
 
 #include "trainer_core/exact_floats.h"
-#include "trainer_core/model/llama.h"
+#include "trainer_core/model/transformer.h"
 
 namespace muster::trainer {
 

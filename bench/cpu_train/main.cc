@@ -16,7 +16,7 @@
 #include "bench/cpu_train/timed_ops.h"
 #include "common/philox.h"
 #include "common/time.h"
-#include "trainer_core/model/llama.h"
+#include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/gemm_peak.h"
 #include "trainer_core/optim/adamw.h"
 
@@ -49,7 +49,7 @@ class Trainer {
  public:
   Trainer(const Size& size, int32_t threads)
       : size_(size),
-        plan_(plan_llama(size.model, size.batch, size.seq_len, RematPolicy::kNone, true, threads)),
+        plan_(plan_transformer(size.model, size.batch, size.seq_len, RematPolicy::kNone, true, threads)),
         arena_(plan_.memory),
         cpu_(cpu_ops(threads)),
         timed_(*cpu_),
@@ -84,7 +84,7 @@ class Trainer {
 
  private:
   // Forward, backward, clipping by the global norm, AdamW. Returns the mean loss.
-  double step(Llama& model, Ops& ops) {
+  double step(Transformer& model, Ops& ops) {
     const LossSum loss = model.forward_backward({tokens_, targets_, weights_});
     const size_t n = model.params().size();
     const Tensor grads = Tensor::f32(model.grads().data(), {static_cast<int64_t>(n)});
@@ -111,12 +111,12 @@ class Trainer {
   }
 
   Size size_;
-  LlamaPlan plan_;
+  TransformerPlan plan_;
   Arena arena_;
   std::unique_ptr<Ops> cpu_;
   TimedOps timed_;
-  Llama plain_model_;
-  Llama timed_model_;
+  Transformer plain_model_;
+  Transformer timed_model_;
   std::vector<int32_t> tokens_, targets_;
   std::vector<float> weights_;
   int64_t update_ = 0;

@@ -48,23 +48,53 @@ class Checker {
   absl::Status status_;
 };
 
+void check_positions(const ModelConfig& model, Checker& check) {
+  check.number("rope_max_timescale", model.rope_max_timescale, model.rope_max_timescale >= 1,
+               "at least 1");
+  const RopeScaling& scaling = model.rope_scaling;
+  check.number("rope_scaling_factor", scaling.factor, scaling.factor >= 1, "at least 1 (1: none)");
+  check.number("rope_low_frequency_factor", scaling.low_frequency_factor,
+               scaling.low_frequency_factor > 0, "above 0");
+  check.number("rope_high_frequency_factor", scaling.high_frequency_factor,
+               scaling.high_frequency_factor > scaling.low_frequency_factor,
+               "above rope_low_frequency_factor");
+  check.range("rope_original_max_position", scaling.original_max_position, 1, kSizeMax);
+  if (model.has_rope()) {
+    check.require(
+        model.head_dim % 2 == 0,
+        absl::StrCat("head_dim is ", model.head_dim, ", but RoPE rotates pairs: it must be even"));
+  } else {
+    check.range("trainable_position_size", model.trainable_position_size, 1, kSizeMax);
+  }
+  check.range("sliding_window_size", model.sliding_window_size, 0, kSizeMax);
+}
+
 void check_model(const ModelConfig& model, Checker& check) {
   check.range("vocab_size", model.vocab_size, 2, kSizeMax);
   check.range("base_emb_dim", model.emb_dim, 1, kSizeMax);
   check.range("base_num_decoder_layers", model.num_layers, 1, kLayersMax);
   check.range("base_num_query_heads", model.num_query_heads, 1, kSizeMax);
   check.range("base_num_kv_heads", model.num_kv_heads, 1, kSizeMax);
-  check.range("head_dim", model.head_dim, 2, kSizeMax);
+  check.range("head_dim", model.head_dim, 1, kSizeMax);
   check.range("base_mlp_dim", model.mlp_dim, 1, kSizeMax);
   check.require(model.num_kv_heads < 1 || model.num_query_heads % model.num_kv_heads == 0,
                 absl::StrCat("base_num_kv_heads (", model.num_kv_heads,
                              ") must divide base_num_query_heads (", model.num_query_heads, ")"));
-  check.require(model.head_dim % 2 == 0, absl::StrCat("head_dim is ", model.head_dim,
-                                                      ", but RoPE rotates pairs: it must be even"));
+  check_positions(model, check);
+  const auto not_negative = [&](std::string_view key, double value) {
+    check.number(key, value, value >= 0, "at least 0 (0: none)");
+  };
   check.number("normalization_layer_epsilon", model.norm_epsilon, model.norm_epsilon > 0,
                "above 0");
-  check.number("rope_max_timescale", model.rope_max_timescale, model.rope_max_timescale >= 1,
-               "at least 1");
+  check.number("norm_gain_offset", model.norm_gain_offset,
+               model.norm_gain_offset == 0 || model.norm_gain_offset == 1, "0 or 1");
+  check.number("logits_scale", model.logits_scale, model.logits_scale > 0, "above 0");
+  check.number("query_scale", model.query_scale, model.query_scale >= 0,
+               "at least 0 (0: 1 / sqrt(head_dim))");
+  check.number("init_std", model.init_std, model.init_std >= 0, "at least 0 (0: 1 / sqrt(fan_in))");
+  not_negative("attn_logits_soft_cap", model.attn_logits_soft_cap);
+  not_negative("final_logits_soft_cap", model.final_logits_soft_cap);
+  not_negative("z_loss_multiplier", model.z_loss_multiplier);
 }
 
 // What no single size shows: the model's parameters, and what a step keeps of its tokens. Sizes are in range.
@@ -73,17 +103,20 @@ void check_totals(const TrainConfig& config, Checker& check) {
   const double width = model.emb_dim, mlp = model.mlp_dim;
   const double query = double{1} * model.num_query_heads * model.head_dim;
   const double kv = double{1} * model.num_kv_heads * model.head_dim;
-  const double embeddings = (model.logits_via_embedding ? 1.0 : 2.0) * model.vocab_size * width;
+  const double embeddings = (model.logits_via_embedding ? 1.0 : 2.0) * model.vocab_size * width +
+                            double{1} * model.trainable_position_size * width;
+  // With gates and biases, whether the model has them or not.
   const double parameters =
-      embeddings + width + model.num_layers * width * (2 + 2 * (query + kv) + 3 * mlp);
+      embeddings + 2 * width +
+      model.num_layers * (width * (6 + 2 * (query + kv) + 3 * mlp) + query + 2 * kv + 2 * mlp);
   check.require(parameters <= static_cast<double>(kParametersMax),
                 absl::StrCat("the model has ", parameters, " parameters, but must have at most ",
                              kParametersMax, ": base_emb_dim is ", model.emb_dim,
                              ", base_num_query_heads times head_dim ", query, ", base_mlp_dim ",
                              model.mlp_dim, ", vocab_size ", model.vocab_size));
   const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
-  const double activations =
-      tokens * model.num_layers * (4 * width + 2 * (query + kv) + 3 * mlp + model.num_query_heads);
+  const double activations = tokens * model.num_layers *
+                             (4 * width + 2 * (query + kv) + 3 * mlp + model.num_query_heads + 4);
   check.require(
       activations <= static_cast<double>(kActivationsMax),
       absl::StrCat("a step of per_device_batch_size (", config.per_device_batch_size,
@@ -126,6 +159,10 @@ void check_mesh(const MeshShape& mesh, Checker& check) {
 
 }  // namespace
 
+double ModelConfig::score_scale() const {
+  return query_scale > 0 ? query_scale : 1 / std::sqrt(static_cast<double>(head_dim));
+}
+
 absl::Status validate(const TrainConfig& config) {
   Checker check;
   check_model(config.model, check);
@@ -140,6 +177,11 @@ absl::Status validate(const TrainConfig& config) {
                 absl::StrCat("per_device_batch_size (", config.per_device_batch_size,
                              ") times max_target_length (", config.max_target_length, ") is ",
                              tokens, " tokens, but must be at most ", kTokensMax));
+  check.require(
+      config.model.has_rope() || config.max_target_length <= config.model.trainable_position_size,
+      absl::StrCat("max_target_length is ", config.max_target_length,
+                   ", but the model has learned positions for ",
+                   config.model.trainable_position_size, " tokens (trainable_position_size)"));
   if (check.status().ok()) check_totals(config, check);
   check.require(config.dataset_type != DatasetType::kShards || !config.dataset_path.empty(),
                 "dataset_path is empty, but dataset_type=shards needs the folder of shards");

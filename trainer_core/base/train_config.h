@@ -11,28 +11,11 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/mesh.h"
+#include "trainer_core/base/model_config.h"
 
 namespace muster::trainer {
 
 constexpr int32_t kThreadsMax = 1024;  // cores of the largest machines
-
-// A decoder-only transformer of the Llama-2 family: RMSNorm, RoPE (half-split), grouped-query
-// attention, SwiGLU, no biases. Touvron et al., "Llama 2" (2023), section 2.2.
-struct ModelConfig {
-  std::string name = "default";
-  int32_t vocab_size = 0;
-  int32_t emb_dim = 0;
-  int32_t num_layers = 0;
-  int32_t num_query_heads = 0;
-  int32_t num_kv_heads = 0;  // divides num_query_heads
-  int32_t head_dim = 0;      // even
-  int32_t mlp_dim = 0;
-  double norm_epsilon = 1e-5;
-  double rope_max_timescale = 10'000;
-  bool logits_via_embedding = false;  // tied head
-
-  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
-};
 
 // AdamW with decoupled weight decay and MaxText's schedule (see optim/schedule.h).
 struct OptimizerConfig {

@@ -28,6 +28,18 @@ struct EnumNames<RematPolicy> {
   static constexpr std::string_view kNames[] = {"none", "full"};
 };
 template <>
+struct EnumNames<NormType> {
+  static constexpr std::string_view kNames[] = {"rms", "layer"};
+};
+template <>
+struct EnumNames<PositionType> {
+  static constexpr std::string_view kNames[] = {"rope", "rope_interleaved", "learned"};
+};
+template <>
+struct EnumNames<Activation> {
+  static constexpr std::string_view kNames[] = {"silu", "gelu", "relu"};
+};
+template <>
 struct EnumNames<Hardware> {
   static constexpr std::string_view kNames[] = {"cpu"};
 };
@@ -43,9 +55,30 @@ void visit_model(Config& model, Visitor& visit) {
   visit("base_num_kv_heads", model.num_kv_heads);
   visit("head_dim", model.head_dim);
   visit("base_mlp_dim", model.mlp_dim);
+  visit("norm_type", model.norm_type);
   visit("normalization_layer_epsilon", model.norm_epsilon);
+  visit("norm_gain_offset", model.norm_gain_offset);
+  visit("position_type", model.position_type);
   visit("rope_max_timescale", model.rope_max_timescale);
+  visit("rope_scaling_factor", model.rope_scaling.factor);
+  visit("rope_low_frequency_factor", model.rope_scaling.low_frequency_factor);
+  visit("rope_high_frequency_factor", model.rope_scaling.high_frequency_factor);
+  visit("rope_original_max_position", model.rope_scaling.original_max_position);
+  visit("trainable_position_size", model.trainable_position_size);
+  visit("activation", model.activation);
+  visit("gated_mlp", model.gated_mlp);
+  visit("qkv_bias", model.qkv_bias);
+  visit("out_bias", model.out_bias);
+  visit("mlp_bias", model.mlp_bias);
   visit("logits_via_embedding", model.logits_via_embedding);
+  visit("scale_embeddings", model.scale_embeddings);
+  visit("logits_scale", model.logits_scale);
+  visit("query_scale", model.query_scale);
+  visit("attn_logits_soft_cap", model.attn_logits_soft_cap);
+  visit("final_logits_soft_cap", model.final_logits_soft_cap);
+  visit("sliding_window_size", model.sliding_window_size);
+  visit("z_loss_multiplier", model.z_loss_multiplier);
+  visit("init_std", model.init_std);
 }
 
 template <class Config, class Visitor>

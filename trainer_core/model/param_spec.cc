@@ -20,53 +20,94 @@ uint64_t stream_of(std::string_view name) { return fnv1a(name); }
 
 class TableBuilder {
  public:
+  explicit TableBuilder(const ModelConfig& config) : config_(config) {}
+
   // (rows, columns) of a matrix that multiplies vectors of `columns` elements: fan_in = columns.
-  void matrix(std::string name, int64_t rows, int64_t columns, ShardAxis row_axis,
+  void matrix(const std::string& name, int64_t rows, int64_t columns, ShardAxis row_axis,
               ShardAxis column_axis) {
-    ParamSpec spec;
-    spec.name = std::move(name);
-    spec.shape = {rows, columns};
-    spec.shard = {row_axis, column_axis};
-    spec.init_std = 1.0 / std::sqrt(static_cast<double>(columns));
-    add(std::move(spec));
+    random(name, rows, columns, row_axis, column_axis,
+           1.0 / std::sqrt(static_cast<double>(columns)));
   }
-  void norm(std::string name, int64_t width) {
-    ParamSpec spec;
-    spec.name = std::move(name);
-    spec.shape = {width};
-    spec.shard = {ShardAxis::kNone};
-    spec.init = InitKind::kOnes;
-    add(std::move(spec));
+  void positions(const std::string& name) {
+    random(name, config_.trainable_position_size, config_.emb_dim, ShardAxis::kNone,
+           ShardAxis::kFsdp, 1.0);
+  }
+  void bias(const std::string& name, int64_t width, ShardAxis axis) {
+    vector(name, width, axis, InitKind::kZeros);
+  }
+  void norm(const std::string& name) {
+    const bool offset = config_.norm_gain_offset != 0;
+    vector(name + ".weight", config_.emb_dim, ShardAxis::kNone,
+           offset ? InitKind::kZeros : InitKind::kOnes);
+    if (config_.norm_type == NormType::kLayer)
+      bias(name + ".bias", config_.emb_dim, ShardAxis::kNone);
   }
   std::vector<ParamSpec> take() { return std::move(table_); }
 
  private:
+  void random(const std::string& name, int64_t rows, int64_t columns, ShardAxis row_axis,
+              ShardAxis column_axis, double default_std) {
+    ParamSpec spec;
+    spec.name = name;
+    spec.shape = {rows, columns};
+    spec.shard = {row_axis, column_axis};
+    spec.init_std = config_.init_std > 0 ? config_.init_std : default_std;
+    add(std::move(spec));
+  }
+  void vector(const std::string& name, int64_t width, ShardAxis axis, InitKind init) {
+    ParamSpec spec;
+    spec.name = name;
+    spec.shape = {width};
+    spec.shard = {axis};
+    spec.init = init;
+    add(std::move(spec));
+  }
   void add(ParamSpec spec) {
     spec.offset = offset_;
     offset_ += spec.elements();
     table_.push_back(std::move(spec));
   }
 
+  const ModelConfig& config_;
   std::vector<ParamSpec> table_;
   int64_t offset_ = 0;
 };
 
-void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
-  const int64_t d = config.emb_dim, m = config.mlp_dim;
+constexpr auto kTensor = ShardAxis::kTensor;
+constexpr auto kFsdp = ShardAxis::kFsdp;
+
+void add_attention(const ModelConfig& config, const std::string& prefix, TableBuilder& table) {
+  const int64_t d = config.emb_dim;
   const int64_t query = int64_t{config.num_query_heads} * config.head_dim;
   const int64_t kv = int64_t{config.num_kv_heads} * config.head_dim;
+  table.matrix(prefix + "q_proj.weight", query, d, kTensor, kFsdp);
+  table.matrix(prefix + "k_proj.weight", kv, d, kTensor, kFsdp);
+  table.matrix(prefix + "v_proj.weight", kv, d, kTensor, kFsdp);
+  if (config.qkv_bias) {
+    table.bias(prefix + "q_proj.bias", query, kTensor);
+    table.bias(prefix + "k_proj.bias", kv, kTensor);
+    table.bias(prefix + "v_proj.bias", kv, kTensor);
+  }
+  table.matrix(prefix + "o_proj.weight", d, query, kFsdp, kTensor);
+  if (config.out_bias) table.bias(prefix + "o_proj.bias", d, ShardAxis::kNone);
+}
+
+void add_mlp(const ModelConfig& config, const std::string& prefix, TableBuilder& table) {
+  const int64_t d = config.emb_dim, m = config.mlp_dim;
+  if (config.gated_mlp) table.matrix(prefix + "gate_proj.weight", m, d, kTensor, kFsdp);
+  table.matrix(prefix + "up_proj.weight", m, d, kTensor, kFsdp);
+  if (config.mlp_bias && config.gated_mlp) table.bias(prefix + "gate_proj.bias", m, kTensor);
+  if (config.mlp_bias) table.bias(prefix + "up_proj.bias", m, kTensor);
+  table.matrix(prefix + "down_proj.weight", d, m, kFsdp, kTensor);
+  if (config.mlp_bias) table.bias(prefix + "down_proj.bias", d, ShardAxis::kNone);
+}
+
+void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-  constexpr auto kTensor = ShardAxis::kTensor;
-  constexpr auto kFsdp = ShardAxis::kFsdp;
-  table.norm(prefix + "input_layernorm.weight", d);
-  table.matrix(prefix + "self_attn.q_proj.weight", query, d, kTensor, kFsdp);
-  table.matrix(prefix + "self_attn.k_proj.weight", kv, d, kTensor, kFsdp);
-  table.matrix(prefix + "self_attn.v_proj.weight", kv, d, kTensor, kFsdp);
-  table.matrix(prefix + "self_attn.o_proj.weight", d, query, kFsdp, kTensor);
-  table.norm(prefix + "post_attention_layernorm.weight", d);
-  table.matrix(prefix + "mlp.gate_proj.weight", m, d, kTensor, kFsdp);
-  table.matrix(prefix + "mlp.up_proj.weight", m, d, kTensor, kFsdp);
-  table.matrix(prefix + "mlp.down_proj.weight", d, m, kFsdp, kTensor);
+  table.norm(prefix + "input_layernorm");
+  add_attention(config, prefix + "self_attn.", table);
+  table.norm(prefix + "post_attention_layernorm");
+  add_mlp(config, prefix + "mlp.", table);
 }
 
 // Value i of a parameter comes from word i of the stream.
@@ -91,15 +132,15 @@ int64_t ParamSpec::elements() const {
   return n;
 }
 
-std::vector<ParamSpec> llama_params(const ModelConfig& config) {
-  TableBuilder table;
-  table.matrix("model.embed_tokens.weight", config.vocab_size, config.emb_dim, ShardAxis::kTensor,
-               ShardAxis::kFsdp);
+std::vector<ParamSpec> model_params(const ModelConfig& config) {
+  TableBuilder table(config);
+  table.matrix("model.embed_tokens.weight", config.vocab_size, config.emb_dim, kTensor, kFsdp);
+  if (config.position_type == PositionType::kLearned)
+    table.positions("model.embed_positions.weight");
   for (int32_t layer = 0; layer < config.num_layers; ++layer) add_layer(config, layer, table);
-  table.norm("model.norm.weight", config.emb_dim);
+  table.norm("model.norm");
   if (!config.logits_via_embedding) {
-    table.matrix("lm_head.weight", config.vocab_size, config.emb_dim, ShardAxis::kTensor,
-                 ShardAxis::kFsdp);
+    table.matrix("lm_head.weight", config.vocab_size, config.emb_dim, kTensor, kFsdp);
   }
   return table.take();
 }
@@ -112,6 +153,9 @@ void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* bloc
   for (const ParamSpec& spec : table) {
     const std::span<float> out(block + spec.offset, static_cast<size_t>(spec.elements()));
     switch (spec.init) {
+      case InitKind::kZeros:
+        std::fill(out.begin(), out.end(), 0.0F);
+        break;
       case InitKind::kOnes:
         std::fill(out.begin(), out.end(), 1.0F);
         break;

@@ -11,7 +11,7 @@
 
 namespace muster::trainer {
 
-enum class InitKind { kOnes, kNormal };
+enum class InitKind { kZeros, kOnes, kNormal };
 
 // Which mesh axis may split a dimension; data parallelism splits none.
 enum class ShardAxis : uint8_t { kNone, kFsdp, kTensor };
@@ -28,16 +28,19 @@ struct ParamSpec {
   int64_t elements() const;
 };
 
-// The table of a Llama-2 model: embedding, layers (input norm, q, k, v, o, post-attention norm,
-// gate, up, down), final norm, head (absent when tied). q, k and v are neighbours in memory, as are
-// gate and up, so that each set is one matrix of stacked rows.
-std::vector<ParamSpec> llama_params(const ModelConfig& config);
+// The table of a model: embedding, learned positions, layers (first norm, q, k, v, their biases, o, its bias, second
+// norm, gate, up, their biases, down, its bias), final norm, head (absent when tied); of each only what the config has.
+// A norm's bias follows its gain. q, k and v are neighbours in memory, as are gate and up, and their biases, so that each
+// set is one matrix of stacked rows. Names are Hugging Face's of Llama, continued where Llama has no such parameter:
+// "….bias", "model.embed_positions.weight".
+std::vector<ParamSpec> model_params(const ModelConfig& config);
 
 // Sum of the table's elements: 6,738,415,616 for llama2-7b.
 int64_t parameter_count(const std::vector<ParamSpec>& table);
 
 // Fills the flat block from the seed: value i of parameter p depends on (seed, p's name, i) alone.
-// MaxText's rule: projections and embedding normal with std 1/sqrt(fan_in), norms ones.
+// MaxText's rule: matrices normal with std 1/sqrt(fan_in) or init_std, learned positions with std 1 or init_std, norms so
+// that they multiply by one, biases zero.
 void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block);
 
 }  // namespace muster::trainer

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/trainer_core/model/golden_file.h"
-#include "tests/unit/trainer_core/model/llama_fixture.h"
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
 #include "trainer_core/optim/adamw.h"
 
 namespace muster::trainer {
@@ -36,7 +36,7 @@ class Golden : public testing::TestWithParam<Case> {
         targets_(file_.tensor<int32_t>("targets")),
         weights_(file_.tensor<float>("weights")) {
     const std::vector<float> params = block("param/");
-    std::copy(params.begin(), params.end(), test_.llama.params().begin());
+    std::copy(params.begin(), params.end(), test_.model.params().begin());
   }
 
   static ModelConfig model_config(const nlohmann::json& json) {
@@ -114,9 +114,9 @@ class Golden : public testing::TestWithParam<Case> {
 
 TEST_P(Golden, Loss) {
   const double expected = file_.tensor<float>("loss")[0];
-  const LossSum forward = test_.llama.forward(batch());
+  const LossSum forward = test_.model.forward(batch());
   EXPECT_NEAR(forward.loss / forward.weight, expected, 1e-6 * expected);
-  const LossSum both = test_.llama.forward_backward(batch());
+  const LossSum both = test_.model.forward_backward(batch());
   EXPECT_EQ(both.loss, forward.loss);
   EXPECT_EQ(both.weight, std::accumulate(weights_.begin(), weights_.end(), 0.0));
 }
@@ -127,7 +127,7 @@ TEST_P(Golden, Logits) {
   const auto seq_len = static_cast<size_t>(test_.plan.seq_len);
   std::vector<float> actual(static_cast<size_t>(test_.plan.batch) * vocab);
   for (size_t position = 0; position < seq_len; ++position) {
-    test_.llama.logits(tokens_, static_cast<int32_t>(position), actual.data());
+    test_.model.logits(tokens_, static_cast<int32_t>(position), actual.data());
     for (size_t i = 0; i < actual.size(); ++i) {
       const size_t row = i / vocab * seq_len + position;
       ASSERT_NEAR(actual[i], expected[row * vocab + i % vocab], 1e-4) << "row " << row;
@@ -136,8 +136,8 @@ TEST_P(Golden, Logits) {
 }
 
 TEST_P(Golden, Gradients) {
-  test_.llama.forward_backward(batch());
-  expect_close(test_.llama.grads(), "grad/", 1e-4);
+  test_.model.forward_backward(batch());
+  expect_close(test_.model.grads(), "grad/", 1e-4);
 }
 
 TEST_P(Golden, AdamW) {
@@ -147,21 +147,21 @@ TEST_P(Golden, AdamW) {
   config.b2 = json.at("b2");
   config.eps = json.at("eps");
   config.weight_decay = json.at("weight_decay");
-  const auto n = test_.llama.params().size();
-  const AdamWBlocks blocks{test_.llama.params(),
-                           test_.llama.grads(),
+  const auto n = test_.model.params().size();
+  const AdamWBlocks blocks{test_.model.params(),
+                           test_.model.grads(),
                            {test_.arena.f32(test_.plan.adam_m), n},
                            {test_.arena.f32(test_.plan.adam_v), n}};
   std::vector<double> slack;
   for (int64_t t = 1; t <= 10; ++t) {
-    const LossSum loss = test_.llama.forward_backward(batch());
-    const Tensor grads = Tensor::f32(test_.llama.grads().data(), {static_cast<int64_t>(n)});
+    const LossSum loss = test_.model.forward_backward(batch());
+    const Tensor grads = Tensor::f32(test_.model.grads().data(), {static_cast<int64_t>(n)});
     const double norm = std::sqrt(test_.ops->sum_of_squares(grads)) / loss.weight;
     const double scale = clip_factor(norm, json.at("clipping_threshold")) / loss.weight;
     adamw_update(*test_.ops, test_.plan.params, config, json.at("learning_rate"), scale, t, blocks);
     if (t > 1) continue;
     slack = adam_slack(scale, config.eps, json.at("learning_rate"));
-    expect_close(test_.llama.params(), "adam1/", 1e-5, slack);
+    expect_close(test_.model.params(), "adam1/", 1e-5, slack);
     // Few elements are that steep: the slack hides no wrong optimizer.
     const double percent_of_a_step = 0.01 * json.at("learning_rate").get<double>();
     const auto loose = std::count_if(slack.begin(), slack.end(),
@@ -169,7 +169,7 @@ TEST_P(Golden, AdamW) {
     EXPECT_LT(loose, static_cast<int64_t>(n) / 50);
     for (double& s : slack) s *= 10;
   }
-  expect_close(test_.llama.params(), "adam10/", 1e-5, slack);
+  expect_close(test_.model.params(), "adam10/", 1e-5, slack);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/trainer_core/model/llama_fixture.h"
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
 
 namespace muster::trainer {
 namespace {
@@ -23,14 +23,14 @@ ModelConfig llama2(int32_t emb, int32_t layers, int32_t heads, int32_t kv_heads,
 }
 
 TEST(ParamSpec, CountsOfPublishedModels) {
-  EXPECT_EQ(parameter_count(llama_params(llama2(4096, 32, 32, 32, 11'008))), 6'738'415'616);
-  EXPECT_EQ(parameter_count(llama_params(llama2(5120, 40, 40, 40, 13'824))), 13'015'864'320);
-  EXPECT_EQ(parameter_count(llama_params(llama2(8192, 80, 64, 8, 28'672))), 68'976'648'192);
+  EXPECT_EQ(parameter_count(model_params(llama2(4096, 32, 32, 32, 11'008))), 6'738'415'616);
+  EXPECT_EQ(parameter_count(model_params(llama2(5120, 40, 40, 40, 13'824))), 13'015'864'320);
+  EXPECT_EQ(parameter_count(model_params(llama2(8192, 80, 64, 8, 28'672))), 68'976'648'192);
 }
 
 TEST(ParamSpec, RowsArePackedInOrder) {
   for (const bool tied : {false, true}) {
-    const std::vector<ParamSpec> table = llama_params(small_config(4, 2, tied));
+    const std::vector<ParamSpec> table = model_params(small_config(4, 2, tied));
     int64_t offset = 0;
     std::set<std::string> names;
     for (const ParamSpec& spec : table) {
@@ -50,9 +50,9 @@ TEST(ParamSpec, RowsArePackedInOrder) {
 TEST(ParamSpec, InitDependsOnSeedAndNameAlone) {
   ModelConfig config = small_config(4, 2, false);
   config.emb_dim = 256;
-  const std::vector<ParamSpec> two = llama_params(config);
+  const std::vector<ParamSpec> two = model_params(config);
   config.num_layers = 3;
-  const std::vector<ParamSpec> three = llama_params(config);
+  const std::vector<ParamSpec> three = model_params(config);
   std::vector<float> a(static_cast<size_t>(parameter_count(two))),
       b(static_cast<size_t>(parameter_count(three)));
   init_params(two, 5, a.data());
@@ -73,10 +73,10 @@ TEST(ParamSpec, InitDependsOnSeedAndNameAlone) {
               2e-3);
 }
 
-TEST(LlamaPlan, ArenaIsThePlan) {
+TEST(TransformerPlan, ArenaIsThePlan) {
   for (const RematPolicy remat : {RematPolicy::kNone, RematPolicy::kFull}) {
     for (const bool training : {true, false}) {
-      const LlamaPlan plan = plan_llama(small_config(4, 2, false), 2, 9, remat, training, 2);
+      const TransformerPlan plan = plan_transformer(small_config(4, 2, false), 2, 9, remat, training, 2);
       const Arena arena(plan.memory);
       EXPECT_EQ(arena.bytes(), plan.memory.total_bytes());
       size_t end = 0;
@@ -90,8 +90,8 @@ TEST(LlamaPlan, ArenaIsThePlan) {
   }
 }
 
-TEST(LlamaPlan, BlocksHoldTheParameters) {
-  const LlamaPlan plan = plan_llama(small_config(4, 2, true), 2, 9, RematPolicy::kFull, true, 1);
+TEST(TransformerPlan, BlocksHoldTheParameters) {
+  const TransformerPlan plan = plan_transformer(small_config(4, 2, true), 2, 9, RematPolicy::kFull, true, 1);
   const auto n = static_cast<size_t>(parameter_count(plan.params));
   EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kParameters), 4 * n);
   EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kGradients), 4 * (n + kGradTailElements));
@@ -99,9 +99,9 @@ TEST(LlamaPlan, BlocksHoldTheParameters) {
 }
 
 // Planning costs no memory: the largest model's plan is arithmetic.
-TEST(LlamaPlan, SeventyBillionParameters) {
-  const LlamaPlan plan =
-      plan_llama(llama2(8192, 80, 64, 8, 28'672), 1, 4096, RematPolicy::kFull, true, 64);
+TEST(TransformerPlan, SeventyBillionParameters) {
+  const TransformerPlan plan =
+      plan_transformer(llama2(8192, 80, 64, 8, 28'672), 1, 4096, RematPolicy::kFull, true, 64);
   EXPECT_GT(plan.memory.total_bytes(), 16ULL * 68'976'648'192);
 }
 
@@ -128,15 +128,15 @@ TrainConfig random_sizes(std::mt19937_64& generator) {
 }
 
 // Under the undefined-behaviour sanitizer a sum that overflows ends the test.
-TEST(LlamaPlan, OfEveryValidConfigIsCountedIn64Bits) {
+TEST(TransformerPlan, OfEveryValidConfigIsCountedIn64Bits) {
   std::mt19937_64 generator(20240711);
   int valid = 0;
   for (int i = 0; i < 500; ++i) {
     const TrainConfig config = random_sizes(generator);
     if (!validate(config).ok()) continue;
     ++valid;
-    const LlamaPlan plan =
-        plan_llama(config.model, config.per_device_batch_size, config.max_target_length,
+    const TransformerPlan plan =
+        plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
                    config.remat_policy, true, kThreadsMax);
     double bytes = 0;
     for (const PlannedBuffer& buffer : plan.memory.buffers()) {

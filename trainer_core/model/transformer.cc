@@ -1,10 +1,10 @@
-// The forward pass. llama_backward.cc mirrors it.
-#include "trainer_core/model/llama.h"
+// The forward pass. transformer_backward.cc mirrors it.
+#include "trainer_core/model/transformer.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "trainer_core/model/llama_params.h"
+#include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
 namespace {
@@ -29,7 +29,7 @@ void rope_tables(const ModelConfig& model, int32_t seq_len, Ops& ops, const Tens
 
 }  // namespace
 
-Llama::Llama(const LlamaPlan& plan, Arena& arena, Ops& ops)
+Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops)
     : plan_(plan),
       arena_(arena),
       ops_(ops),
@@ -44,21 +44,21 @@ Llama::Llama(const LlamaPlan& plan, Arena& arena, Ops& ops)
               view(plan.rope_sin, {shape_.seq_len, half}));
 }
 
-std::span<float> Llama::params() { return {param_block_, static_cast<size_t>(parameters_)}; }
-std::span<float> Llama::grads() {
+std::span<float> Transformer::params() { return {param_block_, static_cast<size_t>(parameters_)}; }
+std::span<float> Transformer::grads() {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
   return {grad_block_, static_cast<size_t>(parameters_)};
 }
-std::span<float> Llama::grad_block() {
+std::span<float> Transformer::grad_block() {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
   return {grad_block_, static_cast<size_t>(parameters_ + kGradTailElements)};
 }
 
-Tensor Llama::view(BufferId id, std::initializer_list<int64_t> dims) const {
+Tensor Transformer::view(BufferId id, std::initializer_list<int64_t> dims) const {
   return Tensor::f32(arena_.f32(id), dims);
 }
 
-Tensor Llama::param(float* block, size_t index, int stacked) const {
+Tensor Transformer::param(float* block, size_t index, int stacked) const {
   const ParamSpec& first = plan_.params[index];
   if (first.shape.size() == 1) return Tensor::f32(block + first.offset, {first.shape[0]});
   int64_t rows = 0;
@@ -66,7 +66,7 @@ Tensor Llama::param(float* block, size_t index, int stacked) const {
   return Tensor::f32(block + first.offset, {rows, first.shape[1]});
 }
 
-Llama::LayerParams Llama::layer_params(float* block, int layer) const {
+Transformer::LayerParams Transformer::layer_params(float* block, int layer) const {
   // The table's order: the embedding, then nine rows per layer.
   constexpr size_t kRowsPerLayer = 9;
   const size_t first = 1 + kRowsPerLayer * static_cast<size_t>(layer);
@@ -78,19 +78,19 @@ Llama::LayerParams Llama::layer_params(float* block, int layer) const {
           .down = param(block, first + 8)};
 }
 
-Tensor Llama::final_gain(float* block) const {
+Tensor Transformer::final_gain(float* block) const {
   return param(block, plan_.params.size() - (plan_.model.logits_via_embedding ? 1 : 2));
 }
 
-Tensor Llama::head(float* block) const {
+Tensor Transformer::head(float* block) const {
   return param(block, plan_.model.logits_via_embedding ? 0 : plan_.params.size() - 1);
 }
 
-Workspace Llama::workspace() const {
+Workspace Transformer::workspace() const {
   return {arena_.f32(plan_.workspace), plan_.workspace_elements};
 }
 
-void Llama::upload(const Batch& batch) {
+void Transformer::upload(const Batch& batch) {
   const auto rows = static_cast<size_t>(rows_);
   MUSTER_CHECK(batch.tokens.size() == rows && batch.targets.size() == rows &&
                batch.weights.size() == rows)
@@ -100,13 +100,13 @@ void Llama::upload(const Batch& batch) {
   ops_.upload(batch.weights.data(), view(plan_.weights, {rows_}));
 }
 
-LossSum Llama::forward(const Batch& batch) {
+LossSum Transformer::forward(const Batch& batch) {
   upload(batch);
   forward_layers();
   return head_loss(false);
 }
 
-LossSum Llama::forward_backward(const Batch& batch) {
+LossSum Transformer::forward_backward(const Batch& batch) {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
   upload(batch);
   forward_layers();
@@ -117,7 +117,7 @@ LossSum Llama::forward_backward(const Batch& batch) {
 
 // tokens -> final_normed. Each sublayer's norm is fused with the residual addition before it, so
 // layer i leaves the normed input of layer i + 1 behind.
-void Llama::forward_layers() {
+void Transformer::forward_layers() {
   const int64_t d = plan_.model.emb_dim;
   const LayerBuffers& first = plan_.layers.front();
   const Tensor stream = view(first.input, {rows_, d});
@@ -140,7 +140,7 @@ void Llama::forward_layers() {
 }
 
 // normed1 -> middle, normed2.
-void Llama::forward_attention(int layer) {
+void Transformer::forward_attention(int layer) {
   const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
   const LayerParams params = layer_params(param_block_, layer);
   const int64_t d = plan_.model.emb_dim, half = shape_.head_dim / 2;
@@ -160,7 +160,7 @@ void Llama::forward_attention(int layer) {
 }
 
 // normed2 -> delta.
-void Llama::forward_mlp(int layer) {
+void Transformer::forward_mlp(int layer) {
   const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
   const LayerParams params = layer_params(param_block_, layer);
   const int64_t d = plan_.model.emb_dim, m = plan_.model.mlp_dim;
@@ -175,7 +175,7 @@ void Llama::forward_mlp(int layer) {
 
 // Head and loss, head_rows rows at a time; with `backward` also the head's gradient and, in delta,
 // the gradient of final_normed.
-LossSum Llama::head_loss(bool backward) {
+LossSum Transformer::head_loss(bool backward) {
   const int64_t d = plan_.model.emb_dim, vocab = plan_.model.vocab_size;
   const Tensor weight = head(param_block_);
   for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
@@ -201,7 +201,7 @@ LossSum Llama::head_loss(bool backward) {
           .weight = ops_.sum(view(plan_.weights, {rows_}))};
 }
 
-void Llama::logits(std::span<const int32_t> tokens, int32_t position, float* out) {
+void Transformer::logits(std::span<const int32_t> tokens, int32_t position, float* out) {
   MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_) && position >= 0 &&
                position < plan_.seq_len)
       << tokens.size() << " tokens, position " << position;

@@ -38,7 +38,7 @@ struct LayerBuffers {
 };
 
 // The buffers of one rank's step, by id in `memory`. Flat blocks follow the ParamSpec table.
-struct LlamaPlan {
+struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
   int32_t seq_len = 0;  // S
@@ -78,8 +78,8 @@ struct LlamaPlan {
 };
 
 // Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's.
-LlamaPlan plan_llama(const ModelConfig& model, int32_t batch, int32_t seq_len, RematPolicy remat,
-                     bool training, int32_t threads);
+TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
+                                 RematPolicy remat, bool training, int32_t threads);
 
 // tokens, targets: (B, S) ids below V. weights: (B, S), 1 where the target counts and 0 where it
 // does not.
@@ -96,10 +96,10 @@ struct LossSum {
 
 // Not thread-safe; its ops may use several threads inside. Allocates nothing after its
 // construction. Token ids must lie in [0, V): the data loader judges them.
-class Llama {
+class Transformer {
  public:
   // `plan`, `arena` and `ops` outlive the model. The arena was made from plan.memory.
-  Llama(const LlamaPlan& plan, Arena& arena, Ops& ops);
+  Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops);
 
   // Loss of the batch without gradients.
   LossSum forward(const Batch& batch);
@@ -137,7 +137,7 @@ class Llama {
   void backward_attention(int layer);
   void backward_mlp(int layer);
 
-  const LlamaPlan& plan_;
+  const TransformerPlan& plan_;
   Arena& arena_;
   Ops& ops_;
   AttentionShape shape_;

@@ -7,22 +7,22 @@
 #include <vector>
 
 #include "common/philox.h"
-#include "trainer_core/model/llama.h"
+#include "trainer_core/model/transformer.h"
 
 namespace muster::trainer {
 
 struct TestModel {
   TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
             RematPolicy remat = RematPolicy::kNone, int32_t threads = 1, bool training = true)
-      : plan(plan_llama(config, batch, seq_len, remat, training, threads)),
+      : plan(plan_transformer(config, batch, seq_len, remat, training, threads)),
         arena(plan.memory),
         ops(cpu_ops(threads)),
-        llama(plan, arena, *ops) {}
+        model(plan, arena, *ops) {}
 
-  LlamaPlan plan;
+  TransformerPlan plan;
   Arena arena;
   std::unique_ptr<Ops> ops;
-  Llama llama;
+  Transformer model;
 };
 
 inline ModelConfig small_config(int32_t heads, int32_t kv_heads, bool tied) {
@@ -47,7 +47,7 @@ inline void fill_random(uint64_t stream, std::span<float> out, float scale = 1, 
 }
 
 // Initial weights with norms that are not all one.
-inline void randomize_params(const LlamaPlan& plan, std::span<float> params) {
+inline void randomize_params(const TransformerPlan& plan, std::span<float> params) {
   init_params(plan.params, 3, params.data());
   uint64_t stream = 100;
   for (const ParamSpec& spec : plan.params) {

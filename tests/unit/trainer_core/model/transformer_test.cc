@@ -1,4 +1,4 @@
-#include "trainer_core/model/llama.h"
+#include "trainer_core/model/transformer.h"
 
 #include <cmath>
 #include <cstring>
@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/trainer_core/model/llama_fixture.h"
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
 
 namespace muster::trainer {
 namespace {
@@ -15,11 +15,11 @@ namespace {
 // itself within the tensor, so a wrong element anywhere shows.
 void check_gradients(const ModelConfig& config, int32_t batch, int32_t seq_len) {
   TestModel test(config, batch, seq_len);
-  randomize_params(test.plan, test.llama.params());
+  randomize_params(test.plan, test.model.params());
   const TestBatch data(config.vocab_size, int64_t{batch} * seq_len);
-  test.llama.forward_backward(data.view());
-  const std::vector<float> grads(test.llama.grads().begin(), test.llama.grads().end());
-  const std::span<float> params = test.llama.params();
+  test.model.forward_backward(data.view());
+  const std::vector<float> grads(test.model.grads().begin(), test.model.grads().end());
+  const std::span<float> params = test.model.params();
   const std::vector<float> start(params.begin(), params.end());
   for (const ParamSpec& spec : test.plan.params) {
     double square = 0;
@@ -33,7 +33,7 @@ void check_gradients(const ModelConfig& config, int32_t batch, int32_t seq_len) 
         const auto at = static_cast<size_t>(i);
         params[at] = static_cast<float>(start[at] + distance * grads[at] / norm);
       }
-      return test.llama.forward(data.view()).loss;
+      return test.model.forward(data.view()).loss;
     };
     constexpr double kStep = 4e-3;
     // Fourth order, so that a step large enough for fp32 keeps a small truncation error.
@@ -45,43 +45,43 @@ void check_gradients(const ModelConfig& config, int32_t batch, int32_t seq_len) 
   }
 }
 
-TEST(Llama, GradientsWithOneKeyValueHead) { check_gradients(small_config(4, 1, false), 2, 9); }
-TEST(Llama, GradientsWithGroupedHeads) { check_gradients(small_config(4, 2, true), 2, 9); }
-TEST(Llama, GradientsWithAllHeads) { check_gradients(small_config(3, 3, false), 1, 13); }
-TEST(Llama, GradientsOfOnePosition) { check_gradients(small_config(2, 1, true), 3, 1); }
-TEST(Llama, GradientsAcrossTiles) { check_gradients(small_config(2, 1, false), 1, 67); }
+TEST(Transformer, GradientsWithOneKeyValueHead) { check_gradients(small_config(4, 1, false), 2, 9); }
+TEST(Transformer, GradientsWithGroupedHeads) { check_gradients(small_config(4, 2, true), 2, 9); }
+TEST(Transformer, GradientsWithAllHeads) { check_gradients(small_config(3, 3, false), 1, 13); }
+TEST(Transformer, GradientsOfOnePosition) { check_gradients(small_config(2, 1, true), 3, 1); }
+TEST(Transformer, GradientsAcrossTiles) { check_gradients(small_config(2, 1, false), 1, 67); }
 
-TEST(Llama, RematIsBitIdentical) {
+TEST(Transformer, RematIsBitIdentical) {
   for (const int32_t threads : {1, 2}) {
     const ModelConfig config = small_config(4, 2, false);
     TestModel keeps(config, 2, 33, RematPolicy::kNone, threads);
     TestModel recomputes(config, 2, 33, RematPolicy::kFull, threads);
     const TestBatch data(config.vocab_size, 66);
-    randomize_params(keeps.plan, keeps.llama.params());
-    randomize_params(recomputes.plan, recomputes.llama.params());
-    EXPECT_EQ(keeps.llama.forward_backward(data.view()).loss,
-              recomputes.llama.forward_backward(data.view()).loss);
-    const std::span<float> a = keeps.llama.grads(), b = recomputes.llama.grads();
+    randomize_params(keeps.plan, keeps.model.params());
+    randomize_params(recomputes.plan, recomputes.model.params());
+    EXPECT_EQ(keeps.model.forward_backward(data.view()).loss,
+              recomputes.model.forward_backward(data.view()).loss);
+    const std::span<float> a = keeps.model.grads(), b = recomputes.model.grads();
     EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size_bytes()), 0) << threads << " threads";
     EXPECT_GT(keeps.plan.memory.total_bytes(), recomputes.plan.memory.total_bytes());
   }
 }
 
-TEST(Llama, RepeatsBitForBit) {
+TEST(Transformer, RepeatsBitForBit) {
   const ModelConfig config = small_config(4, 2, true);
   TestModel test(config, 3, 40, RematPolicy::kNone, 2);
-  randomize_params(test.plan, test.llama.params());
+  randomize_params(test.plan, test.model.params());
   const TestBatch data(config.vocab_size, 120);
-  test.llama.forward_backward(data.view());
-  const std::vector<float> first(test.llama.grads().begin(), test.llama.grads().end());
+  test.model.forward_backward(data.view());
+  const std::vector<float> first(test.model.grads().begin(), test.model.grads().end());
   for (int i = 0; i < 3; ++i) {
-    test.llama.forward_backward(data.view());
-    EXPECT_EQ(std::memcmp(first.data(), test.llama.grads().data(), first.size() * sizeof(float)),
+    test.model.forward_backward(data.view());
+    EXPECT_EQ(std::memcmp(first.data(), test.model.grads().data(), first.size() * sizeof(float)),
               0);
   }
 }
 
-TEST(Llama, ThreadCountsAgree) {
+TEST(Transformer, ThreadCountsAgree) {
   ModelConfig config = small_config(4, 2, false);
   config.emb_dim = 64;
   config.mlp_dim = 96;
@@ -89,16 +89,16 @@ TEST(Llama, ThreadCountsAgree) {
   TestModel one(config, 2, 100, RematPolicy::kNone, 1),
       three(config, 2, 100, RematPolicy::kNone, 3);
   const TestBatch data(config.vocab_size, 200);
-  randomize_params(one.plan, one.llama.params());
-  randomize_params(three.plan, three.llama.params());
-  const double loss = one.llama.forward_backward(data.view()).loss;
-  EXPECT_NEAR(three.llama.forward_backward(data.view()).loss, loss, 1e-6 * loss);
-  for (size_t i = 0; i < one.llama.grads().size(); ++i) {
-    ASSERT_NEAR(one.llama.grads()[i], three.llama.grads()[i], 1e-4) << i;
+  randomize_params(one.plan, one.model.params());
+  randomize_params(three.plan, three.model.params());
+  const double loss = one.model.forward_backward(data.view()).loss;
+  EXPECT_NEAR(three.model.forward_backward(data.view()).loss, loss, 1e-6 * loss);
+  for (size_t i = 0; i < one.model.grads().size(); ++i) {
+    ASSERT_NEAR(one.model.grads()[i], three.model.grads()[i], 1e-4) << i;
   }
 }
 
-TEST(Llama, SeveralModelsInThreadsOfOneProcess) {
+TEST(Transformer, SeveralModelsInThreadsOfOneProcess) {
   const ModelConfig config = small_config(2, 1, false);
   const TestBatch data(config.vocab_size, 20);
   std::vector<double> losses(3);
@@ -106,8 +106,8 @@ TEST(Llama, SeveralModelsInThreadsOfOneProcess) {
   for (double& loss : losses) {
     threads.emplace_back([&loss, &config, &data] {
       TestModel test(config, 2, 10, RematPolicy::kFull, 2);
-      randomize_params(test.plan, test.llama.params());
-      for (int i = 0; i < 5; ++i) loss = test.llama.forward_backward(data.view()).loss;
+      randomize_params(test.plan, test.model.params());
+      for (int i = 0; i < 5; ++i) loss = test.model.forward_backward(data.view()).loss;
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -116,32 +116,32 @@ TEST(Llama, SeveralModelsInThreadsOfOneProcess) {
 }
 
 // A plan without training gives the same loss and logits in less memory.
-TEST(Llama, InferencePlan) {
+TEST(Transformer, InferencePlan) {
   const ModelConfig config = small_config(4, 2, false);
   TestModel training(config, 2, 12), inference(config, 2, 12, RematPolicy::kNone, 1, false);
-  randomize_params(training.plan, training.llama.params());
-  randomize_params(inference.plan, inference.llama.params());
+  randomize_params(training.plan, training.model.params());
+  randomize_params(inference.plan, inference.model.params());
   const TestBatch data(config.vocab_size, 24);
-  EXPECT_EQ(training.llama.forward(data.view()).loss, inference.llama.forward(data.view()).loss);
+  EXPECT_EQ(training.model.forward(data.view()).loss, inference.model.forward(data.view()).loss);
   std::vector<float> a(2 * 19), b(2 * 19);
-  training.llama.logits(data.tokens, 7, a.data());
-  inference.llama.logits(data.tokens, 7, b.data());
+  training.model.logits(data.tokens, 7, a.data());
+  inference.model.logits(data.tokens, 7, b.data());
   EXPECT_EQ(a, b);
   EXPECT_LT(inference.plan.memory.total_bytes(), training.plan.memory.total_bytes() / 2);
 }
 
 // Logits of a position do not see what comes later.
-TEST(Llama, IsCausal) {
+TEST(Transformer, IsCausal) {
   const ModelConfig config = small_config(4, 2, false);
   TestModel test(config, 1, 70);
-  randomize_params(test.plan, test.llama.params());
+  randomize_params(test.plan, test.model.params());
   TestBatch data(config.vocab_size, 70);
   for (const int32_t position : {0, 5, 63, 64}) {
     std::vector<float> before(19), after(19);
-    test.llama.logits(data.tokens, position, before.data());
+    test.model.logits(data.tokens, position, before.data());
     for (size_t i = static_cast<size_t>(position) + 1; i < 70; ++i)
       data.tokens[i] = (data.tokens[i] + 1) % 19;
-    test.llama.logits(data.tokens, position, after.data());
+    test.model.logits(data.tokens, position, after.data());
     EXPECT_EQ(before, after) << position;
   }
 }

@@ -1,12 +1,12 @@
-// What llama.cc and llama_backward.cc share and nobody else needs.
+// What transformer.cc and transformer_backward.cc share and nobody else needs.
 #pragma once
 
-#include "trainer_core/model/llama.h"
+#include "trainer_core/model/transformer.h"
 
 namespace muster::trainer {
 
 // One layer's matrices (or their gradients), neighbours stacked.
-struct Llama::LayerParams {
+struct Transformer::LayerParams {
   Tensor norm1;    // (d)
   Tensor qkv;      // ((H + 2K) h, d)
   Tensor out;      // (d, H h)

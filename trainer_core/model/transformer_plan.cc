@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "trainer_core/model/llama.h"
+#include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
@@ -17,7 +17,7 @@ constexpr int64_t kHeadRowsMin = 64;
 
 class Planner {
  public:
-  explicit Planner(LlamaPlan& plan)
+  explicit Planner(TransformerPlan& plan)
       : plan_(plan),
         model_(plan.model),
         rows_(int64_t{plan.batch} * plan.seq_len),
@@ -107,7 +107,7 @@ class Planner {
     return buffers;
   }
 
-  LlamaPlan& plan_;
+  TransformerPlan& plan_;
   const ModelConfig& model_;
   int64_t rows_;
   int64_t width_;
@@ -123,21 +123,21 @@ int64_t head_rows(const ModelConfig& model, int32_t batch, int32_t seq_len) {
 
 }  // namespace
 
-AttentionShape LlamaPlan::attention_shape() const {
+AttentionShape TransformerPlan::attention_shape() const {
   return {batch, seq_len, model.num_query_heads, model.num_kv_heads, model.head_dim};
 }
 
-LlamaPlan plan_llama(const ModelConfig& model, int32_t batch, int32_t seq_len, RematPolicy remat,
-                     bool training, int32_t threads) {
+TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
+                                 RematPolicy remat, bool training, int32_t threads) {
   MUSTER_CHECK(batch >= 1 && seq_len >= 1 && threads >= 1)
       << "batch " << batch << ", sequence " << seq_len << ", threads " << threads;
-  LlamaPlan plan;
+  TransformerPlan plan;
   plan.model = model;
   plan.batch = batch;
   plan.seq_len = seq_len;
   plan.remat = remat;
   plan.training = training;
-  plan.params = llama_params(model);
+  plan.params = model_params(model);
   plan.head_rows = head_rows(model, batch, seq_len);
   Planner planner(plan);
   planner.blocks();

@@ -1,10 +1,10 @@
-// The backward pass, in the reverse order of llama.cc. `d_stream` carries the gradient of the
+// The backward pass, in the reverse order of transformer.cc. `d_stream` carries the gradient of the
 // residual stream: each sublayer adds its input's gradient to it.
-#include "trainer_core/model/llama_params.h"
+#include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
 
-void Llama::backward_layers() {
+void Transformer::backward_layers() {
   const int64_t d = plan_.model.emb_dim;
   const Tensor d_stream = view(plan_.d_stream, {rows_, d});
   ops_.fill(d_stream, 0);
@@ -23,7 +23,7 @@ void Llama::backward_layers() {
   ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_), d_stream, param(grad_block_, 0));
 }
 
-void Llama::recompute_layer(int layer) {
+void Transformer::recompute_layer(int layer) {
   const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
   const int64_t d = plan_.model.emb_dim, m = plan_.model.mlp_dim;
   const LayerParams params = layer_params(param_block_, layer);
@@ -37,7 +37,7 @@ void Llama::recompute_layer(int layer) {
   ops_.swiglu(gate_up, view(buffers.act, {rows_, m}));
 }
 
-void Llama::backward_mlp(int layer) {
+void Transformer::backward_mlp(int layer) {
   const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
   const LayerParams params = layer_params(param_block_, layer);
   const LayerParams grads = layer_params(grad_block_, layer);
@@ -57,7 +57,7 @@ void Llama::backward_mlp(int layer) {
                          view(buffers.rstd2, {rows_}), d_stream, grads.norm2, workspace());
 }
 
-void Llama::backward_attention(int layer) {
+void Transformer::backward_attention(int layer) {
   const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
   const LayerParams params = layer_params(param_block_, layer);
   const LayerParams grads = layer_params(grad_block_, layer);

@@ -1,0 +1,78 @@
+// What a decoder-only transformer is: the sizes and the choices that tell the families apart (Llama, Mistral, Gemma,
+// GPT). A field means what MaxText's key of that name means; those that MaxText fixes by `decoder_block` say which
+// families choose what.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace muster::trainer {
+
+// kRms: x / sqrt(mean(x²) + eps), no bias (Zhang and Sennrich, 2019). kLayer: (x - mean) / sqrt(var + eps), with a bias
+// (Ba et al., 2016): the GPT family.
+enum class NormType : uint8_t { kRms, kLayer };
+
+// How a token knows its place. kRope turns pairs (i, i + h/2) of a head (Hugging Face's and MaxText's layout),
+// kRopeInterleaved pairs (2i, 2i + 1) (Su et al., "RoFormer", 2021; Pax, AXLearn). kLearned adds a row of a table to the
+// embedding (GPT).
+enum class PositionType : uint8_t { kRope, kRopeInterleaved, kLearned };
+
+// kGelu is the tanh approximation, as all our families use it (Hendrycks and Gimpel, 2016).
+enum class Activation : uint8_t { kSilu, kGelu, kRelu };
+
+// Llama 3.1's stretching of RoPE's long wavelengths; factor 1: none.
+struct RopeScaling {
+  double factor = 1;
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  int32_t original_max_position = 8192;  // tokens
+
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
+struct ModelConfig {
+  std::string name = "default";
+  int32_t vocab_size = 0;
+  int32_t emb_dim = 0;
+  int32_t num_layers = 0;
+  int32_t num_query_heads = 0;
+  int32_t num_kv_heads = 0;  // divides num_query_heads
+  int32_t head_dim = 0;      // even with RoPE
+  int32_t mlp_dim = 0;
+
+  NormType norm_type = NormType::kRms;
+  double norm_epsilon = 1e-5;
+  double norm_gain_offset =
+      0;  // a norm multiplies by offset + gain: 1 in Gemma and in MaxText's GPT-3
+
+  PositionType position_type = PositionType::kRope;
+  double rope_max_timescale = 10'000;
+  RopeScaling rope_scaling;
+  int32_t trainable_position_size = 0;  // rows of the table of kLearned: the longest sequence
+
+  Activation activation = Activation::kSilu;
+  bool gated_mlp =
+      true;  // activation(gate) * up, as in SwiGLU and GeGLU (Shazeer, 2020); else activation(up)
+  bool qkv_bias = false;  // of the query, key and value projections
+  bool out_bias = false;  // of attention's output projection
+  bool mlp_bias = false;  // of the MLP's projections
+
+  bool logits_via_embedding = false;  // tied head
+  bool scale_embeddings = false;      // embeddings are multiplied by sqrt(emb_dim): Gemma
+  double logits_scale = 1;            // multiplies the final hidden state before the head
+  double query_scale = 0;             // multiplies the scores; 0: 1 / sqrt(head_dim)
+  double attn_logits_soft_cap = 0;    // scores become cap * tanh(scores / cap); 0: none
+  double final_logits_soft_cap = 0;   // the same for the logits
+  int32_t sliding_window_size =
+      0;  // a token sees that many tokens, itself included; 0: its whole past
+  double z_loss_multiplier = 0;  // adds multiplier * logsumexp(logits)² to each token's loss
+  double init_std = 0;           // standard deviation of the initial matrices; 0: 1 / sqrt(fan_in)
+
+  bool has_rope() const { return position_type != PositionType::kLearned; }
+  double score_scale() const;  // query_scale with its default resolved
+
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+}  // namespace muster::trainer
