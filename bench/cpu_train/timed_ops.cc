@@ -40,6 +40,9 @@ void TimedOps::fill(const Tensor& x, float value) {
 void TimedOps::copy(const Tensor& from, const Tensor& to) {
   timed("copy", [&] { inner_.copy(from, to); });
 }
+void TimedOps::scale(double factor, const Tensor& x) {
+  timed("scale", [&] { inner_.scale(factor, x); });
+}
 double TimedOps::sum(const Tensor& x) {
   return timed("sum", [&] { return inner_.sum(x); });
 }
@@ -57,29 +60,44 @@ void TimedOps::matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
       op, [&] { inner_.matmul(a, transpose_a, b, transpose_b, c, accumulate); },
       2.0 * static_cast<double>(c.elements()) * static_cast<double>(k));
 }
-void TimedOps::embedding(const Tensor& tokens, const Tensor& table, const Tensor& out) {
-  timed("embedding", [&] { inner_.embedding(tokens, table, out); });
+void TimedOps::add_bias(const Tensor& bias, const Tensor& x) {
+  timed("add_bias", [&] { inner_.add_bias(bias, x); });
 }
-void TimedOps::embedding_backward(const Tensor& tokens, const Tensor& dout, const Tensor& dtable) {
-  timed("embedding_backward", [&] { inner_.embedding_backward(tokens, dout, dtable); });
+void TimedOps::bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) {
+  timed("bias_backward", [&] { inner_.bias_backward(dx, dbias, workspace); });
 }
-void TimedOps::rms_norm(const Tensor& x, const Tensor& gain, double eps, const Tensor& y,
-                        const Tensor& rstd) {
-  timed("rms_norm", [&] { inner_.rms_norm(x, gain, eps, y, rstd); });
+void TimedOps::embedding(const Tensor& tokens, const Tensor& table, double scale,
+                         const Tensor& out) {
+  timed("embedding", [&] { inner_.embedding(tokens, table, scale, out); });
 }
-void TimedOps::add_rms_norm(const Tensor& x, const Tensor& delta, const Tensor& gain, double eps,
-                            const Tensor& sum, const Tensor& y, const Tensor& rstd) {
-  timed("add_rms_norm", [&] { inner_.add_rms_norm(x, delta, gain, eps, sum, y, rstd); });
+void TimedOps::embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
+                                  const Tensor& dtable) {
+  timed("embedding_backward", [&] { inner_.embedding_backward(tokens, dout, scale, dtable); });
 }
-void TimedOps::rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain,
-                                 const Tensor& rstd, const Tensor& dx, const Tensor& dgain,
-                                 Workspace workspace) {
-  timed("rms_norm_backward",
-        [&] { inner_.rms_norm_backward(dy, x, gain, rstd, dx, dgain, workspace); });
+void TimedOps::add_positions(const Tensor& table, int64_t seq_len, const Tensor& x) {
+  timed("add_positions", [&] { inner_.add_positions(table, seq_len, x); });
+}
+void TimedOps::positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) {
+  timed("positions_backward", [&] { inner_.positions_backward(dx, seq_len, dtable); });
+}
+void TimedOps::norm(const NormShape& shape, const Tensor& x, const NormWeights& weights,
+                    const Tensor& y, const Tensor& stats) {
+  timed("norm", [&] { inner_.norm(shape, x, weights, y, stats); });
+}
+void TimedOps::add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
+                        const NormWeights& weights, const Tensor& sum, const Tensor& y,
+                        const Tensor& stats) {
+  timed("add_norm", [&] { inner_.add_norm(shape, x, delta, weights, sum, y, stats); });
+}
+void TimedOps::norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
+                             const NormWeights& weights, const Tensor& stats, const Tensor& dx,
+                             const NormWeights& d_weights, Workspace workspace) {
+  timed("norm_backward",
+        [&] { inner_.norm_backward(shape, dy, x, weights, stats, dx, d_weights, workspace); });
 }
 void TimedOps::rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
-                    RopeDirection direction, const Tensor& qkv) {
-  timed("rope", [&] { inner_.rope(shape, cos, sin, direction, qkv); });
+                    RopePairs pairs, RopeDirection direction, const Tensor& qkv) {
+  timed("rope", [&] { inner_.rope(shape, cos, sin, pairs, direction, qkv); });
 }
 void TimedOps::attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                          const Tensor& lse, Workspace workspace) {
@@ -91,20 +109,25 @@ void TimedOps::attention_backward(const AttentionShape& shape, const Tensor& qkv
   timed("attention_backward",
         [&] { inner_.attention_backward(shape, qkv, out, lse, dout, dqkv, workspace); });
 }
-void TimedOps::swiglu(const Tensor& gate_up, const Tensor& out) {
-  timed("swiglu", [&] { inner_.swiglu(gate_up, out); });
+void TimedOps::activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) {
+  timed("activate", [&] { inner_.activate(activation, in, out); });
 }
-void TimedOps::swiglu_backward(const Tensor& dout, const Tensor& gate_up) {
-  timed("swiglu_backward", [&] { inner_.swiglu_backward(dout, gate_up); });
+void TimedOps::activate_backward(const MlpActivation& activation, const Tensor& dout,
+                                 const Tensor& in) {
+  timed("activate_backward", [&] { inner_.activate_backward(activation, dout, in); });
 }
-void TimedOps::cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights,
-                             const Tensor& losses) {
-  timed("cross_entropy", [&] { inner_.cross_entropy(logits, targets, weights, losses); });
+void TimedOps::soft_cap(double cap, const Tensor& x) {
+  timed("soft_cap", [&] { inner_.soft_cap(cap, x); });
 }
-void TimedOps::cross_entropy_backward(const Tensor& logits, const Tensor& targets,
-                                      const Tensor& weights, const Tensor& losses) {
+void TimedOps::cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                             const Tensor& weights, const Tensor& losses) {
+  timed("cross_entropy", [&] { inner_.cross_entropy(shape, logits, targets, weights, losses); });
+}
+void TimedOps::cross_entropy_backward(const LossShape& shape, const Tensor& logits,
+                                      const Tensor& targets, const Tensor& weights,
+                                      const Tensor& losses) {
   timed("cross_entropy_backward",
-        [&] { inner_.cross_entropy_backward(logits, targets, weights, losses); });
+        [&] { inner_.cross_entropy_backward(shape, logits, targets, weights, losses); });
 }
 void TimedOps::adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params,
                      const Tensor& m, const Tensor& v) {

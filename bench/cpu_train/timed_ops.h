@@ -30,31 +30,42 @@ class TimedOps : public Ops {
   void synchronize() override { inner_.synchronize(); }
   void fill(const Tensor& x, float value) override;
   void copy(const Tensor& from, const Tensor& to) override;
+  void scale(double factor, const Tensor& x) override;
   double sum(const Tensor& x) override;
   double sum_of_squares(const Tensor& x) override;
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
               const Tensor& c, Accumulate accumulate) override;
-  void embedding(const Tensor& tokens, const Tensor& table, const Tensor& out) override;
-  void embedding_backward(const Tensor& tokens, const Tensor& dout, const Tensor& dtable) override;
-  void rms_norm(const Tensor& x, const Tensor& gain, double eps, const Tensor& y,
-                const Tensor& rstd) override;
-  void add_rms_norm(const Tensor& x, const Tensor& delta, const Tensor& gain, double eps,
-                    const Tensor& sum, const Tensor& y, const Tensor& rstd) override;
-  void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain, const Tensor& rstd,
-                         const Tensor& dx, const Tensor& dgain, Workspace workspace) override;
-  void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
+  void add_bias(const Tensor& bias, const Tensor& x) override;
+  void bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) override;
+  void embedding(const Tensor& tokens, const Tensor& table, double scale,
+                 const Tensor& out) override;
+  void embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
+                          const Tensor& dtable) override;
+  void add_positions(const Tensor& table, int64_t seq_len, const Tensor& x) override;
+  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) override;
+  void norm(const NormShape& shape, const Tensor& x, const NormWeights& weights, const Tensor& y,
+            const Tensor& stats) override;
+  void add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
+                const NormWeights& weights, const Tensor& sum, const Tensor& y,
+                const Tensor& stats) override;
+  void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
+                     const NormWeights& weights, const Tensor& stats, const Tensor& dx,
+                     const NormWeights& d_weights, Workspace workspace) override;
+  void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
             RopeDirection direction, const Tensor& qkv) override;
   void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                  const Tensor& lse, Workspace workspace) override;
   void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                           const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
                           Workspace workspace) override;
-  void swiglu(const Tensor& gate_up, const Tensor& out) override;
-  void swiglu_backward(const Tensor& dout, const Tensor& gate_up) override;
-  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights,
-                     const Tensor& losses) override;
-  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& weights,
-                              const Tensor& losses) override;
+  void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) override;
+  void activate_backward(const MlpActivation& activation, const Tensor& dout,
+                         const Tensor& in) override;
+  void soft_cap(double cap, const Tensor& x) override;
+  void cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                     const Tensor& weights, const Tensor& losses) override;
+  void cross_entropy_backward(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                              const Tensor& weights, const Tensor& losses) override;
   void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
              const Tensor& v) override;
 

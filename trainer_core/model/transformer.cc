@@ -3,13 +3,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
 namespace {
 
-// cos and sin of position * timescale^(-2i/h), in fp64 before rounding: (S, h/2) each.
+// RoPE's angle per position of pair i: timescale^(-2i/h), with long wavelengths stretched as Llama 3.1 does it.
+double rope_frequency(const ModelConfig& model, int32_t i) {
+  const double plain = std::pow(model.rope_max_timescale, -2.0 * i / model.head_dim);
+  const RopeScaling& scaling = model.rope_scaling;
+  if (scaling.factor == 1) return plain;
+  const double wavelength = 2 * std::numbers::pi / plain;
+  const double turns = scaling.original_max_position / wavelength;  // within the original context
+  if (turns > scaling.high_frequency_factor) return plain;
+  if (turns < scaling.low_frequency_factor) return plain / scaling.factor;
+  const double smooth = (turns - scaling.low_frequency_factor) /
+                        (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  return (1 - smooth) * plain / scaling.factor + smooth * plain;
+}
+
+// cos and sin of position * frequency, in fp64 before rounding: (S, h/2) each.
 void rope_tables(const ModelConfig& model, int32_t seq_len, Ops& ops, const Tensor& cos,
                  const Tensor& sin) {
   const int32_t half = model.head_dim / 2;
@@ -18,7 +33,7 @@ void rope_tables(const ModelConfig& model, int32_t seq_len, Ops& ops, const Tens
   sines.reserve(static_cast<size_t>(sin.elements()));
   for (int32_t position = 0; position < seq_len; ++position) {
     for (int32_t i = 0; i < half; ++i) {
-      const double angle = position * std::pow(model.rope_max_timescale, -2.0 * i / model.head_dim);
+      const double angle = position * rope_frequency(model, i);
       cosines.push_back(static_cast<float>(std::cos(angle)));
       sines.push_back(static_cast<float>(std::sin(angle)));
     }
@@ -34,56 +49,63 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops)
       arena_(arena),
       ops_(ops),
       shape_(plan.attention_shape()),
+      norm_(plan.norm_shape()),
       rows_(shape_.rows()),
+      width_(plan.model.emb_dim),
       parameters_(parameter_count(plan.params)),
-      param_block_(arena.f32(plan.param_block)) {
+      weights_(std::make_unique<Weights>(plan, arena.f32(plan.param_block))) {
   MUSTER_CHECK(arena.bytes() == plan.memory.total_bytes()) << "the arena is another plan's";
-  if (plan.training) grad_block_ = arena.f32(plan.grad_block);
+  if (plan.training) grads_ = std::make_unique<Weights>(plan, arena.f32(plan.grad_block));
+  if (!plan.model.has_rope()) return;
   const int64_t half = shape_.head_dim / 2;
   rope_tables(plan.model, plan.seq_len, ops, view(plan.rope_cos, {shape_.seq_len, half}),
               view(plan.rope_sin, {shape_.seq_len, half}));
 }
 
-std::span<float> Transformer::params() { return {param_block_, static_cast<size_t>(parameters_)}; }
+Transformer::~Transformer() = default;
+
+std::span<float> Transformer::params() {
+  return {arena_.f32(plan_.param_block), static_cast<size_t>(parameters_)};
+}
 std::span<float> Transformer::grads() {
-  MUSTER_CHECK(plan_.training) << "a plan without gradients";
-  return {grad_block_, static_cast<size_t>(parameters_)};
+  return grad_block().first(static_cast<size_t>(parameters_));
 }
 std::span<float> Transformer::grad_block() {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
-  return {grad_block_, static_cast<size_t>(parameters_ + kGradTailElements)};
+  return {arena_.f32(plan_.grad_block), static_cast<size_t>(parameters_ + kGradTailElements)};
 }
 
 Tensor Transformer::view(BufferId id, std::initializer_list<int64_t> dims) const {
   return Tensor::f32(arena_.f32(id), dims);
 }
 
-Tensor Transformer::param(float* block, size_t index, int stacked) const {
-  const ParamSpec& first = plan_.params[index];
-  if (first.shape.size() == 1) return Tensor::f32(block + first.offset, {first.shape[0]});
-  int64_t rows = 0;
-  for (int i = 0; i < stacked; ++i) rows += plan_.params[index + static_cast<size_t>(i)].shape[0];
-  return Tensor::f32(block + first.offset, {rows, first.shape[1]});
+Tensor Transformer::stats(BufferId id) const { return view(id, {norm_.stats(rows_)}); }
+
+Tensor Transformer::gate_up(const LayerBuffers& buffers) const {
+  return view(buffers.gate_up, {rows_, plan_.activation().input_width(plan_.model.mlp_dim)});
 }
 
-Transformer::LayerParams Transformer::layer_params(float* block, int layer) const {
-  // The table's order: the embedding, then nine rows per layer.
-  constexpr size_t kRowsPerLayer = 9;
-  const size_t first = 1 + kRowsPerLayer * static_cast<size_t>(layer);
-  return {.norm1 = param(block, first),
-          .qkv = param(block, first + 1, 3),
-          .out = param(block, first + 4),
-          .norm2 = param(block, first + 5),
-          .gate_up = param(block, first + 6, 2),
-          .down = param(block, first + 8)};
+double Transformer::embedding_scale() const {
+  return plan_.model.scale_embeddings ? std::sqrt(static_cast<double>(width_)) : 1;
 }
 
-Tensor Transformer::final_gain(float* block) const {
-  return param(block, plan_.params.size() - (plan_.model.logits_via_embedding ? 1 : 2));
+void Transformer::scale_logits(const Tensor& hidden) {
+  if (plan_.model.logits_scale != 1) ops_.scale(plan_.model.logits_scale, hidden);
 }
 
-Tensor Transformer::head(float* block) const {
-  return param(block, plan_.model.logits_via_embedding ? 0 : plan_.params.size() - 1);
+void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
+  if (!plan_.model.has_rope()) return;
+  const int64_t half = shape_.head_dim / 2;
+  const RopePairs pairs = plan_.model.position_type == PositionType::kRope ? RopePairs::kHalves
+                                                                           : RopePairs::kNeighbours;
+  ops_.rope(shape_, view(plan_.rope_cos, {shape_.seq_len, half}),
+            view(plan_.rope_sin, {shape_.seq_len, half}), pairs, direction, qkv);
+}
+
+void Transformer::project(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                          const Tensor& y) {
+  ops_.matmul(x, Transpose::kNo, weight, Transpose::kYes, y, Accumulate::kNo);
+  if (exists(bias)) ops_.add_bias(bias, y);
 }
 
 Workspace Transformer::workspace() const {
@@ -118,66 +140,70 @@ LossSum Transformer::forward_backward(const Batch& batch) {
 // tokens -> final_normed. Each sublayer's norm is fused with the residual addition before it, so
 // layer i leaves the normed input of layer i + 1 behind.
 void Transformer::forward_layers() {
-  const int64_t d = plan_.model.emb_dim;
   const LayerBuffers& first = plan_.layers.front();
-  const Tensor stream = view(first.input, {rows_, d});
-  ops_.embedding(view_i32(arena_, plan_.tokens, rows_), param(param_block_, 0), stream);
-  ops_.rms_norm(stream, layer_params(param_block_, 0).norm1, plan_.model.norm_epsilon,
-                view(first.normed1, {rows_, d}), view(first.rstd1, {rows_}));
-  const int layers = plan_.model.num_layers;
-  for (int i = 0; i < layers; ++i) {
+  const Tensor stream = view(first.input, {rows_, width_});
+  ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, embedding_scale(),
+                 stream);
+  if (exists(weights_->positions)) ops_.add_positions(weights_->positions, shape_.seq_len, stream);
+  ops_.norm(norm_, stream, weights_->layers.front().norm1, view(first.normed1, {rows_, width_}),
+            stats(first.stats1));
+  const size_t layers = plan_.layers.size();
+  for (size_t i = 0; i < layers; ++i) {
     forward_attention(i);
     forward_mlp(i);
     const bool last = i + 1 == layers;
-    const LayerBuffers& next = plan_.layers[static_cast<size_t>(last ? i : i + 1)];
-    ops_.add_rms_norm(view(plan_.layers[static_cast<size_t>(i)].middle, {rows_, d}),
-                      view(plan_.delta, {rows_, d}),
-                      last ? final_gain(param_block_) : layer_params(param_block_, i + 1).norm1,
-                      plan_.model.norm_epsilon, view(last ? plan_.output : next.input, {rows_, d}),
-                      view(last ? plan_.final_normed : next.normed1, {rows_, d}),
-                      view(last ? plan_.final_rstd : next.rstd1, {rows_}));
+    const LayerBuffers& next = plan_.layers[last ? i : i + 1];
+    ops_.add_norm(norm_, view(plan_.layers[i].middle, {rows_, width_}),
+                  view(plan_.delta, {rows_, width_}),
+                  last ? weights_->final_norm : weights_->layers[i + 1].norm1,
+                  view(last ? plan_.output : next.input, {rows_, width_}),
+                  view(last ? plan_.final_normed : next.normed1, {rows_, width_}),
+                  stats(last ? plan_.final_stats : next.stats1));
   }
+  scale_logits(view(plan_.final_normed, {rows_, width_}));
 }
 
 // normed1 -> middle, normed2.
-void Transformer::forward_attention(int layer) {
-  const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
-  const LayerParams params = layer_params(param_block_, layer);
-  const int64_t d = plan_.model.emb_dim, half = shape_.head_dim / 2;
+void Transformer::forward_attention(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
   const Tensor qkv = view(buffers.qkv, {rows_, shape_.qkv_width()});
   const Tensor context = view(buffers.context, {rows_, shape_.out_width()});
-  const Tensor delta = view(plan_.delta, {rows_, d});
-  ops_.matmul(view(buffers.normed1, {rows_, d}), Transpose::kNo, params.qkv, Transpose::kYes, qkv,
-              Accumulate::kNo);
-  ops_.rope(shape_, view(plan_.rope_cos, {shape_.seq_len, half}),
-            view(plan_.rope_sin, {shape_.seq_len, half}), RopeDirection::kForward, qkv);
+  const Tensor delta = view(plan_.delta, {rows_, width_});
+  project(view(buffers.normed1, {rows_, width_}), weights.qkv, weights.qkv_bias, qkv);
+  rope(RopeDirection::kForward, qkv);
   ops_.attention(shape_, qkv, context,
                  view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}), workspace());
-  ops_.matmul(context, Transpose::kNo, params.out, Transpose::kYes, delta, Accumulate::kNo);
-  ops_.add_rms_norm(view(buffers.input, {rows_, d}), delta, params.norm2, plan_.model.norm_epsilon,
-                    view(buffers.middle, {rows_, d}), view(buffers.normed2, {rows_, d}),
-                    view(buffers.rstd2, {rows_}));
+  project(context, weights.out, weights.out_bias, delta);
+  ops_.add_norm(norm_, view(buffers.input, {rows_, width_}), delta, weights.norm2,
+                view(buffers.middle, {rows_, width_}), view(buffers.normed2, {rows_, width_}),
+                stats(buffers.stats2));
+}
+
+// normed2 -> act.
+void Transformer::forward_mlp_inner(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  project(view(buffers.normed2, {rows_, width_}), weights.gate_up, weights.gate_up_bias,
+          gate_up(buffers));
+  ops_.activate(plan_.activation(), gate_up(buffers),
+                view(buffers.act, {rows_, plan_.model.mlp_dim}));
 }
 
 // normed2 -> delta.
-void Transformer::forward_mlp(int layer) {
-  const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
-  const LayerParams params = layer_params(param_block_, layer);
-  const int64_t d = plan_.model.emb_dim, m = plan_.model.mlp_dim;
-  const Tensor gate_up = view(buffers.gate_up, {rows_, 2 * m});
-  const Tensor act = view(buffers.act, {rows_, m});
-  ops_.matmul(view(buffers.normed2, {rows_, d}), Transpose::kNo, params.gate_up, Transpose::kYes,
-              gate_up, Accumulate::kNo);
-  ops_.swiglu(gate_up, act);
-  ops_.matmul(act, Transpose::kNo, params.down, Transpose::kYes, view(plan_.delta, {rows_, d}),
-              Accumulate::kNo);
+void Transformer::forward_mlp(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  forward_mlp_inner(layer);
+  project(view(buffers.act, {rows_, plan_.model.mlp_dim}), weights.down, weights.down_bias,
+          view(plan_.delta, {rows_, width_}));
 }
 
 // Head and loss, head_rows rows at a time; with `backward` also the head's gradient and, in delta,
 // the gradient of final_normed.
 LossSum Transformer::head_loss(bool backward) {
-  const int64_t d = plan_.model.emb_dim, vocab = plan_.model.vocab_size;
-  const Tensor weight = head(param_block_);
+  const int64_t d = width_, vocab = plan_.model.vocab_size;
+  const Tensor& weight = weights_->head;
   for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
     const int64_t count = std::min(plan_.head_rows, rows_ - first);
     const Tensor normed = Tensor::f32(arena_.f32(plan_.final_normed) + first * d, {count, d});
@@ -188,15 +214,16 @@ LossSum Transformer::head_loss(bool backward) {
     const Tensor losses = Tensor::f32(arena_.f32(plan_.losses) + first, {count});
     ops_.matmul(normed, Transpose::kNo, weight, Transpose::kYes, logits, Accumulate::kNo);
     if (!backward) {
-      ops_.cross_entropy(logits, targets, weights, losses);
+      ops_.cross_entropy(plan_.loss_shape(), logits, targets, weights, losses);
       continue;
     }
-    ops_.cross_entropy_backward(logits, targets, weights, losses);
-    ops_.matmul(logits, Transpose::kYes, normed, Transpose::kNo, head(grad_block_),
+    ops_.cross_entropy_backward(plan_.loss_shape(), logits, targets, weights, losses);
+    ops_.matmul(logits, Transpose::kYes, normed, Transpose::kNo, grads_->head,
                 first == 0 ? Accumulate::kNo : Accumulate::kYes);
     ops_.matmul(logits, Transpose::kNo, weight, Transpose::kNo,
                 Tensor::f32(arena_.f32(plan_.delta) + first * d, {count, d}), Accumulate::kNo);
   }
+  if (backward) scale_logits(view(plan_.delta, {rows_, d}));
   return {.loss = ops_.sum(view(plan_.losses, {rows_})),
           .weight = ops_.sum(view(plan_.weights, {rows_}))};
 }
@@ -207,7 +234,7 @@ void Transformer::logits(std::span<const int32_t> tokens, int32_t position, floa
       << tokens.size() << " tokens, position " << position;
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
-  const int64_t d = plan_.model.emb_dim;
+  const int64_t d = width_;
   float* normed = arena_.f32(plan_.final_normed);
   for (int64_t b = 0; b < plan_.batch; ++b) {
     // Gathers into delta, whose rows are free after the last layer.
@@ -215,8 +242,10 @@ void Transformer::logits(std::span<const int32_t> tokens, int32_t position, floa
               Tensor::f32(arena_.f32(plan_.delta) + b * d, {d}));
   }
   const Tensor result = view(plan_.logits, {plan_.batch, plan_.model.vocab_size});
-  ops_.matmul(view(plan_.delta, {plan_.batch, d}), Transpose::kNo, head(param_block_),
-              Transpose::kYes, result, Accumulate::kNo);
+  ops_.matmul(view(plan_.delta, {plan_.batch, d}), Transpose::kNo, weights_->head, Transpose::kYes,
+              result, Accumulate::kNo);
+  if (plan_.model.final_logits_soft_cap > 0)
+    ops_.soft_cap(plan_.model.final_logits_soft_cap, result);
   ops_.download(result, out);
 }
 

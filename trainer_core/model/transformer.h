@@ -1,4 +1,5 @@
-// The Llama-2 forward and backward passes, by hand, over a static memory plan.
+// The forward and backward passes of a decoder-only transformer, by hand, over a static memory plan. ModelConfig says
+// which of the families it is: every layer is x += attention(norm(x)); x += mlp(norm(x)).
 //
 // Dimensions: B sequences per step, S tokens each, d = emb_dim, H query heads, K key/value heads,
 // h = head_dim, m = mlp_dim, L layers, V vocabulary.
@@ -6,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -25,15 +27,15 @@ constexpr int64_t kGradTailElements = 16;
 // has its own `input` and shares the rest, which backward recomputes from it.
 struct LayerBuffers {
   BufferId input = 0;    // (T, d) the residual stream at the layer's entrance
-  BufferId rstd1 = 0;    // (T)
+  BufferId stats1 = 0;   // NormShape::stats(T)
   BufferId normed1 = 0;  // (T, d)
   BufferId qkv = 0;      // (T, (H + 2K) h) after RoPE
   BufferId context = 0;  // (T, H h) attention's output
   BufferId lse = 0;      // (B, H, S)
   BufferId middle = 0;   // (T, d) the residual stream after attention
-  BufferId rstd2 = 0;    // (T)
+  BufferId stats2 = 0;   // NormShape::stats(T)
   BufferId normed2 = 0;  // (T, d)
-  BufferId gate_up = 0;  // (T, 2m); its gradient during backward
+  BufferId gate_up = 0;  // (T, 2m), without a gate (T, m); its gradient during backward
   BufferId act = 0;      // (T, m); its gradient during backward
 };
 
@@ -55,10 +57,10 @@ struct TransformerPlan {
 
   std::vector<LayerBuffers> layers;
   BufferId output = 0;        // (T, d) the residual stream after the last layer
-  BufferId final_rstd = 0;    // (T)
+  BufferId final_stats = 0;   // NormShape::stats(T)
   BufferId final_normed = 0;  // (T, d)
-  BufferId rope_cos = 0;      // (S, h/2)
-  BufferId rope_sin = 0;      // (S, h/2)
+  BufferId rope_cos = 0;      // (S, h/2), with RoPE
+  BufferId rope_sin = 0;      // (S, h/2), with RoPE
   BufferId tokens = 0;        // (T)
   BufferId targets = 0;       // (T)
   BufferId weights = 0;       // (T)
@@ -75,6 +77,11 @@ struct TransformerPlan {
   int64_t head_rows = 0;
 
   AttentionShape attention_shape() const;
+  NormShape norm_shape() const {
+    return {model.norm_type, model.norm_epsilon, model.norm_gain_offset};
+  }
+  MlpActivation activation() const { return {model.activation, model.gated_mlp}; }
+  LossShape loss_shape() const { return {model.final_logits_soft_cap, model.z_loss_multiplier}; }
 };
 
 // Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's.
@@ -90,7 +97,7 @@ struct Batch {
 };
 
 struct LossSum {
-  double loss = 0;    // sum over targets of weight * cross-entropy, nats
+  double loss = 0;    // sum over targets of weight * (cross-entropy + z-loss), nats
   double weight = 0;  // sum of weights
 };
 
@@ -100,6 +107,9 @@ class Transformer {
  public:
   // `plan`, `arena` and `ops` outlive the model. The arena was made from plan.memory.
   Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops);
+  ~Transformer();
+  Transformer(const Transformer&) = delete;
+  Transformer& operator=(const Transformer&) = delete;
 
   // Loss of the batch without gradients.
   LossSum forward(const Batch& batch);
@@ -116,35 +126,44 @@ class Transformer {
   std::span<float> grad_block();  // with it
 
  private:
-  struct LayerParams;
+  struct LayerWeights;
+  struct Weights;
 
   Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;
-  // Parameter `index` of the table in `block`, with `stacked - 1` neighbours below it as one
-  // matrix.
-  Tensor param(float* block, size_t index, int stacked = 1) const;
-  LayerParams layer_params(float* block, int layer) const;
-  Tensor final_gain(float* block) const;
-  Tensor head(float* block) const;
+  Tensor stats(BufferId id) const;
+  Tensor gate_up(const LayerBuffers& buffers) const;
+  void rope(RopeDirection direction, const Tensor& qkv);
+  // y = x wᵀ + bias
+  void project(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y);
+  // Gradients of project's weight, bias and x; `dx` may be `x`.
+  void project_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
+                        const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx);
   Workspace workspace() const;
 
   void upload(const Batch& batch);
   void forward_layers();
-  void forward_attention(int layer);
-  void forward_mlp(int layer);
-  void recompute_layer(int layer);
+  void forward_attention(size_t layer);
+  void forward_mlp(size_t layer);
+  void forward_mlp_inner(size_t layer);
+  void recompute_layer(size_t layer);
   LossSum head_loss(bool backward);
   void backward_layers();
-  void backward_attention(int layer);
-  void backward_mlp(int layer);
+  void backward_attention(size_t layer);
+  void backward_mlp(size_t layer);
+
+  double embedding_scale() const;
+  void scale_logits(const Tensor& hidden);
 
   const TransformerPlan& plan_;
   Arena& arena_;
   Ops& ops_;
   AttentionShape shape_;
-  int64_t rows_;  // T
+  NormShape norm_;
+  int64_t rows_;   // T
+  int64_t width_;  // d
   int64_t parameters_;
-  float* param_block_;
-  float* grad_block_ = nullptr;
+  std::unique_ptr<const Weights> weights_;
+  std::unique_ptr<const Weights> grads_;  // of a training plan
 };
 
 }  // namespace muster::trainer

@@ -4,81 +4,76 @@
 
 namespace muster::trainer {
 
+void Transformer::project_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
+                                   const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx) {
+  ops_.matmul(dy, Transpose::kYes, x, Transpose::kNo, d_weight, Accumulate::kNo);
+  if (exists(d_bias)) ops_.bias_backward(dy, d_bias, workspace());
+  ops_.matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, Accumulate::kNo);
+}
+
 void Transformer::backward_layers() {
-  const int64_t d = plan_.model.emb_dim;
-  const Tensor d_stream = view(plan_.d_stream, {rows_, d});
+  const Tensor d_stream = view(plan_.d_stream, {rows_, width_});
   ops_.fill(d_stream, 0);
-  ops_.rms_norm_backward(view(plan_.delta, {rows_, d}), view(plan_.output, {rows_, d}),
-                         final_gain(param_block_), view(plan_.final_rstd, {rows_}), d_stream,
-                         final_gain(grad_block_), workspace());
-  const int last = plan_.model.num_layers - 1;
-  for (int i = last; i >= 0; --i) {
+  ops_.norm_backward(norm_, view(plan_.delta, {rows_, width_}), view(plan_.output, {rows_, width_}),
+                     weights_->final_norm, stats(plan_.final_stats), d_stream, grads_->final_norm,
+                     workspace());
+  const size_t layers = plan_.layers.size();
+  for (size_t i = layers; i-- > 0;) {
     // The shared buffers still hold the last layer's forward pass.
-    if (plan_.remat == RematPolicy::kFull && i != last) recompute_layer(i);
+    if (plan_.remat == RematPolicy::kFull && i + 1 != layers) recompute_layer(i);
     backward_mlp(i);
     backward_attention(i);
   }
+  if (exists(grads_->positions))
+    ops_.positions_backward(d_stream, shape_.seq_len, grads_->positions);
   // A tied table already holds the head's gradient.
-  if (!plan_.model.logits_via_embedding) ops_.fill(param(grad_block_, 0), 0);
-  ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_), d_stream, param(grad_block_, 0));
+  if (!plan_.model.logits_via_embedding) ops_.fill(grads_->embedding, 0);
+  ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_), d_stream, embedding_scale(),
+                          grads_->embedding);
 }
 
-void Transformer::recompute_layer(int layer) {
-  const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
-  const int64_t d = plan_.model.emb_dim, m = plan_.model.mlp_dim;
-  const LayerParams params = layer_params(param_block_, layer);
-  ops_.rms_norm(view(buffers.input, {rows_, d}), params.norm1, plan_.model.norm_epsilon,
-                view(buffers.normed1, {rows_, d}), view(buffers.rstd1, {rows_}));
+// Everything of a layer's forward pass that its backward pass reads: not the MLP's last product.
+void Transformer::recompute_layer(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  ops_.norm(norm_, view(buffers.input, {rows_, width_}), weights_->layers[layer].norm1,
+            view(buffers.normed1, {rows_, width_}), stats(buffers.stats1));
   forward_attention(layer);
-  // The MLP but for its last product, which nothing in backward reads.
-  const Tensor gate_up = view(buffers.gate_up, {rows_, 2 * m});
-  ops_.matmul(view(buffers.normed2, {rows_, d}), Transpose::kNo, params.gate_up, Transpose::kYes,
-              gate_up, Accumulate::kNo);
-  ops_.swiglu(gate_up, view(buffers.act, {rows_, m}));
+  forward_mlp_inner(layer);
 }
 
-void Transformer::backward_mlp(int layer) {
-  const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
-  const LayerParams params = layer_params(param_block_, layer);
-  const LayerParams grads = layer_params(grad_block_, layer);
-  const int64_t d = plan_.model.emb_dim, m = plan_.model.mlp_dim;
-  const Tensor d_stream = view(plan_.d_stream, {rows_, d});
-  const Tensor d_normed = view(plan_.delta, {rows_, d});
-  const Tensor act = view(buffers.act, {rows_, m});
-  const Tensor gate_up = view(buffers.gate_up, {rows_, 2 * m});
-  ops_.matmul(d_stream, Transpose::kYes, act, Transpose::kNo, grads.down, Accumulate::kNo);
-  ops_.matmul(d_stream, Transpose::kNo, params.down, Transpose::kNo, act,
-              Accumulate::kNo);        // now d_act
-  ops_.swiglu_backward(act, gate_up);  // now d_gate_up
-  ops_.matmul(gate_up, Transpose::kYes, view(buffers.normed2, {rows_, d}), Transpose::kNo,
-              grads.gate_up, Accumulate::kNo);
-  ops_.matmul(gate_up, Transpose::kNo, params.gate_up, Transpose::kNo, d_normed, Accumulate::kNo);
-  ops_.rms_norm_backward(d_normed, view(buffers.middle, {rows_, d}), params.norm2,
-                         view(buffers.rstd2, {rows_}), d_stream, grads.norm2, workspace());
+void Transformer::backward_mlp(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  const LayerWeights& grads = grads_->layers[layer];
+  const Tensor d_stream = view(plan_.d_stream, {rows_, width_});
+  const Tensor d_normed = view(plan_.delta, {rows_, width_});
+  const Tensor act = view(buffers.act, {rows_, plan_.model.mlp_dim});
+  project_backward(d_stream, act, weights.down, grads.down, grads.down_bias, act);  // now d_act
+  ops_.activate_backward(plan_.activation(), act, gate_up(buffers));                // now d_gate_up
+  project_backward(gate_up(buffers), view(buffers.normed2, {rows_, width_}), weights.gate_up,
+                   grads.gate_up, grads.gate_up_bias, d_normed);
+  ops_.norm_backward(norm_, d_normed, view(buffers.middle, {rows_, width_}), weights.norm2,
+                     stats(buffers.stats2), d_stream, grads.norm2, workspace());
 }
 
-void Transformer::backward_attention(int layer) {
-  const LayerBuffers& buffers = plan_.layers[static_cast<size_t>(layer)];
-  const LayerParams params = layer_params(param_block_, layer);
-  const LayerParams grads = layer_params(grad_block_, layer);
-  const int64_t d = plan_.model.emb_dim, half = shape_.head_dim / 2;
-  const Tensor d_stream = view(plan_.d_stream, {rows_, d});
-  const Tensor d_normed = view(plan_.delta, {rows_, d});
+void Transformer::backward_attention(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  const LayerWeights& grads = grads_->layers[layer];
+  const Tensor d_stream = view(plan_.d_stream, {rows_, width_});
+  const Tensor d_normed = view(plan_.delta, {rows_, width_});
   const Tensor context = view(buffers.context, {rows_, shape_.out_width()});
   const Tensor d_context = view(plan_.d_context, {rows_, shape_.out_width()});
   const Tensor d_qkv = view(plan_.d_qkv, {rows_, shape_.qkv_width()});
-  ops_.matmul(d_stream, Transpose::kYes, context, Transpose::kNo, grads.out, Accumulate::kNo);
-  ops_.matmul(d_stream, Transpose::kNo, params.out, Transpose::kNo, d_context, Accumulate::kNo);
+  project_backward(d_stream, context, weights.out, grads.out, grads.out_bias, d_context);
   ops_.attention_backward(shape_, view(buffers.qkv, {rows_, shape_.qkv_width()}), context,
                           view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}),
                           d_context, d_qkv, workspace());
-  ops_.rope(shape_, view(plan_.rope_cos, {shape_.seq_len, half}),
-            view(plan_.rope_sin, {shape_.seq_len, half}), RopeDirection::kBackward, d_qkv);
-  ops_.matmul(d_qkv, Transpose::kYes, view(buffers.normed1, {rows_, d}), Transpose::kNo, grads.qkv,
-              Accumulate::kNo);
-  ops_.matmul(d_qkv, Transpose::kNo, params.qkv, Transpose::kNo, d_normed, Accumulate::kNo);
-  ops_.rms_norm_backward(d_normed, view(buffers.input, {rows_, d}), params.norm1,
-                         view(buffers.rstd1, {rows_}), d_stream, grads.norm1, workspace());
+  rope(RopeDirection::kBackward, d_qkv);
+  project_backward(d_qkv, view(buffers.normed1, {rows_, width_}), weights.qkv, grads.qkv,
+                   grads.qkv_bias, d_normed);
+  ops_.norm_backward(norm_, d_normed, view(buffers.input, {rows_, width_}), weights.norm1,
+                     stats(buffers.stats1), d_stream, grads.norm1, workspace());
 }
 
 }  // namespace muster::trainer

@@ -22,7 +22,8 @@ class Planner {
         model_(plan.model),
         rows_(int64_t{plan.batch} * plan.seq_len),
         width_(model_.emb_dim),
-        shape_(plan.attention_shape()) {}
+        shape_(plan.attention_shape()),
+        norm_(plan.norm_shape()) {}
 
   void blocks() {
     const int64_t n = parameter_count(plan_.params);
@@ -53,7 +54,7 @@ class Planner {
 
   void rest() {
     const auto kActivations = MemoryCategory::kActivations;
-    plan_.final_rstd = add("final_rstd", kActivations, rows_);
+    plan_.final_stats = add("final_stats", kActivations, norm_.stats(rows_));
     plan_.final_normed = add("final_normed", kActivations, rows_ * width_);
     plan_.tokens = add("tokens", kActivations, rows_);
     plan_.targets = add("targets", kActivations, rows_);
@@ -61,9 +62,11 @@ class Planner {
     plan_.losses = add("losses", kActivations, rows_);
 
     const auto kWorkspace = MemoryCategory::kWorkspace;
-    const int64_t table = int64_t{plan_.seq_len} * model_.head_dim / 2;
-    plan_.rope_cos = add("rope_cos", kWorkspace, table);
-    plan_.rope_sin = add("rope_sin", kWorkspace, table);
+    if (model_.has_rope()) {
+      const int64_t table = int64_t{plan_.seq_len} * model_.head_dim / 2;
+      plan_.rope_cos = add("rope_cos", kWorkspace, table);
+      plan_.rope_sin = add("rope_sin", kWorkspace, table);
+    }
     plan_.logits = add("logits", kWorkspace, plan_.head_rows * model_.vocab_size);
     plan_.delta = add("delta", kWorkspace, rows_ * width_);
     if (!plan_.training) return;
@@ -75,8 +78,9 @@ class Planner {
   void workspace(int32_t threads) {
     int64_t elements = cpu_attention_elements(shape_, threads);
     if (plan_.training) {
-      elements = std::max({elements, cpu_attention_backward_elements(shape_, threads),
-                           cpu_rms_norm_backward_elements(width_)});
+      elements =
+          std::max({elements, cpu_attention_backward_elements(shape_, threads),
+                    cpu_norm_backward_elements(width_), cpu_bias_backward_elements(widest_bias())});
     }
     plan_.workspace_elements = elements;
     plan_.workspace = add("workspace", MemoryCategory::kWorkspace, elements);
@@ -88,21 +92,29 @@ class Planner {
                             static_cast<size_t>(elements) * sizeof(float));
   }
 
+  int64_t gate_up_width() const { return plan_.activation().input_width(model_.mlp_dim); }
+  // 0: the model has no bias.
+  int64_t widest_bias() const {
+    return std::max({model_.qkv_bias ? shape_.qkv_width() : 0,
+                     model_.mlp_bias ? std::max(gate_up_width(), width_) : 0,
+                     model_.out_bias ? width_ : 0});
+  }
+
   // Everything of a layer but its input.
   LayerBuffers layer(const std::string& name) {
     const auto activation = [&](const char* what, int64_t elements) {
       return add(name + "." + what, MemoryCategory::kActivations, elements);
     };
     LayerBuffers buffers;
-    buffers.rstd1 = activation("rstd1", rows_);
+    buffers.stats1 = activation("stats1", norm_.stats(rows_));
     buffers.normed1 = activation("normed1", rows_ * width_);
     buffers.qkv = activation("qkv", rows_ * shape_.qkv_width());
     buffers.context = activation("context", rows_ * shape_.out_width());
     buffers.lse = activation("lse", rows_ * shape_.heads);
     buffers.middle = activation("middle", rows_ * width_);
-    buffers.rstd2 = activation("rstd2", rows_);
+    buffers.stats2 = activation("stats2", norm_.stats(rows_));
     buffers.normed2 = activation("normed2", rows_ * width_);
-    buffers.gate_up = activation("gate_up", rows_ * 2 * model_.mlp_dim);
+    buffers.gate_up = activation("gate_up", rows_ * gate_up_width());
     buffers.act = activation("act", rows_ * model_.mlp_dim);
     return buffers;
   }
@@ -112,6 +124,7 @@ class Planner {
   int64_t rows_;
   int64_t width_;
   AttentionShape shape_;
+  NormShape norm_;
 };
 
 // Whole multiples of the batch's rows are not needed; at least `batch`, which logits() gathers.
@@ -124,7 +137,14 @@ int64_t head_rows(const ModelConfig& model, int32_t batch, int32_t seq_len) {
 }  // namespace
 
 AttentionShape TransformerPlan::attention_shape() const {
-  return {batch, seq_len, model.num_query_heads, model.num_kv_heads, model.head_dim};
+  return {.batch = batch,
+          .seq_len = seq_len,
+          .heads = model.num_query_heads,
+          .kv_heads = model.num_kv_heads,
+          .head_dim = model.head_dim,
+          .scale = model.score_scale(),
+          .soft_cap = model.attn_logits_soft_cap,
+          .window = model.sliding_window_size};
 }
 
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,

@@ -18,11 +18,13 @@
 // of sequence i / S.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
+#include "trainer_core/base/model_config.h"
 #include "trainer_core/base/tensor.h"
 
 namespace muster::trainer {
@@ -42,14 +44,52 @@ struct AttentionShape {
   int64_t seq_len = 0;   // S
   int64_t heads = 0;     // H
   int64_t kv_heads = 0;  // K, divides H
-  int64_t head_dim = 0;  // h, even
+  int64_t head_dim = 0;  // h, even with rope
+  double scale = 0;      // multiplies the scores; 0: 1 / sqrt(h)
+  double soft_cap = 0;   // scores become cap tanh(score / cap); 0: none
+  int64_t window =
+      0;  // a position sees the `window` latest ones, itself included; 0: all before it
 
   int64_t rows() const { return batch * seq_len; }
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t out_width() const { return heads * head_dim; }
+  double score_scale() const {
+    return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim));
+  }
 };
 
 enum class RopeDirection : uint8_t { kForward, kBackward };
+// Which two elements of a head turn together: i and i + h/2, or 2i and 2i + 1.
+enum class RopePairs : uint8_t { kHalves, kNeighbours };
+
+struct NormShape {
+  NormType type = NormType::kRms;
+  double eps = 1e-5;
+  double gain_offset = 0;
+
+  // fp32 numbers that a norm of `rows` rows leaves for its backward pass.
+  int64_t stats(int64_t rows) const { return type == NormType::kLayer ? 2 * rows : rows; }
+};
+
+// A norm's parameters, or their gradients: gain (d), and with kLayer bias (d).
+struct NormWeights {
+  Tensor gain;
+  Tensor bias;
+};
+
+// Of an MLP: f(gate) up of rows [gate (m) | up (m)], or without a gate f of rows (m).
+struct MlpActivation {
+  Activation kind = Activation::kSilu;
+  bool gated = true;
+
+  int64_t input_width(int64_t m) const { return gated ? 2 * m : m; }
+};
+
+// What the loss does beside the cross entropy: see ModelConfig.
+struct LossShape {
+  double soft_cap = 0;
+  double z_loss = 0;
+};
 
 // One AdamW update with the bias corrections already computed; see optim/adamw.h for the formula.
 struct AdamWStep {
@@ -84,6 +124,8 @@ class Ops {
 
   virtual void fill(const Tensor& x, float value) = 0;
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
+  // x *= factor
+  virtual void scale(double factor, const Tensor& x) = 0;
   // Sum of the elements and of their squares, accumulated in fp64 in an order that depends on the
   // size alone. Wait.
   virtual double sum(const Tensor& x) = 0;
@@ -97,68 +139,86 @@ class Ops {
   virtual void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                       Transpose transpose_b, const Tensor& c, Accumulate accumulate) = 0;
 
+  // Bias
+  // ------------------------------------------------------------------------------------------------
+
+  // x (T, n) += bias (n)
+  virtual void add_bias(const Tensor& bias, const Tensor& x) = 0;
+  // dbias (n) written with the sum of the rows of dx (T, n).
+  virtual void bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) = 0;
+
   // Embedding
   // -------------------------------------------------------------------------------------------
 
-  // out (T, d) = table (V, d)[tokens (T)]
-  virtual void embedding(const Tensor& tokens, const Tensor& table, const Tensor& out) = 0;
-  // dtable (V, d)[tokens (T)] += dout (T, d), rows of a token added in the order of T.
-  virtual void embedding_backward(const Tensor& tokens, const Tensor& dout,
+  // out (T, d) = scale * table (V, d)[tokens (T)]
+  virtual void embedding(const Tensor& tokens, const Tensor& table, double scale,
+                         const Tensor& out) = 0;
+  // dtable (V, d)[tokens (T)] += scale * dout (T, d), rows of a token added in the order of T.
+  virtual void embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
                                   const Tensor& dtable) = 0;
+  // x (B * S, d) += table (P, d)[position], P >= S.
+  virtual void add_positions(const Tensor& table, int64_t seq_len, const Tensor& x) = 0;
+  // dtable (P, d) written: the first S rows with the sum of dx over sequences, the others with zeros.
+  virtual void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) = 0;
 
-  // RMSNorm (Zhang and Sennrich, 2019)
+  // RMSNorm (Zhang and Sennrich, 2019) and LayerNorm (Ba et al., 2016)
   // ------------------------------------------------------------------
 
-  // rstd (T) = 1 / sqrt(mean(x²) + eps); y (T, d) = x rstd gain (d)
-  virtual void rms_norm(const Tensor& x, const Tensor& gain, double eps, const Tensor& y,
-                        const Tensor& rstd) = 0;
-  // sum (T, d) = x + delta, then rms_norm of sum. `sum` may be `x` or `delta`.
-  virtual void add_rms_norm(const Tensor& x, const Tensor& delta, const Tensor& gain, double eps,
-                            const Tensor& sum, const Tensor& y, const Tensor& rstd) = 0;
-  // dx (T, d) += rstd (dy gain - x rstd² mean(dy gain x)); dgain (d) written with the sum of dy x
-  // rstd over rows.
-  virtual void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain,
-                                 const Tensor& rstd, const Tensor& dx, const Tensor& dgain,
-                                 Workspace workspace) = 0;
+  // y (T, d) = n (gain_offset + gain) + bias. kRms: n = x rstd with rstd = 1 / sqrt(mean(x²) + eps), no bias; stats (T) =
+  // rstd. kLayer: n = (x - mean) rstd with rstd = 1 / sqrt(var + eps); stats (2, T) = rstd, then mean.
+  virtual void norm(const NormShape& shape, const Tensor& x, const NormWeights& weights,
+                    const Tensor& y, const Tensor& stats) = 0;
+  // sum (T, d) = x + delta, then norm of sum. `sum` may be `x` or `delta`.
+  virtual void add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
+                        const NormWeights& weights, const Tensor& sum, const Tensor& y,
+                        const Tensor& stats) = 0;
+  // With g = dy (gain_offset + gain): kRms: dx (T, d) += rstd (g - n mean(g n)); kLayer: dx += rstd (g - mean(g) - n
+  // mean(g n)). Gradients of gain (sum of dy n over rows) and bias (sum of dy) written.
+  virtual void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
+                             const NormWeights& weights, const Tensor& stats, const Tensor& dx,
+                             const NormWeights& d_weights, Workspace workspace) = 0;
 
   // Attention
   // -------------------------------------------------------------------------------------------
 
-  // Rotates the query and key part of qkv (T, qkv_width) in place, half-split: with c, s = cos and
-  // sin of row `position` of the tables (S, h/2), (a, b) = (x[i], x[i + h/2]) becomes (a c - b s, b
-  // c + a s). Backward applies the transpose to a gradient.
+  // Rotates the query and key part of qkv (T, qkv_width) in place: with c, s = cos and sin of element i of row `position`
+  // of the tables (S, h/2), pair i = (a, b) becomes (a c - b s, b c + a s). Backward applies the transpose to a gradient.
   virtual void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
-                    RopeDirection direction, const Tensor& qkv) = 0;
+                    RopePairs pairs, RopeDirection direction, const Tensor& qkv) = 0;
   // Blocked causal attention (Dao, "FlashAttention-2", 2023): per head out (S, h) = P v with
-  // P = softmax(q kᵀ / sqrt(h)) over positions up to the row's own; lse (B, H, S) = the logarithm
+  // P = softmax(soft_cap(scale q kᵀ)) over the positions in the row's window up to its own; lse (B, H, S) = the logarithm
   // of the softmax's denominator. out (T, H h).
   virtual void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                          const Tensor& lse, Workspace workspace) = 0;
-  // With P recomputed from lse and D = rowsum(dout out): dS = P (dout vᵀ - D); dv = Pᵀ dout;
-  // dq = dS k / sqrt(h); dk = dSᵀ q / sqrt(h). Key/value gradients sum over their query heads. dqkv
-  // written.
+  // With P recomputed from lse and D = rowsum(dout out): dS = P (dout vᵀ - D), times 1 - (score / cap)² with a soft cap;
+  // dv = Pᵀ dout; dq = scale dS k; dk = scale dSᵀ q. Key/value gradients sum over their query heads. dqkv written.
   virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                                   const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
                                   Workspace workspace) = 0;
 
-  // SwiGLU (Shazeer, 2020)
-  // ------------------------------------------------------------------------------
+  // MLP
+  // -------------------------------------------------------------------------------------------------
 
-  // A row of gate_up (T, 2m) is [gate (m) | up (m)]; out (T, m) = gate sigmoid(gate) up.
-  virtual void swiglu(const Tensor& gate_up, const Tensor& out) = 0;
-  // Replaces gate_up by its gradient, given dout (T, m).
-  virtual void swiglu_backward(const Tensor& dout, const Tensor& gate_up) = 0;
+  // out (T, m) from in (T, input_width(m)).
+  virtual void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) = 0;
+  // Replaces `in` by its gradient, given dout (T, m).
+  virtual void activate_backward(const MlpActivation& activation, const Tensor& dout,
+                                 const Tensor& in) = 0;
 
   // Loss
   // ------------------------------------------------------------------------------------------------
 
-  // losses (R) = weights (R) * (logsumexp(logits) - logits[target]) for R rows of logits (R, V).
-  virtual void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights,
-                             const Tensor& losses) = 0;
-  // The same, and replaces logits by the gradient of sum(losses): weight (softmax -
-  // onehot(target)).
-  virtual void cross_entropy_backward(const Tensor& logits, const Tensor& targets,
-                                      const Tensor& weights, const Tensor& losses) = 0;
+  // x = cap tanh(x / cap)
+  virtual void soft_cap(double cap, const Tensor& x) = 0;
+  // losses (R) = weights (R) * (lse - logits[target] + z_loss lse²) for R rows of logits (R, V), soft-capped first where
+  // the shape says so, with lse their logsumexp. Leaves logits as they are, or capped.
+  virtual void cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                             const Tensor& weights, const Tensor& losses) = 0;
+  // The same, and replaces logits by the gradient of sum(losses) with respect to what they were before the cap: weight
+  // (softmax (1 + 2 z_loss lse) - onehot(target)), times 1 - (logit / cap)².
+  virtual void cross_entropy_backward(const LossShape& shape, const Tensor& logits,
+                                      const Tensor& targets, const Tensor& weights,
+                                      const Tensor& losses) = 0;
 
   // Optimizer
   // -------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
 
 namespace muster::trainer {
 
-int64_t cpu_rms_norm_backward_elements(int64_t width) { return kNormBackwardBlocks * width; }
+int64_t cpu_norm_backward_elements(int64_t width) { return 2 * kRowSumBlocks * width; }
+int64_t cpu_bias_backward_elements(int64_t width) { return kRowSumBlocks * width; }
 
 int64_t cpu_attention_elements(const AttentionShape& shape, int threads) {
   return threads * cpu::AttentionLayout(shape).forward_elements();

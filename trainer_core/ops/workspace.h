@@ -8,12 +8,12 @@
 
 namespace muster::trainer {
 
-// Partial sums of rms_norm_backward's dgain: this many blocks of rows whatever the number of
-// threads, so that the order of additions does not depend on it. Enough to keep 16 threads evenly
-// busy.
-constexpr int64_t kNormBackwardBlocks = 64;
+// Sums over rows (gradients of gains and biases) are made in this many blocks of rows whatever the number of threads, so
+// that the order of additions does not depend on it. Enough to keep 16 threads evenly busy.
+constexpr int64_t kRowSumBlocks = 64;
 
-int64_t cpu_rms_norm_backward_elements(int64_t width);
+int64_t cpu_norm_backward_elements(int64_t width);
+int64_t cpu_bias_backward_elements(int64_t width);
 int64_t cpu_attention_elements(const AttentionShape& shape, int threads);
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads);
 

@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
 struct BackwardScratch {
-  float* keys_t;    // tiles of (h, kTile), times 1/sqrt(h)
+  float* keys_t;    // tiles of (h, kTile), times the scores' scale
   float* values_t;  // tiles of (h, kTile)
   float* keys;      // (tiles * kTile, padded_head)
   float* d_keys;    // (tiles * kTile, padded_head)
@@ -50,19 +50,30 @@ struct HeadView {
   float* d_query;  // row stride qkv_width
 };
 
-// p = exp(scores - lse) and ds = p (ds - D) for rows [first, first + rows); ds arrives as dout vᵀ.
-HWY_INLINE void score_gradients(int64_t first, int64_t rows, int64_t columns, const float* lse,
-                                const float* big_d, const BackwardScratch& scratch) {
+// p = exp(scores - lse) and ds = p (ds - D) for rows [first, first + rows); ds arrives as dout vᵀ. With a soft cap ds is
+// multiplied by 1 - (score / cap)², bounded because a masked score is far beyond the cap; its p is 0.
+template <bool kCapped>
+HWY_INLINE void score_gradients(int64_t first, int64_t rows, int64_t columns, float cap,
+                                const float* lse, const float* big_d,
+                                const BackwardScratch& scratch) {
   const FloatTag d;
+  const FloatVec one = hn::Set(d, 1.0F);
+  const FloatVec inverse = hn::Set(d, kCapped ? 1 / cap : 0.0F);
   for (int64_t i = first; i < first + rows; ++i) {
     float* p = scratch.p + i * kTile;
     float* ds = scratch.ds + i * kTile;
     const FloatVec shift = hn::Set(d, lse[i]);
     const FloatVec row_d = hn::Set(d, big_d[i]);
     for_slices(columns, [&](Slice s) {
-      const FloatVec e = exp_fast(hn::Sub(s.load(p), shift));
+      const FloatVec score = s.load(p);
+      const FloatVec e = exp_fast(hn::Sub(score, shift));
+      FloatVec gradient = hn::Mul(e, hn::Sub(s.load(ds), row_d));
+      if constexpr (kCapped) {
+        const FloatVec t = hn::Mul(score, inverse);
+        gradient = hn::Mul(gradient, hn::Sub(one, hn::Min(hn::Mul(t, t), one)));
+      }
       s.store(e, p);
-      s.store(hn::Mul(e, hn::Sub(s.load(ds), row_d)), ds);
+      s.store(gradient, ds);
     });
   }
 }
@@ -108,19 +119,27 @@ HWY_INLINE void backward_tile(const AttentionShape& shape, const AttentionLayout
             scratch.query);
   pack_rows({view.d_out + first * shape.out_width(), shape.out_width()}, rows, rows, h, padded,
             scratch.d_out);
-  for (int64_t j = 0; j <= tile; ++j) {
+  const auto cap = static_cast<float>(shape.soft_cap);
+  const int64_t oldest = first_key_tile(shape, tile);
+  for (int64_t j = oldest; j <= tile; ++j) {
     const bool diagonal = j == tile;
     for_query_blocks(rows, diagonal, [&](int64_t from, int64_t count, int64_t columns) {
       float* p = scratch.p + from * kTile;
       float* ds = scratch.ds + from * kTile;
       tile_gemm(count, columns, h, {scratch.query + from * padded, padded, 1},
                 scratch.keys_t + j * h * kTile, kTile, p, kTile, false);
+      if (cap > 0) cap_scores(from, count, columns, cap, scratch.p);
       if (diagonal) mask_diagonal(from, count, columns, scratch.p);
+      mask_window(shape, tile, j, from, count, columns, scratch.p);
       tile_gemm(count, columns, h, {scratch.d_out + from * padded, padded, 1},
                 scratch.values_t + j * h * kTile, kTile, ds, kTile, false);
-      score_gradients(from, count, columns, view.lse + first, big_d, scratch);
+      if (cap > 0) {
+        score_gradients<true>(from, count, columns, cap, view.lse + first, big_d, scratch);
+      } else {
+        score_gradients<false>(from, count, columns, cap, view.lse + first, big_d, scratch);
+      }
       tile_gemm(count, padded, columns, {ds, kTile, 1}, scratch.keys + j * layout.row_tile, padded,
-                scratch.d_query + from * padded, padded, j != 0);
+                scratch.d_query + from * padded, padded, j != oldest);
     });
     key_gradients(layout, scratch, j, rows, diagonal);
   }
@@ -147,7 +166,7 @@ void attention_backward(int64_t begin, int64_t end, const AttentionBackward& arg
   const BackwardScratch scratch(layout, memory);
   const int64_t group = shape.heads / shape.kv_heads;
   const int64_t width = shape.qkv_width(), h = shape.head_dim;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(h));
+  const auto scale = static_cast<float>(shape.score_scale());
   for (int64_t task = begin; task < end; ++task) {
     const int64_t sequence = task / shape.kv_heads, kv = task % shape.kv_heads;
     const int64_t row = sequence * shape.seq_len;

@@ -48,7 +48,7 @@ struct RunningSoftmax {
 };
 
 struct ForwardScratch {
-  float* keys_t;  // tiles of (h, kTile), times 1/sqrt(h)
+  float* keys_t;  // tiles of (h, kTile), times the scores' scale
   float* values;  // (tiles * kTile, padded_head)
   float* scores;  // (kTile, kTile)
   float* out;     // (kTile, padded_head)
@@ -69,13 +69,16 @@ HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout
   RunningSoftmax softmax;
   softmax.reset();
   std::fill_n(scratch.out, layout.row_tile, 0.0F);
-  for (int64_t j = 0; j <= tile; ++j) {
+  const auto cap = static_cast<float>(args.shape.soft_cap);
+  for (int64_t j = first_key_tile(args.shape, tile); j <= tile; ++j) {
     const bool diagonal = j == tile;
     for_query_blocks(rows, diagonal, [&](int64_t first, int64_t count, int64_t columns) {
       float* scores = scratch.scores + first * kTile;
       tile_gemm(count, columns, h, {queries.data + first * queries.stride, queries.stride, 1},
                 scratch.keys_t + j * h * kTile, kTile, scores, kTile, false);
+      if (cap > 0) cap_scores(first, count, columns, cap, scratch.scores);
       if (diagonal) mask_diagonal(first, count, columns, scratch.scores);
+      mask_window(args.shape, tile, j, first, count, columns, scratch.scores);
       for (int64_t i = first; i < first + count; ++i) {
         const float factor = softmax.take(i, columns, scratch.scores + i * kTile);
         if (factor == 1.0F) continue;
@@ -103,7 +106,7 @@ void attention_forward(int64_t begin, int64_t end, const AttentionForward& args,
   const ForwardScratch scratch(layout, memory);
   const int64_t group = shape.heads / shape.kv_heads;
   const int64_t width = shape.qkv_width();
-  const float scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
+  const auto scale = static_cast<float>(shape.score_scale());
   int64_t packed = -1;  // the (sequence, key/value head) in scratch
   for (int64_t task = begin; task < end; ++task) {
     const int64_t sequence = task / shape.heads, head = task % shape.heads;

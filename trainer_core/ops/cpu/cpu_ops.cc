@@ -59,6 +59,11 @@ class CpuOps : public Ops {
       std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin) * sizeof(float));
     });
   }
+  void scale(double factor, const Tensor& x) override {
+    elementwise(x, [&](int64_t begin, int64_t end) {
+      cpu::scale_range(end - begin, static_cast<float>(factor), x.f32() + begin);
+    });
+  }
   double sum(const Tensor& x) override { return reduce(x, cpu::sum_range); }
   double sum_of_squares(const Tensor& x) override { return reduce(x, cpu::sum_of_squares_range); }
 
@@ -73,68 +78,126 @@ class CpuOps : public Ops {
     matmul_.run({m, n, k, ta, tb, accumulate == Accumulate::kYes}, a.f32(), b.f32(), c.f32());
   }
 
-  void embedding(const Tensor& tokens, const Tensor& table, const Tensor& out) override {
-    const int64_t width = table.dim(1);
-    check_size(out, tokens.elements() * width, "embedding's output");
-    check_ids(tokens, table.dim(0), "token");
-    split(tokens.elements(), out.elements(), [&](int64_t begin, int64_t end, int) {
-      cpu::embedding_rows(begin, end, width, tokens.i32(), table.f32(), out.f32());
+  void add_bias(const Tensor& bias, const Tensor& x) override {
+    const int64_t width = bias.elements();
+    MUSTER_CHECK(x.elements() % width == 0) << "add_bias of " << width << " elements";
+    split(x.elements() / width, x.elements(), [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        cpu::add_range(width, bias.f32(), x.f32() + row * width);
+      }
     });
   }
-  void embedding_backward(const Tensor& tokens, const Tensor& dout, const Tensor& dtable) override {
-    const int64_t width = dtable.dim(1);
-    check_size(dout, tokens.elements() * width, "embedding's gradient");
-    check_ids(tokens, dtable.dim(0), "token");
-    split(width, dout.elements(), [&](int64_t begin, int64_t end, int) {
-      cpu::embedding_backward_columns(begin, end, tokens.elements(), width, tokens.i32(),
-                                      dout.f32(), dtable.f32());
-    });
-  }
-
-  void rms_norm(const Tensor& x, const Tensor& gain, double eps, const Tensor& y,
-                const Tensor& rstd) override {
-    norm(x, nullptr, gain, eps, nullptr, y, rstd);
-  }
-  void add_rms_norm(const Tensor& x, const Tensor& delta, const Tensor& gain, double eps,
-                    const Tensor& sum, const Tensor& y, const Tensor& rstd) override {
-    check_size(delta, x.elements(), "delta");
-    check_size(sum, x.elements(), "the residual sum");
-    norm(x, delta.f32(), gain, eps, sum.f32(), y, rstd);
-  }
-  void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& gain, const Tensor& rstd,
-                         const Tensor& dx, const Tensor& dgain, Workspace workspace) override {
-    const int64_t width = gain.elements(), rows = x.elements() / width;
-    check_size(dy, x.elements(), "dy");
-    check_size(dx, x.elements(), "dx");
-    check_size(dgain, width, "dgain");
-    check_size(rstd, rows, "rstd");
-    const int64_t blocks = std::min(kNormBackwardBlocks, rows);
-    MUSTER_CHECK(workspace.elements >= blocks * width)
-        << "workspace of rms_norm_backward is too small";
-    const cpu::NormBackward args{width, dy.f32(), x.f32(), gain.f32(), rstd.f32(), dx.f32()};
-    split(blocks, x.elements(), [&](int64_t begin, int64_t end, int) {
+  void bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) override {
+    const int64_t width = dbias.elements(), rows = dx.elements() / width;
+    check_size(dx, rows * width, "dx");
+    const int64_t blocks = std::min(kRowSumBlocks, rows);
+    MUSTER_CHECK(workspace.elements >= blocks * width) << "workspace of bias_backward is too small";
+    split(blocks, dx.elements(), [&](int64_t begin, int64_t end, int) {
       for (int64_t block = begin; block < end; ++block) {
         float* partial = workspace.data + block * width;
         std::fill_n(partial, width, 0.0F);
-        cpu::rms_norm_backward_rows(rows * block / blocks, rows * (block + 1) / blocks, args,
-                                    partial);
+        for (int64_t row = rows * block / blocks; row < rows * (block + 1) / blocks; ++row) {
+          cpu::add_range(width, dx.f32() + row * width, partial);
+        }
       }
     });
-    std::copy_n(workspace.data, width, dgain.f32());
-    for (int64_t block = 1; block < blocks; ++block) {
-      cpu::add_range(width, workspace.data + block * width, dgain.f32());
-    }
+    add_blocks(workspace.data, blocks, width, width, dbias.f32());
   }
 
-  void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
+  void embedding(const Tensor& tokens, const Tensor& table, double scale,
+                 const Tensor& out) override {
+    const int64_t width = table.dim(1);
+    check_size(out, tokens.elements() * width, "embedding's output");
+    check_ids(tokens, table.dim(0), "token");
+    const cpu::Embedding args{width, static_cast<float>(scale), tokens.i32(), table.f32()};
+    split(tokens.elements(), out.elements(), [&](int64_t begin, int64_t end, int) {
+      cpu::embedding_rows(begin, end, args, out.f32());
+    });
+  }
+  void embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
+                          const Tensor& dtable) override {
+    const int64_t width = dtable.dim(1);
+    check_size(dout, tokens.elements() * width, "embedding's gradient");
+    check_ids(tokens, dtable.dim(0), "token");
+    const cpu::EmbeddingBackward args{width, static_cast<float>(scale), tokens.i32(), dout.f32(),
+                                      dtable.f32()};
+    split(width, dout.elements(), [&](int64_t begin, int64_t end, int) {
+      cpu::embedding_backward_columns(begin, end, tokens.elements(), args);
+    });
+  }
+  void add_positions(const Tensor& table, int64_t seq_len, const Tensor& x) override {
+    const int64_t width = table.dim(1), rows = x.elements() / width;
+    check_positions(table, seq_len, rows);
+    split(rows, x.elements(), [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        cpu::add_range(width, table.f32() + row % seq_len * width, x.f32() + row * width);
+      }
+    });
+  }
+  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) override {
+    const int64_t width = dtable.dim(1), rows = dx.elements() / width;
+    check_positions(dtable, seq_len, rows);
+    fill(dtable, 0);
+    split(seq_len, dx.elements(), [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t position = row % seq_len;
+        if (position < begin || position >= end) continue;
+        cpu::add_range(width, dx.f32() + row * width, dtable.f32() + position * width);
+      }
+    });
+  }
+
+  void norm(const NormShape& shape, const Tensor& x, const NormWeights& weights, const Tensor& y,
+            const Tensor& stats) override {
+    norm_rows(shape, x, nullptr, weights, nullptr, y, stats);
+  }
+  void add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
+                const NormWeights& weights, const Tensor& sum, const Tensor& y,
+                const Tensor& stats) override {
+    check_size(delta, x.elements(), "delta");
+    check_size(sum, x.elements(), "the residual sum");
+    norm_rows(shape, x, delta.f32(), weights, sum.f32(), y, stats);
+  }
+  void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
+                     const NormWeights& weights, const Tensor& stats, const Tensor& dx,
+                     const NormWeights& d_weights, Workspace workspace) override {
+    const bool layer = shape.type == NormType::kLayer;
+    const int64_t width = weights.gain.elements(), rows = x.elements() / width;
+    check_size(dy, x.elements(), "dy");
+    check_size(dx, x.elements(), "dx");
+    check_size(d_weights.gain, width, "the gain's gradient");
+    if (layer) check_size(d_weights.bias, width, "the bias's gradient");
+    check_size(stats, shape.stats(rows), "stats");
+    const int64_t blocks = std::min(kRowSumBlocks, rows);
+    MUSTER_CHECK(workspace.elements >= 2 * blocks * width)
+        << "workspace of norm_backward is too small";
+    const auto offset = static_cast<float>(shape.gain_offset);
+    const cpu::NormBackward args{
+        shape.type,         rows,        width,   offset, dy.f32(), x.f32(),
+        weights.gain.f32(), stats.f32(), dx.f32()};
+    // A block's partial sums: gain, then bias.
+    split(blocks, x.elements(), [&](int64_t begin, int64_t end, int) {
+      for (int64_t block = begin; block < end; ++block) {
+        float* partial = workspace.data + 2 * block * width;
+        std::fill_n(partial, 2 * width, 0.0F);
+        cpu::norm_backward_rows(rows * block / blocks, rows * (block + 1) / blocks, args, partial,
+                                partial + width);
+      }
+    });
+    add_blocks(workspace.data, blocks, 2 * width, width, d_weights.gain.f32());
+    if (layer) add_blocks(workspace.data + width, blocks, 2 * width, width, d_weights.bias.f32());
+  }
+
+  void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
             RopeDirection direction, const Tensor& qkv) override {
+    MUSTER_CHECK(shape.head_dim % 2 == 0) << "rope of head_dim " << shape.head_dim;
     check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
     check_size(cos, shape.seq_len * shape.head_dim / 2, "cos");
     check_size(sin, shape.seq_len * shape.head_dim / 2, "sin");
     const float sign = direction == RopeDirection::kForward ? 1.0F : -1.0F;
-    split(shape.rows(), qkv.elements(), [&](int64_t begin, int64_t end, int) {
-      cpu::rope_rows(begin, end, shape, cos.f32(), sin.f32(), sign, qkv.f32());
-    });
+    const cpu::Rope args{shape, pairs, sign, cos.f32(), sin.f32(), qkv.f32()};
+    split(shape.rows(), qkv.elements(),
+          [&](int64_t begin, int64_t end, int) { cpu::rope_rows(begin, end, args); });
   }
   void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                  const Tensor& lse, Workspace workspace) override {
@@ -162,28 +225,31 @@ class CpuOps : public Ops {
     });
   }
 
-  void swiglu(const Tensor& gate_up, const Tensor& out) override {
-    const int64_t width = out.dim(out.rank - 1), rows = rows_of(out);
-    check_size(gate_up, 2 * out.elements(), "gate_up");
-    split(rows, gate_up.elements(), [&](int64_t begin, int64_t end, int) {
-      cpu::swiglu_rows(begin, end, width, gate_up.f32(), out.f32());
-    });
+  void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) override {
+    const cpu::ActivationRows args = activation_rows(activation, in, out);
+    split(rows_of(out), in.elements(),
+          [&](int64_t begin, int64_t end, int) { cpu::activation_rows(begin, end, args); });
   }
-  void swiglu_backward(const Tensor& dout, const Tensor& gate_up) override {
-    const int64_t width = dout.dim(dout.rank - 1), rows = rows_of(dout);
-    check_size(gate_up, 2 * dout.elements(), "gate_up");
-    split(rows, gate_up.elements(), [&](int64_t begin, int64_t end, int) {
-      cpu::swiglu_backward_rows(begin, end, width, dout.f32(), gate_up.f32());
+  void activate_backward(const MlpActivation& activation, const Tensor& dout,
+                         const Tensor& in) override {
+    const cpu::ActivationRows args = activation_rows(activation, in, dout);
+    split(rows_of(dout), in.elements(), [&](int64_t begin, int64_t end, int) {
+      cpu::activation_backward_rows(begin, end, args);
     });
   }
 
-  void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weights,
-                     const Tensor& losses) override {
-    loss(logits, targets, weights, losses, false);
+  void soft_cap(double cap, const Tensor& x) override {
+    elementwise(x, [&](int64_t begin, int64_t end) {
+      cpu::soft_cap_range(end - begin, static_cast<float>(cap), x.f32() + begin);
+    });
   }
-  void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& weights,
-                              const Tensor& losses) override {
-    loss(logits, targets, weights, losses, true);
+  void cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                     const Tensor& weights, const Tensor& losses) override {
+    loss(shape, logits, targets, weights, losses, false);
+  }
+  void cross_entropy_backward(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                              const Tensor& weights, const Tensor& losses) override {
+    loss(shape, logits, targets, weights, losses, true);
   }
 
   void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
@@ -224,15 +290,49 @@ class CpuOps : public Ops {
     return total;
   }
 
-  void norm(const Tensor& x, const float* delta, const Tensor& gain, double eps, float* sum,
-            const Tensor& y, const Tensor& rstd) {
-    const int64_t width = gain.elements(), rows = x.elements() / width;
+  // to (width) = the sum of `blocks` partial sums that lie `stride` apart, in order.
+  static void add_blocks(const float* from, int64_t blocks, int64_t stride, int64_t width,
+                         float* to) {
+    std::copy_n(from, width, to);
+    for (int64_t block = 1; block < blocks; ++block) {
+      cpu::add_range(width, from + block * stride, to);
+    }
+  }
+
+  void norm_rows(const NormShape& shape, const Tensor& x, const float* delta,
+                 const NormWeights& weights, float* sum, const Tensor& y, const Tensor& stats) {
+    const int64_t width = weights.gain.elements(), rows = x.elements() / width;
     check_size(y, x.elements(), "the norm's output");
-    check_size(rstd, rows, "rstd");
-    const cpu::NormForward args{
-        width, static_cast<float>(eps), x.f32(), delta, gain.f32(), sum, y.f32(), rstd.f32()};
+    check_size(stats, shape.stats(rows), "stats");
+    const bool layer = shape.type == NormType::kLayer;
+    if (layer) check_size(weights.bias, width, "the norm's bias");
+    const cpu::NormForward args{shape.type,
+                                rows,
+                                width,
+                                static_cast<float>(shape.eps),
+                                static_cast<float>(shape.gain_offset),
+                                x.f32(),
+                                delta,
+                                weights.gain.f32(),
+                                layer ? weights.bias.f32() : nullptr,
+                                sum,
+                                y.f32(),
+                                stats.f32()};
     split(rows, x.elements(),
-          [&](int64_t begin, int64_t end, int) { cpu::rms_norm_rows(begin, end, args); });
+          [&](int64_t begin, int64_t end, int) { cpu::norm_rows(begin, end, args); });
+  }
+
+  static cpu::ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in,
+                                             const Tensor& out) {
+    const int64_t width = out.dim(out.rank - 1);
+    check_size(in, rows_of(out) * activation.input_width(width), "the activation's input");
+    return {activation.kind, activation.gated, width, activation.input_width(width),
+            in.f32(),        out.f32()};
+  }
+
+  static void check_positions(const Tensor& table, int64_t seq_len, int64_t rows) {
+    MUSTER_CHECK(seq_len >= 1 && seq_len <= table.dim(0) && rows % seq_len == 0)
+        << rows << " rows in sequences of " << seq_len << " for " << table.dim(0) << " positions";
   }
 
   void check_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
@@ -242,15 +342,17 @@ class CpuOps : public Ops {
     check_size(lse, shape.rows() * shape.heads, "lse");
   }
 
-  void loss(const Tensor& logits, const Tensor& targets, const Tensor& weights,
-            const Tensor& losses, bool gradient) {
+  void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+            const Tensor& weights, const Tensor& losses, bool gradient) {
     const int64_t rows = logits.dim(0), vocab = logits.dim(1);
     check_size(targets, rows, "targets");
     check_size(weights, rows, "weights");
     check_size(losses, rows, "losses");
     check_ids(targets, vocab, "target");
-    const cpu::CrossEntropy args{vocab,         logits.f32(), targets.i32(),
-                                 weights.f32(), losses.f32(), gradient};
+    const cpu::CrossEntropy args{vocab,         static_cast<float>(shape.soft_cap),
+                                 shape.z_loss,  logits.f32(),
+                                 targets.i32(), weights.f32(),
+                                 losses.f32(),  gradient};
     split(rows, logits.elements(),
           [&](int64_t begin, int64_t end, int) { cpu::cross_entropy_rows(begin, end, args); });
   }

@@ -1,4 +1,4 @@
-// Adding and summing flat ranges.
+// Adding, scaling and summing flat ranges.
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
@@ -14,6 +14,11 @@ namespace muster::trainer::cpu::HWY_NAMESPACE {
 
 void add(int64_t n, const float* x, float* y) {
   for_slices(n, [&](Slice s) { s.store(hn::Add(s.load(y), s.load(x)), y); });
+}
+
+void multiply(int64_t n, float factor, float* x) {
+  const FloatVec by = hn::Set(FloatTag(), factor);
+  for_slices(n, [&](Slice s) { s.store(hn::Mul(s.load(x), by), x); });
 }
 
 // Sums term(element as fp64) in four fp64 vectors.
@@ -53,10 +58,14 @@ HWY_AFTER_NAMESPACE();
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(add);
+HWY_EXPORT(multiply);
 HWY_EXPORT(sum);
 HWY_EXPORT(sum_of_squares);
 
 void add_range(int64_t n, const float* x, float* y) { HWY_DYNAMIC_DISPATCH(add)(n, x, y); }
+void scale_range(int64_t n, float factor, float* x) {
+  HWY_DYNAMIC_DISPATCH(multiply)(n, factor, x);
+}
 double sum_range(int64_t n, const float* x) { return HWY_DYNAMIC_DISPATCH(sum)(n, x); }
 double sum_of_squares_range(int64_t n, const float* x) {
   return HWY_DYNAMIC_DISPATCH(sum_of_squares)(n, x);

@@ -11,35 +11,51 @@ namespace muster::trainer::cpu {
 
 // elementwise.cc
 void add_range(int64_t n, const float* x, float* y);     // y += x
+void scale_range(int64_t n, float factor, float* x);     // x *= factor
 double sum_range(int64_t n, const float* x);             // fp64 accumulators
 double sum_of_squares_range(int64_t n, const float* x);  // fp64 accumulators
 
-// norm.cc: `rows` rows of `width`. `delta` may be null; then `sum` is not written.
+// norm.cc: `rows` rows of `width`. `delta` may be null; then `sum` is not written. bias is kLayer's.
 struct NormForward {
+  NormType type;
+  int64_t rows;
   int64_t width;
   float eps;
+  float gain_offset;
   const float* x;
   const float* delta;
   const float* gain;
+  const float* bias;
   float* sum;
   float* y;
-  float* rstd;
+  float* stats;
 };
-void rms_norm_rows(int64_t begin, int64_t end, const NormForward& args);
+void norm_rows(int64_t begin, int64_t end, const NormForward& args);
 struct NormBackward {
+  NormType type;
+  int64_t rows;
   int64_t width;
+  float gain_offset;
   const float* dy;
   const float* x;
   const float* gain;
-  const float* rstd;
+  const float* stats;
   float* dx;
 };
-// Adds these rows' part of dgain to `dgain`.
-void rms_norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, float* dgain);
+// Adds these rows' part to dgain, and with kLayer to dbias.
+void norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
+                        float* dbias);
 
 // rope.cc: rows [begin, end) of qkv. `sign` is 1 forward and -1 backward.
-void rope_rows(int64_t begin, int64_t end, const AttentionShape& shape, const float* cos,
-               const float* sin, float sign, float* qkv);
+struct Rope {
+  AttentionShape shape;
+  RopePairs pairs;
+  float sign;
+  const float* cos;
+  const float* sin;
+  float* qkv;
+};
+void rope_rows(int64_t begin, int64_t end, const Rope& args);
 
 // attention_forward.cc: tasks are (sequence, query head) pairs; `scratch` holds forward_elements().
 struct AttentionForward {
@@ -62,31 +78,55 @@ struct AttentionBackward {
 void attention_backward_tasks(int64_t begin, int64_t end, const AttentionBackward& args,
                               float* scratch);
 
-// swiglu.cc
-void swiglu_rows(int64_t begin, int64_t end, int64_t width, const float* gate_up, float* out);
-void swiglu_backward_rows(int64_t begin, int64_t end, int64_t width, const float* dout,
-                          float* gate_up);
+// activation.cc: `in` has rows of in_width, gate before up; out (rows, width) is read by backward.
+struct ActivationRows {
+  Activation kind;
+  bool gated;
+  int64_t width;
+  int64_t in_width;
+  float* in;
+  float* out;
+};
+void activation_rows(int64_t begin, int64_t end, const ActivationRows& args);
+void activation_backward_rows(int64_t begin, int64_t end, const ActivationRows& args);
 
 // cross_entropy.cc: `gradient` says whether logits become gradients.
 struct CrossEntropy {
   int64_t vocab;
+  float soft_cap;  // 0: none
+  double z_loss;
   float* logits;
   const int32_t* targets;
   const float* weights;
   float* losses;
   bool gradient;
+
+  bool has_extras() const { return soft_cap > 0 || z_loss > 0; }
 };
 void cross_entropy_rows(int64_t begin, int64_t end, const CrossEntropy& args);
+void soft_cap_range(int64_t n, float cap, float* x);
 
 // adamw.cc: elements [0, n) of the four blocks.
 void adamw_range(int64_t n, const AdamWStep& step, const float* grads, float* params, float* m,
                  float* v);
 
 // embedding.cc
-void embedding_rows(int64_t begin, int64_t end, int64_t width, const int32_t* tokens,
-                    const float* table, float* out);
+struct Embedding {
+  int64_t width;
+  float scale;
+  const int32_t* tokens;
+  const float* table;
+};
+void embedding_rows(int64_t begin, int64_t end, const Embedding& args, float* out);
+struct EmbeddingBackward {
+  int64_t width;
+  float scale;
+  const int32_t* tokens;
+  const float* dout;
+  float* dtable;
+};
 // Adds columns [begin, end) of all `rows` rows.
-void embedding_backward_columns(int64_t begin, int64_t end, int64_t rows, int64_t width,
-                                const int32_t* tokens, const float* dout, float* dtable);
+void embedding_backward_columns(int64_t begin, int64_t end, int64_t rows,
+                                const EmbeddingBackward& args);
 
 }  // namespace muster::trainer::cpu

@@ -1,4 +1,4 @@
-// RMSNorm, forward (with the residual addition) and backward.
+// RMSNorm and LayerNorm, forward (with the residual addition) and backward.
 #include <cmath>
 #include <cstdint>
 
@@ -13,59 +13,120 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-// Remat relies on one thing here: the norm of a stored sum has the bits of the norm made while
-// summing.
-void norm_forward(int64_t begin, int64_t end, const NormForward& args) {
+// x + delta into sum, when there is a delta; returns the row that is to be normed. Remat relies on one thing here: the norm
+// of a stored sum has the bits of the norm made while summing.
+HWY_INLINE const float* residual_row(int64_t row, const NormForward& args) {
+  const float* x = args.x + row * args.width;
+  if (args.delta == nullptr) return x;
+  const float* delta = args.delta + row * args.width;
+  float* sum = args.sum + row * args.width;
+  for_slices(args.width, [&](Slice s) { s.store(hn::Add(s.load(x), s.load(delta)), sum); });
+  return sum;
+}
+
+// Mean of term(x) over the row; a missing element of the last slice reads as `missing`, whose term is 0.
+template <class Term>
+HWY_INLINE float mean_of(int64_t width, const float* x, float missing, const Term& term) {
+  FloatVec total = hn::Zero(FloatTag());
+  for_slices(width, [&](Slice s) { total = term(s.load(x, missing), total); });
+  return reduce_sum(total) / static_cast<float>(width);
+}
+
+void rms_forward(int64_t begin, int64_t end, const NormForward& args) {
   const FloatTag d;
+  const FloatVec offset = hn::Set(d, args.gain_offset);
   for (int64_t row = begin; row < end; ++row) {
-    const float* x = args.x + row * args.width;
-    FloatVec squares = hn::Zero(d);
-    if (args.delta != nullptr) {
-      const float* delta = args.delta + row * args.width;
-      float* sum = args.sum + row * args.width;
-      for_slices(args.width, [&](Slice s) {
-        const FloatVec v = hn::Add(s.load(x), s.load(delta));
-        s.store(v, sum);
-        squares = hn::MulAdd(v, v, squares);
-      });
-      x = sum;
-    } else {
-      for_slices(args.width, [&](Slice s) {
-        const FloatVec v = s.load(x);
-        squares = hn::MulAdd(v, v, squares);
-      });
-    }
-    const float mean = reduce_sum(squares) / static_cast<float>(args.width);
-    const float rstd = 1.0F / std::sqrt(mean + args.eps);
-    args.rstd[row] = rstd;
+    const float* x = residual_row(row, args);
+    const float square = mean_of(
+        args.width, x, 0, [](FloatVec v, FloatVec total) { return hn::MulAdd(v, v, total); });
+    const float rstd = 1.0F / std::sqrt(square + args.eps);
+    args.stats[row] = rstd;
     const FloatVec factor = hn::Set(d, rstd);
     float* y = args.y + row * args.width;
     for_slices(args.width, [&](Slice s) {
-      s.store(hn::Mul(hn::Mul(s.load(x), factor), s.load(args.gain)), y);
+      s.store(hn::Mul(hn::Mul(s.load(x), factor), hn::Add(s.load(args.gain), offset)), y);
     });
   }
 }
 
-void norm_backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain) {
+void layer_forward(int64_t begin, int64_t end, const NormForward& args) {
   const FloatTag d;
+  const FloatVec offset = hn::Set(d, args.gain_offset);
+  for (int64_t row = begin; row < end; ++row) {
+    const float* x = residual_row(row, args);
+    const float mean =
+        mean_of(args.width, x, 0, [](FloatVec v, FloatVec total) { return hn::Add(v, total); });
+    const FloatVec center = hn::Set(d, mean);
+    const float variance = mean_of(args.width, x, mean, [&](FloatVec v, FloatVec total) {
+      const FloatVec away = hn::Sub(v, center);
+      return hn::MulAdd(away, away, total);
+    });
+    const float rstd = 1.0F / std::sqrt(variance + args.eps);
+    args.stats[row] = rstd;
+    args.stats[args.rows + row] = mean;
+    const FloatVec factor = hn::Set(d, rstd);
+    float* y = args.y + row * args.width;
+    for_slices(args.width, [&](Slice s) {
+      const FloatVec n = hn::Mul(hn::Sub(s.load(x), center), factor);
+      s.store(hn::MulAdd(n, hn::Add(s.load(args.gain), offset), s.load(args.bias)), y);
+    });
+  }
+}
+
+void rms_backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain, float*) {
+  const FloatTag d;
+  const FloatVec offset = hn::Set(d, args.gain_offset);
   for (int64_t row = begin; row < end; ++row) {
     const float* dy = args.dy + row * args.width;
     const float* x = args.x + row * args.width;
     float* dx = args.dx + row * args.width;
-    const float rstd = args.rstd[row];
+    const float rstd = args.stats[row];
     const FloatVec factor = hn::Set(d, rstd);
-    FloatVec dot = hn::Zero(d);  // of dy gain with x
+    FloatVec dot = hn::Zero(d);  // of g with x
     for_slices(args.width, [&](Slice s) {
       const FloatVec g = s.load(dy);
       const FloatVec v = s.load(x);
-      dot = hn::MulAdd(hn::Mul(g, s.load(args.gain)), v, dot);
+      dot = hn::MulAdd(hn::Mul(g, hn::Add(s.load(args.gain), offset)), v, dot);
       s.store(hn::MulAdd(g, hn::Mul(v, factor), s.load(dgain)), dgain);
     });
     const float mean = reduce_sum(dot) / static_cast<float>(args.width);
     const FloatVec along_x = hn::Set(d, rstd * rstd * mean);
     for_slices(args.width, [&](Slice s) {
-      const FloatVec inner =
-          hn::NegMulAdd(s.load(x), along_x, hn::Mul(s.load(dy), s.load(args.gain)));
+      const FloatVec g = hn::Mul(s.load(dy), hn::Add(s.load(args.gain), offset));
+      const FloatVec inner = hn::NegMulAdd(s.load(x), along_x, g);
+      s.store(hn::MulAdd(inner, factor, s.load(dx)), dx);
+    });
+  }
+}
+
+void layer_backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
+                    float* dbias) {
+  const FloatTag d;
+  const FloatVec offset = hn::Set(d, args.gain_offset);
+  const auto width = static_cast<float>(args.width);
+  for (int64_t row = begin; row < end; ++row) {
+    const float* dy = args.dy + row * args.width;
+    const float* x = args.x + row * args.width;
+    float* dx = args.dx + row * args.width;
+    const FloatVec factor = hn::Set(d, args.stats[row]);
+    const FloatVec center = hn::Set(d, args.stats[args.rows + row]);
+    FloatVec total = hn::Zero(d);  // of g
+    FloatVec dot = hn::Zero(d);    // of g with n
+    for_slices(args.width, [&](Slice s) {
+      const FloatVec from = s.load(dy);
+      const FloatVec n = hn::Mul(hn::Sub(s.load(x), center), factor);
+      const FloatVec g = hn::Mul(from, hn::Add(s.load(args.gain), offset));
+      total = hn::Add(total, g);
+      dot = hn::MulAdd(g, n, dot);
+      s.store(hn::MulAdd(from, n, s.load(dgain)), dgain);
+      s.store(hn::Add(from, s.load(dbias)), dbias);
+    });
+    const FloatVec mean = hn::Set(d, reduce_sum(total) / width);
+    const FloatVec along_n = hn::Set(d, reduce_sum(dot) / width);
+    for_slices(args.width, [&](Slice s) {
+      const FloatVec n = hn::Mul(hn::Sub(s.load(x), center), factor);
+      const FloatVec g = hn::Mul(s.load(dy), hn::Add(s.load(args.gain), offset));
+      const FloatVec inner = hn::NegMulAdd(n, along_n, hn::Sub(g, mean));
       s.store(hn::MulAdd(inner, factor, s.load(dx)), dx);
     });
   }
@@ -77,14 +138,25 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace muster::trainer::cpu {
 
-HWY_EXPORT(norm_forward);
-HWY_EXPORT(norm_backward);
+HWY_EXPORT(rms_forward);
+HWY_EXPORT(layer_forward);
+HWY_EXPORT(rms_backward);
+HWY_EXPORT(layer_backward);
 
-void rms_norm_rows(int64_t begin, int64_t end, const NormForward& args) {
-  HWY_DYNAMIC_DISPATCH(norm_forward)(begin, end, args);
+void norm_rows(int64_t begin, int64_t end, const NormForward& args) {
+  if (args.type == NormType::kLayer) {
+    HWY_DYNAMIC_DISPATCH(layer_forward)(begin, end, args);
+  } else {
+    HWY_DYNAMIC_DISPATCH(rms_forward)(begin, end, args);
+  }
 }
-void rms_norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, float* dgain) {
-  HWY_DYNAMIC_DISPATCH(norm_backward)(begin, end, args, dgain);
+void norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
+                        float* dbias) {
+  if (args.type == NormType::kLayer) {
+    HWY_DYNAMIC_DISPATCH(layer_backward)(begin, end, args, dgain, dbias);
+  } else {
+    HWY_DYNAMIC_DISPATCH(rms_backward)(begin, end, args, dgain, dbias);
+  }
 }
 
 }  // namespace muster::trainer::cpu

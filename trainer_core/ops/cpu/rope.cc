@@ -1,4 +1,4 @@
-// Rotary position embedding (Su et al., 2021), half-split, in place on queries and keys.
+// Rotary position embedding (Su et al., 2021), in place on queries and keys.
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
@@ -12,25 +12,47 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-void rotate(int64_t begin, int64_t end, const AttentionShape& shape, const float* cos,
-            const float* sin, float sign, float* qkv) {
-  const FloatTag d;
-  const FloatVec direction = hn::Set(d, sign);
+struct Angles {
+  const float* cos;  // (h/2) of a position
+  const float* sin;
+  float sign;  // of the sines
+};
+
+HWY_INLINE void rotate_halves(int64_t half, Angles angles, float* head) {
+  const FloatVec direction = hn::Set(FloatTag(), angles.sign);
+  float* upper = head + half;
+  for_slices(half, [&](Slice at) {
+    const FloatVec a = at.load(head);
+    const FloatVec b = at.load(upper);
+    const FloatVec cosine = at.load(angles.cos);
+    const FloatVec sine = hn::Mul(at.load(angles.sin), direction);
+    at.store(hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), head);
+    at.store(hn::MulAdd(a, sine, hn::Mul(b, cosine)), upper);
+  });
+}
+
+HWY_INLINE void rotate_neighbours(int64_t half, Angles angles, float* head) {
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = head[2 * i], b = head[2 * i + 1];
+    const float cosine = angles.cos[i], sine = angles.sign * angles.sin[i];
+    head[2 * i] = a * cosine - b * sine;
+    head[2 * i + 1] = b * cosine + a * sine;
+  }
+}
+
+void rotate(int64_t begin, int64_t end, const Rope& args) {
+  const AttentionShape& shape = args.shape;
   const int64_t half = shape.head_dim / 2;
   for (int64_t row = begin; row < end; ++row) {
-    const float* c = cos + row % shape.seq_len * half;
-    const float* s = sin + row % shape.seq_len * half;
-    float* head = qkv + row * shape.qkv_width();
+    const int64_t at = row % shape.seq_len * half;
+    const Angles angles{args.cos + at, args.sin + at, args.sign};
+    float* head = args.qkv + row * shape.qkv_width();
     for (int64_t h = 0; h < shape.heads + shape.kv_heads; ++h, head += shape.head_dim) {
-      float* upper = head + half;
-      for_slices(half, [&](Slice at) {
-        const FloatVec a = at.load(head);
-        const FloatVec b = at.load(upper);
-        const FloatVec cosine = at.load(c);
-        const FloatVec sine = hn::Mul(at.load(s), direction);
-        at.store(hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), head);
-        at.store(hn::MulAdd(a, sine, hn::Mul(b, cosine)), upper);
-      });
+      if (args.pairs == RopePairs::kHalves) {
+        rotate_halves(half, angles, head);
+      } else {
+        rotate_neighbours(half, angles, head);
+      }
     }
   }
 }
@@ -43,9 +65,8 @@ namespace muster::trainer::cpu {
 
 HWY_EXPORT(rotate);
 
-void rope_rows(int64_t begin, int64_t end, const AttentionShape& shape, const float* cos,
-               const float* sin, float sign, float* qkv) {
-  HWY_DYNAMIC_DISPATCH(rotate)(begin, end, shape, cos, sin, sign, qkv);
+void rope_rows(int64_t begin, int64_t end, const Rope& args) {
+  HWY_DYNAMIC_DISPATCH(rotate)(begin, end, args);
 }
 
 }  // namespace muster::trainer::cpu

@@ -76,7 +76,8 @@ TEST(ParamSpec, InitDependsOnSeedAndNameAlone) {
 TEST(TransformerPlan, ArenaIsThePlan) {
   for (const RematPolicy remat : {RematPolicy::kNone, RematPolicy::kFull}) {
     for (const bool training : {true, false}) {
-      const TransformerPlan plan = plan_transformer(small_config(4, 2, false), 2, 9, remat, training, 2);
+      const TransformerPlan plan =
+          plan_transformer(small_config(4, 2, false), 2, 9, remat, training, 2);
       const Arena arena(plan.memory);
       EXPECT_EQ(arena.bytes(), plan.memory.total_bytes());
       size_t end = 0;
@@ -91,7 +92,8 @@ TEST(TransformerPlan, ArenaIsThePlan) {
 }
 
 TEST(TransformerPlan, BlocksHoldTheParameters) {
-  const TransformerPlan plan = plan_transformer(small_config(4, 2, true), 2, 9, RematPolicy::kFull, true, 1);
+  const TransformerPlan plan =
+      plan_transformer(small_config(4, 2, true), 2, 9, RematPolicy::kFull, true, 1);
   const auto n = static_cast<size_t>(parameter_count(plan.params));
   EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kParameters), 4 * n);
   EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kGradients), 4 * (n + kGradTailElements));
@@ -137,7 +139,7 @@ TEST(TransformerPlan, OfEveryValidConfigIsCountedIn64Bits) {
     ++valid;
     const TransformerPlan plan =
         plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                   config.remat_policy, true, kThreadsMax);
+                         config.remat_policy, true, kThreadsMax);
     double bytes = 0;
     for (const PlannedBuffer& buffer : plan.memory.buffers()) {
       ASSERT_GE(static_cast<double>(buffer.offset), bytes * (1 - 1e-9)) << buffer.name;

@@ -46,16 +46,53 @@ inline void fill_random(uint64_t stream, std::span<float> out, float scale = 1, 
   }
 }
 
-// Initial weights with norms that are not all one.
+// A small GPT: LayerNorm, learned positions, biases, an MLP without gates.
+inline ModelConfig small_gpt() {
+  ModelConfig config = small_config(2, 2, true);
+  config.norm_type = NormType::kLayer;
+  config.norm_gain_offset = 1;
+  config.position_type = PositionType::kLearned;
+  config.trainable_position_size = 80;
+  config.activation = Activation::kGelu;
+  config.gated_mlp = false;
+  config.qkv_bias = config.out_bias = config.mlp_bias = true;
+  return config;
+}
+
+// A small Gemma with what its successors add: caps on scores and logits, a window; and z-loss.
+inline ModelConfig small_gemma() {
+  ModelConfig config = small_config(4, 1, true);
+  config.norm_gain_offset = 1;
+  config.activation = Activation::kGelu;
+  config.scale_embeddings = true;
+  config.logits_scale = 0.5;
+  config.query_scale = 0.3;
+  config.attn_logits_soft_cap = 2;
+  config.final_logits_soft_cap = 3;
+  config.sliding_window_size = 5;
+  config.z_loss_multiplier = 1e-2;
+  return config;
+}
+
+// Pairs of neighbours, stretched wavelengths, gates with biases.
+inline ModelConfig small_mixture_of_choices() {
+  ModelConfig config = small_config(4, 2, false);
+  config.position_type = PositionType::kRopeInterleaved;
+  config.rope_scaling = {.factor = 4, .original_max_position = 16};
+  config.qkv_bias = config.mlp_bias = true;
+  return config;
+}
+
+// Initial weights, with norms that do not multiply by one and biases that are not zero.
 inline void randomize_params(const TransformerPlan& plan, std::span<float> params) {
   init_params(plan.params, 3, params.data());
   uint64_t stream = 100;
   for (const ParamSpec& spec : plan.params) {
-    if (spec.init != InitKind::kOnes) continue;
+    if (spec.init == InitKind::kNormal) continue;
     fill_random(
         ++stream,
         params.subspan(static_cast<size_t>(spec.offset), static_cast<size_t>(spec.elements())),
-        0.4F, 1.0F);
+        0.4F, spec.init == InitKind::kOnes ? 1.0F : 0.0F);
   }
 }
 

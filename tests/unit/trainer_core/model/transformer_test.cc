@@ -45,15 +45,30 @@ void check_gradients(const ModelConfig& config, int32_t batch, int32_t seq_len) 
   }
 }
 
-TEST(Transformer, GradientsWithOneKeyValueHead) { check_gradients(small_config(4, 1, false), 2, 9); }
+TEST(Transformer, GradientsWithOneKeyValueHead) {
+  check_gradients(small_config(4, 1, false), 2, 9);
+}
 TEST(Transformer, GradientsWithGroupedHeads) { check_gradients(small_config(4, 2, true), 2, 9); }
 TEST(Transformer, GradientsWithAllHeads) { check_gradients(small_config(3, 3, false), 1, 13); }
 TEST(Transformer, GradientsOfOnePosition) { check_gradients(small_config(2, 1, true), 3, 1); }
 TEST(Transformer, GradientsAcrossTiles) { check_gradients(small_config(2, 1, false), 1, 67); }
 
-TEST(Transformer, RematIsBitIdentical) {
+TEST(Transformer, GradientsOfGpt) { check_gradients(small_gpt(), 2, 9); }
+TEST(Transformer, GradientsOfGptWithoutBiases) {
+  ModelConfig config = small_gpt();
+  config.qkv_bias = config.out_bias = config.mlp_bias = false;
+  config.norm_gain_offset = 0;
+  config.logits_via_embedding = false;
+  check_gradients(config, 1, 12);
+}
+TEST(Transformer, GradientsOfGemma) { check_gradients(small_gemma(), 2, 9); }
+TEST(Transformer, GradientsOfMixedChoices) { check_gradients(small_mixture_of_choices(), 2, 9); }
+
+class Remat : public testing::TestWithParam<ModelConfig> {};
+
+TEST_P(Remat, IsBitIdentical) {
   for (const int32_t threads : {1, 2}) {
-    const ModelConfig config = small_config(4, 2, false);
+    const ModelConfig& config = GetParam();
     TestModel keeps(config, 2, 33, RematPolicy::kNone, threads);
     TestModel recomputes(config, 2, 33, RematPolicy::kFull, threads);
     const TestBatch data(config.vocab_size, 66);
@@ -66,6 +81,10 @@ TEST(Transformer, RematIsBitIdentical) {
     EXPECT_GT(keeps.plan.memory.total_bytes(), recomputes.plan.memory.total_bytes());
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, Remat,
+                         testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
+                                         small_mixture_of_choices()));
 
 TEST(Transformer, RepeatsBitForBit) {
   const ModelConfig config = small_config(4, 2, true);

@@ -25,16 +25,20 @@ Reference reference(const AttentionShape& s, const std::vector<double>& qkv) {
       const int64_t v0 = k0 + s.kv_heads * s.head_dim;
       for (int64_t i = 0; i < s.seq_len; ++i) {
         std::vector<double> p;
-        for (int64_t j = 0; j <= i; ++j) {
+        const int64_t oldest = s.window == 0 ? 0 : std::max<int64_t>(0, i - s.window + 1);
+        for (int64_t j = oldest; j <= i; ++j) {
           double dot = 0;
           for (int64_t e = 0; e < s.head_dim; ++e) dot += at(b, i, q0 + e) * at(b, j, k0 + e);
-          p.push_back(std::exp(dot / std::sqrt(static_cast<double>(s.head_dim))));
+          dot *= s.scale > 0 ? s.scale : 1 / std::sqrt(static_cast<double>(s.head_dim));
+          if (s.soft_cap > 0) dot = s.soft_cap * std::tanh(dot / s.soft_cap);
+          p.push_back(std::exp(dot));
         }
         const double total = std::accumulate(p.begin(), p.end(), 0.0);
         result.lse[static_cast<size_t>((b * s.heads + head) * s.seq_len + i)] = std::log(total);
         for (int64_t e = 0; e < s.head_dim; ++e) {
           double sum = 0;
-          for (int64_t j = 0; j <= i; ++j) sum += p[static_cast<size_t>(j)] * at(b, j, v0 + e);
+          for (int64_t j = oldest; j <= i; ++j)
+            sum += p[static_cast<size_t>(j - oldest)] * at(b, j, v0 + e);
           result.out[static_cast<size_t>((b * s.seq_len + i) * s.out_width() + q0 + e)] =
               sum / total;
         }
@@ -50,7 +54,9 @@ struct Case {
 
   friend std::ostream& operator<<(std::ostream& out, const Case& c) {
     return out << "B" << c.shape.batch << "_S" << c.shape.seq_len << "_H" << c.shape.heads << "_K"
-               << c.shape.kv_heads << "_h" << c.shape.head_dim << "_threads" << c.threads;
+               << c.shape.kv_heads << "_h" << c.shape.head_dim << "_scale" << c.shape.scale
+               << "_cap" << c.shape.soft_cap << "_window" << c.shape.window << "_threads"
+               << c.threads;
   }
 };
 
@@ -107,11 +113,19 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                                          Case{{1, 64, 2, 1, 8}, 1},    // exactly one tile
                                          Case{{1, 65, 1, 1, 20}, 3},   // one row more
                                          Case{{1, 150, 2, 2, 64}, 2},  // several tiles
-                                         Case{{1, 33, 1, 1, 80}, 1}, Case{{1, 70, 2, 1, 128}, 2}));
+                                         Case{{1, 33, 1, 1, 80}, 1}, Case{{1, 70, 2, 1, 128}, 2},
+                                         Case{{1, 70, 2, 1, 8, 0.7}, 1},     // a scale
+                                         Case{{2, 70, 2, 1, 8, 0, 1.5}, 2},  // a cap
+                                         Case{{1, 9, 2, 2, 8, 0, 0, 1}, 1},  // only itself
+                                         Case{{1, 150, 2, 1, 8, 0, 0, 17},
+                                              2},  // windows across tiles
+                                         Case{{1, 200, 1, 1, 8, 0, 0, 64}, 1},   // exactly a tile
+                                         Case{{1, 200, 1, 1, 8, 1, 2, 100}, 1},  // everything
+                                         Case{{1, 70, 1, 1, 8, 0, 0, 500}, 1}));
 
 // Large scores must not overflow the softmax.
 TEST(AttentionRange, LargeScores) {
-  const AttentionShape shape{1, 70, 1, 1, 4};
+  const AttentionShape shape{.batch = 1, .seq_len = 70, .heads = 1, .kv_heads = 1, .head_dim = 4};
   const auto ops = cpu_ops(1);
   Values qkv = Values::random({70, 12}, 4, 60), out({70, 4}), lse({1, 1, 70});
   Scratch scratch(cpu_attention_elements(shape, 1));

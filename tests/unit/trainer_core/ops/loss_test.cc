@@ -6,7 +6,10 @@
 namespace muster::trainer {
 namespace {
 
-TEST(CrossEntropy, LossesAndGradients) {
+class CrossEntropy : public testing::TestWithParam<LossShape> {};
+
+TEST_P(CrossEntropy, LossesAndGradients) {
+  const LossShape& shape = GetParam();
   for (const int64_t vocab : {2, 16, 37, 1000}) {
     constexpr int64_t kRows = 4;
     const auto ops = cpu_ops(2);
@@ -15,42 +18,55 @@ TEST(CrossEntropy, LossesAndGradients) {
     Values weights({kRows}, 1);
     weights[1] = 0;
     weights[2] = 0.5F;
-    const auto reference = [&](const std::vector<double>& x) {
-      std::vector<double> result;
-      for (int64_t row = 0; row < kRows; ++row) {
-        double total = 0;
-        for (int64_t i = 0; i < vocab; ++i)
-          total += std::exp(x[static_cast<size_t>(row * vocab + i)]);
-        result.push_back(weights[row] *
-                         (std::log(total) - x[static_cast<size_t>(row * vocab + targets[row])]));
-      }
-      return result;
+    const auto capped = [&](double x) {
+      return shape.soft_cap > 0 ? shape.soft_cap * std::tanh(x / shape.soft_cap) : x;
     };
-    const Values before = logits;
-    ops->cross_entropy(logits, targets, weights, losses);
-    EXPECT_EQ(logits, before);
-    expect_near(losses, reference(as_double(logits)), 1e-6);
-
-    Values again({kRows});
-    ops->cross_entropy_backward(logits, targets, weights, again);
-    EXPECT_EQ(again, losses);
-    for (int64_t i = 0; i < logits.size(); ++i) {
-      const int64_t row = i / vocab;
+    // Of one row; its logits are x.
+    const auto row_loss = [&](int64_t row, const std::vector<double>& x) {
       double total = 0;
-      for (int64_t j = 0; j < vocab; ++j) total += std::exp(double{before[row * vocab + j]});
-      const double p = std::exp(double{before[i]}) / total;
-      ASSERT_NEAR(logits[i], weights[row] * (p - (i % vocab == targets[row])), 1e-6) << vocab;
+      for (const double logit : x) total += std::exp(capped(logit));
+      const double lse = std::log(total);
+      return weights[row] *
+             (lse - capped(x[static_cast<size_t>(targets[row])]) + shape.z_loss * lse * lse);
+    };
+    const std::vector<double> before = as_double(logits);
+    std::vector<double> expected, gradient;
+    for (int64_t row = 0; row < kRows; ++row) {
+      const auto first = before.begin() + row * vocab;
+      const std::vector<double> x(first, first + vocab);
+      expected.push_back(row_loss(row, x));
+      for (const double slope : derivative(x, [&](const auto& at) { return row_loss(row, at); }))
+        gradient.push_back(slope);
     }
+    Values again = logits, same({kRows});
+    ops->cross_entropy(shape, logits, targets, weights, losses);
+    expect_near(losses, expected, 1e-6);
+    ops->cross_entropy_backward(shape, again, targets, weights, same);
+    EXPECT_EQ(same, losses);
+    expect_near(again, gradient, 2e-6);
   }
 }
 
-TEST(CrossEntropy, ExtremeLogitsStayFinite) {
+INSTANTIATE_TEST_SUITE_P(Shapes, CrossEntropy,
+                         testing::Values(LossShape{}, LossShape{0, 1e-2}, LossShape{3, 0},
+                                         LossShape{30, 1e-3}));
+
+TEST(SoftCap, Bounds) {
+  const auto ops = cpu_ops(2);
+  Values x = Values::random({1000}, 1, 200);
+  std::vector<double> expected = as_double(x);
+  for (double& value : expected) value = 50 * std::tanh(value / 50);
+  ops->soft_cap(50, x);
+  expect_near(x, expected, 1e-6);
+}
+
+TEST(CrossEntropyRange, ExtremeLogitsStayFinite) {
   const auto ops = cpu_ops(1);
   Values logits({2, 3}), losses({2}), weights({2}, 1);
   Ids targets(2, 1, 0);
   const float values[] = {-3e38F, 3e38F, 0, 1e5F, -1e5F, 99'999};
   std::copy_n(values, 6, &logits[0]);
-  ops->cross_entropy_backward(logits, targets, weights, losses);
+  ops->cross_entropy_backward({}, logits, targets, weights, losses);
   EXPECT_NEAR(losses[1], std::log1p(std::exp(-1.0)), 1e-6);
   for (int64_t i = 0; i < 6; ++i) EXPECT_TRUE(std::isfinite(logits[i])) << i;
 }
@@ -59,7 +75,7 @@ TEST(CrossEntropyDeathTest, TargetOutsideTheVocabulary) {
   const auto ops = cpu_ops(1);
   Values logits({3, 2}), losses({3}), weights({3}, 1);
   Ids targets(3, 100, 1);
-  EXPECT_DEATH(ops->cross_entropy(logits, targets, weights, losses), "target .* of 2");
+  EXPECT_DEATH(ops->cross_entropy({}, logits, targets, weights, losses), "target .* of 2");
 }
 
 TEST(AdamW, FollowsTheFormula) {
@@ -91,7 +107,7 @@ TEST(AdamW, FollowsTheFormula) {
   expect_near(v, v_expected, 1e-6);
 }
 
-TEST(Elementwise, FillCopy) {
+TEST(Elementwise, FillCopyScale) {
   for (const int64_t n : {1, 15, 16, 33, 50'001}) {
     const auto ops = cpu_ops(3);
     Values y = Values::random({n}, 2), z({n});
@@ -99,6 +115,8 @@ TEST(Elementwise, FillCopy) {
     EXPECT_EQ(y, z);
     ops->fill(z, 0.5F);
     EXPECT_EQ(z, Values({n}, 0.5F));
+    ops->scale(-3, z);
+    EXPECT_EQ(z, Values({n}, -1.5F));
   }
 }
 

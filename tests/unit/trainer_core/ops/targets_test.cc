@@ -8,25 +8,31 @@ namespace muster::trainer {
 namespace {
 
 struct Results {
-  Values attention{{70, 20}}, lse{{1, 2, 70}}, d_qkv{{70, 40}}, swiglu{{9, 37}}, normed{{9, 37}},
-      rstd{{9}};
+  Values attention{{70, 20}}, lse{{1, 2, 70}}, d_qkv{{70, 40}}, activated{{9, 37}}, normed{{9, 37}},
+      stats{{18}};
   Values losses{{9}}, logits = Values::random({9, 101}, 8, 5);
 };
 
 Results run(Ops& ops) {
   Results r;
-  const AttentionShape shape{1, 70, 2, 1, 10};
+  const AttentionShape shape{.batch = 1,
+                             .seq_len = 70,
+                             .heads = 2,
+                             .kv_heads = 1,
+                             .head_dim = 10,
+                             .soft_cap = 2,
+                             .window = 40};
   Values qkv = Values::random({70, 40}, 1), d_out = Values::random({70, 20}, 2);
   Scratch scratch(cpu_attention_backward_elements(shape, 1));
   ops.attention(shape, qkv, r.attention, r.lse, scratch);
   ops.attention_backward(shape, qkv, r.attention, r.lse, d_out, r.d_qkv, scratch);
   Values gate_up = Values::random({9, 74}, 3, 6), x = Values::random({9, 37}, 4),
-         gain = Values::random({37}, 5);
-  ops.swiglu(gate_up, r.swiglu);
-  ops.rms_norm(x, gain, 1e-5, r.normed, r.rstd);
+         gain = Values::random({37}, 5), bias = Values::random({37}, 7);
+  ops.activate({Activation::kGelu, true}, gate_up, r.activated);
+  ops.norm({NormType::kLayer, 1e-5, 0}, x, {gain, bias}, r.normed, r.stats);
   Ids targets(9, 101, 6);
   Values weights({9}, 1);
-  ops.cross_entropy_backward(r.logits, targets, weights, r.losses);
+  ops.cross_entropy_backward({10, 1e-3}, r.logits, targets, weights, r.losses);
   return r;
 }
 
@@ -42,7 +48,7 @@ TEST(Targets, Agree) {
     expect_near(other.attention, as_double(best.attention), 3e-6);
     expect_near(other.lse, as_double(best.lse), 3e-6);
     expect_near(other.d_qkv, as_double(best.d_qkv), 1e-5);
-    expect_near(other.swiglu, as_double(best.swiglu), 1e-6);
+    expect_near(other.activated, as_double(best.activated), 1e-6);
     expect_near(other.normed, as_double(best.normed), 1e-6);
     expect_near(other.losses, as_double(best.losses), 1e-6);
     expect_near(other.logits, as_double(best.logits), 1e-6);

@@ -1,0 +1,64 @@
+#include "trainer_core/model/transformer_params.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace muster::trainer {
+namespace {
+
+// Finds parameters of a flat block by their names in the table.
+class Finder {
+ public:
+  Finder(const std::vector<ParamSpec>& table, float* block) : table_(table), block_(block) {
+    for (size_t i = 0; i < table.size(); ++i) rows_.emplace(table[i].name, i);
+  }
+
+  // The named parameter with its `stacked - 1` neighbours below it as one; no data when there is none.
+  Tensor find(const std::string& name, int stacked = 1) const {
+    const auto found = rows_.find(name);
+    if (found == rows_.end()) return {};
+    const ParamSpec& first = table_[found->second];
+    int64_t rows = 0;
+    for (int i = 0; i < stacked; ++i)
+      rows += table_[found->second + static_cast<size_t>(i)].shape[0];
+    float* data = block_ + first.offset;
+    return first.shape.size() == 1 ? Tensor::f32(data, {rows})
+                                   : Tensor::f32(data, {rows, first.shape[1]});
+  }
+  NormWeights norm(const std::string& name) const {
+    return {find(name + ".weight"), find(name + ".bias")};
+  }
+
+ private:
+  const std::vector<ParamSpec>& table_;
+  float* block_;
+  std::map<std::string_view, size_t> rows_;
+};
+
+}  // namespace
+
+Transformer::Weights::Weights(const TransformerPlan& plan, float* block) {
+  const Finder finder(plan.params, block);
+  embedding = finder.find("model.embed_tokens.weight");
+  positions = finder.find("model.embed_positions.weight");
+  final_norm = finder.norm("model.norm");
+  head = plan.model.logits_via_embedding ? embedding : finder.find("lm_head.weight");
+  const int gates = plan.model.gated_mlp ? 2 : 1;
+  const std::string first = plan.model.gated_mlp ? "mlp.gate_proj" : "mlp.up_proj";
+  for (int32_t layer = 0; layer < plan.model.num_layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    layers.push_back({.norm1 = finder.norm(prefix + "input_layernorm"),
+                      .qkv = finder.find(prefix + "self_attn.q_proj.weight", 3),
+                      .qkv_bias = finder.find(prefix + "self_attn.q_proj.bias", 3),
+                      .out = finder.find(prefix + "self_attn.o_proj.weight"),
+                      .out_bias = finder.find(prefix + "self_attn.o_proj.bias"),
+                      .norm2 = finder.norm(prefix + "post_attention_layernorm"),
+                      .gate_up = finder.find(prefix + first + ".weight", gates),
+                      .gate_up_bias = finder.find(prefix + first + ".bias", gates),
+                      .down = finder.find(prefix + "mlp.down_proj.weight"),
+                      .down_bias = finder.find(prefix + "mlp.down_proj.bias")});
+  }
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,142 @@
+// An MLP's activation, gated (SwiGLU, GeGLU: Shazeer, 2020) or not, and its gradient in place.
+#include <cstdint>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "trainer_core/ops/cpu/activation.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "trainer_core/ops/cpu/exp.inc"
+#include "trainer_core/ops/cpu/kernels.h"
+#include "trainer_core/ops/cpu/simd.inc"
+
+HWY_BEFORE_NAMESPACE();
+namespace muster::trainer::cpu::HWY_NAMESPACE {
+
+HWY_INLINE FloatVec sigmoid(FloatVec x) {
+  const FloatTag d;
+  // Below this, exp(-x) would leave fp32; the sigmoid is a denormal there anyway.
+  const FloatVec negated = hn::Min(hn::Neg(x), hn::Set(d, 88.0F));
+  const FloatVec one = hn::Set(d, 1.0F);
+  return hn::Div(one, hn::Add(one, exp_fast(negated)));
+}
+
+// f(x) and f'(x).
+struct ValueAndSlope {
+  FloatVec value;
+  FloatVec slope;
+};
+
+struct Silu {
+  static HWY_INLINE FloatVec value(FloatVec x) { return hn::Mul(x, sigmoid(x)); }
+  // silu' = sig (1 + x (1 - sig))
+  static HWY_INLINE ValueAndSlope both(FloatVec x) {
+    const FloatVec one = hn::Set(FloatTag(), 1.0F);
+    const FloatVec sig = sigmoid(x);
+    return {hn::Mul(x, sig), hn::Mul(sig, hn::MulAdd(x, hn::Sub(one, sig), one))};
+  }
+};
+
+// 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x³).
+struct Gelu {
+  static constexpr float kTwiceRoot = 1.5957691216057308F;
+  static constexpr float kCubic = 0.044715F;
+
+  static HWY_INLINE FloatVec twice_u(FloatVec x) {
+    const FloatTag d;
+    const FloatVec inner =
+        hn::MulAdd(hn::Mul(x, x), hn::Set(d, kTwiceRoot * kCubic), hn::Set(d, kTwiceRoot));
+    return hn::Mul(x, inner);
+  }
+  static HWY_INLINE FloatVec value(FloatVec x) { return hn::Mul(x, sigmoid(twice_u(x))); }
+  // gelu' = sig (1 + x (1 - sig) (2u)'). Far out, where x² leaves fp32, 1 - sig is 0 and so is the product.
+  static HWY_INLINE ValueAndSlope both(FloatVec x) {
+    const FloatTag d;
+    const FloatVec one = hn::Set(d, 1.0F);
+    const FloatVec sig = sigmoid(twice_u(x));
+    const FloatVec near = hn::Min(hn::Mul(x, x), hn::Set(d, 1e12F));
+    const FloatVec steepness =
+        hn::MulAdd(near, hn::Set(d, 3 * kTwiceRoot * kCubic), hn::Set(d, kTwiceRoot));
+    const FloatVec bend = hn::Mul(hn::Mul(x, hn::Sub(one, sig)), steepness);
+    return {hn::Mul(x, sig), hn::Mul(sig, hn::Add(one, bend))};
+  }
+};
+
+struct Relu {
+  static HWY_INLINE FloatVec value(FloatVec x) { return hn::Max(x, hn::Zero(FloatTag())); }
+  static HWY_INLINE ValueAndSlope both(FloatVec x) {
+    const FloatTag d;
+    const auto positive = hn::Gt(x, hn::Zero(d));
+    return {value(x), hn::IfThenElseZero(positive, hn::Set(d, 1.0F))};
+  }
+};
+
+template <class F>
+HWY_INLINE void forward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* in = args.in + row * args.in_width;
+    const float* up = in + args.width;
+    float* out = args.out + row * args.width;
+    for_slices(args.width, [&](Slice s) {
+      const FloatVec f = F::value(s.load(in));
+      s.store(args.gated ? hn::Mul(f, s.load(up)) : f, out);
+    });
+  }
+}
+
+template <class F>
+HWY_INLINE void backward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
+  for (int64_t row = begin; row < end; ++row) {
+    float* in = args.in + row * args.in_width;
+    float* up = in + args.width;
+    const float* dout = args.out + row * args.width;
+    for_slices(args.width, [&](Slice s) {
+      const FloatVec grad = s.load(dout);
+      const ValueAndSlope f = F::both(s.load(in));
+      if (!args.gated) return s.store(hn::Mul(grad, f.slope), in);
+      s.store(hn::Mul(hn::Mul(grad, s.load(up)), f.slope), in);
+      s.store(hn::Mul(grad, f.value), up);
+    });
+  }
+}
+
+void activate(int64_t begin, int64_t end, const ActivationRows& args) {
+  switch (args.kind) {
+    case Activation::kSilu:
+      return forward_rows<Silu>(begin, end, args);
+    case Activation::kGelu:
+      return forward_rows<Gelu>(begin, end, args);
+    case Activation::kRelu:
+      return forward_rows<Relu>(begin, end, args);
+  }
+}
+
+void activate_backward(int64_t begin, int64_t end, const ActivationRows& args) {
+  switch (args.kind) {
+    case Activation::kSilu:
+      return backward_rows<Silu>(begin, end, args);
+    case Activation::kGelu:
+      return backward_rows<Gelu>(begin, end, args);
+    case Activation::kRelu:
+      return backward_rows<Relu>(begin, end, args);
+  }
+}
+
+}  // namespace muster::trainer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace muster::trainer::cpu {
+
+HWY_EXPORT(activate);
+HWY_EXPORT(activate_backward);
+
+void activation_rows(int64_t begin, int64_t end, const ActivationRows& args) {
+  HWY_DYNAMIC_DISPATCH(activate)(begin, end, args);
+}
+void activation_backward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
+  HWY_DYNAMIC_DISPATCH(activate_backward)(begin, end, args);
+}
+
+}  // namespace muster::trainer::cpu
+#endif
