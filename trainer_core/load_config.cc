@@ -3,31 +3,20 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
 
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer_core/base/json_file.h"
+
 namespace muster::trainer {
 
 absl::StatusOr<TrainConfig> load_config(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot open config ", path));
-  std::error_code error;
-  const uint64_t bytes = std::filesystem::file_size(path, error);
-  if (error || bytes > kConfigBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("config ", path, " is not a file of at most ", kConfigBytesMax, " bytes"));
+  const auto json = read_json_file(path, kConfigBytesMax);
+  if (!json.ok()) {
+    return absl::Status(json.status().code(), absl::StrCat("config: ", json.status().message()));
   }
-  std::string text(bytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded())
-    return absl::InvalidArgumentError(absl::StrCat("config ", path, " is not JSON"));
-  auto config = train_config_from_json(json);
+  auto config = train_config_from_json(*json);
   if (!config.ok())
     return absl::Status(config.status().code(),
                         absl::StrCat("config ", path, ": ", config.status().message()));

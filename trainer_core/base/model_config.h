@@ -5,7 +5,8 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
+
+#include <absl/status/status.h>
 
 namespace muster::trainer {
 
@@ -74,5 +75,8 @@ struct ModelConfig {
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
+
+// Sizes in range, heads that divide, choices that fit each other. InvalidArgument names the key as a user types it.
+absl::Status validate(const ModelConfig& model);
 
 }  // namespace muster::trainer

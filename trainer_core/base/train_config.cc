@@ -163,6 +163,12 @@ double ModelConfig::score_scale() const {
   return query_scale > 0 ? query_scale : 1 / std::sqrt(static_cast<double>(head_dim));
 }
 
+absl::Status validate(const ModelConfig& model) {
+  Checker check;
+  check_model(model, check);
+  return check.status();
+}
+
 absl::Status validate(const TrainConfig& config) {
   Checker check;
   check_model(config.model, check);

@@ -3,7 +3,7 @@
 //   u64 little-endian N | N bytes of JSON, padded with spaces to 8 bytes | tensor data without gaps
 //   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, …, "__metadata__": {"k": "v"}}
 //
-// Only fp32 is written or read.
+// fp32 is written; fp32, bf16 and fp16 are read, as fp32.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,9 @@ absl::StatusOr<FileDigest> write_safetensors(const std::string& path,
 // A file mapped read-only. Immutable: any thread.
 class SafetensorsFile {
  public:
+  enum class Stored : uint8_t { kF32, kBf16, kF16 };
   struct Entry {
+    Stored stored = Stored::kF32;
     std::vector<int64_t> shape;
     uint64_t elements = 0;
     uint64_t offset = 0;  // bytes from the start of the file
@@ -52,7 +54,7 @@ class SafetensorsFile {
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
-  // Copies a tensor's numbers. Requires out.size() == entry.elements.
+  // A tensor's numbers as fp32: every stored one is one exactly. Requires out.size() == entry.elements.
   void read(const Entry& entry, std::span<float> out) const;
   FileDigest digest() const;  // reads everything
 

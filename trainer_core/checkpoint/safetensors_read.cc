@@ -3,8 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/memory/memory.h>
@@ -25,12 +27,43 @@ constexpr size_t kLengthBytes = 8;
 constexpr int kJsonDepthMax = 4;
 constexpr size_t kDimensionsMax = 8;
 
+using Stored = SafetensorsFile::Stored;
+
+constexpr std::pair<const char*, Stored> kStored[] = {
+    {"F32", Stored::kF32}, {"BF16", Stored::kBf16}, {"F16", Stored::kF16}};
+
+size_t stored_bytes(Stored stored) { return stored == Stored::kF32 ? 4 : 2; }
+
+absl::StatusOr<Stored> parse_dtype(const std::string& dtype) {
+  for (const auto& [name, stored] : kStored) {
+    if (dtype == name) return stored;
+  }
+  return absl::DataLossError(
+      absl::StrCat("dtype is ", dtype, "; this program reads F32, BF16 and F16"));
+}
+
+float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+// IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction bits.
+float from_f16(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1FU;
+  const uint32_t fraction = bits & 0x3FFU;
+  constexpr uint32_t kInfinite = 0x1F, kBiasDifference = 127 - 15;
+  if (exponent == 0) {  // zero or subnormal: fraction * 2^-24
+    const float value = static_cast<float>(fraction) * 0x1p-24F;
+    return sign != 0 ? -value : value;
+  }
+  const uint32_t wide = exponent == kInfinite ? 0xFFU : exponent + kBiasDifference;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
 // Reads one tensor's entry; `data_bytes` is what the file holds behind the header. Throws json exceptions for wrong types.
 absl::StatusOr<SafetensorsFile::Entry> parse_entry(const json& j, uint64_t data_bytes) {
-  if (const auto dtype = j.at("dtype").get<std::string>(); dtype != "F32") {
-    return absl::DataLossError(absl::StrCat("dtype is ", dtype, "; this program reads F32"));
-  }
+  const auto stored = parse_dtype(j.at("dtype").get<std::string>());
+  if (!stored.ok()) return stored.status();
   SafetensorsFile::Entry entry;
+  entry.stored = *stored;
   const json& shape = j.at("shape");
   if (!shape.is_array() || shape.size() > kDimensionsMax)
     return absl::DataLossError("shape is not a short list");
@@ -56,10 +89,10 @@ absl::StatusOr<SafetensorsFile::Entry> parse_entry(const json& j, uint64_t data_
     return absl::DataLossError(
         absl::StrCat("data_offsets ", begin, " to ", end, " in ", data_bytes, " bytes of data"));
   }
-  if (end - begin != entry.elements * sizeof(float)) {
-    return absl::DataLossError(absl::StrCat("data_offsets span ", end - begin,
-                                            " bytes; the shape takes ",
-                                            entry.elements * sizeof(float)));
+  const uint64_t bytes = entry.elements * stored_bytes(*stored);
+  if (end - begin != bytes) {
+    return absl::DataLossError(
+        absl::StrCat("data_offsets span ", end - begin, " bytes; the shape takes ", bytes));
   }
   entry.offset = begin;
   return entry;
@@ -128,7 +161,18 @@ absl::Status SafetensorsFile::parse() {
 }
 
 void SafetensorsFile::read(const Entry& entry, std::span<float> out) const {
-  std::memcpy(out.data(), data_ + entry.offset, entry.elements * sizeof(float));
+  const char* from = data_ + entry.offset;
+  if (entry.stored == Stored::kF32) {
+    std::memcpy(out.data(), from, entry.elements * sizeof(float));
+    return;
+  }
+  const auto convert = entry.stored == Stored::kBf16 ? from_bf16 : from_f16;
+  for (float& value : out) {
+    uint16_t bits = 0;  // not aligned in the file
+    std::memcpy(&bits, from, sizeof(bits));
+    value = convert(bits);
+    from += sizeof(bits);
+  }
 }
 
 FileDigest SafetensorsFile::digest() const {

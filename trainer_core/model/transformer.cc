@@ -228,25 +228,39 @@ LossSum Transformer::head_loss(bool backward) {
           .weight = ops_.sum(view(plan_.weights, {rows_}))};
 }
 
+void Transformer::download_logits(const Tensor& hidden, float* out) {
+  const Tensor logits = view(plan_.logits, {hidden.dim(0), plan_.model.vocab_size});
+  ops_.matmul(hidden, Transpose::kNo, weights_->head, Transpose::kYes, logits, Accumulate::kNo);
+  if (plan_.model.final_logits_soft_cap > 0)
+    ops_.soft_cap(plan_.model.final_logits_soft_cap, logits);
+  ops_.download(logits, out);
+}
+
+void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
+  MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_)) << tokens.size() << " tokens";
+  ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
+  forward_layers();
+  float* normed = arena_.f32(plan_.final_normed);
+  for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
+    const int64_t count = std::min(plan_.head_rows, rows_ - first);
+    download_logits(Tensor::f32(normed + first * width_, {count, width_}),
+                    out + first * plan_.model.vocab_size);
+  }
+}
+
 void Transformer::logits(std::span<const int32_t> tokens, int32_t position, float* out) {
   MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_) && position >= 0 &&
                position < plan_.seq_len)
       << tokens.size() << " tokens, position " << position;
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
-  const int64_t d = width_;
   float* normed = arena_.f32(plan_.final_normed);
   for (int64_t b = 0; b < plan_.batch; ++b) {
     // Gathers into delta, whose rows are free after the last layer.
-    ops_.copy(Tensor::f32(normed + (b * plan_.seq_len + position) * d, {d}),
-              Tensor::f32(arena_.f32(plan_.delta) + b * d, {d}));
+    ops_.copy(Tensor::f32(normed + (b * plan_.seq_len + position) * width_, {width_}),
+              Tensor::f32(arena_.f32(plan_.delta) + b * width_, {width_}));
   }
-  const Tensor result = view(plan_.logits, {plan_.batch, plan_.model.vocab_size});
-  ops_.matmul(view(plan_.delta, {plan_.batch, d}), Transpose::kNo, weights_->head, Transpose::kYes,
-              result, Accumulate::kNo);
-  if (plan_.model.final_logits_soft_cap > 0)
-    ops_.soft_cap(plan_.model.final_logits_soft_cap, result);
-  ops_.download(result, out);
+  download_logits(view(plan_.delta, {plan_.batch, width_}), out);
 }
 
 }  // namespace muster::trainer

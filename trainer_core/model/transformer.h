@@ -117,6 +117,8 @@ class Transformer {
   // block. Not divided by anything: the caller scales by 1/total weight once it is known across
   // ranks. Training plans.
   LossSum forward_backward(const Batch& batch);
+  // Logits of every position, out (B, S, V), for `tokens` (B, S).
+  void all_logits(std::span<const int32_t> tokens, float* out);
   // Logits of position `position` of every sequence, out (B, V), for `tokens` (B, S). Later
   // positions may hold any ids.
   void logits(std::span<const int32_t> tokens, int32_t position, float* out);
@@ -153,6 +155,8 @@ class Transformer {
 
   double embedding_scale() const;
   void scale_logits(const Tensor& hidden);
+  // hidden (R, d) -> out (R, V), R at most head_rows.
+  void download_logits(const Tensor& hidden, float* out);
 
   const TransformerPlan& plan_;
   Arena& arena_;

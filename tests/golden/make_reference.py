@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Makes the golden fixtures reference_*.safetensors of tests/unit/trainer_core/model/golden_test.cc, in fp64, by
+PyTorch's autograd.
+
+    python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
+    build/golden/bin/python tests/golden/make_reference.py          # writes beside itself
+
+The model is written from the papers (Llama 2, RoFormer, GQA, SwiGLU, RMSNorm, LayerNorm, GPT-2, Gemma, PaLM's z-loss),
+independently of the C++ code. A case gives what differs from the plain Llama by the trainer's config keys.
+Each file holds the config (metadata), param/*, tokens, targets, weights, logits, loss (mean over weights),
+grad/* (of the weighted sum), adam1/* and adam10/* (parameters after 1 and 10 AdamW steps on this batch).
+"""
+import json
+import math
+import pathlib
+
+import torch
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+OPTIMIZER = {"learning_rate": 1e-3, "b1": 0.9, "b2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "clipping_threshold": 1.0}
+PLAIN = dict(norm_type="rms", normalization_layer_epsilon=1e-5, norm_gain_offset=0, position_type="rope",
+             rope_max_timescale=10000.0, trainable_position_size=0, activation="silu", gated_mlp=True, qkv_bias=False,
+             out_bias=False, mlp_bias=False, logits_via_embedding=False, scale_embeddings=False, logits_scale=1.0,
+             query_scale=0.0, attn_logits_soft_cap=0.0, final_logits_soft_cap=0.0, sliding_window_size=0,
+             z_loss_multiplier=0.0)
+
+
+def sizes(vocab, emb, layers, heads, kv_heads, head_dim, mlp):
+    return dict(vocab_size=vocab, base_emb_dim=emb, base_num_decoder_layers=layers, base_num_query_heads=heads,
+                base_num_kv_heads=kv_heads, head_dim=head_dim, base_mlp_dim=mlp)
+
+
+GPT = dict(norm_type="layer", norm_gain_offset=1, position_type="learned", trainable_position_size=16,
+           activation="gelu", gated_mlp=False, qkv_bias=True, out_bias=True, mlp_bias=True, logits_via_embedding=True)
+CASES = {
+    # Grouped queries, untied, a sequence longer than a tile of 64 and no multiple of anything.
+    "llama_gqa_untied": dict(batch=2, seq=70, seed=1, model=sizes(37, 16, 2, 4, 2, 8, 28)),
+    # One key/value head, tied, a head_dim that is no multiple of a vector, a coarse eps and another timescale.
+    "llama_mqa_tied": dict(batch=3, seq=11, seed=2, model=dict(
+        sizes(29, 12, 3, 3, 1, 6, 20), normalization_layer_epsilon=1e-2, rope_max_timescale=500.0,
+        logits_via_embedding=True)),
+    # Every query head its own key/value head, one layer.
+    "llama_mha_untied": dict(batch=1, seq=5, seed=3, model=sizes(23, 20, 1, 2, 2, 10, 12)),
+    # Pax's and MaxText's GPT: LayerNorm that multiplies by 1 + gain, learned positions, biases everywhere.
+    "pax_gpt": dict(batch=2, seq=13, seed=4, model=dict(sizes(31, 16, 2, 2, 2, 8, 24), **GPT)),
+    # Pax's Llama: neighbours turn together.
+    "pax_llama": dict(batch=2, seq=9, seed=5, model=dict(
+        sizes(27, 12, 2, 4, 2, 6, 18), position_type="rope_interleaved")),
+    # Everything that is a number of its own: scales, caps, window, z-loss, GeGLU.
+    "gemma_capped": dict(batch=2, seq=71, seed=6, model=dict(
+        sizes(33, 16, 2, 4, 1, 8, 20), norm_gain_offset=1, normalization_layer_epsilon=1e-3, activation="gelu",
+        logits_via_embedding=True, scale_embeddings=True, logits_scale=0.25, query_scale=0.4, attn_logits_soft_cap=2.0,
+        final_logits_soft_cap=3.0, sliding_window_size=7, z_loss_multiplier=1e-2)),
+    # ReLU, biases of the queries alone, a window of a whole tile.
+    "relu_window": dict(batch=1, seq=130, seed=7, model=dict(
+        sizes(25, 12, 1, 2, 1, 6, 16), activation="relu", gated_mlp=False, qkv_bias=True, sliding_window_size=64)),
+}
+
+
+def make_params(c, generator):
+    def normal(*shape, std):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64) * std
+
+    d, h, m = c["base_emb_dim"], c["head_dim"], c["base_mlp_dim"]
+    q, kv = c["base_num_query_heads"] * h, c["base_num_kv_heads"] * h
+    params = {}
+
+    def norm(name):
+        params[name + ".weight"] = 1 - c["norm_gain_offset"] + normal(d, std=0.3)
+        if c["norm_type"] == "layer":
+            params[name + ".bias"] = normal(d, std=0.3)
+
+    def linear(name, rows, columns, std, bias):
+        params[name + ".weight"] = normal(rows, columns, std=std)
+        if bias:
+            params[name + ".bias"] = normal(rows, std=0.3)
+
+    params["model.embed_tokens.weight"] = normal(c["vocab_size"], d, std=0.7)
+    if c["position_type"] == "learned":
+        params["model.embed_positions.weight"] = normal(c["trainable_position_size"], d, std=0.5)
+    for layer in range(c["base_num_decoder_layers"]):
+        prefix = f"model.layers.{layer}."
+        norm(prefix + "input_layernorm")
+        linear(prefix + "self_attn.q_proj", q, d, 1.5 / math.sqrt(d), c["qkv_bias"])
+        linear(prefix + "self_attn.k_proj", kv, d, 1.5 / math.sqrt(d), c["qkv_bias"])
+        linear(prefix + "self_attn.v_proj", kv, d, 1 / math.sqrt(d), c["qkv_bias"])
+        linear(prefix + "self_attn.o_proj", d, q, 1 / math.sqrt(q), c["out_bias"])
+        norm(prefix + "post_attention_layernorm")
+        if c["gated_mlp"]:
+            linear(prefix + "mlp.gate_proj", m, d, 1 / math.sqrt(d), c["mlp_bias"])
+        linear(prefix + "mlp.up_proj", m, d, 1 / math.sqrt(d), c["mlp_bias"])
+        linear(prefix + "mlp.down_proj", d, m, 1 / math.sqrt(m), c["mlp_bias"])
+    norm("model.norm")
+    if not c["logits_via_embedding"]:
+        params["lm_head.weight"] = normal(c["vocab_size"], d, std=1 / math.sqrt(d))
+    # The C++ side starts from fp32 values: round now, so that both start from the same ones.
+    return {k: v.float().double().requires_grad_() for k, v in params.items()}
+
+
+def norm(p, name, x, c):
+    if c["norm_type"] == "layer":
+        x = x - x.mean(-1, keepdim=True)
+    normed = x / torch.sqrt((x * x).mean(-1, keepdim=True) + c["normalization_layer_epsilon"])
+    y = normed * (c["norm_gain_offset"] + p[name + ".weight"])
+    return y + p[name + ".bias"] if c["norm_type"] == "layer" else y
+
+
+def linear(p, name, x):
+    y = x @ p[name + ".weight"].T
+    return y + p[name + ".bias"] if name + ".bias" in p else y
+
+
+def rotate(x, c):
+    """x: (B, heads, S, h). Pairs element i with i + h/2, or neighbours."""
+    if c["position_type"] == "learned":
+        return x
+    seq, h = x.shape[-2:]
+    angles = torch.arange(seq, dtype=torch.float64)[:, None] * c["rope_max_timescale"] ** (
+        -2 * torch.arange(h // 2, dtype=torch.float64) / h)[None, :]
+    if c["position_type"] == "rope":
+        first, second = x[..., : h // 2], x[..., h // 2:]
+    else:
+        first, second = x[..., 0::2], x[..., 1::2]
+    turned = (first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin())
+    return torch.cat(turned, -1) if c["position_type"] == "rope" else torch.stack(turned, -1).flatten(-2)
+
+
+def capped(x, cap):
+    return cap * torch.tanh(x / cap) if cap > 0 else x
+
+
+def attention(p, prefix, x, c):
+    batch, seq, _ = x.shape
+
+    def heads(name, count):
+        return linear(p, prefix + name, x).view(batch, seq, count, c["head_dim"]).transpose(1, 2)
+
+    q = rotate(heads("q_proj", c["base_num_query_heads"]), c)
+    k = rotate(heads("k_proj", c["base_num_kv_heads"]), c)
+    v = heads("v_proj", c["base_num_kv_heads"])
+    group = c["base_num_query_heads"] // c["base_num_kv_heads"]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scale = c["query_scale"] or 1 / math.sqrt(c["head_dim"])
+    scores = capped(q @ k.transpose(-1, -2) * scale, c["attn_logits_soft_cap"])
+    away = torch.arange(seq)[:, None] - torch.arange(seq)[None, :]
+    hidden = away < 0
+    if c["sliding_window_size"]:
+        hidden = hidden | (away >= c["sliding_window_size"])
+    probabilities = torch.softmax(scores.masked_fill(hidden, -math.inf), -1)
+    return linear(p, prefix + "o_proj", (probabilities @ v).transpose(1, 2).reshape(batch, seq, -1))
+
+
+def activate(x, kind):
+    if kind == "relu":
+        return x.clamp(min=0)
+    if kind == "silu":
+        return x * torch.sigmoid(x)
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
+def mlp(p, prefix, x, c):
+    up = linear(p, prefix + "up_proj", x)
+    hidden = activate(linear(p, prefix + "gate_proj", x), c["activation"]) * up if c["gated_mlp"] \
+        else activate(up, c["activation"])
+    return linear(p, prefix + "down_proj", hidden)
+
+
+def logits_of(p, tokens, c):
+    x = p["model.embed_tokens.weight"][tokens]
+    if c["scale_embeddings"]:
+        x = x * math.sqrt(c["base_emb_dim"])
+    if c["position_type"] == "learned":
+        x = x + p["model.embed_positions.weight"][: tokens.shape[1]]
+    for layer in range(c["base_num_decoder_layers"]):
+        prefix = f"model.layers.{layer}."
+        x = x + attention(p, prefix + "self_attn.", norm(p, prefix + "input_layernorm", x, c), c)
+        x = x + mlp(p, prefix + "mlp.", norm(p, prefix + "post_attention_layernorm", x, c), c)
+    x = norm(p, "model.norm", x, c) * c["logits_scale"]
+    head = "model.embed_tokens.weight" if c["logits_via_embedding"] else "lm_head.weight"
+    return capped(x @ p[head].T, c["final_logits_soft_cap"])
+
+
+def loss_sum(p, tokens, targets, weights, c):
+    logits = logits_of(p, tokens, c)
+    total = torch.logsumexp(logits, -1)
+    picked = logits.gather(-1, targets[..., None])[..., 0]
+    return ((total - picked + c["z_loss_multiplier"] * total ** 2) * weights).sum(), logits
+
+
+def adamw_steps(params, batch, c, steps):
+    """Parameters after each count in `steps`: mean loss, clipped by the global norm."""
+    o = OPTIMIZER
+    p = {k: v.detach().clone().requires_grad_() for k, v in params.items()}
+    optimizer = torch.optim.AdamW(p.values(), lr=o["learning_rate"], betas=(o["b1"], o["b2"]), eps=o["eps"],
+                                  weight_decay=o["weight_decay"])
+    result = {}
+    for step in range(1, max(steps) + 1):
+        optimizer.zero_grad()
+        (loss_sum(p, *batch, c)[0] / batch[2].sum()).backward()
+        norm = math.sqrt(sum(float((v.grad ** 2).sum()) for v in p.values()))
+        for v in p.values():
+            v.grad *= min(1.0, o["clipping_threshold"] / norm)
+        optimizer.step()
+        if step in steps:
+            result[step] = {k: v.detach().clone() for k, v in p.items()}
+    return result
+
+
+def make_case(name, case):
+    c = dict(PLAIN, **case["model"])
+    generator = torch.Generator().manual_seed(case["seed"])
+    params = make_params(c, generator)
+    shape = (case["batch"], case["seq"])
+    tokens = torch.randint(0, c["vocab_size"], shape, generator=generator)
+    targets = torch.randint(0, c["vocab_size"], shape, generator=generator)
+    weights = (torch.rand(shape, generator=generator) < 0.8).double()
+    loss, logits = loss_sum(params, tokens, targets, weights, c)
+    loss.backward()
+    after = adamw_steps(params, (tokens, targets, weights), c, (1, 10))
+
+    tensors = {"tokens": tokens.int(), "targets": targets.int(), "weights": weights.float(),
+               "logits": logits.detach().float(), "loss": (loss.detach() / weights.sum()).reshape(1).float()}
+    for key, value in params.items():
+        tensors["param/" + key] = value.detach().float()
+        tensors["grad/" + key] = value.grad.float()
+        tensors["adam1/" + key] = after[1][key].float()
+        tensors["adam10/" + key] = after[10][key].float()
+    save_file({k: v.contiguous() for k, v in tensors.items()}, HERE / f"reference_{name}.safetensors",
+              metadata={"config": json.dumps(dict(case, model=c)), "optimizer": json.dumps(OPTIMIZER)})
+
+
+if __name__ == "__main__":
+    for case_name, case in CASES.items():
+        make_case(case_name, case)
