@@ -9,6 +9,7 @@
 #include <string>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/escape.h"
@@ -16,6 +17,7 @@
 #include "trainer_core/comm/gloo.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/command_line.h"
+#include "trainer_core/debug_step.h"
 #include "trainer_core/decode.h"
 #include "trainer_core/failure.h"
 #include "trainer_core/load_config.h"
@@ -151,6 +153,39 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   const std::string said = absl::StrCat("Input `", options->prompt, "` -> `", *text, "`");
   // A program gets the bytes; a terminal is not told by a model, or by a prompt from somewhere, what to do.
   std::cout << (isatty(STDOUT_FILENO) == 1 ? escape_controls(said) : said) << std::endl;
+  return ExitCode::kOk;
+}
+
+ExitCode debug_step_command(std::span<const std::string_view> arguments) {
+  // People call it as `muster debug step`, which becomes this program.
+  const std::string who = "muster: error";
+  const auto line = CommandLine::parse(
+      arguments, {.values = {"config", "folder", "tokens", "out"}, .switches = {"json"}});
+  if (!line.ok()) return report(who, line.status());
+  for (const char* name : {"folder", "tokens", "out"}) {
+    if (!line->has(name))
+      return report(who, absl::InvalidArgumentError(absl::StrCat("--", name, " is missing")));
+  }
+  const auto config = config_option(*line);
+  if (!config.ok()) return report(who, config.status());
+  const DebugStepOptions options{.folder = line->text("folder"),
+                                 .tokens = line->text("tokens"),
+                                 .out = line->text("out"),
+                                 .threads = threads_per_rank(*config, RankEnv())};
+  const auto result = debug_step(*config, options);
+  if (!result.ok()) return report(who, result.status());
+  if (line->has("json")) {
+    const nlohmann::json out = {{"loss", result->loss},
+                                {"gradient_norm", result->gradient_norm},
+                                {"parameters", result->parameter_count},
+                                {"out", options.out}};
+    std::cout << out.dump(2) << std::endl;
+    return ExitCode::kOk;
+  }
+  std::cout << absl::StrFormat("loss: %.6f, gradient norm: %.6f, parameters: %d, wrote %s",
+                               result->loss, result->gradient_norm, result->parameter_count,
+                               options.out)
+            << std::endl;
   return ExitCode::kOk;
 }
 

@@ -12,5 +12,6 @@ namespace muster::trainer {
 ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals);
 ExitCode check_command(std::span<const std::string_view> arguments);
 ExitCode decode_command(std::span<const std::string_view> arguments);
+ExitCode debug_step_command(std::span<const std::string_view> arguments);
 
 }  // namespace muster::trainer

@@ -25,7 +25,8 @@ class Window {
  public:
   Window(const TrainConfig& config, int32_t length, int32_t threads, Ops& ops)
       : length_(length),
-        plan_(plan_transformer(config.model, 1, length, RematPolicy::kNone, /*training=*/false, threads)),
+        plan_(plan_transformer(config.model, 1, length, RematPolicy::kNone, /*training=*/false,
+                               threads)),
         arena_(plan_.memory),
         model_(plan_, arena_, ops) {}
   Window(const Window&) = delete;
@@ -55,7 +56,7 @@ class Decoder {
         !status.ok())
       return status;
     std::vector<int32_t> output;
-    while (output.size() < static_cast<size_t>(options_.max_tokens)) {
+    while (output.size() < static_cast<size_t>(options_.max_tokens) && has_room(tokens.size())) {
       const int32_t next = next_token(tokens, output.size());
       if (next == eos_id) break;
       output.push_back(next);
@@ -65,10 +66,17 @@ class Decoder {
   }
 
  private:
-  static int32_t window_length(size_t tokens) {
+  // A model with learned positions has no more of them.
+  bool has_room(size_t tokens) const {
+    return config_.model.has_rope() ||
+           tokens <= static_cast<size_t>(config_.model.trainable_position_size);
+  }
+
+  int32_t window_length(size_t tokens) const {
     int32_t length = kFirstWindow;
     while (static_cast<size_t>(length) < tokens) length *= 2;
-    return length;
+    return config_.model.has_rope() ? length
+                                    : std::min(length, config_.model.trainable_position_size);
   }
 
   int32_t next_token(const std::vector<int32_t>& tokens, uint64_t position) {
@@ -119,6 +127,12 @@ absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOption
   const int32_t eos_id = (*tokenizer)->eos_id();
   if (eos_id >= 0) prompt->insert(prompt->begin(), eos_id);
   if (prompt->empty()) return absl::InvalidArgumentError("--prompt is empty");
+  if (!config.model.has_rope() &&
+      prompt->size() > static_cast<size_t>(config.model.trainable_position_size)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the prompt has ", prompt->size(), " tokens; the model has learned positions for ",
+        config.model.trainable_position_size, " (trainable_position_size)"));
+  }
   auto output = Decoder(config, options).generate(std::move(*prompt), eos_id);
   if (!output.ok()) return output.status();
   return (*tokenizer)->decode(*output);

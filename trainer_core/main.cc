@@ -30,6 +30,9 @@ Continue a text, greedily or by chance:
   muster-trainer decode --checkpoint out/checkpoints --prompt "In the beginning" --max-tokens 64
   muster-trainer decode --config config.json --latest --prompt "And" --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
 
+Write what one step computes on given tokens, to compare with another implementation:
+  muster-trainer debug-step --config config.json --folder FOLDER --tokens tokens.json --out step.safetensors
+
   muster-trainer version
 
 SIGTERM and SIGUSR1 ask all ranks to save a checkpoint and leave (exit code 75).
@@ -60,8 +63,9 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
   if (command == "train") return train(rest);
   if (command == "check") return muster::trainer::check_command(rest);
   if (command == "decode") return muster::trainer::decode_command(rest);
+  if (command == "debug-step") return muster::trainer::debug_step_command(rest);
   std::cerr << "muster-trainer: unknown command \"" << command
-            << "\"; one of train, check, decode, version\n";
+            << "\"; one of train, check, decode, debug-step, version\n";
   return ExitCode::kBadInput;
 }
 

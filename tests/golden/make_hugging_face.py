@@ -9,6 +9,7 @@ A folder holds config.json and model.safetensors (or shards of it), tokens.json,
 cross-entropy of the next token), grad.NAME of that loss, param.NAME and param10.NAME after 1 and 10 AdamW steps.
 Norms and biases are random, too: a model whose norms are all one hides mistakes.
 """
+import copy
 import json
 import math
 import pathlib
@@ -92,9 +93,9 @@ def make_case(name, seed, dtype, kind, config):
     model = kind(config).double().eval()
     generator = torch.Generator().manual_seed(seed)
     randomize(model, generator, dtype)
-    model.to(dtype).save_pretrained(folder, max_shard_size="8KB" if dtype == torch.bfloat16 else "1GB")
+    # A copy: to() would round RoPE's frequencies, too.
+    copy.deepcopy(model).to(dtype).save_pretrained(folder, max_shard_size="8KB" if dtype == torch.bfloat16 else "1GB")
     (folder / "generation_config.json").unlink(missing_ok=True)
-    model = model.double()
     tokens = torch.randint(0, config.vocab_size, (BATCH, LENGTH), generator=generator)
     (folder / "tokens.json").write_text(json.dumps(tokens.tolist()) + "\n")
     loss, logits = loss_of(model, tokens)
