@@ -48,7 +48,7 @@ struct ModelConfig {
 
   PositionType position_type = PositionType::kRope;
   double rope_max_timescale = 10'000;
-  RopeScaling rope_scaling;
+  RopeScaling rope_scaling = {};
   int32_t trainable_position_size = 0;  // rows of the table of kLearned: the longest sequence
 
   Activation activation = Activation::kSilu;
