@@ -98,15 +98,18 @@ absl::Status apply_overrides(const ConfigSource& source, Settings& settings) {
   return absl::OkStatus();
 }
 
-absl::Status apply_model(const std::string& config_folder, Settings& settings) {
-  const auto model = settings.find("model_name");
-  if (model == settings.end() || model->second.value == "default" || model->second.value == "") {
-    return absl::OkStatus();
-  }
-  const auto override = settings.find("override_model_config");
-  const bool may_override = override != settings.end() && override->second.value == true;
-  return apply_model_file(config_folder, model->second.value.get<std::string>(), may_override,
-                          settings);
+absl::Status apply_model(const std::string& config_folder, Config& config) {
+  const Setting* model = find_setting(config.settings, "model_name");
+  if (model == nullptr || model->value == "default" || model->value == "") return absl::OkStatus();
+  const Setting* override = find_setting(config.settings, "override_model_config");
+  auto warnings =
+      apply_model_file({.config_folder = config_folder.empty() ? "." : config_folder,
+                        .name = model->value.get<std::string>(),
+                        .override_model_config = override != nullptr && override->value == true},
+                       config.base, config.settings);
+  if (!warnings.ok()) return warnings.status();
+  config.warnings = *std::move(warnings);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -124,21 +127,20 @@ absl::StatusOr<Config> load_config(const ConfigSource& source) {
   const auto chain = read_chain(source.path);
   if (!chain.ok()) return chain.status();
   Config config;
-  Settings base;
   for (size_t i = 0; i < chain->size(); ++i) {
     const Layer layer = i == 0 ? Layer::kBaseFile : Layer::kUserFile;
     absl::Status status = apply_file((*chain)[i], layer, config.settings);
     if (!status.ok()) return status;
-    if (i == 0) base = config.settings;
+    if (i == 0) config.base = config.settings;
   }
   if (auto status = apply_environment(source, config.settings); !status.ok()) return status;
   if (auto status = apply_overrides(source, config.settings); !status.ok()) return status;
   const std::string folder = fs::path(chain->front().path).parent_path().string();
-  if (auto status = apply_model(folder.empty() ? "." : folder, config.settings); !status.ok()) {
-    return status;
-  }
+  if (auto status = apply_model(folder, config); !status.ok()) return status;
   if (auto status = check_restrictions(config.settings); !status.ok()) return status;
-  config.warnings = warnings_for(config.settings, base);
+  for (std::string& warning : warnings_for(config.settings, config.base)) {
+    config.warnings.push_back(std::move(warning));
+  }
   return config;
 }
 

@@ -20,6 +20,7 @@ struct ConfigSource {
 
 struct Config {
   Settings settings;                  // every key of the table that anything has set
+  Settings base;                      // what the root base.yml says
   std::vector<std::string> warnings;  // one sentence each
 };
 

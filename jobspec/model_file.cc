@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
 #include "common/nearest.h"
+#include "jobspec/preset_name.h"
 #include "jobspec/yaml_file.h"
 
 namespace muster::jobspec {
@@ -19,6 +19,11 @@ namespace fs = std::filesystem;
 
 // More presets than anybody keeps in one folder.
 constexpr size_t kModelsMax = 1000;
+// Our own chains have three files; also ends a circle.
+constexpr int kDepthMax = 8;
+
+constexpr std::string_view kInheritKey = "base_config";
+constexpr std::string_view kLeftOutKey = "left_out";
 
 std::vector<std::string> models_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -44,57 +49,166 @@ absl::Status unknown_model(std::string_view name, const fs::path& folder) {
 
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos &&
-         name.size() <= 255;
+         name.size() <= 250;
 }
 
 // What a model's name fixes. Everything else in its file (max_target_length, …) is a default for a run.
 bool is_architecture(std::string_view key) {
-  static constexpr std::string_view kNames[] = {
-      "head_dim",      "vocab_size",           "mlp_activations", "normalization_layer_epsilon",
-      "decoder_block", "logits_via_embedding", "attention_type",  "attn_logits_soft_cap",
-      "num_experts",   "final_logits_soft_cap"};
+  static constexpr std::string_view kNames[] = {"head_dim",
+                                                "vocab_size",
+                                                "mlp_activations",
+                                                "normalization_layer_epsilon",
+                                                "decoder_block",
+                                                "logits_via_embedding",
+                                                "normalize_embedding_logits",
+                                                "attention_type",
+                                                "attention_bias",
+                                                "sliding_window_size",
+                                                "attn_logits_soft_cap",
+                                                "final_logits_soft_cap",
+                                                "position_type",
+                                                "trainable_position_size",
+                                                "query_scale",
+                                                "num_experts",
+                                                "num_experts_per_tok"};
   return ((key.starts_with("base_") && key != "base_output_directory") ||
           key.starts_with("rope_")) ||
          std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
 }
 
-absl::Status apply_setting(std::string_view model_name, const std::string& key, Setting from_model,
-                           bool override_model_config, Settings& settings) {
-  const auto found = settings.find(key);
-  if (found == settings.end() || found->second.layer == Layer::kBaseFile ||
-      found->second.value == from_model.value) {
-    settings.insert_or_assign(key, std::move(from_model));
+// A model while its files are read.
+struct Model {
+  Settings settings;
+  std::vector<std::string> left_out;
+};
+
+std::vector<std::string> words_of(const YamlEntry& entry) {
+  if (entry.is_scalar) return {entry.text};
+  std::vector<std::string> words;
+  for (const auto& item : entry.value) {
+    if (item.is_string()) words.push_back(item.get<std::string>());
+  }
+  return words;
+}
+
+absl::Status read_model_file(const fs::path& path, int depth, Model& model) {
+  if (depth > kDepthMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path.string(), ": more than ", kDepthMax,
+                     " model files build on each other, or in a circle"));
+  }
+  const auto entries = read_yaml_file(path.string());
+  if (!entries.ok()) return entries.status();
+  for (const YamlEntry& entry : *entries) {
+    if (entry.key != kInheritKey) continue;
+    for (const std::string& parent : words_of(entry)) {
+      auto status = read_model_file(path.parent_path() / parent, depth + 1, model);
+      if (!status.ok()) return status;
+    }
+  }
+  for (const YamlEntry& entry : *entries) {
+    if (entry.key == kInheritKey) continue;
+    if (entry.key == kLeftOutKey) {
+      for (std::string& words : words_of(entry)) model.left_out.push_back(std::move(words));
+      continue;
+    }
+    auto status = set_from_entry(model.settings, path.string(), entry, Layer::kModelFile);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// A file that says how wide the model is twice. Gemma's heads are meant to be wider than the model.
+absl::Status check_widths(const ModelRequest& request, const Settings& model) {
+  const auto integer = [&](const char* key) -> int64_t {
+    const auto found = model.find(key);
+    return found != model.end() && found->second.value.is_number_integer()
+               ? found->second.value.get<int64_t>()
+               : 0;
+  };
+  const int64_t width = integer("base_emb_dim");
+  const int64_t heads = integer("base_num_query_heads"), head_dim = integer("head_dim");
+  const auto block = model.find("decoder_block");
+  const bool may_differ = request.override_model_config ||
+                          (block != model.end() && block->second.value == "gemma") || width == 0 ||
+                          heads == 0 || head_dim == 0;
+  constexpr int64_t kSane = int64_t{1} << 31;  // larger sizes are refused later, by name
+  if (may_differ || heads > kSane || head_dim > kSane || heads * head_dim == width) {
     return absl::OkStatus();
   }
-  if (override_model_config || !is_architecture(key)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(key, "=", show(found->second.value), " (", found->second.origin,
-                   ") differs from model ", av(model_name), ", which has ", show(from_model.value),
+      absl::StrCat("model ", request.name, " contradicts itself: base_num_query_heads (", heads,
+                   ") times head_dim (", head_dim, ") is ", heads * head_dim,
+                   ", but base_emb_dim is ", width, " (", model.find("base_emb_dim")->second.origin,
+                   "); correct the file, or add override_model_config=true if it is meant so"));
+}
+
+absl::Status conflict(const ModelRequest& request, const std::string& key, const Setting& asked,
+                      const nlohmann::json& models) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, "=", show(asked.value), " (", asked.origin, ") differs from model ",
+                   request.name, ", which has ", show(models),
                    "; add override_model_config=true to train another model than the name says"));
+}
+
+// What somebody has asked for before the model's file is laid over it.
+bool is_wish(const Setting& setting) {
+  return setting.layer != Layer::kBaseFile && setting.layer != Layer::kModelFile;
+}
+
+absl::Status check_wishes(const ModelRequest& request, const Settings& base, const Settings& model,
+                          const Settings& settings) {
+  if (request.override_model_config) return absl::OkStatus();
+  for (const auto& [key, setting] : settings) {
+    if (!is_wish(setting) || setting.layer == Layer::kFlag || !is_architecture(key)) continue;
+    const Setting* fixed = find_setting(model, key);
+    if (fixed == nullptr) fixed = find_setting(base, key);
+    if (fixed == nullptr || fixed->value == setting.value) continue;
+    return conflict(request, key, setting, fixed->value);
+  }
+  return absl::OkStatus();
+}
+
+// -single-host: a share of the batch that the file has for many hosts.
+void divide_batch(const ModelRequest& request, int64_t divisor, Settings& model) {
+  const auto batch = model.find("global_batch_size");
+  if (divisor == 1 || batch == model.end()) return;
+  Setting& setting = batch->second;
+  setting.origin = absl::StrCat("model ", request.name, ": a part in ", divisor, " of ",
+                                show(setting.value), " (", setting.origin, ")");
+  setting.value = setting.value.get<int64_t>() / divisor;
 }
 
 }  // namespace
 
-absl::Status apply_model_file(const std::string& config_folder, std::string_view model_name,
-                              bool override_model_config, Settings& settings) {
-  const fs::path folder = fs::path(config_folder) / "models";
-  if (!is_plain_name(model_name)) return unknown_model(model_name, folder);
-  const fs::path path = folder / absl::StrCat(av(model_name), ".yml");
+absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& request,
+                                                          const Settings& base,
+                                                          Settings& settings) {
+  const fs::path folder = fs::path(request.config_folder) / "models";
+  if (!is_plain_name(request.name)) return unknown_model(request.name, folder);
+  const auto preset = parse_preset_name(request.name);
+  if (!preset.ok()) return preset.status();
+  const fs::path path = folder / absl::StrCat(preset->file, ".yml");
   std::error_code error;
-  if (!fs::exists(path, error)) return unknown_model(model_name, folder);
-  const auto entries = read_yaml_file(path.string());
-  if (!entries.ok()) return entries.status();
-  Settings model;
-  for (const YamlEntry& entry : *entries) {
-    absl::Status status = set_from_entry(model, path.string(), entry, Layer::kModelFile);
-    if (!status.ok()) return status;
+  if (!fs::exists(path, error)) return unknown_model(request.name, folder);
+  Model model;
+  if (auto status = read_model_file(path, 0, model); !status.ok()) return status;
+  if (auto status = check_widths(request, model.settings); !status.ok()) return status;
+  if (auto status = check_wishes(request, base, model.settings, settings); !status.ok())
+    return status;
+  divide_batch(request, preset->batch_divisor, model.settings);
+  for (auto& [key, setting] : model.settings) {
+    const auto found = settings.find(key);
+    if (found == settings.end() || !is_wish(found->second) ||
+        found->second.value == setting.value) {
+      settings.insert_or_assign(key, std::move(setting));
+    }
   }
-  for (auto& [key, setting] : model) {
-    absl::Status status =
-        apply_setting(model_name, key, std::move(setting), override_model_config, settings);
-    if (!status.ok()) return status;
+  std::vector<std::string> warnings;
+  for (const std::string& sentence : model.left_out) {
+    warnings.push_back(absl::StrCat("model ", request.name, ": ", sentence));
   }
-  return absl::OkStatus();
+  return warnings;
 }
 
 }  // namespace muster::jobspec

@@ -1,20 +1,29 @@
-// Model presets: models/<model_name>.yml in the folder of the root base.yml.
+// Model presets: models/<name>.yml in the folder of the root base.yml. A file may build on others (base_config: one file or
+// a list, later ones win, looked up beside it) and may say what of the original it has to leave out (left_out: sentences).
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
 #include "jobspec/settings.h"
 
 namespace muster::jobspec {
 
-// Lays the model file's values over `settings`. Command line, environment and user file win for keys of a run
-// (max_target_length); a key of the architecture (base_*, vocab_size, …) they may say only with the same value
-// or with override_model_config=true. NotFound for an
-// unknown model names the nearest; InvalidArgument names both values of a conflict.
-absl::Status apply_model_file(const std::string& config_folder, std::string_view model_name,
-                              bool override_model_config, Settings& settings);
+struct ModelRequest {
+  std::string config_folder;
+  std::string name;  // as the user types it; preset_name.h
+  bool override_model_config = false;
+};
+
+// Lays the model's values over `settings`. Command line, environment and user file win for keys of a run
+// (max_target_length); a key of the architecture (base_*, vocab_size, …) they may say only with the same value, which is
+// `base`'s where the model file is silent, or with override_model_config=true. Flags of Pax and AXLearn win always, as
+// they do there. NotFound for an unknown model names the nearest; InvalidArgument names both values of a conflict.
+// Returns warnings.
+absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& request,
+                                                          const Settings& base, Settings& settings);
 
 }  // namespace muster::jobspec

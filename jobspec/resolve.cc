@@ -13,6 +13,7 @@
 #include "common/absl_view.h"
 #include "common/limits.h"
 #include "common/nearest.h"
+#include "jobspec/model_keys.h"
 #include "jobspec/settings_reader.h"
 
 namespace muster::jobspec {
@@ -54,50 +55,6 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
   return text;
 }
 
-// MaxText scales by powers of two in turn: heads and mlp, then width, then layers.
-absl::Status scale_model(int64_t scale, trainer::ModelConfig& model) {
-  if (scale < 1 || (scale & (scale - 1)) != 0 || scale > (int64_t{1} << 30)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("global_parameter_scale=", scale, ": must be a power of two"));
-  }
-  int doublings = 0;
-  while ((int64_t{1} << doublings) < scale) ++doublings;
-  const int rounds = doublings / 3;
-  const int heads = rounds + (doublings % 3 > 0 ? 1 : 0);
-  const int width = rounds + (doublings % 3 > 1 ? 1 : 0);
-  const std::pair<int32_t*, int> scaled[] = {{&model.num_query_heads, heads},
-                                             {&model.num_kv_heads, heads},
-                                             {&model.mlp_dim, heads},
-                                             {&model.emb_dim, width},
-                                             {&model.num_layers, rounds}};
-  for (const auto& [size, bits] : scaled) {
-    const int64_t value = static_cast<int64_t>(*size) * (int64_t{1} << bits);
-    if (value > std::numeric_limits<int32_t>::max()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("global_parameter_scale=", scale, ": the model becomes too large"));
-    }
-    *size = static_cast<int32_t>(value);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status read_model(SettingsReader& reader, trainer::ModelConfig& model) {
-  reader.read("model_name", model.name);
-  reader.read("vocab_size", model.vocab_size);
-  reader.read("base_emb_dim", model.emb_dim);
-  reader.read("base_num_decoder_layers", model.num_layers);
-  reader.read("base_num_query_heads", model.num_query_heads);
-  reader.read("base_num_kv_heads", model.num_kv_heads);
-  reader.read("head_dim", model.head_dim);
-  reader.read("base_mlp_dim", model.mlp_dim);
-  reader.read("normalization_layer_epsilon", model.norm_epsilon);
-  reader.read("rope_max_timescale", model.rope_max_timescale);
-  reader.read("logits_via_embedding", model.logits_via_embedding);
-  int64_t scale = 1;
-  reader.read("global_parameter_scale", scale);
-  return reader.status().ok() ? scale_model(scale, model) : reader.status();
-}
-
 // Both -1 leaves nothing to infer from.
 void read_steps(SettingsReader& reader, trainer::TrainConfig& train) {
   train.steps = 150'001;
@@ -123,17 +80,48 @@ void read_optimizer(SettingsReader& reader, trainer::OptimizerConfig& optimizer)
   reader.read("gradient_clipping_threshold", optimizer.clipping_threshold);
 }
 
-void read_batch(SettingsReader& reader, int64_t ranks, trainer::TrainConfig& train) {
+// A preset's global_batch_size gives way to a user's per_device_batch_size; of two wishes both must hold.
+bool uses_global_batch(const SettingsReader& reader, int64_t global) {
+  if (global == 0) return false;
+  return reader.is_wished("global_batch_size") || !reader.is_wished("per_device_batch_size");
+}
+
+std::string count_of_ranks(int64_t ranks) {
+  return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
+}
+
+// Pax's fractions are for meshes whose ranks share a sequence (tensor, sequence, …): where the mesh has such an axis, the
+// mesh is what this version cannot do, and validate() says so.
+double read_rank_batch(SettingsReader& reader, const Mesh& mesh) {
   double batch = 12;
   reader.read("per_device_batch_size", batch);
+  int64_t global = 0;
+  reader.read("global_batch_size", global);
+  reader.require(global >= 0, "global_batch_size", "must be at least 0");
+  const int64_t ranks = mesh.ranks();
+  if (!uses_global_batch(reader, global)) return batch;
+  reader.require(global % ranks == 0, "global_batch_size",
+                 absl::StrCat("must be a multiple of the ", count_of_ranks(ranks)));
+  const double share = static_cast<double>(global) / static_cast<double>(ranks);
+  reader.require(!reader.is_wished("per_device_batch_size") || batch == share, "global_batch_size",
+                 absl::StrCat("per_device_batch_size=", batch, " times ", count_of_ranks(ranks),
+                              " is ", batch * static_cast<double>(ranks), "; give one of the two"));
+  return share;
+}
+
+void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train) {
+  const double batch = read_rank_batch(reader, mesh);
+  const int64_t ranks = mesh.ranks();
+  const double global = batch * static_cast<double>(ranks);
   const bool whole =
       batch >= 1 && batch <= std::numeric_limits<int32_t>::max() && std::floor(batch) == batch;
-  reader.require(
-      whole, "per_device_batch_size",
-      absl::StrCat("a rank trains on whole sequences, so it must be a whole number of at "
-                   "least 1; ",
-                   ranks, ranks == 1 ? " rank" : " ranks", " would share ",
-                   batch * static_cast<double>(ranks), " sequences"));
+  const bool ranks_share = ranks != mesh.degree(MeshAxis::kData);
+  if (!ranks_share || batch <= 0 || std::floor(global) != global) {
+    reader.require(whole, "per_device_batch_size",
+                   absl::StrCat("a rank trains on whole sequences, so it must be a whole number "
+                                "of at least 1; ",
+                                count_of_ranks(ranks), " would share ", global, " sequences"));
+  }
   if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
   reader.read("max_target_length", train.max_target_length);
 }
@@ -267,12 +255,12 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   reader.read("run_name", train.run_name);
   if (train.run_name.empty()) train.run_name = options.default_run_name;
   if (auto status = check_run_name(train.run_name); !status.ok()) return status;
-  if (auto status = read_model(reader, train.model); !status.ok()) return status;
+  if (auto status = read_model(reader, train.model, job.warnings); !status.ok()) return status;
   if (auto status = read_remat(reader, train.remat_policy, job.warnings); !status.ok())
     return status;
   read_optimizer(reader, train.optimizer);
   read_steps(reader, train);
-  read_batch(reader, mesh->ranks(), train);
+  read_batch(reader, *mesh, train);
   int32_t restarts_max = 3;
   reader.read("restarts_max", restarts_max);
   reader.require(restarts_max >= 0, "restarts_max", "must be at least 0");

@@ -13,6 +13,11 @@ std::string_view file_prefix(const std::string& origin, Layer layer) {
 
 }  // namespace
 
+const Setting* find_setting(const Settings& settings, std::string_view key) {
+  const auto found = settings.find(key);
+  return found == settings.end() ? nullptr : &found->second;
+}
+
 absl::StatusOr<std::vector<const Key*>> keys_named(std::string_view name, std::string_view where) {
   std::vector<const Key*> keys;
   if (const Key* key = find_key(name)) {

@@ -17,7 +17,8 @@ namespace muster::jobspec {
 
 // Later layers win over earlier ones. kBaseFile is the root of the base_config chain: what it says is a
 // default and not a wish, so it causes no warnings and no conflicts with the model file.
-enum class Layer { kBaseFile, kUserFile, kModelFile, kEnvironment, kCommandLine };
+// kFlag: a flag in Pax's or AXLearn's spelling, which key=value overrides.
+enum class Layer { kBaseFile, kUserFile, kModelFile, kEnvironment, kFlag, kCommandLine };
 
 struct Setting {
   nlohmann::json value;
@@ -26,6 +27,9 @@ struct Setting {
 };
 
 using Settings = std::map<std::string, Setting, std::less<>>;
+
+// Null when nothing has set the key.
+const Setting* find_setting(const Settings& settings, std::string_view key);
 
 // The keys that `name` sets: itself, or an alias's one or two targets. InvalidArgument for an unknown name,
 // with the nearest known one; `where` begins the message ("" for the command line).

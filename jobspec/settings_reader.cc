@@ -53,6 +53,24 @@ void SettingsReader::read(std::string_view key, uint64_t& out) {
   if (value >= 0) out = static_cast<uint64_t>(value);
 }
 
+void SettingsReader::read(std::string_view key, std::vector<std::string>& out) {
+  const auto* value = find(key);
+  if (value == nullptr || !value->is_array()) return;
+  out.clear();
+  for (const auto& item : *value) {
+    if (item.is_string()) out.push_back(item.get<std::string>());
+  }
+}
+
+bool SettingsReader::is_asked_for(std::string_view key) const {
+  const auto found = settings_.find(key);
+  return found != settings_.end() && found->second.layer != Layer::kBaseFile;
+}
+
+bool SettingsReader::is_wished(std::string_view key) const {
+  return is_asked_for(key) && find_setting(settings_, key)->layer != Layer::kModelFile;
+}
+
 void SettingsReader::read_optional(std::string_view key, int64_t& out) {
   if (const auto* value = find(key); value != nullptr && !value->is_null()) read(key, out);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <absl/status/status.h>
 
@@ -22,8 +23,14 @@ class SettingsReader {
   void read(std::string_view key, int64_t& out);
   void read(std::string_view key, int32_t& out);
   void read(std::string_view key, uint64_t& out);
+  void read(std::string_view key, std::vector<std::string>& out);  // a list of words
   // Null counts as unset.
   void read_optional(std::string_view key, int64_t& out);
+
+  // Whether anything but the base.yml has set the key.
+  bool is_asked_for(std::string_view key) const;
+  // Whether the user has: neither base.yml nor the model's file.
+  bool is_wished(std::string_view key) const;
 
   // InvalidArgument "key=value: `what`" when `holds` is false and nothing failed before.
   void require(bool holds, std::string_view key, std::string_view what);

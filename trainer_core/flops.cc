@@ -12,7 +12,8 @@ StepTflops step_tflops(const TrainConfig& config) {
   const double qkv = (model.num_query_heads + 2.0 * model.num_kv_heads) * model.head_dim;
   const double layers = model.num_layers;
 
-  const double ffn_flops = 2 * tokens * width * model.mlp_dim * 3;  // gate, up, down
+  const double activations = model.gated_mlp ? 2 : 1;  // len(mlp_activations)
+  const double ffn_flops = 2 * tokens * width * model.mlp_dim * (activations + 1);  // in, out
   const double projection_flops = 2 * tokens * width * (qkv + query);
   const double unembed_flops = 2 * tokens * width * model.vocab_size;
   const double attention_flops = 4 * tokens * seq * query;

@@ -130,7 +130,7 @@ TEST_F(ConfigTest, RestrictedValuesSayWhatWorks) {
   EXPECT_THAT(error_of(load({"dtype=bfloat16"})), HasSubstr("set dtype=float32"));
   EXPECT_THAT(error_of(load({"hardware=gpu"})), HasSubstr("set hardware=cpu"));
   EXPECT_THAT(error_of(load({"dataset_type=tfds"})), HasSubstr("dataset_type=shards"));
-  EXPECT_THAT(error_of(load({"mlp_activations=['gelu']"})), HasSubstr("SwiGLU"));
+  EXPECT_THAT(error_of(load({"mlp_activations=['tanh']"})), HasSubstr("SwiGLU"));
 }
 
 TEST_F(ConfigTest, KeysWithoutEffectWarnOnceAndSayWhy) {
@@ -139,17 +139,6 @@ TEST_F(ConfigTest, KeysWithoutEffectWarnOnceAndSayWhy) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->warnings, ElementsAre(HasSubstr("use_iota_embed=true has no effect"),
                                             HasSubstr("scan_layers=false has no effect")));
-}
-
-TEST_F(ConfigTest, EveryShippedModelLoads) {
-  int models = 0;
-  for (const auto& file :
-       std::filesystem::directory_iterator(std::string(MUSTER_SOURCE_DIR) + "/configs/models")) {
-    const auto job = resolve({"model_name=" + file.path().stem().string()});
-    EXPECT_TRUE(job.ok()) << job.status();
-    ++models;
-  }
-  EXPECT_GE(models, 4);
 }
 
 }  // namespace

@@ -71,6 +71,23 @@ TEST_F(Resolve, BatchThatCannotBeSharded) {
   EXPECT_FALSE(resolve({"per_device_batch_size=1e300"}).ok());
 }
 
+TEST_F(Resolve, GlobalBatchIsSharedByTheRanks) {
+  const auto job = resolve({"global_batch_size=12"}, with_ranks(4));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.per_device_batch_size, 3);
+  EXPECT_THAT(error_of(resolve({"global_batch_size=10"}, with_ranks(4))),
+              AllOf(HasSubstr("global_batch_size=10"), HasSubstr("multiple of the 4 ranks")));
+  EXPECT_THAT(
+      error_of(resolve({"global_batch_size=12", "per_device_batch_size=4"}, with_ranks(4))),
+      AllOf(HasSubstr("global_batch_size=12"), HasSubstr("per_device_batch_size=4 times 4 ranks")));
+  EXPECT_TRUE(resolve({"global_batch_size=12", "per_device_batch_size=3"}, with_ranks(4)).ok());
+  EXPECT_FALSE(resolve({"global_batch_size=-4"}).ok());
+  EXPECT_EQ(resolve({"model_name=fuji-test"}, with_ranks(4))->train.per_device_batch_size, 8);
+  EXPECT_EQ(resolve({"model_name=fuji-test", "per_device_batch_size=2"}, with_ranks(4))
+                ->train.per_device_batch_size,
+            2);
+}
+
 TEST_F(Resolve, StepsAndScheduleFillEachOther) {
   EXPECT_EQ(resolve({"steps=10"})->train.optimizer.schedule_steps, 10);
   const auto job = resolve({"steps=-1", "learning_rate_schedule_steps=20"});

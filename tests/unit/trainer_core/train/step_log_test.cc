@@ -89,5 +89,29 @@ TEST(Flops, AgreeWithMaxTextForLlama2) {
   EXPECT_NEAR(giga_per_token(step_tflops(config).total()), 444.5, 0.05);
 }
 
+// MaxText counts len(mlp_activations) + 1 products: three with a gate, two without.
+TEST(Flops, AnMlpWithoutAGateHasTwoProducts) {
+  TrainConfig config;
+  config.per_device_batch_size = 4;
+  config.max_target_length = 2048;
+  config.model = {.name = "GPT126M",
+                  .vocab_size = 50304,
+                  .emb_dim = 768,
+                  .num_layers = 12,
+                  .num_query_heads = 12,
+                  .num_kv_heads = 12,
+                  .head_dim = 64,
+                  .mlp_dim = 3072,
+                  .gated_mlp = false};
+  const auto giga_per_token = [&](double tflops) { return tflops * 1000 / (4 * 2048); };
+  EXPECT_NEAR(giga_per_token(step_tflops(config).total_causal()), 0.855, 0.0005);
+  // 6 x (12 x (4 x 768² + 2 x 768 x 3072) + 768 x 50304)
+  EXPECT_NEAR(giga_per_token(step_tflops(config).learnable), 0.741408768, 1e-9);
+  const double without = step_tflops(config).learnable;
+  config.model.gated_mlp = true;
+  EXPECT_NEAR(giga_per_token(step_tflops(config).learnable - without), 6e-9 * 12 * 768 * 3072,
+              1e-9);
+}
+
 }  // namespace
 }  // namespace muster::trainer

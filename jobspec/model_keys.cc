@@ -1,0 +1,202 @@
+#include "jobspec/model_keys.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::jobspec {
+namespace {
+
+using trainer::Activation;
+using trainer::ModelConfig;
+using trainer::NormType;
+using trainer::PositionType;
+
+// What MaxText's decoder_block decides beyond the other keys (layers/{llama2,mistral,gemma,gpt3}.py).
+struct Block {
+  std::string_view name;
+  NormType norm_type;
+  double norm_gain_offset;
+  PositionType position_type;
+  bool scale_embeddings;
+  bool has_biases;
+};
+constexpr Block kBlocks[] = {
+    {"llama2", NormType::kRms, 0, PositionType::kRope, false, false},
+    {"mistral", NormType::kRms, 0, PositionType::kRope, false, false},
+    {"gemma", NormType::kRms, 1, PositionType::kRope, true, false},
+    {"gpt3", NormType::kLayer, 1, PositionType::kLearned, false, true},
+};
+
+const Block& block_named(std::string_view name) {
+  for (const Block& block : kBlocks) {
+    if (block.name == name) return block;
+  }
+  return kBlocks[0];  // other names are refused as restricted values
+}
+
+// MaxText scales by powers of two in turn: heads and mlp, then width, then layers.
+absl::Status scale_model(int64_t scale, ModelConfig& model) {
+  if (scale < 1 || (scale & (scale - 1)) != 0 || scale > (int64_t{1} << 30)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("global_parameter_scale=", scale, ": must be a power of two"));
+  }
+  int doublings = 0;
+  while ((int64_t{1} << doublings) < scale) ++doublings;
+  const int rounds = doublings / 3;
+  const int heads = rounds + (doublings % 3 > 0 ? 1 : 0);
+  const int width = rounds + (doublings % 3 > 1 ? 1 : 0);
+  const std::pair<int32_t*, int> scaled[] = {{&model.num_query_heads, heads},
+                                             {&model.num_kv_heads, heads},
+                                             {&model.mlp_dim, heads},
+                                             {&model.emb_dim, width},
+                                             {&model.num_layers, rounds}};
+  for (const auto& [size, bits] : scaled) {
+    const int64_t value = static_cast<int64_t>(*size) * (int64_t{1} << bits);
+    if (value > std::numeric_limits<int32_t>::max()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("global_parameter_scale=", scale, ": the model becomes too large"));
+    }
+    *size = static_cast<int32_t>(value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status read_sizes(SettingsReader& reader, ModelConfig& model) {
+  reader.read("model_name", model.name);
+  reader.read("vocab_size", model.vocab_size);
+  reader.read("base_emb_dim", model.emb_dim);
+  reader.read("base_num_decoder_layers", model.num_layers);
+  reader.read("base_num_query_heads", model.num_query_heads);
+  reader.read("base_num_kv_heads", model.num_kv_heads);
+  reader.read("head_dim", model.head_dim);
+  reader.read("base_mlp_dim", model.mlp_dim);
+  int64_t scale = 1;
+  reader.read("global_parameter_scale", scale);
+  return reader.status().ok() ? scale_model(scale, model) : reader.status();
+}
+
+void read_block(SettingsReader& reader, ModelConfig& model) {
+  std::string name = "llama2";
+  reader.read("decoder_block", name);
+  const Block& block = block_named(name);
+  model.norm_type = block.norm_type;
+  model.norm_gain_offset = block.norm_gain_offset;
+  model.position_type = block.position_type;
+  model.scale_embeddings = block.scale_embeddings;
+  bool attention_bias = false;
+  reader.read("attention_bias", attention_bias);
+  model.qkv_bias = model.out_bias = block.has_biases || attention_bias;
+  model.mlp_bias = block.has_biases;
+  reader.read("normalization_layer_epsilon", model.norm_epsilon);
+}
+
+// ['gelu', 'linear'] is a gate and its values, ['gelu'] has no gate. Other lists are refused as restricted values.
+void read_mlp(SettingsReader& reader, ModelConfig& model) {
+  std::vector<std::string> activations = {"silu", "linear"};
+  reader.read("mlp_activations", activations);
+  model.gated_mlp = activations.size() == 2;
+  const std::string first = activations.empty() ? "" : activations.front();
+  model.activation = first == "gelu"   ? Activation::kGelu
+                     : first == "relu" ? Activation::kRelu
+                                       : Activation::kSilu;
+}
+
+void read_rope(SettingsReader& reader, ModelConfig& model, std::vector<std::string>& warnings) {
+  reader.read("rope_max_timescale", model.rope_max_timescale);
+  std::string type = "default";
+  bool use_scale = true;
+  reader.read("rope_type", type);
+  reader.read("rope_use_scale", use_scale);
+  static constexpr std::string_view kScalingKeys[] = {
+      "rope_scaling_factor", "rope_low_frequency_factor", "rope_high_frequency_factor",
+      "rope_original_max_position"};
+  if (type != "llama3.1" || !use_scale) {
+    for (const std::string_view key : kScalingKeys) {
+      if (!reader.is_asked_for(key)) continue;
+      warnings.push_back(absl::StrCat(av(key), " has no effect: rope_type is ", type,
+                                      use_scale ? "" : " and rope_use_scale is false"));
+    }
+    return;
+  }
+  reader.read(kScalingKeys[0], model.rope_scaling.factor);
+  reader.read(kScalingKeys[1], model.rope_scaling.low_frequency_factor);
+  reader.read(kScalingKeys[2], model.rope_scaling.high_frequency_factor);
+  reader.read(kScalingKeys[3], model.rope_scaling.original_max_position);
+}
+
+void read_positions(SettingsReader& reader, ModelConfig& model,
+                    std::vector<std::string>& warnings) {
+  std::string type = "default";
+  reader.read("position_type", type);
+  if (type == "rope") model.position_type = PositionType::kRope;
+  if (type == "rope_interleaved") model.position_type = PositionType::kRopeInterleaved;
+  if (type == "learned") model.position_type = PositionType::kLearned;
+  int32_t size = -1;
+  reader.read("trainable_position_size", size);
+  if (model.has_rope()) {
+    reader.require(size < 1, "trainable_position_size",
+                   "this model has RoPE; learned positions need decoder_block=gpt3 or "
+                   "position_type=learned");
+    read_rope(reader, model, warnings);
+  } else {
+    reader.require(size >= 1, "trainable_position_size",
+                   "this model learns its positions: give the number of tokens of the longest "
+                   "sequence, for example trainable_position_size=2048");
+    model.trainable_position_size = size;
+  }
+}
+
+void read_attention(SettingsReader& reader, ModelConfig& model,
+                    std::vector<std::string>& warnings) {
+  std::string type = "global";
+  int32_t window = 0;
+  reader.read("attention_type", type);
+  reader.read("sliding_window_size", window);
+  if (type == "local_sliding") {
+    reader.require(window >= 1, "sliding_window_size",
+                   "attention_type=local_sliding needs a window of at least 1 token");
+    model.sliding_window_size = window;
+  } else if (window != 0) {
+    warnings.push_back(absl::StrCat("sliding_window_size=", window,
+                                    " has no effect: attention_type is ", type,
+                                    "; set attention_type=local_sliding"));
+  }
+  reader.read("query_scale", model.query_scale);
+  reader.read("attn_logits_soft_cap", model.attn_logits_soft_cap);
+}
+
+// MaxText stores the embeddings that Gemma multiplies by sqrt(width) already multiplied, and divides a tied head's logits
+// by it. Our layout is Hugging Face's, which stores them plain, so that for Gemma the two cancel.
+void read_head(SettingsReader& reader, ModelConfig& model) {
+  bool normalize = true;
+  reader.read("logits_via_embedding", model.logits_via_embedding);
+  reader.read("normalize_embedding_logits", normalize);
+  const double root = std::sqrt(static_cast<double>(model.emb_dim));
+  if (model.logits_via_embedding && root > 0) {
+    if (normalize && !model.scale_embeddings) model.logits_scale = 1 / root;
+    if (!normalize && model.scale_embeddings) model.logits_scale = root;
+  }
+  reader.read("final_logits_soft_cap", model.final_logits_soft_cap);
+  reader.read("z_loss_multiplier", model.z_loss_multiplier);
+}
+
+}  // namespace
+
+absl::Status read_model(SettingsReader& reader, ModelConfig& model,
+                        std::vector<std::string>& warnings) {
+  if (auto status = read_sizes(reader, model); !status.ok()) return status;
+  read_block(reader, model);
+  read_mlp(reader, model);
+  read_positions(reader, model, warnings);
+  read_attention(reader, model, warnings);
+  read_head(reader, model);
+  reader.read("init_std", model.init_std);
+  return reader.status();
+}
+
+}  // namespace muster::jobspec

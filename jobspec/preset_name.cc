@@ -1,0 +1,72 @@
+#include "jobspec/preset_name.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+
+#include "common/absl_view.h"
+
+namespace muster::jobspec {
+namespace {
+
+// Names of Pax and MaxText that people will type, and what is in their way.
+struct NotYet {
+  std::string_view part;  // of the name
+  std::string_view reason;
+};
+constexpr NotYet kNotYet[] = {
+    {"Lambada", "it evaluates a checkpoint, and this version trains"},
+    {"GLaM", "mixture-of-experts layers are not in this version"},
+};
+
+// AXLearn's fuji.py: what is left of a batch that was meant for 128 and more hosts.
+constexpr int64_t kSingleHostDivisor = 128;
+
+absl::Status refuse(std::string_view name, std::string_view reason) {
+  return absl::InvalidArgumentError(absl::StrCat("model_name=", av(name), ": ", av(reason)));
+}
+
+// The sizes that AXLearn gives a -single-host variant.
+bool has_single_host(absl::string_view file) {
+  return absl::StartsWith(file, "fuji-1B-") || absl::StartsWith(file, "fuji-3B-") ||
+         absl::StartsWith(file, "fuji-7B-") || absl::StartsWith(file, "fuji-8B-");
+}
+
+// Each suffix at most once, in any order. `-flash` changes nothing: attention is always blocked flash attention.
+absl::StatusOr<PresetName> parse_fuji(std::string_view name) {
+  absl::string_view rest = av(name);
+  bool flash = false, single_host = false, fp8 = false;
+  while (true) {
+    if (!flash && absl::ConsumeSuffix(&rest, "-flash")) {
+      flash = true;
+    } else if (!single_host && absl::ConsumeSuffix(&rest, "-single-host")) {
+      single_host = true;
+    } else if (!fp8 && absl::ConsumeSuffix(&rest, "-fp8")) {
+      fp8 = true;
+    } else {
+      break;
+    }
+  }
+  PresetName preset{.file = std::string(rest)};
+  if (single_host && !has_single_host(rest)) {
+    return refuse(name, "AXLearn has -single-host for 1B, 3B, 7B and 8B only");
+  }
+  if (fp8) {
+    return refuse(name, absl::StrCat("fp8 is not in this version; use ", preset.file,
+                                     flash ? "-flash" : "", single_host ? "-single-host" : ""));
+  }
+  if (single_host) preset.batch_divisor = kSingleHostDivisor;
+  return preset;
+}
+
+}  // namespace
+
+absl::StatusOr<PresetName> parse_preset_name(std::string_view name) {
+  for (const NotYet& row : kNotYet) {
+    if (absl::StrContains(av(name), av(row.part))) return refuse(name, row.reason);
+  }
+  if (absl::StartsWith(av(name), "fuji-")) return parse_fuji(name);
+  return PresetName{.file = std::string(name)};
+}
+
+}  // namespace muster::jobspec

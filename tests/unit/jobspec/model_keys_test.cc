@@ -1,0 +1,178 @@
+#include "jobspec/model_keys.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "tests/unit/jobspec/config_files.h"
+
+namespace muster::jobspec {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using trainer::Activation;
+using trainer::ModelConfig;
+using trainer::NormType;
+using trainer::PositionType;
+
+class ModelKeys : public ConfigFiles {
+ protected:
+  static ModelConfig model(std::vector<std::string> overrides) {
+    const auto job = resolve(std::move(overrides));
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? job->train.model : ModelConfig();
+  }
+};
+
+TEST_F(ModelKeys, Llama2AndMistralAreTheSameBlock) {
+  const ModelConfig llama = model({});
+  EXPECT_EQ(llama.norm_type, NormType::kRms);
+  EXPECT_EQ(llama.norm_gain_offset, 0);
+  EXPECT_EQ(llama.position_type, PositionType::kRope);
+  EXPECT_TRUE(llama.gated_mlp);
+  EXPECT_EQ(llama.activation, Activation::kSilu);
+  EXPECT_FALSE(llama.qkv_bias || llama.out_bias || llama.mlp_bias || llama.scale_embeddings);
+  EXPECT_EQ(model({"decoder_block=mistral"}), llama);
+}
+
+TEST_F(ModelKeys, Gemma) {
+  const ModelConfig gemma = model({"model_name=gemma-2b"});
+  EXPECT_EQ(gemma.norm_type, NormType::kRms);
+  EXPECT_EQ(gemma.norm_gain_offset, 1);
+  EXPECT_TRUE(gemma.scale_embeddings);
+  EXPECT_EQ(gemma.activation, Activation::kGelu);
+  EXPECT_TRUE(gemma.gated_mlp);
+  EXPECT_TRUE(gemma.logits_via_embedding);
+  EXPECT_EQ(gemma.logits_scale, 1);
+  EXPECT_EQ(gemma.norm_epsilon, 1e-6);
+  EXPECT_EQ(gemma.vocab_size, 256'000);
+}
+
+TEST_F(ModelKeys, Gpt3) {
+  const ModelConfig gpt = model({"model_name=gpt3-52k"});
+  EXPECT_EQ(gpt.norm_type, NormType::kLayer);
+  EXPECT_EQ(gpt.norm_gain_offset, 1);
+  EXPECT_EQ(gpt.position_type, PositionType::kLearned);
+  EXPECT_EQ(gpt.trainable_position_size, 2048);
+  EXPECT_TRUE(gpt.qkv_bias && gpt.out_bias && gpt.mlp_bias);
+  EXPECT_FALSE(gpt.gated_mlp);
+  EXPECT_EQ(gpt.activation, Activation::kGelu);
+  EXPECT_EQ(gpt.logits_scale, 1);
+}
+
+TEST_F(ModelKeys, PaxAndAxlearnTurnNeighbours) {
+  for (const char* name : {"model_name=LLaMA7B", "model_name=fuji-7B-v2"}) {
+    EXPECT_EQ(model({name}).position_type, PositionType::kRopeInterleaved) << name;
+  }
+  EXPECT_EQ(model({"model_name=fuji-7B-v2"}).logits_scale, 1);
+}
+
+TEST_F(ModelKeys, Activations) {
+  struct Row {
+    const char* value;
+    Activation activation;
+    bool gated;
+  };
+  constexpr Row kRows[] = {{"['silu', 'linear']", Activation::kSilu, true},
+                           {"[gelu,linear]", Activation::kGelu, true},
+                           {"[\"relu\", \"linear\"]", Activation::kRelu, true},
+                           {"['gelu']", Activation::kGelu, false},
+                           {"[relu]", Activation::kRelu, false}};
+  for (const Row& row : kRows) {
+    const ModelConfig config = model({std::string("mlp_activations=") + row.value});
+    EXPECT_EQ(config.activation, row.activation) << row.value;
+    EXPECT_EQ(config.gated_mlp, row.gated) << row.value;
+  }
+  EXPECT_THAT(error_of(resolve({"mlp_activations=['silu']"})),
+              AllOf(HasSubstr("silu"), HasSubstr("set mlp_activations=['silu', 'linear']")));
+}
+
+TEST_F(ModelKeys, TiedHeadsAreNormalisedAsInMaxText) {
+  const double root = std::sqrt(2048.0);
+  EXPECT_EQ(model({}).logits_scale, 1);
+  EXPECT_EQ(model({"logits_via_embedding=true"}).logits_scale, 1 / root);
+  EXPECT_EQ(model({"logits_via_embedding=true", "normalize_embedding_logits=false"}).logits_scale,
+            1);
+  EXPECT_EQ(model({"decoder_block=gemma", "logits_via_embedding=true"}).logits_scale, 1);
+  EXPECT_EQ(model({"decoder_block=gemma", "logits_via_embedding=true",
+                   "normalize_embedding_logits=false"})
+                .logits_scale,
+            root);
+  EXPECT_EQ(model({"logits_via_embedding=true", "global_parameter_scale=4"}).logits_scale,
+            1 / std::sqrt(4096.0));
+}
+
+TEST_F(ModelKeys, Llama31StretchesRope) {
+  const ModelConfig plain = model({"model_name=llama3-8b"});
+  EXPECT_EQ(plain.rope_scaling, trainer::RopeScaling());
+  const ModelConfig stretched = model({"model_name=llama3.1-8b"});
+  EXPECT_EQ(stretched.rope_scaling.factor, 8);
+  EXPECT_EQ(stretched.rope_scaling.original_max_position, 8192);
+  EXPECT_EQ(model({"model_name=llama3.1-8b", "rope_use_scale=false", "override_model_config=true"})
+                .rope_scaling,
+            trainer::RopeScaling());
+  const ModelConfig mine =
+      model({"rope_type=llama3.1", "rope_scaling_factor=32", "rope_low_frequency_factor=2",
+             "rope_high_frequency_factor=5", "rope_original_max_position=4096"});
+  EXPECT_EQ(mine.rope_scaling, (trainer::RopeScaling{32, 2, 5, 4096}));
+  EXPECT_THAT(resolve({"rope_scaling_factor=32"})->warnings,
+              Contains(HasSubstr("rope_scaling_factor has no effect")));
+}
+
+TEST_F(ModelKeys, LearnedPositionsNeedTheirSize) {
+  EXPECT_THAT(error_of(resolve({"decoder_block=gpt3"})),
+              HasSubstr("for example trainable_position_size=2048"));
+  EXPECT_THAT(error_of(resolve({"trainable_position_size=2048"})), HasSubstr("RoPE"));
+  EXPECT_THAT(error_of(resolve({"decoder_block=gpt3", "trainable_position_size=1024"})),
+              AllOf(HasSubstr("max_target_length is 2048"), HasSubstr("1024")));
+  EXPECT_EQ(model({"position_type=learned", "trainable_position_size=2048"}).position_type,
+            PositionType::kLearned);
+}
+
+TEST_F(ModelKeys, Attention) {
+  const ModelConfig config =
+      model({"attention_type=local_sliding", "sliding_window_size=128", "attention_bias=true",
+             "attn_logits_soft_cap=50", "final_logits_soft_cap=30", "z_loss_multiplier=1e-4",
+             "query_scale=0.5", "init_std=0.02"});
+  EXPECT_EQ(config.sliding_window_size, 128);
+  EXPECT_TRUE(config.qkv_bias && config.out_bias && !config.mlp_bias);
+  EXPECT_EQ(config.attn_logits_soft_cap, 50);
+  EXPECT_EQ(config.final_logits_soft_cap, 30);
+  EXPECT_EQ(config.z_loss_multiplier, 1e-4);
+  EXPECT_EQ(config.query_scale, 0.5);
+  EXPECT_EQ(config.init_std, 0.02);
+  EXPECT_THAT(error_of(resolve({"attention_type=local_sliding"})),
+              HasSubstr("sliding_window_size=0"));
+  EXPECT_THAT(resolve({"sliding_window_size=128"})->warnings,
+              Contains(HasSubstr("attention_type is global")));
+  EXPECT_THAT(error_of(resolve({"attn_logits_soft_cap=-1"})), HasSubstr("attn_logits_soft_cap"));
+}
+
+TEST_F(ModelKeys, WhatStillCannotRunIsRefused) {
+  for (const char* text : {"decoder_block=default", "decoder_block=gemma2", "dropout_rate=0.1",
+                           "num_experts=8", "rope_type=yarn", "attention_type=mla",
+                           "position_type=alibi", "rope_linear_scaling_factor=8"}) {
+    EXPECT_THAT(error_of(resolve({text})), AllOf(HasSubstr(text), HasSubstr("; set "))) << text;
+  }
+}
+
+TEST_F(ModelKeys, AModelsNameFixesItsArchitecture) {
+  for (const char* text :
+       {"decoder_block=gemma", "mlp_activations=['gelu']", "attention_bias=true",
+        "rope_type=llama3.1", "position_type=rope_interleaved", "attn_logits_soft_cap=50",
+        "final_logits_soft_cap=30", "sliding_window_size=8", "attention_type=local_sliding",
+        "normalize_embedding_logits=false", "logits_via_embedding=true", "query_scale=1",
+        "trainable_position_size=9", "rope_max_timescale=500000"}) {
+    EXPECT_THAT(error_of(resolve({"model_name=llama2-7b", text})),
+                AllOf(HasSubstr("differs from model llama2-7b, which has"),
+                      HasSubstr("override_model_config=true")))
+        << text;
+  }
+  EXPECT_TRUE(resolve({"model_name=llama2-7b", "rope_max_timescale=10000"}).ok());
+  EXPECT_TRUE(resolve({"model_name=llama2-7b", "z_loss_multiplier=1e-4"}).ok());
+}
+
+}  // namespace
+}  // namespace muster::jobspec
