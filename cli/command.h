@@ -22,6 +22,7 @@ void declare_cancel(CLI::App& app, Action& action);
 void declare_text_commands(CLI::App& app, Action& action, char** argv);
 void declare_decode(CLI::App& app, Action& action);
 void declare_config(CLI::App& app, Action& action);
+void declare_debug(CLI::App& app, Action& action);
 void declare_version(CLI::App& app, Action& action);
 // Last: it completes what was declared before.
 void declare_completion(CLI::App& app, Action& action);

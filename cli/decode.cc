@@ -1,20 +1,15 @@
 // muster decode: text from a run's newest checkpoint. The model runs in muster-trainer, which this process becomes.
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <filesystem>
 #include <limits>
 #include <map>
 
 #include <absl/strings/str_cat.h>
 
-#include "cli/child_process.h"
+#include "cli/become_trainer.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/terminal.h"
-#include "common/errno_status.h"
 
 namespace muster::cli {
 namespace {
@@ -33,14 +28,6 @@ struct DecodeArguments {
 
 // muster-trainer decode's, `--name` and value. A flag of the user's replaces what the config says.
 using Options = std::map<std::string, std::string>;
-
-// A file that only this process and the program it becomes can see.
-absl::StatusOr<std::string> in_memory_file(const std::string& content) {
-  const int fd = memfd_create("muster-config", 0);
-  if (fd < 0) return errno_status(errno, "memfd_create");
-  if (!write_text(fd, content)) return errno_status(errno, "writing the config");
-  return absl::StrCat("/proc/self/fd/", fd);
-}
 
 std::string setting(const jobspec::Config& config, std::string_view key) {
   const auto found = config.settings.find(key);
@@ -102,8 +89,6 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
 }
 
 int decode(const DecodeArguments& arguments) {
-  const auto trainer = sibling_program("muster-trainer");
-  if (!trainer.ok()) return fail(trainer.status());
   Options options;
   if (auto status = add_run(arguments, options); !status.ok()) return fail(status);
   const auto add = [&](const char* name, const auto& value) {
@@ -115,14 +100,10 @@ int decode(const DecodeArguments& arguments) {
   add("--top-k", arguments.top_k);
   add("--top-p", arguments.top_p);
   add("--seed", arguments.seed);
-  std::vector<std::string> words = {*trainer, "decode"};
+  std::vector<std::string> words = {"decode"};
   for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
   if (arguments.json) words.push_back("--json");
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  execv(argv[0], argv.data());
-  return fail(errno_status(errno, absl::StrCat("starting ", *trainer)));
+  return fail(become_trainer(std::move(words)));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "jobspec/resolve.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "common/limits.h"
 #include "common/nearest.h"
 #include "jobspec/model_keys.h"
+#include "jobspec/restrictions.h"
 #include "jobspec/settings_reader.h"
 
 namespace muster::jobspec {
@@ -54,6 +56,18 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
   if (text.size() > 1 && text.back() == '/') text.pop_back();
   return text;
 }
+
+// The keys that one step of training can depend on, when model and batch are given.
+constexpr std::array<std::string_view, 10> kStepKeys = {"learning_rate",
+                                                        "adam_b1",
+                                                        "adam_b2",
+                                                        "adam_eps",
+                                                        "adam_eps_root",
+                                                        "adam_weight_decay",
+                                                        "gradient_clipping_threshold",
+                                                        "opt_type",
+                                                        "remat_policy",
+                                                        "threads_per_rank"};
 
 // Both -1 leaves nothing to infer from.
 void read_steps(SettingsReader& reader, trainer::TrainConfig& train) {
@@ -271,6 +285,47 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   if (auto status = trainer::validate(train); !status.ok()) return status;
   fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);
   return job;
+}
+
+absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides) {
+  Settings settings;
+  for (const std::string& text : overrides) {
+    const auto split = split_override(text);
+    if (!split.ok()) return split.status();
+    const auto keys = keys_named(split->first, "");
+    if (!keys.ok()) return keys.status();
+    for (const Key* key : *keys) {
+      if (std::find(kStepKeys.begin(), kStepKeys.end(), key->name) != kStepKeys.end()) continue;
+      std::string known;
+      for (const std::string_view name : kStepKeys)
+        absl::StrAppend(&known, known.empty() ? "" : ", ", av(name));
+      return absl::InvalidArgumentError(absl::StrCat(
+          text, ": ", av(key->name), " has no part in a single step; these have: ", known));
+    }
+    absl::Status status =
+        set_from_text(settings, split->first, split->second, "command line", Layer::kCommandLine);
+    if (!status.ok()) return status;
+  }
+  if (auto status = check_restrictions(settings); !status.ok()) return status;
+  SettingsReader reader(settings);
+  trainer::TrainConfig train;
+  train.run_name = "debug";
+  train.steps = train.optimizer.schedule_steps = 1;
+  train.enable_checkpointing = false;
+  // The model is whatever the step is made of; the smallest one stands in its place.
+  trainer::ModelConfig& model = train.model;
+  model.vocab_size = model.head_dim = 2;
+  model.emb_dim = model.num_layers = model.num_query_heads = model.num_kv_heads = model.mlp_dim = 1;
+  train.max_target_length = 1;
+  read_optimizer(reader, train.optimizer);
+  reader.read("threads_per_rank", train.threads);
+  std::vector<std::string> warnings;  // a policy that is run as another computes the same
+  train.remat_policy = trainer::RematPolicy::kNone;
+  if (settings.contains("remat_policy")) {
+    if (auto status = read_remat(reader, train.remat_policy, warnings); !status.ok()) return status;
+  }
+  if (!reader.status().ok()) return reader.status();
+  return train;
 }
 
 }  // namespace muster::jobspec
