@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "trainer_core/ops/cpu/matmul.h"
+#include "trainer_core/ops/cpu/onednn_matmul.h"
 
 namespace {
 
@@ -62,7 +62,7 @@ int main() {
   std::printf("[\n");
   bool first = true;
   for (int threads = 1; threads <= omp_get_num_procs() && threads <= 2; ++threads) {
-    muster::trainer::cpu::MatmulCache onednn(threads);
+    muster::trainer::cpu::OneDnnMatmul onednn(threads);
     const auto run_onednn = [&](const Shape& s, const float* a, const float* b, float* c) {
       onednn.run({s.m, s.n, s.k, s.transpose_a, s.transpose_b, false}, a, b, c);
     };

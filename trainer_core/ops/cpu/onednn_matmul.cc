@@ -1,4 +1,4 @@
-#include "trainer_core/ops/cpu/matmul.h"
+#include "trainer_core/ops/cpu/onednn_matmul.h"
 
 #include <omp.h>
 
@@ -24,17 +24,17 @@ memory::desc matrix(int64_t rows, int64_t columns, bool transposed) {
           transposed ? memory::format_tag::ba : memory::format_tag::ab};
 }
 
-dnnl::matmul::primitive_desc describe(const MatmulCache::Key& key, const dnnl::engine& engine) {
+dnnl::matmul::primitive_desc describe(const MatmulShape& shape, const dnnl::engine& engine) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (key.accumulate) {
+  if (shape.accumulate) {
     dnnl::post_ops sum;
     sum.append_sum(1.0F);
     attr.set_post_ops(sum);
   }
-  const memory::desc a = matrix(key.m, key.k, key.transpose_a);
-  const memory::desc b = matrix(key.k, key.n, key.transpose_b);
-  const memory::desc c = matrix(key.m, key.n, false);
+  const memory::desc a = matrix(shape.m, shape.k, shape.transpose_a);
+  const memory::desc b = matrix(shape.k, shape.n, shape.transpose_b);
+  const memory::desc c = matrix(shape.m, shape.n, false);
 #if DNNL_VERSION_MAJOR >= 3
   return {engine, a, b, c, attr};
 #else
@@ -65,26 +65,26 @@ bool is_intel() {
 // panels of both operands, which pays where the right operand is plain or the output wide, by up to 20%; it loses as
 // much on tall outputs of a transposed left operand, whose copying is all strided. Where the lines lie differs between
 // Intel Sapphire Rapids and AMD Zen 4. Depends on shape and vendor alone, so that results do, too.
-bool sgemm_is_faster(const MatmulCache::Key& key) {
+bool sgemm_is_faster(const MatmulShape& shape) {
   if (is_intel()) {
     constexpr int64_t kTallTransposed = 1024;
-    return !key.transpose_a || key.m < kTallTransposed;
+    return !shape.transpose_a || shape.m < kTallTransposed;
   }
   constexpr int64_t kTall = 4096, kWide = 1024;
-  if (key.m >= kTall || key.n >= kTall) return false;
-  return !key.transpose_b || (key.n >= kWide && key.n > key.k);
+  if (shape.m >= kTall || shape.n >= kTall) return false;
+  return !shape.transpose_b || (shape.n >= kWide && shape.n > shape.k);
 }
 
 }  // namespace
 
-struct MatmulCache::Library {
+struct OneDnnMatmul::Library {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
 };
 
-struct MatmulCache::Product {
-  Product(const Key& key, const dnnl::engine& engine)
-      : description(describe(key, engine)),
+struct OneDnnMatmul::Product {
+  Product(const MatmulShape& shape, const dnnl::engine& engine)
+      : description(describe(shape, engine)),
         primitive(description),
         a(description.src_desc(), engine, nullptr),
         b(description.weights_desc(), engine, nullptr),
@@ -96,27 +96,28 @@ struct MatmulCache::Product {
   memory a, b, c, scratch;
 };
 
-MatmulCache::MatmulCache(int threads) : threads_(threads), library_(std::make_unique<Library>()) {}
-MatmulCache::~MatmulCache() = default;
+OneDnnMatmul::OneDnnMatmul(int threads)
+    : threads_(threads), library_(std::make_unique<Library>()) {}
+OneDnnMatmul::~OneDnnMatmul() = default;
 
-MatmulCache::Product& MatmulCache::product(const Key& key) {
-  std::unique_ptr<Product>& slot = products_[key];
-  if (slot == nullptr) slot = std::make_unique<Product>(key, library_->engine);
+OneDnnMatmul::Product& OneDnnMatmul::product(const MatmulShape& shape) {
+  std::unique_ptr<Product>& slot = products_[shape];
+  if (slot == nullptr) slot = std::make_unique<Product>(shape, library_->engine);
   return *slot;
 }
 
-void MatmulCache::run(const Key& key, const float* a, const float* b, float* c) {
+void OneDnnMatmul::run(const MatmulShape& shape, const float* a, const float* b, float* c) {
   const ThreadCount threads(threads_);
-  if (sgemm_is_faster(key)) {
-    const dnnl_status_t status =
-        dnnl_sgemm(key.transpose_a ? 'T' : 'N', key.transpose_b ? 'T' : 'N', key.m, key.n, key.k,
-                   1.0F, a, key.transpose_a ? key.m : key.k, b, key.transpose_b ? key.k : key.n,
-                   key.accumulate ? 1.0F : 0.0F, c, key.n);
+  if (sgemm_is_faster(shape)) {
+    const dnnl_status_t status = dnnl_sgemm(
+        shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m, shape.n, shape.k,
+        1.0F, a, shape.transpose_a ? shape.m : shape.k, b, shape.transpose_b ? shape.k : shape.n,
+        shape.accumulate ? 1.0F : 0.0F, c, shape.n);
     MUSTER_CHECK(status == dnnl_success) << "dnnl_sgemm ends with status " << status;
     return;
   }
   try {
-    Product& p = product(key);
+    Product& p = product(shape);
     // oneDNN's arguments are not const, but it only reads sources.
     p.a.set_data_handle(const_cast<float*>(a));
     p.b.set_data_handle(const_cast<float*>(b));
@@ -131,8 +132,8 @@ void MatmulCache::run(const Key& key, const float* a, const float* b, float* c) 
     MUSTER_CHECK(status == dnnl_success) << "oneDNN matmul ends with status " << status;
     library_->stream.wait();
   } catch (const dnnl::error& error) {
-    MUSTER_CHECK(false) << "oneDNN matmul of (" << key.m << ", " << key.k << ") by (" << key.k
-                        << ", " << key.n << "): " << error.what();
+    MUSTER_CHECK(false) << "oneDNN matmul of (" << shape.m << ", " << shape.k << ") by (" << shape.k
+                        << ", " << shape.n << "): " << error.what();
   }
 }
 

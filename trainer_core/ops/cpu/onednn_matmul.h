@@ -6,39 +6,31 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <tuple>
 
-#include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/cpu/matmul_shape.h"
 
 namespace muster::trainer::cpu {
 
 // Owns a compiled primitive and its scratch for each shape it has seen. One thread at a time.
-class MatmulCache {
+class OneDnnMatmul {
  public:
-  explicit MatmulCache(int threads);
-  ~MatmulCache();
-  MatmulCache(const MatmulCache&) = delete;
-  MatmulCache& operator=(const MatmulCache&) = delete;
-
-  struct Key {
-    int64_t m, n, k;
-    bool transpose_a, transpose_b, accumulate;
-    auto tie() const { return std::tie(m, n, k, transpose_a, transpose_b, accumulate); }
-    bool operator<(const Key& other) const { return tie() < other.tie(); }
-  };
+  explicit OneDnnMatmul(int threads);
+  ~OneDnnMatmul();
+  OneDnnMatmul(const OneDnnMatmul&) = delete;
+  OneDnnMatmul& operator=(const OneDnnMatmul&) = delete;
 
   // c (m, n) = op(a) op(b) (+ c).
-  void run(const Key& key, const float* a, const float* b, float* c);
+  void run(const MatmulShape& shape, const float* a, const float* b, float* c);
 
  private:
   struct Library;
   struct Product;
 
-  Product& product(const Key& key);
+  Product& product(const MatmulShape& shape);
 
   int threads_;
   std::unique_ptr<Library> library_;
-  std::map<Key, std::unique_ptr<Product>> products_;
+  std::map<MatmulShape, std::unique_ptr<Product>> products_;
 };
 
 }  // namespace muster::trainer::cpu
