@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "trainer_core/ops/cpu/kernels.h"
-#include "trainer_core/ops/cpu/onednn_matmul.h"
+#include "trainer_core/ops/cpu/matmul.h"
 #include "trainer_core/ops/cpu/parallel.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/ops/workspace.h"
@@ -256,7 +256,7 @@ class CpuOps : public Ops {
   }
 
   int threads_;
-  cpu::OneDnnMatmul matmul_;
+  cpu::Matmul matmul_;
 };
 
 }  // namespace

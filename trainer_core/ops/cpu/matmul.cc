@@ -1,0 +1,42 @@
+#include "trainer_core/ops/cpu/matmul.h"
+
+#include <hwy/detect_targets.h>
+
+#include "trainer_core/ops/cpu/gemm_kernels.h"
+
+namespace muster::trainer::cpu {
+namespace {
+
+// By the instruction set that Highway chose, as measured with bench/gemm.py and bench/cpu_train:
+// - AVX2 on AMD Zen 3: ours is as fast as OpenBLAS. oneDNN is 2 to 10% slower on the whole, and falls to 40% of the peak
+//   for some weight gradients (4096 x 256 x 1024 of a transposed left operand). Few rows are faster, too.
+// - AVX-512: oneDNN, whose kernels are tuned for it.
+// - SSE4: oneDNN, even where it has no AVX either (by 10%); where it has, Highway does not use it, and loses half.
+// - NEON: ours; oneDNN brings kernels for SVE, but none for NEON alone. Not measured.
+bool own_is_faster() {
+  const int64_t target = gemm_target();
+  return target == HWY_AVX2 || target == HWY_NEON;
+}
+
+}  // namespace
+
+Matmul::Matmul(int threads, MatmulLibrary library) {
+  if (library == MatmulLibrary::kFastest) {
+    library = own_is_faster() ? MatmulLibrary::kOwn : MatmulLibrary::kOneDnn;
+  }
+  if (library == MatmulLibrary::kOwn) {
+    own_.emplace(threads);
+  } else {
+    onednn_.emplace(threads);
+  }
+}
+
+void Matmul::run(const MatmulShape& shape, const float* a, const float* b, float* c) {
+  if (own_) {
+    own_->run(shape, a, b, c);
+  } else {
+    onednn_->run(shape, a, b, c);
+  }
+}
+
+}  // namespace muster::trainer::cpu

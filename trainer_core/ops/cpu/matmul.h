@@ -1,0 +1,30 @@
+// The CPU backend's matrix products: our own (gemm.h) or oneDNN's (onednn_matmul.h), whichever is faster on this
+// processor.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "trainer_core/ops/cpu/gemm.h"
+#include "trainer_core/ops/cpu/matmul_shape.h"
+#include "trainer_core/ops/cpu/onednn_matmul.h"
+
+namespace muster::trainer::cpu {
+
+// kFastest is what the trainer uses; tests and benchmarks name one.
+enum class MatmulLibrary : uint8_t { kFastest, kOwn, kOneDnn };
+
+// Owns what its library keeps between calls, and nothing of the other. One thread at a time.
+class Matmul {
+ public:
+  explicit Matmul(int threads, MatmulLibrary library = MatmulLibrary::kFastest);
+
+  // c (m, n) = op(a) op(b) (+ c).
+  void run(const MatmulShape& shape, const float* a, const float* b, float* c);
+
+ private:
+  std::optional<Gemm> own_;
+  std::optional<OneDnnMatmul> onednn_;
+};
+
+}  // namespace muster::trainer::cpu
