@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""fp32 GEMM of oneDNN beside OpenBLAS on the shapes of bench/cpu_train: why oneDNN was chosen.
+"""fp32 GEMM of oneDNN, our own kernels and OpenBLAS on the shapes of bench/cpu_train: which of them the trainer uses
+where (trainer_core/ops/cpu/matmul.cc).
 
   bench/gemm.py --bin build/release/bin [--runs 3] [--out bench/results/gemm.json]
 
 The program `gemm` is built where OpenBLAS is installed (libopenblas-dev). Each figure is the median over the runs
-of the best call within 0.2 s.
+of the median call, the libraries taking turns.
 """
 import argparse
 import json
@@ -17,7 +18,20 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from peers.environment import describe_run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-LIBRARIES = ("onednn_gflops", "openblas_gflops")
+LIBRARIES = ("own_gflops", "onednn_gflops", "openblas_gflops")
+RATIOS = (("own", "onednn"), ("own", "openblas"), ("onednn", "openblas"))
+
+
+def ratios(row):
+    return {f"{a}_over_{b}": round(row[f"{a}_gflops"] / row[f"{b}_gflops"], 3) for a, b in RATIOS}
+
+
+def summarise(rows):
+    """Median ratios of the shapes of training; few rows, as in decoding, are another matter."""
+    training = [row for row in rows if row["m"] > 8]
+    return {f"median_{a}_over_{b}_{threads}_threads":
+            round(statistics.median(row[f"{a}_over_{b}"] for row in training if row["threads"] == threads), 3)
+            for threads in sorted({row["threads"] for row in training}) for a, b in RATIOS}
 
 
 def main():
@@ -31,9 +45,8 @@ def main():
     rows = [{**same[0], **{library: statistics.median(row[library] for row in same) for library in LIBRARIES}}
             for same in zip(*runs)]
     for row in rows:
-        row["ratio"] = round(row["onednn_gflops"] / row["openblas_gflops"], 3)
-    summary = {f"median_ratio_{threads}_threads": statistics.median(r["ratio"] for r in rows if r["threads"] == threads)
-               for threads in sorted({r["threads"] for r in rows})}
+        row.update(ratios(row))
+    summary = summarise(rows)
     result = {**describe_run(), "what": "fp32 GEMM, GFLOP/s", "runs": args.runs, **summary, "shapes": rows}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=2) + "\n")

@@ -358,7 +358,7 @@ class CpuOps : public Ops {
   }
 
   int threads_;
-  cpu::MatmulCache matmul_;
+  cpu::Matmul matmul_;
 };
 
 }  // namespace

@@ -1,138 +1,41 @@
 #include "trainer_core/ops/cpu/matmul.h"
 
-#include <omp.h>
+#include <hwy/detect_targets.h>
 
-#include <dnnl.hpp>
-
-#include "trainer_core/base/check.h"
-
-#ifdef __SANITIZE_THREAD__
-// oneDNN is not instrumented: the locks of its primitive cache are invisible, the memory behind them is not.
-extern "C" const char* __tsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
-  return "called_from_lib:libdnnl.so\nrace:libdnnl.so\n";
-}
-#endif
+#include "trainer_core/ops/cpu/gemm_kernels.h"
 
 namespace muster::trainer::cpu {
 namespace {
 
-using dnnl::memory;
-
-memory::desc matrix(int64_t rows, int64_t columns, bool transposed) {
-  return {{rows, columns},
-          memory::data_type::f32,
-          transposed ? memory::format_tag::ba : memory::format_tag::ab};
-}
-
-dnnl::matmul::primitive_desc describe(const MatmulCache::Key& key, const dnnl::engine& engine) {
-  dnnl::primitive_attr attr;
-  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (key.accumulate) {
-    dnnl::post_ops sum;
-    sum.append_sum(1.0F);
-    attr.set_post_ops(sum);
-  }
-  const memory::desc a = matrix(key.m, key.k, key.transpose_a);
-  const memory::desc b = matrix(key.k, key.n, key.transpose_b);
-  const memory::desc c = matrix(key.m, key.n, false);
-#if DNNL_VERSION_MAJOR >= 3
-  return {engine, a, b, c, attr};
-#else
-  return {dnnl::matmul::desc(a, b, c), attr, engine};
-#endif
-}
-
-// oneDNN takes its number of threads from the calling thread's OpenMP setting.
-class ThreadCount {
- public:
-  explicit ThreadCount(int threads) : before_(omp_get_max_threads()) {
-    omp_set_num_threads(threads);
-  }
-  ~ThreadCount() { omp_set_num_threads(before_); }
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
-
- private:
-  int before_;
-};
-
-bool is_intel() {
-  static const bool intel = __builtin_cpu_is("intel") != 0;
-  return intel;
-}
-
-// Which of oneDNN's two entrances is faster, as measured with bench/gemm.cc and bench/cpu_train. dnnl_sgemm copies
-// panels of both operands, which pays where the right operand is plain or the output wide, by up to 20%; it loses as
-// much on tall outputs of a transposed left operand, whose copying is all strided. Where the lines lie differs between
-// Intel Sapphire Rapids and AMD Zen 4. Depends on shape and vendor alone, so that results do, too.
-bool sgemm_is_faster(const MatmulCache::Key& key) {
-  if (is_intel()) {
-    constexpr int64_t kTallTransposed = 1024;
-    return !key.transpose_a || key.m < kTallTransposed;
-  }
-  constexpr int64_t kTall = 4096, kWide = 1024;
-  if (key.m >= kTall || key.n >= kTall) return false;
-  return !key.transpose_b || (key.n >= kWide && key.n > key.k);
+// By the instruction set that Highway chose, as measured with bench/gemm.py and bench/cpu_train:
+// - AVX2 on AMD Zen 3: ours is as fast as OpenBLAS. oneDNN is 2 to 10% slower on the whole, and falls to 40% of the peak
+//   for some weight gradients (4096 x 256 x 1024 of a transposed left operand). Few rows are faster, too.
+// - AVX-512: oneDNN, whose kernels are tuned for it.
+// - SSE4: oneDNN, even where it has no AVX either (by 10%); where it has, Highway does not use it, and loses half.
+// - NEON: ours; oneDNN brings kernels for SVE, but none for NEON alone. Not measured.
+bool own_is_faster() {
+  const int64_t target = gemm_target();
+  return target == HWY_AVX2 || target == HWY_NEON;
 }
 
 }  // namespace
 
-struct MatmulCache::Library {
-  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
-};
-
-struct MatmulCache::Product {
-  Product(const Key& key, const dnnl::engine& engine)
-      : description(describe(key, engine)),
-        primitive(description),
-        a(description.src_desc(), engine, nullptr),
-        b(description.weights_desc(), engine, nullptr),
-        c(description.dst_desc(), engine, nullptr),
-        scratch(description.scratchpad_desc(), engine) {}
-
-  dnnl::matmul::primitive_desc description;
-  dnnl::matmul primitive;
-  memory a, b, c, scratch;
-};
-
-MatmulCache::MatmulCache(int threads) : threads_(threads), library_(std::make_unique<Library>()) {}
-MatmulCache::~MatmulCache() = default;
-
-MatmulCache::Product& MatmulCache::product(const Key& key) {
-  std::unique_ptr<Product>& slot = products_[key];
-  if (slot == nullptr) slot = std::make_unique<Product>(key, library_->engine);
-  return *slot;
+Matmul::Matmul(int threads, MatmulLibrary library) {
+  if (library == MatmulLibrary::kFastest) {
+    library = own_is_faster() ? MatmulLibrary::kOwn : MatmulLibrary::kOneDnn;
+  }
+  if (library == MatmulLibrary::kOwn) {
+    own_.emplace(threads);
+  } else {
+    onednn_.emplace(threads);
+  }
 }
 
-void MatmulCache::run(const Key& key, const float* a, const float* b, float* c) {
-  const ThreadCount threads(threads_);
-  if (sgemm_is_faster(key)) {
-    const dnnl_status_t status =
-        dnnl_sgemm(key.transpose_a ? 'T' : 'N', key.transpose_b ? 'T' : 'N', key.m, key.n, key.k,
-                   1.0F, a, key.transpose_a ? key.m : key.k, b, key.transpose_b ? key.k : key.n,
-                   key.accumulate ? 1.0F : 0.0F, c, key.n);
-    MUSTER_CHECK(status == dnnl_success) << "dnnl_sgemm ends with status " << status;
-    return;
-  }
-  try {
-    Product& p = product(key);
-    // oneDNN's arguments are not const, but it only reads sources.
-    p.a.set_data_handle(const_cast<float*>(a));
-    p.b.set_data_handle(const_cast<float*>(b));
-    p.c.set_data_handle(c);
-    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, p.a.get()},
-                                         {DNNL_ARG_WEIGHTS, p.b.get()},
-                                         {DNNL_ARG_DST, p.c.get()},
-                                         {DNNL_ARG_SCRATCHPAD, p.scratch.get()}};
-    // The C call: the C++ one builds a hash map each time.
-    const dnnl_status_t status = dnnl_primitive_execute(p.primitive.get(), library_->stream.get(),
-                                                        std::size(arguments), arguments);
-    MUSTER_CHECK(status == dnnl_success) << "oneDNN matmul ends with status " << status;
-    library_->stream.wait();
-  } catch (const dnnl::error& error) {
-    MUSTER_CHECK(false) << "oneDNN matmul of (" << key.m << ", " << key.k << ") by (" << key.k
-                        << ", " << key.n << "): " << error.what();
+void Matmul::run(const MatmulShape& shape, const float* a, const float* b, float* c) {
+  if (own_) {
+    own_->run(shape, a, b, c);
+  } else {
+    onednn_->run(shape, a, b, c);
   }
 }
 

@@ -1,44 +1,30 @@
-// Matrix products by oneDNN on plain row-major operands: its matmul primitive or dnnl_sgemm, whichever was
-// measured to be faster for the shape. Together they reach 104–115 GF/s per core of AMD Zen 4 and 112–131 of
-// Intel Sapphire Rapids (peak 134) for every shape and transposition of the benchmark models inside a step.
+// The CPU backend's matrix products: our own (gemm.h) or oneDNN's (onednn_matmul.h), whichever is faster on this
+// processor.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <tuple>
+#include <optional>
 
-#include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/cpu/gemm.h"
+#include "trainer_core/ops/cpu/matmul_shape.h"
+#include "trainer_core/ops/cpu/onednn_matmul.h"
 
 namespace muster::trainer::cpu {
 
-// Owns a compiled primitive and its scratch for each shape it has seen. One thread at a time.
-class MatmulCache {
- public:
-  explicit MatmulCache(int threads);
-  ~MatmulCache();
-  MatmulCache(const MatmulCache&) = delete;
-  MatmulCache& operator=(const MatmulCache&) = delete;
+// kFastest is what the trainer uses; tests and benchmarks name one.
+enum class MatmulLibrary : uint8_t { kFastest, kOwn, kOneDnn };
 
-  struct Key {
-    int64_t m, n, k;
-    bool transpose_a, transpose_b, accumulate;
-    auto tie() const { return std::tie(m, n, k, transpose_a, transpose_b, accumulate); }
-    bool operator<(const Key& other) const { return tie() < other.tie(); }
-  };
+// Owns what its library keeps between calls, and nothing of the other. One thread at a time.
+class Matmul {
+ public:
+  explicit Matmul(int threads, MatmulLibrary library = MatmulLibrary::kFastest);
 
   // c (m, n) = op(a) op(b) (+ c).
-  void run(const Key& key, const float* a, const float* b, float* c);
+  void run(const MatmulShape& shape, const float* a, const float* b, float* c);
 
  private:
-  struct Library;
-  struct Product;
-
-  Product& product(const Key& key);
-
-  int threads_;
-  std::unique_ptr<Library> library_;
-  std::map<Key, std::unique_ptr<Product>> products_;
+  std::optional<Gemm> own_;
+  std::optional<OneDnnMatmul> onednn_;
 };
 
 }  // namespace muster::trainer::cpu

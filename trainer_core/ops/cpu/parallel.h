@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 namespace muster::trainer::cpu {
 
 // Fewer elements than this are not worth waking a thread for (a few microseconds of work).
@@ -25,6 +29,28 @@ void parallel_for(int threads, int64_t items, const Body& body) {
   for (int64_t part = 0; part < parts; ++part) {
     body(items * part / parts, items * (part + 1) / parts, static_cast<int>(part));
   }
+}
+
+// Calls body(part, parts) for every part at once, in at most `threads` threads, which may wait for one another at
+// team_barrier(). For work whose stages depend on each other: a barrier costs half of leaving one parallel_for and
+// entering the next.
+template <class Body>
+void parallel_team([[maybe_unused]] int threads, const Body& body) {
+#ifdef _OPENMP
+  if (threads > 1) {
+#pragma omp parallel num_threads(threads)
+    body(omp_get_thread_num(), omp_get_num_threads());
+    return;
+  }
+#endif
+  body(0, 1);
+}
+
+// Every thread of a parallel_team must come here equally often.
+inline void team_barrier() {
+#ifdef _OPENMP
+#pragma omp barrier
+#endif
 }
 
 // The number of threads that `elements` of light work deserve.

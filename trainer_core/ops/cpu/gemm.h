@@ -1,0 +1,40 @@
+// Our own matrix product, for processors where it is faster than oneDNN's (matmul.cc says which).
+//
+// The structure is that of Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality"
+// (TOMS 41, 2015): a block of op(b) is packed into panels that all threads share; each thread packs blocks of op(a)
+// that stay in its L2 cache, and multiplies them panel by panel in registers. A product of few rows, where packing b
+// would be most of the work, is computed from the operands where they lie.
+#pragma once
+
+#include <cstdint>
+
+#include <hwy/aligned_allocator.h>
+
+#include "trainer_core/ops/cpu/matmul_shape.h"
+
+namespace muster::trainer::cpu {
+
+// Owns the panels' memory, whatever the shapes: 4 MiB, and 192 KiB per thread. A call allocates nothing. One thread at a
+// time; the products run on `threads` OpenMP threads where OpenMP is on.
+class Gemm {
+ public:
+  explicit Gemm(int threads);
+
+  // c (m, n) = op(a) op(b) (+ c), of any size. Every element is summed in an order that depends on the shape alone, so
+  // its bits do not depend on the number of threads. Nothing outside the operands is read or written.
+  void run(const MatmulShape& shape, const float* a, const float* b, float* c);
+
+ private:
+  struct Block;
+
+  void run_packed(const MatmulShape& shape, const float* a, const float* b, float* c, int threads);
+  // One thread's part of `parts`.
+  void pack_b(const Block& block, int part, int parts);
+  void multiply(const Block& block, int part, int parts);
+
+  int threads_;
+  hwy::AlignedFreeUniquePtr<float[]> a_panels_;  // a block for each thread
+  hwy::AlignedFreeUniquePtr<float[]> b_panels_;  // two buffers of a block
+};
+
+}  // namespace muster::trainer::cpu
