@@ -2,9 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
+#include <span>
+#include <utility>
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/mutate.h"
@@ -45,6 +50,42 @@ TEST(Safetensors, RoundTrips) {
   EXPECT_EQ(a, (std::vector<float>{4.5F, 5.5F}));
 }
 
+// Every 16-bit number is an fp32 number.
+TEST(Safetensors, ReadsHalfPrecisionExactly) {
+  const TempFolder folder;
+  const std::pair<uint16_t, float> halves[] = {{0x3C00, 1.0F},
+                                               {0xC000, -2.0F},
+                                               {0x3555, 0.333251953125F},
+                                               {0x0001, 0x1p-24F},
+                                               {0x83FF, -0x1.FF8p-15F},
+                                               {0x0400, 0x1p-14F},
+                                               {0x7BFF, 65'504},
+                                               {0x8000, -0.0F},
+                                               {0x7C00, std::numeric_limits<float>::infinity()}};
+  const std::pair<uint16_t, float> brains[] = {
+      {0x3F80, 1.0F}, {0xC040, -3.0F}, {0x0001, 0x1p-133F}, {0x7F7F, 0x1.FEp127F}};
+  const auto check = [&](const std::string& dtype,
+                         std::span<const std::pair<uint16_t, float>> all) {
+    std::string data;
+    for (const auto& [bits, value] : all)
+      data.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
+    const std::string json =
+        absl::StrCat(R"({"t": {"dtype": ")", dtype, R"(", "shape": [)", all.size(),
+                     R"(], "data_offsets": [0, )", data.size(), "]}}");
+    ASSERT_TRUE(open_status(folder, file_with_header(json, data)).ok());
+    const auto file = SafetensorsFile::open(folder.file("x.safetensors"));
+    ASSERT_TRUE(file.ok()) << file.status();
+    std::vector<float> values(all.size());
+    (*file)->read((*file)->tensors().at("t"), values);
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ(values[i], all[i].second) << dtype << ' ' << all[i].first;
+      EXPECT_EQ(std::signbit(values[i]), std::signbit(all[i].second));
+    }
+  };
+  check("F16", halves);
+  check("BF16", brains);
+}
+
 TEST(Safetensors, HostileHeadersAreErrors) {
   TempFolder folder;
   const std::string data(16, 'x');
@@ -57,7 +98,8 @@ TEST(Safetensors, HostileHeadersAreErrors) {
            "[]",
            "{\"t\": 1}",
            "{\"t\": {}}",
-           R"({"t": {"dtype": "F16", "shape": [2], "data_offsets": [0, 4]}})",
+           R"({"t": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}})",
+           R"({"t": {"dtype": "F16", "shape": [1], "data_offsets": [0, 4]}})",
            R"({"t": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}})",
            R"({"t": {"dtype": "F32", "shape": [1.5], "data_offsets": [0, 4]}})",
            R"({"t": {"dtype": "F32", "shape": ["1"], "data_offsets": [0, 4]}})",
