@@ -61,6 +61,19 @@ class ForPrograms(MusterTest):
         settings = json.loads(self.muster(*args, "--json", check=0).stdout)["settings"]
         self.assertEqual(settings["max_target_length"], {"value": 128, "origin": "command line"})
 
+    def test_config_show_changed_prints_what_differs_and_the_parameters(self):
+        args = ["config", "show", self.base_yml(), "model_name=gemma-2b", "steps=5", "--changed"]
+        shown = self.muster(*args, check=0).stdout
+        self.assertRegex(shown, r"(?m)^steps: 5 +# command line$")
+        self.assertRegex(shown, r"(?m)^vocab_size: 256000 +# .*gemma-2b\.yml:\d+$")
+        self.assertNotIn("adam_b1", shown)
+        self.assertIn("# ---- Model\n", shown)
+        self.assertIn("# model: gemma-2b, 2,506,172,416 parameters\n", shown)
+        parsed = json.loads(self.muster(*args, "--json", check=0).stdout)
+        self.assertEqual(parsed["parameters"], 2506172416)
+        self.assertNotIn("adam_b1", parsed["settings"])
+        self.assertEqual(parsed["train_config"]["norm_gain_offset"], 1)
+
     def test_json_parses_and_hides_the_environment(self):
         result = self.muster(*self.run_args("quick", "steps=2", ranks=1), "--env", "TOKEN=hush-hush", "--json", check=0)
         job = json.loads(result.stdout)
