@@ -100,6 +100,8 @@ void declare_config(CLI::App& app, Action& action) {
       "Examples:\n"
       "  muster config show configs/base.yml model_name=llama2-7b steps=15\n"
       "  muster config show configs/base.yml model_name=gemma-2b --changed\n"
+      "  muster config show CONFIG=GPT126M --fdl.MAX_STEPS=100                 # Pax\n"
+      "  muster config show --module=text.gpt.c4_trainer --config=fuji-7B-v2   # AXLearn\n"
       "  muster config show configs/base.yml --json | jq .train_config");
   on_call(*command, action, options, show);
 }

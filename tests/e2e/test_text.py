@@ -74,6 +74,26 @@ class ForPrograms(MusterTest):
         self.assertNotIn("adam_b1", parsed["settings"])
         self.assertEqual(parsed["train_config"]["norm_gain_offset"], 1)
 
+    def test_config_show_takes_the_flags_of_pax_and_axlearn(self):
+        pax = ["config", "show", "python3", "-m", "paxml.main", "--fdl_config=paxml.contrib.gpu.scripts_gpu.configs.Synthetic126M",
+               "--fdl.MAX_STEPS=7", "--ranks", "2", "--fdl.PERCORE_BATCH_SIZE=2", "--multiprocess_gpu", "--json"]
+        shown = self.muster(*pax, check=0)
+        parsed = json.loads(shown.stdout)
+        self.assertEqual(parsed["settings"]["steps"], {"value": 7, "origin": "--fdl.MAX_STEPS"})
+        self.assertEqual((parsed["parameters"], parsed["ranks_per_node"]), (125262336, 2))
+        self.assertIn("--multiprocess_gpu=true has no effect", shown.stderr)
+        axlearn = ["config", "show", "--module", "text.gpt.c4_trainer", "--config", "fuji-7B-v2-flash-single-host", "--ranks", "8",
+                   "--trainer_dir=out/fuji", "--data_dir=FAKE", "--jax_backend=cpu"]
+        shown = self.muster(*axlearn, check=0).stdout
+        self.assertRegex(shown, r"(?m)^per_device_batch_size: 1 +# derived: ")
+        self.assertRegex(shown, r"(?m)^run_name: \"fuji\" +# --trainer_dir$")
+        self.assertIn("6,610,489,344 parameters", shown)
+
+    def test_config_show_takes_our_base_yml_for_maxtexts(self):
+        shown = self.muster("config", "show", "python3", "MaxText/train.py", "MaxText/configs/base.yml", "model_name=llama2-7b", check=0)
+        self.assertIn("6,738,415,616 parameters", shown.stdout)
+        self.assertIn("MaxText/configs/base.yml is not here; taking ", shown.stderr)
+
     def test_json_parses_and_hides_the_environment(self):
         result = self.muster(*self.run_args("quick", "steps=2", ranks=1), "--env", "TOKEN=hush-hush", "--json", check=0)
         job = json.loads(result.stdout)
