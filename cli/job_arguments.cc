@@ -3,18 +3,22 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include "cli/help.h"
+#include "cli/pasted.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
 #include "common/time.h"
 #include "common/variable_name.h"
+#include "jobspec/dialect.h"
 
 namespace muster::cli {
 namespace {
@@ -85,12 +89,38 @@ absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArgu
   return variables;
 }
 
+absl::StatusOr<jobspec::Config> load_with(const jobspec::ConfigSource& source,
+                                          const std::vector<std::string>& warnings) {
+  auto config = jobspec::load_config(source);
+  if (config.ok())
+    config->warnings.insert(config->warnings.begin(), warnings.begin(), warnings.end());
+  return config;
+}
+
+// A command line of Pax or AXLearn.
+absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& words) {
+  auto translation = jobspec::translate(words);
+  if (!translation.ok()) return translation.status();
+  jobspec::ConfigSource source{.path = translation->config_path,
+                               .flags = std::move(translation->settings),
+                               .overrides = std::move(translation->overrides),
+                               .environment = own_environment()};
+  if (source.path.empty()) {
+    auto shipped = shipped_base_yml();
+    if (!shipped.ok()) return shipped.status();
+    source.path = *std::move(shipped);
+  }
+  return load_with(source, translation->warnings);
+}
+
 }  // namespace
 
 void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required) {
   command
-      .add_option("config", arguments.config_path,
-                  "The config: configs/base.yml, or a file that inherits from it")
+      .add_option(
+          "config", arguments.config_path,
+          "The config: configs/base.yml, or a file that inherits from it. Command lines of Pax "
+          "(--fdl_config=…) and AXLearn (--module=…) need none")
       ->required(required)
       ->type_name("FILE.yml");
   command
@@ -124,14 +154,24 @@ void add_rank_options(CLI::App& command, JobArguments& arguments) {
 }
 
 absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
+  std::vector<std::string> words = arguments.overrides;
+  words.insert(words.begin(), arguments.config_path);
+  const bool has_flags = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return absl::StartsWith(word, "--");
+  });
+  if (has_flags || jobspec::dialect_of(words) != jobspec::Dialect::kMaxText)
+    return load_translated(words);
   if (arguments.config_path.find('=') != std::string::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat("the config comes before ", arguments.config_path,
                      ": configs/base.yml, or a file that inherits from it"));
   }
-  return jobspec::load_config({.path = arguments.config_path,
-                               .overrides = arguments.overrides,
-                               .environment = own_environment()});
+  std::vector<std::string> warnings;
+  const jobspec::ConfigSource source{.path = find_base_yml(arguments.config_path, warnings),
+                                     .flags = {},
+                                     .overrides = arguments.overrides,
+                                     .environment = own_environment()};
+  return load_with(source, warnings);
 }
 
 absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,

@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/mistakes.h"
+#include "cli/pasted.h"
 #include "cli/terminal.h"
 #include "common/exit_code.h"
 #include "daemon/command_line.h"
@@ -37,6 +38,9 @@ int run(int argc, char** argv) {
   if (!words[0].starts_with("-") && !is_command(app, words[0])) {
     return muster::cli::fail(muster::daemon::unknown_command(app, "muster", words[0]));
   }
+  auto arranged = muster::cli::arrange_pasted(app, words);
+  if (!arranged.ok()) return muster::cli::fail(arranged.status());
+  words = *std::move(arranged);
   std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
   try {
     app.parse(reversed);

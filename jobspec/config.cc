@@ -77,20 +77,34 @@ absl::Status apply_environment(const ConfigSource& source, Settings& settings) {
   return absl::OkStatus();
 }
 
+// MaxText's rule: which of the two wins is nobody's guess.
+absl::Status check_not_in_environment(std::string_view name, const Settings& settings) {
+  const auto keys = keys_named(name, "");
+  if (!keys.ok()) return keys.status();
+  for (const Key* key : *keys) {
+    const Setting* found = find_setting(settings, key->name);
+    if (found == nullptr || found->layer != Layer::kEnvironment) continue;
+    return absl::InvalidArgumentError(absl::StrCat(av(key->name),
+                                                   " is set twice: on the command line and by the ",
+                                                   found->origin, "; unset one of them"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status apply_flags(const ConfigSource& source, Settings& settings) {
+  for (const FlagSetting& setting : source.flags) {
+    if (auto status = check_not_in_environment(setting.key, settings); !status.ok()) return status;
+    auto status = set_from_text(settings, setting.key, setting.text, setting.flag, Layer::kFlag);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status apply_overrides(const ConfigSource& source, Settings& settings) {
   for (const std::string& text : source.overrides) {
     const auto split = split_override(text);
     if (!split.ok()) return split.status();
-    const auto keys = keys_named(split->first, "");
-    if (!keys.ok()) return keys.status();
-    for (const Key* key : *keys) {
-      const auto found = settings.find(key->name);
-      if (found != settings.end() && found->second.layer == Layer::kEnvironment) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(av(key->name), " is set twice: on the command line and by the ",
-                         found->second.origin, "; unset one of them"));
-      }
-    }
+    if (auto status = check_not_in_environment(split->first, settings); !status.ok()) return status;
     absl::Status status =
         set_from_text(settings, split->first, split->second, "command line", Layer::kCommandLine);
     if (!status.ok()) return status;
@@ -134,6 +148,7 @@ absl::StatusOr<Config> load_config(const ConfigSource& source) {
     if (i == 0) config.base = config.settings;
   }
   if (auto status = apply_environment(source, config.settings); !status.ok()) return status;
+  if (auto status = apply_flags(source, config.settings); !status.ok()) return status;
   if (auto status = apply_overrides(source, config.settings); !status.ok()) return status;
   const std::string folder = fs::path(chain->front().path).parent_path().string();
   if (auto status = apply_model(folder, config); !status.ok()) return status;

@@ -8,12 +8,14 @@
 
 #include <absl/status/statusor.h>
 
+#include "jobspec/dialect.h"
 #include "jobspec/settings.h"
 
 namespace muster::jobspec {
 
 struct ConfigSource {
   std::string path;                    // the .yml
+  std::vector<FlagSetting> flags;      // of Pax or AXLearn; dialect.h
   std::vector<std::string> overrides;  // "key=value"; the last of a repeated key counts
   std::vector<std::pair<std::string, std::string>> environment;  // every variable; only M_* is read
 };

@@ -23,6 +23,29 @@ constexpr Alias kAliases[] = {
     {"load_from_other_directory", "load_full_state_path", ""},
 };
 
+// Sections of the table, each by its first key.
+struct Topic {
+  std::string_view first_key;
+  std::string_view title;
+};
+constexpr Topic kTopics[] = {
+    {"run_name", "Run and launch"},
+    {"restarts_max", "Muster's own keys"},
+    {"decoder_block", "Model"},
+    {"dtype", "Precision"},
+    {"ici_data_parallelism", "Parallelism"},
+    {"remat_policy", "Memory"},
+    {"dataset_type", "Data and tokenizer"},
+    {"opt_type", "Optimizer and schedule"},
+    {"eval_interval", "Evaluation and early stop"},
+    {"enable_checkpointing", "Checkpoints"},
+    {"metrics_file", "Metrics and logs"},
+    {"profiler", "Profiling"},
+    {"prompt", "Decoding"},
+    {"compiled_trainstep_file", "Ahead-of-time compilation"},
+    {"use_sft", "After pre-training"},
+};
+
 template <class Row>
 std::map<std::string_view, const Row*> index_by_name(std::span<const Row> rows) {
   std::map<std::string_view, const Row*> index;
@@ -44,6 +67,14 @@ std::span<const Alias> all_aliases() { return kAliases; }
 const Key* find_key(std::string_view name) {
   static const auto index = index_by_name(all_keys());
   return find_in(index, name);
+}
+
+std::string_view topic_of(const Key& key) {
+  std::string_view title;
+  for (const Topic& topic : kTopics) {
+    if (find_key(topic.first_key) <= &key) title = topic.title;
+  }
+  return title;
 }
 
 const Alias* find_alias(std::string_view name) {

@@ -26,6 +26,9 @@ struct Key {
 // Sorted by topic as base.yml is.
 std::span<const Key> all_keys();
 
+// The section of base.yml that the key, one of all_keys(), belongs to.
+std::string_view topic_of(const Key& key);
+
 // Null when there is no such key.
 const Key* find_key(std::string_view name);
 

@@ -131,10 +131,15 @@ void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& 
       batch >= 1 && batch <= std::numeric_limits<int32_t>::max() && std::floor(batch) == batch;
   const bool ranks_share = ranks != mesh.degree(MeshAxis::kData);
   if (!ranks_share || batch <= 0 || std::floor(global) != global) {
-    reader.require(whole, "per_device_batch_size",
-                   absl::StrCat("a rank trains on whole sequences, so it must be a whole number "
-                                "of at least 1; ",
-                                count_of_ranks(ranks), " would share ", global, " sequences"));
+    reader.require(
+        whole, "per_device_batch_size",
+        absl::StrCat("a rank trains on whole sequences, so it must be a whole number "
+                     "of at least 1; ",
+                     count_of_ranks(ranks), " would share ", global, " sequences",
+                     global >= 1 && std::floor(global) == global
+                         ? absl::StrCat(", for which ", count_of_ranks(std::llround(global)),
+                                        " with 1 each would do")
+                         : ""));
   }
   if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
   reader.read("max_target_length", train.max_target_length);

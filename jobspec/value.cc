@@ -144,4 +144,15 @@ std::string show(const nlohmann::json& value) {
   return absl::StrCat(text.substr(0, end), "…");
 }
 
+std::string with_commas(int64_t number) {
+  const std::string digits = absl::StrCat(number);
+  const size_t first = digits.front() == '-' ? 1 : 0;
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) text.push_back(',');
+    text.push_back(digits[i]);
+  }
+  return text;
+}
+
 }  // namespace muster::jobspec

@@ -52,6 +52,7 @@ class Bash(MusterTest):
                               "<run><configs/base.yml><model_name=llama2-tiny><--ranks><2>"),
                              ("muster run configs/base.yml dataset_path=sha\t", "<run><configs/base.yml><dataset_path=shards/>"),
                              ("muster config sho\t configs/base.yml --js\t", "<config><show><configs/base.yml><--json>"),
+                             ("muster config sho\t configs/base.yml --ch\t", "<config><show><configs/base.yml><--changed>"),
                              ("muster completion z\t", "<completion><zsh>"),
                              ("muster logs --fol\t 7", "<logs><--follow><7>")):
             self.assertEqual(self.completed(typed), meant, typed)

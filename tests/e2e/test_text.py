@@ -61,6 +61,39 @@ class ForPrograms(MusterTest):
         settings = json.loads(self.muster(*args, "--json", check=0).stdout)["settings"]
         self.assertEqual(settings["max_target_length"], {"value": 128, "origin": "command line"})
 
+    def test_config_show_changed_prints_what_differs_and_the_parameters(self):
+        args = ["config", "show", self.base_yml(), "model_name=gemma-2b", "steps=5", "--changed"]
+        shown = self.muster(*args, check=0).stdout
+        self.assertRegex(shown, r"(?m)^steps: 5 +# command line$")
+        self.assertRegex(shown, r"(?m)^vocab_size: 256000 +# .*gemma-2b\.yml:\d+$")
+        self.assertNotIn("adam_b1", shown)
+        self.assertIn("# ---- Model\n", shown)
+        self.assertIn("# model: gemma-2b, 2,506,172,416 parameters\n", shown)
+        parsed = json.loads(self.muster(*args, "--json", check=0).stdout)
+        self.assertEqual(parsed["parameters"], 2506172416)
+        self.assertNotIn("adam_b1", parsed["settings"])
+        self.assertEqual(parsed["train_config"]["norm_gain_offset"], 1)
+
+    def test_config_show_takes_the_flags_of_pax_and_axlearn(self):
+        pax = ["config", "show", "python3", "-m", "paxml.main", "--fdl_config=paxml.contrib.gpu.scripts_gpu.configs.Synthetic126M",
+               "--fdl.MAX_STEPS=7", "--ranks", "2", "--fdl.PERCORE_BATCH_SIZE=2", "--multiprocess_gpu", "--json"]
+        shown = self.muster(*pax, check=0)
+        parsed = json.loads(shown.stdout)
+        self.assertEqual(parsed["settings"]["steps"], {"value": 7, "origin": "--fdl.MAX_STEPS"})
+        self.assertEqual((parsed["parameters"], parsed["ranks_per_node"]), (125262336, 2))
+        self.assertIn("--multiprocess_gpu=true has no effect", shown.stderr)
+        axlearn = ["config", "show", "--module", "text.gpt.c4_trainer", "--config", "fuji-7B-v2-flash-single-host", "--ranks", "8",
+                   "--trainer_dir=out/fuji", "--data_dir=FAKE", "--jax_backend=cpu"]
+        shown = self.muster(*axlearn, check=0).stdout
+        self.assertRegex(shown, r"(?m)^per_device_batch_size: 1 +# derived: ")
+        self.assertRegex(shown, r"(?m)^run_name: \"fuji\" +# --trainer_dir$")
+        self.assertIn("6,610,489,344 parameters", shown)
+
+    def test_config_show_takes_our_base_yml_for_maxtexts(self):
+        shown = self.muster("config", "show", "python3", "MaxText/train.py", "MaxText/configs/base.yml", "model_name=llama2-7b", check=0)
+        self.assertIn("6,738,415,616 parameters", shown.stdout)
+        self.assertIn("MaxText/configs/base.yml is not here; taking ", shown.stderr)
+
     def test_json_parses_and_hides_the_environment(self):
         result = self.muster(*self.run_args("quick", "steps=2", ranks=1), "--env", "TOKEN=hush-hush", "--json", check=0)
         job = json.loads(result.stdout)

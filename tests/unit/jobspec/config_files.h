@@ -28,7 +28,7 @@ class ConfigFiles : public ::testing::Test {
       std::vector<std::string> overrides,
       std::vector<std::pair<std::string, std::string>> environment = {},
       std::string path = shipped()) {
-    return load_config({std::move(path), std::move(overrides), std::move(environment)});
+    return load_config({std::move(path), {}, std::move(overrides), std::move(environment)});
   }
 
   static LaunchOptions options() {

@@ -1,6 +1,9 @@
 // Random command lines, environments and files: each is accepted or refused with a sentence, and nothing crashes.
 #include <random>
+#include <span>
 
+#include "jobspec/dialect.h"
+#include "jobspec/flag_table.h"
 #include "tests/unit/jobspec/config_files.h"
 
 namespace muster::jobspec {
@@ -80,6 +83,33 @@ TEST_F(Fuzz, CommandLines) {
     const auto job = resolve_job(*config, launch);
     accepted += job.ok() ? 1 : 0;
     EXPECT_EQ(job.ok(), job.status().message().empty());
+  }
+  EXPECT_GT(accepted, kCommandLines / 20);
+}
+
+TEST_F(Fuzz, FlagsOfPaxAndAxlearn) {
+  const auto flag = [&](std::span<const Flag> table, const std::string& prefix) {
+    std::string name(table[draw(static_cast<uint32_t>(table.size()))].name);
+    if (draw(20) == 0)
+      name[draw(static_cast<uint32_t>(name.size()))] = static_cast<char>(draw(256));
+    return prefix + name + (draw(20) == 0 ? "" : "=" + value());
+  };
+  int accepted = 0;
+  for (int i = 0; i < kCommandLines; ++i) {
+    const bool is_pax = draw(2) == 0;
+    std::vector<std::string> words = {is_pax ? "CONFIG=GPT126M" : "--config=fuji-test"};
+    for (uint32_t n = draw(4); n > 0; --n) {
+      words.push_back(!is_pax        ? flag(axlearn_flags(), "--")
+                      : draw(3) == 0 ? flag(pax_flags(), "--")
+                      : draw(3) == 0 ? flag(pax_variables(), "")
+                                     : flag(pax_parameters(), "--fdl."));
+    }
+    const auto translation = translate(words);
+    EXPECT_EQ(translation.ok(), translation.status().message().empty());
+    if (!translation.ok()) continue;
+    const auto config = load_config({shipped(), translation->settings, translation->overrides, {}});
+    EXPECT_EQ(config.ok(), config.status().message().empty());
+    if (config.ok() && resolve_job(*config, options()).ok()) ++accepted;
   }
   EXPECT_GT(accepted, kCommandLines / 20);
 }

@@ -1,7 +1,11 @@
 #include "jobspec/keys.h"
 
+#include <fstream>
 #include <set>
 
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
 #include "jobspec/yaml_file.h"
 #include "tests/unit/jobspec/config_files.h"
 
@@ -34,6 +38,24 @@ TEST(Keys, EveryShippedKeyIsKnownAndEveryWorkingKeyIsShipped) {
     const bool is_shipped = shipped.count(std::string(key.name)) > 0;
     EXPECT_TRUE(is_shipped || key.support != Support::kWorks) << key.name;
   }
+}
+
+TEST(Keys, TopicsAreSectionsOfTheShippedFile) {
+  std::ifstream file(std::string(MUSTER_SOURCE_DIR) + "/configs/base.yml");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  size_t begin = 0;
+  std::string_view topic;
+  for (const Key& key : all_keys()) {
+    if (topic_of(key) == topic) continue;
+    topic = topic_of(key);
+    if (topic == "After pre-training") break;  // none of it is in the file
+    const size_t section = text.find(absl::StrCat("# ---- ", av(topic)), begin);
+    ASSERT_NE(section, std::string::npos) << topic << " of " << key.name;
+    EXPECT_NE(text.find(absl::StrCat("\n", av(key.name), ":"), section), std::string::npos);
+    begin = section;
+  }
+  EXPECT_EQ(topic_of(*find_key("vocab_size")), "Model");
+  EXPECT_EQ(topic_of(*find_key("run_name")), "Run and launch");
 }
 
 TEST(Keys, NearestName) {

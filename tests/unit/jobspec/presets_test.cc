@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "jobspec/preset_name.h"
+#include "jobspec/value.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -66,16 +66,6 @@ TEST_F(Presets, AreAllInTheTable) {
     if (!file.is_regular_file()) continue;
     EXPECT_TRUE(rows.count(file.path().stem().string()) > 0) << file.path();
   }
-}
-
-std::string with_commas(int64_t number) {
-  const std::string digits = std::to_string(number);
-  std::string text;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text.push_back(',');
-    text.push_back(digits[i]);
-  }
-  return text;
 }
 
 TEST_F(Presets, FilesSayTheirParameters) {

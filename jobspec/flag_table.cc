@@ -1,0 +1,157 @@
+#include "jobspec/flag_table.h"
+
+namespace muster::jobspec {
+namespace {
+
+constexpr std::string_view kRanks =
+    "--ranks, or --nodes and --ranks-per-node, say how many ranks there are";
+constexpr std::string_view kRendezvous = "ranks meet through the worker's rendezvous store";
+constexpr std::string_view kNoFp8 = "fp8 is not in this version";
+constexpr std::string_view kNoLora = "this version trains all parameters";
+constexpr std::string_view kNoEvaluation = "this version trains; evaluation is not part of it";
+constexpr std::string_view kNoProfiler = "this version has no profiler; use perf";
+constexpr std::string_view kNoHangs = "this version does not look for hangs";
+constexpr std::string_view kSchedule =
+    "this version has MaxText's schedule: see warmup_steps_fraction";
+constexpr std::string_view kNotNeeded = "nothing here needs it";
+constexpr std::string_view kOwnPages = "the daemons serve their own pages and metrics";
+
+constexpr Flag key(std::string_view name, std::string_view key, bool is_switch = false) {
+  return {name, FlagEffect::kKey, key, "", is_switch};
+}
+constexpr Flag no_effect(std::string_view name, std::string_view note, bool is_switch = false) {
+  return {name, FlagEffect::kNoEffect, "", note, is_switch};
+}
+constexpr Flag off(std::string_view name, std::string_view note) {
+  return {name, FlagEffect::kOff, "", note};
+}
+constexpr Flag quiet(std::string_view name, bool is_switch = true) {
+  return {name, FlagEffect::kQuiet, "", "", is_switch};
+}
+constexpr Flag special(std::string_view name, FlagEffect effect) { return {name, effect, "", ""}; }
+
+constexpr Flag kPaxFlags[] = {
+    special("fdl_config", FlagEffect::kPaxConfig),
+    special("job_log_dir", FlagEffect::kDirectory),
+    special("tfds_data_dir", FlagEffect::kPaxData),
+    special("mode", FlagEffect::kPaxMode),
+    key("enable_checkpoint_saving", "enable_checkpointing", true),
+    no_effect("multiprocess_gpu", kRanks, true),
+    no_effect("num_hosts", kRanks),
+    no_effect("host_idx", kRanks),
+    no_effect("server_addr", kRendezvous),
+    no_effect("jax_fully_async_checkpoint", "checkpoints are written between two steps", true),
+    no_effect("maybe_use_persistence_checkpointing", "there is one kind of checkpoint", true),
+    no_effect("eval_on_test", kNoEvaluation, true),
+    no_effect("enable_auto_sharding", "the sharding of each tensor is fixed", true),
+    quiet("alsologtostderr"),
+    quiet("logtostderr"),
+    quiet("verbosity", false),
+};
+
+constexpr Flag kPaxParameters[] = {
+    key("PERCORE_BATCH_SIZE", "per_device_batch_size"),
+    special("ICI_MESH_SHAPE", FlagEffect::kPaxIciMesh),
+    special("DCN_MESH_SHAPE", FlagEffect::kPaxDcnMesh),
+    key("NUM_LAYERS", "base_num_decoder_layers"),
+    special("NUM_HEADS", FlagEffect::kPaxHeads),
+    key("NUM_KV_HEADS", "base_num_kv_heads"),
+    key("DIMS_PER_HEAD", "head_dim"),
+    key("MODEL_DIMS", "base_emb_dim"),
+    key("HIDDEN_DIMS", "base_mlp_dim"),
+    key("VOCAB_SIZE", "vocab_size"),
+    key("LAYERNORM_EPSILON", "normalization_layer_epsilon"),
+    key("INIT_STD", "init_std"),
+    no_effect("SOFTMAX_INIT_STD", "INIT_STD goes for the embeddings, too"),
+    special("MAX_SEQ_LEN", FlagEffect::kPaxSequence),
+    key("MAX_STEPS", "steps"),
+    key("LEARNING_RATE", "learning_rate"),
+    special("LR_SCHEDULE", FlagEffect::kPaxSchedule),
+    no_effect("LR_COS_WARMUP", kSchedule),
+    no_effect("LR_COS_DECAY_START", kSchedule),
+    no_effect("LR_COS_DECAY_END", kSchedule),
+    no_effect("LR_COS_MAX", kSchedule),
+    key("LR_COS_MIN_RATIO", "learning_rate_final_fraction"),
+    key("WEIGHT_DECAY", "adam_weight_decay"),
+    key("ADAM_BETA1", "adam_b1"),
+    key("ADAM_BETA2", "adam_b2"),
+    key("ADAM_EPSILON", "adam_eps"),
+    key("ADAM_EPSILON_ROOT", "adam_eps_root"),
+    off("ADAM_CLIP_THRESHOLD", "this version does not bound Adam's updates; -1 is off"),
+    key("CLIP_GRADIENT_NORM_TO_VALUE", "gradient_clipping_threshold"),
+    key("FPROP_DTYPE", "dtype"),
+    key("MODEL_DTYPE", "weight_dtype"),
+    off("USE_FP8", kNoFp8),
+    key("PACKED_INPUT", "packing"),
+    key("USE_REPEATED_LAYER", "scan_layers"),
+    special("CHECKPOINT_POLICY", FlagEffect::kPaxRemat),
+    key("CHECKPOINT_EVERY_N_STEPS", "checkpoint_period"),
+    key("CHECKPOINT_MAX_TO_KEEP", "max_num_checkpoints_to_keep"),
+    key("CHECKPOINT_RESTORE_PATH", "load_parameters_path"),
+    key("EVAL_INTERVAL_STEPS", "eval_interval"),
+    no_effect("SUMMARY_INTERVAL_STEPS", "log_period says how often a step line is printed"),
+    off("USE_LORA", kNoLora),
+    no_effect("LORA_RANK", kNoLora),
+    no_effect("LORA_TARGET_LAYERS", kNoLora),
+};
+
+constexpr Flag kPaxVariables[] = {
+    special("CONFIG", FlagEffect::kPaxConfig),
+    key("PREC", "dtype"),
+    key("PERCORE_BATCH_SIZE", "per_device_batch_size"),
+    special("LOG_DIR", FlagEffect::kDirectory),
+    special("LOG_DIR_LOCAL", FlagEffect::kDirectory),
+    special("TFDS_DATA_DIR", FlagEffect::kPaxData),
+    special("BASE_TFDS_DATA_DIR", FlagEffect::kPaxData),
+    key("VOCAB_PATH", "tokenizer_path"),
+    key("BASE_VOCAB_PATH", "tokenizer_path"),
+    key("CHECKPOINT_RESTORE_PATH", "load_parameters_path"),
+    key("BASE_CHECKPOINT_RESTORE_PATH", "load_parameters_path"),
+    no_effect("NUM_GPUS", kRanks),
+    no_effect("GPUS_PER_NODE", kRanks),
+    no_effect("ENABLE_TE",
+              "there is no Transformer Engine here; attention is always blocked flash"),
+    off("ENABLE_FP8", kNoFp8),
+    off("USE_LORA", kNoLora),
+    no_effect("LORA_RANK", kNoLora),
+    no_effect("LORA_TARGET_LAYERS", kNoLora),
+    off("EVAL_ONLY", kNoEvaluation),
+    no_effect("CONTAINER", kNotNeeded),
+    no_effect("BASE_WORKSPACE_DIR", kNotNeeded),
+    no_effect("OUTPUT_DIR", "ranks' output is in the job's logs"),
+    no_effect("BASE_XLA_FLAGS", "there is no XLA here"),
+};
+
+constexpr Flag kAxlearnFlags[] = {
+    special("module", FlagEffect::kModule),
+    special("config", FlagEffect::kAxlearnConfig),
+    special("trainer_dir", FlagEffect::kDirectory),
+    special("data_dir", FlagEffect::kAxlearnData),
+    key("jax_backend", "hardware"),
+    key("trainer_prng_seed", "init_weights_seed"),
+    key("trainer_log_every_n_steps", "log_period"),
+    no_effect("mesh_selector", kRanks),
+    no_effect("trainer_watchdog_timeout_seconds", kNoHangs),
+    no_effect("trainer_crash_on_hang_timeout_seconds", kNoHangs),
+    no_effect("trace_at_steps", kNoProfiler),
+    no_effect("eval_trace_at_iters", kNoProfiler),
+    no_effect("jax_profiler_port", kNoProfiler),
+    no_effect("device_monitor", kOwnPages),
+    no_effect("status_port", kOwnPages),
+    no_effect("distributed_coordinator", kRendezvous),
+    no_effect("initialization_timeout", kRendezvous),
+    no_effect("num_processes", kRanks),
+    no_effect("process_id", kRanks),
+    quiet("alsologtostderr"),
+    quiet("logtostderr"),
+    quiet("verbosity", false),
+};
+
+}  // namespace
+
+std::span<const Flag> pax_flags() { return kPaxFlags; }
+std::span<const Flag> pax_parameters() { return kPaxParameters; }
+std::span<const Flag> pax_variables() { return kPaxVariables; }
+std::span<const Flag> axlearn_flags() { return kAxlearnFlags; }
+
+}  // namespace muster::jobspec

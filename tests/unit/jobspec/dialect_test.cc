@@ -1,0 +1,264 @@
+// Command lines as people have them in their scripts.
+#include "jobspec/dialect.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include <absl/strings/str_split.h>
+
+#include "jobspec/flag_table.h"
+#include "jobspec/launcher.h"
+#include "tests/unit/jobspec/config_files.h"
+
+namespace muster::jobspec {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+class DialectTest : public ConfigFiles {
+ protected:
+  static std::vector<std::string> words(absl::string_view text) {
+    return absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  }
+
+  // What `muster run TEXT --ranks RANKS` does, without the program.
+  static absl::StatusOr<ResolvedJob> pasted(absl::string_view text, int32_t ranks = 1) {
+    std::vector<std::string> all = words(text);
+    if (const auto had = skip_launcher(all); !had.ok()) return had.status();
+    auto translation = translate(all);
+    if (!translation.ok()) return translation.status();
+    auto config = load_config({shipped(), translation->settings, translation->overrides, {}});
+    if (!config.ok()) return config.status();
+    config->warnings.insert(config->warnings.end(), translation->warnings.begin(),
+                            translation->warnings.end());
+    LaunchOptions launch = options();
+    if (ranks > 0) launch.ranks_per_node = ranks;
+    return resolve_job(*config, launch);
+  }
+};
+
+// run_pile_singlenode.sh's call of Pax, with FPROP_DTYPE and the mesh that this version has.
+constexpr char kPile[] = R"(python3 -u -m paxml.main
+    --job_log_dir=/logs/log_dir
+    --fdl_config=paxml.contrib.gpu.scripts_gpu.configs.Pile126M
+    --fdl.FPROP_DTYPE="float32"
+    --fdl.ICI_MESH_SHAPE=[8,1,1]
+    --fdl.DCN_MESH_SHAPE=[1,1,1]
+    --fdl.PERCORE_BATCH_SIZE=4
+    --tfds_data_dir=/opt/paxml/datasets
+    --enable_checkpoint_saving=False
+    --multiprocess_gpu
+    --alsologtostderr)";
+
+TEST_F(DialectTest, PaxsPile) {
+  const auto job = pasted(kPile, 0);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.model.name, "Pile126M");
+  EXPECT_EQ(job->train.model.emb_dim, 768);
+  EXPECT_EQ(job->spec.ranks_per_node(), 8);
+  EXPECT_EQ(job->spec.nodes(), 1);
+  EXPECT_EQ(job->train.per_device_batch_size, 4);
+  EXPECT_EQ(job->spec.output_directory(), "/logs/log_dir");
+  EXPECT_EQ(job->train.dataset_type, trainer::DatasetType::kShards);
+  EXPECT_EQ(job->train.dataset_path, "/opt/paxml/datasets");
+  EXPECT_FALSE(job->train.enable_checkpointing);
+  EXPECT_THAT(job->warnings, Contains(HasSubstr("--multiprocess_gpu=true has no effect")));
+}
+
+TEST_F(DialectTest, PaxsScriptVariables) {
+  const auto job = pasted(
+      "CONFIG=Synthetic126M PREC=float32 ENABLE_TE=1 ENABLE_FP8=0 "
+      "LOG_DIR_LOCAL=logs PERCORE_BATCH_SIZE=2 steps=3");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.model.name, "Synthetic126M");
+  EXPECT_EQ(job->train.per_device_batch_size, 2);
+  EXPECT_EQ(job->train.steps, 3);
+  EXPECT_EQ(job->train.run_name, "logs");
+  EXPECT_EQ(job->train.dataset_type, trainer::DatasetType::kSynthetic);
+  EXPECT_THAT(error_of(pasted("CONFIG=Synthetic5B ENABLE_FP8=1")),
+              AllOf(HasSubstr("ENABLE_FP8=1"), HasSubstr("fp8")));
+  EXPECT_THAT(error_of(pasted("CONFIG=Synthetic5B PRECISION=float32 ENABEL_TE=1")),
+              HasSubstr("unknown flag PRECISION"));
+}
+
+TEST_F(DialectTest, PaxMayOverrideAModelsShape) {
+  const auto job = pasted(
+      "--fdl_config=configs.GPT126M --fdl.NUM_LAYERS=2 --fdl.NUM_HEADS=4 --fdl.MODEL_DIMS=256 "
+      "--fdl.HIDDEN_DIMS=512 --fdl.MAX_SEQ_LEN=128 --fdl.MAX_STEPS=7 --fdl.LEARNING_RATE=1e-3 "
+      "--fdl.CHECKPOINT_POLICY=AutodiffCheckpointType.SAVE_NOTHING");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.model.num_layers, 2);
+  EXPECT_EQ(job->train.model.num_query_heads, 4);
+  EXPECT_EQ(job->train.model.num_kv_heads, 4);
+  EXPECT_EQ(job->train.model.emb_dim, 256);
+  EXPECT_EQ(job->train.max_target_length, 128);
+  EXPECT_EQ(job->train.model.trainable_position_size, 128);
+  EXPECT_EQ(job->train.steps, 7);
+  EXPECT_EQ(job->train.optimizer.learning_rate, 1e-3);
+  const auto llama = pasted("--fdl_config=x.LLaMA70B --fdl.NUM_HEADS=16 --fdl.MAX_SEQ_LEN=512");
+  ASSERT_TRUE(llama.ok()) << llama.status();
+  EXPECT_EQ(llama->train.model.num_kv_heads, 8);
+  EXPECT_EQ(llama->train.model.trainable_position_size, 0);
+}
+
+TEST_F(DialectTest, OriginsNameTheFlag) {
+  const auto translation = translate(words("--fdl_config=x.GPT126M --fdl.MAX_STEPS=7"));
+  ASSERT_TRUE(translation.ok()) << translation.status();
+  const auto config = load_config({shipped(), translation->settings, {}, {}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->settings.at("steps").origin, "--fdl.MAX_STEPS");
+  EXPECT_EQ(config->settings.at("model_name").origin, "--fdl_config");
+  EXPECT_FALSE(load_config({shipped(), translation->settings, {}, {{"M_STEPS", "3"}}}).ok());
+}
+
+TEST_F(DialectTest, PaxErrorsNameTheFlag) {
+  const std::string base = "--fdl_config=x.GPT126M ";
+  EXPECT_THAT(error_of(pasted(base + "--fdl.NUM_LAYER=2")),
+              HasSubstr("did you mean --fdl.NUM_LAYERS?"));
+  EXPECT_THAT(error_of(pasted(base + "--job_logdir=x")), HasSubstr("did you mean --job_log_dir?"));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.MAX_STEPS=many")),
+              AllOf(HasSubstr("--fdl.MAX_STEPS"), HasSubstr("many"), HasSubstr("an integer")));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.FPROP_DTYPE=bfloat16")),
+              AllOf(HasSubstr("bfloat16"), HasSubstr("--fdl.FPROP_DTYPE"), HasSubstr("float32")));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.USE_FP8=True")), HasSubstr("fp8"));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.USE_LORA=True")), HasSubstr("--fdl.USE_LORA=True"));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.ICI_MESH_SHAPE=[8,1]")), HasSubstr("three degrees"));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.LR_SCHEDULE=constant")), HasSubstr("constant"));
+  EXPECT_THAT(error_of(pasted(base + "--mode=eval")), HasSubstr("--mode=train"));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.MAX_STEPS")), HasSubstr("=VALUE"));
+  EXPECT_THAT(error_of(pasted("--fdl.MAX_STEPS=2")), HasSubstr("--fdl_config="));
+  EXPECT_THAT(error_of(pasted(base + "word")), HasSubstr("word: expected"));
+  EXPECT_THAT(error_of(pasted("CONFIG=GLaM126M64E")), HasSubstr("mixture-of-experts"));
+  EXPECT_THAT(error_of(pasted("CONFIG=GPT126")), HasSubstr("did you mean GPT126M?"));
+}
+
+TEST_F(DialectTest, MeshesThatThisVersionLacksSayWhatToSet) {
+  EXPECT_THAT(error_of(pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[1,8,1]", 0)),
+              AllOf(HasSubstr("ici_fsdp_parallelism is 8"), HasSubstr("ici_data_parallelism")));
+  const auto nodes =
+      pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[8,1,1] --fdl.DCN_MESH_SHAPE=[8,1,1]", 0);
+  ASSERT_TRUE(nodes.ok()) << nodes.status();
+  EXPECT_EQ(nodes->mesh.ranks(), 64);
+  EXPECT_EQ(nodes->spec.nodes(), 8);
+}
+
+TEST_F(DialectTest, FractionsOfASequence) {
+  const std::string base = "CONFIG=GPT126M --fdl.PERCORE_BATCH_SIZE=";
+  EXPECT_THAT(error_of(pasted(base + "0.5", 8)),
+              AllOf(HasSubstr("per_device_batch_size=0.5"), HasSubstr("8 ranks would share 4"),
+                    HasSubstr("4 ranks with 1 each")));
+  EXPECT_THAT(error_of(pasted(base + "0.3", 4)), HasSubstr("4 ranks would share 1.2 sequences"));
+  // Two ranks of the tensor axis share a sequence: the mesh is what is missing, not the batch.
+  EXPECT_THAT(error_of(pasted(base + "0.5 --fdl.ICI_MESH_SHAPE=[4,1,2]", 0)),
+              HasSubstr("ici_tensor_parallelism is 2"));
+  EXPECT_EQ(pasted(base + "2.0", 8)->train.per_device_batch_size, 2);
+}
+
+// The EKS example, as printed, with its variables filled in.
+constexpr char kFuji[] = R"(python3 -m axlearn.common.launch_trainer_main
+        --module=text.gpt.c4_trainer
+        --config=fuji-3B-v3-flash-single-host
+        --trainer_dir=/fuji/trainer
+        --data_dir=gs://axlearn-public/tensorflow_datasets
+        --jax_backend=gpu)";
+
+TEST_F(DialectTest, AxlearnsExample) {
+  EXPECT_THAT(error_of(pasted(kFuji)),
+              AllOf(HasSubstr("--data_dir=gs://"), HasSubstr("remote storage")));
+  std::string text = kFuji;
+  text.replace(text.find("gs://"), std::string("gs://axlearn-public/tensorflow_datasets").size(),
+               "FAKE");
+  EXPECT_THAT(error_of(pasted(text)),
+              AllOf(HasSubstr("hardware=gpu (--jax_backend)"), HasSubstr("set hardware=cpu")));
+  text.replace(text.find("=gpu"), 4, "=cpu");
+  const auto job = pasted(text, 8);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.model.name, "fuji-3B-v3-flash-single-host");
+  EXPECT_EQ(job->train.model.num_layers, 28);
+  EXPECT_EQ(job->train.per_device_batch_size, 2);
+  EXPECT_EQ(job->train.max_target_length, 8192);
+  EXPECT_EQ(job->spec.output_directory(), "/fuji/trainer");
+  EXPECT_EQ(job->train.dataset_type, trainer::DatasetType::kSynthetic);
+}
+
+TEST_F(DialectTest, AxlearnsSmallest) {
+  const auto job = pasted(
+      "--module text.gpt.c4_trainer --config fuji-test --trainer_dir out/ --data_dir=FAKE "
+      "--jax_backend=cpu --mesh_selector=gpu-p5.48xlarge-256 --trainer_prng_seed=5 "
+      "--trainer_log_every_n_steps=10 steps=4",
+      4);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.init_weights_seed, 5U);
+  EXPECT_EQ(job->train.log_period, 10);
+  EXPECT_EQ(job->train.per_device_batch_size, 8);
+  EXPECT_EQ(job->train.steps, 4);
+  EXPECT_EQ(job->spec.output_directory(), "/somewhere/out");
+  EXPECT_THAT(job->warnings,
+              Contains(HasSubstr("--mesh_selector=gpu-p5.48xlarge-256 has no effect")));
+}
+
+TEST_F(DialectTest, AxlearnErrorsNameTheFlag) {
+  EXPECT_THAT(error_of(pasted("--config=fuji-test --trainer_dri=x")),
+              HasSubstr("did you mean --trainer_dir?"));
+  EXPECT_THAT(error_of(pasted("--config=configs/base.yml")), HasSubstr("Fuji"));
+  EXPECT_THAT(error_of(pasted("--module=text.gpt.c4_trainer")), HasSubstr("--config=NAME"));
+  EXPECT_THAT(error_of(pasted("--module=vision.resnet --config=fuji-test")),
+              HasSubstr("text.gpt.c4_trainer"));
+  EXPECT_THAT(error_of(pasted("--config=fuji-7B-v2-fp8")), HasSubstr("fp8"));
+  EXPECT_THAT(error_of(pasted("--config=fuji-test --trainer_dir")), HasSubstr("=VALUE"));
+}
+
+TEST_F(DialectTest, Launchers) {
+  std::vector<std::string> maxtext = words("python3 MaxText/train.py MaxText/configs/base.yml a=b");
+  ASSERT_TRUE(skip_launcher(maxtext).ok());
+  EXPECT_THAT(maxtext, ::testing::ElementsAre("MaxText/configs/base.yml", "a=b"));
+  std::vector<std::string> none = words("configs/base.yml steps=3");
+  EXPECT_FALSE(*skip_launcher(none));
+  for (const char* text : {"python3 train.py", "python3 MaxText/train_compile.py x",
+                           "python3 -m torch.distributed.run", "python", "python3 -m"}) {
+    std::vector<std::string> other = words(text);
+    EXPECT_FALSE(skip_launcher(other).ok()) << text;
+  }
+}
+
+TEST_F(DialectTest, Recognition) {
+  EXPECT_EQ(dialect_of(words("configs/base.yml steps=3")), Dialect::kMaxText);
+  EXPECT_EQ(dialect_of(words("CONFIG=GPT5B")), Dialect::kPax);
+  EXPECT_EQ(dialect_of(words("--config=fuji-test")), Dialect::kAxlearn);
+  EXPECT_EQ(dialect_of(words("configs/base.yml --configs=x")), Dialect::kMaxText);
+}
+
+TEST_F(DialectTest, RowsAreComplete) {
+  for (const auto table : {pax_flags(), pax_parameters(), pax_variables(), axlearn_flags()}) {
+    for (const Flag& flag : table) {
+      EXPECT_EQ(flag.effect == FlagEffect::kKey, !flag.key.empty()) << flag.name;
+      EXPECT_TRUE(flag.key.empty() || find_key(flag.key) != nullptr) << flag.key;
+      const bool has_note = flag.effect == FlagEffect::kNoEffect || flag.effect == FlagEffect::kOff;
+      EXPECT_EQ(has_note, !flag.note.empty()) << flag.name;
+    }
+  }
+}
+
+// A flag with a misspelt name is an error, whatever its value.
+TEST_F(DialectTest, UnknownFlagsNeverPass) {
+  std::mt19937 generator(20240430);
+  const auto misspell = [&](std::string name) {
+    name[generator() % name.size()] = static_cast<char>('a' + generator() % 26);
+    return name + static_cast<char>('a' + generator() % 26);
+  };
+  for (int i = 0; i < 2000; ++i) {
+    const bool is_pax = generator() % 2 == 0;
+    const auto table = is_pax ? pax_parameters() : axlearn_flags();
+    const std::string name = misspell(std::string(table[generator() % table.size()].name));
+    const auto translation = is_pax ? translate({"CONFIG=GPT126M", "--fdl." + name + "=1"})
+                                    : translate({"--config=fuji-test", "--" + name + "=1"});
+    ASSERT_FALSE(translation.ok()) << name;
+    EXPECT_THAT(std::string(translation.status().message()), HasSubstr(name));
+  }
+}
+
+}  // namespace
+}  // namespace muster::jobspec

@@ -1,0 +1,62 @@
+#include "jobspec/explain.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "tests/unit/jobspec/config_files.h"
+
+namespace muster::jobspec {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Explain : public ConfigFiles {
+ protected:
+  static std::map<std::string, ExplainedKey> rows(std::vector<std::string> overrides) {
+    const auto config = load(std::move(overrides), {{"M_LOG_PERIOD", "7"}});
+    EXPECT_TRUE(config.ok()) << config.status();
+    const auto job = resolve_job(*config, options());
+    EXPECT_TRUE(job.ok()) << job.status();
+    std::map<std::string, ExplainedKey> rows;
+    for (ExplainedKey& row : explain(*config, *job)) rows.emplace(row.key, std::move(row));
+    return rows;
+  }
+};
+
+TEST_F(Explain, EachValueSaysWhereItIsFrom) {
+  const auto shown = rows({"model_name=gemma-2b", "steps=9"});
+  EXPECT_EQ(shown.at("steps").origin, "command line");
+  EXPECT_TRUE(shown.at("steps").is_changed);
+  EXPECT_EQ(shown.at("log_period").origin, "environment M_LOG_PERIOD");
+  EXPECT_THAT(shown.at("head_dim").origin, HasSubstr("gemma-2b.yml:"));
+  EXPECT_THAT(shown.at("adam_b1").origin, HasSubstr("base.yml:"));
+  EXPECT_FALSE(shown.at("adam_b1").is_changed);
+  EXPECT_EQ(shown.at("head_dim").topic, "Model");
+}
+
+TEST_F(Explain, WhatResolvingFillsInIsDerived) {
+  const auto shown = rows({"model_name=fuji-test", "learning_rate_schedule_steps=-1", "steps=5"});
+  const ExplainedKey& schedule = shown.at("learning_rate_schedule_steps");
+  EXPECT_EQ(schedule.value, 5);
+  EXPECT_EQ(schedule.origin, "derived");
+  EXPECT_EQ(schedule.stated, -1);
+  EXPECT_EQ(schedule.stated_origin, "command line");
+  EXPECT_EQ(shown.at("per_device_batch_size").value, 32);
+  EXPECT_EQ(shown.at("norm_type").value, "rms");
+  EXPECT_EQ(shown.at("norm_type").topic, "Derived");
+  EXPECT_THAT(shown.at("trainable_position_size").origin, HasSubstr("base.yml:"));
+  EXPECT_THAT(shown.at("max_num_checkpoints_to_keep").origin, HasSubstr("fuji.yml:"));
+}
+
+TEST_F(Explain, KeysComeInTheOrderOfTheShippedFile) {
+  const auto config = load({});
+  const auto job = resolve_job(*config, options());
+  ASSERT_TRUE(job.ok()) << job.status();
+  const auto shown = explain(*config, *job);
+  EXPECT_EQ(shown.front().key, "run_name");
+  EXPECT_EQ(shown.back().topic, "Derived");
+}
+
+}  // namespace
+}  // namespace muster::jobspec
