@@ -78,9 +78,11 @@ absl::StatusOr<std::vector<std::string>> arrange_pasted(const CLI::App& app,
     return words;
   const auto begin = words.begin() + static_cast<std::ptrdiff_t>(command.words);
   std::vector<std::string> rest(begin, words.end());
-  const auto had_launcher = jobspec::skip_launcher(rest);
-  if (!had_launcher.ok()) return had_launcher.status();
+  const auto environment = jobspec::skip_launcher(rest);
+  if (!environment.ok()) return environment.status();
   if (jobspec::dialect_of(rest) != jobspec::Dialect::kMaxText) rest = separate(*command.app, rest);
+  for (const std::string& assignment : *environment)
+    rest.insert(rest.begin(), {"--env", assignment});
   words.erase(begin, words.end());
   words.insert(words.end(), rest.begin(), rest.end());
   return words;

@@ -21,6 +21,8 @@
 #include "common/exit_code.h"
 #include "common/file_write.h"
 #include "common/time.h"
+#include "jobspec/value.h"
+#include "trainer_core/model/param_spec.h"
 
 namespace muster::cli {
 namespace {
@@ -175,6 +177,9 @@ int submit_and_follow(const RunOptions& options, const jobspec::ResolvedJob& job
   // With --json, stdout is for the final object alone.
   LogPrinter printer(options.json ? news : output, news,
                      {.steps = job.train.steps, .ranks = job.mesh.ranks()});
+  const auto parameters = trainer::parameter_count(trainer::model_params(job.train.model));
+  printer.news(
+      absl::StrCat(job.train.model.name, ": ", jobspec::with_commas(parameters), " parameters"));
   absl::StatusOr<int> end = 0;
   v1::Job last;
   LeaveTime time;

@@ -27,6 +27,15 @@ class EmbeddedRun(MusterTest):
         self.assertTrue((self.checkpoints("lines") / "5" / "model.safetensors").exists())
         self.assertEqual(wait_gone(self.mark, 5), [], "something is still running")
 
+    def test_axlearns_command_line_trains(self):
+        result = self.muster("run", "python3", "-m", "axlearn.common.launch_trainer_main", "--module=text.gpt.c4_trainer",
+                             "--config=fuji-test", f"--trainer_dir={self.dir}/out/fuji", "--data_dir=FAKE", "--jax_backend=cpu",
+                             "--trainer_log_every_n_steps=2", "steps=5", "--ranks", "2", check=0)
+        self.assertEqual([step for step, _ in step_lines(result.stdout)], [0, 2, 4])
+        self.assertIn("total_weights: 2048,", result.stdout)  # 32 sequences of 64 tokens
+        self.assertIn("muster: fuji-test: 4,168 parameters\n", result.stderr)
+        self.assertTrue((self.checkpoints("fuji") / "5" / "model.safetensors").exists())
+
     def test_second_run_resumes(self):
         self.muster(*self.run_args("resume", "steps=10", "log_period=1", "learning_rate_schedule_steps=20"), check=0)
         again = self.muster(*self.run_args("resume", "steps=20", "log_period=1", "learning_rate_schedule_steps=20"), check=0)

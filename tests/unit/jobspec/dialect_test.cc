@@ -216,7 +216,19 @@ TEST_F(DialectTest, Launchers) {
   ASSERT_TRUE(skip_launcher(maxtext).ok());
   EXPECT_THAT(maxtext, ::testing::ElementsAre("MaxText/configs/base.yml", "a=b"));
   std::vector<std::string> none = words("configs/base.yml steps=3");
-  EXPECT_FALSE(*skip_launcher(none));
+  EXPECT_TRUE(skip_launcher(none)->empty());
+  EXPECT_THAT(none, ::testing::ElementsAre("configs/base.yml", "steps=3"));
+  std::vector<std::string> tuned =
+      words("NVTE_FUSED_ATTN=1 XLA_FLAGS=--xla_a=b python3 -u MaxText/train.py base.yml");
+  EXPECT_THAT(*skip_launcher(tuned),
+              ::testing::ElementsAre("NVTE_FUSED_ATTN=1", "XLA_FLAGS=--xla_a=b"));
+  EXPECT_THAT(tuned, ::testing::ElementsAre("base.yml"));
+  std::vector<std::string> pax =
+      words("ENABLE_FP8=1 NCCL_PROTO=LL128 python3 -m paxml.main --fdl_config=x.GPT5B");
+  EXPECT_THAT(*skip_launcher(pax), ::testing::ElementsAre("NCCL_PROTO=LL128"));
+  EXPECT_THAT(pax, ::testing::ElementsAre("--fdl_config=x.GPT5B", "ENABLE_FP8=1"));
+  std::vector<std::string> config = words("M_STEPS=3 python3 MaxText/train.py base.yml");
+  EXPECT_THAT(error_of(skip_launcher(config)), HasSubstr("M_STEPS=3"));
   for (const char* text : {"python3 train.py", "python3 MaxText/train_compile.py x",
                            "python3 -m torch.distributed.run", "python", "python3 -m"}) {
     std::vector<std::string> other = words(text);

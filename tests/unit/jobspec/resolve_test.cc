@@ -138,6 +138,24 @@ TEST_F(Resolve, MaxTextsOwnQuickRunOfLlama7b) {
                           HasSubstr("attention"), HasSubstr("remat_policy=minimal runs as full")));
 }
 
+TEST_F(Resolve, MaxTextsRunOfACompiledStep) {
+  const std::vector<std::string> words = {"run_name=example_load_compile",
+                                          "compiled_trainstep_file=my_compiled_train.pickle",
+                                          "global_parameter_scale=16",
+                                          "per_device_batch_size=4",
+                                          "steps=10000",
+                                          "learning_rate=1e-3"};
+  const auto job = resolve(words);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.model.num_query_heads, 64);
+  EXPECT_EQ(job->train.model.emb_dim, 4096);
+  EXPECT_EQ(job->train.model.num_layers, 32);
+  EXPECT_THAT(job->warnings, ElementsAre(HasSubstr("compiled_trainstep_file")));
+  std::vector<std::string> remote = words;
+  remote.push_back("base_output_directory=gs://my-output-bucket");
+  EXPECT_THAT(error_of(resolve(remote)), HasSubstr("remote storage is not supported"));
+}
+
 TEST_F(Resolve, RematPolicies) {
   EXPECT_EQ(resolve({"remat_policy=none"})->train.remat_policy, trainer::RematPolicy::kNone);
   EXPECT_THAT(error_of(resolve({"remat_policy=minimall"})), HasSubstr("minimal"));
