@@ -330,6 +330,7 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
     if (auto status = read_remat(reader, train.remat_policy, warnings); !status.ok()) return status;
   }
   if (!reader.status().ok()) return reader.status();
+  if (auto status = trainer::validate(train); !status.ok()) return status;
   return train;
 }
 

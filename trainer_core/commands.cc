@@ -29,7 +29,9 @@ namespace muster::trainer {
 namespace {
 
 ExitCode report(const std::string& who, const absl::Status& status) {
-  std::cerr << who << ": " << status.message() << std::endl;
+  // Names of tensors and files come from outside: a terminal is not told by them what to do.
+  const std::string message(status.message());
+  std::cerr << who << ": " << escape_controls(message) << std::endl;
   return exit_code_for(status);
 }
 
@@ -174,19 +176,26 @@ ExitCode debug_step_command(std::span<const std::string_view> arguments) {
                                  .threads = threads_per_rank(*config, RankEnv())};
   const auto result = debug_step(*config, options);
   if (!result.ok()) return report(who, result.status());
+  const bool finite = result->not_finite.empty();
+  const ExitCode code = finite ? ExitCode::kOk : ExitCode::kNotFinite;
+  if (!finite) {
+    std::cerr << who << ": " << escape_controls(result->not_finite)
+              << " is not finite; no step of the optimizer was made" << std::endl;
+  }
   if (line->has("json")) {
     const nlohmann::json out = {{"loss", result->loss},
                                 {"gradient_norm", result->gradient_norm},
                                 {"parameters", result->parameter_count},
+                                {"not_finite", result->not_finite},
                                 {"out", options.out}};
     std::cout << out.dump(2) << std::endl;
-    return ExitCode::kOk;
+    return code;
   }
   std::cout << absl::StrFormat("loss: %.6f, gradient norm: %.6f, parameters: %d, wrote %s",
                                result->loss, result->gradient_norm, result->parameter_count,
                                options.out)
             << std::endl;
-  return ExitCode::kOk;
+  return code;
 }
 
 }  // namespace muster::trainer

@@ -1,29 +1,70 @@
 #include "trainer_core/base/json_file.h"
 
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
+
 namespace muster::trainer {
+namespace {
+
+constexpr size_t kShownBytesMax = 100;
+
+absl::StatusOr<std::string> read_regular_file(const std::string& path, size_t bytes_max) {
+  // A pipe must not keep the open waiting.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
+  absl::Cleanup close_file = [fd] { close(fd); };
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path));
+  if (!S_ISREG(info.st_mode))
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  if (static_cast<size_t>(info.st_size) > bytes_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " has ", info.st_size, " bytes, but may have at most ", bytes_max));
+  }
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  size_t bytes = 0;
+  while (bytes < text.size()) {
+    const ssize_t count = read(fd, text.data() + bytes, text.size() - bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno_status(errno, absl::StrCat("cannot read ", path));
+    if (count == 0) break;
+    bytes += static_cast<size_t>(count);
+  }
+  text.resize(bytes);
+  return text;
+}
+
+}  // namespace
 
 absl::StatusOr<nlohmann::json> read_json_file(const std::string& path, size_t bytes_max) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot open ", path));
-  std::error_code error;
-  const uint64_t bytes = std::filesystem::file_size(path, error);
-  if (error || bytes > bytes_max) {
+  const auto text = read_regular_file(path, bytes_max);
+  if (!text.ok()) return text.status();
+  bool too_deep = false;
+  const auto bound_depth = [&too_deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    too_deep = too_deep || depth > kJsonDepthMax;
+    return !too_deep;
+  };
+  nlohmann::json json = nlohmann::json::parse(*text, bound_depth, /*allow_exceptions=*/false);
+  if (too_deep) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not a file of at most ", bytes_max, " bytes"));
+        absl::StrCat(path, " nests values more than ", kJsonDepthMax, " deep"));
   }
-  std::string text(bytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(path, " is not JSON"));
   return json;
+}
+
+std::string show_json(const nlohmann::json& value) {
+  std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (text.size() > kShownBytesMax) text = text.substr(0, kShownBytesMax) + "…";
+  return text;
 }
 
 }  // namespace muster::trainer

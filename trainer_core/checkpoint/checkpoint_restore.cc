@@ -107,6 +107,11 @@ absl::Status check_file(const SafetensorsFile& file, const std::string& folder,
             absl::StrCat("checkpoint ", folder, " is of another model: it has no tensor ", name,
                          " (the config's model has it with shape ", shape_text(spec.shape), ")"));
       }
+      if (entry->second.stored != SafetensorsFile::Stored::kF32) {
+        return absl::InvalidArgumentError(absl::StrCat("checkpoint ", folder, ": tensor ", name,
+                                                       " is stored as ", entry->second.dtype,
+                                                       ", and must be F32"));
+      }
       if (entry->second.shape != spec.shape) {
         return absl::InvalidArgumentError(
             absl::StrCat("checkpoint ", folder, " is of another model: tensor ", name,

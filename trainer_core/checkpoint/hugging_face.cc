@@ -110,16 +110,19 @@ std::string show_shape(const std::vector<int64_t>& shape) {
 class Folder {
  public:
   static absl::StatusOr<Folder> open(const std::string& path) {
-    const auto names = file_names(path);
-    if (!names.ok()) return names.status();
     Folder folder(path);
-    for (const std::string& name : *names) {
-      auto file = SafetensorsFile::open(path + "/" + name);
-      if (!file.ok()) return file.status();
-      for (const auto& [tensor, entry] : (*file)->tensors()) {
-        folder.tensors_[tensor] = {file->get(), &entry};
-      }
-      folder.files_.push_back(*std::move(file));
+    std::error_code error;
+    // As transformers does: the index counts only where there is no single file.
+    const std::string index = path + "/" + kIndexFile;
+    if (std::filesystem::exists(path + "/" + kSingleFile, error) ||
+        !std::filesystem::exists(index, error)) {
+      const absl::Status status = folder.add(kSingleFile, nullptr);
+      return status.ok() ? absl::StatusOr<Folder>(std::move(folder)) : status;
+    }
+    const auto files = read_index(index);
+    if (!files.ok()) return files.status();
+    for (const auto& [file, tensors] : *files) {
+      if (auto status = folder.add(file, &tensors); !status.ok()) return status;
     }
     return folder;
   }
@@ -134,6 +137,11 @@ class Folder {
       return absl::InvalidArgumentError(absl::StrCat(
           path_, ": tensor ", tensor.name, " has the shape ", show_shape(place->entry->shape),
           ", and config.json asks for ", show_shape(tensor.shape)));
+    }
+    if (place->entry->stored == SafetensorsFile::Stored::kOther) {
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", tensor.name,
+                                                     " is stored as ", place->entry->dtype,
+                                                     "; this program reads F32, BF16 and F16"));
     }
     place->file->read(*place->entry, out);
     return absl::OkStatus();
@@ -152,24 +160,36 @@ class Folder {
     return !name.empty() && name.front() != '.' && !absl::StrContains(name, '/');
   }
 
-  static absl::StatusOr<std::set<std::string>> file_names(const std::string& path) {
-    const std::string index = path + "/" + kIndexFile;
-    std::error_code error;
-    if (!std::filesystem::exists(index, error)) return std::set<std::string>{kSingleFile};
-    const auto json = read_json_file(index, kIndexBytesMax);
+  // Which tensors each file of the index has.
+  using Index = std::map<std::string, std::set<std::string>>;
+  static absl::StatusOr<Index> read_index(const std::string& path) {
+    const auto json = read_json_file(path, kIndexBytesMax);
     if (!json.ok()) return json.status();
-    const auto bad = [&] {
+    if (!json->is_object() || !json->contains("weight_map") || !(*json)["weight_map"].is_object()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(index, " has no weight_map of tensor names to file names"));
-    };
-    if (!json->is_object() || !json->contains("weight_map") || !(*json)["weight_map"].is_object())
-      return bad();
-    std::set<std::string> names;
-    for (const auto& item : (*json)["weight_map"].items()) {
-      if (!item.value().is_string() || !is_plain(item.value().get<std::string>())) return bad();
-      names.insert(item.value().get<std::string>());
+          absl::StrCat(path, " has no weight_map of tensor names to file names"));
     }
-    return names;
+    Index index;
+    for (const auto& item : (*json)["weight_map"].items()) {
+      if (!item.value().is_string() || !is_plain(item.value().get<std::string>())) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ": weight_map says ", show_json(item.value()), " for tensor ",
+                         show_json(item.key()), ", which is no name of a file in this folder"));
+      }
+      index[item.value().get<std::string>()].insert(item.key());
+    }
+    return index;
+  }
+
+  // Those tensors of a file; null: all.
+  absl::Status add(const std::string& name, const std::set<std::string>* tensors) {
+    auto file = SafetensorsFile::open(path_ + "/" + name);
+    if (!file.ok()) return file.status();
+    for (const auto& [tensor, entry] : (*file)->tensors()) {
+      if (tensors == nullptr || tensors->contains(tensor)) tensors_[tensor] = {file->get(), &entry};
+    }
+    files_.push_back(*std::move(file));
+    return absl::OkStatus();
   }
 
   // GPT-2's first published files have no "transformer." before a name.

@@ -3,7 +3,7 @@
 //   u64 little-endian N | N bytes of JSON, padded with spaces to 8 bytes | tensor data without gaps
 //   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, …, "__metadata__": {"k": "v"}}
 //
-// fp32 is written; fp32, bf16 and fp16 are read, as fp32.
+// fp32 is written; fp32, bf16 and fp16 are read, as fp32. Tensors of other types may be in a file, unread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct FileDigest {
   uint32_t crc32 = 0;
 };
 
-// Writes and syncs a new file. ResourceExhausted when the disk is full; the path is in the message. What was written
+// Writes and syncs a file, which becomes empty first if there is one. ResourceExhausted when the disk is full; the path is in the message. What was written
 // before an error stays: the caller owns the folder.
 absl::StatusOr<FileDigest> write_safetensors(const std::string& path,
                                              const std::vector<TensorToWrite>& tensors);
@@ -39,9 +39,10 @@ absl::StatusOr<FileDigest> write_safetensors(const std::string& path,
 // A file mapped read-only. Immutable: any thread.
 class SafetensorsFile {
  public:
-  enum class Stored : uint8_t { kF32, kBf16, kF16 };
+  enum class Stored : uint8_t { kF32, kBf16, kF16, kOther };
   struct Entry {
     Stored stored = Stored::kF32;
+    std::string dtype;  // as the file names it
     std::vector<int64_t> shape;
     uint64_t elements = 0;
     uint64_t offset = 0;  // bytes from the start of the file
@@ -54,7 +55,7 @@ class SafetensorsFile {
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
-  // A tensor's numbers as fp32: every stored one is one exactly. Requires out.size() == entry.elements.
+  // A tensor's numbers as fp32: every stored one is one exactly. Requires out.size() == entry.elements, and not kOther.
   void read(const Entry& entry, std::span<float> out) const;
   FileDigest digest() const;  // reads everything
 

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <utility>
+#include <string_view>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/memory/memory.h>
@@ -15,6 +15,7 @@
 #include <zlib.h>
 
 #include "common/errno_status.h"
+#include "trainer_core/base/check.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
 namespace muster::trainer {
@@ -24,22 +25,29 @@ using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
 // {"tensor": {"shape": [ … ]}}: nothing in a header lies deeper.
-constexpr int kJsonDepthMax = 4;
+constexpr int kHeaderDepthMax = 4;
 constexpr size_t kDimensionsMax = 8;
 
 using Stored = SafetensorsFile::Stored;
 
-constexpr std::pair<const char*, Stored> kStored[] = {
-    {"F32", Stored::kF32}, {"BF16", Stored::kBf16}, {"F16", Stored::kF16}};
+struct StoredType {
+  std::string_view name;
+  Stored stored;
+  size_t bytes;  // of an element
+};
+// The format's types whose elements are whole bytes.
+constexpr StoredType kStoredTypes[] = {
+    {"F32", Stored::kF32, 4},    {"BF16", Stored::kBf16, 2},     {"F16", Stored::kF16, 2},
+    {"F64", Stored::kOther, 8},  {"I64", Stored::kOther, 8},     {"U64", Stored::kOther, 8},
+    {"I32", Stored::kOther, 4},  {"U32", Stored::kOther, 4},     {"I16", Stored::kOther, 2},
+    {"U16", Stored::kOther, 2},  {"I8", Stored::kOther, 1},      {"U8", Stored::kOther, 1},
+    {"BOOL", Stored::kOther, 1}, {"F8_E4M3", Stored::kOther, 1}, {"F8_E5M2", Stored::kOther, 1}};
 
-size_t stored_bytes(Stored stored) { return stored == Stored::kF32 ? 4 : 2; }
-
-absl::StatusOr<Stored> parse_dtype(const std::string& dtype) {
-  for (const auto& [name, stored] : kStored) {
-    if (dtype == name) return stored;
+const StoredType* find_type(std::string_view name) {
+  for (const StoredType& type : kStoredTypes) {
+    if (name == type.name) return &type;
   }
-  return absl::DataLossError(
-      absl::StrCat("dtype is ", dtype, "; this program reads F32, BF16 and F16"));
+  return nullptr;
 }
 
 float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
@@ -60,10 +68,11 @@ float from_f16(uint16_t bits) {
 
 // Reads one tensor's entry; `data_bytes` is what the file holds behind the header. Throws json exceptions for wrong types.
 absl::StatusOr<SafetensorsFile::Entry> parse_entry(const json& j, uint64_t data_bytes) {
-  const auto stored = parse_dtype(j.at("dtype").get<std::string>());
-  if (!stored.ok()) return stored.status();
   SafetensorsFile::Entry entry;
-  entry.stored = *stored;
+  entry.dtype = j.at("dtype").get<std::string>();
+  const StoredType* type = find_type(entry.dtype);
+  if (type == nullptr) return absl::DataLossError("its dtype is none of the format's");
+  entry.stored = type->stored;
   const json& shape = j.at("shape");
   if (!shape.is_array() || shape.size() > kDimensionsMax)
     return absl::DataLossError("shape is not a short list");
@@ -89,7 +98,7 @@ absl::StatusOr<SafetensorsFile::Entry> parse_entry(const json& j, uint64_t data_
     return absl::DataLossError(
         absl::StrCat("data_offsets ", begin, " to ", end, " in ", data_bytes, " bytes of data"));
   }
-  const uint64_t bytes = entry.elements * stored_bytes(*stored);
+  const uint64_t bytes = entry.elements * type->bytes;
   if (end - begin != bytes) {
     return absl::DataLossError(
         absl::StrCat("data_offsets span ", end - begin, " bytes; the shape takes ", bytes));
@@ -101,7 +110,7 @@ absl::StatusOr<SafetensorsFile::Entry> parse_entry(const json& j, uint64_t data_
 absl::StatusOr<json> parse_header(const char* begin, const char* end) {
   bool too_deep = false;
   const auto bound_depth = [&too_deep](int depth, json::parse_event_t, json&) {
-    too_deep = too_deep || depth > kJsonDepthMax;
+    too_deep = too_deep || depth > kHeaderDepthMax;
     return !too_deep;
   };
   json header = json::parse(begin, end, bound_depth, /*allow_exceptions=*/false);
@@ -161,6 +170,7 @@ absl::Status SafetensorsFile::parse() {
 }
 
 void SafetensorsFile::read(const Entry& entry, std::span<float> out) const {
+  MUSTER_CHECK(entry.stored != Stored::kOther) << "reading " << entry.dtype;
   const char* from = data_ + entry.offset;
   if (entry.stored == Stored::kF32) {
     std::memcpy(out.data(), from, entry.elements * sizeof(float));

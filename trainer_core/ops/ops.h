@@ -228,7 +228,7 @@ class Ops {
                      const Tensor& m, const Tensor& v) = 0;
 };
 
-// The CPU backend (Highway and OpenMP; matmul by oneDNN where there is AVX-512) with `threads` threads, at least 1.
+// The CPU backend (Highway and OpenMP; matmul by what ops/cpu/matmul.cc finds faster) with `threads` threads, at least 1.
 // With oneDNN it owns a compiled matrix product and its scratch per shape, made when the shape is first seen and kept;
 // beside those, and panels that oneDNN holds during a product, it allocates nothing.
 std::unique_ptr<Ops> cpu_ops(int threads);

@@ -11,6 +11,7 @@
 
 #include "tests/unit/mutate.h"
 #include "tests/unit/temp_folder.h"
+#include "trainer_core/checkpoint/safetensors.h"
 
 namespace muster::trainer {
 namespace {
@@ -120,7 +121,8 @@ TEST_F(HuggingFace, RefusesWhatItCannotRun) {
   EXPECT_THAT(config_error(), HasSubstr("rope_scaling: type is \"linear\""));
   copy("llama_gqa");
   change("num_key_value_heads", 3);
-  EXPECT_THAT(config_error(), HasSubstr("base_num_kv_heads (3) must divide"));
+  EXPECT_THAT(config_error(),
+              HasSubstr("num_key_value_heads is 3, which does not divide num_attention_heads (4)"));
   copy("llama_gqa");
   change("vocab_size", -1);
   EXPECT_THAT(config_error(), HasSubstr("vocab_size is -1, but must be a positive"));
@@ -130,8 +132,98 @@ TEST_F(HuggingFace, RefusesWhatItCannotRun) {
   copy("gpt2");
   change("n_head", 3);
   EXPECT_THAT(config_error(), HasSubstr("n_embd is 16, which n_head (3) does not divide"));
+  copy("llama_gqa");
+  change("rms_norm_eps", 0);
+  EXPECT_THAT(config_error(), HasSubstr("rms_norm_eps is 0, but must be a number of at least"));
+  copy("gemma");
+  change("hidden_act", "gelu");
+  EXPECT_THAT(config_error(), HasSubstr("this trainer runs \"gelu_pytorch_tanh\""));
+  copy("llama_gqa");
+  change("vocab_size", std::string(200'000, '9'));
+  EXPECT_LT(config_error().size(), 1000U);
+  std::ofstream(config_path()) << R"({"vocab_size": )" << std::string(200'000, '[')
+                               << std::string(200'000, ']') << "}";
+  EXPECT_THAT(config_error(), HasSubstr("nests values more than"));
   std::ofstream(config_path()) << "[1, 2";
   EXPECT_THAT(config_error(), HasSubstr("is not JSON"));
+}
+
+// transformers 5 has RoPE's numbers in a group of their own.
+TEST_F(HuggingFace, RopeParametersAreRopeScalingAndTheta) {
+  copy("llama_gqa");
+  const auto before = read_hugging_face_config(path());
+  ASSERT_TRUE(before.ok()) << before.status();
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(config_path()));
+  nlohmann::json group = config["rope_scaling"];
+  group["rope_theta"] = config["rope_theta"];
+  change("rope_parameters", group);
+  EXPECT_THAT(config_error(), HasSubstr("rope_parameters is there beside rope_scaling"));
+  change("rope_scaling", nullptr);
+  change("rope_theta", nullptr);
+  const auto after = read_hugging_face_config(path());
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(*before, *after);
+}
+
+TEST_F(HuggingFace, RopeScalingSaysAllOfIt) {
+  const auto error_with = [this](const nlohmann::json& scaling) {
+    copy("llama_gqa");
+    change("rope_scaling", scaling);
+    return config_error();
+  };
+  EXPECT_THAT(error_with("linear"), HasSubstr("rope_scaling is \"linear\", but must be an object"));
+  EXPECT_THAT(error_with({{"factor", 2.0}}), HasSubstr("rope_scaling: rope_type is missing"));
+  EXPECT_THAT(error_with({{"rope_type", "llama3"}}), HasSubstr("rope_scaling: factor is missing"));
+  EXPECT_THAT(error_with({{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}),
+              HasSubstr("partial_rotary_factor is 0.5"));
+  EXPECT_EQ(error_with({{"rope_type", "default"}, {"factor", 8.0}}), "");
+  EXPECT_EQ(read_hugging_face_config(path())->rope_scaling, RopeScaling());
+}
+
+TEST_F(HuggingFace, DefaultsAreEachFamilysOwn) {
+  const auto without = [this](const char* family, const char* key) {
+    copy(family);
+    nlohmann::json config = nlohmann::json::parse(std::ifstream(config_path()));
+    config.erase(key);
+    std::ofstream(config_path()) << config;
+    auto model = read_hugging_face_config(path());
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.value_or(ModelConfig());
+  };
+  EXPECT_EQ(without("mistral", "sliding_window").sliding_window_size, 4096);
+  EXPECT_EQ(without("gemma", "head_dim").head_dim, 256);
+  EXPECT_EQ(without("llama_gqa", "head_dim").head_dim, 4);
+  EXPECT_EQ(without("llama_gqa", "num_key_value_heads").num_kv_heads, 4);
+  copy("mistral");
+  change("sliding_window", nullptr);
+  EXPECT_EQ(read_hugging_face_config(path())->sliding_window_size, 0);
+}
+
+// What a folder may hold beside what is read: buffers of other types, an index beside the single file.
+TEST_F(HuggingFace, ReadsOnlyWhatItAsksFor) {
+  copy("gpt2");
+  const auto file = SafetensorsFile::open(path() + "/model.safetensors");
+  ASSERT_TRUE(file.ok());
+  nlohmann::json header;
+  std::string data;
+  for (const auto& [name, entry] : (*file)->tensors()) {
+    std::vector<float> numbers(entry.elements);
+    (*file)->read(entry, numbers);
+    const size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float));
+    // The first published files have no "transformer." before a name.
+    header[name.substr(std::string("transformer.").size())] = {
+        {"dtype", "F32"}, {"shape", entry.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  header["h.0.attn.bias"] = {
+      {"dtype", "BOOL"}, {"shape", {1}}, {"data_offsets", {data.size(), data.size() + 1}}};
+  data += '\1';
+  const std::string json = header.dump();
+  const uint64_t length = json.size();
+  std::ofstream(path() + "/model.safetensors", std::ios::binary)
+      << std::string(reinterpret_cast<const char*>(&length), sizeof(length)) << json << data;
+  std::ofstream(path() + "/model.safetensors.index.json") << "{}";
+  EXPECT_EQ(load_error(), "");
 }
 
 TEST_F(HuggingFace, NamesTheTensorThatDoesNotFit) {
@@ -147,7 +239,8 @@ TEST_F(HuggingFace, NamesTheTensorThatDoesNotFit) {
   EXPECT_THAT(load_error(), HasSubstr("model-00002-of-00002.safetensors"));
   std::ofstream(path() + "/model.safetensors.index.json")
       << R"({"weight_map": {"model.norm.weight": "../secret.safetensors"}})";
-  EXPECT_THAT(load_error(), HasSubstr("has no weight_map of tensor names to file names"));
+  EXPECT_THAT(load_error(),
+              HasSubstr("\"../secret.safetensors\" for tensor \"model.norm.weight\""));
 }
 
 // Whatever config.json says: a model or an error that names the file.

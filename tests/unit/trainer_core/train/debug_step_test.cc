@@ -280,15 +280,71 @@ TEST_F(DebugStep, BadInput) {
   EXPECT_THAT(error_with_tokens("[[1]]"), HasSubstr("nothing to predict"));
   EXPECT_THAT(error_with_tokens("[[1, 2], [3]]"),
               HasSubstr("list 1 has 1 tokens, and the first has 2"));
+  EXPECT_THAT(error_with_tokens("[[1, 2], \"ab\"]"), HasSubstr("\"ab\" is not a list"));
   EXPECT_THAT(error_with_tokens("[[1, 31]]"),
               HasSubstr("token 31 in list 0 is no id below vocab_size (31)"));
   EXPECT_THAT(error_with_tokens("[[1, -1]]"), HasSubstr("token -1"));
+  const std::string deep = std::string(50'000, '[') + std::string(50'000, ']');
+  EXPECT_THAT(error_with_tokens("[[1, " + deep + "]]"), HasSubstr("nests values more than"));
   std::string long_list = "[[0";
   for (int i = 0; i < 24; ++i) long_list += ", 0";
-  EXPECT_THAT(error_with_tokens(long_list + "]]"), HasSubstr("learned positions for 24 tokens"));
+  EXPECT_THAT(error_with_tokens(long_list + "]]"),
+              HasSubstr("a list has 25 tokens, but the model has learned positions for 24"));
   EXPECT_THAT(std::string(run(folder_.path()).status().message()), HasSubstr("no checkpoint"));
-  out_ = folder_.file("missing/step.safetensors");
-  EXPECT_THAT(std::string(run(golden("gpt2")).status().message()), HasSubstr(out_));
+}
+
+TEST_F(DebugStep, WritesNothingButItsOwnFile) {
+  const auto error_with_out = [this](const std::string& out) {
+    out_ = out;
+    return std::string(run(golden("gpt2")).status().message());
+  };
+  EXPECT_THAT(error_with_out(folder_.file("missing/step.safetensors")), HasSubstr("No such file"));
+  EXPECT_THAT(error_with_out(""), HasSubstr("name a file"));
+  EXPECT_THAT(error_with_out(folder_.path()), HasSubstr("not a regular file"));
+  EXPECT_THAT(error_with_out(golden("gpt2") + "/new.safetensors"), HasSubstr("model's folder"));
+  const std::string precious = folder_.file("precious");
+  std::ofstream(precious) << "mine";
+  std::filesystem::create_symlink(precious, folder_.file("link"));
+  EXPECT_THAT(error_with_out(folder_.file("link")), HasSubstr("not a regular file"));
+  EXPECT_EQ(std::filesystem::file_size(precious), 4U);
+  out_ = precious;  // an earlier output is replaced
+  EXPECT_TRUE(run(golden("gpt2")).ok());
+  EXPECT_TRUE(SafetensorsFile::open(precious).ok());
+  // Nothing temporary is left: precious and the link.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2);
+}
+
+TEST_F(DebugStep, NamesWhatIsNotFinite) {
+  GoldenReplica damaged("llama_gqa");
+  const std::span<float> params = damaged.replica->model().params();
+  for (const HuggingFaceTensor& tensor : damaged.tensors) {
+    if (tensor.name == "model.layers.1.mlp.up_proj.weight")
+      params[static_cast<size_t>(tensor.offset) + 3] = std::nanf("");
+  }
+  const CheckpointStore store(folder_.file("checkpoints"), -1);
+  ASSERT_TRUE(store.prepare().ok());
+  std::vector<std::string> notes;
+  const CheckpointInfo info{
+      .folder = "", .step = 1, .samples = 0, .config = to_json(damaged.config)};
+  ASSERT_TRUE(store.save(info, damaged.replica->table(), damaged.replica->state(), notes).ok());
+  const auto result = debug_step(
+      settings(), {folder_.file("checkpoints"), golden("llama_gqa") + "/tokens.json", out_, 1});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->not_finite, "model.layers.1.mlp.up_proj.weight");
+  const auto file = SafetensorsFile::open(out_);
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE((*file)->tensors().contains("grad.lm_head.weight"));
+  EXPECT_FALSE((*file)->tensors().contains("param.lm_head.weight"));
+}
+
+TEST_F(DebugStep, RefusesWhatDoesNotFitInMemory) {
+  std::filesystem::copy(golden("llama_gqa"), folder_.file("huge"));
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(folder_.file("huge/config.json")));
+  config["vocab_size"] = 1 << 24;
+  config["hidden_size"] = 1 << 18;
+  std::ofstream(folder_.file("huge/config.json")) << config;
+  EXPECT_THAT(std::string(run(folder_.file("huge")).status().message()),
+              HasSubstr("MiB of memory"));
 }
 
 }  // namespace
