@@ -131,7 +131,7 @@ def summarise(programs, ops, size, threads):
         }
         print(f"  {program.name:16} {results[program.name]['tokens_per_second']:9.0f} tokens/s"
               f"  x{results[program.name]['muster_is_faster_by']:.2f}", file=sys.stderr)
-    return {"size": size, "threads": threads, "config": SIZES[size], "gemm_peak_tflops_onednn": round(peak, 4),
+    return {"size": size, "threads": threads, "config": SIZES[size], "gemm_peak_tflops": round(peak, 4),
             "results": results, "where_our_time_goes": ops}
 
 

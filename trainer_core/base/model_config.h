@@ -71,7 +71,6 @@ struct ModelConfig {
   double init_std = 0;           // standard deviation of the initial matrices; 0: 1 / sqrt(fan_in)
 
   bool has_rope() const { return position_type != PositionType::kLearned; }
-  double score_scale() const;  // query_scale with its default resolved
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

@@ -159,10 +159,6 @@ void check_mesh(const MeshShape& mesh, Checker& check) {
 
 }  // namespace
 
-double ModelConfig::score_scale() const {
-  return query_scale > 0 ? query_scale : 1 / std::sqrt(static_cast<double>(head_dim));
-}
-
 absl::Status validate(const ModelConfig& model) {
   Checker check;
   check_model(model, check);

@@ -142,7 +142,7 @@ AttentionShape TransformerPlan::attention_shape() const {
           .heads = model.num_query_heads,
           .kv_heads = model.num_kv_heads,
           .head_dim = model.head_dim,
-          .scale = model.score_scale(),
+          .scale = model.query_scale,
           .soft_cap = model.attn_logits_soft_cap,
           .window = model.sliding_window_size};
 }

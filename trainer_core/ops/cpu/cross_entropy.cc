@@ -17,13 +17,6 @@ namespace muster::trainer::cpu::HWY_NAMESPACE {
 
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
-HWY_INLINE void cap_row(int64_t n, float cap, float* x) {
-  const FloatTag d;
-  const FloatVec high = hn::Set(d, cap), inverse = hn::Set(d, 1 / cap);
-  for_slices(n,
-             [&](Slice s) { s.store(hn::Mul(high, hn::Tanh(d, hn::Mul(s.load(x), inverse))), x); });
-}
-
 void soft_cap(int64_t n, float cap, float* x) { cap_row(n, cap, x); }
 
 // Gradient of weight * (lse + z lse² - logit[target]) in place of the logits.

@@ -11,6 +11,7 @@
 
 #include "tests/unit/mutate.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/hugging_face_goldens.h"
 #include "trainer_core/checkpoint/safetensors.h"
 
 namespace muster::trainer {
@@ -18,19 +19,12 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kFamilies[] = {"llama_mha", "llama_gqa", "llama_bias_tied",
-                                     "mistral",   "gemma",     "gpt2"};
-
-std::string golden(const std::string& family) {
-  return std::string(MUSTER_SOURCE_DIR) + "/tests/golden/hugging_face/" + family;
-}
-
 class HuggingFace : public testing::Test {
  protected:
   // A copy of a golden folder whose config.json may be changed.
   void copy(const std::string& family) {
     std::filesystem::remove_all(path());
-    std::filesystem::copy(golden(family), path());
+    std::filesystem::copy(hugging_face_golden(family), path());
   }
   std::string path() const { return folder_.path() + "/model"; }
   std::string config_path() const { return path() + "/config.json"; }
@@ -56,19 +50,19 @@ class HuggingFace : public testing::Test {
 };
 
 TEST_F(HuggingFace, FamiliesAndTheirSizes) {
-  const auto gemma = read_hugging_face_config(golden("gemma"));
+  const auto gemma = read_hugging_face_config(hugging_face_golden("gemma"));
   ASSERT_TRUE(gemma.ok()) << gemma.status();
   EXPECT_TRUE(gemma->logits_via_embedding && gemma->scale_embeddings);
   EXPECT_EQ(gemma->norm_gain_offset, 1);
   EXPECT_EQ(gemma->activation, Activation::kGelu);
-  const auto llama = read_hugging_face_config(golden("llama_gqa"));
+  const auto llama = read_hugging_face_config(hugging_face_golden("llama_gqa"));
   ASSERT_TRUE(llama.ok()) << llama.status();
   EXPECT_EQ(llama->rope_scaling, (RopeScaling{8, 1, 4, 16}));
   EXPECT_EQ(llama->num_kv_heads, 2);
-  const auto mistral = read_hugging_face_config(golden("mistral"));
+  const auto mistral = read_hugging_face_config(hugging_face_golden("mistral"));
   ASSERT_TRUE(mistral.ok()) << mistral.status();
   EXPECT_EQ(mistral->sliding_window_size, 5);
-  const auto gpt2 = read_hugging_face_config(golden("gpt2"));
+  const auto gpt2 = read_hugging_face_config(hugging_face_golden("gpt2"));
   ASSERT_TRUE(gpt2.ok()) << gpt2.status();
   EXPECT_EQ(gpt2->mlp_dim, 64);  // n_inner is null
   EXPECT_EQ(gpt2->norm_type, NormType::kLayer);
@@ -76,8 +70,8 @@ TEST_F(HuggingFace, FamiliesAndTheirSizes) {
 
 // Every number of our block comes from exactly one of theirs.
 TEST_F(HuggingFace, TensorsCoverTheBlock) {
-  for (const char* family : kFamilies) {
-    const auto config = read_hugging_face_config(golden(family));
+  for (const char* family : kHuggingFaceGoldens) {
+    const auto config = read_hugging_face_config(hugging_face_golden(family));
     ASSERT_TRUE(config.ok()) << config.status();
     const std::vector<ParamSpec> table = model_params(*config);
     int64_t offset = 0;
@@ -245,7 +239,7 @@ TEST_F(HuggingFace, NamesTheTensorThatDoesNotFit) {
 
 // Whatever config.json says: a model or an error that names the file.
 TEST_F(HuggingFace, SurvivesMutatedConfigs) {
-  for (const char* family : kFamilies) {
+  for (const char* family : kHuggingFaceGoldens) {
     copy(family);
     std::ifstream file(config_path());
     const std::string text((std::istreambuf_iterator<char>(file)), {});

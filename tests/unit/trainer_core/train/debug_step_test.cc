@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/hugging_face_goldens.h"
 #include "trainer_core/checkpoint/hugging_face.h"
 #include "trainer_core/checkpoint/safetensors.h"
 #include "trainer_core/replica.h"
@@ -21,13 +22,6 @@ namespace muster::trainer {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr const char* kFamilies[] = {"llama_mha", "llama_gqa", "llama_bias_tied",
-                                     "mistral",   "gemma",     "gpt2"};
-
-std::string golden(const std::string& family) {
-  return std::string(MUSTER_SOURCE_DIR) + "/tests/golden/hugging_face/" + family;
-}
 
 TrainConfig settings() {
   TrainConfig config;
@@ -85,7 +79,7 @@ class DebugStep : public testing::Test {
   std::string error_with_tokens(const std::string& text) {
     const std::string path = folder_.file("tokens.json");
     std::ofstream(path) << text;
-    const auto result = debug_step(settings(), {golden("gpt2"), path, out_, 1});
+    const auto result = debug_step(settings(), {hugging_face_golden("gpt2"), path, out_, 1});
     EXPECT_FALSE(std::filesystem::exists(out_)) << text;
     return std::string(result.status().message());
   }
@@ -98,10 +92,11 @@ class DebugStepGolden : public DebugStep, public testing::WithParamInterface<con
 
 TEST_P(DebugStepGolden, AgreesWithTransformers) {
   for (const RematPolicy remat : {RematPolicy::kNone, RematPolicy::kFull}) {
-    const auto result = run(golden(GetParam()), 2, remat);
+    const auto result = run(hugging_face_golden(GetParam()), 2, remat);
     ASSERT_TRUE(result.ok()) << result.status();
     const auto actual = SafetensorsFile::open(out_);
-    const auto expected = SafetensorsFile::open(golden(GetParam()) + "/step.safetensors");
+    const auto expected =
+        SafetensorsFile::open(hugging_face_golden(GetParam()) + "/step.safetensors");
     ASSERT_TRUE(actual.ok() && expected.ok());
     EXPECT_LE(largest_difference(numbers(**actual, "logits"), numbers(**expected, "logits")), 1e-4);
     const double loss = numbers(**expected, "loss")[0];
@@ -132,28 +127,29 @@ TEST_P(DebugStepGolden, AgreesWithTransformers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DebugStepGolden, testing::ValuesIn(kFamilies));
+INSTANTIATE_TEST_SUITE_P(Families, DebugStepGolden, testing::ValuesIn(kHuggingFaceGoldens));
 
 // A golden's model with its weights and its batch; `mutate` changes the model before anything is laid out.
 struct GoldenReplica {
   explicit GoldenReplica(const std::string& family,
                          const std::function<void(ModelConfig&)>& mutate = nullptr) {
-    auto model = read_hugging_face_config(golden(family));
+    auto model = read_hugging_face_config(hugging_face_golden(family));
     EXPECT_TRUE(model.ok()) << model.status();
     original = *model;
     if (mutate) mutate(*model);
     const nlohmann::json lists =
-        nlohmann::json::parse(std::ifstream(golden(family) + "/tokens.json"));
+        nlohmann::json::parse(std::ifstream(hugging_face_golden(family) + "/tokens.json"));
     config.model = *model;
     config.per_device_batch_size = static_cast<int32_t>(lists.size());
     config.max_target_length = static_cast<int32_t>(lists[0].size());
     replica = std::make_unique<Replica>(config, 1);
     tensors = hugging_face_tensors(original, replica->table());
-    EXPECT_TRUE(load_hugging_face(golden(family), tensors, replica->model().params()).ok());
+    EXPECT_TRUE(
+        load_hugging_face(hugging_face_golden(family), tensors, replica->model().params()).ok());
     for (const nlohmann::json& list : lists) {
       for (const nlohmann::json& id : list) tokens.push_back(id.get<int32_t>());
     }
-    auto file = SafetensorsFile::open(golden(family) + "/step.safetensors");
+    auto file = SafetensorsFile::open(hugging_face_golden(family) + "/step.safetensors");
     EXPECT_TRUE(file.ok()) << file.status();
     expected = *std::move(file);
   }
@@ -219,7 +215,7 @@ void mix_groups(const ModelConfig& model, const std::vector<ParamSpec>& table,
 
 TEST(Mutations, EachIsNoticedByAGolden) {
   constexpr double kTolerance = 1e-4;  // of the goldens' logits
-  for (const char* family : kFamilies)
+  for (const char* family : kHuggingFaceGoldens)
     EXPECT_LE(error_with(family, [](ModelConfig&) {}), kTolerance) << family;
   const auto expect_noticed = [&](const char* what, double error) {
     EXPECT_GT(error, 10 * kTolerance) << what;
@@ -251,13 +247,14 @@ TEST(Mutations, EachIsNoticedByAGolden) {
 }
 
 TEST_F(DebugStep, AcceptsACheckpointOfOurs) {
-  const auto model = read_hugging_face_config(golden("llama_gqa"));
+  const auto model = read_hugging_face_config(hugging_face_golden("llama_gqa"));
   ASSERT_TRUE(model.ok());
   TrainConfig config = settings();
   config.model = *model;
   config.max_target_length = 14;
   Replica replica(config, 1);
-  ASSERT_TRUE(load_hugging_face(golden("llama_gqa"), hugging_face_tensors(*model, replica.table()),
+  ASSERT_TRUE(load_hugging_face(hugging_face_golden("llama_gqa"),
+                                hugging_face_tensors(*model, replica.table()),
                                 replica.model().params())
                   .ok());
   const CheckpointStore store(folder_.file("checkpoints"), -1);
@@ -266,10 +263,10 @@ TEST_F(DebugStep, AcceptsACheckpointOfOurs) {
   const CheckpointInfo info{.folder = "", .step = 7, .samples = 0, .config = to_json(config)};
   ASSERT_TRUE(store.save(info, replica.table(), replica.state(), notes).ok());
 
-  const std::string tokens = golden("llama_gqa") + "/tokens.json";
+  const std::string tokens = hugging_face_golden("llama_gqa") + "/tokens.json";
   const auto ours = debug_step(settings(), {folder_.file("checkpoints"), tokens, out_, 1});
   ASSERT_TRUE(ours.ok()) << ours.status();
-  const auto theirs = debug_step(settings(), {golden("llama_gqa"), tokens, out_, 1});
+  const auto theirs = debug_step(settings(), {hugging_face_golden("llama_gqa"), tokens, out_, 1});
   ASSERT_TRUE(theirs.ok()) << theirs.status();
   EXPECT_EQ(ours->loss, theirs->loss);
   EXPECT_EQ(ours->gradient_norm, theirs->gradient_norm);
@@ -296,19 +293,20 @@ TEST_F(DebugStep, BadInput) {
 TEST_F(DebugStep, WritesNothingButItsOwnFile) {
   const auto error_with_out = [this](const std::string& out) {
     out_ = out;
-    return std::string(run(golden("gpt2")).status().message());
+    return std::string(run(hugging_face_golden("gpt2")).status().message());
   };
   EXPECT_THAT(error_with_out(folder_.file("missing/step.safetensors")), HasSubstr("No such file"));
   EXPECT_THAT(error_with_out(""), HasSubstr("name a file"));
   EXPECT_THAT(error_with_out(folder_.path()), HasSubstr("not a regular file"));
-  EXPECT_THAT(error_with_out(golden("gpt2") + "/new.safetensors"), HasSubstr("model's folder"));
+  EXPECT_THAT(error_with_out(hugging_face_golden("gpt2") + "/new.safetensors"),
+              HasSubstr("model's folder"));
   const std::string precious = folder_.file("precious");
   std::ofstream(precious) << "mine";
   std::filesystem::create_symlink(precious, folder_.file("link"));
   EXPECT_THAT(error_with_out(folder_.file("link")), HasSubstr("not a regular file"));
   EXPECT_EQ(std::filesystem::file_size(precious), 4U);
   out_ = precious;  // an earlier output is replaced
-  EXPECT_TRUE(run(golden("gpt2")).ok());
+  EXPECT_TRUE(run(hugging_face_golden("gpt2")).ok());
   EXPECT_TRUE(SafetensorsFile::open(precious).ok());
   // Nothing temporary is left: precious and the link.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2);
@@ -328,7 +326,8 @@ TEST_F(DebugStep, NamesWhatIsNotFinite) {
       .folder = "", .step = 1, .samples = 0, .config = to_json(damaged.config)};
   ASSERT_TRUE(store.save(info, damaged.replica->table(), damaged.replica->state(), notes).ok());
   const auto result = debug_step(
-      settings(), {folder_.file("checkpoints"), golden("llama_gqa") + "/tokens.json", out_, 1});
+      settings(),
+      {folder_.file("checkpoints"), hugging_face_golden("llama_gqa") + "/tokens.json", out_, 1});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->not_finite, "model.layers.1.mlp.up_proj.weight");
   const auto file = SafetensorsFile::open(out_);
@@ -338,7 +337,7 @@ TEST_F(DebugStep, NamesWhatIsNotFinite) {
 }
 
 TEST_F(DebugStep, RefusesWhatDoesNotFitInMemory) {
-  std::filesystem::copy(golden("llama_gqa"), folder_.file("huge"));
+  std::filesystem::copy(hugging_face_golden("llama_gqa"), folder_.file("huge"));
   nlohmann::json config = nlohmann::json::parse(std::ifstream(folder_.file("huge/config.json")));
   config["vocab_size"] = 1 << 24;
   config["hidden_size"] = 1 << 18;

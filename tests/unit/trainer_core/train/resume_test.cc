@@ -154,5 +154,27 @@ TEST_F(Resume, DecodeContinuesAPrompt) {
   EXPECT_EQ(find_checkpoint(folder_.file("data")).status().code(), absl::StatusCode::kNotFound);
 }
 
+// A model with learned positions has no more of them: text ends where they do.
+TEST_F(Resume, DecodeEndsWithTheLearnedPositions) {
+  TrainConfig gpt = config("gpt", 1);
+  gpt.model.position_type = PositionType::kLearned;
+  gpt.model.norm_type = NormType::kLayer;
+  gpt.model.trainable_position_size = gpt.max_target_length;
+  ASSERT_THAT(run(gpt).codes, Each(ExitCode::kOk)) << run(gpt).err;
+  const auto checkpoint = find_checkpoint(gpt.checkpoint_directory);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  DecodeOptions options;
+  options.checkpoint = *checkpoint;
+  options.prompt = "And";
+  options.max_tokens = 100;
+  const auto text = decode(gpt, options);
+  ASSERT_TRUE(text.ok()) << text.status();
+  options.max_tokens = 17;  // there are 16 positions
+  EXPECT_EQ(*decode(gpt, options), *text);
+  options.prompt = std::string(200, 'x');
+  EXPECT_THAT(std::string(decode(gpt, options).status().message()),
+              HasSubstr("learned positions for 16"));
+}
+
 }  // namespace
 }  // namespace muster::trainer
