@@ -63,9 +63,9 @@ void check_positions(const ModelConfig& model, Checker& check) {
     check.require(
         model.head_dim % 2 == 0,
         absl::StrCat("head_dim is ", model.head_dim, ", but RoPE rotates pairs: it must be even"));
-  } else {
-    check.range("trainable_position_size", model.trainable_position_size, 1, kSizeMax);
   }
+  check.range("trainable_position_size", model.trainable_position_size, model.has_rope() ? 0 : 1,
+              kSizeMax);
   check.range("sliding_window_size", model.sliding_window_size, 0, kSizeMax);
 }
 

@@ -99,6 +99,8 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
               HasSubstr("base_num_kv_heads (3) must divide base_num_query_heads (4)"));
   EXPECT_THAT(error_with([](TrainConfig& c) { c.model.head_dim = 15; }),
               HasSubstr("head_dim is 15"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.model.trainable_position_size = -1; }),
+              HasSubstr("trainable_position_size is -1, but must be between 0 and"));
   EXPECT_THAT(error_with([](TrainConfig& c) { c.model.num_kv_heads = 0; }),
               HasSubstr("base_num_kv_heads is 0"));
   EXPECT_THAT(error_with([](TrainConfig& c) { c.model.norm_epsilon = std::nan(""); }),
