@@ -204,7 +204,7 @@ class DebugStep {
     Transformer& model = replica_.model();
     DebugStepResult result{.parameter_count = parameter_count(replica_.table())};
     for (const HuggingFaceTensor& tensor : tensors_)
-      note(tensor.name, in_their_layout(tensor, model.params()), result);
+      note(tensor.name, tensor.part_of(model.params()), result);
     std::vector<float> logits(lists_.ids.size() * static_cast<size_t>(config_.model.vocab_size));
     model.all_logits(lists_.ids, logits.data());
     note("logits", logits, result);

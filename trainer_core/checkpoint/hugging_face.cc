@@ -229,8 +229,7 @@ absl::Status load_hugging_face(const std::string& folder,
   if (!files.ok()) return files.status();
   std::vector<float> theirs;
   for (const HuggingFaceTensor& tensor : tensors) {
-    const std::span<float> ours =
-        block.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.elements()));
+    const std::span<float> ours = tensor.part_of(block);
     if (!tensor.transposed) {
       if (auto status = files->read(tensor, ours); !status.ok()) return status;
       continue;
@@ -243,8 +242,7 @@ absl::Status load_hugging_face(const std::string& folder,
 }
 
 std::vector<float> in_their_layout(const HuggingFaceTensor& tensor, std::span<const float> block) {
-  const std::span<const float> ours =
-      block.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.elements()));
+  const std::span<const float> ours = tensor.part_of(block);
   std::vector<float> theirs(ours.begin(), ours.end());
   if (tensor.transposed) transpose(ours.data(), tensor.shape[1], tensor.shape[0], theirs.data());
   return theirs;

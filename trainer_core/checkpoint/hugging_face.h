@@ -23,6 +23,11 @@ struct HuggingFaceTensor {
   bool transposed = false;     // theirs is (in, out), ours (out, in): GPT-2's
 
   int64_t elements() const;
+  // Its part of a flat block, in our layout.
+  template <class Number>
+  std::span<Number> part_of(std::span<Number> block) const {
+    return block.subspan(static_cast<size_t>(offset), static_cast<size_t>(elements()));
+  }
 };
 
 // True when the folder has a config.json.
