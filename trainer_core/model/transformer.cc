@@ -58,8 +58,8 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops)
   if (plan.training) grads_ = std::make_unique<Weights>(plan, arena.f32(plan.grad_block));
   if (!plan.model.has_rope()) return;
   const int64_t half = shape_.head_dim / 2;
-  rope_tables(plan.model, plan.seq_len, ops, view(plan.rope_cos, {shape_.seq_len, half}),
-              view(plan.rope_sin, {shape_.seq_len, half}));
+  rope_tables(plan.model, plan.positions(), ops, view(plan.rope_cos, {plan.positions(), half}),
+              view(plan.rope_sin, {plan.positions(), half}));
 }
 
 Transformer::~Transformer() = default;
@@ -95,11 +95,16 @@ void Transformer::scale_logits(const Tensor& hidden) {
 
 void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
   if (!plan_.model.has_rope()) return;
-  const int64_t half = shape_.head_dim / 2;
   const RopePairs pairs = plan_.model.position_type == PositionType::kRope ? RopePairs::kHalves
                                                                            : RopePairs::kNeighbours;
-  ops_.rope(shape_, view(plan_.rope_cos, {shape_.seq_len, half}),
-            view(plan_.rope_sin, {shape_.seq_len, half}), pairs, direction, qkv);
+  ops_.rope(shape_, position_rows(plan_.rope_cos), position_rows(plan_.rope_sin), pairs, direction,
+            qkv);
+}
+
+// This call's rows of a table of RoPE.
+Tensor Transformer::position_rows(BufferId table) const {
+  const int64_t half = shape_.head_dim / 2;
+  return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.seq_len, half});
 }
 
 void Transformer::project(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -144,7 +149,11 @@ void Transformer::forward_layers() {
   const Tensor stream = view(first.input, {rows_, width_});
   ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, embedding_scale(),
                  stream);
-  if (exists(weights_->positions)) ops_.add_positions(weights_->positions, shape_.seq_len, stream);
+  if (const Tensor& table = weights_->positions; exists(table)) {
+    const Tensor rows =
+        Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
+    ops_.add_positions(rows, shape_.seq_len, stream);
+  }
   ops_.norm(norm_, stream, weights_->layers.front().norm1, view(first.normed1, {rows_, width_}),
             stats(first.stats1));
   const size_t layers = plan_.layers.size();
@@ -163,6 +172,20 @@ void Transformer::forward_layers() {
   scale_logits(view(plan_.final_normed, {rows_, width_}));
 }
 
+void Transformer::attend(size_t layer, const Tensor& qkv, const Tensor& context) {
+  if (plan_.cache_capacity == 0) {
+    const Tensor lse = view(plan_.layers[layer].lse, {shape_.batch, shape_.heads, shape_.seq_len});
+    ops_.attention(shape_, qkv, context, lse, workspace());
+    return;
+  }
+  const auto cache = [&](BufferId id) {
+    return view(id, {shape_.batch, shape_.kv_heads, plan_.cache_capacity, shape_.head_dim});
+  };
+  const CacheBuffers& buffers = plan_.caches[layer];
+  ops_.attention_cached(shape_, cached_, qkv, {cache(buffers.keys), cache(buffers.values)}, context,
+                        workspace());
+}
+
 // normed1 -> middle, normed2.
 void Transformer::forward_attention(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
@@ -172,8 +195,7 @@ void Transformer::forward_attention(size_t layer) {
   const Tensor delta = view(plan_.delta, {rows_, width_});
   project(view(buffers.normed1, {rows_, width_}), weights.qkv, weights.qkv_bias, qkv);
   rope(RopeDirection::kForward, qkv);
-  ops_.attention(shape_, qkv, context,
-                 view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}), workspace());
+  attend(layer, qkv, context);
   project(context, weights.out, weights.out_bias, delta);
   ops_.add_norm(norm_, view(buffers.input, {rows_, width_}), delta, weights.norm2,
                 view(buffers.middle, {rows_, width_}), view(buffers.normed2, {rows_, width_}),
@@ -248,16 +270,20 @@ void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
   }
 }
 
-void Transformer::logits(std::span<const int32_t> tokens, int32_t position, float* out) {
-  MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_) && position >= 0 &&
-               position < plan_.seq_len)
-      << tokens.size() << " tokens, position " << position;
+void Transformer::extend(std::span<const int32_t> tokens, float* out) {
+  const auto batch = static_cast<size_t>(plan_.batch);
+  shape_.seq_len = static_cast<int64_t>(tokens.size() / batch);
+  rows_ = shape_.rows();
+  MUSTER_CHECK(tokens.size() % batch == 0 && rows_ >= 1 && shape_.seq_len <= plan_.seq_len &&
+               cached_ + shape_.seq_len <= plan_.cache_capacity)
+      << tokens.size() << " tokens behind " << cached_ << " of " << plan_.cache_capacity;
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
+  cached_ += shape_.seq_len;
   float* normed = arena_.f32(plan_.final_normed);
   for (int64_t b = 0; b < plan_.batch; ++b) {
     // Gathers into delta, whose rows are free after the last layer.
-    ops_.copy(Tensor::f32(normed + (b * plan_.seq_len + position) * width_, {width_}),
+    ops_.copy(Tensor::f32(normed + ((b + 1) * shape_.seq_len - 1) * width_, {width_}),
               Tensor::f32(arena_.f32(plan_.delta) + b * width_, {width_}));
   }
   download_logits(view(plan_.delta, {plan_.batch, width_}), out);
