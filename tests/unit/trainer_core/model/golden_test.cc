@@ -144,7 +144,7 @@ TEST_P(Golden, Decoding) {
   const auto seq_len = static_cast<size_t>(test_.plan.seq_len);
   const auto batch = static_cast<size_t>(test_.plan.batch);
   const TransformerPlan plan =
-      plan_decoder(config_, test_.plan.batch, 1, test_.plan.seq_len, /*threads=*/1);
+      plan_decoder(config_, test_.plan.batch, 1, test_.plan.seq_len, GetParam().threads);
   Arena arena(plan.memory);
   Transformer decoder(plan, arena, *test_.ops);
   std::ranges::copy(test_.model.params(), decoder.params().begin());
