@@ -87,7 +87,8 @@ class CpuOps : public Ops {
       }
     });
   }
-  void bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) override {
+  void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                     Workspace workspace) override {
     const int64_t width = dbias.elements(), rows = dx.elements() / width;
     check_size(dx, rows * width, "dx");
     const int64_t blocks = std::min(kRowSumBlocks, rows);
@@ -101,7 +102,7 @@ class CpuOps : public Ops {
         }
       }
     });
-    add_blocks(workspace.data, blocks, width, width, dbias.f32());
+    add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
   }
 
   void embedding(const Tensor& tokens, const Tensor& table, double scale,
@@ -134,10 +135,11 @@ class CpuOps : public Ops {
       }
     });
   }
-  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) override {
+  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable,
+                          Accumulate accumulate) override {
     const int64_t width = dtable.dim(1), rows = dx.elements() / width;
     check_positions(dtable, seq_len, rows);
-    fill(dtable, 0);
+    if (accumulate == Accumulate::kNo) fill(dtable, 0);
     split(seq_len, dx.elements(), [&](int64_t begin, int64_t end, int) {
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t position = row % seq_len;
@@ -160,7 +162,8 @@ class CpuOps : public Ops {
   }
   void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
                      const NormWeights& weights, const Tensor& stats, const Tensor& dx,
-                     const NormWeights& d_weights, Workspace workspace) override {
+                     const NormWeights& d_weights, Accumulate accumulate,
+                     Workspace workspace) override {
     const bool layer = shape.type == NormType::kLayer;
     const int64_t width = weights.gain.elements(), rows = x.elements() / width;
     check_size(dy, x.elements(), "dy");
@@ -184,8 +187,9 @@ class CpuOps : public Ops {
                                 partial + width);
       }
     });
-    add_blocks(workspace.data, blocks, 2 * width, width, d_weights.gain.f32());
-    if (layer) add_blocks(workspace.data + width, blocks, 2 * width, width, d_weights.bias.f32());
+    float* sums = workspace.data;
+    add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
+    if (layer) add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
   }
 
   void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
@@ -290,12 +294,16 @@ class CpuOps : public Ops {
     return total;
   }
 
-  // to (width) = the sum of `blocks` partial sums that lie `stride` apart, in order.
-  static void add_blocks(const float* from, int64_t blocks, int64_t stride, int64_t width,
-                         float* to) {
-    std::copy_n(from, width, to);
+  // to (width) = or += the sum of `blocks` partial sums that lie `stride` apart, in order. The sum is made in the first.
+  static void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width,
+                         Accumulate accumulate, float* to) {
     for (int64_t block = 1; block < blocks; ++block) {
-      cpu::add_range(width, from + block * stride, to);
+      cpu::add_range(width, from + block * stride, from);
+    }
+    if (accumulate == Accumulate::kYes) {
+      cpu::add_range(width, from, to);
+    } else {
+      std::copy_n(from, width, to);
     }
   }
 
