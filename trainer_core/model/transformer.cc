@@ -89,10 +89,6 @@ double Transformer::embedding_scale() const {
   return plan_.model.scale_embeddings ? std::sqrt(static_cast<double>(width_)) : 1;
 }
 
-void Transformer::scale_logits(const Tensor& hidden) {
-  if (plan_.model.logits_scale != 1) ops_.scale(plan_.model.logits_scale, hidden);
-}
-
 void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
   if (!plan_.model.has_rope()) return;
   const RopePairs pairs = plan_.model.position_type == PositionType::kRope ? RopePairs::kHalves
@@ -130,15 +126,15 @@ void Transformer::upload(const Batch& batch) {
 LossSum Transformer::forward(const Batch& batch) {
   upload(batch);
   forward_layers();
-  return head_loss(false);
+  return head_loss();
 }
 
-LossSum Transformer::forward_backward(const Batch& batch) {
+LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate) {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
   upload(batch);
   forward_layers();
-  const LossSum loss = head_loss(true);
-  backward_layers();
+  const LossSum loss = head_loss_backward(accumulate);
+  backward_layers(accumulate);
   return loss;
 }
 
@@ -219,74 +215,6 @@ void Transformer::forward_mlp(size_t layer) {
   forward_mlp_inner(layer);
   project(view(buffers.act, {rows_, plan_.model.mlp_dim}), weights.down, weights.down_bias,
           view(plan_.delta, {rows_, width_}));
-}
-
-// Head and loss, head_rows rows at a time; with `backward` also the head's gradient and, in delta,
-// the gradient of final_normed.
-LossSum Transformer::head_loss(bool backward) {
-  const int64_t d = width_, vocab = plan_.model.vocab_size;
-  const Tensor& weight = weights_->head;
-  for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
-    const int64_t count = std::min(plan_.head_rows, rows_ - first);
-    const Tensor normed = Tensor::f32(arena_.f32(plan_.final_normed) + first * d, {count, d});
-    const Tensor logits = view(plan_.logits, {count, vocab});
-    const Tensor targets =
-        Tensor::i32(view_i32(arena_, plan_.targets, rows_).i32() + first, {count});
-    const Tensor weights = Tensor::f32(arena_.f32(plan_.weights) + first, {count});
-    const Tensor losses = Tensor::f32(arena_.f32(plan_.losses) + first, {count});
-    ops_.matmul(normed, Transpose::kNo, weight, Transpose::kYes, logits, Accumulate::kNo);
-    if (!backward) {
-      ops_.cross_entropy(plan_.loss_shape(), logits, targets, weights, losses);
-      continue;
-    }
-    ops_.cross_entropy_backward(plan_.loss_shape(), logits, targets, weights, losses);
-    ops_.matmul(logits, Transpose::kYes, normed, Transpose::kNo, grads_->head,
-                first == 0 ? Accumulate::kNo : Accumulate::kYes);
-    ops_.matmul(logits, Transpose::kNo, weight, Transpose::kNo,
-                Tensor::f32(arena_.f32(plan_.delta) + first * d, {count, d}), Accumulate::kNo);
-  }
-  if (backward) scale_logits(view(plan_.delta, {rows_, d}));
-  return {.loss = ops_.sum(view(plan_.losses, {rows_})),
-          .weight = ops_.sum(view(plan_.weights, {rows_}))};
-}
-
-void Transformer::download_logits(const Tensor& hidden, float* out) {
-  const Tensor logits = view(plan_.logits, {hidden.dim(0), plan_.model.vocab_size});
-  ops_.matmul(hidden, Transpose::kNo, weights_->head, Transpose::kYes, logits, Accumulate::kNo);
-  if (plan_.model.final_logits_soft_cap > 0)
-    ops_.soft_cap(plan_.model.final_logits_soft_cap, logits);
-  ops_.download(logits, out);
-}
-
-void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
-  MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_)) << tokens.size() << " tokens";
-  ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
-  forward_layers();
-  float* normed = arena_.f32(plan_.final_normed);
-  for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
-    const int64_t count = std::min(plan_.head_rows, rows_ - first);
-    download_logits(Tensor::f32(normed + first * width_, {count, width_}),
-                    out + first * plan_.model.vocab_size);
-  }
-}
-
-void Transformer::extend(std::span<const int32_t> tokens, float* out) {
-  const auto batch = static_cast<size_t>(plan_.batch);
-  shape_.seq_len = static_cast<int64_t>(tokens.size() / batch);
-  rows_ = shape_.rows();
-  MUSTER_CHECK(tokens.size() % batch == 0 && rows_ >= 1 && shape_.seq_len <= plan_.seq_len &&
-               cached_ + shape_.seq_len <= plan_.cache_capacity)
-      << tokens.size() << " tokens behind " << cached_ << " of " << plan_.cache_capacity;
-  ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
-  forward_layers();
-  cached_ += shape_.seq_len;
-  float* normed = arena_.f32(plan_.final_normed);
-  for (int64_t b = 0; b < plan_.batch; ++b) {
-    // Gathers into delta, whose rows are free after the last layer.
-    ops_.copy(Tensor::f32(normed + ((b + 1) * shape_.seq_len - 1) * width_, {width_}),
-              Tensor::f32(arena_.f32(plan_.delta) + b * width_, {width_}));
-  }
-  download_logits(view(plan_.delta, {plan_.batch, width_}), out);
 }
 
 }  // namespace muster::trainer

@@ -127,10 +127,10 @@ class Transformer {
 
   // Loss of the batch without gradients.
   LossSum forward(const Batch& batch);
-  // Loss, and d(sum of weighted cross-entropy)/d(parameter) written (not added) into the gradient
-  // block. Not divided by anything: the caller scales by 1/total weight once it is known across
-  // ranks. Training plans.
-  LossSum forward_backward(const Batch& batch);
+  // Loss, and d(sum of the batch's losses)/d(parameter) written into the gradient block, or with
+  // kYes added to what earlier batches left there. Not divided by anything: the caller scales by
+  // 1/total weight once it is known across batches and ranks. Training plans.
+  LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
   // Logits of every position, out (B, S, V), for `tokens` (B, S).
   void all_logits(std::span<const int32_t> tokens, float* out);
   // Decoding plans: adds `tokens` (B, C), C at most S, behind those of the calls before; out (B, V) = the logits of the last
@@ -146,6 +146,7 @@ class Transformer {
  private:
   struct LayerWeights;
   struct Weights;
+  struct HeadChunk;
 
   Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;
   Tensor stats(BufferId id) const;
@@ -153,9 +154,10 @@ class Transformer {
   void rope(RopeDirection direction, const Tensor& qkv);
   // y = x wᵀ + bias
   void project(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y);
-  // Gradients of project's weight, bias and x; `dx` may be `x`.
+  // Gradients of project's weight and bias, and of x written into `dx`, which may be `x`.
   void project_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
-                        const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx);
+                        const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx,
+                        Accumulate accumulate);
   Workspace workspace() const;
 
   void upload(const Batch& batch);
@@ -166,10 +168,13 @@ class Transformer {
   void forward_mlp(size_t layer);
   void forward_mlp_inner(size_t layer);
   void recompute_layer(size_t layer);
-  LossSum head_loss(bool backward);
-  void backward_layers();
-  void backward_attention(size_t layer);
-  void backward_mlp(size_t layer);
+  LossSum head_loss();
+  LossSum head_loss_backward(Accumulate accumulate);
+  template <class Chunk>
+  LossSum sum_losses(const Chunk& chunk);
+  void backward_layers(Accumulate accumulate);
+  void backward_attention(size_t layer, Accumulate accumulate);
+  void backward_mlp(size_t layer, Accumulate accumulate);
 
   double embedding_scale() const;
   void scale_logits(const Tensor& hidden);

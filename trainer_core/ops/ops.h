@@ -35,6 +35,7 @@ struct Workspace {
 };
 
 enum class Transpose : uint8_t { kNo, kYes };
+// Of a result, above all a parameter's gradient: written, or added to what is there.
 enum class Accumulate : uint8_t { kNo, kYes };
 
 // Shape of rope, attention and their backwards. A row of qkv is [H * h queries | K * h keys | K * h
@@ -152,8 +153,9 @@ class Ops {
 
   // x (T, n) += bias (n)
   virtual void add_bias(const Tensor& bias, const Tensor& x) = 0;
-  // dbias (n) written with the sum of the rows of dx (T, n).
-  virtual void bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) = 0;
+  // dbias (n) written with the sum of the rows of dx (T, n), or that added.
+  virtual void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                             Workspace workspace) = 0;
 
   // Embedding
   // -------------------------------------------------------------------------------------------
@@ -166,8 +168,9 @@ class Ops {
                                   const Tensor& dtable) = 0;
   // x (B * S, d) += table (P, d)[position], P >= S.
   virtual void add_positions(const Tensor& table, int64_t seq_len, const Tensor& x) = 0;
-  // dtable (P, d) written: the first S rows with the sum of dx over sequences, the others with zeros.
-  virtual void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) = 0;
+  // dtable (P, d) written: the first S rows with the sum of dx over sequences, the others with zeros; or that added.
+  virtual void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable,
+                                  Accumulate accumulate) = 0;
 
   // RMSNorm (Zhang and Sennrich, 2019) and LayerNorm (Ba et al., 2016)
   // ------------------------------------------------------------------
@@ -181,10 +184,11 @@ class Ops {
                         const NormWeights& weights, const Tensor& sum, const Tensor& y,
                         const Tensor& stats) = 0;
   // With g = dy (gain_offset + gain): kRms: dx (T, d) += rstd (g - n mean(g n)); kLayer: dx += rstd (g - mean(g) - n
-  // mean(g n)). Gradients of gain (sum of dy n over rows) and bias (sum of dy) written.
+  // mean(g n)). Gradients of gain (sum of dy n over rows) and bias (sum of dy) written, or added.
   virtual void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
                              const NormWeights& weights, const Tensor& stats, const Tensor& dx,
-                             const NormWeights& d_weights, Workspace workspace) = 0;
+                             const NormWeights& d_weights, Accumulate accumulate,
+                             Workspace workspace) = 0;
 
   // Attention
   // -------------------------------------------------------------------------------------------

@@ -131,8 +131,6 @@ TEST_P(Golden, Loss) {
 
 TEST_P(Golden, Logits) {
   const std::vector<float> expected = file_.tensor<float>("logits");
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  const auto seq_len = static_cast<size_t>(test_.plan.seq_len);
   std::vector<float> all(expected.size());
   test_.model.all_logits(tokens_, all.data());
   for (size_t i = 0; i < all.size(); ++i) ASSERT_NEAR(all[i], expected[i], 1e-4) << i;
