@@ -1,6 +1,22 @@
 #include "trainer_core/flops.h"
 
 namespace muster::trainer {
+namespace {
+
+// Of the MLPs of all layers, forward: in and out.
+double mlp_flops(const ModelConfig& model, double tokens) {
+  const auto products = [](bool gated) { return gated ? 3.0 : 2.0; };
+  const ExpertConfig& experts = model.experts;
+  const double width = model.emb_dim;
+  const double dense = 2 * tokens * width * model.mlp_dim * products(model.gated_mlp);
+  const double mixture = 2 * tokens * width * (experts.count + products(experts.gated) * experts.mlp_dim * experts.per_token);
+  double total = 0;
+  for (int32_t layer = 0; layer < model.num_layers; ++layer)
+    total += experts.in_layer(layer) ? mixture : dense;
+  return total;
+}
+
+}  // namespace
 
 StepTflops step_tflops(const TrainConfig& config) {
   const ModelConfig& model = config.model;
@@ -12,8 +28,6 @@ StepTflops step_tflops(const TrainConfig& config) {
   const double qkv = (model.num_query_heads + 2.0 * model.num_kv_heads) * model.head_dim;
   const double layers = model.num_layers;
 
-  const double activations = model.gated_mlp ? 2 : 1;  // len(mlp_activations)
-  const double ffn_flops = 2 * tokens * width * model.mlp_dim * (activations + 1);  // in, out
   const double projection_flops = 2 * tokens * width * (qkv + query);
   const double unembed_flops = 2 * tokens * width * model.vocab_size;
   const double attention_flops = 4 * tokens * seq * query;
@@ -22,7 +36,7 @@ StepTflops step_tflops(const TrainConfig& config) {
   constexpr double kTera = 1e12;
   StepTflops tflops;
   tflops.learnable =
-      kForwardAndBackward * ((ffn_flops + projection_flops) * layers + unembed_flops) / kTera;
+      kForwardAndBackward * (mlp_flops(model, tokens) + projection_flops * layers + unembed_flops) / kTera;
   tflops.attention = kForwardAndBackward * attention_flops * layers / kTera;
   tflops.attention_causal = tflops.attention / 2;
   return tflops;

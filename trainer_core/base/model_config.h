@@ -22,6 +22,11 @@ enum class PositionType : uint8_t { kRope, kRopeInterleaved, kLearned };
 // kGelu is the tanh approximation, as all our families use it (Hendrycks and Gimpel, 2016).
 enum class Activation : uint8_t { kSilu, kGelu, kRelu };
 
+// How experts are chosen where the families differ. kMaxText (Mixtral, Jiang et al., 2024): a sequence is a group, choices
+// compete in the order of tokens, and all of them balance. kPax (GShard, GLaM): a rank's micro-batch is a group, first
+// choices compete before second ones, and first choices balance.
+enum class RouterStyle : uint8_t { kMaxText, kPax };
+
 // Llama 3.1's stretching of RoPE's long wavelengths; factor 1: none.
 struct RopeScaling {
   double factor = 1;
@@ -30,6 +35,29 @@ struct RopeScaling {
   int32_t original_max_position = 8192;  // tokens
 
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
+// The experts that take the MLP's place in some layers: Shazeer et al., 2017.
+struct ExpertConfig {
+  int32_t count = 1;  // 1: every layer has an MLP
+  int32_t per_token = 1;
+  int32_t mlp_dim = 0;     // of one expert
+  int32_t layer_step = 1;  // layers first_layer, first_layer + layer_step, … have experts
+  int32_t first_layer = 0;
+  Activation activation = Activation::kSilu;
+  bool gated = true;  // as ModelConfig's
+  RouterStyle router = RouterStyle::kMaxText;
+  double capacity_factor = -1;  // of an even share of a group's choices; 0 or less: no token is dropped
+  double balance_weight = 0;    // of each layer's load-balancing loss
+
+  bool in_layer(int64_t layer) const {
+    return count > 1 && layer >= first_layer && (layer - first_layer) % layer_step == 0;
+  }
+  // Rows that an expert takes of a group of so many tokens; 0: all. kMaxText: capacity_factor times ceil(tokens k / E), at
+  // least capacity_factor. kPax: capacity_factor times tokens / E, rounded up to a multiple of 4.
+  int64_t capacity(int64_t group_tokens) const;
+
+  friend bool operator==(const ExpertConfig&, const ExpertConfig&) = default;
 };
 
 struct ModelConfig {
@@ -68,6 +96,7 @@ struct ModelConfig {
   int32_t sliding_window_size =
       0;  // a token sees that many tokens, itself included; 0: its whole past
   double z_loss_multiplier = 0;  // adds multiplier * logsumexp(logits)² to each token's loss
+  ExpertConfig experts{};
   double init_std = 0;           // standard deviation of the initial matrices; 0: 1 / sqrt(fan_in)
 
   bool has_rope() const { return position_type != PositionType::kLearned; }

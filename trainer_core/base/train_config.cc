@@ -1,5 +1,6 @@
 #include "trainer_core/base/train_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
@@ -97,10 +98,35 @@ void check_model(const ModelConfig& model, Checker& check) {
   not_negative("z_loss_multiplier", model.z_loss_multiplier);
 }
 
+void check_experts(const ModelConfig& model, Checker& check) {
+  const ExpertConfig& experts = model.experts;
+  check.range("num_experts", experts.count, 1, kSizeMax);
+  if (experts.count <= 1) return;
+  check.require(experts.per_token >= 1 && experts.per_token <= experts.count,
+                absl::StrCat("num_experts_per_tok is ", experts.per_token,
+                             ", but must be between 1 and num_experts (", experts.count, ")"));
+  check.range("base_moe_mlp_dim", experts.mlp_dim, 1, kSizeMax);
+  check.range("interleave_moe_layer_step", experts.layer_step, 1, kLayersMax);
+  check.range("first_moe_layer", experts.first_layer, 0, kLayersMax);
+  check.require(experts.first_layer < model.num_layers,
+                absl::StrCat("first_moe_layer is ", experts.first_layer, ", but the model has ",
+                             model.num_layers, " layers: none would have experts"));
+  check.number("capacity_factor", experts.capacity_factor, true,
+               "a number (0 or less: no token is dropped)");
+  check.number("load_balance_loss_weight", experts.balance_weight, experts.balance_weight >= 0,
+               "at least 0 (0: none)");
+  check.require(!model.mlp_bias, "experts have no biases, but this model's MLPs do");
+}
+
 // What no single size shows: the model's parameters, and what a step keeps of its tokens. Sizes are in range.
 void check_totals(const TrainConfig& config, Checker& check) {
   const ModelConfig& model = config.model;
-  const double width = model.emb_dim, mlp = model.mlp_dim;
+  const double width = model.emb_dim;
+  // The larger of both kinds of layer, for all of them.
+  const ExpertConfig& experts = model.experts;
+  const double dense = model.mlp_dim, expert = experts.count > 1 ? experts.mlp_dim : 0;
+  const double mlp = std::max(dense, expert * experts.count);
+  const double mlp_rows = std::max(dense, (expert + width) * experts.per_token + experts.count);
   const double query = double{1} * model.num_query_heads * model.head_dim;
   const double kv = double{1} * model.num_kv_heads * model.head_dim;
   const double embeddings = (model.logits_via_embedding ? 1.0 : 2.0) * model.vocab_size * width +
@@ -113,10 +139,10 @@ void check_totals(const TrainConfig& config, Checker& check) {
                 absl::StrCat("the model has ", parameters, " parameters, but must have at most ",
                              kParametersMax, ": base_emb_dim is ", model.emb_dim,
                              ", base_num_query_heads times head_dim ", query, ", base_mlp_dim ",
-                             model.mlp_dim, ", vocab_size ", model.vocab_size));
+                             model.mlp_dim, ", num_experts ", experts.count, ", vocab_size ", model.vocab_size));
   const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
   const double activations = tokens * model.num_layers *
-                             (4 * width + 2 * (query + kv) + 3 * mlp + model.num_query_heads + 4);
+                             (4 * width + 2 * (query + kv) + 3 * mlp_rows + model.num_query_heads + 4);
   check.require(
       activations <= static_cast<double>(kActivationsMax),
       absl::StrCat("a step of per_device_batch_size (", config.per_device_batch_size,

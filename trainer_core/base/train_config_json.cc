@@ -40,11 +40,31 @@ struct EnumNames<Activation> {
   static constexpr std::string_view kNames[] = {"silu", "gelu", "relu"};
 };
 template <>
+struct EnumNames<RouterStyle> {
+  static constexpr std::string_view kNames[] = {"maxtext", "pax"};
+};
+template <>
 struct EnumNames<Hardware> {
   static constexpr std::string_view kNames[] = {"cpu"};
 };
 
 // The one list of keys: `visit(key, field)` for every field of the config.
+// A dense model has none of them.
+template <class Config, class Visitor>
+void visit_experts(Config& experts, Visitor& visit) {
+  visit("num_experts", experts.count);
+  if (experts.count <= 1) return;
+  visit("num_experts_per_tok", experts.per_token);
+  visit("base_moe_mlp_dim", experts.mlp_dim);
+  visit("interleave_moe_layer_step", experts.layer_step);
+  visit("first_moe_layer", experts.first_layer);
+  visit("expert_activation", experts.activation);
+  visit("gated_experts", experts.gated);
+  visit("router_style", experts.router);
+  visit("capacity_factor", experts.capacity_factor);
+  visit("load_balance_loss_weight", experts.balance_weight);
+}
+
 template <class Config, class Visitor>
 void visit_model(Config& model, Visitor& visit) {
   visit("model_name", model.name);
@@ -78,6 +98,7 @@ void visit_model(Config& model, Visitor& visit) {
   visit("final_logits_soft_cap", model.final_logits_soft_cap);
   visit("sliding_window_size", model.sliding_window_size);
   visit("z_loss_multiplier", model.z_loss_multiplier);
+  visit_experts(model.experts, visit);
   visit("init_std", model.init_std);
 }
 

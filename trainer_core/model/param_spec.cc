@@ -102,12 +102,31 @@ void add_mlp(const ModelConfig& config, const std::string& prefix, TableBuilder&
   if (config.mlp_bias) table.bias(prefix + "down_proj.bias", d, ShardAxis::kNone);
 }
 
+// Mixtral's names. Matrices of one kind lie together: (E, 2m, d), then (E, d, m).
+void add_experts(const ModelConfig& config, const std::string& prefix, TableBuilder& table) {
+  const int64_t d = config.emb_dim, m = config.experts.mlp_dim;
+  const auto expert = [&](int32_t e, const char* name) {
+    return prefix + "experts." + std::to_string(e) + "." + name + ".weight";
+  };
+  table.matrix(prefix + "gate.weight", config.experts.count, d, ShardAxis::kNone, kFsdp);
+  for (int32_t e = 0; e < config.experts.count; ++e) {
+    table.matrix(expert(e, "w1"), m, d, kTensor, kFsdp);
+    if (config.experts.gated) table.matrix(expert(e, "w3"), m, d, kTensor, kFsdp);
+  }
+  for (int32_t e = 0; e < config.experts.count; ++e)
+    table.matrix(expert(e, "w2"), d, m, kFsdp, kTensor);
+}
+
 void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   table.norm(prefix + "input_layernorm");
   add_attention(config, prefix + "self_attn.", table);
   table.norm(prefix + "post_attention_layernorm");
-  add_mlp(config, prefix + "mlp.", table);
+  if (config.experts.in_layer(layer)) {
+    add_experts(config, prefix + "block_sparse_moe.", table);
+  } else {
+    add_mlp(config, prefix + "mlp.", table);
+  }
 }
 
 // Value i of a parameter comes from word i of the stream.

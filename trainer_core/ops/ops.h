@@ -26,6 +26,7 @@
 
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/base/tensor.h"
+#include "trainer_core/ops/expert_ops.h"
 
 namespace muster::trainer {
 
@@ -36,7 +37,6 @@ struct Workspace {
 
 enum class Transpose : uint8_t { kNo, kYes };
 // Of a result, above all a parameter's gradient: written, or added to what is there.
-enum class Accumulate : uint8_t { kNo, kYes };
 
 // Shape of rope, attention and their backwards. A row of qkv is [H * h queries | K * h keys | K * h
 // values]; query head q attends with key/value head q / (H / K).
@@ -113,10 +113,8 @@ struct AdamWStep {
   double bias_correction2 = 1;  // 1 - b2^t
 };
 
-class Ops {
+class Ops : public ExpertOps {
  public:
-  virtual ~Ops() = default;
-
   virtual std::string_view name() const = 0;
 
   // Memory and order

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "trainer_core/ops/cpu/expert_ops.h"
 #include "trainer_core/ops/cpu/kernels.h"
 #include "trainer_core/ops/cpu/matmul.h"
 #include "trainer_core/ops/cpu/parallel.h"
@@ -35,9 +36,9 @@ void check_ids(const Tensor& ids, int64_t limit, const char* what) {
 // All but the last dimension.
 int64_t rows_of(const Tensor& x) { return x.elements() / x.dim(x.rank - 1); }
 
-class CpuOps : public Ops {
+class CpuOps : public cpu::CpuExpertOps {
  public:
-  explicit CpuOps(int threads) : threads_(threads), matmul_(threads) {}
+  explicit CpuOps(int threads) : CpuExpertOps(threads), matmul_(threads) {}
 
   std::string_view name() const override { return "cpu"; }
 
@@ -383,7 +384,6 @@ class CpuOps : public Ops {
           [&](int64_t begin, int64_t end, int) { cpu::cross_entropy_rows(begin, end, args); });
   }
 
-  int threads_;
   cpu::Matmul matmul_;
 };
 

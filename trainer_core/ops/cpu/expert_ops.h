@@ -1,0 +1,45 @@
+// The CPU backend's ExpertOps: the base of its op table.
+#pragma once
+
+#include "trainer_core/ops/cpu/gemm.h"
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer::cpu {
+
+class CpuExpertOps : public Ops {
+ public:
+  explicit CpuExpertOps(int threads) : threads_(threads), gemm_(threads) {}
+
+  void route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) override;
+  void route_backward(const RoutingShape& shape, const Tensor& weights, const Tensor& dgates,
+                      const Routing& routing) override;
+  void dispatch(const Tensor& slots, const Tensor& x, const Tensor& rows) override;
+  void dispatch_backward(const Tensor& slots, const Tensor& drows, const Tensor& dx) override;
+  void combine(const Tensor& slots, const Tensor& gates, const Tensor& rows,
+               const Tensor& out) override;
+  void combine_backward(const Tensor& slots, const Tensor& gates, const Tensor& act,
+                        const Tensor& dact, const Tensor& dgates) override;
+  void expert_matmul(const Tensor& offsets, const Tensor& x, const Tensor& w,
+                     const Tensor& y) override;
+  void expert_matmul_dx(const Tensor& offsets, const Tensor& dy, const Tensor& w,
+                        const Tensor& dx) override;
+  void expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                        Accumulate accumulate) override;
+
+ protected:
+  int threads_;
+
+ private:
+  // Calls body(token, its row of `tokens`) in parallel.
+  template <class Body>
+  void for_tokens(const Tensor& slots, const Tensor& tokens, const Body& body);
+  // Calls body(expert, its first row, its rows).
+  template <class Body>
+  void for_experts(const Tensor& offsets, int64_t rows, const Body& body);
+
+  // Our own on every processor: how many rows an expert has is another number at each call, and oneDNN compiles a product
+  // for each shape.
+  Gemm gemm_;
+};
+
+}  // namespace muster::trainer::cpu

@@ -1,0 +1,33 @@
+// Who goes to which expert: the CPU's router. Serial over groups, whose tokens compete for the experts' capacity.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer_core/ops/expert_ops.h"
+
+namespace muster::trainer::cpu {
+
+// A Routing by its plain arrays.
+struct RoutingArrays {
+  RoutingShape shape;
+  const float* weights;  // (T)
+  float* probs;          // (T, E)
+  int32_t* experts;      // (T, k)
+  float* gates;          // (T, k)
+  int32_t* slots;        // (T, k)
+  int32_t* offsets;      // (E + 1)
+  float* density;        // (G, E)
+  float* balance;        // (G)
+};
+
+// Tokens [begin, end): probs from logits, experts and gates.
+void choose_experts(int64_t begin, int64_t end, const RoutingArrays& routing);
+// All tokens, after that: slots and offsets.
+void assign_slots(const RoutingArrays& routing);
+// Groups [begin, end), after choose_experts: density and balance.
+void balance_groups(int64_t begin, int64_t end, const RoutingArrays& routing);
+// Tokens [begin, end): probs become the gradient of the logits; dgates (T, k).
+void route_backward_tokens(int64_t begin, int64_t end, const RoutingArrays& routing,
+                           const float* dgates);
+
+}  // namespace muster::trainer::cpu
