@@ -25,8 +25,7 @@ class Window {
  public:
   Window(const TrainConfig& config, int32_t length, int32_t threads, Ops& ops)
       : length_(length),
-        plan_(plan_transformer(config.model, 1, length, RematPolicy::kNone, /*training=*/false,
-                               threads)),
+        plan_(plan_transformer(config.model, 1, length, {}, /*training=*/false, threads)),
         arena_(plan_.memory),
         model_(plan_, arena_, ops) {}
   Window(const Window&) = delete;
