@@ -122,8 +122,9 @@ struct LossSum {
   double weight = 0;  // sum of weights
 };
 
-// Not thread-safe; its ops may use several threads inside. Allocates nothing after its
-// construction. Token ids must lie in [0, V): the data loader judges them.
+// Not thread-safe; its ops may use several threads inside. Allocates nothing after its construction
+// but what cpu_ops() says of matrix products: a step's peak memory is its plan's. Token ids must lie
+// in [0, V): the data loader judges them.
 class Transformer {
  public:
   // `plan`, `arena` and `ops` outlive the model. The arena was made from plan.memory.
