@@ -49,8 +49,8 @@ class Trainer {
  public:
   Trainer(const Size& size, int32_t threads)
       : size_(size),
-        plan_(plan_transformer(size.model, size.batch, size.seq_len, RematPolicy::kNone, true,
-                               threads)),
+        plan_(plan_transformer(size.model, size.batch, size.seq_len,
+                               layer_keeps(RematPolicy::kNone), true, threads)),
         arena_(plan_.memory),
         cpu_(cpu_ops(threads)),
         timed_(*cpu_),
