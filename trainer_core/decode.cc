@@ -51,8 +51,8 @@ class Decoder {
   absl::StatusOr<std::vector<int32_t>> generate(std::vector<int32_t> tokens, int32_t eos_id) {
     window_ = std::make_unique<Window>(config_, window_length(tokens.size() + 1), options_.threads,
                                        *ops_);
-    const CheckpointBlocks blocks{window_->model().params(), {}, {}};
-    if (auto status = restore_checkpoint(options_.checkpoint, window_->plan().params, blocks);
+    if (auto status = restore_parameters(options_.checkpoint, rows_of(window_->plan().params),
+                                         window_->model().params());
         !status.ok())
       return status;
     std::vector<int32_t> output;

@@ -45,15 +45,12 @@ struct TransformerPlan {
   int32_t batch = 0;    // B
   int32_t seq_len = 0;  // S
   RematPolicy remat = RematPolicy::kNone;
-  bool training = true;  // false: no gradients, optimizer state or saved activations
+  bool training = true;  // false: no gradients or saved activations
 
   std::vector<ParamSpec> params;
   MemoryPlan memory;
   BufferId param_block = 0;
-  // Of a training plan only:
-  BufferId grad_block = 0;  // parameter_count + kGradTailElements
-  BufferId adam_m = 0;
-  BufferId adam_v = 0;
+  BufferId grad_block = 0;  // parameter_count + kGradTailElements; of a training plan only
 
   std::vector<LayerBuffers> layers;
   BufferId output = 0;        // (T, d) the residual stream after the last layer

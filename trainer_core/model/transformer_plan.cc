@@ -30,8 +30,6 @@ class Planner {
     plan_.param_block = add("params", MemoryCategory::kParameters, n);
     if (!plan_.training) return;
     plan_.grad_block = add("grads", MemoryCategory::kGradients, n + kGradTailElements);
-    plan_.adam_m = add("adam_m", MemoryCategory::kOptimizer, n);
-    plan_.adam_v = add("adam_v", MemoryCategory::kOptimizer, n);
   }
 
   void layers() {
