@@ -107,6 +107,11 @@ void TimedOps::attention(const AttentionShape& shape, const Tensor& qkv, const T
                          const Tensor& lse, Workspace workspace) {
   timed("attention", [&] { inner_.attention(shape, qkv, out, lse, workspace); });
 }
+void TimedOps::attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                                const KvCache& cache, const Tensor& out, Workspace workspace) {
+  timed("attention_cached",
+        [&] { inner_.attention_cached(shape, position, qkv, cache, out, workspace); });
+}
 void TimedOps::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                                   const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
                                   Workspace workspace) {

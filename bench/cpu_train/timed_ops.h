@@ -58,6 +58,8 @@ class TimedOps : public Ops {
             RopeDirection direction, const Tensor& qkv) override;
   void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                  const Tensor& lse, Workspace workspace) override;
+  void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                        const KvCache& cache, const Tensor& out, Workspace workspace) override;
   void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                           const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
                           Workspace workspace) override;

@@ -20,11 +20,12 @@ enum class MemoryCategory {
   kGradients,
   kOptimizer,
   kActivations,
+  kKvCache,
   kWorkspace,
   kOffloaded
 };
-constexpr std::array<std::string_view, 6> kMemoryCategoryNames = {
-    "parameters", "gradients", "optimizer", "activations", "workspace", "offloaded"};
+constexpr std::array<std::string_view, 7> kMemoryCategoryNames = {
+    "parameters", "gradients", "optimizer", "activations", "kv_cache", "workspace", "offloaded"};
 
 // Every buffer starts at a multiple of this: a cache line, and the widest vector.
 constexpr size_t kBufferAlignment = 64;

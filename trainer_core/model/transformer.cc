@@ -58,8 +58,8 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops)
   if (plan.training) grads_ = std::make_unique<Weights>(plan, arena.f32(plan.grad_block));
   if (!plan.model.has_rope()) return;
   const int64_t half = shape_.head_dim / 2;
-  rope_tables(plan.model, plan.seq_len, ops, view(plan.rope_cos, {shape_.seq_len, half}),
-              view(plan.rope_sin, {shape_.seq_len, half}));
+  rope_tables(plan.model, plan.positions(), ops, view(plan.rope_cos, {plan.positions(), half}),
+              view(plan.rope_sin, {plan.positions(), half}));
 }
 
 Transformer::~Transformer() = default;
@@ -91,11 +91,16 @@ double Transformer::embedding_scale() const {
 
 void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
   if (!plan_.model.has_rope()) return;
-  const int64_t half = shape_.head_dim / 2;
   const RopePairs pairs = plan_.model.position_type == PositionType::kRope ? RopePairs::kHalves
                                                                            : RopePairs::kNeighbours;
-  ops_.rope(shape_, view(plan_.rope_cos, {shape_.seq_len, half}),
-            view(plan_.rope_sin, {shape_.seq_len, half}), pairs, direction, qkv);
+  ops_.rope(shape_, position_rows(plan_.rope_cos), position_rows(plan_.rope_sin), pairs, direction,
+            qkv);
+}
+
+// This call's rows of a table of RoPE.
+Tensor Transformer::position_rows(BufferId table) const {
+  const int64_t half = shape_.head_dim / 2;
+  return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.seq_len, half});
 }
 
 void Transformer::project(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -139,7 +144,11 @@ void Transformer::forward_layers() {
   const Tensor stream = view(plan_.layers.front().input, {rows_, width_});
   ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, embedding_scale(),
                  stream);
-  if (exists(weights_->positions)) ops_.add_positions(weights_->positions, shape_.seq_len, stream);
+  if (const Tensor& table = weights_->positions; exists(table)) {
+    const Tensor rows =
+        Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
+    ops_.add_positions(rows, shape_.seq_len, stream);
+  }
   make_normed1(0);
   const size_t layers = plan_.layers.size();
   for (size_t i = 0; i < layers; ++i) {

@@ -51,6 +51,12 @@ struct LayerBuffers {
   std::vector<OffloadedTensor> offloaded;
 };
 
+// Of one layer of a decoding plan: (B, K, capacity, h) each.
+struct CacheBuffers {
+  BufferId keys = 0;
+  BufferId values = 0;
+};
+
 // The buffers of one rank's step, by id in `memory`. Flat blocks follow the ParamSpec table.
 //
 // Offloaded buffers lie behind all others. On the CPU both are one memory: offloading there runs the
@@ -65,6 +71,8 @@ struct TransformerPlan {
   int32_t seq_len = 0;  // S
   LayerKeeps keeps;
   bool training = true;  // false: no gradients, optimizer state or saved activations
+  // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
+  int32_t cache_capacity = 0;
 
   std::vector<ParamSpec> params;
   MemoryPlan memory;
@@ -76,16 +84,17 @@ struct TransformerPlan {
   BufferId adam_v = 0;
 
   std::vector<LayerBuffers> layers;
-  BufferId output = 0;        // (T, d) the residual stream after the last layer
-  BufferId final_stats = 0;   // NormShape::stats(T)
-  BufferId final_normed = 0;  // (T, d)
-  BufferId rope_cos = 0;      // (S, h/2), with RoPE
-  BufferId rope_sin = 0;      // (S, h/2), with RoPE
-  BufferId tokens = 0;        // (T)
-  BufferId targets = 0;       // (T)
-  BufferId weights = 0;       // (T)
-  BufferId losses = 0;        // (T)
-  BufferId logits = 0;        // (head_rows, V)
+  std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
+  BufferId output = 0;               // (T, d) the residual stream after the last layer
+  BufferId final_stats = 0;          // NormShape::stats(T)
+  BufferId final_normed = 0;         // (T, d)
+  BufferId rope_cos = 0;             // (positions(), h/2), with RoPE
+  BufferId rope_sin = 0;             // (positions(), h/2), with RoPE
+  BufferId tokens = 0;               // (T)
+  BufferId targets = 0;              // (T)
+  BufferId weights = 0;              // (T)
+  BufferId losses = 0;               // (T)
+  BufferId logits = 0;               // (head_rows, V)
   BufferId delta =
       0;  // (T, d) what a sublayer adds to the stream; a norm's input gradient in backward
   BufferId d_stream = 0;   // (T, d) training: gradient of the residual stream
@@ -96,6 +105,7 @@ struct TransformerPlan {
   // Rows that the head and the loss handle at a time: the logits of all T rows are never kept.
   int64_t head_rows = 0;
 
+  int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
   AttentionShape attention_shape() const;
   NormShape norm_shape() const {
     return {model.norm_type, model.norm_epsilon, model.norm_gain_offset};
@@ -108,6 +118,10 @@ struct TransformerPlan {
 // training's: without a backward pass nothing is kept.
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
                                  const LayerKeeps& keeps, bool training, int32_t threads);
+
+// The same for decoding with a cache of `capacity` positions, to which at most `chunk` are added at a time.
+TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
+                             int32_t capacity, int32_t threads);
 
 // tokens, targets: (B, S) ids below V. weights: (B, S), 1 where the target counts and 0 where it
 // does not.
@@ -141,9 +155,11 @@ class Transformer {
   LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
   // Logits of every position, out (B, S, V), for `tokens` (B, S).
   void all_logits(std::span<const int32_t> tokens, float* out);
-  // Logits of position `position` of every sequence, out (B, V), for `tokens` (B, S). Later
-  // positions may hold any ids.
-  void logits(std::span<const int32_t> tokens, int32_t position, float* out);
+  // Decoding plans: adds `tokens` (B, C), C at most S, behind those of the calls before; out (B, V) = the logits of the last
+  // one of every sequence. No more than the cache's capacity in all.
+  void extend(std::span<const int32_t> tokens, float* out);
+  // Positions in the cache.
+  int32_t length() const { return static_cast<int32_t>(cached_); }
 
   std::span<float> params();
   std::span<float> grads();       // without the tail
@@ -168,6 +184,7 @@ class Transformer {
 
   void upload(const Batch& batch);
   void forward_layers();
+  Tensor position_rows(BufferId table) const;
   // The pieces of a layer's forward pass, by what they make.
   void make_normed1(size_t layer);  // of input
   void make_qkv(size_t layer);      // of normed1
@@ -198,9 +215,10 @@ class Transformer {
   Ops& ops_;
   AttentionShape shape_;
   NormShape norm_;
-  int64_t rows_;   // T
+  int64_t rows_;   // T of this call
   int64_t width_;  // d
   int64_t parameters_;
+  int64_t cached_ = 0;  // positions that came before this call's
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan
 };

@@ -76,16 +76,20 @@ void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
   }
 }
 
-void Transformer::logits(std::span<const int32_t> tokens, int32_t position, float* out) {
-  MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_) && position >= 0 &&
-               position < plan_.seq_len)
-      << tokens.size() << " tokens, position " << position;
+void Transformer::extend(std::span<const int32_t> tokens, float* out) {
+  const auto batch = static_cast<size_t>(plan_.batch);
+  shape_.seq_len = static_cast<int64_t>(tokens.size() / batch);
+  rows_ = shape_.rows();
+  MUSTER_CHECK(tokens.size() % batch == 0 && rows_ >= 1 && shape_.seq_len <= plan_.seq_len &&
+               cached_ + shape_.seq_len <= plan_.cache_capacity)
+      << tokens.size() << " tokens behind " << cached_ << " of " << plan_.cache_capacity;
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
+  cached_ += shape_.seq_len;
   float* normed = arena_.f32(plan_.final_normed);
   for (int64_t b = 0; b < plan_.batch; ++b) {
     // Gathers into delta, whose rows are free after the last layer.
-    ops_.copy(Tensor::f32(normed + (b * plan_.seq_len + position) * width_, {width_}),
+    ops_.copy(Tensor::f32(normed + ((b + 1) * shape_.seq_len - 1) * width_, {width_}),
               Tensor::f32(arena_.f32(plan_.delta) + b * width_, {width_}));
   }
   download_logits(view(plan_.delta, {plan_.batch, width_}), out);

@@ -91,21 +91,36 @@ class Planner {
     }
   }
 
+  void caches() {
+    if (plan_.cache_capacity == 0) return;
+    const int64_t elements =
+        int64_t{plan_.batch} * model_.num_kv_heads * plan_.cache_capacity * model_.head_dim;
+    for (size_t i = 0; i < plan_.layers.size(); ++i) {
+      const std::string name = absl::StrCat("layer", i);
+      plan_.caches.push_back({add(name + ".keys", MemoryCategory::kKvCache, elements),
+                              add(name + ".values", MemoryCategory::kKvCache, elements)});
+    }
+  }
+
   void rest() {
     plan_.final_stats = add_work("final_stats", norm_.stats(rows_));
     plan_.delta = add_work("delta", rows_ * width_);
     plan_.tokens = add_work("tokens", rows_);
-    plan_.targets = add_work("targets", rows_);
-    plan_.weights = add_work("weights", rows_);
-    plan_.losses = add_work("losses", rows_);
+    if (plan_.cache_capacity == 0) {
+      plan_.targets = add_work("targets", rows_);
+      plan_.weights = add_work("weights", rows_);
+      plan_.losses = add_work("losses", rows_);
+    }
     if (!model_.has_rope()) return;
-    const int64_t table = int64_t{plan_.seq_len} * model_.head_dim / 2;
+    const int64_t table = int64_t{plan_.positions()} * model_.head_dim / 2;
     plan_.rope_cos = add_work("rope_cos", table);
     plan_.rope_sin = add_work("rope_sin", table);
   }
 
   void workspace(int32_t threads) {
-    int64_t elements = cpu_attention_elements(shape_, threads);
+    int64_t elements = plan_.cache_capacity > 0
+                           ? cpu_attention_cached_elements(plan_.cache_capacity, threads)
+                           : cpu_attention_elements(shape_, threads);
     if (plan_.training) {
       elements =
           std::max({elements, cpu_attention_backward_elements(shape_, threads),
@@ -159,24 +174,25 @@ class Planner {
   std::vector<LayerTensor> layer_tensors() const {
     const LayerKeeps& keeps = plan_.keeps;
     using Buffers = LayerBuffers;
-    return {{"input", &Buffers::input, rows_ * width_, keeps.input},
-            {"stats1", &Buffers::stats1, norm_.stats(rows_), keeps.rest},
-            {"normed1", &Buffers::normed1, rows_ * width_, keeps.rest},
-            {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), keeps.qkv},
-            {"context", &Buffers::context, rows_ * shape_.out_width(), keeps.context},
-            {"lse", &Buffers::lse, rows_ * shape_.heads, keeps.context},
-            {"middle", &Buffers::middle, rows_ * width_, keeps.middle},
-            {"stats2", &Buffers::stats2, norm_.stats(rows_), keeps.rest},
-            {"normed2", &Buffers::normed2, rows_ * width_, keeps.rest},
-            {"gate_up", &Buffers::gate_up, rows_ * gate_up_width(), keeps.gate_up},
-            {"act", &Buffers::act, rows_ * model_.mlp_dim, keeps.rest}};
+    return {
+        {"input", &Buffers::input, rows_ * width_, keeps.input},
+        {"stats1", &Buffers::stats1, norm_.stats(rows_), keeps.rest},
+        {"normed1", &Buffers::normed1, rows_ * width_, keeps.rest},
+        {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), keeps.qkv},
+        {"context", &Buffers::context, rows_ * shape_.out_width(), keeps.context},
+        {"lse", &Buffers::lse, plan_.cache_capacity > 0 ? 0 : rows_ * shape_.heads, keeps.context},
+        {"middle", &Buffers::middle, rows_ * width_, keeps.middle},
+        {"stats2", &Buffers::stats2, norm_.stats(rows_), keeps.rest},
+        {"normed2", &Buffers::normed2, rows_ * width_, keeps.rest},
+        {"gate_up", &Buffers::gate_up, rows_ * gate_up_width(), keeps.gate_up},
+        {"act", &Buffers::act, rows_ * model_.mlp_dim, keeps.rest}};
   }
 
   // One buffer for all layers of each tensor named that they do not keep on the device.
   void share(std::initializer_list<BufferId LayerBuffers::*> ids) {
     for (const LayerTensor& tensor : layer_tensors()) {
       if (std::ranges::find(ids, tensor.id) == ids.end()) continue;
-      if (tensor.placement == Placement::kDevice) continue;
+      if (tensor.placement == Placement::kDevice || tensor.elements == 0) continue;
       const BufferId id = add_work(absl::StrCat("shared.", tensor.name), tensor.elements);
       for (LayerBuffers& layer : plan_.layers) layer.*tensor.id = id;
     }
@@ -197,6 +213,21 @@ int64_t head_rows(const ModelConfig& model, int32_t batch, int32_t seq_len) {
   return std::max<int64_t>(batch, std::min(wanted, int64_t{batch} * seq_len));
 }
 
+void lay_out(TransformerPlan& plan, int32_t threads) {
+  MUSTER_CHECK(plan.batch >= 1 && plan.seq_len >= 1 && threads >= 1)
+      << "batch " << plan.batch << ", sequence " << plan.seq_len << ", threads " << threads;
+  plan.params = model_params(plan.model);
+  plan.head_rows = head_rows(plan.model, plan.batch, plan.seq_len);
+  Planner planner(plan);
+  planner.blocks();
+  planner.kept();
+  planner.caches();
+  planner.shared();
+  planner.rest();
+  planner.workspace(threads);
+  planner.offloaded();
+}
+
 }  // namespace
 
 AttentionShape TransformerPlan::attention_shape() const {
@@ -214,23 +245,25 @@ TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_
                                  const LayerKeeps& keeps, bool training, int32_t threads) {
   MUSTER_CHECK(keeps.input != Placement::kRemat && keeps.rest != Placement::kOffload)
       << "a layer without its input, or norms in the host's memory";
-  MUSTER_CHECK(batch >= 1 && seq_len >= 1 && threads >= 1)
-      << "batch " << batch << ", sequence " << seq_len << ", threads " << threads;
   TransformerPlan plan;
   plan.model = model;
   plan.batch = batch;
   plan.seq_len = seq_len;
   if (training) plan.keeps = keeps;
   plan.training = training;
-  plan.params = model_params(model);
-  plan.head_rows = head_rows(model, batch, seq_len);
-  Planner planner(plan);
-  planner.blocks();
-  planner.kept();
-  planner.shared();
-  planner.rest();
-  planner.workspace(threads);
-  planner.offloaded();
+  lay_out(plan, threads);
+  return plan;
+}
+
+TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
+                             int32_t capacity, int32_t threads) {
+  TransformerPlan plan;
+  plan.model = model;
+  plan.batch = batch;
+  plan.seq_len = std::min(chunk, capacity);
+  plan.training = false;
+  plan.cache_capacity = capacity;
+  lay_out(plan, threads);
   return plan;
 }
 

@@ -59,6 +59,14 @@ struct AttentionShape {
   }
 };
 
+// Keys and values of one layer's earlier positions: (B, K, capacity, h) each.
+struct KvCache {
+  Tensor keys;
+  Tensor values;
+
+  int64_t capacity() const { return keys.dim(2); }
+};
+
 enum class RopeDirection : uint8_t { kForward, kBackward };
 // Which two elements of a head turn together: i and i + h/2, or 2i and 2i + 1.
 enum class RopePairs : uint8_t { kHalves, kNeighbours };
@@ -195,6 +203,10 @@ class Ops {
   // of the softmax's denominator. out (T, H h).
   virtual void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                          const Tensor& lse, Workspace workspace) = 0;
+  // The same for S new positions from `position` on, whose earlier ones are in a cache: writes their keys and values into
+  // `cache`, then attends with all of it. qkv (B S, qkv_width) after RoPE; out (B S, H h).
+  virtual void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                                const KvCache& cache, const Tensor& out, Workspace workspace) = 0;
   // With P recomputed from lse and D = rowsum(dout out): dS = P (dout vᵀ - D), times 1 - (score / cap)² with a soft cap;
   // dv = Pᵀ dout; dq = scale dS k; dk = scale dSᵀ q. Key/value gradients sum over their query heads. dqkv written.
   virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,

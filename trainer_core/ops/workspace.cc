@@ -15,6 +15,8 @@ int64_t cpu_attention_elements(const AttentionShape& shape, int threads) {
   return busy * cpu::AttentionLayout(shape).forward_elements();
 }
 
+int64_t cpu_attention_cached_elements(int64_t capacity, int threads) { return threads * capacity; }
+
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads) {
   const int64_t busy = std::min<int64_t>(threads, shape.batch * shape.kv_heads);
   return busy * cpu::AttentionLayout(shape).backward_elements();

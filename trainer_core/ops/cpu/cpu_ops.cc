@@ -205,7 +205,8 @@ class CpuOps : public Ops {
   }
   void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                  const Tensor& lse, Workspace workspace) override {
-    check_attention(shape, qkv, out, lse);
+    check_attention(shape, qkv, out);
+    check_size(lse, shape.rows() * shape.heads, "lse");
     const int64_t each = cpu_attention_elements(shape, 1);
     MUSTER_CHECK(workspace.elements >= cpu_attention_elements(shape, threads_))
         << "workspace of attention is too small";
@@ -214,10 +215,29 @@ class CpuOps : public Ops {
       cpu::attention_tasks(begin, end, args, workspace.data + part * each);
     });
   }
+  void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                        const KvCache& cache, const Tensor& out, Workspace workspace) override {
+    const int64_t capacity = cache.capacity();
+    const int64_t elements = shape.batch * shape.kv_heads * capacity * shape.head_dim;
+    check_attention(shape, qkv, out);
+    check_size(cache.keys, elements, "the cached keys");
+    check_size(cache.values, elements, "the cached values");
+    MUSTER_CHECK(position >= 0 && position + shape.seq_len <= capacity)
+        << shape.seq_len << " positions from " << position << " in a cache of " << capacity;
+    const int64_t each = cpu_attention_cached_elements(capacity, 1);
+    MUSTER_CHECK(workspace.elements >= each * threads_) << "workspace is too small";
+    const cpu::AttentionCached args{
+        shape, position, capacity, qkv.f32(), cache.keys.f32(), cache.values.f32(), out.f32()};
+    cpu::append_to_cache(args);
+    parallel_for(threads_, shape.batch * shape.heads, [&](int64_t begin, int64_t end, int part) {
+      cpu::attention_cached_tasks(begin, end, args, workspace.data + part * each);
+    });
+  }
   void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                           const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
                           Workspace workspace) override {
-    check_attention(shape, qkv, out, lse);
+    check_attention(shape, qkv, out);
+    check_size(lse, shape.rows() * shape.heads, "lse");
     check_size(dout, out.elements(), "dout");
     check_size(dqkv, qkv.elements(), "dqkv");
     const int64_t each = cpu_attention_backward_elements(shape, 1);
@@ -344,11 +364,9 @@ class CpuOps : public Ops {
         << rows << " rows in sequences of " << seq_len << " for " << table.dim(0) << " positions";
   }
 
-  void check_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
-                       const Tensor& lse) {
+  static void check_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out) {
     check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
     check_size(out, shape.rows() * shape.out_width(), "out");
-    check_size(lse, shape.rows() * shape.heads, "lse");
   }
 
   void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
