@@ -17,21 +17,22 @@ void Transformer::make_qkv(size_t layer) {
   rope(RopeDirection::kForward, qkv);
 }
 
+// From this call's tokens alone, or with a cache from those before them, too.
 void Transformer::make_context(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const Tensor qkv = view(buffers.qkv, {rows_, shape_.qkv_width()});
   const Tensor context = view(buffers.context, {rows_, shape_.out_width()});
   if (plan_.cache_capacity == 0) {
-    ops_.attention(shape_, qkv, context,
-                   view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}), workspace());
+    const Tensor lse = view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len});
+    ops_.attention(shape_, qkv, context, lse, workspace());
     return;
   }
   const auto cache = [&](BufferId id) {
     return view(id, {shape_.batch, shape_.kv_heads, plan_.cache_capacity, shape_.head_dim});
   };
-  ops_.attention_cached(shape_, cached_, qkv,
-                        {cache(plan_.caches[layer].keys), cache(plan_.caches[layer].values)},
-                        context, workspace());
+  const CacheBuffers& caches = plan_.caches[layer];
+  ops_.attention_cached(shape_, cached_, qkv, {cache(caches.keys), cache(caches.values)}, context,
+                        workspace());
 }
 
 void Transformer::make_middle(size_t layer) {

@@ -90,27 +90,30 @@ class Planner {
     }
   }
 
-  void rest() {
-    plan_.final_stats = add_work("final_stats", norm_.stats(rows_));
-    plan_.delta = add_work("delta", rows_ * width_);
-    plan_.tokens = add_work("tokens", rows_);
-    plan_.targets = add_work("targets", rows_);
-    plan_.weights = add_work("weights", rows_);
-    plan_.losses = add_work("losses", rows_);
-    if (!model_.has_rope()) return;
-    const int64_t table = int64_t{plan_.positions()} * model_.head_dim / 2;
-    plan_.rope_cos = add_work("rope_cos", table);
-    plan_.rope_sin = add_work("rope_sin", table);
-  }
-
   void caches() {
+    if (plan_.cache_capacity == 0) return;
     const int64_t elements =
-        shape_.batch * shape_.kv_heads * plan_.cache_capacity * shape_.head_dim;
-    for (int32_t i = 0; i < model_.num_layers; ++i) {
+        int64_t{plan_.batch} * model_.num_kv_heads * plan_.cache_capacity * model_.head_dim;
+    for (size_t i = 0; i < plan_.layers.size(); ++i) {
       const std::string name = absl::StrCat("layer", i);
       plan_.caches.push_back({add(name + ".keys", MemoryCategory::kKvCache, elements),
                               add(name + ".values", MemoryCategory::kKvCache, elements)});
     }
+  }
+
+  void rest() {
+    plan_.final_stats = add_work("final_stats", norm_.stats(rows_));
+    plan_.delta = add_work("delta", rows_ * width_);
+    plan_.tokens = add_work("tokens", rows_);
+    if (plan_.cache_capacity == 0) {
+      plan_.targets = add_work("targets", rows_);
+      plan_.weights = add_work("weights", rows_);
+      plan_.losses = add_work("losses", rows_);
+    }
+    if (!model_.has_rope()) return;
+    const int64_t table = int64_t{plan_.positions()} * model_.head_dim / 2;
+    plan_.rope_cos = add_work("rope_cos", table);
+    plan_.rope_sin = add_work("rope_sin", table);
   }
 
   void workspace(int32_t threads) {
@@ -188,7 +191,7 @@ class Planner {
   void share(std::initializer_list<BufferId LayerBuffers::*> ids) {
     for (const LayerTensor& tensor : layer_tensors()) {
       if (std::ranges::find(ids, tensor.id) == ids.end()) continue;
-      if (tensor.placement == Placement::kDevice) continue;
+      if (tensor.placement == Placement::kDevice || tensor.elements == 0) continue;
       const BufferId id = add_work(absl::StrCat("shared.", tensor.name), tensor.elements);
       for (LayerBuffers& layer : plan_.layers) layer.*tensor.id = id;
     }
@@ -217,9 +220,9 @@ void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
   Planner planner(plan);
   planner.blocks(optimizer_state);
   planner.kept();
+  planner.caches();
   planner.shared();
   planner.rest();
-  if (plan.cache_capacity > 0) planner.caches();
   planner.workspace(threads);
   planner.offloaded();
 }
