@@ -26,45 +26,62 @@ HWY_INLINE int64_t panel_columns() {
   return kPanelVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
 }
 
-// Each panel's b is used for all rows of a block before the next one, so it stays in the L1 cache.
+// The first kRows rows and kVectors vectors of columns of a tile. Each panel's b is used for all rows of a block before the
+// next one, so it stays in the cache.
+template <int kRows, int kVectors>
 HWY_INLINE void multiply_panels(int64_t depth, const float* HWY_RESTRICT a,
                                 const float* HWY_RESTRICT b, float* HWY_RESTRICT c,
                                 int64_t c_stride, bool accumulate) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  FloatVec sums[kPanelRows][kPanelVectors];
-  for (int i = 0; i < kPanelRows; ++i) {
-    hwy::Prefetch(c + i * c_stride);
-    for (int j = 0; j < kPanelVectors; ++j) sums[i][j] = hn::Zero(d);
-  }
-  for (int64_t k = 0; k < depth; ++k, a += kPanelRows, b += kPanelVectors * lanes) {
-    FloatVec row[kPanelVectors];
-    for (int j = 0; j < kPanelVectors; ++j) row[j] = hn::Load(d, b + j * lanes);
-    for (int i = 0; i < kPanelRows; ++i) {
-      const FloatVec factor = hn::Set(d, a[i]);
-      for (int j = 0; j < kPanelVectors; ++j) sums[i][j] = hn::MulAdd(factor, row[j], sums[i][j]);
+  FloatVec sums[kRows][kVectors];
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kVectors; ++j) {
+      hwy::Prefetch(c + i * c_stride + j * lanes);
+      sums[i][j] = hn::Zero(d);
     }
   }
-  for (int i = 0; i < kPanelRows; ++i, c += c_stride) {
-    for (int j = 0; j < kPanelVectors; ++j) {
+  for (int64_t k = 0; k < depth; ++k, a += kPanelRows, b += kPanelVectors * lanes) {
+    FloatVec row[kVectors];
+    for (int j = 0; j < kVectors; ++j) row[j] = hn::Load(d, b + j * lanes);
+    for (int i = 0; i < kRows; ++i) {
+      const FloatVec factor = hn::Set(d, a[i]);
+      for (int j = 0; j < kVectors; ++j) sums[i][j] = hn::MulAdd(factor, row[j], sums[i][j]);
+    }
+  }
+  for (int i = 0; i < kRows; ++i, c += c_stride) {
+    for (int j = 0; j < kVectors; ++j) {
       float* to = c + j * lanes;
       hn::StoreU(accumulate ? hn::Add(hn::LoadU(d, to), sums[i][j]) : sums[i][j], d, to);
     }
   }
 }
 
-// A tile that sticks out of c: whole in a buffer, then its part. The sums have the bits of a whole tile.
+// A tile that sticks out of c: as much of it as c needs, rounded up, in a buffer, then c's part. An element's sum has the
+// same bits in every tile.
+template <int kRows, int kVectors>
 HWY_INLINE void multiply_edge(int64_t rows, int64_t columns, int64_t depth, const float* a,
                               const float* b, float* c, int64_t c_stride, bool accumulate) {
-  HWY_ALIGN float tile[kPanelRows * kPanelVectors * HWY_MAX_BYTES / sizeof(float)];
-  const int64_t width = panel_columns();
-  multiply_panels(depth, a, b, tile, width, false);
+  const int64_t width = kVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
+  HWY_ALIGN float tile[kRows * kVectors * HWY_MAX_BYTES / sizeof(float)];
+  multiply_panels<kRows, kVectors>(depth, a, b, tile, width, false);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
       const float sum = tile[i * width + j];
       c[i * c_stride + j] = accumulate ? c[i * c_stride + j] + sum : sum;
     }
   }
+}
+
+template <int kVectors>
+HWY_NOINLINE void multiply_edge_rows(int64_t rows, int64_t columns, int64_t depth, const float* a,
+                                     const float* b, float* c, int64_t c_stride, bool accumulate) {
+  constexpr int kStep = kPanelRows / 3;
+  if (rows <= kStep)
+    return multiply_edge<kStep, kVectors>(rows, columns, depth, a, b, c, c_stride, accumulate);
+  if (rows <= 2 * kStep)
+    return multiply_edge<2 * kStep, kVectors>(rows, columns, depth, a, b, c, c_stride, accumulate);
+  multiply_edge<kPanelRows, kVectors>(rows, columns, depth, a, b, c, c_stride, accumulate);
 }
 
 void multiply(const GemmBlock& block) {
@@ -77,9 +94,14 @@ void multiply(const GemmBlock& block) {
       float* c = block.c + i * block.c_stride + j;
       const int64_t rows = std::min<int64_t>(kPanelRows, block.rows - i);
       if (rows == kPanelRows && columns == width) {
-        multiply_panels(block.depth, a, b, c, block.c_stride, block.accumulate);
+        multiply_panels<kPanelRows, kPanelVectors>(block.depth, a, b, c, block.c_stride,
+                                                   block.accumulate);
+      } else if (columns <= width / kPanelVectors) {
+        multiply_edge_rows<1>(rows, columns, block.depth, a, b, c, block.c_stride,
+                              block.accumulate);
       } else {
-        multiply_edge(rows, columns, block.depth, a, b, c, block.c_stride, block.accumulate);
+        multiply_edge_rows<kPanelVectors>(rows, columns, block.depth, a, b, c, block.c_stride,
+                                          block.accumulate);
       }
     }
   }
