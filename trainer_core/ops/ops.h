@@ -35,6 +35,7 @@ struct Workspace {
 };
 
 enum class Transpose : uint8_t { kNo, kYes };
+// Of a result, above all a parameter's gradient: written, or added to what is there.
 enum class Accumulate : uint8_t { kNo, kYes };
 
 // Shape of rope, attention and their backwards. A row of qkv is [H * h queries | K * h keys | K * h
@@ -56,6 +57,14 @@ struct AttentionShape {
   double score_scale() const {
     return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim));
   }
+};
+
+// Keys and values of one layer's earlier positions: (B, K, capacity, h) each.
+struct KvCache {
+  Tensor keys;
+  Tensor values;
+
+  int64_t capacity() const { return keys.dim(2); }
 };
 
 enum class RopeDirection : uint8_t { kForward, kBackward };
@@ -144,8 +153,9 @@ class Ops {
 
   // x (T, n) += bias (n)
   virtual void add_bias(const Tensor& bias, const Tensor& x) = 0;
-  // dbias (n) written with the sum of the rows of dx (T, n).
-  virtual void bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) = 0;
+  // dbias (n) written with the sum of the rows of dx (T, n), or that added.
+  virtual void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                             Workspace workspace) = 0;
 
   // Embedding
   // -------------------------------------------------------------------------------------------
@@ -158,8 +168,9 @@ class Ops {
                                   const Tensor& dtable) = 0;
   // x (B * S, d) += table (P, d)[position], P >= S.
   virtual void add_positions(const Tensor& table, int64_t seq_len, const Tensor& x) = 0;
-  // dtable (P, d) written: the first S rows with the sum of dx over sequences, the others with zeros.
-  virtual void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) = 0;
+  // dtable (P, d) written: the first S rows with the sum of dx over sequences, the others with zeros; or that added.
+  virtual void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable,
+                                  Accumulate accumulate) = 0;
 
   // RMSNorm (Zhang and Sennrich, 2019) and LayerNorm (Ba et al., 2016)
   // ------------------------------------------------------------------
@@ -173,10 +184,11 @@ class Ops {
                         const NormWeights& weights, const Tensor& sum, const Tensor& y,
                         const Tensor& stats) = 0;
   // With g = dy (gain_offset + gain): kRms: dx (T, d) += rstd (g - n mean(g n)); kLayer: dx += rstd (g - mean(g) - n
-  // mean(g n)). Gradients of gain (sum of dy n over rows) and bias (sum of dy) written.
+  // mean(g n)). Gradients of gain (sum of dy n over rows) and bias (sum of dy) written, or added.
   virtual void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
                              const NormWeights& weights, const Tensor& stats, const Tensor& dx,
-                             const NormWeights& d_weights, Workspace workspace) = 0;
+                             const NormWeights& d_weights, Accumulate accumulate,
+                             Workspace workspace) = 0;
 
   // Attention
   // -------------------------------------------------------------------------------------------
@@ -190,6 +202,10 @@ class Ops {
   // of the softmax's denominator. out (T, H h).
   virtual void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                          const Tensor& lse, Workspace workspace) = 0;
+  // The same for S new positions from `position` on, whose earlier ones are in a cache: writes their keys and values into
+  // `cache`, then attends with all of it. qkv (B S, qkv_width) after RoPE; out (B S, H h).
+  virtual void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                                const KvCache& cache, const Tensor& out, Workspace workspace) = 0;
   // With P recomputed from lse and D = rowsum(dout out): dS = P (dout vᵀ - D), times 1 - (score / cap)² with a soft cap;
   // dv = Pᵀ dout; dq = scale dS k; dk = scale dSᵀ q. Key/value gradients sum over their query heads. dqkv written.
   virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,

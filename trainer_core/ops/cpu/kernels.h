@@ -65,6 +65,21 @@ struct AttentionForward {
   float* lse;
 };
 void attention_tasks(int64_t begin, int64_t end, const AttentionForward& args, float* scratch);
+// attention_cached.cc: keys and values are caches (B, K, capacity, h); `position` is the first new one.
+struct AttentionCached {
+  AttentionShape shape;
+  int64_t position;
+  int64_t capacity;
+  const float* qkv;
+  float* keys;
+  float* values;
+  float* out;
+};
+// Copies the keys and values of qkv into the caches.
+void append_to_cache(const AttentionCached& args);
+// After append_to_cache: tasks are (sequence, query head) pairs; `scratch` holds `capacity` scores.
+void attention_cached_tasks(int64_t begin, int64_t end, const AttentionCached& args,
+                            float* scratch);
 // attention_backward.cc: tasks are (sequence, key/value head) pairs; `scratch` holds
 // backward_elements().
 struct AttentionBackward {

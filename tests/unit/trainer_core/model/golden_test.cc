@@ -131,18 +131,29 @@ TEST_P(Golden, Loss) {
 
 TEST_P(Golden, Logits) {
   const std::vector<float> expected = file_.tensor<float>("logits");
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  const auto seq_len = static_cast<size_t>(test_.plan.seq_len);
   std::vector<float> all(expected.size());
   test_.model.all_logits(tokens_, all.data());
   for (size_t i = 0; i < all.size(); ++i) ASSERT_NEAR(all[i], expected[i], 1e-4) << i;
-  // One position alone has the same.
-  std::vector<float> some(static_cast<size_t>(test_.plan.batch) * vocab);
+}
+
+TEST_P(Golden, Decoding) {
+  const std::vector<float> expected = file_.tensor<float>("logits");
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  const auto seq_len = static_cast<size_t>(test_.plan.seq_len);
+  const auto batch = static_cast<size_t>(test_.plan.batch);
+  const TransformerPlan plan =
+      plan_decoder(config_, test_.plan.batch, 1, test_.plan.seq_len, GetParam().threads);
+  Arena arena(plan.memory);
+  Transformer decoder(plan, arena, *test_.ops);
+  std::ranges::copy(test_.model.params(), decoder.params().begin());
+  std::vector<int32_t> column(batch);
+  std::vector<float> logits(batch * vocab);
   for (size_t position = 0; position < seq_len; ++position) {
-    test_.model.logits(tokens_, static_cast<int32_t>(position), some.data());
-    for (size_t i = 0; i < some.size(); ++i) {
+    for (size_t b = 0; b < batch; ++b) column[b] = tokens_[b * seq_len + position];
+    decoder.extend(column, logits.data());
+    for (size_t i = 0; i < logits.size(); ++i) {
       const size_t row = i / vocab * seq_len + position;
-      ASSERT_NEAR(some[i], expected[row * vocab + i % vocab], 1e-4) << "row " << row;
+      ASSERT_NEAR(logits[i], expected[row * vocab + i % vocab], 1e-4) << "row " << row;
     }
   }
 }
