@@ -22,7 +22,7 @@ bool own_is_faster() {
 
 }  // namespace
 
-Matmul::Matmul(int threads, MatmulLibrary library) {
+Matmul::Matmul(int threads, MatmulLibrary library) : threads_(threads) {
   if (library == MatmulLibrary::kFastest) {
     library = own_is_faster() ? MatmulLibrary::kOwn : MatmulLibrary::kOneDnn;
   }
@@ -33,11 +33,15 @@ Matmul::Matmul(int threads, MatmulLibrary library) {
   }
 }
 
-void Matmul::run(const MatmulShape& shape, const float* a, const float* b, float* c) {
-  if (own_) {
+void Matmul::run(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c) {
+  if (a.is_bf16() || b.is_bf16() || c.is_bf16()) {
+    if (!own_) own_.emplace(threads_);
     own_->run(shape, a, b, c);
+  } else if (onednn_) {
+    onednn_->run(shape, static_cast<const float*>(a.data), static_cast<const float*>(b.data),
+                 static_cast<float*>(c.data));
   } else {
-    onednn_->run(shape, a, b, c);
+    own_->run(shape, a, b, c);
   }
 }
 
