@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 namespace muster::trainer {
 
@@ -22,5 +23,17 @@ struct Bf16 {
 };
 
 static_assert(sizeof(Bf16) == 2);
+
+// For code of either type.
+constexpr float to_float(float value) { return value; }
+constexpr float to_float(Bf16 value) { return value.value(); }
+template <class T>
+constexpr T from_float(float value) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    return Bf16::round(value);
+  } else {
+    return value;
+  }
+}
 
 }  // namespace muster::trainer
