@@ -15,7 +15,6 @@ constexpr std::string_view kShardsOnly =
     "token shards are the only real data of this version: see muster tokenize --help";
 constexpr std::string_view kInShards = "muster tokenize has already applied it to the shards";
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
-constexpr std::string_view kRemat = "only remat_policy decides what is kept";
 constexpr std::string_view kFloat32 = "everything is computed in float32";
 constexpr std::string_view kNoQuantization = "this version does not quantize";
 constexpr std::string_view kOneCheckpoint = "there is one kind of checkpoint";
@@ -167,17 +166,17 @@ constexpr Key kTable[] = {
     no_effect("context_parallel_strategy", ValueType::kString, kDataParallel),
     // Memory
     works("remat_policy", ValueType::kString),
-    no_effect("decoder_layer_input", ValueType::kString, kRemat),
-    no_effect("context", ValueType::kString, kRemat),
-    no_effect("mlpwi", ValueType::kString, kRemat),
-    no_effect("mlpwi_0", ValueType::kString, kRemat),
-    no_effect("mlpwi_1", ValueType::kString, kRemat),
-    no_effect("mlpwo", ValueType::kString, kRemat),
-    no_effect("query_proj", ValueType::kString, kRemat),
-    no_effect("key_proj", ValueType::kString, kRemat),
-    no_effect("value_proj", ValueType::kString, kRemat),
-    no_effect("qkv_proj", ValueType::kString, kRemat),
-    no_effect("out_proj", ValueType::kString, kRemat),
+    works("decoder_layer_input", ValueType::kString),
+    works("context", ValueType::kString),
+    works("mlpwi", ValueType::kString),
+    works("mlpwi_0", ValueType::kString),
+    works("mlpwi_1", ValueType::kString),
+    works("mlpwo", ValueType::kString),
+    works("query_proj", ValueType::kString),
+    works("key_proj", ValueType::kString),
+    works("value_proj", ValueType::kString),
+    works("qkv_proj", ValueType::kString),
+    works("out_proj", ValueType::kString),
     no_effect("optimizer_memory_host_offload", ValueType::kBool, "on CPU all memory is the host's"),
     no_effect("parameter_memory_host_offload", ValueType::kBool, "on CPU all memory is the host's"),
     // Data and tokenizer
@@ -222,20 +221,25 @@ constexpr Key kTable[] = {
     only("use_chat_template", ValueType::kBool, "False", "this version trains on plain text"),
     works("enable_data_shuffling", ValueType::kBool),
     // Optimizer and schedule
-    only("opt_type", ValueType::kString, "adamw", "this version has AdamW"),
+    only("opt_type", ValueType::kString, "adamw|adam_pax|sgd|adafactor", "this version has these optimizers"),
     works("learning_rate", ValueType::kNumber),
-    only("lr_schedule_type", ValueType::kString, "cosine", "this version has MaxText's cosine schedule"),
+    only("lr_schedule_type", ValueType::kString, "cosine|wsd|constant|linear_rampup_cosine_decay|linear_rampup_exponential_decay", "this version has MaxText's and Pax's schedules"),
     works("learning_rate_final_fraction", ValueType::kNumber),
     works("warmup_steps_fraction", ValueType::kNumber),
     works("learning_rate_schedule_steps", ValueType::kInteger),
-    no_effect("wsd_decay_steps_fraction", ValueType::kNumber, "lr_schedule_type is cosine"),
-    no_effect("wsd_decay_style", ValueType::kString, "lr_schedule_type is cosine"),
+    works("learning_rate_warmup_steps", ValueType::kInteger),
+    works("learning_rate_decay_start", ValueType::kInteger),
+    works("learning_rate_decay_end", ValueType::kInteger),
+    works("wsd_decay_steps_fraction", ValueType::kNumber),
+    only("wsd_decay_style", ValueType::kString, "linear|cosine", "a wsd schedule decays so"),
     works("adam_b1", ValueType::kNumber),
     works("adam_b2", ValueType::kNumber),
     works("adam_eps", ValueType::kNumber),
     works("adam_eps_root", ValueType::kNumber),
     works("adam_weight_decay", ValueType::kNumber),
-    only("adamw_mask", ValueType::kList, "[]", "weight decay applies to every parameter, as in MaxText"),
+    works("weight_decay_times_learning_rate", ValueType::kBool),
+    works("adamw_mask", ValueType::kList),
+    works("adam_clip_threshold", ValueType::kNumber),
     only("mu_dtype", ValueType::kString, "|float32", "this version keeps moments in float32"),
     works("gradient_clipping_threshold", ValueType::kNumber),
     only("gradient_accumulation_steps", ValueType::kInteger, "1", "this version does not accumulate gradients"),

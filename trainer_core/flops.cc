@@ -9,7 +9,9 @@ double mlp_flops(const ModelConfig& model, double tokens) {
   const ExpertConfig& experts = model.experts;
   const double width = model.emb_dim;
   const double dense = 2 * tokens * width * model.mlp_dim * products(model.gated_mlp);
-  const double mixture = 2 * tokens * width * (experts.count + products(experts.gated) * experts.mlp_dim * experts.per_token);
+  const double mixture =
+      2 * tokens * width *
+      (experts.count + products(experts.gated) * experts.mlp_dim * experts.per_token);
   double total = 0;
   for (int32_t layer = 0; layer < model.num_layers; ++layer)
     total += experts.in_layer(layer) ? mixture : dense;
@@ -35,8 +37,8 @@ StepTflops step_tflops(const TrainConfig& config) {
   constexpr double kForwardAndBackward = 3;
   constexpr double kTera = 1e12;
   StepTflops tflops;
-  tflops.learnable =
-      kForwardAndBackward * (mlp_flops(model, tokens) + projection_flops * layers + unembed_flops) / kTera;
+  tflops.learnable = kForwardAndBackward *
+                     (mlp_flops(model, tokens) + projection_flops * layers + unembed_flops) / kTera;
   tflops.attention = kForwardAndBackward * attention_flops * layers / kTera;
   tflops.attention_causal = tflops.attention / 2;
   return tflops;

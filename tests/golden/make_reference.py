@@ -5,7 +5,7 @@ PyTorch's autograd.
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_reference.py          # writes beside itself
 
-The model is written from the papers (Llama 2, RoFormer, GQA, SwiGLU, RMSNorm, LayerNorm, GPT-2, Gemma, PaLM's z-loss),
+The model is written from the papers (Llama 2, RoFormer, GQA, SwiGLU, RMSNorm, LayerNorm, GPT-2, Gemma, PaLM's z-loss, GShard, GLaM, Mixtral),
 independently of the C++ code. A case gives what differs from the plain Llama by the trainer's config keys.
 Each file holds the config (metadata), param/*, tokens, targets, weights, logits, loss (mean over weights),
 grad/* (of the weighted sum), adam1/* and adam10/* (parameters after 1 and 10 AdamW steps on this batch).
@@ -23,7 +23,7 @@ PLAIN = dict(norm_type="rms", normalization_layer_epsilon=1e-5, norm_gain_offset
              rope_max_timescale=10000.0, trainable_position_size=0, activation="silu", gated_mlp=True, qkv_bias=False,
              out_bias=False, mlp_bias=False, logits_via_embedding=False, scale_embeddings=False, logits_scale=1.0,
              query_scale=0.0, attn_logits_soft_cap=0.0, final_logits_soft_cap=0.0, sliding_window_size=0,
-             z_loss_multiplier=0.0)
+             z_loss_multiplier=0.0, num_experts=1)
 
 
 def sizes(vocab, emb, layers, heads, kv_heads, head_dim, mlp):
@@ -31,6 +31,13 @@ def sizes(vocab, emb, layers, heads, kv_heads, head_dim, mlp):
                 base_num_kv_heads=kv_heads, head_dim=head_dim, base_mlp_dim=mlp)
 
 
+# Every other layer, ReLU experts without gates, first choices first: GLaM's, with little room in the experts.
+GLAM = dict(num_experts=4, num_experts_per_tok=2, base_moe_mlp_dim=20, interleave_moe_layer_step=2, first_moe_layer=0,
+            expert_activation="relu", gated_experts=False, router_style="pax", capacity_factor=1.0,
+            load_balance_loss_weight=0.05)
+MIXTRAL = dict(num_experts=5, num_experts_per_tok=2, base_moe_mlp_dim=14, interleave_moe_layer_step=1, first_moe_layer=0,
+               expert_activation="silu", gated_experts=True, router_style="maxtext", capacity_factor=-1.0,
+               load_balance_loss_weight=0.0)
 GPT = dict(norm_type="layer", norm_gain_offset=1, position_type="learned", trainable_position_size=16,
            activation="gelu", gated_mlp=False, qkv_bias=True, out_bias=True, mlp_bias=True, logits_via_embedding=True)
 CASES = {
@@ -52,10 +59,24 @@ CASES = {
         sizes(33, 16, 2, 4, 1, 8, 20), norm_gain_offset=1, normalization_layer_epsilon=1e-3, activation="gelu",
         logits_via_embedding=True, scale_embeddings=True, logits_scale=0.25, query_scale=0.4, attn_logits_soft_cap=2.0,
         final_logits_soft_cap=3.0, sliding_window_size=7, z_loss_multiplier=1e-2)),
+    "glam": dict(batch=2, seq=16, seed=8, model=dict(
+        sizes(29, 16, 3, 2, 2, 8, 24), activation="gelu", logits_via_embedding=True, logits_scale=0.25, query_scale=1.0,
+        **GLAM)),
+    # No token is dropped.
+    "mixtral": dict(batch=2, seq=19, seed=9, model=dict(sizes(31, 12, 2, 4, 2, 6, 18), **MIXTRAL)),
+    # Sequences compete on their own, three choices, in the second layer alone.
+    "moe_capacity": dict(batch=3, seq=17, seed=10, model=dict(
+        sizes(27, 12, 2, 2, 1, 6, 18), **dict(MIXTRAL, num_experts=6, num_experts_per_tok=3, first_moe_layer=1,
+                                              capacity_factor=0.75, load_balance_loss_weight=0.3))),
     # ReLU, biases of the queries alone, a window of a whole tile.
     "relu_window": dict(batch=1, seq=130, seed=7, model=dict(
         sizes(25, 12, 1, 2, 1, 6, 16), activation="relu", gated_mlp=False, qkv_bias=True, sliding_window_size=64)),
 }
+
+
+def has_experts(c, layer):
+    return c["num_experts"] > 1 and layer >= c["first_moe_layer"] and \
+        (layer - c["first_moe_layer"]) % c["interleave_moe_layer_step"] == 0
 
 
 def make_params(c, generator):
@@ -87,6 +108,14 @@ def make_params(c, generator):
         linear(prefix + "self_attn.v_proj", kv, d, 1 / math.sqrt(d), c["qkv_bias"])
         linear(prefix + "self_attn.o_proj", d, q, 1 / math.sqrt(q), c["out_bias"])
         norm(prefix + "post_attention_layernorm")
+        if has_experts(c, layer):
+            moe, width = prefix + "block_sparse_moe.", c["base_moe_mlp_dim"]
+            linear(moe + "gate", c["num_experts"], d, 2 / math.sqrt(d), False)
+            for e in range(c["num_experts"]):
+                for name in ("w1", "w3") if c["gated_experts"] else ("w1",):
+                    linear(f"{moe}experts.{e}.{name}", width, d, 1 / math.sqrt(d), False)
+                linear(f"{moe}experts.{e}.w2", d, width, 1 / math.sqrt(width), False)
+            continue
         if c["gated_mlp"]:
             linear(prefix + "mlp.gate_proj", m, d, 1 / math.sqrt(d), c["mlp_bias"])
         linear(prefix + "mlp.up_proj", m, d, 1 / math.sqrt(d), c["mlp_bias"])
@@ -166,7 +195,50 @@ def mlp(p, prefix, x, c):
     return linear(p, prefix + "down_proj", hidden)
 
 
-def logits_of(p, tokens, c):
+def expert(p, prefix, x, c):
+    hidden = activate(linear(p, prefix + "w1", x), c["expert_activation"])
+    if c["gated_experts"]:
+        hidden = hidden * linear(p, prefix + "w3", x)
+    return linear(p, prefix + "w2", hidden)
+
+
+def capacity_of(c, tokens):
+    """Rows of one expert."""
+    factor, count = c["capacity_factor"], c["num_experts"]
+    if factor <= 0:
+        return tokens
+    if c["router_style"] == "pax":
+        return (int(tokens * factor / count) + 3) // 4 * 4
+    return int(max(math.ceil(tokens * c["num_experts_per_tok"] / count) * factor, factor))
+
+
+def mixture(p, prefix, x, weights, c):
+    """GShard's masks and running counts. Returns the output and the load-balancing loss of all groups, each times the sum
+    of its weights."""
+    pax, count, k = c["router_style"] == "pax", c["num_experts"], c["num_experts_per_tok"]
+    groups = x.reshape(1, -1, x.shape[-1]) if pax else x
+    group_weights = weights.reshape(groups.shape[:2]).sum(-1)
+    size, outputs, balance = groups.shape[1], [], 0
+    for tokens, weight in zip(groups, group_weights):
+        probabilities = torch.softmax(linear(p, prefix + "gate", tokens), -1)
+        chosen = probabilities.topk(k, -1).indices
+        gates = probabilities.gather(-1, chosen)
+        gates = gates / (gates.sum(-1, keepdim=True) + 1e-9)
+        masks = torch.nn.functional.one_hot(chosen, count).double()  # (tokens, k, experts)
+        density = (masks[:, 0] if pax else masks.sum(1)).mean(0)
+        balance = balance + weight * count ** 2 * (density * probabilities.mean(0)).mean()
+        order = masks.transpose(0, 1).reshape(-1, count) if pax else masks.reshape(-1, count)
+        earlier = (torch.cumsum(order, 0) - order) * order
+        kept = (order * (earlier < capacity_of(c, size))).sum(-1)
+        kept = kept.reshape(k, size).T if pax else kept.reshape(size, k)
+        every = torch.stack([expert(p, f"{prefix}experts.{e}.", tokens, c) for e in range(count)], 1)
+        outputs.append(torch.einsum("tk,tk,tke,ted->td", gates, kept, masks, every))
+    return torch.stack(outputs).reshape(x.shape), c["load_balance_loss_weight"] * balance
+
+
+def logits_of(p, tokens, weights, c):
+    """And the load-balancing loss."""
+    balance = 0
     x = p["model.embed_tokens.weight"][tokens]
     if c["scale_embeddings"]:
         x = x * math.sqrt(c["base_emb_dim"])
@@ -175,17 +247,22 @@ def logits_of(p, tokens, c):
     for layer in range(c["base_num_decoder_layers"]):
         prefix = f"model.layers.{layer}."
         x = x + attention(p, prefix + "self_attn.", norm(p, prefix + "input_layernorm", x, c), c)
-        x = x + mlp(p, prefix + "mlp.", norm(p, prefix + "post_attention_layernorm", x, c), c)
+        normed = norm(p, prefix + "post_attention_layernorm", x, c)
+        if has_experts(c, layer):
+            change, loss = mixture(p, prefix + "block_sparse_moe.", normed, weights, c)
+            x, balance = x + change, balance + loss
+        else:
+            x = x + mlp(p, prefix + "mlp.", normed, c)
     x = norm(p, "model.norm", x, c) * c["logits_scale"]
     head = "model.embed_tokens.weight" if c["logits_via_embedding"] else "lm_head.weight"
-    return capped(x @ p[head].T, c["final_logits_soft_cap"])
+    return capped(x @ p[head].T, c["final_logits_soft_cap"]), balance
 
 
 def loss_sum(p, tokens, targets, weights, c):
-    logits = logits_of(p, tokens, c)
+    logits, balance = logits_of(p, tokens, weights, c)
     total = torch.logsumexp(logits, -1)
     picked = logits.gather(-1, targets[..., None])[..., 0]
-    return ((total - picked + c["z_loss_multiplier"] * total ** 2) * weights).sum(), logits
+    return ((total - picked + c["z_loss_multiplier"] * total ** 2) * weights).sum() + balance, logits
 
 
 def adamw_steps(params, batch, c, steps):
@@ -196,8 +273,10 @@ def adamw_steps(params, batch, c, steps):
                                   weight_decay=o["weight_decay"])
     result = {}
     for step in range(1, max(steps) + 1):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)  # an expert that nobody chose has a gradient: of zeros
         (loss_sum(p, *batch, c)[0] / batch[2].sum()).backward()
+        for v in p.values():
+            v.grad = torch.zeros_like(v) if v.grad is None else v.grad
         norm = math.sqrt(sum(float((v.grad ** 2).sum()) for v in p.values()))
         for v in p.values():
             v.grad *= min(1.0, o["clipping_threshold"] / norm)
@@ -223,7 +302,7 @@ def make_case(name, case):
                "logits": logits.detach().float(), "loss": (loss.detach() / weights.sum()).reshape(1).float()}
     for key, value in params.items():
         tensors["param/" + key] = value.detach().float()
-        tensors["grad/" + key] = value.grad.float()
+        tensors["grad/" + key] = (torch.zeros_like(value) if value.grad is None else value.grad).float()
         tensors["adam1/" + key] = after[1][key].float()
         tensors["adam10/" + key] = after[10][key].float()
     save_file({k: v.contiguous() for k, v in tensors.items()}, HERE / f"reference_{name}.safetensors",

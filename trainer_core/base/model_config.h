@@ -47,8 +47,9 @@ struct ExpertConfig {
   Activation activation = Activation::kSilu;
   bool gated = true;  // as ModelConfig's
   RouterStyle router = RouterStyle::kMaxText;
-  double capacity_factor = -1;  // of an even share of a group's choices; 0 or less: no token is dropped
-  double balance_weight = 0;    // of each layer's load-balancing loss
+  double capacity_factor =
+      -1;  // of an even share of a group's choices; 0 or less: no token is dropped
+  double balance_weight = 0;  // of each layer's load-balancing loss
 
   bool in_layer(int64_t layer) const {
     return count > 1 && layer >= first_layer && (layer - first_layer) % layer_step == 0;
@@ -97,7 +98,7 @@ struct ModelConfig {
       0;  // a token sees that many tokens, itself included; 0: its whole past
   double z_loss_multiplier = 0;  // adds multiplier * logsumexp(logits)² to each token's loss
   ExpertConfig experts{};
-  double init_std = 0;           // standard deviation of the initial matrices; 0: 1 / sqrt(fan_in)
+  double init_std = 0;  // standard deviation of the initial matrices; 0: 1 / sqrt(fan_in)
 
   bool has_rope() const { return position_type != PositionType::kLearned; }
 

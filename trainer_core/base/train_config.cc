@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "trainer_core/base/name_patterns.h"
 
 namespace muster::trainer {
 namespace {
@@ -40,6 +41,7 @@ class Checker {
   void require(bool holds, std::string_view message) {
     if (!holds) fail(message);
   }
+  void take(const absl::Status& status) { status_.Update(status); }
   const absl::Status& status() const { return status_; }
 
  private:
@@ -139,10 +141,12 @@ void check_totals(const TrainConfig& config, Checker& check) {
                 absl::StrCat("the model has ", parameters, " parameters, but must have at most ",
                              kParametersMax, ": base_emb_dim is ", model.emb_dim,
                              ", base_num_query_heads times head_dim ", query, ", base_mlp_dim ",
-                             model.mlp_dim, ", num_experts ", experts.count, ", vocab_size ", model.vocab_size));
+                             model.mlp_dim, ", num_experts ", experts.count, ", vocab_size ",
+                             model.vocab_size));
   const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
-  const double activations = tokens * model.num_layers *
-                             (4 * width + 2 * (query + kv) + 3 * mlp_rows + model.num_query_heads + 4);
+  const double activations =
+      tokens * model.num_layers *
+      (4 * width + 2 * (query + kv) + 3 * mlp_rows + model.num_query_heads + 4);
   check.require(
       activations <= static_cast<double>(kActivationsMax),
       absl::StrCat("a step of per_device_batch_size (", config.per_device_batch_size,
@@ -150,21 +154,43 @@ void check_totals(const TrainConfig& config, Checker& check) {
                    activations, " numbers, but must keep at most ", kActivationsMax));
 }
 
-void check_optimizer(const OptimizerConfig& optimizer, Checker& check) {
+bool has_decay_start(ScheduleType schedule) {
+  return schedule == ScheduleType::kWsd || schedule == ScheduleType::kRampupCosine ||
+         schedule == ScheduleType::kRampupExponential;
+}
+
+void check_schedule(const OptimizerConfig& optimizer, Checker& check) {
   check.number("learning_rate", optimizer.learning_rate, optimizer.learning_rate >= 0,
                "at least 0");
   check.number("learning_rate_final_fraction", optimizer.final_fraction,
                optimizer.final_fraction >= 0 && optimizer.final_fraction <= 1, "between 0 and 1");
-  check.number("warmup_steps_fraction", optimizer.warmup_steps_fraction,
-               optimizer.warmup_steps_fraction >= 0 && optimizer.warmup_steps_fraction <= 1,
-               "between 0 and 1");
+  check.require(
+      optimizer.schedule != ScheduleType::kRampupExponential || optimizer.final_fraction > 0,
+      "learning_rate_final_fraction is 0, but an exponential decay does not reach 0: it must be "
+      "above 0");
   check.range("learning_rate_schedule_steps", optimizer.schedule_steps, 1, kStepsMax);
+  check.range("learning_rate_warmup_steps", optimizer.warmup_steps, 0, kStepsMax);
+  if (!has_decay_start(optimizer.schedule)) return;
+  check.require(optimizer.decay_start >= optimizer.warmup_steps,
+                absl::StrCat("learning_rate_decay_start is ", optimizer.decay_start,
+                             ", but must be at least learning_rate_warmup_steps (",
+                             optimizer.warmup_steps, "): the decay follows the warm-up"));
+  check.require(optimizer.decay_end >= optimizer.decay_start && optimizer.decay_end <= kStepsMax,
+                absl::StrCat("learning_rate_decay_end is ", optimizer.decay_end,
+                             ", but must be at least learning_rate_decay_start (",
+                             optimizer.decay_start, ") and at most ", kStepsMax));
+}
+
+void check_optimizer(const OptimizerConfig& optimizer, Checker& check) {
   check.number("adam_b1", optimizer.b1, optimizer.b1 >= 0 && optimizer.b1 < 1, "in [0, 1)");
   check.number("adam_b2", optimizer.b2, optimizer.b2 >= 0 && optimizer.b2 < 1, "in [0, 1)");
   check.number("adam_eps", optimizer.eps, optimizer.eps > 0, "above 0");
   check.number("adam_eps_root", optimizer.eps_root, optimizer.eps_root >= 0, "at least 0");
   check.number("adam_weight_decay", optimizer.weight_decay, optimizer.weight_decay >= 0,
                "at least 0");
+  if (const auto mask = NamePatterns::compile(optimizer.adamw_mask); !mask.ok())
+    check.require(false, absl::StrCat("adamw_mask: ", mask.status().message()));
+  check.number("adam_clip_threshold", optimizer.update_clip, true, "a number (0 or less: off)");
   check.number("gradient_clipping_threshold", optimizer.clipping_threshold,
                optimizer.clipping_threshold >= 0, "at least 0 (0: no clipping)");
 }
@@ -185,15 +211,32 @@ void check_mesh(const MeshShape& mesh, Checker& check) {
 
 }  // namespace
 
+int64_t ExpertConfig::capacity(int64_t group_tokens) const {
+  if (capacity_factor <= 0) return 0;
+  constexpr int64_t kPaxMultiple = 4;
+  double rows = 0;
+  if (router == RouterStyle::kPax) {
+    rows = std::floor(static_cast<double>(group_tokens) * capacity_factor / count);
+    rows = std::ceil(rows / kPaxMultiple) * kPaxMultiple;
+  } else {
+    rows = std::ceil(static_cast<double>(group_tokens) * per_token / count) * capacity_factor;
+  }
+  // No expert is asked for more, and none is closed.
+  return static_cast<int64_t>(std::clamp(std::floor(rows), 1.0, static_cast<double>(group_tokens)));
+}
+
 absl::Status validate(const ModelConfig& model) {
   Checker check;
   check_model(model, check);
+  check_experts(model, check);
   return check.status();
 }
 
 absl::Status validate(const TrainConfig& config) {
   Checker check;
   check_model(config.model, check);
+  check_experts(config.model, check);
+  check_schedule(config.optimizer, check);
   check_optimizer(config.optimizer, check);
   check_mesh(config.mesh, check);
   check.range("steps", config.steps, 1, kStepsMax);
@@ -220,6 +263,7 @@ absl::Status validate(const TrainConfig& config) {
                 absl::StrCat("max_num_checkpoints_to_keep is ", config.max_checkpoints_to_keep,
                              ", but must be -1 (all) or at least 1"));
   check.range("threads", config.threads, 0, kThreadsMax);
+  if (config.remat_policy == RematPolicy::kCustom) check.take(validate(config.custom_remat));
   return check.status();
 }
 

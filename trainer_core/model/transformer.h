@@ -23,8 +23,16 @@ namespace muster::trainer {
 // stop votes): one collective carries everything.
 constexpr int64_t kGradTailElements = 16;
 
-// What one layer keeps from its forward pass for its backward pass. Under remat `full` every layer
-// has its own `input` and shares the rest, which backward recomputes from it.
+// A tensor of a layer whose place between forward and backward is the host's memory.
+struct OffloadedTensor {
+  BufferId device = 0;  // where operations write and read it: all layers share it
+  BufferId host = 0;    // this layer's own, of kOffloaded
+  int64_t elements = 0;
+};
+
+// Where one layer's tensors are while it runs. What the layer keeps on the device (LayerKeeps) has a
+// buffer of its own, and all else shares one with the other layers: what is recomputed, and what is
+// fetched from the host's memory.
 struct LayerBuffers {
   BufferId input = 0;    // (T, d) the residual stream at the layer's entrance
   BufferId stats1 = 0;   // NormShape::stats(T)
@@ -35,8 +43,22 @@ struct LayerBuffers {
   BufferId middle = 0;   // (T, d) the residual stream after attention
   BufferId stats2 = 0;   // NormShape::stats(T)
   BufferId normed2 = 0;  // (T, d)
+  // Of an MLP; of experts R rows in place of T, and the experts' m.
   BufferId gate_up = 0;  // (T, 2m), without a gate (T, m); its gradient during backward
   BufferId act = 0;      // (T, m); its gradient during backward
+
+  // Of a layer with experts: see Routing. Every layer has its own offsets and balance, from which the step's sums are made.
+  BufferId router_probs = 0;    // (T, E)
+  BufferId chosen_experts = 0;  // (T, k)
+  BufferId gates = 0;           // (T, k)
+  BufferId slots = 0;           // (T, k)
+  BufferId density = 0;         // (G, E)
+  BufferId expert_offsets = 0;  // (E + 1)
+  BufferId balance = 0;         // (G)
+
+  // Copied out when the layer's forward pass is done and back in before its backward pass. The last
+  // layer has none: its backward pass comes next, and finds the shared buffers as they were.
+  std::vector<OffloadedTensor> offloaded;
 };
 
 // Of one layer of a decoding plan: (B, K, capacity, h) each.
@@ -46,22 +68,29 @@ struct CacheBuffers {
 };
 
 // The buffers of one rank's step, by id in `memory`. Flat blocks follow the ParamSpec table.
+//
+// Offloaded buffers lie behind all others. On the CPU both are one memory: offloading there runs the
+// same copies, and saves nothing. A GPU backend allocates [0, device_bytes) on the device and the rest
+// in pinned host memory, and runs the copies of `offloaded` on a stream of their own: out as soon as
+// the tensor is written, in while the layer above is in its backward pass, once that is through with
+// the shared buffer (qkv and context after its attention_backward, gate_up and middle after its
+// MLP); events keep the order that the CPU has by itself.
 struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
   int32_t seq_len = 0;  // S
-  RematPolicy remat = RematPolicy::kNone;
-  bool training = true;  // false: no gradients, optimizer state or saved activations
+  LayerKeeps keeps;
+  bool training = true;  // false: no gradients or saved activations
   // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
   int32_t cache_capacity = 0;
 
   std::vector<ParamSpec> params;
   MemoryPlan memory;
+  size_t device_bytes = 0;  // of `memory`, those before the offloaded buffers
   BufferId param_block = 0;
   // Of a training plan only:
-  BufferId grad_block = 0;  // parameter_count + kGradTailElements
-  BufferId adam_m = 0;
-  BufferId adam_v = 0;
+  BufferId grad_block = 0;       // parameter_count + kGradTailElements
+  BufferId optimizer_state = 0;  // as many numbers as the plan was asked for
 
   std::vector<LayerBuffers> layers;
   std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
@@ -80,6 +109,10 @@ struct TransformerPlan {
   BufferId d_stream = 0;   // (T, d) training: gradient of the residual stream
   BufferId d_context = 0;  // (T, H h) training
   BufferId d_qkv = 0;      // (T, (H + 2K) h) training
+  // Of a model with experts; R = T k.
+  BufferId expert_rows = 0;   // (R, d) what experts read, and what they give
+  BufferId d_expert_act = 0;  // (R, m) training
+  BufferId d_gates = 0;       // (T, k) training
   BufferId workspace = 0;
   int64_t workspace_elements = 0;
   // Rows that the head and the loss handle at a time: the logits of all T rows are never kept.
@@ -91,12 +124,17 @@ struct TransformerPlan {
     return {model.norm_type, model.norm_epsilon, model.norm_gain_offset};
   }
   MlpActivation activation() const { return {model.activation, model.gated_mlp}; }
+  MlpActivation expert_activation() const {
+    return {model.experts.activation, model.experts.gated};
+  }
   LossShape loss_shape() const { return {model.final_logits_soft_cap, model.z_loss_multiplier}; }
 };
 
-// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's.
+// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` and
+// `optimizer_state`, in fp32 numbers, are training's: without a backward pass nothing is kept.
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 RematPolicy remat, bool training, int32_t threads);
+                                 const LayerKeeps& keeps, bool training, int32_t threads,
+                                 int64_t optimizer_state = 0);
 
 // The same for decoding with a cache of `capacity` positions, to which at most `chunk` are added at a time.
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
@@ -111,12 +149,17 @@ struct Batch {
 };
 
 struct LossSum {
-  double loss = 0;    // sum over targets of weight * (cross-entropy + z-loss), nats
+  double loss = 0;  // sum over targets of weight * (cross-entropy + z-loss), nats; and the balance
   double weight = 0;  // sum of weights
+  // Of all layers with experts:
+  double balance = 0;   // load-balancing losses, each group's times the sum of its weights
+  int64_t routed = 0;   // choices: tokens times experts per token
+  int64_t dropped = 0;  // of them, those that found their expert full
 };
 
-// Not thread-safe; its ops may use several threads inside. Allocates nothing after its
-// construction. Token ids must lie in [0, V): the data loader judges them.
+// Not thread-safe; its ops may use several threads inside. Allocates nothing after its construction
+// but what cpu_ops() says of matrix products: a step's peak memory is its plan's. Token ids must lie
+// in [0, V): the data loader judges them.
 class Transformer {
  public:
   // `plan`, `arena` and `ops` outlive the model. The arena was made from plan.memory.
@@ -162,11 +205,32 @@ class Transformer {
 
   void upload(const Batch& batch);
   void forward_layers();
-  Tensor position_rows(BufferId table) const;
-  void attend(size_t layer, const Tensor& qkv, const Tensor& context);
-  void forward_attention(size_t layer);
-  void forward_mlp(size_t layer);
-  void forward_mlp_inner(size_t layer);
+  Tensor position_rows(BufferId table) const;  // this call's rows of a table of RoPE
+  // The pieces of a layer's forward pass, by what they make.
+  void make_normed1(size_t layer);  // of input
+  void make_qkv(size_t layer);      // of normed1
+  void make_context(size_t layer);  // and lse, of qkv
+  void make_middle(size_t layer);   // and normed2, of input and context
+  void make_normed2(size_t layer);  // of middle
+  void make_gate_up(size_t layer);  // of normed2
+  void make_act(size_t layer);      // of gate_up
+  void make_delta(size_t layer);    // of act
+  // The same of a layer with experts.
+  bool has_experts(size_t layer) const {
+    return plan_.model.experts.in_layer(static_cast<int64_t>(layer));
+  }
+  RoutingShape routing_shape() const;
+  Routing routing(size_t layer) const;
+  Tensor target_weights() const;                         // (T); none in a decoding plan
+  Tensor expert_rows(BufferId id, int64_t width) const;  // (R, width)
+  void make_expert_gate_up(size_t layer);
+  void make_expert_act(size_t layer);
+  void make_expert_delta(size_t layer);
+  void backward_experts(size_t layer, Accumulate accumulate);  // d_stream -> delta
+  void add_routing(LossSum& sum);
+
+  void stow(size_t layer);   // offloaded tensors: device to host
+  void fetch(size_t layer);  // and back
   void recompute_layer(size_t layer);
   LossSum head_loss();
   LossSum head_loss_backward(Accumulate accumulate);

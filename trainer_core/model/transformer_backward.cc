@@ -20,8 +20,10 @@ void Transformer::backward_layers(Accumulate accumulate) {
                      accumulate, workspace());
   const size_t layers = plan_.layers.size();
   for (size_t i = layers; i-- > 0;) {
-    // The shared buffers still hold the last layer's forward pass.
-    if (plan_.remat == RematPolicy::kFull && i + 1 != layers) recompute_layer(i);
+    if (i + 1 != layers) {  // the shared buffers still hold the last layer's forward pass
+      fetch(i);
+      recompute_layer(i);
+    }
     backward_mlp(i, accumulate);
     backward_attention(i, accumulate);
   }
@@ -34,27 +36,22 @@ void Transformer::backward_layers(Accumulate accumulate) {
                           grads_->embedding);
 }
 
-// Everything of a layer's forward pass that its backward pass reads: not the MLP's last product.
-void Transformer::recompute_layer(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
-  ops_.norm(norm_, view(buffers.input, {rows_, width_}), weights_->layers[layer].norm1,
-            view(buffers.normed1, {rows_, width_}), stats(buffers.stats1));
-  forward_attention(layer);
-  forward_mlp_inner(layer);
-}
-
 void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
   const Tensor d_stream = view(plan_.d_stream, {rows_, width_});
   const Tensor d_normed = view(plan_.delta, {rows_, width_});
-  const Tensor act = view(buffers.act, {rows_, plan_.model.mlp_dim});
-  project_backward(d_stream, act, weights.down, grads.down, grads.down_bias, act,
-                   accumulate);                                       // now d_act
-  ops_.activate_backward(plan_.activation(), act, gate_up(buffers));  // now d_gate_up
-  project_backward(gate_up(buffers), view(buffers.normed2, {rows_, width_}), weights.gate_up,
-                   grads.gate_up, grads.gate_up_bias, d_normed, accumulate);
+  if (has_experts(layer)) {
+    backward_experts(layer, accumulate);
+  } else {
+    const Tensor act = view(buffers.act, {rows_, plan_.model.mlp_dim});
+    project_backward(d_stream, act, weights.down, grads.down, grads.down_bias, act,
+                     accumulate);                                       // now d_act
+    ops_.activate_backward(plan_.activation(), act, gate_up(buffers));  // now d_gate_up
+    project_backward(gate_up(buffers), view(buffers.normed2, {rows_, width_}), weights.gate_up,
+                     grads.gate_up, grads.gate_up_bias, d_normed, accumulate);
+  }
   ops_.norm_backward(norm_, d_normed, view(buffers.middle, {rows_, width_}), weights.norm2,
                      stats(buffers.stats2), d_stream, grads.norm2, accumulate, workspace());
 }

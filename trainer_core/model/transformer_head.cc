@@ -32,8 +32,10 @@ LossSum Transformer::sum_losses(const Chunk& chunk) {
                 Accumulate::kNo);
     chunk(rows);
   }
-  return {.loss = ops_.sum(view(plan_.losses, {rows_})),
-          .weight = ops_.sum(view(plan_.weights, {rows_}))};
+  LossSum sum{.loss = ops_.sum(view(plan_.losses, {rows_})),
+              .weight = ops_.sum(view(plan_.weights, {rows_}))};
+  add_routing(sum);
+  return sum;
 }
 
 LossSum Transformer::head_loss() {

@@ -26,6 +26,12 @@ class Finder {
     return first.shape.size() == 1 ? Tensor::f32(data, {rows})
                                    : Tensor::f32(data, {rows, first.shape[1]});
   }
+  // The named matrix and those below it as `count` of `rows` rows.
+  Tensor experts(const std::string& name, int64_t count, int64_t rows) const {
+    const Tensor first = find(name);
+    if (first.data == nullptr) return {};
+    return Tensor::f32(first.f32(), {count, rows, first.dim(1)});
+  }
   NormWeights norm(const std::string& name) const {
     return {find(name + ".weight"), find(name + ".bias")};
   }
@@ -45,19 +51,28 @@ Transformer::Weights::Weights(const TransformerPlan& plan, float* block) {
   final_norm = finder.norm("model.norm");
   head = plan.model.logits_via_embedding ? embedding : finder.find("lm_head.weight");
   const int gates = plan.model.gated_mlp ? 2 : 1;
+  const ExpertConfig& experts = plan.model.experts;
+  const int64_t experts_width =
+      MlpActivation{experts.activation, experts.gated}.input_width(experts.mlp_dim);
   const std::string first = plan.model.gated_mlp ? "mlp.gate_proj" : "mlp.up_proj";
   for (int32_t layer = 0; layer < plan.model.num_layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    layers.push_back({.norm1 = finder.norm(prefix + "input_layernorm"),
-                      .qkv = finder.find(prefix + "self_attn.q_proj.weight", 3),
-                      .qkv_bias = finder.find(prefix + "self_attn.q_proj.bias", 3),
-                      .out = finder.find(prefix + "self_attn.o_proj.weight"),
-                      .out_bias = finder.find(prefix + "self_attn.o_proj.bias"),
-                      .norm2 = finder.norm(prefix + "post_attention_layernorm"),
-                      .gate_up = finder.find(prefix + first + ".weight", gates),
-                      .gate_up_bias = finder.find(prefix + first + ".bias", gates),
-                      .down = finder.find(prefix + "mlp.down_proj.weight"),
-                      .down_bias = finder.find(prefix + "mlp.down_proj.bias")});
+    layers.push_back(
+        {.norm1 = finder.norm(prefix + "input_layernorm"),
+         .qkv = finder.find(prefix + "self_attn.q_proj.weight", 3),
+         .qkv_bias = finder.find(prefix + "self_attn.q_proj.bias", 3),
+         .out = finder.find(prefix + "self_attn.o_proj.weight"),
+         .out_bias = finder.find(prefix + "self_attn.o_proj.bias"),
+         .norm2 = finder.norm(prefix + "post_attention_layernorm"),
+         .gate_up = finder.find(prefix + first + ".weight", gates),
+         .gate_up_bias = finder.find(prefix + first + ".bias", gates),
+         .down = finder.find(prefix + "mlp.down_proj.weight"),
+         .down_bias = finder.find(prefix + "mlp.down_proj.bias"),
+         .router = finder.find(prefix + "block_sparse_moe.gate.weight"),
+         .experts_in = finder.experts(prefix + "block_sparse_moe.experts.0.w1.weight",
+                                      experts.count, experts_width),
+         .experts_down = finder.experts(prefix + "block_sparse_moe.experts.0.w2.weight",
+                                        experts.count, plan.model.emb_dim)});
   }
 }
 

@@ -46,7 +46,7 @@ class ExpertOps {
   // Softmax, the top k, and who gets a row. An expert with more than `capacity` tokens of a group takes the earliest. kPax:
   // all first choices in order of T, then all second ones, and so on; kMaxText: in order of T, all choices of a token
   // together. balance[g] = balance_weight W_g E sum_e density[g, e] mean_t probs[t, e], with W_g the sum of the group's
-  // target weights (T); density counts first choices (kPax: GShard, Lepikhin et al., 2021, as GLaM uses it) or all choices
+  // target weights (T), which are not looked at where balance_weight is 0; density counts first choices (kPax: GShard, Lepikhin et al., 2021, as GLaM uses it) or all choices
   // (kMaxText). routing.probs holds the logits before and probabilities after.
   virtual void route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) = 0;
   // Replaces routing.probs by the gradient of the logits, given dgates (T, k): through gates and balance; choices and

@@ -7,6 +7,11 @@
 // - Tensors are contiguous, row-major, in the backend's own memory, and must live until the work is done.
 //   Outputs may not overlap inputs unless a comment says so. "Written" replaces what was there; "added" needs it
 //   initialised.
+// - Activations and their gradients are fp32 or bf16 (DType), of one type in a call, where ops.h says (T, …): the residual
+//   stream, norms' inputs and outputs, qkv, attention's output, the MLP's. Parameters and their gradients, statistics,
+//   lse, tables, logits, losses and weights are fp32. Inside, all arithmetic is fp32: loads widen, stores round to the
+//   nearest bf16, of two equally near ones to the even one; NaN stays NaN. fill, copy and scale take either type; sums
+//   and the loss fp32 alone. Decoding with a cache is fp32.
 // - Deterministic: the same calls on the same backend with the same number of threads give the same bits.
 // - Shapes are our own invariants: a mismatch ends the process (base/check.h). So do ids outside the table.
 // - `Workspace` is scratch whose contents do not survive the call; sizes come from ops/workspace.h.
@@ -100,8 +105,8 @@ struct LossShape {
   double z_loss = 0;
 };
 
-// One AdamW update with the bias corrections already computed; see optim/adamw.h for the formula.
-struct AdamWStep {
+// One update of Adam with what depends on its number already computed; see optim/optimizer.h for the formulas.
+struct AdamStep {
   double learning_rate = 0;
   double b1 = 0;
   double b2 = 0;
@@ -111,6 +116,12 @@ struct AdamWStep {
   double grad_scale = 1;        // multiplies every gradient first
   double bias_correction1 = 1;  // 1 - b1^t
   double bias_correction2 = 1;  // 1 - b2^t
+};
+
+struct AdafactorStep {
+  double decay = 0;  // of the running means
+  double eps = 0;    // added to every squared gradient
+  double grad_scale = 1;
 };
 
 class Ops : public ExpertOps {
@@ -130,6 +141,7 @@ class Ops : public ExpertOps {
   // --------------------------------------------------------------------------
 
   virtual void fill(const Tensor& x, float value) = 0;
+  // Either tensor may lie in the host's memory that the backend has mapped for offloaded buffers.
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
   // x *= factor
   virtual void scale(double factor, const Tensor& x) = 0;
@@ -142,7 +154,9 @@ class Ops : public ExpertOps {
   // --------------------------------------------------------------------------------------
 
   // c (M, N) = op(a) op(b), or c += …, where op(a) is (M, K), op(b) is (K, N) and kYes means that
-  // the tensor holds the transpose.
+  // the tensor holds the transpose. Where one of the three is bf16 it is a bf16 product, as JAX has it when it casts fp32
+  // weights to the activations' type: an fp32 operand is rounded to bf16 first, products are summed in fp32, and a bf16 c
+  // is written, not added to. The same up to the order of sums everywhere, but that AVX512-BF16 takes denormals for zero.
   virtual void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                       Transpose transpose_b, const Tensor& c, Accumulate accumulate) = 0;
 
@@ -237,9 +251,23 @@ class Ops : public ExpertOps {
   // Optimizer
   // -------------------------------------------------------------------------------------------
 
-  // One update of a flat block; all four of one size.
-  virtual void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params,
-                     const Tensor& m, const Tensor& v) = 0;
+  // One update of a flat block; all four of one size:
+  //   m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g², u = m / c1 / (sqrt(v / c2 + eps_root) + eps), params -= lr (u + wd params)
+  virtual void adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
+                    const Tensor& m, const Tensor& v) = 0;
+  // The same m, v and u; u replaces the gradient, and the step's rate and weight decay are not read.
+  virtual void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                              const Tensor& v) = 0;
+  // v = decay v + (1 - decay) (g² + eps); the gradient becomes g / sqrt(v).
+  virtual void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                                   const Tensor& v) = 0;
+  // rows (R) = decay rows + (1 - decay) (mean of g² over columns + eps), columns (C) likewise; the gradient g (R, C) becomes
+  // g / sqrt(rows columns / mean(rows)).
+  virtual void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                            const Tensor& rows, const Tensor& columns) = 0;
+  // params = kept * params - rate * direction
+  virtual void apply_update(double rate, double kept, const Tensor& direction,
+                            const Tensor& params) = 0;
 };
 
 // The CPU backend (Highway and OpenMP; matmul by what ops/cpu/matmul.cc finds faster) with `threads` threads, at least 1.

@@ -17,7 +17,7 @@ void check_routing(const RoutingShape& shape, const Tensor& weights, const Routi
       << shape.tokens << " tokens in " << shape.groups << " groups, " << shape.per_token << " of "
       << shape.experts << " experts";
   MUSTER_CHECK(
-      weights.elements() == shape.tokens &&
+      (shape.balance_weight == 0 || weights.elements() == shape.tokens) &&
       routing.probs.elements() == shape.tokens * shape.experts &&
       routing.experts.elements() == shape.rows() && routing.gates.elements() == shape.rows() &&
       routing.slots.elements() == shape.rows() && routing.offsets.elements() == shape.experts + 1 &&
@@ -29,7 +29,7 @@ void check_routing(const RoutingShape& shape, const Tensor& weights, const Routi
 RoutingArrays arrays(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
   check_routing(shape, weights, routing);
   return {shape,
-          weights.f32(),
+          shape.balance_weight == 0 ? nullptr : weights.f32(),
           routing.probs.f32(),
           routing.experts.i32(),
           routing.gates.f32(),
@@ -150,8 +150,8 @@ void CpuExpertOps::combine_backward(const Tensor& slots, const Tensor& gates, co
                    float* row = act.f32() + slot[i] * width;
                    float* drow = dact.f32() + slot[i] * width;
                    dgates.f32()[i] = dot(width, row, drow);
-                   scale_range(width, gates.f32()[i], row);
-                   scale_range(width, gates.f32()[i], drow);
+                   scale_range(DType::kF32, width, gates.f32()[i], row);
+                   scale_range(DType::kF32, width, gates.f32()[i], drow);
                  }
                });
 }

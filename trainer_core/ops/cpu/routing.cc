@@ -47,6 +47,7 @@ int64_t counted_choices(const RoutingShape& shape) {
 
 // E W_g / (T / G) of group g: what one token's probability adds to the balance loss per density.
 float balance_factor(const RoutingArrays& r, int64_t group) {
+  if (r.shape.balance_weight == 0) return 0;
   const int64_t n = r.shape.group_tokens();
   double weight = 0;
   for (int64_t token = group * n; token < (group + 1) * n; ++token) weight += r.weights[token];

@@ -1,0 +1,118 @@
+// The layers whose MLP is a mixture of experts: forward, and backward beside it.
+#include "trainer_core/model/transformer_params.h"
+
+namespace muster::trainer {
+
+RoutingShape Transformer::routing_shape() const {
+  const ExpertConfig& experts = plan_.model.experts;
+  RoutingShape shape{.tokens = rows_,
+                     .groups = experts.router == RouterStyle::kPax ? 1 : shape_.batch,
+                     .experts = experts.count,
+                     .per_token = experts.per_token,
+                     .style = experts.router};
+  // Where tokens arrive one by one there is no group to share a capacity.
+  if (plan_.cache_capacity > 0) return shape;
+  shape.capacity = experts.capacity(shape.group_tokens());
+  shape.balance_weight = experts.balance_weight;
+  return shape;
+}
+
+Routing Transformer::routing(size_t layer) const {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const RoutingShape shape = routing_shape();
+  const auto view_ids = [&](BufferId id) {
+    return Tensor::i32(static_cast<int32_t*>(arena_.buffer(id)), {rows_, shape.per_token});
+  };
+  return {.probs = view(buffers.router_probs, {rows_, shape.experts}),
+          .experts = view_ids(buffers.chosen_experts),
+          .gates = view(buffers.gates, {rows_, shape.per_token}),
+          .slots = view_ids(buffers.slots),
+          .offsets = view_i32(arena_, buffers.expert_offsets, shape.experts + 1),
+          .density = view(buffers.density, {shape.groups, shape.experts}),
+          .balance = view(buffers.balance, {shape.groups})};
+}
+
+Tensor Transformer::target_weights() const {
+  return plan_.cache_capacity > 0 ? Tensor{} : view(plan_.weights, {rows_});
+}
+
+Tensor Transformer::expert_rows(BufferId id, int64_t width) const {
+  return view(id, {routing_shape().rows(), width});
+}
+
+// normed2 -> the routing, and the experts' gate_up.
+void Transformer::make_expert_gate_up(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  const Tensor normed = view(buffers.normed2, {rows_, width_});
+  const Routing routing = this->routing(layer);
+  const Tensor dispatched = expert_rows(plan_.expert_rows, width_);
+  ops_.matmul(normed, Transpose::kNo, weights.router, Transpose::kYes, routing.probs,
+              Accumulate::kNo);
+  ops_.route(routing_shape(), target_weights(), routing);
+  ops_.dispatch(routing.slots, normed, dispatched);
+  ops_.expert_matmul(routing.offsets, dispatched, weights.experts_in,
+                     expert_rows(buffers.gate_up, weights.experts_in.dim(1)));
+}
+
+void Transformer::make_expert_act(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  ops_.activate(plan_.expert_activation(), expert_rows(buffers.gate_up, weights.experts_in.dim(1)),
+                expert_rows(buffers.act, plan_.model.experts.mlp_dim));
+}
+
+// act -> delta.
+void Transformer::make_expert_delta(size_t layer) {
+  const Routing routing = this->routing(layer);
+  const Tensor out = expert_rows(plan_.expert_rows, width_);
+  ops_.expert_matmul(routing.offsets,
+                     expert_rows(plan_.layers[layer].act, plan_.model.experts.mlp_dim),
+                     weights_->layers[layer].experts_down, out);
+  ops_.combine(routing.slots, routing.gates, out, view(plan_.delta, {rows_, width_}));
+}
+
+// What the experts gave is not kept: the gates' gradients come from act, because dout · (W act) = (Wᵀ dout) · act.
+void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  const LayerWeights& grads = grads_->layers[layer];
+  const Routing routing = this->routing(layer);
+  const Tensor rows = expert_rows(plan_.expert_rows, width_);
+  const Tensor act = expert_rows(buffers.act, plan_.model.experts.mlp_dim);
+  const Tensor d_act = expert_rows(plan_.d_expert_act, plan_.model.experts.mlp_dim);
+  const Tensor gate_up = expert_rows(buffers.gate_up, weights.experts_in.dim(1));
+  const Tensor d_gates = view(plan_.d_gates, {rows_, plan_.model.experts.per_token});
+  const Tensor normed = view(buffers.normed2, {rows_, width_});
+  const Tensor d_normed = view(plan_.delta, {rows_, width_});
+
+  ops_.dispatch(routing.slots, view(plan_.d_stream, {rows_, width_}), rows);
+  ops_.expert_matmul_dx(routing.offsets, rows, weights.experts_down, d_act);
+  ops_.combine_backward(routing.slots, routing.gates, act, d_act, d_gates);
+  ops_.expert_matmul_dw(routing.offsets, rows, act, grads.experts_down, accumulate);
+  ops_.activate_backward(plan_.expert_activation(), d_act, gate_up);  // now d_gate_up
+  ops_.dispatch(routing.slots, normed, rows);
+  ops_.expert_matmul_dw(routing.offsets, gate_up, rows, grads.experts_in, accumulate);
+  ops_.expert_matmul_dx(routing.offsets, gate_up, weights.experts_in, rows);
+
+  ops_.route_backward(routing_shape(), target_weights(), d_gates, routing);
+  project_backward(routing.probs, normed, weights.router, grads.router, {}, d_normed, accumulate);
+  ops_.dispatch_backward(routing.slots, rows, d_normed);
+}
+
+// What the routers of all layers add to the loss, and whom they left out.
+void Transformer::add_routing(LossSum& sum) {
+  const RoutingShape shape = routing_shape();
+  for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
+    if (!has_experts(layer)) continue;
+    const Routing routing = this->routing(layer);
+    int32_t taken = 0;
+    ops_.download(Tensor::i32(routing.offsets.i32() + shape.experts, {1}), &taken);
+    sum.balance += ops_.sum(routing.balance);
+    sum.routed += shape.rows();
+    sum.dropped += shape.rows() - taken;
+  }
+  sum.loss += sum.balance;
+}
+
+}  // namespace muster::trainer
