@@ -39,7 +39,7 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
   env.local_world_size = ranks;
   const size_t bytes =
       plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                       config.remat_policy, true, threads_per_rank(config, env))
+                       config.layer_keeps(), true, threads_per_rank(config, env))
           .memory.total_bytes() +
       kLibraryBytes;
   const auto available = available_memory(machine);
