@@ -15,7 +15,7 @@ constexpr std::string_view kShardsOnly =
     "token shards are the only real data of this version: see muster tokenize --help";
 constexpr std::string_view kInShards = "muster tokenize has already applied it to the shards";
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
-constexpr std::string_view kFloat32 = "everything is computed in float32";
+constexpr std::string_view kFloat32 = "sums, norms, the softmax, logits and losses are computed in float32 whatever dtype is";
 constexpr std::string_view kNoQuantization = "this version does not quantize";
 constexpr std::string_view kOneCheckpoint = "there is one kind of checkpoint";
 constexpr std::string_view kNoProfiler = "this version has no profiler";
@@ -114,7 +114,7 @@ constexpr Key kTable[] = {
     no_effect("megablox", ValueType::kBool, kDense),
     no_effect("sparse_matmul", ValueType::kBool, kDense),
     // Precision
-    only("dtype", ValueType::kString, "float32", "this version computes in float32"),
+    works("dtype", ValueType::kString),
     only("weight_dtype", ValueType::kString, "float32", "this version keeps weights in float32"),
     only("grad_dtype", ValueType::kString, "float32", "this version keeps gradients in float32"),
     only("quantization", ValueType::kString, "", kNoQuantization),

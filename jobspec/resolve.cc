@@ -41,7 +41,7 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
 }
 
 // The keys that one step of training can depend on, when model and batch are given.
-constexpr std::array<std::string_view, 10> kStepKeys = {"learning_rate",
+constexpr std::array<std::string_view, 11> kStepKeys = {"learning_rate",
                                                         "adam_b1",
                                                         "adam_b2",
                                                         "adam_eps",
@@ -49,8 +49,18 @@ constexpr std::array<std::string_view, 10> kStepKeys = {"learning_rate",
                                                         "adam_weight_decay",
                                                         "gradient_clipping_threshold",
                                                         "opt_type",
+                                                        "dtype",
                                                         "remat_policy",
                                                         "threads_per_rank"};
+
+void read_dtype(SettingsReader& reader, trainer::ComputeType& dtype) {
+  std::string name(trainer::kComputeTypeNames[static_cast<size_t>(dtype)]);
+  reader.read("dtype", name);
+  const auto* const found = std::ranges::find(trainer::kComputeTypeNames, name);
+  reader.require(found != trainer::kComputeTypeNames.end(), "dtype", "must be float32 or bfloat16");
+  if (found == trainer::kComputeTypeNames.end()) return;
+  dtype = static_cast<trainer::ComputeType>(found - trainer::kComputeTypeNames.begin());
+}
 
 // Both -1 leaves nothing to infer from.
 void read_steps(SettingsReader& reader, trainer::TrainConfig& train) {
@@ -239,6 +249,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   if (train.run_name.empty()) train.run_name = options.default_run_name;
   if (auto status = check_run_name(train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, job.warnings); !status.ok()) return status;
+  read_dtype(reader, train.dtype);
   if (auto status = read_remat(reader, train, job.warnings); !status.ok()) return status;
   read_optimizer(reader, train.optimizer);
   read_steps(reader, train);
@@ -290,6 +301,7 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
   reader.read("threads_per_rank", train.threads);
   std::vector<std::string> warnings;  // all policies compute the same
   train.remat_policy = trainer::RematPolicy::kNone;
+  read_dtype(reader, train.dtype);
   if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;
   if (!reader.status().ok()) return reader.status();
   if (auto status = trainer::validate(train); !status.ok()) return status;

@@ -167,7 +167,7 @@ bool is_finite(std::span<const float> values) {
 absl::Status check_memory(const TrainConfig& config, int32_t threads) {
   const TransformerPlan plan =
       plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                       config.layer_keeps(), true, threads);
+                       config.activation_type(), config.layer_keeps(), true, threads);
   const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
   const double output = sizeof(float) * (tokens * config.model.vocab_size +
                                          2.0 * static_cast<double>(parameter_count(plan.params)));

@@ -37,11 +37,11 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
   for (const int32_t degree : config.mesh.ici) ranks *= degree;
   RankEnv env;
   env.local_world_size = ranks;
-  const size_t bytes =
-      plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                       config.layer_keeps(), true, threads_per_rank(config, env))
-          .memory.total_bytes() +
-      kLibraryBytes;
+  const size_t bytes = plan_transformer(config.model, config.per_device_batch_size,
+                                        config.max_target_length, config.activation_type(),
+                                        config.layer_keeps(), true, threads_per_rank(config, env))
+                           .memory.total_bytes() +
+                       kLibraryBytes;
   const auto available = available_memory(machine);
   if (!available) return absl::OkStatus();  // unknown is not too little
   const double needed = static_cast<double>(bytes) * ranks;

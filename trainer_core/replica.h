@@ -17,7 +17,7 @@ class Replica {
  public:
   Replica(const TrainConfig& config, int32_t threads)
       : plan_(plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                               config.layer_keeps(),
+                               config.activation_type(), config.layer_keeps(),
                                /*training=*/true, threads)),
         arena_(plan_.memory),
         ops_(cpu_ops(threads)),

@@ -231,7 +231,8 @@ class Trainer : public RunningStep {
     const bool last = completed == config_.steps;
     // The first step's time is what people wait for: the peak is measured after it.
     if (step == first_step_ && !last && !stop) {
-      context_.page.set_device_peak_tflops(measure_gemm_peak_tflops(replica_->ops()));
+      context_.page.set_device_peak_tflops(
+          measure_gemm_peak_tflops(replica_->ops(), config_.activation_type()));
       last_step_end_ = monotonic_now();
     }
     const bool due = completed % config_.checkpoint_period == 0 ||

@@ -4,13 +4,16 @@
 // otherwise.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <absl/status/statusor.h>
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/mesh.h"
+#include "trainer_core/base/dtype.h"
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/base/remat.h"
 
@@ -36,12 +39,17 @@ struct OptimizerConfig {
 
 enum class DatasetType { kSynthetic, kShards };
 enum class Hardware { kCpu };
+// What activations and their gradients are, and matrix products are made of. Parameters, their gradients, optimizer state,
+// logits and losses are float32 always.
+enum class ComputeType { kFloat32, kBfloat16 };
+constexpr std::array<std::string_view, 2> kComputeTypeNames = {"float32", "bfloat16"};
 
 struct TrainConfig {
   std::string run_name;
   ModelConfig model;
   OptimizerConfig optimizer;
   Hardware hardware = Hardware::kCpu;
+  ComputeType dtype = ComputeType::kFloat32;
   RematPolicy remat_policy = RematPolicy::kFull;
   CustomRemat custom_remat{};  // what kCustom keeps; else the defaults
   MeshShape mesh;              // fully resolved: no -1
@@ -68,6 +76,10 @@ struct TrainConfig {
   int32_t threads = 0;       // per rank; 0: see threads_per_rank()
 
   LayerKeeps layer_keeps() const { return trainer::layer_keeps(remat_policy, custom_remat); }
+
+  DType activation_type() const {
+    return dtype == ComputeType::kBfloat16 ? DType::kBf16 : DType::kF32;
+  }
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

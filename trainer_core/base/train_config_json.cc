@@ -28,6 +28,10 @@ struct EnumNames<RematPolicy> {
   static constexpr const auto& kNames = kRematPolicyNames;
 };
 template <>
+struct EnumNames<ComputeType> {
+  static constexpr const auto& kNames = kComputeTypeNames;
+};
+template <>
 struct EnumNames<Placement> {
   static constexpr const auto& kNames = kPlacementNames;
 };
@@ -122,6 +126,7 @@ void visit_fields(Config& config, Visitor& visit) {
   visit_model(config.model, visit);
   visit_optimizer(config.optimizer, visit);
   visit("hardware", config.hardware);
+  visit("dtype", config.dtype);
   visit_remat(config, visit);
   visit_mesh(config.mesh, visit);
   visit("steps", config.steps);

@@ -28,6 +28,7 @@ struct OffloadedTensor {
   BufferId device = 0;  // where operations write and read it: all layers share it
   BufferId host = 0;    // this layer's own, of kOffloaded
   int64_t elements = 0;
+  DType dtype = DType::kF32;
 };
 
 // Where one layer's tensors are while it runs. What the layer keeps on the device (LayerKeeps) has a
@@ -69,6 +70,8 @@ struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
   int32_t seq_len = 0;  // S
+  // Of activations and their gradients: what has T rows below but stats, lse, and the head's tensors.
+  DType dtype = DType::kF32;
   LayerKeeps keeps;
   bool training = true;  // false: no gradients, optimizer state or saved activations
   // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
@@ -115,11 +118,12 @@ struct TransformerPlan {
 };
 
 // Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` is
-// training's: without a backward pass nothing is kept.
+// training's: without a backward pass nothing is kept. `dtype` is the activations'.
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 const LayerKeeps& keeps, bool training, int32_t threads);
+                                 DType dtype, const LayerKeeps& keeps, bool training,
+                                 int32_t threads);
 
-// The same for decoding with a cache of `capacity` positions, to which at most `chunk` are added at a time.
+// The same for decoding, in fp32, with a cache of `capacity` positions, to which at most `chunk` are added at a time.
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
                              int32_t capacity, int32_t threads);
 
@@ -170,7 +174,10 @@ class Transformer {
   struct Weights;
   struct HeadChunk;
 
-  Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;
+  Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;        // fp32
+  Tensor activation(BufferId id, std::initializer_list<int64_t> dims) const;  // of plan_.dtype
+  // Rows of an activation (T, d).
+  Tensor stream_rows(BufferId id, int64_t first, int64_t count) const;
   Tensor stats(BufferId id) const;
   Tensor gate_up(const LayerBuffers& buffers) const;
   void rope(RopeDirection direction, const Tensor& qkv);

@@ -45,8 +45,9 @@ class Planner {
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
       for (const LayerTensor& tensor : layer_tensors()) {
         if (tensor.placement != Placement::kDevice) continue;
-        plan_.layers[i].*tensor.id = add(absl::StrCat("layer", i, ".", tensor.name),
-                                         MemoryCategory::kActivations, tensor.elements);
+        plan_.layers[i].*tensor.id =
+            add(absl::StrCat("layer", i, ".", tensor.name), MemoryCategory::kActivations,
+                tensor.elements, tensor.dtype);
       }
     }
   }
@@ -62,16 +63,16 @@ class Planner {
           [&] {
             share({&Buffers::middle, &Buffers::stats2, &Buffers::normed2, &Buffers::gate_up,
                    &Buffers::act});
-            plan_.output = add_work("output", rows_ * width_);
+            plan_.output = add_activation("output", width_);
             add_logits();
           },
           [&] {
-            plan_.d_context = add_work("d_context", rows_ * shape_.out_width());
-            plan_.d_qkv = add_work("d_qkv", rows_ * shape_.qkv_width());
+            plan_.d_context = add_activation("d_context", shape_.out_width());
+            plan_.d_qkv = add_activation("d_qkv", shape_.qkv_width());
           });
       // The stream's gradient begins where the head's work ends.
-      plan_.memory.overlay([&] { plan_.final_normed = add_work("final_normed", rows_ * width_); },
-                           [&] { plan_.d_stream = add_work("d_stream", rows_ * width_); });
+      plan_.memory.overlay([&] { plan_.final_normed = add_activation("final_normed", width_); },
+                           [&] { plan_.d_stream = add_activation("d_stream", width_); });
     } else {
       share({&Buffers::middle});
       // Nothing reads the stream later: it is updated in place.
@@ -87,7 +88,7 @@ class Planner {
             share({&Buffers::stats2, &Buffers::normed2, &Buffers::gate_up, &Buffers::act});
           },
           [&] { add_logits(); });
-      plan_.final_normed = add_work("final_normed", rows_ * width_);
+      plan_.final_normed = add_activation("final_normed", width_);
     }
   }
 
@@ -104,7 +105,7 @@ class Planner {
 
   void rest() {
     plan_.final_stats = add_work("final_stats", norm_.stats(rows_));
-    plan_.delta = add_work("delta", rows_ * width_);
+    plan_.delta = add_activation("delta", width_);
     plan_.tokens = add_work("tokens", rows_);
     if (plan_.cache_capacity == 0) {
       plan_.targets = add_work("targets", rows_);
@@ -138,20 +139,25 @@ class Planner {
       for (const LayerTensor& tensor : layer_tensors()) {
         if (tensor.placement != Placement::kOffload) continue;
         const BufferId host = add(absl::StrCat("layer", i, ".", tensor.name),
-                                  MemoryCategory::kOffloaded, tensor.elements);
-        layer.offloaded.push_back({layer.*tensor.id, host, tensor.elements});
+                                  MemoryCategory::kOffloaded, tensor.elements, tensor.dtype);
+        layer.offloaded.push_back({layer.*tensor.id, host, tensor.elements, tensor.dtype});
       }
     }
   }
 
  private:
-  BufferId add(std::string name, MemoryCategory category, int64_t elements) {
+  BufferId add(std::string name, MemoryCategory category, int64_t elements,
+               DType dtype = DType::kF32) {
     return plan_.memory.add(std::move(name), category,
-                            static_cast<size_t>(elements) * sizeof(float));
+                            static_cast<size_t>(elements) * dtype_bytes(dtype));
   }
 
-  BufferId add_work(std::string name, int64_t elements) {
-    return add(std::move(name), MemoryCategory::kWorkspace, elements);
+  BufferId add_work(std::string name, int64_t elements, DType dtype = DType::kF32) {
+    return add(std::move(name), MemoryCategory::kWorkspace, elements, dtype);
+  }
+  // (T, width)
+  BufferId add_activation(std::string name, int64_t width) {
+    return add_work(std::move(name), rows_ * width, plan_.dtype);
   }
   void add_logits() { plan_.logits = add_work("logits", plan_.head_rows * model_.vocab_size); }
 
@@ -167,25 +173,27 @@ class Planner {
     const char* name;
     BufferId LayerBuffers::*id;
     int64_t elements;
+    DType dtype;
     Placement placement;
   };
 
   // A layer's tensors in the order in which its forward pass makes them.
   std::vector<LayerTensor> layer_tensors() const {
     const LayerKeeps& keeps = plan_.keeps;
+    const DType dtype = plan_.dtype, kF32 = DType::kF32;
     using Buffers = LayerBuffers;
-    return {
-        {"input", &Buffers::input, rows_ * width_, keeps.input},
-        {"stats1", &Buffers::stats1, norm_.stats(rows_), keeps.rest},
-        {"normed1", &Buffers::normed1, rows_ * width_, keeps.rest},
-        {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), keeps.qkv},
-        {"context", &Buffers::context, rows_ * shape_.out_width(), keeps.context},
-        {"lse", &Buffers::lse, plan_.cache_capacity > 0 ? 0 : rows_ * shape_.heads, keeps.context},
-        {"middle", &Buffers::middle, rows_ * width_, keeps.middle},
-        {"stats2", &Buffers::stats2, norm_.stats(rows_), keeps.rest},
-        {"normed2", &Buffers::normed2, rows_ * width_, keeps.rest},
-        {"gate_up", &Buffers::gate_up, rows_ * gate_up_width(), keeps.gate_up},
-        {"act", &Buffers::act, rows_ * model_.mlp_dim, keeps.rest}};
+    return {{"input", &Buffers::input, rows_ * width_, dtype, keeps.input},
+            {"stats1", &Buffers::stats1, norm_.stats(rows_), kF32, keeps.rest},
+            {"normed1", &Buffers::normed1, rows_ * width_, dtype, keeps.rest},
+            {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), dtype, keeps.qkv},
+            {"context", &Buffers::context, rows_ * shape_.out_width(), dtype, keeps.context},
+            {"lse", &Buffers::lse, plan_.cache_capacity > 0 ? 0 : rows_ * shape_.heads, kF32,
+             keeps.context},
+            {"middle", &Buffers::middle, rows_ * width_, dtype, keeps.middle},
+            {"stats2", &Buffers::stats2, norm_.stats(rows_), kF32, keeps.rest},
+            {"normed2", &Buffers::normed2, rows_ * width_, dtype, keeps.rest},
+            {"gate_up", &Buffers::gate_up, rows_ * gate_up_width(), dtype, keeps.gate_up},
+            {"act", &Buffers::act, rows_ * model_.mlp_dim, dtype, keeps.rest}};
   }
 
   // One buffer for all layers of each tensor named that they do not keep on the device.
@@ -193,7 +201,8 @@ class Planner {
     for (const LayerTensor& tensor : layer_tensors()) {
       if (std::ranges::find(ids, tensor.id) == ids.end()) continue;
       if (tensor.placement == Placement::kDevice || tensor.elements == 0) continue;
-      const BufferId id = add_work(absl::StrCat("shared.", tensor.name), tensor.elements);
+      const BufferId id =
+          add_work(absl::StrCat("shared.", tensor.name), tensor.elements, tensor.dtype);
       for (LayerBuffers& layer : plan_.layers) layer.*tensor.id = id;
     }
   }
@@ -242,13 +251,15 @@ AttentionShape TransformerPlan::attention_shape() const {
 }
 
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 const LayerKeeps& keeps, bool training, int32_t threads) {
+                                 DType dtype, const LayerKeeps& keeps, bool training,
+                                 int32_t threads) {
   MUSTER_CHECK(keeps.input != Placement::kRemat && keeps.rest != Placement::kOffload)
       << "a layer without its input, or norms in the host's memory";
   TransformerPlan plan;
   plan.model = model;
   plan.batch = batch;
   plan.seq_len = seq_len;
+  plan.dtype = dtype;
   if (training) plan.keeps = keeps;
   plan.training = training;
   lay_out(plan, threads);

@@ -56,7 +56,7 @@ class MemoryPage : public ConfigFiles {
   static TransformerPlan plan_of(const trainer::TrainConfig& config, const LayerKeeps& keeps,
                                  int32_t threads = 1) {
     return plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                            keeps, true, threads);
+                            config.activation_type(), keeps, true, threads);
   }
 
   static std::string row_of(const TransformerPlan& plan, std::string_view policy) {

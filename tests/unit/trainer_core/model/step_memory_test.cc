@@ -91,7 +91,8 @@ void step(const TransformerPlan& plan, const Arena& arena, Ops& ops, Transformer
 class StepMemory : public testing::TestWithParam<ModelConfig> {
  protected:
   static TransformerPlan plan_of(RematPolicy policy) {
-    return plan_transformer(GetParam(), kBatch, kLength, layer_keeps(policy), true, kThreads);
+    return plan_transformer(GetParam(), kBatch, kLength, DType::kF32, layer_keeps(policy), true,
+                            kThreads);
   }
 };
 
