@@ -6,6 +6,7 @@
 #include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/kernels.h"
 #include "trainer_core/ops/cpu/matmul.h"
+#include "trainer_core/ops/cpu/optimizer_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/ops/workspace.h"
@@ -273,15 +274,25 @@ class CpuOps : public Ops {
     loss(shape, logits, targets, weights, losses, true);
   }
 
-  void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-             const Tensor& v) override {
-    check_size(params, grads.elements(), "params");
-    check_size(m, grads.elements(), "m");
-    check_size(v, grads.elements(), "v");
-    elementwise(grads, [&](int64_t begin, int64_t end) {
-      cpu::adamw_range(end - begin, step, grads.f32() + begin, params.f32() + begin,
-                       m.f32() + begin, v.f32() + begin);
-    });
+  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
+            const Tensor& v) override {
+    cpu::adam(threads_, step, grads, params, m, v);
+  }
+  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                      const Tensor& v) override {
+    cpu::adam_direction(threads_, step, grads, m, v);
+  }
+  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                           const Tensor& v) override {
+    cpu::adafactor_direction(threads_, step, grads, v);
+  }
+  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                    const Tensor& rows, const Tensor& columns) override {
+    cpu::adafactor_factored_direction(threads_, step, grads, rows, columns);
+  }
+  void apply_update(double rate, double kept, const Tensor& direction,
+                    const Tensor& params) override {
+    cpu::apply_update(threads_, rate, kept, direction, params);
   }
 
  private:
