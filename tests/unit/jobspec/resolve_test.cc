@@ -32,6 +32,14 @@ TEST_F(Resolve, DefaultsMakeOneRank) {
   EXPECT_EQ(job->spec.restarts_max(), 3);
 }
 
+TEST_F(Resolve, ActivationsAreFloat32OrBfloat16) {
+  EXPECT_EQ(resolve({})->train.dtype, trainer::ComputeType::kFloat32);
+  EXPECT_EQ(resolve({"dtype=bfloat16"})->train.dtype, trainer::ComputeType::kBfloat16);
+  EXPECT_EQ(resolve_step({"dtype=bfloat16"})->dtype, trainer::ComputeType::kBfloat16);
+  EXPECT_THAT(error_of(resolve({"dtype=float16"})),
+              AllOf(HasSubstr("dtype=float16"), HasSubstr("must be float32 or bfloat16")));
+}
+
 TEST_F(Resolve, OpenMeshAxesAreFilledIn) {
   const auto job = resolve({}, with_ranks(4, 2));
   ASSERT_TRUE(job.ok()) << job.status();
