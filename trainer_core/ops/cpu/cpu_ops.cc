@@ -95,7 +95,7 @@ class CpuOps : public Ops {
         }
       }
     });
-    add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
+    cpu::add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
   }
 
   void embedding(const Tensor& tokens, const Tensor& table, double scale,
@@ -184,8 +184,9 @@ class CpuOps : public Ops {
       }
     });
     float* sums = workspace.data;
-    add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
-    if (layer) add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
+    cpu::add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
+    if (layer)
+      cpu::add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
   }
 
   void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
@@ -324,19 +325,6 @@ class CpuOps : public Ops {
     double total = 0;
     for (const double value : partial) total += value;
     return total;
-  }
-
-  // to (width) = or += the sum of `blocks` partial sums that lie `stride` apart, in order. The sum is made in the first.
-  static void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width,
-                         Accumulate accumulate, float* to) {
-    for (int64_t block = 1; block < blocks; ++block) {
-      cpu::add_range(width, from + block * stride, from);
-    }
-    if (accumulate == Accumulate::kYes) {
-      cpu::add_range(width, from, to);
-    } else {
-      std::copy_n(from, width, to);
-    }
   }
 
   void norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,
