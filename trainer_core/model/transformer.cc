@@ -150,12 +150,15 @@ void Transformer::forward_layers() {
         Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
     ops_.add_positions(rows, shape_.seq_len, stream);
   }
+  show("embeddings", stream);
   ops_.norm(norm_, stream, weights_->layers.front().norm1, view(first.normed1, {rows_, width_}),
             stats(first.stats1));
   const size_t layers = plan_.layers.size();
   for (size_t i = 0; i < layers; ++i) {
     forward_attention(i);
+    show_attention(i);
     forward_mlp(i);
+    show_mlp(i);
     const bool last = i + 1 == layers;
     const LayerBuffers& next = plan_.layers[last ? i : i + 1];
     ops_.add_norm(norm_, view(plan_.layers[i].middle, {rows_, width_}),
@@ -166,6 +169,7 @@ void Transformer::forward_layers() {
                   stats(last ? plan_.final_stats : next.stats1));
   }
   scale_logits(view(plan_.final_normed, {rows_, width_}));
+  show("final_normed", view(plan_.final_normed, {rows_, width_}));
 }
 
 void Transformer::attend(size_t layer, const Tensor& qkv, const Tensor& context) {
