@@ -13,31 +13,14 @@
 
 #include "common/absl_view.h"
 #include "common/limits.h"
-#include "common/nearest.h"
 #include "jobspec/model_keys.h"
 #include "jobspec/optimizer_keys.h"
+#include "jobspec/remat_keys.h"
 #include "jobspec/restrictions.h"
 #include "jobspec/settings_reader.h"
 
 namespace muster::jobspec {
 namespace {
-
-// MaxText's policies between none and full (2024-06 and later).
-constexpr std::array<std::string_view, 14> kRematPolicies = {
-    "none",
-    "full",
-    "minimal",
-    "minimal_flash",
-    "minimal_with_context",
-    "minimal_with_quantization",
-    "minimal_with_context_and_quantization",
-    "save_dot_with_context_except_mlp",
-    "save_dot_except_mlpwi",
-    "save_dot_except_mlp",
-    "save_qkv_proj",
-    "save_out_proj",
-    "qkv_proj_offloaded",
-    "minimal_offloaded"};
 
 absl::StatusOr<std::string> absolute_path(std::string_view key, const std::string& path,
                                           const LaunchOptions& options) {
@@ -129,25 +112,6 @@ void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& 
   }
   if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
   reader.read("max_target_length", train.max_target_length);
-}
-
-absl::Status read_remat(SettingsReader& reader, trainer::RematPolicy& policy,
-                        std::vector<std::string>& warnings) {
-  std::string name = "full";
-  reader.read("remat_policy", name);
-  policy = name == "none" ? trainer::RematPolicy::kNone : trainer::RematPolicy::kFull;
-  for (const std::string_view known : kRematPolicies) {
-    if (name != known) continue;
-    if (name != "none" && name != "full") {
-      warnings.push_back(absl::StrCat(
-          "remat_policy=", name, " runs as full: the same numbers in less memory, but slower"));
-    }
-    return absl::OkStatus();
-  }
-  const std::string_view nearest = nearest_name(name, kRematPolicies);
-  return absl::InvalidArgumentError(
-      absl::StrCat("remat_policy=", show(name), ": there is no such policy; did you mean ",
-                   nearest.empty() ? "none or full" : av(nearest), "?"));
 }
 
 absl::StatusOr<Mesh> read_mesh(SettingsReader& reader, const LaunchOptions& options) {
@@ -282,8 +246,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   if (train.run_name.empty()) train.run_name = options.default_run_name;
   if (auto status = check_run_name(train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, job.warnings); !status.ok()) return status;
-  if (auto status = read_remat(reader, train.remat_policy, job.warnings); !status.ok())
-    return status;
+  if (auto status = read_remat(reader, train, job.warnings); !status.ok()) return status;
   read_optimizer(reader, train.optimizer, job.warnings);
   read_schedule(reader, train, job.warnings);
   read_batch(reader, *mesh, train);
@@ -308,6 +271,7 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
     const auto keys = keys_named(split->first, "");
     if (!keys.ok()) return keys.status();
     for (const Key* key : *keys) {
+      if (is_remat_key(key->name)) continue;
       if (std::find(kStepKeys.begin(), kStepKeys.end(), key->name) != kStepKeys.end()) continue;
       std::string known;
       for (const std::string_view name : kStepKeys)
@@ -330,13 +294,11 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
   model.vocab_size = model.head_dim = 2;
   model.emb_dim = model.num_layers = model.num_query_heads = model.num_kv_heads = model.mlp_dim = 1;
   train.max_target_length = 1;
-  std::vector<std::string> warnings;  // a policy that is run as another computes the same
+  std::vector<std::string> warnings;  // all policies compute the same
   read_optimizer(reader, train.optimizer, warnings);
   reader.read("threads_per_rank", train.threads);
   train.remat_policy = trainer::RematPolicy::kNone;
-  if (settings.contains("remat_policy")) {
-    if (auto status = read_remat(reader, train.remat_policy, warnings); !status.ok()) return status;
-  }
+  if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;
   if (!reader.status().ok()) return reader.status();
   if (auto status = trainer::validate(train); !status.ok()) return status;
   return train;

@@ -36,9 +36,9 @@ void check_ids(const Tensor& ids, int64_t limit, const char* what) {
 // All but the last dimension.
 int64_t rows_of(const Tensor& x) { return x.elements() / x.dim(x.rank - 1); }
 
-class CpuOps : public Ops {
+class CpuOps : public cpu::OptimizerOps {
  public:
-  explicit CpuOps(int threads) : threads_(threads), matmul_(threads) {}
+  explicit CpuOps(int threads) : OptimizerOps(threads), threads_(threads), matmul_(threads) {}
 
   std::string_view name() const override { return "cpu"; }
 
@@ -209,7 +209,8 @@ class CpuOps : public Ops {
     check_attention(shape, qkv, out);
     check_size(lse, shape.rows() * shape.heads, "lse");
     const int64_t each = cpu_attention_elements(shape, 1);
-    MUSTER_CHECK(workspace.elements >= each * threads_) << "workspace of attention is too small";
+    MUSTER_CHECK(workspace.elements >= cpu_attention_elements(shape, threads_))
+        << "workspace of attention is too small";
     const cpu::AttentionForward args{shape, qkv.f32(), out.f32(), lse.f32()};
     parallel_for(threads_, shape.batch * shape.heads, [&](int64_t begin, int64_t end, int part) {
       cpu::attention_tasks(begin, end, args, workspace.data + part * each);
@@ -241,7 +242,7 @@ class CpuOps : public Ops {
     check_size(dout, out.elements(), "dout");
     check_size(dqkv, qkv.elements(), "dqkv");
     const int64_t each = cpu_attention_backward_elements(shape, 1);
-    MUSTER_CHECK(workspace.elements >= each * threads_)
+    MUSTER_CHECK(workspace.elements >= cpu_attention_backward_elements(shape, threads_))
         << "workspace of attention_backward is too small";
     const cpu::AttentionBackward args{shape,     qkv.f32(),  out.f32(),
                                       lse.f32(), dout.f32(), dqkv.f32()};
@@ -275,27 +276,6 @@ class CpuOps : public Ops {
   void cross_entropy_backward(const LossShape& shape, const Tensor& logits, const Tensor& targets,
                               const Tensor& weights, const Tensor& losses) override {
     loss(shape, logits, targets, weights, losses, true);
-  }
-
-  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-            const Tensor& v) override {
-    cpu::adam(threads_, step, grads, params, m, v);
-  }
-  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
-                      const Tensor& v) override {
-    cpu::adam_direction(threads_, step, grads, m, v);
-  }
-  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
-                           const Tensor& v) override {
-    cpu::adafactor_direction(threads_, step, grads, v);
-  }
-  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                    const Tensor& rows, const Tensor& columns) override {
-    cpu::adafactor_factored_direction(threads_, step, grads, rows, columns);
-  }
-  void apply_update(double rate, double kept, const Tensor& direction,
-                    const Tensor& params) override {
-    cpu::apply_update(threads_, rate, kept, direction, params);
   }
 
  private:
