@@ -27,9 +27,9 @@ using cpu::useful_threads;
 // additions depends on the size alone.
 constexpr int64_t kReductionBlocks = 256;
 
-class CpuOps : public Ops {
+class CpuOps : public cpu::OptimizerOps {
  public:
-  explicit CpuOps(int threads) : threads_(threads), matmul_(threads) {}
+  explicit CpuOps(int threads) : OptimizerOps(threads), threads_(threads), matmul_(threads) {}
 
   std::string_view name() const override { return "cpu"; }
 
@@ -275,27 +275,6 @@ class CpuOps : public Ops {
     loss(shape, logits, targets, weights, losses, true);
   }
 
-  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-            const Tensor& v) override {
-    cpu::adam(threads_, step, grads, params, m, v);
-  }
-  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
-                      const Tensor& v) override {
-    cpu::adam_direction(threads_, step, grads, m, v);
-  }
-  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
-                           const Tensor& v) override {
-    cpu::adafactor_direction(threads_, step, grads, v);
-  }
-  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                    const Tensor& rows, const Tensor& columns) override {
-    cpu::adafactor_factored_direction(threads_, step, grads, rows, columns);
-  }
-  void apply_update(double rate, double kept, const Tensor& direction,
-                    const Tensor& params) override {
-    cpu::apply_update(threads_, rate, kept, direction, params);
-  }
-
  private:
   static void* at(const Tensor& x, int64_t element) {
     return static_cast<char*>(x.numbers()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
@@ -311,15 +290,30 @@ class CpuOps : public Ops {
     split(x.elements(), x.elements(), [&](int64_t begin, int64_t end, int) { body(begin, end); });
   }
 
+  // Of elements [first, end), widened piece by piece where they are bf16.
+  static double reduce_part(const Tensor& x, int64_t first, int64_t end,
+                            double (*range)(int64_t, const float*)) {
+    if (x.dtype == DType::kF32) return range(end - first, x.f32() + first);
+    const auto* narrow = static_cast<const Bf16*>(x.numbers());
+    std::array<float, 1024> wide{};
+    double total = 0;
+    while (first < end) {
+      const int64_t count = std::min(static_cast<int64_t>(wide.size()), end - first);
+      std::transform(narrow + first, narrow + first + count, wide.begin(),
+                     [](Bf16 value) { return value.value(); });
+      total += range(count, wide.data());
+      first += count;
+    }
+    return total;
+  }
   double reduce(const Tensor& x, double (*range)(int64_t, const float*)) {
     const int64_t n = x.elements();
-    const float* data = x.f32();
     std::array<double, kReductionBlocks> partial{};
     split(kReductionBlocks, n, [&](int64_t begin, int64_t end, int) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t first = n * block / kReductionBlocks;
         partial[static_cast<size_t>(block)] =
-            range(n * (block + 1) / kReductionBlocks - first, data + first);
+            reduce_part(x, first, n * (block + 1) / kReductionBlocks, range);
       }
     });
     double total = 0;
