@@ -9,8 +9,8 @@
 
 #include "common/absl_view.h"
 #include "common/nearest.h"
+#include "jobspec/inheritance.h"
 #include "jobspec/preset_name.h"
-#include "jobspec/yaml_file.h"
 
 namespace muster::jobspec {
 namespace {
@@ -19,11 +19,10 @@ namespace fs = std::filesystem;
 
 // More presets than anybody keeps in one folder.
 constexpr size_t kModelsMax = 1000;
-// Our own chains have three files; also ends a circle.
-constexpr int kDepthMax = 8;
 
-constexpr std::string_view kInheritKey = "base_config";
 constexpr std::string_view kLeftOutKey = "left_out";
+// Scales the sizes that the model's name fixes.
+constexpr std::string_view kScaleKey = "global_parameter_scale";
 
 std::vector<std::string> models_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -91,31 +90,29 @@ std::vector<std::string> words_of(const YamlEntry& entry) {
   return words;
 }
 
-absl::Status read_model_file(const fs::path& path, int depth, Model& model) {
-  if (depth > kDepthMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path.string(), ": more than ", kDepthMax,
-                     " model files build on each other, or in a circle"));
-  }
-  const auto entries = read_yaml_file(path.string());
-  if (!entries.ok()) return entries.status();
-  for (const YamlEntry& entry : *entries) {
-    if (entry.key != kInheritKey) continue;
-    for (const std::string& parent : words_of(entry)) {
-      auto status = read_model_file(path.parent_path() / parent, depth + 1, model);
-      if (!status.ok()) return status;
-    }
-  }
-  for (const YamlEntry& entry : *entries) {
-    if (entry.key == kInheritKey) continue;
+absl::Status apply_file(const ConfigFile& file, Model& model) {
+  OncePerKey once;
+  for (const YamlEntry& entry : file.entries) {
     if (entry.key == kLeftOutKey) {
       for (std::string& words : words_of(entry)) model.left_out.push_back(std::move(words));
       continue;
     }
-    auto status = set_from_entry(model.settings, path.string(), entry, Layer::kModelFile);
+    if (auto status = once.add(entry.key, absl::StrCat(file.path, ":", entry.line)); !status.ok())
+      return status;
+    auto status = set_from_entry(model.settings, file.path, entry, Layer::kModelFile);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Model> read_model_file(const std::string& path) {
+  const auto inheritance = read_with_parents(path, "");
+  if (!inheritance.ok()) return inheritance.status();
+  Model model;
+  for (const ConfigFile& file : inheritance->files) {
+    if (auto status = apply_file(file, model); !status.ok()) return status;
+  }
+  return model;
 }
 
 // A file that says how wide the model is twice. Gemma's heads are meant to be wider than the model.
@@ -156,13 +153,14 @@ bool is_wish(const Setting& setting) {
   return setting.layer != Layer::kBaseFile && setting.layer != Layer::kModelFile;
 }
 
-absl::Status check_wishes(const ModelRequest& request, const Settings& base, const Settings& model,
+// A key on which the model's file is silent is free, as in MaxText.
+absl::Status check_wishes(const ModelRequest& request, const Settings& model,
                           const Settings& settings) {
   if (request.override_model_config) return absl::OkStatus();
   for (const auto& [key, setting] : settings) {
-    if (!is_wish(setting) || setting.layer == Layer::kFlag || !is_architecture(key)) continue;
-    const Setting* fixed = find_setting(model, key);
-    if (fixed == nullptr) fixed = find_setting(base, key);
+    if (!is_wish(setting) || setting.layer == Layer::kFlag) continue;
+    if (key == kScaleKey && setting.value != 1) return conflict(request, key, setting, 1);
+    const Setting* fixed = is_architecture(key) ? find_setting(model, key) : nullptr;
     if (fixed == nullptr || fixed->value == setting.value) continue;
     return conflict(request, key, setting, fixed->value);
   }
@@ -182,7 +180,6 @@ void divide_batch(const ModelRequest& request, int64_t divisor, Settings& model)
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& request,
-                                                          const Settings& base,
                                                           Settings& settings) {
   const fs::path folder = fs::path(request.config_folder) / "models";
   if (!is_plain_name(request.name)) return unknown_model(request.name, folder);
@@ -191,21 +188,19 @@ absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& re
   const fs::path path = folder / absl::StrCat(preset->file, ".yml");
   std::error_code error;
   if (!fs::exists(path, error)) return unknown_model(request.name, folder);
-  Model model;
-  if (auto status = read_model_file(path, 0, model); !status.ok()) return status;
-  if (auto status = check_widths(request, model.settings); !status.ok()) return status;
-  if (auto status = check_wishes(request, base, model.settings, settings); !status.ok())
-    return status;
-  divide_batch(request, preset->batch_divisor, model.settings);
-  for (auto& [key, setting] : model.settings) {
+  auto model = read_model_file(path.string());
+  if (!model.ok()) return model.status();
+  if (auto status = check_widths(request, model->settings); !status.ok()) return status;
+  if (auto status = check_wishes(request, model->settings, settings); !status.ok()) return status;
+  divide_batch(request, preset->batch_divisor, model->settings);
+  for (auto& [key, setting] : model->settings) {
     const auto found = settings.find(key);
-    if (found == settings.end() || !is_wish(found->second) ||
-        found->second.value == setting.value) {
+    if (found == settings.end() || !is_wish(found->second)) {
       settings.insert_or_assign(key, std::move(setting));
     }
   }
   std::vector<std::string> warnings;
-  for (const std::string& sentence : model.left_out) {
+  for (const std::string& sentence : model->left_out) {
     warnings.push_back(absl::StrCat("model ", request.name, ": ", sentence));
   }
   return warnings;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
@@ -29,6 +30,9 @@ std::string_view type_name(ValueType type);
 // Lists are YAML flow sequences.
 absl::StatusOr<nlohmann::json> parse_value(std::string_view key, ValueType type,
                                            std::string_view text);
+
+// Splits "key=value". InvalidArgument when there is no '=' or no key.
+absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text);
 
 // "steps=many" with quotes only where the value needs them to be read; cut when long.
 std::string show(const nlohmann::json& value);

@@ -137,7 +137,8 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
 
 TEST_F(DialectTest, MeshesThatThisVersionLacksSayWhatToSet) {
   EXPECT_THAT(error_of(pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[1,8,1]", 0)),
-              AllOf(HasSubstr("ici_fsdp_parallelism is 8"), HasSubstr("ici_data_parallelism")));
+              AllOf(HasSubstr("ici_fsdp_parallelism=8 (--fdl.ICI_MESH_SHAPE)"),
+                    HasSubstr("use ici_data_parallelism=8")));
   const auto nodes =
       pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[8,1,1] --fdl.DCN_MESH_SHAPE=[8,1,1]", 0);
   ASSERT_TRUE(nodes.ok()) << nodes.status();
@@ -153,7 +154,7 @@ TEST_F(DialectTest, FractionsOfASequence) {
   EXPECT_THAT(error_of(pasted(base + "0.3", 4)), HasSubstr("4 ranks would share 1.2 sequences"));
   // Two ranks of the tensor axis share a sequence: the mesh is what is missing, not the batch.
   EXPECT_THAT(error_of(pasted(base + "0.5 --fdl.ICI_MESH_SHAPE=[4,1,2]", 0)),
-              HasSubstr("ici_tensor_parallelism is 2"));
+              HasSubstr("ici_tensor_parallelism=2"));
   EXPECT_EQ(pasted(base + "2.0", 8)->train.per_device_batch_size, 2);
 }
 
@@ -213,27 +214,59 @@ TEST_F(DialectTest, AxlearnErrorsNameTheFlag) {
 
 TEST_F(DialectTest, Launchers) {
   std::vector<std::string> maxtext = words("python3 MaxText/train.py MaxText/configs/base.yml a=b");
-  ASSERT_TRUE(skip_launcher(maxtext).ok());
+  ASSERT_TRUE(skip_launcher(maxtext)->has_program);
   EXPECT_THAT(maxtext, ::testing::ElementsAre("MaxText/configs/base.yml", "a=b"));
   std::vector<std::string> none = words("configs/base.yml steps=3");
-  EXPECT_TRUE(skip_launcher(none)->empty());
+  EXPECT_FALSE(skip_launcher(none)->has_program);
   EXPECT_THAT(none, ::testing::ElementsAre("configs/base.yml", "steps=3"));
   std::vector<std::string> tuned =
-      words("NVTE_FUSED_ATTN=1 XLA_FLAGS=--xla_a=b python3 -u MaxText/train.py base.yml");
-  EXPECT_THAT(*skip_launcher(tuned),
-              ::testing::ElementsAre("NVTE_FUSED_ATTN=1", "XLA_FLAGS=--xla_a=b"));
+      words("NVTE_FUSED_ATTN=1 M_STEPS=3 python3 -u -W ignore -X dev MaxText/train.py base.yml");
+  EXPECT_THAT(skip_launcher(tuned)->environment,
+              ::testing::ElementsAre("NVTE_FUSED_ATTN=1", "M_STEPS=3"));
   EXPECT_THAT(tuned, ::testing::ElementsAre("base.yml"));
   std::vector<std::string> pax =
       words("ENABLE_FP8=1 NCCL_PROTO=LL128 python3 -m paxml.main --fdl_config=x.GPT5B");
-  EXPECT_THAT(*skip_launcher(pax), ::testing::ElementsAre("NCCL_PROTO=LL128"));
-  EXPECT_THAT(pax, ::testing::ElementsAre("--fdl_config=x.GPT5B", "ENABLE_FP8=1"));
-  std::vector<std::string> config = words("M_STEPS=3 python3 MaxText/train.py base.yml");
-  EXPECT_THAT(error_of(skip_launcher(config)), HasSubstr("M_STEPS=3"));
+  EXPECT_THAT(skip_launcher(pax)->environment, ::testing::ElementsAre("NCCL_PROTO=LL128"));
+  EXPECT_THAT(pax, ::testing::ElementsAre("ENABLE_FP8=1", "--fdl_config=x.GPT5B"));
   for (const char* text : {"python3 train.py", "python3 MaxText/train_compile.py x",
                            "python3 -m torch.distributed.run", "python", "python3 -m"}) {
     std::vector<std::string> other = words(text);
     EXPECT_FALSE(skip_launcher(other).ok()) << text;
   }
+}
+
+TEST_F(DialectTest, ScriptsAndLaunchersSayWhatToPaste) {
+  for (const char* text : {"bash run_pile.sh", "CONFIG=GPT5B ./run_pile.sh", "export CONFIG=GPT5B",
+                           "/usr/bin/srun python3 MaxText/train.py", "sbatch x", "docker run x"}) {
+    std::vector<std::string> other = words(text);
+    EXPECT_THAT(error_of(skip_launcher(other)), HasSubstr("paste the python3 line")) << text;
+  }
+}
+
+TEST_F(DialectTest, AFlagWinsOverAVariableWhereverTheyStand) {
+  for (const char* text : {"PERCORE_BATCH_SIZE=4 python3 -m paxml.main --fdl_config=x.GPT126M "
+                           "--fdl.PERCORE_BATCH_SIZE=2",
+                           "CONFIG=GPT126M --fdl.PERCORE_BATCH_SIZE=2 PERCORE_BATCH_SIZE=4"}) {
+    const auto job = pasted(text);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->train.per_device_batch_size, 2) << text;
+  }
+}
+
+TEST_F(DialectTest, VariablesOfOtherCompilersAreOneWarning) {
+  for (const char* text : {"CONFIG=GPT126M XLA_FLAGS=--xla_a=b", "CONFIG=GPT126M NVTE_FUSED_ATTN=1",
+                           "LIBTPU_INIT_ARGS=--x --config=fuji-test"}) {
+    const auto job = pasted(text);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_THAT(job->warnings, Contains(HasSubstr("has no effect: there "))) << text;
+  }
+  EXPECT_EQ(why_without_effect("NCCL_PROTO"), "");
+}
+
+TEST_F(DialectTest, NamesAreSuggestedWhateverTheirCapitals) {
+  EXPECT_THAT(error_of(pasted("CONFIG=gpt126m")), HasSubstr("did you mean GPT126M?"));
+  EXPECT_THAT(error_of(pasted("CONFIG=GPT126M STEPS=5")), HasSubstr("did you mean steps?"));
+  EXPECT_THAT(error_of(resolve({"STEPS=5"})), HasSubstr("did you mean steps?"));
 }
 
 TEST_F(DialectTest, Recognition) {

@@ -45,13 +45,14 @@ TEST(ParseValue, OptionalIntegers) {
 
 TEST(ParseValue, WrongTypesNameKeyValueAndType) {
   const std::pair<ValueType, std::string_view> wrong[] = {
-      {ValueType::kInteger, "many"}, {ValueType::kInteger, "1.5"},
-      {ValueType::kInteger, ""},     {ValueType::kInteger, "1__0"},
-      {ValueType::kInteger, "_1"},   {ValueType::kNumber, "1e"},
-      {ValueType::kNumber, "nan"},   {ValueType::kNumber, "inf"},
-      {ValueType::kNumber, "1e999"}, {ValueType::kBool, "maybe"},
-      {ValueType::kList, "silu"},    {ValueType::kList, "[a"},
-      {ValueType::kList, "{a: 1}"},  {ValueType::kOptionalInteger, "x"}};
+      {ValueType::kInteger, "many"},     {ValueType::kInteger, "1.5"},
+      {ValueType::kInteger, ""},         {ValueType::kInteger, "1__0"},
+      {ValueType::kInteger, "_1"},       {ValueType::kNumber, "1e"},
+      {ValueType::kNumber, "nan"},       {ValueType::kNumber, "inf"},
+      {ValueType::kNumber, "1e999"},     {ValueType::kNumber, "0x1p3"},
+      {ValueType::kBool, "maybe"},       {ValueType::kList, "silu"},
+      {ValueType::kList, "[a"},          {ValueType::kList, "{a: 1}"},
+      {ValueType::kOptionalInteger, "x"}};
   for (const auto& [type, text] : wrong) {
     const auto value = parse_value("some_key", type, text);
     ASSERT_FALSE(value.ok()) << text;
