@@ -157,6 +157,7 @@ void read_attention(SettingsReader& reader, ModelConfig& model,
   int32_t window = 0;
   reader.read("attention_type", type);
   reader.read("sliding_window_size", window);
+  reader.require(window >= 0, "sliding_window_size", "must be at least 0");
   if (type == "local_sliding") {
     reader.require(window >= 1, "sliding_window_size",
                    "attention_type=local_sliding needs a window of at least 1 token");
