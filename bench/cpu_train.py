@@ -11,58 +11,30 @@ bench/peers/requirements.txt.
 """
 import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import time
 
 BENCH = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 from peers.cpu_train_common import SIZES  # noqa: E402
 from peers.environment import describe_run, peers_python  # noqa: E402
+from peers.program import Program  # noqa: E402
 
 ROUNDS = {"S": 5, "M": 4}
 STEPS_PER_ROUND = {"S": 3, "M": 1}
 PROFILE_STEPS = {"S": 5, "M": 2}
 
 
-class Program:
-    """One implementation: a child that answers one line of JSON to each line of commands."""
-
+class TrainingProgram(Program):
     def __init__(self, name, command, threads):
-        self.name = name
-        env = dict(os.environ, OMP_NUM_THREADS=str(threads), TORCHINDUCTOR_COMPILE_THREADS="1")
-        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
-        start = time.monotonic()
-        self.ready = self.read()
-        print(f"  {name}: warm after {time.monotonic() - start:.0f} s", file=sys.stderr)
+        super().__init__(name, command, threads)
         self.seconds, self.loss = [], None
-
-    def read(self):
-        line = self.child.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.name} ended with {self.child.wait()}")
-        return json.loads(line)
-
-    def ask(self, command):
-        self.child.stdin.write(command + "\n")
-        self.child.stdin.flush()
-        return self.read()
 
     def run(self, steps):
         answer = self.ask(f"steps {steps}")
         self.seconds += answer["seconds"]
         self.loss = answer["loss"]
-
-    def close(self):
-        self.child.stdin.close()
-        try:
-            self.child.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            self.child.wait()
 
 
 def step_flops(c):
@@ -99,7 +71,7 @@ def measure(binaries, size, threads):
     programs = []
     try:
         for name, command in commands(binaries, size, threads).items():
-            programs.append(Program(name, command, threads))
+            programs.append(TrainingProgram(name, command, threads))
         for _ in range(ROUNDS[size]):
             for program in programs:
                 program.run(STEPS_PER_ROUND[size])

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -17,89 +18,57 @@
 namespace muster::trainer {
 namespace {
 
-// The first length of the window; it doubles as the text grows.
-constexpr int32_t kFirstWindow = 32;
+// Tokens of a prompt that run through the model together: enough to keep its products at full speed.
+constexpr int32_t kPrefillChunk = 256;
 
-// The model over one sequence of at most `length` tokens. Not movable.
-class Window {
- public:
-  Window(const TrainConfig& config, int32_t length, int32_t threads, Ops& ops)
-      : length_(length),
-        plan_(plan_transformer(config.model, 1, length, RematPolicy::kNone, /*training=*/false,
-                               threads)),
-        arena_(plan_.memory),
-        model_(plan_, arena_, ops) {}
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
-
-  int32_t length() const { return length_; }
-  const TransformerPlan& plan() const { return plan_; }
-  Transformer& model() { return model_; }
-
- private:
-  int32_t length_;
-  TransformerPlan plan_;
-  Arena arena_;
-  Transformer model_;
-};
-
+// A model with a cache for one sequence of `capacity` tokens. Not movable.
 class Decoder {
  public:
-  Decoder(const TrainConfig& config, const DecodeOptions& options)
-      : config_(config), options_(options), ops_(cpu_ops(options.threads)) {}
+  Decoder(const ModelConfig& model, int32_t capacity, int32_t threads)
+      : ops_(cpu_ops(threads)),
+        plan_(plan_decoder(model, 1, kPrefillChunk, capacity, threads)),
+        arena_(plan_.memory),
+        model_(plan_, arena_, *ops_),
+        logits_(static_cast<size_t>(model.vocab_size)) {}
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
 
-  absl::StatusOr<std::vector<int32_t>> generate(std::vector<int32_t> tokens, int32_t eos_id) {
-    window_ = std::make_unique<Window>(config_, window_length(tokens.size() + 1), options_.threads,
-                                       *ops_);
-    const CheckpointBlocks blocks{window_->model().params(), {}, {}};
-    if (auto status = restore_checkpoint(options_.checkpoint, window_->plan().params, blocks);
-        !status.ok())
-      return status;
+  absl::Status load(const std::string& checkpoint) {
+    return restore_parameters(checkpoint, rows_of(plan_.params), model_.params());
+  }
+
+  std::vector<int32_t> generate(std::span<const int32_t> prompt, const DecodeOptions& options,
+                                int32_t eos_id) {
+    while (!prompt.empty()) {
+      const size_t count = std::min(prompt.size(), size_t{kPrefillChunk});
+      model_.extend(prompt.first(count), logits_.data());
+      prompt = prompt.subspan(count);
+    }
     std::vector<int32_t> output;
-    while (output.size() < static_cast<size_t>(options_.max_tokens) && has_room(tokens.size())) {
-      const int32_t next = next_token(tokens, output.size());
+    for (;;) {
+      const int32_t next = sample_token(logits_, options.sampling, output.size());
       if (next == eos_id) break;
       output.push_back(next);
-      tokens.push_back(next);
+      if (model_.length() == plan_.cache_capacity) break;
+      model_.extend({&next, 1}, logits_.data());
     }
     return output;
   }
 
  private:
-  // A model with learned positions has no more of them.
-  bool has_room(size_t tokens) const {
-    return config_.model.has_rope() ||
-           tokens <= static_cast<size_t>(config_.model.trainable_position_size);
-  }
-
-  int32_t window_length(size_t tokens) const {
-    int32_t length = kFirstWindow;
-    while (static_cast<size_t>(length) < tokens) length *= 2;
-    return config_.model.has_rope() ? length
-                                    : std::min(length, config_.model.trainable_position_size);
-  }
-
-  int32_t next_token(const std::vector<int32_t>& tokens, uint64_t position) {
-    if (tokens.size() > static_cast<size_t>(window_->length())) grow(tokens.size());
-    std::vector<int32_t> padded(tokens);
-    padded.resize(static_cast<size_t>(window_->length()), 0);
-    logits_.resize(static_cast<size_t>(config_.model.vocab_size));
-    window_->model().logits(padded, static_cast<int32_t>(tokens.size()) - 1, logits_.data());
-    return sample_token(logits_, options_.sampling, position);
-  }
-
-  void grow(size_t tokens) {
-    auto larger = std::make_unique<Window>(config_, window_length(tokens), options_.threads, *ops_);
-    std::ranges::copy(window_->model().params(), larger->model().params().begin());
-    window_ = std::move(larger);
-  }
-
-  const TrainConfig& config_;
-  const DecodeOptions& options_;
   std::unique_ptr<Ops> ops_;
-  std::unique_ptr<Window> window_;
+  TransformerPlan plan_;
+  Arena arena_;
+  Transformer model_;
   std::vector<float> logits_;  // (V)
 };
+
+// All tokens that the model sees: the last one of the output is said and not read. A model with learned positions has no
+// more of them.
+int32_t capacity(const ModelConfig& model, size_t prompt, int32_t max_tokens) {
+  const int32_t wanted = static_cast<int32_t>(prompt) + max_tokens - 1;
+  return model.has_rope() ? wanted : std::min(wanted, model.trainable_position_size);
+}
 
 }  // namespace
 
@@ -133,9 +102,10 @@ absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOption
         "the prompt has ", prompt->size(), " tokens; the model has learned positions for ",
         config.model.trainable_position_size, " (trainable_position_size)"));
   }
-  auto output = Decoder(config, options).generate(std::move(*prompt), eos_id);
-  if (!output.ok()) return output.status();
-  return (*tokenizer)->decode(*output);
+  Decoder decoder(config.model, capacity(config.model, prompt->size(), options.max_tokens),
+                  options.threads);
+  if (auto status = decoder.load(options.checkpoint); !status.ok()) return status;
+  return (*tokenizer)->decode(decoder.generate(*prompt, options, eos_id));
 }
 
 absl::StatusOr<std::string> find_checkpoint(const std::string& path) {

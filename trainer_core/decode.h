@@ -11,7 +11,7 @@
 
 namespace muster::trainer {
 
-// Each token runs the whole model over the text so far: more than this would not end.
+// Of the prompt, and of the output: what the cache is made for.
 constexpr int32_t kDecodeTokensMax = 4096;
 
 struct DecodeOptions {

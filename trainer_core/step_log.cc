@@ -38,6 +38,7 @@ std::string memory_line(const MemoryPlan& plan) {
   std::vector<std::string> shares;
   for (size_t i = 0; i < kMemoryCategoryNames.size(); ++i) {
     const size_t bytes = plan.category_bytes(static_cast<MemoryCategory>(i));
+    if (bytes == 0) continue;
     shares.push_back(
         absl::StrFormat("%s %.1f", av(kMemoryCategoryNames[i]), static_cast<double>(bytes) / kMiB));
   }

@@ -63,8 +63,9 @@ void TimedOps::matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
 void TimedOps::add_bias(const Tensor& bias, const Tensor& x) {
   timed("add_bias", [&] { inner_.add_bias(bias, x); });
 }
-void TimedOps::bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) {
-  timed("bias_backward", [&] { inner_.bias_backward(dx, dbias, workspace); });
+void TimedOps::bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                             Workspace workspace) {
+  timed("bias_backward", [&] { inner_.bias_backward(dx, dbias, accumulate, workspace); });
 }
 void TimedOps::embedding(const Tensor& tokens, const Tensor& table, double scale,
                          const Tensor& out) {
@@ -77,8 +78,9 @@ void TimedOps::embedding_backward(const Tensor& tokens, const Tensor& dout, doub
 void TimedOps::add_positions(const Tensor& table, int64_t seq_len, const Tensor& x) {
   timed("add_positions", [&] { inner_.add_positions(table, seq_len, x); });
 }
-void TimedOps::positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) {
-  timed("positions_backward", [&] { inner_.positions_backward(dx, seq_len, dtable); });
+void TimedOps::positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable,
+                                  Accumulate accumulate) {
+  timed("positions_backward", [&] { inner_.positions_backward(dx, seq_len, dtable, accumulate); });
 }
 void TimedOps::norm(const NormShape& shape, const Tensor& x, const NormWeights& weights,
                     const Tensor& y, const Tensor& stats) {
@@ -91,9 +93,11 @@ void TimedOps::add_norm(const NormShape& shape, const Tensor& x, const Tensor& d
 }
 void TimedOps::norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
                              const NormWeights& weights, const Tensor& stats, const Tensor& dx,
-                             const NormWeights& d_weights, Workspace workspace) {
-  timed("norm_backward",
-        [&] { inner_.norm_backward(shape, dy, x, weights, stats, dx, d_weights, workspace); });
+                             const NormWeights& d_weights, Accumulate accumulate,
+                             Workspace workspace) {
+  timed("norm_backward", [&] {
+    inner_.norm_backward(shape, dy, x, weights, stats, dx, d_weights, accumulate, workspace);
+  });
 }
 void TimedOps::rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
                     RopePairs pairs, RopeDirection direction, const Tensor& qkv) {
@@ -102,6 +106,11 @@ void TimedOps::rope(const AttentionShape& shape, const Tensor& cos, const Tensor
 void TimedOps::attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                          const Tensor& lse, Workspace workspace) {
   timed("attention", [&] { inner_.attention(shape, qkv, out, lse, workspace); });
+}
+void TimedOps::attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                                const KvCache& cache, const Tensor& out, Workspace workspace) {
+  timed("attention_cached",
+        [&] { inner_.attention_cached(shape, position, qkv, cache, out, workspace); });
 }
 void TimedOps::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                                   const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
@@ -129,9 +138,26 @@ void TimedOps::cross_entropy_backward(const LossShape& shape, const Tensor& logi
   timed("cross_entropy_backward",
         [&] { inner_.cross_entropy_backward(shape, logits, targets, weights, losses); });
 }
-void TimedOps::adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params,
-                     const Tensor& m, const Tensor& v) {
-  timed("adamw", [&] { inner_.adamw(step, grads, params, m, v); });
+void TimedOps::adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
+                    const Tensor& m, const Tensor& v) {
+  timed("adam", [&] { inner_.adam(step, grads, params, m, v); });
+}
+void TimedOps::adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                              const Tensor& v) {
+  timed("adam_direction", [&] { inner_.adam_direction(step, grads, m, v); });
+}
+void TimedOps::adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                                   const Tensor& v) {
+  timed("adafactor_direction", [&] { inner_.adafactor_direction(step, grads, v); });
+}
+void TimedOps::adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                            const Tensor& rows, const Tensor& columns) {
+  timed("adafactor_factored_direction",
+        [&] { inner_.adafactor_factored_direction(step, grads, rows, columns); });
+}
+void TimedOps::apply_update(double rate, double kept, const Tensor& direction,
+                            const Tensor& params) {
+  timed("apply_update", [&] { inner_.apply_update(rate, kept, direction, params); });
 }
 
 }  // namespace muster::trainer

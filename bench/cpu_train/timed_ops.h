@@ -36,13 +36,15 @@ class TimedOps : public Ops {
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
               const Tensor& c, Accumulate accumulate) override;
   void add_bias(const Tensor& bias, const Tensor& x) override;
-  void bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) override;
+  void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                     Workspace workspace) override;
   void embedding(const Tensor& tokens, const Tensor& table, double scale,
                  const Tensor& out) override;
   void embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
                           const Tensor& dtable) override;
   void add_positions(const Tensor& table, int64_t seq_len, const Tensor& x) override;
-  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) override;
+  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable,
+                          Accumulate accumulate) override;
   void norm(const NormShape& shape, const Tensor& x, const NormWeights& weights, const Tensor& y,
             const Tensor& stats) override;
   void add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
@@ -50,11 +52,14 @@ class TimedOps : public Ops {
                 const Tensor& stats) override;
   void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
                      const NormWeights& weights, const Tensor& stats, const Tensor& dx,
-                     const NormWeights& d_weights, Workspace workspace) override;
+                     const NormWeights& d_weights, Accumulate accumulate,
+                     Workspace workspace) override;
   void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
             RopeDirection direction, const Tensor& qkv) override;
   void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                  const Tensor& lse, Workspace workspace) override;
+  void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                        const KvCache& cache, const Tensor& out, Workspace workspace) override;
   void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                           const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
                           Workspace workspace) override;
@@ -66,8 +71,16 @@ class TimedOps : public Ops {
                      const Tensor& weights, const Tensor& losses) override;
   void cross_entropy_backward(const LossShape& shape, const Tensor& logits, const Tensor& targets,
                               const Tensor& weights, const Tensor& losses) override;
-  void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-             const Tensor& v) override;
+  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
+            const Tensor& v) override;
+  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                      const Tensor& v) override;
+  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                           const Tensor& v) override;
+  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                    const Tensor& rows, const Tensor& columns) override;
+  void apply_update(double rate, double kept, const Tensor& direction,
+                    const Tensor& params) override;
 
  private:
   template <class Call>

@@ -12,9 +12,9 @@
 
 namespace muster::trainer {
 
-enum class MemoryCategory { kParameters, kGradients, kOptimizer, kActivations, kWorkspace };
-constexpr std::array<std::string_view, 5> kMemoryCategoryNames = {
-    "parameters", "gradients", "optimizer", "activations", "workspace"};
+enum class MemoryCategory { kParameters, kGradients, kOptimizer, kActivations, kKvCache, kWorkspace };
+constexpr std::array<std::string_view, 6> kMemoryCategoryNames = {
+    "parameters", "gradients", "optimizer", "activations", "kv_cache", "workspace"};
 
 // Every buffer starts at a multiple of this: a cache line, and the widest vector.
 constexpr size_t kBufferAlignment = 64;

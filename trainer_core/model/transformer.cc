@@ -58,8 +58,8 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops)
   if (plan.training) grads_ = std::make_unique<Weights>(plan, arena.f32(plan.grad_block));
   if (!plan.model.has_rope()) return;
   const int64_t half = shape_.head_dim / 2;
-  rope_tables(plan.model, plan.seq_len, ops, view(plan.rope_cos, {shape_.seq_len, half}),
-              view(plan.rope_sin, {shape_.seq_len, half}));
+  rope_tables(plan.model, plan.positions(), ops, view(plan.rope_cos, {plan.positions(), half}),
+              view(plan.rope_sin, {plan.positions(), half}));
 }
 
 Transformer::~Transformer() = default;
@@ -89,17 +89,18 @@ double Transformer::embedding_scale() const {
   return plan_.model.scale_embeddings ? std::sqrt(static_cast<double>(width_)) : 1;
 }
 
-void Transformer::scale_logits(const Tensor& hidden) {
-  if (plan_.model.logits_scale != 1) ops_.scale(plan_.model.logits_scale, hidden);
-}
-
 void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
   if (!plan_.model.has_rope()) return;
-  const int64_t half = shape_.head_dim / 2;
   const RopePairs pairs = plan_.model.position_type == PositionType::kRope ? RopePairs::kHalves
                                                                            : RopePairs::kNeighbours;
-  ops_.rope(shape_, view(plan_.rope_cos, {shape_.seq_len, half}),
-            view(plan_.rope_sin, {shape_.seq_len, half}), pairs, direction, qkv);
+  ops_.rope(shape_, position_rows(plan_.rope_cos), position_rows(plan_.rope_sin), pairs, direction,
+            qkv);
+}
+
+// This call's rows of a table of RoPE.
+Tensor Transformer::position_rows(BufferId table) const {
+  const int64_t half = shape_.head_dim / 2;
+  return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.seq_len, half});
 }
 
 void Transformer::project(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -125,15 +126,15 @@ void Transformer::upload(const Batch& batch) {
 LossSum Transformer::forward(const Batch& batch) {
   upload(batch);
   forward_layers();
-  return head_loss(false);
+  return head_loss();
 }
 
-LossSum Transformer::forward_backward(const Batch& batch) {
+LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate) {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
   upload(batch);
   forward_layers();
-  const LossSum loss = head_loss(true);
-  backward_layers();
+  const LossSum loss = head_loss_backward(accumulate);
+  backward_layers(accumulate);
   return loss;
 }
 
@@ -144,7 +145,11 @@ void Transformer::forward_layers() {
   const Tensor stream = view(first.input, {rows_, width_});
   ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, embedding_scale(),
                  stream);
-  if (exists(weights_->positions)) ops_.add_positions(weights_->positions, shape_.seq_len, stream);
+  if (const Tensor& table = weights_->positions; exists(table)) {
+    const Tensor rows =
+        Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
+    ops_.add_positions(rows, shape_.seq_len, stream);
+  }
   ops_.norm(norm_, stream, weights_->layers.front().norm1, view(first.normed1, {rows_, width_}),
             stats(first.stats1));
   const size_t layers = plan_.layers.size();
@@ -163,6 +168,20 @@ void Transformer::forward_layers() {
   scale_logits(view(plan_.final_normed, {rows_, width_}));
 }
 
+void Transformer::attend(size_t layer, const Tensor& qkv, const Tensor& context) {
+  if (plan_.cache_capacity == 0) {
+    const Tensor lse = view(plan_.layers[layer].lse, {shape_.batch, shape_.heads, shape_.seq_len});
+    ops_.attention(shape_, qkv, context, lse, workspace());
+    return;
+  }
+  const auto cache = [&](BufferId id) {
+    return view(id, {shape_.batch, shape_.kv_heads, plan_.cache_capacity, shape_.head_dim});
+  };
+  const CacheBuffers& buffers = plan_.caches[layer];
+  ops_.attention_cached(shape_, cached_, qkv, {cache(buffers.keys), cache(buffers.values)}, context,
+                        workspace());
+}
+
 // normed1 -> middle, normed2.
 void Transformer::forward_attention(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
@@ -172,8 +191,7 @@ void Transformer::forward_attention(size_t layer) {
   const Tensor delta = view(plan_.delta, {rows_, width_});
   project(view(buffers.normed1, {rows_, width_}), weights.qkv, weights.qkv_bias, qkv);
   rope(RopeDirection::kForward, qkv);
-  ops_.attention(shape_, qkv, context,
-                 view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}), workspace());
+  attend(layer, qkv, context);
   project(context, weights.out, weights.out_bias, delta);
   ops_.add_norm(norm_, view(buffers.input, {rows_, width_}), delta, weights.norm2,
                 view(buffers.middle, {rows_, width_}), view(buffers.normed2, {rows_, width_}),
@@ -197,70 +215,6 @@ void Transformer::forward_mlp(size_t layer) {
   forward_mlp_inner(layer);
   project(view(buffers.act, {rows_, plan_.model.mlp_dim}), weights.down, weights.down_bias,
           view(plan_.delta, {rows_, width_}));
-}
-
-// Head and loss, head_rows rows at a time; with `backward` also the head's gradient and, in delta,
-// the gradient of final_normed.
-LossSum Transformer::head_loss(bool backward) {
-  const int64_t d = width_, vocab = plan_.model.vocab_size;
-  const Tensor& weight = weights_->head;
-  for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
-    const int64_t count = std::min(plan_.head_rows, rows_ - first);
-    const Tensor normed = Tensor::f32(arena_.f32(plan_.final_normed) + first * d, {count, d});
-    const Tensor logits = view(plan_.logits, {count, vocab});
-    const Tensor targets =
-        Tensor::i32(view_i32(arena_, plan_.targets, rows_).i32() + first, {count});
-    const Tensor weights = Tensor::f32(arena_.f32(plan_.weights) + first, {count});
-    const Tensor losses = Tensor::f32(arena_.f32(plan_.losses) + first, {count});
-    ops_.matmul(normed, Transpose::kNo, weight, Transpose::kYes, logits, Accumulate::kNo);
-    if (!backward) {
-      ops_.cross_entropy(plan_.loss_shape(), logits, targets, weights, losses);
-      continue;
-    }
-    ops_.cross_entropy_backward(plan_.loss_shape(), logits, targets, weights, losses);
-    ops_.matmul(logits, Transpose::kYes, normed, Transpose::kNo, grads_->head,
-                first == 0 ? Accumulate::kNo : Accumulate::kYes);
-    ops_.matmul(logits, Transpose::kNo, weight, Transpose::kNo,
-                Tensor::f32(arena_.f32(plan_.delta) + first * d, {count, d}), Accumulate::kNo);
-  }
-  if (backward) scale_logits(view(plan_.delta, {rows_, d}));
-  return {.loss = ops_.sum(view(plan_.losses, {rows_})),
-          .weight = ops_.sum(view(plan_.weights, {rows_}))};
-}
-
-void Transformer::download_logits(const Tensor& hidden, float* out) {
-  const Tensor logits = view(plan_.logits, {hidden.dim(0), plan_.model.vocab_size});
-  ops_.matmul(hidden, Transpose::kNo, weights_->head, Transpose::kYes, logits, Accumulate::kNo);
-  if (plan_.model.final_logits_soft_cap > 0)
-    ops_.soft_cap(plan_.model.final_logits_soft_cap, logits);
-  ops_.download(logits, out);
-}
-
-void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
-  MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_)) << tokens.size() << " tokens";
-  ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
-  forward_layers();
-  float* normed = arena_.f32(plan_.final_normed);
-  for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
-    const int64_t count = std::min(plan_.head_rows, rows_ - first);
-    download_logits(Tensor::f32(normed + first * width_, {count, width_}),
-                    out + first * plan_.model.vocab_size);
-  }
-}
-
-void Transformer::logits(std::span<const int32_t> tokens, int32_t position, float* out) {
-  MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_) && position >= 0 &&
-               position < plan_.seq_len)
-      << tokens.size() << " tokens, position " << position;
-  ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
-  forward_layers();
-  float* normed = arena_.f32(plan_.final_normed);
-  for (int64_t b = 0; b < plan_.batch; ++b) {
-    // Gathers into delta, whose rows are free after the last layer.
-    ops_.copy(Tensor::f32(normed + (b * plan_.seq_len + position) * width_, {width_}),
-              Tensor::f32(arena_.f32(plan_.delta) + b * width_, {width_}));
-  }
-  download_logits(view(plan_.delta, {plan_.batch, width_}), out);
 }
 
 }  // namespace muster::trainer

@@ -39,33 +39,39 @@ struct LayerBuffers {
   BufferId act = 0;      // (T, m); its gradient during backward
 };
 
+// Of one layer of a decoding plan: (B, K, capacity, h) each.
+struct CacheBuffers {
+  BufferId keys = 0;
+  BufferId values = 0;
+};
+
 // The buffers of one rank's step, by id in `memory`. Flat blocks follow the ParamSpec table.
 struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
   int32_t seq_len = 0;  // S
   RematPolicy remat = RematPolicy::kNone;
-  bool training = true;  // false: no gradients, optimizer state or saved activations
+  bool training = true;  // false: no gradients or saved activations
+  // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
+  int32_t cache_capacity = 0;
 
   std::vector<ParamSpec> params;
   MemoryPlan memory;
   BufferId param_block = 0;
-  // Of a training plan only:
-  BufferId grad_block = 0;  // parameter_count + kGradTailElements
-  BufferId adam_m = 0;
-  BufferId adam_v = 0;
+  BufferId grad_block = 0;  // parameter_count + kGradTailElements; of a training plan only
 
   std::vector<LayerBuffers> layers;
-  BufferId output = 0;        // (T, d) the residual stream after the last layer
-  BufferId final_stats = 0;   // NormShape::stats(T)
-  BufferId final_normed = 0;  // (T, d)
-  BufferId rope_cos = 0;      // (S, h/2), with RoPE
-  BufferId rope_sin = 0;      // (S, h/2), with RoPE
-  BufferId tokens = 0;        // (T)
-  BufferId targets = 0;       // (T)
-  BufferId weights = 0;       // (T)
-  BufferId losses = 0;        // (T)
-  BufferId logits = 0;        // (head_rows, V)
+  std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
+  BufferId output = 0;               // (T, d) the residual stream after the last layer
+  BufferId final_stats = 0;          // NormShape::stats(T)
+  BufferId final_normed = 0;         // (T, d)
+  BufferId rope_cos = 0;             // (positions(), h/2), with RoPE
+  BufferId rope_sin = 0;             // (positions(), h/2), with RoPE
+  BufferId tokens = 0;               // (T)
+  BufferId targets = 0;              // (T)
+  BufferId weights = 0;              // (T)
+  BufferId losses = 0;               // (T)
+  BufferId logits = 0;               // (head_rows, V)
   BufferId delta =
       0;  // (T, d) what a sublayer adds to the stream; a norm's input gradient in backward
   BufferId d_stream = 0;   // (T, d) training: gradient of the residual stream
@@ -76,6 +82,7 @@ struct TransformerPlan {
   // Rows that the head and the loss handle at a time: the logits of all T rows are never kept.
   int64_t head_rows = 0;
 
+  int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
   AttentionShape attention_shape() const;
   NormShape norm_shape() const {
     return {model.norm_type, model.norm_epsilon, model.norm_gain_offset};
@@ -87,6 +94,10 @@ struct TransformerPlan {
 // Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's.
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
                                  RematPolicy remat, bool training, int32_t threads);
+
+// The same for decoding with a cache of `capacity` positions, to which at most `chunk` are added at a time.
+TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
+                             int32_t capacity, int32_t threads);
 
 // tokens, targets: (B, S) ids below V. weights: (B, S), 1 where the target counts and 0 where it
 // does not.
@@ -113,15 +124,17 @@ class Transformer {
 
   // Loss of the batch without gradients.
   LossSum forward(const Batch& batch);
-  // Loss, and d(sum of weighted cross-entropy)/d(parameter) written (not added) into the gradient
-  // block. Not divided by anything: the caller scales by 1/total weight once it is known across
-  // ranks. Training plans.
-  LossSum forward_backward(const Batch& batch);
+  // Loss, and d(sum of the batch's losses)/d(parameter) written into the gradient block, or with
+  // kYes added to what earlier batches left there. Not divided by anything: the caller scales by
+  // 1/total weight once it is known across batches and ranks. Training plans.
+  LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
   // Logits of every position, out (B, S, V), for `tokens` (B, S).
   void all_logits(std::span<const int32_t> tokens, float* out);
-  // Logits of position `position` of every sequence, out (B, V), for `tokens` (B, S). Later
-  // positions may hold any ids.
-  void logits(std::span<const int32_t> tokens, int32_t position, float* out);
+  // Decoding plans: adds `tokens` (B, C), C at most S, behind those of the calls before; out (B, V) = the logits of the last
+  // one of every sequence. No more than the cache's capacity in all.
+  void extend(std::span<const int32_t> tokens, float* out);
+  // Positions in the cache.
+  int32_t length() const { return static_cast<int32_t>(cached_); }
 
   std::span<float> params();
   std::span<float> grads();       // without the tail
@@ -130,6 +143,7 @@ class Transformer {
  private:
   struct LayerWeights;
   struct Weights;
+  struct HeadChunk;
 
   Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;
   Tensor stats(BufferId id) const;
@@ -137,21 +151,27 @@ class Transformer {
   void rope(RopeDirection direction, const Tensor& qkv);
   // y = x wᵀ + bias
   void project(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y);
-  // Gradients of project's weight, bias and x; `dx` may be `x`.
+  // Gradients of project's weight and bias, and of x written into `dx`, which may be `x`.
   void project_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
-                        const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx);
+                        const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx,
+                        Accumulate accumulate);
   Workspace workspace() const;
 
   void upload(const Batch& batch);
   void forward_layers();
+  Tensor position_rows(BufferId table) const;
+  void attend(size_t layer, const Tensor& qkv, const Tensor& context);
   void forward_attention(size_t layer);
   void forward_mlp(size_t layer);
   void forward_mlp_inner(size_t layer);
   void recompute_layer(size_t layer);
-  LossSum head_loss(bool backward);
-  void backward_layers();
-  void backward_attention(size_t layer);
-  void backward_mlp(size_t layer);
+  LossSum head_loss();
+  LossSum head_loss_backward(Accumulate accumulate);
+  template <class Chunk>
+  LossSum sum_losses(const Chunk& chunk);
+  void backward_layers(Accumulate accumulate);
+  void backward_attention(size_t layer, Accumulate accumulate);
+  void backward_mlp(size_t layer, Accumulate accumulate);
 
   double embedding_scale() const;
   void scale_logits(const Tensor& hidden);
@@ -163,9 +183,10 @@ class Transformer {
   Ops& ops_;
   AttentionShape shape_;
   NormShape norm_;
-  int64_t rows_;   // T
+  int64_t rows_;   // T of this call
   int64_t width_;  // d
   int64_t parameters_;
+  int64_t cached_ = 0;  // positions that came before this call's
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan
 };

@@ -5,29 +5,31 @@
 namespace muster::trainer {
 
 void Transformer::project_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
-                                   const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx) {
-  ops_.matmul(dy, Transpose::kYes, x, Transpose::kNo, d_weight, Accumulate::kNo);
-  if (exists(d_bias)) ops_.bias_backward(dy, d_bias, workspace());
+                                   const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx,
+                                   Accumulate accumulate) {
+  ops_.matmul(dy, Transpose::kYes, x, Transpose::kNo, d_weight, accumulate);
+  if (exists(d_bias)) ops_.bias_backward(dy, d_bias, accumulate, workspace());
   ops_.matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, Accumulate::kNo);
 }
 
-void Transformer::backward_layers() {
+void Transformer::backward_layers(Accumulate accumulate) {
   const Tensor d_stream = view(plan_.d_stream, {rows_, width_});
   ops_.fill(d_stream, 0);
   ops_.norm_backward(norm_, view(plan_.delta, {rows_, width_}), view(plan_.output, {rows_, width_}),
                      weights_->final_norm, stats(plan_.final_stats), d_stream, grads_->final_norm,
-                     workspace());
+                     accumulate, workspace());
   const size_t layers = plan_.layers.size();
   for (size_t i = layers; i-- > 0;) {
     // The shared buffers still hold the last layer's forward pass.
     if (plan_.remat == RematPolicy::kFull && i + 1 != layers) recompute_layer(i);
-    backward_mlp(i);
-    backward_attention(i);
+    backward_mlp(i, accumulate);
+    backward_attention(i, accumulate);
   }
   if (exists(grads_->positions))
-    ops_.positions_backward(d_stream, shape_.seq_len, grads_->positions);
+    ops_.positions_backward(d_stream, shape_.seq_len, grads_->positions, accumulate);
   // A tied table already holds the head's gradient.
-  if (!plan_.model.logits_via_embedding) ops_.fill(grads_->embedding, 0);
+  if (accumulate == Accumulate::kNo && !plan_.model.logits_via_embedding)
+    ops_.fill(grads_->embedding, 0);
   ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_), d_stream, embedding_scale(),
                           grads_->embedding);
 }
@@ -41,22 +43,23 @@ void Transformer::recompute_layer(size_t layer) {
   forward_mlp_inner(layer);
 }
 
-void Transformer::backward_mlp(size_t layer) {
+void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
   const Tensor d_stream = view(plan_.d_stream, {rows_, width_});
   const Tensor d_normed = view(plan_.delta, {rows_, width_});
   const Tensor act = view(buffers.act, {rows_, plan_.model.mlp_dim});
-  project_backward(d_stream, act, weights.down, grads.down, grads.down_bias, act);  // now d_act
-  ops_.activate_backward(plan_.activation(), act, gate_up(buffers));                // now d_gate_up
+  project_backward(d_stream, act, weights.down, grads.down, grads.down_bias, act,
+                   accumulate);                                       // now d_act
+  ops_.activate_backward(plan_.activation(), act, gate_up(buffers));  // now d_gate_up
   project_backward(gate_up(buffers), view(buffers.normed2, {rows_, width_}), weights.gate_up,
-                   grads.gate_up, grads.gate_up_bias, d_normed);
+                   grads.gate_up, grads.gate_up_bias, d_normed, accumulate);
   ops_.norm_backward(norm_, d_normed, view(buffers.middle, {rows_, width_}), weights.norm2,
-                     stats(buffers.stats2), d_stream, grads.norm2, workspace());
+                     stats(buffers.stats2), d_stream, grads.norm2, accumulate, workspace());
 }
 
-void Transformer::backward_attention(size_t layer) {
+void Transformer::backward_attention(size_t layer, Accumulate accumulate) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
@@ -65,15 +68,16 @@ void Transformer::backward_attention(size_t layer) {
   const Tensor context = view(buffers.context, {rows_, shape_.out_width()});
   const Tensor d_context = view(plan_.d_context, {rows_, shape_.out_width()});
   const Tensor d_qkv = view(plan_.d_qkv, {rows_, shape_.qkv_width()});
-  project_backward(d_stream, context, weights.out, grads.out, grads.out_bias, d_context);
+  project_backward(d_stream, context, weights.out, grads.out, grads.out_bias, d_context,
+                   accumulate);
   ops_.attention_backward(shape_, view(buffers.qkv, {rows_, shape_.qkv_width()}), context,
                           view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}),
                           d_context, d_qkv, workspace());
   rope(RopeDirection::kBackward, d_qkv);
   project_backward(d_qkv, view(buffers.normed1, {rows_, width_}), weights.qkv, grads.qkv,
-                   grads.qkv_bias, d_normed);
+                   grads.qkv_bias, d_normed, accumulate);
   ops_.norm_backward(norm_, d_normed, view(buffers.input, {rows_, width_}), weights.norm1,
-                     stats(buffers.stats1), d_stream, grads.norm1, workspace());
+                     stats(buffers.stats1), d_stream, grads.norm1, accumulate, workspace());
 }
 
 }  // namespace muster::trainer

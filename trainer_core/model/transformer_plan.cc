@@ -30,8 +30,6 @@ class Planner {
     plan_.param_block = add("params", MemoryCategory::kParameters, n);
     if (!plan_.training) return;
     plan_.grad_block = add("grads", MemoryCategory::kGradients, n + kGradTailElements);
-    plan_.adam_m = add("adam_m", MemoryCategory::kOptimizer, n);
-    plan_.adam_v = add("adam_v", MemoryCategory::kOptimizer, n);
   }
 
   void layers() {
@@ -48,6 +46,13 @@ class Planner {
       }
       plan_.layers.push_back(buffers);
     }
+    for (int32_t i = 0; i < model_.num_layers && plan_.cache_capacity > 0; ++i) {
+      const int64_t elements =
+          int64_t{plan_.batch} * model_.num_kv_heads * plan_.cache_capacity * model_.head_dim;
+      const std::string name = "layer" + std::to_string(i);
+      plan_.caches.push_back({add(name + ".keys", MemoryCategory::kKvCache, elements),
+                              add(name + ".values", MemoryCategory::kKvCache, elements)});
+    }
     plan_.output = plan_.training ? add("output", MemoryCategory::kActivations, rows_ * width_)
                                   : shared.middle;
   }
@@ -63,7 +68,7 @@ class Planner {
 
     const auto kWorkspace = MemoryCategory::kWorkspace;
     if (model_.has_rope()) {
-      const int64_t table = int64_t{plan_.seq_len} * model_.head_dim / 2;
+      const int64_t table = int64_t{plan_.positions()} * model_.head_dim / 2;
       plan_.rope_cos = add("rope_cos", kWorkspace, table);
       plan_.rope_sin = add("rope_sin", kWorkspace, table);
     }
@@ -76,7 +81,9 @@ class Planner {
   }
 
   void workspace(int32_t threads) {
-    int64_t elements = cpu_attention_elements(shape_, threads);
+    int64_t elements = plan_.cache_capacity > 0
+                           ? cpu_attention_cached_elements(plan_.cache_capacity, threads)
+                           : cpu_attention_elements(shape_, threads);
     if (plan_.training) {
       elements =
           std::max({elements, cpu_attention_backward_elements(shape_, threads),
@@ -110,7 +117,7 @@ class Planner {
     buffers.normed1 = activation("normed1", rows_ * width_);
     buffers.qkv = activation("qkv", rows_ * shape_.qkv_width());
     buffers.context = activation("context", rows_ * shape_.out_width());
-    buffers.lse = activation("lse", rows_ * shape_.heads);
+    if (plan_.cache_capacity == 0) buffers.lse = activation("lse", rows_ * shape_.heads);
     buffers.middle = activation("middle", rows_ * width_);
     buffers.stats2 = activation("stats2", norm_.stats(rows_));
     buffers.normed2 = activation("normed2", rows_ * width_);
@@ -134,6 +141,18 @@ int64_t head_rows(const ModelConfig& model, int32_t batch, int32_t seq_len) {
   return std::max<int64_t>(batch, std::min(wanted, int64_t{batch} * seq_len));
 }
 
+void lay_out(TransformerPlan& plan, int32_t threads) {
+  MUSTER_CHECK(plan.batch >= 1 && plan.seq_len >= 1 && threads >= 1)
+      << "batch " << plan.batch << ", sequence " << plan.seq_len << ", threads " << threads;
+  plan.params = model_params(plan.model);
+  plan.head_rows = head_rows(plan.model, plan.batch, plan.seq_len);
+  Planner planner(plan);
+  planner.blocks();
+  planner.layers();
+  planner.rest();
+  planner.workspace(threads);
+}
+
 }  // namespace
 
 AttentionShape TransformerPlan::attention_shape() const {
@@ -149,21 +168,25 @@ AttentionShape TransformerPlan::attention_shape() const {
 
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
                                  RematPolicy remat, bool training, int32_t threads) {
-  MUSTER_CHECK(batch >= 1 && seq_len >= 1 && threads >= 1)
-      << "batch " << batch << ", sequence " << seq_len << ", threads " << threads;
   TransformerPlan plan;
   plan.model = model;
   plan.batch = batch;
   plan.seq_len = seq_len;
   plan.remat = remat;
   plan.training = training;
-  plan.params = model_params(model);
-  plan.head_rows = head_rows(model, batch, seq_len);
-  Planner planner(plan);
-  planner.blocks();
-  planner.layers();
-  planner.rest();
-  planner.workspace(threads);
+  lay_out(plan, threads);
+  return plan;
+}
+
+TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
+                             int32_t capacity, int32_t threads) {
+  TransformerPlan plan;
+  plan.model = model;
+  plan.batch = batch;
+  plan.seq_len = std::min(chunk, capacity);
+  plan.training = false;
+  plan.cache_capacity = capacity;
+  lay_out(plan, threads);
   return plan;
 }
 

@@ -35,6 +35,7 @@ struct Workspace {
 };
 
 enum class Transpose : uint8_t { kNo, kYes };
+// Of a result, above all a parameter's gradient: written, or added to what is there.
 enum class Accumulate : uint8_t { kNo, kYes };
 
 // Shape of rope, attention and their backwards. A row of qkv is [H * h queries | K * h keys | K * h
@@ -56,6 +57,14 @@ struct AttentionShape {
   double score_scale() const {
     return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim));
   }
+};
+
+// Keys and values of one layer's earlier positions: (B, K, capacity, h) each.
+struct KvCache {
+  Tensor keys;
+  Tensor values;
+
+  int64_t capacity() const { return keys.dim(2); }
 };
 
 enum class RopeDirection : uint8_t { kForward, kBackward };
@@ -91,8 +100,8 @@ struct LossShape {
   double z_loss = 0;
 };
 
-// One AdamW update with the bias corrections already computed; see optim/adamw.h for the formula.
-struct AdamWStep {
+// One update of Adam with what depends on its number already computed; see optim/optimizer.h for the formulas.
+struct AdamStep {
   double learning_rate = 0;
   double b1 = 0;
   double b2 = 0;
@@ -102,6 +111,12 @@ struct AdamWStep {
   double grad_scale = 1;        // multiplies every gradient first
   double bias_correction1 = 1;  // 1 - b1^t
   double bias_correction2 = 1;  // 1 - b2^t
+};
+
+struct AdafactorStep {
+  double decay = 0;  // of the running means
+  double eps = 0;    // added to every squared gradient
+  double grad_scale = 1;
 };
 
 class Ops {
@@ -144,8 +159,9 @@ class Ops {
 
   // x (T, n) += bias (n)
   virtual void add_bias(const Tensor& bias, const Tensor& x) = 0;
-  // dbias (n) written with the sum of the rows of dx (T, n).
-  virtual void bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) = 0;
+  // dbias (n) written with the sum of the rows of dx (T, n), or that added.
+  virtual void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                             Workspace workspace) = 0;
 
   // Embedding
   // -------------------------------------------------------------------------------------------
@@ -158,8 +174,9 @@ class Ops {
                                   const Tensor& dtable) = 0;
   // x (B * S, d) += table (P, d)[position], P >= S.
   virtual void add_positions(const Tensor& table, int64_t seq_len, const Tensor& x) = 0;
-  // dtable (P, d) written: the first S rows with the sum of dx over sequences, the others with zeros.
-  virtual void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) = 0;
+  // dtable (P, d) written: the first S rows with the sum of dx over sequences, the others with zeros; or that added.
+  virtual void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable,
+                                  Accumulate accumulate) = 0;
 
   // RMSNorm (Zhang and Sennrich, 2019) and LayerNorm (Ba et al., 2016)
   // ------------------------------------------------------------------
@@ -173,10 +190,11 @@ class Ops {
                         const NormWeights& weights, const Tensor& sum, const Tensor& y,
                         const Tensor& stats) = 0;
   // With g = dy (gain_offset + gain): kRms: dx (T, d) += rstd (g - n mean(g n)); kLayer: dx += rstd (g - mean(g) - n
-  // mean(g n)). Gradients of gain (sum of dy n over rows) and bias (sum of dy) written.
+  // mean(g n)). Gradients of gain (sum of dy n over rows) and bias (sum of dy) written, or added.
   virtual void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
                              const NormWeights& weights, const Tensor& stats, const Tensor& dx,
-                             const NormWeights& d_weights, Workspace workspace) = 0;
+                             const NormWeights& d_weights, Accumulate accumulate,
+                             Workspace workspace) = 0;
 
   // Attention
   // -------------------------------------------------------------------------------------------
@@ -190,6 +208,10 @@ class Ops {
   // of the softmax's denominator. out (T, H h).
   virtual void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                          const Tensor& lse, Workspace workspace) = 0;
+  // The same for S new positions from `position` on, whose earlier ones are in a cache: writes their keys and values into
+  // `cache`, then attends with all of it. qkv (B S, qkv_width) after RoPE; out (B S, H h).
+  virtual void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                                const KvCache& cache, const Tensor& out, Workspace workspace) = 0;
   // With P recomputed from lse and D = rowsum(dout out): dS = P (dout vᵀ - D), times 1 - (score / cap)² with a soft cap;
   // dv = Pᵀ dout; dq = scale dS k; dk = scale dSᵀ q. Key/value gradients sum over their query heads. dqkv written.
   virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
@@ -223,9 +245,23 @@ class Ops {
   // Optimizer
   // -------------------------------------------------------------------------------------------
 
-  // One update of a flat block; all four of one size.
-  virtual void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params,
-                     const Tensor& m, const Tensor& v) = 0;
+  // One update of a flat block; all four of one size:
+  //   m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g², u = m / c1 / (sqrt(v / c2 + eps_root) + eps), params -= lr (u + wd params)
+  virtual void adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
+                    const Tensor& m, const Tensor& v) = 0;
+  // The same m, v and u; u replaces the gradient, and the step's rate and weight decay are not read.
+  virtual void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                              const Tensor& v) = 0;
+  // v = decay v + (1 - decay) (g² + eps); the gradient becomes g / sqrt(v).
+  virtual void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                                   const Tensor& v) = 0;
+  // rows (R) = decay rows + (1 - decay) (mean of g² over columns + eps), columns (C) likewise; the gradient g (R, C) becomes
+  // g / sqrt(rows columns / mean(rows)).
+  virtual void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                            const Tensor& rows, const Tensor& columns) = 0;
+  // params = kept * params - rate * direction
+  virtual void apply_update(double rate, double kept, const Tensor& direction,
+                            const Tensor& params) = 0;
 };
 
 // The CPU backend (Highway and OpenMP; matmul by what ops/cpu/matmul.cc finds faster) with `threads` threads, at least 1.

@@ -11,6 +11,8 @@ int64_t cpu_attention_elements(const AttentionShape& shape, int threads) {
   return threads * cpu::AttentionLayout(shape).forward_elements();
 }
 
+int64_t cpu_attention_cached_elements(int64_t capacity, int threads) { return threads * capacity; }
+
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads) {
   return threads * cpu::AttentionLayout(shape).backward_elements();
 }

@@ -5,6 +5,7 @@
 
 #include "trainer_core/ops/cpu/kernels.h"
 #include "trainer_core/ops/cpu/matmul.h"
+#include "trainer_core/ops/cpu/optimizer_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/ops/workspace.h"
@@ -87,7 +88,8 @@ class CpuOps : public Ops {
       }
     });
   }
-  void bias_backward(const Tensor& dx, const Tensor& dbias, Workspace workspace) override {
+  void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                     Workspace workspace) override {
     const int64_t width = dbias.elements(), rows = dx.elements() / width;
     check_size(dx, rows * width, "dx");
     const int64_t blocks = std::min(kRowSumBlocks, rows);
@@ -101,7 +103,7 @@ class CpuOps : public Ops {
         }
       }
     });
-    add_blocks(workspace.data, blocks, width, width, dbias.f32());
+    add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
   }
 
   void embedding(const Tensor& tokens, const Tensor& table, double scale,
@@ -134,10 +136,11 @@ class CpuOps : public Ops {
       }
     });
   }
-  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable) override {
+  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& dtable,
+                          Accumulate accumulate) override {
     const int64_t width = dtable.dim(1), rows = dx.elements() / width;
     check_positions(dtable, seq_len, rows);
-    fill(dtable, 0);
+    if (accumulate == Accumulate::kNo) fill(dtable, 0);
     split(seq_len, dx.elements(), [&](int64_t begin, int64_t end, int) {
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t position = row % seq_len;
@@ -160,7 +163,8 @@ class CpuOps : public Ops {
   }
   void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
                      const NormWeights& weights, const Tensor& stats, const Tensor& dx,
-                     const NormWeights& d_weights, Workspace workspace) override {
+                     const NormWeights& d_weights, Accumulate accumulate,
+                     Workspace workspace) override {
     const bool layer = shape.type == NormType::kLayer;
     const int64_t width = weights.gain.elements(), rows = x.elements() / width;
     check_size(dy, x.elements(), "dy");
@@ -184,8 +188,9 @@ class CpuOps : public Ops {
                                 partial + width);
       }
     });
-    add_blocks(workspace.data, blocks, 2 * width, width, d_weights.gain.f32());
-    if (layer) add_blocks(workspace.data + width, blocks, 2 * width, width, d_weights.bias.f32());
+    float* sums = workspace.data;
+    add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
+    if (layer) add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
   }
 
   void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
@@ -201,7 +206,8 @@ class CpuOps : public Ops {
   }
   void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                  const Tensor& lse, Workspace workspace) override {
-    check_attention(shape, qkv, out, lse);
+    check_attention(shape, qkv, out);
+    check_size(lse, shape.rows() * shape.heads, "lse");
     const int64_t each = cpu_attention_elements(shape, 1);
     MUSTER_CHECK(workspace.elements >= each * threads_) << "workspace of attention is too small";
     const cpu::AttentionForward args{shape, qkv.f32(), out.f32(), lse.f32()};
@@ -209,10 +215,29 @@ class CpuOps : public Ops {
       cpu::attention_tasks(begin, end, args, workspace.data + part * each);
     });
   }
+  void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                        const KvCache& cache, const Tensor& out, Workspace workspace) override {
+    const int64_t capacity = cache.capacity();
+    const int64_t elements = shape.batch * shape.kv_heads * capacity * shape.head_dim;
+    check_attention(shape, qkv, out);
+    check_size(cache.keys, elements, "the cached keys");
+    check_size(cache.values, elements, "the cached values");
+    MUSTER_CHECK(position >= 0 && position + shape.seq_len <= capacity)
+        << shape.seq_len << " positions from " << position << " in a cache of " << capacity;
+    const int64_t each = cpu_attention_cached_elements(capacity, 1);
+    MUSTER_CHECK(workspace.elements >= each * threads_) << "workspace is too small";
+    const cpu::AttentionCached args{
+        shape, position, capacity, qkv.f32(), cache.keys.f32(), cache.values.f32(), out.f32()};
+    cpu::append_to_cache(args);
+    parallel_for(threads_, shape.batch * shape.heads, [&](int64_t begin, int64_t end, int part) {
+      cpu::attention_cached_tasks(begin, end, args, workspace.data + part * each);
+    });
+  }
   void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                           const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
                           Workspace workspace) override {
-    check_attention(shape, qkv, out, lse);
+    check_attention(shape, qkv, out);
+    check_size(lse, shape.rows() * shape.heads, "lse");
     check_size(dout, out.elements(), "dout");
     check_size(dqkv, qkv.elements(), "dqkv");
     const int64_t each = cpu_attention_backward_elements(shape, 1);
@@ -252,15 +277,25 @@ class CpuOps : public Ops {
     loss(shape, logits, targets, weights, losses, true);
   }
 
-  void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-             const Tensor& v) override {
-    check_size(params, grads.elements(), "params");
-    check_size(m, grads.elements(), "m");
-    check_size(v, grads.elements(), "v");
-    elementwise(grads, [&](int64_t begin, int64_t end) {
-      cpu::adamw_range(end - begin, step, grads.f32() + begin, params.f32() + begin,
-                       m.f32() + begin, v.f32() + begin);
-    });
+  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
+            const Tensor& v) override {
+    cpu::adam(threads_, step, grads, params, m, v);
+  }
+  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                      const Tensor& v) override {
+    cpu::adam_direction(threads_, step, grads, m, v);
+  }
+  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                           const Tensor& v) override {
+    cpu::adafactor_direction(threads_, step, grads, v);
+  }
+  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                    const Tensor& rows, const Tensor& columns) override {
+    cpu::adafactor_factored_direction(threads_, step, grads, rows, columns);
+  }
+  void apply_update(double rate, double kept, const Tensor& direction,
+                    const Tensor& params) override {
+    cpu::apply_update(threads_, rate, kept, direction, params);
   }
 
  private:
@@ -290,12 +325,16 @@ class CpuOps : public Ops {
     return total;
   }
 
-  // to (width) = the sum of `blocks` partial sums that lie `stride` apart, in order.
-  static void add_blocks(const float* from, int64_t blocks, int64_t stride, int64_t width,
-                         float* to) {
-    std::copy_n(from, width, to);
+  // to (width) = or += the sum of `blocks` partial sums that lie `stride` apart, in order. The sum is made in the first.
+  static void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width,
+                         Accumulate accumulate, float* to) {
     for (int64_t block = 1; block < blocks; ++block) {
-      cpu::add_range(width, from + block * stride, to);
+      cpu::add_range(width, from + block * stride, from);
+    }
+    if (accumulate == Accumulate::kYes) {
+      cpu::add_range(width, from, to);
+    } else {
+      std::copy_n(from, width, to);
     }
   }
 
@@ -335,11 +374,9 @@ class CpuOps : public Ops {
         << rows << " rows in sequences of " << seq_len << " for " << table.dim(0) << " positions";
   }
 
-  void check_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
-                       const Tensor& lse) {
+  static void check_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out) {
     check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
     check_size(out, shape.rows() * shape.out_width(), "out");
-    check_size(lse, shape.rows() * shape.heads, "lse");
   }
 
   void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,

@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/unit/trainer_core/model/golden_file.h"
+#include "tests/unit/trainer_core/golden_file.h"
 #include "tests/unit/trainer_core/model/transformer_fixture.h"
-#include "trainer_core/optim/adamw.h"
+#include "trainer_core/optim/optimizer.h"
 
 namespace muster::trainer {
 namespace {
@@ -131,18 +131,29 @@ TEST_P(Golden, Loss) {
 
 TEST_P(Golden, Logits) {
   const std::vector<float> expected = file_.tensor<float>("logits");
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  const auto seq_len = static_cast<size_t>(test_.plan.seq_len);
   std::vector<float> all(expected.size());
   test_.model.all_logits(tokens_, all.data());
   for (size_t i = 0; i < all.size(); ++i) ASSERT_NEAR(all[i], expected[i], 1e-4) << i;
-  // One position alone has the same.
-  std::vector<float> some(static_cast<size_t>(test_.plan.batch) * vocab);
+}
+
+TEST_P(Golden, Decoding) {
+  const std::vector<float> expected = file_.tensor<float>("logits");
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  const auto seq_len = static_cast<size_t>(test_.plan.seq_len);
+  const auto batch = static_cast<size_t>(test_.plan.batch);
+  const TransformerPlan plan =
+      plan_decoder(config_, test_.plan.batch, 1, test_.plan.seq_len, GetParam().threads);
+  Arena arena(plan.memory);
+  Transformer decoder(plan, arena, *test_.ops);
+  std::ranges::copy(test_.model.params(), decoder.params().begin());
+  std::vector<int32_t> column(batch);
+  std::vector<float> logits(batch * vocab);
   for (size_t position = 0; position < seq_len; ++position) {
-    test_.model.logits(tokens_, static_cast<int32_t>(position), some.data());
-    for (size_t i = 0; i < some.size(); ++i) {
+    for (size_t b = 0; b < batch; ++b) column[b] = tokens_[b * seq_len + position];
+    decoder.extend(column, logits.data());
+    for (size_t i = 0; i < logits.size(); ++i) {
       const size_t row = i / vocab * seq_len + position;
-      ASSERT_NEAR(some[i], expected[row * vocab + i % vocab], 1e-4) << "row " << row;
+      ASSERT_NEAR(logits[i], expected[row * vocab + i % vocab], 1e-4) << "row " << row;
     }
   }
 }
@@ -160,17 +171,16 @@ TEST_P(Golden, AdamW) {
   config.eps = json.at("eps");
   config.weight_decay = json.at("weight_decay");
   const auto n = test_.model.params().size();
-  const AdamWBlocks blocks{test_.model.params(),
-                           test_.model.grads(),
-                           {test_.arena.f32(test_.plan.adam_m), n},
-                           {test_.arena.f32(test_.plan.adam_v), n}};
+  const auto optimizer = Optimizer::make(config, test_.plan.params);
+  std::vector<float> state(static_cast<size_t>(optimizer->state_elements()));
   std::vector<double> slack;
   for (int64_t t = 1; t <= 10; ++t) {
     const LossSum loss = test_.model.forward_backward(batch());
     const Tensor grads = Tensor::f32(test_.model.grads().data(), {static_cast<int64_t>(n)});
     const double norm = std::sqrt(test_.ops->sum_of_squares(grads)) / loss.weight;
     const double scale = clip_factor(norm, json.at("clipping_threshold")) / loss.weight;
-    adamw_update(*test_.ops, test_.plan.params, config, json.at("learning_rate"), scale, t, blocks);
+    optimizer->update(*test_.ops, {json.at("learning_rate"), scale, t},
+                      {test_.model.params(), test_.model.grads(), state});
     if (t > 1) continue;
     slack = adam_slack(scale, config.eps, json.at("learning_rate"));
     expect_close(test_.model.params(), "adam1/", 1e-5, slack);

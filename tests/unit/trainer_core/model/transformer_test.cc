@@ -1,5 +1,6 @@
 #include "trainer_core/model/transformer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -142,9 +143,9 @@ TEST(Transformer, InferencePlan) {
   randomize_params(inference.plan, inference.model.params());
   const TestBatch data(config.vocab_size, 24);
   EXPECT_EQ(training.model.forward(data.view()).loss, inference.model.forward(data.view()).loss);
-  std::vector<float> a(2 * 19), b(2 * 19);
-  training.model.logits(data.tokens, 7, a.data());
-  inference.model.logits(data.tokens, 7, b.data());
+  std::vector<float> a(24 * 19), b(24 * 19);
+  training.model.all_logits(data.tokens, a.data());
+  inference.model.all_logits(data.tokens, b.data());
   EXPECT_EQ(a, b);
   EXPECT_LT(inference.plan.memory.total_bytes(), training.plan.memory.total_bytes() / 2);
 }
@@ -155,13 +156,52 @@ TEST(Transformer, IsCausal) {
   TestModel test(config, 1, 70);
   randomize_params(test.plan, test.model.params());
   TestBatch data(config.vocab_size, 70);
-  for (const int32_t position : {0, 5, 63, 64}) {
-    std::vector<float> before(19), after(19);
-    test.model.logits(data.tokens, position, before.data());
-    for (size_t i = static_cast<size_t>(position) + 1; i < 70; ++i)
-      data.tokens[i] = (data.tokens[i] + 1) % 19;
-    test.model.logits(data.tokens, position, after.data());
+  for (const size_t position : {0, 5, 63, 64}) {
+    std::vector<float> before(70 * 19), after(70 * 19);
+    test.model.all_logits(data.tokens, before.data());
+    for (size_t i = position + 1; i < 70; ++i) data.tokens[i] = (data.tokens[i] + 1) % 19;
+    test.model.all_logits(data.tokens, after.data());
+    before.resize((position + 1) * 19);
+    after.resize(before.size());
     EXPECT_EQ(before, after) << position;
+  }
+}
+
+// A sequence that arrives in pieces has the logits of the whole one, in every family.
+TEST(Transformer, ExtendsItsCache) {
+  constexpr int32_t kLength = 23, kVocab = 19;
+  for (const ModelConfig& config :
+       {small_config(4, 2, false), small_gpt(), small_gemma(), small_mixture_of_choices()}) {
+    TestModel whole(config, 2, kLength);
+    randomize_params(whole.plan, whole.model.params());
+    const TestBatch data(kVocab, 2 * kLength);
+    std::vector<float> expected(size_t{2} * kLength * kVocab);
+    whole.model.all_logits(data.tokens, expected.data());
+
+    const TransformerPlan plan = plan_decoder(config, 2, 9, kLength, 2);
+    Arena arena(plan.memory);
+    const auto ops = cpu_ops(2);
+    Transformer model(plan, arena, *ops);
+    std::ranges::copy(whole.model.params(), model.params().begin());
+    for (const int32_t count : {9, 1, 1, 9, 2, 1}) {
+      const int32_t first = model.length();
+      std::vector<int32_t> tokens;
+      for (int32_t b = 0; b < 2; ++b) {
+        const auto from = data.tokens.begin() + b * kLength + first;
+        tokens.insert(tokens.end(), from, from + count);
+      }
+      std::vector<float> logits(2 * kVocab);
+      model.extend(tokens, logits.data());
+      for (int32_t b = 0; b < 2; ++b) {
+        for (int32_t v = 0; v < kVocab; ++v) {
+          const int32_t row = b * kLength + model.length() - 1;
+          EXPECT_NEAR(logits[static_cast<size_t>(b * kVocab + v)],
+                      expected[static_cast<size_t>(row * kVocab + v)], 2e-5)
+              << "position " << model.length() - 1;
+        }
+      }
+    }
+    EXPECT_EQ(model.length(), kLength);
   }
 }
 

@@ -78,6 +78,38 @@ TEST_P(Attention, Forward) {
   expect_near(lse_, expected.lse, 3e-6);
 }
 
+// The same numbers, whatever the pieces in which a sequence arrives.
+TEST_P(Attention, CachedInPieces) {
+  const AttentionShape& whole = shape();
+  constexpr int64_t kSpare = 3;  // positions of the cache that nobody may look at
+  const int64_t capacity = whole.seq_len + kSpare;
+  const float nan = std::nanf("");
+  Values keys({whole.batch, whole.kv_heads, capacity, whole.head_dim}, nan), values = keys;
+  Scratch scratch(cpu_attention_cached_elements(capacity, GetParam().threads));
+  const auto rows_of = [&](Values& from, int64_t first, int64_t count, int64_t width, bool back,
+                           Values& to) {
+    for (int64_t b = 0; b < whole.batch; ++b) {
+      for (int64_t i = 0; i < count * width; ++i) {
+        const int64_t in_whole = (b * whole.seq_len + first) * width + i;
+        const int64_t in_piece = b * count * width + i;
+        back ? from[in_whole] = to[in_piece] : to[in_piece] = from[in_whole];
+      }
+    }
+  };
+  // A prompt, then single tokens, then the rest.
+  for (int64_t first = 0, turn = 0; first < whole.seq_len; ++turn) {
+    AttentionShape piece = whole;
+    const int64_t wanted = turn == 0 ? 5 : turn < 4 ? 1 : 60;
+    piece.seq_len = std::min(wanted, whole.seq_len - first);
+    Values qkv({piece.rows(), piece.qkv_width()}), out({piece.rows(), piece.out_width()}, nan);
+    rows_of(qkv_, first, piece.seq_len, piece.qkv_width(), false, qkv);
+    ops_->attention_cached(piece, first, qkv, {keys, values}, out, scratch);
+    rows_of(out_, first, piece.seq_len, piece.out_width(), true, out);
+    first += piece.seq_len;
+  }
+  expect_near(out_, reference(whole, as_double(qkv_)).out, 3e-6);
+}
+
 // Every gradient of small shapes; of large ones the derivative along 20 coordinates.
 TEST_P(Attention, Backward) {
   Scratch scratch(std::max(cpu_attention_elements(shape(), GetParam().threads),

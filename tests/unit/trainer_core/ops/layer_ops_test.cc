@@ -78,14 +78,21 @@ TEST_P(LayerOps, NormBackward) {
              stats({shape.stats(rows)});
       ops_->norm(shape, x, weights, y, stats);
       Values dx({rows, width()}, 1), d_both({2 * width()}, 0);
+      const NormWeights d_weights = TestWeights(d_both, width()).weights;
       Scratch scratch(cpu_norm_backward_elements(width()));
-      ops_->norm_backward(shape, dy, x, weights, stats, dx, TestWeights(d_both, width()).weights,
-                          scratch);
+      const auto backward = [&](const Tensor& to, Accumulate accumulate) {
+        ops_->norm_backward(shape, dy, x, weights, stats, to, d_weights, accumulate, scratch);
+      };
+      backward(dx, Accumulate::kNo);
       const std::vector<double> x64 = as_double(x), both64 = as_double(both);
       expect_near(
           d_both,
           derivative(both64, [&](const auto& w) { return dot(norm_reference(shape, x64, w), dy); }),
           2e-5);
+      const Values once = d_both;
+      Values again({rows, width()});
+      backward(again, Accumulate::kYes);
+      for (int64_t i = 0; i < once.size(); ++i) ASSERT_EQ(d_both[i], 2 * once[i]);
       if (rows > 3) continue;  // the reference is quadratic
       std::vector<double> expected =
           derivative(x64, [&](const auto& v) { return dot(norm_reference(shape, v, both64), dy); });
@@ -152,8 +159,11 @@ TEST_P(LayerOps, Bias) {
     }
     Values dbias({width()}, 7);
     Scratch scratch(cpu_bias_backward_elements(width()));
-    ops_->bias_backward(x, dbias, scratch);
+    ops_->bias_backward(x, dbias, Accumulate::kNo, scratch);
     expect_near(dbias, sums, 2e-6);
+    const Values once = dbias;
+    ops_->bias_backward(x, dbias, Accumulate::kYes, scratch);
+    for (int64_t i = 0; i < once.size(); ++i) ASSERT_EQ(dbias[i], 2 * once[i]);
   }
 }
 
@@ -170,7 +180,10 @@ TEST_P(LayerOps, Positions) {
     sums[static_cast<size_t>(at)] += x[i];
   }
   Values dtable({kPositions, width()}, 7);
-  ops_->positions_backward(x, kLength, dtable);
+  ops_->positions_backward(x, kLength, dtable, Accumulate::kNo);
+  expect_near(dtable, sums, 1e-6);
+  ops_->positions_backward(x, kLength, dtable, Accumulate::kYes);
+  for (double& sum : sums) sum *= 2;
   expect_near(dtable, sums, 1e-6);
 }
 

@@ -1,0 +1,116 @@
+// Our side of bench/decode.py: greedy decoding of a Hugging Face folder on request.
+//
+//   decode FOLDER THREADS POSITIONS_MAX
+//
+// Prints {"ready": true} when the weights are loaded. Then, for each line on standard input:
+//   generate P N   reads a prompt of P tokens and says N more: {"prefill_seconds": x, "decode_seconds": [one per token
+//                  but the first, which the prompt gave], "tokens": [N]}
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/time.h"
+#include "trainer_core/checkpoint/hugging_face.h"
+#include "trainer_core/model/transformer.h"
+
+namespace muster::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int32_t kChunk = 256;
+// The prompt of every program: ids that no tokenizer made, the same everywhere.
+constexpr int64_t kPromptStride = 7919;
+
+class Generation {
+ public:
+  Generation(const ModelConfig& model, int32_t positions, int32_t threads)
+      : model_config_(model),
+        ops_(cpu_ops(threads)),
+        plan_(plan_decoder(model, 1, kChunk, positions, threads)),
+        arena_(plan_.memory),
+        logits_(static_cast<size_t>(model.vocab_size)) {}
+
+  absl::Status load(const std::string& folder) {
+    restart();
+    return load_hugging_face(folder, hugging_face_tensors(model_config_, plan_.params),
+                             model_->params());
+  }
+
+  Json run(int32_t prompt, int32_t count) {
+    restart();
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < prompt; ++i)
+      ids.push_back(static_cast<int32_t>((i + 1) * kPromptStride % model_config_.vocab_size));
+    const Instant start = monotonic_now();
+    for (std::span<const int32_t> rest = ids; !rest.empty();) {
+      const size_t some = std::min(rest.size(), size_t{kChunk});
+      model_->extend(rest.first(some), logits_.data());
+      rest = rest.subspan(some);
+    }
+    Json result{{"prefill_seconds", to_seconds(monotonic_now() - start)}};
+    Json seconds = Json::array(), tokens = Json::array();
+    for (int32_t i = 0; i < count; ++i) {
+      const Instant before = monotonic_now();
+      const int32_t next = likeliest();
+      tokens.push_back(next);
+      if (i + 1 == count) break;
+      model_->extend({&next, 1}, logits_.data());
+      seconds.push_back(to_seconds(monotonic_now() - before));
+    }
+    result["decode_seconds"] = seconds;
+    result["tokens"] = tokens;
+    return result;
+  }
+
+ private:
+  // An empty cache; the parameters stay where they are.
+  void restart() { model_ = std::make_unique<Transformer>(plan_, arena_, *ops_); }
+  int32_t likeliest() const {
+    return static_cast<int32_t>(std::ranges::max_element(logits_) - logits_.begin());
+  }
+
+  ModelConfig model_config_;
+  std::unique_ptr<Ops> ops_;
+  TransformerPlan plan_;
+  Arena arena_;
+  std::unique_ptr<Transformer> model_;
+  std::vector<float> logits_;  // (V)
+};
+
+int serve(const std::string& folder, int32_t threads, int32_t positions) {
+  const auto config = read_hugging_face_config(folder);
+  if (!config.ok()) {
+    std::cerr << config.status().message() << std::endl;
+    return 1;
+  }
+  Generation generation(*config, positions, threads);
+  if (const auto status = generation.load(folder); !status.ok()) {
+    std::cerr << status.message() << std::endl;
+    return 1;
+  }
+  std::cout << Json{{"ready", true}} << std::endl;
+  std::string command;
+  int32_t prompt = 0, count = 0;
+  while (std::cin >> command >> prompt >> count)
+    std::cout << generation.run(prompt, count) << std::endl;
+  return 0;
+}
+
+}  // namespace
+}  // namespace muster::trainer
+
+int main(int argc, char** argv) {
+  const int threads = argc > 2 ? std::atoi(argv[2]) : 0;
+  const int positions = argc > 3 ? std::atoi(argv[3]) : 0;
+  if (argc != 4 || threads < 1 || positions < 1) {
+    std::cerr << "usage: decode FOLDER THREADS POSITIONS_MAX" << std::endl;
+    return 2;
+  }
+  return muster::trainer::serve(argv[1], threads, positions);
+}

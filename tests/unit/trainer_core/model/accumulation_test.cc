@@ -1,0 +1,75 @@
+// Gradients of several batches in one gradient block.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr int32_t kBatch = 4, kLength = 9;
+
+// Sequences [first, first + count) of a batch.
+Batch part_of(const TestBatch& data, size_t first, size_t count) {
+  const size_t from = first * kLength, rows = count * kLength;
+  return {std::span(data.tokens).subspan(from, rows), std::span(data.targets).subspan(from, rows),
+          std::span(data.weights).subspan(from, rows)};
+}
+
+class Accumulation : public testing::TestWithParam<ModelConfig> {};
+
+TEST_P(Accumulation, OfHalfBatchesIsTheWholeBatch) {
+  for (const RematPolicy remat : {RematPolicy::kNone, RematPolicy::kFull}) {
+    TestModel whole(GetParam(), kBatch, kLength, remat),
+        half(GetParam(), kBatch / 2, kLength, remat);
+    const TestBatch data(GetParam().vocab_size, int64_t{kBatch} * kLength);
+    randomize_params(whole.plan, whole.model.params());
+    randomize_params(half.plan, half.model.params());
+    const LossSum expected = whole.model.forward_backward(data.view());
+    // What a step before has left there does not count.
+    std::ranges::fill(half.model.grads(), 1e6F);
+    const LossSum first = half.model.forward_backward(part_of(data, 0, 2), Accumulate::kNo);
+    const LossSum second = half.model.forward_backward(part_of(data, 2, 2), Accumulate::kYes);
+    EXPECT_NEAR(first.loss + second.loss, expected.loss, 1e-6 * expected.loss);
+    EXPECT_EQ(first.weight + second.weight, expected.weight);
+    for (const ParamSpec& spec : whole.plan.params) {
+      double largest = 0, difference = 0;
+      for (int64_t i = spec.offset; i < spec.offset + spec.elements(); ++i) {
+        const auto at = static_cast<size_t>(i);
+        const double wanted = whole.model.grads()[at];
+        largest = std::max(largest, std::abs(wanted));
+        difference = std::max(difference, std::abs(half.model.grads()[at] - wanted));
+      }
+      EXPECT_LE(difference, 2e-6 * largest + 1e-6) << spec.name;
+    }
+  }
+}
+
+TEST_P(Accumulation, LeavesNothingBehind) {
+  TestModel fresh(GetParam(), kBatch, kLength), used(GetParam(), kBatch, kLength);
+  const TestBatch data(GetParam().vocab_size, int64_t{kBatch} * kLength);
+  randomize_params(fresh.plan, fresh.model.params());
+  randomize_params(used.plan, used.model.params());
+  const double loss = fresh.model.forward_backward(data.view()).loss;
+  used.model.forward_backward(data.view(), Accumulate::kYes);
+  const std::vector<float> once(used.model.grads().begin(), used.model.grads().end());
+  used.model.forward_backward(data.view(), Accumulate::kYes);
+  EXPECT_NE(std::memcmp(once.data(), used.model.grads().data(), used.model.grads().size_bytes()),
+            0);
+  EXPECT_EQ(used.model.forward_backward(data.view(), Accumulate::kNo).loss, loss);
+  EXPECT_EQ(std::memcmp(fresh.model.grads().data(), used.model.grads().data(),
+                        fresh.model.grads().size_bytes()),
+            0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Accumulation,
+                         testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
+                                         small_mixture_of_choices()));
+
+}  // namespace
+}  // namespace muster::trainer
