@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <system_error>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
 #include "common/nearest.h"
@@ -21,6 +23,7 @@ namespace fs = std::filesystem;
 constexpr size_t kModelsMax = 1000;
 
 constexpr std::string_view kLeftOutKey = "left_out";
+constexpr std::string_view kFollowsKey = "follows";
 // Scales the sizes that the model's name fixes.
 constexpr std::string_view kScaleKey = "global_parameter_scale";
 
@@ -79,6 +82,7 @@ bool is_architecture(std::string_view key) {
 struct Model {
   Settings settings;
   std::vector<std::string> left_out;
+  std::map<std::string, std::string> follows;  // key → "key" or "key / key"
 };
 
 std::vector<std::string> words_of(const YamlEntry& entry) {
@@ -95,6 +99,11 @@ absl::Status apply_file(const ConfigFile& file, Model& model) {
   for (const YamlEntry& entry : file.entries) {
     if (entry.key == kLeftOutKey) {
       for (std::string& words : words_of(entry)) model.left_out.push_back(std::move(words));
+      continue;
+    }
+    if (entry.key == kFollowsKey && entry.value.is_object()) {
+      for (const auto& [key, source] : entry.value.items())
+        model.follows[key] = source.is_string() ? source.get<std::string>() : "";
       continue;
     }
     if (auto status = once.add(entry.key, absl::StrCat(file.path, ":", entry.line)); !status.ok())
@@ -177,6 +186,37 @@ void divide_batch(const ModelRequest& request, int64_t divisor, Settings& model)
   setting.value = setting.value.get<int64_t>() / divisor;
 }
 
+// A value that a flag has changed, or the quotient of two, in place of the model's own.
+absl::Status follow(const std::string& key, const std::string& sources, Settings& settings) {
+  const Setting* own = find_setting(settings, key);
+  if (own != nullptr && is_wish(*own)) return absl::OkStatus();
+  const std::vector<std::string> names = absl::StrSplit(sources, " / ");
+  std::vector<const Setting*> found;
+  for (const std::string& name : names) {
+    const Setting* source = find_setting(settings, name);
+    if (find_key(key) == nullptr || names.size() > 2 || source == nullptr ||
+        !source->value.is_number_integer()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "follows: ", key, ": ", show(sources), ": expected an integer key, or \"key / key\""));
+    }
+    found.push_back(source);
+  }
+  const auto flag = std::find_if(found.begin(), found.end(), [](const Setting* source) {
+    return source->layer == Layer::kFlag;
+  });
+  if (flag == found.end()) return absl::OkStatus();
+  const auto value = found.front()->value.get<int64_t>();
+  const int64_t divisor = found.size() == 1 ? 1 : found.back()->value.get<int64_t>();
+  if (divisor < 1 || value % divisor != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(key, " is ", sources, " (", (*flag)->origin,
+                                                   "), but ", divisor, " does not divide ", value,
+                                                   "; give ", key, ", too"));
+  }
+  Setting followed{value / divisor, absl::StrCat((*flag)->origin, ": ", sources), Layer::kFlag};
+  settings.insert_or_assign(key, std::move(followed));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& request,
@@ -198,6 +238,9 @@ absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& re
     if (found == settings.end() || !is_wish(found->second)) {
       settings.insert_or_assign(key, std::move(setting));
     }
+  }
+  for (const auto& [key, sources] : model->follows) {
+    if (auto status = follow(key, sources, settings); !status.ok()) return status;
   }
   std::vector<std::string> warnings;
   for (const std::string& sentence : model->left_out) {
