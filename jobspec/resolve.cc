@@ -13,31 +13,13 @@
 
 #include "common/absl_view.h"
 #include "common/limits.h"
-#include "common/nearest.h"
 #include "jobspec/model_keys.h"
 #include "jobspec/optimizer_keys.h"
-#include "jobspec/restrictions.h"
+#include "jobspec/remat_keys.h"
 #include "jobspec/settings_reader.h"
 
 namespace muster::jobspec {
 namespace {
-
-// MaxText's policies between none and full (2024-06 and later).
-constexpr std::array<std::string_view, 14> kRematPolicies = {
-    "none",
-    "full",
-    "minimal",
-    "minimal_flash",
-    "minimal_with_context",
-    "minimal_with_quantization",
-    "minimal_with_context_and_quantization",
-    "save_dot_with_context_except_mlp",
-    "save_dot_except_mlpwi",
-    "save_dot_except_mlp",
-    "save_qkv_proj",
-    "save_out_proj",
-    "qkv_proj_offloaded",
-    "minimal_offloaded"};
 
 absl::StatusOr<std::string> absolute_path(std::string_view key, const std::string& path,
                                           const LaunchOptions& options) {
@@ -48,8 +30,8 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
                      ": remote storage is not supported; give a folder of the file system"));
   }
   std::filesystem::path full = path;
-  if (absl::StartsWith(path, "~/") && !options.home.empty()) {
-    full = std::filesystem::path(options.home) / path.substr(2);
+  if ((path == "~" || absl::StartsWith(path, "~/")) && !options.home.empty()) {
+    full = std::filesystem::path(options.home) / path.substr(std::min<size_t>(2, path.size()));
   } else if (full.is_relative()) {
     full = std::filesystem::path(options.working_directory) / full;
   }
@@ -57,21 +39,6 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
   if (text.size() > 1 && text.back() == '/') text.pop_back();
   return text;
 }
-
-// The keys that one step of training can depend on, when model and batch are given.
-constexpr std::array<std::string_view, 13> kStepKeys = {"learning_rate",
-                                                        "adam_b1",
-                                                        "adam_b2",
-                                                        "adam_eps",
-                                                        "adam_eps_root",
-                                                        "adam_weight_decay",
-                                                        "weight_decay_times_learning_rate",
-                                                        "adamw_mask",
-                                                        "adam_clip_threshold",
-                                                        "gradient_clipping_threshold",
-                                                        "opt_type",
-                                                        "remat_policy",
-                                                        "threads_per_rank"};
 
 // A preset's global_batch_size gives way to a user's per_device_batch_size; of two wishes both must hold.
 bool uses_global_batch(const SettingsReader& reader, int64_t global) {
@@ -117,25 +84,6 @@ void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& 
                             : ""));
   if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
   reader.read("max_target_length", train.max_target_length);
-}
-
-absl::Status read_remat(SettingsReader& reader, trainer::RematPolicy& policy,
-                        std::vector<std::string>& warnings) {
-  std::string name = "full";
-  reader.read("remat_policy", name);
-  policy = name == "none" ? trainer::RematPolicy::kNone : trainer::RematPolicy::kFull;
-  for (const std::string_view known : kRematPolicies) {
-    if (name != known) continue;
-    if (name != "none" && name != "full") {
-      warnings.push_back(absl::StrCat(
-          "remat_policy=", name, " runs as full: the same numbers in less memory, but slower"));
-    }
-    return absl::OkStatus();
-  }
-  const std::string_view nearest = nearest_name(name, kRematPolicies);
-  return absl::InvalidArgumentError(
-      absl::StrCat("remat_policy=", show(name), ": there is no such policy; did you mean ",
-                   nearest.empty() ? "none or full" : av(nearest), "?"));
 }
 
 // The degrees of one level ("ici" inside a node, "dcn" between nodes) as the user writes them.
@@ -186,16 +134,18 @@ absl::StatusOr<Mesh> read_mesh(SettingsReader& reader, const LaunchOptions& opti
   return Mesh::resolve(shape, nodes, ranks);
 }
 
-absl::Status check_run_name(std::string_view name) {
+absl::Status check_run_name(const Config& config, std::string_view name) {
   bool fits = !name.empty() && name.size() <= kNameBytesMax && name.front() != '.';
   for (const char c : name) {
     const auto u = static_cast<unsigned char>(c);
     fits = fits && (absl::ascii_isalnum(u) || c == '.' || c == '_' || c == '-');
   }
   if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("run_name=", show(std::string(name)), ": a name has 1 to ", kNameBytesMax,
-                   " letters, digits, '.', '_' or '-', and does not begin with '.'"));
+  const Setting* setting = find_setting(config.settings, "run_name");
+  return absl::InvalidArgumentError(absl::StrCat(
+      "run_name=", show(std::string(name)), setting == nullptr ? "" : shown_origin(*setting),
+      ": a name has 1 to ", kNameBytesMax,
+      " letters, digits, '.', '_' or '-', and does not begin with '.'"));
 }
 
 // Data that somebody names must not be left aside in silence; but synthetic runs are often given MaxText's placeholder
@@ -271,8 +221,6 @@ absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train) {
   reader.read_optional("max_num_checkpoints_to_keep", train.max_checkpoints_to_keep);
   reader.read("save_checkpoint_on_completion", train.save_checkpoint_on_completion);
   reader.read("threads_per_rank", train.threads);
-  reader.require(train.threads >= 0 && train.threads <= trainer::kThreadsMax, "threads_per_rank",
-                 absl::StrCat("must be between 0 (the node's share) and ", trainer::kThreadsMax));
   check_sampling(reader);
   return reader.status();
 }
@@ -319,7 +267,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   train.mesh = mesh->shape();
   reader.read("run_name", train.run_name);
   if (train.run_name.empty()) train.run_name = options.default_run_name;
-  if (auto status = check_run_name(train.run_name); !status.ok()) return status;
+  if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, job.warnings); !status.ok()) return status;
   if (auto status = read_remat(reader, train.remat_policy, job.warnings); !status.ok())
     return status;
@@ -336,48 +284,6 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   if (auto status = trainer::validate(train); !status.ok()) return status;
   fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);
   return job;
-}
-
-absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides) {
-  Settings settings;
-  for (const std::string& text : overrides) {
-    const auto split = split_override(text);
-    if (!split.ok()) return split.status();
-    const auto keys = keys_named(split->first, "");
-    if (!keys.ok()) return keys.status();
-    for (const Key* key : *keys) {
-      if (std::find(kStepKeys.begin(), kStepKeys.end(), key->name) != kStepKeys.end()) continue;
-      std::string known;
-      for (const std::string_view name : kStepKeys)
-        absl::StrAppend(&known, known.empty() ? "" : ", ", av(name));
-      return absl::InvalidArgumentError(absl::StrCat(
-          text, ": ", av(key->name), " has no part in a single step; these have: ", known));
-    }
-    absl::Status status =
-        set_from_text(settings, split->first, split->second, kCommandLine, Layer::kCommandLine);
-    if (!status.ok()) return status;
-  }
-  if (auto status = check_restrictions(settings); !status.ok()) return status;
-  SettingsReader reader(settings);
-  trainer::TrainConfig train;
-  train.run_name = "debug";
-  train.steps = train.optimizer.schedule_steps = 1;
-  train.enable_checkpointing = false;
-  // The model is whatever the step is made of; the smallest one stands in its place.
-  trainer::ModelConfig& model = train.model;
-  model.vocab_size = model.head_dim = 2;
-  model.emb_dim = model.num_layers = model.num_query_heads = model.num_kv_heads = model.mlp_dim = 1;
-  train.max_target_length = 1;
-  std::vector<std::string> warnings;  // a policy that is run as another computes the same
-  read_optimizer(reader, train.optimizer, warnings);
-  reader.read("threads_per_rank", train.threads);
-  train.remat_policy = trainer::RematPolicy::kNone;
-  if (settings.contains("remat_policy")) {
-    if (auto status = read_remat(reader, train.remat_policy, warnings); !status.ok()) return status;
-  }
-  if (!reader.status().ok()) return reader.status();
-  if (auto status = trainer::validate(train); !status.ok()) return status;
-  return train;
 }
 
 }  // namespace muster::jobspec

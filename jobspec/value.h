@@ -37,7 +37,4 @@ absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_v
 // "steps=many" with quotes only where the value needs them to be read; cut when long.
 std::string show(const nlohmann::json& value);
 
-// 6738415616 → "6,738,415,616".
-std::string with_commas(int64_t number);
-
 }  // namespace muster::jobspec

@@ -225,7 +225,9 @@ TEST_F(Resolve, GlobalParameterScaleTurnsThroughHeadsWidthAndLayers) {
 TEST_F(Resolve, NumbersOutOfRangeNameTheirKey) {
   EXPECT_THAT(error_of(resolve({"vocab_size=99999999999"})), HasSubstr("vocab_size=99999999999"));
   EXPECT_THAT(error_of(resolve({"init_weights_seed=-1"})), HasSubstr("init_weights_seed=-1"));
-  EXPECT_THAT(error_of(resolve({"threads_per_rank=-1"})), HasSubstr("threads_per_rank=-1"));
+  EXPECT_THAT(error_of(resolve({"threads_per_rank=-1"})), HasSubstr("threads_per_rank is -1"));
+  EXPECT_THAT(error_of(resolve({"steps=9000000000000000000"})),
+              ::testing::StartsWith("steps is 9"));
   EXPECT_THAT(error_of(resolve({"sliding_window_size=-1"})), HasSubstr("sliding_window_size=-1"));
   EXPECT_THAT(error_of(resolve({"learning_rate=1e308"})), HasSubstr("must be at most 3.4"));
   EXPECT_THAT(error_of(resolve({"restarts_max=-1"})), HasSubstr("restarts_max=-1"));
