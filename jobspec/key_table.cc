@@ -15,7 +15,6 @@ constexpr std::string_view kShardsOnly =
     "token shards are the only real data of this version: see muster tokenize --help";
 constexpr std::string_view kInShards = "muster tokenize has already applied it to the shards";
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
-constexpr std::string_view kRemat = "only remat_policy decides what is kept";
 constexpr std::string_view kFloat32 = "everything is computed in float32";
 constexpr std::string_view kNoQuantization = "this version does not quantize";
 constexpr std::string_view kOneCheckpoint = "there is one kind of checkpoint";
@@ -169,17 +168,17 @@ constexpr Key kTable[] = {
     no_effect("context_parallel_strategy", ValueType::kString, kDataParallel),
     // Memory
     works("remat_policy", ValueType::kString),
-    no_effect("decoder_layer_input", ValueType::kString, kRemat),
-    no_effect("context", ValueType::kString, kRemat),
-    no_effect("mlpwi", ValueType::kString, kRemat),
-    no_effect("mlpwi_0", ValueType::kString, kRemat),
-    no_effect("mlpwi_1", ValueType::kString, kRemat),
-    no_effect("mlpwo", ValueType::kString, kRemat),
-    no_effect("query_proj", ValueType::kString, kRemat),
-    no_effect("key_proj", ValueType::kString, kRemat),
-    no_effect("value_proj", ValueType::kString, kRemat),
-    no_effect("qkv_proj", ValueType::kString, kRemat),
-    no_effect("out_proj", ValueType::kString, kRemat),
+    works("decoder_layer_input", ValueType::kString),
+    works("context", ValueType::kString),
+    works("mlpwi", ValueType::kString),
+    works("mlpwi_0", ValueType::kString),
+    works("mlpwi_1", ValueType::kString),
+    works("mlpwo", ValueType::kString),
+    works("query_proj", ValueType::kString),
+    works("key_proj", ValueType::kString),
+    works("value_proj", ValueType::kString),
+    works("qkv_proj", ValueType::kString),
+    works("out_proj", ValueType::kString),
     no_effect("optimizer_memory_host_offload", ValueType::kBool, "on CPU all memory is the host's"),
     no_effect("parameter_memory_host_offload", ValueType::kBool, "on CPU all memory is the host's"),
     // Data and tokenizer

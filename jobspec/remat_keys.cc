@@ -1,5 +1,6 @@
 #include "jobspec/remat_keys.h"
 
+#include <algorithm>
 #include <array>
 
 #include <absl/strings/str_cat.h>
@@ -10,42 +11,118 @@
 namespace muster::jobspec {
 namespace {
 
-// MaxText's policies between none and full (2024-06 and later).
-constexpr std::array<std::string_view, 14> kRematPolicies = {
-    "none",
-    "full",
-    "minimal",
-    "minimal_flash",
-    "minimal_with_context",
-    "minimal_with_quantization",
-    "minimal_with_context_and_quantization",
-    "save_dot_with_context_except_mlp",
-    "save_dot_except_mlpwi",
-    "save_dot_except_mlp",
-    "save_qkv_proj",
-    "save_out_proj",
-    "qkv_proj_offloaded",
-    "minimal_offloaded"};
+using trainer::CustomRemat;
+using trainer::CustomRematKey;
+using trainer::kCustomRematKeys;
+using trainer::kPlacementNames;
+using trainer::kRematPolicyNames;
+using trainer::Placement;
+using trainer::RematPolicy;
+
+// Names of MaxText's for what another name says here.
+struct PolicyAlias {
+  std::string_view name;
+  std::string_view policy;
+  std::string_view note;  // empty: the same thing
+};
+constexpr std::string_view kNotQuantized =
+    "this version does not quantize: there is nothing more to keep";
+constexpr std::array<PolicyAlias, 3> kAliases = {{
+    {"minimal_flash", "minimal_with_context", ""},
+    {"minimal_with_quantization", "minimal", kNotQuantized},
+    {"minimal_with_context_and_quantization", "minimal_with_context", kNotQuantized},
+}};
+
+absl::Status unknown_policy(const std::string& name) {
+  std::vector<std::string_view> known(kRematPolicyNames.begin(), kRematPolicyNames.end());
+  for (const PolicyAlias& alias : kAliases) known.push_back(alias.name);
+  const std::string_view nearest = nearest_name(name, known);
+  return absl::InvalidArgumentError(
+      absl::StrCat("remat_policy=", show(name), ": there is no such policy; did you mean ",
+                   nearest.empty() ? "none, minimal or full" : av(nearest), "?"));
+}
+
+absl::Status read_policy(SettingsReader& reader, RematPolicy& policy,
+                         std::vector<std::string>& warnings) {
+  std::string name(kRematPolicyNames[static_cast<size_t>(policy)]);
+  reader.read("remat_policy", name);
+  std::string_view canonical = name;
+  for (const PolicyAlias& alias : kAliases) {
+    if (name != alias.name) continue;
+    canonical = alias.policy;
+    if (alias.note.empty()) continue;
+    warnings.push_back(
+        absl::StrCat("remat_policy=", name, " runs as ", av(alias.policy), ": ", av(alias.note)));
+  }
+  const auto* const found = std::ranges::find(kRematPolicyNames, canonical);
+  if (found == kRematPolicyNames.end()) return unknown_policy(name);
+  policy = static_cast<RematPolicy>(found - kRematPolicyNames.begin());
+  return absl::OkStatus();
+}
+
+absl::Status read_placement(SettingsReader& reader, const CustomRematKey& key,
+                            CustomRemat& custom) {
+  Placement& placement = custom.*key.field;
+  std::string name(kPlacementNames[static_cast<size_t>(placement)]);
+  reader.read(key.name, name);
+  const auto* const found = std::ranges::find(kPlacementNames, name);
+  if (found == kPlacementNames.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(av(key.name), "=", show(name), ": must be remat, device or offload"));
+  }
+  placement = static_cast<Placement>(found - kPlacementNames.begin());
+  return absl::OkStatus();
+}
+
+// What the user has set to another value than the default, as key=value.
+std::string wishes(const SettingsReader& reader, const CustomRemat& custom) {
+  const CustomRemat usual;
+  std::string text;
+  for (const CustomRematKey& key : kCustomRematKeys) {
+    if (!reader.is_wished(key.name) || custom.*key.field == usual.*key.field) continue;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", av(key.name), "=",
+                    av(kPlacementNames[static_cast<size_t>(custom.*key.field)]));
+  }
+  return text;
+}
+
+bool offloads(const trainer::LayerKeeps& keeps) {
+  for (const Placement placement :
+       {keeps.input, keeps.qkv, keeps.context, keeps.middle, keeps.gate_up}) {
+    if (placement == Placement::kOffload) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
-absl::Status read_remat(SettingsReader& reader, trainer::RematPolicy& policy,
+bool is_remat_key(std::string_view key) {
+  return key == "remat_policy" ||
+         std::ranges::find(kCustomRematKeys, key, &CustomRematKey::name) != kCustomRematKeys.end();
+}
+
+absl::Status read_remat(SettingsReader& reader, trainer::TrainConfig& train,
                         std::vector<std::string>& warnings) {
-  std::string name = "full";
-  reader.read("remat_policy", name);
-  policy = name == "none" ? trainer::RematPolicy::kNone : trainer::RematPolicy::kFull;
-  for (const std::string_view known : kRematPolicies) {
-    if (name != known) continue;
-    if (name != "none" && name != "full") {
-      warnings.push_back(absl::StrCat(
-          "remat_policy=", name, " runs as full: the same numbers in less memory, but slower"));
-    }
-    return absl::OkStatus();
+  if (auto status = read_policy(reader, train.remat_policy, warnings); !status.ok()) return status;
+  CustomRemat custom;
+  for (const CustomRematKey& key : kCustomRematKeys) {
+    if (auto status = read_placement(reader, key, custom); !status.ok()) return status;
   }
-  const std::string_view nearest = nearest_name(name, kRematPolicies);
-  return absl::InvalidArgumentError(
-      absl::StrCat("remat_policy=", show(name), ": there is no such policy; did you mean ",
-                   nearest.empty() ? "none or full" : av(nearest), "?"));
+  if (train.remat_policy == RematPolicy::kCustom) {
+    if (auto status = trainer::validate(custom); !status.ok()) return status;
+    train.custom_remat = custom;
+  } else if (const std::string unused = wishes(reader, custom); !unused.empty()) {
+    warnings.push_back(absl::StrCat(unused, " has no effect: remat_policy is ",
+                                    av(kRematPolicyNames[static_cast<size_t>(train.remat_policy)]),
+                                    ", and only custom reads it"));
+  }
+  if (train.hardware == trainer::Hardware::kCpu && offloads(train.layer_keeps())) {
+    warnings.push_back(absl::StrCat(
+        "remat_policy=", av(kRematPolicyNames[static_cast<size_t>(train.remat_policy)]),
+        " saves no memory on CPU, whose memory is the host's: what is offloaded is "
+        "copied within it"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace muster::jobspec

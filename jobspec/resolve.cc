@@ -269,8 +269,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   if (train.run_name.empty()) train.run_name = options.default_run_name;
   if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, job.warnings); !status.ok()) return status;
-  if (auto status = read_remat(reader, train.remat_policy, job.warnings); !status.ok())
-    return status;
+  if (auto status = read_remat(reader, train, job.warnings); !status.ok()) return status;
   read_optimizer(reader, train.optimizer, job.warnings);
   read_schedule(reader, train, job.warnings);
   read_batch(reader, *mesh, train);

@@ -39,6 +39,7 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
     const auto keys = keys_named(split->first, "");
     if (!keys.ok()) return keys.status();
     for (const Key* key : *keys) {
+      if (is_remat_key(key->name)) continue;
       if (std::find(kStepKeys.begin(), kStepKeys.end(), key->name) != kStepKeys.end()) continue;
       std::string known;
       for (const std::string_view name : kStepKeys)
@@ -61,13 +62,11 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
   model.vocab_size = model.head_dim = 2;
   model.emb_dim = model.num_layers = model.num_query_heads = model.num_kv_heads = model.mlp_dim = 1;
   train.max_target_length = 1;
-  std::vector<std::string> warnings;  // a policy that is run as another computes the same
+  std::vector<std::string> warnings;  // all policies compute the same
   read_optimizer(reader, train.optimizer, warnings);
   reader.read("threads_per_rank", train.threads);
   train.remat_policy = trainer::RematPolicy::kNone;
-  if (settings.contains("remat_policy")) {
-    if (auto status = read_remat(reader, train.remat_policy, warnings); !status.ok()) return status;
-  }
+  if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;
   if (!reader.status().ok()) return reader.status();
   if (auto status = trainer::validate(train); !status.ok()) return status;
   return train;

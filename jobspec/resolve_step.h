@@ -10,8 +10,8 @@
 
 namespace muster::jobspec {
 
-// What key=value may say of it: the optimizer, remat_policy and threads_per_rank; for all
-// others the defaults. InvalidArgument names a key that has no part in a step, or the nearest of an unknown one.
+// It may say of it: the optimizer, the policy of remat and threads_per_rank; all others have their defaults. InvalidArgument
+// names a key that has no part in a step, or the nearest of an unknown one.
 absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides);
 
 }  // namespace muster::jobspec

@@ -16,14 +16,11 @@ CheckpointLayout TrainingPlan::checkpoint_layout() const {
 }
 
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads) {
-  TransformerPlan model =
-      plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                       config.remat_policy, /*training=*/true, threads);
-  auto optimizer = Optimizer::make(config.optimizer, model.params);
-  const BufferId state =
-      model.memory.add("optimizer_state", MemoryCategory::kOptimizer,
-                       static_cast<size_t>(optimizer->state_elements()) * sizeof(float));
-  return {std::move(model), std::move(optimizer), state};
+  auto optimizer = Optimizer::make(config.optimizer, model_params(config.model));
+  TransformerPlan model = plan_transformer(config.model, config.per_device_batch_size,
+                                           config.max_target_length, config.layer_keeps(),
+                                           /*training=*/true, threads, optimizer->state_elements());
+  return {std::move(model), std::move(optimizer)};
 }
 
 }  // namespace muster::trainer

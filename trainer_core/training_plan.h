@@ -16,7 +16,6 @@ namespace muster::trainer {
 struct TrainingPlan {
   TransformerPlan model;
   std::unique_ptr<Optimizer> optimizer;
-  BufferId state = 0;  // optimizer->state_elements()
 
   const MemoryPlan& memory() const { return model.memory; }
   CheckpointLayout checkpoint_layout() const;

@@ -1,10 +1,11 @@
 // Our side of bench/cpu_train.py: optimizer steps on request.
 //
-//   cpu_train S|M THREADS
+//   cpu_train S|M THREADS [REMAT_POLICY, else none]
 //
-// Prints {"ready": true, "gemm_peak_tflops": x} when warm. Then, for each line on standard input:
+// Prints {"ready": true, "gemm_peak_tflops": x, "plan_bytes": n} when warm. Then, for each line on standard input:
 //   steps N     runs N steps and prints {"seconds": [one per step], "loss": mean loss of the last}
 //   profile N   runs N steps with a stopwatch around every op and prints {"seconds": …, "ops": [per step]}
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
@@ -48,9 +49,9 @@ Size make_size(int32_t layers, int32_t width, int32_t heads, int32_t mlp, int32_
 
 class Trainer {
  public:
-  Trainer(const Size& size, int32_t threads)
+  Trainer(const Size& size, int32_t threads, RematPolicy policy)
       : size_(size),
-        plan_(plan_transformer(size.model, size.batch, size.seq_len, RematPolicy::kNone, true,
+        plan_(plan_transformer(size.model, size.batch, size.seq_len, layer_keeps(policy), true,
                                threads)),
         arena_(plan_.memory),
         cpu_(cpu_ops(threads)),
@@ -70,6 +71,7 @@ class Trainer {
     }
   }
 
+  size_t plan_bytes() const { return arena_.bytes(); }
   double gemm_peak_tflops() { return measure_gemm_peak_tflops(*cpu_); }
 
   Json run(int64_t steps, bool profile) {
@@ -124,12 +126,15 @@ class Trainer {
   int64_t update_ = 0;
 };
 
-int serve(const std::string& name, int threads) {
+int serve(const std::string& name, int threads, RematPolicy policy) {
   const Size size = name == "S" ? make_size(4, 256, 4, 688, 4096, 256, 8)
                                 : make_size(8, 512, 8, 1376, 8192, 512, 4);
-  Trainer trainer(size, threads);
+  Trainer trainer(size, threads, policy);
   trainer.run(2, false);
-  std::cout << Json{{"ready", true}, {"gemm_peak_tflops", trainer.gemm_peak_tflops()}} << std::endl;
+  std::cout << Json{{"ready", true},
+                    {"gemm_peak_tflops", trainer.gemm_peak_tflops()},
+                    {"plan_bytes", trainer.plan_bytes()}}
+            << std::endl;
   std::string command;
   int64_t steps = 0;
   while (std::cin >> command >> steps)
@@ -143,9 +148,13 @@ int serve(const std::string& name, int threads) {
 int main(int argc, char** argv) {
   const std::string size = argc > 1 ? argv[1] : "";
   const int threads = argc > 2 ? std::atoi(argv[2]) : 0;
-  if ((size != "S" && size != "M") || threads < 1) {
-    std::cerr << "usage: cpu_train S|M THREADS" << std::endl;
+  const std::string policy = argc > 3 ? argv[3] : "none";
+  const auto& policies = muster::trainer::kRematPolicyNames;
+  const auto* const found = std::ranges::find(policies, policy);
+  if ((size != "S" && size != "M") || threads < 1 || found == policies.end()) {
+    std::cerr << "usage: cpu_train S|M THREADS [REMAT_POLICY]" << std::endl;
     return 2;
   }
-  return muster::trainer::serve(size, threads);
+  const auto index = static_cast<size_t>(found - policies.begin());
+  return muster::trainer::serve(size, threads, static_cast<muster::trainer::RematPolicy>(index));
 }

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "trainer_core/base/check.h"
@@ -15,9 +16,18 @@ BufferId MemoryPlan::add(std::string name, MemoryCategory category, size_t bytes
 }
 
 size_t MemoryPlan::category_bytes(MemoryCategory category) const {
-  size_t bytes = 0;
+  std::vector<const PlannedBuffer*> found;
   for (const PlannedBuffer& buffer : buffers_) {
-    if (buffer.category == category) bytes += buffer.bytes;
+    if (buffer.category == category) found.push_back(&buffer);
+  }
+  std::ranges::sort(found, {}, &PlannedBuffer::offset);
+  size_t bytes = 0, covered = 0;  // up to the offset `covered`
+  for (const PlannedBuffer* buffer : found) {
+    const size_t begin = std::max(buffer->offset, covered);
+    const size_t end = buffer->offset + buffer->bytes;
+    if (end <= begin) continue;
+    bytes += end - begin;
+    covered = end;
   }
   return bytes;
 }

@@ -1,8 +1,9 @@
 // The static memory plan: every buffer of a training step, laid out from the config before anything is allocated. A run
 // allocates exactly the plan's bytes once, and the preflight compares the same bytes with the machine's memory: prediction
-// and reality are one code path.
+// and reality are one code path. Buffers that are never in use at the same time may lie on each other (overlay).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,9 +13,19 @@
 
 namespace muster::trainer {
 
-enum class MemoryCategory { kParameters, kGradients, kOptimizer, kActivations, kKvCache, kWorkspace };
-constexpr std::array<std::string_view, 6> kMemoryCategoryNames = {
-    "parameters", "gradients", "optimizer", "activations", "kv_cache", "workspace"};
+// kActivations: what layers keep from forward to backward. kWorkspace: what they share. kOffloaded: what they keep in the
+// host's memory, which on a backend whose own memory is the host's (CPU) lies in the same arena as the rest.
+enum class MemoryCategory {
+  kParameters,
+  kGradients,
+  kOptimizer,
+  kActivations,
+  kKvCache,
+  kWorkspace,
+  kOffloaded
+};
+constexpr std::array<std::string_view, 7> kMemoryCategoryNames = {
+    "parameters", "gradients", "optimizer", "activations", "kv_cache", "workspace", "offloaded"};
 
 // Every buffer starts at a multiple of this: a cache line, and the widest vector.
 constexpr size_t kBufferAlignment = 64;
@@ -33,8 +44,24 @@ class MemoryPlan {
  public:
   BufferId add(std::string name, MemoryCategory category, size_t bytes);
 
+  // Each of the functions adds buffers; what different ones add shares memory, because it is never in use at the same
+  // time. What one of them adds lies side by side.
+  template <class... Functions>
+  void overlay(const Functions&... functions) {
+    const size_t start = total_bytes_;
+    size_t end = start;
+    const auto run = [&](const auto& function) {
+      total_bytes_ = start;
+      function();
+      end = std::max(end, total_bytes_);
+    };
+    (run(functions), ...);
+    total_bytes_ = end;
+  }
+
   const std::vector<PlannedBuffer>& buffers() const { return buffers_; }
   size_t total_bytes() const { return total_bytes_; }
+  // Of the category's buffers; what lies on each other counts once.
   size_t category_bytes(MemoryCategory category) const;
 
  private:

@@ -40,6 +40,7 @@ class Checker {
   void require(bool holds, std::string_view message) {
     if (!holds) fail(message);
   }
+  void take(const absl::Status& status) { status_.Update(status); }
   const absl::Status& status() const { return status_; }
 
  private:
@@ -219,6 +220,7 @@ absl::Status validate(const TrainConfig& config) {
                 absl::StrCat("max_num_checkpoints_to_keep is ", config.max_checkpoints_to_keep,
                              ", but must be -1 (all) or at least 1"));
   check.range("threads_per_rank", config.threads, 0, kThreadsMax);
+  if (config.remat_policy == RematPolicy::kCustom) check.take(validate(config.custom_remat));
   return check.status();
 }
 

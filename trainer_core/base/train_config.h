@@ -13,6 +13,7 @@
 
 #include "common/mesh.h"
 #include "trainer_core/base/model_config.h"
+#include "trainer_core/base/remat.h"
 
 namespace muster::trainer {
 
@@ -48,7 +49,6 @@ struct OptimizerConfig {
 };
 
 enum class DatasetType { kSynthetic, kShards };
-enum class RematPolicy { kNone, kFull };
 enum class Hardware { kCpu };
 
 struct TrainConfig {
@@ -57,7 +57,8 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   Hardware hardware = Hardware::kCpu;
   RematPolicy remat_policy = RematPolicy::kFull;
-  MeshShape mesh;  // fully resolved: no -1
+  CustomRemat custom_remat{};  // what kCustom keeps; else the defaults
+  MeshShape mesh;              // fully resolved: no -1
 
   int64_t steps = 0;
   int64_t log_period = 100;
@@ -79,6 +80,8 @@ struct TrainConfig {
 
   std::string metrics_file;  // JSON lines, absolute; empty: none
   int32_t threads = 0;       // per rank; 0: see threads_per_rank()
+
+  LayerKeeps layer_keeps() const { return trainer::layer_keeps(remat_policy, custom_remat); }
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

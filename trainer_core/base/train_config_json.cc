@@ -25,7 +25,11 @@ struct EnumNames<DatasetType> {
 };
 template <>
 struct EnumNames<RematPolicy> {
-  static constexpr std::string_view kNames[] = {"none", "full"};
+  static constexpr const auto& kNames = kRematPolicyNames;
+};
+template <>
+struct EnumNames<Placement> {
+  static constexpr const auto& kNames = kPlacementNames;
 };
 template <>
 struct EnumNames<OptimizerType> {
@@ -124,13 +128,22 @@ void visit_mesh(Config& mesh, Visitor& visit) {
   }
 }
 
+// Follows the policy, which a reader thus knows by then.
+template <class Config, class Visitor>
+void visit_remat(Config& config, Visitor& visit) {
+  visit("remat_policy", config.remat_policy);
+  if (config.remat_policy != RematPolicy::kCustom) return;
+  for (const CustomRematKey& key : kCustomRematKeys)
+    visit(key.name, config.custom_remat.*key.field);
+}
+
 template <class Config, class Visitor>
 void visit_fields(Config& config, Visitor& visit) {
   visit("run_name", config.run_name);
   visit_model(config.model, visit);
   visit_optimizer(config.optimizer, visit);
   visit("hardware", config.hardware);
-  visit("remat_policy", config.remat_policy);
+  visit_remat(config, visit);
   visit_mesh(config.mesh, visit);
   visit("steps", config.steps);
   visit("log_period", config.log_period);

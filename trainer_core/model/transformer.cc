@@ -97,7 +97,6 @@ void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
             qkv);
 }
 
-// This call's rows of a table of RoPE.
 Tensor Transformer::position_rows(BufferId table) const {
   const int64_t half = shape_.head_dim / 2;
   return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.seq_len, half});
@@ -141,8 +140,7 @@ LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate)
 // tokens -> final_normed. Each sublayer's norm is fused with the residual addition before it, so
 // layer i leaves the normed input of layer i + 1 behind.
 void Transformer::forward_layers() {
-  const LayerBuffers& first = plan_.layers.front();
-  const Tensor stream = view(first.input, {rows_, width_});
+  const Tensor stream = view(plan_.layers.front().input, {rows_, width_});
   ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, embedding_scale(),
                  stream);
   if (const Tensor& table = weights_->positions; exists(table)) {
@@ -150,12 +148,16 @@ void Transformer::forward_layers() {
         Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
     ops_.add_positions(rows, shape_.seq_len, stream);
   }
-  ops_.norm(norm_, stream, weights_->layers.front().norm1, view(first.normed1, {rows_, width_}),
-            stats(first.stats1));
+  make_normed1(0);
   const size_t layers = plan_.layers.size();
   for (size_t i = 0; i < layers; ++i) {
-    forward_attention(i);
-    forward_mlp(i);
+    make_qkv(i);
+    make_context(i);
+    make_middle(i);
+    make_gate_up(i);
+    make_act(i);
+    make_delta(i);
+    stow(i);
     const bool last = i + 1 == layers;
     const LayerBuffers& next = plan_.layers[last ? i : i + 1];
     ops_.add_norm(norm_, view(plan_.layers[i].middle, {rows_, width_}),
@@ -166,55 +168,6 @@ void Transformer::forward_layers() {
                   stats(last ? plan_.final_stats : next.stats1));
   }
   scale_logits(view(plan_.final_normed, {rows_, width_}));
-}
-
-void Transformer::attend(size_t layer, const Tensor& qkv, const Tensor& context) {
-  if (plan_.cache_capacity == 0) {
-    const Tensor lse = view(plan_.layers[layer].lse, {shape_.batch, shape_.heads, shape_.seq_len});
-    ops_.attention(shape_, qkv, context, lse, workspace());
-    return;
-  }
-  const auto cache = [&](BufferId id) {
-    return view(id, {shape_.batch, shape_.kv_heads, plan_.cache_capacity, shape_.head_dim});
-  };
-  const CacheBuffers& buffers = plan_.caches[layer];
-  ops_.attention_cached(shape_, cached_, qkv, {cache(buffers.keys), cache(buffers.values)}, context,
-                        workspace());
-}
-
-// normed1 -> middle, normed2.
-void Transformer::forward_attention(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
-  const LayerWeights& weights = weights_->layers[layer];
-  const Tensor qkv = view(buffers.qkv, {rows_, shape_.qkv_width()});
-  const Tensor context = view(buffers.context, {rows_, shape_.out_width()});
-  const Tensor delta = view(plan_.delta, {rows_, width_});
-  project(view(buffers.normed1, {rows_, width_}), weights.qkv, weights.qkv_bias, qkv);
-  rope(RopeDirection::kForward, qkv);
-  attend(layer, qkv, context);
-  project(context, weights.out, weights.out_bias, delta);
-  ops_.add_norm(norm_, view(buffers.input, {rows_, width_}), delta, weights.norm2,
-                view(buffers.middle, {rows_, width_}), view(buffers.normed2, {rows_, width_}),
-                stats(buffers.stats2));
-}
-
-// normed2 -> act.
-void Transformer::forward_mlp_inner(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
-  const LayerWeights& weights = weights_->layers[layer];
-  project(view(buffers.normed2, {rows_, width_}), weights.gate_up, weights.gate_up_bias,
-          gate_up(buffers));
-  ops_.activate(plan_.activation(), gate_up(buffers),
-                view(buffers.act, {rows_, plan_.model.mlp_dim}));
-}
-
-// normed2 -> delta.
-void Transformer::forward_mlp(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
-  const LayerWeights& weights = weights_->layers[layer];
-  forward_mlp_inner(layer);
-  project(view(buffers.act, {rows_, plan_.model.mlp_dim}), weights.down, weights.down_bias,
-          view(plan_.delta, {rows_, width_}));
 }
 
 }  // namespace muster::trainer

@@ -23,8 +23,16 @@ namespace muster::trainer {
 // stop votes): one collective carries everything.
 constexpr int64_t kGradTailElements = 16;
 
-// What one layer keeps from its forward pass for its backward pass. Under remat `full` every layer
-// has its own `input` and shares the rest, which backward recomputes from it.
+// A tensor of a layer whose place between forward and backward is the host's memory.
+struct OffloadedTensor {
+  BufferId device = 0;  // where operations write and read it: all layers share it
+  BufferId host = 0;    // this layer's own, of kOffloaded
+  int64_t elements = 0;
+};
+
+// Where one layer's tensors are while it runs. What the layer keeps on the device (LayerKeeps) has a
+// buffer of its own, and all else shares one with the other layers: what is recomputed, and what is
+// fetched from the host's memory.
 struct LayerBuffers {
   BufferId input = 0;    // (T, d) the residual stream at the layer's entrance
   BufferId stats1 = 0;   // NormShape::stats(T)
@@ -37,6 +45,10 @@ struct LayerBuffers {
   BufferId normed2 = 0;  // (T, d)
   BufferId gate_up = 0;  // (T, 2m), without a gate (T, m); its gradient during backward
   BufferId act = 0;      // (T, m); its gradient during backward
+
+  // Copied out when the layer's forward pass is done and back in before its backward pass. The last
+  // layer has none: its backward pass comes next, and finds the shared buffers as they were.
+  std::vector<OffloadedTensor> offloaded;
 };
 
 // Of one layer of a decoding plan: (B, K, capacity, h) each.
@@ -46,19 +58,29 @@ struct CacheBuffers {
 };
 
 // The buffers of one rank's step, by id in `memory`. Flat blocks follow the ParamSpec table.
+//
+// Offloaded buffers lie behind all others. On the CPU both are one memory: offloading there runs the
+// same copies, and saves nothing. A GPU backend allocates [0, device_bytes) on the device and the rest
+// in pinned host memory, and runs the copies of `offloaded` on a stream of their own: out as soon as
+// the tensor is written, in while the layer above is in its backward pass, once that is through with
+// the shared buffer (qkv and context after its attention_backward, gate_up and middle after its
+// MLP); events keep the order that the CPU has by itself.
 struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
   int32_t seq_len = 0;  // S
-  RematPolicy remat = RematPolicy::kNone;
+  LayerKeeps keeps;
   bool training = true;  // false: no gradients or saved activations
   // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
   int32_t cache_capacity = 0;
 
   std::vector<ParamSpec> params;
   MemoryPlan memory;
+  size_t device_bytes = 0;  // of `memory`, those before the offloaded buffers
   BufferId param_block = 0;
-  BufferId grad_block = 0;  // parameter_count + kGradTailElements; of a training plan only
+  // Of a training plan only:
+  BufferId grad_block = 0;       // parameter_count + kGradTailElements
+  BufferId optimizer_state = 0;  // as many numbers as the plan was asked for
 
   std::vector<LayerBuffers> layers;
   std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
@@ -91,9 +113,11 @@ struct TransformerPlan {
   LossShape loss_shape() const { return {model.final_logits_soft_cap, model.z_loss_multiplier}; }
 };
 
-// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's.
+// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` and
+// `optimizer_state`, in fp32 numbers, are training's: without a backward pass nothing is kept.
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 RematPolicy remat, bool training, int32_t threads);
+                                 const LayerKeeps& keeps, bool training, int32_t threads,
+                                 int64_t optimizer_state = 0);
 
 // The same for decoding with a cache of `capacity` positions, to which at most `chunk` are added at a time.
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
@@ -112,8 +136,9 @@ struct LossSum {
   double weight = 0;  // sum of weights
 };
 
-// Not thread-safe; its ops may use several threads inside. Allocates nothing after its
-// construction. Token ids must lie in [0, V): the data loader judges them.
+// Not thread-safe; its ops may use several threads inside. Allocates nothing after its construction
+// but what cpu_ops() says of matrix products: a step's peak memory is its plan's. Token ids must lie
+// in [0, V): the data loader judges them.
 class Transformer {
  public:
   // `plan`, `arena` and `ops` outlive the model. The arena was made from plan.memory.
@@ -159,11 +184,18 @@ class Transformer {
 
   void upload(const Batch& batch);
   void forward_layers();
-  Tensor position_rows(BufferId table) const;
-  void attend(size_t layer, const Tensor& qkv, const Tensor& context);
-  void forward_attention(size_t layer);
-  void forward_mlp(size_t layer);
-  void forward_mlp_inner(size_t layer);
+  Tensor position_rows(BufferId table) const;  // this call's rows of a table of RoPE
+  // The pieces of a layer's forward pass, by what they make.
+  void make_normed1(size_t layer);  // of input
+  void make_qkv(size_t layer);      // of normed1
+  void make_context(size_t layer);  // and lse, of qkv
+  void make_middle(size_t layer);   // and normed2, of input and context
+  void make_normed2(size_t layer);  // of middle
+  void make_gate_up(size_t layer);  // of normed2
+  void make_act(size_t layer);      // of gate_up
+  void make_delta(size_t layer);    // of act
+  void stow(size_t layer);          // offloaded tensors: device to host
+  void fetch(size_t layer);         // and back
   void recompute_layer(size_t layer);
   LossSum head_loss();
   LossSum head_loss_backward(Accumulate accumulate);

@@ -20,8 +20,10 @@ void Transformer::backward_layers(Accumulate accumulate) {
                      accumulate, workspace());
   const size_t layers = plan_.layers.size();
   for (size_t i = layers; i-- > 0;) {
-    // The shared buffers still hold the last layer's forward pass.
-    if (plan_.remat == RematPolicy::kFull && i + 1 != layers) recompute_layer(i);
+    if (i + 1 != layers) {  // the shared buffers still hold the last layer's forward pass
+      fetch(i);
+      recompute_layer(i);
+    }
     backward_mlp(i, accumulate);
     backward_attention(i, accumulate);
   }
@@ -32,15 +34,6 @@ void Transformer::backward_layers(Accumulate accumulate) {
     ops_.fill(grads_->embedding, 0);
   ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_), d_stream, embedding_scale(),
                           grads_->embedding);
-}
-
-// Everything of a layer's forward pass that its backward pass reads: not the MLP's last product.
-void Transformer::recompute_layer(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
-  ops_.norm(norm_, view(buffers.input, {rows_, width_}), weights_->layers[layer].norm1,
-            view(buffers.normed1, {rows_, width_}), stats(buffers.stats1));
-  forward_attention(layer);
-  forward_mlp_inner(layer);
 }
 
 void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {

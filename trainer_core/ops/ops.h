@@ -138,6 +138,7 @@ class Ops {
   // --------------------------------------------------------------------------
 
   virtual void fill(const Tensor& x, float value) = 0;
+  // Either tensor may lie in the host's memory that the backend has mapped for offloaded buffers.
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
   // x *= factor
   virtual void scale(double factor, const Tensor& x) = 0;

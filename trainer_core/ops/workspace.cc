@@ -1,5 +1,7 @@
 #include "trainer_core/ops/workspace.h"
 
+#include <algorithm>
+
 #include "trainer_core/ops/cpu/attention_layout.h"
 
 namespace muster::trainer {
@@ -7,14 +9,17 @@ namespace muster::trainer {
 int64_t cpu_norm_backward_elements(int64_t width) { return 2 * kRowSumBlocks * width; }
 int64_t cpu_bias_backward_elements(int64_t width) { return kRowSumBlocks * width; }
 
+// A thread works on one head at a time: forward a query's, backward a key's with all its queries'.
 int64_t cpu_attention_elements(const AttentionShape& shape, int threads) {
-  return threads * cpu::AttentionLayout(shape).forward_elements();
+  const int64_t busy = std::min<int64_t>(threads, shape.batch * shape.heads);
+  return busy * cpu::AttentionLayout(shape).forward_elements();
 }
 
 int64_t cpu_attention_cached_elements(int64_t capacity, int threads) { return threads * capacity; }
 
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads) {
-  return threads * cpu::AttentionLayout(shape).backward_elements();
+  const int64_t busy = std::min<int64_t>(threads, shape.batch * shape.kv_heads);
+  return busy * cpu::AttentionLayout(shape).backward_elements();
 }
 
 }  // namespace muster::trainer

@@ -178,11 +178,10 @@ TEST_F(Resolve, MaxTextsOwnQuickRunOfLlama7b) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->train.model.emb_dim, 4096);
   EXPECT_EQ(job->train.per_device_batch_size, 2);
-  EXPECT_EQ(job->train.remat_policy, trainer::RematPolicy::kFull);
+  EXPECT_EQ(job->train.remat_policy, trainer::RematPolicy::kMinimal);
   EXPECT_THAT(job->warnings,
               ElementsAre(HasSubstr("logits_dot_in_fp32"), HasSubstr("use_iota_embed"),
                           HasSubstr("attention"), HasSubstr("scan_layers=true"),
-                          HasSubstr("remat_policy=minimal runs as full"),
                           HasSubstr("dataset_path=local has no effect")));
 }
 
@@ -202,11 +201,6 @@ TEST_F(Resolve, MaxTextsRunOfACompiledStep) {
   std::vector<std::string> remote = words;
   remote.push_back("base_output_directory=gs://my-output-bucket");
   EXPECT_THAT(error_of(resolve(remote)), HasSubstr("remote storage is not supported"));
-}
-
-TEST_F(Resolve, RematPolicies) {
-  EXPECT_EQ(resolve({"remat_policy=none"})->train.remat_policy, trainer::RematPolicy::kNone);
-  EXPECT_THAT(error_of(resolve({"remat_policy=minimall"})), HasSubstr("minimal"));
 }
 
 TEST_F(Resolve, GlobalParameterScaleTurnsThroughHeadsWidthAndLayers) {

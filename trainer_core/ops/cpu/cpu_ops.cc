@@ -209,7 +209,8 @@ class CpuOps : public Ops {
     check_attention(shape, qkv, out);
     check_size(lse, shape.rows() * shape.heads, "lse");
     const int64_t each = cpu_attention_elements(shape, 1);
-    MUSTER_CHECK(workspace.elements >= each * threads_) << "workspace of attention is too small";
+    MUSTER_CHECK(workspace.elements >= cpu_attention_elements(shape, threads_))
+        << "workspace of attention is too small";
     const cpu::AttentionForward args{shape, qkv.f32(), out.f32(), lse.f32()};
     parallel_for(threads_, shape.batch * shape.heads, [&](int64_t begin, int64_t end, int part) {
       cpu::attention_tasks(begin, end, args, workspace.data + part * each);
@@ -241,7 +242,7 @@ class CpuOps : public Ops {
     check_size(dout, out.elements(), "dout");
     check_size(dqkv, qkv.elements(), "dqkv");
     const int64_t each = cpu_attention_backward_elements(shape, 1);
-    MUSTER_CHECK(workspace.elements >= each * threads_)
+    MUSTER_CHECK(workspace.elements >= cpu_attention_backward_elements(shape, threads_))
         << "workspace of attention_backward is too small";
     const cpu::AttentionBackward args{shape,     qkv.f32(),  out.f32(),
                                       lse.f32(), dout.f32(), dqkv.f32()};

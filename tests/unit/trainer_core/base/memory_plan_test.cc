@@ -22,6 +22,25 @@ TEST(MemoryPlan, BuffersAreAlignedAndCounted) {
   EXPECT_EQ(plan.category_bytes(MemoryCategory::kGradients), 0U);
 }
 
+TEST(MemoryPlan, WhatIsNeverInUseTogetherSharesMemory) {
+  MemoryPlan plan;
+  plan.add("before", MemoryCategory::kWorkspace, 64);
+  BufferId small = 0, large = 0, larger = 0;
+  plan.overlay([&] { small = plan.add("small", MemoryCategory::kWorkspace, 10); },
+               [&] {
+                 large = plan.add("large", MemoryCategory::kWorkspace, 100);
+                 larger = plan.add("larger", MemoryCategory::kWorkspace, 200);
+               },
+               [] {});
+  const BufferId after = plan.add("after", MemoryCategory::kWorkspace, 1);
+  EXPECT_EQ(plan.buffers()[small].offset, 64U);
+  EXPECT_EQ(plan.buffers()[large].offset, 64U);
+  EXPECT_EQ(plan.buffers()[larger].offset, 192U);
+  EXPECT_EQ(plan.buffers()[after].offset, 448U);
+  EXPECT_EQ(plan.total_bytes(), 512U);
+  EXPECT_EQ(plan.category_bytes(MemoryCategory::kWorkspace), 64U + 100 + 200 + 1);
+}
+
 TEST(Arena, IsZeroedAndExactlyThePlan) {
   MemoryPlan plan;
   const BufferId a = plan.add("a", MemoryCategory::kWorkspace, 40);

@@ -83,10 +83,32 @@ TEST(TrainConfig, WrongValues) {
   EXPECT_THAT(error_with("init_weights_seed", -1), HasSubstr("init_weights_seed is -1"));
   EXPECT_THAT(error_with("steps", 18'446'744'073'709'551'615ULL),
               HasSubstr("steps is 18446744073709551615"));
-  EXPECT_THAT(error_with("remat_policy", "minimal"),
-              HasSubstr(R"(remat_policy is "minimal", but must be "none" or "full")"));
+  EXPECT_THAT(error_with("remat_policy", "maximal"),
+              HasSubstr(R"(remat_policy is "maximal", but must be "none" or "full" or "minimal")"));
+  EXPECT_THAT(error_with("context", "remat"), HasSubstr("unknown key context"));
   EXPECT_THAT(error_with("run_name", std::string("\xff")), HasSubstr("no error"));
   EXPECT_THAT(error_of([](Json& j) { j = 3; }), HasSubstr("not a JSON object"));
+}
+
+TEST(TrainConfig, CustomRematHasItsPlacements) {
+  TrainConfig config = valid_config();
+  config.remat_policy = RematPolicy::kCustom;
+  config.custom_remat.context = Placement::kOffload;
+  config.custom_remat.mlpwi = Placement::kDevice;
+  Json json = to_json(config);
+  EXPECT_EQ(json.at("context"), "offload");
+  EXPECT_EQ(json.at("decoder_layer_input"), "device");
+  EXPECT_EQ(*train_config_from_json(json), config);
+  json["context"] = "host";
+  EXPECT_THAT(std::string(train_config_from_json(json).status().message()),
+              HasSubstr(R"(context is "host", but must be "remat" or "device" or "offload")"));
+  json["context"] = "remat";
+  json["mlpwi_1"] = "offload";
+  EXPECT_THAT(std::string(train_config_from_json(json).status().message()),
+              HasSubstr("mlpwi=device and mlpwi_1=offload"));
+  json.erase("qkv_proj");
+  EXPECT_THAT(std::string(train_config_from_json(json).status().message()),
+              HasSubstr("qkv_proj is missing"));
 }
 
 TEST(TrainConfig, ValidationNamesTheKeys) {

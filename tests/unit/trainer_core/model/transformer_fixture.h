@@ -14,7 +14,10 @@ namespace muster::trainer {
 struct TestModel {
   TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
             RematPolicy remat = RematPolicy::kNone, int32_t threads = 1, bool training = true)
-      : plan(plan_transformer(config, batch, seq_len, remat, training, threads)),
+      : TestModel(config, batch, seq_len, layer_keeps(remat), threads, training) {}
+  TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len, const LayerKeeps& keeps,
+            int32_t threads = 1, bool training = true)
+      : plan(plan_transformer(config, batch, seq_len, keeps, training, threads)),
         arena(plan.memory),
         ops(cpu_ops(threads)),
         model(plan, arena, *ops) {}

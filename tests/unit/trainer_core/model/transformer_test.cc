@@ -65,28 +65,6 @@ TEST(Transformer, GradientsOfGptWithoutBiases) {
 TEST(Transformer, GradientsOfGemma) { check_gradients(small_gemma(), 2, 9); }
 TEST(Transformer, GradientsOfMixedChoices) { check_gradients(small_mixture_of_choices(), 2, 9); }
 
-class Remat : public testing::TestWithParam<ModelConfig> {};
-
-TEST_P(Remat, IsBitIdentical) {
-  for (const int32_t threads : {1, 2}) {
-    const ModelConfig& config = GetParam();
-    TestModel keeps(config, 2, 33, RematPolicy::kNone, threads);
-    TestModel recomputes(config, 2, 33, RematPolicy::kFull, threads);
-    const TestBatch data(config.vocab_size, 66);
-    randomize_params(keeps.plan, keeps.model.params());
-    randomize_params(recomputes.plan, recomputes.model.params());
-    EXPECT_EQ(keeps.model.forward_backward(data.view()).loss,
-              recomputes.model.forward_backward(data.view()).loss);
-    const std::span<float> a = keeps.model.grads(), b = recomputes.model.grads();
-    EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size_bytes()), 0) << threads << " threads";
-    EXPECT_GT(keeps.plan.memory.total_bytes(), recomputes.plan.memory.total_bytes());
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Families, Remat,
-                         testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
-                                         small_mixture_of_choices()));
-
 TEST(Transformer, RepeatsBitForBit) {
   const ModelConfig config = small_config(4, 2, true);
   TestModel test(config, 3, 40, RematPolicy::kNone, 2);

@@ -1,0 +1,128 @@
+// Losses and gradients have the same bits whatever layers keep.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr int32_t kBatch = 2;
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<float> grads;
+
+  // Of bits: a NaN equals itself.
+  friend bool operator==(const Outcome& a, const Outcome& b) {
+    return std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(double)) == 0 &&
+           std::memcmp(a.grads.data(), b.grads.data(), a.grads.size() * sizeof(float)) == 0;
+  }
+};
+
+// Three layers: the last one is never recomputed.
+ModelConfig three_layers(ModelConfig config) {
+  config.num_layers = 3;
+  return config;
+}
+
+// Whatever a step does not write is NaN to it, but the parameters and what the constructor has made.
+void poison(const TestModel& test) {
+  const float* params = test.arena.f32(test.plan.param_block);
+  for (const PlannedBuffer& buffer : test.plan.memory.buffers()) {
+    if (buffer.name.starts_with("rope_")) continue;
+    auto* const start =
+        reinterpret_cast<float*>(static_cast<std::byte*>(test.arena.buffer(0)) + buffer.offset);
+    if (start == params) continue;
+    std::fill_n(start, buffer.bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+  }
+}
+
+// A step, and a second one whose gradients are added to the first one's.
+Outcome outcome_of(const ModelConfig& config, const LayerKeeps& keeps, int32_t seq_len,
+                   int32_t threads) {
+  TestModel test(config, kBatch, seq_len, keeps, threads);
+  randomize_params(test.plan, test.model.params());
+  poison(test);
+  const TestBatch data(config.vocab_size, int64_t{kBatch} * seq_len);
+  Outcome outcome;
+  outcome.losses.push_back(test.model.forward_backward(data.view()).loss);
+  outcome.grads.assign(test.model.grads().begin(), test.model.grads().end());
+  outcome.losses.push_back(test.model.forward_backward(data.view(), Accumulate::kYes).loss);
+  outcome.grads.insert(outcome.grads.end(), test.model.grads().begin(), test.model.grads().end());
+  outcome.losses.push_back(test.model.forward(data.view()).loss);
+  return outcome;
+}
+
+class Remat : public testing::TestWithParam<ModelConfig> {};
+
+// Numbers that were never written would be alike under every policy.
+TEST_P(Remat, ReadsNothingUnwritten) {
+  const Outcome kept = outcome_of(GetParam(), layer_keeps(RematPolicy::kNone), 9, 2);
+  for (const double loss : kept.losses) EXPECT_TRUE(std::isfinite(loss));
+  for (const float grad : kept.grads) ASSERT_TRUE(std::isfinite(grad));
+}
+
+TEST_P(Remat, PoliciesAreBitIdentical) {
+  const ModelConfig config = three_layers(GetParam());
+  for (const int32_t threads : {1, 2}) {
+    const Outcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 67, threads);
+    for (size_t i = 1; i < kRematPolicyNames.size(); ++i) {
+      const LayerKeeps keeps = layer_keeps(static_cast<RematPolicy>(i));
+      EXPECT_EQ(outcome_of(config, keeps, 67, threads), kept)
+          << kRematPolicyNames[i] << " with " << threads << " threads";
+    }
+  }
+}
+
+// What `custom` can be made to keep, and more.
+std::vector<LayerKeeps> all_placements() {
+  const Placement all[] = {Placement::kRemat, Placement::kDevice, Placement::kOffload};
+  std::vector<LayerKeeps> result;
+  for (const Placement input : {Placement::kDevice, Placement::kOffload}) {
+    for (const Placement qkv : all) {
+      for (const Placement context : all) {
+        for (const Placement middle : all) {
+          for (const Placement gate_up : all) {
+            for (const Placement rest : {Placement::kRemat, Placement::kDevice})
+              result.push_back({input, qkv, context, middle, gate_up, rest});
+          }
+        }
+      }
+    }
+  }
+  return result;
+}
+
+TEST_P(Remat, AllPlacementsAreBitIdentical) {
+  const ModelConfig config = three_layers(GetParam());
+  const Outcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 5, 1);
+  for (const LayerKeeps& keeps : all_placements()) {
+    ASSERT_EQ(outcome_of(config, keeps, 5, 1), kept)
+        << static_cast<int>(keeps.input) << static_cast<int>(keeps.qkv)
+        << static_cast<int>(keeps.context) << static_cast<int>(keeps.middle)
+        << static_cast<int>(keeps.gate_up) << static_cast<int>(keeps.rest);
+  }
+}
+
+// One layer keeps what it likes: its backward pass follows its forward pass.
+TEST_P(Remat, OfOneLayer) {
+  ModelConfig config = GetParam();
+  config.num_layers = 1;
+  const Outcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 9, 2);
+  for (const RematPolicy policy : {RematPolicy::kFull, RematPolicy::kMinimalOffloaded})
+    EXPECT_EQ(outcome_of(config, layer_keeps(policy), 9, 2), kept);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Remat,
+                         testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
+                                         small_mixture_of_choices()));
+
+}  // namespace
+}  // namespace muster::trainer

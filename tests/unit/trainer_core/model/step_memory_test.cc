@@ -1,0 +1,191 @@
+// A step's peak memory is its plan's to the byte: the arena is the plan, the step uses all of it and nothing beside it. A
+// program of its own, because it counts what is allocated.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
+#include "trainer_core/optim/optimizer.h"
+
+namespace {
+
+// While `counting`, of all threads.
+std::atomic<bool> counting{false};
+std::atomic<size_t> allocations{0};
+std::atomic<size_t> largest{0};
+
+void* allocate(size_t bytes) {
+  if (counting) {
+    ++allocations;
+    size_t known = largest;
+    while (bytes > known && !largest.compare_exchange_weak(known, bytes)) {
+    }
+  }
+  if (void* memory = std::malloc(std::max<size_t>(bytes, 1))) return memory;
+  throw std::bad_alloc();
+}
+}  // namespace
+
+void* operator new(size_t bytes) { return allocate(bytes); }
+void* operator new[](size_t bytes) { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+
+namespace muster::trainer {
+namespace {
+
+// No buffer but the workspace is a whole number of cache lines: every one is followed by a gap, which shows who writes
+// beyond its end.
+constexpr int32_t kBatch = 2, kLength = 131, kThreads = 2;
+
+ModelConfig odd_llama() {
+  ModelConfig config = small_config(3, 1, false);
+  config.vocab_size = 21;
+  config.num_layers = 3;
+  config.emb_dim = 13;
+  config.mlp_dim = 11;
+  return config;
+}
+
+ModelConfig odd_gpt() {
+  ModelConfig config = small_gpt();
+  config.num_layers = 3;
+  config.emb_dim = 13;
+  config.num_query_heads = config.num_kv_heads = 3;
+  config.mlp_dim = 11;
+  config.trainable_position_size = 140;
+  return config;
+}
+
+// A signalling NaN that no operation produces.
+constexpr uint32_t kUntouched = 0x7FA5A5A5;
+
+// The arena's words, and those behind it up to the end of its last page.
+std::span<uint32_t> words_of(const Arena& arena) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t mapped = (arena.bytes() + page - 1) / page * page;
+  return {static_cast<uint32_t*>(arena.buffer(0)), mapped / sizeof(uint32_t)};
+}
+
+// A model and AdamW, as training has them.
+struct Step {
+  Step(const ModelConfig& config, RematPolicy policy)
+      : optimizer(Optimizer::make({}, model_params(config))),
+        plan(plan_transformer(config, kBatch, kLength, layer_keeps(policy), true, kThreads,
+                              optimizer->state_elements())),
+        arena(plan.memory),
+        ops(cpu_ops(kThreads)),
+        data(config.vocab_size, int64_t{kBatch} * kLength) {}
+
+  std::span<float> state() const {
+    return {arena.f32(plan.optimizer_state), static_cast<size_t>(optimizer->state_elements())};
+  }
+  // What training does in a step.
+  void run(Transformer& model) {
+    model.forward_backward(data.view());
+    optimizer->update(*ops, {.learning_rate = 1e-3}, {model.params(), model.grads(), state()});
+  }
+
+  std::unique_ptr<Optimizer> optimizer;
+  TransformerPlan plan;
+  Arena arena;
+  std::unique_ptr<Ops> ops;
+  TestBatch data;
+};
+
+class StepMemory : public testing::TestWithParam<ModelConfig> {};
+
+TEST_P(StepMemory, UsesEveryByteOfItsPlanAndNoOther) {
+  for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
+    Step step(GetParam(), static_cast<RematPolicy>(policy));
+    const TransformerPlan& plan = step.plan;
+    ASSERT_EQ(step.arena.bytes(), plan.memory.total_bytes());
+    const std::span<uint32_t> words = words_of(step.arena);
+    std::ranges::fill(words, kUntouched);
+
+    Transformer model(plan, step.arena, *step.ops);
+    randomize_params(plan, model.params());
+    // A training starts with moments of zero, and writes the tail.
+    std::ranges::fill(step.state(), 0.0F);
+    std::ranges::fill(model.grad_block().last(kGradTailElements), 0.0F);
+    step.run(model);
+
+    std::vector<bool> planned(words.size());
+    for (const PlannedBuffer& buffer : plan.memory.buffers()) {
+      const size_t first = buffer.offset / sizeof(uint32_t);
+      const size_t end = first + buffer.bytes / sizeof(uint32_t);
+      EXPECT_NE(buffer.name == "workspace", buffer.bytes % kBufferAlignment != 0) << buffer.name;
+      for (size_t i = first; i < end; ++i) {
+        planned[i] = true;
+        ASSERT_NE(words[i], kUntouched) << kRematPolicyNames[policy] << ": element " << i - first
+                                        << " of " << end - first << " of " << buffer.name;
+      }
+    }
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (!planned[i]) {
+        ASSERT_EQ(words[i], kUntouched) << kRematPolicyNames[policy] << ": word " << i;
+      }
+    }
+  }
+}
+
+TEST_P(StepMemory, OffloadedBuffersLieBehindTheDevices) {
+  for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
+    const TransformerPlan plan = Step(GetParam(), static_cast<RematPolicy>(policy)).plan;
+    for (const PlannedBuffer& buffer : plan.memory.buffers()) {
+      const bool offloaded = buffer.category == MemoryCategory::kOffloaded;
+      EXPECT_EQ(offloaded, buffer.offset >= plan.device_bytes) << buffer.name;
+    }
+    const bool offloads = kRematPolicyNames[policy].ends_with("offloaded");
+    EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kOffloaded) > 0, offloads);
+    if (!offloads) {
+      EXPECT_EQ(plan.device_bytes, plan.memory.total_bytes());
+    }
+  }
+}
+
+// oneDNN makes some handles for each product. The smallest tensor of a layer (lse) has ten times as many bytes.
+constexpr size_t kHandleBytesMax = 256;
+
+// The first step lets oneDNN make what it keeps for each shape.
+TEST_P(StepMemory, AllocatesNoTensors) {
+  for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
+    Step step(GetParam(), static_cast<RematPolicy>(policy));
+    Transformer model(step.plan, step.arena, *step.ops);
+    randomize_params(step.plan, model.params());
+    step.run(model);
+    allocations = largest = 0;
+    counting = true;
+    step.run(model);
+    counting = false;
+    EXPECT_LE(largest, kHandleBytesMax) << kRematPolicyNames[policy];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, StepMemory, testing::Values(odd_llama(), odd_gpt()));
+
+// The test above would see an allocation.
+TEST(Counting, SeesWhatIsAllocated) {
+  allocations = largest = 0;
+  counting = true;
+  const std::vector<char> block(12'345);
+  counting = false;
+  EXPECT_EQ(allocations, 1U);
+  EXPECT_EQ(largest, 12'345U);
+  EXPECT_EQ(block.back(), 0);
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,112 @@
+// Rematerialisation: what of a layer's forward pass is there when its backward pass comes, and what is computed again. A
+// policy is a name for one LayerKeeps. Losses and gradients have the same bits under every one of them.
+//
+// Names and meaning are MaxText's (`remat_policy`), by the tensors that a layer has here:
+//
+//   MaxText's name            here
+//   decoder_layer_input       input: kept always, everything else is made from it
+//   query_proj, key_proj,     qkv: one product and one buffer, so they are kept together
+//   value_proj; qkv_proj
+//   context                   context, and the softmax's denominators (lse), which are of no use without it
+//   out_proj                  middle, which is input + out_proj: the same bytes, and an addition less
+//   mlpwi_0, mlpwi_1; mlpwi   gate_up: one product and one buffer
+//   mlpwo                     nothing: the layer's output is the next one's input, and no gradient needs mlpwo alone
+//
+// Norms and the activation's output cost little time and much memory: only `none` keeps them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include <absl/status/status.h>
+
+namespace muster::trainer {
+
+enum class RematPolicy : uint8_t {
+  kNone,
+  kFull,
+  kMinimal,
+  kMinimalWithContext,
+  kSaveDotWithContextExceptMlp,
+  kSaveDotExceptMlpwi,
+  kSaveDotExceptMlp,
+  kSaveQkvProj,
+  kSaveOutProj,
+  kQkvProjOffloaded,
+  kMinimalOffloaded,
+  kCustom,
+};
+constexpr std::array<std::string_view, 12> kRematPolicyNames = {"none",
+                                                                "full",
+                                                                "minimal",
+                                                                "minimal_with_context",
+                                                                "save_dot_with_context_except_mlp",
+                                                                "save_dot_except_mlpwi",
+                                                                "save_dot_except_mlp",
+                                                                "save_qkv_proj",
+                                                                "save_out_proj",
+                                                                "qkv_proj_offloaded",
+                                                                "minimal_offloaded",
+                                                                "custom"};
+
+// Of a tensor between forward and backward: dropped and made again, kept in the device's memory, or kept in the host's.
+enum class Placement : uint8_t { kRemat, kDevice, kOffload };
+constexpr std::array<std::string_view, 3> kPlacementNames = {"remat", "device", "offload"};
+
+// What a layer keeps. `lse` goes with `context`; `rest` is the norms, their statistics and the activation's output, which
+// are never offloaded.
+struct LayerKeeps {
+  Placement input = Placement::kDevice;  // never kRemat
+  Placement qkv = Placement::kRemat;
+  Placement context = Placement::kRemat;
+  Placement middle = Placement::kRemat;
+  Placement gate_up = Placement::kRemat;
+  Placement rest = Placement::kRemat;
+
+  friend bool operator==(const LayerKeeps&, const LayerKeeps&) = default;
+};
+
+// What remat_policy=custom reads, with MaxText's defaults.
+struct CustomRemat {
+  Placement decoder_layer_input = Placement::kDevice;
+  Placement context = Placement::kRemat;
+  Placement mlpwi = Placement::kRemat;
+  Placement mlpwi_0 = Placement::kRemat;
+  Placement mlpwi_1 = Placement::kRemat;
+  Placement mlpwo = Placement::kRemat;
+  Placement query_proj = Placement::kRemat;
+  Placement key_proj = Placement::kRemat;
+  Placement value_proj = Placement::kRemat;
+  Placement qkv_proj = Placement::kRemat;
+  Placement out_proj = Placement::kRemat;
+
+  friend bool operator==(const CustomRemat&, const CustomRemat&) = default;
+};
+
+struct CustomRematKey {
+  std::string_view name;
+  Placement CustomRemat::*field;
+};
+constexpr std::array<CustomRematKey, 11> kCustomRematKeys = {{
+    {"decoder_layer_input", &CustomRemat::decoder_layer_input},
+    {"context", &CustomRemat::context},
+    {"mlpwi", &CustomRemat::mlpwi},
+    {"mlpwi_0", &CustomRemat::mlpwi_0},
+    {"mlpwi_1", &CustomRemat::mlpwi_1},
+    {"mlpwo", &CustomRemat::mlpwo},
+    {"query_proj", &CustomRemat::query_proj},
+    {"key_proj", &CustomRemat::key_proj},
+    {"value_proj", &CustomRemat::value_proj},
+    {"qkv_proj", &CustomRemat::qkv_proj},
+    {"out_proj", &CustomRemat::out_proj},
+}};
+
+// InvalidArgument names both keys when parts of one buffer are to be in two places. A buffer's own name (qkv_proj, mlpwi)
+// speaks for all its parts that say `remat`.
+absl::Status validate(const CustomRemat& custom);
+
+// The one table from names to what is kept; `custom` is read, and valid, with kCustom alone.
+LayerKeeps layer_keeps(RematPolicy policy, const CustomRemat& custom = {});
+
+}  // namespace muster::trainer

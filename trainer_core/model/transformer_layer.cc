@@ -1,0 +1,100 @@
+// One layer: the pieces of its forward pass, and which of them its backward pass needs again.
+#include "trainer_core/model/transformer_params.h"
+
+namespace muster::trainer {
+
+void Transformer::make_normed1(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  ops_.norm(norm_, view(buffers.input, {rows_, width_}), weights_->layers[layer].norm1,
+            view(buffers.normed1, {rows_, width_}), stats(buffers.stats1));
+}
+
+void Transformer::make_qkv(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  const Tensor qkv = view(buffers.qkv, {rows_, shape_.qkv_width()});
+  project(view(buffers.normed1, {rows_, width_}), weights.qkv, weights.qkv_bias, qkv);
+  rope(RopeDirection::kForward, qkv);
+}
+
+// From this call's tokens alone, or with a cache from those before them, too.
+void Transformer::make_context(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const Tensor qkv = view(buffers.qkv, {rows_, shape_.qkv_width()});
+  const Tensor context = view(buffers.context, {rows_, shape_.out_width()});
+  if (plan_.cache_capacity == 0) {
+    const Tensor lse = view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len});
+    ops_.attention(shape_, qkv, context, lse, workspace());
+    return;
+  }
+  const auto cache = [&](BufferId id) {
+    return view(id, {shape_.batch, shape_.kv_heads, plan_.cache_capacity, shape_.head_dim});
+  };
+  const CacheBuffers& caches = plan_.caches[layer];
+  ops_.attention_cached(shape_, cached_, qkv, {cache(caches.keys), cache(caches.values)}, context,
+                        workspace());
+}
+
+void Transformer::make_middle(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  const Tensor delta = view(plan_.delta, {rows_, width_});
+  project(view(buffers.context, {rows_, shape_.out_width()}), weights.out, weights.out_bias, delta);
+  ops_.add_norm(norm_, view(buffers.input, {rows_, width_}), delta, weights.norm2,
+                view(buffers.middle, {rows_, width_}), view(buffers.normed2, {rows_, width_}),
+                stats(buffers.stats2));
+}
+
+void Transformer::make_normed2(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  ops_.norm(norm_, view(buffers.middle, {rows_, width_}), weights_->layers[layer].norm2,
+            view(buffers.normed2, {rows_, width_}), stats(buffers.stats2));
+}
+
+void Transformer::make_gate_up(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerWeights& weights = weights_->layers[layer];
+  project(view(buffers.normed2, {rows_, width_}), weights.gate_up, weights.gate_up_bias,
+          gate_up(buffers));
+}
+
+void Transformer::make_act(size_t layer) {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  ops_.activate(plan_.activation(), gate_up(buffers),
+                view(buffers.act, {rows_, plan_.model.mlp_dim}));
+}
+
+void Transformer::make_delta(size_t layer) {
+  const LayerWeights& weights = weights_->layers[layer];
+  project(view(plan_.layers[layer].act, {rows_, plan_.model.mlp_dim}), weights.down,
+          weights.down_bias, view(plan_.delta, {rows_, width_}));
+}
+
+void Transformer::stow(size_t layer) {
+  for (const OffloadedTensor& tensor : plan_.layers[layer].offloaded)
+    ops_.copy(view(tensor.device, {tensor.elements}), view(tensor.host, {tensor.elements}));
+}
+
+void Transformer::fetch(size_t layer) {
+  for (const OffloadedTensor& tensor : plan_.layers[layer].offloaded)
+    ops_.copy(view(tensor.host, {tensor.elements}), view(tensor.device, {tensor.elements}));
+}
+
+// Makes what backward reads and the layer has not kept, from what it has. The MLP's last product is never needed again.
+// The same calls on the same numbers as in the forward pass give the same bits.
+void Transformer::recompute_layer(size_t layer) {
+  const LayerKeeps& keeps = plan_.keeps;
+  const bool again = keeps.rest == Placement::kRemat;
+  if (again) make_normed1(layer);
+  if (keeps.qkv == Placement::kRemat) make_qkv(layer);
+  if (keeps.context == Placement::kRemat) make_context(layer);
+  if (keeps.middle == Placement::kRemat) {
+    make_middle(layer);
+  } else if (again) {
+    make_normed2(layer);
+  }
+  if (keeps.gate_up == Placement::kRemat) make_gate_up(layer);
+  if (again) make_act(layer);
+}
+
+}  // namespace muster::trainer
