@@ -284,9 +284,13 @@ Dialect dialect_of(const std::vector<std::string>& words) {
 absl::StatusOr<Translation> translate(const std::vector<std::string>& words) {
   const Dialect dialect = dialect_of(words);
   if (dialect == Dialect::kMaxText) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        words.empty() ? "" : show(words.front()), ": say what to train: a base.yml (MaxText), ",
-        "--fdl_config=… (Pax), or --module=… --config=… (AXLearn)"));
+    const auto flag = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+      return absl::StartsWith(word, "-");
+    });
+    const std::string shown = flag != words.end() ? *flag : words.empty() ? "" : words.front();
+    return absl::InvalidArgumentError(
+        absl::StrCat(show(shown), ": say what to train: a base.yml and key=value (MaxText), ",
+                     "--fdl_config=… (Pax), or --module=… --config=… (AXLearn)"));
   }
   Translation out;
   std::vector<Given> given;

@@ -18,7 +18,9 @@ bool means_the_same(const nlohmann::json& stated, const nlohmann::json& resolved
 }
 
 // What base.yml leaves to be filled in is no change when it is.
-bool is_left_open(const nlohmann::json& usual) { return says_none(usual) || usual == ""; }
+bool is_left_open(const nlohmann::json& usual) {
+  return says_none(usual) || usual == "" || usual == "default";
+}
 
 // Keys of Llama 3.1's RoPE, of which the trainer gets other values where another one is used.
 bool is_unused_rope(std::string_view key, const Settings& settings) {

@@ -78,27 +78,35 @@ bool is_architecture(std::string_view key) {
          std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
 }
 
+// What a preset does otherwise than its original.
+struct LeftOut {
+  std::string sentence;
+  std::string unless;  // "key=value"; may be empty
+};
+
 // A model while its files are read.
 struct Model {
   Settings settings;
-  std::vector<std::string> left_out;
+  std::vector<LeftOut> left_out;
   std::map<std::string, std::string> follows;  // key → "key" or "key / key"
 };
 
-std::vector<std::string> words_of(const YamlEntry& entry) {
-  if (entry.is_scalar) return {entry.text};
-  std::vector<std::string> words;
-  for (const auto& item : entry.value) {
-    if (item.is_string()) words.push_back(item.get<std::string>());
-  }
-  return words;
+// A sentence, or {unless: "key=value", says: a sentence} for one that this value makes untrue.
+LeftOut left_out_of(const nlohmann::json& item) {
+  if (item.is_string()) return {.sentence = item.get<std::string>(), .unless = ""};
+  if (!item.is_object()) return {};
+  const auto text = [&](const char* name) {
+    const auto found = item.find(name);
+    return found != item.end() && found->is_string() ? found->get<std::string>() : "";
+  };
+  return {.sentence = text("says"), .unless = text("unless")};
 }
 
 absl::Status apply_file(const ConfigFile& file, Model& model) {
   OncePerKey once;
   for (const YamlEntry& entry : file.entries) {
     if (entry.key == kLeftOutKey) {
-      for (std::string& words : words_of(entry)) model.left_out.push_back(std::move(words));
+      for (const nlohmann::json& item : entry.value) model.left_out.push_back(left_out_of(item));
       continue;
     }
     if (entry.key == kFollowsKey && entry.value.is_object()) {
@@ -217,6 +225,17 @@ absl::Status follow(const std::string& key, const std::string& sources, Settings
   return absl::OkStatus();
 }
 
+// Whether the settings say `text`, "key=value".
+bool holds(const std::string& text, const Settings& settings) {
+  const auto split = split_override(text);
+  if (!split.ok()) return false;
+  const Key* key = find_key(split->first);
+  const Setting* setting = find_setting(settings, split->first);
+  if (key == nullptr || setting == nullptr) return false;
+  const auto value = parse_value(key->name, key->type, split->second);
+  return value.ok() && *value == setting->value;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& request,
@@ -243,8 +262,9 @@ absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& re
     if (auto status = follow(key, sources, settings); !status.ok()) return status;
   }
   std::vector<std::string> warnings;
-  for (const std::string& sentence : model->left_out) {
-    warnings.push_back(absl::StrCat("model ", request.name, ": ", sentence));
+  for (const LeftOut& row : model->left_out) {
+    if (row.sentence.empty() || holds(row.unless, settings)) continue;
+    warnings.push_back(absl::StrCat("model ", request.name, ": ", row.sentence));
   }
   return warnings;
 }

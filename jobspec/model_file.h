@@ -1,5 +1,6 @@
 // Model presets: models/<name>.yml in the folder of the root base.yml. A file may build on others
-// (inheritance.h) and may say what of the original it has to leave out (left_out: sentences). Pax computes
+// (inheritance.h) and may say what of the original it has to leave out (left_out: sentences, or
+// {unless: "key=value", says: a sentence}). Pax computes
 // some values of a model from others: `follows: {base_num_kv_heads: "base_num_query_heads"}` says which change with those
 // that a flag changes; a quotient is written "base_emb_dim / base_num_query_heads".
 #pragma once

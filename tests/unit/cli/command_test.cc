@@ -109,6 +109,8 @@ TEST(Commands, MistakesReadAsSentences) {
       {"run ''", "the path of the config is empty"},
       {"config show ''", "the path of the config is empty"},
       {"run -- python3 train.py", "python3 train.py: this version takes the command lines of"},
+      {"run -- python3 MaxText/train.py base.yml --steps 3",
+       "--steps: say what to train: a base.yml and key=value (MaxText)"},
       {"run -- ./train", "./train: programs of your own are not supported yet"},
       {"run --ranks 2 bash train.sh", "bash: that is a shell, a script or a launcher"},
       {"run base.yml --ranks 2 steps=3 --ranks 4", "--ranks is given twice"},

@@ -55,6 +55,7 @@ TEST_F(Explain, WhatIsFilledInOtherwiseIsChanged) {
   // A default that is filled in is none.
   EXPECT_FALSE(rows({}).at("learning_rate_schedule_steps").is_changed);
   EXPECT_FALSE(rows({}).at("run_name").is_changed);
+  EXPECT_FALSE(rows({}).at("position_type").is_changed);
 }
 
 TEST_F(Explain, RopeScalingThatIsNotUsedIsShownAsItIsSaid) {

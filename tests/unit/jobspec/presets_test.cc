@@ -141,6 +141,13 @@ TEST_F(Presets, WhatPaxTrainsOnThePileSaysWhereItsDataIs) {
     EXPECT_THAT(resolve({std::string("model_name=") + name})->warnings, Not(of_pile)) << name;
 }
 
+TEST_F(Presets, ASentenceThatAKeyMakesUntrueIsNotSaid) {
+  const auto of_decay = Contains(HasSubstr("AXLearn's weight decay"));
+  EXPECT_THAT(resolve({"model_name=fuji-test"})->warnings, of_decay);
+  EXPECT_THAT(resolve({"model_name=fuji-test", "weight_decay_times_learning_rate=false"})->warnings,
+              Not(of_decay));
+}
+
 TEST_F(Presets, WhatFollowsNamesKeys) {
   const std::string base = write("base.yml", "");
   write("models/a.yml", "follows: {head_dim: no_such_key}\n");
