@@ -50,25 +50,32 @@ std::string count_of_ranks(int64_t ranks) {
   return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
 }
 
-double read_rank_batch(SettingsReader& reader, const Mesh& mesh) {
+double read_rank_batch(SettingsReader& reader, const Mesh& mesh, int32_t micro_batches) {
   double batch = 12;
   reader.read("per_device_batch_size", batch);
   int64_t global = 0;
   reader.read("global_batch_size", global);
   reader.require(global >= 0, "global_batch_size", "must be at least 0");
-  const int64_t ranks = mesh.ranks();
+  const int64_t parts = int64_t{mesh.ranks()} * micro_batches;
   if (!uses_global_batch(reader, global)) return batch;
-  reader.require(global % ranks == 0, "global_batch_size",
-                 absl::StrCat("must be a multiple of the ", count_of_ranks(ranks)));
-  const double share = static_cast<double>(global) / static_cast<double>(ranks);
+  const std::string sharers = absl::StrCat(
+      count_of_ranks(mesh.ranks()),
+      micro_batches == 1 ? "" : absl::StrCat(" times gradient_accumulation_steps=", micro_batches));
+  reader.require(global % parts == 0, "global_batch_size",
+                 absl::StrCat("must be a multiple of the ", sharers));
+  const double share = static_cast<double>(global) / static_cast<double>(parts);
   reader.require(!reader.is_wished("per_device_batch_size") || batch == share, "global_batch_size",
-                 absl::StrCat("per_device_batch_size=", batch, " times ", count_of_ranks(ranks),
-                              " is ", batch * static_cast<double>(ranks), "; give one of the two"));
+                 absl::StrCat("per_device_batch_size=", batch, " times ", sharers, " is ",
+                              batch * static_cast<double>(parts), "; give one of the two"));
   return share;
 }
 
 void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train) {
-  const double batch = read_rank_batch(reader, mesh);
+  reader.read("gradient_accumulation_steps", train.gradient_accumulation_steps);
+  reader.require(train.gradient_accumulation_steps >= 1, "gradient_accumulation_steps",
+                 "must be at least 1");
+  const double batch =
+      read_rank_batch(reader, mesh, std::max(train.gradient_accumulation_steps, 1));
   const int64_t ranks = mesh.ranks();
   const double global = batch * static_cast<double>(ranks);
   const bool whole =
@@ -211,6 +218,27 @@ void check_sampling(SettingsReader& reader) {
                  "must be between 0 and 100");
 }
 
+// MaxText without these aborts goes on with parameters that are not finite; here the step is left out.
+void read_not_finite_policy(SettingsReader& reader, trainer::NotFinitePolicy& policy,
+                            std::vector<std::string>& warnings) {
+  constexpr std::string_view kPolicy = "not_finite_policy";
+  std::string name = "abort";
+  reader.read(kPolicy, name);
+  for (const std::string_view key : {"abort_on_nan_loss", "abort_on_inf_loss"}) {
+    bool aborts = true;
+    reader.read(key, aborts);
+    if (aborts) continue;
+    if (!reader.is_wished(kPolicy)) name = "skip";
+    warnings.push_back(absl::StrCat(av(key), "=False: a step that is not finite is never applied; ",
+                                    "what is done instead says not_finite_policy, which is ",
+                                    name));
+    break;
+  }
+  policy = name == "skip"       ? trainer::NotFinitePolicy::kSkip
+           : name == "rollback" ? trainer::NotFinitePolicy::kRollback
+                                : trainer::NotFinitePolicy::kAbort;
+}
+
 absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train) {
   reader.read("log_period", train.log_period);
   reader.read("init_weights_seed", train.init_weights_seed);
@@ -273,6 +301,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   read_optimizer(reader, train.optimizer, job.warnings);
   read_schedule(reader, train, job.warnings);
   read_batch(reader, *mesh, train);
+  read_not_finite_policy(reader, train.not_finite_policy, job.warnings);
   int32_t restarts_max = 3;
   reader.read("restarts_max", restarts_max);
   reader.require(restarts_max >= 0, "restarts_max", "must be at least 0");

@@ -55,6 +55,7 @@ std::string metrics_line(const StepRecord& record, const std::string& run_name) 
       {"learning/param_norm", record.param_norm},
       {"learning/current_learning_rate", record.learning_rate},
       {"learning/total_weights", record.total_weights},
+      {"learning/skipped_batches", record.skipped_batches},
       {"perf/step_time_seconds", record.seconds},
       {"perf/per_device_tflops", record.tflops_per_device},
       {"perf/per_device_tflops_per_sec", record.tflops_per_device / record.seconds},

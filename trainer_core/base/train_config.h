@@ -48,6 +48,7 @@ struct OptimizerConfig {
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
 
+enum class NotFinitePolicy { kAbort, kSkip, kRollback };  // not_finite_policy.h
 enum class DatasetType { kSynthetic, kShards };
 enum class Hardware { kCpu };
 
@@ -62,10 +63,13 @@ struct TrainConfig {
 
   int64_t steps = 0;
   int64_t log_period = 100;
-  int32_t per_device_batch_size = 1;  // sequences
-  int32_t max_target_length = 0;      // S, tokens
+  int32_t per_device_batch_size = 1;        // sequences of a micro-batch
+  int32_t gradient_accumulation_steps = 1;  // micro-batches of a step
+  int32_t max_target_length = 0;            // S, tokens
   uint64_t init_weights_seed = 0;
   uint64_t data_shuffle_seed = 0;
+
+  NotFinitePolicy not_finite_policy = NotFinitePolicy::kAbort;
 
   DatasetType dataset_type = DatasetType::kSynthetic;
   std::string dataset_path;  // folder of shards, absolute

@@ -20,6 +20,10 @@ using Json = nlohmann::json;
 template <class Enum>
 struct EnumNames;
 template <>
+struct EnumNames<NotFinitePolicy> {
+  static constexpr std::string_view kNames[] = {"abort", "skip", "rollback"};
+};
+template <>
 struct EnumNames<DatasetType> {
   static constexpr std::string_view kNames[] = {"synthetic", "shards"};
 };
@@ -148,9 +152,11 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("steps", config.steps);
   visit("log_period", config.log_period);
   visit("per_device_batch_size", config.per_device_batch_size);
+  visit("gradient_accumulation_steps", config.gradient_accumulation_steps);
   visit("max_target_length", config.max_target_length);
   visit("init_weights_seed", config.init_weights_seed);
   visit("data_shuffle_seed", config.data_shuffle_seed);
+  visit("not_finite_policy", config.not_finite_policy);
   visit("dataset_type", config.dataset_type);
   visit("dataset_path", config.dataset_path);
   visit("enable_data_shuffling", config.enable_data_shuffling);

@@ -148,15 +148,18 @@ void Transformer::forward_layers() {
         Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
     ops_.add_positions(rows, shape_.seq_len, stream);
   }
+  show("embeddings", stream);
   make_normed1(0);
   const size_t layers = plan_.layers.size();
   for (size_t i = 0; i < layers; ++i) {
     make_qkv(i);
     make_context(i);
     make_middle(i);
+    show_attention(i);
     make_gate_up(i);
     make_act(i);
     make_delta(i);
+    show_mlp(i);
     stow(i);
     const bool last = i + 1 == layers;
     const LayerBuffers& next = plan_.layers[last ? i : i + 1];
@@ -168,6 +171,7 @@ void Transformer::forward_layers() {
                   stats(last ? plan_.final_stats : next.stats1));
   }
   scale_logits(view(plan_.final_normed, {rows_, width_}));
+  show("final_normed", view(plan_.final_normed, {rows_, width_}));
 }
 
 }  // namespace muster::trainer

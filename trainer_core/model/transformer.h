@@ -14,6 +14,7 @@
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/model/forward_observer.h"
 #include "trainer_core/model/param_spec.h"
 #include "trainer_core/ops/ops.h"
 
@@ -161,6 +162,9 @@ class Transformer {
   // Positions in the cache.
   int32_t length() const { return static_cast<int32_t>(cached_); }
 
+  // From now on `observer` sees what forward passes compute; null: nobody. It outlives them.
+  void observe(ForwardObserver* observer) { observer_ = observer; }
+
   std::span<float> params();
   std::span<float> grads();       // without the tail
   std::span<float> grad_block();  // with it
@@ -205,6 +209,11 @@ class Transformer {
   void backward_attention(size_t layer, Accumulate accumulate);
   void backward_mlp(size_t layer, Accumulate accumulate);
 
+  void show(const char* name, const Tensor& x) const;
+  void show(size_t layer, const char* name, const Tensor& x) const;
+  void show_attention(size_t layer) const;
+  void show_mlp(size_t layer) const;
+
   double embedding_scale() const;
   void scale_logits(const Tensor& hidden);
   // hidden (R, d) -> out (R, V), R at most head_rows.
@@ -219,6 +228,7 @@ class Transformer {
   int64_t width_;  // d
   int64_t parameters_;
   int64_t cached_ = 0;  // positions that came before this call's
+  ForwardObserver* observer_ = nullptr;
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan
 };

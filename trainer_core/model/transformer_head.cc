@@ -30,7 +30,9 @@ LossSum Transformer::sum_losses(const Chunk& chunk) {
         .losses = Tensor::f32(arena_.f32(plan_.losses) + first, {count})};
     ops_.matmul(rows.normed, Transpose::kNo, weights_->head, Transpose::kYes, rows.logits,
                 Accumulate::kNo);
+    show("logits", rows.logits);
     chunk(rows);
+    show("losses", rows.losses);
   }
   return {.loss = ops_.sum(view(plan_.losses, {rows_})),
           .weight = ops_.sum(view(plan_.weights, {rows_}))};

@@ -124,6 +124,18 @@ TEST_F(Resolve, GlobalBatchIsSharedByTheRanks) {
       AllOf(HasSubstr("global_batch_size=12"), HasSubstr("per_device_batch_size=4 times 4 ranks")));
   EXPECT_TRUE(resolve({"global_batch_size=12", "per_device_batch_size=3"}, with_ranks(4)).ok());
   EXPECT_FALSE(resolve({"global_batch_size=-4"}).ok());
+  const auto accumulated =
+      resolve({"global_batch_size=24", "gradient_accumulation_steps=3"}, with_ranks(4));
+  ASSERT_TRUE(accumulated.ok()) << accumulated.status();
+  EXPECT_EQ(accumulated->train.per_device_batch_size, 2);
+  EXPECT_EQ(accumulated->train.gradient_accumulation_steps, 3);
+  EXPECT_THAT(
+      error_of(resolve({"global_batch_size=20", "gradient_accumulation_steps=3"}, with_ranks(4))),
+      HasSubstr("multiple of the 4 ranks times gradient_accumulation_steps=3"));
+  EXPECT_THAT(error_of(resolve({"gradient_accumulation_steps=0"})),
+              HasSubstr("gradient_accumulation_steps=0: must be at least 1"));
+  EXPECT_THAT(error_of(resolve({"gradient_accumulation_steps=2000000"})),
+              HasSubstr("gradient_accumulation_steps is 2000000"));
   EXPECT_EQ(resolve({"model_name=fuji-test"}, with_ranks(4))->train.per_device_batch_size, 8);
   EXPECT_EQ(resolve({"model_name=fuji-test", "per_device_batch_size=2"}, with_ranks(4))
                 ->train.per_device_batch_size,

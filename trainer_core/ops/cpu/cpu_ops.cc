@@ -36,9 +36,9 @@ void check_ids(const Tensor& ids, int64_t limit, const char* what) {
 // All but the last dimension.
 int64_t rows_of(const Tensor& x) { return x.elements() / x.dim(x.rank - 1); }
 
-class CpuOps : public Ops {
+class CpuOps : public cpu::OptimizerOps {
  public:
-  explicit CpuOps(int threads) : threads_(threads), matmul_(threads) {}
+  explicit CpuOps(int threads) : OptimizerOps(threads), threads_(threads), matmul_(threads) {}
 
   std::string_view name() const override { return "cpu"; }
 
@@ -276,27 +276,6 @@ class CpuOps : public Ops {
   void cross_entropy_backward(const LossShape& shape, const Tensor& logits, const Tensor& targets,
                               const Tensor& weights, const Tensor& losses) override {
     loss(shape, logits, targets, weights, losses, true);
-  }
-
-  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-            const Tensor& v) override {
-    cpu::adam(threads_, step, grads, params, m, v);
-  }
-  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
-                      const Tensor& v) override {
-    cpu::adam_direction(threads_, step, grads, m, v);
-  }
-  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
-                           const Tensor& v) override {
-    cpu::adafactor_direction(threads_, step, grads, v);
-  }
-  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                    const Tensor& rows, const Tensor& columns) override {
-    cpu::adafactor_factored_direction(threads_, step, grads, rows, columns);
-  }
-  void apply_update(double rate, double kept, const Tensor& direction,
-                    const Tensor& params) override {
-    cpu::apply_update(threads_, rate, kept, direction, params);
   }
 
  private:
