@@ -4,7 +4,7 @@
 #include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/terminal.h"
-#include "jobspec/resolve.h"
+#include "jobspec/resolve_step.h"
 
 namespace muster::cli {
 namespace {

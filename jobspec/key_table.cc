@@ -25,6 +25,8 @@ constexpr std::string_view kNoStacks = "this version takes no stack traces";
 constexpr std::string_view kAllParameters = "this version trains all parameters";
 constexpr std::string_view kOneAttention = "this version has one attention, blocked flash";
 constexpr std::string_view kPlainLoop = "layers are a plain loop: there is nothing to compile";
+constexpr std::string_view kOwnCheckpoints =
+    "a run starts from its own checkpoints alone in this version";
 constexpr std::string_view kNoSkips = "this version skips no step";
 constexpr Key works(std::string_view name, ValueType type) {
   return {name, type, Support::kWorks, "", ""};
@@ -265,8 +267,9 @@ constexpr Key kTable[] = {
     works("checkpoint_period", ValueType::kInteger),
     works("max_num_checkpoints_to_keep", ValueType::kOptionalInteger),
     works("save_checkpoint_on_completion", ValueType::kBool),
-    only("load_parameters_path", ValueType::kString, "", "a run starts from its own checkpoints alone in this version"),
-    only("load_full_state_path", ValueType::kString, "", "a run starts from its own checkpoints alone in this version"),
+    only("load_parameters_path", ValueType::kString, "", kOwnCheckpoints),
+    only("load_full_state_path", ValueType::kString, "", kOwnCheckpoints),
+    no_effect("load_from_other_directory_step", ValueType::kInteger, kOwnCheckpoints),
     no_effect("enable_single_replica_ckpt_restoring", ValueType::kBool, "every rank reads the checkpoint itself"),
     no_effect("force_unroll", ValueType::kBool, kOrbax),
     no_effect("checkpoint_storage_target_data_file_size_bytes", ValueType::kInteger, kOrbax),
@@ -326,6 +329,10 @@ constexpr Key kTable[] = {
     no_effect("prefill_cache_axis_order", ValueType::kString, kNoServing),
     no_effect("ar_cache_axis_order", ValueType::kString, kNoServing),
     no_effect("compute_axis_order", ValueType::kString, kNoServing),
+    no_effect("pagedattn_num_pages", ValueType::kInteger, kNoServing),
+    no_effect("pagedattn_tokens_per_page", ValueType::kInteger, kNoServing),
+    no_effect("pagedattn_pages_per_compute_block", ValueType::kInteger, kNoServing),
+    no_effect("pagedattn_max_pages_per_group", ValueType::kInteger, kNoServing),
     no_effect("inference_microbenchmark_prefill_lengths", ValueType::kString, kNoServing),
     no_effect("inference_microbenchmark_stages", ValueType::kString, kNoServing),
     no_effect("inference_microbenchmark_loop_iters", ValueType::kInteger, kNoServing),
@@ -335,6 +342,9 @@ constexpr Key kTable[] = {
     no_effect("compile_topology_num_slices", ValueType::kInteger, kNothingCompiled),
     no_effect("compile_xla_flags", ValueType::kString, kNothingCompiled),
     no_effect("write_estimator_result", ValueType::kBool, kNothingCompiled),
+    no_effect("tile_batch_seq", ValueType::kInteger, kDense),
+    no_effect("tile_activation_dim", ValueType::kInteger, kDense),
+    no_effect("tile_weight_dim", ValueType::kInteger, kDense),
     no_effect("gpu_flash_attention_backward_pass_impl", ValueType::kString, kOneAttention),
     // After pre-training
     only("use_sft", ValueType::kBool, "False", kPretraining),
@@ -344,6 +354,12 @@ constexpr Key kTable[] = {
     no_effect("dpo_label_smoothing", ValueType::kNumber, kPretraining),
     only("lora_input_adapters_path", ValueType::kString, "", kAllParameters),
     only("hf_lora_adapter_path", ValueType::kString, "", kAllParameters),
+    only("enable_lora", ValueType::kBool, "False", kAllParameters),
+    no_effect("lora_rank", ValueType::kInteger, kAllParameters),
+    no_effect("lora_alpha", ValueType::kNumber, kAllParameters),
+    no_effect("lora_module_path", ValueType::kString, kAllParameters),
+    no_effect("lora_weight_qtype", ValueType::kString, kAllParameters),
+    no_effect("lora_restore_path", ValueType::kString, kAllParameters),
     only("trainable_parameters_mask", ValueType::kList, "[]", kAllParameters),
 };
 // clang-format on

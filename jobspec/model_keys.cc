@@ -1,5 +1,6 @@
 #include "jobspec/model_keys.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -157,6 +158,7 @@ void read_attention(SettingsReader& reader, ModelConfig& model,
   int32_t window = 0;
   reader.read("attention_type", type);
   reader.read("sliding_window_size", window);
+  reader.require(window >= 0, "sliding_window_size", "must be at least 0");
   if (type == "local_sliding") {
     reader.require(window >= 1, "sliding_window_size",
                    "attention_type=local_sliding needs a window of at least 1 token");
@@ -197,6 +199,15 @@ absl::Status read_model(SettingsReader& reader, ModelConfig& model,
   read_head(reader, model);
   reader.read("init_std", model.init_std);
   return reader.status();
+}
+
+void read_dtype(SettingsReader& reader, trainer::ComputeType& dtype) {
+  std::string name(trainer::kComputeTypeNames[static_cast<size_t>(dtype)]);
+  reader.read("dtype", name);
+  const auto* const found = std::ranges::find(trainer::kComputeTypeNames, name);
+  reader.require(found != trainer::kComputeTypeNames.end(), "dtype", "must be float32 or bfloat16");
+  if (found == trainer::kComputeTypeNames.end()) return;
+  dtype = static_cast<trainer::ComputeType>(found - trainer::kComputeTypeNames.begin());
 }
 
 }  // namespace muster::jobspec

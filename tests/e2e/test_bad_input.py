@@ -55,7 +55,7 @@ class BadConfig(MusterTest):
                             (["--fdl_config=configs.GLaM126M64E"], "mixture-of-experts"),
                             (["--config=fuji-test", "--trainer_dri=x"], "did you mean --trainer_dir?"),
                             (["--config=fuji-7B-v2-fp8"], "fp8 is not in this version; use fuji-7B-v2"),
-                            (["python3", "train.py"], "other programs are not part of it")):
+                            (["python3", "train.py"], "other programs are not part of it yet")):
             result = self.muster("run", *words, check=2)
             self.assertIn(says, result.stderr)
             self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)

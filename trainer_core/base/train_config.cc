@@ -194,10 +194,11 @@ absl::Status validate(const ModelConfig& model) {
 absl::Status validate(const TrainConfig& config) {
   Checker check;
   check_model(config.model, check);
+  // First: what the schedule takes over from it is not at fault.
+  check.range("steps", config.steps, 1, kStepsMax);
   check_schedule(config.optimizer, check);
   check_optimizer(config.optimizer, check);
   check_mesh(config.mesh, check);
-  check.range("steps", config.steps, 1, kStepsMax);
   check.range("log_period", config.log_period, 1, kStepsMax);
   check.range("per_device_batch_size", config.per_device_batch_size, 1, kSizeMax);
   check.range("gradient_accumulation_steps", config.gradient_accumulation_steps, 1,
@@ -233,7 +234,7 @@ absl::Status validate(const TrainConfig& config) {
   check.require(config.max_checkpoints_to_keep == -1 || config.max_checkpoints_to_keep >= 1,
                 absl::StrCat("max_num_checkpoints_to_keep is ", config.max_checkpoints_to_keep,
                              ", but must be -1 (all) or at least 1"));
-  check.range("threads", config.threads, 0, kThreadsMax);
+  check.range("threads_per_rank", config.threads, 0, kThreadsMax);
   if (config.remat_policy == RematPolicy::kCustom) check.take(validate(config.custom_remat));
   return check.status();
 }

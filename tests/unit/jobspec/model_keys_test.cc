@@ -159,18 +159,26 @@ TEST_F(ModelKeys, WhatStillCannotRunIsRefused) {
 }
 
 TEST_F(ModelKeys, AModelsNameFixesItsArchitecture) {
-  for (const char* text :
-       {"decoder_block=gemma", "mlp_activations=['gelu']", "attention_bias=true",
-        "rope_type=llama3.1", "position_type=rope_interleaved", "attn_logits_soft_cap=50",
-        "final_logits_soft_cap=30", "sliding_window_size=8", "attention_type=local_sliding",
-        "normalize_embedding_logits=false", "logits_via_embedding=true", "query_scale=1",
-        "trainable_position_size=9", "rope_max_timescale=500000"}) {
+  for (const char* text : {"decoder_block=gemma", "mlp_activations=['gelu']", "head_dim=64",
+                           "logits_via_embedding=true", "global_parameter_scale=2"}) {
     EXPECT_THAT(error_of(resolve({"model_name=llama2-7b", text})),
                 AllOf(HasSubstr("differs from model llama2-7b, which has"),
                       HasSubstr("override_model_config=true")))
         << text;
   }
-  EXPECT_TRUE(resolve({"model_name=llama2-7b", "rope_max_timescale=10000"}).ok());
+  EXPECT_TRUE(resolve({"model_name=llama2-7b", "global_parameter_scale=1"}).ok());
+  EXPECT_TRUE(
+      resolve({"model_name=llama2-tiny", "global_parameter_scale=2", "override_model_config=true"})
+          .ok());
+}
+
+TEST_F(ModelKeys, WhatAModelsFileDoesNotSayIsFree) {
+  const ModelConfig mistral =
+      model({"model_name=mistral-7b", "attention_type=local_sliding", "sliding_window_size=4096"});
+  EXPECT_EQ(mistral.sliding_window_size, 4096);
+  EXPECT_TRUE(model({"model_name=llama2-7b", "attention_bias=true"}).qkv_bias);
+  EXPECT_EQ(model({"model_name=llama2-7b", "rope_max_timescale=500000"}).rope_max_timescale,
+            500'000);
   EXPECT_TRUE(resolve({"model_name=llama2-7b", "z_loss_multiplier=1e-4"}).ok());
 }
 

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "jobspec/value.h"
+#include "common/with_commas.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -12,7 +12,9 @@ namespace muster::jobspec {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Presets : public ConfigFiles {
  protected:
@@ -129,6 +131,27 @@ TEST_F(Presets, RunSettingsAreDefaults) {
   EXPECT_EQ(mine->train.per_device_batch_size, 2);
   EXPECT_EQ(mine->train.max_target_length, 64);
   EXPECT_EQ(resolve({"model_name=Synthetic5B"})->train.optimizer.learning_rate, 1.6e-4);
+}
+
+TEST_F(Presets, WhatPaxTrainsOnThePileSaysWhereItsDataIs) {
+  const auto of_pile = Contains(HasSubstr("Pax reads the Pile by TFDS"));
+  for (const char* name : {"Pile126M", "GPT5B", "Pile5B", "GPT175B", "Pile175B"})
+    EXPECT_THAT(resolve({std::string("model_name=") + name})->warnings, of_pile) << name;
+  for (const char* name : {"GPT126M", "Synthetic126M", "Synthetic5B", "Synthetic175B"})
+    EXPECT_THAT(resolve({std::string("model_name=") + name})->warnings, Not(of_pile)) << name;
+}
+
+TEST_F(Presets, ASentenceThatAKeyMakesUntrueIsNotSaid) {
+  const auto of_decay = Contains(HasSubstr("AXLearn's weight decay"));
+  EXPECT_THAT(resolve({"model_name=fuji-test"})->warnings, of_decay);
+  EXPECT_THAT(resolve({"model_name=fuji-test", "weight_decay_times_learning_rate=false"})->warnings,
+              Not(of_decay));
+}
+
+TEST_F(Presets, WhatFollowsNamesKeys) {
+  const std::string base = write("base.yml", "");
+  write("models/a.yml", "follows: {head_dim: no_such_key}\n");
+  EXPECT_THAT(error_of(load({"model_name=a"}, {}, base)), HasSubstr("follows: head_dim"));
 }
 
 TEST_F(Presets, FujiSchedulesWarmUpFor2000Steps) {
