@@ -273,8 +273,9 @@ class Ops {
 };
 
 // The CPU backend (Highway and OpenMP; matmul by what ops/cpu/matmul.cc finds faster) with `threads` threads, at least 1.
-// With oneDNN it owns a compiled matrix product and its scratch per shape, made when the shape is first seen and kept;
-// beside those, and panels that oneDNN holds during a product, it allocates nothing.
+// With oneDNN it owns a compiled matrix product and its scratch per shape, made when the shape is first seen and kept; the
+// first bf16 products make the panels and sums of our own (gemm.h). Beside those, and panels that oneDNN holds during a
+// product, it allocates nothing.
 std::unique_ptr<Ops> cpu_ops(int threads);
 
 }  // namespace muster::trainer
