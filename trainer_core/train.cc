@@ -143,7 +143,7 @@ class Trainer : public RunningStep {
     if (auto status = source_->fill(step, tokens_, targets_, weights_); !status.ok())
       return fail(absl::StrCat("data of step ", step), status, ExitCode::kFailure);
     enter(Phase::kStep);
-    const LossSum local = replica_->model().forward_backward({tokens_, targets_, weights_});
+    const LossSum local = replica_->model().forward_backward(batch(step));
     auto reduced = reduce(local);
     if (!reduced.ok()) return leave_broken_step(step, reduced.status());
     StepRecord record = make_record(step, *reduced);
@@ -152,6 +152,17 @@ class Trainer : public RunningStep {
     const bool stop = reduced->stop_votes > 0;
     complete(record, reduced->weight, stop);
     return after_step(step, stop);
+  }
+
+  // What source_ has filled in for the step.
+  Batch batch(int64_t step) const {
+    const auto each = static_cast<uint64_t>(config_.per_device_batch_size);
+    const auto ranks = static_cast<uint64_t>(context_.group.size());
+    const auto rank = static_cast<uint64_t>(context_.group.rank());
+    return {tokens_,
+            targets_,
+            weights_,
+            {config_.init_weights_seed, (static_cast<uint64_t>(step) * ranks + rank) * each}};
   }
 
   absl::StatusOr<StepTail> reduce(const LossSum& local) {
@@ -299,8 +310,8 @@ class Trainer : public RunningStep {
   }
 
   ExitCode abort_not_finite(const StepRecord& record, const StepTail& reduced) {
-    const std::string culprit = name_not_finite(context_.group, reduced, [this] {
-      replica_->model().forward_backward({tokens_, targets_, weights_});
+    const std::string culprit = name_not_finite(context_.group, reduced, [&] {
+      replica_->model().forward_backward(batch(record.step));
       return std::sqrt(replica_->ops().sum_of_squares(Replica::flat(replica_->model().grads())));
     });
     if (leader()) {

@@ -6,12 +6,14 @@
 #include "trainer_core/ops/cpu/kernels.h"
 #include "trainer_core/ops/cpu/matmul.h"
 #include "trainer_core/ops/cpu/parallel.h"
+#include "trainer_core/ops/cpu/row_sums.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
 namespace {
 
+using cpu::add_blocks;
 using cpu::parallel_for;
 using cpu::useful_threads;
 
@@ -62,6 +64,12 @@ class CpuOps : public Ops {
   void scale(double factor, const Tensor& x) override {
     elementwise(x, [&](int64_t begin, int64_t end) {
       cpu::scale_range(end - begin, static_cast<float>(factor), x.f32() + begin);
+    });
+  }
+  void dropout(const DropoutMask& mask, const Tensor& x) override {
+    MUSTER_CHECK(x.elements() % mask.sequences == 0) << mask.sequences << " sequences";
+    elementwise(x, [&](int64_t begin, int64_t end) {
+      cpu::dropout_range(begin, end, {mask, x.elements() / mask.sequences, x.f32()});
     });
   }
   double sum(const Tensor& x) override { return reduce(x, cpu::sum_range); }
@@ -313,19 +321,6 @@ class CpuOps : public Ops {
     double total = 0;
     for (const double value : partial) total += value;
     return total;
-  }
-
-  // to (width) = or += the sum of `blocks` partial sums that lie `stride` apart, in order. The sum is made in the first.
-  static void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width,
-                         Accumulate accumulate, float* to) {
-    for (int64_t block = 1; block < blocks; ++block) {
-      cpu::add_range(width, from + block * stride, from);
-    }
-    if (accumulate == Accumulate::kYes) {
-      cpu::add_range(width, from, to);
-    } else {
-      std::copy_n(from, width, to);
-    }
   }
 
   void norm_rows(const NormShape& shape, const Tensor& x, const float* delta,

@@ -15,6 +15,14 @@ void scale_range(int64_t n, float factor, float* x);     // x *= factor
 double sum_range(int64_t n, const float* x);             // fp64 accumulators
 double sum_of_squares_range(int64_t n, const float* x);  // fp64 accumulators
 
+// dropout.cc: elements [begin, end) of x, whose sequences have `each` elements.
+struct DropoutRange {
+  DropoutMask mask;
+  int64_t each;
+  float* x;
+};
+void dropout_range(int64_t begin, int64_t end, const DropoutRange& args);
+
 // norm.cc: `rows` rows of `width`. `delta` may be null; then `sum` is not written. bias is kLayer's.
 struct NormForward {
   NormType type;
