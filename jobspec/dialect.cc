@@ -4,6 +4,7 @@
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
@@ -33,6 +34,11 @@ std::string plain(const std::string& value) {
 bool is_off(const std::string& value) {
   const std::string lower = absl::AsciiStrToLower(plain(value));
   return lower == "false" || lower == "0" || lower == "-1" || lower == "-1.0" || lower.empty();
+}
+
+bool is_one(const std::string& value) {
+  double number = 0;
+  return absl::SimpleAtod(plain(value), &number) && number == 1;
 }
 
 std::string last_part(const std::string& dotted) {
@@ -66,16 +72,22 @@ class Translator {
   absl::Status set_directory(const Given& given);
   absl::Status set_data(const Given& given, bool is_synthetic);
   absl::Status set_schedule(const Given& given);
+  void set_of_schedule(const Given& given, std::string_view schedule);
   absl::Status set_remat(const Given& given);
   absl::Status only(const Given& given, std::string_view value, std::string_view what);
 
   Translation& out_;
   std::string model_;
+  std::string schedule_;  // Pax's
 };
+
+constexpr std::string_view kRampupCosine = "linear_rampup_cosine_decay";
+constexpr std::string_view kRampupExponential = "linear_rampup_exponential_decay";
 
 void Translator::set_model(const Given& given) {
   if (given.flag->effect == FlagEffect::kPaxConfig) model_ = last_part(plain(given.value));
   if (given.flag->effect == FlagEffect::kAxlearnConfig) model_ = given.value;
+  if (given.flag->effect == FlagEffect::kPaxSchedule) schedule_ = plain(given.value);
 }
 
 // [data,fsdp,tensor]; Pax's own names for them are replica, data and mdl.
@@ -122,11 +134,28 @@ absl::Status Translator::set_data(const Given& given, bool is_synthetic) {
 }
 
 absl::Status Translator::set_schedule(const Given& given) {
-  const std::string name = plain(given.value);
-  if (name != "linear_rampup_cosine_decay")
-    return bad(given, "this version has a warm-up and a cosine: linear_rampup_cosine_decay");
-  warn(given, "this version has MaxText's schedule, which is close to it");
+  if (schedule_ != kRampupCosine && schedule_ != kRampupExponential && schedule_ != "constant") {
+    return bad(given, absl::StrCat("this version has ", av(kRampupCosine), ", ",
+                                   av(kRampupExponential), " and constant"));
+  }
+  set(given, "lr_schedule_type", schedule_);
+  // Pax's constant rate has no warm-up.
+  if (schedule_ == "constant") set(given, "learning_rate_warmup_steps", "0");
+  // The numbers of the GPT presets are a cosine's; these are Pax's defaults of the other, before any flag.
+  if (schedule_ == kRampupExponential && learns_positions()) {
+    out_.settings.insert(out_.settings.begin(),
+                         {{"learning_rate_warmup_steps", "4000", given.shown},
+                          {"learning_rate_decay_start", "4001", given.shown},
+                          {"learning_rate_decay_end", "300000", given.shown}});
+  }
   return absl::OkStatus();
+}
+
+void Translator::set_of_schedule(const Given& given, std::string_view schedule) {
+  const std::string_view preset = learns_positions() ? kRampupCosine : kRampupExponential;
+  const std::string_view used = schedule_.empty() ? preset : std::string_view(schedule_);
+  if (used == schedule) return set(given, given.flag->key, plain(given.value));
+  warn(given, absl::StrCat("the schedule is ", av(used)));
 }
 
 absl::Status Translator::set_remat(const Given& given) {
@@ -180,6 +209,16 @@ absl::Status Translator::apply(const Given& given) {
       return set_remat(given);
     case FlagEffect::kPaxSchedule:
       return set_schedule(given);
+    case FlagEffect::kPaxCosine:
+      set_of_schedule(given, kRampupCosine);
+      return absl::OkStatus();
+    case FlagEffect::kPaxExponential:
+      set_of_schedule(given, kRampupExponential);
+      return absl::OkStatus();
+    case FlagEffect::kPaxOne:
+      return is_one(given.value)
+                 ? absl::OkStatus()
+                 : bad(given, "expected 1; LEARNING_RATE is the schedule's highest");
     case FlagEffect::kPaxIciMesh:
       return set_mesh(given, "ici");
     case FlagEffect::kPaxDcnMesh:

@@ -11,8 +11,6 @@ constexpr std::string_view kNoLora = "this version trains all parameters";
 constexpr std::string_view kNoEvaluation = "this version trains; evaluation is not part of it";
 constexpr std::string_view kNoProfiler = "this version has no profiler; use perf";
 constexpr std::string_view kNoHangs = "this version does not look for hangs";
-constexpr std::string_view kSchedule =
-    "this version has MaxText's schedule: see warmup_steps_fraction";
 constexpr std::string_view kNotNeeded = "nothing here needs it";
 constexpr std::string_view kOwnPages = "the daemons serve their own pages and metrics";
 
@@ -21,6 +19,12 @@ constexpr Flag key(std::string_view name, std::string_view key, bool is_switch =
 }
 constexpr Flag no_effect(std::string_view name, std::string_view note, bool is_switch = false) {
   return {name, FlagEffect::kNoEffect, "", note, is_switch};
+}
+constexpr Flag cosine(std::string_view name, std::string_view key) {
+  return {name, FlagEffect::kPaxCosine, key, ""};
+}
+constexpr Flag exponential(std::string_view name, std::string_view key) {
+  return {name, FlagEffect::kPaxExponential, key, ""};
 }
 constexpr Flag off(std::string_view name, std::string_view note) {
   return {name, FlagEffect::kOff, "", note};
@@ -67,17 +71,22 @@ constexpr Flag kPaxParameters[] = {
     key("MAX_STEPS", "steps"),
     key("LEARNING_RATE", "learning_rate"),
     special("LR_SCHEDULE", FlagEffect::kPaxSchedule),
-    no_effect("LR_COS_WARMUP", kSchedule),
-    no_effect("LR_COS_DECAY_START", kSchedule),
-    no_effect("LR_COS_DECAY_END", kSchedule),
-    no_effect("LR_COS_MAX", kSchedule),
-    key("LR_COS_MIN_RATIO", "learning_rate_final_fraction"),
+    cosine("LR_COS_WARMUP", "learning_rate_warmup_steps"),
+    cosine("LR_COS_DECAY_START", "learning_rate_decay_start"),
+    cosine("LR_COS_DECAY_END", "learning_rate_decay_end"),
+    cosine("LR_COS_MIN_RATIO", "learning_rate_final_fraction"),
+    special("LR_COS_MAX", FlagEffect::kPaxOne),
+    exponential("LR_LRED_WARMUP", "learning_rate_warmup_steps"),
+    exponential("LR_LRED_DECAY_START", "learning_rate_decay_start"),
+    exponential("LR_LRED_DECAY_END", "learning_rate_decay_end"),
+    exponential("LR_LRED_MIN_RATIO", "learning_rate_final_fraction"),
+    special("LR_LRED_MAX", FlagEffect::kPaxOne),
     key("WEIGHT_DECAY", "adam_weight_decay"),
     key("ADAM_BETA1", "adam_b1"),
     key("ADAM_BETA2", "adam_b2"),
     key("ADAM_EPSILON", "adam_eps"),
     key("ADAM_EPSILON_ROOT", "adam_eps_root"),
-    off("ADAM_CLIP_THRESHOLD", "this version does not bound Adam's updates; -1 is off"),
+    key("ADAM_CLIP_THRESHOLD", "adam_clip_threshold"),
     key("CLIP_GRADIENT_NORM_TO_VALUE", "gradient_clipping_threshold"),
     key("FPROP_DTYPE", "dtype"),
     key("MODEL_DTYPE", "weight_dtype"),

@@ -12,19 +12,22 @@ enum class FlagEffect {
   kQuiet,     // accepted without a word: it says how the other program prints
   kOff,       // accepted when it switches something off: `note` says what is missing
   // The rest are dialect.cc's.
-  kPaxConfig,      // names an experiment: paxml.contrib.gpu.scripts_gpu.configs.GPT126M
-  kPaxMode,        // train
-  kPaxData,        // a folder, or None
-  kPaxHeads,       // query heads, and key and value heads with them
-  kPaxSequence,    // length of a sequence, and of the table of positions
-  kPaxRemat,       // AutodiffCheckpointType.SAVE_NOTHING
-  kPaxSchedule,    // linear_rampup_cosine_decay
-  kPaxIciMesh,     // [data,fsdp,tensor]
-  kPaxDcnMesh,     // the same between nodes
-  kModule,         // text.gpt.c4_trainer
-  kAxlearnConfig,  // fuji-7B-v2-flash
-  kAxlearnData,    // a folder, or FAKE
-  kDirectory,      // base_output_directory/run_name
+  kPaxConfig,       // names an experiment: paxml.contrib.gpu.scripts_gpu.configs.GPT126M
+  kPaxMode,         // train
+  kPaxData,         // a folder, or None
+  kPaxHeads,        // query heads, and key and value heads with them
+  kPaxSequence,     // length of a sequence, and of the table of positions
+  kPaxRemat,        // AutodiffCheckpointType.SAVE_NOTHING
+  kPaxSchedule,     // linear_rampup_cosine_decay
+  kPaxCosine,       // its value is that of `key` where the schedule is linear_rampup_cosine_decay
+  kPaxExponential,  // the same of linear_rampup_exponential_decay
+  kPaxOne,          // accepted when it is 1
+  kPaxIciMesh,      // [data,fsdp,tensor]
+  kPaxDcnMesh,      // the same between nodes
+  kModule,          // text.gpt.c4_trainer
+  kAxlearnConfig,   // fuji-7B-v2-flash
+  kAxlearnData,     // a folder, or FAKE
+  kDirectory,       // base_output_directory/run_name
 };
 
 struct Flag {

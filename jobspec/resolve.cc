@@ -14,6 +14,7 @@
 #include "common/absl_view.h"
 #include "common/limits.h"
 #include "jobspec/model_keys.h"
+#include "jobspec/optimizer_keys.h"
 #include "jobspec/remat_keys.h"
 #include "jobspec/restrictions.h"
 #include "jobspec/settings_reader.h"
@@ -41,41 +42,19 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
 }
 
 // The keys that one step of training can depend on, when model and batch are given.
-constexpr std::array<std::string_view, 10> kStepKeys = {"learning_rate",
+constexpr std::array<std::string_view, 13> kStepKeys = {"learning_rate",
                                                         "adam_b1",
                                                         "adam_b2",
                                                         "adam_eps",
                                                         "adam_eps_root",
                                                         "adam_weight_decay",
+                                                        "weight_decay_times_learning_rate",
+                                                        "adamw_mask",
+                                                        "adam_clip_threshold",
                                                         "gradient_clipping_threshold",
                                                         "opt_type",
                                                         "remat_policy",
                                                         "threads_per_rank"};
-
-// Both -1 leaves nothing to infer from.
-void read_steps(SettingsReader& reader, trainer::TrainConfig& train) {
-  train.steps = 150'001;
-  train.optimizer.schedule_steps = -1;
-  reader.read("steps", train.steps);
-  reader.read("learning_rate_schedule_steps", train.optimizer.schedule_steps);
-  reader.require(train.steps != -1 || train.optimizer.schedule_steps != -1, "steps",
-                 "learning_rate_schedule_steps is -1, too; set one of them");
-  if (train.steps == -1) train.steps = train.optimizer.schedule_steps;
-  if (train.optimizer.schedule_steps == -1) train.optimizer.schedule_steps = train.steps;
-  reader.require(train.steps >= 1, "steps", "must be at least 1, or -1");
-}
-
-void read_optimizer(SettingsReader& reader, trainer::OptimizerConfig& optimizer) {
-  reader.read("learning_rate", optimizer.learning_rate);
-  reader.read("learning_rate_final_fraction", optimizer.final_fraction);
-  reader.read("warmup_steps_fraction", optimizer.warmup_steps_fraction);
-  reader.read("adam_b1", optimizer.b1);
-  reader.read("adam_b2", optimizer.b2);
-  reader.read("adam_eps", optimizer.eps);
-  reader.read("adam_eps_root", optimizer.eps_root);
-  reader.read("adam_weight_decay", optimizer.weight_decay);
-  reader.read("gradient_clipping_threshold", optimizer.clipping_threshold);
-}
 
 // A preset's global_batch_size gives way to a user's per_device_batch_size; of two wishes both must hold.
 bool uses_global_batch(const SettingsReader& reader, int64_t global) {
@@ -240,8 +219,8 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   if (auto status = check_run_name(train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, job.warnings); !status.ok()) return status;
   if (auto status = read_remat(reader, train, job.warnings); !status.ok()) return status;
-  read_optimizer(reader, train.optimizer);
-  read_steps(reader, train);
+  read_optimizer(reader, train.optimizer, job.warnings);
+  read_schedule(reader, train, job.warnings);
   read_batch(reader, *mesh, train);
   int32_t restarts_max = 3;
   reader.read("restarts_max", restarts_max);
@@ -286,9 +265,9 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
   model.vocab_size = model.head_dim = 2;
   model.emb_dim = model.num_layers = model.num_query_heads = model.num_kv_heads = model.mlp_dim = 1;
   train.max_target_length = 1;
-  read_optimizer(reader, train.optimizer);
-  reader.read("threads_per_rank", train.threads);
   std::vector<std::string> warnings;  // all policies compute the same
+  read_optimizer(reader, train.optimizer, warnings);
+  reader.read("threads_per_rank", train.threads);
   train.remat_policy = trainer::RematPolicy::kNone;
   if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;
   if (!reader.status().ok()) return reader.status();

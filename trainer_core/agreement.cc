@@ -31,7 +31,8 @@ Restored restore_from_disk(const CheckpointStore& store, Replica& replica, std::
   if (!newest.ok()) return {Found::kError, 0, newest.status()};
   if (!newest->has_value()) return {};
   const CheckpointInfo& info = **newest;
-  if (auto status = restore_checkpoint(info.folder, replica.table(), replica.state());
+  if (auto status =
+          restore_checkpoint(info.folder, replica.plan().checkpoint_layout(), replica.state());
       !status.ok()) {
     return {Found::kError, 0, status};
   }
@@ -85,8 +86,8 @@ absl::StatusOr<int64_t> restore_newest(ProcessGroup& group, const CheckpointStor
   if (found == Found::kNothing) return 0;
   const CheckpointBlocks state = replica.state();
   for (const auto& [block, name] :
-       {std::pair(state.params, "checkpoint params"), std::pair(state.m, "checkpoint m"),
-        std::pair(state.v, "checkpoint v")}) {
+       {std::pair(state.params, "checkpoint params"), std::pair(state.state, "checkpoint state")}) {
+    if (block.empty()) continue;  // an optimizer without state
     if (auto status = group.broadcast(block, 0, name); !status.ok()) return status;
   }
   return static_cast<int64_t>(u64_of_floats(std::span(header).subspan(1)));

@@ -165,13 +165,12 @@ bool is_finite(std::span<const float> values) {
 
 // What a step maps: its plan, and every tensor of the output.
 absl::Status check_memory(const TrainConfig& config, int32_t threads) {
-  const TransformerPlan plan =
-      plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                       config.layer_keeps(), true, threads);
+  const TrainingPlan plan = plan_training(config, threads);
   const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
-  const double output = sizeof(float) * (tokens * config.model.vocab_size +
-                                         2.0 * static_cast<double>(parameter_count(plan.params)));
-  const double needed = static_cast<double>(plan.memory.total_bytes()) + output;
+  const double output =
+      sizeof(float) * (tokens * config.model.vocab_size +
+                       2.0 * static_cast<double>(parameter_count(plan.model.params)));
+  const double needed = static_cast<double>(plan.memory().total_bytes()) + output;
   const auto available = available_memory(MachineRoots());
   if (!available || needed <= static_cast<double>(*available)) return absl::OkStatus();
   constexpr double kMiB = 1 << 20;
@@ -197,7 +196,7 @@ class DebugStep {
   absl::Status load(const DebugStepOptions& options, const std::string& checkpoint) {
     const std::span<float> params = replica_.model().params();
     if (checkpoint.empty()) return load_hugging_face(options.folder, tensors_, params);
-    return restore_checkpoint(checkpoint, replica_.table(), {params, {}, {}});
+    return restore_parameters(checkpoint, rows_of(replica_.table()), params);
   }
 
   DebugStepResult run(Output& out) {
@@ -239,8 +238,8 @@ class DebugStep {
   void update(double gradient_norm, double weight) {
     const OptimizerConfig& optimizer = config_.optimizer;
     const double clip = clip_factor(gradient_norm, optimizer.clipping_threshold);
-    adamw_update(replica_.ops(), replica_.table(), optimizer, optimizer.learning_rate,
-                 clip / weight, 1, replica_.update_blocks());
+    replica_.update(
+        {.learning_rate = optimizer.learning_rate, .grad_scale = clip / weight, .t = 1});
   }
 
   const TrainConfig& config_;

@@ -19,7 +19,7 @@
 #include "trainer_core/load_config.h"
 #include "trainer_core/metrics_file.h"
 #include "trainer_core/model/param_spec.h"
-#include "trainer_core/model/transformer.h"
+#include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
 namespace {
@@ -38,10 +38,7 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
   RankEnv env;
   env.local_world_size = ranks;
   const size_t bytes =
-      plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                       config.layer_keeps(), true, threads_per_rank(config, env))
-          .memory.total_bytes() +
-      kLibraryBytes;
+      plan_training(config, threads_per_rank(config, env)).memory().total_bytes() + kLibraryBytes;
   const auto available = available_memory(machine);
   if (!available) return absl::OkStatus();  // unknown is not too little
   const double needed = static_cast<double>(bytes) * ranks;
@@ -86,9 +83,9 @@ absl::Status check_data(const TrainConfig& config, std::optional<uint64_t> token
   return BatchSource::from_shards(std::move(*dataset), geometry, 0, false).status();
 }
 
-absl::Status check_room(const TrainConfig& config, int64_t parameters) {
-  constexpr uint64_t kCopies = 3;  // parameters, m, v
-  const uint64_t needed = static_cast<uint64_t>(parameters) * kCopies * sizeof(float);
+// `elements` of a checkpoint: parameters and the optimizer's state.
+absl::Status check_room(const TrainConfig& config, int64_t elements) {
+  const uint64_t needed = static_cast<uint64_t>(elements) * sizeof(float);
   const auto missing = missing_folders(config.checkpoint_directory);
   const fs::path there =
       missing.empty() ? fs::path(config.checkpoint_directory) : missing.back().parent_path();
@@ -106,13 +103,15 @@ absl::Status check_checkpoints(const TrainConfig& config) {
   if (!config.enable_checkpointing) return absl::OkStatus();
   const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
   const std::vector<ParamSpec> table = model_params(config.model);
+  const auto optimizer = Optimizer::make(config.optimizer, table);
   std::vector<std::string> notes;  // the run itself reports damaged ones
   auto newest = store.newest(notes);
   if (!newest.ok()) return newest.status();
   if (newest->has_value()) {
-    if (auto status = check_tensors((*newest)->folder, table); !status.ok()) return status;
+    const CheckpointLayout layout = checkpoint_layout(table, *optimizer);
+    if (auto status = check_tensors((*newest)->folder, layout); !status.ok()) return status;
   }
-  return check_room(config, parameter_count(table));
+  return check_room(config, parameter_count(table) + optimizer->state_elements());
 }
 
 // Reads alone.

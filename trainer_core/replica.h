@@ -8,7 +8,7 @@
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/ops.h"
-#include "trainer_core/optim/adamw.h"
+#include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
 
@@ -16,23 +16,23 @@ namespace muster::trainer {
 class Replica {
  public:
   Replica(const TrainConfig& config, int32_t threads)
-      : plan_(plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                               config.layer_keeps(),
-                               /*training=*/true, threads)),
-        arena_(plan_.memory),
+      : plan_(plan_training(config, threads)),
+        arena_(plan_.memory()),
         ops_(cpu_ops(threads)),
-        model_(plan_, arena_, *ops_) {}
+        model_(plan_.model, arena_, *ops_) {}
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  const TransformerPlan& plan() const { return plan_; }
-  const std::vector<ParamSpec>& table() const { return plan_.params; }
+  const TrainingPlan& plan() const { return plan_; }
+  const std::vector<ParamSpec>& table() const { return plan_.model.params; }
   Transformer& model() { return model_; }
   Ops& ops() { return *ops_; }
 
-  CheckpointBlocks state() { return {model_.params(), block(plan_.adam_m), block(plan_.adam_v)}; }
-  AdamWBlocks update_blocks() {
-    return {model_.params(), model_.grads(), block(plan_.adam_m), block(plan_.adam_v)};
+  // What a checkpoint holds.
+  CheckpointBlocks state() { return {model_.params(), optimizer_state()}; }
+  // One update of the optimizer by the gradient block, which it may overwrite.
+  void update(const UpdateStep& step) {
+    plan_.optimizer->update(*ops_, step, {model_.params(), model_.grads(), optimizer_state()});
   }
 
   // The block's numbers as one flat tensor.
@@ -41,11 +41,11 @@ class Replica {
   }
 
  private:
-  std::span<float> block(BufferId id) {
-    return {arena_.f32(id), static_cast<size_t>(parameter_count(plan_.params))};
+  std::span<float> optimizer_state() {
+    return {arena_.f32(plan_.model.optimizer_state), static_cast<size_t>(plan_.optimizer->state_elements())};
   }
 
-  TransformerPlan plan_;
+  TrainingPlan plan_;
   Arena arena_;
   std::unique_ptr<Ops> ops_;
   Transformer model_;

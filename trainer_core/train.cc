@@ -78,7 +78,7 @@ class Trainer : public RunningStep {
     targets_.resize(batch);
     weights_.resize(batch);
     if (leader()) {
-      context_.out << memory_line(replica_->plan().memory) << '\n'
+      context_.out << memory_line(replica_->plan().memory()) << '\n'
                    << parameters_line(parameter_count(replica_->table())) << '\n'
                    << per_step_block(tflops_) << std::endl;
     }
@@ -206,8 +206,8 @@ class Trainer : public RunningStep {
   void update(StepRecord& record, double weight) {
     const double clip = clip_factor(record.raw_grad_norm, config_.optimizer.clipping_threshold);
     record.grad_norm = record.raw_grad_norm * clip;
-    adamw_update(replica_->ops(), replica_->table(), config_.optimizer, record.learning_rate,
-                 clip / weight, record.step + 1, replica_->update_blocks());
+    replica_->update(
+        {.learning_rate = record.learning_rate, .grad_scale = clip / weight, .t = record.step + 1});
     if (metrics_ != nullptr) {
       record.param_norm =
           std::sqrt(replica_->ops().sum_of_squares(Replica::flat(replica_->model().params())));
@@ -296,7 +296,8 @@ class Trainer : public RunningStep {
                                 .samples = static_cast<uint64_t>(completed_) * global_batch,
                                 .config = to_json(config_)};
       std::vector<std::string> notes;
-      if (auto status = store_.save(info, replica_->table(), replica_->state(), notes);
+      if (auto status =
+              store_.save(info, replica_->plan().checkpoint_layout(), replica_->state(), notes);
           !status.ok())
         return status;
       for (const std::string& note : notes) context_.err << note << std::endl;

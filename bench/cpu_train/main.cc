@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@
 #include "common/time.h"
 #include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/gemm_peak.h"
-#include "trainer_core/optim/adamw.h"
+#include "trainer_core/optim/optimizer.h"
 
 namespace muster::trainer {
 namespace {
@@ -57,6 +58,8 @@ class Trainer {
         timed_(*cpu_),
         plain_model_(plan_, arena_, *cpu_),
         timed_model_(plan_, arena_, timed_) {
+    optimizer_ = Optimizer::make(OptimizerConfig{}, plan_.params);
+    state_.resize(static_cast<size_t>(optimizer_->state_elements()));
     init_params(plan_.params, 0, plain_model_.params().data());
     const auto vocab = static_cast<uint32_t>(size.model.vocab_size);
     const Philox philox{.key = 1, .stream = 0};
@@ -92,12 +95,8 @@ class Trainer {
     const size_t n = model.params().size();
     const Tensor grads = Tensor::f32(model.grads().data(), {static_cast<int64_t>(n)});
     const double norm = std::sqrt(ops.sum_of_squares(grads)) / loss.weight;
-    adamw_update(ops, plan_.params, OptimizerConfig{}, 1e-4, clip_factor(norm, 1.0) / loss.weight,
-                 ++update_,
-                 {model.params(),
-                  model.grads(),
-                  {arena_.f32(plan_.adam_m), n},
-                  {arena_.f32(plan_.adam_v), n}});
+    optimizer_->update(ops, {1e-4, clip_factor(norm, 1.0) / loss.weight, ++update_},
+                       {model.params(), model.grads(), state_});
     return loss.loss / loss.weight;
   }
 
@@ -120,6 +119,8 @@ class Trainer {
   TimedOps timed_;
   Transformer plain_model_;
   Transformer timed_model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<float> state_;
   std::vector<int32_t> tokens_, targets_;
   std::vector<float> weights_;
   int64_t update_ = 0;

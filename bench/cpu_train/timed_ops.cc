@@ -141,9 +141,26 @@ void TimedOps::cross_entropy_backward(const LossShape& shape, const Tensor& logi
   timed("cross_entropy_backward",
         [&] { inner_.cross_entropy_backward(shape, logits, targets, weights, losses); });
 }
-void TimedOps::adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params,
-                     const Tensor& m, const Tensor& v) {
-  timed("adamw", [&] { inner_.adamw(step, grads, params, m, v); });
+void TimedOps::adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
+                    const Tensor& m, const Tensor& v) {
+  timed("adam", [&] { inner_.adam(step, grads, params, m, v); });
+}
+void TimedOps::adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                              const Tensor& v) {
+  timed("adam_direction", [&] { inner_.adam_direction(step, grads, m, v); });
+}
+void TimedOps::adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                                   const Tensor& v) {
+  timed("adafactor_direction", [&] { inner_.adafactor_direction(step, grads, v); });
+}
+void TimedOps::adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                            const Tensor& rows, const Tensor& columns) {
+  timed("adafactor_factored_direction",
+        [&] { inner_.adafactor_factored_direction(step, grads, rows, columns); });
+}
+void TimedOps::apply_update(double rate, double kept, const Tensor& direction,
+                            const Tensor& params) {
+  timed("apply_update", [&] { inner_.apply_update(rate, kept, direction, params); });
 }
 
 }  // namespace muster::trainer

@@ -72,8 +72,16 @@ class TimedOps : public Ops {
                      const Tensor& weights, const Tensor& losses) override;
   void cross_entropy_backward(const LossShape& shape, const Tensor& logits, const Tensor& targets,
                               const Tensor& weights, const Tensor& losses) override;
-  void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-             const Tensor& v) override;
+  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
+            const Tensor& v) override;
+  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                      const Tensor& v) override;
+  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                           const Tensor& v) override;
+  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                    const Tensor& rows, const Tensor& columns) override;
+  void apply_update(double rate, double kept, const Tensor& direction,
+                    const Tensor& params) override;
 
  private:
   template <class Call>

@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "trainer_core/base/name_patterns.h"
 
 namespace muster::trainer {
 namespace {
@@ -129,21 +130,43 @@ void check_totals(const TrainConfig& config, Checker& check) {
                    activations, " numbers, but must keep at most ", kActivationsMax));
 }
 
-void check_optimizer(const OptimizerConfig& optimizer, Checker& check) {
+bool has_decay_start(ScheduleType schedule) {
+  return schedule == ScheduleType::kWsd || schedule == ScheduleType::kRampupCosine ||
+         schedule == ScheduleType::kRampupExponential;
+}
+
+void check_schedule(const OptimizerConfig& optimizer, Checker& check) {
   check.number("learning_rate", optimizer.learning_rate, optimizer.learning_rate >= 0,
                "at least 0");
   check.number("learning_rate_final_fraction", optimizer.final_fraction,
                optimizer.final_fraction >= 0 && optimizer.final_fraction <= 1, "between 0 and 1");
-  check.number("warmup_steps_fraction", optimizer.warmup_steps_fraction,
-               optimizer.warmup_steps_fraction >= 0 && optimizer.warmup_steps_fraction <= 1,
-               "between 0 and 1");
+  check.require(
+      optimizer.schedule != ScheduleType::kRampupExponential || optimizer.final_fraction > 0,
+      "learning_rate_final_fraction is 0, but an exponential decay does not reach 0: it must be "
+      "above 0");
   check.range("learning_rate_schedule_steps", optimizer.schedule_steps, 1, kStepsMax);
+  check.range("learning_rate_warmup_steps", optimizer.warmup_steps, 0, kStepsMax);
+  if (!has_decay_start(optimizer.schedule)) return;
+  check.require(optimizer.decay_start >= optimizer.warmup_steps,
+                absl::StrCat("learning_rate_decay_start is ", optimizer.decay_start,
+                             ", but must be at least learning_rate_warmup_steps (",
+                             optimizer.warmup_steps, "): the decay follows the warm-up"));
+  check.require(optimizer.decay_end >= optimizer.decay_start && optimizer.decay_end <= kStepsMax,
+                absl::StrCat("learning_rate_decay_end is ", optimizer.decay_end,
+                             ", but must be at least learning_rate_decay_start (",
+                             optimizer.decay_start, ") and at most ", kStepsMax));
+}
+
+void check_optimizer(const OptimizerConfig& optimizer, Checker& check) {
   check.number("adam_b1", optimizer.b1, optimizer.b1 >= 0 && optimizer.b1 < 1, "in [0, 1)");
   check.number("adam_b2", optimizer.b2, optimizer.b2 >= 0 && optimizer.b2 < 1, "in [0, 1)");
   check.number("adam_eps", optimizer.eps, optimizer.eps > 0, "above 0");
   check.number("adam_eps_root", optimizer.eps_root, optimizer.eps_root >= 0, "at least 0");
   check.number("adam_weight_decay", optimizer.weight_decay, optimizer.weight_decay >= 0,
                "at least 0");
+  if (const auto mask = NamePatterns::compile(optimizer.adamw_mask); !mask.ok())
+    check.require(false, absl::StrCat("adamw_mask: ", mask.status().message()));
+  check.number("adam_clip_threshold", optimizer.update_clip, true, "a number (0 or less: off)");
   check.number("gradient_clipping_threshold", optimizer.clipping_threshold,
                optimizer.clipping_threshold >= 0, "at least 0 (0: no clipping)");
 }
@@ -173,6 +196,7 @@ absl::Status validate(const ModelConfig& model) {
 absl::Status validate(const TrainConfig& config) {
   Checker check;
   check_model(config.model, check);
+  check_schedule(config.optimizer, check);
   check_optimizer(config.optimizer, check);
   check_mesh(config.mesh, check);
   check.range("steps", config.steps, 1, kStepsMax);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <absl/status/statusor.h>
 #include <nlohmann/json_fwd.hpp>
@@ -18,18 +19,31 @@ namespace muster::trainer {
 
 constexpr int32_t kThreadsMax = 1024;  // cores of the largest machines
 
-// AdamW with decoupled weight decay and MaxText's schedule (see optim/schedule.h).
+enum class OptimizerType { kAdamW, kAdamPax, kSgd, kAdafactor };  // optim/optimizer.h
+// optim/schedule.h has the formulas.
+enum class ScheduleType { kCosine, kConstant, kWsd, kRampupCosine, kRampupExponential };
+enum class DecayStyle { kLinear, kCosine };
+
 struct OptimizerConfig {
-  double learning_rate = 3e-5;
-  double final_fraction = 0.1;  // cosine ends at learning_rate * final_fraction
-  double warmup_steps_fraction = 0.1;
-  int64_t schedule_steps = 0;  // learning_rate_schedule_steps, -1 resolved to `steps`
+  OptimizerType type = OptimizerType::kAdamW;
+  ScheduleType schedule = ScheduleType::kCosine;
+  double learning_rate = 3e-5;  // the schedule's highest
+  double final_fraction = 0.1;  // a decay ends at learning_rate * final_fraction
+  int64_t schedule_steps = 0;   // learning_rate_schedule_steps, -1 resolved to `steps`
+  int64_t warmup_steps = 0;     // from 0 to learning_rate
+  int64_t decay_start = 0;      // of kWsd and Pax's schedules: the last step with learning_rate
+  int64_t decay_end = 0;        // of the same: the step from which on the decay has ended
+  DecayStyle wsd_decay_style = DecayStyle::kLinear;
   double b1 = 0.9;
   double b2 = 0.95;
   double eps = 1e-8;
   double eps_root = 0;
-  double weight_decay = 0.1;
-  double clipping_threshold = 1.0;  // global L2 norm; 0: no clipping
+  double weight_decay = 0.1;  // of the Adams
+  // AXLearn's optimizer does not multiply the decay by the learning rate, only by the schedule's share of it.
+  bool decay_times_learning_rate = true;
+  std::vector<std::string> adamw_mask;  // kAdamW: patterns of parameters' names without decay
+  double update_clip = 0;               // adam_clip_threshold of kAdamPax: RMS of an update; 0: off
+  double clipping_threshold = 1.0;      // global L2 norm; 0: no clipping
 
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };

@@ -32,6 +32,19 @@ struct EnumNames<Placement> {
   static constexpr const auto& kNames = kPlacementNames;
 };
 template <>
+struct EnumNames<OptimizerType> {
+  static constexpr std::string_view kNames[] = {"adamw", "adam_pax", "sgd", "adafactor"};
+};
+template <>
+struct EnumNames<ScheduleType> {
+  static constexpr std::string_view kNames[] = {
+      "cosine", "constant", "wsd", "linear_rampup_cosine_decay", "linear_rampup_exponential_decay"};
+};
+template <>
+struct EnumNames<DecayStyle> {
+  static constexpr std::string_view kNames[] = {"linear", "cosine"};
+};
+template <>
 struct EnumNames<NormType> {
   static constexpr std::string_view kNames[] = {"rms", "layer"};
 };
@@ -89,15 +102,23 @@ void visit_model(Config& model, Visitor& visit) {
 
 template <class Config, class Visitor>
 void visit_optimizer(Config& optimizer, Visitor& visit) {
+  visit("opt_type", optimizer.type);
+  visit("lr_schedule_type", optimizer.schedule);
   visit("learning_rate", optimizer.learning_rate);
   visit("learning_rate_final_fraction", optimizer.final_fraction);
-  visit("warmup_steps_fraction", optimizer.warmup_steps_fraction);
   visit("learning_rate_schedule_steps", optimizer.schedule_steps);
+  visit("learning_rate_warmup_steps", optimizer.warmup_steps);
+  visit("learning_rate_decay_start", optimizer.decay_start);
+  visit("learning_rate_decay_end", optimizer.decay_end);
+  visit("wsd_decay_style", optimizer.wsd_decay_style);
   visit("adam_b1", optimizer.b1);
   visit("adam_b2", optimizer.b2);
   visit("adam_eps", optimizer.eps);
   visit("adam_eps_root", optimizer.eps_root);
   visit("adam_weight_decay", optimizer.weight_decay);
+  visit("weight_decay_times_learning_rate", optimizer.decay_times_learning_rate);
+  visit("adamw_mask", optimizer.adamw_mask);
+  visit("adam_clip_threshold", optimizer.update_clip);
   visit("gradient_clipping_threshold", optimizer.clipping_threshold);
 }
 
@@ -186,6 +207,13 @@ struct Reader {
   void read(std::string_view key, const Json& from, std::string& value) {
     if (!from.is_string()) return fail(key, from, "a string");
     value = from.get<std::string>();
+  }
+  void read(std::string_view key, const Json& from, std::vector<std::string>& value) {
+    const bool words =
+        from.is_array() &&
+        std::all_of(from.begin(), from.end(), [](const Json& word) { return word.is_string(); });
+    if (!words) return fail(key, from, "a list of strings");
+    value = from.get<std::vector<std::string>>();
   }
   void read(std::string_view key, const Json& from, bool& value) {
     if (!from.is_boolean()) return fail(key, from, "true or false");

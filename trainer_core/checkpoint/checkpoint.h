@@ -1,8 +1,9 @@
 // Checkpoints of one job: <checkpoint_directory>/<step>/, where <step> is the number of steps completed.
 //
 //   model.safetensors      parameters, by their names in the ParamSpec table
-//   optimizer.safetensors  AdamW's moments: "m.<name>", "v.<name>"
-//   manifest.json          format and version, step, position in the data, the config, every file's size and CRC-32
+//   optimizer.safetensors  the optimizer's state, by its own names (AdamW's: "m.<parameter>", "v.<parameter>"); may be empty
+//   manifest.json          format and version, step, position in the data, the optimizer's name, the config, every file's size
+//                          and CRC-32
 //
 // A checkpoint is written to ".tmp-<step>-<job>-<attempt>", synced, and renamed: a folder with a number for a name is whole,
 // or was damaged later, which the checksums tell. One process writes, the one that OWNER names (owner.h); data-parallel
@@ -27,15 +28,21 @@ namespace muster::trainer {
 constexpr char kModelFile[] = "model.safetensors";
 constexpr char kOptimizerFile[] = "optimizer.safetensors";
 constexpr char kManifestFile[] = "manifest.json";
-constexpr int kCheckpointVersion = 1;
+constexpr int kCheckpointVersion = 2;
 // A manifest holds a config and three file names.
 constexpr size_t kManifestBytesMax = 1 << 20;
 
-// The flat blocks of one replica, laid out by the table.
+// What the checkpoints of one config hold.
+struct CheckpointLayout {
+  std::vector<TensorRow> params;
+  std::string optimizer;  // opt_type
+  std::vector<TensorRow> state;
+};
+
+// The flat blocks of one replica, laid out by those rows.
 struct CheckpointBlocks {
   std::span<float> params;
-  std::span<float> m;  // empty: the optimizer's state is left alone (decode)
-  std::span<float> v;
+  std::span<float> state;
 };
 
 struct CheckpointInfo {
@@ -43,6 +50,7 @@ struct CheckpointInfo {
   int64_t step = 0;
   uint64_t samples = 0;  // of the data set, consumed before this step
   nlohmann::json config;
+  std::string optimizer = {};  // whose state it has; save() takes it from the layout
 };
 
 class CheckpointStore {
@@ -63,7 +71,7 @@ class CheckpointStore {
 
   // Writes a checkpoint, then removes those beyond `keep`. On an error the temporary folder is removed, and earlier
   // checkpoints are as they were. An old one that cannot be removed is a line in `notes`: what was saved is saved.
-  absl::Status save(const CheckpointInfo& info, const std::vector<ParamSpec>& table,
+  absl::Status save(const CheckpointInfo& info, const CheckpointLayout& layout,
                     const CheckpointBlocks& blocks, std::vector<std::string>& notes) const;
 
   // The newest checkpoint whose manifest and checksums hold; none when there is no numbered folder. Adds a line to `notes`
@@ -86,12 +94,19 @@ class CheckpointStore {
 // Reads manifest.json and compares every file's size, and with `checksums` its CRC-32. DataLoss says what differs; another version is FailedPrecondition, and the disk's errors are their own.
 absl::StatusOr<CheckpointInfo> verify_checkpoint(const std::string& folder, bool checksums);
 
-// InvalidArgument names the first tensor of the table that is missing or has another shape (both shapes), or the first
-// one that the table does not know.
-absl::Status check_tensors(const std::string& folder, const std::vector<ParamSpec>& table);
+// InvalidArgument names the first tensor of the layout that is missing or has another shape (both shapes), or the first
+// one that the layout does not know, or both optimizers where the state is another one's.
+absl::Status check_tensors(const std::string& folder, const CheckpointLayout& layout);
 
-// check_tensors, then copies the state into the blocks.
-absl::Status restore_checkpoint(const std::string& folder, const std::vector<ParamSpec>& table,
+// check_tensors, then copies everything into the blocks.
+absl::Status restore_checkpoint(const std::string& folder, const CheckpointLayout& layout,
                                 const CheckpointBlocks& blocks);
+
+// The parameters alone, whatever the optimizer was. InvalidArgument as of check_tensors.
+absl::Status restore_parameters(const std::string& folder, const std::vector<TensorRow>& rows,
+                                std::span<float> params);
+
+// A ParamSpec table as rows.
+std::vector<TensorRow> rows_of(const std::vector<ParamSpec>& table);
 
 }  // namespace muster::trainer

@@ -85,8 +85,8 @@ absl::StatusOr<CheckpointInfo> verify_manifest(const std::string& folder, const 
   for (const json& entry : files) {
     if (auto status = verify_file(folder, entry, checksums); !status.ok()) return status;
   }
-  return CheckpointInfo{folder, step.get<int64_t>(), samples.get<uint64_t>(),
-                        manifest.at("config")};
+  return CheckpointInfo{folder, step.get<int64_t>(), samples.get<uint64_t>(), manifest.at("config"),
+                        manifest.at("optimizer").get<std::string>()};
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -94,30 +94,26 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 absl::Status check_file(const SafetensorsFile& file, const std::string& folder,
-                        const std::vector<ParamSpec>& table,
-                        const std::vector<std::string>& prefixes) {
+                        const std::vector<TensorRow>& rows) {
   std::set<std::string> expected;
-  for (const std::string& prefix : prefixes) {
-    for (const ParamSpec& spec : table) {
-      const std::string name = prefix + spec.name;
-      expected.insert(name);
-      const auto entry = file.tensors().find(name);
-      if (entry == file.tensors().end()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("checkpoint ", folder, " is of another model: it has no tensor ", name,
-                         " (the config's model has it with shape ", shape_text(spec.shape), ")"));
-      }
-      if (entry->second.stored != SafetensorsFile::Stored::kF32) {
-        return absl::InvalidArgumentError(absl::StrCat("checkpoint ", folder, ": tensor ", name,
-                                                       " is stored as ", entry->second.dtype,
-                                                       ", and must be F32"));
-      }
-      if (entry->second.shape != spec.shape) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("checkpoint ", folder, " is of another model: tensor ", name,
-                         " has shape ", shape_text(entry->second.shape), " there and ",
-                         shape_text(spec.shape), " in the config's model"));
-      }
+  for (const TensorRow& row : rows) {
+    expected.insert(row.name);
+    const auto entry = file.tensors().find(row.name);
+    if (entry == file.tensors().end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("checkpoint ", folder, " is of another model: it has no tensor ", row.name,
+                       " (the config's model has it with shape ", shape_text(row.shape), ")"));
+    }
+    if (entry->second.stored != SafetensorsFile::Stored::kF32) {
+      return absl::InvalidArgumentError(absl::StrCat("checkpoint ", folder, ": tensor ", row.name,
+                                                     " is stored as ", entry->second.dtype,
+                                                     ", and must be F32"));
+    }
+    if (entry->second.shape != row.shape) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("checkpoint ", folder, " is of another model: tensor ", row.name,
+                       " has shape ", shape_text(entry->second.shape), " there and ",
+                       shape_text(row.shape), " in the config's model"));
     }
   }
   for (const auto& [name, entry] : file.tensors()) {
@@ -134,25 +130,40 @@ struct OpenCheckpoint {
   std::unique_ptr<SafetensorsFile> optimizer;
 };
 
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> open_checked(const std::string& folder,
+                                                              const char* name,
+                                                              const std::vector<TensorRow>& rows) {
+  auto file = SafetensorsFile::open(folder + "/" + name);
+  if (!file.ok()) return file.status();
+  if (auto status = check_file(**file, folder, rows); !status.ok()) return status;
+  return file;
+}
+
 absl::StatusOr<OpenCheckpoint> open_checked(const std::string& folder,
-                                            const std::vector<ParamSpec>& table) {
-  auto model = SafetensorsFile::open(folder + "/" + kModelFile);
+                                            const CheckpointLayout& layout) {
+  const auto info = verify_checkpoint(folder, /*checksums=*/false);
+  if (!info.ok()) {
+    return absl::Status(info.status().code(),
+                        absl::StrCat("checkpoint ", folder, ": ", info.status().message()));
+  }
+  auto model = open_checked(folder, kModelFile, layout.params);
   if (!model.ok()) return model.status();
-  if (auto status = check_file(**model, folder, table, {""}); !status.ok()) return status;
-  auto optimizer = SafetensorsFile::open(folder + "/" + kOptimizerFile);
+  if (info->optimizer != layout.optimizer) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpoint ", folder, " has the state of opt_type=", info->optimizer,
+        ", which opt_type=", layout.optimizer, " cannot use; set opt_type=", info->optimizer,
+        ", or another run_name to start anew"));
+  }
+  auto optimizer = open_checked(folder, kOptimizerFile, layout.state);
   if (!optimizer.ok()) return optimizer.status();
-  if (auto status = check_file(**optimizer, folder, table, {"m.", "v."}); !status.ok())
-    return status;
   return OpenCheckpoint{std::move(*model), std::move(*optimizer)};
 }
 
-void copy_block(const SafetensorsFile& file, const std::vector<ParamSpec>& table,
-                const std::string& prefix, std::span<float> block) {
-  if (block.empty()) return;
-  for (const ParamSpec& spec : table) {
-    const auto count = static_cast<size_t>(spec.elements());
-    file.read(file.tensors().at(prefix + spec.name),
-              block.subspan(static_cast<size_t>(spec.offset), count));
+void copy_block(const SafetensorsFile& file, const std::vector<TensorRow>& rows,
+                std::span<float> block) {
+  for (const TensorRow& row : rows) {
+    file.read(file.tensors().at(row.name),
+              block.subspan(static_cast<size_t>(row.offset), static_cast<size_t>(row.elements())));
   }
 }
 
@@ -168,18 +179,29 @@ absl::StatusOr<CheckpointInfo> verify_checkpoint(const std::string& folder, bool
   }
 }
 
-absl::Status check_tensors(const std::string& folder, const std::vector<ParamSpec>& table) {
-  return open_checked(folder, table).status();
+absl::Status check_tensors(const std::string& folder, const CheckpointLayout& layout) {
+  return open_checked(folder, layout).status();
 }
 
-absl::Status restore_checkpoint(const std::string& folder, const std::vector<ParamSpec>& table,
+absl::Status restore_checkpoint(const std::string& folder, const CheckpointLayout& layout,
                                 const CheckpointBlocks& blocks) {
-  auto checkpoint = open_checked(folder, table);
+  const auto checkpoint = open_checked(folder, layout);
   if (!checkpoint.ok()) return checkpoint.status();
-  copy_block(*checkpoint->model, table, "", blocks.params);
-  copy_block(*checkpoint->optimizer, table, "m.", blocks.m);
-  copy_block(*checkpoint->optimizer, table, "v.", blocks.v);
+  copy_block(*checkpoint->model, layout.params, blocks.params);
+  copy_block(*checkpoint->optimizer, layout.state, blocks.state);
   return absl::OkStatus();
+}
+
+absl::Status restore_parameters(const std::string& folder, const std::vector<TensorRow>& rows,
+                                std::span<float> params) {
+  const auto model = open_checked(folder, kModelFile, rows);
+  if (!model.ok()) return model.status();
+  copy_block(**model, rows, params);
+  return absl::OkStatus();
+}
+
+std::vector<TensorRow> rows_of(const std::vector<ParamSpec>& table) {
+  return {table.begin(), table.end()};
 }
 
 }  // namespace muster::trainer

@@ -23,11 +23,11 @@ absl::Status from_error_code(const std::error_code& error, const std::string& wh
   return errno_status(error.value(), what);
 }
 
-std::vector<TensorToWrite> rows(const std::vector<ParamSpec>& table, const std::string& prefix,
-                                std::span<const float> block) {
+std::vector<TensorToWrite> tensors_of(const std::vector<TensorRow>& rows,
+                                      std::span<const float> block) {
   std::vector<TensorToWrite> tensors;
-  for (const ParamSpec& spec : table)
-    tensors.push_back({prefix + spec.name, spec.shape, block.data() + spec.offset});
+  for (const TensorRow& row : rows)
+    tensors.push_back({row.name, row.shape, block.data() + row.offset});
   return tensors;
 }
 
@@ -36,18 +36,19 @@ nlohmann::json file_entry(const char* name, const FileDigest& digest) {
 }
 
 absl::Status write_folder(const std::string& folder, const CheckpointInfo& info,
-                          const std::vector<ParamSpec>& table, const CheckpointBlocks& blocks) {
-  auto model = write_safetensors(folder + "/" + kModelFile, rows(table, "", blocks.params));
+                          const CheckpointLayout& layout, const CheckpointBlocks& blocks) {
+  auto model =
+      write_safetensors(folder + "/" + kModelFile, tensors_of(layout.params, blocks.params));
   if (!model.ok()) return model.status();
-  std::vector<TensorToWrite> moments = rows(table, "m.", blocks.m);
-  for (TensorToWrite& tensor : rows(table, "v.", blocks.v)) moments.push_back(std::move(tensor));
-  auto optimizer = write_safetensors(folder + "/" + kOptimizerFile, moments);
+  auto optimizer =
+      write_safetensors(folder + "/" + kOptimizerFile, tensors_of(layout.state, blocks.state));
   if (!optimizer.ok()) return optimizer.status();
   const nlohmann::json manifest = {
       {"format", "muster-checkpoint"},
       {"version", kCheckpointVersion},
       {"step", info.step},
       {"samples", info.samples},
+      {"optimizer", layout.optimizer},
       {"config", info.config},
       {"files", {file_entry(kModelFile, *model), file_entry(kOptimizerFile, *optimizer)}}};
   // The last file: the folder's sync that comes with it holds for the others' names, too.
@@ -101,7 +102,7 @@ absl::Status CheckpointStore::prepare() const {
                                                   " cannot be written: ", status.message()));
 }
 
-absl::Status CheckpointStore::save(const CheckpointInfo& info, const std::vector<ParamSpec>& table,
+absl::Status CheckpointStore::save(const CheckpointInfo& info, const CheckpointLayout& layout,
                                    const CheckpointBlocks& blocks,
                                    std::vector<std::string>& notes) const {
   const std::string temporary = temporary_name(absl::StrCat(info.step));
@@ -114,7 +115,7 @@ absl::Status CheckpointStore::save(const CheckpointInfo& info, const std::vector
   fs::remove_all(temporary, error);
   fs::create_directories(temporary, error);
   if (error) return not_saved(from_error_code(error, absl::StrCat("cannot make ", temporary)));
-  absl::Status status = write_folder(temporary, info, table, blocks);
+  absl::Status status = write_folder(temporary, info, layout, blocks);
   // A new owner removes the temporary folder of an old one: that it did is the error to tell.
   if (auto owner = still_owner(); !owner.ok()) status = owner;
   if (status.ok()) status = publish_folder(temporary, directory_, absl::StrCat(info.step));

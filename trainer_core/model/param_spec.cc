@@ -126,12 +126,6 @@ void fill_normal(const Philox& philox, double std, std::span<float> out) {
 
 }  // namespace
 
-int64_t ParamSpec::elements() const {
-  int64_t n = 1;
-  for (const int64_t dim : shape) n *= dim;
-  return n;
-}
-
 std::vector<ParamSpec> model_params(const ModelConfig& config) {
   TableBuilder table(config);
   table.matrix("model.embed_tokens.weight", config.vocab_size, config.emb_dim, kTensor, kFsdp);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer_core/base/tensor.h"
+#include "trainer_core/base/tensor_row.h"
 #include "trainer_core/base/train_config.h"
 
 namespace muster::trainer {
@@ -16,16 +16,11 @@ enum class InitKind { kZeros, kOnes, kNormal };
 // Which mesh axis may split a dimension; data parallelism splits none.
 enum class ShardAxis : uint8_t { kNone, kFsdp, kTensor };
 
-struct ParamSpec {
-  std::string name;              // Hugging Face's: "model.layers.0.self_attn.q_proj.weight"
-  std::vector<int64_t> shape;    // Hugging Face's layout: (out, in) for a projection
+// Name and shape are Hugging Face's: "model.layers.0.self_attn.q_proj.weight", (out, in) for a projection.
+struct ParamSpec : TensorRow {
   std::vector<ShardAxis> shard;  // one per dimension
   InitKind init = InitKind::kNormal;
   double init_std = 0;  // of kNormal
-  bool decay = true;    // weight decay applies (MaxText's adamw decays every parameter)
-  int64_t offset = 0;  // in elements, within the flat parameter block; rows are packed without gaps
-
-  int64_t elements() const;
 };
 
 // The table of a model: embedding, learned positions, layers (first norm, q, k, v, their biases, o, its bias, second

@@ -97,7 +97,6 @@ void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
             qkv);
 }
 
-// This call's rows of a table of RoPE.
 Tensor Transformer::position_rows(BufferId table) const {
   const int64_t half = shape_.head_dim / 2;
   return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.seq_len, half});

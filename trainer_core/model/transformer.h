@@ -71,7 +71,7 @@ struct TransformerPlan {
   int32_t batch = 0;    // B
   int32_t seq_len = 0;  // S
   LayerKeeps keeps;
-  bool training = true;  // false: no gradients, optimizer state or saved activations
+  bool training = true;  // false: no gradients or saved activations
   // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
   int32_t cache_capacity = 0;
 
@@ -80,9 +80,8 @@ struct TransformerPlan {
   size_t device_bytes = 0;  // of `memory`, those before the offloaded buffers
   BufferId param_block = 0;
   // Of a training plan only:
-  BufferId grad_block = 0;  // parameter_count + kGradTailElements
-  BufferId adam_m = 0;
-  BufferId adam_v = 0;
+  BufferId grad_block = 0;       // parameter_count + kGradTailElements
+  BufferId optimizer_state = 0;  // as many numbers as the plan was asked for
 
   std::vector<LayerBuffers> layers;
   std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
@@ -115,10 +114,11 @@ struct TransformerPlan {
   LossShape loss_shape() const { return {model.final_logits_soft_cap, model.z_loss_multiplier}; }
 };
 
-// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` is
-// training's: without a backward pass nothing is kept.
+// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` and
+// `optimizer_state`, in fp32 numbers, are training's: without a backward pass nothing is kept.
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 const LayerKeeps& keeps, bool training, int32_t threads);
+                                 const LayerKeeps& keeps, bool training, int32_t threads,
+                                 int64_t optimizer_state = 0);
 
 // The same for decoding with a cache of `capacity` positions, to which at most `chunk` are added at a time.
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
@@ -198,7 +198,7 @@ class Transformer {
 
   void upload(const Batch& batch);
   void forward_layers();
-  Tensor position_rows(BufferId table) const;
+  Tensor position_rows(BufferId table) const;  // this call's rows of a table of RoPE
   // The pieces of a layer's forward pass, by what they make.
   void make_normed1(size_t layer);  // of input
   void make_qkv(size_t layer);      // of normed1

@@ -29,13 +29,12 @@ class Planner {
         shape_(plan.attention_shape()),
         norm_(plan.norm_shape()) {}
 
-  void blocks() {
+  void blocks(int64_t optimizer_state) {
     const int64_t n = parameter_count(plan_.params);
     plan_.param_block = add("params", MemoryCategory::kParameters, n);
     if (!plan_.training) return;
     plan_.grad_block = add("grads", MemoryCategory::kGradients, n + kGradTailElements);
-    plan_.adam_m = add("adam_m", MemoryCategory::kOptimizer, n);
-    plan_.adam_v = add("adam_v", MemoryCategory::kOptimizer, n);
+    plan_.optimizer_state = add("optimizer_state", MemoryCategory::kOptimizer, optimizer_state);
   }
 
   // What layers keep on the device.
@@ -206,20 +205,20 @@ class Planner {
   NormShape norm_;
 };
 
-// Whole multiples of the batch's rows are not needed; at least `batch`, which logits() gathers.
+// Whole multiples of the batch's rows are not needed; at least `batch`, which extend() gathers.
 int64_t head_rows(const ModelConfig& model, int32_t batch, int32_t seq_len) {
   const int64_t row_bytes = int64_t{model.vocab_size} * static_cast<int64_t>(sizeof(float));
   const int64_t wanted = std::max(kHeadChunkBytes / row_bytes, kHeadRowsMin);
   return std::max<int64_t>(batch, std::min(wanted, int64_t{batch} * seq_len));
 }
 
-void lay_out(TransformerPlan& plan, int32_t threads) {
+void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
   MUSTER_CHECK(plan.batch >= 1 && plan.seq_len >= 1 && threads >= 1)
       << "batch " << plan.batch << ", sequence " << plan.seq_len << ", threads " << threads;
   plan.params = model_params(plan.model);
   plan.head_rows = head_rows(plan.model, plan.batch, plan.seq_len);
   Planner planner(plan);
-  planner.blocks();
+  planner.blocks(optimizer_state);
   planner.kept();
   planner.caches();
   planner.shared();
@@ -242,7 +241,8 @@ AttentionShape TransformerPlan::attention_shape() const {
 }
 
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 const LayerKeeps& keeps, bool training, int32_t threads) {
+                                 const LayerKeeps& keeps, bool training, int32_t threads,
+                                 int64_t optimizer_state) {
   MUSTER_CHECK(keeps.input != Placement::kRemat && keeps.rest != Placement::kOffload)
       << "a layer without its input, or norms in the host's memory";
   TransformerPlan plan;
@@ -251,7 +251,7 @@ TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_
   plan.seq_len = seq_len;
   if (training) plan.keeps = keeps;
   plan.training = training;
-  lay_out(plan, threads);
+  lay_out(plan, threads, training ? optimizer_state : 0);
   return plan;
 }
 
@@ -263,7 +263,7 @@ TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t ch
   plan.seq_len = std::min(chunk, capacity);
   plan.training = false;
   plan.cache_capacity = capacity;
-  lay_out(plan, threads);
+  lay_out(plan, threads, 0);
   return plan;
 }
 

@@ -112,8 +112,8 @@ struct DropoutMask {
   uint32_t place = 0;         // below 2^18
 };
 
-// One AdamW update with the bias corrections already computed; see optim/adamw.h for the formula.
-struct AdamWStep {
+// One update of Adam with what depends on its number already computed; see optim/optimizer.h for the formulas.
+struct AdamStep {
   double learning_rate = 0;
   double b1 = 0;
   double b2 = 0;
@@ -123,6 +123,12 @@ struct AdamWStep {
   double grad_scale = 1;        // multiplies every gradient first
   double bias_correction1 = 1;  // 1 - b1^t
   double bias_correction2 = 1;  // 1 - b2^t
+};
+
+struct AdafactorStep {
+  double decay = 0;  // of the running means
+  double eps = 0;    // added to every squared gradient
+  double grad_scale = 1;
 };
 
 class Ops {
@@ -254,9 +260,23 @@ class Ops {
   // Optimizer
   // -------------------------------------------------------------------------------------------
 
-  // One update of a flat block; all four of one size.
-  virtual void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params,
-                     const Tensor& m, const Tensor& v) = 0;
+  // One update of a flat block; all four of one size:
+  //   m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g², u = m / c1 / (sqrt(v / c2 + eps_root) + eps), params -= lr (u + wd params)
+  virtual void adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
+                    const Tensor& m, const Tensor& v) = 0;
+  // The same m, v and u; u replaces the gradient, and the step's rate and weight decay are not read.
+  virtual void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                              const Tensor& v) = 0;
+  // v = decay v + (1 - decay) (g² + eps); the gradient becomes g / sqrt(v).
+  virtual void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                                   const Tensor& v) = 0;
+  // rows (R) = decay rows + (1 - decay) (mean of g² over columns + eps), columns (C) likewise; the gradient g (R, C) becomes
+  // g / sqrt(rows columns / mean(rows)).
+  virtual void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                            const Tensor& rows, const Tensor& columns) = 0;
+  // params = kept * params - rate * direction
+  virtual void apply_update(double rate, double kept, const Tensor& direction,
+                            const Tensor& params) = 0;
 };
 
 // The CPU backend (Highway and OpenMP; matmul by what ops/cpu/matmul.cc finds faster) with `threads` threads, at least 1.

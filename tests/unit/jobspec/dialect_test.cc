@@ -114,6 +114,58 @@ TEST_F(DialectTest, OriginsNameTheFlag) {
   EXPECT_FALSE(load_config({shipped(), translation->settings, {}, {{"M_STEPS", "3"}}}).ok());
 }
 
+TEST_F(DialectTest, PaxsOptimizerAndSchedule) {
+  const auto job = pasted(
+      "CONFIG=GPT126M --fdl.LEARNING_RATE=1e-4 --fdl.LR_SCHEDULE=linear_rampup_cosine_decay "
+      "--fdl.LR_COS_WARMUP=10 --fdl.LR_COS_DECAY_START=20 --fdl.LR_COS_DECAY_END=400 "
+      "--fdl.LR_COS_MIN_RATIO=0.2 --fdl.LR_COS_MAX=1.0 --fdl.ADAM_BETA1=0.8 --fdl.ADAM_BETA2=0.9 "
+      "--fdl.ADAM_EPSILON=1e-7 --fdl.ADAM_EPSILON_ROOT=1e-12 --fdl.WEIGHT_DECAY=0.2 "
+      "--fdl.ADAM_CLIP_THRESHOLD=1.5 --fdl.CLIP_GRADIENT_NORM_TO_VALUE=2");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const trainer::OptimizerConfig& optimizer = job->train.optimizer;
+  EXPECT_EQ(optimizer.type, trainer::OptimizerType::kAdamPax);
+  EXPECT_EQ(optimizer.schedule, trainer::ScheduleType::kRampupCosine);
+  EXPECT_EQ(optimizer.learning_rate, 1e-4);
+  EXPECT_EQ(optimizer.warmup_steps, 10);
+  EXPECT_EQ(optimizer.decay_start, 20);
+  EXPECT_EQ(optimizer.decay_end, 400);
+  EXPECT_EQ(optimizer.final_fraction, 0.2);
+  EXPECT_EQ(optimizer.b1, 0.8);
+  EXPECT_EQ(optimizer.b2, 0.9);
+  EXPECT_EQ(optimizer.eps, 1e-7);
+  EXPECT_EQ(optimizer.eps_root, 1e-12);
+  EXPECT_EQ(optimizer.weight_decay, 0.2);
+  EXPECT_EQ(optimizer.update_clip, 1.5);
+  EXPECT_EQ(optimizer.clipping_threshold, 2);
+  EXPECT_THAT(job->warnings, ::testing::IsEmpty());
+}
+
+TEST_F(DialectTest, PaxsOtherSchedules) {
+  const auto constant =
+      pasted("CONFIG=LLaMA7B --fdl.LR_COS_WARMUP=50 --fdl.LR_SCHEDULE=\"constant\"");
+  ASSERT_TRUE(constant.ok()) << constant.status();
+  EXPECT_EQ(constant->train.optimizer.schedule, trainer::ScheduleType::kConstant);
+  EXPECT_EQ(constant->train.optimizer.warmup_steps, 0);
+  EXPECT_THAT(constant->warnings,
+              Contains("--fdl.LR_COS_WARMUP=50 has no effect: the schedule is constant"));
+  // LLaMA's script for fine-tuning: a cosine from Pax's defaults.
+  const auto tuning =
+      pasted("CONFIG=LLaMA7B --fdl.LR_COS_WARMUP=500 --fdl.LR_SCHEDULE=linear_rampup_cosine_decay");
+  ASSERT_TRUE(tuning.ok()) << tuning.status();
+  EXPECT_EQ(tuning->train.optimizer.warmup_steps, 500);
+  EXPECT_EQ(tuning->train.optimizer.decay_start, 4001);
+  EXPECT_EQ(tuning->train.optimizer.decay_end, 300'000);
+  // A GPT's cosine has numbers of its own, its exponential has the defaults.
+  const auto other = pasted(
+      "CONFIG=GPT126M --fdl.LR_LRED_DECAY_END=9000 "
+      "--fdl.LR_SCHEDULE=linear_rampup_exponential_decay");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->train.optimizer.schedule, trainer::ScheduleType::kRampupExponential);
+  EXPECT_EQ(other->train.optimizer.warmup_steps, 4000);
+  EXPECT_EQ(other->train.optimizer.decay_start, 4001);
+  EXPECT_EQ(other->train.optimizer.decay_end, 9000);
+}
+
 TEST_F(DialectTest, PaxErrorsNameTheFlag) {
   const std::string base = "--fdl_config=x.GPT126M ";
   EXPECT_THAT(error_of(pasted(base + "--fdl.NUM_LAYER=2")),
@@ -126,7 +178,11 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted(base + "--fdl.USE_FP8=True")), HasSubstr("fp8"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.USE_LORA=True")), HasSubstr("--fdl.USE_LORA=True"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.ICI_MESH_SHAPE=[8,1]")), HasSubstr("three degrees"));
-  EXPECT_THAT(error_of(pasted(base + "--fdl.LR_SCHEDULE=constant")), HasSubstr("constant"));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.LR_SCHEDULE=linear_rampup_piecewise_constant")),
+              AllOf(HasSubstr("piecewise"), HasSubstr("linear_rampup_cosine_decay")));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.LR_COS_MAX=2")), HasSubstr("expected 1"));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.LR_COS_WARMUP=1000")),
+              AllOf(HasSubstr("learning_rate_decay_start is 637"), HasSubstr("(1000)")));
   EXPECT_THAT(error_of(pasted(base + "--mode=eval")), HasSubstr("--mode=train"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.MAX_STEPS")), HasSubstr("=VALUE"));
   EXPECT_THAT(error_of(pasted("--fdl.MAX_STEPS=2")), HasSubstr("--fdl_config="));
@@ -246,7 +302,10 @@ TEST_F(DialectTest, Recognition) {
 TEST_F(DialectTest, RowsAreComplete) {
   for (const auto table : {pax_flags(), pax_parameters(), pax_variables(), axlearn_flags()}) {
     for (const Flag& flag : table) {
-      EXPECT_EQ(flag.effect == FlagEffect::kKey, !flag.key.empty()) << flag.name;
+      const bool has_key = flag.effect == FlagEffect::kKey ||
+                           flag.effect == FlagEffect::kPaxCosine ||
+                           flag.effect == FlagEffect::kPaxExponential;
+      EXPECT_EQ(has_key, !flag.key.empty()) << flag.name;
       EXPECT_TRUE(flag.key.empty() || find_key(flag.key) != nullptr) << flag.key;
       const bool has_note = flag.effect == FlagEffect::kNoEffect || flag.effect == FlagEffect::kOff;
       EXPECT_EQ(has_note, !flag.note.empty()) << flag.name;

@@ -1,12 +1,12 @@
 // The CPU backend of the op table: checks shapes and splits kernels' ranges among threads.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "trainer_core/ops/cpu/kernels.h"
 #include "trainer_core/ops/cpu/matmul.h"
+#include "trainer_core/ops/cpu/optimizer_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
-#include "trainer_core/ops/cpu/row_sums.h"
+#include "trainer_core/ops/cpu/sums.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/ops/workspace.h"
 
@@ -16,10 +16,6 @@ namespace {
 using cpu::add_blocks;
 using cpu::parallel_for;
 using cpu::useful_threads;
-
-// Reductions add this many partial sums whatever the number of threads, so that the order of
-// additions depends on the size alone.
-constexpr int64_t kReductionBlocks = 256;
 
 void check_size(const Tensor& x, int64_t elements, const char* what) {
   MUSTER_CHECK(x.elements() == elements)
@@ -72,8 +68,10 @@ class CpuOps : public Ops {
       cpu::dropout_range(begin, end, {mask, x.elements() / mask.sequences, x.f32()});
     });
   }
-  double sum(const Tensor& x) override { return reduce(x, cpu::sum_range); }
-  double sum_of_squares(const Tensor& x) override { return reduce(x, cpu::sum_of_squares_range); }
+  double sum(const Tensor& x) override { return cpu::reduce(threads_, x, cpu::sum_range); }
+  double sum_of_squares(const Tensor& x) override {
+    return cpu::reduce(threads_, x, cpu::sum_of_squares_range);
+  }
 
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
               const Tensor& c, Accumulate accumulate) override {
@@ -285,15 +283,25 @@ class CpuOps : public Ops {
     loss(shape, logits, targets, weights, losses, true);
   }
 
-  void adamw(const AdamWStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-             const Tensor& v) override {
-    check_size(params, grads.elements(), "params");
-    check_size(m, grads.elements(), "m");
-    check_size(v, grads.elements(), "v");
-    elementwise(grads, [&](int64_t begin, int64_t end) {
-      cpu::adamw_range(end - begin, step, grads.f32() + begin, params.f32() + begin,
-                       m.f32() + begin, v.f32() + begin);
-    });
+  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
+            const Tensor& v) override {
+    cpu::adam(threads_, step, grads, params, m, v);
+  }
+  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                      const Tensor& v) override {
+    cpu::adam_direction(threads_, step, grads, m, v);
+  }
+  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                           const Tensor& v) override {
+    cpu::adafactor_direction(threads_, step, grads, v);
+  }
+  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                    const Tensor& rows, const Tensor& columns) override {
+    cpu::adafactor_factored_direction(threads_, step, grads, rows, columns);
+  }
+  void apply_update(double rate, double kept, const Tensor& direction,
+                    const Tensor& params) override {
+    cpu::apply_update(threads_, rate, kept, direction, params);
   }
 
  private:
@@ -305,22 +313,6 @@ class CpuOps : public Ops {
   template <class Body>
   void elementwise(const Tensor& x, const Body& body) {
     split(x.elements(), x.elements(), [&](int64_t begin, int64_t end, int) { body(begin, end); });
-  }
-
-  double reduce(const Tensor& x, double (*range)(int64_t, const float*)) {
-    const int64_t n = x.elements();
-    const float* data = x.f32();
-    std::array<double, kReductionBlocks> partial{};
-    split(kReductionBlocks, n, [&](int64_t begin, int64_t end, int) {
-      for (int64_t block = begin; block < end; ++block) {
-        const int64_t first = n * block / kReductionBlocks;
-        partial[static_cast<size_t>(block)] =
-            range(n * (block + 1) / kReductionBlocks - first, data + first);
-      }
-    });
-    double total = 0;
-    for (const double value : partial) total += value;
-    return total;
   }
 
   void norm_rows(const NormShape& shape, const Tensor& x, const float* delta,

@@ -129,9 +129,28 @@ struct CrossEntropy {
 void cross_entropy_rows(int64_t begin, int64_t end, const CrossEntropy& args);
 void soft_cap_range(int64_t n, float cap, float* x);
 
-// adamw.cc: elements [0, n) of the four blocks.
-void adamw_range(int64_t n, const AdamWStep& step, const float* grads, float* params, float* m,
-                 float* v);
+// adam.cc: elements [0, n) of the blocks.
+void adam_range(int64_t n, const AdamStep& step, const float* grads, float* params, float* m,
+                float* v);
+void adam_direction_range(int64_t n, const AdamStep& step, float* grads, float* m, float* v);
+void apply_update_range(int64_t n, float rate, float kept, const float* direction, float* params);
+
+// adafactor.cc
+void adafactor_range(int64_t n, const AdafactorStep& step, float* grads, float* v);
+// A matrix (rows, width) of gradients.
+struct Factored {
+  int64_t rows;
+  int64_t width;
+  AdafactorStep step;
+  float* grads;
+  float* row_means;
+  float* column_means;
+};
+// Updates the means of rows, or columns, [begin, end).
+void factored_row_means(int64_t begin, int64_t end, const Factored& args);
+void factored_column_means(int64_t begin, int64_t end, const Factored& args);
+// Replaces the gradients of rows [begin, end), given the mean of row_means.
+void factored_direction_rows(int64_t begin, int64_t end, double mean, const Factored& args);
 
 // embedding.cc
 struct Embedding {

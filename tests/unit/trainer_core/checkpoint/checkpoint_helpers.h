@@ -11,26 +11,22 @@
 
 namespace muster::trainer {
 
-inline ParamSpec spec(const std::string& name, const std::vector<int64_t>& shape, int64_t offset) {
-  ParamSpec row;
-  row.name = name;
-  row.shape = shape;
-  row.offset = offset;
-  return row;
+// An optimizer with one number per row of a matrix and a copy of a vector.
+inline CheckpointLayout layout() {
+  return {.params = {{"embed", {4, 3}, 0}, {"norm", {3}, 12}},
+          .optimizer = "rowwise",
+          .state = {{"v_row.embed", {4}, 0}, {"v.norm", {3}, 4}}};
 }
 
-inline std::vector<ParamSpec> table() { return {spec("embed", {4, 3}, 0), spec("norm", {3}, 12)}; }
-
 struct State {
-  explicit State(float start) : params(15), m(15), v(15) {
+  explicit State(float start) : params(15), state(7) {
     std::iota(params.begin(), params.end(), start);
-    std::iota(m.begin(), m.end(), start + 100);
-    std::iota(v.begin(), v.end(), start + 200);
+    std::iota(state.begin(), state.end(), start + 100);
   }
-  CheckpointBlocks blocks() { return {params, m, v}; }
+  CheckpointBlocks blocks() { return {params, state}; }
   friend bool operator==(const State&, const State&) = default;
 
-  std::vector<float> params, m, v;
+  std::vector<float> params, state;
 };
 
 inline CheckpointInfo info_of(int64_t step) {
@@ -42,7 +38,7 @@ inline CheckpointInfo info_of(int64_t step) {
 
 inline absl::Status save_state(const CheckpointStore& store, int64_t step, State state) {
   std::vector<std::string> notes;
-  return store.save(info_of(step), table(), state.blocks(), notes);
+  return store.save(info_of(step), layout(), state.blocks(), notes);
 }
 
 inline std::vector<std::string> names_in(const std::string& folder) {

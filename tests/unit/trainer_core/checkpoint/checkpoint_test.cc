@@ -43,7 +43,7 @@ TEST(Checkpoint, RestoresWhatWasSaved) {
   EXPECT_EQ((*newest)->samples, 160U);
   EXPECT_EQ((*newest)->config.at("steps"), 100);
   State restored(0);
-  const absl::Status status = restore_checkpoint((*newest)->folder, table(), restored.blocks());
+  const absl::Status status = restore_checkpoint((*newest)->folder, layout(), restored.blocks());
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_TRUE(restored == State(1));
   EXPECT_TRUE(notes.empty());
@@ -54,7 +54,7 @@ TEST(Checkpoint, ParametersAloneAreEnoughToDecode) {
   const CheckpointStore store(folder.path(), -1);
   save(store, 1, State(7));
   std::vector<float> params(15);
-  ASSERT_TRUE(restore_checkpoint(folder.file("1"), table(), {params, {}, {}}).ok());
+  ASSERT_TRUE(restore_parameters(folder.file("1"), layout().params, params).ok());
   EXPECT_EQ(params, State(7).params);
 }
 
@@ -65,7 +65,7 @@ TEST(Checkpoint, KeepsTheNewestAndReplacesItsOwnStep) {
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"100", "11"}));
   save(store, 100, State(5));
   State restored(0);
-  ASSERT_TRUE(restore_checkpoint(folder.file("100"), table(), restored.blocks()).ok());
+  ASSERT_TRUE(restore_checkpoint(folder.file("100"), layout(), restored.blocks()).ok());
   EXPECT_TRUE(restored == State(5));
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"100", "11"}));
 }
@@ -80,7 +80,7 @@ TEST(Checkpoint, AnOldOneThatCannotBeRemovedIsANoteAndTheNewOneIsSaved) {
   ASSERT_EQ(mount(old.c_str(), old.c_str(), nullptr, MS_BIND, nullptr), 0) << "busy from now on";
   State state(2);
   std::vector<std::string> notes;
-  EXPECT_TRUE(store.save(info_of(2), table(), state.blocks(), notes).ok());
+  EXPECT_TRUE(store.save(info_of(2), layout(), state.blocks(), notes).ok());
   EXPECT_THAT(notes, testing::ElementsAre(HasSubstr("cannot remove old checkpoint " + old)));
   EXPECT_EQ(umount(old.c_str()), 0);
   EXPECT_EQ(newest_step(store), 2);
@@ -118,10 +118,10 @@ TEST(Checkpoint, OnlyDamageIsPassedOver) {
     return std::string(status.message());
   };
   std::string manifest = read_file(folder.file("2/manifest.json"));
-  const std::string version = "\"version\": 1";
-  manifest.replace(manifest.find(version), version.size(), "\"version\": 2");
+  const std::string version = "\"version\": 2";
+  manifest.replace(manifest.find(version), version.size(), "\"version\": 9");
   write_file(folder.file("2/manifest.json"), manifest);
-  EXPECT_THAT(problem(), HasSubstr("/2: it has version 2; this program reads 1"));
+  EXPECT_THAT(problem(), HasSubstr("/2: it has version 9; this program reads 2"));
   // A folder in the file's place stands for what a disk refuses to read: root may read everything else.
   fs::remove(folder.file("2/manifest.json"));
   fs::create_directories(folder.file("2/manifest.json"));
@@ -150,17 +150,53 @@ TEST(Checkpoint, AnotherModelNamesTheFirstTensorAndBothShapes) {
   TempFolder folder;
   const CheckpointStore store(folder.path(), -1);
   save(store, 1, State(1));
-  const auto problem = [&](const std::vector<ParamSpec>& other) {
+  const auto problem = [&](const std::vector<TensorRow>& params) {
+    CheckpointLayout other = layout();
+    other.params = params;
     const absl::Status status = check_tensors(folder.file("1"), other);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_TRUE(check_tensors(folder.file("1"), table()).ok());
-  EXPECT_THAT(problem({spec("embed", {5, 3}, 0), spec("norm", {3}, 15)}),
+  EXPECT_TRUE(check_tensors(folder.file("1"), layout()).ok());
+  EXPECT_THAT(problem({{"embed", {5, 3}, 0}, {"norm", {3}, 15}}),
               HasSubstr("tensor embed has shape [4, 3] there and [5, 3] in the config's model"));
-  EXPECT_THAT(problem({spec("embed", {4, 3}, 0), spec("norm", {3}, 12), spec("head", {4, 3}, 15)}),
+  EXPECT_THAT(problem({{"embed", {4, 3}, 0}, {"norm", {3}, 12}, {"head", {4, 3}, 15}}),
               HasSubstr("it has no tensor head (the config's model has it with shape [4, 3])"));
-  EXPECT_THAT(problem({spec("embed", {4, 3}, 0)}), HasSubstr("a tensor norm of shape [3]"));
+  EXPECT_THAT(problem({{"embed", {4, 3}, 0}}), HasSubstr("a tensor norm of shape [3]"));
+}
+
+TEST(Checkpoint, AnotherOptimizersStateNamesBoth) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), -1);
+  save(store, 1, State(1));
+  CheckpointLayout other = layout();
+  other.optimizer = "elementwise";  // its state looks the same
+  const absl::Status status = check_tensors(folder.file("1"), other);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(HasSubstr("has the state of opt_type=rowwise"),
+                             HasSubstr("which opt_type=elementwise cannot use")));
+  std::vector<float> params(15), state(7);
+  EXPECT_FALSE(restore_checkpoint(folder.file("1"), other, {params, state}).ok());
+  EXPECT_EQ(params, std::vector<float>(15));
+}
+
+TEST(Checkpoint, AnOptimizerWithoutState) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), -1);
+  CheckpointLayout plain = layout();
+  plain.optimizer = "plain";
+  plain.state.clear();
+  State state(3);
+  std::vector<std::string> notes;
+  ASSERT_TRUE(store.save(info_of(2), plain, {state.params, {}}, notes).ok());
+  const auto info = verify_checkpoint(folder.file("2"), /*checksums=*/true);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->optimizer, "plain");
+  std::vector<float> params(15);
+  const absl::Status status = restore_checkpoint(folder.file("2"), plain, {params, {}});
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(params, state.params);
 }
 
 TEST(Checkpoint, ADiskThatIsFullLeavesTheOldCheckpointAlone) {
@@ -175,7 +211,7 @@ TEST(Checkpoint, ADiskThatIsFullLeavesTheOldCheckpointAlone) {
   setrlimit(RLIMIT_FSIZE, &limit);
   State state(2);
   std::vector<std::string> notes;
-  const absl::Status status = store.save(info_of(2), table(), state.blocks(), notes);
+  const absl::Status status = store.save(info_of(2), layout(), state.blocks(), notes);
   setrlimit(RLIMIT_FSIZE, &old_limit);
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()),

@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/unit/trainer_core/model/golden_file.h"
+#include "tests/unit/trainer_core/golden_file.h"
 #include "tests/unit/trainer_core/model/transformer_fixture.h"
-#include "trainer_core/optim/adamw.h"
+#include "trainer_core/optim/optimizer.h"
 
 namespace muster::trainer {
 namespace {
@@ -171,17 +171,16 @@ TEST_P(Golden, AdamW) {
   config.eps = json.at("eps");
   config.weight_decay = json.at("weight_decay");
   const auto n = test_.model.params().size();
-  const AdamWBlocks blocks{test_.model.params(),
-                           test_.model.grads(),
-                           {test_.arena.f32(test_.plan.adam_m), n},
-                           {test_.arena.f32(test_.plan.adam_v), n}};
+  const auto optimizer = Optimizer::make(config, test_.plan.params);
+  std::vector<float> state(static_cast<size_t>(optimizer->state_elements()));
   std::vector<double> slack;
   for (int64_t t = 1; t <= 10; ++t) {
     const LossSum loss = test_.model.forward_backward(batch());
     const Tensor grads = Tensor::f32(test_.model.grads().data(), {static_cast<int64_t>(n)});
     const double norm = std::sqrt(test_.ops->sum_of_squares(grads)) / loss.weight;
     const double scale = clip_factor(norm, json.at("clipping_threshold")) / loss.weight;
-    adamw_update(*test_.ops, test_.plan.params, config, json.at("learning_rate"), scale, t, blocks);
+    optimizer->update(*test_.ops, {json.at("learning_rate"), scale, t},
+                      {test_.model.params(), test_.model.grads(), state});
     if (t > 1) continue;
     slack = adam_slack(scale, config.eps, json.at("learning_rate"));
     expect_close(test_.model.params(), "adam1/", 1e-5, slack);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/trainer_core/model/transformer_fixture.h"
-#include "trainer_core/optim/adamw.h"
+#include "trainer_core/optim/optimizer.h"
 
 namespace {
 
@@ -78,39 +79,48 @@ std::span<uint32_t> words_of(const Arena& arena) {
   return {static_cast<uint32_t*>(arena.buffer(0)), mapped / sizeof(uint32_t)};
 }
 
-// What training does in a step.
-void step(const TransformerPlan& plan, const Arena& arena, Ops& ops, Transformer& model,
-          const TestBatch& data) {
-  model.forward_backward(data.view());
-  const size_t n = model.params().size();
-  adamw_update(
-      ops, plan.params, {}, 1e-3, 1, 1,
-      {model.params(), model.grads(), {arena.f32(plan.adam_m), n}, {arena.f32(plan.adam_v), n}});
-}
+// A model and AdamW, as training has them.
+struct Step {
+  Step(const ModelConfig& config, RematPolicy policy)
+      : optimizer(Optimizer::make({}, model_params(config))),
+        plan(plan_transformer(config, kBatch, kLength, layer_keeps(policy), true, kThreads,
+                              optimizer->state_elements())),
+        arena(plan.memory),
+        ops(cpu_ops(kThreads)),
+        data(config.vocab_size, int64_t{kBatch} * kLength) {}
 
-class StepMemory : public testing::TestWithParam<ModelConfig> {
- protected:
-  static TransformerPlan plan_of(RematPolicy policy) {
-    return plan_transformer(GetParam(), kBatch, kLength, layer_keeps(policy), true, kThreads);
+  std::span<float> state() const {
+    return {arena.f32(plan.optimizer_state), static_cast<size_t>(optimizer->state_elements())};
   }
+  // What training does in a step.
+  void run(Transformer& model) {
+    model.forward_backward(data.view());
+    optimizer->update(*ops, {.learning_rate = 1e-3}, {model.params(), model.grads(), state()});
+  }
+
+  std::unique_ptr<Optimizer> optimizer;
+  TransformerPlan plan;
+  Arena arena;
+  std::unique_ptr<Ops> ops;
+  TestBatch data;
 };
+
+class StepMemory : public testing::TestWithParam<ModelConfig> {};
 
 TEST_P(StepMemory, UsesEveryByteOfItsPlanAndNoOther) {
   for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
-    const TransformerPlan plan = plan_of(static_cast<RematPolicy>(policy));
-    Arena arena(plan.memory);
-    ASSERT_EQ(arena.bytes(), plan.memory.total_bytes());
-    const std::span<uint32_t> words = words_of(arena);
+    Step step(GetParam(), static_cast<RematPolicy>(policy));
+    const TransformerPlan& plan = step.plan;
+    ASSERT_EQ(step.arena.bytes(), plan.memory.total_bytes());
+    const std::span<uint32_t> words = words_of(step.arena);
     std::ranges::fill(words, kUntouched);
 
-    const auto ops = cpu_ops(kThreads);
-    Transformer model(plan, arena, *ops);
+    Transformer model(plan, step.arena, *step.ops);
     randomize_params(plan, model.params());
     // A training starts with moments of zero, and writes the tail.
-    std::fill_n(arena.f32(plan.adam_m), model.params().size(), 0.0F);
-    std::fill_n(arena.f32(plan.adam_v), model.params().size(), 0.0F);
+    std::ranges::fill(step.state(), 0.0F);
     std::ranges::fill(model.grad_block().last(kGradTailElements), 0.0F);
-    step(plan, arena, *ops, model, TestBatch(GetParam().vocab_size, int64_t{kBatch} * kLength));
+    step.run(model);
 
     std::vector<bool> planned(words.size());
     for (const PlannedBuffer& buffer : plan.memory.buffers()) {
@@ -133,7 +143,7 @@ TEST_P(StepMemory, UsesEveryByteOfItsPlanAndNoOther) {
 
 TEST_P(StepMemory, OffloadedBuffersLieBehindTheDevices) {
   for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
-    const TransformerPlan plan = plan_of(static_cast<RematPolicy>(policy));
+    const TransformerPlan plan = Step(GetParam(), static_cast<RematPolicy>(policy)).plan;
     for (const PlannedBuffer& buffer : plan.memory.buffers()) {
       const bool offloaded = buffer.category == MemoryCategory::kOffloaded;
       EXPECT_EQ(offloaded, buffer.offset >= plan.device_bytes) << buffer.name;
@@ -152,13 +162,13 @@ constexpr size_t kHandleBytesMax = 256;
 // The first step lets oneDNN make what it keeps for each shape.
 TEST_P(StepMemory, AllocatesNoTensors) {
   for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
-    TestModel test(GetParam(), kBatch, kLength, static_cast<RematPolicy>(policy), kThreads);
-    randomize_params(test.plan, test.model.params());
-    const TestBatch data(GetParam().vocab_size, int64_t{kBatch} * kLength);
-    step(test.plan, test.arena, *test.ops, test.model, data);
+    Step step(GetParam(), static_cast<RematPolicy>(policy));
+    Transformer model(step.plan, step.arena, *step.ops);
+    randomize_params(step.plan, model.params());
+    step.run(model);
     allocations = largest = 0;
     counting = true;
-    step(test.plan, test.arena, *test.ops, test.model, data);
+    step.run(model);
     counting = false;
     EXPECT_LE(largest, kHandleBytesMax) << kRematPolicyNames[policy];
   }

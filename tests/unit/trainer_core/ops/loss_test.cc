@@ -1,4 +1,4 @@
-// Cross-entropy, AdamW's kernel, and the elementwise and reducing operations.
+// Cross-entropy, Adam's kernel, and the elementwise and reducing operations.
 #include <cstring>
 
 #include "tests/unit/trainer_core/ops/ops_fixture.h"
@@ -78,17 +78,17 @@ TEST(CrossEntropyDeathTest, TargetOutsideTheVocabulary) {
   EXPECT_DEATH(ops->cross_entropy({}, logits, targets, weights, losses), "target .* of 2");
 }
 
-TEST(AdamW, FollowsTheFormula) {
+TEST(Adam, FollowsTheFormula) {
   constexpr int64_t kSize = 10'003;
-  const AdamWStep step{.learning_rate = 0.01,
-                       .b1 = 0.9,
-                       .b2 = 0.95,
-                       .eps = 1e-6,
-                       .eps_root = 1e-7,
-                       .weight_decay = 0.1,
-                       .grad_scale = 0.25,
-                       .bias_correction1 = 0.19,
-                       .bias_correction2 = 0.0975};
+  const AdamStep step{.learning_rate = 0.01,
+                      .b1 = 0.9,
+                      .b2 = 0.95,
+                      .eps = 1e-6,
+                      .eps_root = 1e-7,
+                      .weight_decay = 0.1,
+                      .grad_scale = 0.25,
+                      .bias_correction1 = 0.19,
+                      .bias_correction2 = 0.0975};
   Values grads = Values::random({kSize}, 1), params = Values::random({kSize}, 2);
   Values m = Values::random({kSize}, 3, 0.1F), v = Values::random({kSize}, 4, 0.1F);
   for (int64_t i = 0; i < kSize; ++i) v[i] = std::abs(v[i]);
@@ -101,7 +101,7 @@ TEST(AdamW, FollowsTheFormula) {
         m_expected.back() / 0.19 / (std::sqrt(v_expected.back() / 0.0975 + 1e-7) + 1e-6);
     p_expected.push_back(params[i] - 0.01 * (update + 0.1 * params[i]));
   }
-  cpu_ops(2)->adamw(step, grads, params, m, v);
+  cpu_ops(2)->adam(step, grads, params, m, v);
   expect_near(params, p_expected, 1e-6);
   expect_near(m, m_expected, 1e-6);
   expect_near(v, v_expected, 1e-6);

@@ -181,9 +181,9 @@ TEST_P(DebugStepGolden, TenAdamWSteps) {
     const double weight = model.forward_backward({test.tokens, targets, weights}).weight;
     const double norm =
         std::sqrt(test.replica->ops().sum_of_squares(Replica::flat(model.grads()))) / weight;
-    adamw_update(test.replica->ops(), test.replica->table(), optimizer, optimizer.learning_rate,
-                 clip_factor(norm, optimizer.clipping_threshold) / weight, t,
-                 test.replica->update_blocks());
+    test.replica->update({.learning_rate = optimizer.learning_rate,
+                          .grad_scale = clip_factor(norm, optimizer.clipping_threshold) / weight,
+                          .t = t});
   }
   double steepest = 0;
   for (const HuggingFaceTensor& tensor : test.tensors)
@@ -261,7 +261,7 @@ TEST_F(DebugStep, AcceptsACheckpointOfOurs) {
   ASSERT_TRUE(store.prepare().ok());
   std::vector<std::string> notes;
   const CheckpointInfo info{.folder = "", .step = 7, .samples = 0, .config = to_json(config)};
-  ASSERT_TRUE(store.save(info, replica.table(), replica.state(), notes).ok());
+  ASSERT_TRUE(store.save(info, replica.plan().checkpoint_layout(), replica.state(), notes).ok());
 
   const std::string tokens = hugging_face_golden("llama_gqa") + "/tokens.json";
   const auto ours = debug_step(settings(), {folder_.file("checkpoints"), tokens, out_, 1});
@@ -324,7 +324,9 @@ TEST_F(DebugStep, NamesWhatIsNotFinite) {
   std::vector<std::string> notes;
   const CheckpointInfo info{
       .folder = "", .step = 1, .samples = 0, .config = to_json(damaged.config)};
-  ASSERT_TRUE(store.save(info, damaged.replica->table(), damaged.replica->state(), notes).ok());
+  ASSERT_TRUE(
+      store.save(info, damaged.replica->plan().checkpoint_layout(), damaged.replica->state(), notes)
+          .ok());
   const auto result = debug_step(
       settings(),
       {folder_.file("checkpoints"), hugging_face_golden("llama_gqa") + "/tokens.json", out_, 1});

@@ -63,6 +63,43 @@ TEST_F(Resume, AfterAStopRequestIsBitIdentical) {
   EXPECT_EQ(model_bytes("whole", 20), model_bytes("parts", 20));
 }
 
+// Each optimizer's state is saved, read and sent to the other ranks as a whole.
+TEST_F(Resume, EveryOptimizerGoesOnBitForBit) {
+  for (const OptimizerType type :
+       {OptimizerType::kAdamPax, OptimizerType::kSgd, OptimizerType::kAdafactor}) {
+    const auto of_type = [&](const std::string& name) {
+      TrainConfig with = config(name + std::to_string(static_cast<int>(type)));
+      with.optimizer.type = type;
+      with.optimizer.update_clip = 0.5;
+      with.model.emb_dim = 128;  // large enough for Adafactor's factors
+      return with;
+    };
+    const RunResult whole = run(of_type("whole"));
+    ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
+    TrainConfig short_run = of_type("parts");
+    short_run.steps = 10;
+    ASSERT_THAT(run(short_run).codes, Each(ExitCode::kOk));
+    const RunResult second = run(of_type("parts"));
+    ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
+    const std::vector<double> losses = whole.losses();
+    EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + 10, losses.end()));
+    const std::string number = std::to_string(static_cast<int>(type));
+    EXPECT_EQ(model_bytes("whole" + number, 20), model_bytes("parts" + number, 20));
+  }
+}
+
+TEST_F(Resume, AnotherOptimizerIsRefusedWithBothNames) {
+  TrainConfig first = config("parts");
+  first.steps = 5;
+  ASSERT_THAT(run(first).codes, Each(ExitCode::kOk));
+  TrainConfig other = config("parts");
+  other.optimizer.type = OptimizerType::kAdamPax;
+  const RunResult result = run(other);
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(result.err, HasSubstr("has the state of opt_type=adamw, which opt_type=adam_pax "
+                                    "cannot use; set opt_type=adamw, or another run_name"));
+}
+
 TEST_F(Resume, FallsBackFromATornCheckpoint) {
   ASSERT_THAT(run(config("whole")).codes, Each(ExitCode::kOk));
   fs::copy(folder_.file("whole"), folder_.file("torn"), fs::copy_options::recursive);

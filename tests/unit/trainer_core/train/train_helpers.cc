@@ -27,6 +27,7 @@ TrainConfig tiny_config(int ranks) {
   config.steps = 20;
   config.optimizer.learning_rate = 3e-3;
   config.optimizer.schedule_steps = 20;
+  config.optimizer.warmup_steps = 2;
   config.log_period = 1;
   config.per_device_batch_size = 4 / ranks;
   config.max_target_length = 16;

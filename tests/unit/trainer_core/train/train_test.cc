@@ -108,7 +108,7 @@ TEST(Train, ALossThatIsNotFiniteAbortsWithoutACheckpoint) {
   TempFolder folder;
   TrainConfig config = tiny_config(2);
   config.optimizer.learning_rate = 1e30;
-  config.optimizer.warmup_steps_fraction = 0;
+  config.optimizer.warmup_steps = 0;
   config.enable_checkpointing = true;
   config.checkpoint_directory = folder.file("ckpt");
   config.checkpoint_period = 1000;

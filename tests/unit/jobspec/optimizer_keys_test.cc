@@ -1,0 +1,123 @@
+// Keys of the optimizer and the schedule, from base.yml and the command line to the trainer's config.
+#include "jobspec/optimizer_keys.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/jobspec/config_files.h"
+
+namespace muster::jobspec {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using trainer::OptimizerConfig;
+using trainer::OptimizerType;
+using trainer::ScheduleType;
+
+class OptimizerKeys : public ConfigFiles {
+ protected:
+  static OptimizerConfig optimizer_of(const std::vector<std::string>& overrides) {
+    const auto job = resolve(overrides);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? job->train.optimizer : OptimizerConfig();
+  }
+  static std::vector<std::string> warnings_of(const std::vector<std::string>& overrides) {
+    const auto job = resolve(overrides);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? job->warnings : std::vector<std::string>();
+  }
+};
+
+TEST_F(OptimizerKeys, FractionsBecomeSteps) {
+  EXPECT_EQ(optimizer_of({"steps=1000"}).warmup_steps, 100);
+  EXPECT_EQ(optimizer_of({"steps=15"}).warmup_steps, 1);  // int(1.5)
+  const OptimizerConfig wsd =
+      optimizer_of({"lr_schedule_type=wsd", "steps=1000", "wsd_decay_steps_fraction=0.2055",
+                    "wsd_decay_style=cosine"});
+  EXPECT_EQ(wsd.schedule, ScheduleType::kWsd);
+  EXPECT_EQ(wsd.decay_start, 1000 - 205);
+  EXPECT_EQ(wsd.decay_end, 1000);
+  EXPECT_EQ(wsd.wsd_decay_style, trainer::DecayStyle::kCosine);
+  EXPECT_THAT(error_of(resolve({"lr_schedule_type=wsd", "steps=100", "warmup_steps_fraction=0.6",
+                                "wsd_decay_steps_fraction=0.5"})),
+              AllOf(HasSubstr("wsd_decay_steps_fraction=0.5"), HasSubstr("a warm-up of 60 steps"),
+                    HasSubstr("a decay of 50"), HasSubstr("100")));
+  EXPECT_THAT(error_of(resolve({"warmup_steps_fraction=1.5"})),
+              HasSubstr("warmup_steps_fraction=1.5: must be between 0 and 1"));
+}
+
+TEST_F(OptimizerKeys, AWarmUpInSteps) {
+  EXPECT_EQ(optimizer_of({"learning_rate_warmup_steps=7"}).warmup_steps, 7);
+  EXPECT_EQ(optimizer_of({"model_name=fuji-7B-v2", "steps=10"}).warmup_steps, 2000);
+  // A user's fraction wins over a preset's steps; two wishes of a user are a contradiction.
+  EXPECT_EQ(optimizer_of({"model_name=fuji-7B-v2", "warmup_steps_fraction=0.5"}).warmup_steps,
+            262'144);
+  EXPECT_THAT(error_of(resolve({"learning_rate_warmup_steps=7", "warmup_steps_fraction=0.5"})),
+              AllOf(HasSubstr("learning_rate_warmup_steps=7"), HasSubstr("warmup_steps_fraction")));
+  EXPECT_THAT(error_of(resolve({"learning_rate_warmup_steps=-2"})), HasSubstr("or -1"));
+}
+
+TEST_F(OptimizerKeys, PaxsDecayFollowsTheWarmUp) {
+  const OptimizerConfig plain = optimizer_of(
+      {"lr_schedule_type=linear_rampup_cosine_decay", "learning_rate_warmup_steps=7", "steps=50"});
+  EXPECT_EQ(plain.decay_start, 8);
+  EXPECT_EQ(plain.decay_end, 50);
+  EXPECT_THAT(error_of(resolve({"lr_schedule_type=linear_rampup_cosine_decay",
+                                "learning_rate_decay_start=9", "learning_rate_decay_end=8",
+                                "learning_rate_warmup_steps=2"})),
+              AllOf(HasSubstr("learning_rate_decay_end is 8"), HasSubstr("(9)")));
+  EXPECT_THAT(error_of(resolve({"lr_schedule_type=linear_rampup_exponential_decay",
+                                "learning_rate_final_fraction=0"})),
+              HasSubstr("learning_rate_final_fraction is 0"));
+}
+
+TEST_F(OptimizerKeys, KeysThatTheScheduleDoesNotRead) {
+  EXPECT_THAT(warnings_of({"wsd_decay_style=cosine"}),
+              Contains("wsd_decay_style has no effect: lr_schedule_type is cosine"));
+  EXPECT_THAT(warnings_of({"lr_schedule_type=wsd", "learning_rate_decay_end=5"}),
+              Contains("learning_rate_decay_end has no effect: lr_schedule_type is wsd"));
+  EXPECT_THAT(warnings_of({"lr_schedule_type=constant", "learning_rate_final_fraction=0.5"}),
+              Contains("learning_rate_final_fraction has no effect: lr_schedule_type is constant"));
+  EXPECT_THAT(warnings_of({"lr_schedule_type=wsd", "wsd_decay_steps_fraction=0.3"}), IsEmpty());
+  EXPECT_THAT(error_of(resolve({"lr_schedule_type=linear"})),
+              AllOf(HasSubstr("lr_schedule_type=linear"), HasSubstr("lr_schedule_type=wsd")));
+}
+
+TEST_F(OptimizerKeys, Optimizers) {
+  EXPECT_EQ(optimizer_of({}).type, OptimizerType::kAdamW);
+  EXPECT_EQ(optimizer_of({"opt_type=sgd"}).type, OptimizerType::kSgd);
+  EXPECT_EQ(optimizer_of({"opt_type=adafactor"}).type, OptimizerType::kAdafactor);
+  const OptimizerConfig gpt = optimizer_of({"model_name=gpt3-52k"});
+  EXPECT_EQ(gpt.type, OptimizerType::kAdamPax);
+  EXPECT_LE(gpt.update_clip, 0);
+  const OptimizerConfig llama = optimizer_of({"model_name=LLaMA7B"});
+  EXPECT_EQ(llama.type, OptimizerType::kAdamPax);
+  EXPECT_EQ(llama.update_clip, 1);
+  EXPECT_EQ(llama.schedule, ScheduleType::kRampupExponential);
+  EXPECT_THAT(error_of(resolve({"opt_type=lion"})),
+              AllOf(HasSubstr("opt_type=lion"), HasSubstr("opt_type=adafactor")));
+}
+
+TEST_F(OptimizerKeys, KeysThatTheOptimizerDoesNotRead) {
+  EXPECT_THAT(warnings_of({"opt_type=sgd", "adam_b1=0.8"}),
+              Contains("adam_b1 has no effect: opt_type is sgd"));
+  EXPECT_THAT(warnings_of({"adam_clip_threshold=1"}),
+              Contains("adam_clip_threshold has no effect: opt_type is adamw"));
+  EXPECT_THAT(warnings_of({"opt_type=adam_pax", "adamw_mask=['norm']"}),
+              Contains("adamw_mask has no effect: opt_type is adam_pax"));
+  EXPECT_THAT(warnings_of({"model_name=LLaMA7B", "opt_type=adamw"}), IsEmpty());
+}
+
+TEST_F(OptimizerKeys, WeightDecay) {
+  EXPECT_TRUE(optimizer_of({}).decay_times_learning_rate);
+  EXPECT_FALSE(optimizer_of({"weight_decay_times_learning_rate=False"}).decay_times_learning_rate);
+  EXPECT_THAT(optimizer_of({"adamw_mask=['norm', '.*bias']"}).adamw_mask,
+              ::testing::ElementsAre("norm", ".*bias"));
+  EXPECT_THAT(error_of(resolve({"adamw_mask=['[norm']"})),
+              AllOf(HasSubstr("adamw_mask"), HasSubstr("[norm")));
+}
+
+}  // namespace
+}  // namespace muster::jobspec

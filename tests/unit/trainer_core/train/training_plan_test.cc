@@ -1,0 +1,53 @@
+#include "trainer_core/training_plan.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/trainer_core/train/train_helpers.h"
+
+namespace muster::trainer {
+namespace {
+
+size_t optimizer_bytes(OptimizerType type) {
+  TrainConfig config = tiny_config(1);
+  config.optimizer.type = type;
+  const TrainingPlan plan = plan_training(config, 1);
+  EXPECT_EQ(plan.memory().category_bytes(MemoryCategory::kOptimizer),
+            static_cast<size_t>(plan.optimizer->state_elements()) * sizeof(float));
+  return plan.memory().category_bytes(MemoryCategory::kOptimizer);
+}
+
+TEST(TrainingPlan, HasExactlyTheOptimizersState) {
+  const auto n = static_cast<size_t>(parameter_count(model_params(tiny_config(1).model)));
+  EXPECT_EQ(optimizer_bytes(OptimizerType::kAdamW), 8 * n);
+  EXPECT_EQ(optimizer_bytes(OptimizerType::kAdamPax), 8 * n);
+  EXPECT_EQ(optimizer_bytes(OptimizerType::kSgd), 0U);
+  EXPECT_EQ(optimizer_bytes(OptimizerType::kAdafactor), 4 * n);  // no matrix is large enough
+}
+
+TEST(TrainingPlan, FactorsOfALargeModelAreSmall) {
+  TrainConfig config = tiny_config(1);
+  config.model.emb_dim = 4096;
+  config.model.mlp_dim = 11'008;
+  config.model.vocab_size = 32'000;
+  config.model.num_query_heads = config.model.num_kv_heads = 32;
+  config.model.head_dim = 128;
+  config.optimizer.type = OptimizerType::kAdafactor;
+  const TrainingPlan plan = plan_training(config, 1);
+  const double parameters = static_cast<double>(parameter_count(plan.model.params));
+  EXPECT_LT(static_cast<double>(plan.optimizer->state_elements()), 1e-3 * parameters);
+}
+
+TEST(TrainingPlan, ACheckpointHasTheParametersAndTheState) {
+  TrainConfig config = tiny_config(1);
+  config.optimizer.type = OptimizerType::kAdamPax;
+  const TrainingPlan plan = plan_training(config, 1);
+  const CheckpointLayout layout = plan.checkpoint_layout();
+  EXPECT_EQ(layout.optimizer, "adam_pax");
+  ASSERT_EQ(layout.params.size(), plan.model.params.size());
+  EXPECT_EQ(layout.params[1].name, plan.model.params[1].name);
+  EXPECT_EQ(layout.params[1].offset, plan.model.params[1].offset);
+  EXPECT_EQ(layout.state.size(), 2 * layout.params.size());
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,110 @@
+// Adafactor: running means of squared gradients, of every element or of rows and columns alone.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "trainer_core/ops/cpu/adafactor.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "trainer_core/ops/cpu/kernels.h"
+#include "trainer_core/ops/cpu/simd.inc"
+
+HWY_BEFORE_NAMESPACE();
+namespace muster::trainer::cpu::HWY_NAMESPACE {
+
+// Columns that a pass over the rows adds up at a time, and rows whose fp32 sum goes into the fp64 one: the sums stay in
+// the nearest cache, and their error that of a short sum.
+constexpr int64_t kColumns = 256;
+constexpr int64_t kRowsPerSum = 32;
+
+HWY_INLINE FloatVec set(double value) { return hn::Set(FloatTag(), static_cast<float>(value)); }
+
+void adafactor(int64_t n, const AdafactorStep& step, float* grads, float* v) {
+  const FloatVec scale = set(step.grad_scale), eps = set(step.eps);
+  const FloatVec decay = set(step.decay), rest = set(1 - step.decay);
+  for_slices(n, [&](Slice s) {
+    const FloatVec g = hn::Mul(s.load(grads), scale);
+    const FloatVec v_new = hn::MulAdd(decay, s.load(v), hn::Mul(rest, hn::MulAdd(g, g, eps)));
+    s.store(v_new, v);
+    // A part of a vector reads 0 beyond its end: eps keeps 0 / 0 away.
+    s.store(hn::Div(g, hn::Sqrt(v_new)), grads);
+  });
+}
+
+// sums (count) += squares of columns [first, first + count) of rows [begin, end).
+void add_squares(int64_t first, int64_t count, int64_t begin, int64_t end, const Factored& args,
+                 double* sums) {
+  HWY_ALIGN float partial[kColumns] = {};
+  for (int64_t row = begin; row < end; ++row) {
+    const float* grads = args.grads + row * args.width + first;
+    for_slices(count, [&](Slice s) {
+      const FloatVec g = s.load(grads);
+      s.store(hn::MulAdd(g, g, s.load(partial)), partial);
+    });
+  }
+  for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(partial[i]);
+}
+
+void column_means(int64_t begin, int64_t end, const Factored& args) {
+  const AdafactorStep& step = args.step;
+  const double scale = step.grad_scale * step.grad_scale / static_cast<double>(args.rows);
+  for (int64_t first = begin; first < end; first += kColumns) {
+    const int64_t count = std::min(kColumns, end - first);
+    std::array<double, kColumns> sums{};
+    for (int64_t row = 0; row < args.rows; row += kRowsPerSum)
+      add_squares(first, count, row, std::min(row + kRowsPerSum, args.rows), args, sums.data());
+    for (int64_t i = 0; i < count; ++i) {
+      float& mean = args.column_means[first + i];
+      const double square = sums[static_cast<size_t>(i)] * scale + step.eps;
+      mean = static_cast<float>(step.decay * static_cast<double>(mean) + (1 - step.decay) * square);
+    }
+  }
+}
+
+void direction_rows(int64_t begin, int64_t end, double mean, const Factored& args) {
+  for (int64_t row = begin; row < end; ++row) {
+    const double row_factor = std::sqrt(mean / static_cast<double>(args.row_means[row]));
+    const FloatVec factor = set(args.step.grad_scale * row_factor);
+    float* grads = args.grads + row * args.width;
+    for_slices(args.width, [&](Slice s) {
+      const FloatVec column = hn::Sqrt(s.load(args.column_means, 1));
+      s.store(hn::Div(hn::Mul(s.load(grads), factor), column), grads);
+    });
+  }
+}
+
+}  // namespace muster::trainer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace muster::trainer::cpu {
+
+HWY_EXPORT(adafactor);
+HWY_EXPORT(column_means);
+HWY_EXPORT(direction_rows);
+
+void adafactor_range(int64_t n, const AdafactorStep& step, float* grads, float* v) {
+  HWY_DYNAMIC_DISPATCH(adafactor)(n, step, grads, v);
+}
+void factored_row_means(int64_t begin, int64_t end, const Factored& args) {
+  const AdafactorStep& step = args.step;
+  const double scale = step.grad_scale * step.grad_scale / static_cast<double>(args.width);
+  for (int64_t row = begin; row < end; ++row) {
+    const double square =
+        sum_of_squares_range(args.width, args.grads + row * args.width) * scale + step.eps;
+    float& mean = args.row_means[row];
+    mean = static_cast<float>(step.decay * static_cast<double>(mean) + (1 - step.decay) * square);
+  }
+}
+void factored_column_means(int64_t begin, int64_t end, const Factored& args) {
+  HWY_DYNAMIC_DISPATCH(column_means)(begin, end, args);
+}
+void factored_direction_rows(int64_t begin, int64_t end, double mean, const Factored& args) {
+  HWY_DYNAMIC_DISPATCH(direction_rows)(begin, end, mean, args);
+}
+
+}  // namespace muster::trainer::cpu
+#endif

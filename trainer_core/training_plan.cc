@@ -1,0 +1,26 @@
+#include "trainer_core/training_plan.h"
+
+#include <utility>
+
+namespace muster::trainer {
+
+CheckpointLayout checkpoint_layout(const std::vector<ParamSpec>& table,
+                                   const Optimizer& optimizer) {
+  return {.params = rows_of(table),
+          .optimizer = std::string(optimizer.name()),
+          .state = optimizer.state()};
+}
+
+CheckpointLayout TrainingPlan::checkpoint_layout() const {
+  return trainer::checkpoint_layout(model.params, *optimizer);
+}
+
+TrainingPlan plan_training(const TrainConfig& config, int32_t threads) {
+  auto optimizer = Optimizer::make(config.optimizer, model_params(config.model));
+  TransformerPlan model = plan_transformer(config.model, config.per_device_batch_size,
+                                           config.max_target_length, config.layer_keeps(),
+                                           /*training=*/true, threads, optimizer->state_elements());
+  return {std::move(model), std::move(optimizer)};
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,30 @@
+// What a rank maps to train: the transformer's plan with the optimizer's state. The preflight counts these bytes, and a run
+// allocates them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "trainer_core/base/train_config.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/model/transformer.h"
+#include "trainer_core/optim/optimizer.h"
+
+namespace muster::trainer {
+
+struct TrainingPlan {
+  TransformerPlan model;
+  std::unique_ptr<Optimizer> optimizer;
+
+  const MemoryPlan& memory() const { return model.memory; }
+  CheckpointLayout checkpoint_layout() const;
+};
+
+// What a checkpoint of that optimizer and those parameters holds.
+CheckpointLayout checkpoint_layout(const std::vector<ParamSpec>& table, const Optimizer& optimizer);
+
+// `threads` is the CPU backend's.
+TrainingPlan plan_training(const TrainConfig& config, int32_t threads);
+
+}  // namespace muster::trainer
