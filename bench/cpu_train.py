@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""Tokens per second of forward + backward + AdamW (clipped), fp32, one process, beside PyTorch and JAX.
+"""Tokens per second of forward + backward + AdamW (clipped), one process, beside PyTorch and JAX.
 
   bench/cpu_train.py --bin build/release/bin [--out bench/results/cpu_train.json] [--sizes S,M] [--threads 1,2]
+                     [--dtype float32|bfloat16]
+
+With bfloat16 all keep or cast to bf16 activations; PyTorch runs by autocast and with bf16 weights, eager and compiled, and
+the faster is the peer. On an AMD processor with AVX-512 PyTorch runs in fp32 also with MKL told to use it.
 
 All programs of a size and thread count are started and warmed first; then they take turns, so that whatever else
 the machine does disturbs all alike. The figure is the median over all timed steps. Takes about 7 minutes.
@@ -14,11 +18,13 @@ import json
 import pathlib
 import statistics
 import sys
+import tempfile
 
 BENCH = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 from peers.cpu_train_common import SIZES  # noqa: E402
 from peers.environment import describe_run, peers_python  # noqa: E402
+from peers import mkl_vendor  # noqa: E402
 from peers.program import Program  # noqa: E402
 
 ROUNDS = {"S": 5, "M": 4}
@@ -27,8 +33,8 @@ PROFILE_STEPS = {"S": 5, "M": 2}
 
 
 class TrainingProgram(Program):
-    def __init__(self, name, command, threads):
-        super().__init__(name, command, threads)
+    def __init__(self, name, command, threads, preload):
+        super().__init__(name, command, threads, preload)
         self.seconds, self.loss = [], None
 
     def run(self, steps):
@@ -44,14 +50,25 @@ def step_flops(c):
     return 6 * tokens * matrices + 3 * c["layers"] * 4 * tokens * c["seq"] * d / 2
 
 
-def commands(binaries, size, threads):
+def commands(binaries, size, threads, dtype, preload):
+    """By name: the command, and what LD_PRELOAD it has."""
     python, peers = peers_python(), BENCH / "peers"
-    return {
-        "muster": [str(binaries / "cpu_train"), size, str(threads)],
-        "pytorch_eager": [python, str(peers / "cpu_train_torch.py"), size, str(threads), "eager"],
-        "pytorch_compile": [python, str(peers / "cpu_train_torch.py"), size, str(threads), "compile"],
-        "jax": [python, str(peers / "cpu_train_jax.py"), size, str(threads)],
-    }
+    where = [size, str(threads)]
+    result = {"muster": ([str(binaries / "cpu_train"), *where, "none", dtype], None)}
+
+    def torch(name, mode, precision, library=None):
+        result[f"pytorch_{name}"] = ([python, str(peers / "cpu_train_torch.py"), *where, mode, precision], library)
+
+    for mode in ("eager", "compile"):
+        if dtype == "bfloat16":
+            torch(f"{mode}_autocast", mode, "autocast")
+            torch(f"{mode}_bf16_weights", mode, "bfloat16")
+            continue
+        torch(mode, mode, "float32")
+        if preload:
+            torch(f"{mode}_mkl_avx512", mode, "float32", preload)
+    result["jax"] = ([python, str(peers / "cpu_train_jax.py"), *where, dtype], None)
+    return result
 
 
 def where_time_goes(program, size):
@@ -66,12 +83,12 @@ def where_time_goes(program, size):
     return rows
 
 
-def measure(binaries, size, threads):
-    print(f"size {size}, {threads} thread(s)", file=sys.stderr)
+def measure(binaries, size, threads, dtype, preload):
+    print(f"size {size}, {threads} thread(s), {dtype}", file=sys.stderr)
     programs = []
     try:
-        for name, command in commands(binaries, size, threads).items():
-            programs.append(TrainingProgram(name, command, threads))
+        for name, (command, library) in commands(binaries, size, threads, dtype, preload).items():
+            programs.append(TrainingProgram(name, command, threads, library))
         for _ in range(ROUNDS[size]):
             for program in programs:
                 program.run(STEPS_PER_ROUND[size])
@@ -101,7 +118,7 @@ def summarise(programs, ops, size, threads):
             "own_gemm_peak_tflops": round(program.ready["gemm_peak_tflops"], 4) if "gemm_peak_tflops" in program.ready else None,
             "version": program.ready.get("version"),
         }
-        print(f"  {program.name:16} {results[program.name]['tokens_per_second']:9.0f} tokens/s"
+        print(f"  {program.name:28} {results[program.name]['tokens_per_second']:9.0f} tokens/s"
               f"  x{results[program.name]['muster_is_faster_by']:.2f}", file=sys.stderr)
     return {"size": size, "threads": threads, "config": SIZES[size], "gemm_peak_tflops": round(peak, 4),
             "results": results, "where_our_time_goes": ops}
@@ -113,10 +130,14 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=BENCH / "results/cpu_train.json")
     parser.add_argument("--sizes", default="S,M")
     parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     args = parser.parse_args()
-    report = {**describe_run(), "what": "forward + backward + AdamW with clipping, fp32, one process",
-              "cases": [measure(args.bin, size, int(threads)) for size in args.sizes.split(",")
-                        for threads in args.threads.split(",")]}
+    with tempfile.TemporaryDirectory() as folder:
+        preload = mkl_vendor.build(folder) if mkl_vendor.is_needed() else None
+        cases = [measure(args.bin, size, int(threads), args.dtype, preload) for size in args.sizes.split(",")
+                 for threads in args.threads.split(",")]
+    report = {**describe_run(), "what": f"forward + backward + AdamW with clipping, {args.dtype}, one process",
+              "cases": cases}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(report, indent=2) + "\n")
 

@@ -1,6 +1,7 @@
-// fp32 GEMM of oneDNN, as the trainer calls it, of the trainer's own kernels, and of OpenBLAS, on the shapes of training
-// steps and of decoding. The libraries take turns, so that whatever else the machine does disturbs all alike. Prints JSON:
-// GFLOP/s of the median call per library, shape, transposition and thread count.
+// GEMM of the trainer's own kernels beside libraries, on the shapes of training steps and of decoding: fp32 beside oneDNN,
+// as the trainer calls it, and OpenBLAS; bf16, where the processor has it, beside oneDNN. The libraries take turns, so
+// that whatever else the machine does disturbs all alike. Prints JSON: GFLOP/s of the median call per library, shape,
+// transposition, type and thread count.
 #include <cblas.h>
 #include <omp.h>
 
@@ -9,8 +10,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
+
+#include <dnnl.hpp>
 
 #include "trainer_core/ops/cpu/matmul.h"
 
@@ -30,6 +34,8 @@ constexpr Shape kShapes[] = {
     {2048, 512, 2752, false, false}, {2752, 512, 2048, true, false}, {2048, 8192, 512, false, true},
     {1, 2752, 512, false, true},     {4, 2752, 512, false, true},    {8, 2752, 512, false, true},
 };
+// Few rows are decoding, which is fp32.
+constexpr int64_t kFewRows = 8;
 constexpr int kTurns = 6;
 constexpr double kSecondsPerTurn = 0.05;
 // Threads of the library before keep a core busy for up to 25 ms, waiting for their next product.
@@ -39,14 +45,81 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void run_openblas(const Shape& s, const float* a, const float* b, float* c) {
+using muster::trainer::Bf16;
+using muster::trainer::cpu::Matmul;
+using muster::trainer::cpu::MatmulLibrary;
+
+// Both operands and room for the result in both types; of each one is used. Two copies of a bf16 product's second operand:
+// ours takes weights as the trainer has them, in fp32, and rounds them on the way; oneDNN finds them rounded.
+struct Matrices {
+  explicit Matrices(const Shape& s)
+      : a(static_cast<size_t>(s.m * s.k), 0.5F),
+        b(static_cast<size_t>(s.k * s.n), 0.25F),
+        c(static_cast<size_t>(s.m * s.n)),
+        a16(a.size(), Bf16::round(0.5F)),
+        b16(b.size(), Bf16::round(0.25F)),
+        c16(c.size()) {}
+
+  std::vector<float> a, b, c;
+  std::vector<Bf16> a16, b16, c16;
+};
+
+void run_openblas(const Shape& s, Matrices& x) {
   const auto m = static_cast<int>(s.m);
   const auto n = static_cast<int>(s.n);
   const auto k = static_cast<int>(s.k);
   cblas_sgemm(CblasRowMajor, s.transpose_a ? CblasTrans : CblasNoTrans,
-              s.transpose_b ? CblasTrans : CblasNoTrans, m, n, k, 1.0F, a, s.transpose_a ? m : k, b,
-              s.transpose_b ? k : n, 0.0F, c, n);
+              s.transpose_b ? CblasTrans : CblasNoTrans, m, n, k, 1.0F, x.a.data(),
+              s.transpose_a ? m : k, x.b.data(), s.transpose_b ? k : n, 0.0F, x.c.data(), n);
 }
+
+// As a step has it: a weight's gradient, the only product of a transposed left operand, is fp32 and has two activations;
+// the others make an activation of one and a weight.
+void run_own_bf16(const Shape& s, Matmul& matmul, Matrices& x) {
+  const muster::trainer::cpu::MatmulShape shape{s.m, s.n, s.k, s.transpose_a, s.transpose_b, false};
+  if (s.transpose_a) {
+    matmul.run(shape, x.a16.data(), x.b16.data(), x.c.data());
+  } else {
+    matmul.run(shape, x.a16.data(), x.b.data(), x.c16.data());
+  }
+}
+
+// oneDNN's matmul primitive on bf16 operands, made for the shape when it is first seen.
+class OneDnnBf16 {
+ public:
+  void run(const Shape& s, Matrices& x) {
+    if (&s != shape_) make(s, x);
+    primitive_->execute(stream_, {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}});
+    stream_.wait();
+  }
+
+ private:
+  using Memory = dnnl::memory;
+
+  void make(const Shape& s, Matrices& x) {
+    const auto plain = Memory::format_tag::ab, transposed = Memory::format_tag::ba;
+    const auto bf16 = Memory::data_type::bf16;
+    const Memory::desc a({s.m, s.k}, bf16, s.transpose_a ? transposed : plain);
+    const Memory::desc b({s.k, s.n}, bf16, s.transpose_b ? transposed : plain);
+    const Memory::desc c({s.m, s.n}, s.transpose_a ? Memory::data_type::f32 : bf16, plain);
+#if DNNL_VERSION_MAJOR >= 3
+    primitive_ = std::make_unique<dnnl::matmul>(dnnl::matmul::primitive_desc(engine_, a, b, c));
+#else
+    primitive_ = std::make_unique<dnnl::matmul>(
+        dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), engine_));
+#endif
+    a_ = Memory(a, engine_, x.a16.data());
+    b_ = Memory(b, engine_, x.b16.data());
+    c_ = Memory(c, engine_, s.transpose_a ? static_cast<void*>(x.c.data()) : x.c16.data());
+    shape_ = &s;
+  }
+
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  const Shape* shape_ = nullptr;
+  std::unique_ptr<dnnl::matmul> primitive_;
+  Memory a_, b_, c_;
+};
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2),
@@ -54,22 +127,22 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-using Product = std::function<void(const Shape&, const float* a, const float* b, float* c)>;
+using Product = std::function<void(const Shape&, Matrices&)>;
 struct Library {
   const char* name;
   Product product;
 };
 
 // Appends the seconds of each call in one turn but the first, which wakes threads and makes plans.
-void take_turn(const Shape& s, const Library& library, const float* a, const float* b, float* c,
+void take_turn(const Shape& s, const Library& library, Matrices& matrices,
                std::vector<double>& seconds) {
   std::this_thread::sleep_for(kPauseBetweenTurns);
-  library.product(s, a, b, c);
+  library.product(s, matrices);
   const double end = now_seconds() + kSecondsPerTurn;
   double now = now_seconds();
   while (now < end) {
     const double start = now;
-    library.product(s, a, b, c);
+    library.product(s, matrices);
     now = now_seconds();
     seconds.push_back(now - start);
   }
@@ -77,13 +150,11 @@ void take_turn(const Shape& s, const Library& library, const float* a, const flo
 
 // GFLOP/s of each library's median call.
 std::vector<double> measure(const Shape& s, const std::vector<Library>& libraries) {
-  const std::vector<float> a(static_cast<size_t>(s.m * s.k), 0.5F);
-  const std::vector<float> b(static_cast<size_t>(s.k * s.n), 0.25F);
-  std::vector<float> c(static_cast<size_t>(s.m * s.n));
+  Matrices matrices(s);
   std::vector<std::vector<double>> seconds(libraries.size());
   for (int turn = 0; turn < kTurns; ++turn) {
     for (size_t i = 0; i < libraries.size(); ++i) {
-      take_turn(s, libraries[i], a.data(), b.data(), c.data(), seconds[i]);
+      take_turn(s, libraries[i], matrices, seconds[i]);
     }
   }
   std::vector<double> gflops;
@@ -93,36 +164,48 @@ std::vector<double> measure(const Shape& s, const std::vector<Library>& librarie
   return gflops;
 }
 
-Product run_matmul(muster::trainer::cpu::Matmul& matmul) {
-  return [&matmul](const Shape& s, const float* a, const float* b, float* c) {
-    matmul.run({s.m, s.n, s.k, s.transpose_a, s.transpose_b, false}, a, b, c);
+Product run_matmul(Matmul& matmul) {
+  return [&matmul](const Shape& s, Matrices& x) {
+    matmul.run({s.m, s.n, s.k, s.transpose_a, s.transpose_b, false}, x.a.data(), x.b.data(),
+               x.c.data());
   };
+}
+
+// One line of JSON, without a comma before the first.
+void print_row(const char* dtype, int threads, const Shape& s,
+               const std::vector<Library>& libraries) {
+  static const char* before = "";
+  const std::vector<double> gflops = measure(s, libraries);
+  std::printf(
+      "%s  {\"dtype\": \"%s\", \"threads\": %d, \"m\": %ld, \"n\": %ld, \"k\": %ld, \"transpose\": "
+      "\"%c%c\"",
+      before, dtype, threads, s.m, s.n, s.k, s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N');
+  for (size_t i = 0; i < libraries.size(); ++i) {
+    std::printf(", \"%s_gflops\": %.1f", libraries[i].name, gflops[i]);
+  }
+  std::printf("}");
+  before = ",\n";
 }
 
 }  // namespace
 
 int main() {
-  using muster::trainer::cpu::Matmul;
-  using muster::trainer::cpu::MatmulLibrary;
   std::printf("[\n");
-  bool first = true;
   for (int threads = 1; threads <= omp_get_num_procs() && threads <= 2; ++threads) {
     Matmul onednn(threads, MatmulLibrary::kOneDnn);
     Matmul own(threads, MatmulLibrary::kOwn);
+    OneDnnBf16 onednn_bf16;
     openblas_set_num_threads(threads);
-    const std::vector<Library> libraries = {
+    omp_set_num_threads(threads);
+    const std::vector<Library> fp32 = {
         {"own", run_matmul(own)}, {"onednn", run_matmul(onednn)}, {"openblas", run_openblas}};
+    const std::vector<Library> bf16 = {
+        {"own", [&](const Shape& s, Matrices& x) { run_own_bf16(s, own, x); }},
+        {"onednn", [&](const Shape& s, Matrices& x) { onednn_bf16.run(s, x); }}};
+    for (const Shape& s : kShapes) print_row("float32", threads, s, fp32);
+    if (!__builtin_cpu_supports("avx512bf16")) continue;
     for (const Shape& s : kShapes) {
-      const std::vector<double> gflops = measure(s, libraries);
-      std::printf(
-          "%s  {\"threads\": %d, \"m\": %ld, \"n\": %ld, \"k\": %ld, \"transpose\": \"%c%c\"",
-          first ? "" : ",\n", threads, s.m, s.n, s.k, s.transpose_a ? 'T' : 'N',
-          s.transpose_b ? 'T' : 'N');
-      for (size_t i = 0; i < libraries.size(); ++i) {
-        std::printf(", \"%s_gflops\": %.1f", libraries[i].name, gflops[i]);
-      }
-      std::printf("}");
-      first = false;
+      if (s.m > kFewRows) print_row("bfloat16", threads, s, bf16);
     }
   }
   std::printf("\n]\n");

@@ -1,6 +1,9 @@
 """JAX's side of bench/cpu_train.py: one jitted training step.
 
-Usage: cpu_train_jax.py S|M THREADS
+Usage: cpu_train_jax.py S|M THREADS float32|bfloat16
+
+With bfloat16 weights stay fp32 and are cast where they are used, as MaxText's dtype=bfloat16 does it; norms and the loss
+are fp32 inside.
 """
 import math
 import os
@@ -28,7 +31,8 @@ def make_params(c, key):
 
 
 def norm(x, gain):
-    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5) * gain
+    wide = x.astype(jnp.float32)
+    return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-5) * gain).astype(x.dtype)
 
 
 def rotate(x, cos, sin):
@@ -36,30 +40,31 @@ def rotate(x, cos, sin):
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
 
 
-def make_loss(c):
+def make_loss(c, dtype):
     seq, heads = c["seq"], c["heads"]
     h = c["width"] // heads
     angles = jnp.arange(seq)[:, None] * 10000.0 ** (-2 * jnp.arange(h // 2) / h)[None, :]
-    cos, sin = jnp.cos(angles)[:, None, :], jnp.sin(angles)[:, None, :]
+    cos, sin = jnp.cos(angles)[:, None, :].astype(dtype), jnp.sin(angles)[:, None, :].astype(dtype)
 
     def loss_of(params, tokens, targets):
-        x = params["embed"][tokens]
+        x = params["embed"][tokens].astype(dtype)
         for p in params["layers"]:
+            p = {name: value if value.ndim == 1 else value.astype(dtype) for name, value in p.items()}
             qkv = (norm(x, p["norm1"]) @ p["qkv"].T).reshape(c["batch"], seq, 3, heads, h)
             q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
             context = jax.nn.dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
             x = x + context.reshape(c["batch"], seq, -1) @ p["o"].T
             gate, up = jnp.split(norm(x, p["norm2"]) @ p["gate_up"].T, 2, -1)
             x = x + (jax.nn.silu(gate) * up) @ p["down"].T
-        logits = norm(x, params["norm"]) @ params["head"].T
+        logits = (norm(x, params["norm"]) @ params["head"].astype(dtype).T).astype(jnp.float32)
         picked = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
         return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
 
     return loss_of
 
 
-def make_step(c):
-    o, loss_of = OPTIMIZER, make_loss(c)
+def make_step(c, dtype):
+    o, loss_of = OPTIMIZER, make_loss(c, dtype)
 
     def update(state, tokens, targets):
         params, m, v, t = state
@@ -84,7 +89,7 @@ def main():
     shape = (c["batch"], c["seq"])
     tokens = jax.random.randint(jax.random.key(1), shape, 0, c["vocab"])
     targets = jax.random.randint(jax.random.key(2), shape, 0, c["vocab"])
-    update = make_step(c)
+    update = make_step(c, jnp.dtype(sys.argv[3]))
 
     def step():
         nonlocal state

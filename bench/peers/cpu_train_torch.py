@@ -1,7 +1,10 @@
 """PyTorch's side of bench/cpu_train.py: eager, or the whole model through torch.compile.
 
-Usage: cpu_train_torch.py S|M THREADS eager|compile
+Usage: cpu_train_torch.py S|M THREADS eager|compile float32|autocast|bfloat16
+
+autocast keeps fp32 weights and multiplies in bf16; bfloat16 has weights, gradients and moments in bf16, too.
 """
+import contextlib
 import math
 import os
 import sys
@@ -57,12 +60,12 @@ class Llama(nn.Module):
         x = self.embed(tokens)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1).float(), targets.flatten())
 
 
-def gemm_peak_tflops():
+def gemm_peak_tflops(dtype):
     """Best of a few 512 x 512 x 512 products, as our own figure is measured."""
-    a, b = torch.randn(512, 512), torch.randn(512, 512)
+    a, b = torch.randn(512, 512, dtype=dtype), torch.randn(512, 512, dtype=dtype)
     seconds = []
     for _ in range(10):
         start = time.perf_counter()
@@ -72,20 +75,24 @@ def gemm_peak_tflops():
 
 
 def main():
-    size, threads, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    size, threads, mode, precision = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     c, o = SIZES[size], OPTIMIZER
-    model = Llama(c)
+    model = Llama(c).bfloat16() if precision == "bfloat16" else Llama(c)
     optimizer = torch.optim.AdamW(model.parameters(), lr=o["rate"], betas=(o["b1"], o["b2"]), eps=o["eps"],
                                   weight_decay=o["decay"], fused=True)
     tokens = torch.randint(0, c["vocab"], (c["batch"], c["seq"]))
     targets = torch.randint(0, c["vocab"], (c["batch"], c["seq"]))
     loss_of = torch.compile(model) if mode == "compile" else model
 
+    def context():
+        return torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else contextlib.nullcontext()
+
     def step():
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(tokens, targets)
+        with context():
+            loss = loss_of(tokens, targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), o["clip"])
         optimizer.step()
@@ -93,7 +100,8 @@ def main():
 
     for _ in range(2):
         step()
-    serve(step, {"version": torch.__version__, "gemm_peak_tflops": gemm_peak_tflops()})
+    peak_type = torch.float32 if precision == "float32" else torch.bfloat16
+    serve(step, {"version": torch.__version__, "gemm_peak_tflops": gemm_peak_tflops(peak_type)})
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ import time
 class Program:
     """Waits until the child says that it is ready; `ready` is what it said."""
 
-    def __init__(self, name, command, threads):
+    def __init__(self, name, command, threads, preload=None):
         self.name = name
         env = dict(os.environ, OMP_NUM_THREADS=str(threads), TORCHINDUCTOR_COMPILE_THREADS="1")
+        if preload:
+            env["LD_PRELOAD"] = str(preload)
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         start = time.monotonic()
         self.ready = self.read()

@@ -6,13 +6,15 @@
 
 namespace muster::trainer {
 
-enum class DType : uint32_t { kF32 = 1, kI32 = 2 };
+enum class DType : uint32_t { kF32 = 1, kI32 = 2, kBf16 = 3 };
 
 constexpr size_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::kF32:
     case DType::kI32:
       return 4;
+    case DType::kBf16:
+      return 2;
   }
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "trainer_core/base/bf16.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/dtype.h"
 
@@ -21,19 +22,22 @@ struct Tensor {
   int rank = 0;
   std::array<int64_t, kTensorRankMax> shape{};  // row-major; only the first `rank` count
 
-  static Tensor f32(float* data, std::initializer_list<int64_t> dims) {
+  static Tensor of(DType dtype, void* data, std::initializer_list<int64_t> dims) {
     MUSTER_CHECK(dims.size() <= kTensorRankMax) << "a tensor of " << dims.size() << " dimensions";
     Tensor t;
     t.data = data;
+    t.dtype = dtype;
     for (int64_t dim : dims) t.shape[static_cast<size_t>(t.rank++)] = dim;
     return t;
   }
-
+  static Tensor f32(float* data, std::initializer_list<int64_t> dims) {
+    return of(DType::kF32, data, dims);
+  }
   static Tensor i32(int32_t* data, std::initializer_list<int64_t> dims) {
-    Tensor t = f32(nullptr, dims);
-    t.data = data;
-    t.dtype = DType::kI32;
-    return t;
+    return of(DType::kI32, data, dims);
+  }
+  static Tensor bf16(Bf16* data, std::initializer_list<int64_t> dims) {
+    return of(DType::kBf16, data, dims);
   }
 
   int32_t* i32() const {
@@ -43,6 +47,11 @@ struct Tensor {
   float* f32() const {
     MUSTER_CHECK(dtype == DType::kF32) << "not an fp32 tensor";
     return static_cast<float*>(data);
+  }
+  // Of what may be fp32 or bf16.
+  void* numbers() const {
+    MUSTER_CHECK(dtype == DType::kF32 || dtype == DType::kBf16) << "not a tensor of fp32 or bf16";
+    return data;
   }
   int64_t dim(int i) const { return shape[static_cast<size_t>(i)]; }
   int64_t elements() const {

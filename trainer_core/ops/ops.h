@@ -7,6 +7,11 @@
 // - Tensors are contiguous, row-major, in the backend's own memory, and must live until the work is done.
 //   Outputs may not overlap inputs unless a comment says so. "Written" replaces what was there; "added" needs it
 //   initialised.
+// - Activations and their gradients are fp32 or bf16 (DType), of one type in a call, where ops.h says (T, …): the residual
+//   stream, norms' inputs and outputs, qkv, attention's output, the MLP's. Parameters and their gradients, statistics,
+//   lse, tables, logits, losses and weights are fp32. Inside, all arithmetic is fp32: loads widen, stores round to the
+//   nearest bf16, of two equally near ones to the even one; NaN stays NaN. fill, copy and scale take either type; sums
+//   and the loss fp32 alone. Decoding with a cache is fp32.
 // - Deterministic: the same calls on the same backend with the same number of threads give the same bits.
 // - Shapes are our own invariants: a mismatch ends the process (base/check.h). So do ids outside the table.
 // - `Workspace` is scratch whose contents do not survive the call; sizes come from ops/workspace.h.
@@ -165,7 +170,9 @@ class Ops {
   // --------------------------------------------------------------------------------------
 
   // c (M, N) = op(a) op(b), or c += …, where op(a) is (M, K), op(b) is (K, N) and kYes means that
-  // the tensor holds the transpose.
+  // the tensor holds the transpose. Where one of the three is bf16 it is a bf16 product, as JAX has it when it casts fp32
+  // weights to the activations' type: an fp32 operand is rounded to bf16 first, products are summed in fp32, and a bf16 c
+  // is written, not added to. The same up to the order of sums everywhere, but that AVX512-BF16 takes denormals for zero.
   virtual void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                       Transpose transpose_b, const Tensor& c, Accumulate accumulate) = 0;
 

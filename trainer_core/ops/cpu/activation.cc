@@ -71,12 +71,12 @@ struct Relu {
   }
 };
 
-template <class F>
+template <class F, class T>
 HWY_INLINE void forward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
   for (int64_t row = begin; row < end; ++row) {
-    const float* in = args.in + row * args.in_width;
-    const float* up = in + args.width;
-    float* out = args.out + row * args.width;
+    const T* in = row_of<T>(args.in, row, args.in_width);
+    const T* up = in + args.width;
+    T* out = row_of<T>(args.out, row, args.width);
     for_slices(args.width, [&](Slice s) {
       const FloatVec f = F::value(s.load(in));
       s.store(args.gated ? hn::Mul(f, s.load(up)) : f, out);
@@ -84,12 +84,12 @@ HWY_INLINE void forward_rows(int64_t begin, int64_t end, const ActivationRows& a
   }
 }
 
-template <class F>
+template <class F, class T>
 HWY_INLINE void backward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
   for (int64_t row = begin; row < end; ++row) {
-    float* in = args.in + row * args.in_width;
-    float* up = in + args.width;
-    const float* dout = args.out + row * args.width;
+    T* in = row_of<T>(args.in, row, args.in_width);
+    T* up = in + args.width;
+    const T* dout = row_of<T>(args.out, row, args.width);
     for_slices(args.width, [&](Slice s) {
       const FloatVec grad = s.load(dout);
       const ValueAndSlope f = F::both(s.load(in));
@@ -100,26 +100,31 @@ HWY_INLINE void backward_rows(int64_t begin, int64_t end, const ActivationRows& 
   }
 }
 
+// Calls body(F, number) for the activation and the type of its numbers.
+template <class Body>
+HWY_INLINE void with_activation(const ActivationRows& args, const Body& body) {
+  with_type(args.dtype, [&](auto number) {
+    switch (args.kind) {
+      case Activation::kSilu:
+        return body(Silu(), number);
+      case Activation::kGelu:
+        return body(Gelu(), number);
+      case Activation::kRelu:
+        return body(Relu(), number);
+    }
+  });
+}
+
 void activate(int64_t begin, int64_t end, const ActivationRows& args) {
-  switch (args.kind) {
-    case Activation::kSilu:
-      return forward_rows<Silu>(begin, end, args);
-    case Activation::kGelu:
-      return forward_rows<Gelu>(begin, end, args);
-    case Activation::kRelu:
-      return forward_rows<Relu>(begin, end, args);
-  }
+  with_activation(args, [&](auto f, auto number) {
+    forward_rows<decltype(f), decltype(number)>(begin, end, args);
+  });
 }
 
 void activate_backward(int64_t begin, int64_t end, const ActivationRows& args) {
-  switch (args.kind) {
-    case Activation::kSilu:
-      return backward_rows<Silu>(begin, end, args);
-    case Activation::kGelu:
-      return backward_rows<Gelu>(begin, end, args);
-    case Activation::kRelu:
-      return backward_rows<Relu>(begin, end, args);
-  }
+  with_activation(args, [&](auto f, auto number) {
+    backward_rows<decltype(f), decltype(number)>(begin, end, args);
+  });
 }
 
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE

@@ -42,12 +42,13 @@ struct BackwardScratch {
 };
 
 // Rows of one query head of one sequence.
+template <class T>
 struct HeadView {
-  const float* query;  // row stride qkv_width
-  const float* out;    // row stride out_width
-  const float* d_out;  // row stride out_width
+  const T* query;  // row stride qkv_width
+  const T* out;    // row stride out_width
+  const T* d_out;  // row stride out_width
   const float* lse;
-  float* d_query;  // row stride qkv_width
+  T* d_query;  // row stride qkv_width
 };
 
 // p = exp(scores - lse) and ds = p (ds - D) for rows [first, first + rows); ds arrives as dout vᵀ. With a soft cap ds is
@@ -78,12 +79,13 @@ HWY_INLINE void score_gradients(int64_t first, int64_t rows, int64_t columns, fl
   }
 }
 
-HWY_INLINE void row_dots(const AttentionShape& shape, const HeadView& view, int64_t first,
+template <class T>
+HWY_INLINE void row_dots(const AttentionShape& shape, const HeadView<T>& view, int64_t first,
                          int64_t rows, float* big_d) {
   const FloatTag d;
   for (int64_t i = 0; i < rows; ++i) {
-    const float* a = view.out + (first + i) * shape.out_width();
-    const float* b = view.d_out + (first + i) * shape.out_width();
+    const T* a = view.out + (first + i) * shape.out_width();
+    const T* b = view.d_out + (first + i) * shape.out_width();
     FloatVec dot = hn::Zero(d);
     for_slices(shape.head_dim, [&](Slice s) { dot = hn::MulAdd(s.load(a), s.load(b), dot); });
     big_d[i] = reduce_sum(dot);
@@ -108,17 +110,18 @@ HWY_INLINE void key_gradients(const AttentionLayout& layout, const BackwardScrat
 }
 
 // One tile of queries against all its keys: adds to d_keys and d_values, writes d_query.
+template <class T>
 HWY_INLINE void backward_tile(const AttentionShape& shape, const AttentionLayout& layout,
-                              const BackwardScratch& scratch, const HeadView& view, int64_t tile,
+                              const BackwardScratch& scratch, const HeadView<T>& view, int64_t tile,
                               float scale) {
   const int64_t h = shape.head_dim, padded = layout.padded_head;
   const int64_t first = tile * kTile, rows = std::min(kTile, shape.seq_len - first);
   float big_d[kTile];
   row_dots(shape, view, first, rows, big_d);
-  pack_rows({view.query + first * shape.qkv_width(), shape.qkv_width()}, rows, rows, h, padded,
-            scratch.query);
-  pack_rows({view.d_out + first * shape.out_width(), shape.out_width()}, rows, rows, h, padded,
-            scratch.d_out);
+  pack_rows<T>({view.query + first * shape.qkv_width(), shape.qkv_width()}, rows, rows, h, padded,
+               scratch.query);
+  pack_rows<T>({view.d_out + first * shape.out_width(), shape.out_width()}, rows, rows, h, padded,
+               scratch.d_out);
   const auto cap = static_cast<float>(shape.soft_cap);
   const int64_t oldest = first_key_tile(shape, tile);
   for (int64_t j = oldest; j <= tile; ++j) {
@@ -146,21 +149,24 @@ HWY_INLINE void backward_tile(const AttentionShape& shape, const AttentionLayout
   const FloatVec factor = hn::Set(FloatTag(), scale);
   for (int64_t i = 0; i < rows; ++i) {
     const float* from = scratch.d_query + i * padded;
-    float* to = view.d_query + (first + i) * shape.qkv_width();
+    T* to = view.d_query + (first + i) * shape.qkv_width();
     for_slices(h, [&](Slice s) { s.store(hn::Mul(s.load(from), factor), to); });
   }
 }
 
 // Copies the finished gradients of a key/value head out.
+template <class T>
 HWY_INLINE void write_head(const AttentionShape& shape, int64_t padded, const float* from,
-                           float scale, float* to) {
+                           float scale, T* to) {
   const FloatVec factor = hn::Set(FloatTag(), scale);
   for (int64_t i = 0; i < shape.seq_len; ++i, from += padded, to += shape.qkv_width()) {
     for_slices(shape.head_dim, [&](Slice s) { s.store(hn::Mul(s.load(from), factor), to); });
   }
 }
 
-void attention_backward(int64_t begin, int64_t end, const AttentionBackward& args, float* memory) {
+template <class T>
+HWY_INLINE void backward_tasks(int64_t begin, int64_t end, const AttentionBackward& args,
+                               float* memory) {
   const AttentionShape& shape = args.shape;
   const AttentionLayout layout(shape);
   const BackwardScratch scratch(layout, memory);
@@ -172,27 +178,31 @@ void attention_backward(int64_t begin, int64_t end, const AttentionBackward& arg
     const int64_t row = sequence * shape.seq_len;
     const int64_t key_column = (shape.heads + kv) * h,
                   value_column = key_column + shape.kv_heads * h;
-    const HeadRows keys{args.qkv + row * width + key_column, width};
-    const HeadRows values{args.qkv + row * width + value_column, width};
+    const T* qkv = row_of<T>(args.qkv, row, width);
+    T* d_qkv = row_of<T>(args.dqkv, row, width);
+    const HeadRows<T> keys{qkv + key_column, width};
+    const HeadRows<T> values{qkv + value_column, width};
     pack_transposed(keys, shape.seq_len, layout.tiles, h, scale, scratch.keys_t);
     pack_transposed(values, shape.seq_len, layout.tiles, h, 1.0F, scratch.values_t);
     pack_rows(keys, shape.seq_len, layout.tiles * kTile, h, layout.padded_head, scratch.keys);
     std::fill_n(scratch.d_keys, 2 * layout.packed, 0.0F);  // d_values lies behind d_keys
     for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-      const HeadView view{args.qkv + row * width + head * h,
-                          args.out + row * shape.out_width() + head * h,
-                          args.dout + row * shape.out_width() + head * h,
-                          args.lse + (sequence * shape.heads + head) * shape.seq_len,
-                          args.dqkv + row * width + head * h};
+      const HeadView<T> view{qkv + head * h, row_of<T>(args.out, row, shape.out_width()) + head * h,
+                             row_of<T>(args.dout, row, shape.out_width()) + head * h,
+                             args.lse + (sequence * shape.heads + head) * shape.seq_len,
+                             d_qkv + head * h};
       for (int64_t tile = 0; tile < layout.tiles; ++tile) {
         backward_tile(shape, layout, scratch, view, tile, scale);
       }
     }
-    write_head(shape, layout.padded_head, scratch.d_keys, scale,
-               args.dqkv + row * width + key_column);
-    write_head(shape, layout.padded_head, scratch.d_values, 1.0F,
-               args.dqkv + row * width + value_column);
+    write_head(shape, layout.padded_head, scratch.d_keys, scale, d_qkv + key_column);
+    write_head(shape, layout.padded_head, scratch.d_values, 1.0F, d_qkv + value_column);
   }
+}
+
+void attention_backward(int64_t begin, int64_t end, const AttentionBackward& args, float* memory) {
+  with_type(args.dtype,
+            [&](auto number) { backward_tasks<decltype(number)>(begin, end, args, memory); });
 }
 
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE

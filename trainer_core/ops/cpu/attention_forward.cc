@@ -51,21 +51,25 @@ struct ForwardScratch {
   float* keys_t;  // tiles of (h, kTile), times the scores' scale
   float* values;  // (tiles * kTile, padded_head)
   float* scores;  // (kTile, kTile)
+  float* query;   // (kTile, padded_head)
   float* out;     // (kTile, padded_head)
 
   ForwardScratch(const AttentionLayout& layout, float* memory)
       : keys_t(memory),
         values(keys_t + layout.transposed),
         scores(values + layout.packed),
-        out(scores + layout.score_tile) {}
+        query(scores + layout.score_tile),
+        out(query + layout.row_tile) {}
 };
 
 // Queries [first, first + rows) of one head: out and lse.
+template <class T>
 HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout& layout,
-                             const ForwardScratch& scratch, HeadRows queries, int64_t rows,
-                             int64_t tile, float* out, float* lse) {
+                             const ForwardScratch& scratch, HeadRows<T> queries, int64_t rows,
+                             int64_t tile, T* out, float* lse) {
   const FloatTag d;
-  const int64_t h = args.shape.head_dim;
+  const int64_t h = args.shape.head_dim, padded = layout.padded_head;
+  pack_rows(queries, rows, rows, h, padded, scratch.query);
   RunningSoftmax softmax;
   softmax.reset();
   std::fill_n(scratch.out, layout.row_tile, 0.0F);
@@ -74,7 +78,7 @@ HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout
     const bool diagonal = j == tile;
     for_query_blocks(rows, diagonal, [&](int64_t first, int64_t count, int64_t columns) {
       float* scores = scratch.scores + first * kTile;
-      tile_gemm(count, columns, h, {queries.data + first * queries.stride, queries.stride, 1},
+      tile_gemm(count, columns, h, {scratch.query + first * padded, padded, 1},
                 scratch.keys_t + j * h * kTile, kTile, scores, kTile, false);
       if (cap > 0) cap_scores(first, count, columns, cap, scratch.scores);
       if (diagonal) mask_diagonal(first, count, columns, scratch.scores);
@@ -82,25 +86,26 @@ HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout
       for (int64_t i = first; i < first + count; ++i) {
         const float factor = softmax.take(i, columns, scratch.scores + i * kTile);
         if (factor == 1.0F) continue;
-        float* row = scratch.out + i * layout.padded_head;
-        for_slices(layout.padded_head,
+        float* row = scratch.out + i * padded;
+        for_slices(padded,
                    [&](Slice s) { s.store(hn::Mul(s.load(row), hn::Set(d, factor)), row); });
       }
-      tile_gemm(count, layout.padded_head, columns, {scores, kTile, 1},
-                scratch.values + j * layout.row_tile, layout.padded_head,
-                scratch.out + first * layout.padded_head, layout.padded_head, true);
+      tile_gemm(count, padded, columns, {scores, kTile, 1}, scratch.values + j * layout.row_tile,
+                padded, scratch.out + first * padded, padded, true);
     });
   }
   for (int64_t i = 0; i < rows; ++i) {
     const FloatVec factor = hn::Set(d, 1.0F / softmax.total[i]);
-    const float* from = scratch.out + i * layout.padded_head;
-    float* to = out + i * args.shape.out_width();
+    const float* from = scratch.out + i * padded;
+    T* to = out + i * args.shape.out_width();
     for_slices(h, [&](Slice s) { s.store(hn::Mul(s.load(from), factor), to); });
     lse[i] = softmax.peak[i] + std::log(softmax.total[i]);
   }
 }
 
-void attention_forward(int64_t begin, int64_t end, const AttentionForward& args, float* memory) {
+template <class T>
+HWY_INLINE void forward_tasks(int64_t begin, int64_t end, const AttentionForward& args,
+                              float* memory) {
   const AttentionShape& shape = args.shape;
   const AttentionLayout layout(shape);
   const ForwardScratch scratch(layout, memory);
@@ -110,25 +115,30 @@ void attention_forward(int64_t begin, int64_t end, const AttentionForward& args,
   int64_t packed = -1;  // the (sequence, key/value head) in scratch
   for (int64_t task = begin; task < end; ++task) {
     const int64_t sequence = task / shape.heads, head = task % shape.heads;
-    const float* rows = args.qkv + sequence * shape.seq_len * width;
+    const T* rows = row_of<T>(args.qkv, sequence * shape.seq_len, width);
     if (task / group != packed) {
       packed = task / group;
-      const float* keys = rows + (shape.heads + head / group) * shape.head_dim;
-      const float* values = keys + shape.kv_heads * shape.head_dim;
-      pack_transposed({keys, width}, shape.seq_len, layout.tiles, shape.head_dim, scale,
-                      scratch.keys_t);
-      pack_rows({values, width}, shape.seq_len, layout.tiles * kTile, shape.head_dim,
-                layout.padded_head, scratch.values);
+      const T* keys = rows + (shape.heads + head / group) * shape.head_dim;
+      const T* values = keys + shape.kv_heads * shape.head_dim;
+      pack_transposed<T>({keys, width}, shape.seq_len, layout.tiles, shape.head_dim, scale,
+                         scratch.keys_t);
+      pack_rows<T>({values, width}, shape.seq_len, layout.tiles * kTile, shape.head_dim,
+                   layout.padded_head, scratch.values);
     }
     for (int64_t tile = 0; tile < layout.tiles; ++tile) {
       const int64_t first = tile * kTile;
-      float* out =
-          args.out + (sequence * shape.seq_len + first) * shape.out_width() + head * shape.head_dim;
-      forward_tile(args, layout, scratch, {rows + first * width + head * shape.head_dim, width},
-                   std::min(kTile, shape.seq_len - first), tile, out,
-                   args.lse + task * shape.seq_len + first);
+      T* out = row_of<T>(args.out, sequence * shape.seq_len + first, shape.out_width()) +
+               head * shape.head_dim;
+      forward_tile<T>(args, layout, scratch, {rows + first * width + head * shape.head_dim, width},
+                      std::min(kTile, shape.seq_len - first), tile, out,
+                      args.lse + task * shape.seq_len + first);
     }
   }
+}
+
+void attention_forward(int64_t begin, int64_t end, const AttentionForward& args, float* memory) {
+  with_type(args.dtype,
+            [&](auto number) { forward_tasks<decltype(number)>(begin, end, args, memory); });
 }
 
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE

@@ -1,4 +1,4 @@
-// Scratch of one attention task, in fp32 elements: which tiles exist and where they lie. Pure
+// Scratch of one attention task, in fp32 elements whatever the type of the activations: which tiles exist and where they lie. Pure
 // arithmetic, so that the memory plan knows the size.
 #pragma once
 
@@ -38,8 +38,10 @@ struct AttentionLayout {
         score_tile(kTile * kTile),
         row_tile(kTile * padded_head) {}
 
-  // Kᵀ, V, scores, output tile.
-  constexpr int64_t forward_elements() const { return transposed + packed + score_tile + row_tile; }
+  // Kᵀ, V, scores; query and output tiles.
+  constexpr int64_t forward_elements() const {
+    return transposed + packed + score_tile + 2 * row_tile;
+  }
   // Kᵀ, Vᵀ, K, dK, dV; scores, their gradient; query, output-gradient and query-gradient tiles.
   constexpr int64_t backward_elements() const {
     return 2 * transposed + 3 * packed + 2 * score_tile + 3 * row_tile;

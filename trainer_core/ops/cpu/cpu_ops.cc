@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/kernels.h"
 #include "trainer_core/ops/cpu/matmul.h"
 #include "trainer_core/ops/cpu/optimizer_ops.h"
@@ -14,24 +15,14 @@ namespace muster::trainer {
 namespace {
 
 using cpu::add_blocks;
+using cpu::check_attention;
+using cpu::check_ids;
+using cpu::check_positions;
+using cpu::check_size;
 using cpu::parallel_for;
+using cpu::rows_of;
+using cpu::same_type;
 using cpu::useful_threads;
-
-void check_size(const Tensor& x, int64_t elements, const char* what) {
-  MUSTER_CHECK(x.elements() == elements)
-      << what << " has " << x.elements() << " elements, not " << elements;
-}
-
-void check_ids(const Tensor& ids, int64_t limit, const char* what) {
-  const int32_t* id = ids.i32();
-  for (int64_t i = 0; i < ids.elements(); ++i) {
-    MUSTER_CHECK(id[i] >= 0 && id[i] < limit)
-        << what << ' ' << id[i] << " at " << i << " of " << limit;
-  }
-}
-
-// All but the last dimension.
-int64_t rows_of(const Tensor& x) { return x.elements() / x.dim(x.rank - 1); }
 
 class CpuOps : public Ops {
  public:
@@ -46,20 +37,20 @@ class CpuOps : public Ops {
   void synchronize() override {}
 
   void fill(const Tensor& x, float value) override {
-    float* data = x.f32();
-    elementwise(x, [=](int64_t begin, int64_t end) { std::fill(data + begin, data + end, value); });
+    elementwise(x, [&](int64_t begin, int64_t end) {
+      cpu::fill_range(x.dtype, end - begin, value, at(x, begin));
+    });
   }
   void copy(const Tensor& from, const Tensor& to) override {
     check_size(to, from.elements(), "copy's target");
-    const float* source = from.f32();
-    float* target = to.f32();
-    elementwise(from, [=](int64_t begin, int64_t end) {
-      std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin) * sizeof(float));
+    const size_t bytes = dtype_bytes(same_type({from, to}));
+    elementwise(from, [&](int64_t begin, int64_t end) {
+      std::memcpy(at(to, begin), at(from, begin), static_cast<size_t>(end - begin) * bytes);
     });
   }
   void scale(double factor, const Tensor& x) override {
     elementwise(x, [&](int64_t begin, int64_t end) {
-      cpu::scale_range(end - begin, static_cast<float>(factor), x.f32() + begin);
+      cpu::scale_range(x.dtype, end - begin, static_cast<float>(factor), at(x, begin));
     });
   }
   void dropout(const DropoutMask& mask, const Tensor& x) override {
@@ -81,7 +72,8 @@ class CpuOps : public Ops {
     MUSTER_CHECK(b.dim(tb ? 1 : 0) == k && c.dim(0) == m && c.dim(1) == n)
         << "matmul of (" << m << ", " << k << ") by (" << b.dim(tb ? 1 : 0) << ", " << n
         << ") into (" << c.dim(0) << ", " << c.dim(1) << ")";
-    matmul_.run({m, n, k, ta, tb, accumulate == Accumulate::kYes}, a.f32(), b.f32(), c.f32());
+    matmul_.run({m, n, k, ta, tb, accumulate == Accumulate::kYes}, {a.numbers(), a.dtype},
+                {b.numbers(), b.dtype}, {c.numbers(), c.dtype});
   }
 
   void add_bias(const Tensor& bias, const Tensor& x) override {
@@ -89,7 +81,7 @@ class CpuOps : public Ops {
     MUSTER_CHECK(x.elements() % width == 0) << "add_bias of " << width << " elements";
     split(x.elements() / width, x.elements(), [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin; row < end; ++row) {
-        cpu::add_range(width, bias.f32(), x.f32() + row * width);
+        cpu::add_parameters_range(x.dtype, width, bias.f32(), at(x, row * width));
       }
     });
   }
@@ -104,11 +96,11 @@ class CpuOps : public Ops {
         float* partial = workspace.data + block * width;
         std::fill_n(partial, width, 0.0F);
         for (int64_t row = rows * block / blocks; row < rows * (block + 1) / blocks; ++row) {
-          cpu::add_range(width, dx.f32() + row * width, partial);
+          cpu::add_gradients_range(dx.dtype, width, at(dx, row * width), partial);
         }
       }
     });
-    add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
+    cpu::add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
   }
 
   void embedding(const Tensor& tokens, const Tensor& table, double scale,
@@ -116,9 +108,10 @@ class CpuOps : public Ops {
     const int64_t width = table.dim(1);
     check_size(out, tokens.elements() * width, "embedding's output");
     check_ids(tokens, table.dim(0), "token");
-    const cpu::Embedding args{width, static_cast<float>(scale), tokens.i32(), table.f32()};
+    const cpu::Embedding args{out.dtype, width, static_cast<float>(scale), tokens.i32(),
+                              table.f32()};
     split(tokens.elements(), out.elements(), [&](int64_t begin, int64_t end, int) {
-      cpu::embedding_rows(begin, end, args, out.f32());
+      cpu::embedding_rows(begin, end, args, out.numbers());
     });
   }
   void embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
@@ -126,8 +119,8 @@ class CpuOps : public Ops {
     const int64_t width = dtable.dim(1);
     check_size(dout, tokens.elements() * width, "embedding's gradient");
     check_ids(tokens, dtable.dim(0), "token");
-    const cpu::EmbeddingBackward args{width, static_cast<float>(scale), tokens.i32(), dout.f32(),
-                                      dtable.f32()};
+    const cpu::EmbeddingBackward args{dout.dtype,   width,          static_cast<float>(scale),
+                                      tokens.i32(), dout.numbers(), dtable.f32()};
     split(width, dout.elements(), [&](int64_t begin, int64_t end, int) {
       cpu::embedding_backward_columns(begin, end, tokens.elements(), args);
     });
@@ -137,7 +130,8 @@ class CpuOps : public Ops {
     check_positions(table, seq_len, rows);
     split(rows, x.elements(), [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin; row < end; ++row) {
-        cpu::add_range(width, table.f32() + row % seq_len * width, x.f32() + row * width);
+        cpu::add_parameters_range(x.dtype, width, table.f32() + row % seq_len * width,
+                                  at(x, row * width));
       }
     });
   }
@@ -150,21 +144,22 @@ class CpuOps : public Ops {
       for (int64_t row = 0; row < rows; ++row) {
         const int64_t position = row % seq_len;
         if (position < begin || position >= end) continue;
-        cpu::add_range(width, dx.f32() + row * width, dtable.f32() + position * width);
+        cpu::add_gradients_range(dx.dtype, width, at(dx, row * width),
+                                 dtable.f32() + position * width);
       }
     });
   }
 
   void norm(const NormShape& shape, const Tensor& x, const NormWeights& weights, const Tensor& y,
             const Tensor& stats) override {
-    norm_rows(shape, x, nullptr, weights, nullptr, y, stats);
+    norm_rows(same_type({x, y}), shape, x, nullptr, weights, nullptr, y, stats);
   }
   void add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
                 const NormWeights& weights, const Tensor& sum, const Tensor& y,
                 const Tensor& stats) override {
     check_size(delta, x.elements(), "delta");
     check_size(sum, x.elements(), "the residual sum");
-    norm_rows(shape, x, delta.f32(), weights, sum.f32(), y, stats);
+    norm_rows(same_type({x, delta, sum, y}), shape, x, delta.data, weights, sum.data, y, stats);
   }
   void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
                      const NormWeights& weights, const Tensor& stats, const Tensor& dx,
@@ -182,8 +177,8 @@ class CpuOps : public Ops {
         << "workspace of norm_backward is too small";
     const auto offset = static_cast<float>(shape.gain_offset);
     const cpu::NormBackward args{
-        shape.type,         rows,        width,   offset, dy.f32(), x.f32(),
-        weights.gain.f32(), stats.f32(), dx.f32()};
+        same_type({dy, x, dx}), shape.type,  rows,   width, offset, dy.data, x.data,
+        weights.gain.f32(),     stats.f32(), dx.data};
     // A block's partial sums: gain, then bias.
     split(blocks, x.elements(), [&](int64_t begin, int64_t end, int) {
       for (int64_t block = begin; block < end; ++block) {
@@ -194,8 +189,9 @@ class CpuOps : public Ops {
       }
     });
     float* sums = workspace.data;
-    add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
-    if (layer) add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
+    cpu::add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
+    if (layer)
+      cpu::add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
   }
 
   void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
@@ -205,7 +201,7 @@ class CpuOps : public Ops {
     check_size(cos, shape.seq_len * shape.head_dim / 2, "cos");
     check_size(sin, shape.seq_len * shape.head_dim / 2, "sin");
     const float sign = direction == RopeDirection::kForward ? 1.0F : -1.0F;
-    const cpu::Rope args{shape, pairs, sign, cos.f32(), sin.f32(), qkv.f32()};
+    const cpu::Rope args{same_type({qkv}), shape, pairs, sign, cos.f32(), sin.f32(), qkv.data};
     split(shape.rows(), qkv.elements(),
           [&](int64_t begin, int64_t end, int) { cpu::rope_rows(begin, end, args); });
   }
@@ -216,7 +212,7 @@ class CpuOps : public Ops {
     const int64_t each = cpu_attention_elements(shape, 1);
     MUSTER_CHECK(workspace.elements >= cpu_attention_elements(shape, threads_))
         << "workspace of attention is too small";
-    const cpu::AttentionForward args{shape, qkv.f32(), out.f32(), lse.f32()};
+    const cpu::AttentionForward args{same_type({qkv, out}), shape, qkv.data, out.data, lse.f32()};
     parallel_for(threads_, shape.batch * shape.heads, [&](int64_t begin, int64_t end, int part) {
       cpu::attention_tasks(begin, end, args, workspace.data + part * each);
     });
@@ -249,8 +245,9 @@ class CpuOps : public Ops {
     const int64_t each = cpu_attention_backward_elements(shape, 1);
     MUSTER_CHECK(workspace.elements >= cpu_attention_backward_elements(shape, threads_))
         << "workspace of attention_backward is too small";
-    const cpu::AttentionBackward args{shape,     qkv.f32(),  out.f32(),
-                                      lse.f32(), dout.f32(), dqkv.f32()};
+    const DType dtype = same_type({qkv, out, dout, dqkv});
+    const cpu::AttentionBackward args{dtype,     shape,     qkv.data, out.data,
+                                      lse.f32(), dout.data, dqkv.data};
     parallel_for(threads_, shape.batch * shape.kv_heads, [&](int64_t begin, int64_t end, int part) {
       cpu::attention_backward_tasks(begin, end, args, workspace.data + part * each);
     });
@@ -305,6 +302,10 @@ class CpuOps : public Ops {
   }
 
  private:
+  static void* at(const Tensor& x, int64_t element) {
+    return static_cast<char*>(x.numbers()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
+  }
+
   // Splits `items` of `elements` of work in all.
   template <class Body>
   void split(int64_t items, int64_t elements, const Body& body) {
@@ -315,24 +316,25 @@ class CpuOps : public Ops {
     split(x.elements(), x.elements(), [&](int64_t begin, int64_t end, int) { body(begin, end); });
   }
 
-  void norm_rows(const NormShape& shape, const Tensor& x, const float* delta,
-                 const NormWeights& weights, float* sum, const Tensor& y, const Tensor& stats) {
+  void norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,
+                 const NormWeights& weights, void* sum, const Tensor& y, const Tensor& stats) {
     const int64_t width = weights.gain.elements(), rows = x.elements() / width;
     check_size(y, x.elements(), "the norm's output");
     check_size(stats, shape.stats(rows), "stats");
     const bool layer = shape.type == NormType::kLayer;
     if (layer) check_size(weights.bias, width, "the norm's bias");
-    const cpu::NormForward args{shape.type,
+    const cpu::NormForward args{dtype,
+                                shape.type,
                                 rows,
                                 width,
                                 static_cast<float>(shape.eps),
                                 static_cast<float>(shape.gain_offset),
-                                x.f32(),
+                                x.data,
                                 delta,
                                 weights.gain.f32(),
                                 layer ? weights.bias.f32() : nullptr,
                                 sum,
-                                y.f32(),
+                                y.data,
                                 stats.f32()};
     split(rows, x.elements(),
           [&](int64_t begin, int64_t end, int) { cpu::norm_rows(begin, end, args); });
@@ -342,18 +344,8 @@ class CpuOps : public Ops {
                                              const Tensor& out) {
     const int64_t width = out.dim(out.rank - 1);
     check_size(in, rows_of(out) * activation.input_width(width), "the activation's input");
-    return {activation.kind, activation.gated, width, activation.input_width(width),
-            in.f32(),        out.f32()};
-  }
-
-  static void check_positions(const Tensor& table, int64_t seq_len, int64_t rows) {
-    MUSTER_CHECK(seq_len >= 1 && seq_len <= table.dim(0) && rows % seq_len == 0)
-        << rows << " rows in sequences of " << seq_len << " for " << table.dim(0) << " positions";
-  }
-
-  static void check_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out) {
-    check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
-    check_size(out, shape.rows() * shape.out_width(), "out");
+    return {same_type({in, out}),          activation.kind, activation.gated, width,
+            activation.input_width(width), in.data,         out.data};
   }
 
   void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,

@@ -1,4 +1,5 @@
-// Adding, scaling and summing flat ranges.
+// Adding, scaling, filling and summing flat ranges.
+#include <algorithm>
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
@@ -12,13 +13,34 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-void add(int64_t n, const float* x, float* y) {
+template <class X, class Y>
+HWY_INLINE void add_to(int64_t n, const X* x, Y* y) {
   for_slices(n, [&](Slice s) { s.store(hn::Add(s.load(y), s.load(x)), y); });
 }
 
-void multiply(int64_t n, float factor, float* x) {
+void add(int64_t n, const float* x, float* y) { add_to(n, x, y); }
+
+void add_parameters(DType dtype, int64_t n, const float* x, void* y) {
+  with_type(dtype, [&](auto number) { add_to(n, x, static_cast<decltype(number)*>(y)); });
+}
+
+void add_gradients(DType dtype, int64_t n, const void* x, float* y) {
+  with_type(dtype, [&](auto number) { add_to(n, static_cast<const decltype(number)*>(x), y); });
+}
+
+void multiply(DType dtype, int64_t n, float factor, void* data) {
   const FloatVec by = hn::Set(FloatTag(), factor);
-  for_slices(n, [&](Slice s) { s.store(hn::Mul(s.load(x), by), x); });
+  with_type(dtype, [&](auto number) {
+    auto* x = static_cast<decltype(number)*>(data);
+    for_slices(n, [&](Slice s) { s.store(hn::Mul(s.load(x), by), x); });
+  });
+}
+
+void fill(DType dtype, int64_t n, float value, void* data) {
+  with_type(dtype, [&](auto number) {
+    using T = decltype(number);
+    std::fill_n(static_cast<T*>(data), n, from_float<T>(value));
+  });
 }
 
 // Sums term(element as fp64) in four fp64 vectors.
@@ -58,17 +80,39 @@ HWY_AFTER_NAMESPACE();
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(add);
+HWY_EXPORT(add_parameters);
+HWY_EXPORT(add_gradients);
+HWY_EXPORT(fill);
 HWY_EXPORT(multiply);
 HWY_EXPORT(sum);
 HWY_EXPORT(sum_of_squares);
 
 void add_range(int64_t n, const float* x, float* y) { HWY_DYNAMIC_DISPATCH(add)(n, x, y); }
-void scale_range(int64_t n, float factor, float* x) {
-  HWY_DYNAMIC_DISPATCH(multiply)(n, factor, x);
+void add_parameters_range(DType dtype, int64_t n, const float* x, void* y) {
+  HWY_DYNAMIC_DISPATCH(add_parameters)(dtype, n, x, y);
+}
+void add_gradients_range(DType dtype, int64_t n, const void* x, float* y) {
+  HWY_DYNAMIC_DISPATCH(add_gradients)(dtype, n, x, y);
+}
+void scale_range(DType dtype, int64_t n, float factor, void* x) {
+  HWY_DYNAMIC_DISPATCH(multiply)(dtype, n, factor, x);
+}
+void fill_range(DType dtype, int64_t n, float value, void* x) {
+  HWY_DYNAMIC_DISPATCH(fill)(dtype, n, value, x);
 }
 double sum_range(int64_t n, const float* x) { return HWY_DYNAMIC_DISPATCH(sum)(n, x); }
 double sum_of_squares_range(int64_t n, const float* x) {
   return HWY_DYNAMIC_DISPATCH(sum_of_squares)(n, x);
+}
+
+void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width, Accumulate accumulate,
+                float* to) {
+  for (int64_t block = 1; block < blocks; ++block) add_range(width, from + block * stride, from);
+  if (accumulate == Accumulate::kYes) {
+    add_range(width, from, to);
+  } else {
+    std::copy_n(from, width, to);
+  }
 }
 
 }  // namespace muster::trainer::cpu

@@ -1,6 +1,7 @@
 #include "trainer_core/ops/cpu/gemm.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "trainer_core/base/check.h"
 #include "trainer_core/ops/cpu/gemm_kernels.h"
@@ -9,17 +10,23 @@
 namespace muster::trainer::cpu {
 namespace {
 
-// Sizes of the packed blocks, in elements; measured on AMD Zen 3, where half or twice of one costs up to 3%.
-// Deep enough that adding sums to c costs little; a panel of b just fits into the L1 cache.
-constexpr int64_t kDepth = 512;
-// Of a: with kDepth 192 KiB, in the L2 cache beside what streams through it.
+// Sizes of the packed blocks: rows, columns, and 32-bit slots of the depth (GemmFormat); measured on AMD Zen 3, where half or twice of one costs up to 3%, and on Zen 5,
+// where it makes no difference. Deep enough that adding sums to c costs little; a panel of b just fits into the L1 cache
+// with AVX2, and is streamed from the L2 cache with AVX-512.
+constexpr int64_t kSlots = 512;
+// Of a: with kSlots 192 KiB, in the L2 cache beside what streams through it.
 constexpr int64_t kRows = 96;
-// Of b: with kDepth 2 MiB, in the L3 cache.
+// Of b: with kSlots 2 MiB, in the L3 cache.
 constexpr int64_t kColumns = 1024;
 
 // Panels of b lie in two buffers by turns, so that threads meet once per block: a slow one may still read the block before
 // while others pack the next.
-constexpr int64_t kBufferElements = kColumns * kDepth;
+constexpr int64_t kBufferElements = kColumns * kSlots;
+
+// A bf16 result has no room for sums that are not finished: where the depth takes several blocks they lie in a buffer of
+// this many fp32 numbers (4 MiB), for as many rows at a time as fit. b is packed again for each such group: of kColumns
+// columns it has 960 rows, beside which that is 3% of the work.
+constexpr int64_t kSumElements = 1 << 20;
 
 // With so few rows each element of b is used too seldom to pay for packing it.
 constexpr int64_t kFewRows = 8;
@@ -29,11 +36,12 @@ constexpr int64_t kMultiplyAddsPerThreadMin = 1 << 18;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// [begin, end) of a dimension.
-struct Range {
-  int64_t begin, end;
-  int64_t size() const { return end - begin; }
-};
+using Range = Gemm::Range;
+
+MatrixOut at(MatrixOut matrix, int64_t elements) {
+  const auto bytes = elements * static_cast<int64_t>(dtype_bytes(matrix.dtype));
+  return {static_cast<char*>(matrix.data) + bytes, matrix.dtype};
+}
 
 // Part `index` of `count` nearly equal ones of [0, total), cut at multiples of `unit`.
 Range part_of(int64_t total, int64_t unit, int64_t index, int64_t count) {
@@ -76,20 +84,24 @@ Grid share_among(int64_t threads, int64_t row_panels, int64_t column_panels, Gem
 
 }  // namespace
 
-// A block of columns and depth, with all rows.
+// A block of columns and depth, with all rows of a group.
 struct Gemm::Block {
+  GemmFormat format;
   GemmOperand a;  // rows by depth
   GemmOperand b;  // columns by depth
-  float* c;
-  int64_t c_stride;
   int64_t rows, columns, depth;
-  bool accumulate;
+  const float* addend;  // null: none
+  int64_t addend_stride;
+  MatrixOut c;
+  int64_t c_stride;
   float* b_panels;  // in one of the two buffers
+
+  int64_t slots() const { return gemm_slots(format, depth); }
 };
 
 Gemm::Gemm(int threads)
     : threads_(threads),
-      a_panels_(hwy::AllocateAligned<float>(static_cast<size_t>(threads * kRows * kDepth))),
+      a_panels_(hwy::AllocateAligned<float>(static_cast<size_t>(threads * kRows * kSlots))),
       b_panels_(hwy::AllocateAligned<float>(static_cast<size_t>(2 * kBufferElements))) {
   MUSTER_CHECK(a_panels_ != nullptr && b_panels_ != nullptr) << "no memory for matrix panels";
   const GemmTile tile = gemm_tile();
@@ -99,8 +111,8 @@ Gemm::Gemm(int threads)
 
 void Gemm::pack_b(const Block& block, int part, int parts) {
   const Range columns = part_of(block.columns, gemm_tile().columns, part, parts);
-  gemm_pack_b(block.b.at(columns.begin, 0), columns.size(), block.depth,
-              block.b_panels + columns.begin * block.depth);
+  gemm_pack_b(block.format, block.b.at(columns.begin, 0), columns.size(), block.depth,
+              block.b_panels + columns.begin * block.slots());
 }
 
 void Gemm::multiply(const Block& block, int part, int parts) {
@@ -110,54 +122,98 @@ void Gemm::multiply(const Block& block, int part, int parts) {
   const Range rows = part_of(block.rows, tile.rows, part / grid.columns, grid.rows);
   const Range columns = part_of(block.columns, tile.columns, part % grid.columns, grid.columns);
   if (columns.size() == 0) return;
-  float* a_panels = a_panels_.get() + part * kRows * kDepth;
-  const float* b_panels = block.b_panels + columns.begin * block.depth;
+  float* a_panels = a_panels_.get() + part * kRows * kSlots;
+  const float* b_panels = block.b_panels + columns.begin * block.slots();
   for_ranges(rows.size(), tile.rows, kRows, [&](Range range) {
     const int64_t first = rows.begin + range.begin;
-    gemm_pack_a(block.a.at(first, 0), range.size(), block.depth, a_panels);
-    gemm_multiply({range.size(), columns.size(), block.depth, a_panels, b_panels,
-                   block.c + first * block.c_stride + columns.begin, block.c_stride,
-                   block.accumulate});
+    gemm_pack_a(block.format, block.a.at(first, 0), range.size(), block.depth, a_panels);
+    const float* addend = block.addend;
+    if (addend != nullptr) addend += first * block.addend_stride + columns.begin;
+    gemm_multiply({.format = block.format,
+                   .rows = range.size(),
+                   .columns = columns.size(),
+                   .slots = block.slots(),
+                   .a = a_panels,
+                   .b = b_panels,
+                   .addend = addend,
+                   .addend_stride = block.addend_stride,
+                   .c = at(block.c, first * block.c_stride + columns.begin),
+                   .c_stride = block.c_stride});
   });
 }
 
-void Gemm::run_packed(const MatmulShape& s, const float* a, const float* b, float* c, int threads) {
-  const GemmOperand rows{a, s.transpose_a ? s.m : s.k, !s.transpose_a};
-  const GemmOperand columns{b, s.transpose_b ? s.k : s.n, s.transpose_b};
-  parallel_team(threads, [&](int part, int parts) {
-    int64_t buffer = 0;
-    for_ranges(s.n, gemm_tile().columns, kColumns, [&](Range column) {
-      for_ranges(s.k, 1, kDepth, [&](Range depth) {
-        const Block block{.a = rows.at(0, depth.begin),
-                          .b = columns.at(column.begin, depth.begin),
-                          .c = c + column.begin,
-                          .c_stride = s.n,
-                          .rows = s.m,
-                          .columns = column.size(),
-                          .depth = depth.size(),
-                          .accumulate = s.accumulate || depth.begin > 0,
-                          .b_panels = b_panels_.get() + buffer * kBufferElements};
-        pack_b(block, part, parts);
-        team_barrier();  // b is packed, and everybody has done with the other buffer
-        buffer = 1 - buffer;
-        multiply(block, part, parts);
-      });
+// One group of rows: rows [first, first + rows) of a and c.
+void Gemm::run_rows(const MatmulShape& s, const Operands& operands, Range group, int part,
+                    int parts, int64_t& buffer) {
+  const GemmFormat format = operands.format;
+  const GemmOperand a{operands.a, s.transpose_a ? s.m : s.k, !s.transpose_a};
+  const GemmOperand b{operands.b, s.transpose_b ? s.k : s.n, s.transpose_b};
+  for_ranges(s.n, gemm_tile().columns, kColumns, [&](Range column) {
+    const MatrixOut c = at(operands.c, group.begin * s.n + column.begin);
+    for_ranges(s.k, gemm_slot_depth(format), kSlots * gemm_slot_depth(format), [&](Range depth) {
+      Block block{.format = format,
+                  .a = a.at(group.begin, depth.begin),
+                  .b = b.at(column.begin, depth.begin),
+                  .rows = group.size(),
+                  .columns = column.size(),
+                  .depth = depth.size(),
+                  .addend = nullptr,
+                  .addend_stride = s.n,
+                  .c = c,
+                  .c_stride = s.n,
+                  .b_panels = b_panels_.get() + buffer * kBufferElements};
+      if (!c.is_bf16()) {
+        if (s.accumulate || depth.begin > 0) block.addend = static_cast<const float*>(c.data);
+      } else {
+        if (depth.begin > 0) block.addend = sums_.get();
+        block.addend_stride = column.size();
+        if (depth.end < s.k) {
+          block.c = sums_.get();
+          block.c_stride = column.size();
+        }
+      }
+      pack_b(block, part, parts);
+      team_barrier();  // b is packed, and everybody has done with the other buffer
+      buffer = 1 - buffer;
+      multiply(block, part, parts);
     });
   });
 }
 
-void Gemm::run(const MatmulShape& shape, const float* a, const float* b, float* c) {
+void Gemm::run_packed(const MatmulShape& s, const Operands& operands, int threads) {
+  const bool needs_sums = operands.c.is_bf16() && gemm_slots(operands.format, s.k) > kSlots;
+  if (needs_sums && sums_ == nullptr) {
+    sums_ = hwy::AllocateAligned<float>(static_cast<size_t>(kSumElements));
+    MUSTER_CHECK(sums_ != nullptr) << "no memory for sums";
+  }
+  const int64_t rows_most =
+      needs_sums ? kSumElements / std::min(s.n, kColumns) / kRows * kRows : s.m;
+  parallel_team(threads, [&](int part, int parts) {
+    int64_t buffer = 0;
+    for_ranges(s.m, gemm_tile().rows, rows_most,
+               [&](Range group) { run_rows(s, operands, group, part, parts, buffer); });
+  });
+}
+
+void Gemm::run(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c) {
   const auto [m, n, k, transpose_a, transpose_b, accumulate] = shape;
+  MUSTER_CHECK(!c.is_bf16() || !accumulate) << "a bf16 matrix cannot be added to";
   if (m == 0 || n == 0) return;
   if (k == 0) {
-    if (!accumulate) std::fill_n(c, m * n, 0.0F);
+    if (!accumulate) std::memset(c.data, 0, static_cast<size_t>(m * n) * dtype_bytes(c.dtype));
     return;
   }
+  const bool bf16 = a.is_bf16() || b.is_bf16() || c.is_bf16();
   const auto threads =
       static_cast<int>(std::clamp<int64_t>(m * n * k / kMultiplyAddsPerThreadMin, 1, threads_));
-  if (m > kFewRows || (transpose_a && transpose_b)) return run_packed(shape, a, b, c, threads);
-  parallel_for(threads, n,
-               [&](int64_t begin, int64_t end, int) { gemm_few_rows(shape, a, b, c, begin, end); });
+  if (bf16 || m > kFewRows || (transpose_a && transpose_b)) {
+    const GemmFormat format = bf16 ? gemm_bf16_format() : GemmFormat::kF32;
+    return run_packed(shape, {format, a, b, c}, threads);
+  }
+  parallel_for(threads, n, [&](int64_t begin, int64_t end, int) {
+    gemm_few_rows(shape, static_cast<const float*>(a.data), static_cast<const float*>(b.data),
+                  static_cast<float*>(c.data), begin, end);
+  });
 }
 
 }  // namespace muster::trainer::cpu

@@ -1,4 +1,4 @@
-// Our own matrix product, for processors where it is faster than oneDNN's (matmul.cc says which).
+// Our own matrix product: of fp32 on processors where it is faster than oneDNN's (matmul.cc says which), of bf16 on all.
 //
 // The structure is that of Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality"
 // (TOMS 41, 2015): a block of op(b) is packed into panels that all threads share; each thread packs blocks of op(a)
@@ -10,31 +10,49 @@
 
 #include <hwy/aligned_allocator.h>
 
+#include "trainer_core/ops/cpu/gemm_kernels.h"
 #include "trainer_core/ops/cpu/matmul_shape.h"
 
 namespace muster::trainer::cpu {
 
-// Owns the panels' memory, whatever the shapes: 4 MiB, and 192 KiB per thread. A call allocates nothing. One thread at a
-// time; the products run on `threads` OpenMP threads where OpenMP is on.
+// Owns the panels' memory, whatever the shapes: 4 MiB, and 192 KiB per thread; from the first bf16 result that is deeper
+// than a block another 4 MiB. Beside that a call allocates nothing. One thread at a time; the products run on `threads`
+// OpenMP threads where OpenMP is on.
 class Gemm {
  public:
   explicit Gemm(int threads);
 
-  // c (m, n) = op(a) op(b) (+ c), of any size. Every element is summed in an order that depends on the shape alone, so
-  // its bits do not depend on the number of threads. Nothing outside the operands is read or written.
-  void run(const MatmulShape& shape, const float* a, const float* b, float* c);
+  // c (m, n) = op(a) op(b) (+ c), of any size; a bf16 c is only written. Where one of the three is bf16, a and b are
+  // multiplied as bf16: an fp32 operand is rounded to it first. Sums are fp32. Every element is summed in an order that
+  // depends on the shape alone, so its bits do not depend on the number of threads. Nothing outside the operands is read
+  // or written.
+  void run(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c);
+
+  // [begin, end) of a dimension.
+  struct Range {
+    int64_t begin, end;
+    int64_t size() const { return end - begin; }
+  };
 
  private:
   struct Block;
+  struct Operands {
+    GemmFormat format;
+    MatrixIn a, b;
+    MatrixOut c;
+  };
 
-  void run_packed(const MatmulShape& shape, const float* a, const float* b, float* c, int threads);
-  // One thread's part of `parts`.
+  void run_packed(const MatmulShape& shape, const Operands& operands, int threads);
+  // One thread's part of `parts`. `buffer` is the one that b is packed into next.
+  void run_rows(const MatmulShape& shape, const Operands& operands, Range group, int part,
+                int parts, int64_t& buffer);
   void pack_b(const Block& block, int part, int parts);
   void multiply(const Block& block, int part, int parts);
 
   int threads_;
   hwy::AlignedFreeUniquePtr<float[]> a_panels_;  // a block for each thread
   hwy::AlignedFreeUniquePtr<float[]> b_panels_;  // two buffers of a block
+  hwy::AlignedFreeUniquePtr<float[]> sums_;      // of a group of rows by a block's columns
 };
 
 }  // namespace muster::trainer::cpu

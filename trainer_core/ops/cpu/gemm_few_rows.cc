@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <hwy/cache_control.h>
+
 #include "trainer_core/ops/cpu/gemm_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -29,7 +31,10 @@ HWY_INLINE void dot_tile(int64_t depth, const float* a, const float* b, float* c
   }
   for_slices(depth, [&](Slice s) {
     FloatVec column[kColumns];
-    for (int j = 0; j < kColumns; ++j) column[j] = s.load(b + j * depth);
+    for (int j = 0; j < kColumns; ++j) {
+      column[j] = s.load(b + j * depth);
+      hwy::Prefetch(b + (kColumns + j) * depth + s.begin);  // of the next tile
+    }
     for (int i = 0; i < kRows; ++i) {
       const FloatVec row = s.load(a + i * depth);
       for (int j = 0; j < kColumns; ++j) sums[i][j] = hn::MulAdd(row, column[j], sums[i][j]);

@@ -26,73 +26,140 @@ HWY_INLINE int64_t panel_columns() {
   return kPanelVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
 }
 
-// Each panel's b is used for all rows of a block before the next one, so it stays in the L1 cache.
-HWY_INLINE void multiply_panels(int64_t depth, const float* HWY_RESTRICT a,
-                                const float* HWY_RESTRICT b, float* HWY_RESTRICT c,
-                                int64_t c_stride, bool accumulate) {
+// How a slot of a and a slot of b are multiplied and added to a sum. Both operands are bits in float registers.
+struct PlainProduct {
+  static HWY_INLINE FloatVec add(FloatVec sum, FloatVec a, FloatVec b) {
+    return hn::MulAdd(a, b, sum);
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3
+// The sum of both products of a pair, added to the sum; denormals count as zero. Written in assembly because this
+// Highway has no target with AVX512-BF16, and a function compiled for one cannot be inlined into another's kernel.
+struct PairProduct {
+  static HWY_INLINE FloatVec add(FloatVec sum, FloatVec a, FloatVec b) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    return sum;
+  }
+};
+bool multiplies_pairs() {
+  static const bool supported = __builtin_cpu_supports("avx512bf16") != 0;
+  return supported;
+}
+#else
+bool multiplies_pairs() { return false; }
+#endif
+
+// The first kRows rows and kVectors vectors of columns of a tile of c. Each panel's b is used for all rows of a block
+// before the next one, so it stays in the cache.
+template <class Product, int kRows, int kVectors, class C>
+HWY_INLINE void multiply_panels(int64_t slots, const float* HWY_RESTRICT a,
+                                const float* HWY_RESTRICT b, const float* addend,
+                                int64_t addend_stride, C* c, int64_t c_stride) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  FloatVec sums[kPanelRows][kPanelVectors];
-  for (int i = 0; i < kPanelRows; ++i) {
-    hwy::Prefetch(c + i * c_stride);
-    for (int j = 0; j < kPanelVectors; ++j) sums[i][j] = hn::Zero(d);
+  FloatVec sums[kRows][kVectors];
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kVectors; ++j) {
+      hwy::Prefetch(c + i * c_stride + j * lanes);
+      sums[i][j] = hn::Zero(d);
+    }
   }
-  for (int64_t k = 0; k < depth; ++k, a += kPanelRows, b += kPanelVectors * lanes) {
-    FloatVec row[kPanelVectors];
-    for (int j = 0; j < kPanelVectors; ++j) row[j] = hn::Load(d, b + j * lanes);
-    for (int i = 0; i < kPanelRows; ++i) {
+  for (int64_t k = 0; k < slots; ++k, a += kPanelRows, b += kPanelVectors * lanes) {
+    FloatVec row[kVectors];
+    for (int j = 0; j < kVectors; ++j) row[j] = hn::Load(d, b + j * lanes);
+    for (int i = 0; i < kRows; ++i) {
       const FloatVec factor = hn::Set(d, a[i]);
-      for (int j = 0; j < kPanelVectors; ++j) sums[i][j] = hn::MulAdd(factor, row[j], sums[i][j]);
+      for (int j = 0; j < kVectors; ++j) sums[i][j] = Product::add(sums[i][j], factor, row[j]);
     }
   }
-  for (int i = 0; i < kPanelRows; ++i, c += c_stride) {
-    for (int j = 0; j < kPanelVectors; ++j) {
-      float* to = c + j * lanes;
-      hn::StoreU(accumulate ? hn::Add(hn::LoadU(d, to), sums[i][j]) : sums[i][j], d, to);
+  for (int i = 0; i < kRows; ++i, c += c_stride) {
+    for (int j = 0; j < kVectors; ++j) {
+      const FloatVec sum =
+          addend == nullptr
+              ? sums[i][j]
+              : hn::Add(hn::LoadU(d, addend + i * addend_stride + j * lanes), sums[i][j]);
+      store_whole(sum, c + j * lanes);
     }
   }
 }
 
-// A tile that sticks out of c: whole in a buffer, then its part. The sums have the bits of a whole tile.
-HWY_INLINE void multiply_edge(int64_t rows, int64_t columns, int64_t depth, const float* a,
-                              const float* b, float* c, int64_t c_stride, bool accumulate) {
-  HWY_ALIGN float tile[kPanelRows * kPanelVectors * HWY_MAX_BYTES / sizeof(float)];
-  const int64_t width = panel_columns();
-  multiply_panels(depth, a, b, tile, width, false);
+// A tile that sticks out of c: as much of it as c needs, rounded up, in a buffer, then c's part. An element's sum has the
+// same bits in every tile.
+template <class Product, int kRows, int kVectors, class C>
+HWY_INLINE void multiply_edge(int64_t rows, int64_t columns, const GemmBlock& block, const float* a,
+                              const float* b, const float* addend, C* c) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
+  HWY_ALIGN float tile[kRows * kVectors * HWY_MAX_BYTES / sizeof(float)];
+  multiply_panels<Product, kRows, kVectors>(block.slots, a, b, nullptr, 0, tile, kVectors * lanes);
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) {
-      const float sum = tile[i * width + j];
-      c[i * c_stride + j] = accumulate ? c[i * c_stride + j] + sum : sum;
-    }
+    for_slices(columns, [&](Slice s) {
+      FloatVec sum = s.load(tile + i * kVectors * lanes);
+      if (addend != nullptr) sum = hn::Add(s.load(addend + i * block.addend_stride), sum);
+      s.store(sum, c + i * block.c_stride);
+    });
   }
 }
 
-void multiply(const GemmBlock& block) {
+template <class Product, int kVectors, class C>
+HWY_NOINLINE void multiply_edge_rows(int64_t rows, int64_t columns, const GemmBlock& block,
+                                     const float* a, const float* b, const float* addend, C* c) {
+  constexpr int kStep = kPanelRows / 3;
+  if (rows <= kStep) {
+    multiply_edge<Product, kStep, kVectors>(rows, columns, block, a, b, addend, c);
+  } else if (rows <= 2 * kStep) {
+    multiply_edge<Product, 2 * kStep, kVectors>(rows, columns, block, a, b, addend, c);
+  } else {
+    multiply_edge<Product, kPanelRows, kVectors>(rows, columns, block, a, b, addend, c);
+  }
+}
+
+template <class Product, class C>
+HWY_INLINE void multiply_block(const GemmBlock& block) {
   const int64_t width = panel_columns();
   for (int64_t j = 0; j < block.columns; j += width) {
-    const float* b = block.b + j * block.depth;
+    const float* b = block.b + j * block.slots;
     const int64_t columns = std::min(width, block.columns - j);
     for (int64_t i = 0; i < block.rows; i += kPanelRows) {
-      const float* a = block.a + i * block.depth;
-      float* c = block.c + i * block.c_stride + j;
+      const float* a = block.a + i * block.slots;
+      const float* addend =
+          block.addend == nullptr ? nullptr : block.addend + i * block.addend_stride + j;
+      C* c = static_cast<C*>(block.c.data) + i * block.c_stride + j;
       const int64_t rows = std::min<int64_t>(kPanelRows, block.rows - i);
       if (rows == kPanelRows && columns == width) {
-        multiply_panels(block.depth, a, b, c, block.c_stride, block.accumulate);
+        multiply_panels<Product, kPanelRows, kPanelVectors>(block.slots, a, b, addend,
+                                                            block.addend_stride, c, block.c_stride);
+      } else if (columns <= width / kPanelVectors) {
+        multiply_edge_rows<Product, 1>(rows, columns, block, a, b, addend, c);
       } else {
-        multiply_edge(rows, columns, block.depth, a, b, c, block.c_stride, block.accumulate);
+        multiply_edge_rows<Product, kPanelVectors>(rows, columns, block, a, b, addend, c);
       }
     }
   }
 }
 
+void multiply(const GemmBlock& block) {
+  with_type(block.c.dtype, [&](auto type) {
+    using C = decltype(type);
+#if HWY_TARGET == HWY_AVX3
+    if (block.format == GemmFormat::kBf16Pairs) return multiply_block<PairProduct, C>(block);
+#endif
+    multiply_block<PlainProduct, C>(block);
+  });
+}
+
 int64_t target() { return HWY_TARGET; }
 GemmTile tile() { return {kPanelRows, panel_columns()}; }
-
-void pack_a(const GemmOperand& a, int64_t rows, int64_t depth, float* panels) {
-  pack_panels(a, rows, depth, kPanelRows, panels);
+GemmFormat bf16_format() {
+  return multiplies_pairs() ? GemmFormat::kBf16Pairs : GemmFormat::kRoundedF32;
 }
-void pack_b(const GemmOperand& b, int64_t columns, int64_t depth, float* panels) {
-  pack_panels(b, columns, depth, panel_columns(), panels);
+
+void pack_a(GemmFormat format, const GemmOperand& a, int64_t rows, int64_t depth, float* panels) {
+  pack_panels<kPanelRows>(format, a, rows, depth, panels);
+}
+void pack_b(GemmFormat format, const GemmOperand& b, int64_t columns, int64_t depth,
+            float* panels) {
+  pack_panels<kPanelVectors * hn::MaxLanes(FloatTag())>(format, b, columns, depth, panels);
 }
 
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE
@@ -103,17 +170,21 @@ namespace muster::trainer::cpu {
 
 HWY_EXPORT(target);
 HWY_EXPORT(tile);
+HWY_EXPORT(bf16_format);
 HWY_EXPORT(pack_a);
 HWY_EXPORT(pack_b);
 HWY_EXPORT(multiply);
 
 int64_t gemm_target() { return HWY_DYNAMIC_DISPATCH(target)(); }
 GemmTile gemm_tile() { return HWY_DYNAMIC_DISPATCH(tile)(); }
-void gemm_pack_a(const GemmOperand& a, int64_t rows, int64_t depth, float* panels) {
-  HWY_DYNAMIC_DISPATCH(pack_a)(a, rows, depth, panels);
+GemmFormat gemm_bf16_format() { return HWY_DYNAMIC_DISPATCH(bf16_format)(); }
+void gemm_pack_a(GemmFormat format, const GemmOperand& a, int64_t rows, int64_t depth,
+                 float* panels) {
+  HWY_DYNAMIC_DISPATCH(pack_a)(format, a, rows, depth, panels);
 }
-void gemm_pack_b(const GemmOperand& b, int64_t columns, int64_t depth, float* panels) {
-  HWY_DYNAMIC_DISPATCH(pack_b)(b, columns, depth, panels);
+void gemm_pack_b(GemmFormat format, const GemmOperand& b, int64_t columns, int64_t depth,
+                 float* panels) {
+  HWY_DYNAMIC_DISPATCH(pack_b)(format, b, columns, depth, panels);
 }
 void gemm_multiply(const GemmBlock& block) { HWY_DYNAMIC_DISPATCH(multiply)(block); }
 

@@ -8,15 +8,34 @@
 
 namespace muster::trainer::cpu {
 
+// What a panel's 32-bit slots hold, and so what a product is made of.
+enum class GemmFormat : uint8_t {
+  kF32,         // an element
+  kRoundedF32,  // an element rounded to bf16, as fp32
+  kBf16Pairs,   // two elements, neighbours along the depth: the first in the lower half
+};
+
+constexpr int64_t gemm_slot_depth(GemmFormat format) {
+  return format == GemmFormat::kBf16Pairs ? 2 : 1;
+}
+constexpr int64_t gemm_slots(GemmFormat format, int64_t depth) {
+  return (depth + gemm_slot_depth(format) - 1) / gemm_slot_depth(format);
+}
+
+// The format of bf16 products: kBf16Pairs where the processor multiplies those (AVX512-BF16), else kRoundedF32.
+GemmFormat gemm_bf16_format();
+
 // Part of an operand, seen as rows of a (or columns of b) by depth: element (x, k) lies at data[x * stride + k] where
 // the memory runs along the depth, else at data[k * stride + x].
 struct GemmOperand {
-  const float* data;
+  MatrixIn matrix;
   int64_t stride;
   bool along_depth;
 
   GemmOperand at(int64_t x, int64_t k) const {
-    return {data + (along_depth ? x * stride + k : k * stride + x), stride, along_depth};
+    const int64_t elements = along_depth ? x * stride + k : k * stride + x;
+    const auto bytes = elements * static_cast<int64_t>(dtype_bytes(matrix.dtype));
+    return {{static_cast<const char*>(matrix.data) + bytes, matrix.dtype}, stride, along_depth};
   }
 };
 
@@ -31,21 +50,26 @@ GemmTile gemm_tile();
 int64_t gemm_target();
 
 // Into panels (gemm_pack.inc) of `rows` rows or `columns` columns, the last one filled up with zeros.
-void gemm_pack_a(const GemmOperand& a, int64_t rows, int64_t depth, float* panels);
-void gemm_pack_b(const GemmOperand& b, int64_t columns, int64_t depth, float* panels);
+void gemm_pack_a(GemmFormat format, const GemmOperand& a, int64_t rows, int64_t depth,
+                 float* panels);
+void gemm_pack_b(GemmFormat format, const GemmOperand& b, int64_t columns, int64_t depth,
+                 float* panels);
 
-// c (rows, columns) = or += the product of packed panels.
+// c (rows, columns) = the product of packed panels, plus `addend` where there is one; `addend` may be c.
 struct GemmBlock {
-  int64_t rows, columns, depth;
+  GemmFormat format;
+  int64_t rows, columns;
+  int64_t slots;   // of the depth
   const float* a;  // panels of `rows` rows
   const float* b;  // panels of `columns` columns
-  float* c;
+  const float* addend;
+  int64_t addend_stride;
+  MatrixOut c;
   int64_t c_stride;
-  bool accumulate;
 };
 void gemm_multiply(const GemmBlock& block);
 
-// gemm_few_rows.cc: columns [begin, end) of a product with few rows, read where they lie. `a` is plain where b is
+// gemm_few_rows.cc: columns [begin, end) of an fp32 product with few rows, read where they lie. `a` is plain where b is
 // transposed.
 void gemm_few_rows(const MatmulShape& shape, const float* a, const float* b, float* c,
                    int64_t begin, int64_t end);

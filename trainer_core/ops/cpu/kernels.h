@@ -1,6 +1,6 @@
 // The CPU kernels: serial, over ranges of rows or elements, each dispatched to the best instruction
 // set of the machine. cpu_ops.cc checks shapes and splits the ranges among threads. Formulas are in
-// ops/ops.h.
+// ops/ops.h. What is void* are activations, fp32 or bf16 as `dtype` says: all of a call are of one type.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,14 @@
 namespace muster::trainer::cpu {
 
 // elementwise.cc
-void add_range(int64_t n, const float* x, float* y);     // y += x
-void scale_range(int64_t n, float factor, float* x);     // x *= factor
+void add_range(int64_t n, const float* x, float* y);                         // y += x
+void add_parameters_range(DType dtype, int64_t n, const float* x, void* y);  // y += x
+void add_gradients_range(DType dtype, int64_t n, const void* x, float* y);   // y += x
+void scale_range(DType dtype, int64_t n, float factor, void* x);             // x *= factor
+void fill_range(DType dtype, int64_t n, float value, void* x);
+// to (width) = or += the sum of `blocks` partial sums that lie `stride` apart, in order. The sum is made in the first.
+void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width, Accumulate accumulate,
+                float* to);
 double sum_range(int64_t n, const float* x);             // fp64 accumulators
 double sum_of_squares_range(int64_t n, const float* x);  // fp64 accumulators
 
@@ -25,30 +31,32 @@ void dropout_range(int64_t begin, int64_t end, const DropoutRange& args);
 
 // norm.cc: `rows` rows of `width`. `delta` may be null; then `sum` is not written. bias is kLayer's.
 struct NormForward {
+  DType dtype;
   NormType type;
   int64_t rows;
   int64_t width;
   float eps;
   float gain_offset;
-  const float* x;
-  const float* delta;
+  const void* x;
+  const void* delta;
   const float* gain;
   const float* bias;
-  float* sum;
-  float* y;
+  void* sum;
+  void* y;
   float* stats;
 };
 void norm_rows(int64_t begin, int64_t end, const NormForward& args);
 struct NormBackward {
+  DType dtype;
   NormType type;
   int64_t rows;
   int64_t width;
   float gain_offset;
-  const float* dy;
-  const float* x;
+  const void* dy;
+  const void* x;
   const float* gain;
   const float* stats;
-  float* dx;
+  void* dx;
 };
 // Adds these rows' part to dgain, and with kLayer to dbias.
 void norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
@@ -56,20 +64,22 @@ void norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, fl
 
 // rope.cc: rows [begin, end) of qkv. `sign` is 1 forward and -1 backward.
 struct Rope {
+  DType dtype;
   AttentionShape shape;
   RopePairs pairs;
   float sign;
   const float* cos;
   const float* sin;
-  float* qkv;
+  void* qkv;
 };
 void rope_rows(int64_t begin, int64_t end, const Rope& args);
 
 // attention_forward.cc: tasks are (sequence, query head) pairs; `scratch` holds forward_elements().
 struct AttentionForward {
+  DType dtype;
   AttentionShape shape;
-  const float* qkv;
-  float* out;
+  const void* qkv;
+  void* out;
   float* lse;
 };
 void attention_tasks(int64_t begin, int64_t end, const AttentionForward& args, float* scratch);
@@ -91,24 +101,26 @@ void attention_cached_tasks(int64_t begin, int64_t end, const AttentionCached& a
 // attention_backward.cc: tasks are (sequence, key/value head) pairs; `scratch` holds
 // backward_elements().
 struct AttentionBackward {
+  DType dtype;
   AttentionShape shape;
-  const float* qkv;
-  const float* out;
+  const void* qkv;
+  const void* out;
   const float* lse;
-  const float* dout;
-  float* dqkv;
+  const void* dout;
+  void* dqkv;
 };
 void attention_backward_tasks(int64_t begin, int64_t end, const AttentionBackward& args,
                               float* scratch);
 
 // activation.cc: `in` has rows of in_width, gate before up; out (rows, width) is read by backward.
 struct ActivationRows {
+  DType dtype;
   Activation kind;
   bool gated;
   int64_t width;
   int64_t in_width;
-  float* in;
-  float* out;
+  void* in;
+  void* out;
 };
 void activation_rows(int64_t begin, int64_t end, const ActivationRows& args);
 void activation_backward_rows(int64_t begin, int64_t end, const ActivationRows& args);
@@ -154,17 +166,19 @@ void factored_direction_rows(int64_t begin, int64_t end, double mean, const Fact
 
 // embedding.cc
 struct Embedding {
+  DType dtype;
   int64_t width;
   float scale;
   const int32_t* tokens;
   const float* table;
 };
-void embedding_rows(int64_t begin, int64_t end, const Embedding& args, float* out);
+void embedding_rows(int64_t begin, int64_t end, const Embedding& args, void* out);
 struct EmbeddingBackward {
+  DType dtype;
   int64_t width;
   float scale;
   const int32_t* tokens;
-  const float* dout;
+  const void* dout;
   float* dtable;
 };
 // Adds columns [begin, end) of all `rows` rows.

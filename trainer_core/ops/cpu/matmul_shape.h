@@ -1,8 +1,11 @@
-// One fp32 matrix product: c (m, n) = op(a) op(b), or added to c. All operands are row-major and contiguous.
+// One matrix product: c (m, n) = op(a) op(b), or added to c. All operands are row-major and contiguous.
 #pragma once
 
 #include <cstdint>
 #include <tuple>
+
+#include "trainer_core/base/bf16.h"
+#include "trainer_core/base/dtype.h"
 
 namespace muster::trainer::cpu {
 
@@ -15,5 +18,26 @@ struct MatmulShape {
   auto tie() const { return std::tie(m, n, k, transpose_a, transpose_b, accumulate); }
   bool operator<(const MatmulShape& other) const { return tie() < other.tie(); }
 };
+
+// The numbers of an operand, fp32 or bf16. Made from a typed pointer, so that calls read like those of fp32 alone.
+template <class Void>
+struct MatrixPointer {
+  Void* data = nullptr;
+  DType dtype = DType::kF32;
+
+  MatrixPointer(Void* numbers, DType type) : data(numbers), dtype(type) {}
+  template <class T>
+  MatrixPointer(T* numbers)  // NOLINT(google-explicit-constructor)
+      : MatrixPointer(numbers, type_of(numbers)) {}
+
+  bool is_bf16() const { return dtype == DType::kBf16; }
+
+ private:
+  static DType type_of(const float*) { return DType::kF32; }
+  static DType type_of(const Bf16*) { return DType::kBf16; }
+};
+
+using MatrixIn = MatrixPointer<const void>;
+using MatrixOut = MatrixPointer<void>;
 
 }  // namespace muster::trainer::cpu

@@ -15,45 +15,48 @@ namespace muster::trainer::cpu::HWY_NAMESPACE {
 
 // x + delta into sum, when there is a delta; returns the row that is to be normed. Remat relies on one thing here: the norm
 // of a stored sum has the bits of the norm made while summing.
-HWY_INLINE const float* residual_row(int64_t row, const NormForward& args) {
-  const float* x = args.x + row * args.width;
+template <class T>
+HWY_INLINE const T* residual_row(int64_t row, const NormForward& args) {
+  const T* x = row_of<T>(args.x, row, args.width);
   if (args.delta == nullptr) return x;
-  const float* delta = args.delta + row * args.width;
-  float* sum = args.sum + row * args.width;
+  const T* delta = row_of<T>(args.delta, row, args.width);
+  T* sum = row_of<T>(args.sum, row, args.width);
   for_slices(args.width, [&](Slice s) { s.store(hn::Add(s.load(x), s.load(delta)), sum); });
   return sum;
 }
 
 // Mean of term(x) over the row; a missing element of the last slice reads as `missing`, whose term is 0.
-template <class Term>
-HWY_INLINE float mean_of(int64_t width, const float* x, float missing, const Term& term) {
+template <class T, class Term>
+HWY_INLINE float mean_of(int64_t width, const T* x, float missing, const Term& term) {
   FloatVec total = hn::Zero(FloatTag());
   for_slices(width, [&](Slice s) { total = term(s.load(x, missing), total); });
   return reduce_sum(total) / static_cast<float>(width);
 }
 
+template <class T>
 void rms_forward(int64_t begin, int64_t end, const NormForward& args) {
   const FloatTag d;
   const FloatVec offset = hn::Set(d, args.gain_offset);
   for (int64_t row = begin; row < end; ++row) {
-    const float* x = residual_row(row, args);
+    const T* x = residual_row<T>(row, args);
     const float square = mean_of(
         args.width, x, 0, [](FloatVec v, FloatVec total) { return hn::MulAdd(v, v, total); });
     const float rstd = 1.0F / std::sqrt(square + args.eps);
     args.stats[row] = rstd;
     const FloatVec factor = hn::Set(d, rstd);
-    float* y = args.y + row * args.width;
+    T* y = row_of<T>(args.y, row, args.width);
     for_slices(args.width, [&](Slice s) {
       s.store(hn::Mul(hn::Mul(s.load(x), factor), hn::Add(s.load(args.gain), offset)), y);
     });
   }
 }
 
+template <class T>
 void layer_forward(int64_t begin, int64_t end, const NormForward& args) {
   const FloatTag d;
   const FloatVec offset = hn::Set(d, args.gain_offset);
   for (int64_t row = begin; row < end; ++row) {
-    const float* x = residual_row(row, args);
+    const T* x = residual_row<T>(row, args);
     const float mean =
         mean_of(args.width, x, 0, [](FloatVec v, FloatVec total) { return hn::Add(v, total); });
     const FloatVec center = hn::Set(d, mean);
@@ -65,7 +68,7 @@ void layer_forward(int64_t begin, int64_t end, const NormForward& args) {
     args.stats[row] = rstd;
     args.stats[args.rows + row] = mean;
     const FloatVec factor = hn::Set(d, rstd);
-    float* y = args.y + row * args.width;
+    T* y = row_of<T>(args.y, row, args.width);
     for_slices(args.width, [&](Slice s) {
       const FloatVec n = hn::Mul(hn::Sub(s.load(x), center), factor);
       s.store(hn::MulAdd(n, hn::Add(s.load(args.gain), offset), s.load(args.bias)), y);
@@ -73,13 +76,15 @@ void layer_forward(int64_t begin, int64_t end, const NormForward& args) {
   }
 }
 
-void rms_backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain, float*) {
+template <class T>
+void rms_backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
+                  float* /*dbias*/) {
   const FloatTag d;
   const FloatVec offset = hn::Set(d, args.gain_offset);
   for (int64_t row = begin; row < end; ++row) {
-    const float* dy = args.dy + row * args.width;
-    const float* x = args.x + row * args.width;
-    float* dx = args.dx + row * args.width;
+    const T* dy = row_of<T>(args.dy, row, args.width);
+    const T* x = row_of<T>(args.x, row, args.width);
+    T* dx = row_of<T>(args.dx, row, args.width);
     const float rstd = args.stats[row];
     const FloatVec factor = hn::Set(d, rstd);
     FloatVec dot = hn::Zero(d);  // of g with x
@@ -99,15 +104,16 @@ void rms_backward(int64_t begin, int64_t end, const NormBackward& args, float* d
   }
 }
 
+template <class T>
 void layer_backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
                     float* dbias) {
   const FloatTag d;
   const FloatVec offset = hn::Set(d, args.gain_offset);
   const auto width = static_cast<float>(args.width);
   for (int64_t row = begin; row < end; ++row) {
-    const float* dy = args.dy + row * args.width;
-    const float* x = args.x + row * args.width;
-    float* dx = args.dx + row * args.width;
+    const T* dy = row_of<T>(args.dy, row, args.width);
+    const T* x = row_of<T>(args.x, row, args.width);
+    T* dx = row_of<T>(args.dx, row, args.width);
     const FloatVec factor = hn::Set(d, args.stats[row]);
     const FloatVec center = hn::Set(d, args.stats[args.rows + row]);
     FloatVec total = hn::Zero(d);  // of g
@@ -132,31 +138,43 @@ void layer_backward(int64_t begin, int64_t end, const NormBackward& args, float*
   }
 }
 
+void forward(int64_t begin, int64_t end, const NormForward& args) {
+  with_type(args.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (args.type == NormType::kLayer) {
+      layer_forward<T>(begin, end, args);
+    } else {
+      rms_forward<T>(begin, end, args);
+    }
+  });
+}
+
+void backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain, float* dbias) {
+  with_type(args.dtype, [&](auto type) {
+    using T = decltype(type);
+    if (args.type == NormType::kLayer) {
+      layer_backward<T>(begin, end, args, dgain, dbias);
+    } else {
+      rms_backward<T>(begin, end, args, dgain, dbias);
+    }
+  });
+}
+
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace muster::trainer::cpu {
 
-HWY_EXPORT(rms_forward);
-HWY_EXPORT(layer_forward);
-HWY_EXPORT(rms_backward);
-HWY_EXPORT(layer_backward);
+HWY_EXPORT(forward);
+HWY_EXPORT(backward);
 
 void norm_rows(int64_t begin, int64_t end, const NormForward& args) {
-  if (args.type == NormType::kLayer) {
-    HWY_DYNAMIC_DISPATCH(layer_forward)(begin, end, args);
-  } else {
-    HWY_DYNAMIC_DISPATCH(rms_forward)(begin, end, args);
-  }
+  HWY_DYNAMIC_DISPATCH(forward)(begin, end, args);
 }
 void norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
                         float* dbias) {
-  if (args.type == NormType::kLayer) {
-    HWY_DYNAMIC_DISPATCH(layer_backward)(begin, end, args, dgain, dbias);
-  } else {
-    HWY_DYNAMIC_DISPATCH(rms_backward)(begin, end, args, dgain, dbias);
-  }
+  HWY_DYNAMIC_DISPATCH(backward)(begin, end, args, dgain, dbias);
 }
 
 }  // namespace muster::trainer::cpu

@@ -5,6 +5,7 @@
 #include <dnnl.hpp>
 
 #include "trainer_core/base/check.h"
+#include "trainer_core/ops/cpu/vendor.h"
 
 #ifdef __SANITIZE_THREAD__
 // oneDNN is not instrumented: the locks of its primitive cache are invisible, the memory behind them is not.
@@ -55,11 +56,6 @@ class ThreadCount {
  private:
   int before_;
 };
-
-bool is_intel() {
-  static const bool intel = __builtin_cpu_is("intel") != 0;
-  return intel;
-}
 
 // Which of oneDNN's two entrances is faster, as measured with bench/gemm.cc and bench/cpu_train. dnnl_sgemm copies
 // panels of both operands, which pays where the right operand is plain or the output wide, by up to 20%; it loses as

@@ -18,9 +18,10 @@ struct Angles {
   float sign;  // of the sines
 };
 
-HWY_INLINE void rotate_halves(int64_t half, Angles angles, float* head) {
+template <class T>
+HWY_INLINE void rotate_halves(int64_t half, Angles angles, T* head) {
   const FloatVec direction = hn::Set(FloatTag(), angles.sign);
-  float* upper = head + half;
+  T* upper = head + half;
   for_slices(half, [&](Slice at) {
     const FloatVec a = at.load(head);
     const FloatVec b = at.load(upper);
@@ -31,22 +32,24 @@ HWY_INLINE void rotate_halves(int64_t half, Angles angles, float* head) {
   });
 }
 
-HWY_INLINE void rotate_neighbours(int64_t half, Angles angles, float* head) {
+template <class T>
+HWY_INLINE void rotate_neighbours(int64_t half, Angles angles, T* head) {
   for (int64_t i = 0; i < half; ++i) {
-    const float a = head[2 * i], b = head[2 * i + 1];
+    const float a = to_float(head[2 * i]), b = to_float(head[2 * i + 1]);
     const float cosine = angles.cos[i], sine = angles.sign * angles.sin[i];
-    head[2 * i] = a * cosine - b * sine;
-    head[2 * i + 1] = b * cosine + a * sine;
+    head[2 * i] = from_float<T>(a * cosine - b * sine);
+    head[2 * i + 1] = from_float<T>(b * cosine + a * sine);
   }
 }
 
-void rotate(int64_t begin, int64_t end, const Rope& args) {
+template <class T>
+HWY_INLINE void rotate_rows(int64_t begin, int64_t end, const Rope& args) {
   const AttentionShape& shape = args.shape;
   const int64_t half = shape.head_dim / 2;
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row % shape.seq_len * half;
     const Angles angles{args.cos + at, args.sin + at, args.sign};
-    float* head = args.qkv + row * shape.qkv_width();
+    T* head = row_of<T>(args.qkv, row, shape.qkv_width());
     for (int64_t h = 0; h < shape.heads + shape.kv_heads; ++h, head += shape.head_dim) {
       if (args.pairs == RopePairs::kHalves) {
         rotate_halves(half, angles, head);
@@ -55,6 +58,10 @@ void rotate(int64_t begin, int64_t end, const Rope& args) {
       }
     }
   }
+}
+
+void rotate(int64_t begin, int64_t end, const Rope& args) {
+  with_type(args.dtype, [&](auto number) { rotate_rows<decltype(number)>(begin, end, args); });
 }
 
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE

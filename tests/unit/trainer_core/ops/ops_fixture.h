@@ -51,6 +51,30 @@ class Values {
   std::vector<float> data_;
 };
 
+// The same in bf16, rounded from fp32.
+class HalfValues {
+ public:
+  explicit HalfValues(const Values& values) : wide_(values) {
+    for (const float value : values.data()) data_.push_back(Bf16::round(value));
+  }
+  operator Tensor() {  // NOLINT(google-explicit-constructor)
+    Tensor tensor = wide_;
+    tensor.dtype = DType::kBf16;
+    tensor.data = data_.data();
+    return tensor;
+  }
+  // What the numbers are now.
+  Values widened() const {
+    Values values = wide_;
+    for (size_t i = 0; i < data_.size(); ++i) values[static_cast<int64_t>(i)] = data_[i].value();
+    return values;
+  }
+
+ private:
+  Values wide_;  // for its shape
+  std::vector<Bf16> data_;
+};
+
 class Ids {
  public:
   Ids(int64_t n, int32_t limit, uint64_t stream) {

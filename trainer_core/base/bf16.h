@@ -1,0 +1,39 @@
+// bfloat16: the upper half of an fp32 number. Storage only; arithmetic is done in fp32.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+namespace muster::trainer {
+
+struct Bf16 {
+  uint16_t bits = 0;
+
+  // The nearest number, of two equally near ones the one with an even last bit; NaN stays NaN, and what lies beyond the
+  // largest number becomes infinite.
+  static constexpr Bf16 round(float value) {
+    const auto word = std::bit_cast<uint32_t>(value);
+    constexpr uint32_t kInfinity = 0x7f800000, kMagnitude = 0x7fffffff, kQuiet = 0x400000;
+    if ((word & kMagnitude) > kInfinity) return {static_cast<uint16_t>((word | kQuiet) >> 16)};
+    return {static_cast<uint16_t>((word + 0x7fff + ((word >> 16) & 1)) >> 16)};
+  }
+
+  constexpr float value() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+static_assert(sizeof(Bf16) == 2);
+
+// For code of either type.
+constexpr float to_float(float value) { return value; }
+constexpr float to_float(Bf16 value) { return value.value(); }
+template <class T>
+constexpr T from_float(float value) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    return Bf16::round(value);
+  } else {
+    return value;
+  }
+}
+
+}  // namespace muster::trainer

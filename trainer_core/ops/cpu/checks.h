@@ -1,0 +1,47 @@
+// What the CPU backend checks of its arguments before a kernel sees them.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer::cpu {
+
+inline void check_size(const Tensor& x, int64_t elements, const char* what) {
+  MUSTER_CHECK(x.elements() == elements)
+      << what << " has " << x.elements() << " elements, not " << elements;
+}
+
+inline void check_ids(const Tensor& ids, int64_t limit, const char* what) {
+  const int32_t* id = ids.i32();
+  for (int64_t i = 0; i < ids.elements(); ++i) {
+    MUSTER_CHECK(id[i] >= 0 && id[i] < limit)
+        << what << ' ' << id[i] << " at " << i << " of " << limit;
+  }
+}
+
+// All but the last dimension.
+inline int64_t rows_of(const Tensor& x) { return x.elements() / x.dim(x.rank - 1); }
+
+// The type of a call's activations, which is one for all of them.
+inline DType same_type(std::initializer_list<Tensor> activations) {
+  const DType dtype = activations.begin()->dtype;
+  MUSTER_CHECK(dtype == DType::kF32 || dtype == DType::kBf16) << "activations of no such type";
+  for (const Tensor& tensor : activations)
+    MUSTER_CHECK(tensor.dtype == dtype) << "activations of two types in one call";
+  return dtype;
+}
+
+inline void check_positions(const Tensor& table, int64_t seq_len, int64_t rows) {
+  MUSTER_CHECK(seq_len >= 1 && seq_len <= table.dim(0) && rows % seq_len == 0)
+      << rows << " rows in sequences of " << seq_len << " for " << table.dim(0) << " positions";
+}
+
+inline void check_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out) {
+  check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
+  check_size(out, shape.rows() * shape.out_width(), "out");
+}
+
+}  // namespace muster::trainer::cpu
