@@ -187,6 +187,22 @@ void read_head(SettingsReader& reader, ModelConfig& model) {
   reader.read("z_loss_multiplier", model.z_loss_multiplier);
 }
 
+void read_dropout(SettingsReader& reader, ModelConfig& model, std::vector<std::string>& warnings) {
+  bool enabled = true;
+  double of_input = -1;
+  reader.read("enable_dropout", enabled);
+  reader.read("dropout_rate", model.dropout_rate);
+  reader.read("input_dropout_rate", of_input);
+  model.input_dropout_rate = of_input == -1 ? model.dropout_rate : of_input;
+  if (enabled) return;
+  for (const auto& [key, rate] :
+       {std::pair("dropout_rate", model.dropout_rate), std::pair("input_dropout_rate", of_input)}) {
+    if (rate > 0 && reader.is_wished(key))
+      warnings.push_back(absl::StrCat(key, "=", rate, " has no effect: enable_dropout is false"));
+  }
+  model.dropout_rate = model.input_dropout_rate = 0;
+}
+
 }  // namespace
 
 absl::Status read_model(SettingsReader& reader, ModelConfig& model,
@@ -197,6 +213,7 @@ absl::Status read_model(SettingsReader& reader, ModelConfig& model,
   read_positions(reader, model, warnings);
   read_attention(reader, model, warnings);
   read_head(reader, model);
+  read_dropout(reader, model, warnings);
   reader.read("init_std", model.init_std);
   return reader.status();
 }

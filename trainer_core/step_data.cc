@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<StepData>> StepData::open(const TrainConfig& conf
 StepData::StepData(const TrainConfig& config, const BatchGeometry& geometry,
                    std::unique_ptr<BatchSource> source)
     : geometry_(geometry),
+      seed_(config.init_weights_seed),
       sequences_(config.per_device_batch_size),
       micro_batches_(config.gradient_accumulation_steps),
       source_(std::move(source)) {
@@ -50,7 +51,7 @@ absl::StatusOr<Batch> StepData::load(uint64_t first, int32_t micro_batch) {
   const absl::Status status =
       source_->fill(first, micro_batch * sequences_, tokens_, targets_, weights_);
   if (!status.ok()) return status;
-  return Batch{tokens_, targets_, weights_};
+  return Batch{tokens_, targets_, weights_, {seed_, samples(first, micro_batch).first}};
 }
 
 SampleRange StepData::samples(uint64_t first, int32_t micro_batch) const {

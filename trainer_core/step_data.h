@@ -46,6 +46,7 @@ class StepData {
            std::unique_ptr<BatchSource> source);
 
   BatchGeometry geometry_;
+  uint64_t seed_;      // of dropout
   int32_t sequences_;  // of a micro-batch: B
   int32_t micro_batches_;
   std::unique_ptr<BatchSource> source_;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 
@@ -96,6 +97,9 @@ void check_model(const ModelConfig& model, Checker& check) {
   check.number("query_scale", model.query_scale, model.query_scale >= 0,
                "at least 0 (0: 1 / sqrt(head_dim))");
   check.number("init_std", model.init_std, model.init_std >= 0, "at least 0 (0: 1 / sqrt(fan_in))");
+  for (const auto& [key, rate] : {std::pair("dropout_rate", model.dropout_rate),
+                                  std::pair("input_dropout_rate", model.input_dropout_rate)})
+    check.number(key, rate, rate >= 0 && rate < 1, "in [0, 1) (0: none)");
   not_negative("attn_logits_soft_cap", model.attn_logits_soft_cap);
   not_negative("final_logits_soft_cap", model.final_logits_soft_cap);
   not_negative("z_loss_multiplier", model.z_loss_multiplier);

@@ -103,6 +103,8 @@ void visit_model(Config& model, Visitor& visit) {
   visit("final_logits_soft_cap", model.final_logits_soft_cap);
   visit("sliding_window_size", model.sliding_window_size);
   visit("z_loss_multiplier", model.z_loss_multiplier);
+  visit("dropout_rate", model.dropout_rate);
+  visit("input_dropout_rate", model.input_dropout_rate);
   visit("init_std", model.init_std);
 }
 

@@ -140,9 +140,11 @@ LossSum Transformer::forward(const Batch& batch) {
 LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate) {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
   upload(batch);
+  dropout_ = batch.dropout;
   forward_layers();
   const LossSum loss = head_loss_backward(accumulate);
   backward_layers(accumulate);
+  dropout_.reset();
   return loss;
 }
 
@@ -158,6 +160,7 @@ void Transformer::forward_layers() {
     ops_.add_positions(rows, shape_.seq_len, stream);
   }
   show("embeddings", stream);
+  drop(DropoutSite::kInput, 0, stream);
   make_normed1(0);
   const size_t layers = plan_.layers.size();
   for (size_t i = 0; i < layers; ++i) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -128,12 +129,20 @@ TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
                              int32_t capacity, int32_t threads);
 
+// What dropout draws from: masks depend on this, on layer, site and element, and not on how samples
+// are spread over steps, ranks and batches.
+struct DropoutSource {
+  uint64_t seed = 0;
+  uint64_t first_sample = 0;  // of the batch's sequences, counted over the training
+};
+
 // tokens, targets: (B, S) ids below V. weights: (B, S), 1 where the target counts and 0 where it
-// does not.
+// does not. `dropout` matters to models that have it.
 struct Batch {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;
   std::span<const float> weights;
+  DropoutSource dropout = {};
 };
 
 struct LossSum {
@@ -152,11 +161,11 @@ class Transformer {
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  // Loss of the batch without gradients.
+  // Loss of the batch without gradients, and without dropout.
   LossSum forward(const Batch& batch);
   // Loss, and d(sum of the batch's losses)/d(parameter) written into the gradient block, or with
   // kYes added to what earlier batches left there. Not divided by anything: the caller scales by
-  // 1/total weight once it is known across batches and ranks. Training plans.
+  // 1/total weight once it is known across batches and ranks. With dropout. Training plans.
   LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
   // Logits of every position, out (B, S, V), for `tokens` (B, S).
   void all_logits(std::span<const int32_t> tokens, float* out);
@@ -192,6 +201,11 @@ class Transformer {
                         const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx,
                         Accumulate accumulate);
   Workspace workspace() const;
+
+  enum class DropoutSite : uint8_t { kInput, kAttention, kActivation, kMlp };
+  double dropout_rate(DropoutSite site) const;  // of the pass that is running
+  void drop(DropoutSite site, size_t layer, const Tensor& x);
+  Tensor added_gradient(DropoutSite site, size_t layer);
 
   void upload(const Batch& batch);
   void forward_layers();
@@ -234,7 +248,8 @@ class Transformer {
   int64_t rows_;   // T of this call
   int64_t width_;  // d
   int64_t parameters_;
-  int64_t cached_ = 0;  // positions that came before this call's
+  std::optional<DropoutSource> dropout_;  // while forward_backward() runs
+  int64_t cached_ = 0;                    // positions that came before this call's
   ForwardObserver* observer_ = nullptr;
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan

@@ -28,6 +28,7 @@ void Transformer::backward_layers(Accumulate accumulate) {
     backward_mlp(i, accumulate);
     backward_attention(i, accumulate);
   }
+  drop(DropoutSite::kInput, 0, d_stream);
   if (exists(grads_->positions))
     ops_.positions_backward(d_stream, shape_.seq_len, grads_->positions, accumulate);
   // A tied table already holds the head's gradient.
@@ -44,8 +45,10 @@ void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
   const Tensor d_stream = activation(plan_.d_stream, {rows_, width_});
   const Tensor d_normed = activation(plan_.delta, {rows_, width_});
   const Tensor act = activation(buffers.act, {rows_, plan_.model.mlp_dim});
-  project_backward(d_stream, act, weights.down, grads.down, grads.down_bias, act,
-                   accumulate);                                       // now d_act
+  project_backward(added_gradient(DropoutSite::kMlp, layer), act, weights.down, grads.down,
+                   grads.down_bias, act,
+                   accumulate);  // now d_act
+  drop(DropoutSite::kActivation, layer, act);
   ops_.activate_backward(plan_.activation(), act, gate_up(buffers));  // now d_gate_up
   project_backward(gate_up(buffers), activation(buffers.normed2, {rows_, width_}), weights.gate_up,
                    grads.gate_up, grads.gate_up_bias, d_normed, accumulate);
@@ -62,8 +65,8 @@ void Transformer::backward_attention(size_t layer, Accumulate accumulate) {
   const Tensor context = activation(buffers.context, {rows_, shape_.out_width()});
   const Tensor d_context = activation(plan_.d_context, {rows_, shape_.out_width()});
   const Tensor d_qkv = activation(plan_.d_qkv, {rows_, shape_.qkv_width()});
-  project_backward(d_stream, context, weights.out, grads.out, grads.out_bias, d_context,
-                   accumulate);
+  project_backward(added_gradient(DropoutSite::kAttention, layer), context, weights.out, grads.out,
+                   grads.out_bias, d_context, accumulate);
   ops_.attention_backward(shape_, activation(buffers.qkv, {rows_, shape_.qkv_width()}), context,
                           view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}),
                           d_context, d_qkv, workspace());

@@ -1,4 +1,5 @@
 // One layer: the pieces of its forward pass, and which of them its backward pass needs again.
+#include "trainer_core/base/fnv.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
@@ -41,6 +42,7 @@ void Transformer::make_middle(size_t layer) {
   const Tensor delta = activation(plan_.delta, {rows_, width_});
   project(activation(buffers.context, {rows_, shape_.out_width()}), weights.out, weights.out_bias,
           delta);
+  drop(DropoutSite::kAttention, layer, delta);
   ops_.add_norm(norm_, activation(buffers.input, {rows_, width_}), delta, weights.norm2,
                 activation(buffers.middle, {rows_, width_}),
                 activation(buffers.normed2, {rows_, width_}), stats(buffers.stats2));
@@ -61,14 +63,46 @@ void Transformer::make_gate_up(size_t layer) {
 
 void Transformer::make_act(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
-  ops_.activate(plan_.activation(), gate_up(buffers),
-                activation(buffers.act, {rows_, plan_.model.mlp_dim}));
+  const Tensor act = activation(buffers.act, {rows_, plan_.model.mlp_dim});
+  ops_.activate(plan_.activation(), gate_up(buffers), act);
+  drop(DropoutSite::kActivation, layer, act);
 }
 
 void Transformer::make_delta(size_t layer) {
   const LayerWeights& weights = weights_->layers[layer];
+  const Tensor delta = activation(plan_.delta, {rows_, width_});
   project(activation(plan_.layers[layer].act, {rows_, plan_.model.mlp_dim}), weights.down,
-          weights.down_bias, activation(plan_.delta, {rows_, width_}));
+          weights.down_bias, delta);
+  drop(DropoutSite::kMlp, layer, delta);
+}
+
+double Transformer::dropout_rate(DropoutSite site) const {
+  if (!dropout_) return 0;
+  return site == DropoutSite::kInput ? plan_.model.input_dropout_rate : plan_.model.dropout_rate;
+}
+
+// Of a tensor or of its gradient.
+void Transformer::drop(DropoutSite site, size_t layer, const Tensor& x) {
+  const double rate = dropout_rate(site);
+  if (rate == 0) return;
+  constexpr uint32_t kSites = 4;
+  ops_.dropout(
+      {.rate = rate,
+       .key = dropout_->seed ^ fnv1a("dropout"),  // initial weights draw with the seed itself
+       .first_sample = dropout_->first_sample,
+       .sequences = plan_.batch,
+       .place = static_cast<uint32_t>(layer) * kSites + static_cast<uint32_t>(site)},
+      x);
+}
+
+// The gradient of what a sublayer has added to the stream: the stream's, or a copy in delta with what was dropped.
+Tensor Transformer::added_gradient(DropoutSite site, size_t layer) {
+  const Tensor d_stream = activation(plan_.d_stream, {rows_, width_});
+  if (dropout_rate(site) == 0) return d_stream;
+  const Tensor delta = activation(plan_.delta, {rows_, width_});
+  ops_.copy(d_stream, delta);
+  drop(site, layer, delta);
+  return delta;
 }
 
 void Transformer::stow(size_t layer) {

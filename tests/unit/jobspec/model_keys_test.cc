@@ -150,10 +150,35 @@ TEST_F(ModelKeys, Attention) {
   EXPECT_THAT(error_of(resolve({"attn_logits_soft_cap=-1"})), HasSubstr("attn_logits_soft_cap"));
 }
 
+TEST_F(ModelKeys, Dropout) {
+  const ModelConfig plain = model({});
+  EXPECT_EQ(plain.dropout_rate, 0);
+  EXPECT_EQ(plain.input_dropout_rate, 0);
+  const ModelConfig both = model({"dropout_rate=0.1"});
+  EXPECT_EQ(both.dropout_rate, 0.1);
+  EXPECT_EQ(both.input_dropout_rate, 0.1);
+  EXPECT_EQ(model({"dropout_rate=0.1", "input_dropout_rate=0"}).input_dropout_rate, 0);
+  const ModelConfig pax = model({"model_name=GPT5B"});
+  EXPECT_EQ(pax.dropout_rate, 0);
+  EXPECT_EQ(pax.input_dropout_rate, 0.1);
+  EXPECT_EQ(model({"model_name=GPT5B", "enable_dropout=false"}).input_dropout_rate, 0);
+  // MaxText's Llama has it switched off.
+  const auto off = resolve({"model_name=llama2-7b", "dropout_rate=0.1"});
+  ASSERT_TRUE(off.ok()) << off.status();
+  EXPECT_EQ(off->train.model.dropout_rate, 0);
+  EXPECT_THAT(off->warnings, Contains("dropout_rate=0.1 has no effect: enable_dropout is false"));
+  EXPECT_EQ(model({"model_name=llama2-7b", "dropout_rate=0.1", "enable_dropout=true"}).dropout_rate,
+            0.1);
+  EXPECT_THAT(error_of(resolve({"dropout_rate=1"})),
+              AllOf(HasSubstr("dropout_rate is 1"), HasSubstr("[0, 1)")));
+  EXPECT_THAT(error_of(resolve({"input_dropout_rate=-0.5"})),
+              HasSubstr("input_dropout_rate is -0.5"));
+}
+
 TEST_F(ModelKeys, WhatStillCannotRunIsRefused) {
-  for (const char* text : {"decoder_block=default", "decoder_block=gemma2", "dropout_rate=0.1",
-                           "num_experts=8", "rope_type=yarn", "attention_type=mla",
-                           "position_type=alibi", "rope_linear_scaling_factor=8"}) {
+  for (const char* text :
+       {"decoder_block=default", "decoder_block=gemma2", "num_experts=8", "rope_type=yarn",
+        "attention_type=mla", "position_type=alibi", "rope_linear_scaling_factor=8"}) {
     EXPECT_THAT(error_of(resolve({text})), AllOf(HasSubstr(text), HasSubstr("; set "))) << text;
   }
 }

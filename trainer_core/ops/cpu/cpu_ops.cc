@@ -1,6 +1,5 @@
 // The CPU backend of the op table: checks shapes and splits kernels' ranges among threads.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "trainer_core/ops/cpu/checks.h"
@@ -8,12 +7,14 @@
 #include "trainer_core/ops/cpu/matmul.h"
 #include "trainer_core/ops/cpu/optimizer_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
+#include "trainer_core/ops/cpu/sums.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
 namespace {
 
+using cpu::add_blocks;
 using cpu::check_attention;
 using cpu::check_ids;
 using cpu::check_positions;
@@ -22,10 +23,6 @@ using cpu::parallel_for;
 using cpu::rows_of;
 using cpu::same_type;
 using cpu::useful_threads;
-
-// Reductions add this many partial sums whatever the number of threads, so that the order of
-// additions depends on the size alone.
-constexpr int64_t kReductionBlocks = 256;
 
 class CpuOps : public cpu::OptimizerOps {
  public:
@@ -56,8 +53,16 @@ class CpuOps : public cpu::OptimizerOps {
       cpu::scale_range(x.dtype, end - begin, static_cast<float>(factor), at(x, begin));
     });
   }
-  double sum(const Tensor& x) override { return reduce(x, cpu::sum_range); }
-  double sum_of_squares(const Tensor& x) override { return reduce(x, cpu::sum_of_squares_range); }
+  void dropout(const DropoutMask& mask, const Tensor& x) override {
+    MUSTER_CHECK(x.elements() % mask.sequences == 0) << mask.sequences << " sequences";
+    elementwise(x, [&](int64_t begin, int64_t end) {
+      cpu::dropout_range(begin, end, {mask, x.dtype, x.elements() / mask.sequences, x.numbers()});
+    });
+  }
+  double sum(const Tensor& x) override { return cpu::reduce(threads_, x, cpu::sum_range); }
+  double sum_of_squares(const Tensor& x) override {
+    return cpu::reduce(threads_, x, cpu::sum_of_squares_range);
+  }
 
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
               const Tensor& c, Accumulate accumulate) override {
@@ -95,7 +100,7 @@ class CpuOps : public cpu::OptimizerOps {
         }
       }
     });
-    cpu::add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
+    add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
   }
 
   void embedding(const Tensor& tokens, const Tensor& table, double scale,
@@ -184,9 +189,8 @@ class CpuOps : public cpu::OptimizerOps {
       }
     });
     float* sums = workspace.data;
-    cpu::add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
-    if (layer)
-      cpu::add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
+    add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
+    if (layer) add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
   }
 
   void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
@@ -288,37 +292,6 @@ class CpuOps : public cpu::OptimizerOps {
   template <class Body>
   void elementwise(const Tensor& x, const Body& body) {
     split(x.elements(), x.elements(), [&](int64_t begin, int64_t end, int) { body(begin, end); });
-  }
-
-  // Of elements [first, end), widened piece by piece where they are bf16.
-  static double reduce_part(const Tensor& x, int64_t first, int64_t end,
-                            double (*range)(int64_t, const float*)) {
-    if (x.dtype == DType::kF32) return range(end - first, x.f32() + first);
-    const auto* narrow = static_cast<const Bf16*>(x.numbers());
-    std::array<float, 1024> wide{};
-    double total = 0;
-    while (first < end) {
-      const int64_t count = std::min(static_cast<int64_t>(wide.size()), end - first);
-      std::transform(narrow + first, narrow + first + count, wide.begin(),
-                     [](Bf16 value) { return value.value(); });
-      total += range(count, wide.data());
-      first += count;
-    }
-    return total;
-  }
-  double reduce(const Tensor& x, double (*range)(int64_t, const float*)) {
-    const int64_t n = x.elements();
-    std::array<double, kReductionBlocks> partial{};
-    split(kReductionBlocks, n, [&](int64_t begin, int64_t end, int) {
-      for (int64_t block = begin; block < end; ++block) {
-        const int64_t first = n * block / kReductionBlocks;
-        partial[static_cast<size_t>(block)] =
-            reduce_part(x, first, n * (block + 1) / kReductionBlocks, range);
-      }
-    });
-    double total = 0;
-    for (const double value : partial) total += value;
-    return total;
   }
 
   void norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,
