@@ -161,7 +161,7 @@ class Ops {
   virtual void scale(double factor, const Tensor& x) = 0;
   // x = 0 where the mask drops, else x / (1 - rate) (Srivastava et al., 2014, "inverted"). Its own backward.
   virtual void dropout(const DropoutMask& mask, const Tensor& x) = 0;
-  // Sum of the elements and of their squares, accumulated in fp64 in an order that depends on the
+  // Sum of the elements (fp32 or bf16) and of their squares, accumulated in fp64 in an order that depends on the
   // size alone. Wait.
   virtual double sum(const Tensor& x) = 0;
   virtual double sum_of_squares(const Tensor& x) = 0;
