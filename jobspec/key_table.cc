@@ -15,7 +15,8 @@ constexpr std::string_view kShardsOnly =
     "token shards are the only real data of this version: see muster tokenize --help";
 constexpr std::string_view kInShards = "muster tokenize has already applied it to the shards";
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
-constexpr std::string_view kFloat32 = "sums, norms, the softmax, logits and losses are computed in float32 whatever dtype is";
+constexpr std::string_view kFloat32 =
+    "sums, norms, the softmax, logits and losses are computed in float32 whatever dtype is";
 constexpr std::string_view kNoQuantization = "this version does not quantize";
 constexpr std::string_view kOneCheckpoint = "there is one kind of checkpoint";
 constexpr std::string_view kNoProfiler = "this version has no profiler";

@@ -1,8 +1,8 @@
 #include "jobspec/resolve.h"
-#include "jobspec/resolve_step.h"
 
 #include <gmock/gmock.h>
 
+#include "jobspec/resolve_step.h"
 #include "tests/unit/jobspec/config_files.h"
 
 namespace muster::jobspec {
