@@ -171,10 +171,9 @@ Product run_matmul(Matmul& matmul) {
   };
 }
 
-// One line of JSON, without a comma before the first.
-void print_row(const char* dtype, int threads, const Shape& s,
+// One object of JSON behind `before`, which is what separates it from the next one afterwards.
+void print_row(const char*& before, const char* dtype, int threads, const Shape& s,
                const std::vector<Library>& libraries) {
-  static const char* before = "";
   const std::vector<double> gflops = measure(s, libraries);
   std::printf(
       "%s  {\"dtype\": \"%s\", \"threads\": %d, \"m\": %ld, \"n\": %ld, \"k\": %ld, \"transpose\": "
@@ -191,6 +190,7 @@ void print_row(const char* dtype, int threads, const Shape& s,
 
 int main() {
   std::printf("[\n");
+  const char* before = "";
   for (int threads = 1; threads <= omp_get_num_procs() && threads <= 2; ++threads) {
     Matmul onednn(threads, MatmulLibrary::kOneDnn);
     Matmul own(threads, MatmulLibrary::kOwn);
@@ -202,10 +202,10 @@ int main() {
     const std::vector<Library> bf16 = {
         {"own", [&](const Shape& s, Matrices& x) { run_own_bf16(s, own, x); }},
         {"onednn", [&](const Shape& s, Matrices& x) { onednn_bf16.run(s, x); }}};
-    for (const Shape& s : kShapes) print_row("float32", threads, s, fp32);
+    for (const Shape& s : kShapes) print_row(before, "float32", threads, s, fp32);
     if (!__builtin_cpu_supports("avx512bf16")) continue;
     for (const Shape& s : kShapes) {
-      if (s.m > kFewRows) print_row("bfloat16", threads, s, bf16);
+      if (s.m > kFewRows) print_row(before, "bfloat16", threads, s, bf16);
     }
   }
   std::printf("\n]\n");

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""fp32 GEMM of oneDNN, our own kernels and OpenBLAS on the shapes of bench/cpu_train: which of them the trainer uses
-where (trainer_core/ops/cpu/matmul.cc).
+"""GEMM of oneDNN, our own kernels and OpenBLAS on the shapes of bench/cpu_train: which of them the trainer uses where
+(trainer_core/ops/cpu/matmul.cc). fp32, and bf16 beside oneDNN where the processor has AVX512-BF16.
 
   bench/gemm.py --bin build/release/bin [--runs 3] [--out bench/results/gemm.json]
 
@@ -23,15 +23,22 @@ RATIOS = (("own", "onednn"), ("own", "openblas"), ("onednn", "openblas"))
 
 
 def ratios(row):
-    return {f"{a}_over_{b}": round(row[f"{a}_gflops"] / row[f"{b}_gflops"], 3) for a, b in RATIOS}
+    return {f"{a}_over_{b}": round(row[f"{a}_gflops"] / row[f"{b}_gflops"], 3) for a, b in RATIOS
+            if f"{a}_gflops" in row and f"{b}_gflops" in row}
 
 
 def summarise(rows):
     """Median ratios of the shapes of training; few rows, as in decoding, are another matter."""
-    training = [row for row in rows if row["m"] > 8]
-    return {f"median_{a}_over_{b}_{threads}_threads":
-            round(statistics.median(row[f"{a}_over_{b}"] for row in training if row["threads"] == threads), 3)
-            for threads in sorted({row["threads"] for row in training}) for a, b in RATIOS}
+    result = {}
+    for dtype, prefix in (("float32", ""), ("bfloat16", "bf16_")):
+        training = [row for row in rows if row["m"] > 8 and row["dtype"] == dtype]
+        for threads in sorted({row["threads"] for row in training}):
+            of_threads = [row for row in training if row["threads"] == threads]
+            for a, b in RATIOS:
+                if f"{a}_over_{b}" in of_threads[0]:
+                    median = statistics.median(row[f"{a}_over_{b}"] for row in of_threads)
+                    result[f"{prefix}median_{a}_over_{b}_{threads}_threads"] = round(median, 3)
+    return result
 
 
 def main():
@@ -42,12 +49,12 @@ def main():
     args = parser.parse_args()
     runs = [json.loads(subprocess.run([str(args.bin / "gemm")], capture_output=True, text=True, check=True).stdout)
             for _ in range(args.runs)]
-    rows = [{**same[0], **{library: statistics.median(row[library] for row in same) for library in LIBRARIES}}
-            for same in zip(*runs)]
+    rows = [{**same[0], **{library: statistics.median(row[library] for row in same) for library in LIBRARIES
+                           if library in same[0]}} for same in zip(*runs)]
     for row in rows:
         row.update(ratios(row))
     summary = summarise(rows)
-    result = {**describe_run(), "what": "fp32 GEMM, GFLOP/s", "runs": args.runs, **summary, "shapes": rows}
+    result = {**describe_run(), "what": "GEMM, GFLOP/s", "runs": args.runs, **summary, "shapes": rows}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=2) + "\n")
     print(summary)

@@ -7,6 +7,7 @@
 #include "cli/job_arguments.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
+#include "common/with_commas.h"
 #include "jobspec/explain.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -53,6 +54,11 @@ nlohmann::json as_json(const std::vector<jobspec::ExplainedKey>& rows) {
   return out;
 }
 
+// As base.yml calls the model that its own keys make.
+std::string name_of(const trainer::ModelConfig& model) {
+  return model.name.empty() ? "default" : model.name;
+}
+
 int show(const ShowOptions& options) {
   const auto config = load_config(options.job);
   if (!config.ok()) return fail(config.status());
@@ -73,12 +79,12 @@ int show(const ShowOptions& options) {
     write_text(STDOUT_FILENO, out.dump(2) + "\n");
     return 0;
   }
-  write_text(STDOUT_FILENO,
-             absl::StrCat(
-                 as_yaml(rows), rows.empty() ? "" : "\n", "# model: ", job->train.model.name, ", ",
-                 jobspec::with_commas(parameters), " parameters\n# mesh: ", job->mesh.to_string(),
-                 " (", job->mesh.ranks(), job->mesh.ranks() == 1 ? " rank)" : " ranks)",
-                 "\n# output: ", job->spec.output_directory(), "\n"));
+  write_text(
+      STDOUT_FILENO,
+      absl::StrCat(as_yaml(rows), rows.empty() ? "" : "\n", "# model: ", name_of(job->train.model),
+                   ", ", with_commas(parameters), " parameters\n# mesh: ", job->mesh.to_string(),
+                   " (", job->mesh.ranks(), job->mesh.ranks() == 1 ? " rank)" : " ranks)",
+                   "\n# output: ", job->spec.output_directory(), "\n"));
   return 0;
 }
 

@@ -4,7 +4,7 @@
 #include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/terminal.h"
-#include "jobspec/resolve.h"
+#include "jobspec/resolve_step.h"
 
 namespace muster::cli {
 namespace {
@@ -59,7 +59,7 @@ void declare_debug(CLI::App& app, Action& action) {
       ->type_name("FILE");
   command
       ->add_option(kOverrides, arguments->overrides,
-                   "What differs from MaxText's defaults: optimizer keys, remat_policy, "
+                   "What differs from MaxText's defaults: optimizer keys, dtype, remat_policy, "
                    "threads_per_rank. The step "
                    "uses learning_rate as it is, without a schedule")
       ->type_name("key=value");

@@ -19,6 +19,7 @@
 #include "common/time.h"
 #include "common/variable_name.h"
 #include "jobspec/dialect.h"
+#include "jobspec/launcher.h"
 
 namespace muster::cli {
 namespace {
@@ -89,8 +90,22 @@ absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArgu
   return variables;
 }
 
-absl::StatusOr<jobspec::Config> load_with(const jobspec::ConfigSource& source,
+// Variables for the ranks in which nothing here looks.
+std::vector<std::string> without_effect(const std::vector<std::string>& environment) {
+  std::vector<std::string> warnings;
+  for (const std::string& text : environment) {
+    const std::string name = text.substr(0, text.find('='));
+    const std::string_view why = jobspec::why_without_effect(name);
+    if (why.empty()) continue;
+    warnings.push_back(absl::StrCat(name, " has no effect: ", av(why)));
+  }
+  return warnings;
+}
+
+absl::StatusOr<jobspec::Config> load_with(jobspec::ConfigSource source,
                                           const std::vector<std::string>& warnings) {
+  source.environment = own_environment();
+  if (auto shipped = shipped_base_yml(); shipped.ok()) source.shipped_base = *std::move(shipped);
   auto config = jobspec::load_config(source);
   if (config.ok())
     config->warnings.insert(config->warnings.begin(), warnings.begin(), warnings.end());
@@ -98,19 +113,21 @@ absl::StatusOr<jobspec::Config> load_with(const jobspec::ConfigSource& source,
 }
 
 // A command line of Pax or AXLearn.
-absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& words) {
+absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& words,
+                                                std::vector<std::string> warnings) {
   auto translation = jobspec::translate(words);
   if (!translation.ok()) return translation.status();
   jobspec::ConfigSource source{.path = translation->config_path,
                                .flags = std::move(translation->settings),
                                .overrides = std::move(translation->overrides),
-                               .environment = own_environment()};
+                               .environment = {}};
   if (source.path.empty()) {
     auto shipped = shipped_base_yml();
     if (!shipped.ok()) return shipped.status();
     source.path = *std::move(shipped);
   }
-  return load_with(source, translation->warnings);
+  warnings.insert(warnings.end(), translation->warnings.begin(), translation->warnings.end());
+  return load_with(std::move(source), warnings);
 }
 
 }  // namespace
@@ -160,18 +177,17 @@ absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
     return absl::StartsWith(word, "--");
   });
   if (has_flags || jobspec::dialect_of(words) != jobspec::Dialect::kMaxText)
-    return load_translated(words);
+    return load_translated(words, without_effect(arguments.environment));
   if (arguments.config_path.find('=') != std::string::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat("the config comes before ", arguments.config_path,
                      ": configs/base.yml, or a file that inherits from it"));
   }
-  std::vector<std::string> warnings;
-  const jobspec::ConfigSource source{.path = find_base_yml(arguments.config_path, warnings),
-                                     .flags = {},
-                                     .overrides = arguments.overrides,
-                                     .environment = own_environment()};
-  return load_with(source, warnings);
+  return load_with({.path = arguments.config_path,
+                    .flags = {},
+                    .overrides = arguments.overrides,
+                    .environment = {}},
+                   without_effect(arguments.environment));
 }
 
 absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,

@@ -40,7 +40,12 @@ int run(int argc, char** argv) {
   }
   auto arranged = muster::cli::arrange_pasted(app, words);
   if (!arranged.ok()) return muster::cli::fail(arranged.status());
-  words = *std::move(arranged);
+  words = std::move(arranged->words);
+  // As the shell would have done for python.
+  for (const std::string& assignment : arranged->key_variables) {
+    const size_t equals = assignment.find('=');
+    setenv(assignment.substr(0, equals).c_str(), assignment.substr(equals + 1).c_str(), 1);
+  }
   std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
   try {
     app.parse(reversed);

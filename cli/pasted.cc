@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -56,36 +55,71 @@ OwnOption own_option(const CLI::App& command, const std::string& word) {
           .takes_next = equals == std::string::npos && option->get_items_expected_max() > 0};
 }
 
-// Muster's own options stay in front, everything else goes behind `--`.
-std::vector<std::string> separate(const CLI::App& command, const std::vector<std::string>& words) {
-  std::vector<std::string> own, foreign;
+struct Separated {
+  std::vector<std::string> own;      // options of the command's own, with their values
+  std::vector<std::string> foreign;  // the rest
+  bool is_by_user = false;           // the user has typed `--`
+};
+
+// What follows a `--` is foreign, whatever it looks like.
+Separated separate(const CLI::App& command, const std::vector<std::string>& words) {
+  Separated out;
   for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--") {
+      out.is_by_user = true;
+      const auto rest = words.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+      out.foreign.insert(out.foreign.end(), rest, words.end());
+      break;
+    }
     const OwnOption option = own_option(command, words[i]);
-    (option.is_own ? own : foreign).push_back(words[i]);
-    if (option.takes_next && i + 1 < words.size()) own.push_back(words[++i]);
+    (option.is_own ? out.own : out.foreign).push_back(words[i]);
+    if (option.takes_next && i + 1 < words.size()) out.own.push_back(words[++i]);
   }
-  own.push_back("--");
-  own.insert(own.end(), foreign.begin(), foreign.end());
-  return own;
+  return out;
+}
+
+// Behind `--` a program may be meant that is none of ours.
+absl::Status check_program(const Separated& words) {
+  if (!words.is_by_user || words.foreign.empty()) return absl::OkStatus();
+  const std::string& first = words.foreign.front();
+  if (absl::StartsWith(first, "-") || absl::StrContains(first, "=") ||
+      absl::EndsWith(first, ".yml") || absl::EndsWith(first, ".yaml")) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      first,
+      ": programs of your own are not supported yet; behind -- this version takes a FILE.yml, "
+      "or the command lines of MaxText/train.py, paxml.main and "
+      "axlearn.common.launch_trainer_main"));
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> arrange_pasted(const CLI::App& app,
-                                                        std::vector<std::string> words) {
+absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::string> words) {
   const Command command = command_of(app, words);
-  if (command.app == nullptr || std::find(words.begin(), words.end(), "--") != words.end())
-    return words;
+  if (command.app == nullptr) return Arranged{std::move(words), {}};
   const auto begin = words.begin() + static_cast<std::ptrdiff_t>(command.words);
-  std::vector<std::string> rest(begin, words.end());
-  const auto environment = jobspec::skip_launcher(rest);
-  if (!environment.ok()) return environment.status();
-  if (jobspec::dialect_of(rest) != jobspec::Dialect::kMaxText) rest = separate(*command.app, rest);
-  for (const std::string& assignment : *environment)
-    rest.insert(rest.begin(), {"--env", assignment});
+  Separated separated = separate(*command.app, {begin, words.end()});
+  const auto launch = jobspec::skip_launcher(separated.foreign);
+  if (!launch.ok()) return launch.status();
+  if (auto status = check_program(separated); !status.ok()) return status;
+  const bool is_foreign = jobspec::dialect_of(separated.foreign) != jobspec::Dialect::kMaxText;
+  if (!launch->has_program && !is_foreign) return Arranged{std::move(words), {}};
+  Arranged arranged;
   words.erase(begin, words.end());
-  words.insert(words.end(), rest.begin(), rest.end());
-  return words;
+  words.insert(words.end(), separated.own.begin(), separated.own.end());
+  for (const std::string& assignment : launch->environment) {
+    if (absl::StartsWith(assignment, "M_")) {
+      arranged.key_variables.push_back(assignment);
+    } else {
+      words.insert(words.end(), {"--env", assignment});
+    }
+  }
+  // Without it CLI11 names the option that a MaxText line may have meant.
+  if (is_foreign || separated.is_by_user) words.push_back("--");
+  words.insert(words.end(), separated.foreign.begin(), separated.foreign.end());
+  arranged.words = std::move(words);
+  return arranged;
 }
 
 absl::StatusOr<std::string> shipped_base_yml() {
@@ -93,25 +127,15 @@ absl::StatusOr<std::string> shipped_base_yml() {
   const auto own = daemon::own_executable_path();
   if (!own.ok()) return own.status();
   const fs::path bin = fs::path(*own).parent_path();
-  // Installed: bin/ and share/ are neighbours. Built: the tree's build/PRESET/bin.
-  const fs::path places[] = {"configs/base.yml", bin / "../share/muster/configs/base.yml",
-                             bin / "../../../configs/base.yml"};
+  // Installed: bin/ and share/ are neighbours. Built: the tree's build/PRESET/bin. Not the folder that a person happens to be
+  // in: that file is taken when it is named.
+  const fs::path places[] = {bin / "../share/muster/configs/base.yml",
+                             bin / "../../../configs/base.yml", "configs/base.yml"};
   for (const fs::path& place : places) {
     if (fs::is_regular_file(place, error)) return place.lexically_normal().string();
   }
   return absl::NotFoundError(
-      "there is no configs/base.yml here or beside this program; name one: FILE.yml");
-}
-
-std::string find_base_yml(const std::string& path, std::vector<std::string>& warnings) {
-  std::error_code error;
-  if (fs::exists(path, error) ||
-      !absl::EndsWith(absl::AsciiStrToLower(path), "maxtext/configs/base.yml"))
-    return path;
-  const auto shipped = shipped_base_yml();
-  if (!shipped.ok()) return path;
-  warnings.push_back(absl::StrCat(path, " is not here; taking ", *shipped));
-  return *shipped;
+      "there is no configs/base.yml beside this program or here; name one: FILE.yml");
 }
 
 }  // namespace muster::cli

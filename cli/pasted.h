@@ -10,14 +10,17 @@
 
 namespace muster::cli {
 
-// `words` as CLI11 shall see them. Those with a `--` of the user's own are left alone: what follows it is another program.
-absl::StatusOr<std::vector<std::string>> arrange_pasted(const CLI::App& app,
-                                                        std::vector<std::string> words);
+struct Arranged {
+  std::vector<std::string> words;  // as CLI11 shall see them
+  std::vector<std::string>
+      key_variables;  // M_NAME=VALUE in front of python: for this process's environment
+};
 
-// The base.yml that we ship: configs/base.yml here, else in the tree or installation of this program. NotFound.
+// Options of the command's own may stand anywhere in front of a `--` of the user's. InvalidArgument for the command line of
+// another program.
+absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::string> words);
+
+// The base.yml that we ship: in the tree or installation of this program, else configs/base.yml here. NotFound.
 absl::StatusOr<std::string> shipped_base_yml();
-
-// `path`, or ours in place of MaxText's own when that is not here.
-std::string find_base_yml(const std::string& path, std::vector<std::string>& warnings);
 
 }  // namespace muster::cli

@@ -21,6 +21,7 @@
 #include "common/exit_code.h"
 #include "common/file_write.h"
 #include "common/time.h"
+#include "common/with_commas.h"
 #include "jobspec/value.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -178,8 +179,7 @@ int submit_and_follow(const RunOptions& options, const jobspec::ResolvedJob& job
   LogPrinter printer(options.json ? news : output, news,
                      {.steps = job.train.steps, .ranks = job.mesh.ranks()});
   const auto parameters = trainer::parameter_count(trainer::model_params(job.train.model));
-  printer.news(
-      absl::StrCat(job.train.model.name, ": ", jobspec::with_commas(parameters), " parameters"));
+  printer.news(absl::StrCat(job.train.model.name, ": ", with_commas(parameters), " parameters"));
   absl::StatusOr<int> end = 0;
   v1::Job last;
   LeaveTime time;

@@ -10,15 +10,24 @@ namespace {
 // Names longer than this are not config keys; bounding them bounds the quadratic table.
 constexpr size_t kNameBytesMax = 256;
 
+// Only capitals differ: no edit.
+bool is_same(char a, char b) {
+  const auto lower = [](char c) {
+    return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  return lower(a) == lower(b);
+}
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitution = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      const size_t substitution = last[j - 1] + (is_same(a[i - 1], b[j - 1]) ? 0 : 1);
       row[j] = std::min({last[j] + 1, row[j - 1] + 1, substitution});
-      const bool transposed = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      const bool transposed =
+          i > 1 && j > 1 && is_same(a[i - 1], b[j - 2]) && is_same(a[i - 2], b[j - 1]);
       if (transposed) row[j] = std::min(row[j], before_last[j - 2] + 1);
     }
     before_last.swap(last);

@@ -64,7 +64,7 @@ struct Philox {
     }
   }
 
- private:
+  // For those who write the rounds with a processor's own vectors (trainer_core/ops/cpu/dropout.cc).
   static constexpr int kRounds = 10;
   static constexpr uint32_t kM0 = 0xD2511F53, kM1 = 0xCD9E8D57;
   static constexpr uint32_t kW0 = 0x9E3779B9, kW1 = 0xBB67AE85;

@@ -28,6 +28,12 @@ absl::Status unknown_option(const CLI::App& command, const std::string& path,
   return unknown(absl::StrCat("option ", name), path, nearest_option(command, name));
 }
 
+// CLI11 says the same of an option that it has too often and of one without its value.
+bool was_given_twice(const CLI::App& command, const std::string& option) {
+  const CLI::Option* found = command.get_option_no_throw(option);
+  return found != nullptr && found->count() > 1;
+}
+
 }  // namespace
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
@@ -70,7 +76,9 @@ absl::Status explain(const CLI::App& app, const CLI::ParseError& error) {
   }
   std::string message = error.what();
   if (error.get_name() == "ArgumentMismatch") {
-    message = absl::StrCat(message.substr(0, message.find(':')), " needs a value");
+    const std::string option = message.substr(0, message.find(':'));
+    message = absl::StrCat(
+        option, was_given_twice(*command, option) ? " is given twice" : " needs a value");
   } else if (error.get_name() == "RequiredError" && !below.empty()) {
     message = absl::StrCat(path, " needs a command: ", absl::StrJoin(names_of(below), ", "));
   }

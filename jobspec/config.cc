@@ -1,64 +1,33 @@
 #include "jobspec/config.h"
 
 #include <filesystem>
-#include <map>
 #include <system_error>
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/strip.h>
 
 #include "common/absl_view.h"
+#include "jobspec/inheritance.h"
 #include "jobspec/model_file.h"
 #include "jobspec/restrictions.h"
-#include "jobspec/yaml_file.h"
 
 namespace muster::jobspec {
 namespace {
 
 namespace fs = std::filesystem;
 
-// base ← site ← team ← job and some to spare; also ends a circle of files.
-constexpr size_t kInheritanceMax = 8;
-
-constexpr std::string_view kInheritKey = "base_config";
-
-struct ConfigFile {
-  std::string path;
-  std::vector<YamlEntry> entries;
-};
-
-// base_config is looked up beside the file that names it, then as the shell would.
-std::string inherited_path(const std::string& from, const std::string& named) {
-  const fs::path beside = fs::path(from).parent_path() / named;
-  std::error_code error;
-  return fs::exists(beside, error) ? beside.string() : named;
-}
-
-// The chain of files from the root base.yml to `path`.
-absl::StatusOr<std::vector<ConfigFile>> read_chain(const std::string& path) {
-  std::vector<ConfigFile> chain;
-  std::string next = path;
-  while (!next.empty()) {
-    if (chain.size() == kInheritanceMax) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": more than ", kInheritanceMax, " files inherit from each other, or in a circle"));
-    }
-    absl::StatusOr<std::vector<YamlEntry>> entries = read_yaml_file(next);
-    if (!entries.ok()) return entries.status();
-    std::string parent;
-    for (const YamlEntry& entry : *entries) {
-      if (entry.key == kInheritKey && entry.is_scalar) parent = entry.text;
-    }
-    chain.insert(chain.begin(), ConfigFile{next, *std::move(entries)});
-    next = parent.empty() ? "" : inherited_path(next, parent);
-  }
-  return chain;
+// MaxText's scripts name its own base.yml, which our tree does not have.
+bool is_maxtexts_base(const std::string& path) {
+  return path == "base.yml" ||
+         absl::EndsWith(absl::AsciiStrToLower(path), "maxtext/configs/base.yml");
 }
 
 absl::Status apply_file(const ConfigFile& file, Layer layer, Settings& settings) {
+  OncePerKey once;
   for (const YamlEntry& entry : file.entries) {
-    if (entry.key == kInheritKey) continue;
+    if (auto status = once.add(entry.key, absl::StrCat(file.path, ":", entry.line)); !status.ok())
+      return status;
     absl::Status status = set_from_entry(settings, file.path, entry, layer);
     if (!status.ok()) return status;
   }
@@ -66,12 +35,17 @@ absl::Status apply_file(const ConfigFile& file, Layer layer, Settings& settings)
 }
 
 absl::Status apply_environment(const ConfigSource& source, Settings& settings) {
+  OncePerKey once;
   for (const auto& [name, value] : source.environment) {
-    absl::string_view key = name;
-    if (!absl::ConsumePrefix(&key, "M_")) continue;
+    if (!absl::StartsWith(name, "M_")) continue;
     const std::string origin = absl::StrCat("environment ", name);
-    absl::Status status =
-        set_from_text(settings, absl::AsciiStrToLower(key), value, origin, Layer::kEnvironment);
+    if (name != absl::AsciiStrToUpper(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(origin, ": a key's variable is in capitals: ", absl::AsciiStrToUpper(name)));
+    }
+    const std::string key = absl::AsciiStrToLower(name.substr(2));
+    if (auto status = once.add(key, origin); !status.ok()) return status;
+    absl::Status status = set_from_text(settings, key, value, origin, Layer::kEnvironment);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -106,52 +80,55 @@ absl::Status apply_overrides(const ConfigSource& source, Settings& settings) {
     if (!split.ok()) return split.status();
     if (auto status = check_not_in_environment(split->first, settings); !status.ok()) return status;
     absl::Status status =
-        set_from_text(settings, split->first, split->second, "command line", Layer::kCommandLine);
+        set_from_text(settings, split->first, split->second, kCommandLine, Layer::kCommandLine);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status apply_model(const std::string& config_folder, Config& config) {
+absl::Status apply_model(Config& config) {
   const Setting* model = find_setting(config.settings, "model_name");
   if (model == nullptr || model->value == "default" || model->value == "") return absl::OkStatus();
   const Setting* override = find_setting(config.settings, "override_model_config");
+  const std::string folder = fs::path(config.root).parent_path().string();
   auto warnings =
-      apply_model_file({.config_folder = config_folder.empty() ? "." : config_folder,
+      apply_model_file({.config_folder = folder.empty() ? "." : folder,
                         .name = model->value.get<std::string>(),
                         .override_model_config = override != nullptr && override->value == true},
-                       config.base, config.settings);
+                       config.settings);
   if (!warnings.ok()) return warnings.status();
-  config.warnings = *std::move(warnings);
+  for (std::string& warning : *warnings) config.warnings.push_back(std::move(warning));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text) {
-  const size_t equals = text.find('=');
-  if (equals == std::string_view::npos || equals == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(show(std::string(text)), ": expected key=value, for example steps=100"));
-  }
-  return std::pair(std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
-}
-
 absl::StatusOr<Config> load_config(const ConfigSource& source) {
-  const auto chain = read_chain(source.path);
-  if (!chain.ok()) return chain.status();
+  if (source.path.empty()) {
+    return absl::InvalidArgumentError(
+        "the path of the config is empty: name configs/base.yml, or a file that inherits from it");
+  }
   Config config;
-  for (size_t i = 0; i < chain->size(); ++i) {
-    const Layer layer = i == 0 ? Layer::kBaseFile : Layer::kUserFile;
-    absl::Status status = apply_file((*chain)[i], layer, config.settings);
-    if (!status.ok()) return status;
-    if (i == 0) config.base = config.settings;
+  std::string path = source.path;
+  std::error_code error;
+  if (!source.shipped_base.empty() && is_maxtexts_base(path) && !fs::exists(path, error)) {
+    config.warnings.push_back(taking_shipped_base(path, source.shipped_base));
+    path = source.shipped_base;
+  }
+  auto inheritance = read_with_parents(path, source.shipped_base);
+  if (!inheritance.ok()) return inheritance.status();
+  for (std::string& warning : inheritance->warnings) config.warnings.push_back(std::move(warning));
+  config.root = inheritance->files.front().path;
+  for (const ConfigFile& file : inheritance->files) {
+    const bool is_root = &file == &inheritance->files.front();
+    const Layer layer = is_root ? Layer::kBaseFile : Layer::kUserFile;
+    if (auto status = apply_file(file, layer, config.settings); !status.ok()) return status;
+    if (is_root) config.base = config.settings;
   }
   if (auto status = apply_environment(source, config.settings); !status.ok()) return status;
   if (auto status = apply_flags(source, config.settings); !status.ok()) return status;
   if (auto status = apply_overrides(source, config.settings); !status.ok()) return status;
-  const std::string folder = fs::path(chain->front().path).parent_path().string();
-  if (auto status = apply_model(folder, config); !status.ok()) return status;
+  if (auto status = apply_model(config); !status.ok()) return status;
   if (auto status = check_restrictions(config.settings); !status.ok()) return status;
   for (std::string& warning : warnings_for(config.settings, config.base)) {
     config.warnings.push_back(std::move(warning));

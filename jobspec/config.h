@@ -18,19 +18,19 @@ struct ConfigSource {
   std::vector<FlagSetting> flags;      // of Pax or AXLearn; dialect.h
   std::vector<std::string> overrides;  // "key=value"; the last of a repeated key counts
   std::vector<std::pair<std::string, std::string>> environment;  // every variable; only M_* is read
+  // In place of a base.yml of MaxText's that is not there, with a warning; may be empty.
+  std::string shipped_base = {};
 };
 
 struct Config {
   Settings settings;                  // every key of the table that anything has set
   Settings base;                      // what the root base.yml says
+  std::string root;                   // its path
   std::vector<std::string> warnings;  // one sentence each
 };
 
 // InvalidArgument or NotFound with one sentence that names the file and line, or the key, its value and
 // what would be right. Restricted values are judged here, too; numbers against each other by resolve_job().
 absl::StatusOr<Config> load_config(const ConfigSource& source);
-
-// Splits "key=value". InvalidArgument when there is no '=' or no key.
-absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text);
 
 }  // namespace muster::jobspec

@@ -1,6 +1,8 @@
 #include "jobspec/dialect.h"
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
@@ -53,8 +55,8 @@ class Translator {
   // Other flags mean what they mean for a model.
   void set_model(const Given& given);
   bool has_model() const { return !model_.empty(); }
-  // Pax's GPT family, whose table of positions is as long as a sequence.
-  bool learns_positions() const {
+  // Pax's GPT family, whose presets have a cosine where its others have Pax's default.
+  bool has_cosine() const {
     return absl::StartsWith(model_, "GPT") || absl::StartsWith(model_, "Pile") ||
            absl::StartsWith(model_, "Synthetic");
   }
@@ -69,7 +71,7 @@ class Translator {
         absl::StrCat(given.shown, "=", show(given.value), " has no effect: ", av(why)));
   }
   absl::Status set_mesh(const Given& given, std::string_view level);
-  absl::Status set_directory(const Given& given);
+  absl::Status set_directory(const Given& given, const std::string& text);
   absl::Status set_data(const Given& given, bool is_synthetic);
   absl::Status set_schedule(const Given& given);
   void set_of_schedule(const Given& given, std::string_view schedule);
@@ -78,7 +80,9 @@ class Translator {
 
   Translation& out_;
   std::string model_;
-  std::string schedule_;  // Pax's
+  std::string schedule_;   // Pax's
+  std::string workspace_;  // of Pax's scripts
+  bool has_logs_ = false;  // a folder in it
 };
 
 constexpr std::string_view kRampupCosine = "linear_rampup_cosine_decay";
@@ -88,12 +92,20 @@ void Translator::set_model(const Given& given) {
   if (given.flag->effect == FlagEffect::kPaxConfig) model_ = last_part(plain(given.value));
   if (given.flag->effect == FlagEffect::kAxlearnConfig) model_ = given.value;
   if (given.flag->effect == FlagEffect::kPaxSchedule) schedule_ = plain(given.value);
+  if (given.flag->effect == FlagEffect::kPaxWorkspace) workspace_ = given.value;
+  if (given.flag->effect == FlagEffect::kPaxLogs && !absl::StartsWith(given.value, "/"))
+    has_logs_ = true;
 }
 
 // [data,fsdp,tensor]; Pax's own names for them are replica, data and mdl.
 absl::Status Translator::set_mesh(const Given& given, std::string_view level) {
   static constexpr std::array<std::string_view, 3> kAxes = {"data", "fsdp", "tensor"};
-  const auto list = parse_value("", ValueType::kList, plain(given.value));
+  // As Python writes it: None is the default, a tuple a list.
+  std::string text = plain(given.value);
+  if (text == "None") return absl::OkStatus();
+  if (absl::StartsWith(text, "(") && absl::EndsWith(text, ")"))
+    text = absl::StrCat("[", text.substr(1, text.size() - 2), "]");
+  const auto list = parse_value("", ValueType::kList, text);
   if (!list.ok() || list->size() != kAxes.size()) {
     return bad(given, "expected three degrees, [data,fsdp,tensor], for example [8,1,1]");
   }
@@ -106,15 +118,14 @@ absl::Status Translator::set_mesh(const Given& given, std::string_view level) {
 }
 
 // Their folder is that of one run; ours is base_output_directory/run_name.
-absl::Status Translator::set_directory(const Given& given) {
-  const absl::string_view text = absl::StripSuffix(given.value, "/");
-  if (text.empty() || absl::StrContains(text, "://"))
-    return bad(given, "expected a folder of the file system");
-  const size_t slash = text.rfind('/');
-  const bool has_parent = slash != absl::string_view::npos;
-  set(given, "base_output_directory",
-      has_parent ? std::string(slash == 0 ? "/" : text.substr(0, slash)) : "");
-  set(given, "run_name", std::string(has_parent ? text.substr(slash + 1) : text));
+absl::Status Translator::set_directory(const Given& given, const std::string& text) {
+  std::filesystem::path path = std::filesystem::path(text).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // of out/
+  const std::string name = path.filename().string();
+  if (absl::StrContains(text, "://") || name.empty() || name == "." || name == ".." || name == "~")
+    return bad(given, "expected a folder with a name, of the file system, for example out/first");
+  set(given, "base_output_directory", path.parent_path().string());
+  set(given, "run_name", name);
   return absl::OkStatus();
 }
 
@@ -142,7 +153,7 @@ absl::Status Translator::set_schedule(const Given& given) {
   // Pax's constant rate has no warm-up.
   if (schedule_ == "constant") set(given, "learning_rate_warmup_steps", "0");
   // The numbers of the GPT presets are a cosine's; these are Pax's defaults of the other, before any flag.
-  if (schedule_ == kRampupExponential && learns_positions()) {
+  if (schedule_ == kRampupExponential && has_cosine()) {
     out_.settings.insert(out_.settings.begin(),
                          {{"learning_rate_warmup_steps", "4000", given.shown},
                           {"learning_rate_decay_start", "4001", given.shown},
@@ -152,7 +163,7 @@ absl::Status Translator::set_schedule(const Given& given) {
 }
 
 void Translator::set_of_schedule(const Given& given, std::string_view schedule) {
-  const std::string_view preset = learns_positions() ? kRampupCosine : kRampupExponential;
+  const std::string_view preset = has_cosine() ? kRampupCosine : kRampupExponential;
   const std::string_view used = schedule_.empty() ? preset : std::string_view(schedule_);
   if (used == schedule) return set(given, given.flag->key, plain(given.value));
   warn(given, absl::StrCat("the schedule is ", av(used)));
@@ -174,7 +185,17 @@ absl::Status Translator::only(const Given& given, std::string_view value, std::s
   return given.value == value ? absl::OkStatus() : bad(given, what);
 }
 
+// As absl reads the value of a switch.
+bool is_switch_value(const std::string& value) {
+  static constexpr std::string_view kValues[] = {"true", "false", "t",  "f", "1",
+                                                 "0",    "yes",   "no", "y", "n"};
+  return std::find(std::begin(kValues), std::end(kValues), absl::AsciiStrToLower(value)) !=
+         std::end(kValues);
+}
+
 absl::Status Translator::apply(const Given& given) {
+  if (given.flag->is_switch && !is_switch_value(given.value))
+    return bad(given, "expected true or false");
   switch (given.flag->effect) {
     case FlagEffect::kKey:
       set(given, given.flag->key, plain(given.value));
@@ -195,15 +216,6 @@ absl::Status Translator::apply(const Given& given) {
       if (given.value.empty() || given.value == "None") return absl::OkStatus();
       if (!absl::StartsWith(model_, "Synthetic")) return set_data(given, false);
       warn(given, absl::StrCat(model_, " trains on synthetic data"));
-      return absl::OkStatus();
-    case FlagEffect::kPaxHeads:
-      set(given, "base_num_query_heads", plain(given.value));
-      // The one config of Pax whose key and value heads are a number of their own.
-      if (model_ != "LLaMA70B") set(given, "base_num_kv_heads", plain(given.value));
-      return absl::OkStatus();
-    case FlagEffect::kPaxSequence:
-      set(given, "max_target_length", plain(given.value));
-      if (learns_positions()) set(given, "trainable_position_size", plain(given.value));
       return absl::OkStatus();
     case FlagEffect::kPaxRemat:
       return set_remat(given);
@@ -234,9 +246,23 @@ absl::Status Translator::apply(const Given& given) {
     case FlagEffect::kAxlearnData:
       return set_data(given, given.value == "FAKE");
     case FlagEffect::kDirectory:
-      return set_directory(given);
+      return set_directory(given, given.value);
+    case FlagEffect::kPaxLogs:
+      return set_directory(given, (std::filesystem::path(workspace_) / given.value).string());
+    case FlagEffect::kPaxWorkspace:
+      if (!has_logs_) warn(given, "it is the parent of a relative LOG_DIR, and there is none");
+      return absl::OkStatus();
   }
   return absl::InternalError("an effect without a case");
+}
+
+// Of a repeated flag, which then also warns once.
+void keep_the_last(std::vector<Given>& given) {
+  for (auto flag = given.begin(); flag != given.end();) {
+    const bool comes_again = std::any_of(
+        flag + 1, given.end(), [&](const Given& later) { return later.shown == flag->shown; });
+    flag = comes_again ? given.erase(flag) : flag + 1;
+  }
 }
 
 bool names_flag(const std::string& word, absl::string_view flag) {
@@ -258,13 +284,18 @@ Dialect dialect_of(const std::vector<std::string>& words) {
 absl::StatusOr<Translation> translate(const std::vector<std::string>& words) {
   const Dialect dialect = dialect_of(words);
   if (dialect == Dialect::kMaxText) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        words.empty() ? "" : show(words.front()), ": say what to train: a base.yml (MaxText), ",
-        "--fdl_config=… (Pax), or --module=… --config=… (AXLearn)"));
+    const auto flag = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+      return absl::StartsWith(word, "-");
+    });
+    const std::string shown = flag != words.end() ? *flag : words.empty() ? "" : words.front();
+    return absl::InvalidArgumentError(
+        absl::StrCat(show(shown), ": say what to train: a base.yml and key=value (MaxText), ",
+                     "--fdl_config=… (Pax), or --module=… --config=… (AXLearn)"));
   }
   Translation out;
   std::vector<Given> given;
   if (auto status = scan_flags(dialect, words, given, out); !status.ok()) return status;
+  keep_the_last(given);
   Translator translator(out);
   for (const Given& flag : given) translator.set_model(flag);
   if (!translator.has_model()) {

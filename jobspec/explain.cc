@@ -1,5 +1,6 @@
 #include "jobspec/explain.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/absl_view.h"
@@ -16,21 +17,39 @@ bool means_the_same(const nlohmann::json& stated, const nlohmann::json& resolved
   return stated == resolved || (says_none(stated) && (resolved == -1 || resolved == 0));
 }
 
+// What base.yml leaves to be filled in is no change when it is.
+bool is_left_open(const nlohmann::json& usual) {
+  return says_none(usual) || usual == "" || usual == "default";
+}
+
+// Keys of Llama 3.1's RoPE, of which the trainer gets other values where another one is used.
+bool is_unused_rope(std::string_view key, const Settings& settings) {
+  static constexpr std::string_view kScaling[] = {
+      "rope_scaling_factor", "rope_low_frequency_factor", "rope_high_frequency_factor",
+      "rope_original_max_position"};
+  const Setting* type = find_setting(settings, "rope_type");
+  const Setting* use = find_setting(settings, "rope_use_scale");
+  const bool is_used =
+      type != nullptr && type->value == "llama3.1" && (use == nullptr || use->value == true);
+  return !is_used && std::find(std::begin(kScaling), std::end(kScaling), key) != std::end(kScaling);
+}
+
 ExplainedKey explain_key(const Key& key, const Setting& setting, const Settings& base,
-                         const nlohmann::json& train) {
+                         const nlohmann::json& train, bool is_unused) {
   ExplainedKey row{.key = std::string(key.name),
                    .topic = topic_of(key),
                    .value = setting.value,
                    .origin = setting.origin,
                    .stated = {},
                    .stated_origin = {}};
-  const Setting* usual = find_setting(base, key.name);
-  row.is_changed = usual == nullptr || usual->value != setting.value;
   const auto resolved = train.find(row.key);
-  if (resolved != train.end() && !means_the_same(setting.value, *resolved)) {
+  if (resolved != train.end() && !means_the_same(setting.value, *resolved) && !is_unused) {
     row.stated = std::exchange(row.value, *resolved);
     row.stated_origin = std::exchange(row.origin, "derived");
   }
+  const Setting* usual = find_setting(base, key.name);
+  const bool states_more = usual == nullptr || usual->value != setting.value;
+  row.is_changed = states_more || (!is_left_open(usual->value) && row.value != usual->value);
   return row;
 }
 
@@ -41,7 +60,9 @@ std::vector<ExplainedKey> explain(const Config& config, const ResolvedJob& job) 
   std::vector<ExplainedKey> rows;
   for (const Key& key : all_keys()) {
     const Setting* setting = find_setting(config.settings, key.name);
-    if (setting != nullptr) rows.push_back(explain_key(key, *setting, config.base, train));
+    if (setting == nullptr) continue;
+    rows.push_back(
+        explain_key(key, *setting, config.base, train, is_unused_rope(key.name, config.settings)));
   }
   for (const auto& [key, value] : train.items()) {
     if (find_setting(config.settings, key) != nullptr) continue;

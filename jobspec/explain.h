@@ -19,7 +19,8 @@ struct ExplainedKey {
       origin;  // "configs/base.yml:12", "command line", …; "derived" when resolving has filled it in
   nlohmann::json stated;  // what the config says, when `value` is derived from it
   std::string stated_origin;
-  bool is_changed = false;  // the config says something else than the root base.yml
+  bool is_changed =
+      false;  // the config says, or the job gets, something else than the root base.yml
 };
 
 // The keys of the config, and then, under the topic "Derived", what the trainer gets beyond them.

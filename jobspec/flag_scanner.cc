@@ -11,6 +11,8 @@
 
 #include "common/absl_view.h"
 #include "common/nearest.h"
+#include "jobspec/keys.h"
+#include "jobspec/launcher.h"
 #include "jobspec/value.h"
 
 namespace muster::jobspec {
@@ -24,14 +26,19 @@ const Flag* find_flag(std::span<const Flag> table, std::string_view name) {
   return found == table.end() ? nullptr : &*found;
 }
 
-absl::Status unknown(std::span<const Flag> table, const std::string& prefix,
+absl::Status unknown(const std::vector<std::string_view>& names, const std::string& prefix,
                      const std::string& name, std::string_view program) {
-  std::vector<std::string_view> names;
-  for (const Flag& flag : table) names.push_back(flag.name);
   const std::string_view nearest = nearest_name(name, names);
   return absl::InvalidArgumentError(absl::StrCat(
       "unknown flag ", show(prefix + name), " of ", av(program),
       nearest.empty() ? "" : absl::StrCat("; did you mean ", prefix, av(nearest), "?")));
+}
+
+absl::Status unknown(std::span<const Flag> table, const std::string& prefix,
+                     const std::string& name, std::string_view program) {
+  std::vector<std::string_view> names;
+  for (const Flag& flag : table) names.push_back(flag.name);
+  return unknown(names, prefix, name, program);
 }
 
 // Goes over the words once; a flag of absl's kind may have its value in the next word.
@@ -46,8 +53,11 @@ class Scanner {
   absl::StatusOr<Given> flag_at(size_t& i) const;
   absl::StatusOr<Given> parameter(const std::string& name, std::optional<std::string> value) const;
 
+  absl::Status variable(const std::string& name, const std::string& value, Translation& out);
+
   const Dialect dialect_;
   const std::vector<std::string>& words_;
+  std::vector<Given> variables_;
 };
 
 absl::StatusOr<Given> Scanner::parameter(const std::string& name,
@@ -91,27 +101,43 @@ absl::StatusOr<Given> Scanner::flag_at(size_t& i) const {
 }
 
 // Names that JAX-Toolbox's scripts read from the environment; keys of a config are in small letters.
-bool is_variable(const std::string& word) {
-  const size_t equals = word.find('=');
-  return equals != std::string::npos && equals > 0 &&
-         std::none_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
+bool is_variable(std::string_view name) {
+  return std::none_of(name.begin(), name.end(),
                       [](char c) { return absl::ascii_islower(static_cast<unsigned char>(c)); });
+}
+
+// STEPS=5 is nearest to a key.
+absl::Status unknown_variable(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const Flag& flag : pax_variables()) names.push_back(flag.name);
+  for (const Key& key : all_keys()) names.push_back(key.name);
+  return unknown(names, "", name, "Pax's scripts");
+}
+
+absl::Status Scanner::variable(const std::string& name, const std::string& value,
+                               Translation& out) {
+  if (const std::string_view why = why_without_effect(name); !why.empty()) {
+    out.warnings.push_back(absl::StrCat(name, "=", show(value), " has no effect: ", av(why)));
+    return absl::OkStatus();
+  }
+  const Flag* flag = find_flag(pax_variables(), name);
+  if (flag == nullptr) return unknown_variable(name);
+  variables_.push_back({flag, name, value});
+  return absl::OkStatus();
 }
 
 absl::Status Scanner::scan(std::vector<Given>& given, Translation& out) {
   for (size_t i = 0; i < words_.size(); ++i) {
     const std::string& word = words_[i];
-    const size_t equals = word.find('=');
+    const auto split = split_override(word);
     if (absl::StartsWith(word, "-")) {
       auto flag = flag_at(i);
       if (!flag.ok()) return flag.status();
       given.push_back(*std::move(flag));
-    } else if (dialect_ == Dialect::kPax && is_variable(word)) {
-      const std::string name = word.substr(0, equals);
-      const Flag* flag = find_flag(pax_variables(), name);
-      if (flag == nullptr) return unknown(pax_variables(), "", name, "Pax's scripts");
-      given.push_back({flag, name, word.substr(equals + 1)});
-    } else if (equals != std::string::npos) {
+    } else if (split.ok() && is_variable(split->first) &&
+               (dialect_ == Dialect::kPax || !why_without_effect(split->first).empty())) {
+      if (auto status = variable(split->first, split->second, out); !status.ok()) return status;
+    } else if (split.ok()) {
       out.overrides.push_back(word);
     } else if (absl::EndsWith(word, ".yml") && out.config_path.empty()) {
       out.config_path = word;
@@ -120,6 +146,8 @@ absl::Status Scanner::scan(std::vector<Given>& given, Translation& out) {
           absl::StrCat(show(word), ": expected --flag=value, key=value or one FILE.yml"));
     }
   }
+  // A script's variables are what its flags are made of, so that a flag wins wherever it stands.
+  given.insert(given.begin(), variables_.begin(), variables_.end());
   return absl::OkStatus();
 }
 

@@ -15,8 +15,6 @@ enum class FlagEffect {
   kPaxConfig,       // names an experiment: paxml.contrib.gpu.scripts_gpu.configs.GPT126M
   kPaxMode,         // train
   kPaxData,         // a folder, or None
-  kPaxHeads,        // query heads, and key and value heads with them
-  kPaxSequence,     // length of a sequence, and of the table of positions
   kPaxRemat,        // AutodiffCheckpointType.SAVE_NOTHING
   kPaxSchedule,     // linear_rampup_cosine_decay
   kPaxCosine,       // its value is that of `key` where the schedule is linear_rampup_cosine_decay
@@ -28,6 +26,8 @@ enum class FlagEffect {
   kAxlearnConfig,   // fuji-7B-v2-flash
   kAxlearnData,     // a folder, or FAKE
   kDirectory,       // base_output_directory/run_name
+  kPaxWorkspace,    // the parent of a relative kPaxLogs
+  kPaxLogs,         // as kDirectory
 };
 
 struct Flag {

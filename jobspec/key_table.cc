@@ -6,7 +6,8 @@ namespace {
 
 constexpr std::string_view kNothingCompiled =
     "this trainer is compiled C++: nothing is traced or compiled at run time";
-constexpr std::string_view kDense = "this version has dense layers only";
+constexpr std::string_view kExperts = "capacity_factor alone decides whether tokens are dropped";
+constexpr std::string_view kTiles = "the backend chooses its tiles";
 constexpr std::string_view kDataParallel = "this version has data parallelism only";
 constexpr std::string_view kNoServing = "serving is not part of this version";
 constexpr std::string_view kGoogleCloud = "it names a Google Cloud service that is not used here";
@@ -15,7 +16,8 @@ constexpr std::string_view kShardsOnly =
     "token shards are the only real data of this version: see muster tokenize --help";
 constexpr std::string_view kInShards = "muster tokenize has already applied it to the shards";
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
-constexpr std::string_view kFloat32 = "everything is computed in float32";
+constexpr std::string_view kFloat32 =
+    "sums, norms, the softmax, logits and losses are computed in float32 whatever dtype is";
 constexpr std::string_view kNoQuantization = "this version does not quantize";
 constexpr std::string_view kOneCheckpoint = "there is one kind of checkpoint";
 constexpr std::string_view kNoProfiler = "this version has no profiler";
@@ -25,6 +27,8 @@ constexpr std::string_view kNoStacks = "this version takes no stack traces";
 constexpr std::string_view kAllParameters = "this version trains all parameters";
 constexpr std::string_view kOneAttention = "this version has one attention, blocked flash";
 constexpr std::string_view kPlainLoop = "layers are a plain loop: there is nothing to compile";
+constexpr std::string_view kOwnCheckpoints =
+    "a run starts from its own checkpoints alone in this version";
 constexpr std::string_view kNoSkips = "this version skips no step";
 constexpr Key works(std::string_view name, ValueType type) {
   return {name, type, Support::kWorks, "", ""};
@@ -67,7 +71,7 @@ constexpr Key kTable[] = {
     works("query_scale", ValueType::kNumber),
     works("init_std", ValueType::kNumber),
     // Model
-    only("decoder_block", ValueType::kString, "llama2|mistral|gemma|gpt3", "this version has these blocks (MaxText's default block computes attention and MLP side by side, from one norm)"),
+    only("decoder_block", ValueType::kString, "llama2|mistral|mixtral|gemma|gpt3", "this version has these blocks (MaxText's default block computes attention and MLP side by side, from one norm)"),
     works("global_parameter_scale", ValueType::kInteger),
     works("base_emb_dim", ValueType::kInteger),
     works("base_num_query_heads", ValueType::kInteger),
@@ -80,8 +84,9 @@ constexpr Key kTable[] = {
     works("normalization_layer_epsilon", ValueType::kNumber),
     only("rope_min_timescale", ValueType::kInteger, "1", "RoPE's smallest timescale is fixed"),
     works("rope_max_timescale", ValueType::kNumber),
-    only("dropout_rate", ValueType::kNumber, "0", "this version has no dropout"),
-    no_effect("enable_dropout", ValueType::kBool, "dropout_rate is 0"),
+    works("dropout_rate", ValueType::kNumber),
+    works("enable_dropout", ValueType::kBool),
+    works("input_dropout_rate", ValueType::kNumber),
     works("logits_via_embedding", ValueType::kBool),
     works("normalize_embedding_logits", ValueType::kBool),
     no_effect("logits_dot_in_fp32", ValueType::kBool, kFloat32),
@@ -107,14 +112,19 @@ constexpr Key kTable[] = {
     no_effect("param_scan_axis", ValueType::kInteger, kPlainLoop),
     no_effect("num_vocab_tiling", ValueType::kInteger, "the loss is computed in blocks already"),
     only("dense_init_scale", ValueType::kNumber, "1", "weights start with MaxText's default variance, or with init_std"),
-    only("num_experts", ValueType::kInteger, "1", kDense),
-    only("num_experts_per_tok", ValueType::kInteger, "1", kDense),
-    no_effect("capacity_factor", ValueType::kNumber, kDense),
-    no_effect("load_balance_loss_weight", ValueType::kNumber, kDense),
-    no_effect("megablox", ValueType::kBool, kDense),
-    no_effect("sparse_matmul", ValueType::kBool, kDense),
+    works("num_experts", ValueType::kInteger),
+    works("num_experts_per_tok", ValueType::kInteger),
+    works("base_moe_mlp_dim", ValueType::kInteger),
+    works("interleave_moe_layer_step", ValueType::kInteger),
+    works("first_moe_layer", ValueType::kInteger),
+    works("capacity_factor", ValueType::kNumber),
+    works("load_balance_loss_weight", ValueType::kNumber),
+    only("expert_activations", ValueType::kList, "[]|['silu', 'linear']|['gelu', 'linear']|['gelu']|['relu', 'linear']|['relu']", "these are the activations that this version has"),
+    only("router_style", ValueType::kString, "maxtext|pax", "these are the ways to route"),
+    no_effect("megablox", ValueType::kBool, kExperts),
+    no_effect("sparse_matmul", ValueType::kBool, kExperts),
     // Precision
-    only("dtype", ValueType::kString, "float32", "this version computes in float32"),
+    works("dtype", ValueType::kString),
     only("weight_dtype", ValueType::kString, "float32", "this version keeps weights in float32"),
     only("grad_dtype", ValueType::kString, "float32", "this version keeps gradients in float32"),
     only("quantization", ValueType::kString, "", kNoQuantization),
@@ -242,7 +252,7 @@ constexpr Key kTable[] = {
     works("adam_clip_threshold", ValueType::kNumber),
     only("mu_dtype", ValueType::kString, "|float32", "this version keeps moments in float32"),
     works("gradient_clipping_threshold", ValueType::kNumber),
-    only("gradient_accumulation_steps", ValueType::kInteger, "1", "this version does not accumulate gradients"),
+    works("gradient_accumulation_steps", ValueType::kInteger),
     only("skip_step_on_spikes", ValueType::kBool, "False", kNoSkips),
     no_effect("skip_step_interval", ValueType::kInteger, kNoSkips),
     no_effect("skip_step_scaling_factor", ValueType::kNumber, kNoSkips),
@@ -256,16 +266,18 @@ constexpr Key kTable[] = {
     no_effect("eval_start_step", ValueType::kInteger, kNoEvaluation),
     no_effect("max_eval_target_length", ValueType::kInteger, kNoEvaluation),
     no_effect("target_eval_loss", ValueType::kNumber, kNoEvaluation),
-    only("abort_on_nan_loss", ValueType::kBool, "True", "training always ends at a loss that is not finite"),
-    only("abort_on_inf_loss", ValueType::kBool, "True", "training always ends at a loss that is not finite"),
+    works("abort_on_nan_loss", ValueType::kBool),
+    works("abort_on_inf_loss", ValueType::kBool),
+    only("not_finite_policy", ValueType::kString, "abort|skip|rollback", "a step that is not finite is never applied"),
     // Checkpoints
     works("enable_checkpointing", ValueType::kBool),
     no_effect("async_checkpointing", ValueType::kBool, "checkpoints are written between two steps"),
     works("checkpoint_period", ValueType::kInteger),
     works("max_num_checkpoints_to_keep", ValueType::kOptionalInteger),
     works("save_checkpoint_on_completion", ValueType::kBool),
-    only("load_parameters_path", ValueType::kString, "", "a run starts from its own checkpoints alone in this version"),
-    only("load_full_state_path", ValueType::kString, "", "a run starts from its own checkpoints alone in this version"),
+    only("load_parameters_path", ValueType::kString, "", kOwnCheckpoints),
+    only("load_full_state_path", ValueType::kString, "", kOwnCheckpoints),
+    no_effect("load_from_other_directory_step", ValueType::kInteger, kOwnCheckpoints),
     no_effect("enable_single_replica_ckpt_restoring", ValueType::kBool, "every rank reads the checkpoint itself"),
     no_effect("force_unroll", ValueType::kBool, kOrbax),
     no_effect("checkpoint_storage_target_data_file_size_bytes", ValueType::kInteger, kOrbax),
@@ -325,6 +337,10 @@ constexpr Key kTable[] = {
     no_effect("prefill_cache_axis_order", ValueType::kString, kNoServing),
     no_effect("ar_cache_axis_order", ValueType::kString, kNoServing),
     no_effect("compute_axis_order", ValueType::kString, kNoServing),
+    no_effect("pagedattn_num_pages", ValueType::kInteger, kNoServing),
+    no_effect("pagedattn_tokens_per_page", ValueType::kInteger, kNoServing),
+    no_effect("pagedattn_pages_per_compute_block", ValueType::kInteger, kNoServing),
+    no_effect("pagedattn_max_pages_per_group", ValueType::kInteger, kNoServing),
     no_effect("inference_microbenchmark_prefill_lengths", ValueType::kString, kNoServing),
     no_effect("inference_microbenchmark_stages", ValueType::kString, kNoServing),
     no_effect("inference_microbenchmark_loop_iters", ValueType::kInteger, kNoServing),
@@ -334,6 +350,9 @@ constexpr Key kTable[] = {
     no_effect("compile_topology_num_slices", ValueType::kInteger, kNothingCompiled),
     no_effect("compile_xla_flags", ValueType::kString, kNothingCompiled),
     no_effect("write_estimator_result", ValueType::kBool, kNothingCompiled),
+    no_effect("tile_batch_seq", ValueType::kInteger, kTiles),
+    no_effect("tile_activation_dim", ValueType::kInteger, kTiles),
+    no_effect("tile_weight_dim", ValueType::kInteger, kTiles),
     no_effect("gpu_flash_attention_backward_pass_impl", ValueType::kString, kOneAttention),
     // After pre-training
     only("use_sft", ValueType::kBool, "False", kPretraining),
@@ -343,6 +362,12 @@ constexpr Key kTable[] = {
     no_effect("dpo_label_smoothing", ValueType::kNumber, kPretraining),
     only("lora_input_adapters_path", ValueType::kString, "", kAllParameters),
     only("hf_lora_adapter_path", ValueType::kString, "", kAllParameters),
+    only("enable_lora", ValueType::kBool, "False", kAllParameters),
+    no_effect("lora_rank", ValueType::kInteger, kAllParameters),
+    no_effect("lora_alpha", ValueType::kNumber, kAllParameters),
+    no_effect("lora_module_path", ValueType::kString, kAllParameters),
+    no_effect("lora_weight_qtype", ValueType::kString, kAllParameters),
+    no_effect("lora_restore_path", ValueType::kString, kAllParameters),
     only("trainable_parameters_mask", ValueType::kList, "[]", kAllParameters),
 };
 // clang-format on

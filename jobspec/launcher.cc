@@ -33,10 +33,22 @@ bool is_python(absl::string_view word) {
          word.find_first_not_of("0123456789.") == absl::string_view::npos;
 }
 
+// What people have in front of python, or instead of it. A script's lines are not among the words here.
+constexpr std::string_view kStarters[] = {
+    "apptainer", "bash",   "docker", "enroot",   "env",    "exec",   "export", "kubectl",
+    "mpiexec",   "mpirun", "nohup",  "podman",   "salloc", "sbatch", "sh",     "singularity",
+    "source",    "srun",   "sudo",   "torchrun", "xpk",    "zsh"};
+
+bool is_starter(absl::string_view word) {
+  word = word.substr(word.rfind('/') + 1);
+  return absl::EndsWith(word, ".sh") ||
+         std::find(std::begin(kStarters), std::end(kStarters), sv(word)) != std::end(kStarters);
+}
+
 // NAME=VALUE as a shell takes it in front of a command.
 bool is_assignment(const std::string& word) {
-  const size_t equals = word.find('=');
-  return equals != std::string::npos && is_variable_name(word.substr(0, equals));
+  const auto split = split_override(word);
+  return split.ok() && is_variable_name(split->first);
 }
 
 bool is_launcher(bool is_module, const std::string& name) {
@@ -47,7 +59,8 @@ bool is_launcher(bool is_module, const std::string& name) {
   });
 }
 
-// What Pax reads from its environment means something here, too: ENABLE_FP8=1 is a flag like any other.
+// What Pax reads from its environment means something here, too: ENABLE_FP8=1 is a flag like any other. In front, as flags
+// of the command line win over it.
 void give_back_variables(std::vector<std::string>& environment, std::vector<std::string>& words) {
   const auto is_pax_variable = [](const std::string& assignment) {
     const std::string name = assignment.substr(0, assignment.find('='));
@@ -56,38 +69,54 @@ void give_back_variables(std::vector<std::string>& environment, std::vector<std:
   };
   const auto rest =
       std::stable_partition(environment.begin(), environment.end(), std::not_fn(is_pax_variable));
-  words.insert(words.end(), rest, environment.end());
+  words.insert(words.begin(), rest, environment.end());
   environment.erase(rest, environment.end());
+}
+
+// From behind python to its program: -u, -X dev, -W ignore.
+size_t skip_python_options(const std::vector<std::string>& words, size_t at) {
+  while (at < words.size() && absl::StartsWith(words[at], "-") && words[at] != "-m")
+    at += words[at] == "-W" || words[at] == "-X" ? 2 : 1;
+  return at;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> skip_launcher(std::vector<std::string>& words) {
+absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words) {
   size_t at = 0;
   while (at < words.size() && is_assignment(words[at])) ++at;
-  if (at == words.size() || !is_python(words[at])) return std::vector<std::string>();
-  const auto begin = words.begin();
-  std::vector<std::string> environment(begin, begin + static_cast<std::ptrdiff_t>(at));
-  for (const std::string& assignment : environment) {
-    if (!absl::StartsWith(assignment, "M_")) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        show(assignment), ": a config's variable belongs in front of muster, or is a key=value"));
+  if (at < words.size() && is_starter(words[at])) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(show(words[at]),
+                     ": that is a shell, a script or a launcher; paste the python3 line in it, "
+                     "or CONFIG=… alone"));
   }
-  const size_t python = at++;
-  while (at < words.size() && absl::StartsWith(words[at], "-") && words[at] != "-m") ++at;
+  if (at == words.size() || !is_python(words[at])) return Launch();
+  const auto begin = words.begin();
+  Launch launch{.has_program = true,
+                .environment = {begin, begin + static_cast<std::ptrdiff_t>(at)}};
+  const std::string python = words[at];
+  at = skip_python_options(words, at + 1);
   const bool is_module = at < words.size() && words[at] == "-m";
   if (is_module) ++at;
   if (at >= words.size() || !is_launcher(is_module, words[at])) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        words[python], " ", is_module ? "-m " : "", at < words.size() ? show(words[at]) : "",
-        ": this version takes the command lines of MaxText/train.py, paxml.main and "
-        "axlearn.common.launch_trainer_main; other programs are not part of it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(python, " ", is_module ? "-m " : "", at < words.size() ? show(words[at]) : "",
+                     ": this version takes the command lines of MaxText/train.py, paxml.main and "
+                     "axlearn.common.launch_trainer_main; other programs are not part of it yet"));
   }
   const bool is_pax =
       absl::StartsWith(words[at], "paxml") || absl::EndsWith(words[at], "paxml/main.py");
   words.erase(begin, begin + static_cast<std::ptrdiff_t>(at) + 1);
-  if (is_pax) give_back_variables(environment, words);
-  return environment;
+  if (is_pax) give_back_variables(launch.environment, words);
+  return launch;
+}
+
+std::string_view why_without_effect(std::string_view variable) {
+  if (variable == "XLA_FLAGS") return "there is no XLA here";
+  if (variable == "LIBTPU_INIT_ARGS") return "there are no TPUs here";
+  if (variable.starts_with("NVTE_")) return "there is no Transformer Engine here";
+  return "";
 }
 
 }  // namespace muster::jobspec

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <system_error>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
 #include "common/nearest.h"
+#include "jobspec/inheritance.h"
 #include "jobspec/preset_name.h"
-#include "jobspec/yaml_file.h"
 
 namespace muster::jobspec {
 namespace {
@@ -19,11 +21,11 @@ namespace fs = std::filesystem;
 
 // More presets than anybody keeps in one folder.
 constexpr size_t kModelsMax = 1000;
-// Our own chains have three files; also ends a circle.
-constexpr int kDepthMax = 8;
 
-constexpr std::string_view kInheritKey = "base_config";
 constexpr std::string_view kLeftOutKey = "left_out";
+constexpr std::string_view kFollowsKey = "follows";
+// Scales the sizes that the model's name fixes.
+constexpr std::string_view kScaleKey = "global_parameter_scale";
 
 std::vector<std::string> models_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -70,52 +72,68 @@ bool is_architecture(std::string_view key) {
                                                 "trainable_position_size",
                                                 "query_scale",
                                                 "num_experts",
-                                                "num_experts_per_tok"};
+                                                "num_experts_per_tok",
+                                                "interleave_moe_layer_step",
+                                                "first_moe_layer",
+                                                "expert_activations",
+                                                "router_style"};
   return ((key.starts_with("base_") && key != "base_output_directory") ||
           key.starts_with("rope_")) ||
          std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
 }
 
+// What a preset does otherwise than its original.
+struct LeftOut {
+  std::string sentence;
+  std::string unless;  // "key=value"; may be empty
+};
+
 // A model while its files are read.
 struct Model {
   Settings settings;
-  std::vector<std::string> left_out;
+  std::vector<LeftOut> left_out;
+  std::map<std::string, std::string> follows;  // key → "key" or "key / key"
 };
 
-std::vector<std::string> words_of(const YamlEntry& entry) {
-  if (entry.is_scalar) return {entry.text};
-  std::vector<std::string> words;
-  for (const auto& item : entry.value) {
-    if (item.is_string()) words.push_back(item.get<std::string>());
-  }
-  return words;
+// A sentence, or {unless: "key=value", says: a sentence} for one that this value makes untrue.
+LeftOut left_out_of(const nlohmann::json& item) {
+  if (item.is_string()) return {.sentence = item.get<std::string>(), .unless = ""};
+  if (!item.is_object()) return {};
+  const auto text = [&](const char* name) {
+    const auto found = item.find(name);
+    return found != item.end() && found->is_string() ? found->get<std::string>() : "";
+  };
+  return {.sentence = text("says"), .unless = text("unless")};
 }
 
-absl::Status read_model_file(const fs::path& path, int depth, Model& model) {
-  if (depth > kDepthMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path.string(), ": more than ", kDepthMax,
-                     " model files build on each other, or in a circle"));
-  }
-  const auto entries = read_yaml_file(path.string());
-  if (!entries.ok()) return entries.status();
-  for (const YamlEntry& entry : *entries) {
-    if (entry.key != kInheritKey) continue;
-    for (const std::string& parent : words_of(entry)) {
-      auto status = read_model_file(path.parent_path() / parent, depth + 1, model);
-      if (!status.ok()) return status;
-    }
-  }
-  for (const YamlEntry& entry : *entries) {
-    if (entry.key == kInheritKey) continue;
+absl::Status apply_file(const ConfigFile& file, Model& model) {
+  OncePerKey once;
+  for (const YamlEntry& entry : file.entries) {
     if (entry.key == kLeftOutKey) {
-      for (std::string& words : words_of(entry)) model.left_out.push_back(std::move(words));
+      for (const nlohmann::json& item : entry.value) model.left_out.push_back(left_out_of(item));
       continue;
     }
-    auto status = set_from_entry(model.settings, path.string(), entry, Layer::kModelFile);
+    if (entry.key == kFollowsKey && entry.value.is_object()) {
+      for (const auto& [key, source] : entry.value.items())
+        model.follows[key] = source.is_string() ? source.get<std::string>() : "";
+      continue;
+    }
+    if (auto status = once.add(entry.key, absl::StrCat(file.path, ":", entry.line)); !status.ok())
+      return status;
+    auto status = set_from_entry(model.settings, file.path, entry, Layer::kModelFile);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Model> read_model_file(const std::string& path) {
+  const auto inheritance = read_with_parents(path, "");
+  if (!inheritance.ok()) return inheritance.status();
+  Model model;
+  for (const ConfigFile& file : inheritance->files) {
+    if (auto status = apply_file(file, model); !status.ok()) return status;
+  }
+  return model;
 }
 
 // A file that says how wide the model is twice. Gemma's heads are meant to be wider than the model.
@@ -156,13 +174,14 @@ bool is_wish(const Setting& setting) {
   return setting.layer != Layer::kBaseFile && setting.layer != Layer::kModelFile;
 }
 
-absl::Status check_wishes(const ModelRequest& request, const Settings& base, const Settings& model,
+// A key on which the model's file is silent is free, as in MaxText.
+absl::Status check_wishes(const ModelRequest& request, const Settings& model,
                           const Settings& settings) {
   if (request.override_model_config) return absl::OkStatus();
   for (const auto& [key, setting] : settings) {
-    if (!is_wish(setting) || setting.layer == Layer::kFlag || !is_architecture(key)) continue;
-    const Setting* fixed = find_setting(model, key);
-    if (fixed == nullptr) fixed = find_setting(base, key);
+    if (!is_wish(setting) || setting.layer == Layer::kFlag) continue;
+    if (key == kScaleKey && setting.value != 1) return conflict(request, key, setting, 1);
+    const Setting* fixed = is_architecture(key) ? find_setting(model, key) : nullptr;
     if (fixed == nullptr || fixed->value == setting.value) continue;
     return conflict(request, key, setting, fixed->value);
   }
@@ -179,10 +198,51 @@ void divide_batch(const ModelRequest& request, int64_t divisor, Settings& model)
   setting.value = setting.value.get<int64_t>() / divisor;
 }
 
+// A value that a flag has changed, or the quotient of two, in place of the model's own.
+absl::Status follow(const std::string& key, const std::string& sources, Settings& settings) {
+  const Setting* own = find_setting(settings, key);
+  if (own != nullptr && is_wish(*own)) return absl::OkStatus();
+  const std::vector<std::string> names = absl::StrSplit(sources, " / ");
+  std::vector<const Setting*> found;
+  for (const std::string& name : names) {
+    const Setting* source = find_setting(settings, name);
+    if (find_key(key) == nullptr || names.size() > 2 || source == nullptr ||
+        !source->value.is_number_integer()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "follows: ", key, ": ", show(sources), ": expected an integer key, or \"key / key\""));
+    }
+    found.push_back(source);
+  }
+  const auto flag = std::find_if(found.begin(), found.end(), [](const Setting* source) {
+    return source->layer == Layer::kFlag;
+  });
+  if (flag == found.end()) return absl::OkStatus();
+  const auto value = found.front()->value.get<int64_t>();
+  const int64_t divisor = found.size() == 1 ? 1 : found.back()->value.get<int64_t>();
+  if (divisor < 1 || value % divisor != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(key, " is ", sources, " (", (*flag)->origin,
+                                                   "), but ", divisor, " does not divide ", value,
+                                                   "; give ", key, ", too"));
+  }
+  Setting followed{value / divisor, absl::StrCat((*flag)->origin, ": ", sources), Layer::kFlag};
+  settings.insert_or_assign(key, std::move(followed));
+  return absl::OkStatus();
+}
+
+// Whether the settings say `text`, "key=value".
+bool holds(const std::string& text, const Settings& settings) {
+  const auto split = split_override(text);
+  if (!split.ok()) return false;
+  const Key* key = find_key(split->first);
+  const Setting* setting = find_setting(settings, split->first);
+  if (key == nullptr || setting == nullptr) return false;
+  const auto value = parse_value(key->name, key->type, split->second);
+  return value.ok() && *value == setting->value;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& request,
-                                                          const Settings& base,
                                                           Settings& settings) {
   const fs::path folder = fs::path(request.config_folder) / "models";
   if (!is_plain_name(request.name)) return unknown_model(request.name, folder);
@@ -191,22 +251,24 @@ absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& re
   const fs::path path = folder / absl::StrCat(preset->file, ".yml");
   std::error_code error;
   if (!fs::exists(path, error)) return unknown_model(request.name, folder);
-  Model model;
-  if (auto status = read_model_file(path, 0, model); !status.ok()) return status;
-  if (auto status = check_widths(request, model.settings); !status.ok()) return status;
-  if (auto status = check_wishes(request, base, model.settings, settings); !status.ok())
-    return status;
-  divide_batch(request, preset->batch_divisor, model.settings);
-  for (auto& [key, setting] : model.settings) {
+  auto model = read_model_file(path.string());
+  if (!model.ok()) return model.status();
+  if (auto status = check_widths(request, model->settings); !status.ok()) return status;
+  if (auto status = check_wishes(request, model->settings, settings); !status.ok()) return status;
+  divide_batch(request, preset->batch_divisor, model->settings);
+  for (auto& [key, setting] : model->settings) {
     const auto found = settings.find(key);
-    if (found == settings.end() || !is_wish(found->second) ||
-        found->second.value == setting.value) {
+    if (found == settings.end() || !is_wish(found->second)) {
       settings.insert_or_assign(key, std::move(setting));
     }
   }
+  for (const auto& [key, sources] : model->follows) {
+    if (auto status = follow(key, sources, settings); !status.ok()) return status;
+  }
   std::vector<std::string> warnings;
-  for (const std::string& sentence : model.left_out) {
-    warnings.push_back(absl::StrCat("model ", request.name, ": ", sentence));
+  for (const LeftOut& row : model->left_out) {
+    if (row.sentence.empty() || holds(row.unless, settings)) continue;
+    warnings.push_back(absl::StrCat("model ", request.name, ": ", row.sentence));
   }
   return warnings;
 }

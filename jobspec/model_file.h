@@ -1,5 +1,8 @@
-// Model presets: models/<name>.yml in the folder of the root base.yml. A file may build on others (base_config: one file or
-// a list, later ones win, looked up beside it) and may say what of the original it has to leave out (left_out: sentences).
+// Model presets: models/<name>.yml in the folder of the root base.yml. A file may build on others
+// (inheritance.h) and may say what of the original it has to leave out (left_out: sentences, or
+// {unless: "key=value", says: a sentence}). Pax computes
+// some values of a model from others: `follows: {base_num_kv_heads: "base_num_query_heads"}` says which change with those
+// that a flag changes; a quotient is written "base_emb_dim / base_num_query_heads".
 #pragma once
 
 #include <string>
@@ -19,11 +22,10 @@ struct ModelRequest {
 };
 
 // Lays the model's values over `settings`. Command line, environment and user file win for keys of a run
-// (max_target_length); a key of the architecture (base_*, vocab_size, …) they may say only with the same value, which is
-// `base`'s where the model file is silent, or with override_model_config=true. Flags of Pax and AXLearn win always, as
-// they do there. NotFound for an unknown model names the nearest; InvalidArgument names both values of a conflict.
-// Returns warnings.
+// (max_target_length); a key of the architecture (base_*, vocab_size, …) that the model's file has they may say only with the
+// same value, or with override_model_config=true. Flags of Pax and AXLearn win always, as they do there. NotFound for an
+// unknown model names the nearest; InvalidArgument names both values of a conflict. Returns warnings.
 absl::StatusOr<std::vector<std::string>> apply_model_file(const ModelRequest& request,
-                                                          const Settings& base, Settings& settings);
+                                                          Settings& settings);
 
 }  // namespace muster::jobspec

@@ -1,5 +1,6 @@
 #include "jobspec/model_keys.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -28,6 +29,7 @@ struct Block {
 constexpr Block kBlocks[] = {
     {"llama2", NormType::kRms, 0, PositionType::kRope, false, false},
     {"mistral", NormType::kRms, 0, PositionType::kRope, false, false},
+    {"mixtral", NormType::kRms, 0, PositionType::kRope, false, false},
     {"gemma", NormType::kRms, 1, PositionType::kRope, true, false},
     {"gpt3", NormType::kLayer, 1, PositionType::kLearned, false, true},
 };
@@ -96,14 +98,48 @@ void read_block(SettingsReader& reader, ModelConfig& model) {
 }
 
 // ['gelu', 'linear'] is a gate and its values, ['gelu'] has no gate. Other lists are refused as restricted values.
-void read_mlp(SettingsReader& reader, ModelConfig& model) {
-  std::vector<std::string> activations = {"silu", "linear"};
-  reader.read("mlp_activations", activations);
-  model.gated_mlp = activations.size() == 2;
-  const std::string first = activations.empty() ? "" : activations.front();
-  model.activation = first == "gelu"   ? Activation::kGelu
-                     : first == "relu" ? Activation::kRelu
-                                       : Activation::kSilu;
+void read_activations(SettingsReader& reader, std::string_view key, Activation& activation,
+                      bool& gated) {
+  std::vector<std::string> names;
+  reader.read(key, names);
+  if (names.empty()) return;
+  gated = names.size() == 2;
+  activation = names.front() == "gelu"   ? Activation::kGelu
+               : names.front() == "relu" ? Activation::kRelu
+                                         : Activation::kSilu;
+}
+
+void read_experts(SettingsReader& reader, ModelConfig& model, std::vector<std::string>& warnings) {
+  trainer::ExpertConfig experts;
+  reader.read("num_experts", experts.count);
+  static constexpr std::string_view kKeys[] = {
+      "num_experts_per_tok", "base_moe_mlp_dim",   "interleave_moe_layer_step", "first_moe_layer",
+      "capacity_factor",     "expert_activations", "load_balance_loss_weight",  "router_style"};
+  if (experts.count == 1) {
+    for (const std::string_view key : kKeys) {
+      if (reader.is_asked_for(key))
+        warnings.push_back(absl::StrCat(av(key), " has no effect: num_experts is 1"));
+    }
+    return;
+  }
+  experts.activation = model.activation;
+  experts.gated = model.gated_mlp;
+  experts.mlp_dim = -1;
+  experts.first_layer = -1;
+  std::string router = "maxtext";
+  reader.read("num_experts_per_tok", experts.per_token);
+  reader.read("base_moe_mlp_dim", experts.mlp_dim);
+  reader.read("interleave_moe_layer_step", experts.layer_step);
+  reader.read("first_moe_layer", experts.first_layer);
+  reader.read("capacity_factor", experts.capacity_factor);
+  reader.read("load_balance_loss_weight", experts.balance_weight);
+  read_activations(reader, "expert_activations", experts.activation, experts.gated);
+  reader.read("router_style", router);
+  if (router == "pax") experts.router = trainer::RouterStyle::kPax;
+  if (experts.mlp_dim == -1) experts.mlp_dim = model.mlp_dim;
+  // MaxText's: the last of every so many layers.
+  if (experts.first_layer == -1) experts.first_layer = experts.layer_step - 1;
+  model.experts = experts;
 }
 
 void read_rope(SettingsReader& reader, ModelConfig& model, std::vector<std::string>& warnings) {
@@ -157,6 +193,7 @@ void read_attention(SettingsReader& reader, ModelConfig& model,
   int32_t window = 0;
   reader.read("attention_type", type);
   reader.read("sliding_window_size", window);
+  reader.require(window >= 0, "sliding_window_size", "must be at least 0");
   if (type == "local_sliding") {
     reader.require(window >= 1, "sliding_window_size",
                    "attention_type=local_sliding needs a window of at least 1 token");
@@ -185,18 +222,45 @@ void read_head(SettingsReader& reader, ModelConfig& model) {
   reader.read("z_loss_multiplier", model.z_loss_multiplier);
 }
 
+void read_dropout(SettingsReader& reader, ModelConfig& model, std::vector<std::string>& warnings) {
+  bool enabled = true;
+  double of_input = -1;
+  reader.read("enable_dropout", enabled);
+  reader.read("dropout_rate", model.dropout_rate);
+  reader.read("input_dropout_rate", of_input);
+  model.input_dropout_rate = of_input == -1 ? model.dropout_rate : of_input;
+  if (enabled) return;
+  for (const auto& [key, rate] :
+       {std::pair("dropout_rate", model.dropout_rate), std::pair("input_dropout_rate", of_input)}) {
+    if (rate > 0 && reader.is_wished(key))
+      warnings.push_back(absl::StrCat(key, "=", rate, " has no effect: enable_dropout is false"));
+  }
+  model.dropout_rate = model.input_dropout_rate = 0;
+}
+
 }  // namespace
 
 absl::Status read_model(SettingsReader& reader, ModelConfig& model,
                         std::vector<std::string>& warnings) {
   if (auto status = read_sizes(reader, model); !status.ok()) return status;
   read_block(reader, model);
-  read_mlp(reader, model);
+  read_activations(reader, "mlp_activations", model.activation, model.gated_mlp);
+  read_experts(reader, model, warnings);
   read_positions(reader, model, warnings);
   read_attention(reader, model, warnings);
   read_head(reader, model);
+  read_dropout(reader, model, warnings);
   reader.read("init_std", model.init_std);
   return reader.status();
+}
+
+void read_dtype(SettingsReader& reader, trainer::ComputeType& dtype) {
+  std::string name(trainer::kComputeTypeNames[static_cast<size_t>(dtype)]);
+  reader.read("dtype", name);
+  const auto* const found = std::ranges::find(trainer::kComputeTypeNames, name);
+  reader.require(found != trainer::kComputeTypeNames.end(), "dtype", "must be float32 or bfloat16");
+  if (found == trainer::kComputeTypeNames.end()) return;
+  dtype = static_cast<trainer::ComputeType>(found - trainer::kComputeTypeNames.begin());
 }
 
 }  // namespace muster::jobspec

@@ -16,7 +16,6 @@
 #include "jobspec/model_keys.h"
 #include "jobspec/optimizer_keys.h"
 #include "jobspec/remat_keys.h"
-#include "jobspec/restrictions.h"
 #include "jobspec/settings_reader.h"
 
 namespace muster::jobspec {
@@ -31,8 +30,8 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
                      ": remote storage is not supported; give a folder of the file system"));
   }
   std::filesystem::path full = path;
-  if (absl::StartsWith(path, "~/") && !options.home.empty()) {
-    full = std::filesystem::path(options.home) / path.substr(2);
+  if ((path == "~" || absl::StartsWith(path, "~/")) && !options.home.empty()) {
+    full = std::filesystem::path(options.home) / path.substr(std::min<size_t>(2, path.size()));
   } else if (full.is_relative()) {
     full = std::filesystem::path(options.working_directory) / full;
   }
@@ -40,21 +39,6 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
   if (text.size() > 1 && text.back() == '/') text.pop_back();
   return text;
 }
-
-// The keys that one step of training can depend on, when model and batch are given.
-constexpr std::array<std::string_view, 13> kStepKeys = {"learning_rate",
-                                                        "adam_b1",
-                                                        "adam_b2",
-                                                        "adam_eps",
-                                                        "adam_eps_root",
-                                                        "adam_weight_decay",
-                                                        "weight_decay_times_learning_rate",
-                                                        "adamw_mask",
-                                                        "adam_clip_threshold",
-                                                        "gradient_clipping_threshold",
-                                                        "opt_type",
-                                                        "remat_policy",
-                                                        "threads_per_rank"};
 
 // A preset's global_batch_size gives way to a user's per_device_batch_size; of two wishes both must hold.
 bool uses_global_batch(const SettingsReader& reader, int64_t global) {
@@ -66,66 +50,89 @@ std::string count_of_ranks(int64_t ranks) {
   return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
 }
 
-// Pax's fractions are for meshes whose ranks share a sequence (tensor, sequence, …): where the mesh has such an axis, the
-// mesh is what this version cannot do, and validate() says so.
-double read_rank_batch(SettingsReader& reader, const Mesh& mesh) {
+double read_rank_batch(SettingsReader& reader, const Mesh& mesh, int32_t micro_batches) {
   double batch = 12;
   reader.read("per_device_batch_size", batch);
   int64_t global = 0;
   reader.read("global_batch_size", global);
   reader.require(global >= 0, "global_batch_size", "must be at least 0");
-  const int64_t ranks = mesh.ranks();
+  const int64_t parts = int64_t{mesh.ranks()} * micro_batches;
   if (!uses_global_batch(reader, global)) return batch;
-  reader.require(global % ranks == 0, "global_batch_size",
-                 absl::StrCat("must be a multiple of the ", count_of_ranks(ranks)));
-  const double share = static_cast<double>(global) / static_cast<double>(ranks);
+  const std::string sharers = absl::StrCat(
+      count_of_ranks(mesh.ranks()),
+      micro_batches == 1 ? "" : absl::StrCat(" times gradient_accumulation_steps=", micro_batches));
+  reader.require(global % parts == 0, "global_batch_size",
+                 absl::StrCat("must be a multiple of the ", sharers));
+  const double share = static_cast<double>(global) / static_cast<double>(parts);
   reader.require(!reader.is_wished("per_device_batch_size") || batch == share, "global_batch_size",
-                 absl::StrCat("per_device_batch_size=", batch, " times ", count_of_ranks(ranks),
-                              " is ", batch * static_cast<double>(ranks), "; give one of the two"));
+                 absl::StrCat("per_device_batch_size=", batch, " times ", sharers, " is ",
+                              batch * static_cast<double>(parts), "; give one of the two"));
   return share;
 }
 
 void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train) {
-  const double batch = read_rank_batch(reader, mesh);
+  reader.read("gradient_accumulation_steps", train.gradient_accumulation_steps);
+  reader.require(train.gradient_accumulation_steps >= 1, "gradient_accumulation_steps",
+                 "must be at least 1");
+  const double batch =
+      read_rank_batch(reader, mesh, std::max(train.gradient_accumulation_steps, 1));
   const int64_t ranks = mesh.ranks();
   const double global = batch * static_cast<double>(ranks);
   const bool whole =
       batch >= 1 && batch <= std::numeric_limits<int32_t>::max() && std::floor(batch) == batch;
-  const bool ranks_share = ranks != mesh.degree(MeshAxis::kData);
-  if (!ranks_share || batch <= 0 || std::floor(global) != global) {
-    reader.require(
-        whole, "per_device_batch_size",
-        absl::StrCat("a rank trains on whole sequences, so it must be a whole number "
-                     "of at least 1; ",
-                     count_of_ranks(ranks), " would share ", global, " sequences",
-                     global >= 1 && std::floor(global) == global
-                         ? absl::StrCat(", for which ", count_of_ranks(std::llround(global)),
-                                        " with 1 each would do")
-                         : ""));
-  }
+  const bool would_do =
+      global >= 1 && global < static_cast<double>(ranks) && std::floor(global) == global;
+  reader.require(
+      whole, "per_device_batch_size",
+      absl::StrCat("a rank trains on whole sequences, so it must be a whole number of at least 1; ",
+                   count_of_ranks(ranks), " would share ", global, " sequences",
+                   would_do ? absl::StrCat(", for which ", count_of_ranks(std::llround(global)),
+                                           " with 1 each would do")
+                            : ""));
   if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
   reader.read("max_target_length", train.max_target_length);
 }
 
+// The degrees of one level ("ici" inside a node, "dcn" between nodes) as the user writes them.
+using Degrees = std::array<int32_t, kMeshAxisCount>;
+
+std::string mesh_key(std::string_view level, size_t axis) {
+  return absl::StrCat(av(level), "_", av(kMeshAxisNames[axis]), "_parallelism");
+}
+
+// Axes other than data are judged before the degrees are multiplied: their sum is not what is wrong with them.
+void read_level(SettingsReader& reader, std::string_view level, Degrees& degrees) {
+  degrees[0] = -1;
+  for (size_t axis = 0; axis < degrees.size(); ++axis)
+    reader.read(mesh_key(level, axis), degrees[axis]);
+  for (size_t axis = 1; axis < degrees.size(); ++axis) {
+    // base.yml leaves the data axis open; a person who opens another means that one.
+    if (degrees[axis] == -1 && degrees[0] == -1 && !reader.is_wished(mesh_key(level, 0)))
+      degrees[0] = 1;
+    const int64_t data = std::max<int64_t>(degrees[0], 1) * degrees[axis];
+    reader.require(degrees[axis] <= 1, mesh_key(level, axis),
+                   absl::StrCat("this version has data parallelism only; set it to 1 and use ",
+                                mesh_key(level, 0), "=", data));
+  }
+}
+
+// The number of ranks that the degrees make; 1 where one is open.
+int32_t product_of(const Degrees& degrees) {
+  int64_t product = 1;
+  for (const int32_t degree : degrees) {
+    if (degree < 1) return 1;
+    product = std::min<int64_t>(product * degree, std::numeric_limits<int32_t>::max());
+  }
+  return static_cast<int32_t>(product);
+}
+
 absl::StatusOr<Mesh> read_mesh(SettingsReader& reader, const LaunchOptions& options) {
   MeshShape shape;
-  int64_t ici = 1;
-  int64_t dcn = 1;
-  shape.ici[0] = -1;
-  shape.dcn[0] = -1;
-  for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
-    reader.read(absl::StrCat("ici_", av(kMeshAxisNames[axis]), "_parallelism"), shape.ici[axis]);
-    reader.read(absl::StrCat("dcn_", av(kMeshAxisNames[axis]), "_parallelism"), shape.dcn[axis]);
-    // An open or invalid axis makes the product useless as a default; resolve() judges it.
-    const auto multiply = [](int64_t product, int32_t degree) {
-      return degree < 1 || product * degree > kRanksPerNodeMax * kNodesMax ? 0 : product * degree;
-    };
-    ici = multiply(ici, shape.ici[axis]);
-    dcn = multiply(dcn, shape.dcn[axis]);
-  }
+  read_level(reader, "ici", shape.ici);
+  read_level(reader, "dcn", shape.dcn);
   if (!reader.status().ok()) return reader.status();
-  const int32_t nodes = options.nodes.value_or(dcn > 0 ? static_cast<int32_t>(dcn) : 1);
-  const int32_t ranks = options.ranks_per_node.value_or(ici > 0 ? static_cast<int32_t>(ici) : 1);
+  const int32_t nodes = options.nodes.value_or(product_of(shape.dcn));
+  const int32_t ranks = options.ranks_per_node.value_or(product_of(shape.ici));
   if (nodes < 1 || nodes > kNodesMax || ranks < 1 || ranks > kRanksPerNodeMax) {
     return absl::InvalidArgumentError(
         absl::StrCat(nodes, " nodes with ", ranks, " ranks each: a job has 1 to ", kNodesMax,
@@ -134,21 +141,41 @@ absl::StatusOr<Mesh> read_mesh(SettingsReader& reader, const LaunchOptions& opti
   return Mesh::resolve(shape, nodes, ranks);
 }
 
-absl::Status check_run_name(std::string_view name) {
+absl::Status check_run_name(const Config& config, std::string_view name) {
   bool fits = !name.empty() && name.size() <= kNameBytesMax && name.front() != '.';
   for (const char c : name) {
     const auto u = static_cast<unsigned char>(c);
     fits = fits && (absl::ascii_isalnum(u) || c == '.' || c == '_' || c == '-');
   }
   if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("run_name=", show(std::string(name)), ": a name has 1 to ", kNameBytesMax,
-                   " letters, digits, '.', '_' or '-', and does not begin with '.'"));
+  const Setting* setting = find_setting(config.settings, "run_name");
+  return absl::InvalidArgumentError(absl::StrCat(
+      "run_name=", show(std::string(name)), setting == nullptr ? "" : shown_origin(*setting),
+      ": a name has 1 to ", kNameBytesMax,
+      " letters, digits, '.', '_' or '-', and does not begin with '.'"));
+}
+
+// Data that somebody names must not be left aside in silence; but synthetic runs are often given MaxText's placeholder
+// dataset_path=local, which is no path.
+absl::Status read_dataset_path(SettingsReader& reader, trainer::TrainConfig& train,
+                               std::vector<std::string>& warnings) {
+  std::string path;
+  reader.read("dataset_path", path);
+  if (train.dataset_type == trainer::DatasetType::kShards) {
+    train.dataset_path = path;
+  } else if (!path.empty() && reader.is_wished("dataset_path")) {
+    reader.require(reader.is_asked_for("dataset_type"), "dataset_path",
+                   "say dataset_type=shards to train on it, or dataset_type=synthetic");
+    warnings.push_back(
+        absl::StrCat("dataset_path=", show(path), " has no effect: dataset_type is synthetic"));
+  }
+  return reader.status();
 }
 
 // Fills in every path; returns the job's output folder.
 absl::StatusOr<std::string> read_paths(SettingsReader& reader, const LaunchOptions& options,
-                                       trainer::TrainConfig& train) {
+                                       trainer::TrainConfig& train,
+                                       std::vector<std::string>& warnings) {
   std::string base;
   reader.read("base_output_directory", base);
   reader.read("metrics_file", train.metrics_file);
@@ -157,10 +184,7 @@ absl::StatusOr<std::string> read_paths(SettingsReader& reader, const LaunchOptio
   reader.read("dataset_type", dataset_type);
   train.dataset_type =
       dataset_type == "shards" ? trainer::DatasetType::kShards : trainer::DatasetType::kSynthetic;
-  // Synthetic runs are often given MaxText's placeholder dataset_path=local: it is not a path.
-  if (train.dataset_type == trainer::DatasetType::kShards) {
-    reader.read("dataset_path", train.dataset_path);
-  }
+  if (auto status = read_dataset_path(reader, train, warnings); !status.ok()) return status;
   const std::pair<std::string_view, std::string*> paths[] = {
       {"base_output_directory", &base},
       {"metrics_file", &train.metrics_file},
@@ -175,6 +199,46 @@ absl::StatusOr<std::string> read_paths(SettingsReader& reader, const LaunchOptio
   return absl::StrCat(base, base == "/" ? "" : "/", train.run_name);
 }
 
+// `muster decode` reads them from the config; what cannot be right is said before hours of training.
+void check_sampling(SettingsReader& reader) {
+  std::string strategy = "greedy";
+  int64_t top_k = 0;
+  double top_p = -1, temperature = 1;
+  reader.read("decode_sampling_strategy", strategy);
+  reader.read("decode_sampling_top_k", top_k);
+  reader.read("decode_sampling_nucleus_p", top_p);
+  reader.read("decode_sampling_temperature", temperature);
+  reader.require(strategy.empty() || strategy == "greedy" || strategy == "weighted" ||
+                     strategy == "topk" || strategy == "nucleus",
+                 "decode_sampling_strategy", "expected greedy, weighted, topk or nucleus");
+  reader.require(top_k >= 0, "decode_sampling_top_k", "must be at least 0 (0: all)");
+  reader.require(top_p == -1 || (top_p >= 0 && top_p <= 1), "decode_sampling_nucleus_p",
+                 "must be between 0 and 1, or -1");
+  reader.require(temperature >= 0 && temperature <= 100, "decode_sampling_temperature",
+                 "must be between 0 and 100");
+}
+
+// MaxText without these aborts goes on with parameters that are not finite; here the step is left out.
+void read_not_finite_policy(SettingsReader& reader, trainer::NotFinitePolicy& policy,
+                            std::vector<std::string>& warnings) {
+  constexpr std::string_view kPolicy = "not_finite_policy";
+  std::string name = "abort";
+  reader.read(kPolicy, name);
+  for (const std::string_view key : {"abort_on_nan_loss", "abort_on_inf_loss"}) {
+    bool aborts = true;
+    reader.read(key, aborts);
+    if (aborts) continue;
+    if (!reader.is_wished(kPolicy)) name = "skip";
+    warnings.push_back(absl::StrCat(av(key), "=False: a step that is not finite is never applied; ",
+                                    "what is done instead says not_finite_policy, which is ",
+                                    name));
+    break;
+  }
+  policy = name == "skip"       ? trainer::NotFinitePolicy::kSkip
+           : name == "rollback" ? trainer::NotFinitePolicy::kRollback
+                                : trainer::NotFinitePolicy::kAbort;
+}
+
 absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train) {
   reader.read("log_period", train.log_period);
   reader.read("init_weights_seed", train.init_weights_seed);
@@ -185,6 +249,7 @@ absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train) {
   reader.read_optional("max_num_checkpoints_to_keep", train.max_checkpoints_to_keep);
   reader.read("save_checkpoint_on_completion", train.save_checkpoint_on_completion);
   reader.read("threads_per_rank", train.threads);
+  check_sampling(reader);
   return reader.status();
 }
 
@@ -204,9 +269,23 @@ void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob
   }
 }
 
+// A file of a person's own that inherits from nothing.
+absl::Status check_root(const Config& config) {
+  for (const char* key :
+       {"vocab_size", "base_emb_dim", "base_num_decoder_layers", "base_num_query_heads",
+        "base_num_kv_heads", "head_dim", "base_mlp_dim"}) {
+    if (find_setting(config.settings, key) != nullptr) continue;
+    return absl::InvalidArgumentError(absl::StrCat(config.root, ": ", key,
+                                                   " is missing; a config of your own begins with "
+                                                   "base_config: base.yml, which has all keys"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options) {
+  if (auto status = check_root(config); !status.ok()) return status;
   SettingsReader reader(config.settings);
   absl::StatusOr<Mesh> mesh = read_mesh(reader, options);
   if (!mesh.ok()) return mesh.status();
@@ -216,63 +295,24 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   train.mesh = mesh->shape();
   reader.read("run_name", train.run_name);
   if (train.run_name.empty()) train.run_name = options.default_run_name;
-  if (auto status = check_run_name(train.run_name); !status.ok()) return status;
+  if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, job.warnings); !status.ok()) return status;
+  read_dtype(reader, train.dtype);
   if (auto status = read_remat(reader, train, job.warnings); !status.ok()) return status;
   read_optimizer(reader, train.optimizer, job.warnings);
   read_schedule(reader, train, job.warnings);
   read_batch(reader, *mesh, train);
+  read_not_finite_policy(reader, train.not_finite_policy, job.warnings);
   int32_t restarts_max = 3;
   reader.read("restarts_max", restarts_max);
   reader.require(restarts_max >= 0, "restarts_max", "must be at least 0");
   if (auto status = read_rest(reader, train); !status.ok()) return status;
-  absl::StatusOr<std::string> output = read_paths(reader, options, train);
+  absl::StatusOr<std::string> output = read_paths(reader, options, train, job.warnings);
   if (!output.ok()) return output.status();
   train.checkpoint_directory = absl::StrCat(*output, "/checkpoints");
   if (auto status = trainer::validate(train); !status.ok()) return status;
   fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);
   return job;
-}
-
-absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides) {
-  Settings settings;
-  for (const std::string& text : overrides) {
-    const auto split = split_override(text);
-    if (!split.ok()) return split.status();
-    const auto keys = keys_named(split->first, "");
-    if (!keys.ok()) return keys.status();
-    for (const Key* key : *keys) {
-      if (is_remat_key(key->name)) continue;
-      if (std::find(kStepKeys.begin(), kStepKeys.end(), key->name) != kStepKeys.end()) continue;
-      std::string known;
-      for (const std::string_view name : kStepKeys)
-        absl::StrAppend(&known, known.empty() ? "" : ", ", av(name));
-      return absl::InvalidArgumentError(absl::StrCat(
-          text, ": ", av(key->name), " has no part in a single step; these have: ", known));
-    }
-    absl::Status status =
-        set_from_text(settings, split->first, split->second, "command line", Layer::kCommandLine);
-    if (!status.ok()) return status;
-  }
-  if (auto status = check_restrictions(settings); !status.ok()) return status;
-  SettingsReader reader(settings);
-  trainer::TrainConfig train;
-  train.run_name = "debug";
-  train.steps = train.optimizer.schedule_steps = 1;
-  train.enable_checkpointing = false;
-  // The model is whatever the step is made of; the smallest one stands in its place.
-  trainer::ModelConfig& model = train.model;
-  model.vocab_size = model.head_dim = 2;
-  model.emb_dim = model.num_layers = model.num_query_heads = model.num_kv_heads = model.mlp_dim = 1;
-  train.max_target_length = 1;
-  std::vector<std::string> warnings;  // all policies compute the same
-  read_optimizer(reader, train.optimizer, warnings);
-  reader.read("threads_per_rank", train.threads);
-  train.remat_policy = trainer::RematPolicy::kNone;
-  if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;
-  if (!reader.status().ok()) return reader.status();
-  if (auto status = trainer::validate(train); !status.ok()) return status;
-  return train;
 }
 
 }  // namespace muster::jobspec

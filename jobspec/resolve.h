@@ -43,8 +43,4 @@ struct ResolvedJob {
 // InvalidArgument with one sentence that names the keys that disagree, their values, and what would be right.
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options);
 
-// What key=value may say of a single step (`muster debug step`): the optimizer, remat_policy and threads_per_rank; for all
-// others the defaults. InvalidArgument names a key that has no part in a step, or the nearest of an unknown one.
-absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides);
-
 }  // namespace muster::jobspec

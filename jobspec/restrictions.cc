@@ -24,10 +24,6 @@ std::string describe_allowed(const Key& key) {
   });
 }
 
-std::string origin_of(const Setting& setting) {
-  return setting.layer == Layer::kCommandLine ? "" : absl::StrCat(" (", setting.origin, ")");
-}
-
 }  // namespace
 
 absl::Status check_restrictions(const Settings& settings) {
@@ -36,7 +32,7 @@ absl::Status check_restrictions(const Settings& settings) {
     const auto found = settings.find(key.name);
     if (found == settings.end() || is_allowed(key, found->second.value)) continue;
     return absl::InvalidArgumentError(absl::StrCat(av(key.name), "=", show(found->second.value),
-                                                   origin_of(found->second), ": ", av(key.note),
+                                                   shown_origin(found->second), ": ", av(key.note),
                                                    "; set ", describe_allowed(key)));
   }
   return absl::OkStatus();
@@ -51,10 +47,14 @@ std::vector<std::string> warnings_for(const Settings& settings, const Settings& 
         found->second.layer == Layer::kModelFile) {
       continue;
     }
+    // A file may be a whole base.yml of somebody's.
     const auto usual = base.find(key.name);
-    if (usual != base.end() && usual->second.value == found->second.value) continue;
+    if (found->second.layer == Layer::kUserFile && usual != base.end() &&
+        usual->second.value == found->second.value) {
+      continue;
+    }
     warnings.push_back(absl::StrCat(av(key.name), "=", show(found->second.value),
-                                    origin_of(found->second), " has no effect: ", av(key.note)));
+                                    shown_origin(found->second), " has no effect: ", av(key.note)));
   }
   return warnings;
 }

@@ -11,7 +11,20 @@ std::string_view file_prefix(const std::string& origin, Layer layer) {
   return layer == Layer::kCommandLine ? std::string_view() : std::string_view(origin);
 }
 
+constexpr std::string_view kLoraBlock = "lora";
+
+// As it could stand behind key=.
+std::string text_of(const nlohmann::json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace
+
+std::string shown_origin(const Setting& setting) {
+  return setting.origin == kCommandLine ? "" : absl::StrCat(" (", setting.origin, ")");
+}
 
 const Setting* find_setting(const Settings& settings, std::string_view key) {
   const auto found = settings.find(key);
@@ -33,18 +46,33 @@ absl::StatusOr<std::vector<const Key*>> keys_named(std::string_view name, std::s
                    nearest.empty() ? "" : absl::StrCat("; did you mean ", av(nearest), "?")));
 }
 
+absl::Status OncePerKey::add(std::string_view name, const std::string& origin) {
+  const auto keys = keys_named(name, "");
+  if (!keys.ok()) return absl::OkStatus();
+  for (const Key* key : *keys) {
+    const auto [found, is_new] = said_.try_emplace(key->name, Said{std::string(name), origin});
+    if (is_new) continue;
+    return absl::InvalidArgumentError(absl::StrCat(origin, ": ", av(name), " and ",
+                                                   found->second.name, " (", found->second.origin,
+                                                   ") are one key; give one of them"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status set_from_text(Settings& settings, std::string_view name, std::string_view text,
                            const std::string& origin, Layer layer) {
   const std::string_view where = file_prefix(origin, layer);
   const auto keys = keys_named(name, where);
   if (!keys.ok()) return keys.status();
   for (const Key* key : *keys) {
-    absl::StatusOr<nlohmann::json> value = parse_value(key->name, key->type, text);
+    absl::StatusOr<nlohmann::json> value = parse_value(name, key->type, text);
     if (!value.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(av(where), where.empty() ? "" : ": ", value.status().message()));
     }
-    settings.insert_or_assign(std::string(key->name), Setting{*std::move(value), origin, layer});
+    const std::string alias = key->name == name ? "" : absl::StrCat(" (", av(name), ")");
+    settings.insert_or_assign(std::string(key->name),
+                              Setting{*std::move(value), origin + alias, layer});
   }
   return absl::OkStatus();
 }
@@ -52,15 +80,20 @@ absl::Status set_from_text(Settings& settings, std::string_view name, std::strin
 absl::Status set_from_entry(Settings& settings, const std::string& path, const YamlEntry& entry,
                             Layer layer) {
   const std::string origin = absl::StrCat(path, ":", entry.line);
+  if (entry.key == kLoraBlock && entry.value.is_object()) {
+    for (const auto& [name, value] : entry.value.items()) {
+      auto status = set_from_text(settings, name, text_of(value), origin, layer);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
   const Key* key = find_key(entry.key);
   if (!entry.is_scalar && key != nullptr && key->type == ValueType::kString) {
     return absl::InvalidArgumentError(absl::StrCat(origin, ": ", entry.key, "=", show(entry.value),
                                                    ": expected ", av(type_name(key->type))));
   }
-  const std::string text =
-      entry.is_scalar ? entry.text
-                      : entry.value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return set_from_text(settings, entry.key, text, origin, layer);
+  return set_from_text(settings, entry.key, entry.is_scalar ? entry.text : text_of(entry.value),
+                       origin, layer);
 }
 
 }  // namespace muster::jobspec

@@ -7,32 +7,37 @@
 #include "common/absl_view.h"
 
 namespace muster::jobspec {
+namespace {
 
-const nlohmann::json* SettingsReader::find(std::string_view key) const {
-  const auto found = settings_.find(key);
-  return found == settings_.end() ? nullptr : &found->second.value;
+// Null when nothing has set the key.
+const nlohmann::json* value_of(const Settings& settings, std::string_view key) {
+  const Setting* setting = find_setting(settings, key);
+  return setting == nullptr ? nullptr : &setting->value;
 }
 
+}  // namespace
+
 void SettingsReader::read(std::string_view key, std::string& out) {
-  if (const auto* value = find(key); value != nullptr && value->is_string()) {
+  if (const auto* value = value_of(settings_, key); value != nullptr && value->is_string()) {
     out = value->get<std::string>();
   }
 }
 
 void SettingsReader::read(std::string_view key, bool& out) {
-  if (const auto* value = find(key); value != nullptr && value->is_boolean()) {
+  if (const auto* value = value_of(settings_, key); value != nullptr && value->is_boolean()) {
     out = value->get<bool>();
   }
 }
 
 void SettingsReader::read(std::string_view key, double& out) {
-  if (const auto* value = find(key); value != nullptr && value->is_number()) {
+  if (const auto* value = value_of(settings_, key); value != nullptr && value->is_number()) {
     out = value->get<double>();
   }
 }
 
 void SettingsReader::read(std::string_view key, int64_t& out) {
-  if (const auto* value = find(key); value != nullptr && value->is_number_integer()) {
+  if (const auto* value = value_of(settings_, key);
+      value != nullptr && value->is_number_integer()) {
     out = value->get<int64_t>();
   }
 }
@@ -54,7 +59,7 @@ void SettingsReader::read(std::string_view key, uint64_t& out) {
 }
 
 void SettingsReader::read(std::string_view key, std::vector<std::string>& out) {
-  const auto* value = find(key);
+  const auto* value = value_of(settings_, key);
   if (value == nullptr || !value->is_array()) return;
   out.clear();
   for (const auto& item : *value) {
@@ -63,8 +68,8 @@ void SettingsReader::read(std::string_view key, std::vector<std::string>& out) {
 }
 
 bool SettingsReader::is_asked_for(std::string_view key) const {
-  const auto found = settings_.find(key);
-  return found != settings_.end() && found->second.layer != Layer::kBaseFile;
+  const Setting* setting = find_setting(settings_, key);
+  return setting != nullptr && setting->layer != Layer::kBaseFile;
 }
 
 bool SettingsReader::is_wished(std::string_view key) const {
@@ -72,14 +77,16 @@ bool SettingsReader::is_wished(std::string_view key) const {
 }
 
 void SettingsReader::read_optional(std::string_view key, int64_t& out) {
-  if (const auto* value = find(key); value != nullptr && !value->is_null()) read(key, out);
+  if (const auto* value = value_of(settings_, key); value != nullptr && !value->is_null())
+    read(key, out);
 }
 
 void SettingsReader::require(bool holds, std::string_view key, std::string_view what) {
   if (holds || !status_.ok()) return;
-  const auto* value = find(key);
-  status_ = absl::InvalidArgumentError(absl::StrCat(
-      av(key), value == nullptr ? "" : absl::StrCat("=", show(*value)), ": ", av(what)));
+  const Setting* setting = find_setting(settings_, key);
+  const std::string said =
+      setting == nullptr ? "" : absl::StrCat("=", show(setting->value), shown_origin(*setting));
+  status_ = absl::InvalidArgumentError(absl::StrCat(av(key), said, ": ", av(what)));
 }
 
 }  // namespace muster::jobspec

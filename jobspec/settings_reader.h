@@ -37,8 +37,6 @@ class SettingsReader {
   const absl::Status& status() const { return status_; }
 
  private:
-  const nlohmann::json* find(std::string_view key) const;
-
   const Settings& settings_;
   absl::Status status_;
 };

@@ -1,6 +1,7 @@
 #include "jobspec/value.h"
 
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include <absl/strings/ascii.h>
@@ -15,6 +16,9 @@ namespace {
 
 // Longest value that an error repeats in full.
 constexpr size_t kShownBytesMax = 80;
+
+// Whatever is computed with a number is computed in fp32.
+constexpr double kNumberMax = std::numeric_limits<float>::max();
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -45,6 +49,7 @@ std::optional<int64_t> to_integer(std::string_view text) {
 
 std::optional<double> to_number(std::string_view text) {
   double value = 0;
+  if (text.find_first_of("xX") != std::string_view::npos) return std::nullopt;  // C's hexadecimal
   if (text.empty() || !absl::SimpleAtod(without_digit_groups(text), &value)) return std::nullopt;
   if (!std::isfinite(value)) return std::nullopt;
   return value;
@@ -124,6 +129,10 @@ absl::StatusOr<nlohmann::json> parse_value(std::string_view key, ValueType type,
     return absl::InvalidArgumentError(
         absl::StrCat(av(key), "=", show(std::string(text)), ": expected ", av(type_name(type))));
   }
+  if (type == ValueType::kNumber && std::abs(value->get<double>()) > kNumberMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(av(key), "=", show(std::string(text)), ": must be at most ", kNumberMax));
+  }
   return *std::move(value);
 }
 
@@ -144,15 +153,13 @@ std::string show(const nlohmann::json& value) {
   return absl::StrCat(text.substr(0, end), "…");
 }
 
-std::string with_commas(int64_t number) {
-  const std::string digits = absl::StrCat(number);
-  const size_t first = digits.front() == '-' ? 1 : 0;
-  std::string text;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > first && (digits.size() - i) % 3 == 0) text.push_back(',');
-    text.push_back(digits[i]);
+absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(show(std::string(text)), ": expected key=value, for example steps=100"));
   }
-  return text;
+  return std::pair(std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
 }
 
 }  // namespace muster::jobspec

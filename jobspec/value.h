@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
@@ -30,10 +31,10 @@ std::string_view type_name(ValueType type);
 absl::StatusOr<nlohmann::json> parse_value(std::string_view key, ValueType type,
                                            std::string_view text);
 
+// Splits "key=value". InvalidArgument when there is no '=' or no key.
+absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text);
+
 // "steps=many" with quotes only where the value needs them to be read; cut when long.
 std::string show(const nlohmann::json& value);
-
-// 6738415616 → "6,738,415,616".
-std::string with_commas(int64_t number);
 
 }  // namespace muster::jobspec

@@ -16,11 +16,11 @@ namespace {
 
 // What rank 0 found: 0 nothing, 1 a checkpoint, 2 an error.
 enum class Found : int { kNothing, kCheckpoint, kError };
-constexpr size_t kHeaderFloats = 1 + kFloatsPerU64;
+constexpr size_t kHeaderFloats = 1 + 2 * kFloatsPerU64;  // found, step, samples
 
 struct Restored {
   Found found = Found::kNothing;
-  int64_t step = 0;
+  RestoredAt at;
   absl::Status status;  // of kError, on rank 0
 };
 
@@ -28,17 +28,17 @@ Restored restore_from_disk(const CheckpointStore& store, Replica& replica, std::
   std::vector<std::string> notes;
   auto newest = store.newest(notes);
   for (const std::string& note : notes) log << note << std::endl;
-  if (!newest.ok()) return {Found::kError, 0, newest.status()};
+  if (!newest.ok()) return {Found::kError, {}, newest.status()};
   if (!newest->has_value()) return {};
   const CheckpointInfo& info = **newest;
   if (auto status =
           restore_checkpoint(info.folder, replica.plan().checkpoint_layout(), replica.state());
       !status.ok()) {
-    return {Found::kError, 0, status};
+    return {Found::kError, {}, status};
   }
   log << "restored checkpoint " << info.folder << ": " << info.step << " steps completed"
       << std::endl;
-  return {Found::kCheckpoint, info.step, absl::OkStatus()};
+  return {Found::kCheckpoint, {info.step, info.samples}, absl::OkStatus()};
 }
 
 }  // namespace
@@ -69,13 +69,15 @@ absl::Status check_agreement(ProcessGroup& group, const TrainConfig& config, Rep
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> restore_newest(ProcessGroup& group, const CheckpointStore& store,
-                                       Replica& replica, std::ostream& log) {
+absl::StatusOr<std::optional<RestoredAt>> restore_newest(ProcessGroup& group,
+                                                         const CheckpointStore& store,
+                                                         Replica& replica, std::ostream& log) {
   Restored restored;
   if (group.rank() == 0) restored = restore_from_disk(store, replica, log);
   std::array<float, kHeaderFloats> header{};
   header[0] = static_cast<float>(restored.found);
-  std::ranges::copy(floats_of_u64(static_cast<uint64_t>(restored.step)), header.begin() + 1);
+  std::ranges::copy(floats_of_u64(static_cast<uint64_t>(restored.at.step)), header.begin() + 1);
+  std::ranges::copy(floats_of_u64(restored.at.samples), header.begin() + 1 + kFloatsPerU64);
   if (auto status = group.broadcast(header, 0, "checkpoint step"); !status.ok()) return status;
   const auto found = static_cast<Found>(static_cast<int>(header[0]));
   if (found == Found::kError) {
@@ -83,14 +85,16 @@ absl::StatusOr<int64_t> restore_newest(ProcessGroup& group, const CheckpointStor
                                       "rank 0 could not restore the checkpoint; its log says why")
                                 : restored.status;
   }
-  if (found == Found::kNothing) return 0;
+  if (found == Found::kNothing) return std::nullopt;
   const CheckpointBlocks state = replica.state();
   for (const auto& [block, name] :
        {std::pair(state.params, "checkpoint params"), std::pair(state.state, "checkpoint state")}) {
     if (block.empty()) continue;  // an optimizer without state
     if (auto status = group.broadcast(block, 0, name); !status.ok()) return status;
   }
-  return static_cast<int64_t>(u64_of_floats(std::span(header).subspan(1)));
+  const auto numbers = std::span<const float>(header).subspan(1);
+  return RestoredAt{static_cast<int64_t>(u64_of_floats(numbers)),
+                    u64_of_floats(numbers.subspan(kFloatsPerU64))};
 }
 
 }  // namespace muster::trainer

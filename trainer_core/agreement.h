@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 
 #include <absl/status/statusor.h>
@@ -17,10 +18,17 @@ namespace muster::trainer {
 // names the rank. A build that computes differently would otherwise drift in silence.
 absl::Status check_agreement(ProcessGroup& group, const TrainConfig& config, Replica& replica);
 
-// Brings every rank to the newest whole checkpoint and returns the number of steps completed, 0 when there is none. Rank 0
+// Where a checkpoint was made.
+struct RestoredAt {
+  int64_t step = 0;      // steps completed
+  uint64_t samples = 0;  // of the data set, consumed by then
+};
+
+// Brings every rank to the newest whole checkpoint and says which, none when there is none. Rank 0
 // reads and broadcasts: the disk is read once, and ranks need not share a file system. When rank 0 cannot restore, all
 // ranks fail with InvalidArgument. Lines about damaged checkpoints go to `log` on rank 0.
-absl::StatusOr<int64_t> restore_newest(ProcessGroup& group, const CheckpointStore& store,
-                                       Replica& replica, std::ostream& log);
+absl::StatusOr<std::optional<RestoredAt>> restore_newest(ProcessGroup& group,
+                                                         const CheckpointStore& store,
+                                                         Replica& replica, std::ostream& log);
 
 }  // namespace muster::trainer

@@ -259,6 +259,7 @@ absl::StatusOr<DebugStepResult> debug_step(const TrainConfig& settings,
   if (!lists.ok()) return lists.status();
   TrainConfig config = settings;
   config.model = *std::move(model);
+  config.model.dropout_rate = config.model.input_dropout_rate = 0;  // others draw other masks
   config.per_device_batch_size = lists->batch;
   config.max_target_length = lists->seq_len;
   if (auto status = validate(config); !status.ok()) return status;

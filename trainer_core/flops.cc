@@ -37,9 +37,10 @@ StepTflops step_tflops(const TrainConfig& config) {
   constexpr double kForwardAndBackward = 3;
   constexpr double kTera = 1e12;
   StepTflops tflops;
-  tflops.learnable = kForwardAndBackward *
-                     (mlp_flops(model, tokens) + projection_flops * layers + unembed_flops) / kTera;
-  tflops.attention = kForwardAndBackward * attention_flops * layers / kTera;
+  const double passes = kForwardAndBackward * config.gradient_accumulation_steps;
+  tflops.learnable =
+      passes * (mlp_flops(model, tokens) + projection_flops * layers + unembed_flops) / kTera;
+  tflops.attention = passes * attention_flops * layers / kTera;
   tflops.attention_causal = tflops.attention / 2;
   return tflops;
 }

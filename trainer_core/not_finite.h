@@ -1,19 +1,39 @@
-// Who made a step's numbers infinite or NaN.
+// Who made a step's numbers infinite or NaN, and where.
 #pragma once
 
-#include <functional>
+#include <cstdint>
+#include <optional>
 #include <string>
 
+#include <absl/status/statusor.h>
+
 #include "trainer_core/comm/comm.h"
+#include "trainer_core/model/forward_observer.h"
+#include "trainer_core/replica.h"
+#include "trainer_core/step_data.h"
 #include "trainer_core/step_tail.h"
 
 namespace muster::trainer {
 
+struct NotFiniteTensor {
+  std::string
+      name;  // "parameter model.norm.weight", "layer3.context", "gradient of lm_head.weight"
+  SampleRange samples;  // of the micro-batch in which it is so; of the rank's first for a parameter
+};
+
+// "the first tensor that is not finite is layer3.context, in the batch of global samples 12 to 15"
+std::string describe(const NotFiniteTensor& tensor);
+
+// Computes this rank's step, whose first sample is `first`, again and looks for the first tensor that is not finite:
+// parameters, then for each micro-batch what its forward pass computes, in that order, then its gradients from the head to
+// the embedding. None when all are finite: then only a sum over micro-batches or ranks is not. Leaves another gradient block.
+absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(Replica& replica, StepData& data,
+                                                               uint64_t first);
+
 // Names the origin of a loss or a gradient norm that is not finite: "the loss of rank 3", "the gradient of rank 3".
 // `reduced` is the step's tail after its all-reduce, the same on all ranks. Losses are named from it alone; gradients
-// are mixed by then, so each rank computes its own again: `own_gradient_norm` repeats the step's forward and backward
-// pass. Every rank of `group` calls this, and gets the same sentence; a peer that is gone leaves the origin unnamed.
-std::string name_not_finite(ProcessGroup& group, const StepTail& reduced,
-                            const std::function<double()>& own_gradient_norm);
+// are mixed by then, so each rank says whether find_not_finite found something here. Every rank of `group` calls this, and gets
+// the same sentence; a peer that is gone leaves the origin unnamed.
+std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool found_here);
 
 }  // namespace muster::trainer

@@ -19,6 +19,7 @@
 #include "trainer_core/load_config.h"
 #include "trainer_core/metrics_file.h"
 #include "trainer_core/model/param_spec.h"
+#include "trainer_core/step_data.h"
 #include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
@@ -78,7 +79,7 @@ absl::Status check_data(const TrainConfig& config, std::optional<uint64_t> token
   if (index.tokens * token_bytes_for(index.vocab_size) <= kPreflightPayloadBytesMax) {
     if (auto status = (*dataset)->verify_payloads(); !status.ok()) return status;
   }
-  const BatchGeometry geometry{0, 1, config.per_device_batch_size, config.max_target_length,
+  const BatchGeometry geometry{0, 1, sequences_per_step(config), config.max_target_length,
                                config.model.vocab_size};
   return BatchSource::from_shards(std::move(*dataset), geometry, 0, false).status();
 }

@@ -42,7 +42,8 @@ class Replica {
 
  private:
   std::span<float> optimizer_state() {
-    return {arena_.f32(plan_.model.optimizer_state), static_cast<size_t>(plan_.optimizer->state_elements())};
+    return {arena_.f32(plan_.model.optimizer_state),
+            static_cast<size_t>(plan_.optimizer->state_elements())};
   }
 
   TrainingPlan plan_;

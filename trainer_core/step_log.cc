@@ -47,7 +47,7 @@ std::string memory_line(const MemoryPlan& plan) {
 }
 
 std::string metrics_line(const StepRecord& record, const std::string& run_name) {
-  const nlohmann::ordered_json line = {
+  nlohmann::ordered_json line = {
       {"learning/loss", record.loss},
       {"learning/perplexity", std::exp(record.loss)},
       {"learning/grad_norm", record.grad_norm},
@@ -55,6 +55,7 @@ std::string metrics_line(const StepRecord& record, const std::string& run_name) 
       {"learning/param_norm", record.param_norm},
       {"learning/current_learning_rate", record.learning_rate},
       {"learning/total_weights", record.total_weights},
+      {"learning/skipped_batches", record.skipped_batches},
       {"perf/step_time_seconds", record.seconds},
       {"perf/per_device_tflops", record.tflops_per_device},
       {"perf/per_device_tflops_per_sec", record.tflops_per_device / record.seconds},
@@ -65,6 +66,10 @@ std::string metrics_line(const StepRecord& record, const std::string& run_name) 
       {"step", record.step},
       {"run_name", run_name},
   };
+  if (record.experts) {
+    line["learning/moe_lb_loss"] = record.experts->balance_loss;
+    line["learning/moe_dropped_fraction"] = record.experts->dropped_fraction;
+  }
   return line.dump();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "trainer_core/base/memory_plan.h"
@@ -10,6 +11,12 @@
 namespace muster::trainer {
 
 // One completed step, as logs, metrics and tests see it.
+// Of a model with experts.
+struct ExpertRecord {
+  double balance_loss = 0;      // a part of StepRecord's loss
+  double dropped_fraction = 0;  // of the choices: those that found their expert full
+};
+
 struct StepRecord {
   int64_t step = 0;  // from 0
   double seconds = 0;
@@ -18,10 +25,12 @@ struct StepRecord {
   double tokens_per_device = 0;
   double total_weights = 0;  // over all ranks
   double loss = 0;           // mean over the targets of all ranks, nats
+  std::optional<ExpertRecord> experts;
   double raw_grad_norm = 0;  // before clipping
   double grad_norm = 0;      // after
   double param_norm = 0;     // after the update
   double learning_rate = 0;
+  int64_t skipped_batches = 0;  // since this process began: not finite, and passed over
 };
 
 // "completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, total_weights: 524288, loss: 0.000"

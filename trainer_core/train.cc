@@ -1,5 +1,6 @@
 #include "trainer_core/train.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -9,14 +10,15 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer_core/agreement.h"
-#include "trainer_core/data/batches.h"
 #include "trainer_core/failure.h"
 #include "trainer_core/load_config.h"
 #include "trainer_core/metrics_file.h"
 #include "trainer_core/not_finite.h"
+#include "trainer_core/not_finite_policy.h"
 #include "trainer_core/ops/gemm_peak.h"
 #include "trainer_core/optim/schedule.h"
 #include "trainer_core/replica.h"
+#include "trainer_core/step_data.h"
 #include "trainer_core/step_tail.h"
 
 namespace muster::trainer {
@@ -28,13 +30,14 @@ class Trainer : public RunningStep {
       : config_(config),
         context_(context),
         store_(config.checkpoint_directory, config.max_checkpoints_to_keep),
-        tflops_(step_tflops(config)) {}
+        tflops_(step_tflops(config)),
+        guard_(config.not_finite_policy) {}
 
   ExitCode run() {
     if (auto status = start(); !status.ok()) return fail("start", status, exit_code_for(status));
     last_step_end_ = monotonic_now();
-    for (int64_t step = first_step_; step < config_.steps; ++step) {
-      const ExitCode code = run_step(step);
+    while (completed_ < config_.steps) {  // written by this thread alone
+      const ExitCode code = run_step(completed_);
       if (code != ExitCode::kOk) return code;
     }
     enter(Phase::kShutdown);
@@ -72,11 +75,6 @@ class Trainer : public RunningStep {
     if (auto status = open_files(); !status.ok()) return status;
     enter(Phase::kCompile);
     replica_ = std::make_unique<Replica>(config_, context_.threads);
-    const auto batch = static_cast<size_t>(config_.per_device_batch_size) *
-                       static_cast<size_t>(config_.max_target_length);
-    tokens_.resize(batch);
-    targets_.resize(batch);
-    weights_.resize(batch);
     if (leader()) {
       context_.out << memory_line(replica_->plan().memory()) << '\n'
                    << parameters_line(parameter_count(replica_->table())) << '\n'
@@ -87,19 +85,9 @@ class Trainer : public RunningStep {
   }
 
   absl::Status open_files() {
-    const BatchGeometry geometry{context_.group.rank(), context_.group.size(),
-                                 config_.per_device_batch_size, config_.max_target_length,
-                                 config_.model.vocab_size};
-    if (config_.dataset_type == DatasetType::kSynthetic) {
-      source_ = BatchSource::synthetic(geometry);
-    } else {
-      auto dataset = TokenDataset::open(config_.dataset_path, config_.model.vocab_size);
-      if (!dataset.ok()) return dataset.status();
-      auto source = BatchSource::from_shards(
-          std::move(*dataset), geometry, config_.data_shuffle_seed, config_.enable_data_shuffling);
-      if (!source.ok()) return source.status();
-      source_ = std::move(*source);
-    }
+    auto data = StepData::open(config_, context_.group.rank(), context_.group.size());
+    if (!data.ok()) return data.status();
+    data_ = *std::move(data);
     if (!leader()) return absl::OkStatus();
     if (config_.enable_checkpointing) {
       if (auto status = store_.open(context_.owner); !status.ok()) return status;
@@ -111,27 +99,36 @@ class Trainer : public RunningStep {
   }
 
   absl::Status load_parameters() {
-    if (config_.enable_checkpointing) {
-      enter(Phase::kCheckpointRestore);
-      auto step = restore_newest(context_.group, store_, *replica_, context_.out);
-      if (!step.ok()) return step.status();
-      first_step_ = *step;
-      enter(Phase::kCompile);
-    }
-    if (first_step_ == 0) {
-      init_params(replica_->table(), config_.init_weights_seed, replica_->model().params().data());
-      return absl::OkStatus();
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      completed_ = saved_step_ = first_step_;
-      leaving_ = first_step_ >= config_.steps;
-    }
-    context_.page.set_checkpoint_step(first_step_);
-    if (first_step_ >= config_.steps && leader()) {
-      context_.out << "nothing to do: " << first_step_
+    const std::lock_guard lock(mutex_);
+    if (auto status = restore(); !status.ok()) return status;
+    position_ = restored_samples_;
+    leaving_ = completed_ >= config_.steps;
+    if (leaving_ && leader()) {
+      context_.out << "nothing to do: " << completed_
                    << " steps are completed and steps=" << config_.steps << std::endl;
     }
+    return absl::OkStatus();
+  }
+
+  // Parameters and state of the newest checkpoint, or those of the beginning. Under the lock.
+  absl::Status restore() {
+    completed_ = 0;
+    saved_step_ = -1;
+    restored_samples_ = 0;
+    if (config_.enable_checkpointing) {
+      enter(Phase::kCheckpointRestore);
+      const auto newest = restore_newest(context_.group, store_, *replica_, context_.out);
+      if (!newest.ok()) return newest.status();
+      enter(Phase::kCompile);
+      if (newest->has_value()) {
+        completed_ = saved_step_ = (*newest)->step;
+        restored_samples_ = (*newest)->samples;
+        context_.page.set_checkpoint_step(completed_);
+        return absl::OkStatus();
+      }
+    }
+    init_params(replica_->table(), config_.init_weights_seed, replica_->model().params().data());
+    std::ranges::fill(replica_->state().state, 0.0F);
     return absl::OkStatus();
   }
 
@@ -139,24 +136,41 @@ class Trainer : public RunningStep {
   // -----------------------------------------------------------------------------------------------------
 
   ExitCode run_step(int64_t step) {
-    enter(Phase::kData);
-    if (auto status = source_->fill(step, tokens_, targets_, weights_); !status.ok())
-      return fail(absl::StrCat("data of step ", step), status, ExitCode::kFailure);
-    enter(Phase::kStep);
-    const LossSum local = replica_->model().forward_backward({tokens_, targets_, weights_});
-    auto reduced = reduce(local);
+    const auto local = compute();
+    if (!local.ok())
+      return fail(absl::StrCat("data of step ", step), local.status(), ExitCode::kFailure);
+    auto reduced = reduce(*local);
     if (!reduced.ok()) return leave_broken_step(step, reduced.status());
     StepRecord record = make_record(step, *reduced);
-    if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
-      return abort_not_finite(record, *reduced);
     const bool stop = reduced->stop_votes > 0;
+    if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
+      return pass_over(record, *reduced, !std::isfinite(local->loss), stop);
     complete(record, reduced->weight, stop);
     return after_step(step, stop);
   }
 
+  // Gradients of the step's micro-batches, added up.
+  absl::StatusOr<LossSum> compute() {
+    LossSum sum;
+    for (int32_t i = 0; i < data_->micro_batches(); ++i) {
+      enter(Phase::kData);
+      const auto batch = data_->load(position_, i);
+      if (!batch.ok()) return batch.status();
+      enter(Phase::kStep);
+      const LossSum part =
+          replica_->model().forward_backward(*batch, i == 0 ? Accumulate::kNo : Accumulate::kYes);
+      sum += part;
+    }
+    return sum;
+  }
+
   absl::StatusOr<StepTail> reduce(const LossSum& local) {
-    StepTail mine{
-        .loss = local.loss, .weight = local.weight, .stop_votes = context_.signals.stop ? 1 : 0};
+    StepTail mine{.loss = local.loss,
+                  .weight = local.weight,
+                  .stop_votes = context_.signals.stop ? 1 : 0,
+                  .balance = local.balance,
+                  .routed = local.routed,
+                  .dropped = local.dropped};
     if (!std::isfinite(local.loss)) {
       mine.bad_ranks = 1;
       mine.bad_rank_sum = context_.group.rank();
@@ -173,13 +187,18 @@ class Trainer : public RunningStep {
     record.step = step;
     record.tflops_per_device = tflops_.total();
     record.tflops_causal_per_device = tflops_.total_causal();
-    record.tokens_per_device = static_cast<double>(tokens_.size());
+    record.tokens_per_device = static_cast<double>(data_->tokens_per_step());
+    record.skipped_batches = skipped_;
     record.total_weights = reduced.weight;
     record.loss = reduced.loss / reduced.weight;
     record.raw_grad_norm =
         std::sqrt(replica_->ops().sum_of_squares(Replica::flat(replica_->model().grads()))) /
         reduced.weight;
     record.learning_rate = learning_rate(config_.optimizer, step);
+    if (reduced.routed > 0) {
+      record.experts = {reduced.balance / reduced.weight,
+                        static_cast<double>(reduced.dropped) / static_cast<double>(reduced.routed)};
+    }
     return record;
   }
 
@@ -189,6 +208,8 @@ class Trainer : public RunningStep {
     finish_record(record);
     publish(record);
     completed_ = record.step + 1;
+    position_ += data_->samples_per_step();
+    guard_.on_step();
     leaving_ = stop || completed_ == config_.steps;
   }
 
@@ -214,7 +235,7 @@ class Trainer : public RunningStep {
                                  .loss = record.loss,
                                  .grad_norm = record.raw_grad_norm,
                                  .seconds = record.seconds,
-                                 .tokens = tokens_.size(),
+                                 .tokens = data_->tokens_per_step(),
                                  .tflops_per_device = record.tflops_per_device / record.seconds,
                                  .learning_rate = record.learning_rate},
                                 last_step_end_);
@@ -230,8 +251,10 @@ class Trainer : public RunningStep {
     const int64_t completed = step + 1;
     const bool last = completed == config_.steps;
     // The first step's time is what people wait for: the peak is measured after it.
-    if (step == first_step_ && !last && !stop) {
-      context_.page.set_device_peak_tflops(measure_gemm_peak_tflops(replica_->ops()));
+    if (!peak_measured_ && !last && !stop) {
+      peak_measured_ = true;
+      context_.page.set_device_peak_tflops(
+          measure_gemm_peak_tflops(replica_->ops(), config_.activation_type()));
       last_step_end_ = monotonic_now();
     }
     const bool due = completed % config_.checkpoint_period == 0 ||
@@ -245,6 +268,49 @@ class Trainer : public RunningStep {
       }
       last_step_end_ = monotonic_now();
     }
+    return ExitCode::kOk;
+  }
+
+  // A step that is not finite
+  // -----------------------------------------------------------------------------------------------------
+
+  // All ranks come to the same decision here, from the same numbers.
+  ExitCode pass_over(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
+                     bool stop) {
+    bool found_here = false;
+    // Where a loss is bad, ranks with a good one have nothing to look for.
+    if (own_loss_is_bad || reduced.bad_ranks == 0) {
+      const auto first = find_not_finite(*replica_, *data_, position_);
+      found_here = first.ok() && first->has_value();
+      if (found_here) {
+        context_.err << "rank " << context_.group.rank() << ": step " << record.step << ": "
+                     << describe(**first) << std::endl;
+      }
+    }
+    const std::string culprit = name_not_finite(context_.group, reduced, found_here);
+    const NotFiniteDecision decision = guard_.on_not_finite();
+    const bool aborts = decision.action == NotFiniteAction::kAbort;
+    if (leader()) {
+      context_.err << (aborts ? "Aborting training due to NaN loss. " : "not finite: ") << "Step "
+                   << record.step << ": " << culprit << " is not finite (loss " << record.loss
+                   << ", gradient norm " << record.raw_grad_norm << ", learning rate "
+                   << record.learning_rate << ", global samples " << position_ << " to "
+                   << position_ + data_->samples_per_step() - 1 << "); the step is not applied, "
+                   << (aborts ? "no checkpoint is made of it" : "its batch is passed over") << ": "
+                   << decision.reason << std::endl;
+    }
+    if (aborts) return ExitCode::kNotFinite;
+    const std::lock_guard lock(mutex_);
+    position_ += data_->samples_per_step();
+    ++skipped_;
+    if (decision.action == NotFiniteAction::kRollback) {
+      if (auto status = restore(); !status.ok()) {
+        leaving_ = true;
+        return explain("rollback", status, exit_code_for(status));
+      }
+    }
+    if (stop) return save_and_stop();
+    last_step_end_ = monotonic_now();
     return ExitCode::kOk;
   }
 
@@ -278,12 +344,8 @@ class Trainer : public RunningStep {
     if (!config_.enable_checkpointing || nothing_new) return absl::OkStatus();
     enter(Phase::kCheckpointSave);
     if (leader()) {
-      const uint64_t global_batch = static_cast<uint64_t>(config_.per_device_batch_size) *
-                                    static_cast<uint64_t>(context_.group.size());
-      const CheckpointInfo info{.folder = "",
-                                .step = completed_,
-                                .samples = static_cast<uint64_t>(completed_) * global_batch,
-                                .config = to_json(config_)};
+      const CheckpointInfo info{
+          .folder = "", .step = completed_, .samples = position_, .config = to_json(config_)};
       std::vector<std::string> notes;
       if (auto status =
               store_.save(info, replica_->plan().checkpoint_layout(), replica_->state(), notes);
@@ -294,42 +356,30 @@ class Trainer : public RunningStep {
                    << std::endl;
     }
     saved_step_ = completed_;
+    guard_.on_checkpoint();
     // The others have not seen whether rank 0 could save.
     if (leader()) context_.page.set_checkpoint_step(completed_);
     return absl::OkStatus();
-  }
-
-  ExitCode abort_not_finite(const StepRecord& record, const StepTail& reduced) {
-    const std::string culprit = name_not_finite(context_.group, reduced, [this] {
-      replica_->model().forward_backward({tokens_, targets_, weights_});
-      return std::sqrt(replica_->ops().sum_of_squares(Replica::flat(replica_->model().grads())));
-    });
-    if (leader()) {
-      context_.err << "Aborting training due to NaN loss. Step " << record.step << ": " << culprit
-                   << " is not finite (loss " << record.loss << ", gradient norm "
-                   << record.raw_grad_norm << ", learning rate " << record.learning_rate
-                   << "); no checkpoint is made of it" << std::endl;
-    }
-    return ExitCode::kNotFinite;
   }
 
   const TrainConfig& config_;
   const TrainContext& context_;
   CheckpointStore store_;
   StepTflops tflops_;
-  std::unique_ptr<BatchSource> source_;
+  std::unique_ptr<StepData> data_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<Replica> replica_;
-  std::vector<int32_t> tokens_;   // (B, S)
-  std::vector<int32_t> targets_;  // (B, S)
-  std::vector<float> weights_;    // (B, S)
-  int64_t first_step_ = 0;
+  NotFiniteGuard guard_;
+  int64_t skipped_ = 0;  // batches that this process has passed over
+  bool peak_measured_ = false;
   Instant last_step_end_;
 
   // Guards parameters, moments, what follows, and rank 0's lines. Held while a step is completed and while a checkpoint is
   // written; forward and backward read the parameters and change nothing that a checkpoint holds.
   std::mutex mutex_;
   int64_t completed_ = 0;  // steps that the parameters have seen
+  uint64_t position_ = 0;  // samples consumed, by those steps and by batches that were passed over
+  uint64_t restored_samples_ = 0;  // of the state that restore() brought back
   int64_t saved_step_ = -1;
   bool leaving_ = false;  // the loop ends by itself, and saves what is to be saved
 };

@@ -2,7 +2,10 @@
 //
 //   start: config → plan and memory → parameters (seed, or newest checkpoint) → do all ranks agree?
 //   step:  batch → forward and backward → one all-reduce of [gradients | loss, weight, stop votes] → norm, clipping →
-//          AdamW → step line → [checkpoint]
+//          optimizer → step line → [checkpoint]
+//
+// A step whose loss or gradient is not finite is not applied; not_finite_policy.h says what is done instead. Where its batch is
+// passed over, the step is made from the next one, and checkpoints keep the position in the data beside the number of steps.
 //
 // Data-parallel ranks hold the same parameters at all times, so rank 0 alone writes checkpoints and lines; while it
 // saves, the others wait for it in the next step's all-reduce. A rank that is asked to stop votes in the all-reduce; a step

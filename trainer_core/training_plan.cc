@@ -17,9 +17,10 @@ CheckpointLayout TrainingPlan::checkpoint_layout() const {
 
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads) {
   auto optimizer = Optimizer::make(config.optimizer, model_params(config.model));
-  TransformerPlan model = plan_transformer(config.model, config.per_device_batch_size,
-                                           config.max_target_length, config.layer_keeps(),
-                                           /*training=*/true, threads, optimizer->state_elements());
+  TransformerPlan model =
+      plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
+                       config.activation_type(), config.layer_keeps(),
+                       /*training=*/true, threads, optimizer->state_elements());
   return {std::move(model), std::move(optimizer)};
 }
 

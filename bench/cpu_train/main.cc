@@ -1,6 +1,6 @@
 // Our side of bench/cpu_train.py: optimizer steps on request.
 //
-//   cpu_train S|M THREADS [REMAT_POLICY, else none]
+//   cpu_train S|M THREADS [REMAT_POLICY, else none] [bfloat16, else float32]
 //
 // Prints {"ready": true, "gemm_peak_tflops": x, "plan_bytes": n} when warm. Then, for each line on standard input:
 //   steps N     runs N steps and prints {"seconds": [one per step], "loss": mean loss of the last}
@@ -49,10 +49,10 @@ Size make_size(int32_t layers, int32_t width, int32_t heads, int32_t mlp, int32_
 
 class Trainer {
  public:
-  Trainer(const Size& size, int32_t threads, RematPolicy policy)
+  Trainer(const Size& size, int32_t threads, RematPolicy policy, DType dtype)
       : size_(size),
-        plan_(plan_transformer(size.model, size.batch, size.seq_len, layer_keeps(policy), true,
-                               threads)),
+        plan_(plan_transformer(size.model, size.batch, size.seq_len, dtype, layer_keeps(policy),
+                               true, threads)),
         arena_(plan_.memory),
         cpu_(cpu_ops(threads)),
         timed_(*cpu_),
@@ -72,7 +72,7 @@ class Trainer {
   }
 
   size_t plan_bytes() const { return arena_.bytes(); }
-  double gemm_peak_tflops() { return measure_gemm_peak_tflops(*cpu_); }
+  double gemm_peak_tflops() { return measure_gemm_peak_tflops(*cpu_, plan_.dtype); }
 
   Json run(int64_t steps, bool profile) {
     timed_.reset();
@@ -126,10 +126,10 @@ class Trainer {
   int64_t update_ = 0;
 };
 
-int serve(const std::string& name, int threads, RematPolicy policy) {
+int serve(const std::string& name, int threads, RematPolicy policy, DType dtype) {
   const Size size = name == "S" ? make_size(4, 256, 4, 688, 4096, 256, 8)
                                 : make_size(8, 512, 8, 1376, 8192, 512, 4);
-  Trainer trainer(size, threads, policy);
+  Trainer trainer(size, threads, policy, dtype);
   trainer.run(2, false);
   std::cout << Json{{"ready", true},
                     {"gemm_peak_tflops", trainer.gemm_peak_tflops()},
@@ -149,12 +149,16 @@ int main(int argc, char** argv) {
   const std::string size = argc > 1 ? argv[1] : "";
   const int threads = argc > 2 ? std::atoi(argv[2]) : 0;
   const std::string policy = argc > 3 ? argv[3] : "none";
+  const std::string type = argc > 4 ? argv[4] : "float32";
   const auto& policies = muster::trainer::kRematPolicyNames;
   const auto* const found = std::ranges::find(policies, policy);
-  if ((size != "S" && size != "M") || threads < 1 || found == policies.end()) {
-    std::cerr << "usage: cpu_train S|M THREADS [REMAT_POLICY]" << std::endl;
+  if ((size != "S" && size != "M") || threads < 1 || found == policies.end() ||
+      (type != "float32" && type != "bfloat16")) {
+    std::cerr << "usage: cpu_train S|M THREADS [REMAT_POLICY] [float32|bfloat16]" << std::endl;
     return 2;
   }
   const auto index = static_cast<size_t>(found - policies.begin());
-  return muster::trainer::serve(size, threads, static_cast<muster::trainer::RematPolicy>(index));
+  return muster::trainer::serve(
+      size, threads, static_cast<muster::trainer::RematPolicy>(index),
+      type == "bfloat16" ? muster::trainer::DType::kBf16 : muster::trainer::DType::kF32);
 }

@@ -43,6 +43,9 @@ void TimedOps::copy(const Tensor& from, const Tensor& to) {
 void TimedOps::scale(double factor, const Tensor& x) {
   timed("scale", [&] { inner_.scale(factor, x); });
 }
+void TimedOps::dropout(const DropoutMask& mask, const Tensor& x) {
+  timed("dropout", [&] { inner_.dropout(mask, x); });
+}
 double TimedOps::sum(const Tensor& x) {
   return timed("sum", [&] { return inner_.sum(x); });
 }

@@ -31,6 +31,7 @@ class TimedOps : public Ops {
   void fill(const Tensor& x, float value) override;
   void copy(const Tensor& from, const Tensor& to) override;
   void scale(double factor, const Tensor& x) override;
+  void dropout(const DropoutMask& mask, const Tensor& x) override;
   double sum(const Tensor& x) override;
   double sum_of_squares(const Tensor& x) override;
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,

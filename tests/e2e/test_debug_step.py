@@ -29,6 +29,15 @@ class DebugStep(MusterTest):
             expected = {n for n in tensor_names(folder / "step.safetensors") if not n.startswith("param10.")}
             self.assertEqual(tensor_names(out), expected)
 
+    def test_in_bfloat16(self):
+        folder, losses = GOLDEN / "llama_gqa", []
+        for dtype in ("float32", "bfloat16"):
+            result = self.step(folder, "--tokens", folder / "tokens.json", "--out", self.dir / "step.safetensors", "--json",
+                               f"dtype={dtype}")
+            losses.append(json.loads(result.stdout)["loss"])
+        self.assertNotEqual(*losses)
+        self.assertAlmostEqual(*losses, delta=0.02)
+
     def test_takes_a_checkpoint_of_a_run(self):
         self.muster(*self.run_args("debugged", "steps=2", ranks=1), check=0)
         tokens, out = self.dir / "tokens.json", self.dir / "step.safetensors"

@@ -98,6 +98,10 @@ struct ModelConfig {
       0;  // a token sees that many tokens, itself included; 0: its whole past
   double z_loss_multiplier = 0;  // adds multiplier * logsumexp(logits)² to each token's loss
   ExpertConfig experts{};
+  // Of training alone, in [0, 1); 0: none. The first of what attention and the MLP add to the stream, and of the MLP's
+  // activation; the second of the first layer's input.
+  double dropout_rate = 0;
+  double input_dropout_rate = 0;
   double init_std = 0;  // standard deviation of the initial matrices; 0: 1 / sqrt(fan_in)
 
   bool has_rope() const { return position_type != PositionType::kLearned; }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 
@@ -21,7 +22,9 @@ constexpr int64_t kParametersMax = int64_t{1} << 44;
 // 4.5 PB: what a step keeps of its tokens, in fp32 numbers.
 constexpr int64_t kActivationsMax = int64_t{1} << 50;
 constexpr int64_t kStepsMax = int64_t{1} << 48;
-// Tokens of one rank's step: positions are counted in 32 bits.
+// Steps of days; their sequences are counted in 32 bits.
+constexpr int64_t kAccumulationMax = int64_t{1} << 20;
+// Tokens of one rank's micro-batch: positions are counted in 32 bits.
 constexpr int64_t kTokensMax = int64_t{1} << 30;
 
 // Collects the first complaint, so that the checks below read as a table.
@@ -95,6 +98,9 @@ void check_model(const ModelConfig& model, Checker& check) {
   check.number("query_scale", model.query_scale, model.query_scale >= 0,
                "at least 0 (0: 1 / sqrt(head_dim))");
   check.number("init_std", model.init_std, model.init_std >= 0, "at least 0 (0: 1 / sqrt(fan_in))");
+  for (const auto& [key, rate] : {std::pair("dropout_rate", model.dropout_rate),
+                                  std::pair("input_dropout_rate", model.input_dropout_rate)})
+    check.number(key, rate, rate >= 0 && rate < 1, "in [0, 1) (0: none)");
   not_negative("attn_logits_soft_cap", model.attn_logits_soft_cap);
   not_negative("final_logits_soft_cap", model.final_logits_soft_cap);
   not_negative("z_loss_multiplier", model.z_loss_multiplier);
@@ -236,12 +242,22 @@ absl::Status validate(const TrainConfig& config) {
   Checker check;
   check_model(config.model, check);
   check_experts(config.model, check);
+  // First: what the schedule takes over from it is not at fault.
+  check.range("steps", config.steps, 1, kStepsMax);
   check_schedule(config.optimizer, check);
   check_optimizer(config.optimizer, check);
   check_mesh(config.mesh, check);
-  check.range("steps", config.steps, 1, kStepsMax);
   check.range("log_period", config.log_period, 1, kStepsMax);
   check.range("per_device_batch_size", config.per_device_batch_size, 1, kSizeMax);
+  check.range("gradient_accumulation_steps", config.gradient_accumulation_steps, 1,
+              kAccumulationMax);
+  const int64_t sequences =
+      int64_t{config.per_device_batch_size} * config.gradient_accumulation_steps;
+  check.require(
+      sequences <= kSizeMax,
+      absl::StrCat("per_device_batch_size (", config.per_device_batch_size,
+                   ") times gradient_accumulation_steps (", config.gradient_accumulation_steps,
+                   ") is ", sequences, " sequences, but must be at most ", kSizeMax));
   check.range("max_target_length", config.max_target_length, 1, kSizeMax);
   const int64_t tokens = int64_t{config.per_device_batch_size} * config.max_target_length;
   check.require(tokens <= kTokensMax,
@@ -258,11 +274,15 @@ absl::Status validate(const TrainConfig& config) {
                 "dataset_path is empty, but dataset_type=shards needs the folder of shards");
   check.require(!config.enable_checkpointing || !config.checkpoint_directory.empty(),
                 "checkpoint_directory is empty, but enable_checkpointing is true");
+  check.require(
+      config.enable_checkpointing || config.not_finite_policy != NotFinitePolicy::kRollback,
+      "not_finite_policy is rollback, but enable_checkpointing is false: there is nothing to go "
+      "back to; use skip or abort");
   check.range("checkpoint_period", config.checkpoint_period, 1, kStepsMax);
   check.require(config.max_checkpoints_to_keep == -1 || config.max_checkpoints_to_keep >= 1,
                 absl::StrCat("max_num_checkpoints_to_keep is ", config.max_checkpoints_to_keep,
                              ", but must be -1 (all) or at least 1"));
-  check.range("threads", config.threads, 0, kThreadsMax);
+  check.range("threads_per_rank", config.threads, 0, kThreadsMax);
   if (config.remat_policy == RematPolicy::kCustom) check.take(validate(config.custom_remat));
   return check.status();
 }

@@ -4,14 +4,17 @@
 // otherwise.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <absl/status/statusor.h>
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/mesh.h"
+#include "trainer_core/base/dtype.h"
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/base/remat.h"
 
@@ -48,24 +51,33 @@ struct OptimizerConfig {
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
 
+enum class NotFinitePolicy { kAbort, kSkip, kRollback };  // not_finite_policy.h
 enum class DatasetType { kSynthetic, kShards };
 enum class Hardware { kCpu };
+// What activations and their gradients are, and matrix products are made of. Parameters, their gradients, optimizer state,
+// logits and losses are float32 always.
+enum class ComputeType { kFloat32, kBfloat16 };
+constexpr std::array<std::string_view, 2> kComputeTypeNames = {"float32", "bfloat16"};
 
 struct TrainConfig {
   std::string run_name;
   ModelConfig model;
   OptimizerConfig optimizer;
   Hardware hardware = Hardware::kCpu;
+  ComputeType dtype = ComputeType::kFloat32;
   RematPolicy remat_policy = RematPolicy::kFull;
   CustomRemat custom_remat{};  // what kCustom keeps; else the defaults
   MeshShape mesh;              // fully resolved: no -1
 
   int64_t steps = 0;
   int64_t log_period = 100;
-  int32_t per_device_batch_size = 1;  // sequences
-  int32_t max_target_length = 0;      // S, tokens
+  int32_t per_device_batch_size = 1;        // sequences of a micro-batch
+  int32_t gradient_accumulation_steps = 1;  // micro-batches of a step
+  int32_t max_target_length = 0;            // S, tokens
   uint64_t init_weights_seed = 0;
   uint64_t data_shuffle_seed = 0;
+
+  NotFinitePolicy not_finite_policy = NotFinitePolicy::kAbort;
 
   DatasetType dataset_type = DatasetType::kSynthetic;
   std::string dataset_path;  // folder of shards, absolute
@@ -82,6 +94,10 @@ struct TrainConfig {
   int32_t threads = 0;       // per rank; 0: see threads_per_rank()
 
   LayerKeeps layer_keeps() const { return trainer::layer_keeps(remat_policy, custom_remat); }
+
+  DType activation_type() const {
+    return dtype == ComputeType::kBfloat16 ? DType::kBf16 : DType::kF32;
+  }
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

@@ -20,12 +20,20 @@ using Json = nlohmann::json;
 template <class Enum>
 struct EnumNames;
 template <>
+struct EnumNames<NotFinitePolicy> {
+  static constexpr std::string_view kNames[] = {"abort", "skip", "rollback"};
+};
+template <>
 struct EnumNames<DatasetType> {
   static constexpr std::string_view kNames[] = {"synthetic", "shards"};
 };
 template <>
 struct EnumNames<RematPolicy> {
   static constexpr const auto& kNames = kRematPolicyNames;
+};
+template <>
+struct EnumNames<ComputeType> {
+  static constexpr const auto& kNames = kComputeTypeNames;
 };
 template <>
 struct EnumNames<Placement> {
@@ -116,6 +124,8 @@ void visit_model(Config& model, Visitor& visit) {
   visit("sliding_window_size", model.sliding_window_size);
   visit("z_loss_multiplier", model.z_loss_multiplier);
   visit_experts(model.experts, visit);
+  visit("dropout_rate", model.dropout_rate);
+  visit("input_dropout_rate", model.input_dropout_rate);
   visit("init_std", model.init_std);
 }
 
@@ -164,14 +174,17 @@ void visit_fields(Config& config, Visitor& visit) {
   visit_model(config.model, visit);
   visit_optimizer(config.optimizer, visit);
   visit("hardware", config.hardware);
+  visit("dtype", config.dtype);
   visit_remat(config, visit);
   visit_mesh(config.mesh, visit);
   visit("steps", config.steps);
   visit("log_period", config.log_period);
   visit("per_device_batch_size", config.per_device_batch_size);
+  visit("gradient_accumulation_steps", config.gradient_accumulation_steps);
   visit("max_target_length", config.max_target_length);
   visit("init_weights_seed", config.init_weights_seed);
   visit("data_shuffle_seed", config.data_shuffle_seed);
+  visit("not_finite_policy", config.not_finite_policy);
   visit("dataset_type", config.dataset_type);
   visit("dataset_path", config.dataset_path);
   visit("enable_data_shuffling", config.enable_data_shuffling);

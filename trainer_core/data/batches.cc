@@ -33,18 +33,22 @@ absl::Status check_shard(const ShardReader& shard, const TokenIndex& index,
   return absl::OkStatus();
 }
 
+// Counted from the step's first sample.
+uint64_t first_of_rank(const BatchGeometry& geometry) {
+  return static_cast<uint64_t>(geometry.rank) * static_cast<uint64_t>(geometry.per_device);
+}
+
 class SyntheticSource : public BatchSource {
  public:
   explicit SyntheticSource(const BatchGeometry& geometry) : geometry_(geometry) {}
 
-  absl::Status fill(int64_t /*step*/, std::span<int32_t> tokens, std::span<int32_t> targets,
-                    std::span<float> weights) override {
+  absl::Status fill(uint64_t /*first*/, int32_t skipped, std::span<int32_t> tokens,
+                    std::span<int32_t> targets, std::span<float> weights) override {
     const Philox philox{.key = 0, .stream = kSyntheticStream};
     const auto length = static_cast<uint64_t>(geometry_.seq_len);
+    const uint64_t begin = first_of_rank(geometry_) + static_cast<uint64_t>(skipped);
     for (size_t i = 0; i < tokens.size(); ++i) {
-      const uint64_t sample =
-          static_cast<uint64_t>(geometry_.rank) * static_cast<uint64_t>(geometry_.per_device) +
-          i / length;
+      const uint64_t sample = begin + i / length;
       const uint64_t position = sample * (length + 1) + i % length;
       tokens[i] = token(philox, position);
       targets[i] = token(philox, position + 1);
@@ -72,15 +76,12 @@ class ShardSource : public BatchSource {
         windows_((dataset_->tokens() - 1) / static_cast<uint64_t>(geometry.seq_len)),
         window_(static_cast<size_t>(geometry.seq_len) + 1) {}
 
-  absl::Status fill(int64_t step, std::span<int32_t> tokens, std::span<int32_t> targets,
-                    std::span<float> weights) override {
+  absl::Status fill(uint64_t first, int32_t skipped, std::span<int32_t> tokens,
+                    std::span<int32_t> targets, std::span<float> weights) override {
     const auto length = static_cast<size_t>(geometry_.seq_len);
-    const auto per_device = static_cast<uint64_t>(geometry_.per_device);
-    const uint64_t global_batch = per_device * static_cast<uint64_t>(geometry_.ranks);
-    const uint64_t first = static_cast<uint64_t>(step) * global_batch +
-                           static_cast<uint64_t>(geometry_.rank) * per_device;
-    for (uint64_t k = 0; k < per_device; ++k) {
-      const uint64_t start = window_of(first + k) * length;
+    const uint64_t begin = first + first_of_rank(geometry_) + static_cast<uint64_t>(skipped);
+    for (uint64_t k = 0; k < tokens.size() / length; ++k) {
+      const uint64_t start = window_of(begin + k) * length;
       if (auto status = dataset_->read(start, window_); !status.ok()) return status;
       std::copy_n(window_.begin(), length, tokens.begin() + static_cast<ptrdiff_t>(k * length));
       std::copy_n(window_.begin() + 1, length,

@@ -3,7 +3,8 @@
 // are visited in an order that depends on the seed and the epoch alone, so the global batch of a
 // step is the same on every mesh and after every restart:
 //
-//   global sample = step * global_batch + rank * per_device + k
+//   global sample = the step's first + rank * per_device + k, where the first of step s is s * global_batch unless a batch was
+//                   passed over (train.h)
 //   epoch = global sample / n, window = permutation(seed, epoch)(global sample mod n)
 #pragma once
 
@@ -61,9 +62,13 @@ class Permutation {
 struct BatchGeometry {
   int32_t rank = 0;  // position on the data axis
   int32_t ranks = 1;
-  int32_t per_device = 1;  // B
+  int32_t per_device = 1;  // sequences of a rank and step
   int32_t seq_len = 0;     // S
   int32_t vocab_size = 0;
+
+  uint64_t global_batch() const {
+    return static_cast<uint64_t>(per_device) * static_cast<uint64_t>(ranks);
+  }
 };
 
 // Fills a rank's batches. One thread.
@@ -77,9 +82,10 @@ class BatchSource {
       bool shuffle);
   virtual ~BatchSource() = default;
 
-  // tokens, targets: (B, S). weights: (B, S).
-  virtual absl::Status fill(int64_t step, std::span<int32_t> tokens, std::span<int32_t> targets,
-                            std::span<float> weights) = 0;
+  // Of the step whose first global sample is `first`, the rank's sequences from number `skipped` on, as many as the spans
+  // hold. tokens, targets, weights: (sequences, S).
+  virtual absl::Status fill(uint64_t first, int32_t skipped, std::span<int32_t> tokens,
+                            std::span<int32_t> targets, std::span<float> weights) = 0;
 };
 
 }  // namespace muster::trainer

@@ -79,10 +79,19 @@ Tensor Transformer::view(BufferId id, std::initializer_list<int64_t> dims) const
   return Tensor::f32(arena_.f32(id), dims);
 }
 
+Tensor Transformer::activation(BufferId id, std::initializer_list<int64_t> dims) const {
+  return Tensor::of(plan_.dtype, arena_.buffer(id), dims);
+}
+
+Tensor Transformer::stream_rows(BufferId id, int64_t first, int64_t count) const {
+  const int64_t skipped = first * width_ * static_cast<int64_t>(dtype_bytes(plan_.dtype));
+  return Tensor::of(plan_.dtype, static_cast<char*>(arena_.buffer(id)) + skipped, {count, width_});
+}
+
 Tensor Transformer::stats(BufferId id) const { return view(id, {norm_.stats(rows_)}); }
 
 Tensor Transformer::gate_up(const LayerBuffers& buffers) const {
-  return view(buffers.gate_up, {rows_, plan_.activation().input_width(plan_.model.mlp_dim)});
+  return activation(buffers.gate_up, {rows_, plan_.activation().input_width(plan_.model.mlp_dim)});
 }
 
 double Transformer::embedding_scale() const {
@@ -131,16 +140,18 @@ LossSum Transformer::forward(const Batch& batch) {
 LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate) {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
   upload(batch);
+  dropout_ = batch.dropout;
   forward_layers();
   const LossSum loss = head_loss_backward(accumulate);
   backward_layers(accumulate);
+  dropout_.reset();
   return loss;
 }
 
 // tokens -> final_normed. Each sublayer's norm is fused with the residual addition before it, so
 // layer i leaves the normed input of layer i + 1 behind.
 void Transformer::forward_layers() {
-  const Tensor stream = view(plan_.layers.front().input, {rows_, width_});
+  const Tensor stream = activation(plan_.layers.front().input, {rows_, width_});
   ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, embedding_scale(),
                  stream);
   if (const Tensor& table = weights_->positions; exists(table)) {
@@ -148,26 +159,31 @@ void Transformer::forward_layers() {
         Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
     ops_.add_positions(rows, shape_.seq_len, stream);
   }
+  show("embeddings", stream);
+  drop(DropoutSite::kInput, 0, stream);
   make_normed1(0);
   const size_t layers = plan_.layers.size();
   for (size_t i = 0; i < layers; ++i) {
     make_qkv(i);
     make_context(i);
     make_middle(i);
+    show_attention(i);
     make_gate_up(i);
     make_act(i);
     make_delta(i);
+    show_mlp(i);
     stow(i);
     const bool last = i + 1 == layers;
     const LayerBuffers& next = plan_.layers[last ? i : i + 1];
-    ops_.add_norm(norm_, view(plan_.layers[i].middle, {rows_, width_}),
-                  view(plan_.delta, {rows_, width_}),
+    ops_.add_norm(norm_, activation(plan_.layers[i].middle, {rows_, width_}),
+                  activation(plan_.delta, {rows_, width_}),
                   last ? weights_->final_norm : weights_->layers[i + 1].norm1,
-                  view(last ? plan_.output : next.input, {rows_, width_}),
-                  view(last ? plan_.final_normed : next.normed1, {rows_, width_}),
+                  activation(last ? plan_.output : next.input, {rows_, width_}),
+                  activation(last ? plan_.final_normed : next.normed1, {rows_, width_}),
                   stats(last ? plan_.final_stats : next.stats1));
   }
-  scale_logits(view(plan_.final_normed, {rows_, width_}));
+  scale_logits(activation(plan_.final_normed, {rows_, width_}));
+  show("final_normed", activation(plan_.final_normed, {rows_, width_}));
 }
 
 }  // namespace muster::trainer

@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/model/forward_observer.h"
 #include "trainer_core/model/param_spec.h"
 #include "trainer_core/ops/ops.h"
 
@@ -28,6 +30,7 @@ struct OffloadedTensor {
   BufferId device = 0;  // where operations write and read it: all layers share it
   BufferId host = 0;    // this layer's own, of kOffloaded
   int64_t elements = 0;
+  DType dtype = DType::kF32;
 };
 
 // Where one layer's tensors are while it runs. What the layer keeps on the device (LayerKeeps) has a
@@ -79,6 +82,8 @@ struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
   int32_t seq_len = 0;  // S
+  // Of activations and their gradients: what has T rows below but stats, lse, and the head's tensors.
+  DType dtype = DType::kF32;
   LayerKeeps keeps;
   bool training = true;  // false: no gradients or saved activations
   // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
@@ -132,20 +137,29 @@ struct TransformerPlan {
 
 // Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` and
 // `optimizer_state`, in fp32 numbers, are training's: without a backward pass nothing is kept.
+// `dtype` is the activations'.
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 const LayerKeeps& keeps, bool training, int32_t threads,
-                                 int64_t optimizer_state = 0);
+                                 DType dtype, const LayerKeeps& keeps, bool training,
+                                 int32_t threads, int64_t optimizer_state = 0);
 
-// The same for decoding with a cache of `capacity` positions, to which at most `chunk` are added at a time.
+// The same for decoding, in fp32, with a cache of `capacity` positions, to which at most `chunk` are added at a time.
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
                              int32_t capacity, int32_t threads);
 
+// What dropout draws from: masks depend on this, on layer, site and element, and not on how samples
+// are spread over steps, ranks and batches.
+struct DropoutSource {
+  uint64_t seed = 0;
+  uint64_t first_sample = 0;  // of the batch's sequences, counted over the training
+};
+
 // tokens, targets: (B, S) ids below V. weights: (B, S), 1 where the target counts and 0 where it
-// does not.
+// does not. `dropout` matters to models that have it.
 struct Batch {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;
   std::span<const float> weights;
+  DropoutSource dropout = {};
 };
 
 struct LossSum {
@@ -155,6 +169,15 @@ struct LossSum {
   double balance = 0;   // load-balancing losses, each group's times the sum of its weights
   int64_t routed = 0;   // choices: tokens times experts per token
   int64_t dropped = 0;  // of them, those that found their expert full
+
+  LossSum& operator+=(const LossSum& other) {
+    loss += other.loss;
+    weight += other.weight;
+    balance += other.balance;
+    routed += other.routed;
+    dropped += other.dropped;
+    return *this;
+  }
 };
 
 // Not thread-safe; its ops may use several threads inside. Allocates nothing after its construction
@@ -168,11 +191,11 @@ class Transformer {
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  // Loss of the batch without gradients.
+  // Loss of the batch without gradients, and without dropout.
   LossSum forward(const Batch& batch);
   // Loss, and d(sum of the batch's losses)/d(parameter) written into the gradient block, or with
   // kYes added to what earlier batches left there. Not divided by anything: the caller scales by
-  // 1/total weight once it is known across batches and ranks. Training plans.
+  // 1/total weight once it is known across batches and ranks. With dropout. Training plans.
   LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
   // Logits of every position, out (B, S, V), for `tokens` (B, S).
   void all_logits(std::span<const int32_t> tokens, float* out);
@@ -181,6 +204,9 @@ class Transformer {
   void extend(std::span<const int32_t> tokens, float* out);
   // Positions in the cache.
   int32_t length() const { return static_cast<int32_t>(cached_); }
+
+  // From now on `observer` sees what forward passes compute; null: nobody. It outlives them.
+  void observe(ForwardObserver* observer) { observer_ = observer; }
 
   std::span<float> params();
   std::span<float> grads();       // without the tail
@@ -191,7 +217,10 @@ class Transformer {
   struct Weights;
   struct HeadChunk;
 
-  Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;
+  Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;        // fp32
+  Tensor activation(BufferId id, std::initializer_list<int64_t> dims) const;  // of plan_.dtype
+  // Rows of an activation (T, d).
+  Tensor stream_rows(BufferId id, int64_t first, int64_t count) const;
   Tensor stats(BufferId id) const;
   Tensor gate_up(const LayerBuffers& buffers) const;
   void rope(RopeDirection direction, const Tensor& qkv);
@@ -202,6 +231,11 @@ class Transformer {
                         const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx,
                         Accumulate accumulate);
   Workspace workspace() const;
+
+  enum class DropoutSite : uint8_t { kInput, kAttention, kActivation, kMlp };
+  double dropout_rate(DropoutSite site) const;  // of the pass that is running
+  void drop(DropoutSite site, size_t layer, const Tensor& x);
+  Tensor added_gradient(DropoutSite site, size_t layer);
 
   void upload(const Batch& batch);
   void forward_layers();
@@ -240,6 +274,11 @@ class Transformer {
   void backward_attention(size_t layer, Accumulate accumulate);
   void backward_mlp(size_t layer, Accumulate accumulate);
 
+  void show(const char* name, const Tensor& x) const;
+  void show(size_t layer, const char* name, const Tensor& x) const;
+  void show_attention(size_t layer) const;
+  void show_mlp(size_t layer) const;
+
   double embedding_scale() const;
   void scale_logits(const Tensor& hidden);
   // hidden (R, d) -> out (R, V), R at most head_rows.
@@ -253,7 +292,9 @@ class Transformer {
   int64_t rows_;   // T of this call
   int64_t width_;  // d
   int64_t parameters_;
-  int64_t cached_ = 0;  // positions that came before this call's
+  std::optional<DropoutSource> dropout_;  // while forward_backward() runs
+  int64_t cached_ = 0;                    // positions that came before this call's
+  ForwardObserver* observer_ = nullptr;
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan
 };

@@ -13,11 +13,12 @@ void Transformer::project_backward(const Tensor& dy, const Tensor& x, const Tens
 }
 
 void Transformer::backward_layers(Accumulate accumulate) {
-  const Tensor d_stream = view(plan_.d_stream, {rows_, width_});
+  const Tensor d_stream = activation(plan_.d_stream, {rows_, width_});
   ops_.fill(d_stream, 0);
-  ops_.norm_backward(norm_, view(plan_.delta, {rows_, width_}), view(plan_.output, {rows_, width_}),
-                     weights_->final_norm, stats(plan_.final_stats), d_stream, grads_->final_norm,
-                     accumulate, workspace());
+  ops_.norm_backward(norm_, activation(plan_.delta, {rows_, width_}),
+                     activation(plan_.output, {rows_, width_}), weights_->final_norm,
+                     stats(plan_.final_stats), d_stream, grads_->final_norm, accumulate,
+                     workspace());
   const size_t layers = plan_.layers.size();
   for (size_t i = layers; i-- > 0;) {
     if (i + 1 != layers) {  // the shared buffers still hold the last layer's forward pass
@@ -27,6 +28,7 @@ void Transformer::backward_layers(Accumulate accumulate) {
     backward_mlp(i, accumulate);
     backward_attention(i, accumulate);
   }
+  drop(DropoutSite::kInput, 0, d_stream);
   if (exists(grads_->positions))
     ops_.positions_backward(d_stream, shape_.seq_len, grads_->positions, accumulate);
   // A tied table already holds the head's gradient.
@@ -40,19 +42,21 @@ void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
-  const Tensor d_stream = view(plan_.d_stream, {rows_, width_});
-  const Tensor d_normed = view(plan_.delta, {rows_, width_});
+  const Tensor d_stream = activation(plan_.d_stream, {rows_, width_});
+  const Tensor d_normed = activation(plan_.delta, {rows_, width_});
   if (has_experts(layer)) {
     backward_experts(layer, accumulate);
   } else {
-    const Tensor act = view(buffers.act, {rows_, plan_.model.mlp_dim});
-    project_backward(d_stream, act, weights.down, grads.down, grads.down_bias, act,
-                     accumulate);                                       // now d_act
+    const Tensor act = activation(buffers.act, {rows_, plan_.model.mlp_dim});
+    project_backward(added_gradient(DropoutSite::kMlp, layer), act, weights.down, grads.down,
+                     grads.down_bias, act,
+                     accumulate);  // now d_act
+    drop(DropoutSite::kActivation, layer, act);
     ops_.activate_backward(plan_.activation(), act, gate_up(buffers));  // now d_gate_up
-    project_backward(gate_up(buffers), view(buffers.normed2, {rows_, width_}), weights.gate_up,
-                     grads.gate_up, grads.gate_up_bias, d_normed, accumulate);
+    project_backward(gate_up(buffers), activation(buffers.normed2, {rows_, width_}),
+                     weights.gate_up, grads.gate_up, grads.gate_up_bias, d_normed, accumulate);
   }
-  ops_.norm_backward(norm_, d_normed, view(buffers.middle, {rows_, width_}), weights.norm2,
+  ops_.norm_backward(norm_, d_normed, activation(buffers.middle, {rows_, width_}), weights.norm2,
                      stats(buffers.stats2), d_stream, grads.norm2, accumulate, workspace());
 }
 
@@ -60,20 +64,20 @@ void Transformer::backward_attention(size_t layer, Accumulate accumulate) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
-  const Tensor d_stream = view(plan_.d_stream, {rows_, width_});
-  const Tensor d_normed = view(plan_.delta, {rows_, width_});
-  const Tensor context = view(buffers.context, {rows_, shape_.out_width()});
-  const Tensor d_context = view(plan_.d_context, {rows_, shape_.out_width()});
-  const Tensor d_qkv = view(plan_.d_qkv, {rows_, shape_.qkv_width()});
-  project_backward(d_stream, context, weights.out, grads.out, grads.out_bias, d_context,
-                   accumulate);
-  ops_.attention_backward(shape_, view(buffers.qkv, {rows_, shape_.qkv_width()}), context,
+  const Tensor d_stream = activation(plan_.d_stream, {rows_, width_});
+  const Tensor d_normed = activation(plan_.delta, {rows_, width_});
+  const Tensor context = activation(buffers.context, {rows_, shape_.out_width()});
+  const Tensor d_context = activation(plan_.d_context, {rows_, shape_.out_width()});
+  const Tensor d_qkv = activation(plan_.d_qkv, {rows_, shape_.qkv_width()});
+  project_backward(added_gradient(DropoutSite::kAttention, layer), context, weights.out, grads.out,
+                   grads.out_bias, d_context, accumulate);
+  ops_.attention_backward(shape_, activation(buffers.qkv, {rows_, shape_.qkv_width()}), context,
                           view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}),
                           d_context, d_qkv, workspace());
   rope(RopeDirection::kBackward, d_qkv);
-  project_backward(d_qkv, view(buffers.normed1, {rows_, width_}), weights.qkv, grads.qkv,
+  project_backward(d_qkv, activation(buffers.normed1, {rows_, width_}), weights.qkv, grads.qkv,
                    grads.qkv_bias, d_normed, accumulate);
-  ops_.norm_backward(norm_, d_normed, view(buffers.input, {rows_, width_}), weights.norm1,
+  ops_.norm_backward(norm_, d_normed, activation(buffers.input, {rows_, width_}), weights.norm1,
                      stats(buffers.stats1), d_stream, grads.norm1, accumulate, workspace());
 }
 

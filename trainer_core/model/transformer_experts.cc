@@ -37,14 +37,14 @@ Tensor Transformer::target_weights() const {
 }
 
 Tensor Transformer::expert_rows(BufferId id, int64_t width) const {
-  return view(id, {routing_shape().rows(), width});
+  return activation(id, {routing_shape().rows(), width});
 }
 
 // normed2 -> the routing, and the experts' gate_up.
 void Transformer::make_expert_gate_up(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
-  const Tensor normed = view(buffers.normed2, {rows_, width_});
+  const Tensor normed = activation(buffers.normed2, {rows_, width_});
   const Routing routing = this->routing(layer);
   const Tensor dispatched = expert_rows(plan_.expert_rows, width_);
   ops_.matmul(normed, Transpose::kNo, weights.router, Transpose::kYes, routing.probs,
@@ -69,7 +69,9 @@ void Transformer::make_expert_delta(size_t layer) {
   ops_.expert_matmul(routing.offsets,
                      expert_rows(plan_.layers[layer].act, plan_.model.experts.mlp_dim),
                      weights_->layers[layer].experts_down, out);
-  ops_.combine(routing.slots, routing.gates, out, view(plan_.delta, {rows_, width_}));
+  const Tensor delta = activation(plan_.delta, {rows_, width_});
+  ops_.combine(routing.slots, routing.gates, out, delta);
+  drop(DropoutSite::kMlp, layer, delta);
 }
 
 // What the experts gave is not kept: the gates' gradients come from act, because dout · (W act) = (Wᵀ dout) · act.
@@ -83,10 +85,10 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   const Tensor d_act = expert_rows(plan_.d_expert_act, plan_.model.experts.mlp_dim);
   const Tensor gate_up = expert_rows(buffers.gate_up, weights.experts_in.dim(1));
   const Tensor d_gates = view(plan_.d_gates, {rows_, plan_.model.experts.per_token});
-  const Tensor normed = view(buffers.normed2, {rows_, width_});
-  const Tensor d_normed = view(plan_.delta, {rows_, width_});
+  const Tensor normed = activation(buffers.normed2, {rows_, width_});
+  const Tensor d_normed = activation(plan_.delta, {rows_, width_});
 
-  ops_.dispatch(routing.slots, view(plan_.d_stream, {rows_, width_}), rows);
+  ops_.dispatch(routing.slots, added_gradient(DropoutSite::kMlp, layer), rows);
   ops_.expert_matmul_dx(routing.offsets, rows, weights.experts_down, d_act);
   ops_.combine_backward(routing.slots, routing.gates, act, d_act, d_gates);
   ops_.expert_matmul_dw(routing.offsets, rows, act, grads.experts_down, accumulate);

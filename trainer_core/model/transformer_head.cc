@@ -22,15 +22,17 @@ LossSum Transformer::sum_losses(const Chunk& chunk) {
     const int64_t count = std::min(plan_.head_rows, rows_ - first);
     const HeadChunk rows{
         .first = first,
-        .normed = Tensor::f32(arena_.f32(plan_.final_normed) + first * width_, {count, width_}),
+        .normed = stream_rows(plan_.final_normed, first, count),
         .logits = view(plan_.logits, {count, plan_.model.vocab_size}),
-        .d_normed = Tensor::f32(arena_.f32(plan_.delta) + first * width_, {count, width_}),
+        .d_normed = stream_rows(plan_.delta, first, count),
         .targets = Tensor::i32(view_i32(arena_, plan_.targets, rows_).i32() + first, {count}),
         .weights = Tensor::f32(arena_.f32(plan_.weights) + first, {count}),
         .losses = Tensor::f32(arena_.f32(plan_.losses) + first, {count})};
     ops_.matmul(rows.normed, Transpose::kNo, weights_->head, Transpose::kYes, rows.logits,
                 Accumulate::kNo);
+    show("logits", rows.logits);
     chunk(rows);
+    show("losses", rows.losses);
   }
   LossSum sum{.loss = ops_.sum(view(plan_.losses, {rows_})),
               .weight = ops_.sum(view(plan_.weights, {rows_}))};
@@ -54,7 +56,7 @@ LossSum Transformer::head_loss_backward(Accumulate accumulate) {
     ops_.matmul(rows.logits, Transpose::kNo, weights_->head, Transpose::kNo, rows.d_normed,
                 Accumulate::kNo);
   });
-  scale_logits(view(plan_.delta, {rows_, width_}));
+  scale_logits(activation(plan_.delta, {rows_, width_}));
   return sum;
 }
 
@@ -70,10 +72,9 @@ void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
   MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_)) << tokens.size() << " tokens";
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
-  float* normed = arena_.f32(plan_.final_normed);
   for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
     const int64_t count = std::min(plan_.head_rows, rows_ - first);
-    download_logits(Tensor::f32(normed + first * width_, {count, width_}),
+    download_logits(stream_rows(plan_.final_normed, first, count),
                     out + first * plan_.model.vocab_size);
   }
 }
@@ -88,13 +89,12 @@ void Transformer::extend(std::span<const int32_t> tokens, float* out) {
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
   cached_ += shape_.seq_len;
-  float* normed = arena_.f32(plan_.final_normed);
   for (int64_t b = 0; b < plan_.batch; ++b) {
     // Gathers into delta, whose rows are free after the last layer.
-    ops_.copy(Tensor::f32(normed + ((b + 1) * shape_.seq_len - 1) * width_, {width_}),
-              Tensor::f32(arena_.f32(plan_.delta) + b * width_, {width_}));
+    ops_.copy(stream_rows(plan_.final_normed, (b + 1) * shape_.seq_len - 1, 1),
+              stream_rows(plan_.delta, b, 1));
   }
-  download_logits(view(plan_.delta, {plan_.batch, width_}), out);
+  download_logits(activation(plan_.delta, {plan_.batch, width_}), out);
 }
 
 }  // namespace muster::trainer

@@ -1,27 +1,28 @@
 // One layer: the pieces of its forward pass, and which of them its backward pass needs again.
+#include "trainer_core/base/fnv.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
 
 void Transformer::make_normed1(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
-  ops_.norm(norm_, view(buffers.input, {rows_, width_}), weights_->layers[layer].norm1,
-            view(buffers.normed1, {rows_, width_}), stats(buffers.stats1));
+  ops_.norm(norm_, activation(buffers.input, {rows_, width_}), weights_->layers[layer].norm1,
+            activation(buffers.normed1, {rows_, width_}), stats(buffers.stats1));
 }
 
 void Transformer::make_qkv(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
-  const Tensor qkv = view(buffers.qkv, {rows_, shape_.qkv_width()});
-  project(view(buffers.normed1, {rows_, width_}), weights.qkv, weights.qkv_bias, qkv);
+  const Tensor qkv = activation(buffers.qkv, {rows_, shape_.qkv_width()});
+  project(activation(buffers.normed1, {rows_, width_}), weights.qkv, weights.qkv_bias, qkv);
   rope(RopeDirection::kForward, qkv);
 }
 
 // From this call's tokens alone, or with a cache from those before them, too.
 void Transformer::make_context(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
-  const Tensor qkv = view(buffers.qkv, {rows_, shape_.qkv_width()});
-  const Tensor context = view(buffers.context, {rows_, shape_.out_width()});
+  const Tensor qkv = activation(buffers.qkv, {rows_, shape_.qkv_width()});
+  const Tensor context = activation(buffers.context, {rows_, shape_.out_width()});
   if (plan_.cache_capacity == 0) {
     const Tensor lse = view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len});
     ops_.attention(shape_, qkv, context, lse, workspace());
@@ -38,49 +39,87 @@ void Transformer::make_context(size_t layer) {
 void Transformer::make_middle(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
-  const Tensor delta = view(plan_.delta, {rows_, width_});
-  project(view(buffers.context, {rows_, shape_.out_width()}), weights.out, weights.out_bias, delta);
-  ops_.add_norm(norm_, view(buffers.input, {rows_, width_}), delta, weights.norm2,
-                view(buffers.middle, {rows_, width_}), view(buffers.normed2, {rows_, width_}),
-                stats(buffers.stats2));
+  const Tensor delta = activation(plan_.delta, {rows_, width_});
+  project(activation(buffers.context, {rows_, shape_.out_width()}), weights.out, weights.out_bias,
+          delta);
+  drop(DropoutSite::kAttention, layer, delta);
+  ops_.add_norm(norm_, activation(buffers.input, {rows_, width_}), delta, weights.norm2,
+                activation(buffers.middle, {rows_, width_}),
+                activation(buffers.normed2, {rows_, width_}), stats(buffers.stats2));
 }
 
 void Transformer::make_normed2(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
-  ops_.norm(norm_, view(buffers.middle, {rows_, width_}), weights_->layers[layer].norm2,
-            view(buffers.normed2, {rows_, width_}), stats(buffers.stats2));
+  ops_.norm(norm_, activation(buffers.middle, {rows_, width_}), weights_->layers[layer].norm2,
+            activation(buffers.normed2, {rows_, width_}), stats(buffers.stats2));
 }
 
 void Transformer::make_gate_up(size_t layer) {
   if (has_experts(layer)) return make_expert_gate_up(layer);
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
-  project(view(buffers.normed2, {rows_, width_}), weights.gate_up, weights.gate_up_bias,
+  project(activation(buffers.normed2, {rows_, width_}), weights.gate_up, weights.gate_up_bias,
           gate_up(buffers));
 }
 
 void Transformer::make_act(size_t layer) {
   if (has_experts(layer)) return make_expert_act(layer);
   const LayerBuffers& buffers = plan_.layers[layer];
-  ops_.activate(plan_.activation(), gate_up(buffers),
-                view(buffers.act, {rows_, plan_.model.mlp_dim}));
+  const Tensor act = activation(buffers.act, {rows_, plan_.model.mlp_dim});
+  ops_.activate(plan_.activation(), gate_up(buffers), act);
+  drop(DropoutSite::kActivation, layer, act);
 }
 
 void Transformer::make_delta(size_t layer) {
   if (has_experts(layer)) return make_expert_delta(layer);
   const LayerWeights& weights = weights_->layers[layer];
-  project(view(plan_.layers[layer].act, {rows_, plan_.model.mlp_dim}), weights.down,
-          weights.down_bias, view(plan_.delta, {rows_, width_}));
+  const Tensor delta = activation(plan_.delta, {rows_, width_});
+  project(activation(plan_.layers[layer].act, {rows_, plan_.model.mlp_dim}), weights.down,
+          weights.down_bias, delta);
+  drop(DropoutSite::kMlp, layer, delta);
+}
+
+double Transformer::dropout_rate(DropoutSite site) const {
+  if (!dropout_) return 0;
+  return site == DropoutSite::kInput ? plan_.model.input_dropout_rate : plan_.model.dropout_rate;
+}
+
+// Of a tensor or of its gradient.
+void Transformer::drop(DropoutSite site, size_t layer, const Tensor& x) {
+  const double rate = dropout_rate(site);
+  if (rate == 0) return;
+  constexpr uint32_t kSites = 4;
+  ops_.dropout(
+      {.rate = rate,
+       .key = dropout_->seed ^ fnv1a("dropout"),  // initial weights draw with the seed itself
+       .first_sample = dropout_->first_sample,
+       .sequences = plan_.batch,
+       .place = static_cast<uint32_t>(layer) * kSites + static_cast<uint32_t>(site)},
+      x);
+}
+
+// The gradient of what a sublayer has added to the stream: the stream's, or a copy in delta with what was dropped.
+Tensor Transformer::added_gradient(DropoutSite site, size_t layer) {
+  const Tensor d_stream = activation(plan_.d_stream, {rows_, width_});
+  if (dropout_rate(site) == 0) return d_stream;
+  const Tensor delta = activation(plan_.delta, {rows_, width_});
+  ops_.copy(d_stream, delta);
+  drop(site, layer, delta);
+  return delta;
 }
 
 void Transformer::stow(size_t layer) {
-  for (const OffloadedTensor& tensor : plan_.layers[layer].offloaded)
-    ops_.copy(view(tensor.device, {tensor.elements}), view(tensor.host, {tensor.elements}));
+  for (const OffloadedTensor& tensor : plan_.layers[layer].offloaded) {
+    ops_.copy(Tensor::of(tensor.dtype, arena_.buffer(tensor.device), {tensor.elements}),
+              Tensor::of(tensor.dtype, arena_.buffer(tensor.host), {tensor.elements}));
+  }
 }
 
 void Transformer::fetch(size_t layer) {
-  for (const OffloadedTensor& tensor : plan_.layers[layer].offloaded)
-    ops_.copy(view(tensor.host, {tensor.elements}), view(tensor.device, {tensor.elements}));
+  for (const OffloadedTensor& tensor : plan_.layers[layer].offloaded) {
+    ops_.copy(Tensor::of(tensor.dtype, arena_.buffer(tensor.host), {tensor.elements}),
+              Tensor::of(tensor.dtype, arena_.buffer(tensor.device), {tensor.elements}));
+  }
 }
 
 // Makes what backward reads and the layer has not kept, from what it has. The MLP's last product is never needed again.

@@ -44,8 +44,9 @@ class Planner {
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
       for (const LayerTensor& tensor : layer_tensors(i)) {
         if (tensor.placement != Placement::kDevice) continue;
-        plan_.layers[i].*tensor.id = add(absl::StrCat("layer", i, ".", tensor.name),
-                                         MemoryCategory::kActivations, tensor.elements);
+        plan_.layers[i].*tensor.id =
+            add(absl::StrCat("layer", i, ".", tensor.name), MemoryCategory::kActivations,
+                tensor.elements, tensor.dtype);
       }
     }
   }
@@ -63,16 +64,16 @@ class Planner {
                    &Buffers::act});
             share_routing();
             add_expert_work();
-            plan_.output = add_work("output", rows_ * width_);
+            plan_.output = add_activation("output", width_);
             add_logits();
           },
           [&] {
-            plan_.d_context = add_work("d_context", rows_ * shape_.out_width());
-            plan_.d_qkv = add_work("d_qkv", rows_ * shape_.qkv_width());
+            plan_.d_context = add_activation("d_context", shape_.out_width());
+            plan_.d_qkv = add_activation("d_qkv", shape_.qkv_width());
           });
       // The stream's gradient begins where the head's work ends.
-      plan_.memory.overlay([&] { plan_.final_normed = add_work("final_normed", rows_ * width_); },
-                           [&] { plan_.d_stream = add_work("d_stream", rows_ * width_); });
+      plan_.memory.overlay([&] { plan_.final_normed = add_activation("final_normed", width_); },
+                           [&] { plan_.d_stream = add_activation("d_stream", width_); });
     } else {
       share({&Buffers::middle});
       // Nothing reads the stream later: it is updated in place.
@@ -90,7 +91,7 @@ class Planner {
             add_expert_work();
           },
           [&] { add_logits(); });
-      plan_.final_normed = add_work("final_normed", rows_ * width_);
+      plan_.final_normed = add_activation("final_normed", width_);
     }
   }
 
@@ -117,7 +118,7 @@ class Planner {
 
   void rest() {
     plan_.final_stats = add_work("final_stats", norm_.stats(rows_));
-    plan_.delta = add_work("delta", rows_ * width_);
+    plan_.delta = add_activation("delta", width_);
     plan_.tokens = add_work("tokens", rows_);
     if (plan_.cache_capacity == 0) {
       plan_.targets = add_work("targets", rows_);
@@ -151,26 +152,32 @@ class Planner {
       for (const LayerTensor& tensor : layer_tensors(i)) {
         if (tensor.placement != Placement::kOffload) continue;
         const BufferId host = add(absl::StrCat("layer", i, ".", tensor.name),
-                                  MemoryCategory::kOffloaded, tensor.elements);
-        layer.offloaded.push_back({layer.*tensor.id, host, tensor.elements});
+                                  MemoryCategory::kOffloaded, tensor.elements, tensor.dtype);
+        layer.offloaded.push_back({layer.*tensor.id, host, tensor.elements, tensor.dtype});
       }
     }
   }
 
  private:
-  BufferId add(std::string name, MemoryCategory category, int64_t elements) {
+  BufferId add(std::string name, MemoryCategory category, int64_t elements,
+               DType dtype = DType::kF32) {
     return plan_.memory.add(std::move(name), category,
-                            static_cast<size_t>(elements) * sizeof(float));
+                            static_cast<size_t>(elements) * dtype_bytes(dtype));
   }
 
-  BufferId add_work(std::string name, int64_t elements) {
-    return add(std::move(name), MemoryCategory::kWorkspace, elements);
+  BufferId add_work(std::string name, int64_t elements, DType dtype = DType::kF32) {
+    return add(std::move(name), MemoryCategory::kWorkspace, elements, dtype);
+  }
+  // (T, width)
+  BufferId add_activation(std::string name, int64_t width) {
+    return add_work(std::move(name), rows_ * width, plan_.dtype);
   }
   void add_expert_work() {
     if (model_.experts.count <= 1) return;
-    plan_.expert_rows = add_work("expert_rows", expert_rows() * width_);
+    plan_.expert_rows = add_work("expert_rows", expert_rows() * width_, plan_.dtype);
     if (!plan_.training) return;
-    plan_.d_expert_act = add_work("d_expert_act", expert_rows() * model_.experts.mlp_dim);
+    plan_.d_expert_act =
+        add_work("d_expert_act", expert_rows() * model_.experts.mlp_dim, plan_.dtype);
     plan_.d_gates = add_work("d_gates", expert_rows());
   }
   void add_logits() { plan_.logits = add_work("logits", plan_.head_rows * model_.vocab_size); }
@@ -187,26 +194,30 @@ class Planner {
     const char* name;
     BufferId LayerBuffers::*id;
     int64_t elements;
+    DType dtype;
     Placement placement;
   };
 
   // A layer's tensors in the order in which its forward pass makes them.
   std::vector<LayerTensor> layer_tensors(size_t layer) const {
     const LayerKeeps& keeps = plan_.keeps;
+    const DType dtype = plan_.dtype, kF32 = DType::kF32;
     using Buffers = LayerBuffers;
     std::vector<LayerTensor> tensors = {
-        {"input", &Buffers::input, rows_ * width_, keeps.input},
-        {"stats1", &Buffers::stats1, norm_.stats(rows_), keeps.rest},
-        {"normed1", &Buffers::normed1, rows_ * width_, keeps.rest},
-        {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), keeps.qkv},
-        {"context", &Buffers::context, rows_ * shape_.out_width(), keeps.context},
-        {"lse", &Buffers::lse, plan_.cache_capacity > 0 ? 0 : rows_ * shape_.heads, keeps.context},
-        {"middle", &Buffers::middle, rows_ * width_, keeps.middle},
-        {"stats2", &Buffers::stats2, norm_.stats(rows_), keeps.rest},
-        {"normed2", &Buffers::normed2, rows_ * width_, keeps.rest}};
+        {"input", &Buffers::input, rows_ * width_, dtype, keeps.input},
+        {"stats1", &Buffers::stats1, norm_.stats(rows_), kF32, keeps.rest},
+        {"normed1", &Buffers::normed1, rows_ * width_, dtype, keeps.rest},
+        {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), dtype, keeps.qkv},
+        {"context", &Buffers::context, rows_ * shape_.out_width(), dtype, keeps.context},
+        {"lse", &Buffers::lse, plan_.cache_capacity > 0 ? 0 : rows_ * shape_.heads, kF32,
+         keeps.context},
+        {"middle", &Buffers::middle, rows_ * width_, dtype, keeps.middle},
+        {"stats2", &Buffers::stats2, norm_.stats(rows_), kF32, keeps.rest},
+        {"normed2", &Buffers::normed2, rows_ * width_, dtype, keeps.rest}};
     if (!model_.experts.in_layer(static_cast<int64_t>(layer))) {
-      tensors.push_back({"gate_up", &Buffers::gate_up, rows_ * gate_up_width(), keeps.gate_up});
-      tensors.push_back({"act", &Buffers::act, rows_ * model_.mlp_dim, keeps.rest});
+      tensors.push_back(
+          {"gate_up", &Buffers::gate_up, rows_ * gate_up_width(), dtype, keeps.gate_up});
+      tensors.push_back({"act", &Buffers::act, rows_ * model_.mlp_dim, dtype, keeps.rest});
       return tensors;
     }
     const int64_t m = model_.experts.mlp_dim;
@@ -214,10 +225,11 @@ class Planner {
     const Placement routing =
         keeps.gate_up == Placement::kRemat ? Placement::kRemat : Placement::kDevice;
     for (const RoutingTensor& tensor : routing_tensors())
-      tensors.push_back({tensor.name, tensor.id, tensor.elements, routing});
+      tensors.push_back({tensor.name, tensor.id, tensor.elements, kF32, routing});
     tensors.push_back({"gate_up", &Buffers::gate_up,
-                       expert_rows() * plan_.expert_activation().input_width(m), keeps.gate_up});
-    tensors.push_back({"act", &Buffers::act, expert_rows() * m, keeps.rest});
+                       expert_rows() * plan_.expert_activation().input_width(m), dtype,
+                       keeps.gate_up});
+    tensors.push_back({"act", &Buffers::act, expert_rows() * m, dtype, keeps.rest});
     return tensors;
   }
 
@@ -241,18 +253,21 @@ class Planner {
   void share(std::initializer_list<BufferId LayerBuffers::*> ids) {
     for (BufferId LayerBuffers::*id : ids) {
       const char* name = nullptr;
-      int64_t elements = -1;
+      int64_t elements = 0;
+      DType dtype = DType::kF32;
       std::vector<LayerBuffers*> sharers;
       for (size_t i = 0; i < plan_.layers.size(); ++i) {
         for (const LayerTensor& tensor : layer_tensors(i)) {
           if (tensor.id != id || tensor.placement == Placement::kDevice) continue;
+          if (tensor.elements == 0) continue;
+          dtype = tensor.dtype;
           name = tensor.name;
           elements = std::max(elements, tensor.elements);
           sharers.push_back(&plan_.layers[i]);
         }
       }
       if (sharers.empty()) continue;
-      const BufferId buffer = add_work(absl::StrCat("shared.", name), elements);
+      const BufferId buffer = add_work(absl::StrCat("shared.", name), elements, dtype);
       for (LayerBuffers* layer : sharers) layer->*id = buffer;
     }
   }
@@ -307,14 +322,15 @@ AttentionShape TransformerPlan::attention_shape() const {
 }
 
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 const LayerKeeps& keeps, bool training, int32_t threads,
-                                 int64_t optimizer_state) {
+                                 DType dtype, const LayerKeeps& keeps, bool training,
+                                 int32_t threads, int64_t optimizer_state) {
   MUSTER_CHECK(keeps.input != Placement::kRemat && keeps.rest != Placement::kOffload)
       << "a layer without its input, or norms in the host's memory";
   TransformerPlan plan;
   plan.model = model;
   plan.batch = batch;
   plan.seq_len = seq_len;
+  plan.dtype = dtype;
   if (training) plan.keeps = keeps;
   plan.training = training;
   lay_out(plan, threads, training ? optimizer_state : 0);

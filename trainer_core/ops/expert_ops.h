@@ -1,5 +1,5 @@
 // The part of the op table that mixtures of experts need (Shazeer et al., "Outrageously large neural networks", 2017).
-// What ops.h says of every op holds for these.
+// What ops.h says of every op holds for these; rows and tokens are fp32 or bf16.
 //
 // Letters: T tokens in G groups, E experts, k of them per token, R = T k rows that the experts see at most, d = model
 // width. Rows of one expert lie together: those of expert e are [offsets[e], offsets[e + 1]).

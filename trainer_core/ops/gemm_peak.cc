@@ -8,19 +8,19 @@
 
 namespace muster::trainer {
 
-double measure_gemm_peak_tflops(Ops& ops) {
+double measure_gemm_peak_tflops(Ops& ops, DType dtype) {
   constexpr int64_t kSize =
-      512;  // three matrices of 1 MiB: cache-resident, yet long enough to time
+      512;  // three matrices of at most 1 MiB: cache-resident, yet long enough to time
   constexpr int kTries = 9;
-  constexpr size_t kMatrixBytes = kSize * kSize * sizeof(float);
+  const size_t bytes = kSize * kSize * dtype_bytes(dtype);
   MemoryPlan plan;
-  const BufferId ids[] = {plan.add("a", MemoryCategory::kWorkspace, kMatrixBytes),
-                          plan.add("b", MemoryCategory::kWorkspace, kMatrixBytes),
-                          plan.add("c", MemoryCategory::kWorkspace, kMatrixBytes)};
+  const BufferId ids[] = {plan.add("a", MemoryCategory::kWorkspace, bytes),
+                          plan.add("b", MemoryCategory::kWorkspace, bytes),
+                          plan.add("c", MemoryCategory::kWorkspace, bytes)};
   const Arena arena(plan);
-  const Tensor a = Tensor::f32(arena.f32(ids[0]), {kSize, kSize});
-  const Tensor b = Tensor::f32(arena.f32(ids[1]), {kSize, kSize});
-  const Tensor c = Tensor::f32(arena.f32(ids[2]), {kSize, kSize});
+  const Tensor a = Tensor::of(dtype, arena.buffer(ids[0]), {kSize, kSize});
+  const Tensor b = Tensor::of(dtype, arena.buffer(ids[1]), {kSize, kSize});
+  const Tensor c = Tensor::of(dtype, arena.buffer(ids[2]), {kSize, kSize});
   ops.fill(a, 0.5F);
   ops.fill(b, 0.25F);
 

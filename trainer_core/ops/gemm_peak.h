@@ -6,8 +6,8 @@
 
 namespace muster::trainer {
 
-// Best of a few 512 x 512 x 512 products, TFLOP/s with the backend's own threads. Takes some
-// milliseconds.
-double measure_gemm_peak_tflops(Ops& ops);
+// Best of a few 512 x 512 x 512 products of matrices of `dtype`, fp32 or bf16: TFLOP/s with the backend's own threads. Takes
+// some milliseconds.
+double measure_gemm_peak_tflops(Ops& ops, DType dtype);
 
 }  // namespace muster::trainer

@@ -105,6 +105,18 @@ struct LossShape {
   double z_loss = 0;
 };
 
+// Which elements dropout drops: one with probability `rate`, by counter-based random numbers (common/philox.h). It depends
+// on the key, on the sample that the element's sequence is, on the place in the model and on where in the sequence the
+// element lies; so it is the same for the gradient, when a layer is recomputed, and however samples are spread over ranks
+// and batches.
+struct DropoutMask {
+  double rate = 0;  // in [0, 1)
+  uint64_t key = 0;
+  uint64_t first_sample = 0;  // number of the first sequence
+  int64_t sequences = 1;      // whose elements lie one after another
+  uint32_t place = 0;         // below 2^18
+};
+
 // One update of Adam with what depends on its number already computed; see optim/optimizer.h for the formulas.
 struct AdamStep {
   double learning_rate = 0;
@@ -145,7 +157,9 @@ class Ops : public ExpertOps {
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
   // x *= factor
   virtual void scale(double factor, const Tensor& x) = 0;
-  // Sum of the elements and of their squares, accumulated in fp64 in an order that depends on the
+  // x = 0 where the mask drops, else x / (1 - rate) (Srivastava et al., 2014, "inverted"). Its own backward.
+  virtual void dropout(const DropoutMask& mask, const Tensor& x) = 0;
+  // Sum of the elements (fp32 or bf16) and of their squares, accumulated in fp64 in an order that depends on the
   // size alone. Wait.
   virtual double sum(const Tensor& x) = 0;
   virtual double sum_of_squares(const Tensor& x) = 0;
@@ -271,8 +285,9 @@ class Ops : public ExpertOps {
 };
 
 // The CPU backend (Highway and OpenMP; matmul by what ops/cpu/matmul.cc finds faster) with `threads` threads, at least 1.
-// With oneDNN it owns a compiled matrix product and its scratch per shape, made when the shape is first seen and kept;
-// beside those, and panels that oneDNN holds during a product, it allocates nothing.
+// With oneDNN it owns a compiled matrix product and its scratch per shape, made when the shape is first seen and kept; the
+// first bf16 products make the panels and sums of our own (gemm.h). Beside those, and panels that oneDNN holds during a
+// product, it allocates nothing.
 std::unique_ptr<Ops> cpu_ops(int threads);
 
 }  // namespace muster::trainer

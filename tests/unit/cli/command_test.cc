@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -23,9 +24,8 @@ struct Result {
   std::string output;  // stdout and stderr
 };
 
-Result muster(const std::string& arguments) {
-  const std::string command = std::string(MUSTER_BIN_DIR) + "/muster " + arguments + " 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
+Result shell(const std::string& command) {
+  std::FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
   Result result;
   std::array<char, 4096> buffer{};
   while (const size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
@@ -33,6 +33,10 @@ Result muster(const std::string& arguments) {
   }
   result.exit_code = WEXITSTATUS(pclose(pipe));
   return result;
+}
+
+Result muster(const std::string& arguments) {
+  return shell(std::string(MUSTER_BIN_DIR) + "/muster " + arguments);
 }
 
 std::string base_yml() { return std::string(MUSTER_SOURCE_DIR) + "/configs/base.yml"; }
@@ -102,6 +106,14 @@ TEST(Commands, MistakesReadAsSentences) {
       {"run base.yml --ranks two", "--ranks: 'two' is not a whole number from 1 to"},
       {"run base.yml --ranks 0", "--ranks: '0' is not a whole number from 1 to"},
       {"run steps=3", "the config comes before steps=3"},
+      {"run ''", "the path of the config is empty"},
+      {"config show ''", "the path of the config is empty"},
+      {"run -- python3 train.py", "python3 train.py: this version takes the command lines of"},
+      {"run -- python3 MaxText/train.py base.yml --steps 3",
+       "--steps: say what to train: a base.yml and key=value (MaxText)"},
+      {"run -- ./train", "./train: programs of your own are not supported yet"},
+      {"run --ranks 2 bash train.sh", "bash: that is a shell, a script or a launcher"},
+      {"run base.yml --ranks 2 steps=3 --ranks 4", "--ranks is given twice"},
       {"run base.yml --steps 3",
        "unknown option --steps; did you mean steps=3? Keys of the config"},
       {"submit base.yml --learning-rate=2e-3",
@@ -147,6 +159,43 @@ TEST(Commands, ConfigShowSaysWhereValuesComeFrom) {
   const auto json = nlohmann::json::parse(muster("config show " + base_yml() + " --json").output);
   EXPECT_EQ(json["settings"]["steps"]["value"], 150001);
   EXPECT_EQ(json["train_config"]["steps"], 150001);
+}
+
+// Options of the command's own in front of what was pasted, behind it, and around a `--`.
+TEST(Commands, PastedLinesAmongOwnOptions) {
+  for (const char* arguments :
+       {"--ranks 2 --json python3 MaxText/train.py MaxText/configs/base.yml model_name=llama2-tiny "
+        "steps=7",
+        "--json M_STEPS=7 python3 MaxText/train.py MaxText/configs/base.yml --ranks=2",
+        "--json CONFIG=Synthetic126M --ranks 2 --fdl.MAX_STEPS=7",
+        "--json --ranks 2 -- python3 -m paxml.main --fdl_config=x.Synthetic126M --fdl.MAX_STEPS=7",
+        "--fdl_config=x.Synthetic126M --ranks 2 --json -- steps=7",
+        "--ranks 2 --json python3 -m axlearn.common.launch_trainer_main "
+        "MaxText/configs/base.yml --config=fuji-test steps=7",
+        "--ranks 2 --json -- MaxText/configs/base.yml steps=7"}) {
+    const Result shown = muster(std::string("config show ") + arguments);
+    ASSERT_EQ(shown.exit_code, 0) << arguments << shown.output;
+    const auto json = nlohmann::json::parse(shown.output.substr(shown.output.find("{\n")));
+    EXPECT_EQ(json["train_config"]["steps"], 7) << arguments;
+    EXPECT_EQ(json["ranks_per_node"], 2) << arguments;
+  }
+}
+
+TEST(Commands, VariablesThatNothingReadsAreOneWarning) {
+  const Result shown = muster("config show XLA_FLAGS=a python3 MaxText/train.py " + base_yml());
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_THAT(shown.output, HasSubstr("warning: XLA_FLAGS has no effect: there is no XLA here"));
+}
+
+// A base.yml in the working directory is taken when it is named.
+TEST(Commands, TheShippedBaseIsNotThatOfTheWorkingDirectory) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder.file("configs"));
+  write_file(folder.file("configs/base.yml"), "not_a_key: 1\n");
+  const std::string in_folder =
+      "cd " + folder.path() + "; " + std::string(MUSTER_BIN_DIR) + "/muster ";
+  EXPECT_EQ(shell(in_folder + "config show CONFIG=Synthetic126M").exit_code, 0);
+  EXPECT_EQ(shell(in_folder + "config show CONFIG=Synthetic126M configs/base.yml").exit_code, 2);
 }
 
 TEST(Commands, CompletionScriptsNameEveryCommand) {

@@ -37,5 +37,10 @@ TEST(NearestName, TiesGoToTheEarlierCandidate) {
   EXPECT_EQ(nearest_name("caz", kCandidates), "cat");
 }
 
+TEST(Nearest, CapitalsCountAsSmallLetters) {
+  const std::string_view names[] = {"GPT5B", "GPT126M"};
+  EXPECT_EQ(nearest_name("gpt126m", names), "GPT126M");
+}
+
 }  // namespace
 }  // namespace muster

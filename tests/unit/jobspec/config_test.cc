@@ -64,6 +64,41 @@ TEST_F(ConfigTest, EnvironmentErrors) {
               AllOf(HasSubstr("steps is set twice"), HasSubstr("M_STEPS")));
 }
 
+TEST_F(ConfigTest, VariablesOfKeysAreInCapitals) {
+  EXPECT_THAT(error_of(load({}, {{"M_steps", "9"}})),
+              AllOf(HasSubstr("M_steps"), HasSubstr("capitals: M_STEPS")));
+}
+
+TEST_F(ConfigTest, TwoNamesOfOneKeyInOnePlace) {
+  EXPECT_THAT(error_of(load({}, {{"M_SAVE_PERIOD", "9"}, {"M_CHECKPOINT_PERIOD", "9"}})),
+              AllOf(HasSubstr("environment M_CHECKPOINT_PERIOD"), HasSubstr("M_SAVE_PERIOD"),
+                    HasSubstr("are one key")));
+  const std::string text = "checkpoint_period: 3\n\nsave_period: 4\n";
+  EXPECT_THAT(error_of(load({}, {}, write("mine.yml", text))),
+              AllOf(HasSubstr("mine.yml:3: save_period and checkpoint_period"),
+                    HasSubstr("mine.yml:1"), HasSubstr("are one key")));
+  write("models/odd.yml", text);
+  EXPECT_THAT(error_of(load({"model_name=odd"}, {}, write("base.yml", ""))),
+              HasSubstr("are one key"));
+  EXPECT_TRUE(load({"save_period=4", "checkpoint_period=3"}).ok());
+}
+
+TEST_F(ConfigTest, MessagesNameTheAliasThatWasTyped) {
+  EXPECT_EQ(error_of(load({"save_period=x"})), "save_period=x: expected an integer");
+  EXPECT_EQ(load({"save_period=7"})->settings.at("checkpoint_period").origin,
+            "command line (save_period)");
+}
+
+TEST_F(ConfigTest, TheLoraBlock) {
+  EXPECT_THAT(error_of(load({}, {}, write("a.yml", "lora:\n  enable_lora: true\n"))),
+              AllOf(HasSubstr("enable_lora=true"), HasSubstr("trains all parameters")));
+  write("base.yml", "");
+  const auto config = load(
+      {}, {}, write("b.yml", "base_config: base.yml\nlora: {enable_lora: False, lora_rank: 8}\n"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->warnings, ElementsAre(HasSubstr("lora_rank=8")));
+}
+
 TEST_F(ConfigTest, AliasesSetTheirNewNames) {
   const auto config =
       load({"cosine_learning_rate_final_fraction=0.5", "base_num_heads=8", "save_period=3"});
@@ -90,6 +125,65 @@ TEST_F(ConfigTest, InheritanceInACircle) {
   EXPECT_THAT(error_of(load({}, {}, write("b.yml", "base_config: a.yml\n"))), HasSubstr("circle"));
 }
 
+TEST_F(ConfigTest, AnEmptyPathIsRefused) {
+  EXPECT_THAT(error_of(load({}, {}, "")), HasSubstr("the path of the config is empty"));
+}
+
+TEST_F(ConfigTest, InheritanceFromAListOfWhichLaterFilesWin) {
+  write("base.yml", "steps: 1\nlog_period: 1\nlearning_rate: 1.e-3\n");
+  write("site.yml", "base_config: base.yml\nlog_period: 2\nlearning_rate: 2.e-3\n");
+  write("team.yml", "base_config: [base.yml]\nlearning_rate: 3.e-3\n");
+  const auto config =
+      load({}, {}, write("job.yml", "base_config: [site.yml, team.yml]\nrun_name: a\n"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->settings.at("steps").layer, Layer::kBaseFile);
+  EXPECT_EQ(config->settings.at("log_period").value, 2);  // base.yml is not read again
+  EXPECT_EQ(config->settings.at("learning_rate").value, 3e-3);
+  EXPECT_EQ(config->root, (folder_ / "base.yml").string());
+}
+
+TEST_F(ConfigTest, InheritanceErrors) {
+  EXPECT_THAT(error_of(load({}, {}, write("a.yml", "\nbase_config: none.yml\n"))),
+              AllOf(HasSubstr("a.yml:2: base_config=none.yml"), HasSubstr("no such file")));
+  EXPECT_THAT(error_of(load({}, {}, write("b.yml", "base_config: {x: y}\n"))),
+              HasSubstr("a file or a list of files"));
+  EXPECT_THAT(error_of(load({}, {}, write("c.yml", "base_config: [[a.yml]]\n"))),
+              HasSubstr("a file or a list of files"));
+}
+
+TEST_F(ConfigTest, InheritanceIsBounded) {
+  std::string list;
+  for (int i = 0; i < 64; ++i) {
+    const std::string name = "part" + std::to_string(i) + ".yml";
+    write(name, "");
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  EXPECT_TRUE(load({}, {}, write("part0.yml", "base_config: part1.yml\n")).ok());
+  EXPECT_THAT(error_of(load({}, {}, write("wide.yml", "base_config: [" + list + "]\n"))),
+              HasSubstr("more than 64 files"));
+}
+
+TEST_F(ConfigTest, MaxTextsBaseFileIsReplacedByOurs) {
+  const auto with_shipped = [&](const std::string& path) {
+    return load_config({.path = path,
+                        .flags = {},
+                        .overrides = {"model_name=llama2-tiny"},
+                        .environment = {},
+                        .shipped_base = shipped()});
+  };
+  const auto saying = AllOf(HasSubstr("is not here; taking " + shipped()),
+                            HasSubstr("dtype=float32"), HasSubstr("ici_fsdp_parallelism=-1"));
+  const auto recipe = with_shipped(write("recipe.yml", "base_config: \"base.yml\"\nsteps: 9\n"));
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  EXPECT_EQ(recipe->settings.at("steps").value, 9);
+  EXPECT_THAT(recipe->warnings, ElementsAre(AllOf(HasSubstr("recipe.yml:1"), saying)));
+  const auto script = with_shipped("MaxText/configs/base.yml");
+  ASSERT_TRUE(script.ok()) << script.status();
+  EXPECT_THAT(script->warnings, ElementsAre(saying));
+  EXPECT_TRUE(with_shipped("base.yml").ok());
+  EXPECT_THAT(error_of(with_shipped("other/base.yml")), HasSubstr("does not exist"));
+}
+
 TEST_F(ConfigTest, ModelFileOverridesBase) {
   const auto config = load({"model_name=llama2-70b"});
   ASSERT_TRUE(config.ok()) << config.status();
@@ -101,7 +195,9 @@ TEST_F(ConfigTest, ModelKeyOnTheCommandLine) {
   EXPECT_THAT(error_of(load({"model_name=llama2-7b", "base_emb_dim=64"})),
               AllOf(HasSubstr("base_emb_dim=64"), HasSubstr("4096"),
                     HasSubstr("override_model_config=true")));
-  EXPECT_TRUE(load({"model_name=llama2-7b", "base_emb_dim=4096"}).ok());
+  const auto same = load({"model_name=llama2-7b", "base_emb_dim=4096"});
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->settings.at("base_emb_dim").origin, "command line");
   const auto overridden =
       load({"model_name=llama2-7b", "base_emb_dim=64", "override_model_config=true"});
   ASSERT_TRUE(overridden.ok()) << overridden.status();
@@ -127,7 +223,7 @@ TEST_F(ConfigTest, UnknownModels) {
 }
 
 TEST_F(ConfigTest, RestrictedValuesSayWhatWorks) {
-  EXPECT_THAT(error_of(load({"dtype=bfloat16"})), HasSubstr("set dtype=float32"));
+  EXPECT_THAT(error_of(load({"weight_dtype=bfloat16"})), HasSubstr("set weight_dtype=float32"));
   EXPECT_THAT(error_of(load({"hardware=gpu"})), HasSubstr("set hardware=cpu"));
   EXPECT_THAT(error_of(load({"dataset_type=tfds"})), HasSubstr("dataset_type=shards"));
   EXPECT_THAT(error_of(load({"mlp_activations=['tanh']"})), HasSubstr("SwiGLU"));
@@ -138,7 +234,12 @@ TEST_F(ConfigTest, KeysWithoutEffectWarnOnceAndSayWhy) {
       load({"scan_layers=false", "use_iota_embed=true", "async_checkpointing=true"});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->warnings, ElementsAre(HasSubstr("use_iota_embed=true has no effect"),
-                                            HasSubstr("scan_layers=false has no effect")));
+                                            HasSubstr("scan_layers=false has no effect"),
+                                            HasSubstr("async_checkpointing=true has no effect")));
+  // A file may be a copy of the whole base.yml.
+  const std::string copy =
+      write("copy.yml", "base_config: " + shipped() + "\nasync_checkpointing: True\n");
+  EXPECT_THAT(load({}, {}, copy)->warnings, IsEmpty());
 }
 
 }  // namespace

@@ -5,11 +5,8 @@
 
 #include <random>
 
-#include <absl/strings/str_split.h>
-
 #include "jobspec/flag_table.h"
-#include "jobspec/launcher.h"
-#include "tests/unit/jobspec/config_files.h"
+#include "tests/unit/jobspec/pasted_lines.h"
 
 namespace muster::jobspec {
 namespace {
@@ -18,27 +15,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-class DialectTest : public ConfigFiles {
- protected:
-  static std::vector<std::string> words(absl::string_view text) {
-    return absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
-  }
-
-  // What `muster run TEXT --ranks RANKS` does, without the program.
-  static absl::StatusOr<ResolvedJob> pasted(absl::string_view text, int32_t ranks = 1) {
-    std::vector<std::string> all = words(text);
-    if (const auto had = skip_launcher(all); !had.ok()) return had.status();
-    auto translation = translate(all);
-    if (!translation.ok()) return translation.status();
-    auto config = load_config({shipped(), translation->settings, translation->overrides, {}});
-    if (!config.ok()) return config.status();
-    config->warnings.insert(config->warnings.end(), translation->warnings.begin(),
-                            translation->warnings.end());
-    LaunchOptions launch = options();
-    if (ranks > 0) launch.ranks_per_node = ranks;
-    return resolve_job(*config, launch);
-  }
-};
+class DialectTest : public PastedLines {};
 
 // run_pile_singlenode.sh's call of Pax, with FPROP_DTYPE and the mesh that this version has.
 constexpr char kPile[] = R"(python3 -u -m paxml.main
@@ -102,6 +79,75 @@ TEST_F(DialectTest, PaxMayOverrideAModelsShape) {
   ASSERT_TRUE(llama.ok()) << llama.status();
   EXPECT_EQ(llama->train.model.num_kv_heads, 8);
   EXPECT_EQ(llama->train.model.trainable_position_size, 0);
+}
+
+TEST_F(DialectTest, HeadsDoNotDependOnTheOrderOfFlags) {
+  for (const char* flags :
+       {"--fdl.NUM_HEADS=8 --fdl.NUM_KV_HEADS=2", "--fdl.NUM_KV_HEADS=2 --fdl.NUM_HEADS=8"}) {
+    const auto job = pasted(std::string("CONFIG=LLaMA7B ") + flags);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->train.model.num_kv_heads, 2) << flags;
+    EXPECT_EQ(job->train.model.num_query_heads, 8) << flags;
+  }
+}
+
+TEST_F(DialectTest, TheWidthOfAHeadFollowsWherePaxComputesIt) {
+  EXPECT_EQ(pasted("CONFIG=GPT175B --fdl.NUM_HEADS=48")->train.model.head_dim, 256);
+  EXPECT_EQ(pasted("CONFIG=Synthetic175B --fdl.MODEL_DIMS=6144")->train.model.head_dim, 64);
+  EXPECT_EQ(
+      pasted("CONFIG=GPT175B --fdl.NUM_HEADS=48 --fdl.DIMS_PER_HEAD=16")->train.model.head_dim, 16);
+  EXPECT_EQ(pasted("CONFIG=GPT5B --fdl.NUM_HEADS=8")->train.model.head_dim, 128);
+  EXPECT_THAT(error_of(pasted("CONFIG=GPT175B --fdl.NUM_HEADS=7")),
+              AllOf(HasSubstr("head_dim is base_emb_dim / base_num_query_heads"),
+                    HasSubstr("--fdl.NUM_HEADS"), HasSubstr("7 does not divide 12288")));
+}
+
+TEST_F(DialectTest, TheWorkspaceIsTheParentOfARelativeLogFolder) {
+  const auto output = [](const std::string& text) {
+    const auto job = pasted("CONFIG=Synthetic126M " + text);
+    return job.ok() ? job->spec.output_directory() : std::string(job.status().message());
+  };
+  EXPECT_EQ(output("BASE_WORKSPACE_DIR=/w LOG_DIR_LOCAL=a/b"), "/w/a/b");
+  EXPECT_EQ(output("LOG_DIR=b BASE_WORKSPACE_DIR=/w/"), "/w/b");
+  EXPECT_EQ(output("BASE_WORKSPACE_DIR=/w LOG_DIR=/elsewhere/b"), "/elsewhere/b");
+  EXPECT_THAT(pasted("CONFIG=Synthetic126M BASE_WORKSPACE_DIR=/w")->warnings,
+              Contains(HasSubstr("BASE_WORKSPACE_DIR=/w has no effect")));
+  EXPECT_THAT(pasted("CONFIG=Synthetic126M BASE_WORKSPACE_DIR=/w LOG_DIR=b")->warnings,
+              ::testing::IsEmpty());
+}
+
+TEST_F(DialectTest, FoldersOfOneRun) {
+  const auto output = [](const std::string& folder) {
+    auto translation = translate({"CONFIG=Synthetic126M", "--job_log_dir=" + folder});
+    if (!translation.ok()) return std::string(translation.status().message());
+    const auto config = load_config({shipped(), translation->settings, {}, {}});
+    const auto job = resolve_job(*config, options());
+    return job.ok() ? job->spec.output_directory() : std::string(job.status().message());
+  };
+  EXPECT_EQ(output("out//"), "/somewhere/out");
+  EXPECT_EQ(output("./a/../out/./x/"), "/somewhere/out/x");
+  EXPECT_EQ(output("~/x"), "/home/ada/x");
+  EXPECT_EQ(output("/x"), "/x");
+  for (const char* folder : {".", "..", "/", "~", "", "gs://a/b"})
+    EXPECT_THAT(output(folder), HasSubstr("--job_log_dir=")) << folder;
+  for (const char* folder : {"out/my run", "out/l\u00e4uft"})
+    EXPECT_THAT(output(folder), HasSubstr("(--job_log_dir): a name has")) << folder;
+}
+
+TEST_F(DialectTest, ARepeatedFlagWarnsOnce) {
+  const auto job = pasted("CONFIG=Synthetic126M --num_hosts=3 --num_hosts=4");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->warnings, ::testing::ElementsAre(HasSubstr("--num_hosts=4")));
+  EXPECT_THAT(error_of(pasted("CONFIG=Synthetic126M --multiprocess_gpu=banana")),
+              HasSubstr("--multiprocess_gpu=banana: expected true or false"));
+}
+
+TEST_F(DialectTest, MeshesAsPythonWritesThem) {
+  const auto job =
+      pasted("CONFIG=Synthetic126M --fdl.ICI_MESH_SHAPE=(2,1,1) --fdl.DCN_MESH_SHAPE=None", 0);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec.ranks_per_node(), 2);
+  EXPECT_EQ(job->spec.nodes(), 1);
 }
 
 TEST_F(DialectTest, OriginsNameTheFlag) {
@@ -173,8 +219,8 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted(base + "--job_logdir=x")), HasSubstr("did you mean --job_log_dir?"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.MAX_STEPS=many")),
               AllOf(HasSubstr("--fdl.MAX_STEPS"), HasSubstr("many"), HasSubstr("an integer")));
-  EXPECT_THAT(error_of(pasted(base + "--fdl.FPROP_DTYPE=bfloat16")),
-              AllOf(HasSubstr("bfloat16"), HasSubstr("--fdl.FPROP_DTYPE"), HasSubstr("float32")));
+  EXPECT_THAT(error_of(pasted(base + "--fdl.MODEL_DTYPE=bfloat16")),
+              AllOf(HasSubstr("bfloat16"), HasSubstr("--fdl.MODEL_DTYPE"), HasSubstr("float32")));
   EXPECT_THAT(error_of(pasted(base + "--fdl.USE_FP8=True")), HasSubstr("fp8"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.USE_LORA=True")), HasSubstr("--fdl.USE_LORA=True"));
   EXPECT_THAT(error_of(pasted(base + "--fdl.ICI_MESH_SHAPE=[8,1]")), HasSubstr("three degrees"));
@@ -193,7 +239,8 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
 
 TEST_F(DialectTest, MeshesThatThisVersionLacksSayWhatToSet) {
   EXPECT_THAT(error_of(pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[1,8,1]", 0)),
-              AllOf(HasSubstr("ici_fsdp_parallelism is 8"), HasSubstr("ici_data_parallelism")));
+              AllOf(HasSubstr("ici_fsdp_parallelism=8 (--fdl.ICI_MESH_SHAPE)"),
+                    HasSubstr("use ici_data_parallelism=8")));
   const auto nodes =
       pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[8,1,1] --fdl.DCN_MESH_SHAPE=[8,1,1]", 0);
   ASSERT_TRUE(nodes.ok()) << nodes.status();
@@ -209,7 +256,7 @@ TEST_F(DialectTest, FractionsOfASequence) {
   EXPECT_THAT(error_of(pasted(base + "0.3", 4)), HasSubstr("4 ranks would share 1.2 sequences"));
   // Two ranks of the tensor axis share a sequence: the mesh is what is missing, not the batch.
   EXPECT_THAT(error_of(pasted(base + "0.5 --fdl.ICI_MESH_SHAPE=[4,1,2]", 0)),
-              HasSubstr("ici_tensor_parallelism is 2"));
+              HasSubstr("ici_tensor_parallelism=2"));
   EXPECT_EQ(pasted(base + "2.0", 8)->train.per_device_batch_size, 2);
 }
 
@@ -267,29 +314,10 @@ TEST_F(DialectTest, AxlearnErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted("--config=fuji-test --trainer_dir")), HasSubstr("=VALUE"));
 }
 
-TEST_F(DialectTest, Launchers) {
-  std::vector<std::string> maxtext = words("python3 MaxText/train.py MaxText/configs/base.yml a=b");
-  ASSERT_TRUE(skip_launcher(maxtext).ok());
-  EXPECT_THAT(maxtext, ::testing::ElementsAre("MaxText/configs/base.yml", "a=b"));
-  std::vector<std::string> none = words("configs/base.yml steps=3");
-  EXPECT_TRUE(skip_launcher(none)->empty());
-  EXPECT_THAT(none, ::testing::ElementsAre("configs/base.yml", "steps=3"));
-  std::vector<std::string> tuned =
-      words("NVTE_FUSED_ATTN=1 XLA_FLAGS=--xla_a=b python3 -u MaxText/train.py base.yml");
-  EXPECT_THAT(*skip_launcher(tuned),
-              ::testing::ElementsAre("NVTE_FUSED_ATTN=1", "XLA_FLAGS=--xla_a=b"));
-  EXPECT_THAT(tuned, ::testing::ElementsAre("base.yml"));
-  std::vector<std::string> pax =
-      words("ENABLE_FP8=1 NCCL_PROTO=LL128 python3 -m paxml.main --fdl_config=x.GPT5B");
-  EXPECT_THAT(*skip_launcher(pax), ::testing::ElementsAre("NCCL_PROTO=LL128"));
-  EXPECT_THAT(pax, ::testing::ElementsAre("--fdl_config=x.GPT5B", "ENABLE_FP8=1"));
-  std::vector<std::string> config = words("M_STEPS=3 python3 MaxText/train.py base.yml");
-  EXPECT_THAT(error_of(skip_launcher(config)), HasSubstr("M_STEPS=3"));
-  for (const char* text : {"python3 train.py", "python3 MaxText/train_compile.py x",
-                           "python3 -m torch.distributed.run", "python", "python3 -m"}) {
-    std::vector<std::string> other = words(text);
-    EXPECT_FALSE(skip_launcher(other).ok()) << text;
-  }
+TEST_F(DialectTest, NamesAreSuggestedWhateverTheirCapitals) {
+  EXPECT_THAT(error_of(pasted("CONFIG=gpt126m")), HasSubstr("did you mean GPT126M?"));
+  EXPECT_THAT(error_of(pasted("CONFIG=GPT126M STEPS=5")), HasSubstr("did you mean steps?"));
+  EXPECT_THAT(error_of(resolve({"STEPS=5"})), HasSubstr("did you mean steps?"));
 }
 
 TEST_F(DialectTest, Recognition) {

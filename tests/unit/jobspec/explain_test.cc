@@ -49,6 +49,20 @@ TEST_F(Explain, WhatResolvingFillsInIsDerived) {
   EXPECT_THAT(shown.at("max_num_checkpoints_to_keep").origin, HasSubstr("fuji.yml:"));
 }
 
+TEST_F(Explain, WhatIsFilledInOtherwiseIsChanged) {
+  const auto shown = rows({"model_name=fuji-test"});
+  EXPECT_TRUE(shown.at("per_device_batch_size").is_changed);
+  // A default that is filled in is none.
+  EXPECT_FALSE(rows({}).at("learning_rate_schedule_steps").is_changed);
+  EXPECT_FALSE(rows({}).at("run_name").is_changed);
+  EXPECT_FALSE(rows({}).at("position_type").is_changed);
+}
+
+TEST_F(Explain, RopeScalingThatIsNotUsedIsShownAsItIsSaid) {
+  EXPECT_EQ(rows({}).at("rope_scaling_factor").value, 8);
+  EXPECT_THAT(rows({}).at("rope_scaling_factor").origin, HasSubstr("base.yml:"));
+}
+
 TEST_F(Explain, KeysComeInTheOrderOfTheShippedFile) {
   const auto config = load({});
   const auto job = resolve_job(*config, options());

@@ -73,7 +73,8 @@ TEST_F(Fuzz, CommandLines) {
       overrides.push_back(key() + (draw(20) == 0 ? "" : "=") + value());
     std::vector<std::pair<std::string, std::string>> environment;
     if (draw(10) == 0) environment.emplace_back("M_" + key(), value());
-    const auto config = load(overrides, environment);
+    const std::string path = draw(50) == 0 ? (draw(2) == 0 ? "" : value()) : shipped();
+    const auto config = load(overrides, environment, path);
     if (!config.ok()) {
       EXPECT_FALSE(config.status().message().empty());
       continue;

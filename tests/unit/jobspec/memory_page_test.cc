@@ -57,7 +57,7 @@ class MemoryPage : public ConfigFiles {
                                  int32_t threads = 1) {
     const int64_t moments = 2 * parameter_count(model_params(config.model));
     return plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                            keeps, true, threads, moments);
+                            config.activation_type(), keeps, true, threads, moments);
   }
 
   static std::string row_of(const TransformerPlan& plan, std::string_view policy) {

@@ -150,27 +150,102 @@ TEST_F(ModelKeys, Attention) {
   EXPECT_THAT(error_of(resolve({"attn_logits_soft_cap=-1"})), HasSubstr("attn_logits_soft_cap"));
 }
 
+TEST_F(ModelKeys, Dropout) {
+  const ModelConfig plain = model({});
+  EXPECT_EQ(plain.dropout_rate, 0);
+  EXPECT_EQ(plain.input_dropout_rate, 0);
+  const ModelConfig both = model({"dropout_rate=0.1"});
+  EXPECT_EQ(both.dropout_rate, 0.1);
+  EXPECT_EQ(both.input_dropout_rate, 0.1);
+  EXPECT_EQ(model({"dropout_rate=0.1", "input_dropout_rate=0"}).input_dropout_rate, 0);
+  const ModelConfig pax = model({"model_name=GPT5B"});
+  EXPECT_EQ(pax.dropout_rate, 0);
+  EXPECT_EQ(pax.input_dropout_rate, 0.1);
+  EXPECT_EQ(model({"model_name=GPT5B", "enable_dropout=false"}).input_dropout_rate, 0);
+  // MaxText's Llama has it switched off.
+  const auto off = resolve({"model_name=llama2-7b", "dropout_rate=0.1"});
+  ASSERT_TRUE(off.ok()) << off.status();
+  EXPECT_EQ(off->train.model.dropout_rate, 0);
+  EXPECT_THAT(off->warnings, Contains("dropout_rate=0.1 has no effect: enable_dropout is false"));
+  EXPECT_EQ(model({"model_name=llama2-7b", "dropout_rate=0.1", "enable_dropout=true"}).dropout_rate,
+            0.1);
+  EXPECT_THAT(error_of(resolve({"dropout_rate=1"})),
+              AllOf(HasSubstr("dropout_rate is 1"), HasSubstr("[0, 1)")));
+  EXPECT_THAT(error_of(resolve({"input_dropout_rate=-0.5"})),
+              HasSubstr("input_dropout_rate is -0.5"));
+}
+
+TEST_F(ModelKeys, ExpertsTakeTheMlpsPlace) {
+  EXPECT_FALSE(model({}).experts.in_layer(0));
+  const trainer::ExpertConfig mixtral = model({"model_name=mixtral-8x7b"}).experts;
+  EXPECT_EQ(mixtral, (trainer::ExpertConfig{.count = 8, .per_token = 2, .mlp_dim = 14336}));
+  EXPECT_TRUE(mixtral.in_layer(0) && mixtral.in_layer(31));
+  EXPECT_EQ(mixtral.capacity(4096), 0);  // nobody is dropped
+
+  // MaxText's choice of layers, and GLaM's.
+  const auto every_fourth = model({"num_experts=4", "interleave_moe_layer_step=4"}).experts;
+  EXPECT_TRUE(!every_fourth.in_layer(0) && every_fourth.in_layer(3) && every_fourth.in_layer(7));
+  const auto glam =
+      model({"num_experts=64", "num_experts_per_tok=2", "base_moe_mlp_dim=48", "first_moe_layer=0",
+             "interleave_moe_layer_step=2", "capacity_factor=2", "expert_activations=['relu']",
+             "router_style=pax", "load_balance_loss_weight=0.01"})
+          .experts;
+  EXPECT_TRUE(glam.in_layer(0) && !glam.in_layer(1) && glam.in_layer(2));
+  EXPECT_EQ(glam.activation, Activation::kRelu);
+  EXPECT_FALSE(glam.gated);
+  EXPECT_EQ(glam.mlp_dim, 48);
+  EXPECT_EQ(glam.balance_weight, 0.01);
+  EXPECT_EQ(glam.capacity(8192), 256);
+  EXPECT_EQ(glam.capacity(1000), 32);  // 31 and a quarter, in fours
+  EXPECT_EQ(model({"num_experts=8", "num_experts_per_tok=2", "capacity_factor=1.5"})
+                .experts.capacity(101),
+            39);  // 1.5 * ceil(101 * 2 / 8)
+}
+
+TEST_F(ModelKeys, ExpertsThatContradictThemselvesAreRefused) {
+  EXPECT_THAT(error_of(resolve({"num_experts=4", "num_experts_per_tok=5"})),
+              AllOf(HasSubstr("num_experts_per_tok is 5"), HasSubstr("num_experts (4)")));
+  EXPECT_THAT(error_of(resolve({"num_experts=0"})), HasSubstr("num_experts is 0"));
+  EXPECT_THAT(error_of(resolve({"num_experts=4", "base_moe_mlp_dim=0"})),
+              HasSubstr("base_moe_mlp_dim is 0"));
+  EXPECT_THAT(error_of(resolve({"num_experts=4", "first_moe_layer=99"})),
+              AllOf(HasSubstr("first_moe_layer is 99"), HasSubstr("16 layers")));
+  EXPECT_THAT(error_of(resolve({"num_experts=4", "load_balance_loss_weight=-1"})),
+              HasSubstr("load_balance_loss_weight is -1"));
+  const auto dense = resolve({"capacity_factor=1.25"});
+  ASSERT_TRUE(dense.ok()) << dense.status();
+  EXPECT_THAT(dense->warnings, Contains("capacity_factor has no effect: num_experts is 1"));
+}
+
 TEST_F(ModelKeys, WhatStillCannotRunIsRefused) {
-  for (const char* text : {"decoder_block=default", "decoder_block=gemma2", "dropout_rate=0.1",
-                           "num_experts=8", "rope_type=yarn", "attention_type=mla",
-                           "position_type=alibi", "rope_linear_scaling_factor=8"}) {
+  for (const char* text :
+       {"decoder_block=default", "decoder_block=gemma2", "router_style=switch", "rope_type=yarn",
+        "attention_type=mla", "position_type=alibi", "rope_linear_scaling_factor=8"}) {
     EXPECT_THAT(error_of(resolve({text})), AllOf(HasSubstr(text), HasSubstr("; set "))) << text;
   }
 }
 
 TEST_F(ModelKeys, AModelsNameFixesItsArchitecture) {
-  for (const char* text :
-       {"decoder_block=gemma", "mlp_activations=['gelu']", "attention_bias=true",
-        "rope_type=llama3.1", "position_type=rope_interleaved", "attn_logits_soft_cap=50",
-        "final_logits_soft_cap=30", "sliding_window_size=8", "attention_type=local_sliding",
-        "normalize_embedding_logits=false", "logits_via_embedding=true", "query_scale=1",
-        "trainable_position_size=9", "rope_max_timescale=500000"}) {
+  for (const char* text : {"decoder_block=gemma", "mlp_activations=['gelu']", "head_dim=64",
+                           "logits_via_embedding=true", "global_parameter_scale=2"}) {
     EXPECT_THAT(error_of(resolve({"model_name=llama2-7b", text})),
                 AllOf(HasSubstr("differs from model llama2-7b, which has"),
                       HasSubstr("override_model_config=true")))
         << text;
   }
-  EXPECT_TRUE(resolve({"model_name=llama2-7b", "rope_max_timescale=10000"}).ok());
+  EXPECT_TRUE(resolve({"model_name=llama2-7b", "global_parameter_scale=1"}).ok());
+  EXPECT_TRUE(
+      resolve({"model_name=llama2-tiny", "global_parameter_scale=2", "override_model_config=true"})
+          .ok());
+}
+
+TEST_F(ModelKeys, WhatAModelsFileDoesNotSayIsFree) {
+  const ModelConfig mistral =
+      model({"model_name=mistral-7b", "attention_type=local_sliding", "sliding_window_size=4096"});
+  EXPECT_EQ(mistral.sliding_window_size, 4096);
+  EXPECT_TRUE(model({"model_name=llama2-7b", "attention_bias=true"}).qkv_bias);
+  EXPECT_EQ(model({"model_name=llama2-7b", "rope_max_timescale=500000"}).rope_max_timescale,
+            500'000);
   EXPECT_TRUE(resolve({"model_name=llama2-7b", "z_loss_multiplier=1e-4"}).ok());
 }
 

@@ -110,6 +110,28 @@ TEST_F(OptimizerKeys, KeysThatTheOptimizerDoesNotRead) {
   EXPECT_THAT(warnings_of({"model_name=LLaMA7B", "opt_type=adamw"}), IsEmpty());
 }
 
+TEST_F(OptimizerKeys, WhatIsDoneWithAStepThatIsNotFinite) {
+  using trainer::NotFinitePolicy;
+  const auto policy_of = [](const std::vector<std::string>& overrides) {
+    const auto job = resolve(overrides);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job->train.not_finite_policy;
+  };
+  EXPECT_EQ(policy_of({}), NotFinitePolicy::kAbort);
+  EXPECT_EQ(policy_of({"not_finite_policy=rollback"}), NotFinitePolicy::kRollback);
+  EXPECT_EQ(policy_of({"abort_on_nan_loss=True"}), NotFinitePolicy::kAbort);
+  EXPECT_EQ(policy_of({"abort_on_nan_loss=False"}), NotFinitePolicy::kSkip);
+  EXPECT_EQ(policy_of({"abort_on_inf_loss=False", "not_finite_policy=rollback"}),
+            NotFinitePolicy::kRollback);
+  EXPECT_THAT(warnings_of({"abort_on_nan_loss=False", "abort_on_inf_loss=False"}),
+              ::testing::ElementsAre(AllOf(HasSubstr("abort_on_nan_loss=False"),
+                                           HasSubstr("not_finite_policy, which is skip"))));
+  EXPECT_THAT(error_of(resolve({"not_finite_policy=ignore"})),
+              AllOf(HasSubstr("not_finite_policy=ignore"), HasSubstr("not_finite_policy=skip")));
+  EXPECT_THAT(error_of(resolve({"not_finite_policy=rollback", "enable_checkpointing=False"})),
+              AllOf(HasSubstr("rollback"), HasSubstr("enable_checkpointing is false")));
+}
+
 TEST_F(OptimizerKeys, WeightDecay) {
   EXPECT_TRUE(optimizer_of({}).decay_times_learning_rate);
   EXPECT_FALSE(optimizer_of({"weight_decay_times_learning_rate=False"}).decay_times_learning_rate);

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "jobspec/value.h"
+#include "common/with_commas.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -12,7 +12,9 @@ namespace muster::jobspec {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Presets : public ConfigFiles {
  protected:
@@ -27,26 +29,47 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {"llama2-tiny", 4'999'424},       {"llama2-7b", 6'738'415'616},
-    {"llama2-13b", 13'015'864'320},   {"llama2-70b", 68'976'648'192},
-    {"mistral-7b", 7'241'732'096},    {"gemma-2b", 2'506'172'416},
-    {"gemma-7b", 8'537'680'896},      {"llama3-8b", 8'030'261'248},
-    {"llama3-70b", 70'553'706'496},   {"llama3.1-8b", 8'030'261'248},
-    {"llama3.1-70b", 70'553'706'496}, {"gpt3-52k", 52'464},
-    {"gpt3-6b", 5'588'736'000},       {"gpt3-22b", 22'049'107'968},
-    {"gpt3-175b", 174'780'997'632},   {"GPT126M", 125'262'336},
-    {"Pile126M", 125'262'336},        {"Synthetic126M", 125'262'336},
-    {"GPT5B", 5'047'558'144},         {"Pile5B", 5'047'558'144},
-    {"Synthetic5B", 5'047'558'144},   {"GPT175B", 174'604'259'328},
-    {"Pile175B", 174'604'259'328},    {"Synthetic175B", 174'604'259'328},
-    {"LLaMA7B", 6'738'415'616},       {"LLaMA13B", 13'015'864'320},
-    {"LLaMA70B", 68'976'648'192},     {"fuji-test", 4'168},
-    {"fuji-1B-v3", 1'241'581'568},    {"fuji-1B-v3-tiktoken", 1'235'814'400},
-    {"fuji-3B-v3", 3'221'400'576},    {"fuji-3B-v3-tiktoken", 3'212'749'824},
-    {"fuji-7B-v1", 6'610'489'344},    {"fuji-7B-v2", 6'610'489'344},
-    {"fuji-7B-v3", 6'207'836'160},    {"fuji-8B-v3-tiktoken", 8'030'261'248},
-    {"fuji-70B-v1", 78'384'472'064},  {"fuji-70B-v2", 68'989'231'104},
-    {"fuji-70B-v3", 70'599'843'840},  {"fuji-70B-v3-tiktoken", 70'553'706'496},
+    {"llama2-tiny", 4'999'424},
+    {"llama2-7b", 6'738'415'616},
+    {"llama2-13b", 13'015'864'320},
+    {"llama2-70b", 68'976'648'192},
+    {"mistral-7b", 7'241'732'096},
+    {"mixtral-8x7b", 46'702'792'704},
+    {"gemma-2b", 2'506'172'416},
+    {"gemma-7b", 8'537'680'896},
+    {"llama3-8b", 8'030'261'248},
+    {"llama3-70b", 70'553'706'496},
+    {"llama3.1-8b", 8'030'261'248},
+    {"llama3.1-70b", 70'553'706'496},
+    {"gpt3-52k", 52'464},
+    {"gpt3-6b", 5'588'736'000},
+    {"gpt3-22b", 22'049'107'968},
+    {"gpt3-175b", 174'780'997'632},
+    {"GPT126M", 125'262'336},
+    {"Pile126M", 125'262'336},
+    {"Synthetic126M", 125'262'336},
+    {"GPT5B", 5'047'558'144},
+    {"Pile5B", 5'047'558'144},
+    {"Synthetic5B", 5'047'558'144},
+    {"GPT175B", 174'604'259'328},
+    {"Pile175B", 174'604'259'328},
+    {"Synthetic175B", 174'604'259'328},
+    {"LLaMA7B", 6'738'415'616},
+    {"LLaMA13B", 13'015'864'320},
+    {"LLaMA70B", 68'976'648'192},
+    {"fuji-test", 4'168},
+    {"fuji-1B-v3", 1'241'581'568},
+    {"fuji-1B-v3-tiktoken", 1'235'814'400},
+    {"fuji-3B-v3", 3'221'400'576},
+    {"fuji-3B-v3-tiktoken", 3'212'749'824},
+    {"fuji-7B-v1", 6'610'489'344},
+    {"fuji-7B-v2", 6'610'489'344},
+    {"fuji-7B-v3", 6'207'836'160},
+    {"fuji-8B-v3-tiktoken", 8'030'261'248},
+    {"fuji-70B-v1", 78'384'472'064},
+    {"fuji-70B-v2", 68'989'231'104},
+    {"fuji-70B-v3", 70'599'843'840},
+    {"fuji-70B-v3-tiktoken", 70'553'706'496},
 };
 
 TEST_F(Presets, HaveExactlyTheseParameters) {
@@ -129,6 +152,27 @@ TEST_F(Presets, RunSettingsAreDefaults) {
   EXPECT_EQ(mine->train.per_device_batch_size, 2);
   EXPECT_EQ(mine->train.max_target_length, 64);
   EXPECT_EQ(resolve({"model_name=Synthetic5B"})->train.optimizer.learning_rate, 1.6e-4);
+}
+
+TEST_F(Presets, WhatPaxTrainsOnThePileSaysWhereItsDataIs) {
+  const auto of_pile = Contains(HasSubstr("Pax reads the Pile by TFDS"));
+  for (const char* name : {"Pile126M", "GPT5B", "Pile5B", "GPT175B", "Pile175B"})
+    EXPECT_THAT(resolve({std::string("model_name=") + name})->warnings, of_pile) << name;
+  for (const char* name : {"GPT126M", "Synthetic126M", "Synthetic5B", "Synthetic175B"})
+    EXPECT_THAT(resolve({std::string("model_name=") + name})->warnings, Not(of_pile)) << name;
+}
+
+TEST_F(Presets, ASentenceThatAKeyMakesUntrueIsNotSaid) {
+  const auto of_decay = Contains(HasSubstr("AXLearn's weight decay"));
+  EXPECT_THAT(resolve({"model_name=fuji-test"})->warnings, of_decay);
+  EXPECT_THAT(resolve({"model_name=fuji-test", "weight_decay_times_learning_rate=false"})->warnings,
+              Not(of_decay));
+}
+
+TEST_F(Presets, WhatFollowsNamesKeys) {
+  const std::string base = write("base.yml", "");
+  write("models/a.yml", "follows: {head_dim: no_such_key}\n");
+  EXPECT_THAT(error_of(load({"model_name=a"}, {}, base)), HasSubstr("follows: head_dim"));
 }
 
 TEST_F(Presets, FujiSchedulesWarmUpFor2000Steps) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "jobspec/resolve.h"
+#include "jobspec/resolve_step.h"
 #include "tests/unit/jobspec/config_files.h"
 
 namespace muster::jobspec {

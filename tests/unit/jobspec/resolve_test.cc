@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "jobspec/resolve_step.h"
 #include "tests/unit/jobspec/config_files.h"
 
 namespace muster::jobspec {
@@ -10,6 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Resolve : public ConfigFiles {
  protected:
@@ -30,6 +32,14 @@ TEST_F(Resolve, DefaultsMakeOneRank) {
   EXPECT_EQ(job->train.checkpoint_directory, "/somewhere/unnamed/checkpoints");
   EXPECT_EQ(job->spec.user(), "ada");
   EXPECT_EQ(job->spec.restarts_max(), 3);
+}
+
+TEST_F(Resolve, ActivationsAreFloat32OrBfloat16) {
+  EXPECT_EQ(resolve({})->train.dtype, trainer::ComputeType::kFloat32);
+  EXPECT_EQ(resolve({"dtype=bfloat16"})->train.dtype, trainer::ComputeType::kBfloat16);
+  EXPECT_EQ(resolve_step({"dtype=bfloat16"})->dtype, trainer::ComputeType::kBfloat16);
+  EXPECT_THAT(error_of(resolve({"dtype=float16"})),
+              AllOf(HasSubstr("dtype=float16"), HasSubstr("must be float32 or bfloat16")));
 }
 
 TEST_F(Resolve, OpenMeshAxesAreFilledIn) {
@@ -63,12 +73,53 @@ TEST_F(Resolve, OtherAxesAreRefusedByName) {
       HasSubstr("ici_fsdp_parallelism"));
 }
 
+TEST_F(Resolve, TheAxisThatMaxTextOpensOrCounts) {
+  EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=8"})),
+              AllOf(HasSubstr("ici_fsdp_parallelism=8: this version has data parallelism only"),
+                    HasSubstr("use ici_data_parallelism=8")));
+  EXPECT_THAT(error_of(resolve({"ici_data_parallelism=2", "ici_tensor_parallelism=4"})),
+              HasSubstr("use ici_data_parallelism=8"));
+  EXPECT_THAT(error_of(resolve({"dcn_fsdp_parallelism=2"}, with_ranks(4, 2))),
+              HasSubstr("use dcn_data_parallelism=2"));
+  const auto alone = resolve({"ici_fsdp_parallelism=-1"});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_EQ(alone->mesh.ranks(), 1);
+  EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=-1"}, with_ranks(8))),
+              AllOf(HasSubstr("ici_fsdp_parallelism is 8"), HasSubstr("ici_data_parallelism")));
+  EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=-1", "ici_data_parallelism=-1"})),
+              HasSubstr("both -1"));
+}
+
+TEST_F(Resolve, ADatasetPathNeedsItsType) {
+  EXPECT_THAT(error_of(resolve({"dataset_path=/data"})),
+              AllOf(HasSubstr("dataset_path=/data"), HasSubstr("dataset_type=shards"),
+                    HasSubstr("dataset_type=synthetic")));
+  const auto job = resolve({"dataset_path=/data", "dataset_type=synthetic"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->warnings, ElementsAre(HasSubstr("dataset_path=/data has no effect")));
+  EXPECT_TRUE(resolve({"model_name=Synthetic126M", "dataset_path=/data"}).ok());
+}
+
+TEST_F(Resolve, WhatDecodeReadsIsJudgedToo) {
+  for (const char* text : {"decode_sampling_strategy=beam", "decode_sampling_top_k=-1",
+                           "decode_sampling_nucleus_p=2", "decode_sampling_temperature=-1"}) {
+    EXPECT_THAT(error_of(resolve({text})), HasSubstr(text));
+  }
+}
+
+TEST_F(Resolve, AConfigThatInheritsFromNothing) {
+  const auto config = load({}, {}, write("mine.yml", "steps: 3\n"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(error_of(resolve_job(*config, options())),
+              AllOf(HasSubstr("mine.yml: vocab_size is missing"), HasSubstr("base_config")));
+}
+
 TEST_F(Resolve, BatchThatCannotBeSharded) {
   EXPECT_THAT(error_of(resolve({"per_device_batch_size=0.3"}, with_ranks(4))),
               AllOf(HasSubstr("per_device_batch_size=0.3"), HasSubstr("whole number")));
   EXPECT_FALSE(resolve({"per_device_batch_size=1.5"}).ok());
   EXPECT_FALSE(resolve({"per_device_batch_size=-2"}).ok());
-  EXPECT_FALSE(resolve({"per_device_batch_size=1e300"}).ok());
+  EXPECT_THAT(error_of(resolve({"per_device_batch_size=1e30"})), Not(HasSubstr("would do")));
 }
 
 TEST_F(Resolve, GlobalBatchIsSharedByTheRanks) {
@@ -82,10 +133,26 @@ TEST_F(Resolve, GlobalBatchIsSharedByTheRanks) {
       AllOf(HasSubstr("global_batch_size=12"), HasSubstr("per_device_batch_size=4 times 4 ranks")));
   EXPECT_TRUE(resolve({"global_batch_size=12", "per_device_batch_size=3"}, with_ranks(4)).ok());
   EXPECT_FALSE(resolve({"global_batch_size=-4"}).ok());
+  const auto accumulated =
+      resolve({"global_batch_size=24", "gradient_accumulation_steps=3"}, with_ranks(4));
+  ASSERT_TRUE(accumulated.ok()) << accumulated.status();
+  EXPECT_EQ(accumulated->train.per_device_batch_size, 2);
+  EXPECT_EQ(accumulated->train.gradient_accumulation_steps, 3);
+  EXPECT_THAT(
+      error_of(resolve({"global_batch_size=20", "gradient_accumulation_steps=3"}, with_ranks(4))),
+      HasSubstr("multiple of the 4 ranks times gradient_accumulation_steps=3"));
+  EXPECT_THAT(error_of(resolve({"gradient_accumulation_steps=0"})),
+              HasSubstr("gradient_accumulation_steps=0: must be at least 1"));
+  EXPECT_THAT(error_of(resolve({"gradient_accumulation_steps=2000000"})),
+              HasSubstr("gradient_accumulation_steps is 2000000"));
   EXPECT_EQ(resolve({"model_name=fuji-test"}, with_ranks(4))->train.per_device_batch_size, 8);
   EXPECT_EQ(resolve({"model_name=fuji-test", "per_device_batch_size=2"}, with_ranks(4))
                 ->train.per_device_batch_size,
             2);
+  EXPECT_THAT(
+      error_of(resolve({"model_name=fuji-test", "global_batch_size=32", "per_device_batch_size=5"},
+                       with_ranks(4))),
+      HasSubstr("per_device_batch_size=5 times 4 ranks is 20"));
 }
 
 TEST_F(Resolve, StepsAndScheduleFillEachOther) {
@@ -135,7 +202,8 @@ TEST_F(Resolve, MaxTextsOwnQuickRunOfLlama7b) {
   EXPECT_EQ(job->train.remat_policy, trainer::RematPolicy::kMinimal);
   EXPECT_THAT(job->warnings,
               ElementsAre(HasSubstr("logits_dot_in_fp32"), HasSubstr("use_iota_embed"),
-                          HasSubstr("attention")));
+                          HasSubstr("attention"), HasSubstr("scan_layers=true"),
+                          HasSubstr("dataset_path=local has no effect")));
 }
 
 TEST_F(Resolve, MaxTextsRunOfACompiledStep) {
@@ -172,6 +240,11 @@ TEST_F(Resolve, GlobalParameterScaleTurnsThroughHeadsWidthAndLayers) {
 TEST_F(Resolve, NumbersOutOfRangeNameTheirKey) {
   EXPECT_THAT(error_of(resolve({"vocab_size=99999999999"})), HasSubstr("vocab_size=99999999999"));
   EXPECT_THAT(error_of(resolve({"init_weights_seed=-1"})), HasSubstr("init_weights_seed=-1"));
+  EXPECT_THAT(error_of(resolve({"threads_per_rank=-1"})), HasSubstr("threads_per_rank is -1"));
+  EXPECT_THAT(error_of(resolve({"steps=9000000000000000000"})),
+              ::testing::StartsWith("steps is 9"));
+  EXPECT_THAT(error_of(resolve({"sliding_window_size=-1"})), HasSubstr("sliding_window_size=-1"));
+  EXPECT_THAT(error_of(resolve({"learning_rate=1e308"})), HasSubstr("must be at most 3.4"));
   EXPECT_THAT(error_of(resolve({"restarts_max=-1"})), HasSubstr("restarts_max=-1"));
   EXPECT_THAT(error_of(resolve({"base_num_kv_heads=3"})), HasSubstr("base_num_kv_heads"));
 }

@@ -45,13 +45,14 @@ TEST(ParseValue, OptionalIntegers) {
 
 TEST(ParseValue, WrongTypesNameKeyValueAndType) {
   const std::pair<ValueType, std::string_view> wrong[] = {
-      {ValueType::kInteger, "many"}, {ValueType::kInteger, "1.5"},
-      {ValueType::kInteger, ""},     {ValueType::kInteger, "1__0"},
-      {ValueType::kInteger, "_1"},   {ValueType::kNumber, "1e"},
-      {ValueType::kNumber, "nan"},   {ValueType::kNumber, "inf"},
-      {ValueType::kNumber, "1e999"}, {ValueType::kBool, "maybe"},
-      {ValueType::kList, "silu"},    {ValueType::kList, "[a"},
-      {ValueType::kList, "{a: 1}"},  {ValueType::kOptionalInteger, "x"}};
+      {ValueType::kInteger, "many"},     {ValueType::kInteger, "1.5"},
+      {ValueType::kInteger, ""},         {ValueType::kInteger, "1__0"},
+      {ValueType::kInteger, "_1"},       {ValueType::kNumber, "1e"},
+      {ValueType::kNumber, "nan"},       {ValueType::kNumber, "inf"},
+      {ValueType::kNumber, "1e999"},     {ValueType::kNumber, "0x1p3"},
+      {ValueType::kBool, "maybe"},       {ValueType::kList, "silu"},
+      {ValueType::kList, "[a"},          {ValueType::kList, "{a: 1}"},
+      {ValueType::kOptionalInteger, "x"}};
   for (const auto& [type, text] : wrong) {
     const auto value = parse_value("some_key", type, text);
     ASSERT_FALSE(value.ok()) << text;
@@ -71,14 +72,6 @@ TEST(Show, CutsLongValuesAndReplacesControlCharacters) {
   EXPECT_EQ(show("a\nb"), "a?b");
   EXPECT_EQ(show(""), "\"\"");
   EXPECT_LT(show(std::string(1000, 'x')).size(), 100U);
-}
-
-TEST(WithCommas, GroupsThousands) {
-  EXPECT_EQ(with_commas(0), "0");
-  EXPECT_EQ(with_commas(999), "999");
-  EXPECT_EQ(with_commas(4168), "4,168");
-  EXPECT_EQ(with_commas(-123456), "-123,456");
-  EXPECT_EQ(with_commas(6738415616), "6,738,415,616");
 }
 
 }  // namespace

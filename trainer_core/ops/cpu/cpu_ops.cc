@@ -1,20 +1,20 @@
 // The CPU backend of the op table: checks shapes and splits kernels' ranges among threads.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/expert_ops.h"
 #include "trainer_core/ops/cpu/kernels.h"
 #include "trainer_core/ops/cpu/matmul.h"
-#include "trainer_core/ops/cpu/optimizer_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
+#include "trainer_core/ops/cpu/sums.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
 namespace {
 
+using cpu::add_blocks;
 using cpu::check_attention;
 using cpu::check_ids;
 using cpu::check_positions;
@@ -23,10 +23,6 @@ using cpu::parallel_for;
 using cpu::rows_of;
 using cpu::same_type;
 using cpu::useful_threads;
-
-// Reductions add this many partial sums whatever the number of threads, so that the order of
-// additions depends on the size alone.
-constexpr int64_t kReductionBlocks = 256;
 
 class CpuOps : public cpu::CpuExpertOps {
  public:
@@ -57,8 +53,16 @@ class CpuOps : public cpu::CpuExpertOps {
       cpu::scale_range(x.dtype, end - begin, static_cast<float>(factor), at(x, begin));
     });
   }
-  double sum(const Tensor& x) override { return reduce(x, cpu::sum_range); }
-  double sum_of_squares(const Tensor& x) override { return reduce(x, cpu::sum_of_squares_range); }
+  void dropout(const DropoutMask& mask, const Tensor& x) override {
+    MUSTER_CHECK(x.elements() % mask.sequences == 0) << mask.sequences << " sequences";
+    elementwise(x, [&](int64_t begin, int64_t end) {
+      cpu::dropout_range(begin, end, {mask, x.dtype, x.elements() / mask.sequences, x.numbers()});
+    });
+  }
+  double sum(const Tensor& x) override { return cpu::reduce(threads_, x, cpu::sum_range); }
+  double sum_of_squares(const Tensor& x) override {
+    return cpu::reduce(threads_, x, cpu::sum_of_squares_range);
+  }
 
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
               const Tensor& c, Accumulate accumulate) override {
@@ -96,7 +100,7 @@ class CpuOps : public cpu::CpuExpertOps {
         }
       }
     });
-    cpu::add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
+    add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
   }
 
   void embedding(const Tensor& tokens, const Tensor& table, double scale,
@@ -185,9 +189,8 @@ class CpuOps : public cpu::CpuExpertOps {
       }
     });
     float* sums = workspace.data;
-    cpu::add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
-    if (layer)
-      cpu::add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
+    add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
+    if (layer) add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
   }
 
   void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
@@ -276,27 +279,6 @@ class CpuOps : public cpu::CpuExpertOps {
     loss(shape, logits, targets, weights, losses, true);
   }
 
-  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-            const Tensor& v) override {
-    cpu::adam(threads_, step, grads, params, m, v);
-  }
-  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
-                      const Tensor& v) override {
-    cpu::adam_direction(threads_, step, grads, m, v);
-  }
-  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
-                           const Tensor& v) override {
-    cpu::adafactor_direction(threads_, step, grads, v);
-  }
-  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                    const Tensor& rows, const Tensor& columns) override {
-    cpu::adafactor_factored_direction(threads_, step, grads, rows, columns);
-  }
-  void apply_update(double rate, double kept, const Tensor& direction,
-                    const Tensor& params) override {
-    cpu::apply_update(threads_, rate, kept, direction, params);
-  }
-
  private:
   static void* at(const Tensor& x, int64_t element) {
     return static_cast<char*>(x.numbers()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
@@ -310,22 +292,6 @@ class CpuOps : public cpu::CpuExpertOps {
   template <class Body>
   void elementwise(const Tensor& x, const Body& body) {
     split(x.elements(), x.elements(), [&](int64_t begin, int64_t end, int) { body(begin, end); });
-  }
-
-  double reduce(const Tensor& x, double (*range)(int64_t, const float*)) {
-    const int64_t n = x.elements();
-    const float* data = x.f32();
-    std::array<double, kReductionBlocks> partial{};
-    split(kReductionBlocks, n, [&](int64_t begin, int64_t end, int) {
-      for (int64_t block = begin; block < end; ++block) {
-        const int64_t first = n * block / kReductionBlocks;
-        partial[static_cast<size_t>(block)] =
-            range(n * (block + 1) / kReductionBlocks - first, data + first);
-      }
-    });
-    double total = 0;
-    for (const double value : partial) total += value;
-    return total;
   }
 
   void norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,

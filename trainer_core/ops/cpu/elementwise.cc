@@ -1,5 +1,4 @@
 // Adding, scaling, filling and summing flat ranges.
-#include <algorithm>
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
@@ -103,16 +102,6 @@ void fill_range(DType dtype, int64_t n, float value, void* x) {
 double sum_range(int64_t n, const float* x) { return HWY_DYNAMIC_DISPATCH(sum)(n, x); }
 double sum_of_squares_range(int64_t n, const float* x) {
   return HWY_DYNAMIC_DISPATCH(sum_of_squares)(n, x);
-}
-
-void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width, Accumulate accumulate,
-                float* to) {
-  for (int64_t block = 1; block < blocks; ++block) add_range(width, from + block * stride, from);
-  if (accumulate == Accumulate::kYes) {
-    add_range(width, from, to);
-  } else {
-    std::copy_n(from, width, to);
-  }
 }
 
 }  // namespace muster::trainer::cpu

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <initializer_list>
+#include <vector>
 
-#include "trainer_core/ops/cpu/kernels.h"
+#include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/parallel.h"
 #include "trainer_core/ops/cpu/routing.h"
 
@@ -39,13 +40,24 @@ RoutingArrays arrays(const RoutingShape& shape, const Tensor& weights, const Rou
           routing.balance.f32()};
 }
 
-// Rows of a token: `slots` (k of them) of token `token`, of rows (R, d).
+// Calls body with a number of the tensors' type, which is one for all.
+template <class Body>
+void with_type(std::initializer_list<Tensor> tensors, const Body& body) {
+  if (same_type(tensors) == DType::kBf16) {
+    body(Bf16());
+  } else {
+    body(float());
+  }
+}
+
+// The rows (R, d) of tokens, by their slots (T, k).
+template <class T>
 struct Rows {
   Rows(const Tensor& slots, const Tensor& tokens, const Tensor& rows)
       : per_token(slots.elements() / tokens.dim(0)),
         width(tokens.dim(1)),
         slot(slots.i32()),
-        data(rows.f32()) {
+        data(static_cast<T*>(rows.numbers())) {
     MUSTER_CHECK(rows.dim(1) == width && rows.dim(0) == slots.elements())
         << "rows (" << rows.dim(0) << ", " << rows.dim(1) << ") for " << slots.elements()
         << " slots of width " << width;
@@ -60,25 +72,47 @@ struct Rows {
   int64_t per_token;
   int64_t width;
   const int32_t* slot;
-  float* data;
+  T* data;
 };
 
-void add_scaled(int64_t n, float factor, const float* x, float* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
+template <class T>
+void add_scaled(int64_t n, float factor, const T* x, float* sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += factor * to_float(x[i]);
+}
+
+template <class T>
+void scale_row(int64_t n, float factor, T* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = from_float<T>(factor * to_float(x[i]));
 }
 
 // Several sums side by side, which the compiler makes vectors of.
-float dot(int64_t n, const float* x, const float* y) {
+template <class T>
+float dot(int64_t n, const T* x, const T* y) {
   constexpr int64_t kSums = 16;
   std::array<float, kSums> sums{};
   int64_t i = 0;
-  for (; i + kSums <= n; i += kSums)
-    for (size_t j = 0; j < kSums; ++j)
-      sums[j] += x[i + static_cast<int64_t>(j)] * y[i + static_cast<int64_t>(j)];
+  for (; i + kSums <= n; i += kSums) {
+    for (size_t j = 0; j < kSums; ++j) {
+      const int64_t at = i + static_cast<int64_t>(j);
+      sums[j] += to_float(x[at]) * to_float(y[at]);
+    }
+  }
   float total = 0;
   for (const float sum : sums) total += sum;
-  for (; i < n; ++i) total += x[i] * y[i];
+  for (; i < n; ++i) total += to_float(x[i]) * to_float(y[i]);
   return total;
+}
+
+// The part of a matrix of experts that begins with row `row` of `width`.
+MatrixIn part_in(const Tensor& x, int64_t row, int64_t width) {
+  return {static_cast<const char*>(x.numbers()) +
+              row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
+          x.dtype};
+}
+MatrixOut part_out(const Tensor& x, int64_t row, int64_t width) {
+  return {
+      static_cast<char*>(x.numbers()) + row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
+      x.dtype};
 }
 
 }  // namespace
@@ -102,35 +136,57 @@ void CpuExpertOps::route_backward(const RoutingShape& shape, const Tensor& weigh
 }
 
 template <class Body>
-void CpuExpertOps::for_tokens(const Tensor& slots, const Tensor& tokens, const Body& body) {
+void CpuExpertOps::split_tokens(const Tensor& slots, const Tensor& tokens, const Body& body) {
   parallel_for(useful_threads(threads_, slots.elements() * tokens.dim(1)), tokens.dim(0),
-               [&](int64_t begin, int64_t end, int) {
-                 for (int64_t token = begin; token < end; ++token)
-                   body(token, tokens.f32() + token * tokens.dim(1));
-               });
+               [&](int64_t begin, int64_t end, int) { body(begin, end); });
 }
 
 void CpuExpertOps::dispatch(const Tensor& slots, const Tensor& x, const Tensor& rows) {
-  const Rows all(slots, x, rows);
-  for_tokens(slots, x, [&](int64_t token, const float* from) {
-    all.of_token(token, [&](int64_t, float* row) { std::copy_n(from, all.width, row); });
+  with_type({x, rows}, [&](auto number) {
+    using T = decltype(number);
+    const Rows<T> all(slots, x, rows);
+    const auto* from = static_cast<const T*>(x.numbers());
+    split_tokens(slots, x, [&](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) {
+        all.of_token(
+            token, [&](int64_t, T* row) { std::copy_n(from + token * all.width, all.width, row); });
+      }
+    });
   });
 }
 
 void CpuExpertOps::dispatch_backward(const Tensor& slots, const Tensor& drows, const Tensor& dx) {
-  const Rows all(slots, dx, drows);
-  for_tokens(slots, dx, [&](int64_t token, float* to) {
-    all.of_token(token, [&](int64_t, const float* row) { add_scaled(all.width, 1, row, to); });
+  with_type({drows, dx}, [&](auto number) {
+    using T = decltype(number);
+    const Rows<T> all(slots, dx, drows);
+    split_tokens(slots, dx, [&](int64_t begin, int64_t end) {
+      std::vector<float> sums(static_cast<size_t>(all.width));
+      for (int64_t token = begin; token < end; ++token) {
+        T* to = static_cast<T*>(dx.numbers()) + token * all.width;
+        std::transform(to, to + all.width, sums.begin(), [](T value) { return to_float(value); });
+        all.of_token(token,
+                     [&](int64_t, const T* row) { add_scaled(all.width, 1, row, sums.data()); });
+        std::transform(sums.begin(), sums.end(), to, from_float<T>);
+      }
+    });
   });
 }
 
 void CpuExpertOps::combine(const Tensor& slots, const Tensor& gates, const Tensor& rows,
                            const Tensor& out) {
-  const Rows all(slots, out, rows);
-  for_tokens(slots, out, [&](int64_t token, float* to) {
-    std::fill_n(to, all.width, 0.0F);
-    all.of_token(token, [&](int64_t i, const float* row) {
-      add_scaled(all.width, gates.f32()[i], row, to);
+  with_type({rows, out}, [&](auto number) {
+    using T = decltype(number);
+    const Rows<T> all(slots, out, rows);
+    split_tokens(slots, out, [&](int64_t begin, int64_t end) {
+      std::vector<float> sums(static_cast<size_t>(all.width));
+      for (int64_t token = begin; token < end; ++token) {
+        std::ranges::fill(sums, 0.0F);
+        all.of_token(token, [&](int64_t i, const T* row) {
+          add_scaled(all.width, gates.f32()[i], row, sums.data());
+        });
+        std::transform(sums.begin(), sums.end(), static_cast<T*>(out.numbers()) + token * all.width,
+                       from_float<T>);
+      }
     });
   });
 }
@@ -142,18 +198,21 @@ void CpuExpertOps::combine_backward(const Tensor& slots, const Tensor& gates, co
                gates.elements() == slots.elements() && dgates.elements() == slots.elements())
       << "combine_backward of " << slots.elements() << " slots and " << act.dim(0) << " rows";
   const int32_t* slot = slots.i32();
-  parallel_for(useful_threads(threads_, act.elements()), slots.elements(),
-               [&](int64_t begin, int64_t end, int) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   dgates.f32()[i] = 0;
-                   if (slot[i] < 0) continue;
-                   float* row = act.f32() + slot[i] * width;
-                   float* drow = dact.f32() + slot[i] * width;
-                   dgates.f32()[i] = dot(width, row, drow);
-                   scale_range(DType::kF32, width, gates.f32()[i], row);
-                   scale_range(DType::kF32, width, gates.f32()[i], drow);
-                 }
-               });
+  with_type({act, dact}, [&](auto number) {
+    using T = decltype(number);
+    parallel_for(useful_threads(threads_, act.elements()), slots.elements(),
+                 [&](int64_t begin, int64_t end, int) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     dgates.f32()[i] = 0;
+                     if (slot[i] < 0) continue;
+                     T* row = static_cast<T*>(act.numbers()) + slot[i] * width;
+                     T* drow = static_cast<T*>(dact.numbers()) + slot[i] * width;
+                     dgates.f32()[i] = dot<T>(width, row, drow);
+                     scale_row(width, gates.f32()[i], row);
+                     scale_row(width, gates.f32()[i], drow);
+                   }
+                 });
+  });
 }
 
 template <class Body>
@@ -170,8 +229,8 @@ void CpuExpertOps::expert_matmul(const Tensor& offsets, const Tensor& x, const T
   const int64_t in = x.dim(1), out = y.dim(1);
   MUSTER_CHECK(w.dim(1) == out && w.dim(2) == in && x.dim(0) == y.dim(0)) << "expert_matmul";
   for_experts(offsets, x.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
-    gemm_.run({rows, out, in, false, true, false}, x.f32() + first * in, w.f32() + e * out * in,
-              y.f32() + first * out);
+    gemm_.run({rows, out, in, false, true, false}, part_in(x, first, in), part_in(w, e * out, in),
+              part_out(y, first, out));
   });
 }
 
@@ -180,8 +239,8 @@ void CpuExpertOps::expert_matmul_dx(const Tensor& offsets, const Tensor& dy, con
   const int64_t in = dx.dim(1), out = dy.dim(1);
   MUSTER_CHECK(w.dim(1) == out && w.dim(2) == in && dx.dim(0) == dy.dim(0)) << "expert_matmul_dx";
   for_experts(offsets, dy.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
-    gemm_.run({rows, in, out, false, false, false}, dy.f32() + first * out, w.f32() + e * out * in,
-              dx.f32() + first * in);
+    gemm_.run({rows, in, out, false, false, false}, part_in(dy, first, out),
+              part_in(w, e * out, in), part_out(dx, first, in));
   });
 }
 
@@ -190,8 +249,8 @@ void CpuExpertOps::expert_matmul_dw(const Tensor& offsets, const Tensor& dy, con
   const int64_t in = x.dim(1), out = dy.dim(1);
   MUSTER_CHECK(dw.dim(1) == out && dw.dim(2) == in && x.dim(0) == dy.dim(0)) << "expert_matmul_dw";
   for_experts(offsets, x.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
-    gemm_.run({out, in, rows, true, false, accumulate == Accumulate::kYes}, dy.f32() + first * out,
-              x.f32() + first * in, dw.f32() + e * out * in);
+    gemm_.run({out, in, rows, true, false, accumulate == Accumulate::kYes}, part_in(dy, first, out),
+              part_in(x, first, in), part_out(dw, e * out, in));
   });
 }
 

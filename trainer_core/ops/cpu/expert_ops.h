@@ -1,14 +1,14 @@
-// The CPU backend's ExpertOps: the base of its op table.
+// The CPU backend's ExpertOps.
 #pragma once
 
 #include "trainer_core/ops/cpu/gemm.h"
-#include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/cpu/optimizer_ops.h"
 
 namespace muster::trainer::cpu {
 
-class CpuExpertOps : public Ops {
+class CpuExpertOps : public OptimizerOps {
  public:
-  explicit CpuExpertOps(int threads) : threads_(threads), gemm_(threads) {}
+  explicit CpuExpertOps(int threads) : OptimizerOps(threads), gemm_(threads) {}
 
   void route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) override;
   void route_backward(const RoutingShape& shape, const Tensor& weights, const Tensor& dgates,
@@ -26,13 +26,10 @@ class CpuExpertOps : public Ops {
   void expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const Tensor& x, const Tensor& dw,
                         Accumulate accumulate) override;
 
- protected:
-  int threads_;
-
  private:
-  // Calls body(token, its row of `tokens`) in parallel.
+  // Calls body(first token, last token) in parallel.
   template <class Body>
-  void for_tokens(const Tensor& slots, const Tensor& tokens, const Body& body);
+  void split_tokens(const Tensor& slots, const Tensor& tokens, const Body& body);
   // Calls body(expert, its first row, its rows).
   template <class Body>
   void for_experts(const Tensor& offsets, int64_t rows, const Body& body);

@@ -15,11 +15,17 @@ void add_parameters_range(DType dtype, int64_t n, const float* x, void* y);  // 
 void add_gradients_range(DType dtype, int64_t n, const void* x, float* y);   // y += x
 void scale_range(DType dtype, int64_t n, float factor, void* x);             // x *= factor
 void fill_range(DType dtype, int64_t n, float value, void* x);
-// to (width) = or += the sum of `blocks` partial sums that lie `stride` apart, in order. The sum is made in the first.
-void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width, Accumulate accumulate,
-                float* to);
 double sum_range(int64_t n, const float* x);             // fp64 accumulators
 double sum_of_squares_range(int64_t n, const float* x);  // fp64 accumulators
+
+// dropout.cc: elements [begin, end) of x, whose sequences have `each` elements.
+struct DropoutRange {
+  DropoutMask mask;
+  DType dtype;
+  int64_t each;
+  void* x;
+};
+void dropout_range(int64_t begin, int64_t end, const DropoutRange& args);
 
 // norm.cc: `rows` rows of `width`. `delta` may be null; then `sum` is not written. bias is kLayer's.
 struct NormForward {

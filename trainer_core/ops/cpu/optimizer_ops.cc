@@ -20,36 +20,36 @@ void elementwise(int threads, const Tensor& x, const Body& body) {
 
 }  // namespace
 
-void adam(int threads, const AdamStep& step, const Tensor& grads, const Tensor& params,
-          const Tensor& m, const Tensor& v) {
+void OptimizerOps::adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
+                        const Tensor& m, const Tensor& v) {
   check_same_size(params, grads, "params");
   check_same_size(m, grads, "m");
   check_same_size(v, grads, "v");
-  elementwise(threads, grads, [&](int64_t begin, int64_t end) {
+  elementwise(threads_, grads, [&](int64_t begin, int64_t end) {
     adam_range(end - begin, step, grads.f32() + begin, params.f32() + begin, m.f32() + begin,
                v.f32() + begin);
   });
 }
 
-void adam_direction(int threads, const AdamStep& step, const Tensor& grads, const Tensor& m,
-                    const Tensor& v) {
+void OptimizerOps::adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                                  const Tensor& v) {
   check_same_size(m, grads, "m");
   check_same_size(v, grads, "v");
-  elementwise(threads, grads, [&](int64_t begin, int64_t end) {
+  elementwise(threads_, grads, [&](int64_t begin, int64_t end) {
     adam_direction_range(end - begin, step, grads.f32() + begin, m.f32() + begin, v.f32() + begin);
   });
 }
 
-void adafactor_direction(int threads, const AdafactorStep& step, const Tensor& grads,
-                         const Tensor& v) {
+void OptimizerOps::adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                                       const Tensor& v) {
   check_same_size(v, grads, "v");
-  elementwise(threads, grads, [&](int64_t begin, int64_t end) {
+  elementwise(threads_, grads, [&](int64_t begin, int64_t end) {
     adafactor_range(end - begin, step, grads.f32() + begin, v.f32() + begin);
   });
 }
 
-void adafactor_factored_direction(int threads, const AdafactorStep& step, const Tensor& grads,
-                                  const Tensor& rows, const Tensor& columns) {
+void OptimizerOps::adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                                const Tensor& rows, const Tensor& columns) {
   MUSTER_CHECK(grads.rank == 2 && rows.elements() == grads.dim(0) &&
                columns.elements() == grads.dim(1))
       << "factors of " << rows.elements() << " and " << columns.elements();
@@ -59,7 +59,7 @@ void adafactor_factored_direction(int threads, const AdafactorStep& step, const 
                       .grads = grads.f32(),
                       .row_means = rows.f32(),
                       .column_means = columns.f32()};
-  const int useful = useful_threads(threads, grads.elements());
+  const int useful = useful_threads(threads_, grads.elements());
   parallel_for(useful, args.rows,
                [&](int64_t begin, int64_t end, int) { factored_row_means(begin, end, args); });
   parallel_for(useful, args.width,
@@ -70,10 +70,10 @@ void adafactor_factored_direction(int threads, const AdafactorStep& step, const 
   });
 }
 
-void apply_update(int threads, double rate, double kept, const Tensor& direction,
-                  const Tensor& params) {
+void OptimizerOps::apply_update(double rate, double kept, const Tensor& direction,
+                                const Tensor& params) {
   check_same_size(params, direction, "params");
-  elementwise(threads, params, [&](int64_t begin, int64_t end) {
+  elementwise(threads_, params, [&](int64_t begin, int64_t end) {
     apply_update_range(end - begin, static_cast<float>(rate), static_cast<float>(kept),
                        direction.f32() + begin, params.f32() + begin);
   });

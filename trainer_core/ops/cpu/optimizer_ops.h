@@ -1,20 +1,28 @@
-// The optimizers' part of the CPU backend: checks shapes and splits kernels' ranges among threads. Semantics are those of
-// ops.h.
+// The optimizers' part of the CPU backend: checks shapes and splits kernels' ranges among threads.
 #pragma once
 
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer::cpu {
 
-void adam(int threads, const AdamStep& step, const Tensor& grads, const Tensor& params,
-          const Tensor& m, const Tensor& v);
-void adam_direction(int threads, const AdamStep& step, const Tensor& grads, const Tensor& m,
-                    const Tensor& v);
-void adafactor_direction(int threads, const AdafactorStep& step, const Tensor& grads,
-                         const Tensor& v);
-void adafactor_factored_direction(int threads, const AdafactorStep& step, const Tensor& grads,
-                                  const Tensor& rows, const Tensor& columns);
-void apply_update(int threads, double rate, double kept, const Tensor& direction,
-                  const Tensor& params);
+// The rest of the table is CpuExpertOps' (expert_ops.h) and CpuOps' (cpu_ops.cc).
+class OptimizerOps : public Ops {
+ public:
+  void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
+            const Tensor& v) override;
+  void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                      const Tensor& v) override;
+  void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                           const Tensor& v) override;
+  void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                    const Tensor& rows, const Tensor& columns) override;
+  void apply_update(double rate, double kept, const Tensor& direction,
+                    const Tensor& params) override;
+
+ protected:
+  explicit OptimizerOps(int threads) : threads_(threads) {}
+
+  int threads_;
+};
 
 }  // namespace muster::trainer::cpu

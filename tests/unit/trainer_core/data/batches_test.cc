@@ -44,7 +44,8 @@ std::vector<int32_t> rank_batch(const std::string& folder, const BatchGeometry& 
   const auto count = static_cast<size_t>(geometry.per_device * geometry.seq_len);
   std::vector<int32_t> tokens(count), targets(count);
   std::vector<float> weights(count);
-  EXPECT_TRUE((*source)->fill(step, tokens, targets, weights).ok());
+  const uint64_t first = static_cast<uint64_t>(step) * geometry.global_batch();
+  EXPECT_TRUE((*source)->fill(first, 0, tokens, targets, weights).ok());
   for (size_t i = 0; i < count; ++i) {
     EXPECT_EQ(targets[i], (tokens[i] + 1) % kVocab);
     EXPECT_EQ(weights[i], 1.0F);
@@ -89,6 +90,24 @@ TEST(Batches, EveryWindowIsSeenOnceAnEpoch) {
   }
 }
 
+TEST(Batches, ARanksShareMayBeReadInParts) {
+  TempFolder folder;
+  make_dataset(folder.path(), {400, 401});
+  const BatchGeometry geometry{1, 2, 4, 16, kVocab};
+  const std::vector<int32_t> whole = rank_batch(folder.path(), geometry, 3, 9);
+  auto dataset = TokenDataset::open(folder.path(), kVocab);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto source = BatchSource::from_shards(std::move(*dataset), geometry, 9, true);
+  ASSERT_TRUE(source.ok()) << source.status();
+  for (int32_t skipped = 0; skipped < 4; skipped += 2) {
+    std::vector<int32_t> tokens(32), targets(32);
+    std::vector<float> weights(32);
+    ASSERT_TRUE((*source)->fill(3 * 8, skipped, tokens, targets, weights).ok());
+    const auto part = whole.begin() + skipped * 16;
+    EXPECT_EQ(tokens, std::vector<int32_t>(part, part + 32));
+  }
+}
+
 TEST(Batches, ADataSetShorterThanOneSampleIsBadInput) {
   TempFolder folder;
   make_dataset(folder.path(), {16});
@@ -118,11 +137,12 @@ TEST(Batches, AShardThatDisagreesWithTheIndexIsRefused) {
 }
 
 TEST(Batches, SyntheticIsOneFixedBatchOnAnyMesh) {
-  const auto fill = [](const BatchGeometry& geometry, int64_t step) {
-    const auto count = static_cast<size_t>(geometry.per_device * geometry.seq_len);
+  const auto fill = [](const BatchGeometry& geometry, uint64_t first, int32_t skipped = 0) {
+    const auto count = static_cast<size_t>((geometry.per_device - skipped) * geometry.seq_len);
     std::vector<int32_t> tokens(count), targets(count);
     std::vector<float> weights(count);
-    EXPECT_TRUE(BatchSource::synthetic(geometry)->fill(step, tokens, targets, weights).ok());
+    EXPECT_TRUE(
+        BatchSource::synthetic(geometry)->fill(first, skipped, tokens, targets, weights).ok());
     for (size_t i = 0; i < count; ++i) {
       EXPECT_LT(tokens[i], geometry.vocab_size);
       EXPECT_GE(tokens[i], 0);
@@ -135,6 +155,7 @@ TEST(Batches, SyntheticIsOneFixedBatchOnAnyMesh) {
   EXPECT_EQ(fill({0, 1, 4, 32, 50}, 9), whole);
   const auto second = fill({1, 2, 2, 32, 50}, 3);
   EXPECT_EQ(second, std::vector<int32_t>(whole.begin() + 64, whole.end()));
+  EXPECT_EQ(fill({0, 1, 4, 32, 50}, 0, 3), std::vector<int32_t>(whole.begin() + 96, whole.end()));
 }
 
 TEST(Permutation, IsABijection) {

@@ -69,7 +69,7 @@ TEST_P(Accumulation, LeavesNothingBehind) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Accumulation,
                          testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
-                                         small_mixture_of_choices()));
+                                         small_mixture_of_choices(), small_mixtral()));
 
 }  // namespace
 }  // namespace muster::trainer

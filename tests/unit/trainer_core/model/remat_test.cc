@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -46,8 +47,8 @@ void poison(const TestModel& test) {
 
 // A step, and a second one whose gradients are added to the first one's.
 Outcome outcome_of(const ModelConfig& config, const LayerKeeps& keeps, int32_t seq_len,
-                   int32_t threads) {
-  TestModel test(config, kBatch, seq_len, keeps, threads);
+                   int32_t threads, DType dtype = DType::kF32) {
+  TestModel test(config, kBatch, seq_len, keeps, threads, true, dtype);
   randomize_params(test.plan, test.model.params());
   poison(test);
   const TestBatch data(config.vocab_size, int64_t{kBatch} * seq_len);
@@ -71,12 +72,14 @@ TEST_P(Remat, ReadsNothingUnwritten) {
 
 TEST_P(Remat, PoliciesAreBitIdentical) {
   const ModelConfig config = three_layers(GetParam());
-  for (const int32_t threads : {1, 2}) {
-    const Outcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 67, threads);
+  for (const auto& [threads, dtype] :
+       {std::pair(1, DType::kF32), {2, DType::kF32}, {1, DType::kBf16}, {2, DType::kBf16}}) {
+    const Outcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 67, threads, dtype);
     for (size_t i = 1; i < kRematPolicyNames.size(); ++i) {
       const LayerKeeps keeps = layer_keeps(static_cast<RematPolicy>(i));
-      EXPECT_EQ(outcome_of(config, keeps, 67, threads), kept)
-          << kRematPolicyNames[i] << " with " << threads << " threads";
+      EXPECT_EQ(outcome_of(config, keeps, 67, threads, dtype), kept)
+          << kRematPolicyNames[i] << " with " << threads << " threads, "
+          << (dtype == DType::kBf16 ? "bf16" : "fp32");
     }
   }
 }
@@ -122,7 +125,7 @@ TEST_P(Remat, OfOneLayer) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Remat,
                          testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
-                                         small_mixture_of_choices()));
+                                         small_mixture_of_choices(), small_mixtral()));
 
 }  // namespace
 }  // namespace muster::trainer

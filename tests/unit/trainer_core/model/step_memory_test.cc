@@ -69,6 +69,13 @@ ModelConfig odd_gpt() {
   return config;
 }
 
+// All rows of experts are used where none is dropped.
+ModelConfig odd_mixtral() {
+  ModelConfig config = odd_llama();
+  config.experts = {.count = 3, .per_token = 2, .mlp_dim = 5, .layer_step = 2, .balance_weight = 1};
+  return config;
+}
+
 // A signalling NaN that no operation produces.
 constexpr uint32_t kUntouched = 0x7FA5A5A5;
 
@@ -83,8 +90,8 @@ std::span<uint32_t> words_of(const Arena& arena) {
 struct Step {
   Step(const ModelConfig& config, RematPolicy policy)
       : optimizer(Optimizer::make({}, model_params(config))),
-        plan(plan_transformer(config, kBatch, kLength, layer_keeps(policy), true, kThreads,
-                              optimizer->state_elements())),
+        plan(plan_transformer(config, kBatch, kLength, DType::kF32, layer_keeps(policy), true,
+                              kThreads, optimizer->state_elements())),
         arena(plan.memory),
         ops(cpu_ops(kThreads)),
         data(config.vocab_size, int64_t{kBatch} * kLength) {}
@@ -174,7 +181,8 @@ TEST_P(StepMemory, AllocatesNoTensors) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, StepMemory, testing::Values(odd_llama(), odd_gpt()));
+INSTANTIATE_TEST_SUITE_P(Families, StepMemory,
+                         testing::Values(odd_llama(), odd_gpt(), odd_mixtral()));
 
 // The test above would see an allocation.
 TEST(Counting, SeesWhatIsAllocated) {

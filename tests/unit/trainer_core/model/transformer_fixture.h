@@ -13,11 +13,12 @@ namespace muster::trainer {
 
 struct TestModel {
   TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
-            RematPolicy remat = RematPolicy::kNone, int32_t threads = 1, bool training = true)
-      : TestModel(config, batch, seq_len, layer_keeps(remat), threads, training) {}
+            RematPolicy remat = RematPolicy::kNone, int32_t threads = 1, bool training = true,
+            DType dtype = DType::kF32)
+      : TestModel(config, batch, seq_len, layer_keeps(remat), threads, training, dtype) {}
   TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len, const LayerKeeps& keeps,
-            int32_t threads = 1, bool training = true)
-      : plan(plan_transformer(config, batch, seq_len, keeps, training, threads)),
+            int32_t threads = 1, bool training = true, DType dtype = DType::kF32)
+      : plan(plan_transformer(config, batch, seq_len, dtype, keeps, training, threads)),
         arena(plan.memory),
         ops(cpu_ops(threads)),
         model(plan, arena, *ops) {}
@@ -83,6 +84,19 @@ inline ModelConfig small_mixture_of_choices() {
   config.position_type = PositionType::kRopeInterleaved;
   config.rope_scaling = {.factor = 4, .original_max_position = 16};
   config.qkv_bias = config.mlp_bias = true;
+  return config;
+}
+
+// Experts in the second layer, with too little room for all, and a loss for their uneven use.
+inline ModelConfig small_mixtral() {
+  ModelConfig config = small_config(4, 2, false);
+  config.experts = {.count = 5,
+                    .per_token = 2,
+                    .mlp_dim = 7,
+                    .layer_step = 2,
+                    .first_layer = 1,
+                    .capacity_factor = 0.8,
+                    .balance_weight = 0.1};
   return config;
 }
 

@@ -63,9 +63,11 @@ TEST(MatmulDeathTest, ShapesThatDisagree) {
 
 TEST(GemmPeak, IsPlausible) {
   const auto ops = cpu_ops(1);
-  const double peak = measure_gemm_peak_tflops(*ops);
-  EXPECT_GT(peak, 1e-4);
-  EXPECT_LT(peak, 100);
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const double peak = measure_gemm_peak_tflops(*ops, dtype);
+    EXPECT_GT(peak, 1e-4);
+    EXPECT_LT(peak, 100);
+  }
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 struct Results {
   Values attention{{70, 20}}, lse{{1, 2, 70}}, d_qkv{{70, 40}}, activated{{9, 37}}, normed{{9, 37}},
       stats{{18}};
-  Values losses{{9}}, logits = Values::random({9, 101}, 8, 5);
+  Values losses{{9}}, logits = Values::random({9, 101}, 8, 5), kept{{1000}, 1};
 };
 
 Results run(Ops& ops) {
@@ -30,6 +30,7 @@ Results run(Ops& ops) {
          gain = Values::random({37}, 5), bias = Values::random({37}, 7);
   ops.activate({Activation::kGelu, true}, gate_up, r.activated);
   ops.norm({NormType::kLayer, 1e-5, 0}, x, {gain, bias}, r.normed, r.stats);
+  ops.dropout({.rate = 0.3, .key = 3, .sequences = 2}, r.kept);
   Ids targets(9, 101, 6);
   Values weights({9}, 1);
   ops.cross_entropy_backward({10, 1e-3}, r.logits, targets, weights, r.losses);
@@ -45,6 +46,7 @@ TEST(Targets, Agree) {
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     const Results other = run(*ops);
+    EXPECT_EQ(other.kept, best.kept);  // a mask is the same on every processor
     expect_near(other.attention, as_double(best.attention), 3e-6);
     expect_near(other.lse, as_double(best.lse), 3e-6);
     expect_near(other.d_qkv, as_double(best.d_qkv), 1e-5);

@@ -22,6 +22,7 @@ class Resume : public testing::Test {
   TrainConfig config(const std::string& checkpoints, int ranks = 2) const {
     TrainConfig config = tiny_config(ranks);
     config.model.vocab_size = kTextVocab;
+    config.model.dropout_rate = 0.1;
     config.dataset_type = DatasetType::kShards;
     config.dataset_path = folder_.file("data");
     config.tokenizer_path = folder_.file("t.model");

@@ -87,6 +87,24 @@ TEST(Flops, AgreeWithMaxTextForLlama2) {
   EXPECT_NEAR(giga_per_token(step_tflops(config).total()), 444.5, 0.05);
 }
 
+// MaxText's: the router, and as many experts as a token visits; layers without experts have their MLP.
+TEST(StepTflops, OfExperts) {
+  TrainConfig config;
+  config.per_device_batch_size = 1;
+  config.max_target_length = 10;
+  config.model.vocab_size = 5;
+  config.model.emb_dim = 4;
+  config.model.num_layers = 2;
+  config.model.num_query_heads = config.model.num_kv_heads = config.model.head_dim = 2;
+  config.model.mlp_dim = 7;
+  const double dense = step_tflops(config).learnable;
+  config.model.experts = {
+      .count = 6, .per_token = 2, .mlp_dim = 3, .layer_step = 2, .gated = false};
+  // Per token and column of the input, forward: three products of the MLP; the router, and two products of two experts.
+  const double mlp = 3 * 7, experts = 6 + 2 * 2 * 3;
+  EXPECT_NEAR(step_tflops(config).learnable - dense, 3e-12 * 2 * 10 * 4 * (experts - mlp), 1e-20);
+}
+
 // MaxText counts len(mlp_activations) + 1 products: three with a gate, two without.
 TEST(Flops, AnMlpWithoutAGateHasTwoProducts) {
   TrainConfig config;

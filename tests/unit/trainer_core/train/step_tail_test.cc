@@ -16,7 +16,13 @@ TEST(StepTail, SumsOverRanksKeepTheirPrecision) {
     std::array<float, kGradTailElements> tail{};
     const double mine = 123456.789012345 + rank / 7.0;
     loss += mine;
-    StepTail{.loss = mine, .weight = 1'048'577, .stop_votes = rank == 5 ? 1 : 0}.write(tail);
+    StepTail{.loss = mine,
+             .weight = 1'048'577,
+             .stop_votes = rank == 5 ? 1 : 0,
+             .balance = 0.125,
+             .routed = 33'554'433,
+             .dropped = rank}
+        .write(tail);
     for (size_t i = 0; i < tail.size(); ++i) sum[i] += tail[i];
   }
   const StepTail total = StepTail::read(sum);
@@ -24,6 +30,9 @@ TEST(StepTail, SumsOverRanksKeepTheirPrecision) {
   EXPECT_EQ(total.weight, 1'048'577.0 * kRanks);  // beyond what one fp32 counts
   EXPECT_EQ(total.stop_votes, 1);
   EXPECT_EQ(total.bad_ranks, 0);
+  EXPECT_EQ(total.balance, 0.125 * kRanks);
+  EXPECT_EQ(total.routed, int64_t{33'554'433} * kRanks);
+  EXPECT_EQ(total.dropped, kRanks * (kRanks - 1) / 2);
 }
 
 TEST(StepTail, AnInfiniteLossStaysInfinite) {

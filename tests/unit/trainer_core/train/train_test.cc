@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <regex>
 
 #include <gtest/gtest.h>
@@ -35,6 +36,21 @@ TEST(Train, AnyNumberOfRanksGivesTheSameLossCurve) {
         EXPECT_EQ(many.records[r][step].total_weights, expected.total_weights);
       }
     }
+  }
+}
+
+TEST(Train, AnyNumberOfRanksDropsTheSame) {
+  const auto with_dropout = [](int ranks) {
+    TrainConfig config = tiny_config(ranks);
+    config.model.dropout_rate = config.model.input_dropout_rate = 0.2;
+    return run(config);
+  };
+  const RunResult one = with_dropout(1), four = with_dropout(4), plain = run(tiny_config(1));
+  ASSERT_THAT(one.codes, Each(ExitCode::kOk)) << one.err;
+  ASSERT_THAT(four.codes, Each(ExitCode::kOk)) << four.err;
+  for (size_t step = 0; step < 20; ++step) {
+    EXPECT_NEAR(four.losses()[step] / one.losses()[step], 1, 1e-5) << step;
+    EXPECT_GT(std::abs(plain.losses()[step] / one.losses()[step] - 1), 1e-4) << step;
   }
 }
 

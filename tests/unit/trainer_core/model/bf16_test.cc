@@ -1,0 +1,160 @@
+// A model with bf16 activations beside the same one in fp32, which the golden files hold to PyTorch.
+//
+// Where the bands come from: a rounding to bf16 has a relative error of at most 2^-9 = 0.002, some ten of them follow one
+// another in a layer, and they are independent. Logits of size 1 then differ by about 0.002 sqrt(10 layers) = 0.01, and two
+// distributions whose logits differ by e have a divergence of e^2 / 2. Bands are several times what is measured, and far
+// below what a wrong product, a missing term or sums kept in bf16 would do.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
+#include "trainer_core/optim/optimizer.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr int32_t kBatch = 2, kLength = 70;
+
+struct Outcome {
+  double loss = 0;  // mean
+  std::vector<float> grads, logits;
+};
+
+Outcome outcome_of(const ModelConfig& config, DType dtype, int32_t threads = 2) {
+  TestModel test(config, kBatch, kLength, RematPolicy::kFull, threads, true, dtype);
+  randomize_params(test.plan, test.model.params());
+  const TestBatch data(config.vocab_size, int64_t{kBatch} * kLength);
+  const LossSum sum = test.model.forward_backward(data.view());
+  Outcome outcome{.loss = sum.loss / sum.weight, .grads = {}, .logits = {}};
+  outcome.grads.assign(test.model.grads().begin(), test.model.grads().end());
+  outcome.logits.resize(data.tokens.size() * static_cast<size_t>(config.vocab_size));
+  test.model.all_logits(data.tokens, outcome.logits.data());
+  return outcome;
+}
+
+std::vector<double> log_softmax(const float* logits, size_t vocab) {
+  const double peak = *std::max_element(logits, logits + vocab);
+  double total = 0;
+  for (size_t i = 0; i < vocab; ++i) total += std::exp(logits[i] - peak);
+  std::vector<double> result;
+  for (size_t i = 0; i < vocab; ++i) result.push_back(logits[i] - peak - std::log(total));
+  return result;
+}
+
+// Of every position: the divergence of the second model's prediction from the first's.
+std::vector<double> divergences(const Outcome& p, const Outcome& q, size_t vocab) {
+  std::vector<double> result;
+  for (size_t at = 0; at < p.logits.size(); at += vocab) {
+    const std::vector<double> log_p = log_softmax(p.logits.data() + at, vocab);
+    const std::vector<double> log_q = log_softmax(q.logits.data() + at, vocab);
+    double sum = 0;
+    for (size_t i = 0; i < vocab; ++i) sum += std::exp(log_p[i]) * (log_p[i] - log_q[i]);
+    result.push_back(sum);
+  }
+  return result;
+}
+
+class Bf16Model : public testing::TestWithParam<ModelConfig> {};
+
+TEST_P(Bf16Model, PredictsWhatFp32Does) {
+  const ModelConfig& config = GetParam();
+  const Outcome wide = outcome_of(config, DType::kF32), narrow = outcome_of(config, DType::kBf16);
+  EXPECT_NEAR(narrow.loss, wide.loss, 2e-3);
+  EXPECT_NE(narrow.loss, wide.loss);
+  double mean = 0;
+  const std::vector<double> of_position =
+      divergences(wide, narrow, static_cast<size_t>(config.vocab_size));
+  for (const double divergence : of_position) {
+    EXPECT_LT(divergence, 1.2e-3);
+    mean += divergence / static_cast<double>(of_position.size());
+  }
+  EXPECT_LT(mean, 1.5e-4);
+}
+
+// Of each parameter, relative to its gradient's length. Backward rounds as often as forward does, and what both rounded
+// meets. The softmax does not see a key's bias, so its gradient is rounding alone: what is allowed to be small beside all.
+TEST_P(Bf16Model, GradientsPointWhereFp32sDo) {
+  const ModelConfig& config = GetParam();
+  const Outcome wide = outcome_of(config, DType::kF32), narrow = outcome_of(config, DType::kBf16);
+  double all = 0;
+  for (const float g : wide.grads) all += double{g} * g;
+  for (const ParamSpec& spec : model_params(config)) {
+    double square = 0, error = 0;
+    for (int64_t i = spec.offset; i < spec.offset + spec.elements(); ++i) {
+      const double g = wide.grads[static_cast<size_t>(i)];
+      square += g * g;
+      error += std::pow(narrow.grads[static_cast<size_t>(i)] - g, 2);
+    }
+    EXPECT_LT(std::sqrt(error), 0.04 * std::sqrt(square) + 0.002 * std::sqrt(all)) << spec.name;
+  }
+}
+
+TEST_P(Bf16Model, HasTheSameBitsWithAnyNumberOfThreads) {
+  const Outcome serial = outcome_of(GetParam(), DType::kBf16, 1);
+  const Outcome parallel = outcome_of(GetParam(), DType::kBf16, 3);
+  EXPECT_EQ(serial.loss, parallel.loss);
+  EXPECT_EQ(serial.grads, parallel.grads);
+  EXPECT_EQ(serial.logits, parallel.logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Bf16Model,
+                         testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
+                                         small_mixture_of_choices()));
+
+// Learns one batch by heart; the mean loss after every step.
+std::vector<double> train(DType dtype, int64_t steps) {
+  const ModelConfig config = small_config(4, 2, false);
+  TestModel test(config, 2, 24, RematPolicy::kNone, 2, true, dtype);
+  randomize_params(test.plan, test.model.params());
+  const TestBatch data(config.vocab_size, 48);
+  const auto optimizer = Optimizer::make({}, test.plan.params);
+  std::vector<float> state(static_cast<size_t>(optimizer->state_elements()));
+  std::vector<double> losses;
+  for (int64_t step = 0; step < steps; ++step) {
+    const LossSum sum = test.model.forward_backward(data.view());
+    losses.push_back(sum.loss / sum.weight);
+    const UpdateStep update{.learning_rate = 1e-2, .grad_scale = 1 / sum.weight, .t = step + 1};
+    optimizer->update(*test.ops, update, {test.model.params(), test.model.grads(), state});
+  }
+  return losses;
+}
+
+// Both learn what there is to learn, and at one pace: mean losses, from 3 down to 0.001, never differ by 0.06.
+TEST(Bf16Training, ConvergesAsFp32Does) {
+  constexpr int64_t kSteps = 150;
+  const std::vector<double> wide = train(DType::kF32, kSteps), narrow = train(DType::kBf16, kSteps);
+  EXPECT_LT(wide.back(), 0.2 * wide.front());
+  for (size_t i = 0; i < wide.size(); ++i) EXPECT_NEAR(narrow[i], wide[i], 0.06) << "step " << i;
+}
+
+// Activations take half the bytes; statistics, the softmax's denominators and the loss's tensors all of theirs.
+TEST(Bf16Plan, HalvesActivationsAlone) {
+  const auto plan_of = [](DType dtype) {
+    return plan_transformer(small_config(4, 2, false), 2, 64, dtype,
+                            layer_keeps(RematPolicy::kMinimalOffloaded), true, 1);
+  };
+  const TransformerPlan wide = plan_of(DType::kF32), narrow = plan_of(DType::kBf16);
+  const auto& buffers = narrow.memory.buffers();
+  ASSERT_EQ(buffers.size(), wide.memory.buffers().size());
+  size_t halved = 0;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const std::string& name = buffers[i].name;
+    const bool activation = [&] {
+      for (const char* suffix :
+           {".input", ".normed1", ".qkv", ".context", ".middle", ".normed2", ".gate_up", ".act"}) {
+        if (name.ends_with(suffix)) return true;
+      }
+      return name == "output" || name == "final_normed" || name == "delta" ||
+             name.starts_with("d_");
+    }();
+    EXPECT_EQ(buffers[i].bytes * (activation ? 2 : 1), wide.memory.buffers()[i].bytes) << name;
+    halved += activation ? 1 : 0;
+  }
+  EXPECT_GT(halved, 10U);
+}
+
+}  // namespace
+}  // namespace muster::trainer

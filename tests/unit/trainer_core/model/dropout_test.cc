@@ -1,0 +1,133 @@
+// Dropout in the model: its gradients with a fixed mask, and what the mask does not depend on.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr int32_t kBatch = 4, kLength = 9;
+
+ModelConfig dropping(ModelConfig config, double rate = 0.3, double of_input = 0.2) {
+  config.dropout_rate = rate;
+  config.input_dropout_rate = of_input;
+  return config;
+}
+
+// A model with random weights, and a batch for it.
+struct Trial {
+  explicit Trial(const ModelConfig& config, RematPolicy policy = RematPolicy::kNone,
+                 int32_t threads = 1, int32_t batch = kBatch)
+      : test(config, batch, kLength, policy, threads),
+        data(config.vocab_size, int64_t{kBatch} * kLength) {
+    randomize_params(test.plan, test.model.params());
+  }
+
+  // Sequences [first, first + count), which are samples from `sample` on.
+  Batch part(size_t first, size_t count, uint64_t sample) const {
+    const size_t from = first * kLength, rows = count * kLength;
+    return {std::span(data.tokens).subspan(from, rows),
+            std::span(data.targets).subspan(from, rows),
+            std::span(data.weights).subspan(from, rows),
+            {5, sample}};
+  }
+  Batch all(uint64_t sample = 100) const { return part(0, kBatch, sample); }
+  std::vector<float> grads() { return {test.model.grads().begin(), test.model.grads().end()}; }
+
+  TestModel test;
+  TestBatch data;
+};
+
+class Dropout : public testing::TestWithParam<ModelConfig> {};
+
+// As transformer_test does it, with the loss of forward_backward, whose masks are fixed by the samples.
+TEST_P(Dropout, GradientsOfAFixedMask) {
+  Trial trial(dropping(GetParam()));
+  trial.test.model.forward_backward(trial.all());
+  const std::vector<float> grads = trial.grads();
+  const std::span<float> params = trial.test.model.params();
+  const std::vector<float> start(params.begin(), params.end());
+  for (const ParamSpec& spec : trial.test.plan.params) {
+    double square = 0;
+    for (int64_t i = spec.offset; i < spec.offset + spec.elements(); ++i)
+      square += std::pow(grads[static_cast<size_t>(i)], 2);
+    const double norm = std::sqrt(square);
+    if (norm < 1e-3) continue;  // nothing of this tensor reaches the loss
+    const auto loss_at = [&](double distance) {
+      for (int64_t i = spec.offset; i < spec.offset + spec.elements(); ++i) {
+        const auto at = static_cast<size_t>(i);
+        params[at] = static_cast<float>(start[at] + distance * grads[at] / norm);
+      }
+      return trial.test.model.forward_backward(trial.all()).loss;
+    };
+    constexpr double kStep = 4e-3;
+    const double slope =
+        (8 * (loss_at(kStep) - loss_at(-kStep)) - (loss_at(2 * kStep) - loss_at(-2 * kStep))) /
+        (12 * kStep);
+    loss_at(0);
+    EXPECT_NEAR(slope, norm, 2e-3 * norm + 1e-3) << spec.name;
+  }
+}
+
+TEST_P(Dropout, IsTheSameUnderEveryRematPolicy) {
+  const ModelConfig config = dropping(GetParam());
+  Trial kept(config);
+  const double loss = kept.test.model.forward_backward(kept.all()).loss;
+  for (const int32_t threads : {1, 2}) {
+    for (size_t i = 0; i < kRematPolicyNames.size(); ++i) {
+      Trial trial(config, static_cast<RematPolicy>(i), threads);
+      // So small a model is computed alike by two threads.
+      EXPECT_EQ(trial.test.model.forward_backward(trial.all()).loss, loss) << kRematPolicyNames[i];
+      EXPECT_EQ(trial.grads(), kept.grads()) << kRematPolicyNames[i];
+    }
+  }
+}
+
+TEST_P(Dropout, FollowsTheSamplesAndNotTheBatch) {
+  const ModelConfig config = dropping(GetParam());
+  Trial whole(config), half(config, RematPolicy::kNone, 1, kBatch / 2);
+  const double loss = whole.test.model.forward_backward(whole.all()).loss;
+  const double first = half.test.model.forward_backward(half.part(0, 2, 100)).loss;
+  const double second =
+      half.test.model.forward_backward(half.part(2, 2, 102), Accumulate::kYes).loss;
+  EXPECT_NEAR(first + second, loss, 1e-6 * loss);
+  const std::vector<float> expected = whole.grads(), added = half.grads();
+  const double largest = *std::ranges::max_element(expected);
+  for (size_t i = 0; i < expected.size(); ++i)
+    ASSERT_NEAR(added[i], expected[i], 3e-6 * largest + 1e-6) << i;
+  // Other samples drop other elements.
+  EXPECT_NE(whole.test.model.forward_backward(whole.all(104)).loss, loss);
+}
+
+TEST_P(Dropout, IsNotInEvaluation) {
+  Trial drops(dropping(GetParam())), plain(GetParam());
+  const double loss = plain.test.model.forward(plain.all()).loss;
+  EXPECT_EQ(drops.test.model.forward(drops.all()).loss, loss);
+  EXPECT_NE(drops.test.model.forward_backward(drops.all()).loss, loss);
+  EXPECT_EQ(drops.test.model.forward(drops.all()).loss, loss);
+}
+
+// Either rate alone does something.
+TEST_P(Dropout, HasTwoRates) {
+  Trial plain(GetParam());
+  const double loss = plain.test.model.forward_backward(plain.all()).loss;
+  Trial layers(dropping(GetParam(), 0.3, 0)), input(dropping(GetParam(), 0, 0.3));
+  const double of_layers = layers.test.model.forward_backward(layers.all()).loss;
+  const double of_input = input.test.model.forward_backward(input.all()).loss;
+  EXPECT_NE(of_layers, loss);
+  EXPECT_NE(of_input, loss);
+  EXPECT_NE(of_input, of_layers);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Dropout,
+                         testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
+                                         small_mixture_of_choices(), small_mixtral()));
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,221 @@
+// Steps that are not finite: who is named, and what the job does then.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/not_finite_policy.h"
+#include "trainer_core/replica.h"
+#include "trainer_core/step_data.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::Not;
+namespace fs = std::filesystem;
+
+// One token of the vocabulary is NaN in the embedding, so that a step is not finite when its batch has it.
+class PassOver : public testing::Test {
+ protected:
+  void SetUp() override { make_text_dataset(folder_.path()); }
+
+  TrainConfig config(const std::string& checkpoints, NotFinitePolicy policy, int ranks = 2) const {
+    TrainConfig config = tiny_config(ranks);
+    config.model.vocab_size = kTextVocab;
+    config.dataset_type = DatasetType::kShards;
+    config.dataset_path = folder_.file("data");
+    config.steps = 12;
+    config.optimizer.learning_rate = 1e-9;  // what was planted stays
+    config.max_target_length = 8;
+    config.per_device_batch_size = 2 / ranks;
+    config.enable_checkpointing = true;
+    config.checkpoint_directory = folder_.file(checkpoints);
+    config.checkpoint_period = 1;
+    config.not_finite_policy = policy;
+    return config;
+  }
+
+  // A token that of the first `steps` batches exactly one has, neither the first nor the last, and that batch.
+  struct Rare {
+    int32_t token;
+    int64_t batch;
+  };
+  Rare rare_token(int64_t steps) const {
+    const TrainConfig plain = config("", NotFinitePolicy::kAbort, 1);
+    const auto data = *StepData::open(plain, 0, 1);
+    std::map<int32_t, std::set<int64_t>> batches_of;
+    for (int64_t i = 0; i < steps; ++i) {
+      const auto batch = data->load(static_cast<uint64_t>(i) * data->samples_per_step(), 0);
+      for (const int32_t token : batch->tokens) batches_of[token].insert(i);
+    }
+    for (const auto& [token, batches] : batches_of) {
+      if (batches.size() == 1 && *batches.begin() > 3 && *batches.begin() < 8)
+        return {token, *batches.begin()};
+    }
+    ADD_FAILURE() << "no token is rare";
+    return {};
+  }
+
+  // A checkpoint of step 0 with that token.
+  void plant(const TrainConfig& config, int32_t token) const {
+    Replica replica(config, 1);
+    init_params(replica.table(), 0, replica.model().params().data());
+    ASSERT_EQ(replica.table().front().name, "model.embed_tokens.weight");
+    const auto row = static_cast<size_t>(token) * static_cast<size_t>(config.model.emb_dim);
+    replica.model().params()[row] = std::nanf("");
+    const CheckpointStore store(config.checkpoint_directory, -1);
+    ASSERT_TRUE(store.prepare().ok());
+    std::vector<std::string> notes;
+    const CheckpointInfo info{.folder = "", .step = 0, .samples = 0, .config = to_json(config)};
+    const auto status =
+        store.save(info, replica.plan().checkpoint_layout(), replica.state(), notes);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  uint64_t samples_of(const std::string& checkpoints, int64_t step) const {
+    const auto info =
+        verify_checkpoint(folder_.file(checkpoints) + "/" + std::to_string(step), true);
+    EXPECT_TRUE(info.ok()) << info.status();
+    return info.ok() ? info->samples : 0;
+  }
+  std::string bytes_of(const std::string& checkpoints, int64_t step) const {
+    const std::string folder = folder_.file(checkpoints) + "/" + std::to_string(step);
+    return read_file(folder + "/model.safetensors") + read_file(folder + "/optimizer.safetensors");
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(PassOver, AbortNamesStepBatchRankAndTensor) {
+  const Rare rare = rare_token(13);
+  const TrainConfig job = config("ckpt", NotFinitePolicy::kAbort);
+  plant(job, rare.token);
+  const RunResult result = run(job);
+  EXPECT_THAT(result.codes, Each(ExitCode::kNotFinite));
+  const std::string batch = std::to_string(rare.batch);
+  const std::string samples = "global samples " + std::to_string(2 * rare.batch) + " to " +
+                              std::to_string(2 * rare.batch + 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("Aborting training due to NaN loss. Step " + batch),
+                                HasSubstr("the loss of "), HasSubstr(samples),
+                                HasSubstr("no checkpoint is made of it"),
+                                HasSubstr(": step " + batch +
+                                          ": the first tensor that is not finite "
+                                          "is parameter model.embed_tokens.weight, in the batch "
+                                          "of global samples ")));
+  EXPECT_FALSE(fs::exists(folder_.file("ckpt/" + std::to_string(rare.batch + 1))));
+}
+
+TEST_F(PassOver, SkipGoesOnWithTheNextBatch) {
+  const Rare rare = rare_token(13);
+  const TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
+  plant(job, rare.token);
+  const RunResult result = run(job);
+  ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("not finite: Step " + std::to_string(rare.batch)),
+                                HasSubstr("its batch is passed over: skipped, number 1 in a row"),
+                                Not(HasSubstr("Aborting"))));
+  ASSERT_EQ(result.records[0].size(), 12U);
+  EXPECT_EQ(result.records[1].back().skipped_batches, 1);
+  EXPECT_EQ(samples_of("ckpt", rare.batch), static_cast<uint64_t>(2 * rare.batch));
+  EXPECT_EQ(samples_of("ckpt", rare.batch + 1), static_cast<uint64_t>(2 * (rare.batch + 2)));
+  EXPECT_EQ(samples_of("ckpt", 12), 26U);
+
+  // A restart from before the batch and one from after it make the same.
+  for (const int64_t step : {rare.batch, rare.batch + 1}) {
+    const std::string again = "from" + std::to_string(step);
+    TrainConfig rest = config(again, NotFinitePolicy::kSkip);
+    const std::string folder = std::to_string(step);
+    fs::create_directories(folder_.file(again));
+    fs::copy(folder_.file("ckpt/" + folder), folder_.file(again + "/" + folder),
+             fs::copy_options::recursive);
+    ASSERT_THAT(run(rest).codes, Each(ExitCode::kOk));
+    EXPECT_EQ(bytes_of(again, 12), bytes_of("ckpt", 12));
+    EXPECT_EQ(samples_of(again, 12), 26U);
+  }
+}
+
+TEST_F(PassOver, RollbackGoesBackAndOnBehindTheBatch) {
+  const Rare rare = rare_token(15);  // as many as both attempts read
+  TrainConfig job = config("ckpt", NotFinitePolicy::kRollback);
+  job.checkpoint_period = 3;
+  plant(job, rare.token);
+  const RunResult result = run(job);
+  ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  const int64_t newest = rare.batch / 3 * 3;
+  EXPECT_THAT(result.err, HasSubstr("back to the newest checkpoint, number 1 of at most 4"));
+  EXPECT_THAT(result.out, HasSubstr("restored checkpoint " + folder_.file("ckpt/") +
+                                    std::to_string(newest) + ": "));
+  // Steps 0 … batch - 1, then from the checkpoint's on.
+  EXPECT_EQ(result.records[0].size(), static_cast<size_t>(rare.batch + 12 - newest));
+  EXPECT_EQ(result.records[0][static_cast<size_t>(rare.batch)].step, newest);
+  EXPECT_EQ(samples_of("ckpt", 12), static_cast<uint64_t>(2 * (rare.batch + 1 + 12 - newest)));
+}
+
+TEST_F(PassOver, RollbackWithoutACheckpointBeginsAnew) {
+  TrainConfig job = tiny_config(2);
+  job.optimizer.learning_rate = 1e30;
+  job.optimizer.warmup_steps = 0;
+  job.enable_checkpointing = true;
+  job.checkpoint_directory = folder_.file("none");
+  job.checkpoint_period = 1000;
+  job.not_finite_policy = NotFinitePolicy::kRollback;
+  const RunResult result = run(job);
+  EXPECT_THAT(result.codes, Each(ExitCode::kNotFinite));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("number 4 of at most 4"),
+                                HasSubstr("the job went back to this checkpoint 4 times already")));
+  // Every attempt makes the same first step from the same parameters.
+  const std::vector<double> losses = result.losses();
+  ASSERT_EQ(losses.size() % (kRollbacksMax + 1), 0U);
+  const size_t attempt = losses.size() / (kRollbacksMax + 1);
+  EXPECT_EQ(losses[0], losses[attempt]);
+  EXPECT_EQ(losses[0], losses[attempt * kRollbacksMax]);
+}
+
+TEST_F(PassOver, PoisonedParametersEndSkippingToo) {
+  TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
+  Replica replica(job, 1);
+  init_params(replica.table(), 0, replica.model().params().data());
+  std::ranges::fill(replica.model().params(), std::nanf(""));
+  const CheckpointStore store(job.checkpoint_directory, -1);
+  ASSERT_TRUE(store.prepare().ok());
+  std::vector<std::string> notes;
+  const CheckpointInfo info{.folder = "", .step = 2, .samples = 4, .config = to_json(job)};
+  ASSERT_TRUE(store.save(info, replica.plan().checkpoint_layout(), replica.state(), notes).ok());
+  const RunResult result = run(job);
+  EXPECT_THAT(result.codes, Each(ExitCode::kNotFinite));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("is parameter model.embed_tokens.weight"),
+                    HasSubstr("skipped, number 8 in a row of at most 8"),
+                    HasSubstr("the 8 batches before it were skipped, too"),
+                    HasSubstr("global samples 4 to 5"), HasSubstr("global samples 20 to 21")));
+  EXPECT_TRUE(result.records[0].empty());
+}
+
+// A rank that is asked to stop while a step is passed over leaves after it, and saves nothing new.
+TEST_F(PassOver, AStopIsHeard) {
+  const Rare rare = rare_token(13);
+  const TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
+  plant(job, rare.token);
+  const RunResult first =
+      run(job, [&](int rank, const StepRecord& record, std::atomic<bool>& stop) {
+        if (rank == 1 && record.step == rare.batch - 1) stop = true;
+      });
+  EXPECT_THAT(first.codes, Each(ExitCode::kPreempted)) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("stopped on request: " + std::to_string(rare.batch) + " of 12"));
+  const RunResult second = run(job);
+  ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
+  EXPECT_EQ(samples_of("ckpt", 12), 26U);
+}
+
+}  // namespace
+}  // namespace muster::trainer
