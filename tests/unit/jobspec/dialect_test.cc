@@ -233,7 +233,7 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted(base + "--fdl.MAX_STEPS")), HasSubstr("=VALUE"));
   EXPECT_THAT(error_of(pasted("--fdl.MAX_STEPS=2")), HasSubstr("--fdl_config="));
   EXPECT_THAT(error_of(pasted(base + "word")), HasSubstr("word: expected"));
-  EXPECT_THAT(error_of(pasted("CONFIG=GLaM126M64E")), HasSubstr("mixture-of-experts"));
+  EXPECT_THAT(error_of(pasted("CONFIG=GLaM126M64E")), HasSubstr("relative positions"));
   EXPECT_THAT(error_of(pasted("CONFIG=GPT126")), HasSubstr("did you mean GPT126M?"));
 }
 

@@ -128,8 +128,8 @@ TEST_F(Presets, NamesThatCannotBeRunSayWhy) {
   EXPECT_THAT(error_of(resolve({"model_name=fuji-7B-v2-flash-single-host-fp8"})),
               AllOf(HasSubstr("fp8"), HasSubstr("use fuji-7B-v2-flash-single-host")));
   EXPECT_THAT(error_of(resolve({"model_name=fuji-7B-v2-fp8"})), HasSubstr("use fuji-7B-v2"));
-  EXPECT_THAT(error_of(resolve({"model_name=GLaM126M64E"})), HasSubstr("mixture-of-experts"));
-  EXPECT_THAT(error_of(resolve({"model_name=PileGLaM64B64E"})), HasSubstr("mixture-of-experts"));
+  EXPECT_THAT(error_of(resolve({"model_name=GLaM126M64E"})), HasSubstr("relative positions"));
+  EXPECT_THAT(error_of(resolve({"model_name=PileGLaM64B64E"})), HasSubstr("relative positions"));
   EXPECT_THAT(error_of(resolve({"model_name=fuji-70B-v2-single-host"})), HasSubstr("7B and 8B"));
   EXPECT_THAT(error_of(resolve({"model_name=fuji-7B-v4"})),
               AllOf(HasSubstr("no such model"), HasSubstr("fuji-7B-v")));
