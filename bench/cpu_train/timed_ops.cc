@@ -121,6 +121,39 @@ void TimedOps::attention_backward(const AttentionShape& shape, const Tensor& qkv
   timed("attention_backward",
         [&] { inner_.attention_backward(shape, qkv, out, lse, dout, dqkv, workspace); });
 }
+void TimedOps::route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
+  timed("route", [&] { inner_.route(shape, weights, routing); });
+}
+void TimedOps::route_backward(const RoutingShape& shape, const Tensor& weights,
+                              const Tensor& dgates, const Routing& routing) {
+  timed("route_backward", [&] { inner_.route_backward(shape, weights, dgates, routing); });
+}
+void TimedOps::dispatch(const Tensor& slots, const Tensor& x, const Tensor& rows) {
+  timed("dispatch", [&] { inner_.dispatch(slots, x, rows); });
+}
+void TimedOps::dispatch_backward(const Tensor& slots, const Tensor& drows, const Tensor& dx) {
+  timed("dispatch_backward", [&] { inner_.dispatch_backward(slots, drows, dx); });
+}
+void TimedOps::combine(const Tensor& slots, const Tensor& gates, const Tensor& rows,
+                       const Tensor& out) {
+  timed("combine", [&] { inner_.combine(slots, gates, rows, out); });
+}
+void TimedOps::combine_backward(const Tensor& slots, const Tensor& gates, const Tensor& act,
+                                const Tensor& dact, const Tensor& dgates) {
+  timed("combine_backward", [&] { inner_.combine_backward(slots, gates, act, dact, dgates); });
+}
+void TimedOps::expert_matmul(const Tensor& offsets, const Tensor& x, const Tensor& w,
+                             const Tensor& y) {
+  timed("expert_matmul", [&] { inner_.expert_matmul(offsets, x, w, y); });
+}
+void TimedOps::expert_matmul_dx(const Tensor& offsets, const Tensor& dy, const Tensor& w,
+                                const Tensor& dx) {
+  timed("expert_matmul_dx", [&] { inner_.expert_matmul_dx(offsets, dy, w, dx); });
+}
+void TimedOps::expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const Tensor& x,
+                                const Tensor& dw, Accumulate accumulate) {
+  timed("expert_matmul_dw", [&] { inner_.expert_matmul_dw(offsets, dy, x, dw, accumulate); });
+}
 void TimedOps::activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) {
   timed("activate", [&] { inner_.activate(activation, in, out); });
 }

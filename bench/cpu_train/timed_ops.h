@@ -64,6 +64,21 @@ class TimedOps : public Ops {
   void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
                           const Tensor& lse, const Tensor& dout, const Tensor& dqkv,
                           Workspace workspace) override;
+  void route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) override;
+  void route_backward(const RoutingShape& shape, const Tensor& weights, const Tensor& dgates,
+                      const Routing& routing) override;
+  void dispatch(const Tensor& slots, const Tensor& x, const Tensor& rows) override;
+  void dispatch_backward(const Tensor& slots, const Tensor& drows, const Tensor& dx) override;
+  void combine(const Tensor& slots, const Tensor& gates, const Tensor& rows,
+               const Tensor& out) override;
+  void combine_backward(const Tensor& slots, const Tensor& gates, const Tensor& act,
+                        const Tensor& dact, const Tensor& dgates) override;
+  void expert_matmul(const Tensor& offsets, const Tensor& x, const Tensor& w,
+                     const Tensor& y) override;
+  void expert_matmul_dx(const Tensor& offsets, const Tensor& dy, const Tensor& w,
+                        const Tensor& dx) override;
+  void expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                        Accumulate accumulate) override;
   void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) override;
   void activate_backward(const MlpActivation& activation, const Tensor& dout,
                          const Tensor& in) override;
