@@ -54,8 +54,9 @@ struct ExpertConfig {
   bool in_layer(int64_t layer) const {
     return count > 1 && layer >= first_layer && (layer - first_layer) % layer_step == 0;
   }
-  // Rows that an expert takes of a group of so many tokens; 0: all. kMaxText: capacity_factor times ceil(tokens k / E), at
-  // least capacity_factor. kPax: capacity_factor times tokens / E, rounded up to a multiple of 4.
+  // Rows that an expert takes of a group of so many tokens; 0: all. kMaxText: capacity_factor times ceil(tokens k / E).
+  // kPax: capacity_factor times tokens / E, rounded up to a multiple of 4. Both at least 1, where the originals may close
+  // an expert, and at most all tokens.
   int64_t capacity(int64_t group_tokens) const;
 
   friend bool operator==(const ExpertConfig&, const ExpertConfig&) = default;
@@ -99,7 +100,7 @@ struct ModelConfig {
   double z_loss_multiplier = 0;  // adds multiplier * logsumexp(logits)² to each token's loss
   ExpertConfig experts{};
   // Of training alone, in [0, 1); 0: none. The first of what attention and the MLP add to the stream, and of the MLP's
-  // activation; the second of the first layer's input.
+  // activation (experts' is spared); the second of the first layer's input.
   double dropout_rate = 0;
   double input_dropout_rate = 0;
   double init_std = 0;  // standard deviation of the initial matrices; 0: 1 / sqrt(fan_in)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +18,10 @@ namespace {
 // Far above any published model. Products of two sizes fit in 64 bits; those of more are counted in floating point here.
 constexpr int64_t kSizeMax = int64_t{1} << 24;
 constexpr int64_t kLayersMax = 4096;
+// Every matrix of an expert is a row of the table of parameters: several times the largest published models' experts (256)
+// and rows (some 60 thousand).
+constexpr int64_t kExpertsMax = 4096;
+constexpr double kExpertRowsMax = 1 << 20;
 // 17.6 trillion; a model, its gradients and moments count their bytes in 64 bits.
 constexpr int64_t kParametersMax = int64_t{1} << 44;
 // 4.5 PB: what a step keeps of its tokens, in fp32 numbers.
@@ -108,7 +113,7 @@ void check_model(const ModelConfig& model, Checker& check) {
 
 void check_experts(const ModelConfig& model, Checker& check) {
   const ExpertConfig& experts = model.experts;
-  check.range("num_experts", experts.count, 1, kSizeMax);
+  check.range("num_experts", experts.count, 1, kExpertsMax);
   if (experts.count <= 1) return;
   check.require(experts.per_token >= 1 && experts.per_token <= experts.count,
                 absl::StrCat("num_experts_per_tok is ", experts.per_token,
@@ -123,6 +128,11 @@ void check_experts(const ModelConfig& model, Checker& check) {
                "a number (0 or less: no token is dropped)");
   check.number("load_balance_loss_weight", experts.balance_weight, experts.balance_weight >= 0,
                "at least 0 (0: none)");
+  const double rows = 3.0 * experts.count * model.num_layers / std::max(1, experts.layer_step);
+  check.require(
+      rows <= kExpertRowsMax,
+      absl::StrCat("num_experts is ", experts.count, " in layers of ", model.num_layers, ": some ",
+                   rows, " matrices, but there may be at most ", kExpertRowsMax));
   check.require(!model.mlp_bias, "experts have no biases, but this model's MLPs do");
 }
 
@@ -133,7 +143,7 @@ void check_totals(const TrainConfig& config, Checker& check) {
   // The larger of both kinds of layer, for all of them.
   const ExpertConfig& experts = model.experts;
   const double dense = model.mlp_dim, expert = experts.count > 1 ? experts.mlp_dim : 0;
-  const double mlp = std::max(dense, expert * experts.count);
+  const double mlp = std::max(dense, (expert + 1) * experts.count);  // the router, too
   const double mlp_rows = std::max(dense, (expert + width) * experts.per_token + experts.count);
   const double query = double{1} * model.num_query_heads * model.head_dim;
   const double kv = double{1} * model.num_kv_heads * model.head_dim;
@@ -147,8 +157,8 @@ void check_totals(const TrainConfig& config, Checker& check) {
                 absl::StrCat("the model has ", parameters, " parameters, but must have at most ",
                              kParametersMax, ": base_emb_dim is ", model.emb_dim,
                              ", base_num_query_heads times head_dim ", query, ", base_mlp_dim ",
-                             model.mlp_dim, ", num_experts ", experts.count, ", vocab_size ",
-                             model.vocab_size));
+                             model.mlp_dim, ", num_experts ", experts.count, ", base_moe_mlp_dim ",
+                             experts.mlp_dim, ", vocab_size ", model.vocab_size));
   const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
   const double activations =
       tokens * model.num_layers *
@@ -264,6 +274,11 @@ absl::Status validate(const TrainConfig& config) {
                 absl::StrCat("per_device_batch_size (", config.per_device_batch_size,
                              ") times max_target_length (", config.max_target_length, ") is ",
                              tokens, " tokens, but must be at most ", kTokensMax));
+  const int64_t choices = tokens * config.model.experts.per_token;
+  check.require(choices <= std::numeric_limits<int32_t>::max(),
+                absl::StrCat("num_experts_per_tok is ", config.model.experts.per_token,
+                             ", which makes ", choices, " choices of a rank's tokens, but at most ",
+                             std::numeric_limits<int32_t>::max(), " are counted"));
   check.require(
       config.model.has_rope() || config.max_target_length <= config.model.trainable_position_size,
       absl::StrCat("max_target_length is ", config.max_target_length,

@@ -73,8 +73,7 @@ struct EnumNames<Hardware> {
   static constexpr std::string_view kNames[] = {"cpu"};
 };
 
-// The one list of keys: `visit(key, field)` for every field of the config.
-// A dense model has none of them.
+// A dense model has none of them but the first.
 template <class Config, class Visitor>
 void visit_experts(Config& experts, Visitor& visit) {
   visit("num_experts", experts.count);
@@ -90,6 +89,7 @@ void visit_experts(Config& experts, Visitor& visit) {
   visit("load_balance_loss_weight", experts.balance_weight);
 }
 
+// The one list of keys: `visit(key, field)` for every field of the config.
 template <class Config, class Visitor>
 void visit_model(Config& model, Visitor& visit) {
   visit("model_name", model.name);

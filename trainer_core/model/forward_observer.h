@@ -11,7 +11,7 @@ class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;
   // Called in the order of computation: "embeddings"; for each layer "layer3.normed1", "….qkv" (after RoPE), "….context",
-  // "….middle", "….normed2", "….gate_up", "….act", "….mlp_out"; then "final_normed", and "logits" and "losses" for each part of
+  // "….middle", "….normed2", "….gate_up" and "….act" (of experts "….router_probs" instead), "….mlp_out"; then "final_normed", and "logits" and "losses" for each part of
   // the rows. `x` is in the backend's memory and changes after the call.
   virtual void computed(const std::string& name, const Tensor& x) = 0;
 };

@@ -132,6 +132,7 @@ void Transformer::upload(const Batch& batch) {
 }
 
 LossSum Transformer::forward(const Batch& batch) {
+  MUSTER_CHECK(plan_.cache_capacity == 0) << "a plan for decoding";
   upload(batch);
   forward_layers();
   return head_loss();

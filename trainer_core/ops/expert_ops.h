@@ -12,6 +12,7 @@
 
 namespace muster::trainer {
 
+// Of a result, above all a parameter's gradient: written, or added to what is there.
 enum class Accumulate : uint8_t { kNo, kYes };
 
 struct RoutingShape {

@@ -10,8 +10,8 @@
 // - Activations and their gradients are fp32 or bf16 (DType), of one type in a call, where ops.h says (T, …): the residual
 //   stream, norms' inputs and outputs, qkv, attention's output, the MLP's. Parameters and their gradients, statistics,
 //   lse, tables, logits, losses and weights are fp32. Inside, all arithmetic is fp32: loads widen, stores round to the
-//   nearest bf16, of two equally near ones to the even one; NaN stays NaN. fill, copy and scale take either type; sums
-//   and the loss fp32 alone. Decoding with a cache is fp32.
+//   nearest bf16, of two equally near ones to the even one; NaN stays NaN. fill, copy, scale, dropout and sums take either
+//   type; the loss fp32 alone. Decoding with a cache is fp32.
 // - Deterministic: the same calls on the same backend with the same number of threads give the same bits.
 // - Shapes are our own invariants: a mismatch ends the process (base/check.h). So do ids outside the table.
 // - `Workspace` is scratch whose contents do not survive the call; sizes come from ops/workspace.h.
@@ -41,7 +41,6 @@ struct Workspace {
 };
 
 enum class Transpose : uint8_t { kNo, kYes };
-// Of a result, above all a parameter's gradient: written, or added to what is there.
 
 // Shape of rope, attention and their backwards. A row of qkv is [H * h queries | K * h keys | K * h
 // values]; query head q attends with key/value head q / (H / K).

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
-#include <vector>
 
 #include "trainer_core/ops/cpu/checks.h"
 #include "trainer_core/ops/cpu/parallel.h"
@@ -78,6 +77,21 @@ struct Rows {
 template <class T>
 void add_scaled(int64_t n, float factor, const T* x, float* sums) {
   for (int64_t i = 0; i < n; ++i) sums[i] += factor * to_float(x[i]);
+}
+
+// Adds up rows of a token piece by piece: to = (or +=) the sum of factor(choice) * row.
+template <class T, class Factor>
+void sum_rows(const Rows<T>& rows, int64_t token, bool add, const Factor& factor, T* to) {
+  std::array<float, 256> sums{};
+  for (int64_t first = 0; first < rows.width; first += static_cast<int64_t>(sums.size())) {
+    const int64_t count = std::min(static_cast<int64_t>(sums.size()), rows.width - first);
+    for (int64_t j = 0; j < count; ++j)
+      sums[static_cast<size_t>(j)] = add ? to_float(to[first + j]) : 0.0F;
+    rows.of_token(token, [&](int64_t i, const T* row) {
+      add_scaled(count, factor(i), row + first, sums.data());
+    });
+    for (int64_t j = 0; j < count; ++j) to[first + j] = from_float<T>(sums[static_cast<size_t>(j)]);
+  }
 }
 
 template <class T>
@@ -160,13 +174,10 @@ void CpuExpertOps::dispatch_backward(const Tensor& slots, const Tensor& drows, c
     using T = decltype(number);
     const Rows<T> all(slots, dx, drows);
     split_tokens(slots, dx, [&](int64_t begin, int64_t end) {
-      std::vector<float> sums(static_cast<size_t>(all.width));
       for (int64_t token = begin; token < end; ++token) {
-        T* to = static_cast<T*>(dx.numbers()) + token * all.width;
-        std::transform(to, to + all.width, sums.begin(), [](T value) { return to_float(value); });
-        all.of_token(token,
-                     [&](int64_t, const T* row) { add_scaled(all.width, 1, row, sums.data()); });
-        std::transform(sums.begin(), sums.end(), to, from_float<T>);
+        sum_rows(
+            all, token, /*add=*/true, [](int64_t) { return 1.0F; },
+            static_cast<T*>(dx.numbers()) + token * all.width);
       }
     });
   });
@@ -178,14 +189,10 @@ void CpuExpertOps::combine(const Tensor& slots, const Tensor& gates, const Tenso
     using T = decltype(number);
     const Rows<T> all(slots, out, rows);
     split_tokens(slots, out, [&](int64_t begin, int64_t end) {
-      std::vector<float> sums(static_cast<size_t>(all.width));
       for (int64_t token = begin; token < end; ++token) {
-        std::ranges::fill(sums, 0.0F);
-        all.of_token(token, [&](int64_t i, const T* row) {
-          add_scaled(all.width, gates.f32()[i], row, sums.data());
-        });
-        std::transform(sums.begin(), sums.end(), static_cast<T*>(out.numbers()) + token * all.width,
-                       from_float<T>);
+        sum_rows(
+            all, token, /*add=*/false, [&](int64_t i) { return gates.f32()[i]; },
+            static_cast<T*>(out.numbers()) + token * all.width);
       }
     });
   });
@@ -224,13 +231,18 @@ void CpuExpertOps::for_experts(const Tensor& offsets, int64_t rows, const Body& 
   for (int64_t e = 0; e < experts; ++e) body(e, offset[e], offset[e + 1] - offset[e]);
 }
 
+Gemm& CpuExpertOps::gemm() {
+  if (!gemm_) gemm_.emplace(threads_);
+  return *gemm_;
+}
+
 void CpuExpertOps::expert_matmul(const Tensor& offsets, const Tensor& x, const Tensor& w,
                                  const Tensor& y) {
   const int64_t in = x.dim(1), out = y.dim(1);
   MUSTER_CHECK(w.dim(1) == out && w.dim(2) == in && x.dim(0) == y.dim(0)) << "expert_matmul";
   for_experts(offsets, x.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
-    gemm_.run({rows, out, in, false, true, false}, part_in(x, first, in), part_in(w, e * out, in),
-              part_out(y, first, out));
+    gemm().run({rows, out, in, false, true, false}, part_in(x, first, in), part_in(w, e * out, in),
+               part_out(y, first, out));
   });
 }
 
@@ -239,8 +251,8 @@ void CpuExpertOps::expert_matmul_dx(const Tensor& offsets, const Tensor& dy, con
   const int64_t in = dx.dim(1), out = dy.dim(1);
   MUSTER_CHECK(w.dim(1) == out && w.dim(2) == in && dx.dim(0) == dy.dim(0)) << "expert_matmul_dx";
   for_experts(offsets, dy.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
-    gemm_.run({rows, in, out, false, false, false}, part_in(dy, first, out),
-              part_in(w, e * out, in), part_out(dx, first, in));
+    gemm().run({rows, in, out, false, false, false}, part_in(dy, first, out),
+               part_in(w, e * out, in), part_out(dx, first, in));
   });
 }
 
@@ -249,8 +261,8 @@ void CpuExpertOps::expert_matmul_dw(const Tensor& offsets, const Tensor& dy, con
   const int64_t in = x.dim(1), out = dy.dim(1);
   MUSTER_CHECK(dw.dim(1) == out && dw.dim(2) == in && x.dim(0) == dy.dim(0)) << "expert_matmul_dw";
   for_experts(offsets, x.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
-    gemm_.run({out, in, rows, true, false, accumulate == Accumulate::kYes}, part_in(dy, first, out),
-              part_in(x, first, in), part_out(dw, e * out, in));
+    gemm().run({out, in, rows, true, false, accumulate == Accumulate::kYes},
+               part_in(dy, first, out), part_in(x, first, in), part_out(dw, e * out, in));
   });
 }
 

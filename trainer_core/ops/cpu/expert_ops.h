@@ -1,6 +1,8 @@
 // The CPU backend's ExpertOps.
 #pragma once
 
+#include <optional>
+
 #include "trainer_core/ops/cpu/gemm.h"
 #include "trainer_core/ops/cpu/optimizer_ops.h"
 
@@ -35,8 +37,9 @@ class CpuExpertOps : public OptimizerOps {
   void for_experts(const Tensor& offsets, int64_t rows, const Body& body);
 
   // Our own on every processor: how many rows an expert has is another number at each call, and oneDNN compiles a product
-  // for each shape.
-  Gemm gemm_;
+  // for each shape. Made when first used: a dense model has no use for its panels.
+  Gemm& gemm();
+  std::optional<Gemm> gemm_;
 };
 
 }  // namespace muster::trainer::cpu

@@ -101,10 +101,13 @@ void balance_groups(int64_t begin, int64_t end, const RoutingArrays& r) {
   const int64_t n = shape.group_tokens(), count = shape.experts, k = shape.per_token;
   for (int64_t group = begin; group < end; ++group) {
     float* density = r.density + group * count;
-    std::fill_n(density, count, 0.0F);
-    for (int64_t token = group * n; token < (group + 1) * n; ++token)
-      for (int64_t j = 0; j < counted_choices(shape); ++j) density[r.experts[token * k + j]] += 1;
-    for (int64_t e = 0; e < count; ++e) density[e] /= static_cast<float>(n);
+    for (int64_t e = 0; e < count; ++e) {
+      int64_t chosen = 0;
+      for (int64_t token = group * n; token < (group + 1) * n; ++token)
+        for (int64_t j = 0; j < counted_choices(shape); ++j)
+          chosen += r.experts[token * k + j] == e ? 1 : 0;
+      density[e] = static_cast<float>(static_cast<double>(chosen) / static_cast<double>(n));
+    }
     double sum = 0;
     for (int64_t token = group * n; token < (group + 1) * n; ++token)
       for (int64_t e = 0; e < count; ++e)

@@ -118,6 +118,7 @@ TEST_P(Remat, AllPlacementsAreBitIdentical) {
 TEST_P(Remat, OfOneLayer) {
   ModelConfig config = GetParam();
   config.num_layers = 1;
+  config.experts.first_layer = 0;
   const Outcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 9, 2);
   for (const RematPolicy policy : {RematPolicy::kFull, RematPolicy::kMinimalOffloaded})
     EXPECT_EQ(outcome_of(config, layer_keeps(policy), 9, 2), kept);
@@ -125,7 +126,8 @@ TEST_P(Remat, OfOneLayer) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Remat,
                          testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
-                                         small_mixture_of_choices(), small_mixtral()));
+                                         small_mixture_of_choices(), small_mixtral(),
+                                         small_glam()));
 
 }  // namespace
 }  // namespace muster::trainer

@@ -100,6 +100,21 @@ inline ModelConfig small_mixtral() {
   return config;
 }
 
+inline ModelConfig dropless(ModelConfig config) {
+  config.experts.capacity_factor = -1;
+  return config;
+}
+
+// Experts in the first of two layers, and in the last of three.
+inline ModelConfig small_glam() {
+  ModelConfig config = small_mixtral();
+  config.experts.first_layer = 0;
+  config.experts.router = RouterStyle::kPax;
+  config.experts.activation = Activation::kRelu;
+  config.experts.gated = false;
+  return config;
+}
+
 // Initial weights, with norms that do not multiply by one and biases that are not zero.
 inline void randomize_params(const TransformerPlan& plan, std::span<float> params) {
   init_params(plan.params, 3, params.data());

@@ -148,8 +148,8 @@ TEST(Transformer, IsCausal) {
 // A sequence that arrives in pieces has the logits of the whole one, in every family.
 TEST(Transformer, ExtendsItsCache) {
   constexpr int32_t kLength = 23, kVocab = 19;
-  for (const ModelConfig& config :
-       {small_config(4, 2, false), small_gpt(), small_gemma(), small_mixture_of_choices()}) {
+  for (const ModelConfig& config : {small_config(4, 2, false), small_gpt(), small_gemma(),
+                                    small_mixture_of_choices(), dropless(small_mixtral())}) {
     TestModel whole(config, 2, kLength);
     randomize_params(whole.plan, whole.model.params());
     const TestBatch data(kVocab, 2 * kLength);
