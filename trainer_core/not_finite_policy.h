@@ -9,9 +9,12 @@
 // Every rank asks after the same all-reduce and is answered the same, so that no message is needed. No clock, no I/O.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/step_log.h"
 
 namespace muster::trainer {
 
@@ -40,5 +43,13 @@ class NotFiniteGuard {
   int skips_in_a_row_ = 0;
   int rollbacks_ = 0;  // to the newest checkpoint
 };
+
+// What rank 0 says of the step, whose batch is the global samples `first` to `last`; `culprit` as name_not_finite has it.
+std::string not_finite_line(const StepRecord& record, std::string_view culprit, uint64_t first,
+                            uint64_t last, const NotFiniteDecision& decision);
+
+// What a rollback from `failed_step` to `step` costs: the checkpoint's next sample was `first`; the offending batch ended with
+// `last`.
+std::string rollback_line(int64_t step, int64_t failed_step, uint64_t first, uint64_t last);
 
 }  // namespace muster::trainer

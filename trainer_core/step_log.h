@@ -10,13 +10,13 @@
 
 namespace muster::trainer {
 
-// One completed step, as logs, metrics and tests see it.
 // Of a model with experts.
 struct ExpertRecord {
   double balance_loss = 0;      // a part of StepRecord's loss
   double dropped_fraction = 0;  // of the choices: those that found their expert full
 };
 
+// One completed step, as logs, metrics and tests see it.
 struct StepRecord {
   int64_t step = 0;  // from 0
   double seconds = 0;

@@ -140,7 +140,10 @@ class Trainer : public RunningStep {
     if (!local.ok())
       return fail(absl::StrCat("data of step ", step), local.status(), ExitCode::kFailure);
     auto reduced = reduce(*local);
-    if (!reduced.ok()) return leave_broken_step(step, reduced.status());
+    if (!reduced.ok()) {
+      const std::lock_guard lock(mutex_);
+      return leave_broken(absl::StrCat("step ", step), reduced.status());
+    }
     StepRecord record = make_record(step, *reduced);
     const bool stop = reduced->stop_votes > 0;
     if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
@@ -288,25 +291,22 @@ class Trainer : public RunningStep {
       }
     }
     const std::string culprit = name_not_finite(context_.group, reduced, found_here);
-    const NotFiniteDecision decision = guard_.on_not_finite();
-    const bool aborts = decision.action == NotFiniteAction::kAbort;
-    if (leader()) {
-      context_.err << (aborts ? "Aborting training due to NaN loss. " : "not finite: ") << "Step "
-                   << record.step << ": " << culprit << " is not finite (loss " << record.loss
-                   << ", gradient norm " << record.raw_grad_norm << ", learning rate "
-                   << record.learning_rate << ", global samples " << position_ << " to "
-                   << position_ + data_->samples_per_step() - 1 << "); the step is not applied, "
-                   << (aborts ? "no checkpoint is made of it" : "its batch is passed over") << ": "
-                   << decision.reason << std::endl;
-    }
-    if (aborts) return ExitCode::kNotFinite;
     const std::lock_guard lock(mutex_);
-    position_ += data_->samples_per_step();
+    const NotFiniteDecision decision = guard_.on_not_finite();
+    const uint64_t end = position_ + data_->samples_per_step();
+    if (leader())
+      context_.err << not_finite_line(record, culprit, position_, end - 1, decision) << std::endl;
+    if (decision.action == NotFiniteAction::kAbort) {
+      leaving_ = true;
+      return ExitCode::kNotFinite;
+    }
+    position_ = end;
     ++skipped_;
     if (decision.action == NotFiniteAction::kRollback) {
-      if (auto status = restore(); !status.ok()) {
-        leaving_ = true;
-        return explain("rollback", status, exit_code_for(status));
+      if (auto status = restore(); !status.ok()) return leave_broken("rollback", status);
+      if (leader()) {
+        context_.err << rollback_line(completed_, record.step, restored_samples_, end - 1)
+                     << std::endl;
       }
     }
     if (stop) return save_and_stop();
@@ -314,14 +314,13 @@ class Trainer : public RunningStep {
     return ExitCode::kOk;
   }
 
-  // A collective failed. Where this rank was asked to leave, its peers were, too, and one of them did in the middle of the
-  // step.
-  ExitCode leave_broken_step(int64_t step, const absl::Status& status) {
+  // A step or a rollback failed. Where peers are lost and this rank was asked to leave, they were, too, and one of them did in
+  // the middle of it. Under the lock.
+  ExitCode leave_broken(const std::string& where, const absl::Status& status) {
+    leaving_ = true;
     const ExitCode code = exit_code_of_step(status);
-    if (code != ExitCode::kPeerLost || !context_.signals.stop)
-      return fail(absl::StrCat("step ", step), status, code);
-    const std::lock_guard lock(mutex_);
-    return save_and_stop();
+    if (code == ExitCode::kPeerLost && context_.signals.stop) return save_and_stop();
+    return explain(where, status, code);
   }
 
   // Under the lock, on either thread
@@ -369,14 +368,14 @@ class Trainer : public RunningStep {
   std::unique_ptr<StepData> data_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<Replica> replica_;
-  NotFiniteGuard guard_;
   int64_t skipped_ = 0;  // batches that this process has passed over
   bool peak_measured_ = false;
   Instant last_step_end_;
 
-  // Guards parameters, moments, what follows, and rank 0's lines. Held while a step is completed and while a checkpoint is
-  // written; forward and backward read the parameters and change nothing that a checkpoint holds.
+  // Guards parameters, moments, what follows, and rank 0's lines. Held while a step is completed or passed over, and while a
+  // checkpoint is written or restored; forward and backward read the parameters and change nothing that a checkpoint holds.
   std::mutex mutex_;
+  NotFiniteGuard guard_;
   int64_t completed_ = 0;  // steps that the parameters have seen
   uint64_t position_ = 0;  // samples consumed, by those steps and by batches that were passed over
   uint64_t restored_samples_ = 0;  // of the state that restore() brought back

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
@@ -66,17 +68,20 @@ class PassOver : public testing::Test {
     return {};
   }
 
-  // A checkpoint of step 0 with that token.
-  void plant(const TrainConfig& config, int32_t token) const {
+  // A checkpoint of step 0 with that token, if any.
+  void plant(const TrainConfig& config, std::optional<int32_t> token, uint64_t samples = 0) const {
     Replica replica(config, 1);
     init_params(replica.table(), 0, replica.model().params().data());
     ASSERT_EQ(replica.table().front().name, "model.embed_tokens.weight");
-    const auto row = static_cast<size_t>(token) * static_cast<size_t>(config.model.emb_dim);
-    replica.model().params()[row] = std::nanf("");
+    if (token.has_value()) {
+      const auto row = static_cast<size_t>(*token) * static_cast<size_t>(config.model.emb_dim);
+      replica.model().params()[row] = std::nanf("");
+    }
     const CheckpointStore store(config.checkpoint_directory, -1);
     ASSERT_TRUE(store.prepare().ok());
     std::vector<std::string> notes;
-    const CheckpointInfo info{.folder = "", .step = 0, .samples = 0, .config = to_json(config)};
+    const CheckpointInfo info{
+        .folder = "", .step = 0, .samples = samples, .config = to_json(config)};
     const auto status =
         store.save(info, replica.plan().checkpoint_layout(), replica.state(), notes);
     ASSERT_TRUE(status.ok()) << status;
@@ -152,7 +157,14 @@ TEST_F(PassOver, RollbackGoesBackAndOnBehindTheBatch) {
   const RunResult result = run(job);
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
   const int64_t newest = rare.batch / 3 * 3;
-  EXPECT_THAT(result.err, HasSubstr("back to the newest checkpoint, number 1 of at most 4"));
+  const std::string undone =
+      newest == rare.batch ? "no step is undone"
+                           : absl::StrCat("steps ", newest, " to ", rare.batch - 1, " are undone");
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("back to the newest checkpoint, number 1 of at most 4"),
+                    HasSubstr(absl::StrCat("rollback: on with step ", newest, "; ", undone,
+                                           ", and global samples ", 2 * newest, " to ",
+                                           2 * rare.batch + 1, " are not trained on again"))));
   EXPECT_THAT(result.out, HasSubstr("restored checkpoint " + folder_.file("ckpt/") +
                                     std::to_string(newest) + ": "));
   // Steps 0 … batch - 1, then from the checkpoint's on.
@@ -179,6 +191,43 @@ TEST_F(PassOver, RollbackWithoutACheckpointBeginsAnew) {
   const size_t attempt = losses.size() / (kRollbacksMax + 1);
   EXPECT_EQ(losses[0], losses[attempt]);
   EXPECT_EQ(losses[0], losses[attempt * kRollbacksMax]);
+}
+
+TEST_F(PassOver, RollbackWithoutACheckpointResetsWhatWasTrained) {
+  const Rare rare = rare_token(20);  // as many as both attempts read
+  TrainConfig job = config("gone", NotFinitePolicy::kRollback);
+  job.checkpoint_period = 1000;
+  job.optimizer.learning_rate = 1e-2;
+  plant(job, rare.token);
+  const RunResult result = run(job, [&](int rank, const StepRecord& record, std::atomic<bool>&) {
+    if (rank == 0 && record.step == 0) fs::remove_all(folder_.file("gone/0"));
+  });
+  ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  TrainConfig anew = job;
+  anew.checkpoint_directory = folder_.file("anew");
+  plant(anew, std::nullopt, static_cast<uint64_t>(2 * (rare.batch + 1)));
+  const RunResult reference = run(anew);
+  const std::vector<double> losses = result.losses();
+  ASSERT_EQ(losses.size(), static_cast<size_t>(rare.batch + 12));
+  EXPECT_EQ(std::vector<double>(losses.begin() + rare.batch, losses.end()), reference.losses());
+}
+
+// Once training has begun nothing is bad input, which is not tried again.
+TEST_F(PassOver, RollbackThatCannotRestoreIsAFailure) {
+  const Rare rare = rare_token(13);
+  TrainConfig job = config("ckpt", NotFinitePolicy::kRollback);
+  job.checkpoint_period = 1000;
+  plant(job, rare.token);
+  const std::string manifest = folder_.file("ckpt/0/manifest.json");
+  const RunResult result = run(job, [&](int rank, const StepRecord& record, std::atomic<bool>&) {
+    if (rank != 0 || record.step != 0) return;
+    std::string text = read_file(manifest);
+    const std::string version = "\"version\": 2";
+    text.replace(text.find(version), version.size(), "\"version\": 9");
+    write_file(manifest, text);
+  });
+  EXPECT_THAT(result.codes, Each(ExitCode::kFailure)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 0: rollback: "));
 }
 
 TEST_F(PassOver, PoisonedParametersEndSkippingToo) {
