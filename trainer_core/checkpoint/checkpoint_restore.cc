@@ -70,8 +70,11 @@ absl::StatusOr<CheckpointInfo> verify_manifest(const std::string& folder, const 
   if (manifest.at("format").get<std::string>() != "muster-checkpoint")
     return absl::FailedPreconditionError("its manifest has another format");
   if (const json& version = manifest.at("version"); version != kCheckpointVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("it has version ", version.dump(),
-                                                      "; this program reads ", kCheckpointVersion));
+    const bool is_older = version.is_number() && version < kCheckpointVersion;
+    return absl::FailedPreconditionError(
+        absl::StrCat("it has version ", version.dump(), "; this program reads ", kCheckpointVersion,
+                     ": made by ", is_older ? "an earlier" : "a later",
+                     " build; set another run_name to start anew, or go on with that build"));
   }
   const json& step = manifest.at("step");
   const json& samples = manifest.at("samples");

@@ -121,7 +121,8 @@ TEST(Checkpoint, OnlyDamageIsPassedOver) {
   const std::string version = "\"version\": 2";
   manifest.replace(manifest.find(version), version.size(), "\"version\": 9");
   write_file(folder.file("2/manifest.json"), manifest);
-  EXPECT_THAT(problem(), HasSubstr("/2: it has version 9; this program reads 2"));
+  EXPECT_THAT(problem(), AllOf(HasSubstr("/2: it has version 9; this program reads 2"),
+                               HasSubstr("made by a later build; set another run_name")));
   // A folder in the file's place stands for what a disk refuses to read: root may read everything else.
   fs::remove(folder.file("2/manifest.json"));
   fs::create_directories(folder.file("2/manifest.json"));
