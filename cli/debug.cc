@@ -18,8 +18,10 @@ struct StepArguments {
 };
 
 int step(const StepArguments& arguments) {
-  const auto config = jobspec::resolve_step(arguments.overrides);
+  std::vector<std::string> warnings;
+  const auto config = jobspec::resolve_step(arguments.overrides, warnings);
   if (!config.ok()) return fail(config.status());
+  for (const std::string& warning : warnings) warn(warning);
   const auto file = in_memory_file(trainer::to_json(*config).dump());
   if (!file.ok()) return fail(file.status());
   std::vector<std::string> words = {"debug-step",     "--config",       *file,

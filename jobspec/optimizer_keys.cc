@@ -135,11 +135,30 @@ void read_wsd(SettingsReader& reader, OptimizerConfig& optimizer) {
   optimizer.wsd_decay_style = style == "cosine" ? DecayStyle::kCosine : DecayStyle::kLinear;
 }
 
-void read_decay(SettingsReader& reader, OptimizerConfig& optimizer) {
-  const int64_t start = read_steps_or_none(reader, "learning_rate_decay_start");
+// A preset's start gives way to a longer warm-up.
+void read_decay(SettingsReader& reader, OptimizerConfig& optimizer,
+                std::vector<std::string>& warnings) {
+  constexpr std::string_view kStart = "learning_rate_decay_start";
+  const int64_t start = read_steps_or_none(reader, kStart);
   const int64_t end = read_steps_or_none(reader, "learning_rate_decay_end");
-  optimizer.decay_start = start >= 0 ? start : optimizer.warmup_steps + 1;
+  const int64_t warmup = optimizer.warmup_steps;
+  optimizer.decay_start = start;
   optimizer.decay_end = end >= 0 ? end : optimizer.schedule_steps;
+  const bool is_free = start < 0 || !reader.is_wished(kStart);
+  if (!is_free || start >= warmup) return;
+  // A warm-up that takes all steps leaves none to the decay.
+  optimizer.decay_start = warmup + (optimizer.decay_end > warmup ? 1 : 0);
+  if (start < 0) return;
+  warnings.push_back(absl::StrCat(av(kStart), " is ", optimizer.decay_start, " instead of ", start,
+                                  ": the decay follows the warm-up of ", warmup, " steps"));
+}
+
+void warn_of_long_warmup(const trainer::TrainConfig& train, std::vector<std::string>& warnings) {
+  if (train.optimizer.warmup_steps <= train.steps) return;
+  warnings.push_back(absl::StrCat("the warm-up of ", train.optimizer.warmup_steps,
+                                  " steps is longer than steps=", train.steps,
+                                  ": learning_rate is never reached; "
+                                  "learning_rate_warmup_steps=0 trains without a warm-up"));
 }
 
 }  // namespace
@@ -174,10 +193,11 @@ void read_schedule(SettingsReader& reader, trainer::TrainConfig& train,
   const bool is_paxs = optimizer.schedule == ScheduleType::kRampupCosine ||
                        optimizer.schedule == ScheduleType::kRampupExponential;
   if (is_wsd) read_wsd(reader, optimizer);
-  if (is_paxs) read_decay(reader, optimizer);
+  if (is_paxs) read_decay(reader, optimizer, warnings);
   if (!is_wsd) without({"wsd_decay_steps_fraction", "wsd_decay_style"});
   if (!is_paxs) without({"learning_rate_decay_start", "learning_rate_decay_end"});
   if (optimizer.schedule == ScheduleType::kConstant) without({"learning_rate_final_fraction"});
+  warn_of_long_warmup(train, warnings);
 }
 
 }  // namespace muster::jobspec

@@ -239,6 +239,16 @@ void read_not_finite_policy(SettingsReader& reader, trainer::NotFinitePolicy& po
                                 : trainer::NotFinitePolicy::kAbort;
 }
 
+void warn_of_same_batches(const trainer::TrainConfig& train, std::vector<std::string>& warnings) {
+  const bool goes_on = train.not_finite_policy != trainer::NotFinitePolicy::kAbort;
+  if (!goes_on || train.dataset_type != trainer::DatasetType::kSynthetic) return;
+  warnings.push_back(
+      absl::StrCat("not_finite_policy is ",
+                   train.not_finite_policy == trainer::NotFinitePolicy::kSkip ? "skip" : "rollback",
+                   ", but dataset_type is synthetic: its batch is the same each step, so another "
+                   "one is no help"));
+}
+
 absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train) {
   reader.read("log_period", train.log_period);
   reader.read("init_weights_seed", train.init_weights_seed);
@@ -309,6 +319,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   if (auto status = read_rest(reader, train); !status.ok()) return status;
   absl::StatusOr<std::string> output = read_paths(reader, options, train, job.warnings);
   if (!output.ok()) return output.status();
+  warn_of_same_batches(train, job.warnings);
   train.checkpoint_directory = absl::StrCat(*output, "/checkpoints");
   if (auto status = trainer::validate(train); !status.ok()) return status;
   fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);

@@ -33,7 +33,8 @@ constexpr std::array<std::string_view, 14> kStepKeys = {"learning_rate",
 
 }  // namespace
 
-absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides) {
+absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides,
+                                                  std::vector<std::string>& warnings) {
   Settings settings;
   for (const std::string& text : overrides) {
     const auto split = split_override(text);
@@ -64,12 +65,12 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
   model.vocab_size = model.head_dim = 2;
   model.emb_dim = model.num_layers = model.num_query_heads = model.num_kv_heads = model.mlp_dim = 1;
   train.max_target_length = 1;
-  std::vector<std::string> warnings;  // all policies compute the same
   read_optimizer(reader, train.optimizer, warnings);
   reader.read("threads_per_rank", train.threads);
   train.remat_policy = trainer::RematPolicy::kNone;
   read_dtype(reader, train.dtype);
-  if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;
+  std::vector<std::string> of_memory;  // all policies compute the same
+  if (auto status = read_remat(reader, train, of_memory); !status.ok()) return status;
   if (!reader.status().ok()) return reader.status();
   if (auto status = trainer::validate(train); !status.ok()) return status;
   return train;

@@ -11,7 +11,8 @@
 namespace muster::jobspec {
 
 // It may say of it: the optimizer, the policy of remat and threads_per_rank; all others have their defaults. InvalidArgument
-// names a key that has no part in a step, or the nearest of an unknown one.
-absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides);
+// names a key that has no part in a step, or the nearest of an unknown one. Appends to `warnings`.
+absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides,
+                                                  std::vector<std::string>& warnings);
 
 }  // namespace muster::jobspec

@@ -204,6 +204,17 @@ void check_optimizer(const OptimizerConfig& optimizer, Checker& check) {
   check.number("adam_eps_root", optimizer.eps_root, optimizer.eps_root >= 0, "at least 0");
   check.number("adam_weight_decay", optimizer.weight_decay, optimizer.weight_decay >= 0,
                "at least 0");
+  const bool is_adam =
+      optimizer.type == OptimizerType::kAdamW || optimizer.type == OptimizerType::kAdamPax;
+  check.require(
+      !is_adam || optimizer.decay_times_learning_rate || optimizer.learning_rate > 0 ||
+          optimizer.weight_decay == 0,
+      absl::StrCat(
+          "learning_rate is ", optimizer.learning_rate,
+          ", but weight_decay_times_learning_rate is false: a decay of adam_weight_decay (",
+          optimizer.weight_decay,
+          ") times the schedule's share of the rate needs one "
+          "above 0; set adam_weight_decay=0 to decay nothing"));
   if (const auto mask = NamePatterns::compile(optimizer.adamw_mask); !mask.ok())
     check.require(false, absl::StrCat("adamw_mask: ", mask.status().message()));
   check.number("adam_clip_threshold", optimizer.update_clip, true, "a number (0 or less: off)");

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "jobspec/resolve_step.h"
 #include "tests/unit/jobspec/config_files.h"
 
 namespace muster::jobspec {
@@ -73,6 +74,42 @@ TEST_F(OptimizerKeys, PaxsDecayFollowsTheWarmUp) {
               HasSubstr("learning_rate_final_fraction is 0"));
 }
 
+TEST_F(OptimizerKeys, APresetsDecayGivesWayToTheWarmUp) {
+  const OptimizerConfig share =
+      optimizer_of({"model_name=GPT126M", "steps=100000", "warmup_steps_fraction=0.1"});
+  EXPECT_EQ(share.warmup_steps, 10'000);
+  EXPECT_EQ(share.decay_start, 10'001);
+  EXPECT_EQ(share.decay_end, 500'000);
+  const std::vector<std::string> steps = {"model_name=GPT126M", "learning_rate_warmup_steps=700"};
+  EXPECT_EQ(optimizer_of(steps).decay_start, 701);
+  EXPECT_THAT(warnings_of(steps), Contains("learning_rate_decay_start is 701 instead of 637: the "
+                                           "decay follows the warm-up of 700 steps"));
+  const std::vector<std::string> shorter = {"model_name=GPT126M", "learning_rate_warmup_steps=9"};
+  EXPECT_EQ(optimizer_of(shorter).decay_start, 637);
+  EXPECT_THAT(error_of(resolve({"model_name=GPT126M", "learning_rate_warmup_steps=700",
+                                "learning_rate_decay_start=637"})),
+              AllOf(HasSubstr("learning_rate_decay_start is 637"), HasSubstr("(700)")));
+  EXPECT_THAT(error_of(resolve({"model_name=GPT126M", "learning_rate_warmup_steps=600000"})),
+              AllOf(HasSubstr("learning_rate_decay_end is 500000"), HasSubstr("(600000)")));
+  const OptimizerConfig all = optimizer_of(
+      {"lr_schedule_type=linear_rampup_cosine_decay", "steps=10", "warmup_steps_fraction=1"});
+  EXPECT_EQ(all.decay_start, 10);
+  EXPECT_EQ(all.decay_end, 10);
+}
+
+TEST_F(OptimizerKeys, AWarmUpThatARunDoesNotEnd) {
+  EXPECT_THAT(warnings_of({"learning_rate_warmup_steps=11", "steps=10"}),
+              Contains(AllOf(HasSubstr("warm-up of 11 steps"), HasSubstr("steps=10"),
+                             HasSubstr("learning_rate_warmup_steps=0"))));
+  EXPECT_THAT(warnings_of({"learning_rate_warmup_steps=10", "steps=10"}), IsEmpty());
+}
+
+TEST_F(OptimizerKeys, OfASingleStep) {
+  std::vector<std::string> warnings;
+  ASSERT_TRUE(resolve_step({"opt_type=sgd", "adam_b1=0.8"}, warnings).ok());
+  EXPECT_THAT(warnings, Contains("adam_b1 has no effect: opt_type is sgd"));
+}
+
 TEST_F(OptimizerKeys, KeysThatTheScheduleDoesNotRead) {
   EXPECT_THAT(warnings_of({"wsd_decay_style=cosine"}),
               Contains("wsd_decay_style has no effect: lr_schedule_type is cosine"));
@@ -125,7 +162,11 @@ TEST_F(OptimizerKeys, WhatIsDoneWithAStepThatIsNotFinite) {
             NotFinitePolicy::kRollback);
   EXPECT_THAT(warnings_of({"abort_on_nan_loss=False", "abort_on_inf_loss=False"}),
               ::testing::ElementsAre(AllOf(HasSubstr("abort_on_nan_loss=False"),
-                                           HasSubstr("not_finite_policy, which is skip"))));
+                                           HasSubstr("not_finite_policy, which is skip")),
+                                     AllOf(HasSubstr("not_finite_policy is skip"),
+                                           HasSubstr("dataset_type is synthetic"))));
+  EXPECT_THAT(warnings_of({"not_finite_policy=rollback", "dataset_type=shards", "dataset_path=d"}),
+              IsEmpty());
   EXPECT_THAT(error_of(resolve({"not_finite_policy=ignore"})),
               AllOf(HasSubstr("not_finite_policy=ignore"), HasSubstr("not_finite_policy=skip")));
   EXPECT_THAT(error_of(resolve({"not_finite_policy=rollback", "enable_checkpointing=False"})),
@@ -135,6 +176,10 @@ TEST_F(OptimizerKeys, WhatIsDoneWithAStepThatIsNotFinite) {
 TEST_F(OptimizerKeys, WeightDecay) {
   EXPECT_TRUE(optimizer_of({}).decay_times_learning_rate);
   EXPECT_FALSE(optimizer_of({"weight_decay_times_learning_rate=False"}).decay_times_learning_rate);
+  EXPECT_THAT(error_of(resolve({"weight_decay_times_learning_rate=False", "learning_rate=0"})),
+              AllOf(HasSubstr("learning_rate is 0"),
+                    HasSubstr("weight_decay_times_learning_rate is false")));
+  EXPECT_TRUE(resolve({"learning_rate=0"}).ok());
   EXPECT_THAT(optimizer_of({"adamw_mask=['norm', '.*bias']"}).adamw_mask,
               ::testing::ElementsAre("norm", ".*bias"));
   EXPECT_THAT(error_of(resolve({"adamw_mask=['[norm']"})),

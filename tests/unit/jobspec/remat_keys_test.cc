@@ -95,10 +95,12 @@ TEST_F(RematKeys, OffloadingOnCpuSavesNothing) {
 }
 
 TEST_F(RematKeys, OfASingleStep) {
-  const auto step = resolve_step({"remat_policy=custom", "out_proj=device"});
+  std::vector<std::string> warnings;
+  const auto step = resolve_step({"remat_policy=custom", "out_proj=device"}, warnings);
   ASSERT_TRUE(step.ok()) << step.status();
   EXPECT_EQ(step->layer_keeps().middle, Placement::kDevice);
-  EXPECT_EQ(resolve_step({})->remat_policy, RematPolicy::kNone);
+  EXPECT_EQ(resolve_step({}, warnings)->remat_policy, RematPolicy::kNone);
+  EXPECT_TRUE(warnings.empty());
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ TEST_F(Resolve, DefaultsMakeOneRank) {
 TEST_F(Resolve, ActivationsAreFloat32OrBfloat16) {
   EXPECT_EQ(resolve({})->train.dtype, trainer::ComputeType::kFloat32);
   EXPECT_EQ(resolve({"dtype=bfloat16"})->train.dtype, trainer::ComputeType::kBfloat16);
-  EXPECT_EQ(resolve_step({"dtype=bfloat16"})->dtype, trainer::ComputeType::kBfloat16);
+  std::vector<std::string> warnings;
+  EXPECT_EQ(resolve_step({"dtype=bfloat16"}, warnings)->dtype, trainer::ComputeType::kBfloat16);
   EXPECT_THAT(error_of(resolve({"dtype=float16"})),
               AllOf(HasSubstr("dtype=float16"), HasSubstr("must be float32 or bfloat16")));
 }
