@@ -1,7 +1,5 @@
 #include "trainer_core/preflight.h"
 
-#include <sys/statvfs.h>
-
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -12,6 +10,7 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/free_space.h"
 #include "common/missing_folders.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/initial_parameters.h"
@@ -91,14 +90,12 @@ absl::Status check_room(const TrainConfig& config, int64_t elements) {
   const auto missing = missing_folders(config.checkpoint_directory);
   const fs::path there =
       missing.empty() ? fs::path(config.checkpoint_directory) : missing.back().parent_path();
-  struct statvfs disk {};
-  if (statvfs(there.c_str(), &disk) != 0) return absl::OkStatus();  // unknown is not full
-  const uint64_t available = uint64_t{disk.f_bavail} * disk.f_frsize;
-  if (available >= needed) return absl::OkStatus();
+  const std::optional<uint64_t> available = free_space_bytes(there.string());
+  if (!available || *available >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "checkpoint directory %s has no room: a checkpoint takes %.0f MiB, %.0f MiB are free",
       config.checkpoint_directory, static_cast<double>(needed) / kMiB,
-      static_cast<double>(available) / kMiB));
+      static_cast<double>(*available) / kMiB));
 }
 
 absl::Status check_initial_parameters(const TrainConfig& config) {

@@ -1,9 +1,9 @@
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include <absl/strings/str_cat.h>
@@ -11,6 +11,7 @@
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "common/free_space.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
 
@@ -22,14 +23,12 @@ namespace fs = std::filesystem;
 // What is known of a disk that was full a moment ago: the temporary folder is gone by now.
 std::string missing_room(const std::string& directory, uint64_t needed) {
   constexpr double kMiB = 1 << 20;
-  struct statvfs disk {};
-  if (statvfs(directory.c_str(), &disk) != 0) return "";
-  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
-  if (free >= needed) return "";  // a quota, or somebody else has made room
+  const std::optional<uint64_t> free = free_space_bytes(directory);
+  if (!free || *free >= needed) return "";  // a quota, or somebody else has made room
   return absl::StrFormat(
       " (it takes %.1f MiB and %.1f MiB are free on that disk: %.1f MiB are missing)",
-      static_cast<double>(needed) / kMiB, static_cast<double>(free) / kMiB,
-      static_cast<double>(needed - free) / kMiB);
+      static_cast<double>(needed) / kMiB, static_cast<double>(*free) / kMiB,
+      static_cast<double>(needed - *free) / kMiB);
 }
 
 }  // namespace

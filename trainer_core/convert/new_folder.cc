@@ -2,11 +2,11 @@
 
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include <absl/memory/memory.h>
@@ -15,6 +15,7 @@
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "common/free_space.h"
 
 namespace muster::trainer {
 namespace {
@@ -27,14 +28,12 @@ absl::Status exists(const std::string& path) {
 }
 
 absl::Status check_room(const std::string& folder, const std::string& path, uint64_t bytes) {
-  struct statvfs disk {};
-  if (statvfs(folder.c_str(), &disk) != 0) return absl::OkStatus();  // unknown is not full
-  const uint64_t available = uint64_t{disk.f_bavail} * disk.f_frsize;
-  if (available >= bytes) return absl::OkStatus();
+  const std::optional<uint64_t> available = free_space_bytes(folder);
+  if (!available || *available >= bytes) return absl::OkStatus();
   constexpr double kMiB = 1 << 20;
   return absl::ResourceExhaustedError(
       absl::StrFormat("%s: the disk has no room: it takes %.0f MiB, and %.0f MiB are free", path,
-                      static_cast<double>(bytes) / kMiB, static_cast<double>(available) / kMiB));
+                      static_cast<double>(bytes) / kMiB, static_cast<double>(*available) / kMiB));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Attention against a direct fp64 reference, and its gradients against differences of that reference.
 #include <algorithm>
+#include <iterator>
 #include <ostream>
 
 #include "tests/unit/trainer_core/ops/ops_fixture.h"
@@ -95,6 +96,9 @@ class Attention : public testing::TestWithParam<Case> {
   Values lse_{{shape().batch, shape().heads, shape().seq_len}};
 };
 
+class CachedAttention : public Attention {};  // a cache is one document's
+class RelativeAttention : public Attention {};
+
 TEST_P(Attention, Forward) {
   Scratch scratch(cpu_attention_elements(shape(), GetParam().threads));
   ops_->attention(shape(), qkv_, bias_, out_, lse_, scratch);
@@ -104,8 +108,7 @@ TEST_P(Attention, Forward) {
 }
 
 // The same numbers, whatever the pieces in which a sequence arrives.
-TEST_P(Attention, CachedInPieces) {
-  if (!starts_.empty()) GTEST_SKIP() << "a cache is one document's";
+TEST_P(CachedAttention, InPieces) {
   const AttentionShape& whole = shape();
   constexpr int64_t kSpare = 3;  // positions of the cache that nobody may look at
   const int64_t capacity = whole.seq_len + kSpare;
@@ -174,8 +177,7 @@ TEST_P(Attention, Backward) {
 }
 
 // Sums over sequences are made in an order of their own, so the bits do not depend on threads; and a second batch's are added.
-TEST_P(Attention, BiasGradientsOfAnyThreadsAreTheSame) {
-  if (!shape().buckets.exist()) return;
+TEST_P(RelativeAttention, BiasGradientsOfAnyThreadsAreTheSame) {
   Values dout = Values::random({shape().rows(), shape().out_width()}, 2);
   const auto gradient = [&](int threads, Values dbias, Accumulate accumulate) {
     const auto ops = cpu_ops(threads);
@@ -193,35 +195,46 @@ TEST_P(Attention, BiasGradientsOfAnyThreadsAreTheSame) {
   for (int64_t i = 0; i < once.size(); ++i) EXPECT_EQ(twice[i], once[i] + once[i]);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, Attention,
-    testing::Values(Case{{1, 1, 1, 1, 2}, 1},     // one position
-                    Case{{2, 5, 4, 1, 6}, 2},     // one key/value head
-                    Case{{2, 7, 4, 2, 10}, 2},    // groups
-                    Case{{1, 9, 3, 3, 16}, 1},    // no groups
-                    Case{{1, 64, 2, 1, 8}, 1},    // exactly one tile
-                    Case{{1, 65, 1, 1, 20}, 3},   // one row more
-                    Case{{1, 150, 2, 2, 64}, 2},  // several tiles
-                    Case{{1, 33, 1, 1, 80}, 1}, Case{{1, 70, 2, 1, 128}, 2},
-                    Case{{1, 70, 2, 1, 8, 0.7}, 1},         // a scale
-                    Case{{2, 70, 2, 1, 8, 0, 1.5}, 2},      // a cap
-                    Case{{1, 9, 2, 2, 8, 0, 0, 1}, 1},      // only itself
-                    Case{{1, 150, 2, 1, 8, 0, 0, 17}, 2},   // windows across tiles
-                    Case{{1, 200, 1, 1, 8, 0, 0, 64}, 1},   // exactly a tile
-                    Case{{1, 200, 1, 1, 8, 1, 2, 100}, 1},  // everything
-                    Case{{1, 70, 1, 1, 8, 0, 0, 500}, 1},
-                    Case{{1, 9, 2, 1, 8, 0, 0, 0, true}, 1},   // a zero
-                    Case{{1, 70, 2, 2, 8, 0, 2, 9, true}, 2},  // of few
-                    // Relative positions: within a tile, across tiles, and beyond the last bucket.
-                    Case{{3, 5, 2, 1, 6, 1, 0, 0, false, {4, 3}}, 2},
-                    Case{{2, 150, 4, 2, 8, 0, 0, 0, false, {8, 20}}, 3},
-                    Case{{3, 200, 2, 2, 8, 1, 2, 100, true, {32, 128}}, 2},
-                    Case{{1, 130, 1, 1, 16, 0, 0, 0, false, {32, 128}}, 1},
-                    Case{{2, 9, 2, 1, 8}, 1, {3, 4}},  // documents
-                    Case{{2, 200, 2, 1, 8}, 2, {1, 40, 64, 65, 150}},
-                    Case{{1, 300, 1, 1, 20}, 1, {200}},  // whole tiles unseen
-                    Case{{1, 200, 2, 2, 8, 0, 1.5, 30}, 1, {70, 90, 128}},
-                    Case{{2, 150, 2, 1, 8, 0, 0, 0, true, {8, 20}}, 2, {50, 70}}));
+const std::vector<Case> kCases = {
+    Case{{1, 1, 1, 1, 2}, 1},     // one position
+    Case{{2, 5, 4, 1, 6}, 2},     // one key/value head
+    Case{{2, 7, 4, 2, 10}, 2},    // groups
+    Case{{1, 9, 3, 3, 16}, 1},    // no groups
+    Case{{1, 64, 2, 1, 8}, 1},    // exactly one tile
+    Case{{1, 65, 1, 1, 20}, 3},   // one row more
+    Case{{1, 150, 2, 2, 64}, 2},  // several tiles
+    Case{{1, 33, 1, 1, 80}, 1}, Case{{1, 70, 2, 1, 128}, 2},
+    Case{{1, 70, 2, 1, 8, 0.7}, 1},         // a scale
+    Case{{2, 70, 2, 1, 8, 0, 1.5}, 2},      // a cap
+    Case{{1, 9, 2, 2, 8, 0, 0, 1}, 1},      // only itself
+    Case{{1, 150, 2, 1, 8, 0, 0, 17}, 2},   // windows across tiles
+    Case{{1, 200, 1, 1, 8, 0, 0, 64}, 1},   // exactly a tile
+    Case{{1, 200, 1, 1, 8, 1, 2, 100}, 1},  // everything
+    Case{{1, 70, 1, 1, 8, 0, 0, 500}, 1}, Case{{1, 9, 2, 1, 8, 0, 0, 0, true}, 1},  // a zero
+    Case{{1, 70, 2, 2, 8, 0, 2, 9, true}, 2},                                       // of few
+    // Relative positions: within a tile, across tiles, and beyond the last bucket.
+    Case{{3, 5, 2, 1, 6, 1, 0, 0, false, {4, 3}}, 2},
+    Case{{2, 150, 4, 2, 8, 0, 0, 0, false, {8, 20}}, 3},
+    Case{{3, 200, 2, 2, 8, 1, 2, 100, true, {32, 128}}, 2},
+    Case{{1, 130, 1, 1, 16, 0, 0, 0, false, {32, 128}}, 1},
+    Case{{2, 9, 2, 1, 8}, 1, {3, 4}},  // documents
+    Case{{2, 200, 2, 1, 8}, 2, {1, 40, 64, 65, 150}},
+    Case{{1, 300, 1, 1, 20}, 1, {200}},  // whole tiles unseen
+    Case{{1, 200, 2, 2, 8, 0, 1.5, 30}, 1, {70, 90, 128}},
+    Case{{2, 150, 2, 1, 8, 0, 0, 0, true, {8, 20}}, 2, {50, 70}}};
+
+std::vector<Case> cases_with(bool (*holds)(const Case&)) {
+  std::vector<Case> cases;
+  std::ranges::copy_if(kCases, std::back_inserter(cases), holds);
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention, testing::ValuesIn(kCases));
+INSTANTIATE_TEST_SUITE_P(Shapes, CachedAttention, testing::ValuesIn(cases_with([](const Case& c) {
+                           return c.documents.empty();
+                         })));
+INSTANTIATE_TEST_SUITE_P(Shapes, RelativeAttention, testing::ValuesIn(cases_with([](const Case& c) {
+                           return c.shape.buckets.exist();
+                         })));
 
 // Large scores must not overflow the softmax.
 TEST(AttentionRange, LargeScores) {

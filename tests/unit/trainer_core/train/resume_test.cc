@@ -41,6 +41,23 @@ class Resume : public testing::Test {
     return checkpoint_bytes(folder);
   }
 
+  // `configured(name)` is a run that saves its checkpoints in that folder: one that is left in its middle and begun again
+  // ends as one that is not.
+  template <class Configured>
+  void expect_goes_on(const Configured& configured) {
+    const RunResult whole = run(configured("whole"));
+    ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
+    TrainConfig short_run = configured("parts");
+    short_run.steps = 10;
+    ASSERT_THAT(run(short_run).codes, Each(ExitCode::kOk));
+    const RunResult second = run(configured("parts"));
+    ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
+    const std::vector<double> losses = whole.losses();
+    EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + 10, losses.end()));
+    EXPECT_EQ(checkpoint_bytes(configured("whole").checkpoint_directory + "/20"),
+              checkpoint_bytes(configured("parts").checkpoint_directory + "/20"));
+  }
+
   TempFolder folder_;
 };
 
@@ -122,17 +139,7 @@ TEST_F(Resume, EveryOptimizerGoesOnBitForBit) {
       with.model.emb_dim = 128;  // large enough for Adafactor's factors
       return with;
     };
-    const RunResult whole = run(of_type("whole"));
-    ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
-    TrainConfig short_run = of_type("parts");
-    short_run.steps = 10;
-    ASSERT_THAT(run(short_run).codes, Each(ExitCode::kOk));
-    const RunResult second = run(of_type("parts"));
-    ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
-    const std::vector<double> losses = whole.losses();
-    EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + 10, losses.end()));
-    const std::string number = std::to_string(static_cast<int>(type));
-    EXPECT_EQ(model_bytes("whole" + number, 20), model_bytes("parts" + number, 20));
+    ASSERT_NO_FATAL_FAILURE(expect_goes_on(of_type));
   }
 }
 
@@ -145,20 +152,10 @@ TEST_F(Resume, EveryQuantizationGoesOnBitForBit) {
       with.model.quantization = {.type = type, .amax_history_length = 12};
       return with;
     };
-    const RunResult whole = run(of_type("whole"));
-    ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
-    TrainConfig short_run = of_type("parts");
-    short_run.steps = 10;
-    ASSERT_THAT(run(short_run).codes, Each(ExitCode::kOk));
-    const RunResult second = run(of_type("parts"));
-    ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
-    const std::vector<double> losses = whole.losses();
-    EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + 10, losses.end()));
-    const std::string number = std::to_string(static_cast<int>(type));
-    EXPECT_EQ(model_bytes("whole" + number, 20), model_bytes("parts" + number, 20));
+    ASSERT_NO_FATAL_FAILURE(expect_goes_on(of_type));
 
     DecodeOptions options;
-    options.checkpoint = folder_.file("whole" + number) + "/20";
+    options.checkpoint = of_type("whole").checkpoint_directory + "/20";
     options.prompt = "And it came to";
     options.max_tokens = 5;
     EXPECT_TRUE(decode(of_type("whole"), options).ok());
