@@ -1,6 +1,7 @@
 #include "common/mesh.h"
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -74,6 +75,14 @@ absl::Status resolve_level(std::string_view level, int32_t size, std::string_vie
 
 }  // namespace
 
+std::string AxisSet::to_string() const {
+  std::vector<absl::string_view> names;
+  for (size_t i = 0; i < kMeshAxisCount; ++i) {
+    if (contains(static_cast<MeshAxis>(i))) names.push_back(av(kMeshAxisNames[i]));
+  }
+  return names.empty() ? "none" : absl::StrJoin(names, "+");
+}
+
 absl::StatusOr<Mesh> Mesh::resolve(const MeshShape& shape, int32_t nodes, int32_t ranks_per_node) {
   if (nodes < 1 || ranks_per_node < 1) {
     return absl::InvalidArgumentError(
@@ -100,6 +109,63 @@ absl::StatusOr<Mesh> Mesh::resolve(const MeshShape& shape, int32_t nodes, int32_
 int32_t Mesh::degree(MeshAxis axis) const {
   const auto i = static_cast<size_t>(axis);
   return shape_.ici[i] * shape_.dcn[i];
+}
+
+MeshCoordinate Mesh::coordinate(int32_t rank) const {
+  int32_t node = node_of(rank);
+  int32_t local = rank % ranks_per_node_;
+  MeshCoordinate place{};
+  for (size_t axis = kMeshAxisCount; axis-- > 0;) {
+    const int32_t ici = shape_.ici[axis], dcn = shape_.dcn[axis];
+    place[axis] = node % dcn * ici + local % ici;
+    node /= dcn;
+    local /= ici;
+  }
+  return place;
+}
+
+int32_t Mesh::rank_at(const MeshCoordinate& coordinate) const {
+  int32_t node = 0, local = 0;
+  for (size_t axis = 0; axis < kMeshAxisCount; ++axis) {
+    const int32_t ici = shape_.ici[axis];
+    node = node * shape_.dcn[axis] + coordinate[axis] / ici;
+    local = local * ici + coordinate[axis] % ici;
+  }
+  return node * ranks_per_node_ + local;
+}
+
+std::vector<int32_t> Mesh::group(int32_t rank, const GroupAxes& axes) const {
+  const MeshCoordinate own = coordinate(rank);
+  std::vector<MeshCoordinate> members = {own};
+  for (size_t i = 0; i < kMeshAxisCount; ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    if (!axes.axes.contains(axis)) continue;
+    const bool in_runs = axis == MeshAxis::kTensor && axes.tensor_run > 0;
+    const int32_t count = in_runs ? axes.tensor_run : degree(axis);
+    const int32_t first = in_runs ? own[i] / count * count : 0;
+    std::vector<MeshCoordinate> more;
+    for (const MeshCoordinate& member : members) {
+      for (int32_t place = first; place < first + count; ++place) {
+        more.push_back(member);
+        more.back()[i] = place;
+      }
+    }
+    members = std::move(more);
+  }
+  std::vector<int32_t> ranks;
+  ranks.reserve(members.size());
+  for (const MeshCoordinate& member : members) ranks.push_back(rank_at(member));
+  return ranks;
+}
+
+int32_t Mesh::group_size(const GroupAxes& axes) const {
+  int32_t size = 1;
+  for (size_t i = 0; i < kMeshAxisCount; ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    if (!axes.axes.contains(axis)) continue;
+    size *= axis == MeshAxis::kTensor && axes.tensor_run > 0 ? axes.tensor_run : degree(axis);
+  }
+  return size;
 }
 
 std::string Mesh::to_string() const {

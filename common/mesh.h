@@ -11,8 +11,10 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
@@ -23,6 +25,43 @@ enum class MeshAxis : uint8_t { kData, kPipeline, kFsdp, kSequence, kContext, kE
 constexpr int kMeshAxisCount = 7;
 constexpr std::array<std::string_view, kMeshAxisCount> kMeshAxisNames = {
     "data", "pipeline", "fsdp", "sequence", "context", "expert", "tensor"};
+
+// A rank's place along each axis.
+using MeshCoordinate = std::array<int32_t, kMeshAxisCount>;
+
+// Some of the axes.
+class AxisSet {
+ public:
+  constexpr AxisSet() = default;
+  constexpr AxisSet(std::initializer_list<MeshAxis> axes) {
+    for (const MeshAxis axis : axes) bits_ |= bit(axis);
+  }
+
+  constexpr bool contains(MeshAxis axis) const { return (bits_ & bit(axis)) != 0; }
+  constexpr AxisSet with(MeshAxis axis) const {
+    AxisSet more = *this;
+    more.bits_ |= bit(axis);
+    return more;
+  }
+  // "fsdp+context": outermost first; "none".
+  std::string to_string() const;
+
+  friend constexpr auto operator<=>(const AxisSet&, const AxisSet&) = default;
+
+ private:
+  static constexpr unsigned bit(MeshAxis axis) { return 1U << static_cast<unsigned>(axis); }
+
+  unsigned bits_ = 0;
+};
+
+// Ranks that share something or talk to each other: those that differ in `axes` alone. `tensor_run`: of the tensor axis not
+// all of them, but neighbours in runs of so many, which divides its degree; 0: all. A KV head on several tensor ranks is such a run.
+struct GroupAxes {
+  AxisSet axes;
+  int32_t tensor_run = 0;
+
+  friend constexpr auto operator<=>(const GroupAxes&, const GroupAxes&) = default;
+};
 
 // Degrees as a user writes them: at least 1, or -1 once per level for "whatever is left".
 struct MeshShape {
@@ -45,6 +84,16 @@ class Mesh {
   int32_t ranks() const { return nodes_ * ranks_per_node_; }
   int32_t degree(MeshAxis axis) const;
   const MeshShape& shape() const { return shape_; }
+
+  // Requires a rank in [0, ranks()), and coordinates below their axes' degrees.
+  MeshCoordinate coordinate(int32_t rank) const;
+  int32_t rank_at(const MeshCoordinate& coordinate) const;
+  int32_t node_of(int32_t rank) const { return rank / ranks_per_node_; }
+
+  // The group of `rank`, itself included, in the order of coordinates, the last axis fastest: the same list for each of its
+  // members. All groups of one GroupAxes have the same size and no rank in common.
+  std::vector<int32_t> group(int32_t rank, const GroupAxes& axes) const;
+  int32_t group_size(const GroupAxes& axes) const;
 
   // "data=2 tensor=4": the axes above 1, outermost first; "1 rank" when there are none.
   std::string to_string() const;

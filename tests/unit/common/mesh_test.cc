@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <string>
@@ -129,6 +130,82 @@ TEST(Mesh, ErrorsNameTheKeysAndBothNumbers) {
       EXPECT_THAT(std::string(mesh.status().message()), HasSubstr(part));
     }
   }
+}
+
+// Row-major counting, as the header has it, without its arithmetic.
+std::vector<Degrees> places(const Degrees& degrees) {
+  std::vector<Degrees> all = {Degrees{}};
+  for (size_t axis = 0; axis < kMeshAxisCount; ++axis) {
+    std::vector<Degrees> more;
+    for (const Degrees& place : all) {
+      for (int32_t i = 0; i < degrees[axis]; ++i) {
+        more.push_back(place);
+        more.back()[axis] = i;
+      }
+    }
+    all = std::move(more);
+  }
+  return all;
+}
+
+TEST(Mesh, RanksAreCountedByNodeThenByPlace) {
+  for (const Degrees& dcn : factorisations(2)) {
+    for (const Degrees& ici : factorisations(12)) {
+      const auto mesh = Mesh::resolve({.ici = ici, .dcn = dcn}, 2, 12);
+      ASSERT_TRUE(mesh.ok()) << mesh.status();
+      int32_t rank = 0;
+      for (const Degrees& node : places(dcn)) {
+        for (const Degrees& local : places(ici)) {
+          MeshCoordinate expected{};
+          for (size_t axis = 0; axis < kMeshAxisCount; ++axis)
+            expected[axis] = node[axis] * ici[axis] + local[axis];
+          ASSERT_EQ(mesh->coordinate(rank), expected) << mesh->to_string() << ", rank " << rank;
+          ASSERT_EQ(mesh->rank_at(expected), rank) << mesh->to_string();
+          ASSERT_EQ(mesh->node_of(rank), rank / 12);
+          ++rank;
+        }
+      }
+    }
+  }
+}
+
+TEST(Mesh, GroupsAreThoseWhoDifferInTheirAxesAlone) {
+  for (const Degrees& ici : factorisations(8)) {
+    const auto mesh = Mesh::resolve({.ici = ici, .dcn = {2, 1, 1, 1, 1, 1, 1}}, 2, 8);
+    ASSERT_TRUE(mesh.ok()) << mesh.status();
+    for (unsigned bits = 0; bits < 1U << kMeshAxisCount; ++bits) {
+      GroupAxes axes;
+      for (size_t axis = 0; axis < kMeshAxisCount; ++axis) {
+        if ((bits >> axis & 1U) != 0) axes.axes = axes.axes.with(static_cast<MeshAxis>(axis));
+      }
+      if (ici.back() % 2 == 0) axes.tensor_run = ici.back() / 2;
+      for (int32_t rank = 0; rank < mesh->ranks(); ++rank) {
+        std::vector<int32_t> expected;
+        for (int32_t other = 0; other < mesh->ranks(); ++other) {
+          const MeshCoordinate a = mesh->coordinate(rank), b = mesh->coordinate(other);
+          bool same = true;
+          for (size_t axis = 0; axis + 1 < kMeshAxisCount; ++axis)
+            same = same && (a[axis] == b[axis] || (bits >> axis & 1U) != 0);
+          const int32_t run = axes.tensor_run > 0 ? axes.tensor_run : ici.back();
+          same = same && ((bits >> (kMeshAxisCount - 1)) == 0 ? a.back() == b.back()
+                                                              : a.back() / run == b.back() / run);
+          if (same) expected.push_back(other);
+        }
+        const std::vector<int32_t> group = mesh->group(rank, axes);
+        ASSERT_THAT(group, testing::UnorderedElementsAreArray(expected)) << mesh->to_string();
+        ASSERT_EQ(static_cast<int32_t>(group.size()), mesh->group_size(axes));
+        for (const int32_t member : group) ASSERT_EQ(mesh->group(member, axes), group);
+        ASSERT_TRUE(std::ranges::is_sorted(group, {}, [&](int32_t member) {
+          return mesh->coordinate(member);
+        })) << mesh->to_string();
+      }
+    }
+  }
+}
+
+TEST(Mesh, SetsOfAxesHaveNames) {
+  EXPECT_EQ((AxisSet{MeshAxis::kContext, MeshAxis::kFsdp}.to_string()), "fsdp+context");
+  EXPECT_EQ(AxisSet{}.to_string(), "none");
 }
 
 TEST(Mesh, ShowsTheAxesThatMatter) {
