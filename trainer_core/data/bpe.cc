@@ -19,21 +19,6 @@ uint64_t pair_key(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// Multiplies and folds eight bytes at a time (as wyhash does): spreads words over the cache, nothing more depends on it.
-uint64_t hash_word(std::string_view word) {
-  constexpr uint64_t kOdd = 0x9E3779B97F4A7C15ULL;
-  uint64_t hash = word.size();
-  while (!word.empty()) {
-    uint64_t piece = 0;
-    const size_t bytes = std::min(word.size(), sizeof(piece));
-    std::memcpy(&piece, word.data(), bytes);
-    hash = (hash ^ piece) * kOdd;
-    hash ^= hash >> 32;
-    word.remove_prefix(bytes);
-  }
-  return hash * kOdd;
-}
-
 }  // namespace
 
 void BpeMerges::add(int32_t left, int32_t right, uint32_t rank, int32_t merged) {
@@ -127,27 +112,6 @@ void BpeMerges::merge_long(std::string_view word, std::vector<int32_t>& ids) con
     if (best.at > 0) look(left.before);
   }
   for (uint32_t i = 0; i != size; i = symbols[i].next) ids.push_back(symbols[i].id);
-}
-
-void WordCache::append(const BpeMerges& merges, std::string_view word, std::vector<int32_t>& ids) {
-  if (word.size() > kWordBytesMax) {
-    merges.append(word, ids);
-    return;
-  }
-  Entry& entry = entries_[hash_word(word) % kEntries];
-  if (entry.word_bytes == word.size() &&
-      std::memcmp(entry.word.data(), word.data(), word.size()) == 0) {
-    ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.ids_count);
-    return;
-  }
-  const size_t before = ids.size();
-  merges.append(word, ids);
-  const size_t count = ids.size() - before;
-  if (count > kIdsMax) return;
-  std::copy(ids.begin() + static_cast<ptrdiff_t>(before), ids.end(), entry.ids.begin());
-  std::memcpy(entry.word.data(), word.data(), word.size());
-  entry.word_bytes = static_cast<uint8_t>(word.size());
-  entry.ids_count = static_cast<uint8_t>(count);
 }
 
 }  // namespace muster::trainer

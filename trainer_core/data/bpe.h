@@ -44,30 +44,4 @@ class BpeMerges {
   absl::flat_hash_map<std::string, int32_t> whole_words_;
 };
 
-// The tokens of words that were seen before: texts repeat themselves. Of fixed size: a word's place is a matter of its hash, and
-// a new word takes it over. One thread.
-class WordCache {
- public:
-  WordCache() : entries_(kEntries) {}
-
-  // Appends the word's tokens by `merges`, which must always be the same.
-  void append(const BpeMerges& merges, std::string_view word, std::vector<int32_t>& ids);
-
- private:
-  static constexpr size_t kEntries =
-      size_t{1} << 15;  // 2 MiB: most of what a corpus repeats, and near a core's own cache
-  static constexpr size_t kWordBytesMax = 24;
-  static constexpr size_t kIdsMax = 9;
-
-  struct Entry {
-    std::array<int32_t, kIdsMax> ids;
-    std::array<char, kWordBytesMax> word;
-    uint8_t word_bytes = 0;  // 0: free
-    uint8_t ids_count = 0;
-  };
-  static_assert(sizeof(Entry) == 64);
-
-  std::vector<Entry> entries_;
-};
-
 }  // namespace muster::trainer

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "trainer_core/data/utf8.h"
+#include "trainer_core/data/word_cache.h"
 
 namespace muster::trainer {
 namespace {
@@ -44,8 +45,10 @@ class ByteBpeEncoder : public Tokenizer::Encoder {
 
   absl::Status split(size_t stage, std::string_view piece, std::vector<int32_t>& ids) {
     if (stage == matchers_.size()) {
-      cache_.append(parts_.merges, piece, ids);
-      return absl::OkStatus();
+      return cache_.append(piece, ids, [this](std::string_view word, std::vector<int32_t>& out) {
+        parts_.merges.append(word, out);
+        return absl::OkStatus();
+      });
     }
     absl::Status below;
     const absl::Status status = matchers_[stage]->split(piece, [&](std::string_view word) {

@@ -5,6 +5,8 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/data/sentencepiece_model.h"
+#include "trainer_core/data/sentencepiece_words.h"
+#include "trainer_core/data/word_cache.h"
 
 namespace muster::trainer {
 namespace {
@@ -15,30 +17,45 @@ absl::Status library_error(const std::string& error) {
 
 class SentencePieceEncoder : public Tokenizer::Encoder {
  public:
-  explicit SentencePieceEncoder(const SentencePieceModel& model) : model_(model) {}
+  SentencePieceEncoder(const SentencePieceModel& model, WordIndependence independence)
+      : model_(model), independence_(independence) {}
 
   absl::Status append(std::string_view text, std::vector<int32_t>& ids) override {
+    if (independence_ == WordIndependence::kNone) return encode(text, ids);
+    absl::Status status;
+    for_each_word(independence_, text, [&](std::string_view word) {
+      if (!status.ok()) return;
+      status = cache_.append(word, ids, [this](std::string_view unseen, std::vector<int32_t>& out) {
+        return encode(unseen, out);
+      });
+    });
+    return status;
+  }
+
+ private:
+  absl::Status encode(std::string_view text, std::vector<int32_t>& ids) {
     if (const std::string error = model_.encode(text, piece_ids_); !error.empty())
       return library_error(error);
     ids.insert(ids.end(), piece_ids_.begin(), piece_ids_.end());
     return absl::OkStatus();
   }
 
- private:
   const SentencePieceModel& model_;
+  const WordIndependence independence_;
+  WordCache cache_;
   std::vector<int32_t> piece_ids_;
 };
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  explicit SentencePieceTokenizer(std::unique_ptr<SentencePieceModel> model)
-      : model_(std::move(model)) {}
+  SentencePieceTokenizer(std::unique_ptr<SentencePieceModel> model, WordIndependence independence)
+      : model_(std::move(model)), independence_(independence) {}
 
   std::string_view type() const override { return "sentencepiece"; }
   int32_t vocab_size() const override { return model_->pieces(); }
   int32_t eos_id() const override { return model_->eos_id(); }
   std::unique_ptr<Encoder> encoder() const override {
-    return std::make_unique<SentencePieceEncoder>(*model_);
+    return std::make_unique<SentencePieceEncoder>(*model_, independence_);
   }
 
  private:
@@ -50,6 +67,7 @@ class SentencePieceTokenizer : public Tokenizer {
   }
 
   std::unique_ptr<SentencePieceModel> model_;
+  WordIndependence independence_;
 };
 
 }  // namespace
@@ -57,7 +75,7 @@ class SentencePieceTokenizer : public Tokenizer {
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_sentencepiece(std::string_view bytes) {
   auto model = SentencePieceModel::parse(bytes);
   if (model == nullptr) return absl::InvalidArgumentError("is not a SentencePiece model");
-  return std::make_unique<SentencePieceTokenizer>(std::move(model));
+  return std::make_unique<SentencePieceTokenizer>(std::move(model), word_independence(bytes));
 }
 
 }  // namespace muster::trainer

@@ -11,6 +11,7 @@
 #include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
+#include "trainer_core/data/protobuf_fields.h"
 #include "trainer_core/text/document_text.h"
 
 namespace muster::trainer {
@@ -20,90 +21,27 @@ namespace {
 constexpr size_t kNamesShown = 8;
 constexpr size_t kNameBytesShown = 40;
 
-struct Field {
-  uint64_t number = 0;
-  std::string_view bytes;  // empty where it is a number
-  bool has_bytes = false;
-};
-
-// The fields of one message, one after the other.
-class Fields {
- public:
-  // `message` is a part of `whole`, whose offsets errors have.
-  Fields(std::string_view message, std::string_view whole) : left_(message), whole_(whole) {}
-
-  // False at the end and where the bytes are no message: is_broken() tells.
-  bool next(Field& field) {
-    if (left_.empty() || is_broken_) return false;
-    uint64_t tag = 0;
-    if (!read_varint(tag)) return broken();
-    field = {tag >> 3, {}, false};
-    uint64_t size = 0;
-    switch (tag & 7) {
-      case 0:
-        return read_varint(size) || broken();
-      case 1:
-        return take(8, field.bytes) || broken();
-      case 5:
-        return take(4, field.bytes) || broken();
-      case 2:
-        field.has_bytes = true;
-        return (read_varint(size) && take(size, field.bytes)) || broken();
-      default:
-        return broken();
-    }
-  }
-  bool is_broken() const { return is_broken_; }
-  size_t offset() const { return static_cast<size_t>(left_.data() - whole_.data()); }
-
- private:
-  bool broken() {
-    is_broken_ = true;
-    return false;
-  }
-  bool take(uint64_t size, std::string_view& bytes) {
-    if (size > left_.size()) return false;
-    bytes = left_.substr(0, static_cast<size_t>(size));
-    left_.remove_prefix(static_cast<size_t>(size));
-    return true;
-  }
-  bool read_varint(uint64_t& value) {
-    value = 0;
-    for (int shift = 0; shift < 64 && !left_.empty(); shift += 7) {
-      const auto byte = static_cast<uint8_t>(left_.front());
-      left_.remove_prefix(1);
-      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
-      if (byte < 0x80) return true;
-    }
-    return false;
-  }
-
-  std::string_view left_;
-  std::string_view whole_;
-  bool is_broken_ = false;
-};
-
 // What was found on the way down. A later value replaces an earlier one, as protobuf has it.
 struct Found {
   std::vector<std::string_view> names;
   std::optional<std::string_view> feature;
 };
 
-absl::Status not_an_example(const Fields& fields) {
+absl::Status not_an_example(const ProtobufFields& fields) {
   return absl::DataLossError(
       absl::StrCat("is no tf.train.Example: broken at byte ", fields.offset(), " of it"));
 }
 
 absl::Status find_feature(std::string_view features, std::string_view example,
                           std::string_view name, Found& found) {
-  Fields entries(features, example);
-  Field entry;
+  ProtobufFields entries(features, example);
+  ProtobufField entry;
   while (entries.next(entry)) {
     if (entry.number != 1 || !entry.has_bytes) continue;
     std::string_view key;
     std::string_view value;
-    Fields parts(entry.bytes, example);
-    Field part;
+    ProtobufFields parts(entry.bytes, example);
+    ProtobufField part;
     while (parts.next(part)) {
       if (part.number == 1) key = part.bytes;
       if (part.number == 2) value = part.bytes;
@@ -117,8 +55,8 @@ absl::Status find_feature(std::string_view features, std::string_view example,
 
 absl::StatusOr<std::string_view> single_value(std::string_view feature, std::string_view example,
                                               std::string_view name) {
-  Fields lists(feature, example);
-  Field list;
+  ProtobufFields lists(feature, example);
+  ProtobufField list;
   std::optional<std::string_view> value;
   size_t values = 0;
   while (lists.next(list)) {
@@ -126,8 +64,8 @@ absl::StatusOr<std::string_view> single_value(std::string_view feature, std::str
       return absl::InvalidArgumentError(
           absl::StrCat("feature \"", std::string(name), "\" holds numbers, not text"));
     }
-    Fields items(list.bytes, example);
-    Field item;
+    ProtobufFields items(list.bytes, example);
+    ProtobufField item;
     for (; items.next(item); ++values) value = item.bytes;
     if (items.is_broken()) return not_an_example(items);
   }
@@ -140,8 +78,8 @@ absl::StatusOr<std::string_view> single_value(std::string_view feature, std::str
 }  // namespace
 
 absl::StatusOr<std::string_view> bytes_feature(std::string_view example, std::string_view name) {
-  Fields top(example, example);
-  Field field;
+  ProtobufFields top(example, example);
+  ProtobufField field;
   Found found;
   while (top.next(field)) {
     if (field.number != 1 || !field.has_bytes) continue;
