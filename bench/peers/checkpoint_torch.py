@@ -31,9 +31,6 @@ def sync(path):
 
 
 class TorchSave:
-    def __init__(self, folder):
-        self.path = folder / "torch.pt"
-
     def save(self, tensors):
         torch.save(tensors, self.path)
         sync(self.path)
@@ -44,12 +41,11 @@ class TorchSave:
 
 
 class Distributed:
-    def __init__(self, folder):
+    def __init__(self):
         import torch.distributed.checkpoint as dcp
-        self.dcp, self.path = dcp, folder / "dcp"
+        self.dcp = dcp
 
     def save(self, tensors):
-        shutil.rmtree(self.path, ignore_errors=True)
         self.dcp.save(tensors, storage_writer=self.dcp.FileSystemWriter(str(self.path), sync_files=True))
         sync(self.path)
 
@@ -58,9 +54,6 @@ class Distributed:
 
 
 class Safetensors:
-    def __init__(self, folder):
-        self.path = folder / "tensors.safetensors"
-
     def save(self, tensors):
         from safetensors.torch import save_file
         save_file(tensors, self.path)
@@ -75,11 +68,15 @@ class Safetensors:
 def main():
     kind, folder, mib = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
-    peer = {"torch_save": TorchSave, "torch_dcp": Distributed, "safetensors": Safetensors}[kind](folder)
+    peer = {"torch_save": TorchSave, "torch_dcp": Distributed, "safetensors": Safetensors}[kind]()
     tensors = make_tensors(mib)
     bytes_ = sum(4 * t.numel() for t in tensors.values())
     print(json.dumps({"ready": True, "bytes": bytes_, "version": torch.__version__}), flush=True)
-    for line in sys.stdin:
+    for count, line in enumerate(sys.stdin):
+        if line.strip() == "save":
+            before, peer.path = getattr(peer, "path", None), folder / str(count)
+            if before is not None:
+                shutil.rmtree(before) if before.is_dir() else before.unlink()
         start = time.monotonic()
         getattr(peer, line.strip())(tensors)
         print(json.dumps({"seconds": time.monotonic() - start, "path": str(peer.path)}), flush=True)

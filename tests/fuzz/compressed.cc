@@ -1,19 +1,12 @@
 // A file that may be gzip or zstd. What it decompresses to is bounded here alone: a few bytes may stand for gigabytes of zeros.
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <string>
 #include <vector>
 
 #include "tests/fuzz/target.h"
-#include "trainer_core/base/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kReadMax = 1 << 20;
-  const int fd = memfd_create("input", MFD_CLOEXEC);
-  MUSTER_CHECK(fd >= 0 && write(fd, data, size) == static_cast<ssize_t>(size));
-  const auto source = muster::trainer::ByteSource::open("/proc/self/fd/" + std::to_string(fd));
-  close(fd);
+  const muster::trainer::FuzzFile file(muster::trainer::fuzz_input(data, size));
+  const auto source = muster::trainer::ByteSource::open(file.path());
   MUSTER_CHECK(source.ok());
   std::vector<char> buffer(4096);
   for (size_t done = 0; done < kReadMax;) {

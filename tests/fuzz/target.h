@@ -1,13 +1,18 @@
 // What every fuzz target defines: libFuzzer's entry, which driver.cc calls, too. It returns 0; what must not be, aborts.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "trainer_core/base/check.h"
 #include "trainer_core/text/byte_source.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
@@ -36,6 +41,23 @@ class FuzzSource : public ByteSource {
  private:
   std::string_view left_;
   uint64_t done_ = 0;
+};
+
+// The input as a file in memory, for what wants a path.
+class FuzzFile {
+ public:
+  explicit FuzzFile(std::string_view bytes) : fd_(memfd_create("input", MFD_CLOEXEC)) {
+    MUSTER_CHECK(fd_ >= 0 &&
+                 write(fd_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  }
+  ~FuzzFile() { close(fd_); }
+  FuzzFile(const FuzzFile&) = delete;
+  FuzzFile& operator=(const FuzzFile&) = delete;
+
+  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
+
+ private:
+  const int fd_;
 };
 
 }  // namespace muster::trainer
