@@ -73,13 +73,16 @@ def main():
     bytes_ = sum(4 * t.numel() for t in tensors.values())
     print(json.dumps({"ready": True, "bytes": bytes_, "version": torch.__version__}), flush=True)
     for count, line in enumerate(sys.stdin):
-        if line.strip() == "save":
-            before, peer.path = getattr(peer, "path", None), folder / str(count)
-            if before is not None:
-                shutil.rmtree(before) if before.is_dir() else before.unlink()
+        saves = line.strip() == "save"
+        if saves:
+            before, peer.path = getattr(peer, "path", None), folder / str(count) / "numbers"
+            peer.path.parent.mkdir()
         start = time.monotonic()
         getattr(peer, line.strip())(tensors)
-        print(json.dumps({"seconds": time.monotonic() - start, "path": str(peer.path)}), flush=True)
+        seconds = time.monotonic() - start
+        if saves and before is not None:
+            shutil.rmtree(before.parent)
+        print(json.dumps({"seconds": seconds, "path": str(peer.path)}), flush=True)
 
 
 if __name__ == "__main__":
