@@ -30,6 +30,8 @@ function(muster_test name)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  # Test files of one program repeat names.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   target_link_libraries(${name} PRIVATE muster_settings GTest::gmock_main GTest::gtest ${ARG_DEPS})
   target_compile_definitions(${name} PRIVATE MUSTER_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MUSTER_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   # gtest_discover_tests loses all but the first of a list; CTest matches labels by regular expression.

@@ -36,7 +36,7 @@ struct Refused {
 };
 constexpr std::string_view kQwix = "Qwix's recipes are not in this version";
 constexpr std::string_view kAmd = "AMD's FNUZ formats are not in this version";
-constexpr std::string_view kBlocks = "scales of blocks are not in this version";
+constexpr std::string_view kNoBlocks = "scales of blocks are not in this version";
 constexpr std::string_view kAqtFp8 = "AQT has int8 alone in this version";
 constexpr std::string_view kFourBits = "numbers of four bits are not in this version";
 constexpr std::array<Refused, 14> kRefused = {{
@@ -48,7 +48,7 @@ constexpr std::array<Refused, 14> kRefused = {{
     {"fp8_nanoo", kAmd, "fp8"},
     {"aqt_fp8", kAqtFp8, "te_fp8_currentscaling"},
     {"aqt_fp8_full", kAqtFp8, "te_fp8_currentscaling"},
-    {"te_mxfp8", kBlocks, "te_fp8_currentscaling"},
+    {"te_mxfp8", kNoBlocks, "te_fp8_currentscaling"},
     {"te_nvfp4", kFourBits, "te_fp8_currentscaling"},
     {"te_nvfp4_no_rht", kFourBits, "te_fp8_currentscaling"},
     {"fp4", kFourBits, "fp8"},

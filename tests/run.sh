@@ -139,22 +139,21 @@ phase_tsan() {
 # run_clang_tidy FILE-LISTING-COMMAND: fails when clang-tidy finds anything in any of the files.
 run_clang_tidy() {
   set -o pipefail
-  "$@" | xargs -P "$(nproc)" -n 4 clang-tidy -p build/ci --config-file=.clang-tidy --quiet 2> /dev/null
+  "$@" | xargs -P "$(nproc)" -n 1 clang-tidy -p build/tidy --config-file=.clang-tidy --quiet 2> /dev/null
 }
-# Those that this machine compiles: what needs a library that is not installed cannot be read.
-product_sources() {
-  sources | grep '\.cc$' | grep -v '^tests/\|^bench/' | while read -r f; do
-    if grep -q "\"file\": \"$PWD/$f\"" build/ci/compile_commands.json; then echo "$f"; fi
-  done
+# What is compiled of the product: files as they are, or many as one.
+product_units() {
+  sed -n 's/^  "file": "\(.*\)",\{0,1\}$/\1/p' build/tidy/compile_commands.json | grep -v '/tests/\|/bench/\|/proto/'
 }
 
 phase_tidy() {
   heading "clang-tidy"
-  [ -f build/ci/compile_commands.json ] || check "configure ci" cmake --preset ci
+  check "configure tidy" cmake --preset tidy
+  check "generate sources" cmake --build build/tidy -j "$jobs" --target muster_proto
   local bad=$results/use_after_move.cc
   printf '#include <string>\n#include <utility>\nauto f(std::string s) { auto t = std::move(s); return s + t; }\n' > "$bad"
   check "clang-tidy self-test" bash -c "$(declare -f run_clang_tidy); ! run_clang_tidy echo $bad"
-  check "clang-tidy" bash -c "$(declare -f sources run_clang_tidy product_sources); run_clang_tidy product_sources"
+  check "clang-tidy" bash -c "$(declare -f run_clang_tidy product_units); run_clang_tidy product_units"
 }
 
 if [ "$install" -eq 1 ]; then

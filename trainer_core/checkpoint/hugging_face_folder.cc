@@ -86,14 +86,14 @@ class Files {
   // Which tensors each file of the index has.
   using Index = std::map<std::string, std::set<std::string>>;
   static absl::StatusOr<Index> read_index(const std::string& path) {
-    const auto json = read_json_file(path, kIndexBytesMax);
-    if (!json.ok()) return json.status();
-    if (!json->is_object() || !json->contains("weight_map") || !(*json)["weight_map"].is_object()) {
+    const auto file = read_json_file(path, kIndexBytesMax);
+    if (!file.ok()) return file.status();
+    if (!file->is_object() || !file->contains("weight_map") || !(*file)["weight_map"].is_object()) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, " has no weight_map of tensor names to file names"));
     }
     Index index;
-    for (const auto& item : (*json)["weight_map"].items()) {
+    for (const auto& item : (*file)["weight_map"].items()) {
       if (!item.value().is_string() || !is_plain(item.value().get<std::string>())) {
         return absl::InvalidArgumentError(
             absl::StrCat(path, ": weight_map says ", show_json(item.value()), " for tensor ",

@@ -9,6 +9,7 @@
 
 #include "common/absl_view.h"
 #include "trainer_core/base/check.h"
+#include "trainer_core/checkpoint/stored_tensor.h"
 
 namespace muster::trainer {
 namespace {
@@ -19,7 +20,6 @@ constexpr char kFormat[] = "muster-checkpoint";
 constexpr char kDtype[] = "F32";
 // Boxes of one tensor are compared each with each.
 constexpr size_t kBoxesPerTensorMax = 4096;
-constexpr size_t kDimensionsMax = 8;
 // Far beyond any tensor, far from overflow.
 constexpr int64_t kElementsMax = int64_t{1} << 48;
 

@@ -15,7 +15,6 @@ using nlohmann::json;
 constexpr size_t kLengthBytes = 8;
 // {"tensor": {"shape": [ … ]}}: nothing in a header lies deeper.
 constexpr int kHeaderDepthMax = 4;
-constexpr size_t kDimensionsMax = 8;
 
 struct NamedType {
   std::string_view name;

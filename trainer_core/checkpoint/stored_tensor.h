@@ -20,6 +20,9 @@ std::string_view type_name(StoredType type);
 // Bytes of one number. Not of kOther.
 constexpr size_t stored_bytes(StoredType type) { return type == StoredType::kF32 ? 4 : 2; }
 
+// Of a tensor in a file; more than any has.
+constexpr size_t kDimensionsMax = 8;
+
 struct StoredTensor {
   StoredType stored = StoredType::kF32;
   std::string dtype;  // as the file names it

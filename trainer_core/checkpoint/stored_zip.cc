@@ -46,7 +46,7 @@ class Bytes {
   std::span<const char> bytes_;
 };
 
-absl::Status damaged(uint64_t at, std::string_view what) {
+absl::Status zip_damage(uint64_t at, std::string_view what) {
   return absl::DataLossError(absl::StrCat("byte ", at, ": ", av(what)));
 }
 
@@ -63,8 +63,8 @@ absl::StatusOr<uint64_t> find_end(const Bytes& file) {
     if (file.is(file.size() - back, kEnd)) return file.size() - back;
   }
   if (file.is(0, kLocalHeader))
-    return damaged(file.size(),
-                   "the file is truncated: it begins as a zip archive does, and has no end");
+    return zip_damage(file.size(),
+                      "the file is truncated: it begins as a zip archive does, and has no end");
   return absl::InvalidArgumentError("byte 0: this is no zip archive");
 }
 
@@ -76,11 +76,11 @@ absl::StatusOr<Directory> find_directory(const Bytes& file) {
     const uint64_t locator = *end - kZip64LocatorBytes;
     const uint64_t at = file.u64(locator + 8);
     if (!file.has(at, kZip64EndBytes) || !file.is(at, kZip64End))
-      return damaged(locator, "the zip64 end is not where its locator says");
+      return zip_damage(locator, "the zip64 end is not where its locator says");
     directory = {file.u64(at + 48), file.u64(at + 40), file.u64(at + 32)};
   }
   if (!file.has(directory.offset, directory.bytes))
-    return damaged(*end, "the central directory does not lie within the file");
+    return zip_damage(*end, "the central directory does not lie within the file");
   return directory;
 }
 
@@ -104,7 +104,7 @@ absl::Status read_zip64(const Bytes& file, uint64_t at, uint64_t end,
       at += 4;
       for (uint64_t* number : numbers) {
         if (!is_missing(number)) continue;
-        if (at + 8 > field_end) return damaged(at, "the zip64 field is too short");
+        if (at + 8 > field_end) return zip_damage(at, "the zip64 field is too short");
         *number = file.u64(at);
         at += 8;
       }
@@ -112,18 +112,18 @@ absl::Status read_zip64(const Bytes& file, uint64_t at, uint64_t end,
     }
     at = field_end;
   }
-  return damaged(extra, "an entry's sizes are said to be in a zip64 field, and there is none");
+  return zip_damage(extra, "an entry's sizes are said to be in a zip64 field, and there is none");
 }
 
 absl::StatusOr<CentralEntry> read_central(const Bytes& file, uint64_t at, uint64_t end) {
   if (at + kCentralHeaderBytes > end || !file.is(at, kCentralHeader))
-    return damaged(at, "there is no entry of the central directory");
+    return zip_damage(at, "there is no entry of the central directory");
   CentralEntry entry;
   const uint64_t name = at + kCentralHeaderBytes;
   const uint64_t extra = name + file.u16(at + 28);
   const uint64_t comment = extra + file.u16(at + 30);
   entry.next = comment + file.u16(at + 32);
-  if (entry.next > end) return damaged(at, "the entry's name does not lie within the directory");
+  if (entry.next > end) return zip_damage(at, "the entry's name does not lie within the directory");
   entry.name = file.text(name, extra - name);
   uint64_t packed = file.u32(at + 20);
   entry.bytes = file.u32(at + 24);
@@ -138,19 +138,19 @@ absl::StatusOr<CentralEntry> read_central(const Bytes& file, uint64_t at, uint64
   if (auto status = read_zip64(file, extra, comment, {&entry.bytes, &packed, &entry.header});
       !status.ok())
     return status;
-  if (packed != entry.bytes) return damaged(at, "a stored entry has two sizes that differ");
+  if (packed != entry.bytes) return zip_damage(at, "a stored entry has two sizes that differ");
   return entry;
 }
 
 // Where the entry's bytes begin: names and extra fields of the local header have lengths of their own.
 absl::StatusOr<StoredZip::Entry> locate(const Bytes& file, const CentralEntry& entry) {
   if (!file.has(entry.header, kLocalHeaderBytes) || !file.is(entry.header, kLocalHeader))
-    return damaged(entry.header, absl::StrCat("there is no header of entry ", entry.name));
+    return zip_damage(entry.header, absl::StrCat("there is no header of entry ", entry.name));
   const uint64_t begin =
       entry.header + kLocalHeaderBytes + file.u16(entry.header + 26) + file.u16(entry.header + 28);
   if (!file.has(begin, entry.bytes)) {
-    return damaged(begin, absl::StrCat("entry ", entry.name, " is said to have ", entry.bytes,
-                                       " bytes, and the file has ", file.size(), " in all"));
+    return zip_damage(begin, absl::StrCat("entry ", entry.name, " is said to have ", entry.bytes,
+                                          " bytes, and the file has ", file.size(), " in all"));
   }
   return StoredZip::Entry{begin, entry.bytes};
 }
@@ -167,13 +167,13 @@ absl::Status read_directory(const Bytes& file, std::map<std::string, StoredZip::
     const auto place = locate(file, *entry);
     if (!place.ok()) return place.status();
     if (!entries.emplace(entry->name, *place).second)
-      return damaged(at, absl::StrCat("there are two entries ", entry->name));
+      return zip_damage(at, absl::StrCat("there are two entries ", entry->name));
     at = entry->next;
   }
   if (count != directory->entries) {
-    return damaged(directory->offset,
-                   absl::StrCat("the central directory has ", count, " entries, and its end says ",
-                                directory->entries));
+    return zip_damage(directory->offset,
+                      absl::StrCat("the central directory has ", count,
+                                   " entries, and its end says ", directory->entries));
   }
   return absl::OkStatus();
 }

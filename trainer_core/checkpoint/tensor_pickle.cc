@@ -9,8 +9,6 @@
 namespace muster::trainer {
 namespace {
 
-// Of a tensor; more than any has.
-constexpr size_t kDimensionsMax = 8;
 // Of a tensor's or a storage's name.
 constexpr size_t kNameBytesMax = 1024;
 

@@ -6,7 +6,8 @@ bool ProtobufFields::next(ProtobufField& field) {
   if (left_.empty() || is_broken_) return false;
   uint64_t tag = 0;
   if (!read_varint(tag)) return broken();
-  field = {.number = tag >> 3};
+  field = {};
+  field.number = tag >> 3;
   uint64_t size = 0;
   switch (tag & 7) {
     case 0:

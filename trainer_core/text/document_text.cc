@@ -15,9 +15,6 @@ namespace {
 
 static_assert(Chunk::kPaddingBytes >= simdjson::SIMDJSON_PADDING);
 
-constexpr size_t kNamesShown = 8;
-constexpr size_t kNameBytesShown = 40;
-
 absl::Status status_of(Flaw flaw, const std::string& field) {
   switch (flaw) {
     case Flaw::kNone:

@@ -11,6 +11,10 @@
 
 namespace muster::trainer {
 
+// Names of fields, features or columns that an error message lists, and how much it shows of each.
+constexpr size_t kNamesShown = 8;
+constexpr size_t kNameBytesShown = 40;
+
 struct DocumentText {
   std::string_view text;  // well-formed UTF-8; lives until the next call
   bool is_repaired = false;

@@ -15,6 +15,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include "trainer_core/text/document_text.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -22,7 +24,6 @@ namespace {
 constexpr int64_t kBufferBytes = 1 << 20;
 // Rows without text take no bytes, but some memory.
 constexpr uint64_t kRowsPerChunk = 64 << 10;
-constexpr size_t kNamesShown = 8;
 
 // Arrow's own C++ interface below its tables, which has stayed the same for years. It throws.
 class ParquetChunks : public ChunkReader {

@@ -17,10 +17,6 @@
 namespace muster::trainer {
 namespace {
 
-// Names of features that an error message lists.
-constexpr size_t kNamesShown = 8;
-constexpr size_t kNameBytesShown = 40;
-
 // What was found on the way down. A later value replaces an earlier one, as protobuf has it.
 struct Found {
   std::vector<std::string_view> names;

@@ -37,7 +37,6 @@ using rendezvous::Op;
 constexpr std::chrono::seconds kFrameBudget{30};
 // No rendezvous takes longer; the coordinator gives up on the start first.
 constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(1);
-constexpr size_t kShownKeyBytesMax = 128;
 
 // One client: frames are answered one after the other. Kept alive by the handlers that wait.
 class Session : public std::enable_shared_from_this<Session> {

@@ -14,7 +14,6 @@ namespace {
 
 // Ended launches whose late ranks are still recognised; ranks do not outlive their launch by thousands of others.
 constexpr size_t kDroppedMax = 10'000;
-constexpr size_t kShownKeyBytesMax = 128;
 
 absl::Status ended(uint64_t job, uint32_t attempt) {
   return absl::FailedPreconditionError(

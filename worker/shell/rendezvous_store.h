@@ -16,6 +16,9 @@
 
 namespace muster::worker {
 
+// What error messages and logs show of a key.
+constexpr size_t kShownKeyBytesMax = 128;
+
 class RendezvousStore {
  public:
   // Called once: with the value, or with why it will not come.

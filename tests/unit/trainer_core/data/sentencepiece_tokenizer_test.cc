@@ -128,7 +128,7 @@ TEST_P(SentencePieceTokenizerTest, WordsGiveTheTokensOfTheWholeText) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SentencePieceTokenizerTest, testing::ValuesIn(cases()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& model) { return std::string(model.param.name); });
 
 TEST(WordIndependence, ADamagedModelSaysNothing) {
   EXPECT_EQ(word_independence(""), WordIndependence::kNone);
