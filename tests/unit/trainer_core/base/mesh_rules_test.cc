@@ -1,0 +1,117 @@
+#include "trainer_core/base/mesh_rules.h"
+
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+namespace muster::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// A Llama with grouped queries, and with experts.
+constexpr MeshDemands kDense = {
+    .query_heads = 32, .kv_heads = 8, .experts = 1, .layers = 32, .seq_len = 4096, .sequences = 1};
+
+MeshShape shape_of(std::initializer_list<std::pair<MeshAxis, int32_t>> degrees) {
+  MeshShape shape;
+  for (const auto& [axis, degree] : degrees) shape.ici[static_cast<size_t>(axis)] = degree;
+  return shape;
+}
+
+TEST(MeshRules, WhatDividesIsAllowed) {
+  EXPECT_THAT(mesh_conflicts(kDense, {}), IsEmpty());
+  for (const auto& [axis, degree] :
+       std::vector<std::pair<MeshAxis, int32_t>>{{MeshAxis::kTensor, 8},
+                                                 {MeshAxis::kTensor, 32},
+                                                 {MeshAxis::kSequence, 8},
+                                                 {MeshAxis::kContext, 2048},
+                                                 {MeshAxis::kPipeline, 16},
+                                                 {MeshAxis::kData, 7},
+                                                 {MeshAxis::kFsdp, 3}})
+    EXPECT_THAT(mesh_conflicts(kDense, shape_of({{axis, degree}})), IsEmpty()) << degree;
+  EXPECT_THAT(
+      mesh_conflicts(
+          kDense,
+          shape_of({{MeshAxis::kTensor, 4}, {MeshAxis::kSequence, 2}, {MeshAxis::kContext, 4}})),
+      IsEmpty());
+}
+
+TEST(MeshRules, EachRuleNamesItsKeysAndValues) {
+  struct Case {
+    MeshShape shape;
+    std::vector<std::string> said;
+  };
+  const std::vector<Case> cases = {
+      {shape_of({{MeshAxis::kTensor, 3}}),
+       {"ici_tensor_parallelism is 3", "base_num_query_heads is 32"}},
+      {shape_of({{MeshAxis::kTensor, 64}}),
+       {"ici_tensor_parallelism is 64", "base_num_query_heads is 32"}},
+      {shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kSequence, 2}}),
+       {"ici_sequence_parallelism is 2",
+        "4 query heads and 1 KV heads (ici_tensor_parallelism is 8)"}},
+      {shape_of({{MeshAxis::kContext, 3}}),
+       {"ici_context_parallelism is 3", "max_target_length is 4096", "multiple of 6"}},
+      {shape_of({{MeshAxis::kExpert, 2}}), {"ici_expert_parallelism is 2", "no experts"}},
+      {shape_of({{MeshAxis::kPipeline, 5}}),
+       {"ici_pipeline_parallelism is 5", "base_num_decoder_layers is 32"}},
+  };
+  for (const Case& bad : cases) {
+    const auto conflicts = mesh_conflicts(kDense, bad.shape);
+    ASSERT_THAT(conflicts, testing::Not(IsEmpty())) << bad.said.front();
+    for (const std::string& part : bad.said)
+      EXPECT_THAT(conflicts, testing::Contains(HasSubstr(part)));
+  }
+  MeshShape between;
+  between.dcn.back() = 3;
+  EXPECT_THAT(mesh_conflicts(kDense, between),
+              testing::Contains(HasSubstr("dcn_tensor_parallelism is 3")));
+  MeshDemands odd = kDense;
+  odd.seq_len = 6;
+  EXPECT_THAT(mesh_conflicts(odd, shape_of({{MeshAxis::kTensor, 4}})),
+              ElementsAre(AllOf(HasSubstr("6 tokens"), HasSubstr("1 sequences"))));
+  odd.seq_len = 12;
+  EXPECT_THAT(mesh_conflicts(odd, shape_of({{MeshAxis::kContext, 6}, {MeshAxis::kSequence, 4}})),
+              testing::Contains(
+                  AllOf(HasSubstr("2 positions"), HasSubstr("ici_context_parallelism is 6"))));
+  MeshDemands experts = kDense;
+  experts.experts = 6;
+  EXPECT_THAT(mesh_conflicts(experts, shape_of({{MeshAxis::kExpert, 4}})),
+              ElementsAre(HasSubstr("num_experts is 6")));
+}
+
+// Against all meshes, judged one by one.
+TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
+  MeshDemands demands = kDense;
+  demands.query_heads = 12;
+  demands.kv_heads = 4;
+  const MeshShape wanted = shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kFsdp, 3}});
+  const auto nearest = nearest_meshes(demands, 1, 24, wanted, 3);
+  ASSERT_THAT(nearest, SizeIs(3));
+  const auto everything = nearest_meshes(demands, 1, 24, wanted, 100'000);
+  EXPECT_THAT(everything, SizeIs(testing::Gt(100U)));
+  EXPECT_TRUE(std::equal(nearest.begin(), nearest.end(), everything.begin()));
+  for (const MeshShape& mesh : everything) {
+    EXPECT_THAT(mesh_conflicts(demands, mesh), IsEmpty());
+    int32_t ranks = 1;
+    for (const int32_t degree : mesh.ici) ranks *= degree;
+    EXPECT_EQ(ranks, 24);
+  }
+  EXPECT_EQ(mesh_keys(nearest.front()),
+            "ici_data_parallelism=2 ici_fsdp_parallelism=3 ici_tensor_parallelism=4");
+}
+
+TEST(MeshRules, NodesAndRanksAreDividedApart) {
+  const auto nearest =
+      nearest_meshes(kDense, 4, 8, shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kExpert, 4}}), 1);
+  ASSERT_THAT(nearest, SizeIs(1));
+  EXPECT_EQ(mesh_keys(nearest.front()), "ici_tensor_parallelism=8 dcn_data_parallelism=4");
+  EXPECT_EQ(mesh_keys({}), "every degree 1");
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,188 @@
+#include "trainer_core/base/mesh_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include "common/absl_view.h"
+
+namespace muster::trainer {
+namespace {
+
+using Degrees = std::array<int32_t, kMeshAxisCount>;
+
+// More divisions of a node's ranks or of the nodes than anybody has; a bound against degrees from outside.
+constexpr size_t kDivisionsMax = 20'000;
+
+std::string key(const char* level, size_t axis) {
+  return absl::StrCat(level, "_", av(kMeshAxisNames[axis]), "_parallelism");
+}
+
+class Judge {
+ public:
+  Judge(const MeshDemands& demands, const MeshShape& shape) : demands_(demands), shape_(shape) {}
+
+  std::vector<std::string> conflicts() {
+    const int32_t tensor = degree(MeshAxis::kTensor), sequence = degree(MeshAxis::kSequence);
+    const int32_t context = degree(MeshAxis::kContext);
+    divides(MeshAxis::kTensor, demands_.query_heads, "base_num_query_heads");
+    if (demands_.kv_heads % tensor != 0 && tensor % demands_.kv_heads != 0) {
+      conflict(MeshAxis::kTensor, absl::StrCat("base_num_kv_heads is ", demands_.kv_heads,
+                                               ": one of them must divide the other"));
+    }
+    const int32_t heads = demands_.query_heads / tensor;
+    const int32_t kv_heads = std::max(demands_.kv_heads / tensor, 1);
+    if (heads % sequence != 0 || kv_heads % sequence != 0) {
+      conflict(MeshAxis::kSequence,
+               absl::StrCat("it shares out heads, and a rank has ", heads, " query heads and ",
+                            kv_heads, " KV heads", at(MeshAxis::kTensor)));
+    }
+    if (context > 1 && demands_.seq_len % (2 * context) != 0) {
+      conflict(MeshAxis::kContext,
+               absl::StrCat("max_target_length is ", demands_.seq_len,
+                            ", which must be a multiple of ", 2 * context, ", twice the degree"));
+    } else if (demands_.seq_len / context % sequence != 0) {
+      conflict(MeshAxis::kSequence, absl::StrCat("it must divide the ", demands_.seq_len / context,
+                                                 " positions of a rank", at(MeshAxis::kContext)));
+    } else {
+      const int64_t rows = int64_t{demands_.sequences} * demands_.seq_len / context / sequence;
+      if (rows % tensor != 0) {
+        conflict(MeshAxis::kTensor,
+                 absl::StrCat("it must divide the ", rows, " tokens of a micro-batch on a rank (",
+                              demands_.sequences, " sequences)"));
+      }
+    }
+    if (degree(MeshAxis::kExpert) > 1 && demands_.experts <= 1) {
+      conflict(MeshAxis::kExpert, "the model has no experts (num_experts=1)");
+    } else {
+      divides(MeshAxis::kExpert, demands_.experts, "num_experts");
+    }
+    divides(MeshAxis::kPipeline, demands_.layers, "base_num_decoder_layers");
+    return std::move(conflicts_);
+  }
+
+ private:
+  int32_t degree(MeshAxis axis) const {
+    const auto i = static_cast<size_t>(axis);
+    return shape_.ici[i] * shape_.dcn[i];
+  }
+  // "ici_tensor_parallelism=2 times dcn_tensor_parallelism=2 (4)", only what is not 1.
+  std::string describe(MeshAxis axis) const {
+    const auto i = static_cast<size_t>(axis);
+    if (shape_.dcn[i] == 1) return absl::StrCat(key("ici", i), " is ", shape_.ici[i]);
+    if (shape_.ici[i] == 1) return absl::StrCat(key("dcn", i), " is ", shape_.dcn[i]);
+    return absl::StrCat(key("ici", i), " times ", key("dcn", i), " is ", degree(axis));
+  }
+  std::string at(MeshAxis axis) const {
+    return degree(axis) > 1 ? absl::StrCat(" (", describe(axis), ")") : std::string();
+  }
+  void conflict(MeshAxis axis, const std::string& why) {
+    conflicts_.push_back(absl::StrCat(describe(axis), ", but ", why));
+  }
+  void divides(MeshAxis axis, int32_t whole, const char* of) {
+    if (whole % degree(axis) != 0)
+      conflict(axis, absl::StrCat(of, " is ", whole, ", which it must divide"));
+  }
+
+  const MeshDemands& demands_;
+  const MeshShape& shape_;
+  std::vector<std::string> conflicts_;
+};
+
+// Every way to write `size` as a product of one level's degrees.
+void divide(int32_t size, size_t axis, Degrees& degrees, std::vector<Degrees>& all) {
+  if (all.size() == kDivisionsMax) return;
+  if (axis + 1 == kMeshAxisCount) {
+    degrees[axis] = size;
+    all.push_back(degrees);
+    return;
+  }
+  for (int32_t degree = 1; degree <= size; ++degree) {
+    if (size % degree != 0) continue;
+    degrees[axis] = degree;
+    divide(size / degree, axis + 1, degrees, all);
+  }
+}
+
+double distance(const Degrees& a, const Degrees& b) {
+  double sum = 0;
+  for (size_t i = 0; i < kMeshAxisCount; ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    const double weight = axis == MeshAxis::kData || axis == MeshAxis::kFsdp ? 1 : 2;
+    sum += weight * std::abs(std::log2(static_cast<double>(a[i]) / b[i]));
+  }
+  return sum;
+}
+
+struct Division {
+  double distance;
+  Degrees degrees;
+};
+
+// The nearest first; of equals the one with the larger outer axes.
+std::vector<Division> divisions(int32_t size, const Degrees& wanted) {
+  std::vector<Degrees> all;
+  Degrees degrees{};
+  divide(size, 0, degrees, all);
+  std::vector<Division> sorted;
+  sorted.reserve(all.size());
+  for (const Degrees& division : all) sorted.push_back({distance(division, wanted), division});
+  std::ranges::sort(sorted, [](const Division& a, const Division& b) {
+    return std::pair(a.distance, b.degrees) < std::pair(b.distance, a.degrees);
+  });
+  return sorted;
+}
+
+}  // namespace
+
+MeshDemands mesh_demands(const ModelConfig& model, int32_t seq_len, int32_t sequences) {
+  return {.query_heads = model.num_query_heads,
+          .kv_heads = model.num_kv_heads,
+          .experts = std::max(model.experts.count, 1),
+          .layers = model.num_layers,
+          .seq_len = seq_len,
+          .sequences = sequences};
+}
+
+std::vector<std::string> mesh_conflicts(const MeshDemands& demands, const MeshShape& shape) {
+  return Judge(demands, shape).conflicts();
+}
+
+std::vector<MeshShape> nearest_meshes(const MeshDemands& demands, int32_t nodes,
+                                      int32_t ranks_per_node, const MeshShape& shape,
+                                      size_t count) {
+  const std::vector<Division> inside = divisions(ranks_per_node, shape.ici);
+  const std::vector<Division> between = divisions(nodes, shape.dcn);
+  std::vector<std::pair<double, MeshShape>> found;
+  const auto is_full = [&] { return found.size() == count; };
+  for (const Division& dcn : between) {
+    if (is_full() && dcn.distance >= found.back().first) break;
+    for (const Division& ici : inside) {
+      const double total = dcn.distance + ici.distance;
+      if (is_full() && total >= found.back().first) break;
+      const MeshShape mesh{.ici = ici.degrees, .dcn = dcn.degrees};
+      if (!mesh_conflicts(demands, mesh).empty()) continue;
+      const auto place =
+          std::ranges::upper_bound(found, total, {}, &std::pair<double, MeshShape>::first);
+      found.insert(place, {total, mesh});
+      if (found.size() > count) found.pop_back();
+    }
+  }
+  std::vector<MeshShape> meshes;
+  for (auto& [total, mesh] : found) meshes.push_back(mesh);
+  return meshes;
+}
+
+std::string mesh_keys(const MeshShape& shape) {
+  std::vector<std::string> parts;
+  for (const auto& [level, degrees] : {std::pair{"ici", shape.ici}, std::pair{"dcn", shape.dcn}}) {
+    for (size_t axis = 0; axis < kMeshAxisCount; ++axis)
+      if (degrees[axis] != 1) parts.push_back(absl::StrCat(key(level, axis), "=", degrees[axis]));
+  }
+  return parts.empty() ? "every degree 1" : absl::StrJoin(parts, " ");
+}
+
+}  // namespace muster::trainer
