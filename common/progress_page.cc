@@ -183,13 +183,13 @@ void ProgressWriter::complete_evaluation(int64_t step, double loss, Instant now)
 }
 
 int ProgressWriter::add_group(std::string_view name) {
-  const uint32_t index = page_->group_count;
-  if (index >= kProgressGroupsMax) return -1;
+  int index = -1;
   update([&](ProgressPage& p) {
-    copy_name(name, p.groups[index].name);
-    p.group_count = index + 1;
+    if (p.group_count >= kProgressGroupsMax) return;
+    index = static_cast<int>(p.group_count++);
+    copy_name(name, p.groups[static_cast<size_t>(index)].name);
   });
-  return static_cast<int>(index);
+  return index;
 }
 
 uint64_t ProgressWriter::begin_collective(int group, CollectiveKind kind, std::string_view name,

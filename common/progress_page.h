@@ -108,6 +108,7 @@ enum class CollectiveKind : uint32_t {
   kSend,
   kRecv,
   kBarrier,
+  kSendRecv,
 };
 
 struct GroupProgress {

@@ -15,8 +15,9 @@
 #include "common/escape.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
-#include "trainer_core/comm/gloo.h"
 #include "trainer_core/comm/local.h"
+#include "trainer_core/comm/transport_group.h"
+#include "trainer_core/comm/world.h"
 #include "trainer_core/command_line.h"
 #include "trainer_core/debug_step.h"
 #include "trainer_core/decode.h"
@@ -49,15 +50,18 @@ absl::StatusOr<std::unique_ptr<ProgressWriter>> open_page(const RankEnv& env,
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> join_group(const RankEnv& env, ProgressWriter& page) {
   if (env.world_size == 1) return LocalWorld(1, env.collective_timeout).join(0, &page, "data");
-  GlooOptions options;
-  options.rank = env.rank;
-  options.size = env.world_size;
-  options.rendezvous = env.rendezvous;
-  options.bind_address = env.bind_address;
-  options.scope = absl::StrCat(env.job, "/", env.attempt, "/");
-  options.connect_timeout = env.connect_timeout;
-  options.timeout = env.collective_timeout;
-  return connect_gloo(options, &page);
+  WorldOptions options;
+  options.gloo = {.rank = env.rank,
+                  .size = env.world_size,
+                  .rendezvous = env.rendezvous,
+                  .bind_address = env.bind_address,
+                  .scope = absl::StrCat(env.job, "/", env.attempt, "/"),
+                  .connect_timeout = env.connect_timeout,
+                  .timeout = env.collective_timeout};
+  options.notes = &std::cerr;
+  auto transport = connect_world(options);
+  if (!transport.ok()) return transport.status();
+  return make_world_group(std::move(*transport), "data", &page);
 }
 
 // Where `decode` gets its config: the file of --config, or what the checkpoint was made with.

@@ -1,7 +1,9 @@
-// Publishes a process group's collectives on its rank's progress page, and gives every failure its
+// Publishes a process group's collectives on its rank's progress page, counts what they send, and gives every failure its
 // context.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,39 +12,63 @@
 #include <absl/status/status.h>
 
 #include "common/progress_page.h"
+#include "trainer_core/comm/comm.h"
 
 namespace muster::trainer {
 
 // "all-reduce" for kAllReduce.
 std::string_view collective_name(CollectiveKind kind);
 
-// One group on one rank. The page may be null; it outlives the trace. Used by the thread that calls
-// the collectives.
+// What the page and an error say of a collective.
+struct Collective {
+  CollectiveKind kind;
+  std::string_view name;
+  uint64_t bytes;  // of the data that this rank brings or gets
+  DType dtype;
+};
+
+// One group on one rank. The page may be null; it outlives the trace. Used by the thread that calls the collectives; sent() by any.
+//
+// A page has kProgressGroupsMax places: the groups that communicate first have them, and collectives of later ones are not shown.
 class CollectiveTrace {
  public:
-  CollectiveTrace(ProgressWriter* page, std::string group);
+  CollectiveTrace(ProgressWriter* page, std::string group)
+      : page_(page), group_(std::move(group)) {}
+
+  const std::string& group() const { return group_; }
 
   // Runs `body` (which returns absl::Status) between the two records. A failed collective stays
   // open on the page: that is where the rank was.
   template <class Body>
-  absl::Status run(CollectiveKind kind, std::string_view name, uint64_t bytes, Body&& body) {
-    const uint64_t seq = begin(kind, name, bytes);
+  absl::Status run(const Collective& collective, Body&& body) {
+    const uint64_t seq = begin(collective);
     const absl::Status status = std::forward<Body>(body)();
-    if (!status.ok()) return explain(status, kind, name);
+    if (!status.ok()) return explain(status, collective);
     complete(seq);
     return status;
   }
 
+  // Called by the body of the collective that runs.
+  void add_sent(uint64_t bytes, bool across_nodes);
+  SentBytes sent(CollectiveKind kind) const;
+
  private:
-  uint64_t begin(CollectiveKind kind, std::string_view name, uint64_t bytes);
+  struct Counters {
+    std::atomic<uint64_t> total{0};
+    std::atomic<uint64_t> across_nodes{0};
+  };
+  static constexpr size_t kKinds = static_cast<size_t>(CollectiveKind::kSendRecv) + 1;
+
+  uint64_t begin(const Collective& collective);
   void complete(uint64_t seq);
-  absl::Status explain(const absl::Status& status, CollectiveKind kind,
-                       std::string_view name) const;
+  absl::Status explain(const absl::Status& status, const Collective& collective) const;
 
   ProgressWriter* page_;
   std::string group_;
   int page_group_ = -1;
   uint64_t count_ = 0;
+  size_t running_ = 0;  // the kind of the collective that runs
+  std::array<Counters, kKinds> sent_;
 };
 
 }  // namespace muster::trainer

@@ -1,47 +1,92 @@
-// The comm table: collectives of one process group. Implementations: `local` (ranks are threads of
-// one process, for tests), `gloo` (processes over TCP); NCCL joins them with the CUDA backend.
+// The comm table: collectives of one process group, which is a list of the world's ranks. `make_group` (transport_group.h)
+// implements it over any transport, between threads or processes; NCCL joins it with the CUDA backend.
 //
-// Every rank of a group calls the same collectives in the same order. A call returns when this
-// rank's part is done. Each one is published on the rank's progress page (if one was given) before
-// it starts and after it completes. Buffers are fp32 and may not overlap unless a method says so.
+// Every rank of a group calls the same collectives in the same order, with the same sizes. A call returns when this rank's part is
+// done. Each one is published on the rank's progress page (if one was given) before it starts and after it completes. Buffers
+// may not overlap unless a method says so.
 //
-// Errors: Unavailable when a peer is gone or abort() was called, DeadlineExceeded after the group's
-// timeout; the group is unusable afterwards. One thread at a time per object, except abort().
+// Types: fp32 and bf16; int32 where numbers are moved and not added. Sums are made in fp32, in the order of ranks, and rounded
+// once, so a result is bit-identical on all ranks, from run to run and between transports.
+//
+// Bytes that a rank of n sends, for S bytes of data: the least there can be where all ranks send alike (Thakur, Rabenseifner and
+// Gropp 2005, "Optimization of Collective Communication Operations in MPICH"; NCCL-tests' PERFORMANCE.md):
+//
+//   all_reduce            2 (n-1)/n S      first each rank's slice is summed, then the sums are gathered
+//   all_gather            (n-1) S          S: of one rank's input
+//   reduce_scatter        (n-1)/n S        S: of one rank's input, all slices
+//   all_to_all            (n-1)/n S        S: of one rank's input
+//   broadcast             2 (n-1)/n S      from the root; (n-2)/n S from each other rank, in the gathering of slices
+//   send, recv            S, 0
+//   barrier               4 (n-1) bytes
+//
+// Where n does not divide S, slices differ by one element. A group that spans m nodes evenly sums inside each node first, so that
+// across nodes an all_reduce sends 2 (m-1)/n S instead of 2 (m-1)/m S; bf16's partial sums travel there as fp32, twice the bytes
+// of that half.
+//
+// Errors: Unavailable when a peer is gone or abort() was called, DeadlineExceeded after the transport's timeout, which names the
+// silent ranks; the transport is unusable afterwards, and the peers learn of it at once. One thread at a time per object, except
+// abort() and sent(); several threads may use different groups at once.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <absl/status/status.h>
 
+#include "common/progress_page.h"
+#include "trainer_core/comm/numbers.h"
+
 namespace muster::trainer {
+
+// What a rank has sent.
+struct SentBytes {
+  uint64_t total = 0;
+  uint64_t across_nodes = 0;  // of it, to ranks on other nodes
+
+  friend bool operator==(const SentBytes&, const SentBytes&) = default;
+};
 
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
 
-  virtual int rank() const = 0;  // within the group
+  virtual const std::string& name() const = 0;  // "fsdp+context"
+  virtual int rank() const = 0;                 // within the group
   virtual int size() const = 0;
 
-  // Sums `data` over the group in place. The order of additions depends on the group's size alone,
-  // so the result is bit-identical on all ranks and from run to run.
-  virtual absl::Status all_reduce(std::span<float> data, std::string_view name) = 0;
-  // Concatenates every rank's `input` (equal sizes) into `output` in rank order.
-  virtual absl::Status all_gather(std::span<const float> input, std::span<float> output,
-                                  std::string_view name) = 0;
-  // Sums `input` over the group and leaves this rank's 1/size() slice in `output`.
-  virtual absl::Status reduce_scatter(std::span<const float> input, std::span<float> output,
+  // Sums `data` over the group in place.
+  virtual absl::Status all_reduce(Numbers data, std::string_view name) = 0;
+  // The largest of each element, in place; NaN where any rank has one.
+  virtual absl::Status all_reduce_max(Numbers data, std::string_view name) = 0;
+  // Concatenates every rank's `input` (equal sizes) into `output` in rank order. `input` may be its own place in `output`.
+  virtual absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) = 0;
+  // Sums `input` over the group and leaves this rank's 1/size() slice in `output`, which may be its own place in `input`. A bf16
+  // input may have an fp32 output: the sum is then not rounded.
+  virtual absl::Status reduce_scatter(ConstNumbers input, Numbers output,
                                       std::string_view name) = 0;
   // Slice i of `input` goes to rank i; slice j of `output` came from rank j.
-  virtual absl::Status all_to_all(std::span<const float> input, std::span<float> output,
-                                  std::string_view name) = 0;
-  virtual absl::Status broadcast(std::span<float> data, int root, std::string_view name) = 0;
-  virtual absl::Status send(std::span<const float> data, int to, std::string_view name) = 0;
-  virtual absl::Status recv(std::span<float> data, int from, std::string_view name) = 0;
+  virtual absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) = 0;
+  // The same with slices of `send_counts[i]` and `receive_counts[j]` elements, in rank order. What rank i sends to j is what j
+  // expects from i.
+  virtual absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts,
+                                    Numbers output, std::span<const size_t> receive_counts,
+                                    std::string_view name) = 0;
+  virtual absl::Status broadcast(Numbers data, int root, std::string_view name) = 0;
+  // A send may return before its receive has begun, or wait for it: nobody may rely on either.
+  virtual absl::Status send(ConstNumbers data, int to, std::string_view name) = 0;
+  virtual absl::Status recv(Numbers data, int from, std::string_view name) = 0;
+  // Both at once, as a ring of ranks needs it.
+  virtual absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
+                                 std::string_view name) = 0;
   virtual absl::Status barrier(std::string_view name) = 0;
 
-  // Makes the current and every later call of this rank fail with Unavailable. Any thread.
+  // What this rank has sent through this group in collectives of one kind. Any thread.
+  virtual SentBytes sent(CollectiveKind kind) const = 0;
+
+  // Makes the current and every later call of this rank, in all groups of its transport, fail with Unavailable. Any thread.
   virtual void abort() = 0;
 };
 

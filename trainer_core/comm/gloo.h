@@ -1,4 +1,4 @@
-// The `gloo` backend: ranks are processes that talk over TCP through the Gloo library.
+// The `gloo` transport: ranks are processes that talk over TCP through the Gloo library.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "common/progress_page.h"
-#include "trainer_core/comm/comm.h"
+#include "trainer_core/comm/transport.h"
 
 namespace muster::trainer {
 
@@ -18,17 +17,14 @@ struct GlooOptions {
   std::string rendezvous;                  // host:port of the store
   std::string bind_address = "127.0.0.1";  // this host's address that the peers can reach
   std::string scope;                       // "<job>/<attempt>/": keys of another launch meet nobody
-  std::string group = "data";              // the group's name, on the progress page and in keys
   // Until every rank has come: as long as the slowest may take to start.
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(120);
-  // Of one collective: longer than the longest a rank may keep the others waiting (a checkpoint).
+  // Of one round: longer than the longest a rank may keep the others waiting (a checkpoint).
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
-// Meets the group's other ranks and connects to each of them. DeadlineExceeded names the ranks that
-// did not come; Unavailable when the store or a peer cannot be reached. `page` may be null, and
-// outlives the group. Needs SIGPIPE ignored.
-absl::StatusOr<std::unique_ptr<ProcessGroup>> connect_gloo(const GlooOptions& options,
-                                                           ProgressWriter* page);
+// Meets the world's other ranks and connects to each of them. DeadlineExceeded names the ranks that
+// did not come; Unavailable when the store or a peer cannot be reached. Needs SIGPIPE ignored.
+absl::StatusOr<std::shared_ptr<Transport>> connect_gloo(const GlooOptions& options);
 
 }  // namespace muster::trainer

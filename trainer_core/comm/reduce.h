@@ -1,22 +1,22 @@
-// The additions of every backend. Ranks are always added in rank order, so a sum depends on the
-// group's size alone and `local` and `gloo` agree bit for bit.
+// The additions of every transport. Ranks are always added in rank order, so a sum depends on the group alone and all
+// transports agree bit for bit.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
+#include "trainer_core/comm/numbers.h"
+
 namespace muster::trainer {
 
-// sum[i] += term[i]
-inline void add_to(std::span<float> sum, const float* term) {
-  float* out = sum.data();
-  const size_t count = sum.size();
-#pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i) out[i] += term[i];
-}
+enum class Reduction { kSum, kMax };
 
-// The part of `count` elements that rank `rank` of `size` reduces: nearly equal, contiguous, in
-// rank order.
+// out[i] = versions[0][i] + versions[1][i] + …, or the largest of them (NaN where one is NaN), in fp32 and rounded once. Each
+// version has `out.count` numbers of type `in`. `out` may be one of the versions.
+void combine_versions(Reduction reduction, DType in, std::span<const std::byte* const> versions,
+                      Numbers out);
+
+// The part of `count` elements that rank `rank` of `size` reduces: nearly equal, contiguous, in rank order.
 struct Slice {
   size_t offset;
   size_t count;

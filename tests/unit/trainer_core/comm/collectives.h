@@ -1,7 +1,10 @@
 // Every collective against a naive reference, for any backend: ranks are threads that each hold one group.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -28,6 +31,12 @@ inline void on_ranks(int size, const GroupMaker& make,
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// A failure says why.
+inline testing::AssertionResult succeeds(const absl::Status& status) {
+  if (status.ok()) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << status;
 }
 
 // Waits until the rank that writes the page has begun its `count`th collective.
@@ -65,12 +74,12 @@ inline std::vector<float> sum_of(int size, size_t count) {
 inline void check_reductions(ProcessGroup& group, size_t count) {
   const int size = group.size();
   std::vector<float> data = input_of(group.rank(), count);
-  ASSERT_TRUE(group.all_reduce(data, "gradients").ok());
+  ASSERT_TRUE(succeeds(group.all_reduce(data, "gradients")));
   EXPECT_EQ(data, sum_of(size, count));  // bit for bit: rank order
 
   const std::vector<float> whole = input_of(group.rank(), count * static_cast<size_t>(size));
   std::vector<float> slice(count);
-  ASSERT_TRUE(group.reduce_scatter(whole, slice, "slice").ok());
+  ASSERT_TRUE(succeeds(group.reduce_scatter(whole, slice, "slice")));
   const std::vector<float> sum = sum_of(size, whole.size());
   const auto begin =
       sum.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(group.rank()) * count);
@@ -81,9 +90,9 @@ inline void check_moves(ProcessGroup& group, size_t count) {
   const auto size = static_cast<size_t>(group.size());
   const int me = group.rank();
   std::vector<float> gathered(count * size);
-  ASSERT_TRUE(group.all_gather(input_of(me, count), gathered, "gather").ok());
+  ASSERT_TRUE(succeeds(group.all_gather(input_of(me, count), gathered, "gather")));
   std::vector<float> exchanged(count * size);
-  ASSERT_TRUE(group.all_to_all(input_of(me, count * size), exchanged, "exchange").ok());
+  ASSERT_TRUE(succeeds(group.all_to_all(input_of(me, count * size), exchanged, "exchange")));
   for (size_t r = 0; r < size; ++r) {
     for (size_t i = 0; i < count; ++i) {
       EXPECT_EQ(gathered[r * count + i], element(static_cast<int>(r), i));
@@ -93,10 +102,10 @@ inline void check_moves(ProcessGroup& group, size_t count) {
   }
   for (int root = 0; root < group.size(); ++root) {
     std::vector<float> data = input_of(me, count);
-    ASSERT_TRUE(group.broadcast(data, root, "broadcast").ok());
+    ASSERT_TRUE(succeeds(group.broadcast(data, root, "broadcast")));
     EXPECT_EQ(data, input_of(root, count));
   }
-  ASSERT_TRUE(group.barrier("barrier").ok());
+  ASSERT_TRUE(succeeds(group.barrier("barrier")));
 }
 
 // A parcel goes once around the ring.
@@ -106,13 +115,97 @@ inline void check_point_to_point(ProcessGroup& group, size_t count) {
   const int previous = (group.rank() + group.size() - 1) % group.size();
   std::vector<float> data(count);
   if (group.rank() == 0) {
-    ASSERT_TRUE(group.send(input_of(0, count), next, "parcel").ok());
-    ASSERT_TRUE(group.recv(data, previous, "parcel").ok());
+    ASSERT_TRUE(succeeds(group.send(input_of(0, count), next, "parcel")));
+    ASSERT_TRUE(succeeds(group.recv(data, previous, "parcel")));
   } else {
-    ASSERT_TRUE(group.recv(data, previous, "parcel").ok());
-    ASSERT_TRUE(group.send(data, next, "parcel").ok());
+    ASSERT_TRUE(succeeds(group.recv(data, previous, "parcel")));
+    ASSERT_TRUE(succeeds(group.send(data, next, "parcel")));
   }
   EXPECT_EQ(data, input_of(0, count));
+}
+
+// bf16 is added in fp32 and rounded once; the largest number wins, and NaN over it.
+inline void check_types(ProcessGroup& group, size_t count) {
+  const auto size = static_cast<size_t>(group.size());
+  const auto rounded = [](const std::vector<float>& data) {
+    std::vector<Bf16> out(data.size());
+    std::ranges::transform(data, out.begin(), Bf16::round);
+    return out;
+  };
+  const auto bits = [](const std::vector<Bf16>& data) {
+    std::vector<uint16_t> out(data.size());
+    std::ranges::transform(data, out.begin(), [](Bf16 x) { return x.bits; });
+    return out;
+  };
+  std::vector<float> sum(count * size);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const std::vector<Bf16> theirs = rounded(input_of(rank, sum.size()));
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += theirs[i].value();
+  }
+  const std::vector<Bf16> mine = rounded(input_of(group.rank(), sum.size()));
+  std::vector<Bf16> reduced = mine;
+  ASSERT_TRUE(succeeds(group.all_reduce(reduced, "bf16")));
+  EXPECT_EQ(bits(reduced), bits(rounded(sum)));
+  std::vector<float> exact(count);  // not rounded at all
+  ASSERT_TRUE(succeeds(group.reduce_scatter(mine, exact, "bf16 to fp32")));
+  const float* const slice = sum.data() + static_cast<size_t>(group.rank()) * count;
+  EXPECT_EQ(exact, std::vector<float>(slice, slice + count));
+
+  std::vector<int32_t> numbers(count * size);
+  ASSERT_TRUE(
+      succeeds(group.all_gather(std::vector<int32_t>(count, 7 - group.rank()), numbers, "int32")));
+  for (size_t i = 0; i < numbers.size(); ++i)
+    ASSERT_EQ(numbers[i], 7 - static_cast<int>(i / count));
+
+  std::vector<float> largest(count);
+  for (size_t i = 0; i < count; ++i)
+    largest[i] = i % size == static_cast<size_t>(group.rank()) ? 5 : -1;
+  if (group.rank() == group.size() - 1) largest.back() = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_TRUE(succeeds(group.all_reduce_max(largest, "largest")));
+  for (size_t i = 0; i + 1 < count; ++i) ASSERT_EQ(largest[i], 5);
+  EXPECT_TRUE(std::isnan(largest.back()));
+}
+
+// Rank r sends (r + 2 j) % 5 times `unit` elements to rank j: some send nothing, and none the same to all.
+inline void check_unequal(ProcessGroup& group, size_t unit) {
+  const int me = group.rank();
+  const auto count = [&](int from, int to) {
+    return static_cast<size_t>((from + 2 * to) % 5) * unit;
+  };
+  std::vector<size_t> sends, receives;
+  std::vector<float> input, expected;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    sends.push_back(count(me, rank));
+    receives.push_back(count(rank, me));
+    for (size_t i = 0; i < sends.back(); ++i) input.push_back(element(me * 10 + rank, i));
+    for (size_t i = 0; i < receives.back(); ++i) expected.push_back(element(rank * 10 + me, i));
+  }
+  std::vector<float> output(expected.size());
+  ASSERT_TRUE(succeeds(group.all_to_all_v(input, sends, output, receives, "unequal")));
+  EXPECT_EQ(output, expected);
+}
+
+// Everyone passes something on at once, twice around a ring: nobody waits for who waits for him.
+inline void check_ring(ProcessGroup& group, size_t count) {
+  const int next = (group.rank() + 1) % group.size();
+  const int previous = (group.rank() + group.size() - 1) % group.size();
+  std::vector<float> held = input_of(group.rank(), count), coming(count);
+  for (int step = 0; step < 2 * group.size(); ++step) {
+    ASSERT_TRUE(succeeds(group.send_recv(held, next, coming, previous, "ring")));
+    std::swap(held, coming);
+  }
+  EXPECT_EQ(held, input_of(group.rank(), count));
+}
+
+// In place, as sharded buckets are gathered and scattered.
+inline void check_in_place(ProcessGroup& group, size_t count) {
+  const auto size = static_cast<size_t>(group.size());
+  const size_t own = static_cast<size_t>(group.rank()) * count;
+  std::vector<float> whole = input_of(group.rank(), count * size);
+  const std::span<float> mine = std::span(whole).subspan(own, count);
+  ASSERT_TRUE(succeeds(group.reduce_scatter(whole, mine, "scatter")));
+  ASSERT_TRUE(succeeds(group.all_gather(mine, whole, "gather")));
+  EXPECT_EQ(whole, sum_of(group.size(), count * size));
 }
 
 inline void check_everything(ProcessGroup& group) {
@@ -120,7 +213,58 @@ inline void check_everything(ProcessGroup& group) {
     check_reductions(group, count);
     check_moves(group, count);
     check_point_to_point(group, count);
+    check_types(group, count);
+    check_unequal(group, count);
+    check_ring(group, count);
+    check_in_place(group, count);
   }
+}
+
+// More than a round of any transport takes at a time.
+inline void check_large(ProcessGroup& group) {
+  constexpr size_t kCount = 3'000'017;
+  std::vector<float> data = input_of(group.rank(), kCount);
+  ASSERT_TRUE(succeeds(group.all_reduce(data, "large")));
+  EXPECT_EQ(data, sum_of(group.size(), kCount));
+  check_in_place(group, kCount);
+  check_unequal(group, kCount / 4);
+  check_ring(group, kCount);
+  ASSERT_TRUE(succeeds(group.broadcast(data, group.size() - 1, "large")));
+}
+
+// What each collective sends, by the formulas of comm.h. `n` divides nothing here but what must be divisible.
+inline void check_sent_bytes(ProcessGroup& group) {
+  const auto n = static_cast<size_t>(group.size());
+  const auto rank = static_cast<size_t>(group.rank());
+  const size_t count = 1001;
+  const auto slice = [&](size_t member) { return count / n + (member < count % n ? 1 : 0); };
+  std::vector<float> data(count), whole(count * n);
+  uint64_t before = 0;
+  const auto sent = [&](CollectiveKind kind) {
+    const uint64_t total = group.sent(kind).total;
+    const uint64_t now = total - before;
+    before = 0;
+    return now;
+  };
+  ASSERT_TRUE(succeeds(group.all_reduce(data, "a")));
+  const size_t others = count - slice(rank);
+  EXPECT_EQ(sent(CollectiveKind::kAllReduce), 4 * (others + (n - 1) * slice(rank)));
+  ASSERT_TRUE(succeeds(group.all_gather(data, whole, "b")));
+  EXPECT_EQ(sent(CollectiveKind::kAllGather), 4 * (n - 1) * count);
+  ASSERT_TRUE(succeeds(group.reduce_scatter(whole, data, "c")));
+  EXPECT_EQ(sent(CollectiveKind::kReduceScatter), 4 * (n - 1) * count);  // of n x count
+  std::vector<float> exchanged(whole.size());
+  ASSERT_TRUE(succeeds(group.all_to_all(whole, exchanged, "d")));
+  EXPECT_EQ(sent(CollectiveKind::kAllToAll), 4 * (n - 1) * count);
+  ASSERT_TRUE(succeeds(group.broadcast(data, 0, "e")));
+  EXPECT_EQ(sent(CollectiveKind::kBroadcast),
+            4 * (rank == 0 ? others + (n - 1) * slice(0) : (n - 2) * slice(rank)));
+  ASSERT_TRUE(succeeds(group.barrier("f")));
+  EXPECT_EQ(sent(CollectiveKind::kBarrier), 4 * (n - 1));
+  std::vector<Bf16> half(count);
+  before = group.sent(CollectiveKind::kAllReduce).total;
+  ASSERT_TRUE(succeeds(group.all_reduce(half, "g")));
+  EXPECT_EQ(sent(CollectiveKind::kAllReduce), 2 * (others + (n - 1) * slice(rank)));
 }
 
 }  // namespace muster::trainer

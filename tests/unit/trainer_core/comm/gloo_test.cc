@@ -10,6 +10,7 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/comm/collectives.h"
 #include "tests/unit/trainer_core/comm/store_server.h"
+#include "trainer_core/comm/transport_group.h"
 
 namespace muster::trainer {
 namespace {
@@ -34,9 +35,9 @@ class Gloo : public testing::TestWithParam<int> {
 
   std::unique_ptr<ProcessGroup> connect(const GlooOptions& options,
                                         ProgressWriter* page = nullptr) {
-    auto group = connect_gloo(options, page);
-    EXPECT_TRUE(group.ok()) << group.status();
-    return group.ok() ? std::move(*group) : nullptr;
+    auto transport = connect_gloo(options);
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return transport.ok() ? make_world_group(std::move(*transport), "data", page) : nullptr;
   }
 
   GroupMaker maker() {
@@ -49,6 +50,7 @@ class Gloo : public testing::TestWithParam<int> {
 TEST_P(Gloo, EveryCollectiveMatchesTheReference) {
   on_ranks(GetParam(), maker(), check_everything);
 }
+TEST_F(Gloo, MoreThanARoundTakes) { on_ranks(3, maker(), check_large); }
 INSTANTIATE_TEST_SUITE_P(Sizes, Gloo, testing::Values(1, 2, 3, 4, 8));
 
 TEST_F(Gloo, APeerThatGoesAwayIsUnavailableAndNamed) {
@@ -123,7 +125,7 @@ TEST_F(Gloo, AbortFromAnotherThreadEndsTheWait) {
 TEST_F(Gloo, RanksThatDoNotComeAreNamed) {
   GlooOptions alone = options(1, 4);
   alone.connect_timeout = milliseconds(200);
-  const absl::Status status = connect_gloo(alone, nullptr).status();
+  const absl::Status status = connect_gloo(alone).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("waited 200 ms for these ranks: 0, 2, 3"));
 }
@@ -133,8 +135,8 @@ TEST_F(Gloo, AnotherScopeMeetsNobody) {
   stale.scope = "7/2/";
   GlooOptions fresh = options(1, 2);
   stale.connect_timeout = fresh.connect_timeout = milliseconds(200);
-  std::thread other([&] { EXPECT_FALSE(connect_gloo(stale, nullptr).ok()); });
-  EXPECT_FALSE(connect_gloo(fresh, nullptr).ok());
+  std::thread other([&] { EXPECT_FALSE(connect_gloo(stale).ok()); });
+  EXPECT_FALSE(connect_gloo(fresh).ok());
   other.join();
 }
 
@@ -142,9 +144,9 @@ TEST_F(Gloo, NoStoreIsUnavailable) {
   GlooOptions none = options(0, 2);
   none.connect_timeout = milliseconds(50);
   none.rendezvous = "127.0.0.1:1";
-  EXPECT_EQ(connect_gloo(none, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(connect_gloo(none).status().code(), absl::StatusCode::kUnavailable);
   none.rendezvous = "nonsense";
-  EXPECT_EQ(connect_gloo(none, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(connect_gloo(none).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -23,6 +23,18 @@ TEST_P(LocalGroups, EveryCollectiveMatchesTheReference) {
       GetParam(), [&](int rank, int) { return world.join(rank, nullptr, "data"); },
       check_everything);
 }
+TEST_P(LocalGroups, EachSendsWhatTheFormulasSay) {
+  if (GetParam() == 1) return;
+  LocalWorld world(GetParam(), milliseconds(20'000));
+  on_ranks(
+      GetParam(), [&](int rank, int) { return world.join(rank, nullptr, "data"); },
+      check_sent_bytes);
+}
+TEST(Local, MoreThanARoundTakes) {
+  LocalWorld world(4, milliseconds(20'000));
+  on_ranks(
+      4, [&](int rank, int) { return world.join(rank, nullptr, "data"); }, check_large);
+}
 INSTANTIATE_TEST_SUITE_P(Sizes, LocalGroups, testing::Values(1, 2, 3, 4, 8));
 
 TEST(Local, CollectivesShowOnTheProgressPage) {

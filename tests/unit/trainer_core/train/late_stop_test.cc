@@ -28,7 +28,7 @@ class LongStepGroup : public ProcessGroup {
   LongStepGroup(std::unique_ptr<ProcessGroup> group, int64_t long_step)
       : group_(std::move(group)), long_step_(long_step) {}
 
-  absl::Status all_reduce(std::span<float> data, std::string_view name) override {
+  absl::Status all_reduce(Numbers data, std::string_view name) override {
     if (step_++ < long_step_) return group_->all_reduce(data, name);
     std::unique_lock lock(mutex_);
     waiting_ = true;
@@ -47,30 +47,41 @@ class LongStepGroup : public ProcessGroup {
     changed_.notify_all();
   }
 
+  const std::string& name() const override { return group_->name(); }
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
-  absl::Status all_gather(std::span<const float> input, std::span<float> output,
-                          std::string_view name) override {
+  absl::Status all_reduce_max(Numbers data, std::string_view name) override {
+    return group_->all_reduce_max(data, name);
+  }
+  absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
     return group_->all_gather(input, output, name);
   }
-  absl::Status reduce_scatter(std::span<const float> input, std::span<float> output,
-                              std::string_view name) override {
+  absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
     return group_->reduce_scatter(input, output, name);
   }
-  absl::Status all_to_all(std::span<const float> input, std::span<float> output,
-                          std::string_view name) override {
+  absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) override {
     return group_->all_to_all(input, output, name);
   }
-  absl::Status broadcast(std::span<float> data, int root, std::string_view name) override {
+  absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts, Numbers output,
+                            std::span<const size_t> receive_counts,
+                            std::string_view name) override {
+    return group_->all_to_all_v(input, send_counts, output, receive_counts, name);
+  }
+  absl::Status broadcast(Numbers data, int root, std::string_view name) override {
     return group_->broadcast(data, root, name);
   }
-  absl::Status send(std::span<const float> data, int to, std::string_view name) override {
+  absl::Status send(ConstNumbers data, int to, std::string_view name) override {
     return group_->send(data, to, name);
   }
-  absl::Status recv(std::span<float> data, int from, std::string_view name) override {
+  absl::Status recv(Numbers data, int from, std::string_view name) override {
     return group_->recv(data, from, name);
   }
+  absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
+                         std::string_view name) override {
+    return group_->send_recv(outgoing, to, incoming, from, name);
+  }
   absl::Status barrier(std::string_view name) override { return group_->barrier(name); }
+  SentBytes sent(CollectiveKind kind) const override { return group_->sent(kind); }
   void abort() override { group_->abort(); }
 
  private:

@@ -1,0 +1,239 @@
+// Collectives between processes, under measurement by bench/collectives.py.
+//
+//   collectives TRANSPORT RANKS        TRANSPORT: shm, of the transport's memory; shm_copied, of any other; gloo
+//
+// Starts RANKS processes. Rank 0 answers each line of standard input with one of JSON:
+//
+//   all_reduce BYTES REPEATS | all_gather … | reduce_scatter …   fp32; BYTES of the whole, as in NCCL-tests
+//   copy BYTES REPEATS           the bound: what an all-reduce must move between processes, without any waiting in between
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "common/time.h"
+#include "tests/unit/trainer_core/comm/store_server.h"
+#include "trainer_core/comm/reduce.h"
+#include "trainer_core/comm/transport_group.h"
+#include "trainer_core/comm/world.h"
+
+extern char** environ;
+
+namespace muster::trainer {
+namespace {
+
+constexpr size_t kBytesMax = size_t{64} << 20;
+constexpr int kMemoryFd = 3;
+
+enum class Op : int32_t { kEnd, kAllReduce, kAllGather, kReduceScatter, kCopy };
+const std::map<std::string, Op> kOps = {{"all_reduce", Op::kAllReduce},
+                                        {"all_gather", Op::kAllGather},
+                                        {"reduce_scatter", Op::kReduceScatter},
+                                        {"copy", Op::kCopy}};
+
+void must(const absl::Status& status) {
+  if (status.ok()) return;
+  std::cerr << status << std::endl;
+  std::_Exit(1);
+}
+
+// This process's processor time.
+int64_t cpu_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+class Rank {
+ public:
+  Rank(int rank, int size, std::span<float> memory, std::unique_ptr<ProcessGroup> group)
+      : rank_(rank),
+        size_(size),
+        group_(std::move(group)),
+        data_(memory.first(memory.size() / 2)),
+        out_(memory.last(memory.size() / 2)) {
+    void* const mapped = mmap(nullptr, kBytesMax * static_cast<size_t>(size),
+                              PROT_READ | PROT_WRITE, MAP_SHARED, kMemoryFd, 0);
+    if (mapped == MAP_FAILED) must(absl::InternalError("mmap"));
+    shared_ = static_cast<std::byte*>(mapped);
+    std::memset(shared_of(rank), rank, kBytesMax);
+  }
+
+  int run() {
+    if (rank_ == 0) std::cout << "{\"ready\": true}" << std::endl;
+    while (true) {
+      std::array<int32_t, 3> command{};
+      if (rank_ == 0) command = read();
+      must(group_->broadcast(command, 0, "command"));
+      if (static_cast<Op>(command[0]) == Op::kEnd) return 0;
+      const auto [seconds, cpu] =
+          measure(static_cast<Op>(command[0]), static_cast<size_t>(command[1]), command[2]);
+      if (rank_ == 0) std::printf("{\"seconds\": %.9f, \"cpu_seconds\": %.9f}\n", seconds, cpu);
+      std::fflush(stdout);
+    }
+  }
+
+ private:
+  static std::array<int32_t, 3> read() {
+    std::string line;
+    if (!std::getline(std::cin, line)) return {};
+    std::istringstream words(line);
+    std::string name;
+    std::array<int32_t, 3> command{};
+    words >> name >> command[1] >> command[2];
+    const auto op = kOps.find(name);
+    if (op == kOps.end()) return {};
+    command[0] = static_cast<int32_t>(op->second);
+    return command;
+  }
+
+  // Of one operation: its time, and the processor time of all ranks.
+  std::pair<double, double> measure(Op op, size_t bytes, int repeats) {
+    const auto once = operation(op, bytes / sizeof(float));
+    once();
+    must(group_->barrier("begin"));
+    // From the first rank's beginning to the last one's end: with more processes than cores they do not begin together.
+    std::array<int64_t, 3> times{};
+    const int64_t cpu = cpu_ns();
+    times[0] = to_ns(monotonic_now());
+    for (int i = 0; i < repeats; ++i) once();
+    times[1] = to_ns(monotonic_now());
+    times[2] = cpu_ns() - cpu;
+    std::vector<int64_t> all(times.size() * static_cast<size_t>(size_));
+    const auto words = [](auto& numbers) {
+      return std::span(reinterpret_cast<int32_t*>(numbers.data()), numbers.size() * 2);
+    };
+    must(group_->all_gather(words(times), words(all), "times"));
+    int64_t first = all[0], last = all[1], busy = 0;
+    for (size_t i = 0; i < all.size(); i += times.size()) {
+      first = std::min(first, all[i]);
+      last = std::max(last, all[i + 1]);
+      busy += all[i + 2];
+    }
+    const double each = 1e9 * repeats;
+    return {static_cast<double>(last - first) / each, static_cast<double>(busy) / each};
+  }
+
+  std::function<void()> operation(Op op, size_t count) {
+    const std::span<float> whole = data_.first(count);
+    const size_t each = count / static_cast<size_t>(size_);
+    switch (op) {
+      case Op::kAllReduce:
+        return [=, this] { must(group_->all_reduce(whole, "all_reduce")); };
+      case Op::kAllGather:
+        return [=, this] {
+          must(group_->all_gather(whole.first(each), out_.first(each * static_cast<size_t>(size_)),
+                                  "all_gather"));
+        };
+      case Op::kReduceScatter:
+        return [=, this] {
+          must(group_->reduce_scatter(whole.first(each * static_cast<size_t>(size_)),
+                                      out_.first(each), "reduce_scatter"));
+        };
+      default:
+        return [=, this] { copy(count * sizeof(float)); };
+    }
+  }
+
+  // All other ranks' versions of this rank's slice, and all other ranks' slices.
+  void copy(size_t bytes) {
+    auto* const own = reinterpret_cast<std::byte*>(data_.data());
+    auto* const versions = reinterpret_cast<std::byte*>(out_.data());
+    const Slice mine = slice_of(bytes, rank_, size_);
+    for (int step = 1; step < size_; ++step) {
+      const int peer = (rank_ + step) % size_;
+      std::memcpy(versions + static_cast<size_t>(peer) * mine.count, shared_of(peer) + mine.offset,
+                  mine.count);
+    }
+    for (int step = 1; step < size_; ++step) {
+      const int peer = (rank_ + step) % size_;
+      const Slice theirs = slice_of(bytes, peer, size_);
+      std::memcpy(own + theirs.offset, shared_of(peer) + theirs.offset, theirs.count);
+    }
+  }
+
+  std::byte* shared_of(int rank) const { return shared_ + static_cast<size_t>(rank) * kBytesMax; }
+
+  int rank_;
+  int size_;
+  std::unique_ptr<ProcessGroup> group_;
+  std::span<float> data_;
+  std::span<float> out_;
+  std::byte* shared_ = nullptr;
+};
+
+int run_rank(const std::string& transport, int rank, int size, const std::string& store) {
+  std::signal(SIGPIPE, SIG_IGN);
+  WorldOptions options;
+  options.gloo = {.rank = rank, .size = size, .rendezvous = store, .scope = "bench/"};
+  if (transport == "gloo") options.host = "";
+  auto connected = connect_world(options);
+  must(connected.status());
+  const std::shared_ptr<Transport> world = std::move(*connected);
+  const size_t count = 2 * kBytesMax / sizeof(float);
+  std::vector<float> own;
+  std::span<float> memory;
+  if (transport == "shm") {
+    memory = {reinterpret_cast<float*>(world->memory(count * sizeof(float)).data()), count};
+  } else {
+    own.resize(count);
+    memory = own;
+  }
+  return Rank(rank, size, memory, make_world_group(world, "bench", nullptr)).run();
+}
+
+int start_ranks(const std::string& transport, int size) {
+  const int memory = memfd_create("bench", 0);
+  if (memory < 0 || ftruncate(memory, static_cast<off_t>(kBytesMax) * size) != 0 ||
+      dup2(memory, kMemoryFd) < 0)
+    return 1;
+  const StoreServer store;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < size; ++rank) {
+    std::vector<std::string> words = {"collectives", transport, std::to_string(size),
+                                      std::to_string(rank), store.address()};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    pid_t child = 0;
+    if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) != 0)
+      return 1;
+    children.push_back(child);
+  }
+  int worst = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) worst = 1;
+  }
+  return worst;
+}
+
+}  // namespace
+}  // namespace muster::trainer
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() == 2)
+    return muster::trainer::start_ranks(arguments[0], std::stoi(arguments[1]));
+  if (arguments.size() == 4)
+    return muster::trainer::run_rank(arguments[0], std::stoi(arguments[2]), std::stoi(arguments[1]),
+                                     arguments[3]);
+  std::cerr << "collectives shm|shm_copied|gloo RANKS\n";
+  return 2;
+}

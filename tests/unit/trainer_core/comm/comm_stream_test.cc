@@ -1,0 +1,102 @@
+#include "trainer_core/comm/comm_stream.h"
+
+#include <atomic>
+#include <memory>
+#include <semaphore>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace muster::trainer {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(CommStream, RunsInOrderAndAWaitMeansAllBefore) {
+  const auto stream = CommStream::start();
+  std::vector<int> ran;
+  CommTicket fifth;
+  for (int i = 0; i < 10; ++i) {
+    const CommTicket ticket = stream->enqueue([&ran, i] {
+      ran.push_back(i);
+      return absl::OkStatus();
+    });
+    if (i == 4) fifth = ticket;
+  }
+  ASSERT_TRUE(stream->wait(fifth).ok());
+  ASSERT_TRUE(stream->wait_all().ok());
+  EXPECT_EQ(ran, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_TRUE(stream->wait(CommTicket()).ok());
+}
+
+TEST(CommStream, TheFirstFailureIsKeptAndNothingRunsAfterIt) {
+  const auto stream = CommStream::start();
+  bool ran = false;
+  const CommTicket good = stream->enqueue([] { return absl::OkStatus(); });
+  const CommTicket bad = stream->enqueue([] { return absl::UnavailableError("rank 3 is gone"); });
+  const CommTicket later = stream->enqueue([&] {
+    ran = true;
+    return absl::InternalError("not this one");
+  });
+  EXPECT_EQ(stream->wait(later).message(), "rank 3 is gone");
+  EXPECT_EQ(stream->wait(bad).message(), "rank 3 is gone");
+  EXPECT_TRUE(stream->wait(good).ok());
+  EXPECT_EQ(stream->wait_all().message(), "rank 3 is gone");
+  EXPECT_FALSE(ran);
+}
+
+TEST(CommStream, BlockedIsWhatTheWaiterWaitedAndNotWhatTheWorkTook) {
+  const auto stream = CommStream::start();
+  EXPECT_EQ(stream->times().hidden(), 1);
+  const auto sleep = [] {
+    std::this_thread::sleep_for(milliseconds(30));
+    return absl::OkStatus();
+  };
+  std::binary_semaphore done(0);
+  const CommTicket hidden = stream->enqueue([&] {
+    auto status = sleep();
+    done.release();
+    return status;
+  });
+  done.acquire();  // the computation, as long as the work
+  while (stream->times().busy == Duration::zero()) std::this_thread::yield();
+  ASSERT_TRUE(stream->wait(hidden).ok());
+  const CommTimes first = stream->times();
+  EXPECT_GE(first.busy, milliseconds(30));
+  EXPECT_EQ(first.blocked, Duration::zero());
+  EXPECT_EQ(first.hidden(), 1);
+  ASSERT_TRUE(stream->wait(stream->enqueue(sleep)).ok());
+  const CommTimes second = stream->times() - first;
+  EXPECT_GE(second.busy, milliseconds(30));
+  EXPECT_GT(second.blocked, Duration::zero());
+  EXPECT_LT(second.hidden(), 1);
+}
+
+TEST(CommStream, TheEndDropsWhatHasNotBegunAndWaitsForWhatHas) {
+  std::binary_semaphore begun(0), go_on(0);
+  bool first_ended = false;
+  std::atomic<int> ran{0};
+  auto stream = CommStream::start();
+  stream->enqueue([&] {
+    begun.release();
+    go_on.acquire();
+    first_ended = true;
+    return absl::OkStatus();
+  });
+  begun.acquire();
+  auto token = std::make_shared<int>();
+  stream->enqueue([&ran, token] {
+    ++ran;
+    return absl::OkStatus();
+  });
+  std::thread end([&] { stream.reset(); });
+  while (token.use_count() > 1) std::this_thread::yield();  // the queue is dropped
+  go_on.release();
+  end.join();
+  EXPECT_TRUE(first_ended);
+  EXPECT_EQ(ran, 0);
+}
+
+}  // namespace
+}  // namespace muster::trainer

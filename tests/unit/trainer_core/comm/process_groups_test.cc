@@ -1,0 +1,185 @@
+#include "trainer_core/comm/process_groups.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/comm/collectives.h"
+#include "trainer_core/comm/local.h"
+
+namespace muster::trainer {
+namespace {
+
+using std::chrono::milliseconds;
+using enum MeshAxis;
+
+Mesh mesh_of(MeshShape shape, int32_t nodes, int32_t ranks_per_node) {
+  const auto mesh = Mesh::resolve(shape, nodes, ranks_per_node);
+  EXPECT_TRUE(mesh.ok()) << mesh.status();
+  return *mesh;
+}
+
+// data=2 fsdp=2 tensor=2 on one node.
+Mesh cube() { return mesh_of({.ici = {2, 1, 2, 1, 1, 1, 2}}, 1, 8); }
+
+// Runs `body` with all groups of each rank, on its own thread.
+void on_mesh(const Mesh& mesh, const std::function<void(ProcessGroups&)>& body) {
+  const LocalWorld world(mesh.ranks(), milliseconds(20'000));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    threads.emplace_back([&, rank] {
+      ProcessGroups groups(world.join(rank), mesh, nullptr);
+      body(groups);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ProcessGroups, EachGroupHasTheRanksThatTheMeshSays) {
+  const Mesh mesh = cube();
+  const std::vector<AxisSet> sets = {{kData},          {kFsdp},          {kTensor},
+                                     {kData, kTensor}, {kFsdp, kTensor}, {kData, kFsdp, kTensor}};
+  on_mesh(mesh, [&](ProcessGroups& groups) {
+    for (const AxisSet& axes : sets) {
+      ProcessGroup& group = groups.of({.axes = axes});
+      EXPECT_EQ(group.name(), axes.to_string());
+      std::vector<int32_t> members(static_cast<size_t>(group.size()));
+      ASSERT_TRUE(group.all_gather(std::vector<int32_t>{groups.rank()}, members, "who").ok());
+      EXPECT_EQ(members, mesh.group(groups.rank(), {.axes = axes}));
+      EXPECT_EQ(members[static_cast<size_t>(group.rank())], groups.rank());
+    }
+    EXPECT_EQ(groups.world().size(), 8);
+    EXPECT_EQ(groups.of({}).size(), 1);
+  });
+}
+
+TEST(ProcessGroups, OneListOfMembersIsOneGroup) {
+  const LocalWorld world(8, milliseconds(20'000));
+  ProcessGroups groups(world.join(5), cube(), nullptr);
+  ProcessGroup& fsdp = groups.of({.axes = {kFsdp}});
+  EXPECT_EQ(&fsdp, &groups.of({.axes = {kFsdp, kSequence, kContext}}));  // of one rank each
+  EXPECT_EQ(&groups.of({.axes = {kFsdp, kTensor}, .tensor_run = 1}), &fsdp);
+  EXPECT_EQ(&groups.of({.axes = {kFsdp, kTensor}, .tensor_run = 2}),
+            &groups.of({.axes = {kFsdp, kTensor}}));
+  EXPECT_NE(&groups.of({.axes = {kFsdp}}, 1), &fsdp);
+  EXPECT_EQ(groups.of({.axes = {kFsdp}}, 1).name(), "fsdp#1");
+  EXPECT_EQ(groups.world().name(), "data+fsdp+tensor");
+}
+
+TEST(ProcessGroups, NeighboursOfTheTensorAxis) {
+  const Mesh mesh = mesh_of({.ici = {1, 1, 1, 1, 1, 1, 8}}, 1, 8);
+  on_mesh(mesh, [&](ProcessGroups& groups) {
+    ProcessGroup& group = groups.of({.axes = {kTensor}, .tensor_run = 2});
+    EXPECT_EQ(group.name(), "tensor/2");
+    std::vector<int32_t> members(2);
+    ASSERT_TRUE(group.all_gather(std::vector<int32_t>{groups.rank()}, members, "who").ok());
+    EXPECT_EQ(members, (std::vector<int32_t>{groups.rank() / 2 * 2, groups.rank() / 2 * 2 + 1}));
+  });
+}
+
+// Two threads of each rank run long series through groups that cross each other, and one group on two lanes, without a common
+// order between the threads.
+TEST(ProcessGroups, SeveralThreadsUseSeveralGroupsAtOnce) {
+  constexpr int kRounds = 300;
+  on_mesh(cube(), [&](ProcessGroups& groups) {
+    const auto series = [&](const AxisSet& axes, int lane, size_t count) {
+      ProcessGroup& group = groups.of({.axes = axes}, lane);
+      const std::vector<float> expected = sum_of(group.size(), count);
+      for (int i = 0; i < kRounds; ++i) {
+        std::vector<float> data = input_of(group.rank(), count);
+        ASSERT_TRUE(group.all_reduce(data, "series").ok());
+        ASSERT_EQ(data, expected);
+        if (i % 50 == 0) check_moves(group, 10);
+      }
+    };
+    std::thread second([&] {
+      series({kFsdp, kTensor}, 1, 33);
+      series({kData, kFsdp}, 0, 1000);
+    });
+    series({kFsdp, kTensor}, 0, 1000);
+    series({kData, kTensor}, 0, 5);
+    second.join();
+  });
+}
+
+// Two nodes of four ranks: the same numbers to the last bit in each rank, what crosses nodes is a quarter.
+TEST(ProcessGroups, AGroupOverNodesReducesInsideThemFirst) {
+  const Mesh mesh = mesh_of({.ici = {1, 1, 4, 1, 1, 1, 1}, .dcn = {2, 1, 1, 1, 1, 1, 1}}, 2, 4);
+  constexpr size_t kCount = 1000;  // 4 slices of 250, each of 2 x 125
+  on_mesh(mesh, [&](ProcessGroups& groups) {
+    ProcessGroup& all = groups.world();
+    std::vector<float> data = input_of(all.rank(), kCount);
+    ASSERT_TRUE(all.all_reduce(data, "gradients").ok());
+    std::vector<float> expected(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      const auto on_node = [&](int n) {
+        return ((element(4 * n, i) + element(4 * n + 1, i)) + element(4 * n + 2, i)) +
+               element(4 * n + 3, i);
+      };
+      expected[i] = on_node(0) + on_node(1);
+    }
+    EXPECT_EQ(data, expected);
+    // 2 (m-1)/n S = 2 x 1/8 x 4000 across; 2 (n-1)/n S in all.
+    EXPECT_EQ(all.sent(CollectiveKind::kAllReduce), (SentBytes{7000, 1000}));
+
+    std::vector<Bf16> half(kCount, Bf16::round(1.0F + 1.0F / 128 * static_cast<float>(all.rank())));
+    ASSERT_TRUE(all.all_reduce(half, "bf16").ok());
+    for (const Bf16 x : half) ASSERT_EQ(x.value(), Bf16::round(8.0F + 28.0F / 128).value());
+    // Across: 125 partial sums of 4 bytes, 125 results of 2.
+    EXPECT_EQ(all.sent(CollectiveKind::kAllReduce), (SentBytes{7000 + 3750, 1000 + 750}));
+
+    // One rank of each node: nothing to do inside.
+    ProcessGroup& replicas = groups.of({.axes = {kData}});
+    std::vector<float> small = input_of(replicas.rank(), kCount);
+    ASSERT_TRUE(replicas.all_reduce(small, "replicas").ok());
+    EXPECT_EQ(small, sum_of(2, kCount));
+    EXPECT_EQ(replicas.sent(CollectiveKind::kAllReduce), (SentBytes{4000, 4000}));
+    EXPECT_EQ(groups.sent(), (SentBytes{14'750, 5'750}));
+  });
+}
+
+TEST(ProcessGroups, GroupsThatCommunicateHavePlacesOnThePage) {
+  const Mesh mesh = cube();
+  const LocalWorld world(8, milliseconds(20'000));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 8; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto page = ProgressWriter::anonymous({.rank = rank, .world_size = 8});
+      ProcessGroups groups(world.join(rank), mesh, page.get());
+      groups.of({.axes = {kTensor}});  // made, not used
+      ASSERT_TRUE(groups.of({}).barrier("alone").ok());
+      // More than there are places.
+      for (int lane = 0; lane < kProgressGroupsMax + 4; ++lane)
+        ASSERT_TRUE(groups.of({.axes = {kFsdp}}, lane).barrier("used").ok());
+      EXPECT_EQ(page->page().group_count, static_cast<uint32_t>(kProgressGroupsMax));
+      EXPECT_STREQ(page->page().groups[0].name.data(), "fsdp");
+      EXPECT_STREQ(page->page().groups[15].name.data(), "fsdp#15");
+      EXPECT_EQ(page->page().groups[15].completed, 1U);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ProcessGroups, ALostRankEndsTheGroupsOfEveryThread) {
+  on_mesh(cube(), [&](ProcessGroups& groups) {
+    if (groups.rank() == 6) return;
+    // Rank 6 is in each rank's world, and only in some ranks' other groups: those learn of it from a rank that does.
+    std::thread second([&] {
+      ProcessGroup& pair = groups.of({.axes = {kTensor}});
+      absl::Status status;
+      while (status.ok()) status = pair.barrier("pair");
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    });
+    const absl::Status status = groups.world().barrier("all");
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 6 is gone"));
+    second.join();
+  });
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,317 @@
+#include "trainer_core/comm/world.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/comm/collectives.h"
+#include "tests/unit/trainer_core/comm/store_server.h"
+#include "trainer_core/comm/process_groups.h"
+#include "trainer_core/comm/transport_group.h"
+
+namespace muster::trainer {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+// Which host each rank says that it is on.
+using Hosts = std::function<std::string(int rank)>;
+
+class World : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { std::signal(SIGPIPE, SIG_IGN); }
+
+  WorldOptions options(int rank, int size) const {
+    WorldOptions options;
+    options.gloo.rank = rank;
+    options.gloo.size = size;
+    options.gloo.rendezvous = store_.address();
+    options.gloo.scope = "7/1/";
+    options.gloo.connect_timeout = milliseconds(20'000);
+    options.gloo.timeout = milliseconds(20'000);
+    return options;
+  }
+
+  std::unique_ptr<ProcessGroup> connect(const WorldOptions& options,
+                                        ProgressWriter* page = nullptr) {
+    auto transport = connect_world(options);
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return transport.ok() ? make_world_group(std::move(*transport), "data", page) : nullptr;
+  }
+
+  GroupMaker one_host() {
+    return [this](int rank, int size) { return connect(options(rank, size)); };
+  }
+  GroupMaker on_hosts(const Hosts& hosts) {
+    return [this, hosts](int rank, int size) {
+      WorldOptions with = options(rank, size);
+      with.host = hosts(rank);
+      return connect(with);
+    };
+  }
+
+  StoreServer store_;
+};
+
+TEST_P(World, EveryCollectiveMatchesTheReferenceOnOneHost) {
+  on_ranks(GetParam(), one_host(), check_everything);
+}
+TEST_P(World, EachSendsWhatTheFormulasSay) {
+  if (GetParam() > 1) on_ranks(GetParam(), one_host(), check_sent_bytes);
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, World, testing::Values(1, 2, 3, 4, 8));
+
+TEST_F(World, MoreThanARoundTakes) { on_ranks(4, one_host(), check_large); }
+
+// Ranks 3 and 6 share memory with nobody.
+TEST_F(World, HostsOfUnequalSizeAndRanksWithoutOne) {
+  const auto host = [](int rank) {
+    return std::vector<std::string>{"a", "b", "a", "", "a", "b", ""}[static_cast<size_t>(rank)];
+  };
+  on_ranks(7, on_hosts(host), check_everything);
+}
+
+TEST_F(World, MoreThanARoundTakesOverHosts) {
+  on_ranks(4, on_hosts([](int rank) { return rank < 3 ? "a" : "b"; }), check_large);
+}
+
+// Two hosts of two ranks as the mesh says, too: each phase goes one way.
+TEST_F(World, ReductionByLevelsOverHosts) {
+  const auto mesh =
+      Mesh::resolve({.ici = {1, 1, 2, 1, 1, 1, 1}, .dcn = {2, 1, 1, 1, 1, 1, 1}}, 2, 2);
+  ASSERT_TRUE(mesh.ok()) << mesh.status();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      WorldOptions with = options(rank, 4);
+      with.host = mesh->node_of(rank) == 0 ? "a" : "b";
+      auto transport = connect_world(with);
+      ASSERT_TRUE(transport.ok()) << transport.status();
+      ProcessGroups groups(std::move(*transport), *mesh, nullptr);
+      constexpr size_t kCount =
+          5'000'003;  // several blocks of the network's rounds, each of many of shared memory's
+      std::vector<float> data(kCount), expected(kCount);
+      for (size_t i = 0; i < kCount; ++i) {
+        data[i] = element(rank, i);
+        expected[i] = (element(0, i) + element(1, i)) + (element(2, i) + element(3, i));
+      }
+      ASSERT_TRUE(groups.world().all_reduce(data, "gradients").ok());
+      EXPECT_EQ(data, expected);
+      const SentBytes sent = groups.sent();
+      EXPECT_NEAR(static_cast<double>(sent.total), 4.0 * kCount * 1.5, 64);
+      EXPECT_NEAR(static_cast<double>(sent.across_nodes), 4.0 * kCount * 0.5, 64);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// What lies in the transport's memory is read where it is, while the owner still needs its own.
+TEST_F(World, TheTransportsMemoryIsSentWithoutACopy) {
+  constexpr int kRanks = 4;
+  constexpr size_t kCount = 1'000'003;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto transport = connect_world(options(rank, kRanks));
+      ASSERT_TRUE(transport.ok()) << transport.status();
+      const auto floats = [&](size_t count) {
+        const std::span<std::byte> memory = (*transport)->memory(count * sizeof(float));
+        return std::span(reinterpret_cast<float*>(memory.data()), count);
+      };
+      const std::span<float> data = floats(kCount), whole = floats(kCount * kRanks);
+      EXPECT_EQ(data[kCount - 1], 0);
+      const auto group = make_world_group(*transport, "data", nullptr);
+      for (int i = 0; i < 3; ++i) {
+        std::ranges::copy(input_of(rank, kCount), data.begin());
+        ASSERT_TRUE(group->all_reduce(data, "in place").ok());
+        ASSERT_TRUE(std::ranges::equal(data, sum_of(kRanks, kCount)));
+        std::ranges::copy(input_of(rank, kCount), data.begin());
+        ASSERT_TRUE(group->all_gather(data, whole, "gather").ok());
+        std::ranges::fill(data, -1.0F);  // the peers have read it
+        for (int peer = 0; peer < kRanks; ++peer) {
+          ASSERT_TRUE(std::ranges::equal(whole.subspan(static_cast<size_t>(peer) * kCount, kCount),
+                                         input_of(peer, kCount)));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(World, ATimeoutNamesTheSilentRankAndEndsThePeers) {
+  std::atomic<int> done{0};
+  const GroupMaker make = [&](int rank, int size) {
+    WorldOptions short_wait = options(rank, size);
+    short_wait.gloo.timeout = milliseconds(rank == 0 ? 200 : 20'000);
+    return connect(short_wait);
+  };
+  on_ranks(3, make, [&](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      while (done < 2) std::this_thread::yield();
+      return;
+    }
+    std::vector<float> data(10);
+    const absl::Status status = group.all_reduce(data, "stuck");
+    if (group.rank() == 0) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("nothing came from rank 1 within 200 ms"));
+    } else {
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("rank 0 gave up after 200 ms waiting for rank 1"));
+    }
+    EXPECT_EQ(group.barrier("later").code(), absl::StatusCode::kUnavailable);
+    ++done;
+  });
+}
+
+TEST_F(World, AbortFromAnotherThreadEndsTheWait) {
+  const TempFolder folder;
+  const auto page = ProgressWriter::create(folder.file("page"), {});
+  ASSERT_TRUE(page.ok()) << page.status();
+  const GroupMaker make = [&](int rank, int size) {
+    return connect(options(rank, size), rank == 0 ? page->get() : nullptr);
+  };
+  on_ranks(2, make, [&](ProcessGroup& group) {
+    std::vector<float> data(10);
+    if (group.rank() == 0) {
+      std::thread aborter([&] {
+        wait_for_collective(folder.file("page"), 1);
+        group.abort();
+      });
+      EXPECT_EQ(group.recv(data, 1, "never").code(), absl::StatusCode::kUnavailable);
+      aborter.join();
+    } else {
+      EXPECT_THAT(std::string(group.recv(data, 0, "never").message()), HasSubstr("rank 0 aborted"));
+    }
+  });
+}
+
+TEST_F(World, RanksThatDoNotComeAreNamed) {
+  WorldOptions alone = options(1, 4);
+  alone.gloo.connect_timeout = milliseconds(200);
+  const absl::Status status = connect_world(alone).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("waited 200 ms for these ranks: 0, 2, 3"));
+}
+
+// Ranks 1 and up are processes, forked while there is one thread; each ends with what `body` returns. Rank 0 is the test.
+class ForkedRanks {
+ public:
+  using Body = std::function<int(int rank, const std::string& store)>;
+
+  ForkedRanks(int size, const Body& body) {
+    if (pipe(ends_.data()) != 0) _exit(2);
+    for (int rank = 1; rank < size; ++rank) {
+      const pid_t child = fork();
+      if (child == 0) {
+        std::array<char, kAddressBytes> address{};
+        if (read(ends_[0], address.data(), kAddressBytes) != kAddressBytes) _exit(3);
+        _exit(body(rank, address.data()));
+      }
+      children_.push_back(child);
+    }
+  }
+  ~ForkedRanks() {
+    for (const int end : ends_) close(end);
+  }
+
+  void tell(const std::string& store) const {
+    std::array<char, kAddressBytes> address{};
+    store.copy(address.data(), kAddressBytes - 1);
+    for (size_t i = 0; i < children_.size(); ++i)
+      EXPECT_EQ(write(ends_[1], address.data(), kAddressBytes), kAddressBytes);
+  }
+  pid_t child(int rank) const { return children_[static_cast<size_t>(rank) - 1]; }
+  int wait_for(int rank) const {
+    int status = 0;
+    EXPECT_EQ(waitpid(child(rank), &status, 0), child(rank));
+    return status;
+  }
+
+ private:
+  static constexpr ssize_t kAddressBytes = 32;
+
+  std::array<int, 2> ends_{};
+  std::vector<pid_t> children_;
+};
+
+WorldOptions process_options(int rank, int size, const std::string& store) {
+  WorldOptions options;
+  options.gloo = {.rank = rank, .size = size, .rendezvous = store, .scope = "7/1/"};
+  options.gloo.timeout = std::chrono::minutes(1);
+  return options;
+}
+
+// A process that is killed says nothing. The peers know in a moment what the timeout would tell in a minute.
+TEST(Processes, AKilledRankIsNamedByItsPeers) {
+  const auto reduce_until_it_fails = [](ProcessGroup& group) {
+    std::vector<float> data(300'000);
+    absl::Status status;
+    while (status.ok()) status = group.all_reduce(data, "gradients");
+    return status.code() == absl::StatusCode::kUnavailable ? std::string(status.message()) : "";
+  };
+  const auto join = [](int rank, const std::string& store) {
+    auto transport = connect_world(process_options(rank, 3, store));
+    return transport.ok() ? make_world_group(std::move(*transport), "data", nullptr) : nullptr;
+  };
+  const ForkedRanks ranks(3, [&](int rank, const std::string& store) {
+    const auto group = join(rank, store);
+    if (group == nullptr || !group->barrier("all are here").ok()) return 4;
+    return reduce_until_it_fails(*group).find("rank 2 died") != std::string::npos ? 0 : 5;
+  });
+  const StoreServer store;
+  ranks.tell(store.address());
+  const auto group = join(0, store.address());
+  ASSERT_NE(group, nullptr);
+  ASSERT_TRUE(group->barrier("all are here").ok());
+  kill(ranks.child(2), SIGKILL);
+  EXPECT_THAT(reduce_until_it_fails(*group), HasSubstr("rank 2 died"));
+  EXPECT_EQ(ranks.wait_for(1), 0);
+  EXPECT_TRUE(WIFSIGNALED(ranks.wait_for(2)));
+}
+
+// One rank may not make a file of the size: no one shares memory then, the job runs all the same, and a line says why.
+TEST(Processes, ARankThatCannotShareMemoryTakesItsHostToGloo) {
+  const auto sum_is_right = [](Transport& transport) {
+    std::vector<float> data(1000, 1);
+    const auto owner = std::shared_ptr<Transport>(&transport, [](Transport*) {});
+    const auto group = make_world_group(owner, "data", nullptr);
+    return group->all_reduce(data, "sum").ok() && data == std::vector<float>(1000, 3);
+  };
+  const ForkedRanks ranks(3, [&](int rank, const std::string& store) {
+    const rlimit small{1 << 20, 1 << 20};
+    if (rank == 2 && setrlimit(RLIMIT_FSIZE, &small) != 0) return 4;
+    std::ostringstream notes;
+    WorldOptions options = process_options(rank, 3, store);
+    options.notes = &notes;
+    auto transport = connect_world(options);
+    if (!transport.ok() || !sum_is_right(**transport)) return 5;
+    return rank != 2 || notes.str().find("files may have 1048576 bytes") != std::string::npos ? 0
+                                                                                              : 6;
+  });
+  const StoreServer store;
+  ranks.tell(store.address());
+  auto transport = connect_world(process_options(0, 3, store.address()));
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  EXPECT_TRUE(sum_is_right(**transport));
+  EXPECT_EQ(ranks.wait_for(1), 0);
+  EXPECT_EQ(ranks.wait_for(2), 0);
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,88 @@
+#include "trainer_core/comm/comm_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <absl/memory/memory.h>
+
+namespace muster::trainer {
+
+double CommTimes::hidden() const {
+  if (busy <= Duration::zero()) return 1;
+  return std::clamp(1 - to_seconds(blocked) / to_seconds(busy), 0.0, 1.0);
+}
+
+std::unique_ptr<CommStream> CommStream::start() {
+  auto stream = absl::WrapUnique(new CommStream());
+  stream->thread_ = std::thread([raw = stream.get()] { raw->run(); });
+  return stream;
+}
+
+CommStream::~CommStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    queue_.clear();
+    arrived_.notify_all();
+  }
+  thread_.join();
+}
+
+CommTicket CommStream::enqueue(Work work) {
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [&] { return queue_.size() < kQueuedMax; });
+  queue_.push_back(std::move(work));
+  arrived_.notify_one();
+  return {++enqueued_};
+}
+
+absl::Status CommStream::wait(CommTicket ticket) {
+  std::unique_lock lock(mutex_);
+  if (completed_ < ticket.number && status_.ok()) {
+    const Instant began = monotonic_now();
+    finished_.wait(lock, [&] { return completed_ >= ticket.number || !status_.ok(); });
+    times_.blocked += monotonic_now() - began;
+  }
+  return completed_ >= ticket.number ? absl::OkStatus() : status_;
+}
+
+absl::Status CommStream::wait_all() {
+  CommTicket last;
+  {
+    const std::lock_guard lock(mutex_);
+    last.number = enqueued_;
+  }
+  return wait(last);
+}
+
+CommTimes CommStream::times() const {
+  const std::lock_guard lock(mutex_);
+  return times_;
+}
+
+void CommStream::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    arrived_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    Work work = std::move(queue_.front());
+    queue_.pop_front();
+    if (status_.ok()) {
+      lock.unlock();
+      const Instant began = monotonic_now();
+      absl::Status status = work();
+      const Duration took = monotonic_now() - began;
+      work = nullptr;  // what it holds goes before its waiter goes on
+      lock.lock();
+      times_.busy += took;
+      if (status.ok()) {
+        ++completed_;
+      } else {
+        status_ = std::move(status);
+      }
+    }
+    finished_.notify_all();
+  }
+}
+
+}  // namespace muster::trainer

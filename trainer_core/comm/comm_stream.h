@@ -1,0 +1,78 @@
+// Collectives beside the computation: one background thread per rank that runs them in the order in which they were handed in.
+//
+//   enqueue(work) ──▶ [ queue ] ──▶ thread: work(), work(), …        wait(ticket) ──▶ its work is done
+//
+// Ranks that enqueue in the same order run in the same order, so that no pair waits crosswise. The first failure is kept: what
+// comes after it is not run, and every wait for it returns that status.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <absl/status/status.h>
+
+#include "common/time.h"
+
+namespace muster::trainer {
+
+// What a wait waits for: the work that was enqueued as the number-th, and all before it. The default waits for nothing.
+struct CommTicket {
+  uint64_t number = 0;
+};
+
+// Since the start.
+struct CommTimes {
+  Duration busy{};     // in collectives
+  Duration blocked{};  // of those who waited: what the computation did not hide
+
+  // The part of the communication that went on beside the computation, 0 to 1; 1 when there was none.
+  double hidden() const;
+  friend CommTimes operator-(const CommTimes& a, const CommTimes& b) {
+    return {a.busy - b.busy, a.blocked - b.blocked};
+  }
+};
+
+// Any thread.
+class CommStream {
+ public:
+  using Work = std::function<absl::Status()>;
+
+  static std::unique_ptr<CommStream> start();
+  // Drops what has not begun and waits for what has; abort() of its transport makes that short.
+  ~CommStream();
+  CommStream(const CommStream&) = delete;
+  CommStream& operator=(const CommStream&) = delete;
+
+  // What `work` uses lives until it is waited for. Waits while kQueuedMax are in the queue.
+  CommTicket enqueue(Work work);
+  absl::Status wait(CommTicket ticket);
+  // For all that was enqueued before.
+  absl::Status wait_all();
+
+  CommTimes times() const;
+
+ private:
+  static constexpr size_t kQueuedMax =
+      1024;  // far more than a step has layers; a queue that only grows is a mistake
+
+  CommStream() = default;
+  void run();
+
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;   // work, or the end
+  std::condition_variable finished_;  // a work, or there is room
+  std::deque<Work> queue_;
+  uint64_t enqueued_ = 0;
+  uint64_t completed_ = 0;
+  absl::Status status_;  // the first failure
+  bool stopping_ = false;
+  CommTimes times_;
+  std::thread thread_;
+};
+
+}  // namespace muster::trainer

@@ -1,0 +1,33 @@
+// Waiting for a word of memory that threads or processes share. Internal to comm.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+
+#include <climits>
+
+#include "common/time.h"
+
+namespace muster::trainer {
+
+// Sleeps while `word` is `seen`, for `timeout` at most; may return at any time. The word may lie in memory of several processes.
+inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen, Duration timeout) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const timespec relative{.tv_sec = timeout.count() / kSecond,
+                          .tv_nsec = timeout.count() % kSecond};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &relative, nullptr, 0);
+}
+
+inline void futex_wake(const std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t) &&
+              std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace muster::trainer

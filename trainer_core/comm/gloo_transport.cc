@@ -1,0 +1,199 @@
+#include "trainer_core/comm/gloo_transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <numeric>
+
+#include <absl/strings/str_cat.h>
+#include <gloo/transport/pair.h>
+
+#include "trainer_core/base/fnv.h"
+#include "trainer_core/comm/rank_list.h"
+
+namespace muster::trainer {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long a failed round asks each other peer whether it is gone, too.
+constexpr milliseconds kProbe{2};
+// How long a rank that leaves waits for the others to leave, too: they are in the same collective, or about to fail.
+constexpr milliseconds kGoodbye{2000};
+// Of one round: bounds the copies of the peers' parts that a rank holds.
+constexpr size_t kRoundBytes = size_t{8} << 20;
+
+bool is_timeout(const char* error) { return std::strstr(error, "Timed out") != nullptr; }
+
+absl::Status lost(int rank, const std::exception& e) {
+  return absl::UnavailableError(
+      absl::StrCat("the connection to rank ", rank, " is lost: ", e.what()));
+}
+
+}  // namespace
+
+GlooTransport::~GlooTransport() {
+  if (!failed() && size() > 1) say_goodbye();
+  fail("the transport is gone");
+}
+
+// Gloo's sockets do not linger: closing one takes what is still under way with it, and a peer that is in the middle of receiving
+// would wait for the rest until its timeout. Who has said goodbye has got everything.
+void GlooTransport::say_goodbye() {
+  timeout_ = std::min(timeout_, kGoodbye);
+  std::vector<int> all(static_cast<size_t>(size()));
+  std::iota(all.begin(), all.end(), 0);
+  const std::byte mine{};
+  std::vector<std::byte> theirs(all.size());
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (const int peer : all) {
+    if (peer == rank()) continue;
+    out.push_back({peer, {&mine, 1}});
+    in.push_back({peer, {&theirs[static_cast<size_t>(peer)], 1}});
+  }
+  // A peer that goes on working says nothing: then it has lost nothing either.
+  (void)open("goodbye", all)->exchange(out, in);
+}
+
+std::unique_ptr<Channel> GlooTransport::open(std::string_view name, std::span<const int> members) {
+  std::string identity(name);
+  for (const int member : members) absl::StrAppend(&identity, "/", member);
+  auto channel = std::make_unique<GlooChannel>(*this, fnv1a(identity), members);
+  const std::lock_guard lock(mutex_);
+  channels_.insert(channel.get());
+  return channel;
+}
+
+void GlooTransport::fail(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (failed_) return;
+  reason_ = reason;
+  failed_ = true;
+  for (GlooChannel* channel : channels_) channel->abort();
+  try {
+    context_->closeConnections();
+  } catch (const std::exception&) {
+    // Closed is closed; the first failure is the one to report.
+  }
+}
+
+absl::Status GlooTransport::failure() {
+  const std::lock_guard lock(mutex_);
+  return absl::UnavailableError(reason_);
+}
+
+GlooChannel::GlooChannel(GlooTransport& transport, uint64_t first_slot,
+                         std::span<const int> members)
+    : transport_(transport),
+      first_slot_(first_slot),
+      members_(members.begin(), members.end()),
+      sent_(members.size()),
+      received_(members.size()) {}
+
+GlooChannel::~GlooChannel() {
+  const std::lock_guard lock(transport_.mutex_);
+  transport_.channels_.erase(this);
+}
+
+size_t GlooChannel::round_bytes_max(std::span<const int> /*members*/) const { return kRoundBytes; }
+
+absl::Status GlooChannel::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
+  if (transport_.failed()) return transport_.failure();
+  absl::Status status = post(out, in);
+  if (status.ok()) status = wait_all(out, in);
+  if (!status.ok()) transport_.fail(std::string(status.message()));
+  const std::lock_guard lock(mutex_);
+  sends_.clear();
+  receives_.clear();
+  return status;
+}
+
+absl::Status GlooChannel::exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
+                                           size_t bytes, Combine combine) {
+  scratch_.resize(std::max(scratch_.size(), bytes * from.size()));
+  std::vector<Incoming> in;
+  std::vector<const std::byte*> parts;
+  for (size_t i = 0; i < from.size(); ++i) {
+    in.push_back({from[i], std::span(scratch_).subspan(i * bytes, bytes)});
+    parts.push_back(in.back().bytes.data());
+  }
+  auto status = exchange(out, in);
+  if (status.ok()) combine(parts);
+  return status;
+}
+
+// Hands every part to Gloo, which refuses those of a connection that is lost already.
+absl::Status GlooChannel::post(std::span<const Outgoing> out, std::span<const Incoming> in) {
+  const std::lock_guard lock(mutex_);
+  gloo::Context& context = *transport_.context_;
+  int member = -1;
+  try {
+    for (const Incoming& part : in) {
+      member = part.from;
+      receives_.push_back(context.createUnboundBuffer(part.bytes.data(), part.bytes.size()));
+      receives_.back()->recv(rank_of(member),
+                             first_slot_ + received_[static_cast<size_t>(member)]++);
+    }
+    for (const Outgoing& part : out) {
+      member = part.to;
+      auto* const data = const_cast<std::byte*>(part.bytes.data());  // Gloo reads it
+      sends_.push_back(context.createUnboundBuffer(data, part.bytes.size()));
+      sends_.back()->send(rank_of(member), first_slot_ + sent_[static_cast<size_t>(member)]++);
+    }
+  } catch (const std::exception& e) {
+    return transport_.failed() ? transport_.failure() : lost(rank_of(member), e);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GlooChannel::wait_all(std::span<const Outgoing> out, std::span<const Incoming> in) {
+  size_t i = 0;
+  try {
+    for (; i < in.size(); ++i) {
+      if (transport_.failed() || !receives_[i]->waitRecv(transport_.timeout_))
+        return transport_.failure();
+    }
+  } catch (const std::exception& e) {
+    return transport_.failed() ? transport_.failure() : explain_failure(in, i, e.what());
+  }
+  for (size_t k = 0; k < out.size(); ++k) {
+    try {
+      if (transport_.failed() || !sends_[k]->waitSend(transport_.timeout_))
+        return transport_.failure();
+    } catch (const std::exception& e) {
+      return transport_.failed() ? transport_.failure() : lost(rank_of(out[k].to), e);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The wait for part `first` ended with `error`. A peer that fails because of a third one closes its
+// connections as well, so the others are asked: every closed connection is named, and the one that
+// died first is among them.
+absl::Status GlooChannel::explain_failure(std::span<const Incoming> in, size_t first,
+                                          const char* error) {
+  std::set<int> lost;
+  std::set<int> silent;
+  (is_timeout(error) ? silent : lost).insert(rank_of(in[first].from));
+  for (size_t i = first + 1; i < in.size(); ++i) {
+    try {
+      if (!receives_[i]->waitRecv(kProbe)) return transport_.failure();
+    } catch (const std::exception& e) {
+      (is_timeout(e.what()) || is_timeout(error) ? silent : lost).insert(rank_of(in[i].from));
+    }
+  }
+  if (!lost.empty()) {
+    return absl::UnavailableError(absl::StrCat("the connection to ", rank_list(lost), " is lost"));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("nothing came from ", rank_list(silent),
+                                                  " within ", transport_.timeout_.count(), " ms"));
+}
+
+void GlooChannel::abort() {
+  const std::lock_guard lock(mutex_);
+  for (auto& buffer : receives_) buffer->abortWaitRecv();
+  for (auto& buffer : sends_) buffer->abortWaitSend();
+}
+
+}  // namespace muster::trainer

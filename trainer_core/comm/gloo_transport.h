@@ -1,0 +1,80 @@
+// Channels over a Gloo context. Internal to comm: gloo.h makes the context.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include <gloo/context.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "trainer_core/comm/transport.h"
+
+namespace muster::trainer {
+
+class GlooTransport;
+
+class GlooChannel : public Channel {
+ public:
+  // `first_slot`: the channel's messages have the slots from there on.
+  GlooChannel(GlooTransport& transport, uint64_t first_slot, std::span<const int> members);
+  ~GlooChannel() override;
+
+  size_t round_bytes_max(std::span<const int> members) const override;
+  absl::Status exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override;
+  absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
+                                size_t bytes, Combine combine) override;
+  // Ends the waits of a round that runs. Any thread.
+  void abort();
+
+ private:
+  using Buffers = std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>>;
+
+  absl::Status post(std::span<const Outgoing> out, std::span<const Incoming> in);
+  absl::Status wait_all(std::span<const Outgoing> out, std::span<const Incoming> in);
+  absl::Status explain_failure(std::span<const Incoming> in, size_t first, const char* error);
+  int rank_of(int member) const { return members_[static_cast<size_t>(member)]; }
+
+  GlooTransport& transport_;
+  uint64_t first_slot_;
+  std::vector<int> members_;
+  std::vector<uint64_t> sent_;  // messages, by member
+  std::vector<uint64_t> received_;
+  std::vector<std::byte> scratch_;  // the peers' versions of what is combined
+  std::mutex mutex_;                // guards the two lists against abort()
+  Buffers sends_;
+  Buffers receives_;
+};
+
+class GlooTransport : public Transport {
+ public:
+  GlooTransport(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds timeout)
+      : context_(std::move(context)), timeout_(timeout) {}
+  ~GlooTransport() override;
+
+  int rank() const override { return context_->rank; }
+  int size() const override { return context_->size; }
+  std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override;
+  // Closes every connection, so that the peers learn of a failure at once instead of at their timeout; Gloo cannot tell them why.
+  void fail(const std::string& reason) override;
+
+ private:
+  friend class GlooChannel;
+
+  void say_goodbye();
+  bool failed() const { return failed_; }
+  absl::Status failure();
+
+  std::shared_ptr<gloo::Context> context_;
+  std::chrono::milliseconds timeout_;
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;  // guards what follows
+  std::string reason_;
+  std::set<GlooChannel*> channels_;
+};
+
+}  // namespace muster::trainer

@@ -1,0 +1,78 @@
+// Numbers that lie in a row: what collectives read (ConstNumbers) and write (Numbers). Both own nothing and copy like a pointer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <type_traits>
+
+#include "trainer_core/base/bf16.h"
+#include "trainer_core/base/dtype.h"
+#include "trainer_core/base/tensor.h"
+
+namespace muster::trainer {
+
+template <class T>
+concept Number = std::is_same_v<T, float> || std::is_same_v<T, Bf16> || std::is_same_v<T, int32_t>;
+
+template <Number T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, Bf16>) return DType::kBf16;
+  return std::is_same_v<T, float> ? DType::kF32 : DType::kI32;
+}
+
+// A range of fp32, bf16 or int32, by reference or as a view.
+template <class R>
+concept NumberRange =
+    std::ranges::contiguous_range<R> && Number<std::ranges::range_value_t<std::remove_cvref_t<R>>>;
+
+struct Numbers {
+  std::byte* data = nullptr;
+  size_t count = 0;
+  DType dtype = DType::kF32;
+
+  Numbers() = default;
+  Numbers(void* first, size_t how_many, DType type)
+      : data(static_cast<std::byte*>(first)), count(how_many), dtype(type) {}
+  // NOLINTBEGIN(google-explicit-constructor): a span, a vector or a tensor is what callers have.
+  template <NumberRange R>
+  requires std::ranges::borrowed_range<R> &&
+      (!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
+          Numbers(R&& range)
+      : Numbers(std::ranges::data(range), std::ranges::size(range),
+                dtype_of<std::ranges::range_value_t<std::remove_cvref_t<R>>>()) {}
+  Numbers(const Tensor& tensor)
+      : Numbers(tensor.data, static_cast<size_t>(tensor.elements()), tensor.dtype) {}
+  // NOLINTEND(google-explicit-constructor)
+
+  size_t bytes() const { return count * dtype_bytes(dtype); }
+  Numbers part(size_t offset, size_t how_many) const {
+    return {data + offset * dtype_bytes(dtype), how_many, dtype};
+  }
+};
+
+struct ConstNumbers {
+  const std::byte* data = nullptr;
+  size_t count = 0;
+  DType dtype = DType::kF32;
+
+  ConstNumbers() = default;
+  ConstNumbers(const void* first, size_t how_many, DType type)
+      : data(static_cast<const std::byte*>(first)), count(how_many), dtype(type) {}
+  // NOLINTBEGIN(google-explicit-constructor): as above; a temporary lives until the collective returns.
+  template <NumberRange R>
+  ConstNumbers(const R& range)
+      : ConstNumbers(std::ranges::data(range), std::ranges::size(range),
+                     dtype_of<std::ranges::range_value_t<R>>()) {}
+  ConstNumbers(const Tensor& tensor)
+      : ConstNumbers(tensor.data, static_cast<size_t>(tensor.elements()), tensor.dtype) {}
+  ConstNumbers(const Numbers& numbers) : ConstNumbers(numbers.data, numbers.count, numbers.dtype) {}
+  // NOLINTEND(google-explicit-constructor)
+
+  size_t bytes() const { return count * dtype_bytes(dtype); }
+  ConstNumbers part(size_t offset, size_t how_many) const {
+    return {data + offset * dtype_bytes(dtype), how_many, dtype};
+  }
+};
+
+}  // namespace muster::trainer

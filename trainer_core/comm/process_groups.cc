@@ -1,0 +1,81 @@
+#include "trainer_core/comm/process_groups.h"
+
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/comm/transport_group.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr AxisSet kAllAxes = {MeshAxis::kData,     MeshAxis::kPipeline, MeshAxis::kFsdp,
+                              MeshAxis::kSequence, MeshAxis::kContext,  MeshAxis::kExpert,
+                              MeshAxis::kTensor};
+
+// Without the axes along which nobody differs, so that one list of members has one name.
+GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
+  GroupAxes rest;
+  for (int i = 0; i < kMeshAxisCount; ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    if (!axes.axes.contains(axis) || mesh.degree(axis) == 1) continue;
+    const int32_t run = axis == MeshAxis::kTensor ? axes.tensor_run : 0;
+    if (run == 1) continue;
+    rest.axes = rest.axes.with(axis);
+    if (run != mesh.degree(axis)) rest.tensor_run = run;
+  }
+  return rest;
+}
+
+}  // namespace
+
+ProcessGroups::ProcessGroups(std::shared_ptr<Transport> transport, const Mesh& mesh,
+                             ProgressWriter* page)
+    : transport_(std::move(transport)), mesh_(mesh), page_(page) {
+  MUSTER_CHECK(mesh.ranks() == transport_->size())
+      << "a mesh of " << mesh.ranks() << " for a world of " << transport_->size();
+}
+
+ProcessGroup& ProcessGroups::of(const GroupAxes& axes, int lane) {
+  const std::lock_guard lock(mutex_);
+  const GroupAxes needed = without_trivial_axes(axes, mesh_);
+  auto& group = groups_[{needed, lane}];
+  if (group == nullptr) group = make(needed, lane);
+  return *group;
+}
+
+ProcessGroup& ProcessGroups::world() { return of({.axes = kAllAxes}); }
+
+std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int lane) const {
+  GroupSpec spec{.name = axes.axes.to_string(), .members = {}, .nodes = {}};
+  if (axes.tensor_run > 0) absl::StrAppend(&spec.name, "/", axes.tensor_run);
+  if (lane > 0) absl::StrAppend(&spec.name, "#", lane);
+  for (const int32_t member : mesh_.group(rank(), axes)) {
+    spec.members.push_back(member);
+    spec.nodes.push_back(mesh_.node_of(member));
+  }
+  // A group of one sends nothing, so that it needs no place on the page.
+  ProgressWriter* const page = spec.members.size() > 1 ? page_ : nullptr;
+  return make_group(transport_, std::move(spec), page);
+}
+
+void ProcessGroups::for_each(const std::function<void(const ProcessGroup&)>& visit) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, group] : groups_) visit(*group);
+}
+
+SentBytes ProcessGroups::sent() const {
+  SentBytes all;
+  for_each([&](const ProcessGroup& group) {
+    for (uint32_t kind = 0; kind <= static_cast<uint32_t>(CollectiveKind::kSendRecv); ++kind) {
+      const SentBytes part = group.sent(static_cast<CollectiveKind>(kind));
+      all.total += part.total;
+      all.across_nodes += part.across_nodes;
+    }
+  });
+  return all;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,52 @@
+// All process groups of one rank, by the axes of the mesh along which their members differ.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "common/mesh.h"
+#include "common/progress_page.h"
+#include "trainer_core/comm/comm.h"
+#include "trainer_core/comm/transport.h"
+
+namespace muster::trainer {
+
+// Groups are made when they are first asked for, which takes no message, and live as long as this object. Any thread; each group is
+// one thread's at a time.
+class ProcessGroups {
+ public:
+  // The mesh has the transport's ranks. `page` may be null; it outlives the groups.
+  ProcessGroups(std::shared_ptr<Transport> transport, const Mesh& mesh, ProgressWriter* page);
+
+  // The group of this rank along `axes`, "fsdp+context"; axes of one rank are left out. Groups of different lanes have the same members and nothing else in
+  // common, so two threads may use them at once; lane 1 is "fsdp+context#1".
+  ProcessGroup& of(const GroupAxes& axes, int lane = 0);
+  // All ranks.
+  ProcessGroup& world();
+
+  const Mesh& mesh() const { return mesh_; }
+  int rank() const { return transport_->rank(); }
+
+  // Each group that was asked for, in the order of axes and lanes.
+  void for_each(const std::function<void(const ProcessGroup&)>& visit) const;
+  // What this rank has sent through all groups.
+  SentBytes sent() const;
+
+  void abort() { transport_->abort(); }
+
+ private:
+  using Key = std::pair<GroupAxes, int>;
+
+  std::unique_ptr<ProcessGroup> make(const GroupAxes& axes, int lane) const;
+
+  std::shared_ptr<Transport> transport_;
+  Mesh mesh_;
+  ProgressWriter* page_;
+  mutable std::mutex mutex_;  // guards the map
+  std::map<Key, std::unique_ptr<ProcessGroup>> groups_;
+};
+
+}  // namespace muster::trainer

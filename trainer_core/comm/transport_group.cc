@@ -1,0 +1,261 @@
+#include "trainer_core/comm/transport_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/comm/collective_trace.h"
+#include "trainer_core/comm/rounds.h"
+
+namespace muster::trainer {
+namespace {
+
+// The members on this rank's node, and those that have this rank's place on their nodes.
+struct Levels {
+  Circle inside;
+  Circle across;
+};
+
+// One or both circles are of one member unless the group spans several nodes with equally many on each.
+Levels levels_of(const std::vector<int>& nodes, int rank) {
+  std::map<int, std::vector<int>> by_node;
+  std::vector<int> order;  // of nodes, as they come
+  for (int member = 0; member < static_cast<int>(nodes.size()); ++member) {
+    std::vector<int>& on_node = by_node[nodes[static_cast<size_t>(member)]];
+    if (on_node.empty()) order.push_back(nodes[static_cast<size_t>(member)]);
+    on_node.push_back(member);
+  }
+  Levels levels;
+  if (nodes.empty()) return levels;
+  const int own_node = nodes[static_cast<size_t>(rank)];
+  levels.inside.members = by_node[own_node];
+  const auto& inside = levels.inside.members;
+  levels.inside.place =
+      static_cast<int>(std::find(inside.begin(), inside.end(), rank) - inside.begin());
+  for (const int node : order) {
+    const std::vector<int>& on_node = by_node[node];
+    if (on_node.size() != inside.size()) return {};
+    if (node == own_node) levels.across.place = levels.across.size();
+    levels.across.members.push_back(on_node[static_cast<size_t>(levels.inside.place)]);
+  }
+  return levels;
+}
+
+class TransportGroup : public ProcessGroup {
+  using Sends = Rounds::Sends;
+
+ public:
+  TransportGroup(std::shared_ptr<Transport> transport, GroupSpec spec, int rank,
+                 ProgressWriter* page)
+      : transport_(std::move(transport)),
+        nodes_(std::move(spec.nodes)),
+        trace_(page, spec.name),
+        channel_(transport_->open(spec.name, spec.members)),
+        rounds_(*channel_, trace_, rank, nodes_),
+        levels_(levels_of(nodes_, rank)) {
+    all_.members.resize(spec.members.size());
+    std::iota(all_.members.begin(), all_.members.end(), 0);
+    all_.place = rank;
+  }
+
+  const std::string& name() const override { return trace_.group(); }
+  int rank() const override { return all_.place; }
+  int size() const override { return all_.size(); }
+
+  absl::Status all_reduce(Numbers data, std::string_view name) override {
+    return reduce_all(data, Reduction::kSum, name);
+  }
+  absl::Status all_reduce_max(Numbers data, std::string_view name) override {
+    return reduce_all(data, Reduction::kMax, name);
+  }
+
+  absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
+    MUSTER_CHECK(output.count == input.count * ranks() && output.dtype == input.dtype)
+        << "all_gather of " << input.count << " into " << output.count;
+    const auto place_of = [&](int member) { return slice_of(output, all_, member); };
+    return run(CollectiveKind::kAllGather, name, input, [&] {
+      copy(input, place_of(rank()));
+      return rounds_.exchange(
+          all_, Sends::kSame, [&](int) { return input; }, place_of);
+    });
+  }
+
+  absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
+    MUSTER_CHECK(input.count == output.count * ranks())
+        << "reduce_scatter of " << input.count << " into " << output.count;
+    return run(CollectiveKind::kReduceScatter, name, input,
+               [&] { return rounds_.reduce_slices(all_, input, output, Reduction::kSum); });
+  }
+
+  absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) override {
+    MUSTER_CHECK(input.count == output.count && input.count % ranks() == 0)
+        << "all_to_all of " << input.count << " into " << output.count;
+    const std::vector<size_t> counts(ranks(), input.count / ranks());
+    return all_to_all_v(input, counts, output, counts, name);
+  }
+
+  absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts, Numbers output,
+                            std::span<const size_t> receive_counts,
+                            std::string_view name) override {
+    const std::vector<size_t> sends = offsets_of(send_counts);
+    const std::vector<size_t> receives = offsets_of(receive_counts);
+    const auto own = static_cast<size_t>(rank());
+    MUSTER_CHECK(send_counts.size() == ranks() && receive_counts.size() == ranks() &&
+                 sends.back() == input.count && receives.back() == output.count &&
+                 send_counts[own] == receive_counts[own] && input.dtype == output.dtype)
+        << "all_to_all of " << input.count << " into " << output.count;
+    const auto outgoing = [&](int to) {
+      const auto i = static_cast<size_t>(to);
+      return input.part(sends[i], send_counts[i]);
+    };
+    const auto incoming = [&](int from) {
+      const auto j = static_cast<size_t>(from);
+      return output.part(receives[j], receive_counts[j]);
+    };
+    return run(CollectiveKind::kAllToAll, name, input, [&] {
+      copy(outgoing(rank()), incoming(rank()));
+      return rounds_.exchange(all_, Sends::kDifferent, outgoing, incoming);
+    });
+  }
+
+  // The root deals out slices, and everyone gathers them: the root sends twice the data and not n - 1 times (van de Geijn's
+  // algorithm, in Thakur et al. 2005).
+  absl::Status broadcast(Numbers data, int root, std::string_view name) override {
+    const Numbers nothing(nullptr, 0, data.dtype);
+    const auto slice = [&](int member) { return slice_of(data, all_, member); };
+    const bool is_root = rank() == root;
+    return run(CollectiveKind::kBroadcast, name, data, [&] {
+      auto status = rounds_.exchange(
+          all_, Sends::kDifferent, [&](int to) { return is_root ? slice(to) : nothing; },
+          [&](int from) { return from == root ? slice(rank()) : nothing; });
+      if (!status.ok()) return status;
+      return rounds_.exchange(
+          all_, Sends::kSame, [&](int to) { return to == root ? nothing : slice(rank()); },
+          [&](int from) { return is_root ? nothing : slice(from); });
+    });
+  }
+
+  absl::Status send(ConstNumbers data, int to, std::string_view name) override {
+    return run(CollectiveKind::kSend, name, data,
+               [&] { return rounds_.pass(data, to, Numbers(nullptr, 0, data.dtype), rank()); });
+  }
+  absl::Status recv(Numbers data, int from, std::string_view name) override {
+    return run(CollectiveKind::kRecv, name, data, [&] {
+      return rounds_.pass(ConstNumbers(nullptr, 0, data.dtype), rank(), data, from);
+    });
+  }
+  absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
+                         std::string_view name) override {
+    return run(CollectiveKind::kSendRecv, name, outgoing, [&] {
+      if (to != rank()) return rounds_.pass(outgoing, to, incoming, from);
+      MUSTER_CHECK(from == to && outgoing.count == incoming.count) << "a message to oneself";
+      copy(outgoing, incoming);
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status barrier(std::string_view name) override {
+    std::vector<int32_t> here(ranks(), rank());
+    const auto one = [&](int member) { return slice_of(Numbers(here), all_, member); };
+    return run(CollectiveKind::kBarrier, name, {}, [&] {
+      return rounds_.exchange(
+          all_, Sends::kSame, [&](int) { return one(rank()); }, one);
+    });
+  }
+
+  SentBytes sent(CollectiveKind kind) const override { return trace_.sent(kind); }
+  void abort() override { transport_->abort(); }
+
+ private:
+  size_t ranks() const { return all_.members.size(); }
+  template <class Body>
+  absl::Status run(CollectiveKind kind, std::string_view name, ConstNumbers data, Body&& body) {
+    return trace_.run({kind, name, data.bytes(), data.dtype}, std::forward<Body>(body));
+  }
+
+  static void copy(ConstNumbers from, Numbers to) {
+    if (from.count > 0 && from.data != to.data) std::memcpy(to.data, from.data, from.bytes());
+  }
+
+  static std::vector<size_t> offsets_of(std::span<const size_t> counts) {
+    std::vector<size_t> offsets = {0};
+    for (const size_t count : counts) offsets.push_back(offsets.back() + count);
+    return offsets;
+  }
+
+  // In blocks, so that what the first half leaves is in a cache for the second.
+  absl::Status reduce_all(Numbers data, Reduction reduction, std::string_view name) {
+    const bool two_levels = levels_.inside.size() > 1 && levels_.across.size() > 1;
+    const size_t block = two_levels ? rounds_.block(levels_.across, Sends::kSame, data.dtype) *
+                                          levels_.inside.members.size()
+                                    : rounds_.block(all_, Sends::kSame, data.dtype);
+    return run(CollectiveKind::kAllReduce, name, data, [&] {
+      absl::Status status;
+      for (size_t at = 0; at < data.count && size() > 1 && status.ok(); at += block) {
+        const Numbers part = data.part(at, std::min(block, data.count - at));
+        status = two_levels ? reduce_by_levels(part, reduction)
+                            : reduce_flat(all_, part, part, reduction);
+      }
+      return status;
+    });
+  }
+
+  // Leaves the combination of all `data` in `out` on every member of the circle; `out` may be `data`.
+  absl::Status reduce_flat(const Circle& circle, ConstNumbers data, Numbers out,
+                           Reduction reduction) {
+    const Numbers own = slice_of(out, circle, circle.place);
+    if (auto status = rounds_.reduce_slices(circle, data, own, reduction); !status.ok())
+      return status;
+    return rounds_.gather_slices(circle, out);
+  }
+
+  // Reduce-scatter inside the node, all-reduce across nodes, all-gather inside. Partial sums of bf16 stay fp32 until the last.
+  absl::Status reduce_by_levels(Numbers data, Reduction reduction) {
+    const Numbers own = slice_of(data, levels_.inside, levels_.inside.place);
+    Numbers partial = own;
+    if (own.dtype != DType::kF32) {
+      partial_.resize(own.count);
+      partial = partial_;
+    }
+    if (auto status = rounds_.reduce_slices(levels_.inside, data, partial, reduction); !status.ok())
+      return status;
+    if (auto status = reduce_flat(levels_.across, partial, own, reduction); !status.ok())
+      return status;
+    return rounds_.gather_slices(levels_.inside, data);
+  }
+
+  std::shared_ptr<Transport> transport_;
+  std::vector<int> nodes_;
+  CollectiveTrace trace_;
+  std::unique_ptr<Channel> channel_;
+  Rounds rounds_;
+  Circle all_;
+  Levels levels_;
+  std::vector<float> partial_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<Transport> transport, GroupSpec spec,
+                                         ProgressWriter* page) {
+  const auto own = std::find(spec.members.begin(), spec.members.end(), transport->rank());
+  MUSTER_CHECK(own != spec.members.end())
+      << "rank " << transport->rank() << " is not in group " << spec.name;
+  MUSTER_CHECK(spec.nodes.empty() || spec.nodes.size() == spec.members.size())
+      << spec.nodes.size() << " nodes of " << spec.members.size() << " members";
+  const auto rank = static_cast<int>(own - spec.members.begin());
+  return std::make_unique<TransportGroup>(std::move(transport), std::move(spec), rank, page);
+}
+
+std::unique_ptr<ProcessGroup> make_world_group(std::shared_ptr<Transport> transport,
+                                               std::string name, ProgressWriter* page) {
+  GroupSpec spec{.name = std::move(name), .members = {}, .nodes = {}};
+  spec.members.resize(static_cast<size_t>(transport->size()));
+  std::iota(spec.members.begin(), spec.members.end(), 0);
+  return make_group(std::move(transport), std::move(spec), page);
+}
+
+}  // namespace muster::trainer
