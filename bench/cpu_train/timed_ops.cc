@@ -73,22 +73,24 @@ void TimedOps::bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate a
                              Workspace workspace) {
   timed("bias_backward", [&] { inner_.bias_backward(dx, dbias, accumulate, workspace); });
 }
-void TimedOps::embedding(const Tensor& tokens, const Tensor& table, double scale,
-                         const Tensor& out) {
-  timed("embedding", [&] { inner_.embedding(tokens, table, scale, out); });
+void TimedOps::embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
+                         double scale, const Tensor& out) {
+  timed("embedding", [&] { inner_.embedding(tokens, table, slice, scale, out); });
 }
-void TimedOps::embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
+void TimedOps::embedding_backward(const Tensor& tokens, const Tensor& dout,
+                                  const VocabularySlice& slice, double scale,
                                   const Tensor& dtable) {
-  timed("embedding_backward", [&] { inner_.embedding_backward(tokens, dout, scale, dtable); });
+  timed("embedding_backward",
+        [&] { inner_.embedding_backward(tokens, dout, slice, scale, dtable); });
 }
-void TimedOps::add_positions(const Tensor& table, int64_t seq_len, const Tensor& starts,
+void TimedOps::add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
                              const Tensor& x) {
-  timed("add_positions", [&] { inner_.add_positions(table, seq_len, starts, x); });
+  timed("add_positions", [&] { inner_.add_positions(table, rows, starts, x); });
 }
-void TimedOps::positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& starts,
+void TimedOps::positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
                                   const Tensor& dtable, Accumulate accumulate) {
   timed("positions_backward",
-        [&] { inner_.positions_backward(dx, seq_len, starts, dtable, accumulate); });
+        [&] { inner_.positions_backward(dx, rows, starts, dtable, accumulate); });
 }
 void TimedOps::norm(const NormShape& shape, const Tensor& x, const NormWeights& weights,
                     const Tensor& y, const Tensor& stats) {
@@ -127,6 +129,42 @@ void TimedOps::attention_backward(const AttentionShape& shape, const Tensor& qkv
                                   Accumulate accumulate, Workspace workspace) {
   timed("attention_backward", [&] {
     inner_.attention_backward(shape, qkv, bias, out, lse, dout, dqkv, dbias, accumulate, workspace);
+  });
+}
+void TimedOps::copy_columns(const Tensor& from, int64_t from_column, const Tensor& to,
+                            int64_t to_column, int64_t columns) {
+  timed("copy_columns", [&] { inner_.copy_columns(from, from_column, to, to_column, columns); });
+}
+void TimedOps::attention_block(const AttentionShape& shape, const Tensor& qkv,
+                               const KeyValueBlock& keys, const Tensor& bias,
+                               const AttentionSums& sums, Accumulate accumulate,
+                               Workspace workspace) {
+  timed("attention_block",
+        [&] { inner_.attention_block(shape, qkv, keys, bias, sums, accumulate, workspace); });
+}
+void TimedOps::attention_block_backward(const AttentionShape& shape, const Tensor& qkv,
+                                        const KeyValueBlock& keys, const Tensor& bias,
+                                        const Tensor& out, const Tensor& lse, const Tensor& dout,
+                                        const AttentionBlockGradients& gradients,
+                                        Workspace workspace) {
+  timed("attention_block_backward", [&] {
+    inner_.attention_block_backward(shape, qkv, keys, bias, out, lse, dout, gradients, workspace);
+  });
+}
+void TimedOps::logit_sums(const LossShape& shape, const VocabularySlice& slice,
+                          const Tensor& logits, const Tensor& targets, const Tensor& sums) {
+  timed("logit_sums", [&] { inner_.logit_sums(shape, slice, logits, targets, sums); });
+}
+void TimedOps::sliced_cross_entropy(const LossShape& shape, const Tensor& sums,
+                                    const Tensor& weights, const Tensor& losses) {
+  timed("sliced_cross_entropy", [&] { inner_.sliced_cross_entropy(shape, sums, weights, losses); });
+}
+void TimedOps::sliced_cross_entropy_backward(const LossShape& shape, const VocabularySlice& slice,
+                                             const Tensor& logits, const Tensor& targets,
+                                             const Tensor& sums, const Tensor& weights,
+                                             const Tensor& losses) {
+  timed("sliced_cross_entropy_backward", [&] {
+    inner_.sliced_cross_entropy_backward(shape, slice, logits, targets, sums, weights, losses);
   });
 }
 void TimedOps::route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {

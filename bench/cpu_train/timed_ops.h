@@ -41,13 +41,13 @@ class TimedOps : public Ops {
   void add_bias(const Tensor& bias, const Tensor& x) override;
   void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
                      Workspace workspace) override;
-  void embedding(const Tensor& tokens, const Tensor& table, double scale,
-                 const Tensor& out) override;
-  void embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
-                          const Tensor& dtable) override;
-  void add_positions(const Tensor& table, int64_t seq_len, const Tensor& starts,
+  void embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
+                 double scale, const Tensor& out) override;
+  void embedding_backward(const Tensor& tokens, const Tensor& dout, const VocabularySlice& slice,
+                          double scale, const Tensor& dtable) override;
+  void add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
                      const Tensor& x) override;
-  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& starts,
+  void positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
                           const Tensor& dtable, Accumulate accumulate) override;
   void norm(const NormShape& shape, const Tensor& x, const NormWeights& weights, const Tensor& y,
             const Tensor& stats) override;
@@ -69,6 +69,24 @@ class TimedOps : public Ops {
                           const Tensor& out, const Tensor& lse, const Tensor& dout,
                           const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate,
                           Workspace workspace) override;
+  void copy_columns(const Tensor& from, int64_t from_column, const Tensor& to, int64_t to_column,
+                    int64_t columns) override;
+  void attention_block(const AttentionShape& shape, const Tensor& qkv, const KeyValueBlock& keys,
+                       const Tensor& bias, const AttentionSums& sums, Accumulate accumulate,
+                       Workspace workspace) override;
+  void attention_block_backward(const AttentionShape& shape, const Tensor& qkv,
+                                const KeyValueBlock& keys, const Tensor& bias, const Tensor& out,
+                                const Tensor& lse, const Tensor& dout,
+                                const AttentionBlockGradients& gradients,
+                                Workspace workspace) override;
+  void logit_sums(const LossShape& shape, const VocabularySlice& slice, const Tensor& logits,
+                  const Tensor& targets, const Tensor& sums) override;
+  void sliced_cross_entropy(const LossShape& shape, const Tensor& sums, const Tensor& weights,
+                            const Tensor& losses) override;
+  void sliced_cross_entropy_backward(const LossShape& shape, const VocabularySlice& slice,
+                                     const Tensor& logits, const Tensor& targets,
+                                     const Tensor& sums, const Tensor& weights,
+                                     const Tensor& losses) override;
   void route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) override;
   void route_backward(const RoutingShape& shape, const Tensor& weights, const Tensor& dgates,
                       const Routing& routing) override;

@@ -26,6 +26,8 @@ ARROWS = {
     "trainer_core/ops/": ["common/", "trainer_core/base/", "trainer_core/ops/"],
     "trainer_core/comm/": ["common/", "trainer_core/base/", "trainer_core/comm/"],
     "trainer_core/model/": ["common/", "trainer_core/base/", "trainer_core/ops/", "trainer_core/model/"],
+    "trainer_core/parallel/": ["common/", "trainer_core/base/", "trainer_core/ops/", "trainer_core/comm/", "trainer_core/model/",
+                               "trainer_core/parallel/"],
     "trainer_core/data/": ["common/", "trainer_core/base/", "trainer_core/data/"],
     "trainer_core/text/": ["common/", "trainer_core/base/", "trainer_core/data/", "trainer_core/text/"],
     "trainer_core/optim/": ["common/", "trainer_core/base/", "trainer_core/ops/", "trainer_core/model/",

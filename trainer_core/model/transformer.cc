@@ -170,12 +170,12 @@ LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate)
 // layer i leaves the normed input of layer i + 1 behind.
 void Transformer::forward_layers() {
   const Tensor stream = activation(plan_.layers.front().input, {rows_, width_});
-  ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, embedding_scale(),
+  ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, {}, embedding_scale(),
                  stream);
   if (const Tensor& table = weights_->positions; exists(table)) {
     const Tensor rows =
         Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
-    ops_.add_positions(rows, shape_.seq_len, shape_.starts, stream);
+    ops_.add_positions(rows, shape_.token_rows(), shape_.starts, stream);
   }
   show("embeddings", stream);
   drop(DropoutSite::kInput, 0, stream);

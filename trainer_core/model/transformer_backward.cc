@@ -32,11 +32,12 @@ void Transformer::backward_layers(Accumulate accumulate) {
   }
   drop(DropoutSite::kInput, 0, d_stream);
   if (exists(grads_->positions))
-    ops_.positions_backward(d_stream, shape_.seq_len, shape_.starts, grads_->positions, accumulate);
+    ops_.positions_backward(d_stream, shape_.token_rows(), shape_.starts, grads_->positions,
+                            accumulate);
   // A tied table already holds the head's gradient.
   if (accumulate == Accumulate::kNo && !plan_.model.logits_via_embedding)
     ops_.fill(grads_->embedding, 0);
-  ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_), d_stream, embedding_scale(),
+  ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_), d_stream, {}, embedding_scale(),
                           grads_->embedding);
 }
 

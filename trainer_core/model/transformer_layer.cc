@@ -98,9 +98,8 @@ void Transformer::drop(DropoutSite site, size_t layer, const Tensor& x) {
   ops_.dropout(
       {.rate = rate,
        .key = dropout_->seed ^ fnv1a("dropout"),  // initial weights draw with the seed itself
-       .first_sample = dropout_->first_sample,
-       .sequences = plan_.batch,
-       .place = static_cast<uint32_t>(layer) * kSites + static_cast<uint32_t>(site)},
+       .place = static_cast<uint32_t>(layer) * kSites + static_cast<uint32_t>(site),
+       .elements = {dropout_->first_sample, shape_.token_rows()}},
       x);
 }
 

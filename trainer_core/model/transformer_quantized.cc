@@ -52,9 +52,8 @@ RoundingNoise Transformer::rounding_noise(const DenseSite& site, bool for_kernel
   const auto product =
       static_cast<uint32_t>(site.layer * kDenseProducts) + static_cast<uint32_t>(site.product);
   return {.key = dropout_->seed ^ fnv1a("stochastic rounding"),
-          .first_sample = dropout_->first_sample,
-          .sequences = plan_.batch,
-          .place = 2 * product + (for_kernel ? 1 : 0)};
+          .place = 2 * product + (for_kernel ? 1 : 0),
+          .elements = {dropout_->first_sample, shape_.token_rows()}};
 }
 
 // x rounded into `into`. `of` is int8's; fp8 has one scale for a tensor.

@@ -3,17 +3,18 @@
 //
 // Letters: T tokens in G groups, E experts, k of them per token, R = T k rows that the experts see at most, d = model
 // width. Rows of one expert lie together: those of expert e are [offsets[e], offsets[e + 1]).
+//
+// Tokens of a group compete for its experts' capacity wherever they are. So where several ranks share a group, each routes the
+// tokens of all of them, whose logits are gathered, alike, and gives rows to its own: the gathered rows [first_own, first_own + own).
 #pragma once
 
 #include <cstdint>
 
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/base/tensor.h"
+#include "trainer_core/ops/op_arguments.h"
 
 namespace muster::trainer {
-
-// Of a result, above all a parameter's gradient: written, or added to what is there.
-enum class Accumulate : uint8_t { kNo, kYes };
 
 struct RoutingShape {
   int64_t tokens = 0;     // T
@@ -23,8 +24,11 @@ struct RoutingShape {
   int64_t capacity = 0;   // rows that one expert takes of one group; 0: all that come
   RouterStyle style = RouterStyle::kMaxText;
   double balance_weight = 0;  // of the load-balancing loss
+  int64_t first_own = 0;      // where other ranks have a part of the T
+  int64_t own = 0;            // how many are this rank's; 0: all
 
   int64_t group_tokens() const { return tokens / groups; }
+  int64_t own_tokens() const { return own == 0 ? tokens : own; }
   int64_t rows() const { return tokens * per_token; }
 };
 
@@ -34,10 +38,12 @@ struct Routing {
   Tensor experts;  // (T, k) int32, the likeliest first; of equal ones that with the lower number
   Tensor gates;  // (T, k) fp32: the chosen experts' probabilities, divided by their sum (plus 1e-9)
   Tensor
-      slots;  // (T, k) int32: the row that the expert sees the token in; -1: over capacity, dropped
+      slots;  // (T, k) int32: the row that the expert sees the token in; -1: over capacity, dropped, or another rank's
   Tensor offsets;  // (E + 1) int32
   Tensor density;  // (G, E) fp32: the share of the group's tokens that chose the expert
   Tensor balance;  // (G) fp32: the load-balancing loss of each group, times its weight
+  // (T) int32: the row of the other tensors that the i-th token in the groups' order is; no tensor: i.
+  Tensor order{};
 };
 
 class ExpertOps {
@@ -50,8 +56,8 @@ class ExpertOps {
   // target weights (T), which are not looked at where balance_weight is 0; density counts first choices (kPax: GShard, Lepikhin et al., 2021, as GLaM uses it) or all choices
   // (kMaxText). routing.probs holds the logits before and probabilities after.
   virtual void route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) = 0;
-  // Replaces routing.probs by the gradient of the logits, given dgates (T, k): through gates and balance; choices and
-  // density are constants.
+  // Replaces routing.probs of this rank's own tokens by the gradient of the logits, given their dgates (own, k): through gates and
+  // balance; choices and density are constants.
   virtual void route_backward(const RoutingShape& shape, const Tensor& weights,
                               const Tensor& dgates, const Routing& routing) = 0;
 

@@ -15,70 +15,31 @@
 //   tokens may be bf16, too.
 // - Deterministic: the same calls on the same backend with the same number of threads give the same bits.
 // - Shapes are our own invariants: a mismatch ends the process (base/check.h). So do ids outside the table.
-// - `Workspace` is scratch whose contents do not survive the call; sizes come from ops/workspace.h.
 //
 // One thread at a time per object; several objects may work in different threads of one process.
 //
 // Letters: T = B * S rows of tokens, B sequences of S, d = model width, H query and K key/value
 // heads of h elements, m = MLP width, V = vocabulary. Row i of a (T, ...) tensor is position i % S
-// of sequence i / S.
+// of sequence i / S, or what TokenRows says where a rank has but a part of every sequence.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
 #include "trainer_core/base/model_config.h"
-#include "trainer_core/base/relative_buckets.h"
 #include "trainer_core/base/tensor.h"
+#include "trainer_core/ops/attention_shape.h"
 #include "trainer_core/ops/expert_ops.h"
+#include "trainer_core/ops/op_arguments.h"
 #include "trainer_core/ops/quantize_ops.h"
+#include "trainer_core/ops/shard_ops.h"
+#include "trainer_core/ops/token_rows.h"
 
 namespace muster::trainer {
 
-struct Workspace {
-  float* data = nullptr;
-  int64_t elements = 0;
-};
-
 enum class Transpose : uint8_t { kNo, kYes };
-
-// Shape of rope, attention and their backwards. A row of qkv is [H * h queries | K * h keys | K * h
-// values]; query head q attends with key/value head q / (H / K).
-struct AttentionShape {
-  int64_t batch = 0;     // B
-  int64_t seq_len = 0;   // S
-  int64_t heads = 0;     // H
-  int64_t kv_heads = 0;  // K, divides H
-  int64_t head_dim = 0;  // h, even with rope
-  double scale = 0;      // multiplies the scores; 0: 1 / sqrt(h)
-  double soft_cap = 0;   // scores become cap tanh(score / cap); 0: none
-  int64_t window =
-      0;  // a position sees the `window` latest ones, itself included; 0: all before it
-  bool extra_zero = false;    // the softmax has one more score, 0, whose value is 0
-  RelativeBuckets buckets{};  // of the bias that is added to the scaled scores; none: no bias
-  // (B, S) int32, of sequences in which documents follow each other: where in the sequence the position's document begins,
-  // never falling. It sees nothing before, and its place in rope's tables is counted from there. No tensor: 0 everywhere.
-  Tensor starts{};
-
-  int64_t rows() const { return batch * seq_len; }
-  int64_t bias_elements() const { return heads * buckets.count; }
-  int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
-  int64_t out_width() const { return heads * head_dim; }
-  double score_scale() const {
-    return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim));
-  }
-};
-
-// Keys and values of one layer's earlier positions: (B, K, capacity, h) each, of the activations' type.
-struct KvCache {
-  Tensor keys;
-  Tensor values;
-
-  int64_t capacity() const { return keys.dim(2); }
-};
 
 enum class RopeDirection : uint8_t { kForward, kBackward };
 // Which two elements of a head turn together: i and i + h/2, or 2i and 2i + 1.
@@ -107,22 +68,14 @@ struct MlpActivation {
   int64_t input_width(int64_t m) const { return gated ? 2 * m : m; }
 };
 
-// What the loss does beside the cross entropy: see ModelConfig.
-struct LossShape {
-  double soft_cap = 0;
-  double z_loss = 0;
-};
-
 // Which elements dropout drops: one with probability `rate`, by counter-based random numbers (common/philox.h). It depends
-// on the key, on the sample that the element's sequence is, on the place in the model and on where in the sequence the
-// element lies; so it is the same for the gradient, when a layer is recomputed, and however samples are spread over ranks
-// and batches.
+// on the key, on the place in the model and on where in which sample the element lies; so it is the same for the gradient,
+// when a layer is recomputed, and on any mesh.
 struct DropoutMask {
   double rate = 0;  // in [0, 1)
   uint64_t key = 0;
-  uint64_t first_sample = 0;  // number of the first sequence
-  int64_t sequences = 1;      // whose elements lie one after another
-  uint32_t place = 0;         // below 2^18
+  uint32_t place = 0;  // below 2^18
+  SampleElements elements{};
 };
 
 // One update of Adam with what depends on its number already computed; see optim/optimizer.h for the formulas.
@@ -144,7 +97,7 @@ struct AdafactorStep {
   double grad_scale = 1;
 };
 
-class Ops : public ExpertOps, public QuantizeOps {
+class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
  public:
   virtual std::string_view name() const = 0;
 
@@ -196,17 +149,18 @@ class Ops : public ExpertOps, public QuantizeOps {
   // Embedding
   // -------------------------------------------------------------------------------------------
 
-  // out (T, d) = scale * table (V, d)[tokens (T)]
-  virtual void embedding(const Tensor& tokens, const Tensor& table, double scale,
-                         const Tensor& out) = 0;
+  // out (T, d) = scale * table (V, d)[tokens (T)]; of a slice of the table's rows zeros where the token is in another.
+  virtual void embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
+                         double scale, const Tensor& out) = 0;
   // dtable (V, d)[tokens (T)] += scale * dout (T, d), rows of a token added in the order of T.
-  virtual void embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
+  virtual void embedding_backward(const Tensor& tokens, const Tensor& dout,
+                                  const VocabularySlice& slice, double scale,
                                   const Tensor& dtable) = 0;
-  // x (B * S, d) += table (P, d)[position], P >= S. `starts` is AttentionShape's.
-  virtual void add_positions(const Tensor& table, int64_t seq_len, const Tensor& starts,
+  // x (R, d) += table (P, d)[position], counted from the start of the row's document: `starts` (R) is AttentionShape's.
+  virtual void add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
                              const Tensor& x) = 0;
   // dtable (P, d) written with the sum of dx over each position's tokens, zeros where there are none; or that added.
-  virtual void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& starts,
+  virtual void positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
                                   const Tensor& dtable, Accumulate accumulate) = 0;
 
   // RMSNorm (Zhang and Sennrich, 2019) and LayerNorm (Ba et al., 2016)
@@ -231,7 +185,7 @@ class Ops : public ExpertOps, public QuantizeOps {
   // -------------------------------------------------------------------------------------------
 
   // Rotates the query and key part of qkv (T, qkv_width) in place: with c, s = cos and sin of element i of row `position`
-  // of the tables (S, h/2), pair i = (a, b) becomes (a c - b s, b c + a s). Backward applies the transpose to a gradient.
+  // of the tables (P, h/2), pair i = (a, b) becomes (a c - b s, b c + a s). Backward applies the transpose to a gradient.
   virtual void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
                     RopePairs pairs, RopeDirection direction, const Tensor& qkv) = 0;
   // Blocked causal attention (Dao, "FlashAttention-2", 2023): per head out (S, h) = P v with

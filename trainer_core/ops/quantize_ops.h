@@ -13,6 +13,7 @@
 
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/ops/expert_ops.h"
+#include "trainer_core/ops/token_rows.h"
 
 namespace muster::trainer {
 
@@ -39,9 +40,8 @@ enum class ScaleOf : uint8_t { kTensor, kRow, kColumn };
 // Of stochastic rounding: what is added to x / scale is uniform in (-1/2, 1/2). It depends on what DropoutMask's elements do.
 struct RoundingNoise {
   uint64_t key = 0;
-  uint64_t first_sample = 0;  // number of the first sequence
-  int64_t sequences = 1;      // whose elements lie one after another
-  uint32_t place = 0;         // below 2^18
+  uint32_t place = 0;  // below 2^18
+  SampleElements elements{};
 };
 
 class QuantizeOps {

@@ -11,9 +11,12 @@ int64_t cpu_bias_backward_elements(int64_t width) { return kRowSumBlocks * width
 
 // A thread works on one head at a time: forward a query's, backward a key's with all its queries'. Backward each sequence has
 // its own gradient of the relative biases besides, so that their sum does not depend on threads.
-int64_t cpu_attention_elements(const AttentionShape& shape, int threads) {
+int64_t cpu_attention_elements(const AttentionShape& shape, const Positions& keys, int threads) {
   const int64_t busy = std::min<int64_t>(threads, shape.batch * shape.heads);
-  return busy * cpu::AttentionLayout(shape).forward_elements();
+  return busy * cpu::AttentionLayout(shape, keys).forward_elements();
+}
+int64_t cpu_attention_elements(const AttentionShape& shape, int threads) {
+  return cpu_attention_elements(shape, shape.places(), threads);
 }
 
 int64_t cpu_attention_cached_elements(const AttentionShape& shape, int64_t capacity, int threads) {
@@ -21,10 +24,14 @@ int64_t cpu_attention_cached_elements(const AttentionShape& shape, int64_t capac
          (capacity + (shape.buckets.exist() ? cpu::bias_row_elements(capacity) : int64_t{0}));
 }
 
-int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads) {
+int64_t cpu_attention_backward_elements(const AttentionShape& shape, const Positions& keys,
+                                        int threads) {
   const int64_t busy = std::min<int64_t>(threads, shape.batch * shape.kv_heads);
-  return busy * cpu::AttentionLayout(shape).backward_elements() +
+  return busy * cpu::AttentionLayout(shape, keys).backward_elements() +
          shape.batch * shape.bias_elements();
+}
+int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads) {
+  return cpu_attention_backward_elements(shape, shape.places(), threads);
 }
 
 }  // namespace muster::trainer

@@ -14,8 +14,12 @@ constexpr int64_t kRowSumBlocks = 64;
 
 int64_t cpu_norm_backward_elements(int64_t width);
 int64_t cpu_bias_backward_elements(int64_t width);
+// Of the keys of these positions, or of the shape's own.
+int64_t cpu_attention_elements(const AttentionShape& shape, const Positions& keys, int threads);
 int64_t cpu_attention_elements(const AttentionShape& shape, int threads);
 int64_t cpu_attention_cached_elements(const AttentionShape& shape, int64_t capacity, int threads);
+int64_t cpu_attention_backward_elements(const AttentionShape& shape, const Positions& keys,
+                                        int threads);
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads);
 
 }  // namespace muster::trainer

@@ -53,15 +53,22 @@ struct BackwardScratch {
         d_bias(bias + layout.bias_row) {}
 };
 
-// Rows of one query head of one sequence.
+// Writes rows of a gradient, or adds them to fp32 ones: to += factor * from. `from` has rows of `padded`.
 template <class T>
-struct HeadView {
-  const T* query;  // row stride qkv_width
-  const T* out;    // row stride out_width
-  const T* d_out;  // row stride out_width
-  const float* lse;
-  T* d_query;  // row stride qkv_width
-};
+HWY_INLINE void store_rows(bool add, int64_t rows, int64_t h, const float* from, int64_t padded,
+                           float factor, void* matrix, int64_t first, int64_t width,
+                           int64_t column) {
+  const FloatVec by = hn::Set(FloatTag(), factor);
+  for (int64_t i = 0; i < rows; ++i, from += padded) {
+    if (add) {
+      float* to = row_of<float>(matrix, first + i, width) + column;
+      for_slices(h, [&](Slice s) { s.store(hn::MulAdd(s.load(from), by, s.load(to)), to); });
+    } else {
+      T* to = row_of<T>(matrix, first + i, width) + column;
+      for_slices(h, [&](Slice s) { s.store(hn::Mul(s.load(from), by), to); });
+    }
+  }
+}
 
 // Of a tile of queries: what turns its scores into gradients.
 struct ScoreRows {
@@ -123,14 +130,14 @@ HWY_INLINE void score_gradients(int64_t first, int64_t count, int64_t columns,
 }
 
 template <class T>
-HWY_INLINE void row_dots(const AttentionShape& shape, const HeadView<T>& view, int64_t first,
-                         int64_t rows, float* big_d) {
+HWY_INLINE void row_dots(int64_t rows, int64_t h, HeadRows<T> outs, HeadRows<T> d_outs,
+                         float* big_d) {
   const FloatTag d;
   for (int64_t i = 0; i < rows; ++i) {
-    const T* a = view.out + (first + i) * shape.out_width();
-    const T* b = view.d_out + (first + i) * shape.out_width();
+    const T* a = outs.data + i * outs.stride;
+    const T* b = d_outs.data + i * d_outs.stride;
     FloatVec dot = hn::Zero(d);
-    for_slices(shape.head_dim, [&](Slice s) { dot = hn::MulAdd(s.load(a), s.load(b), dot); });
+    for_slices(h, [&](Slice s) { dot = hn::MulAdd(s.load(a), s.load(b), dot); });
     big_d[i] = reduce_sum(dot);
   }
 }
@@ -154,17 +161,18 @@ HWY_INLINE void query_gradients(int64_t rows, int64_t columns, int64_t padded, c
   }
 }
 
-// Adds pᵀ dout and dsᵀ q to tile `j` of d_values and d_keys. On the diagonal a block of keys has no queries
+// Adds pᵀ dout and dsᵀ q to a tile of d_values and d_keys. On the diagonal a block of keys has no queries
 // before its first.
 template <class M>
 HWY_INLINE void key_gradients(const AttentionLayout& layout, const BackwardScratch& scratch,
-                              int64_t j, int64_t rows, bool diagonal) {
+                              const SeenTile& seen, int64_t rows) {
   const int64_t padded = layout.padded_head;
-  const int64_t block = diagonal ? kDiagonalBlock : kTile;
-  for (int64_t key = 0; key < (diagonal ? rows : kTile); key += block) {
-    const int64_t query = diagonal ? key : 0;
-    const int64_t keys = diagonal ? std::min(block, rows - key) : block;
-    const int64_t corner = query * kTile + key, to = j * layout.row_tile + key * padded;
+  const int64_t block = seen.diagonal ? kDiagonalBlock : kTile;
+  for (int64_t key = 0; key < seen.keys.rows; key += block) {
+    const int64_t query = seen.diagonal ? key : 0;
+    const int64_t keys = std::min(block, seen.keys.rows - key);
+    const int64_t corner = query * kTile + key;
+    const int64_t to = seen.keys.index * layout.row_tile + key * padded;
     const int64_t depth = M::slots(rows - query), right = query / M::kDepth * padded;
     const auto add = [&](const float* left, const float* rows_of, float* gradient) {
       tile_gemm<M::kFormat>(keys, padded, depth, {left + corner, 1, M::kDepth * kTile},
@@ -175,50 +183,71 @@ HWY_INLINE void key_gradients(const AttentionLayout& layout, const BackwardScrat
   }
 }
 
-// One tile of queries against all its keys: adds to d_keys and d_values, writes d_query.
+// Packs a tile of queries and of their outputs' gradients; big_d = rowsum(dout out).
 template <class M>
-HWY_INLINE void backward_tile(const AttentionShape& shape, const AttentionLayout& layout,
-                              const BackwardScratch& scratch, const HeadView<typename M::T>& view,
-                              int64_t sequence, int64_t tile, float scale) {
+HWY_INLINE void pack_queries(const AttentionBackward& args, const AttentionLayout& layout,
+                             const BackwardScratch& scratch, const HeadTask& task, const Tile& tile,
+                             float* big_d) {
+  using T = typename M::T;
+  const AttentionShape& shape = args.shape;
+  const int64_t h = shape.head_dim, padded = layout.padded_head;
+  const int64_t row = task.sequence * shape.seq_len + tile.row, column = task.head * h;
+  const auto rows_of = [&](const void* matrix, int64_t width) {
+    return HeadRows<T>{row_of<T>(matrix, row, width) + column, width};
+  };
+  const HeadRows<T> queries = rows_of(args.qkv, shape.qkv_width());
+  const HeadRows<T> d_outs = rows_of(args.dout, shape.out_width());
+  row_dots(tile.rows, h, rows_of(args.out, shape.out_width()), d_outs, big_d);
+  if constexpr (M::kPairs) {
+    pack_left<M>(queries, tile.rows, h, padded, scratch.query);
+    pack_left<M>(d_outs, tile.rows, h, padded, scratch.d_out);
+  }
+  pack_right<M>(queries, tile.rows, h, padded, scratch.query_right);
+  pack_right<M>(d_outs, tile.rows, h, padded, scratch.d_out_right);
+}
+
+// One tile of queries against all its keys: adds to d_keys and d_values, makes d_query.
+template <class M>
+HWY_INLINE void backward_tile(const AttentionBackward& args, const AttentionLayout& layout,
+                              const BackwardScratch& scratch, const HeadTask& task,
+                              const Tile& queries) {
   constexpr GemmFormat kFormat = M::kFormat;
+  const AttentionShape& shape = args.shape;
   const int64_t left_stride = M::slots(layout.padded_head);
   const int64_t h = shape.head_dim, padded = layout.padded_head;
-  const int64_t first = tile * kTile, rows = std::min(kTile, shape.seq_len - first);
-  float big_d[kTile];
-  row_dots(shape, view, first, rows, big_d);
-  const HeadRows<typename M::T> queries{view.query + first * shape.qkv_width(), shape.qkv_width()};
-  const HeadRows<typename M::T> d_outs{view.d_out + first * shape.out_width(), shape.out_width()};
-  if constexpr (M::kPairs) {
-    pack_left<M>(queries, rows, h, padded, scratch.query);
-    pack_left<M>(d_outs, rows, h, padded, scratch.d_out);
-  }
-  pack_right<M>(queries, rows, h, padded, scratch.query_right);
-  pack_right<M>(d_outs, rows, h, padded, scratch.d_out_right);
+  const int64_t bias_positions = shape.places().end();
+  const auto scale = static_cast<float>(shape.score_scale());
   const auto cap = static_cast<float>(shape.soft_cap);
-  const Horizon horizon(shape, sequence, tile, rows);
-  for (int64_t j = horizon.first_tile; j <= tile; ++j) {
-    const bool diagonal = j == tile;
-    for_query_blocks(rows, diagonal, [&](int64_t from, int64_t count, int64_t columns) {
+  const float* lse =
+      args.lse + (task.sequence * shape.heads + task.head) * shape.seq_len + queries.row;
+  float big_d[kTile];
+  const Horizon horizon(shape, task.sequence, queries);
+  if (!horizon.sees_any(queries, args.keys.positions)) return;
+  pack_queries<M>(args, layout, scratch, task, queries, big_d);
+  horizon.for_keys(queries, args.keys.positions, [&](const SeenTile& seen) {
+    const int64_t j = seen.keys.index;
+    seen.for_query_blocks(queries.rows, [&](int64_t from, int64_t count, int64_t columns) {
       float* p = scratch.p + from * kTile;
       float* ds = scratch.ds + from * kTile;
       tile_gemm<kFormat>(count, columns, M::slots(h),
                          {scratch.query + from * left_stride, left_stride, 1},
                          scratch.keys_t + j * M::slots(h) * kTile, kTile, p, kTile,
                          {.accumulate = false, .factor = product_factor<M>(scale)});
-      if (shape.buckets.exist())
-        add_bias(shape, scratch.bias, tile, j, from, count, columns, scratch.p);
+      if (shape.buckets.exist()) {
+        add_bias(scratch.bias, bias_positions, queries, seen.keys, from, count, columns, scratch.p);
+      }
       if (cap > 0) cap_scores(from, count, columns, cap, scratch.p);
-      if (diagonal) mask_diagonal(from, count, columns, scratch.p);
-      horizon.mask(j, from, count, columns, scratch.p);
+      horizon.mask(seen, from, count, columns, scratch.p);
       tile_gemm<kFormat>(count, columns, M::slots(h),
                          {scratch.d_out + from * left_stride, left_stride, 1},
                          scratch.values_t + j * M::slots(h) * kTile, kTile, ds, kTile, kWritten);
       const ScoreRows score_rows{
-          .lse = view.lse + first,
+          .lse = lse,
           .big_d = big_d,
           .inverse_cap = cap > 0 ? 1 / cap : 0,
           .d_bias = shape.buckets.exist()
-                        ? scratch.d_bias + bias_offset(shape.seq_len, first, j * kTile)
+                        ? scratch.d_bias +
+                              bias_offset(bias_positions, queries.position, seen.keys.position)
                         : nullptr};
       if (cap > 0) {
         score_gradients<M, true>(from, count, columns, score_rows, scratch);
@@ -226,72 +255,82 @@ HWY_INLINE void backward_tile(const AttentionShape& shape, const AttentionLayout
         score_gradients<M, false>(from, count, columns, score_rows, scratch);
       }
       query_gradients<M>(count, columns, padded, p, ds, scratch.keys + j * M::kTileSlots * padded,
-                         scratch.d_query + from * padded,
-                         j == horizon.first_tile ? kWritten : kAdded);
+                         scratch.d_query + from * padded, seen.first ? kWritten : kAdded);
     });
-    key_gradients<M>(layout, scratch, j, rows, diagonal);
-  }
-  const FloatVec factor = hn::Set(FloatTag(), scale);
-  for (int64_t i = 0; i < rows; ++i) {
-    const float* from = scratch.d_query + i * padded;
-    auto* to = view.d_query + (first + i) * shape.qkv_width();
-    for_slices(h, [&](Slice s) { s.store(hn::Mul(s.load(from), factor), to); });
-  }
+    key_gradients<M>(layout, scratch, seen, queries.rows);
+  });
+  store_rows<typename M::T>(args.add, queries.rows, h, scratch.d_query, padded, scale, args.d_query,
+                            task.sequence * shape.seq_len + queries.row, args.d_query_width,
+                            task.head * h);
 }
 
-// Copies the finished gradients of a key/value head out.
+// Keys and values of one head that queries see, and zeros for their gradients.
+template <class M>
+HWY_INLINE void pack_keys(const AttentionBackward& args, const AttentionLayout& layout,
+                          const BackwardScratch& scratch, int64_t sequence, int64_t kv_head) {
+  using T = typename M::T;
+  const AttentionShape& shape = args.shape;
+  const KeyValueRows& keys = args.keys;
+  const int64_t h = shape.head_dim, padded = layout.padded_head;
+  const auto scale = static_cast<float>(shape.score_scale());
+  const T* rows = row_of<T>(keys.data, sequence * keys.positions.count(), keys.width);
+  for_seen_keys(shape, sequence, keys.positions, [&](const Tile& tile) {
+    const T* key = rows + tile.row * keys.width + keys.column + kv_head * h;
+    const T* value = key + shape.kv_heads * h;
+    const int64_t transposed = tile.index * M::slots(h) * kTile;
+    pack_transposed<M>({key, keys.width}, tile.rows, h, scale, scratch.keys_t + transposed);
+    pack_transposed<M>({value, keys.width}, tile.rows, h, 1.0F, scratch.values_t + transposed);
+    pack_right_tile<M>({key, keys.width}, tile.rows, h, padded,
+                       scratch.keys + tile.index * M::kTileSlots * padded);
+    std::fill_n(scratch.d_keys + tile.index * layout.row_tile, layout.row_tile, 0.0F);
+    std::fill_n(scratch.d_values + tile.index * layout.row_tile, layout.row_tile, 0.0F);
+  });
+}
+
+// Takes out what has become of those gradients.
 template <class T>
-HWY_INLINE void write_head(const AttentionShape& shape, int64_t padded, const float* from,
-                           float scale, T* to) {
-  const FloatVec factor = hn::Set(FloatTag(), scale);
-  for (int64_t i = 0; i < shape.seq_len; ++i, from += padded, to += shape.qkv_width()) {
-    for_slices(shape.head_dim, [&](Slice s) { s.store(hn::Mul(s.load(from), factor), to); });
-  }
+HWY_INLINE void store_keys(const AttentionBackward& args, const AttentionLayout& layout,
+                           const BackwardScratch& scratch, int64_t sequence, int64_t kv_head) {
+  const AttentionShape& shape = args.shape;
+  const KeyValueRows& keys = args.keys;
+  const int64_t h = shape.head_dim;
+  for_seen_keys(shape, sequence, keys.positions, [&](const Tile& tile) {
+    const auto store = [&](const float* from, float factor, int64_t column) {
+      store_rows<T>(args.add, tile.rows, h, from + tile.index * layout.row_tile, layout.padded_head,
+                    factor, args.d_keys, sequence * keys.positions.count() + tile.row, keys.width,
+                    column);
+    };
+    const int64_t column = keys.column + kv_head * h;
+    store(scratch.d_keys, static_cast<float>(shape.score_scale()), column);
+    store(scratch.d_values, 1.0F, column + shape.kv_heads * h);
+  });
 }
 
 template <class M>
 HWY_INLINE void backward_tasks(int64_t begin, int64_t end, const AttentionBackward& args,
                                float* memory) {
-  using T = typename M::T;
   const AttentionShape& shape = args.shape;
-  const AttentionLayout layout(shape);
+  const AttentionLayout layout(shape, args.keys.positions);
   const BackwardScratch scratch(layout, M::kPairs, memory);
-  const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t width = shape.qkv_width(), h = shape.head_dim;
-  const auto scale = static_cast<float>(shape.score_scale());
-  for (int64_t task = begin; task < end; ++task) {
-    const int64_t sequence = task / shape.kv_heads, kv = task % shape.kv_heads;
-    const int64_t row = sequence * shape.seq_len;
-    const int64_t key_column = (shape.heads + kv) * h,
-                  value_column = key_column + shape.kv_heads * h;
-    const T* qkv = row_of<T>(args.qkv, row, width);
-    T* d_qkv = row_of<T>(args.dqkv, row, width);
-    const HeadRows<T> keys{qkv + key_column, width};
-    const HeadRows<T> values{qkv + value_column, width};
-    pack_transposed<M>(keys, shape.seq_len, layout.tiles, h, scale, scratch.keys_t);
-    pack_transposed<M>(values, shape.seq_len, layout.tiles, h, 1.0F, scratch.values_t);
-    pack_right_tiles<M>(keys, shape.seq_len, layout, h, scratch.keys);
-    std::fill_n(scratch.d_keys, 2 * layout.packed, 0.0F);  // d_values lies behind d_keys
+  const int64_t group = shape.heads / shape.kv_heads, buckets = shape.buckets.count;
+  const int64_t positions = shape.places().end();
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t sequence = i / shape.kv_heads, kv = i % shape.kv_heads;
+    pack_keys<M>(args, layout, scratch, sequence, kv);
     for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-      const HeadView<T> view{qkv + head * h, row_of<T>(args.out, row, shape.out_width()) + head * h,
-                             row_of<T>(args.dout, row, shape.out_width()) + head * h,
-                             args.lse + (sequence * shape.heads + head) * shape.seq_len,
-                             d_qkv + head * h};
-      const int64_t buckets = shape.buckets.count;
       if (shape.buckets.exist()) {
-        spread_bias(shape.buckets, args.bias + head * buckets, shape.seq_len, scratch.bias);
+        spread_bias(shape.buckets, args.bias + head * buckets, positions, scratch.bias);
         std::fill_n(scratch.d_bias, layout.bias_row, 0.0F);
       }
-      for (int64_t tile = 0; tile < layout.tiles; ++tile) {
-        backward_tile<M>(shape, layout, scratch, view, sequence, tile, scale);
-      }
+      for_tiles(shape.places(), [&](const Tile& queries) {
+        backward_tile<M>(args, layout, scratch, {sequence, head}, queries);
+      });
       if (shape.buckets.exist()) {
-        gather_bias(shape.buckets, scratch.d_bias, shape.seq_len,
+        gather_bias(shape.buckets, scratch.d_bias, positions,
                     args.d_bias + (sequence * shape.heads + head) * buckets);
       }
     }
-    write_head(shape, layout.padded_head, scratch.d_keys, scale, d_qkv + key_column);
-    write_head(shape, layout.padded_head, scratch.d_values, 1.0F, d_qkv + value_column);
+    store_keys<typename M::T>(args, layout, scratch, sequence, kv);
   }
 }
 

@@ -27,6 +27,13 @@ struct RunningSoftmax {
     std::fill_n(peak, kTile, extra_zero ? 0.0F : kMasked);
     std::fill_n(total, kTile, extra_zero ? 1.0F : 0.0F);
   }
+  // Behind the keys whose softmax has these logarithms of denominators.
+  void resume(const float* lse, int64_t rows) {
+    std::copy_n(lse, rows, peak);
+    for (int64_t i = 0; i < rows; ++i) total[i] = has_seen(i) ? 1.0F : 0.0F;
+  }
+  // Whether there has been a key for row `i` that it sees. While there has been none, `total` counts masked ones.
+  bool has_seen(int64_t i) const { return peak[i] > kMasked; }
 
   // Replaces `columns` of row `i` of scores by exp(score - new peak), as numbers of T; returns the factor that brings what
   // was summed before to the new peak.
@@ -67,36 +74,89 @@ struct ForwardScratch {
         bias(out + layout.row_tile) {}
 };
 
-// Queries [first, first + rows) of one head: out and lse.
+// Calls body(pointer) with row `row` of one head's output.
+template <class T, class Body>
+HWY_INLINE void with_out(const AttentionForward& args, int64_t row, int64_t head,
+                         const Body& body) {
+  const int64_t at = row * args.shape.out_width() + head * args.shape.head_dim;
+  if (args.sums) {
+    body(static_cast<float*>(args.out) + at);
+  } else {
+    body(static_cast<T*>(args.out) + at);
+  }
+}
+
+// Where the sums of a tile of queries begin: with what the output holds of other keys, or with none.
+template <class T>
+HWY_INLINE void begin_tile(const AttentionForward& args, const AttentionLayout& layout,
+                           const HeadTask& task, const Tile& queries, const float* lse,
+                           RunningSoftmax& softmax, float* sums) {
+  const int64_t h = args.shape.head_dim, padded = layout.padded_head;
+  std::fill_n(sums, layout.row_tile, 0.0F);
+  if (!args.merge) return softmax.reset(args.shape.extra_zero);
+  softmax.resume(lse, queries.rows);
+  const int64_t first = task.sequence * args.shape.seq_len + queries.row;
+  for (int64_t i = 0; i < queries.rows; ++i) {
+    with_out<T>(args, first + i, task.head, [&](const auto* from) {
+      for_slices(h, [&](Slice s) { s.store(s.load(from), sums + i * padded); });
+    });
+  }
+}
+
+// And where they end: out and lse.
+template <class T>
+HWY_INLINE void end_tile(const AttentionForward& args, const AttentionLayout& layout,
+                         const HeadTask& task, const Tile& queries, const RunningSoftmax& softmax,
+                         const float* sums, float* lse) {
+  const FloatTag d;
+  const int64_t first = task.sequence * args.shape.seq_len + queries.row;
+  for (int64_t i = 0; i < queries.rows; ++i) {
+    const bool seen = softmax.has_seen(i);
+    const FloatVec factor = hn::Set(d, seen ? 1.0F / softmax.total[i] : 0.0F);
+    const float* from = sums + i * layout.padded_head;
+    with_out<T>(args, first + i, task.head, [&](auto* to) {
+      for_slices(args.shape.head_dim, [&](Slice s) { s.store(hn::Mul(s.load(from), factor), to); });
+    });
+    lse[i] = seen ? softmax.peak[i] + std::log(softmax.total[i]) : kMasked;
+  }
+}
+
+// A tile of queries of one head against all its keys.
 template <class M>
 HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout& layout,
-                             const ForwardScratch& scratch, HeadRows<typename M::T> queries,
-                             int64_t rows, const Horizon& horizon, int64_t tile, typename M::T* out,
-                             float* lse) {
+                             const ForwardScratch& scratch, const HeadTask& task,
+                             const Tile& queries) {
   // What is multiplied with values: probabilities of the activations' type.
   using Probability = std::conditional_t<M::kPairs, Bf16, float>;
+  using T = typename M::T;
   const FloatTag d;
-  const int64_t h = args.shape.head_dim, padded = layout.padded_head;
-  const int64_t left_stride = M::slots(padded);
-  pack_left<M>(queries, rows, h, padded, scratch.query);
+  const AttentionShape& shape = args.shape;
+  const int64_t h = shape.head_dim, padded = layout.padded_head;
+  const int64_t left_stride = M::slots(padded), width = shape.qkv_width();
+  float* lse = args.lse + (task.sequence * shape.heads + task.head) * shape.seq_len + queries.row;
+  const T* rows = row_of<T>(args.qkv, task.sequence * shape.seq_len + queries.row, width);
+  const Horizon horizon(shape, task.sequence, queries);
+  if (args.merge && !horizon.sees_any(queries, args.keys.positions)) return;
   RunningSoftmax softmax;
-  softmax.reset(args.shape.extra_zero);
-  std::fill_n(scratch.out, layout.row_tile, 0.0F);
-  const auto cap = static_cast<float>(args.shape.soft_cap);
-  const auto scale = static_cast<float>(args.shape.score_scale());
-  for (int64_t j = horizon.first_tile; j <= tile; ++j) {
-    const bool diagonal = j == tile;
-    for_query_blocks(rows, diagonal, [&](int64_t first, int64_t count, int64_t columns) {
+  begin_tile<T>(args, layout, task, queries, lse, softmax, scratch.out);
+  const auto cap = static_cast<float>(shape.soft_cap);
+  const auto scale = static_cast<float>(shape.score_scale());
+  horizon.for_keys(queries, args.keys.positions, [&](const SeenTile& seen) {
+    const int64_t j = seen.keys.index;
+    if (seen.first)
+      pack_left<M>({rows + task.head * h, width}, queries.rows, h, padded, scratch.query);
+    seen.for_query_blocks(queries.rows, [&](int64_t first, int64_t count, int64_t columns) {
       float* scores = scratch.scores + first * kTile;
       tile_gemm<M::kFormat>(count, columns, M::slots(h),
                             {scratch.query + first * left_stride, left_stride, 1},
                             scratch.keys_t + j * M::slots(h) * kTile, kTile, scores, kTile,
                             {.accumulate = false, .factor = product_factor<M>(scale)});
-      if (args.shape.buckets.exist())
-        add_bias(args.shape, scratch.bias, tile, j, first, count, columns, scratch.scores);
+      if (shape.buckets.exist()) {
+        add_bias(scratch.bias, shape.places().end(), queries, seen.keys, first, count, columns,
+                 scratch.scores);
+      }
       if (cap > 0) cap_scores(first, count, columns, cap, scratch.scores);
-      if (diagonal) mask_diagonal(first, count, columns, scratch.scores);
-      horizon.mask(j, first, count, columns, scratch.scores);
+      horizon.mask(seen, first, count, columns, scratch.scores);
       for (int64_t i = first; i < first + count; ++i) {
         const float factor = softmax.take<Probability>(i, columns, scratch.scores + i * kTile);
         if (factor == 1.0F) continue;
@@ -108,50 +168,50 @@ HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout
                             scratch.values + j * M::kTileSlots * padded, padded,
                             scratch.out + first * padded, padded, kAdded);
     });
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    const FloatVec factor = hn::Set(d, 1.0F / softmax.total[i]);
-    const float* from = scratch.out + i * padded;
-    auto* to = out + i * args.shape.out_width();
-    for_slices(h, [&](Slice s) { s.store(hn::Mul(s.load(from), factor), to); });
-    lse[i] = softmax.peak[i] + std::log(softmax.total[i]);
-  }
+  });
+  end_tile<T>(args, layout, task, queries, softmax, scratch.out, lse);
+}
+
+// The keys and values of one head that its queries see.
+template <class M>
+HWY_INLINE void pack_keys(const AttentionForward& args, const AttentionLayout& layout,
+                          const ForwardScratch& scratch, int64_t sequence, int64_t kv_head) {
+  using T = typename M::T;
+  const AttentionShape& shape = args.shape;
+  const KeyValueRows& keys = args.keys;
+  const int64_t h = shape.head_dim, padded = layout.padded_head;
+  const auto scale = static_cast<float>(shape.score_scale());
+  const T* rows = row_of<T>(keys.data, sequence * keys.positions.count(), keys.width);
+  for_seen_keys(shape, sequence, keys.positions, [&](const Tile& tile) {
+    const T* key = rows + tile.row * keys.width + keys.column + kv_head * h;
+    const T* value = key + shape.kv_heads * h;
+    pack_transposed<M>({key, keys.width}, tile.rows, h, scale,
+                       scratch.keys_t + tile.index * M::slots(h) * kTile);
+    pack_right_tile<M>({value, keys.width}, tile.rows, h, padded,
+                       scratch.values + tile.index * M::kTileSlots * padded);
+  });
 }
 
 template <class M>
 HWY_INLINE void forward_tasks(int64_t begin, int64_t end, const AttentionForward& args,
                               float* memory) {
-  using T = typename M::T;
   const AttentionShape& shape = args.shape;
-  const AttentionLayout layout(shape);
+  const AttentionLayout layout(shape, args.keys.positions);
   const ForwardScratch scratch(layout, memory);
   const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t width = shape.qkv_width();
   int64_t packed = -1;  // the (sequence, key/value head) in scratch
-  for (int64_t task = begin; task < end; ++task) {
-    const int64_t sequence = task / shape.heads, head = task % shape.heads;
-    const T* rows = row_of<T>(args.qkv, sequence * shape.seq_len, width);
-    if (task / group != packed) {
-      packed = task / group;
-      const T* keys = rows + (shape.heads + head / group) * shape.head_dim;
-      const T* values = keys + shape.kv_heads * shape.head_dim;
-      pack_transposed<M>({keys, width}, shape.seq_len, layout.tiles, shape.head_dim,
-                         static_cast<float>(shape.score_scale()), scratch.keys_t);
-      pack_right_tiles<M>({values, width}, shape.seq_len, layout, shape.head_dim, scratch.values);
+  for (int64_t i = begin; i < end; ++i) {
+    const HeadTask task{i / shape.heads, i % shape.heads};
+    if (i / group != packed) {
+      packed = i / group;
+      pack_keys<M>(args, layout, scratch, task.sequence, task.head / group);
     }
     if (shape.buckets.exist()) {
-      spread_bias(shape.buckets, args.bias + head * shape.buckets.count, shape.seq_len,
+      spread_bias(shape.buckets, args.bias + task.head * shape.buckets.count, shape.places().end(),
                   scratch.bias);
     }
-    for (int64_t tile = 0; tile < layout.tiles; ++tile) {
-      const int64_t first = tile * kTile;
-      T* out = row_of<T>(args.out, sequence * shape.seq_len + first, shape.out_width()) +
-               head * shape.head_dim;
-      const int64_t queries = std::min(kTile, shape.seq_len - first);
-      forward_tile<M>(args, layout, scratch, {rows + first * width + head * shape.head_dim, width},
-                      queries, Horizon(shape, sequence, tile, queries), tile, out,
-                      args.lse + task * shape.seq_len + first);
-    }
+    for_tiles(shape.places(),
+              [&](const Tile& queries) { forward_tile<M>(args, layout, scratch, task, queries); });
   }
 }
 

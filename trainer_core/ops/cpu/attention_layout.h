@@ -1,10 +1,11 @@
-// Scratch of one attention task: which tiles exist and how large they are, in fp32 elements or slots as if each held one number
-// (pairs of bf16 need no more). Pure arithmetic, so that the memory plan knows the size.
+// Tiles of attention, and the scratch of one of its tasks: which tiles exist and how large they are, in fp32 elements or slots as
+// if each held one number (pairs of bf16 need no more). Pure arithmetic, so that the memory plan knows the size.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
-#include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/attention_shape.h"
 
 namespace muster::trainer::cpu {
 
@@ -22,6 +23,43 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+// Neighbouring rows of one run of a sequence's positions.
+struct Tile {
+  int64_t index = 0;  // among the sequence's tiles
+  int64_t row = 0;    // the first row's number in the sequence
+  int64_t rows = 0;   // at most kTile; fewer only at the end of a run
+  int64_t position = 0;
+
+  constexpr int64_t last() const { return position + rows - 1; }
+};
+
+constexpr int64_t tiles_of(const Positions& positions) {
+  int64_t tiles = 0;
+  for (int i = 0; i < positions.runs(); ++i) tiles += (positions.run(i).count + kTile - 1) / kTile;
+  return tiles;
+}
+
+// Calls body(tile) for the tiles that have a position of [first, last], in the order of rows.
+template <class Body>
+constexpr void for_tiles(const Positions& positions, int64_t first, int64_t last,
+                         const Body& body) {
+  int64_t index = 0, row = 0;
+  for (int i = 0; i < positions.runs(); ++i) {
+    const PositionRun& run = positions.run(i);
+    const int64_t begin = std::max<int64_t>(first - run.position, 0) / kTile * kTile;
+    const int64_t end = first < run.end() ? std::min(last + 1 - run.position, run.count) : 0;
+    for (int64_t at = begin; at < end; at += kTile) {
+      body(Tile{index + at / kTile, row + at, std::min(kTile, run.count - at), run.position + at});
+    }
+    index += (run.count + kTile - 1) / kTile;
+    row += run.count;
+  }
+}
+template <class Body>
+constexpr void for_tiles(const Positions& positions, const Body& body) {
+  for_tiles(positions, 0, positions.end() - 1, body);
+}
+
 // A row of relative biases, and behind it room for the keys of a block on the diagonal that come after their query, whose
 // scores are masked afterwards.
 constexpr int64_t bias_row_elements(int64_t positions) {
@@ -37,14 +75,14 @@ struct AttentionLayout {
   int64_t row_tile;     // (kTile, padded_head)
   int64_t bias_row;     // a head's relative biases; 0: none
 
-  explicit constexpr AttentionLayout(const AttentionShape& shape)
-      : tiles((shape.seq_len + kTile - 1) / kTile),
+  constexpr AttentionLayout(const AttentionShape& shape, const Positions& keys)
+      : tiles(tiles_of(keys)),
         padded_head(round_up(shape.head_dim, kLanePad)),
         packed(tiles * kTile * padded_head),
         transposed(tiles * kTile * shape.head_dim),
         score_tile(kTile * kTile),
         row_tile(kTile * padded_head),
-        bias_row(shape.buckets.exist() ? bias_row_elements(shape.seq_len) : 0) {}
+        bias_row(shape.buckets.exist() ? bias_row_elements(shape.places().end()) : 0) {}
 
   // Kᵀ, V, scores; query and output tiles; biases.
   constexpr int64_t forward_elements() const {

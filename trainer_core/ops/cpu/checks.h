@@ -34,27 +34,31 @@ inline DType same_type(std::initializer_list<Tensor> activations) {
   return dtype;
 }
 
-inline void check_positions(const Tensor& table, int64_t seq_len, int64_t rows) {
-  MUSTER_CHECK(seq_len >= 1 && seq_len <= table.dim(0) && rows % seq_len == 0)
-      << rows << " rows in sequences of " << seq_len << " for " << table.dim(0) << " positions";
+inline void check_positions(const Tensor& table, const TokenRows& rows) {
+  MUSTER_CHECK(rows.positions.end() <= table.dim(0))
+      << "position " << rows.positions.end() - 1 << " of a table of " << table.dim(0);
 }
 
 // A document begins at or before each of its positions, and not before the one before it begins.
-inline void check_starts(const Tensor& starts, int64_t seq_len, int64_t rows) {
+inline void check_starts(const Tensor& starts, const TokenRows& rows, int64_t count) {
   if (starts.data == nullptr) return;
-  check_size(starts, rows, "starts");
+  check_size(starts, count, "starts");
   const int32_t* start = starts.i32();
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t position = row % seq_len;
-    MUSTER_CHECK(start[row] >= (position == 0 ? 0 : start[row - 1]) && start[row] <= position)
+  for (int64_t row = 0; row < count; ++row) {
+    const int64_t position = rows.position(row);
+    const bool follows = row > 0 && rows.sequence(row - 1) == rows.sequence(row) &&
+                         rows.position(row - 1) + 1 == position;
+    MUSTER_CHECK(start[row] >= (follows ? start[row - 1] : 0) && start[row] <= position)
         << "start " << start[row] << " of position " << position;
   }
 }
 
 inline void check_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& out) {
+  MUSTER_CHECK(shape.places().count() == shape.seq_len)
+      << shape.places().count() << " positions in sequences of " << shape.seq_len;
   check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
   check_size(out, shape.rows() * shape.out_width(), "out");
-  check_starts(shape.starts, shape.seq_len, shape.rows());
+  check_starts(shape.starts, shape.token_rows(), shape.rows());
 }
 
 // Null where the shape has no buckets.

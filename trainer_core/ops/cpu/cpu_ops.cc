@@ -2,10 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "trainer_core/ops/cpu/attention_layout.h"
 #include "trainer_core/ops/cpu/checks.h"
-#include "trainer_core/ops/cpu/expert_ops.h"
 #include "trainer_core/ops/cpu/kernels.h"
+#include "trainer_core/ops/cpu/loss_ops.h"
 #include "trainer_core/ops/cpu/matmul.h"
 #include "trainer_core/ops/cpu/parallel.h"
 #include "trainer_core/ops/cpu/sums.h"
@@ -16,13 +15,11 @@ namespace muster::trainer {
 namespace {
 
 using cpu::add_blocks;
-using cpu::check_attention;
 using cpu::check_ids;
 using cpu::check_positions;
 using cpu::check_size;
 using cpu::check_starts;
 using cpu::parallel_for;
-using cpu::relative_bias;
 using cpu::rows_of;
 using cpu::same_type;
 using cpu::useful_threads;
@@ -31,9 +28,9 @@ int64_t start_of(const Tensor& starts, int64_t row) {
   return starts.data == nullptr ? 0 : starts.i32()[row];
 }
 
-class CpuOps : public cpu::CpuExpertOps {
+class CpuOps : public cpu::CpuLossOps {
  public:
-  explicit CpuOps(int threads) : CpuExpertOps(threads), matmul_(threads) {}
+  explicit CpuOps(int threads) : CpuLossOps(threads), matmul_(threads) {}
 
   std::string_view name() const override { return "cpu"; }
 
@@ -70,10 +67,9 @@ class CpuOps : public cpu::CpuExpertOps {
     });
   }
   void dropout(const DropoutMask& mask, const Tensor& x) override {
-    MUSTER_CHECK(x.elements() % mask.sequences == 0) << mask.sequences << " sequences";
-    elementwise(x, [&](int64_t begin, int64_t end) {
-      cpu::dropout_range(begin, end, {mask, x.dtype, x.elements() / mask.sequences, x.numbers()});
-    });
+    const cpu::DropoutRows args{mask, x.dtype, x.dim(x.rank - 1), x.numbers()};
+    split(rows_of(x), x.elements(),
+          [&](int64_t begin, int64_t end, int) { cpu::dropout_rows(begin, end, args); });
   }
   double sum(const Tensor& x) override { return cpu::reduce(threads_, x, cpu::sum_range); }
   double sum_of_squares(const Tensor& x) override {
@@ -119,52 +115,54 @@ class CpuOps : public cpu::CpuExpertOps {
     add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
   }
 
-  void embedding(const Tensor& tokens, const Tensor& table, double scale,
-                 const Tensor& out) override {
+  void embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
+                 double scale, const Tensor& out) override {
     const int64_t width = table.dim(1);
     check_size(out, tokens.elements() * width, "embedding's output");
-    check_ids(tokens, table.dim(0), "token");
+    check_ids(tokens, slice.ids(table.dim(0)), "token");
     MUSTER_CHECK(table.dtype == DType::kF32 || table.dtype == same_type({out}))
         << "an fp32 output of a bf16 table";
-    const cpu::Embedding args{out.dtype,    table.dtype,    width, static_cast<float>(scale),
+    const cpu::Embedding args{out.dtype,    table.dtype,    slice.first,
+                              table.dim(0), width,          static_cast<float>(scale),
                               tokens.i32(), table.numbers()};
     split(tokens.elements(), out.elements(), [&](int64_t begin, int64_t end, int) {
       cpu::embedding_rows(begin, end, args, out.numbers());
     });
   }
-  void embedding_backward(const Tensor& tokens, const Tensor& dout, double scale,
-                          const Tensor& dtable) override {
+  void embedding_backward(const Tensor& tokens, const Tensor& dout, const VocabularySlice& slice,
+                          double scale, const Tensor& dtable) override {
     const int64_t width = dtable.dim(1);
     check_size(dout, tokens.elements() * width, "embedding's gradient");
-    check_ids(tokens, dtable.dim(0), "token");
-    const cpu::EmbeddingBackward args{dout.dtype,   width,          static_cast<float>(scale),
-                                      tokens.i32(), dout.numbers(), dtable.f32()};
+    check_ids(tokens, slice.ids(dtable.dim(0)), "token");
+    const cpu::EmbeddingBackward args{
+        dout.dtype,   slice.first,    dtable.dim(0), width, static_cast<float>(scale),
+        tokens.i32(), dout.numbers(), dtable.f32()};
     split(width, dout.elements(), [&](int64_t begin, int64_t end, int) {
       cpu::embedding_backward_columns(begin, end, tokens.elements(), args);
     });
   }
-  void add_positions(const Tensor& table, int64_t seq_len, const Tensor& starts,
+  void add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
                      const Tensor& x) override {
-    const int64_t width = table.dim(1), rows = x.elements() / width;
-    check_positions(table, seq_len, rows);
-    check_starts(starts, seq_len, rows);
-    split(rows, x.elements(), [&](int64_t begin, int64_t end, int) {
+    const int64_t width = table.dim(1), count = x.elements() / width;
+    check_positions(table, rows);
+    check_starts(starts, rows, count);
+    split(count, x.elements(), [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin; row < end; ++row) {
-        const int64_t position = row % seq_len - start_of(starts, row);
+        const int64_t position = rows.position(row) - start_of(starts, row);
         cpu::add_parameters_range(x.dtype, width, table.f32() + position * width,
                                   at(x, row * width));
       }
     });
   }
-  void positions_backward(const Tensor& dx, int64_t seq_len, const Tensor& starts,
+  void positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
                           const Tensor& dtable, Accumulate accumulate) override {
-    const int64_t width = dtable.dim(1), rows = dx.elements() / width;
-    check_positions(dtable, seq_len, rows);
-    check_starts(starts, seq_len, rows);
+    const int64_t width = dtable.dim(1), count = dx.elements() / width;
+    check_positions(dtable, rows);
+    check_starts(starts, rows, count);
     if (accumulate == Accumulate::kNo) fill(dtable, 0);
-    split(seq_len, dx.elements(), [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = 0; row < rows; ++row) {
-        const int64_t position = row % seq_len - start_of(starts, row);
+    split(rows.positions.end(), dx.elements(), [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = 0; row < count; ++row) {
+        const int64_t position = rows.position(row) - start_of(starts, row);
         if (position < begin || position >= end) continue;
         cpu::add_gradients_range(dx.dtype, width, at(dx, row * width),
                                  dtable.f32() + position * width);
@@ -215,79 +213,6 @@ class CpuOps : public cpu::CpuExpertOps {
     if (layer) add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
   }
 
-  void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin, RopePairs pairs,
-            RopeDirection direction, const Tensor& qkv) override {
-    MUSTER_CHECK(shape.head_dim % 2 == 0) << "rope of head_dim " << shape.head_dim;
-    check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
-    check_starts(shape.starts, shape.seq_len, shape.rows());
-    check_size(cos, shape.seq_len * shape.head_dim / 2, "cos");
-    check_size(sin, shape.seq_len * shape.head_dim / 2, "sin");
-    const float sign = direction == RopeDirection::kForward ? 1.0F : -1.0F;
-    const cpu::Rope args{same_type({qkv}), shape, pairs, sign, cos.f32(), sin.f32(), qkv.data};
-    split(shape.rows(), qkv.elements(),
-          [&](int64_t begin, int64_t end, int) { cpu::rope_rows(begin, end, args); });
-  }
-  void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
-                 const Tensor& out, const Tensor& lse, Workspace workspace) override {
-    check_attention(shape, qkv, out);
-    check_size(lse, shape.rows() * shape.heads, "lse");
-    const int64_t each = cpu_attention_elements(shape, 1);
-    MUSTER_CHECK(workspace.elements >= cpu_attention_elements(shape, threads_))
-        << "workspace of attention is too small";
-    const cpu::AttentionForward args{same_type({qkv, out}),      shape,    qkv.data,
-                                     relative_bias(shape, bias), out.data, lse.f32()};
-    parallel_for(threads_, shape.batch * shape.heads, [&](int64_t begin, int64_t end, int part) {
-      cpu::attention_tasks(begin, end, args, workspace.data + part * each);
-    });
-  }
-  void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
-                        const Tensor& bias, const KvCache& cache, const Tensor& out,
-                        Workspace workspace) override {
-    const int64_t capacity = cache.capacity();
-    const int64_t elements = shape.batch * shape.kv_heads * capacity * shape.head_dim;
-    check_attention(shape, qkv, out);
-    check_size(cache.keys, elements, "the cached keys");
-    check_size(cache.values, elements, "the cached values");
-    MUSTER_CHECK(position >= 0 && position + shape.seq_len <= capacity)
-        << shape.seq_len << " positions from " << position << " in a cache of " << capacity;
-    const int64_t each = cpu_attention_cached_elements(shape, capacity, 1);
-    MUSTER_CHECK(workspace.elements >= each * threads_) << "workspace is too small";
-    const DType dtype = same_type({qkv, cache.keys, cache.values, out});
-    const cpu::AttentionCached args{dtype,           shape,
-                                    position,        capacity,
-                                    qkv.data,        relative_bias(shape, bias),
-                                    cache.keys.data, cache.values.data,
-                                    out.data};
-    cpu::append_to_cache(args);
-    parallel_for(threads_, shape.batch * shape.heads, [&](int64_t begin, int64_t end, int part) {
-      cpu::attention_cached_tasks(begin, end, args, workspace.data + part * each);
-    });
-  }
-  void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
-                          const Tensor& out, const Tensor& lse, const Tensor& dout,
-                          const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate,
-                          Workspace workspace) override {
-    check_attention(shape, qkv, out);
-    check_size(lse, shape.rows() * shape.heads, "lse");
-    check_size(dout, out.elements(), "dout");
-    check_size(dqkv, qkv.elements(), "dqkv");
-    const int64_t each = cpu::AttentionLayout(shape).backward_elements();
-    MUSTER_CHECK(workspace.elements >= cpu_attention_backward_elements(shape, threads_))
-        << "workspace of attention_backward is too small";
-    const DType dtype = same_type({qkv, out, dout, dqkv});
-    float* const d_bias = workspace.data;  // of each sequence; the tasks' scratch lies behind
-    float* const scratch = d_bias + shape.batch * shape.bias_elements();
-    const cpu::AttentionBackward args{dtype,    shape,     qkv.data,  relative_bias(shape, bias),
-                                      out.data, lse.f32(), dout.data, dqkv.data,
-                                      d_bias};
-    parallel_for(threads_, shape.batch * shape.kv_heads, [&](int64_t begin, int64_t end, int part) {
-      cpu::attention_backward_tasks(begin, end, args, scratch + part * each);
-    });
-    if (!shape.buckets.exist()) return;
-    add_blocks(d_bias, shape.batch, shape.bias_elements(), shape.bias_elements(), accumulate,
-               relative_bias(shape, dbias));
-  }
-
   void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) override {
     const cpu::ActivationRows args = activation_rows(activation, in, out);
     split(rows_of(out), in.elements(),
@@ -301,18 +226,20 @@ class CpuOps : public cpu::CpuExpertOps {
     });
   }
 
-  void soft_cap(double cap, const Tensor& x) override {
-    elementwise(x, [&](int64_t begin, int64_t end) {
-      cpu::soft_cap_range(end - begin, static_cast<float>(cap), x.f32() + begin);
+  void copy_columns(const Tensor& from, int64_t from_column, const Tensor& to, int64_t to_column,
+                    int64_t columns) override {
+    const int64_t from_width = from.dim(from.rank - 1), to_width = to.dim(to.rank - 1);
+    check_size(to, rows_of(from) * to_width, "copy_columns's target");
+    MUSTER_CHECK(from_column >= 0 && from_column + columns <= from_width && to_column >= 0 &&
+                 to_column + columns <= to_width)
+        << columns << " columns from " << from_column << " of " << from_width << " to " << to_column
+        << " of " << to_width;
+    split(rows_of(from), rows_of(from) * columns, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        cpu::convert_range(columns, from.dtype, at(from, row * from_width + from_column), to.dtype,
+                           at(to, row * to_width + to_column));
+      }
     });
-  }
-  void cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
-                     const Tensor& weights, const Tensor& losses) override {
-    loss(shape, logits, targets, weights, losses, false);
-  }
-  void cross_entropy_backward(const LossShape& shape, const Tensor& logits, const Tensor& targets,
-                              const Tensor& weights, const Tensor& losses) override {
-    loss(shape, logits, targets, weights, losses, true);
   }
 
  private:
@@ -360,21 +287,6 @@ class CpuOps : public cpu::CpuExpertOps {
     check_size(in, rows_of(out) * activation.input_width(width), "the activation's input");
     return {same_type({in, out}),          activation.kind, activation.gated, width,
             activation.input_width(width), in.data,         out.data};
-  }
-
-  void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
-            const Tensor& weights, const Tensor& losses, bool gradient) {
-    const int64_t rows = logits.dim(0), vocab = logits.dim(1);
-    check_size(targets, rows, "targets");
-    check_size(weights, rows, "weights");
-    check_size(losses, rows, "losses");
-    check_ids(targets, vocab, "target");
-    const cpu::CrossEntropy args{vocab,         static_cast<float>(shape.soft_cap),
-                                 shape.z_loss,  logits.f32(),
-                                 targets.i32(), weights.f32(),
-                                 losses.f32(),  gradient};
-    split(rows, logits.elements(),
-          [&](int64_t begin, int64_t end, int) { cpu::cross_entropy_rows(begin, end, args); });
   }
 
   cpu::Matmul matmul_;

@@ -1,4 +1,5 @@
-// Softmax cross-entropy of rows of logits, with soft cap and z-loss, and the gradient in place.
+// Softmax cross-entropy of rows of logits, or of slices of rows, with soft cap and z-loss, and the gradient in place.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -19,50 +20,78 @@ constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 void soft_cap(int64_t n, float cap, float* x) { cap_row(n, cap, x); }
 
-// Gradient of weight * (lse + z lse² - logit[target]) in place of the logits.
-HWY_INLINE void gradient_row(const CrossEntropy& args, double lse, int32_t target, float weight,
+// What a row's logits contribute to its softmax.
+struct RowSum {
+  float peak;   // the largest
+  float total;  // of exp(logit - peak)
+};
+HWY_INLINE float largest_of(int64_t n, const float* logits) {
+  FloatVec largest = hn::Set(FloatTag(), kLowest);
+  for_slices(n, [&](Slice s) { largest = hn::Max(largest, s.load(logits, kLowest)); });
+  return reduce_max(largest);
+}
+// Keeps the exponentials in place of the logits, or does not.
+HWY_INLINE RowSum sum_row(int64_t n, bool keep, float* logits) {
+  const FloatTag d;
+  const float peak = largest_of(n, logits);
+  const FloatVec shift = hn::Set(d, peak);
+  FloatVec total = hn::Zero(d);
+  for_slices(n, [&](Slice s) {
+    const FloatVec e = exp_fast(hn::Sub(s.load(logits, kLowest), shift));
+    if (keep) s.store(e, logits);
+    total = hn::Add(total, e);
+  });
+  return {peak, reduce_sum(total)};
+}
+
+// How a row's logits become gradients: factor * exp(logit - shift), and at the target `weight` less.
+struct LossSlope {
+  float shift;
+  float factor;
+  float weight;
+};
+
+// Gradient of weight * (lse + z lse² - logit[target]) in place of n logits, which have been capped; without a target among
+// them it is negative.
+HWY_INLINE void gradient_row(const LossSlope& slope, int64_t n, float cap, int64_t target,
                              float* logits) {
   const FloatTag d;
-  const FloatVec shift = hn::Set(d, static_cast<float>(lse));
-  const FloatVec factor = hn::Set(d, static_cast<float>(weight * (1 + 2 * args.z_loss * lse)));
-  const float target_logit = logits[target];
-  const float inverse = args.soft_cap > 0 ? 1 / args.soft_cap : 0;
+  const FloatVec shift = hn::Set(d, slope.shift);
+  const FloatVec factor = hn::Set(d, slope.factor);
+  const float target_logit = target < 0 ? 0 : logits[target];
+  const float inverse = cap > 0 ? 1 / cap : 0;
   const FloatVec steep = hn::Set(d, inverse);
-  for_slices(args.vocab, [&](Slice s) {
+  for_slices(n, [&](Slice s) {
     const FloatVec capped = s.load(logits, kLowest);
     const FloatVec p = exp_fast(hn::Sub(capped, shift));
     const FloatVec t = hn::Mul(capped, steep);
     s.store(hn::NegMulAdd(hn::Mul(t, t), hn::Mul(p, factor), hn::Mul(p, factor)), logits);
   });
+  if (target < 0) return;
   const float t = target_logit * inverse;
-  logits[target] -= weight * (1 - t * t);
+  logits[target] -= slope.weight * (1 - t * t);
+}
+
+HWY_INLINE float loss_of(double lse, float target_logit, double z_loss, float weight) {
+  return static_cast<float>(static_cast<double>(weight) *
+                            (lse - target_logit + z_loss * lse * lse));
 }
 
 // Where there is neither cap nor z-loss, the exponentials of the loss serve the gradient, too.
 HWY_INLINE void loss_row(const CrossEntropy& args, int64_t row, float* logits) {
-  const FloatTag d;
   const int32_t target = args.targets[row];
-  const float weight = args.weights[row];
-  FloatVec largest = hn::Set(d, kLowest);
-  for_slices(args.vocab, [&](Slice s) { largest = hn::Max(largest, s.load(logits, kLowest)); });
-  const float peak = reduce_max(largest);
-  const FloatVec shift = hn::Set(d, peak);
-  const float target_logit = logits[target];
-
-  FloatVec total = hn::Zero(d);
-  const bool keep = args.gradient && !args.has_extras();
-  for_slices(args.vocab, [&](Slice s) {
-    const FloatVec e = exp_fast(hn::Sub(s.load(logits, kLowest), shift));
-    if (keep) s.store(e, logits);
-    total = hn::Add(total, e);
-  });
-  const double denominator = reduce_sum(total);
-  const double lse = std::log(denominator) + peak;
-  args.losses[row] = static_cast<float>(static_cast<double>(weight) *
-                                        (lse - target_logit + args.z_loss * lse * lse));
+  const float weight = args.weights[row], target_logit = logits[target];
+  const RowSum sum = sum_row(args.vocab, args.gradient && !args.has_extras(), logits);
+  const double denominator = sum.total;
+  const double lse = std::log(denominator) + sum.peak;
+  args.losses[row] = loss_of(lse, target_logit, args.z_loss, weight);
   if (!args.gradient) return;
-  if (args.has_extras()) return gradient_row(args, lse, target, weight, logits);
-  const FloatVec factor = hn::Set(d, static_cast<float>(weight / denominator));
+  if (args.has_extras()) {
+    const LossSlope slope{static_cast<float>(lse),
+                          static_cast<float>(weight * (1 + 2 * args.z_loss * lse)), weight};
+    return gradient_row(slope, args.vocab, args.soft_cap, target, logits);
+  }
+  const FloatVec factor = hn::Set(FloatTag(), static_cast<float>(weight / denominator));
   for_slices(args.vocab, [&](Slice s) { s.store(hn::Mul(s.load(logits), factor), logits); });
   logits[target] -= weight;
 }
@@ -75,6 +104,64 @@ void cross_entropy(int64_t begin, int64_t end, const CrossEntropy& args) {
   }
 }
 
+// Where a row's target is among the slice's columns; -1: in another slice.
+HWY_INLINE int64_t column_of(const LogitSlice& args, int64_t row) {
+  const int64_t column = args.targets[row] - args.first;
+  return column >= 0 && column < args.width ? column : -1;
+}
+
+void logit_sums(int64_t begin, int64_t end, const LogitSlice& args, float* sums) {
+  for (int64_t row = begin; row < end; ++row) {
+    float* logits = args.logits + row * args.width;
+    if (args.soft_cap > 0) cap_row(args.width, args.soft_cap, logits);
+    const RowSum sum = sum_row(args.width, false, logits);
+    const int64_t target = column_of(args, row);
+    float* to = sums + row * kLogitSums;
+    to[0] = sum.peak;
+    to[1] = sum.total;
+    to[2] = target < 0 ? 0 : logits[target];
+  }
+}
+
+struct WholeRow {
+  float peak;
+  double total;  // of exp(logit - peak)
+  float target_logit;
+
+  double lse() const { return std::log(total) + peak; }
+};
+HWY_INLINE WholeRow whole_row(const SlicedLoss& args, int64_t row) {
+  const auto of_slice = [&](int64_t slice) {
+    return args.sums + (slice * args.rows + row) * kLogitSums;
+  };
+  float peak = kLowest, target_logit = 0;
+  for (int64_t slice = 0; slice < args.slices; ++slice) {
+    peak = std::max(peak, of_slice(slice)[0]);
+    target_logit += of_slice(slice)[2];
+  }
+  double total = 0;
+  for (int64_t slice = 0; slice < args.slices; ++slice)
+    total += of_slice(slice)[1] * std::exp(static_cast<double>(of_slice(slice)[0]) - peak);
+  return {peak, total, target_logit};
+}
+
+void sliced_loss(int64_t begin, int64_t end, const SlicedLoss& args) {
+  for (int64_t row = begin; row < end; ++row) {
+    const WholeRow whole = whole_row(args, row);
+    args.losses[row] = loss_of(whole.lse(), whole.target_logit, args.z_loss, args.weights[row]);
+  }
+}
+
+void sliced_gradient(int64_t begin, int64_t end, const SlicedLoss& args, const LogitSlice& slice) {
+  for (int64_t row = begin; row < end; ++row) {
+    const WholeRow whole = whole_row(args, row);
+    const float weight = args.weights[row];
+    const double factor = weight * (1 + 2 * args.z_loss * whole.lse()) / whole.total;
+    gradient_row({whole.peak, static_cast<float>(factor), weight}, slice.width, slice.soft_cap,
+                 column_of(slice, row), slice.logits + row * slice.width);
+  }
+}
+
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -83,11 +170,24 @@ namespace muster::trainer::cpu {
 
 HWY_EXPORT(cross_entropy);
 HWY_EXPORT(soft_cap);
+HWY_EXPORT(logit_sums);
+HWY_EXPORT(sliced_loss);
+HWY_EXPORT(sliced_gradient);
 
 void cross_entropy_rows(int64_t begin, int64_t end, const CrossEntropy& args) {
   HWY_DYNAMIC_DISPATCH(cross_entropy)(begin, end, args);
 }
 void soft_cap_range(int64_t n, float cap, float* x) { HWY_DYNAMIC_DISPATCH(soft_cap)(n, cap, x); }
+void logit_sums_rows(int64_t begin, int64_t end, const LogitSlice& args, float* sums) {
+  HWY_DYNAMIC_DISPATCH(logit_sums)(begin, end, args, sums);
+}
+void sliced_loss_rows(int64_t begin, int64_t end, const SlicedLoss& args) {
+  HWY_DYNAMIC_DISPATCH(sliced_loss)(begin, end, args);
+}
+void sliced_gradient_rows(int64_t begin, int64_t end, const SlicedLoss& args,
+                          const LogitSlice& slice) {
+  HWY_DYNAMIC_DISPATCH(sliced_gradient)(begin, end, args, slice);
+}
 
 }  // namespace muster::trainer::cpu
 #endif

@@ -32,7 +32,7 @@ HWY_INLINE void apply_words(const uint32_t* words, uint32_t threshold, float fac
   });
 }
 
-// Elements [first, first + count) of one sequence.
+// Elements [first, first + count) of one sample.
 template <class T>
 HWY_INLINE void drop_part(const Philox& philox, uint64_t place, uint32_t threshold, float factor,
                           int64_t first, int64_t count, T* x) {
@@ -41,23 +41,20 @@ HWY_INLINE void drop_part(const Philox& philox, uint64_t place, uint32_t thresho
   });
 }
 
-void dropout(int64_t begin, int64_t end, const DropoutRange& args) {
+void dropout(int64_t begin, int64_t end, const DropoutRows& args) {
   constexpr double kWords = 4294967296.0;  // 2^32
   const DropoutMask& mask = args.mask;
   const auto threshold =
       static_cast<uint32_t>(std::min(std::round(mask.rate * kWords), kWords - 1));
   const auto factor = static_cast<float>(1 / (1 - mask.rate));
-  while (begin < end) {
-    const int64_t sequence = begin / args.each, first = begin % args.each;
-    const int64_t count = std::min(args.each - first, end - begin);
-    const Philox philox{.key = mask.key,
-                        .stream = mask.first_sample + static_cast<uint64_t>(sequence)};
-    with_type(args.dtype, [&](auto number) {
-      drop_part(philox, mask.place, threshold, factor, first, count,
-                static_cast<decltype(number)*>(args.x) + begin);
-    });
-    begin += count;
-  }
+  mask.elements.for_stretches(args.width, begin, end,
+                              [&](uint64_t sample, int64_t first, int64_t at, int64_t count) {
+                                const Philox philox{.key = mask.key, .stream = sample};
+                                with_type(args.dtype, [&](auto number) {
+                                  drop_part(philox, mask.place, threshold, factor, first, count,
+                                            static_cast<decltype(number)*>(args.x) + at);
+                                });
+                              });
 }
 
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE
@@ -68,7 +65,7 @@ namespace muster::trainer::cpu {
 
 HWY_EXPORT(dropout);
 
-void dropout_range(int64_t begin, int64_t end, const DropoutRange& args) {
+void dropout_rows(int64_t begin, int64_t end, const DropoutRows& args) {
   HWY_DYNAMIC_DISPATCH(dropout)(begin, end, args);
 }
 

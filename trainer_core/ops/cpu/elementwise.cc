@@ -1,4 +1,4 @@
-// Adding, scaling, filling and summing flat ranges.
+// Adding, scaling, converting, filling and summing flat ranges.
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
@@ -41,6 +41,16 @@ void multiply(DType dtype, int64_t n, float factor, void* data) {
   with_type(dtype, [&](auto number) {
     auto* x = static_cast<decltype(number)*>(data);
     for_slices(n, [&](Slice s) { s.store(hn::Mul(s.load(x), by), x); });
+  });
+}
+
+void convert(int64_t n, DType from_type, const void* from, DType to_type, void* to) {
+  with_type(from_type, [&](auto of_from) {
+    with_type(to_type, [&](auto of_to) {
+      const auto* x = static_cast<const decltype(of_from)*>(from);
+      auto* y = static_cast<decltype(of_to)*>(to);
+      for_slices(n, [&](Slice s) { s.store(s.load(x), y); });
+    });
   });
 }
 
@@ -91,6 +101,7 @@ HWY_EXPORT(add);
 HWY_EXPORT(add_parameters);
 HWY_EXPORT(add_gradients);
 HWY_EXPORT(add_activations);
+HWY_EXPORT(convert);
 HWY_EXPORT(fill);
 HWY_EXPORT(multiply);
 HWY_EXPORT(sum);
@@ -105,6 +116,9 @@ void add_gradients_range(DType dtype, int64_t n, const void* x, float* y) {
 }
 void add_activations_range(DType dtype, int64_t n, const void* x, const void* delta, void* sum) {
   HWY_DYNAMIC_DISPATCH(add_activations)(dtype, n, x, delta, sum);
+}
+void convert_range(int64_t n, DType from_type, const void* from, DType to_type, void* to) {
+  HWY_DYNAMIC_DISPATCH(convert)(n, from_type, from, to_type, to);
 }
 void scale_range(DType dtype, int64_t n, float factor, void* x) {
   HWY_DYNAMIC_DISPATCH(multiply)(dtype, n, factor, x);

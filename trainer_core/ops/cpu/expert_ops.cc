@@ -22,8 +22,11 @@ void check_routing(const RoutingShape& shape, const Tensor& weights, const Routi
       routing.experts.elements() == shape.rows() && routing.gates.elements() == shape.rows() &&
       routing.slots.elements() == shape.rows() && routing.offsets.elements() == shape.experts + 1 &&
       routing.density.elements() == shape.groups * shape.experts &&
-      routing.balance.elements() == shape.groups)
+      routing.balance.elements() == shape.groups &&
+      (routing.order.data == nullptr || routing.order.elements() == shape.tokens))
       << "tensors of another routing";
+  MUSTER_CHECK(shape.first_own >= 0 && shape.first_own + shape.own_tokens() <= shape.tokens)
+      << shape.own_tokens() << " own tokens from " << shape.first_own << " of " << shape.tokens;
 }
 
 RoutingArrays arrays(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
@@ -36,7 +39,8 @@ RoutingArrays arrays(const RoutingShape& shape, const Tensor& weights, const Rou
           routing.slots.i32(),
           routing.offsets.i32(),
           routing.density.f32(),
-          routing.balance.f32()};
+          routing.balance.f32(),
+          routing.order.data == nullptr ? nullptr : routing.order.i32()};
 }
 
 // Calls body with a number of the tensors' type, which is one for all.
@@ -142,7 +146,8 @@ void CpuExpertOps::route(const RoutingShape& shape, const Tensor& weights, const
 void CpuExpertOps::route_backward(const RoutingShape& shape, const Tensor& weights,
                                   const Tensor& dgates, const Routing& routing) {
   const RoutingArrays args = arrays(shape, weights, routing);
-  MUSTER_CHECK(dgates.elements() == shape.rows()) << dgates.elements() << " gates' gradients";
+  MUSTER_CHECK(dgates.elements() == shape.own_tokens() * shape.per_token)
+      << dgates.elements() << " gates' gradients";
   parallel_for(useful_threads(threads_, routing.probs.elements()), shape.tokens,
                [&](int64_t begin, int64_t end, int) {
                  route_backward_tokens(begin, end, args, dgates.f32());

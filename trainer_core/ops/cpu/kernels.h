@@ -3,6 +3,7 @@
 // ops/ops.h. What is void* are activations, fp32 or bf16 as `dtype` says: all of a call are of one type.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -16,19 +17,20 @@ void add_parameters_range(DType dtype, int64_t n, const float* x, void* y);  // 
 void add_gradients_range(DType dtype, int64_t n, const void* x, float* y);   // y += x
 // sum = x + delta, all of `dtype`
 void add_activations_range(DType dtype, int64_t n, const void* x, const void* delta, void* sum);
+void convert_range(int64_t n, DType from_type, const void* from, DType to_type, void* to);
 void scale_range(DType dtype, int64_t n, float factor, void* x);  // x *= factor
 void fill_range(DType dtype, int64_t n, float value, void* x);
 double sum_range(int64_t n, const float* x);             // fp64 accumulators
 double sum_of_squares_range(int64_t n, const float* x);  // fp64 accumulators
 
-// dropout.cc: elements [begin, end) of x, whose sequences have `each` elements.
-struct DropoutRange {
+// dropout.cc: x (…, width), by rows.
+struct DropoutRows {
   DropoutMask mask;
   DType dtype;
-  int64_t each;
+  int64_t width;
   void* x;
 };
-void dropout_range(int64_t begin, int64_t end, const DropoutRange& args);
+void dropout_rows(int64_t begin, int64_t end, const DropoutRows& args);
 
 // quantize.cc: x (…, width), by rows.
 struct AbsMax {
@@ -46,7 +48,6 @@ struct Quantize {
   ScaleOf of;
   const float* scale;
   std::optional<RoundingNoise> noise;
-  int64_t each;  // elements of a sequence
   DType from_type;
   const void* x;
   DType to_type;
@@ -102,6 +103,12 @@ void norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, fl
 inline const int32_t* starts_of(const AttentionShape& shape, int64_t sequence) {
   return shape.starts.data == nullptr ? nullptr : shape.starts.i32() + sequence * shape.seq_len;
 }
+// The first position that the query in row `row` of a sequence sees.
+inline int64_t oldest_key(const AttentionShape& shape, const int32_t* starts, int64_t row,
+                          int64_t position) {
+  const int64_t window = shape.window == 0 ? 0 : position - shape.window + 1;
+  return std::max<int64_t>(window, starts == nullptr ? 0 : starts[row]);
+}
 
 // rope.cc: rows [begin, end) of qkv. `sign` is 1 forward and -1 backward.
 struct Rope {
@@ -115,12 +122,22 @@ struct Rope {
 };
 void rope_rows(int64_t begin, int64_t end, const Rope& args);
 
+// Keys and values inside wider rows: a head's are h columns from `column` on, the values K h behind the keys.
+struct KeyValueRows {
+  const void* data;
+  int64_t width;
+  int64_t column;
+  Positions positions;
+};
 // attention_forward.cc: tasks are (sequence, query head) pairs; `scratch` holds forward_elements().
 struct AttentionForward {
   DType dtype;
   AttentionShape shape;
   const void* qkv;
+  KeyValueRows keys;
   const float* bias;  // (H, buckets), or null
+  bool sums;          // out is fp32, and not of every row
+  bool merge;         // with what is in out and lse
   void* out;
   float* lse;
 };
@@ -149,11 +166,15 @@ struct AttentionBackward {
   DType dtype;
   AttentionShape shape;
   const void* qkv;
+  KeyValueRows keys;
   const float* bias;  // (H, buckets), or null
   const void* out;
   const float* lse;
   const void* dout;
-  void* dqkv;
+  bool add;  // to gradients, which are fp32 then
+  void* d_query;
+  int64_t d_query_width;
+  void* d_keys;   // rows as those of `keys`
   float* d_bias;  // (B, H, buckets), each sequence's own, or null
 };
 void attention_backward_tasks(int64_t begin, int64_t end, const AttentionBackward& args,
@@ -187,6 +208,27 @@ struct CrossEntropy {
 };
 void cross_entropy_rows(int64_t begin, int64_t end, const CrossEntropy& args);
 void soft_cap_range(int64_t n, float cap, float* x);
+// Rows of logits of which a slice of the ids is here: see shard_ops.h.
+struct LogitSlice {
+  int64_t first;  // id
+  int64_t width;
+  float soft_cap;  // 0: none
+  float* logits;   // (R, width)
+  const int32_t* targets;
+};
+void logit_sums_rows(int64_t begin, int64_t end, const LogitSlice& args, float* sums);
+struct SlicedLoss {
+  int64_t rows;
+  int64_t slices;
+  double z_loss;
+  const float* sums;  // (slices, rows, kLogitSums)
+  const float* weights;
+  float* losses;
+};
+void sliced_loss_rows(int64_t begin, int64_t end, const SlicedLoss& args);
+// Replaces the slice's logits by their gradient.
+void sliced_gradient_rows(int64_t begin, int64_t end, const SlicedLoss& args,
+                          const LogitSlice& slice);
 
 // adam.cc: elements [0, n) of the blocks.
 void adam_range(int64_t n, const AdamStep& step, const float* grads, float* params, float* m,
@@ -215,6 +257,8 @@ void factored_direction_rows(int64_t begin, int64_t end, double mean, const Fact
 struct Embedding {
   DType dtype;        // of the output
   DType table_dtype;  // fp32 or bf16 as well
+  int64_t first;      // id of the table's first row; ids beside its `ids` have zeros
+  int64_t ids;
   int64_t width;
   float scale;
   const int32_t* tokens;
@@ -223,6 +267,8 @@ struct Embedding {
 void embedding_rows(int64_t begin, int64_t end, const Embedding& args, void* out);
 struct EmbeddingBackward {
   DType dtype;
+  int64_t first;  // id of the table's first row; ids beside its `ids` are left out
+  int64_t ids;
   int64_t width;
   float scale;
   const int32_t* tokens;

@@ -122,19 +122,19 @@ HWY_INLINE void quantize_row(const Quantize& args, int64_t row, const From* x, T
     return quantize_row(args.grid, args.width, x, out, scale_at,
                         [](Slice, FloatVec v) { return v; });
   }
-  const int64_t element = row * args.width;
-  const Philox philox{
-      .key = args.noise->key,
-      .stream = args.noise->first_sample + static_cast<uint64_t>(element / args.each)};
-  for_words(philox, args.noise->place, element % args.each, args.width,
-            [&](const uint32_t* words, int64_t i, int64_t n) {
-              quantize_row(
-                  args.grid, n, x + i, out + i,
-                  [&](Slice s) {
-                    return scale_at(Slice{s.begin + i, s.count, s.whole});
-                  },
-                  [&](Slice s, FloatVec v) { return hn::Add(v, centred(words + s.begin)); });
-            });
+  args.noise->elements.for_stretches(
+      args.width, row, row + 1, [&](uint64_t sample, int64_t first, int64_t, int64_t count) {
+        const Philox philox{.key = args.noise->key, .stream = sample};
+        for_words(philox, args.noise->place, first, count,
+                  [&](const uint32_t* words, int64_t i, int64_t n) {
+                    quantize_row(
+                        args.grid, n, x + i, out + i,
+                        [&](Slice s) {
+                          return scale_at(Slice{s.begin + i, s.count, s.whole});
+                        },
+                        [&](Slice s, FloatVec v) { return hn::Add(v, centred(words + s.begin)); });
+                  });
+      });
 }
 
 void quantize(int64_t begin, int64_t end, const Quantize& args) {

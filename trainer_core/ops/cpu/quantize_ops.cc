@@ -105,13 +105,11 @@ void CpuQuantizeOps::quantize(NumberGrid grid, const Tensor& x, ScaleOf of, cons
                               const std::optional<RoundingNoise>& noise, const Tensor& out) {
   check_size(scale, scales_of(x, of), "scale");
   check_size(out, x.elements(), "the rounded numbers");
-  MUSTER_CHECK(!noise || x.elements() % noise->sequences == 0) << noise->sequences << " sequences";
   const Quantize args{.grid = grid,
                       .width = x.dim(x.rank - 1),
                       .of = of,
                       .scale = scale.f32(),
                       .noise = noise,
-                      .each = noise ? x.elements() / noise->sequences : 0,
                       .from_type = x.dtype,
                       .x = x.numbers(),
                       .to_type = out.dtype,

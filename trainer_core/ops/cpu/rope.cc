@@ -47,19 +47,21 @@ HWY_INLINE void rotate_rows(int64_t begin, int64_t end, const Rope& args) {
   const AttentionShape& shape = args.shape;
   const int64_t half = shape.head_dim / 2;
   const int32_t* starts = starts_of(shape, 0);
-  for (int64_t row = begin; row < end; ++row) {
-    const int64_t start = starts == nullptr ? 0 : starts[row];
-    const int64_t at = (row % shape.seq_len - start) * half;
-    const Angles angles{args.cos + at, args.sin + at, args.sign};
-    T* head = row_of<T>(args.qkv, row, shape.qkv_width());
-    for (int64_t h = 0; h < shape.heads + shape.kv_heads; ++h, head += shape.head_dim) {
-      if (args.pairs == RopePairs::kHalves) {
-        rotate_halves(half, angles, head);
-      } else {
-        rotate_neighbours(half, angles, head);
+  shape.token_rows().for_runs(begin, end, [&](int64_t first, int64_t, const PositionRun& run) {
+    for (int64_t row = first; row < first + run.count; ++row) {
+      const int64_t start = starts == nullptr ? 0 : starts[row];
+      const int64_t at = (run.position + row - first - start) * half;
+      const Angles angles{args.cos + at, args.sin + at, args.sign};
+      T* head = row_of<T>(args.qkv, row, shape.qkv_width());
+      for (int64_t h = 0; h < shape.heads + shape.kv_heads; ++h, head += shape.head_dim) {
+        if (args.pairs == RopePairs::kHalves) {
+          rotate_halves(half, angles, head);
+        } else {
+          rotate_neighbours(half, angles, head);
+        }
       }
     }
-  }
+  });
 }
 
 void rotate(int64_t begin, int64_t end, const Rope& args) {

@@ -27,16 +27,23 @@ float gate_divisor(const RoutingArrays& r, int64_t token) {
   return sum;
 }
 
-// Calls body(token, choice) in the order in which choices compete for capacity.
+// Calls body(row) for the tokens of a group, in its order.
 template <class Body>
-void for_choices(const RoutingShape& shape, int64_t group, const Body& body) {
-  const int64_t first = group * shape.group_tokens(), last = first + shape.group_tokens();
-  if (shape.style == RouterStyle::kPax) {
-    for (int64_t j = 0; j < shape.per_token; ++j)
-      for (int64_t token = first; token < last; ++token) body(token, j);
+void for_tokens(const RoutingArrays& r, int64_t group, const Body& body) {
+  const int64_t n = r.shape.group_tokens();
+  for (int64_t i = group * n; i < (group + 1) * n; ++i) body(r.row(i));
+}
+
+// Calls body(row, choice) in the order in which choices compete for capacity.
+template <class Body>
+void for_choices(const RoutingArrays& r, int64_t group, const Body& body) {
+  const int64_t k = r.shape.per_token;
+  if (r.shape.style == RouterStyle::kPax) {
+    for (int64_t j = 0; j < k; ++j) for_tokens(r, group, [&](int64_t row) { body(row, j); });
   } else {
-    for (int64_t token = first; token < last; ++token)
-      for (int64_t j = 0; j < shape.per_token; ++j) body(token, j);
+    for_tokens(r, group, [&](int64_t row) {
+      for (int64_t j = 0; j < k; ++j) body(row, j);
+    });
   }
 }
 
@@ -50,7 +57,7 @@ float balance_factor(const RoutingArrays& r, int64_t group) {
   if (r.shape.balance_weight == 0) return 0;
   const int64_t n = r.shape.group_tokens();
   double weight = 0;
-  for (int64_t token = group * n; token < (group + 1) * n; ++token) weight += r.weights[token];
+  for_tokens(r, group, [&](int64_t row) { weight += r.weights[row]; });
   return static_cast<float>(r.shape.balance_weight * weight * static_cast<double>(r.shape.experts) /
                             static_cast<double>(n));
 }
@@ -85,10 +92,10 @@ void assign_slots(const RoutingArrays& r) {
   std::fill_n(r.offsets, shape.experts + 1, 0);
   for (int64_t group = 0; group < shape.groups; ++group) {
     std::fill(taken.begin(), taken.end(), 0);
-    for_choices(shape, group, [&](int64_t token, int64_t j) {
-      const int32_t expert = r.experts[token * k + j];
+    for_choices(r, group, [&](int64_t row, int64_t j) {
+      const int32_t expert = r.experts[row * k + j];
       const bool fits = taken[static_cast<size_t>(expert)]++ < capacity;
-      r.slots[token * k + j] = fits ? r.offsets[expert + 1]++ : kDropped;
+      r.slots[row * k + j] = fits && r.is_own(row) ? r.offsets[expert + 1]++ : kDropped;
     });
   }
   for (int64_t e = 0; e < shape.experts; ++e) r.offsets[e + 1] += r.offsets[e];
@@ -103,15 +110,17 @@ void balance_groups(int64_t begin, int64_t end, const RoutingArrays& r) {
     float* density = r.density + group * count;
     for (int64_t e = 0; e < count; ++e) {
       int64_t chosen = 0;
-      for (int64_t token = group * n; token < (group + 1) * n; ++token)
+      for_tokens(r, group, [&](int64_t row) {
         for (int64_t j = 0; j < counted_choices(shape); ++j)
-          chosen += r.experts[token * k + j] == e ? 1 : 0;
+          chosen += r.experts[row * k + j] == e ? 1 : 0;
+      });
       density[e] = static_cast<float>(static_cast<double>(chosen) / static_cast<double>(n));
     }
     double sum = 0;
-    for (int64_t token = group * n; token < (group + 1) * n; ++token)
+    for_tokens(r, group, [&](int64_t row) {
       for (int64_t e = 0; e < count; ++e)
-        sum += static_cast<double>(density[e]) * r.probs[token * count + e];
+        sum += static_cast<double>(density[e]) * r.probs[row * count + e];
+    });
     r.balance[group] = static_cast<float>(balance_factor(r, group) * sum);
   }
 }
@@ -122,11 +131,13 @@ void route_backward_tokens(int64_t begin, int64_t end, const RoutingArrays& r,
   std::vector<float> dprobs(static_cast<size_t>(count));
   int64_t group = -1;
   float factor = 0;
-  for (int64_t token = begin; token < end; ++token) {
-    if (token / n != group) factor = balance_factor(r, group = token / n);
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t token = r.row(i);
+    if (!r.is_own(token)) continue;
+    if (i / n != group) factor = balance_factor(r, group = i / n);
     float* probs = r.probs + token * count;
     const float* gates = r.gates + token * k;
-    const float* dgate = dgates + token * k;
+    const float* dgate = dgates + (token - r.shape.first_own) * k;
     const int32_t* chosen = r.experts + token * k;
     for (int64_t e = 0; e < count; ++e)
       dprobs[static_cast<size_t>(e)] = factor * r.density[group * count + e];

@@ -108,13 +108,13 @@ TEST_F(Bf16Ops, BiasAndPositions) {
   EXPECT_EQ(d_bias, d_bias_of_half);
 
   Values table = Values::random({4, kWidth}, 3);
-  ops_->add_positions(table, 3, {}, half);
-  ops_->add_positions(table, 3, {}, x);
+  ops_->add_positions(table, {Positions::first(3)}, {}, half);
+  ops_->add_positions(table, {Positions::first(3)}, {}, x);
   EXPECT_EQ(half.widened(), rounded(x));
   x = half.widened();
   Values d_table({4, kWidth}), d_table_of_half({4, kWidth});
-  ops_->positions_backward(x, 3, {}, d_table, Accumulate::kNo);
-  ops_->positions_backward(half, 3, {}, d_table_of_half, Accumulate::kNo);
+  ops_->positions_backward(x, {Positions::first(3)}, {}, d_table, Accumulate::kNo);
+  ops_->positions_backward(half, {Positions::first(3)}, {}, d_table_of_half, Accumulate::kNo);
   EXPECT_EQ(d_table, d_table_of_half);
 }
 
@@ -123,19 +123,19 @@ TEST_F(Bf16Ops, Embedding) {
     Ids tokens(kRows, 5, 1);
     Values table = Values::random({5, kWidth}, 2), out({kRows, kWidth});
     HalfValues half(out);
-    ops_->embedding(tokens, table, scale, out);
-    ops_->embedding(tokens, table, scale, half);
+    ops_->embedding(tokens, table, {}, scale, out);
+    ops_->embedding(tokens, table, {}, scale, half);
     EXPECT_EQ(half.widened(), rounded(out));
     // Decoding's table.
     Values rounded_table = rounded(table);
     HalfValues half_table(table), of_half_table(out);
-    ops_->embedding(tokens, rounded_table, scale, half);
-    ops_->embedding(tokens, half_table, scale, of_half_table);
+    ops_->embedding(tokens, rounded_table, {}, scale, half);
+    ops_->embedding(tokens, half_table, {}, scale, of_half_table);
     EXPECT_EQ(of_half_table.widened(), half.widened());
     out = half.widened();
     Values d_table({5, kWidth}, 1), d_table_of_half({5, kWidth}, 1);
-    ops_->embedding_backward(tokens, out, scale, d_table);
-    ops_->embedding_backward(tokens, half, scale, d_table_of_half);
+    ops_->embedding_backward(tokens, out, {}, scale, d_table);
+    ops_->embedding_backward(tokens, half, {}, scale, d_table_of_half);
     EXPECT_EQ(d_table, d_table_of_half);
   }
 }

@@ -8,9 +8,9 @@
 namespace muster::trainer {
 namespace {
 
-// The mask of `sequences` sequences of `each` elements: 0 where it drops, else the factor.
-Values mask_of(DropoutMask mask, int64_t each, int threads = 1) {
-  Values x({mask.sequences, each}, 1);
+// The mask of `samples` samples of `each` elements: 0 where it drops, else the factor.
+Values mask_of(DropoutMask mask, int64_t each, int threads = 1, int64_t samples = 1) {
+  Values x({samples, each}, 1);
   cpu_ops(threads)->dropout(mask, x);
   return x;
 }
@@ -23,7 +23,7 @@ double dropped_share(const Values& mask) {
 TEST(Dropout, DropsAtItsRateAndKeepsTheMean) {
   constexpr int64_t kEach = 250'000;
   for (const double rate : {0.0, 0.001, 0.1, 0.5, 0.9}) {
-    const Values mask = mask_of({.rate = rate, .key = 3, .sequences = 4}, kEach);
+    const Values mask = mask_of({.rate = rate, .key = 3}, kEach, 1, 4);
     const auto n = static_cast<double>(mask.size());
     // Five standard deviations of a binomial share.
     EXPECT_NEAR(dropped_share(mask), rate, 5 * std::sqrt(rate * (1 - rate) / n)) << rate;
@@ -47,10 +47,10 @@ TEST(Dropout, ElementsAreIndependent) {
 
 TEST(Dropout, EachSourceHasAMaskOfItsOwn) {
   constexpr double kRate = 0.5;
-  const DropoutMask first{.rate = kRate, .key = 3, .first_sample = 5, .place = 2};
+  const DropoutMask first{.rate = kRate, .key = 3, .place = 2, .elements = {5}};
   DropoutMask key = first, sample = first, place = first;
   ++key.key;
-  ++sample.first_sample;
+  ++sample.elements.first_sample;
   ++place.place;
   const Values mask = mask_of(first, 100'000);
   EXPECT_EQ(mask_of(first, 100'000), mask);
@@ -65,9 +65,9 @@ TEST(Dropout, EachSourceHasAMaskOfItsOwn) {
 // As the op table says it, with Philox itself: word i of the sample's stream, from the place's position on.
 TEST(Dropout, ComparesPhiloxsWords) {
   const DropoutMask mask{
-      .rate = 0.25, .key = 0xABCDEF0123456789, .first_sample = uint64_t{5} << 33, .place = 77};
+      .rate = 0.25, .key = 0xABCDEF0123456789, .place = 77, .elements = {uint64_t{5} << 33}};
   const Values factors = mask_of(mask, 5'003);
-  const Philox philox{.key = mask.key, .stream = mask.first_sample};
+  const Philox philox{.key = mask.key, .stream = mask.elements.first_sample};
   for (int64_t i = 0; i < factors.size(); ++i) {
     const auto at = static_cast<uint64_t>(i);
     const uint32_t word = philox((uint64_t{mask.place} << 46) + at / 4)[at % 4];
@@ -75,18 +75,49 @@ TEST(Dropout, ComparesPhiloxsWords) {
   }
 }
 
-// A sequence of odd length begins and ends within a block of words.
+// A sample of odd length begins and ends within a block of words.
 TEST(Dropout, DoesNotDependOnThreadsOrOnTheBatch) {
-  constexpr int64_t kEach = 30'011, kSequences = 3;
-  const DropoutMask all{.rate = 0.4, .key = 9, .first_sample = 7, .sequences = kSequences};
-  const Values whole = mask_of(all, kEach);
-  EXPECT_EQ(mask_of(all, kEach, 3), whole);
-  for (int64_t sequence = 0; sequence < kSequences; ++sequence) {
+  constexpr int64_t kEach = 30'011, kSamples = 3;
+  const DropoutMask all{.rate = 0.4, .key = 9, .elements = {7}};
+  const Values whole = mask_of(all, kEach, 1, kSamples);
+  EXPECT_EQ(mask_of(all, kEach, 3, kSamples), whole);
+  for (int64_t sample = 0; sample < kSamples; ++sample) {
     DropoutMask one = all;
-    one.sequences = 1;
-    one.first_sample += static_cast<uint64_t>(sequence);
+    one.elements.first_sample += static_cast<uint64_t>(sample);
     const Values part = mask_of(one, kEach);
-    for (int64_t i = 0; i < kEach; ++i) ASSERT_EQ(part[i], whole[sequence * kEach + i]) << i;
+    for (int64_t i = 0; i < kEach; ++i) ASSERT_EQ(part[i], whole[sample * kEach + i]) << i;
+  }
+}
+
+// Nor on who has which positions, rows and columns.
+TEST(Dropout, DoesNotDependOnTheMesh) {
+  constexpr int64_t kSamples = 3, kLength = 24, kWidth = 37, kColumns = 19;
+  const DropoutMask all{.rate = 0.4, .key = 9, .elements = {7, {Positions::first(kLength)}}};
+  Values whole({kSamples * kLength, kWidth}, 1);
+  cpu_ops(1)->dropout(all, whole);
+
+  // A context rank's chunks, of which the sequence axis takes rows 3 … 9 and tensor parallelism rows 5 … 16 of all sequences.
+  const Positions chunks({6, 6}, {18, 6});
+  const Positions part = chunks.slice(3, 7);
+  EXPECT_EQ(part, Positions({9, 3}, {18, 4}));
+  DropoutMask mask = all;
+  mask.elements.rows = {part, 5};
+  Values rows({12, kWidth}, 1);
+  cpu_ops(2)->dropout(mask, rows);
+  mask.elements.first_column = kWidth - kColumns;  // of the MLP's inner activations
+  mask.elements.columns = kWidth;
+  Values columns({12, kColumns}, 1);
+  cpu_ops(2)->dropout(mask, columns);
+  for (int64_t row = 0; row < 12; ++row) {
+    const int64_t sample = (5 + row) / 7, in_part = (5 + row) % 7;
+    const int64_t position = in_part < 3 ? 9 + in_part : 18 + in_part - 3;
+    const int64_t from = (sample * kLength + position) * kWidth;
+    for (int64_t i = 0; i < kWidth; ++i) {
+      ASSERT_EQ(rows[row * kWidth + i], whole[from + i]) << row << ' ' << i;
+      if (const int64_t j = i - (kWidth - kColumns); j >= 0) {
+        ASSERT_EQ(columns[row * kColumns + j], whole[from + i]) << row << ' ' << i;
+      }
+    }
   }
 }
 
@@ -97,11 +128,6 @@ TEST(Dropout, DropsWhatIsNotANumber) {
   Values x({1, 64}, NAN);
   cpu_ops(1)->dropout(mask, x);
   for (int64_t i = 0; i < x.size(); ++i) EXPECT_EQ(std::isnan(x[i]), factors[i] != 0);
-}
-
-TEST(DropoutDeathTest, ElementsThatAreNoSequences) {
-  Values x({5}, 1);
-  EXPECT_DEATH(cpu_ops(1)->dropout({.rate = 0.5, .sequences = 2}, x), "2 sequences");
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ TEST_P(LayerOps, Positions) {
   Values table = Values::random({kPositions, width()}, 1);
   Values x = Values::random({kSequences * kLength, width()}, 2);
   const Values before = x;
-  ops_->add_positions(table, kLength, {}, x);
+  ops_->add_positions(table, {Positions::first(kLength)}, {}, x);
   std::vector<double> sums(static_cast<size_t>(kPositions * width()));
   for (int64_t i = 0; i < x.size(); ++i) {
     const int64_t at = i / width() % kLength * width() + i % width();
@@ -180,9 +180,9 @@ TEST_P(LayerOps, Positions) {
     sums[static_cast<size_t>(at)] += x[i];
   }
   Values dtable({kPositions, width()}, 7);
-  ops_->positions_backward(x, kLength, {}, dtable, Accumulate::kNo);
+  ops_->positions_backward(x, {Positions::first(kLength)}, {}, dtable, Accumulate::kNo);
   expect_near(dtable, sums, 1e-6);
-  ops_->positions_backward(x, kLength, {}, dtable, Accumulate::kYes);
+  ops_->positions_backward(x, {Positions::first(kLength)}, {}, dtable, Accumulate::kYes);
   for (double& sum : sums) sum *= 2;
   expect_near(dtable, sums, 1e-6);
 }
@@ -234,7 +234,7 @@ TEST(Embedding, GathersAndScatters) {
     const auto ops = cpu_ops(threads);
     Ids tokens(kRows, kVocab, 1);
     Values table = Values::random({kVocab, kWidth}, 2), out({kRows, kWidth});
-    ops->embedding(tokens, table, scale, out);
+    ops->embedding(tokens, table, {}, scale, out);
     Values dout = Values::random({kRows, kWidth}, 3), dtable({kVocab, kWidth}, 2);
     std::vector<double> expected(kVocab * kWidth, 2);
     for (int64_t row = 0; row < kRows; ++row) {
@@ -243,7 +243,7 @@ TEST(Embedding, GathersAndScatters) {
         expected[static_cast<size_t>(tokens[row] * kWidth + i)] += scale * dout[row * kWidth + i];
       }
     }
-    ops->embedding_backward(tokens, dout, scale, dtable);
+    ops->embedding_backward(tokens, dout, {}, scale, dtable);
     expect_near(dtable, expected, 1e-6);
   }
 }
@@ -252,7 +252,7 @@ TEST(EmbeddingDeathTest, IdOutsideTheTable) {
   const auto ops = cpu_ops(1);
   Ids tokens(3, 100, 1);
   Values table({2, 4}), out({3, 4});
-  EXPECT_DEATH(ops->embedding(tokens, table, 1, out), "token .* of 2");
+  EXPECT_DEATH(ops->embedding(tokens, table, {}, 1, out), "token .* of 2");
 }
 
 }  // namespace

@@ -162,10 +162,9 @@ TEST(StochasticRounding, BelongsToTheSample) {
   const auto ops = cpu_ops(2);
   const auto draw = [&](int64_t sequences, uint64_t first, uint32_t place) {
     Values x({sequences * 3, 301}, 0.5F), one({1}, 1), out({sequences * 3, 301});
-    ops->quantize(
-        NumberGrid::kInt8, x, ScaleOf::kTensor, one,
-        RoundingNoise{.key = 4, .first_sample = first, .sequences = sequences, .place = place},
-        out);
+    const SampleElements elements{first, {Positions::first(3)}};
+    ops->quantize(NumberGrid::kInt8, x, ScaleOf::kTensor, one,
+                  RoundingNoise{.key = 4, .place = place, .elements = elements}, out);
     return out.data();
   };
   const std::vector<float> whole = draw(12, 5, 1);

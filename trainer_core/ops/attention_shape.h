@@ -1,0 +1,53 @@
+// What rope, attention and their backwards are told of a layer. Letters as in ops.h.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "trainer_core/base/relative_buckets.h"
+#include "trainer_core/base/tensor.h"
+#include "trainer_core/ops/token_rows.h"
+
+namespace muster::trainer {
+
+// A row of qkv is [H * h queries | K * h keys | K * h values]; query head q attends with key/value head q / (H / K).
+struct AttentionShape {
+  int64_t batch = 0;     // B
+  int64_t seq_len = 0;   // S: the positions of a sequence that are here
+  int64_t heads = 0;     // H
+  int64_t kv_heads = 0;  // K, divides H
+  int64_t head_dim = 0;  // h, even with rope
+  double scale = 0;      // multiplies the scores; 0: 1 / sqrt(h)
+  double soft_cap = 0;   // scores become cap tanh(score / cap); 0: none
+  int64_t window =
+      0;  // a position sees the `window` latest ones, itself included; 0: all before it
+  bool extra_zero = false;    // the softmax has one more score, 0, whose value is 0
+  RelativeBuckets buckets{};  // of the bias that is added to the scaled scores; none: no bias
+  // (B, S) int32, of sequences in which documents follow each other: where in the sequence the position's document begins,
+  // never falling with the position. It sees nothing before, and its place in rope's tables is counted from there. No tensor:
+  // 0 everywhere.
+  Tensor starts{};
+  // Which ones the S positions are; empty: 0 … S - 1.
+  Positions positions{};
+
+  Positions places() const { return positions.runs() == 0 ? Positions::first(seq_len) : positions; }
+  TokenRows token_rows() const { return {places()}; }
+  int64_t rows() const { return batch * seq_len; }
+  int64_t bias_elements() const { return heads * buckets.count; }
+  int64_t kv_width() const { return 2 * kv_heads * head_dim; }
+  int64_t qkv_width() const { return out_width() + kv_width(); }
+  int64_t out_width() const { return heads * head_dim; }
+  double score_scale() const {
+    return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim));
+  }
+};
+
+// Keys and values of one layer's earlier positions: (B, K, capacity, h) each, of the activations' type.
+struct KvCache {
+  Tensor keys;
+  Tensor values;
+
+  int64_t capacity() const { return keys.dim(2); }
+};
+
+}  // namespace muster::trainer

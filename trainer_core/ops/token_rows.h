@@ -1,0 +1,135 @@
+// Which positions of sequences the rows of a tensor are. On one rank a tensor (B * S, n) has all positions of every sequence, one
+// after another. Context parallelism leaves a rank two runs of each sequence's positions, the sequence axis parts of them, and
+// tensor parallelism a run of the rows that are left. Pure arithmetic; copies like a number.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "trainer_core/base/check.h"
+
+namespace muster::trainer {
+
+struct PositionRun {
+  int64_t position = 0;  // the first one's
+  int64_t count = 0;
+
+  constexpr int64_t end() const { return position + count; }
+  friend constexpr bool operator==(const PositionRun&, const PositionRun&) = default;
+};
+
+// The same positions of every sequence, in the order of its rows. Runs neither overlap nor are empty; their order is free.
+class Positions {
+ public:
+  // A rank of context parallelism has a chunk of the sequence's first half and its mirror image (Llama 3, 2024, section 3.3.2).
+  static constexpr int kRunsMax = 2;
+
+  constexpr Positions() = default;  // none
+  constexpr explicit Positions(PositionRun run) { add(run); }
+  constexpr Positions(PositionRun first, PositionRun second) {
+    add(first);
+    add(second);
+  }
+  // 0 … count - 1.
+  static constexpr Positions first(int64_t count) { return Positions(PositionRun{0, count}); }
+
+  constexpr int runs() const { return runs_; }
+  constexpr const PositionRun& run(int i) const { return run_[static_cast<size_t>(i)]; }
+  constexpr int64_t count() const {
+    int64_t count = 0;
+    for (int i = 0; i < runs_; ++i) count += run(i).count;
+    return count;
+  }
+  // One more than the last position.
+  constexpr int64_t end() const {
+    int64_t end = 0;
+    for (int i = 0; i < runs_; ++i) end = std::max(end, run(i).end());
+    return end;
+  }
+  // What is left of row `row`'s run, itself included.
+  constexpr PositionRun rest_of_run(int64_t row) const {
+    int i = 0;
+    while (row >= run(i).count) row -= run(i++).count;
+    return {run(i).position + row, run(i).count - row};
+  }
+  // Of row `row` of a sequence.
+  constexpr int64_t at(int64_t row) const { return rest_of_run(row).position; }
+  // Rows [first, first + count): a part of what is there.
+  constexpr Positions slice(int64_t first, int64_t count) const {
+    Positions part;
+    while (count > 0) {
+      PositionRun run = rest_of_run(first);
+      run.count = std::min(run.count, count);
+      part.add(run);
+      first += run.count;
+      count -= run.count;
+    }
+    return part;
+  }
+
+  friend constexpr bool operator==(const Positions&, const Positions&) = default;
+
+ private:
+  // Joins what follows on the last run.
+  constexpr void add(PositionRun run) {
+    if (run.count <= 0) return;
+    if (runs_ > 0 && run_[static_cast<size_t>(runs_ - 1)].end() == run.position) {
+      run_[static_cast<size_t>(runs_ - 1)].count += run.count;
+      return;
+    }
+    MUSTER_CHECK(runs_ < kRunsMax) << "positions in more than " << kRunsMax << " runs";
+    run_[static_cast<size_t>(runs_++)] = run;
+  }
+
+  std::array<PositionRun, kRunsMax> run_{};
+  int runs_ = 0;
+};
+
+// The rows of a tensor (R, …): rows [first, first + R) of B sequences of these positions.
+struct TokenRows {
+  Positions positions = Positions::first(1);
+  int64_t first = 0;
+
+  constexpr int64_t sequence(int64_t row) const { return (first + row) / positions.count(); }
+  constexpr int64_t position(int64_t row) const {
+    return positions.at((first + row) % positions.count());
+  }
+  // Calls body(row, sequence, run) for rows [begin, end), those of a sequence that have neighbouring positions together.
+  template <class Body>
+  void for_runs(int64_t begin, int64_t end, const Body& body) const {
+    const int64_t each = positions.count();
+    while (begin < end) {
+      const int64_t row = first + begin;
+      PositionRun run = positions.rest_of_run(row % each);
+      run.count = std::min(run.count, end - begin);
+      body(begin, row / each, run);
+      begin += run.count;
+    }
+  }
+};
+
+// Which elements of which samples the elements of a tensor (R, n) are: what counter-based random numbers are made from, so that
+// they do not depend on how samples, positions and columns are spread over batches and ranks. A sample's elements are those
+// of position 0, then those of position 1, and so on.
+struct SampleElements {
+  uint64_t first_sample = 0;  // number of the first sequence
+  TokenRows rows{};           // by default each row is a sample
+  int64_t first_column = 0;   // where tensor parallelism splits columns: the first one's number
+  int64_t columns = 0;        // and how many there are in all; 0: the n that the tensor has
+
+  // Calls body(sample, first element in it, first element of the tensor, count) for what rows [begin, end) have.
+  template <class Body>
+  void for_stretches(int64_t n, int64_t begin, int64_t end, const Body& body) const {
+    const int64_t width = columns == 0 ? n : columns;
+    rows.for_runs(begin, end, [&](int64_t row, int64_t sequence, const PositionRun& run) {
+      const uint64_t sample = first_sample + static_cast<uint64_t>(sequence);
+      if (width == n) return body(sample, run.position * n, row * n, run.count * n);
+      for (int64_t i = 0; i < run.count; ++i)
+        body(sample, (run.position + i) * width + first_column, (row + i) * n, n);
+    });
+  }
+};
+
+}  // namespace muster::trainer

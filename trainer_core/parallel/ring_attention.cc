@@ -1,0 +1,140 @@
+#include "trainer_core/parallel/ring_attention.h"
+
+#include <algorithm>
+
+#include "trainer_core/ops/workspace.h"
+#include "trainer_core/parallel/token_layout.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr int kTravelling = 2;  // a buffer is sent while the other receives
+
+size_t turn(int step) { return static_cast<size_t>(step % kTravelling); }
+
+std::array<Tensor, 2> block_tensors(const RingLayer& layer) {
+  const int64_t rows = layer.shape.rows(), width = layer.shape.kv_width();
+  const auto block = [&](void* data) { return Tensor::of(layer.qkv.dtype, data, {rows, width}); };
+  return {block(layer.buffers.blocks[0]), block(layer.buffers.blocks[1])};
+}
+
+// Where gradients are made.
+struct RingGradients {
+  explicit RingGradients(const RingLayer& layer) {
+    const AttentionShape& shape = layer.shape;
+    float* data = layer.buffers.gradients;
+    const auto take = [&](int64_t width) {
+      const Tensor tensor = Tensor::f32(data, {shape.rows(), width});
+      data += tensor.elements();
+      return tensor;
+    };
+    dq = take(shape.out_width());
+    here = take(shape.kv_width());
+    travelling = {take(shape.kv_width()), take(shape.kv_width())};
+  }
+
+  Tensor dq;
+  Tensor here;  // what this rank adds to the block that it has
+  std::array<Tensor, 2> travelling;
+};
+
+// The first failure of two waits, both of which have ended.
+absl::Status both(const absl::Status& a, const absl::Status& b) { return a.ok() ? b : a; }
+
+}  // namespace
+
+RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int threads) {
+  const int64_t block = shape.rows() * shape.kv_width(), out = shape.rows() * shape.out_width();
+  RingSizes sizes{.block = block,
+                  .sums = dtype == DType::kF32 ? 0 : out,
+                  .gradients = out + 3 * block,
+                  .workspace = 0};
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Positions keys = context_positions(shape.seq_len * ranks, {rank, ranks});
+    sizes.workspace = std::max({sizes.workspace, cpu_attention_elements(shape, keys, threads),
+                                cpu_attention_backward_elements(shape, keys, threads)});
+  }
+  return sizes;
+}
+
+Positions RingAttention::positions_of(const AttentionShape& shape, int rank) const {
+  return context_positions(shape.seq_len * group_.size(), {rank, group_.size()});
+}
+
+int RingAttention::holder(int step) const {
+  return (group_.rank() - step + group_.size()) % group_.size();
+}
+
+CommTicket RingAttention::rotate(const Tensor& outgoing, const Tensor& incoming,
+                                 const std::string& name) {
+  ops_.synchronize();  // the stream's thread does not know what the ops still have to do
+  const int ranks = group_.size(), next = (group_.rank() + 1) % ranks;
+  const int before = (group_.rank() + ranks - 1) % ranks;
+  return stream_.enqueue([this, outgoing, incoming, next, before, name] {
+    return group_.send_recv(outgoing, next, incoming, before, name);
+  });
+}
+
+void RingAttention::take_block(const RingLayer& layer, const Tensor& block) {
+  const AttentionShape& shape = layer.shape;
+  MUSTER_CHECK(shape.places() == positions_of(shape, group_.rank()))
+      << "a rank of the ring with positions from " << shape.places().at(0);
+  ops_.copy_columns(layer.qkv, shape.out_width(), block, 0, shape.kv_width());
+}
+
+absl::Status RingAttention::forward(const RingLayer& layer) {
+  const AttentionShape& shape = layer.shape;
+  const std::array<Tensor, 2> blocks = block_tensors(layer);
+  const Tensor sums = layer.out.dtype == DType::kF32
+                          ? layer.out
+                          : Tensor::f32(layer.buffers.sums, {shape.rows(), shape.out_width()});
+  take_block(layer, blocks[0]);
+  const int last = group_.size() - 1;
+  for (int step = 0; step <= last; ++step) {
+    const Tensor& here = blocks[turn(step)];
+    CommTicket next;
+    if (step < last) next = rotate(here, blocks[turn(step + 1)], layer.name);
+    ops_.attention_block(shape, layer.qkv, {here, positions_of(shape, holder(step))}, layer.bias,
+                         {sums, layer.lse}, step == 0 ? Accumulate::kNo : Accumulate::kYes,
+                         layer.buffers.workspace);
+    if (absl::Status status = stream_.wait(next); !status.ok()) return status;
+  }
+  if (layer.out.dtype != DType::kF32) ops_.copy_columns(sums, 0, layer.out, 0, shape.out_width());
+  return absl::OkStatus();
+}
+
+absl::Status RingAttention::backward(const RingLayer& layer, const Tensor& dout, const Tensor& dqkv,
+                                     const Tensor& dbias, Accumulate accumulate) {
+  const AttentionShape& shape = layer.shape;
+  const std::array<Tensor, 2> blocks = block_tensors(layer);
+  const RingGradients gradients(layer);
+  ops_.fill(gradients.dq, 0);
+  if (shape.buckets.exist() && accumulate == Accumulate::kNo) ops_.fill(dbias, 0);
+  take_block(layer, blocks[0]);
+  const int last = group_.size() - 1;
+  for (int step = 0; step <= last; ++step) {
+    const Tensor& here = blocks[turn(step)];
+    // What was added in the step before goes on, and what others have added to this block arrives.
+    const Tensor& arriving = gradients.travelling[turn(step)];
+    CommTicket block, gradient;
+    if (step > 0) gradient = rotate(gradients.travelling[turn(step - 1)], arriving, layer.name);
+    if (step < last) block = rotate(here, blocks[turn(step + 1)], layer.name);
+    const Tensor& added = step == 0 ? arriving : gradients.here;
+    ops_.fill(added, 0);
+    ops_.attention_block_backward(shape, layer.qkv, {here, positions_of(shape, holder(step))},
+                                  layer.bias, layer.out, layer.lse, dout,
+                                  {gradients.dq, added, dbias}, layer.buffers.workspace);
+    const absl::Status arrived = stream_.wait(gradient);
+    if (absl::Status status = both(arrived, stream_.wait(block)); !status.ok()) return status;
+    if (step > 0) ops_.add(arriving, added, arriving);
+  }
+  const Tensor& home = gradients.travelling[last == 0 ? 0 : turn(last + 1)];
+  CommTicket hop;
+  if (last > 0) hop = rotate(gradients.travelling[turn(last)], home, layer.name);
+  ops_.copy_columns(gradients.dq, 0, dqkv, 0, shape.out_width());
+  if (absl::Status status = stream_.wait(hop); !status.ok()) return status;
+  ops_.copy_columns(home, 0, dqkv, shape.out_width(), shape.kv_width());
+  return absl::OkStatus();
+}
+
+}  // namespace muster::trainer

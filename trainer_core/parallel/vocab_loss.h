@@ -1,0 +1,36 @@
+// Cross-entropy where each rank of the tensor axis has the logits of some ids (Shoeybi et al., "Megatron-LM", 2019, section 3): three
+// numbers a row are gathered, the largest logit, the sum of exponentials and the target's logit, from which every rank makes
+// the same losses and its slice of the gradient. No rank ever has a row of all logits.
+//
+// Bytes that a rank sends: 12 (T - 1) a row.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <absl/status/status.h>
+
+#include "trainer_core/comm/comm.h"
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer {
+
+// R rows of a slice: logits (R, V'), targets, weights and losses (R), and memory for the sums (T, R, 3) of all slices.
+struct SlicedLogits {
+  VocabularySlice slice;
+  Tensor logits;
+  Tensor targets;
+  Tensor weights;
+  Tensor losses;
+  Tensor sums;
+};
+
+constexpr int64_t vocabulary_sums(int64_t rows, int ranks) { return ranks * rows * kLogitSums; }
+
+// Ops::cross_entropy and Ops::cross_entropy_backward of a group that has all ids. Fail as the group does.
+absl::Status vocabulary_loss(Ops& ops, ProcessGroup& group, const LossShape& shape,
+                             const SlicedLogits& rows, std::string_view name);
+absl::Status vocabulary_loss_backward(Ops& ops, ProcessGroup& group, const LossShape& shape,
+                                      const SlicedLogits& rows, std::string_view name);
+
+}  // namespace muster::trainer
