@@ -1,6 +1,7 @@
 #include "common/mesh.h"
 
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -134,18 +135,24 @@ int32_t Mesh::rank_at(const MeshCoordinate& coordinate) const {
   return node * ranks_per_node_ + local;
 }
 
+std::vector<int32_t> Mesh::places(MeshAxis axis, int32_t own, const GroupAxes& axes) const {
+  if (!axes.axes.contains(axis)) return {own};
+  if (axis == MeshAxis::kPipeline && axes.pipeline_ends && degree(axis) > 1)
+    return {0, degree(axis) - 1};
+  const bool in_runs = axis == MeshAxis::kTensor && axes.tensor_run > 0;
+  const int32_t count = in_runs ? axes.tensor_run : degree(axis);
+  std::vector<int32_t> run(static_cast<size_t>(count));
+  std::iota(run.begin(), run.end(), in_runs ? own / count * count : 0);
+  return run;
+}
+
 std::vector<int32_t> Mesh::group(int32_t rank, const GroupAxes& axes) const {
   const MeshCoordinate own = coordinate(rank);
   std::vector<MeshCoordinate> members = {own};
   for (size_t i = 0; i < kMeshAxisCount; ++i) {
-    const auto axis = static_cast<MeshAxis>(i);
-    if (!axes.axes.contains(axis)) continue;
-    const bool in_runs = axis == MeshAxis::kTensor && axes.tensor_run > 0;
-    const int32_t count = in_runs ? axes.tensor_run : degree(axis);
-    const int32_t first = in_runs ? own[i] / count * count : 0;
     std::vector<MeshCoordinate> more;
     for (const MeshCoordinate& member : members) {
-      for (int32_t place = first; place < first + count; ++place) {
+      for (const int32_t place : places(static_cast<MeshAxis>(i), own[i], axes)) {
         more.push_back(member);
         more.back()[i] = place;
       }
@@ -159,13 +166,10 @@ std::vector<int32_t> Mesh::group(int32_t rank, const GroupAxes& axes) const {
 }
 
 int32_t Mesh::group_size(const GroupAxes& axes) const {
-  int32_t size = 1;
-  for (size_t i = 0; i < kMeshAxisCount; ++i) {
-    const auto axis = static_cast<MeshAxis>(i);
-    if (!axes.axes.contains(axis)) continue;
-    size *= axis == MeshAxis::kTensor && axes.tensor_run > 0 ? axes.tensor_run : degree(axis);
-  }
-  return size;
+  size_t size = 1;
+  for (size_t i = 0; i < kMeshAxisCount; ++i)
+    size *= places(static_cast<MeshAxis>(i), 0, axes).size();
+  return static_cast<int32_t>(size);
 }
 
 std::string Mesh::to_string() const {

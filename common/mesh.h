@@ -56,9 +56,12 @@ class AxisSet {
 
 // Ranks that share something or talk to each other: those that differ in `axes` alone. `tensor_run`: of the tensor axis not
 // all of them, but neighbours in runs of so many, which divides its degree; 0: all. A KV head on several tensor ranks is such a run.
+// `pipeline_ends`: of the pipeline axis the first and the last stage alone, which share a tied embedding; the others are in no
+// such group.
 struct GroupAxes {
   AxisSet axes;
   int32_t tensor_run = 0;
+  bool pipeline_ends = false;
 
   friend constexpr auto operator<=>(const GroupAxes&, const GroupAxes&) = default;
 };
@@ -91,7 +94,7 @@ class Mesh {
   int32_t node_of(int32_t rank) const { return rank / ranks_per_node_; }
 
   // The group of `rank`, itself included, in the order of coordinates, the last axis fastest: the same list for each of its
-  // members. All groups of one GroupAxes have the same size and no rank in common.
+  // members. All groups of one GroupAxes have the same size and no rank in common. Requires a rank that is in one.
   std::vector<int32_t> group(int32_t rank, const GroupAxes& axes) const;
   int32_t group_size(const GroupAxes& axes) const;
 
@@ -100,6 +103,9 @@ class Mesh {
 
  private:
   Mesh() = default;
+
+  // The places along `axis` that the group of a rank at `own` has.
+  std::vector<int32_t> places(MeshAxis axis, int32_t own, const GroupAxes& axes) const;
 
   MeshShape shape_;
   int32_t nodes_ = 1;

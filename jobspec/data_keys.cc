@@ -6,6 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "jobspec/value.h"
+#include "trainer_core/base/train_mesh.h"
 
 namespace muster::jobspec {
 namespace {
@@ -27,7 +28,8 @@ absl::Status read_dataset_path(SettingsReader& reader, trainer::TrainConfig& tra
   return reader.status();
 }
 
-void read_eval(SettingsReader& reader, int32_t batch, trainer::EvalConfig& eval) {
+// `batch` is training's sequences of a slice, which `ranks` compute together.
+void read_eval(SettingsReader& reader, int32_t batch, int32_t ranks, trainer::EvalConfig& eval) {
   reader.read("eval_interval", eval.interval);
   if (eval.interval <= 0) eval.interval = -1;
   reader.read("eval_start_step", eval.start_step);
@@ -37,10 +39,13 @@ void read_eval(SettingsReader& reader, int32_t batch, trainer::EvalConfig& eval)
   reader.read("eval_holdout_fraction", eval.holdout_fraction);
   double own_batch = 0;
   reader.read("eval_per_device_batch_size", own_batch);
+  own_batch *= ranks;
   reader.require(own_batch >= 0 && own_batch <= std::numeric_limits<int32_t>::max() &&
                      std::floor(own_batch) == own_batch,
                  "eval_per_device_batch_size",
-                 "must be a whole number of sequences (0: per_device_batch_size)");
+                 ranks == 1 ? "must be a whole number of sequences (0: per_device_batch_size)"
+                            : absl::StrCat("must make a whole number of sequences of ", ranks,
+                                           " ranks (0: per_device_batch_size)"));
   eval.per_device_batch_size =
       own_batch >= 1 && reader.status().ok() ? static_cast<int32_t>(own_batch) : batch;
 }
@@ -90,7 +95,8 @@ absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
   int64_t reuse = 0;
   reader.read("reuse_example_batch", reuse);
   train.reuse_example_batch = reuse != 0;
-  read_eval(reader, train.per_device_batch_size, train.eval);
+  read_eval(reader, train.per_device_batch_size,
+            trainer::ranks_of_slice(trainer::mesh_of(train.mesh)), train.eval);
   warn_of_no_evaluation(reader, train.eval, warnings);
   warn_of_nothing_to_evaluate(train.eval, warnings);
   return reader.status();

@@ -10,6 +10,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include "common/absl_view.h"
 #include "common/limits.h"
@@ -20,6 +21,7 @@
 #include "jobspec/remat_keys.h"
 #include "jobspec/settings_reader.h"
 #include "trainer_core/base/data_paths.h"
+#include "trainer_core/base/train_mesh.h"
 
 namespace muster::jobspec {
 namespace {
@@ -53,48 +55,58 @@ std::string count_of_ranks(int64_t ranks) {
   return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
 }
 
-double read_rank_batch(SettingsReader& reader, const Mesh& mesh, int32_t micro_batches) {
+// Those who share a batch: ranks, or groups of ranks that compute one slice of it together.
+std::string count_of_slices(const Mesh& mesh, int64_t slices) {
+  if (slices == mesh.ranks()) return count_of_ranks(slices);
+  return absl::StrCat(slices, " groups of ", count_of_ranks(mesh.ranks() / slices));
+}
+
+// Sequences of a slice's micro-batch, which need not be whole.
+double read_share(SettingsReader& reader, const Mesh& mesh, int64_t slices, int32_t micro_batches) {
   double batch = 12;
   reader.read("per_device_batch_size", batch);
   int64_t global = 0;
   reader.read("global_batch_size", global);
   reader.require(global >= 0, "global_batch_size", "must be at least 0");
-  const int64_t parts = int64_t{mesh.ranks()} * micro_batches;
-  if (!uses_global_batch(reader, global)) return batch;
-  const std::string sharers = absl::StrCat(
-      count_of_ranks(mesh.ranks()),
-      micro_batches == 1 ? "" : absl::StrCat(" times gradient_accumulation_steps=", micro_batches));
-  reader.require(global % parts == 0, "global_batch_size",
-                 absl::StrCat("must be a multiple of the ", sharers));
-  const double share = static_cast<double>(global) / static_cast<double>(parts);
-  reader.require(!reader.is_wished("per_device_batch_size") || batch == share, "global_batch_size",
-                 absl::StrCat("per_device_batch_size=", batch, " times ", sharers, " is ",
-                              batch * static_cast<double>(parts), "; give one of the two"));
-  return share;
+  if (!uses_global_batch(reader, global)) return batch * mesh.ranks() / static_cast<double>(slices);
+  const std::string times =
+      micro_batches == 1 ? "" : absl::StrCat(" times gradient_accumulation_steps=", micro_batches);
+  reader.require(global % (slices * micro_batches) == 0, "global_batch_size",
+                 absl::StrCat("must be a multiple of the ", count_of_slices(mesh, slices), times));
+  const double of_ranks = batch * mesh.ranks() * micro_batches;
+  reader.require(
+      !reader.is_wished("per_device_batch_size") || of_ranks == static_cast<double>(global),
+      "global_batch_size",
+      absl::StrCat("per_device_batch_size=", batch, " times ", count_of_ranks(mesh.ranks()), times,
+                   " is ", of_ranks, "; give one of the two"));
+  return static_cast<double>(global) / static_cast<double>(slices * micro_batches);
 }
 
 void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train) {
   reader.read("gradient_accumulation_steps", train.gradient_accumulation_steps);
   reader.require(train.gradient_accumulation_steps >= 1, "gradient_accumulation_steps",
                  "must be at least 1");
+  const int64_t slices = mesh.group_size({.axes = trainer::kBatchAxes});
   const double batch =
-      read_rank_batch(reader, mesh, std::max(train.gradient_accumulation_steps, 1));
-  const int64_t ranks = mesh.ranks();
-  const double global = batch * static_cast<double>(ranks);
+      read_share(reader, mesh, slices, std::max(train.gradient_accumulation_steps, 1));
+  const double global = batch * static_cast<double>(slices);
   const bool whole =
       batch >= 1 && batch <= std::numeric_limits<int32_t>::max() && std::floor(batch) == batch;
   const bool would_do =
-      global >= 1 && global < static_cast<double>(ranks) && std::floor(global) == global;
+      global >= 1 && global < static_cast<double>(slices) && std::floor(global) == global;
   reader.require(
       whole, "per_device_batch_size",
       absl::StrCat("a rank trains on whole sequences, so it must be a whole number of at least 1; ",
-                   count_of_ranks(ranks), " would share ", global, " sequences",
+                   count_of_slices(mesh, slices), " would share ", global, " sequences",
                    would_do ? absl::StrCat(", for which ", count_of_ranks(std::llround(global)),
                                            " with 1 each would do")
                             : ""));
   if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
   reader.read("max_target_length", train.max_target_length);
 }
+
+// What base.yml leaves open, as MaxText's does.
+constexpr MeshAxis kOpenInNode = MeshAxis::kFsdp, kOpenBetweenNodes = MeshAxis::kData;
 
 // The degrees of one level ("ici" inside a node, "dcn" between nodes) as the user writes them.
 using Degrees = std::array<int32_t, kMeshAxisCount>;
@@ -103,36 +115,42 @@ std::string mesh_key(std::string_view level, size_t axis) {
   return absl::StrCat(av(level), "_", av(kMeshAxisNames[axis]), "_parallelism");
 }
 
-// Axes other than data are judged before the degrees are multiplied: their sum is not what is wrong with them.
-void read_level(SettingsReader& reader, std::string_view level, Degrees& degrees) {
-  degrees[0] = -1;
+// Axes that no rank is split along yet are judged before the degrees are multiplied: their sum is not what is wrong with them.
+// `open` is base.yml's.
+void read_level(SettingsReader& reader, std::string_view level, MeshAxis open, Degrees& degrees) {
+  const auto open_axis = static_cast<size_t>(open);
+  degrees[open_axis] = -1;
   for (size_t axis = 0; axis < degrees.size(); ++axis)
     reader.read(mesh_key(level, axis), degrees[axis]);
-  for (size_t axis = 1; axis < degrees.size(); ++axis) {
-    // base.yml leaves the data axis open; a person who opens another means that one.
-    if (degrees[axis] == -1 && degrees[0] == -1 && !reader.is_wished(mesh_key(level, 0)))
-      degrees[0] = 1;
-    const int64_t data = std::max<int64_t>(degrees[0], 1) * degrees[axis];
-    reader.require(degrees[axis] <= 1, mesh_key(level, axis),
-                   absl::StrCat("this version has data parallelism only; set it to 1 and use ",
-                                mesh_key(level, 0), "=", data));
+  const auto fsdp = static_cast<size_t>(MeshAxis::kFsdp);
+  for (size_t axis = 0; axis < degrees.size(); ++axis) {
+    // A person who opens another means that one.
+    if (axis != open_axis && degrees[axis] == -1 && degrees[open_axis] == -1 &&
+        !reader.is_wished(mesh_key(level, open_axis)))
+      degrees[open_axis] = 1;
+    const bool works = axis == fsdp || axis == static_cast<size_t>(MeshAxis::kData) ||
+                       axis == static_cast<size_t>(MeshAxis::kTensor);
+    const int64_t instead = std::max<int64_t>(degrees[fsdp], 1) * degrees[axis];
+    reader.require(
+        works || degrees[axis] <= 1, mesh_key(level, axis),
+        absl::StrCat("this version has data, fsdp and tensor parallelism only; set it to 1 and ",
+                     "use ", mesh_key(level, fsdp), "=", instead));
   }
 }
 
-// The number of ranks that the degrees make; 1 where one is open.
+// The number of ranks that the degrees make; an open one adds none.
 int32_t product_of(const Degrees& degrees) {
   int64_t product = 1;
   for (const int32_t degree : degrees) {
-    if (degree < 1) return 1;
-    product = std::min<int64_t>(product * degree, std::numeric_limits<int32_t>::max());
+    product = std::min<int64_t>(product * std::max(degree, 1), std::numeric_limits<int32_t>::max());
   }
   return static_cast<int32_t>(product);
 }
 
 absl::StatusOr<Mesh> read_mesh(SettingsReader& reader, const LaunchOptions& options) {
   MeshShape shape;
-  read_level(reader, "ici", shape.ici);
-  read_level(reader, "dcn", shape.dcn);
+  read_level(reader, "ici", kOpenInNode, shape.ici);
+  read_level(reader, "dcn", kOpenBetweenNodes, shape.dcn);
   if (!reader.status().ok()) return reader.status();
   const int32_t nodes = options.nodes.value_or(product_of(shape.dcn));
   const int32_t ranks = options.ranks_per_node.value_or(product_of(shape.ici));
@@ -245,6 +263,23 @@ void warn_of_same_batches(const trainer::TrainConfig& train, std::vector<std::st
       "one is no help"));
 }
 
+// What every layer exchanges along tensor (trainer_core/parallel/mesh_exchange.h) goes between nodes.
+void warn_of_tensor_between_nodes(const trainer::TrainConfig& train,
+                                  std::vector<std::string>& warnings) {
+  const int32_t nodes = train.mesh.dcn[static_cast<size_t>(MeshAxis::kTensor)];
+  if (nodes == 1) return;
+  const int32_t tensor = nodes * train.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)];
+  const double rows = double{1} * train.per_device_batch_size * train.max_target_length;
+  const double exchange = rows * train.model.emb_dim * (tensor - 1) / tensor *
+                          static_cast<double>(trainer::dtype_bytes(train.activation_type()));
+  const double step =
+      exchange * (10.0 * train.model.num_layers + 4) * train.gradient_accumulation_steps;
+  warnings.push_back(absl::StrFormat(
+      "dcn_tensor_parallelism=%d: a rank exchanges at least %.1f MiB a step with other nodes' "
+      "ranks while it waits; ici_tensor_parallelism keeps that inside a node",
+      nodes, step / (1 << 20)));
+}
+
 absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train) {
   reader.read("log_period", train.log_period);
   reader.read("init_weights_seed", train.init_weights_seed);
@@ -299,6 +334,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   job.warnings = config.warnings;
   trainer::TrainConfig& train = job.train;
   train.mesh = mesh->shape();
+  reader.read("zero_stage", train.zero_stage);
   reader.read("run_name", train.run_name);
   if (train.run_name.empty()) train.run_name = options.default_run_name;
   if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
@@ -319,6 +355,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   absl::StatusOr<std::string> output = read_paths(reader, options, train);
   if (!output.ok()) return output.status();
   warn_of_same_batches(train, job.warnings);
+  warn_of_tensor_between_nodes(train, job.warnings);
   train.checkpoint_directory = absl::StrCat(*output, "/checkpoints");
   if (auto status = trainer::validate(train); !status.ok()) return status;
   fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);

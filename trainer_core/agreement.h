@@ -1,4 +1,4 @@
-// What ranks tell each other beside gradients: start-up checks and copies before the first step, and the scales of each.
+// What ranks tell each other before the first step: start-up checks, and copies.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,20 @@
 
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/checkpoint/checkpoint.h"
-#include "trainer_core/comm/comm.h"
+#include "trainer_core/comm/process_groups.h"
 #include "trainer_core/replica.h"
 
 namespace muster::trainer {
 
-// Fails on every rank with InvalidArgument when a rank has another config, other data (TrainingData::fingerprint) or other
-// parameters than rank 0: the sentence names the rank. A build that computes differently would otherwise drift in silence.
-absl::Status check_agreement(ProcessGroup& group, const TrainConfig& config,
-                             uint64_t data_fingerprint, Replica& replica);
+// To be asked before anything else: ranks with other meshes would wait for each other in vain. Fails on every rank with InvalidArgument
+// when a rank has another config than rank 0, or a build that computes otherwise: the sentence names the first such rank, the first
+// key that differs and both values. Else the group's errors.
+absl::Status check_same_config(ProcessGroups& groups, const TrainConfig& config);
 
-// Delayed scaling: each rank's largest magnitudes become those of all ranks, so that all go on with the same scales. The errors
-// are the group's.
-absl::Status agree_on_amaxes(ProcessGroup& group, std::span<float> amaxes);
+// The same of what ranks begin with: when a rank has other data (TrainingData::fingerprint) than rank 0, or other parameters than the
+// first rank along data, which has the same shards. The sentence names both, and the first parameter. They would otherwise drift
+// in silence.
+absl::Status check_agreement(ProcessGroups& groups, uint64_t data_fingerprint, Replica& replica);
 
 // Where a checkpoint was made.
 struct RestoredAt {
@@ -30,10 +31,12 @@ struct RestoredAt {
   uint64_t samples = 0;  // of the data set, consumed by then
 };
 
-// Brings every rank to the newest whole checkpoint and says which, none when there is none. Rank 0
-// reads and broadcasts: the disk is read once, and ranks need not share a file system. When rank 0 cannot restore, all
-// ranks fail with InvalidArgument. Lines about damaged checkpoints go to `log` on rank 0.
-absl::StatusOr<std::optional<RestoredAt>> restore_newest(ProcessGroup& group,
+// Brings every rank to the newest checkpoint that is whole for all of them and says which; none when there is none. The ranks that
+// are first along `data` read what they hold, and nothing else: `readers` are all of them, null where one has all. Each then broadcasts along data, so that
+// the disk is read once, and replicas need not share its file system. Where a rank cannot restore, all fail with the same code.
+// Lines about damaged checkpoints go to `log` on rank 0.
+absl::StatusOr<std::optional<RestoredAt>> restore_newest(ProcessGroup& data,
+                                                         CheckpointPeers* readers,
                                                          const CheckpointStore& store,
                                                          Replica& replica, std::ostream& log);
 

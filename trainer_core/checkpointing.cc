@@ -19,6 +19,13 @@ std::string saved_line(const std::string& folder, uint64_t bytes, Duration writt
       to_seconds(stall));
 }
 
+// Those with one data coordinate.
+constexpr GroupAxes kWriterAxes = {.axes = {MeshAxis::kPipeline, MeshAxis::kFsdp,
+                                            MeshAxis::kSequence, MeshAxis::kContext,
+                                            MeshAxis::kExpert, MeshAxis::kTensor}};
+// Of process groups: no other thread uses it than the one that saves or restores.
+constexpr int kCheckpointLane = 16;
+
 }  // namespace
 
 // Counts the time of its life.
@@ -43,19 +50,23 @@ Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& cont
     : config_(config),
       context_(context),
       store_(config.checkpoint_directory, config.max_checkpoints_to_keep,
-             config.checkpoint_file_bytes) {}
+             config.checkpoint_file_bytes) {
+  const Mesh& mesh = context.groups.mesh();
+  if (writes() && mesh.group_size(kWriterAxes) > 1)
+    peers_.emplace(context.groups, kWriterAxes, kCheckpointLane);
+}
 
 absl::Status Checkpointing::open() {
-  if (!config_.enable_checkpointing || !leader()) return absl::OkStatus();
-  return store_.open(context_.owner);
+  if (!config_.enable_checkpointing || !writes()) return absl::OkStatus();
+  return store_.open(context_.owner, peers());
 }
 
 void Checkpointing::attach(Replica& replica) {
   replica_ = &replica;
-  if (!leader() || !replica.staging()) return;
-  saver_ = std::make_unique<BackgroundSaver>(store_, replica.plan().checkpoint_layout(),
-                                             *replica.staging(),
-                                             [this](const SaveOutcome& outcome) { show(outcome); });
+  if (!replica.staging()) return;
+  saver_ = std::make_unique<BackgroundSaver>(
+      store_, replica.plan().checkpoint_layout(), *replica.staging(),
+      [this](const SaveOutcome& outcome) { show(outcome); }, peers());
 }
 
 absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore() {
@@ -67,7 +78,8 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore() {
       if (auto status = report(*outcome); !status.ok()) return status;
     }
   }
-  auto newest = restore_newest(context_.group, store_, *replica_, context_.out);
+  auto newest = restore_newest(context_.groups.of({.axes = {MeshAxis::kData}}), peers(), store_,
+                               *replica_, context_.out);
   if (newest.ok() && newest->has_value()) {
     saved_step_ = (*newest)->step;
     context_.page.set_checkpoint_step(saved_step_);
@@ -95,19 +107,19 @@ CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
   asked_ = false;
+  // First: what becomes of it decides on all writers alike whether there is something to save.
+  if (saver_ != nullptr) {
+    if (const auto before = wait_for_saver()) {
+      if (auto status = report(*before); !status.ok()) return status;
+    }
+  }
   if (!is_news(step)) return absl::OkStatus();
-  if (!leader()) {
+  if (!writes()) {
     saved_step_ = step;
     return absl::OkStatus();
   }
-  if (saver_ == nullptr) {
-    stall_of_save_ = {};
-    return report(save_now(step, samples));
-  }
-  if (const auto before = wait_for_saver()) {
-    if (auto status = report(*before); !status.ok()) return status;
-  }
   stall_of_save_ = {};
+  if (saver_ == nullptr) return report(save_now(step, samples));
   const Stall stall(*this);
   saver_->begin(info(step, samples), replica_->state());
   copying_ = true;
@@ -117,7 +129,7 @@ absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
 
 absl::Status Checkpointing::save_last(int64_t step, uint64_t samples) {
   finish();
-  if (!is_news(step) || !leader()) return absl::OkStatus();
+  if (!is_news(step) || !writes()) return absl::OkStatus();
   stall_of_save_ = {};
   const SaveOutcome outcome = save_now(step, samples);
   return outcome.status.ok() ? report(outcome) : outcome.status;
@@ -130,7 +142,7 @@ SaveOutcome Checkpointing::save_now(int64_t step, uint64_t samples) {
     const Stall stall(*this);
     const Instant begin = monotonic_now();
     outcome.status = store_.save(info(step, samples), replica_->plan().checkpoint_layout(),
-                                 replica_->state(), outcome.notes);
+                                 replica_->state(), outcome.notes, peers());
     outcome.written_in = monotonic_now() - begin;
   }
   saved_step_ = step;
@@ -164,14 +176,21 @@ std::optional<SaveOutcome> Checkpointing::wait_for_saver() {
 
 Duration Checkpointing::take_stall() { return std::exchange(stall_, {}); }
 
-// On either thread: whoever waits for a checkpoint sees it as soon as it is there.
+// On either thread: whoever waits for a checkpoint sees it as soon as it is there. One page says it for all ranks, which makes it
+// count once.
 void Checkpointing::show(const SaveOutcome& outcome) {
+  if (!leader()) return;
   context_.page.end_checkpoint({.step = outcome.step,
                                 .saved = outcome.status.ok(),
                                 .seconds = to_seconds(outcome.written_in)});
 }
 
 absl::Status Checkpointing::report(const SaveOutcome& outcome) {
+  // The leader knows the same, and speaks.
+  if (!leader()) {
+    if (!outcome.status.ok()) saved_step_ = -1;
+    return absl::OkStatus();
+  }
   for (const std::string& note : outcome.notes) context_.err << note << std::endl;
   if (outcome.status.ok()) {
     failures_in_a_row_ = 0;

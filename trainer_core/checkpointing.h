@@ -1,5 +1,7 @@
 // What one rank does about checkpoints: how one is saved when the training loop wants it, what is said of it, and what becomes
-// of one that fails. Every rank calls the same functions after the same steps; rank 0 alone writes.
+// of one that fails. Every rank calls the same functions after the same steps. Of the ranks that have the same numbers, which are
+// those along data, the first writes and reads: together they are the writers, each of which saves its shards (checkpoint.h) and
+// of which rank 0 leads and speaks. The others get what is restored by a broadcast along data.
 //
 // async_checkpointing, the default, writes in the background (background_saver.h); the training waits for what is left of the
 // copy when it is about to change parameters, and for the save before where that is not over yet. False: it waits for the disk.
@@ -21,6 +23,7 @@
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/checkpoint/background_saver.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/group_peers.h"
 #include "trainer_core/replica.h"
 #include "trainer_core/train.h"
 
@@ -34,7 +37,7 @@ class Checkpointing {
  public:
   Checkpointing(const TrainConfig& config, const TrainContext& context);
 
-  // Rank 0 takes the directory.
+  // Rank 0 takes the directory, and all writers see it.
   absl::Status open();
   // From here on `replica` can be saved.
   void attach(Replica& replica);
@@ -62,7 +65,10 @@ class Checkpointing {
  private:
   class Stall;
 
-  bool leader() const { return context_.group.rank() == 0; }
+  bool leader() const { return context_.groups.rank() == 0; }
+  bool writes() const { return writes_checkpoints(context_.groups.mesh(), context_.groups.rank()); }
+  // Null where one rank has all.
+  CheckpointPeers* peers() { return peers_.has_value() ? &*peers_ : nullptr; }
   // Whether there is something to save that no checkpoint has, or is about to have.
   bool is_news(int64_t step) const;
   CheckpointInfo info(int64_t step, uint64_t samples) const;
@@ -75,7 +81,8 @@ class Checkpointing {
   const TrainContext& context_;
   CheckpointStore store_;
   Replica* replica_ = nullptr;
-  std::unique_ptr<BackgroundSaver> saver_;  // rank 0, with async_checkpointing
+  std::optional<GroupPeers> peers_;         // of a writer: the others
+  std::unique_ptr<BackgroundSaver> saver_;  // of a writer, with async_checkpointing
 
   bool asked_ = false;
   bool copying_ = false;     // since the newest begin(), as far as this thread knows

@@ -13,10 +13,11 @@
 #include <nlohmann/json.hpp>
 
 #include "common/escape.h"
+#include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/comm/local.h"
-#include "trainer_core/comm/transport_group.h"
+#include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
 #include "trainer_core/command_line.h"
 #include "trainer_core/debug_step.h"
@@ -48,8 +49,8 @@ absl::StatusOr<std::unique_ptr<ProgressWriter>> open_page(const RankEnv& env,
   return ProgressWriter::create(env.progress_page, env.identity(config.steps));
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> join_group(const RankEnv& env, ProgressWriter& page) {
-  if (env.world_size == 1) return LocalWorld(1, env.collective_timeout).join(0, &page, "data");
+absl::StatusOr<std::shared_ptr<Transport>> join_world(const RankEnv& env) {
+  if (env.world_size == 1) return LocalWorld(1, env.collective_timeout).join(0);
   WorldOptions options;
   options.gloo = {.rank = env.rank,
                   .size = env.world_size,
@@ -59,9 +60,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> join_group(const RankEnv& env, Pro
                   .connect_timeout = env.connect_timeout,
                   .timeout = env.collective_timeout};
   options.notes = &std::cerr;
-  auto transport = connect_world(options);
-  if (!transport.ok()) return transport.status();
-  return make_world_group(std::move(*transport), "data", &page);
+  return connect_world(options);
 }
 
 // Where `decode` gets its config: the file of --config, or what the checkpoint was made with.
@@ -113,10 +112,11 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   const auto page = open_page(*env, *config);
   if (!page.ok()) return report(who, page.status());
   (*page)->set_phase(Phase::kRendezvous, monotonic_now());
-  const auto group = join_group(*env, **page);
-  if (!group.ok()) return report(absl::StrCat(who, ": rendezvous"), group.status());
+  auto transport = join_world(*env);
+  if (!transport.ok()) return report(absl::StrCat(who, ": rendezvous"), transport.status());
+  ProcessGroups groups(*std::move(transport), mesh_of(config->mesh), page->get());
   signals.training = true;
-  return train(*config, {.group = **group,
+  return train(*config, {.groups = groups,
                          .page = **page,
                          .out = std::cout,
                          .err = std::cerr,

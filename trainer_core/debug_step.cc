@@ -230,8 +230,9 @@ class DebugStep {
   void update(double gradient_norm, double weight) {
     const OptimizerConfig& optimizer = config_.optimizer;
     const double clip = clip_factor(gradient_norm, optimizer.clipping_threshold);
-    replica_.update(
-        {.learning_rate = optimizer.learning_rate, .grad_scale = clip / weight, .t = 1});
+    const UpdateStep first{
+        .learning_rate = optimizer.learning_rate, .grad_scale = clip / weight, .t = 1};
+    MUSTER_CHECK(replica_.update(first).ok()) << "a rank alone waits for nobody";
   }
 
   const TrainConfig& config_;
@@ -256,6 +257,7 @@ absl::StatusOr<DebugStepResult> debug_step(const TrainConfig& settings,
   config.model.dropout_rate = config.model.input_dropout_rate = 0;  // others draw other masks
   config.per_device_batch_size = lists->batch;
   config.max_target_length = lists->seq_len;
+  config.mesh = {};  // one rank
   if (auto status = validate(config); !status.ok()) return status;
   if (auto status = check_memory(config, options.threads); !status.ok()) return status;
   const auto out = Output::create(options);

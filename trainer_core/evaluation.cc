@@ -9,27 +9,29 @@ namespace muster::trainer {
 Evaluation::Evaluation(const TrainConfig& config, const TrainContext& context, TrainingData& data)
     : config_(config),
       context_(context),
-      data_(StepData::evaluation(config, context.group.rank(), context.group.size(), data)) {}
+      data_(StepData::evaluation(config, context.groups.rank(), data)) {}
 
 bool Evaluation::is_due(int64_t completed_steps) const {
   return completed_steps % config_.eval.interval == 0 && completed_steps >= config_.eval.start_step;
 }
 
-absl::StatusOr<EvalRecord> Evaluation::run(Transformer& model, int64_t step) {
+absl::StatusOr<EvalRecord> Evaluation::run(Replica& replica, int64_t step) {
   StepTail sum;
   for (uint64_t i = 0; i < data_->steps(); ++i) {
     for (int32_t part = 0; part < data_->micro_batches(); ++part) {
       context_.page.set_phase(Phase::kEval, monotonic_now());
       const auto batch = data_->load(i * data_->samples_per_step(), part);
       if (!batch.ok()) return batch.status();
-      const LossSum loss = model.forward(*batch);
+      const LossSum loss = replica.model().forward(*batch);
+      if (replica.broken()) return replica.finish_passes();
       sum.loss += loss.loss;
       sum.weight += loss.weight;
     }
   }
-  std::array<float, kGradTailElements> numbers{};
+  std::array<float, kStepTailElements> numbers{};
   sum.write(numbers);
-  if (auto status = context_.group.all_reduce(numbers, "evaluation"); !status.ok()) return status;
+  if (auto status = context_.groups.world().all_reduce(numbers, "evaluation"); !status.ok())
+    return status;
   const StepTail total = StepTail::read(numbers);
   const double mean = total.weight > 0 ? total.loss / total.weight : 0;
   return EvalRecord{.step = step, .loss = mean, .total_weights = total.weight};
@@ -37,7 +39,7 @@ absl::StatusOr<EvalRecord> Evaluation::run(Transformer& model, int64_t step) {
 
 void Evaluation::publish(const EvalRecord& record, MetricsFile* metrics) const {
   context_.page.complete_evaluation(record.step + 1, record.loss, monotonic_now());
-  if (context_.group.rank() == 0) {
+  if (context_.groups.rank() == 0) {
     context_.out << eval_line(record) << std::endl;
     if (reaches_target(record))
       context_.out << target_reached_line(config_.eval.target_loss) << std::endl;

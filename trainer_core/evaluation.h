@@ -7,7 +7,7 @@
 #include <absl/status/statusor.h>
 
 #include "trainer_core/metrics_file.h"
-#include "trainer_core/model/transformer.h"
+#include "trainer_core/replica.h"
 #include "trainer_core/step_data.h"
 #include "trainer_core/train.h"
 
@@ -22,7 +22,7 @@ class Evaluation {
   bool is_due(int64_t completed_steps) const;
   // Every rank's forward passes over its part of the data, from its beginning, and one all-reduce. Overwrites the model's
   // activations; parameters and gradients stay. Errors are those of the data and of the group.
-  absl::StatusOr<EvalRecord> run(Transformer& model, int64_t step);
+  absl::StatusOr<EvalRecord> run(Replica& replica, int64_t step);
   // Not by an evaluation that had nothing to predict.
   bool reaches_target(const EvalRecord& record) const {
     return record.total_weights > 0 && record.loss <= config_.eval.target_loss;

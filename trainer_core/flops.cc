@@ -1,5 +1,7 @@
 #include "trainer_core/flops.h"
 
+#include "trainer_core/base/train_mesh.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -22,8 +24,10 @@ double mlp_flops(const ModelConfig& model, double tokens) {
 
 StepTflops step_tflops(const TrainConfig& config) {
   const ModelConfig& model = config.model;
-  const double batch = config.per_device_batch_size;  // B
-  const double seq = config.max_target_length;        // S
+  // B of a rank: those that share a slice share its work.
+  const double batch =
+      double{1} * config.per_device_batch_size / ranks_of_slice(mesh_of(config.mesh));
+  const double seq = config.max_target_length;  // S
   const double tokens = batch * seq;
   const double width = model.emb_dim;
   const double query = double{1} * model.num_query_heads * model.head_dim;

@@ -1,9 +1,9 @@
 #include "trainer_core/gradient_step.h"
 
+#include <array>
 #include <cmath>
 #include <span>
 
-#include "trainer_core/agreement.h"
 #include "trainer_core/optim/schedule.h"
 
 namespace muster::trainer {
@@ -19,37 +19,62 @@ GradientStep::GradientStep(const TrainConfig& config, const TrainContext& contex
 absl::StatusOr<LossSum> GradientStep::compute(uint64_t position) {
   LossSum sum;
   data_wait_ = Duration::zero();
-  for (int32_t i = 0; i < data_.micro_batches(); ++i) {
+  comm_before_ = replica_.comm_times();
+  const int32_t count = data_.micro_batches();
+  for (int32_t i = 0; i < count && !replica_.broken(); ++i) {
     enter(Phase::kData);
     const Instant asked = monotonic_now();
     const auto batch = data_.load(position, i);
     if (!batch.ok()) return batch.status();
     data_wait_ += monotonic_now() - asked;
     enter(Phase::kStep);
+    replica_.begin_pass({.first = i == 0, .last = i + 1 == count});
     sum += replica_.model().forward_backward(*batch, i == 0 ? Accumulate::kNo : Accumulate::kYes);
   }
   return sum;
 }
 
 absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local) {
+  if (auto status = replica_.finish_passes(); !status.ok()) return status;
+  ProcessGroup& world = context_.groups.world();
+  squares_ = replica_.ops().sum_of_squares(Replica::flat(replica_.model().grads()));
   StepTail mine{.loss = local.loss,
                 .weight = local.weight,
                 .stop_votes = context_.signals.stop ? 1 : 0,
                 .checkpoint_votes = context_.signals.checkpoint.exchange(false) ? 1 : 0,
                 .balance = local.balance,
                 .routed = local.routed,
-                .dropped = local.dropped};
+                .dropped = local.dropped,
+                .squares = count_once(squares_)};
   if (!std::isfinite(local.loss)) {
     mine.bad_ranks = 1;
-    mine.bad_rank_sum = context_.group.rank();
+    mine.bad_rank_sum = world.rank();
   }
-  const std::span<float> block = replica_.model().grad_block();
-  const std::span<float> tail = block.last(kGradTailElements);
+  std::array<float, kStepTailElements> tail{};
   mine.write(tail);
-  if (auto status = context_.group.all_reduce(block, "gradients"); !status.ok()) return status;
-  if (auto status = agree_on_amaxes(context_.group, replica_.model().amaxes()); !status.ok())
+  if (auto status = world.all_reduce(tail, "step"); !status.ok()) return status;
+  // All ranks go on with the same scales. Where a magnitude is NaN the gradients are, too, and the step is not applied.
+  if (const auto amaxes = replica_.model().amaxes(); !amaxes.empty()) {
+    if (auto status = world.all_reduce_max(amaxes, "amaxes"); !status.ok()) return status;
+  }
+  const StepTail reduced = StepTail::read(tail);
+  // Who has all gradients has their squares to the last bit.
+  if (replica_.shares_parameters()) squares_ = reduced.squares;
+  return reduced;
+}
+
+double GradientStep::count_once(double sum) const {
+  const MeshCoordinate place = context_.groups.mesh().coordinate(context_.groups.rank());
+  return place[static_cast<size_t>(MeshAxis::kData)] == 0 ? sum : 0;
+}
+
+absl::StatusOr<double> GradientStep::parameter_norm() {
+  const double squares = replica_.ops().sum_of_squares(Replica::flat(replica_.model().params()));
+  if (!replica_.shares_parameters()) return std::sqrt(squares);
+  auto parts = split_wide(count_once(squares));
+  if (auto status = context_.groups.world().all_reduce(parts, "parameter norm"); !status.ok())
     return status;
-  return StepTail::read(tail);
+  return std::sqrt(join_wide(parts));
 }
 
 StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
@@ -59,11 +84,14 @@ StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
   record.data_wait_seconds = to_seconds(data_wait_);
   record.tflops_per_device = tflops_.total();
   record.tflops_causal_per_device = tflops_.total_causal();
-  record.tokens_per_device = static_cast<double>(data_.tokens_per_step());
+  record.tokens_per_device = data_.tokens_per_step();
   record.total_weights = reduced.weight;
   record.loss = reduced.loss / weight;
-  record.raw_grad_norm =
-      std::sqrt(replica_.ops().sum_of_squares(Replica::flat(replica_.model().grads()))) / weight;
+  record.raw_grad_norm = std::sqrt(squares_) / weight;
+  if (context_.groups.mesh().ranks() > 1) {
+    const CommTimes times = replica_.comm_times() - comm_before_;
+    record.comm = {to_seconds(times.busy), times.hidden()};
+  }
   record.learning_rate = learning_rate(config_.optimizer, step);
   if (reduced.routed > 0) {
     record.experts = {reduced.balance / weight,

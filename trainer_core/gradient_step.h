@@ -1,4 +1,4 @@
-// A step up to its update: the gradients of its micro-batches, added up over all ranks, and what is said of them.
+// A step up to its update: the gradients of its micro-batches, added up over the ranks, and what is said of them.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,23 @@ class GradientStep {
   GradientStep(const TrainConfig& config, const TrainContext& context, Replica& replica,
                StepData& data);
 
-  // Leaves the gradients of the step whose first sample is `position` in the replica's block. The data's errors.
+  // Runs the passes of the step whose first sample is `position`. The data's errors; those of groups are reduce()'s to say.
   absl::StatusOr<LossSum> compute(uint64_t position);
-  // Adds them and the sums up over the ranks: one collective, and one for the scales of quantized products where there are any.
-  // The group's errors.
+  // Leaves the step's gradients in the replica's block, and adds up what is said of them: one small collective, and one for the
+  // scales of quantized products where there are any. The groups' errors.
   absl::StatusOr<StepTail> reduce(const LossSum& local);
   // What the reduced sums say. Time, update and parameters come later.
   StepRecord record(int64_t step, const StepTail& reduced) const;
+  // Of all parameters after the update: a collective where ranks share parameters, with the group's errors.
+  absl::StatusOr<double> parameter_norm();
 
   // What mean losses and gradients are divided by. A batch of documents of one token each has nothing to predict: its sums are
   // 0, and so are its means.
   static double divisor(const StepTail& reduced) { return reduced.weight > 0 ? reduced.weight : 1; }
 
  private:
+  // Of the numbers of this rank's shards, whatever other ranks have the same: 0 for all of them but one.
+  double count_once(double sum) const;
   void enter(Phase phase) { context_.page.set_phase(phase, monotonic_now()); }
 
   const TrainConfig& config_;
@@ -41,7 +45,10 @@ class GradientStep {
   Replica& replica_;
   StepData& data_;
   StepTflops tflops_;
-  Duration data_wait_{};  // of the step that was computed last
+  // Of the step that was computed last:
+  Duration data_wait_{};
+  CommTimes comm_before_;  // the replica's when it began
+  double squares_ = 0;     // of all gradients
 };
 
 }  // namespace muster::trainer

@@ -63,10 +63,15 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
   return source;
 }
 
-absl::Status begin_parameters(const TrainConfig& config, const std::vector<ParamSpec>& table,
+absl::Status begin_parameters(const TrainConfig& config, const ShardLayout& layout,
                               std::span<float> params, std::ostream* out) {
   if (config.load_parameters_path.empty()) {
-    init_params(table, config.init_weights_seed, params.data());
+    for (const ShardPiece& piece : layout.pieces()) {
+      for (const TensorBox& box : layout.boxes(piece)) {
+        init_part(layout.table()[piece.param], config.init_weights_seed, box,
+                  params.data() + box.offset);
+      }
+    }
     return absl::OkStatus();
   }
   std::vector<std::string> notes;
@@ -76,7 +81,7 @@ absl::Status begin_parameters(const TrainConfig& config, const std::vector<Param
     for (const std::string& note : notes) *out << note << '\n';
     *out << "parameters are from " << (*source)->description().folder << std::endl;
   }
-  return load_parameters(**source, params);
+  return (*source)->read_boxes(layout.stored_boxes(), params);
 }
 
 }  // namespace muster::trainer

@@ -12,6 +12,7 @@
 
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/checkpoint/parameter_source.h"
+#include "trainer_core/model/shard_layout.h"
 
 namespace muster::trainer {
 
@@ -21,8 +22,9 @@ namespace muster::trainer {
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
     const TrainConfig& config, std::vector<std::string>& notes);
 
-// Fills the block. The path's parameters are mentioned in `out`, with what is to be said of them; null: not.
-absl::Status begin_parameters(const TrainConfig& config, const std::vector<ParamSpec>& table,
+// Fills a rank's flat block of shards: it makes, or reads, what it stores, and no more. The path's parameters are mentioned in
+// `out`, with what is to be said of them; null: not.
+absl::Status begin_parameters(const TrainConfig& config, const ShardLayout& layout,
                               std::span<float> params, std::ostream* out);
 
 }  // namespace muster::trainer

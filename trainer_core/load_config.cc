@@ -3,11 +3,16 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
 
+#include "common/absl_view.h"
 #include "trainer_core/base/json_file.h"
+#include "trainer_core/base/train_mesh.h"
 
 namespace muster::trainer {
 
@@ -33,15 +38,18 @@ int32_t threads_per_rank(const TrainConfig& config, const RankEnv& env) {
 }
 
 absl::Status check_world_size(const TrainConfig& config, int32_t world_size) {
-  int64_t ranks = 1;
+  if (mesh_of(config.mesh).ranks() == world_size) return absl::OkStatus();
+  std::vector<std::string> keys;
   for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
-    ranks *= int64_t{config.mesh.ici[axis]} * config.mesh.dcn[axis];
-    if (ranks > world_size) break;  // degrees are bounded, their product need not be
+    for (const auto& [level, degree] :
+         {std::pair{"ici_", config.mesh.ici[axis]}, std::pair{"dcn_", config.mesh.dcn[axis]}}) {
+      if (degree > 1)
+        keys.push_back(absl::StrCat(level, av(kMeshAxisNames[axis]), "_parallelism=", degree));
+    }
   }
-  if (ranks == world_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the mesh (ici_data_parallelism=", config.mesh.ici[0],
-      ", dcn_data_parallelism=", config.mesh.dcn[0], ") does not make ", world_size, " ranks"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the mesh (", keys.empty() ? "1 rank" : absl::StrJoin(keys, ", "),
+                   ") does not make ", world_size, " ranks"));
 }
 
 }  // namespace muster::trainer

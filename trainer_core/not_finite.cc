@@ -12,40 +12,41 @@ namespace {
 // Squares of fp32 numbers do not overflow fp64.
 bool is_finite(Ops& ops, const Tensor& x) { return std::isfinite(ops.sum_of_squares(x)); }
 
-class FirstNotFinite : public ForwardObserver {
+class FirstNotFinite : public PassObserver {
  public:
   explicit FirstNotFinite(Ops& ops) : ops_(ops) {}
 
-  void computed(const std::string& name, const Tensor& x) override {
-    if (name_.empty() && !is_finite(ops_, x)) name_ = name;
+  void computed(const std::string& name, const Tensor& x) override { look_at("", name, x); }
+  void gradient(const std::string& name, const Tensor& x) override {
+    look_at("gradient of ", name, x);
   }
   const std::string& name() const { return name_; }
 
  private:
+  void look_at(const char* what, const std::string& name, const Tensor& x) {
+    if (name_.empty() && !is_finite(ops_, x)) name_ = what + name;
+  }
+
   Ops& ops_;
   std::string name_;
 };
 
-Tensor row_of(std::span<float> block, const ParamSpec& spec) {
-  return Tensor::f32(block.data() + spec.offset, {spec.elements()});
+std::string in_parameters(Replica& replica) {
+  for (const ShardPiece& piece : replica.plan().model.sharding.layout.pieces()) {
+    const Tensor values =
+        Tensor::f32(replica.model().params().data() + piece.offset, {piece.count});
+    if (!is_finite(replica.ops(), values)) return "parameter " + replica.table()[piece.param].name;
+  }
+  return "";
 }
 
-std::string in_forward(Replica& replica, const Batch& batch) {
+std::string in_pass(Replica& replica, const Batch& batch) {
   FirstNotFinite first(replica.ops());
   replica.model().observe(&first);
   const absl::Cleanup stop_observing = [&] { replica.model().observe(nullptr); };
-  replica.model().forward(batch);
-  return first.name();
-}
-
-std::string in_backward(Replica& replica, const Batch& batch) {
+  replica.begin_pass({.first = true, .last = false});  // what other ranks have is not looked for
   replica.model().forward_backward(batch);
-  const std::vector<ParamSpec>& table = replica.table();
-  for (auto spec = table.rbegin(); spec != table.rend(); ++spec) {
-    if (!is_finite(replica.ops(), row_of(replica.model().grads(), *spec)))
-      return "gradient of " + spec->name;
-  }
-  return "";
+  return first.name();
 }
 
 std::string name_ranks(const char* what, int bad_ranks, int bad_rank_sum, int size) {
@@ -63,18 +64,21 @@ std::string describe(const NotFiniteTensor& tensor) {
 
 absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(Replica& replica, StepData& data,
                                                                uint64_t first) {
-  for (const ParamSpec& spec : replica.table()) {
-    if (!is_finite(replica.ops(), row_of(replica.model().params(), spec)))
-      return NotFiniteTensor{"parameter " + spec.name, data.samples(first, 0)};
-  }
-  for (int32_t i = 0; i < data.micro_batches(); ++i) {
+  std::optional<NotFiniteTensor> found;
+  const auto note = [&](std::string name, int32_t micro_batch) {
+    if (!found && !name.empty())
+      found = NotFiniteTensor{std::move(name), data.samples(first, micro_batch)};
+  };
+  note(in_parameters(replica), 0);
+  // Others need this rank's part of every pass, whatever it has found.
+  const bool runs_all = replica.shares_parameters();
+  for (int32_t i = 0; i < data.micro_batches() && (runs_all || !found) && !replica.broken(); ++i) {
     const auto batch = data.load(first, i);
     if (!batch.ok()) return batch.status();
-    std::string name = in_forward(replica, *batch);
-    if (name.empty()) name = in_backward(replica, *batch);
-    if (!name.empty()) return NotFiniteTensor{std::move(name), data.samples(first, i)};
+    note(in_pass(replica, *batch), i);
   }
-  return std::nullopt;
+  if (auto status = replica.finish_passes(); !status.ok()) return status;
+  return found;
 }
 
 std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool found_here) {

@@ -8,7 +8,7 @@
 #include <absl/status/statusor.h>
 
 #include "trainer_core/comm/comm.h"
-#include "trainer_core/model/forward_observer.h"
+#include "trainer_core/model/pass_observer.h"
 #include "trainer_core/replica.h"
 #include "trainer_core/step_data.h"
 #include "trainer_core/step_tail.h"
@@ -24,9 +24,10 @@ struct NotFiniteTensor {
 // "the first tensor that is not finite is layer3.context, in the batch of global samples 12 to 15"
 std::string describe(const NotFiniteTensor& tensor);
 
-// Computes this rank's step, whose first sample is `first`, again and looks for the first tensor that is not finite:
-// parameters, then for each micro-batch what its forward pass computes, in that order, then its gradients from the head to
-// the embedding. None when all are finite: then only a sum over micro-batches or ranks is not. Leaves another gradient block.
+// Computes this rank's step, whose first sample is `first`, again and looks for the first tensor that is not finite: what it stores
+// of parameters, then for each micro-batch what its forward pass computes, in that order, then its own gradients from the
+// head to the embedding. None when all are finite: then only a sum over micro-batches or ranks is not. Leaves another gradient
+// block. Of a replica that shares parameters all ranks call it. Errors are those of the data and of groups.
 absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(Replica& replica, StepData& data,
                                                                uint64_t first);
 

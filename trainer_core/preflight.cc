@@ -108,13 +108,14 @@ absl::Status check_checkpoints(const TrainConfig& config) {
   if (!config.enable_checkpointing) return check_initial_parameters(config);
   const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
   const std::vector<ParamSpec> table = model_params(config.model);
-  const auto optimizer = Optimizer::make(config.optimizer, table);
+  const auto optimizer = Optimizer::make(config.optimizer, ShardLayout::whole(table));
   // The run itself compares checksums, and reports damaged ones.
   std::vector<std::string> notes;
   auto newest = store.newest(notes, /*checksums=*/false);
   if (!newest.ok()) return newest.status();
   if (newest->has_value()) {
-    const CheckpointLayout layout = checkpoint_layout(config.model, *optimizer);
+    const CheckpointLayout layout =
+        checkpoint_layout(config.model, ShardLayout::whole(table), *optimizer);
     if (auto status = check_tensors((*newest)->folder, layout); !status.ok()) return status;
   } else if (auto status = check_initial_parameters(config); !status.ok()) {
     return status;

@@ -1,4 +1,4 @@
-// One data-parallel replica of the model: its memory plan, its memory and its operations.
+// One rank's part of the model: its memory plan, its memory and its operations.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,11 @@
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/group_sums.h"
 #include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/ops.h"
+#include "trainer_core/parallel/mesh_exchange.h"
+#include "trainer_core/parallel/sharded_parameters.h"
 #include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
@@ -16,11 +19,13 @@ namespace muster::trainer {
 // Not movable: the model refers to the other members.
 class Replica {
  public:
+  // Of a rank that works alone, or of one whose passes are not to disturb others: gradients stay its own. Its config's mesh shares
+  // no storage.
   Replica(const TrainConfig& config, int32_t threads, Staging staging = Staging::kNo)
-      : plan_(plan_training(config, threads, staging)),
-        arena_(plan_.memory()),
-        ops_(cpu_ops(threads)),
-        model_(plan_.model, arena_, *ops_) {}
+      : Replica(config, threads, staging, nullptr) {}
+  // Of this rank of the groups' mesh, which is the config's. `groups` outlives it.
+  Replica(const TrainConfig& config, int32_t threads, Staging staging, ProcessGroups& groups)
+      : Replica(config, threads, staging, &groups) {}
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
@@ -28,6 +33,28 @@ class Replica {
   const std::vector<ParamSpec>& table() const { return plan_.model.params; }
   Transformer& model() { return model_; }
   Ops& ops() { return *ops_; }
+
+  // Whether other ranks must run the same passes as this one.
+  bool shares_parameters() const { return plan_.model.sharding.shares(); }
+  // Before each forward_backward() of a step.
+  void begin_pass(const StepPass& pass) {
+    if (parameters_) parameters_->begin(pass);
+  }
+  // When passes are over: then the gradients are those of all ranks that have the same shards. The groups' first error.
+  absl::Status finish_passes() {
+    absl::Status status = exchange_ ? exchange_->status() : absl::OkStatus();
+    if (parameters_) status.Update(parameters_->finish());
+    return status;
+  }
+  bool broken() const {
+    return (parameters_ && parameters_->broken()) || (exchange_ && exchange_->broken());
+  }
+  // To be called when parameters were written by others than update().
+  void parameters_changed() {
+    if (parameters_) parameters_->parameters_changed();
+  }
+  // Of passes, since the beginning.
+  CommTimes comm_times() const { return parameters_ ? parameters_->times() : CommTimes(); }
 
   // What a checkpoint holds.
   CheckpointBlocks state() { return {model_.state(), optimizer_state()}; }
@@ -39,10 +66,15 @@ class Replica {
     return CheckpointBlocks{{copy, live.params.size()},
                             {copy + live.params.size(), live.state.size()}};
   }
-  // One update of the optimizer by the gradient block, which it may overwrite; and the end of a step for delayed scaling.
-  void update(const UpdateStep& step) {
-    plan_.optimizer->update(*ops_, step, {model_.params(), model_.grads(), optimizer_state()});
-    model_.advance_scaling();
+  // One update of the optimizer by the gradient block, which it may overwrite; and the end of a step for delayed scaling. After an
+  // error the state is neither that before nor that after it.
+  absl::Status update(const UpdateStep& step) {
+    const absl::Status status =
+        plan_.optimizer->update(*ops_, step, {model_.params(), model_.grads(), optimizer_state()},
+                                sums_ ? &*sums_ : nullptr);
+    if (status.ok()) model_.advance_scaling();
+    parameters_changed();
+    return status;
   }
 
   // The block's numbers as one flat tensor.
@@ -51,6 +83,20 @@ class Replica {
   }
 
  private:
+  Replica(const TrainConfig& config, int32_t threads, Staging staging, ProcessGroups* groups)
+      : plan_(plan_training(config, threads, staging, groups == nullptr ? 0 : groups->rank())),
+        arena_(plan_.memory()),
+        ops_(cpu_ops(threads)),
+        parameters_(groups == nullptr || groups->mesh().ranks() == 1
+                        ? nullptr
+                        : std::make_unique<ShardedParameters>(plan_.model, arena_, *ops_, *groups)),
+        exchange_(groups == nullptr || !plan_.model.part().splits_rows()
+                      ? nullptr
+                      : std::make_unique<MeshExchange>(plan_.model, arena_, *ops_, *groups)),
+        model_(plan_.model, arena_, *ops_, parameters_.get(), exchange_.get()) {
+    if (groups != nullptr) sums_.emplace(*groups);
+  }
+
   std::span<float> optimizer_state() {
     return {arena_.f32(plan_.model.optimizer_state),
             static_cast<size_t>(plan_.optimizer->state_elements())};
@@ -59,7 +105,10 @@ class Replica {
   TrainingPlan plan_;
   Arena arena_;
   std::unique_ptr<Ops> ops_;
+  std::unique_ptr<ShardedParameters> parameters_;  // null: nothing is exchanged
+  std::unique_ptr<MeshExchange> exchange_;         // null: the rank computes all of the model
   Transformer model_;
+  std::optional<GroupSums> sums_;
 };
 
 }  // namespace muster::trainer

@@ -5,10 +5,17 @@
 
 #include <absl/memory/memory.h>
 
+#include "trainer_core/base/train_mesh.h"
+
 namespace muster::trainer {
 namespace {
 
 constexpr uint64_t kWithoutEnd = std::numeric_limits<uint64_t>::max();
+
+BatchGeometry geometry_of(const TrainConfig& config, int rank, int32_t sequences) {
+  const BatchSlice slice = batch_slice(mesh_of(config.mesh), rank);
+  return {slice.index, slice.count, sequences, config.max_target_length, config.model.vocab_size};
+}
 
 BatchSequence order_of(const TrainConfig& config, const BatchGeometry& geometry) {
   const int32_t sequences = config.per_device_batch_size;
@@ -28,11 +35,10 @@ uint64_t training_samples(const TrainConfig& config, const TrainingData& data) {
 
 }  // namespace
 
-std::unique_ptr<StepData> StepData::training(const TrainConfig& config, int rank, int ranks,
+std::unique_ptr<StepData> StepData::training(const TrainConfig& config, int rank,
                                              TrainingData& data) {
-  const BatchGeometry geometry{rank, ranks,
-                               config.per_device_batch_size * config.gradient_accumulation_steps,
-                               config.max_target_length, config.model.vocab_size};
+  const BatchGeometry geometry =
+      geometry_of(config, rank, config.per_device_batch_size * config.gradient_accumulation_steps);
   BatchSequence order = order_of(config, geometry);
   // After a step the same one comes again.
   if (config.reuse_example_batch) order.samples_per_step = 0;
@@ -41,32 +47,33 @@ std::unique_ptr<StepData> StepData::training(const TrainConfig& config, int rank
                     ? BatchSource::synthetic(geometry)
                     : BatchSource::endless(std::move(data.train), geometry,
                                            config.data_shuffle_seed, config.enable_data_shuffling);
-  return absl::WrapUnique(
-      new StepData(geometry, order, samples, config.init_weights_seed, std::move(source)));
+  return absl::WrapUnique(new StepData(geometry, order, ranks_of_slice(mesh_of(config.mesh)),
+                                       samples, config.init_weights_seed, std::move(source)));
 }
 
-std::unique_ptr<StepData> StepData::evaluation(const TrainConfig& config, int rank, int ranks,
+std::unique_ptr<StepData> StepData::evaluation(const TrainConfig& config, int rank,
                                                TrainingData& data) {
-  const BatchGeometry geometry{rank, ranks, config.eval.per_device_batch_size,
-                               config.max_target_length, config.model.vocab_size};
+  const BatchGeometry geometry = geometry_of(config, rank, config.eval.per_device_batch_size);
   const uint64_t batch = geometry.global_batch();
   const uint64_t batches = config.eval.steps == -1 ? (data.eval_sequences() + batch - 1) / batch
                                                    : static_cast<uint64_t>(config.eval.steps);
-  return absl::WrapUnique(new StepData(geometry, order_of(config, geometry), batches * batch,
-                                       config.init_weights_seed,
-                                       BatchSource::once(std::move(data.eval), geometry)));
+  return absl::WrapUnique(new StepData(
+      geometry, order_of(config, geometry), ranks_of_slice(mesh_of(config.mesh)), batches * batch,
+      config.init_weights_seed, BatchSource::once(std::move(data.eval), geometry)));
 }
 
-StepData::StepData(const BatchGeometry& geometry, const BatchSequence& order, uint64_t samples,
-                   uint64_t seed, std::unique_ptr<BatchSource> source)
+StepData::StepData(const BatchGeometry& geometry, const BatchSequence& order,
+                   int32_t ranks_of_slice, uint64_t samples, uint64_t seed,
+                   std::unique_ptr<BatchSource> source)
     : geometry_(geometry),
       order_(order),
+      ranks_of_slice_(ranks_of_slice),
       samples_(samples),
       seed_(seed),
       prefetcher_(Prefetcher::start(std::move(source), order)) {}
 
-size_t StepData::tokens_per_step() const {
-  return static_cast<size_t>(geometry_.per_device) * static_cast<size_t>(geometry_.seq_len);
+double StepData::tokens_per_step() const {
+  return double{1} * geometry_.per_device * geometry_.seq_len / ranks_of_slice_;
 }
 
 absl::StatusOr<Batch> StepData::load(uint64_t first, int32_t micro_batch) {

@@ -12,6 +12,17 @@
 
 namespace muster::trainer {
 
+StepProgress progress_of(const StepRecord& record) {
+  return {.step = record.step + 1,
+          .loss = record.loss,
+          .grad_norm = record.raw_grad_norm,
+          .seconds = record.seconds,
+          .data_wait_seconds = record.data_wait_seconds,
+          .tokens = static_cast<uint64_t>(record.tokens_per_device),
+          .tflops_per_device = record.tflops_per_device / record.seconds,
+          .learning_rate = record.learning_rate};
+}
+
 std::string step_line(const StepRecord& record) {
   return absl::StrFormat(
       "completed step: %d, seconds: %.3f, TFLOP/s/device: %.3f, Tokens/s/device: %.3f, "
@@ -100,6 +111,10 @@ std::string metrics_line(const StepRecord& record, const std::string& run_name) 
   if (record.experts) {
     line["learning/moe_lb_loss"] = record.experts->balance_loss;
     line["learning/moe_dropped_fraction"] = record.experts->dropped_fraction;
+  }
+  if (record.comm) {
+    line["perf/comm_seconds"] = record.comm->seconds;
+    line["perf/comm_hidden_fraction"] = record.comm->hidden_fraction;
   }
   return line.dump();
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "common/progress_page.h"
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/flops.h"
 
@@ -14,6 +15,12 @@ namespace muster::trainer {
 struct ExpertRecord {
   double balance_loss = 0;      // a part of StepRecord's loss
   double dropped_fraction = 0;  // of the choices: those that found their expert full
+};
+
+// The collectives of a step's passes: gradients and gathered parameters.
+struct CommRecord {
+  double seconds = 0;
+  double hidden_fraction = 0;  // of them, beside the computation
 };
 
 // One completed step, as logs, metrics and tests see it.
@@ -27,13 +34,17 @@ struct StepRecord {
   double total_weights = 0;  // over all ranks
   double loss = 0;           // mean over the targets of all ranks, nats
   std::optional<ExpertRecord> experts;
-  double raw_grad_norm = 0;  // before clipping
-  double grad_norm = 0;      // after
-  double param_norm = 0;     // after the update
+  std::optional<CommRecord> comm;  // of several ranks
+  double raw_grad_norm = 0;        // before clipping
+  double grad_norm = 0;            // after
+  double param_norm = 0;           // after the update
   double learning_rate = 0;
   double checkpoint_stall_seconds = 0;  // since the step before, and not in `seconds`
   int64_t skipped_batches = 0;          // since this process began: not finite, and passed over
 };
+
+// What the rank's progress page says of it.
+StepProgress progress_of(const StepRecord& record);
 
 // One evaluation, after the step `step`.
 struct EvalRecord {

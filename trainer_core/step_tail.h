@@ -1,15 +1,17 @@
-// What a step reduces beside its gradients, in the tail of the gradient block: one collective carries everything.
+// What a step reduces beside its gradients: one collective carries everything.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
 #include "trainer_core/exact_floats.h"
-#include "trainer_core/model/transformer.h"
 
 namespace muster::trainer {
+
+constexpr size_t kStepTailElements = 18;
 
 // Of one rank before the all-reduce, of all ranks after it.
 struct StepTail {
@@ -22,6 +24,7 @@ struct StepTail {
   double balance = 0;    // these three: LossSum's
   int64_t routed = 0;
   int64_t dropped = 0;
+  double squares = 0;  // of the gradients, each of them counted by one rank
 
   void write(std::span<float> tail) const {
     const auto loss_parts = split_double(loss);
@@ -37,20 +40,21 @@ struct StepTail {
     write_count(static_cast<double>(routed), tail.subspan(9));
     write_count(static_cast<double>(dropped), tail.subspan(11));
     tail[13] = static_cast<float>(checkpoint_votes);
-    for (size_t i = 14; i < tail.size(); ++i) tail[i] = 0;
+    std::ranges::copy(split_wide(squares), tail.subspan(14).begin());
   }
 
   static StepTail read(std::span<const float> tail) {
     StepTail total;
-    total.loss = static_cast<double>(tail[0]) + static_cast<double>(tail[1]);
+    total.loss = join_double(tail);
     total.weight = read_count(tail.subspan(2));
     total.stop_votes = static_cast<int>(tail[4]);
     total.bad_ranks = static_cast<int>(tail[5]);
     total.bad_rank_sum = static_cast<int>(tail[6]);
-    total.balance = static_cast<double>(tail[7]) + static_cast<double>(tail[8]);
+    total.balance = join_double(tail.subspan(7));
     total.routed = static_cast<int64_t>(read_count(tail.subspan(9)));
     total.dropped = static_cast<int64_t>(read_count(tail.subspan(11)));
     total.checkpoint_votes = static_cast<int>(tail[13]);
+    total.squares = join_wide(tail.subspan(14));
     return total;
   }
 
@@ -67,6 +71,5 @@ struct StepTail {
     return static_cast<double>(tail[0]) * kCountUnit + static_cast<double>(tail[1]);
   }
 };
-static_assert(kGradTailElements >= 14);
 
 }  // namespace muster::trainer

@@ -15,8 +15,8 @@ namespace muster::trainer {
 // Does not return (tests excepted).
 using EndProcess = void (*)(ExitCode code);
 
-// A rank is killed 4 s after SIGTERM. Rank 0 leaves most of that to the disk. The others have nothing to save: they go when
-// rank 0, which may hear of it later, has begun, and before they are killed.
+// A rank is killed 4 s after SIGTERM. Those that save leave most of that to the disk. The others have nothing to save: they go when
+// those, which may hear of it later, have begun, and before they are killed.
 constexpr std::chrono::milliseconds kVoteWait{1000};
 constexpr std::chrono::milliseconds kFollowersVoteWait{3000};
 

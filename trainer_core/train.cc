@@ -48,7 +48,7 @@ class Trainer : public RunningStep {
   }
 
  private:
-  bool leader() const { return context_.group.rank() == 0; }
+  bool leader() const { return context_.groups.rank() == 0; }
   void enter(Phase phase) { context_.page.set_phase(phase, monotonic_now()); }
 
   ExitCode loop() {
@@ -69,7 +69,7 @@ class Trainer : public RunningStep {
   }
 
   ExitCode explain(const std::string& where, const absl::Status& status, ExitCode code) {
-    context_.err << "rank " << context_.group.rank() << ": " << where << ": " << status.message()
+    context_.err << "rank " << context_.groups.rank() << ": " << where << ": " << status.message()
                  << std::endl;
     return code;
   }
@@ -79,13 +79,15 @@ class Trainer : public RunningStep {
 
   absl::Status start() {
     enter(Phase::kLoad);
-    if (auto status = check_world_size(config_, context_.group.size()); !status.ok()) return status;
+    if (auto status = check_world_size(config_, context_.groups.mesh().ranks()); !status.ok())
+      return status;
+    if (auto status = check_same_config(context_.groups, config_); !status.ok()) return status;
     auto data = open_training_data(config_);
     if (!data.ok()) return data.status();
     if (auto status = open_files(*data); !status.ok()) return status;
     enter(Phase::kCompile);
-    replica_ = std::make_unique<Replica>(config_, context_.threads,
-                                         staging_of(config_, context_.group.rank()));
+    replica_ = std::make_unique<Replica>(
+        config_, context_.threads, staging_of(config_, context_.groups.rank()), context_.groups);
     checkpoints_.attach(*replica_);
     gradients_ = std::make_unique<GradientStep>(config_, context_, *replica_, *data_);
     if (leader()) {
@@ -94,11 +96,11 @@ class Trainer : public RunningStep {
                    << per_step_block(step_tflops(config_)) << std::endl;
     }
     if (auto status = load_parameters(); !status.ok()) return status;
-    return check_agreement(context_.group, config_, data->fingerprint, *replica_);
+    return check_agreement(context_.groups, data->fingerprint, *replica_);
   }
 
   absl::Status open_files(TrainingData& data) {
-    data_ = StepData::training(config_, context_.group.rank(), context_.group.size(), data);
+    data_ = StepData::training(config_, context_.groups.rank(), data);
     if (config_.eval.enabled()) evaluation_ = std::make_unique<Evaluation>(config_, context_, data);
     if (auto status = checkpoints_.open(); !status.ok()) return status;
     if (!leader() || config_.metrics_file.empty()) return absl::OkStatus();
@@ -131,6 +133,7 @@ class Trainer : public RunningStep {
     if (config_.enable_checkpointing) enter(Phase::kCheckpointRestore);
     const auto newest = checkpoints_.restore();
     if (!newest.ok()) return newest.status();
+    replica_->parameters_changed();
     enter(Phase::kCompile);
     if (newest->has_value()) {
       completed_ = (*newest)->step;
@@ -139,8 +142,8 @@ class Trainer : public RunningStep {
     }
     replica_->model().reset_scaling();
     std::ranges::fill(replica_->state().state, 0.0F);
-    return begin_parameters(config_, replica_->table(), replica_->model().params(),
-                            leader() ? &context_.out : nullptr);
+    return begin_parameters(config_, replica_->plan().model.sharding.layout,
+                            replica_->model().params(), leader() ? &context_.out : nullptr);
   }
 
   // One step
@@ -161,31 +164,37 @@ class Trainer : public RunningStep {
     const bool stop = reduced->stop_votes > 0;
     if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
       return pass_over(record, *reduced, !std::isfinite(local->loss), stop);
-    complete(record, GradientStep::divisor(*reduced), stop);
+    if (auto status = complete(record, GradientStep::divisor(*reduced), stop); !status.ok())
+      return fail(absl::StrCat("update of step ", step), status, exit_code_of_step(status));
     return after_step(step, stop);
   }
 
-  void complete(StepRecord& record, double weight, bool stop) {
+  // After an error there is nothing left that is worth saving.
+  absl::Status complete(StepRecord& record, double weight, bool stop) {
     const std::lock_guard lock(mutex_);
     checkpoints_.before_update();
-    update(record, weight);
+    const absl::Status status = update(record, weight);
+    leaving_ = !status.ok();
+    if (leaving_) return status;
     finish_record(record);
     publish(record);
     completed_ = record.step + 1;
     position_ += data_->samples_per_step();
     guard_.on_step();
     leaving_ = stop || (at_end() && !evaluated_after(completed_));
+    return absl::OkStatus();
   }
 
-  void update(StepRecord& record, double weight) {
+  absl::Status update(StepRecord& record, double weight) {
     const double clip = clip_factor(record.raw_grad_norm, config_.optimizer.clipping_threshold);
     record.grad_norm = record.raw_grad_norm * clip;
-    replica_->update(
-        {.learning_rate = record.learning_rate, .grad_scale = clip / weight, .t = record.step + 1});
-    if (metrics_ != nullptr) {
-      record.param_norm =
-          std::sqrt(replica_->ops().sum_of_squares(Replica::flat(replica_->model().params())));
-    }
+    const UpdateStep step{
+        .learning_rate = record.learning_rate, .grad_scale = clip / weight, .t = record.step + 1};
+    if (auto status = replica_->update(step); !status.ok()) return status;
+    if (config_.metrics_file.empty()) return absl::OkStatus();
+    const auto norm = gradients_->parameter_norm();
+    if (norm.ok()) record.param_norm = *norm;
+    return norm.status();
   }
 
   void finish_record(StepRecord& record) {
@@ -204,15 +213,7 @@ class Trainer : public RunningStep {
   }
 
   void publish(const StepRecord& record) {
-    context_.page.complete_step({.step = record.step + 1,
-                                 .loss = record.loss,
-                                 .grad_norm = record.raw_grad_norm,
-                                 .seconds = record.seconds,
-                                 .data_wait_seconds = record.data_wait_seconds,
-                                 .tokens = data_->tokens_per_step(),
-                                 .tflops_per_device = record.tflops_per_device / record.seconds,
-                                 .learning_rate = record.learning_rate},
-                                last_step_end_);
+    context_.page.complete_step(progress_of(record), last_step_end_);
     if (leader()) {
       const bool last =
           record.step + 1 == config_.steps || data_->ends_at(position_ + data_->samples_per_step());
@@ -258,7 +259,7 @@ class Trainer : public RunningStep {
   }
 
   absl::Status run_evaluation(int64_t step) {
-    const auto record = evaluation_->run(replica_->model(), step);
+    const auto record = evaluation_->run(*replica_, step);
     if (!record.ok()) return record.status();
     const std::lock_guard lock(mutex_);
     target_reached_ = evaluation_->reaches_target(*record);
@@ -293,16 +294,17 @@ class Trainer : public RunningStep {
   ExitCode pass_over(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
                      bool stop) {
     bool found_here = false;
-    // Where a loss is bad, ranks with a good one have nothing to look for.
-    if (own_loss_is_bad || reduced.bad_ranks == 0) {
+    // Where a loss is bad, ranks with a good one have nothing to look for, but may have what others need to look.
+    if (own_loss_is_bad || reduced.bad_ranks == 0 || replica_->shares_parameters()) {
       const auto first = find_not_finite(*replica_, *data_, position_);
+      if (!first.ok() && replica_->shares_parameters())  // others' passes need this rank's
+        return fail("not finite", first.status(), exit_code_of_step(first.status()));
       found_here = first.ok() && first->has_value();
-      if (found_here) {
-        context_.err << "rank " << context_.group.rank() << ": step " << record.step << ": "
+      if (found_here)
+        context_.err << "rank " << context_.groups.rank() << ": step " << record.step << ": "
                      << describe(**first) << std::endl;
-      }
     }
-    const std::string culprit = name_not_finite(context_.group, reduced, found_here);
+    const std::string culprit = name_not_finite(context_.groups.world(), reduced, found_here);
     const std::lock_guard lock(mutex_);
     const NotFiniteDecision decision = guard_.on_not_finite();
     const uint64_t end = position_ + data_->samples_per_step();
@@ -332,7 +334,8 @@ class Trainer : public RunningStep {
   ExitCode leave_broken(const std::string& where, const absl::Status& status) {
     leaving_ = true;
     const ExitCode code = exit_code_of_step(status);
-    if (code == ExitCode::kPeerLost && context_.signals.stop) return save_and_stop();
+    const bool alone = !replica_->shares_parameters();
+    if (code == ExitCode::kPeerLost && context_.signals.stop && alone) return save_and_stop();
     return explain(where, status, code);
   }
 
@@ -387,7 +390,8 @@ class Trainer : public RunningStep {
 
 ExitCode train(const TrainConfig& config, const TrainContext& context) {
   Trainer trainer(config, context);
-  context.signals.loop_begins(trainer, context.group.rank() == 0 ? kVoteWait : kFollowersVoteWait);
+  const bool saves = writes_checkpoints(context.groups.mesh(), context.groups.rank());
+  context.signals.loop_begins(trainer, saves ? kVoteWait : kFollowersVoteWait);
   const ExitCode code = trainer.run();
   context.signals.loop_ends();
   return code;

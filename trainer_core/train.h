@@ -1,15 +1,15 @@
 // The training loop of one rank.
 //
-//   start: config → plan and memory → parameters (seed, or newest checkpoint) → do all ranks agree?
-//   step:  batch → forward and backward → one all-reduce of [gradients | loss, weight, stop votes] → norm, clipping →
-//          optimizer → step line → [evaluation] → [checkpoint]
+//   start: config → do all ranks have it? → plan and memory → parameters (seed, or newest checkpoint) → do all ranks agree?
+//   step:  batch → forward and backward, gradients added up beside them → one all-reduce of loss, weight, votes and squares →
+//          clipping → optimizer → step line → [evaluation] → [checkpoint]
 //
 // A step whose loss or gradient is not finite is not applied; not_finite_policy.h says what is done instead. Where its batch is
 // passed over, the step is made from the next one, and checkpoints keep the position in the data beside the number of steps.
 //
-// Data-parallel ranks hold the same parameters at all times, so rank 0 alone writes checkpoints and lines; while it
-// saves, the others wait for it in the next step's all-reduce. A rank that is asked to stop votes in the all-reduce; a step
-// that takes too long for that is left in its middle (stop_signals.h).
+// Ranks compare their configs before anything else (agreement.h). Those along data hold the same numbers, of which the first save
+// (checkpointing.h); rank 0 alone writes lines. A rank that is asked to stop votes in the sums of a step (step_tail.h); a step that takes too long
+// for that is left in its middle (stop_signals.h).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 #include "common/progress_page.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/checkpoint/owner.h"
-#include "trainer_core/comm/comm.h"
+#include "trainer_core/comm/process_groups.h"
 #include "trainer_core/step_log.h"
 #include "trainer_core/stop_signals.h"
 
@@ -28,7 +28,7 @@ namespace muster::trainer {
 
 // What a rank trains with. Everything outlives train().
 struct TrainContext {
-  ProcessGroup& group;  // all ranks, along the data axis
+  ProcessGroups& groups;  // of the config's mesh
   ProgressWriter& page;
   std::ostream& out;                               // rank 0's lines
   std::ostream& err;                               // every rank's errors

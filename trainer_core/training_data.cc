@@ -7,6 +7,7 @@
 
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/fnv.h"
+#include "trainer_core/base/train_mesh.h"
 
 namespace muster::trainer {
 namespace {
@@ -72,16 +73,11 @@ absl::Status add_eval_dataset(const TrainConfig& config, TrainingData& data) {
   return absl::OkStatus();
 }
 
-int64_t data_ranks(const TrainConfig& config) {
-  const auto axis = static_cast<size_t>(MeshAxis::kData);
-  return int64_t{config.mesh.ici[axis]} * config.mesh.dcn[axis];
-}
-
 absl::Status check_eval_steps(const TrainConfig& config, const TrainingData& data) {
   const EvalConfig& eval = config.eval;
   if (!eval.enabled() || eval.steps == -1) return absl::OkStatus();
-  const uint64_t batch =
-      static_cast<uint64_t>(eval.per_device_batch_size) * static_cast<uint64_t>(data_ranks(config));
+  const uint64_t batch = static_cast<uint64_t>(eval.per_device_batch_size) *
+                         static_cast<uint64_t>(batch_slice(mesh_of(config.mesh), 0).count);
   const uint64_t there = data.eval_sequences();
   if (static_cast<uint64_t>(eval.steps - 1) <= (there - 1) / batch) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

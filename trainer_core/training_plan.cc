@@ -2,33 +2,47 @@
 
 #include <utility>
 
+#include "trainer_core/base/train_mesh.h"
+
 namespace muster::trainer {
 
-CheckpointLayout checkpoint_layout(const ModelConfig& model, const Optimizer& optimizer) {
-  return {.params = model_rows(model_params(model), model),
+CheckpointLayout checkpoint_layout(const ModelConfig& model, const ShardLayout& shards,
+                                   const Optimizer& optimizer) {
+  return {.params = model_tensors(shards, model),
           .optimizer = std::string(optimizer.name()),
           .state = optimizer.state()};
 }
 
 CheckpointLayout TrainingPlan::checkpoint_layout() const {
-  return trainer::checkpoint_layout(model.model, *optimizer);
+  return trainer::checkpoint_layout(model.model, model.sharding.layout, *optimizer);
+}
+
+bool writes_checkpoints(const Mesh& mesh, int rank) {
+  return mesh.coordinate(rank)[static_cast<size_t>(MeshAxis::kData)] == 0;
 }
 
 Staging staging_of(const TrainConfig& config, int rank) {
-  return config.enable_checkpointing && config.async_checkpointing && rank == 0 ? Staging::kYes
-                                                                                : Staging::kNo;
+  const bool in_background = config.enable_checkpointing && config.async_checkpointing &&
+                             writes_checkpoints(mesh_of(config.mesh), rank);
+  return in_background ? Staging::kYes : Staging::kNo;
 }
 
-TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging) {
-  auto optimizer = Optimizer::make(config.optimizer, model_params(config.model));
-  TransformerPlan model =
-      plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                       config.activation_type(), config.layer_keeps(),
-                       /*training=*/true, threads, optimizer->state_elements(), config.packed());
+TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
+                           int32_t rank) {
+  const Mesh mesh = mesh_of(config.mesh);
+  const Sharding sharding{ShardLayout::of(config.model, mesh, rank, config.activation_type()),
+                          config.zero_stage, RankPart::of(mesh, rank)};
+  auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
+  TransformerPlan model = plan_transformer(
+      config.model, config.per_device_batch_size, config.max_target_length,
+      config.activation_type(), config.layer_keeps(),
+      /*training=*/true, threads, optimizer->state_elements(), config.packed(), sharding);
   TrainingPlan plan{std::move(model), std::move(optimizer)};
   if (staging == Staging::kYes) {
+    const int64_t numbers = plan.model.stored_parameters() + scaling_elements(config.model) +
+                            plan.optimizer->state_elements();
     plan.staging = plan.model.memory.add("checkpoint staging", MemoryCategory::kCheckpoint,
-                                         plan.checkpoint_layout().bytes());
+                                         static_cast<size_t>(numbers) * sizeof(float));
   }
   return plan;
 }

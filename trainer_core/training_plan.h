@@ -24,13 +24,17 @@ struct TrainingPlan {
 };
 
 // What a checkpoint of that model and that optimizer holds.
-CheckpointLayout checkpoint_layout(const ModelConfig& model, const Optimizer& optimizer);
+CheckpointLayout checkpoint_layout(const ModelConfig& model, const ShardLayout& shards,
+                                   const Optimizer& optimizer);
 
-// Whether the rank that saves does so in the background, from a copy (background_saver.h).
+// Ranks along data have the same numbers: the first of them write.
+bool writes_checkpoints(const Mesh& mesh, int rank);
+// Whether a rank that saves does so in the background, from a copy (background_saver.h).
 enum class Staging { kNo, kYes };
 Staging staging_of(const TrainConfig& config, int rank);
 
-// `threads` is the CPU backend's.
-TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging);
+// Of rank `rank` of the config's mesh. `threads` is the CPU backend's.
+TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
+                           int32_t rank = 0);
 
 }  // namespace muster::trainer

@@ -29,22 +29,25 @@ constexpr int64_t kSide =
 
 // A third parameters, two thirds state, as AdamW has it.
 CheckpointLayout layout_of(int64_t mib) {
-  CheckpointLayout layout{.params = {}, .optimizer = "adamw", .state = {}};
+  std::vector<TensorRow> params, state;
   const int64_t matrices = std::max<int64_t>(1, mib / 48);
   for (int64_t i = 0; i < matrices; ++i) {
     const std::string name = absl::StrCat("layers.", i, ".weight");
-    layout.params.push_back({name, {kSide, kSide}, i * kSide * kSide});
+    params.push_back({name, {kSide, kSide}, i * kSide * kSide});
     for (const char* moment : {"m.", "v."}) {
-      const auto row = static_cast<int64_t>(layout.state.size());
-      layout.state.push_back({moment + name, {kSide, kSide}, row * kSide * kSide});
+      const auto row = static_cast<int64_t>(state.size());
+      state.push_back({moment + name, {kSide, kSide}, row * kSide * kSide});
     }
   }
-  return layout;
+  return {.params = ShardedTensors::whole(std::move(params)),
+          .optimizer = "adamw",
+          .state = ShardedTensors::whole(std::move(state))};
 }
 
 struct Numbers {
   explicit Numbers(const CheckpointLayout& layout)
-      : params(layout.params.size() * kSide * kSide), state(layout.state.size() * kSide * kSide) {}
+      : params(layout.params.tensors.size() * kSide * kSide),
+        state(layout.state.tensors.size() * kSide * kSide) {}
   CheckpointBlocks blocks() { return {params, state}; }
   std::vector<float> params, state;
 };

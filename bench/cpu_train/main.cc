@@ -58,7 +58,7 @@ class Trainer {
         timed_(*cpu_),
         plain_model_(plan_, arena_, *cpu_),
         timed_model_(plan_, arena_, timed_) {
-    optimizer_ = Optimizer::make(OptimizerConfig{}, plan_.params);
+    optimizer_ = Optimizer::make(OptimizerConfig{}, ShardLayout::whole(plan_.params));
     state_.resize(static_cast<size_t>(optimizer_->state_elements()));
     init_params(plan_.params, 0, plain_model_.params().data());
     const auto vocab = static_cast<uint32_t>(size.model.vocab_size);
@@ -95,8 +95,8 @@ class Trainer {
     const size_t n = model.params().size();
     const Tensor grads = Tensor::f32(model.grads().data(), {static_cast<int64_t>(n)});
     const double norm = std::sqrt(ops.sum_of_squares(grads)) / loss.weight;
-    optimizer_->update(ops, {1e-4, clip_factor(norm, 1.0) / loss.weight, ++update_},
-                       {model.params(), model.grads(), state_});
+    const UpdateStep update{1e-4, clip_factor(norm, 1.0) / loss.weight, ++update_};
+    MUSTER_CHECK(optimizer_->update(ops, update, {model.params(), model.grads(), state_}).ok());
     model.advance_scaling();
     return loss.loss / loss.weight;
   }

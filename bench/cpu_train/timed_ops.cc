@@ -250,10 +250,21 @@ void TimedOps::adafactor_direction(const AdafactorStep& step, const Tensor& grad
                                    const Tensor& v) {
   timed("adafactor_direction", [&] { inner_.adafactor_direction(step, grads, v); });
 }
+void TimedOps::add_squares(const Tensor& x, std::span<double> rows, std::span<double> columns) {
+  timed("add_squares", [&] { inner_.add_squares(x, rows, columns); });
+}
+void TimedOps::adafactor_factors(const AdafactorStep& step, std::span<const double> row_sums,
+                                 std::span<const double> column_sums, const Tensor& rows,
+                                 const Tensor& columns) {
+  timed("adafactor_factors",
+        [&] { inner_.adafactor_factors(step, row_sums, column_sums, rows, columns); });
+}
 void TimedOps::adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                            const Tensor& rows, const Tensor& columns) {
-  timed("adafactor_factored_direction",
-        [&] { inner_.adafactor_factored_direction(step, grads, rows, columns); });
+                                            const Tensor& rows, int64_t first_row,
+                                            const Tensor& columns, int64_t first_column) {
+  timed("adafactor_factored_direction", [&] {
+    inner_.adafactor_factored_direction(step, grads, rows, first_row, columns, first_column);
+  });
 }
 void TimedOps::apply_update(double rate, double kept, const Tensor& direction,
                             const Tensor& params) {

@@ -123,8 +123,13 @@ class TimedOps : public Ops {
                       const Tensor& v) override;
   void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
                            const Tensor& v) override;
+  void add_squares(const Tensor& x, std::span<double> rows, std::span<double> columns) override;
+  void adafactor_factors(const AdafactorStep& step, std::span<const double> row_sums,
+                         std::span<const double> column_sums, const Tensor& rows,
+                         const Tensor& columns) override;
   void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                    const Tensor& rows, const Tensor& columns) override;
+                                    const Tensor& rows, int64_t first_row, const Tensor& columns,
+                                    int64_t first_column) override;
   void apply_update(double rate, double kept, const Tensor& direction,
                     const Tensor& params) override;
 

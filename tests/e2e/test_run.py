@@ -45,10 +45,34 @@ class EmbeddedRun(MusterTest):
         self.assertEqual(checkpoint_hashes(self.checkpoints("resume") / "20"),
                          checkpoint_hashes(self.checkpoints("whole") / "20"))
 
+    def losses(self, name, ranks, steps, *settings):
+        metrics = self.dir / f"{name}-{ranks}.jsonl"
+        batch = f"per_device_batch_size={8 // ranks}"
+        result = self.muster(*self.run_args(name, f"steps={steps}", "learning_rate_schedule_steps=20", batch, f"metrics_file={metrics}",
+                                            *settings, ranks=ranks), check=0)
+        return [json.loads(line)["learning/loss"] for line in metrics.read_text().splitlines()], result.stdout
+
+    def test_ranks_that_share_parameters_train_as_one_does(self):
+        one, _ = self.losses("one", 1, 8)
+        shared, said = self.losses("shared", 2, 6, "ici_fsdp_parallelism=2")
+        self.assertRegex(said, r"memory: .*gathered \d")
+        hybrid, _ = self.losses("hybrid", 4, 6, "ici_data_parallelism=2", "ici_fsdp_parallelism=2", "zero_stage=2")
+        for other in (shared, hybrid):
+            self.assertEqual(len(other), 6)
+            for ours, theirs in zip(other, one):
+                self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
+        # Another number of ranks goes on where these stopped.
+        again, said = self.losses("shared", 1, 8)
+        self.assertRegex(said, re.compile(RESTORED, re.M))
+        self.assertEqual(len(again), 2)
+        for ours, theirs in zip(again, one[6:]):
+            self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
+
     def test_killed_rank_is_reported_and_the_job_goes_on_as_if_undisturbed(self):
         settings = ["learning_rate_schedule_steps=1000000", "checkpoint_period=50", "log_period=10"]
         run = self.start_run("disturbed", "steps=1000000", *settings)
         self.wait_for_step(run, 120)
+        wait_until((self.checkpoints("disturbed") / "100/manifest.json").exists, 30, "the second checkpoint")
         os.kill(self.ranks_of_test()[2], signal.SIGKILL)
         restored = wait_until(lambda: re.search(RESTORED, self.output(run), re.M), 60, "attempt 2")
         wait_until(lambda: self.steps_after(RESTORED, run), 60, "its steps")

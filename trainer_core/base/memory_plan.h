@@ -15,7 +15,8 @@ namespace muster::trainer {
 
 // kActivations: what layers keep from forward to backward. kWorkspace: what they share. kOffloaded: what they keep in the
 // host's memory, which on a backend whose own memory is the host's (CPU) lies in the same arena as the rest. kCheckpoint: the
-// copy from which a checkpoint is written, in the host's memory.
+// copy from which a checkpoint is written, in the host's memory. kGathered: parameters of which the rank stores a part, as a
+// whole. kGradients has what is stored of gradients, and those that are whole before ranks share them out.
 enum class MemoryCategory {
   kParameters,
   kGradients,
@@ -24,11 +25,12 @@ enum class MemoryCategory {
   kKvCache,
   kWorkspace,
   kOffloaded,
-  kCheckpoint
+  kCheckpoint,
+  kGathered
 };
-constexpr std::array<std::string_view, 8> kMemoryCategoryNames = {
-    "parameters", "gradients", "optimizer", "activations",
-    "kv_cache",   "workspace", "offloaded", "checkpoint"};
+constexpr std::array<std::string_view, 9> kMemoryCategoryNames = {
+    "parameters", "gradients", "optimizer",  "activations", "kv_cache",
+    "workspace",  "offloaded", "checkpoint", "gathered"};
 
 // Every buffer starts at a multiple of this: a cache line, and the widest vector.
 constexpr size_t kBufferAlignment = 64;

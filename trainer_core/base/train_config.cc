@@ -12,6 +12,7 @@
 #include "common/absl_view.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/name_patterns.h"
+#include "trainer_core/base/train_mesh.h"
 
 namespace muster::trainer {
 namespace {
@@ -258,20 +259,6 @@ void check_optimizer(const OptimizerConfig& optimizer, Checker& check) {
                optimizer.clipping_threshold >= 0, "at least 0 (0: no clipping)");
 }
 
-void check_mesh(const MeshShape& mesh, Checker& check) {
-  for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
-    for (const auto& [level, degree] :
-         {std::pair{"ici_", mesh.ici[axis]}, std::pair{"dcn_", mesh.dcn[axis]}}) {
-      const std::string key = absl::StrCat(level, av(kMeshAxisNames[axis]), "_parallelism");
-      check.range(key, degree, 1, kSizeMax);
-      check.require(degree <= 1 || axis == static_cast<size_t>(MeshAxis::kData),
-                    absl::StrCat(av(key), " is ", degree,
-                                 ", but this trainer supports data parallelism only: ",
-                                 "set it to 1 and use ", level, "data_parallelism"));
-    }
-  }
-}
-
 void check_data(const TrainConfig& config, Checker& check) {
   const bool shards = config.dataset_type == DatasetType::kShards;
   check.require(!shards || !config.dataset_path.empty(),
@@ -348,7 +335,8 @@ absl::Status validate(const TrainConfig& config) {
   check.range("steps", config.steps, 1, kStepsMax);
   check_schedule(config.optimizer, check);
   check_optimizer(config.optimizer, check);
-  check_mesh(config.mesh, check);
+  check.take(validate_mesh(config.mesh));
+  check.range("zero_stage", config.zero_stage, 1, 3);
   check.range("log_period", config.log_period, 1, kStepsMax);
   check.range("per_device_batch_size", config.per_device_batch_size, 1, kSizeMax);
   check.range("gradient_accumulation_steps", config.gradient_accumulation_steps, 1,
@@ -378,6 +366,7 @@ absl::Status validate(const TrainConfig& config) {
                    ", but the model has learned positions for ",
                    config.model.trainable_position_size, " tokens (trainable_position_size)"));
   if (check.status().ok()) check_totals(config, check);
+  if (check.status().ok()) check.take(validate_on_mesh(config));
   check_data(config, check);
   check_eval(config, check);
   check.require(!config.enable_checkpointing || !config.checkpoint_directory.empty(),

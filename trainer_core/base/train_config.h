@@ -91,10 +91,13 @@ struct TrainConfig {
   RematPolicy remat_policy = RematPolicy::kFull;
   CustomRemat custom_remat{};  // what kCustom keeps; else the defaults
   MeshShape mesh;              // fully resolved: no -1
+  int32_t zero_stage = 3;      // what fsdp ranks share out: model/block_memory.h
 
   int64_t steps = 0;
   int64_t log_period = 100;
-  int32_t per_device_batch_size = 1;        // sequences of a micro-batch
+  // Sequences of a micro-batch of those ranks that compute one slice of the batch together: a key's value, which may be a fraction,
+  // times all ranks, by the number of slices.
+  int32_t per_device_batch_size = 1;
   int32_t gradient_accumulation_steps = 1;  // micro-batches of a step
   int32_t max_target_length = 0;            // S, tokens
   uint64_t init_weights_seed = 0;

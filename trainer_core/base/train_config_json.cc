@@ -210,6 +210,7 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("dtype", config.dtype);
   visit_remat(config, visit);
   visit_mesh(config.mesh, visit);
+  visit("zero_stage", config.zero_stage);
   visit("steps", config.steps);
   visit("log_period", config.log_period);
   visit("per_device_batch_size", config.per_device_batch_size);

@@ -9,11 +9,13 @@ namespace muster::trainer {
 
 BackgroundSaver::BackgroundSaver(const CheckpointStore& store, CheckpointLayout layout,
                                  const CheckpointBlocks& staging,
-                                 std::function<void(const SaveOutcome&)> on_end)
+                                 std::function<void(const SaveOutcome&)> on_end,
+                                 CheckpointPeers* peers)
     : store_(store),
       layout_(std::move(layout)),
       staging_(staging),
       on_end_(std::move(on_end)),
+      peers_(peers),
       thread_([this] { run(); }) {}
 
 BackgroundSaver::~BackgroundSaver() {
@@ -81,7 +83,7 @@ void BackgroundSaver::save() {
   enter(State::kWriting);
   const Instant begin = monotonic_now();
   outcome_ = {.step = info_.step, .status = {}, .notes = {}, .written_in = {}};
-  outcome_.status = store_.save(info_, layout_, staging_, outcome_.notes);
+  outcome_.status = store_.save(info_, layout_, staging_, outcome_.notes, peers_);
   outcome_.written_in = monotonic_now() - begin;
   on_end_(outcome_);
   enter(State::kEnded);

@@ -34,8 +34,10 @@ class BackgroundSaver {
  public:
   // `store` and `staging`, which has room for the layout, outlive the saver; while a save is in flight nobody else uses them.
   // `on_end` is called on the saver's thread as soon as a save has ended, before anybody can see it by other means.
+  // `peers`, where there are any, are used by the saver's thread alone while a save is in flight, and outlive it, too.
   BackgroundSaver(const CheckpointStore& store, CheckpointLayout layout,
-                  const CheckpointBlocks& staging, std::function<void(const SaveOutcome&)> on_end);
+                  const CheckpointBlocks& staging, std::function<void(const SaveOutcome&)> on_end,
+                  CheckpointPeers* peers = nullptr);
   // Waits for the save in flight.
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
@@ -62,6 +64,7 @@ class BackgroundSaver {
   const CheckpointLayout layout_;
   const CheckpointBlocks staging_;
   const std::function<void(const SaveOutcome&)> on_end_;
+  CheckpointPeers* const peers_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -7,9 +7,16 @@
 //                                            the data, the optimizer's name, the config (manifest.h)
 //
 // A checkpoint is written to ".tmp-<step>-<job>-<attempt>", synced, and renamed: a folder with a number for a name is whole,
-// or was damaged later, which the checksums tell. One process writes today, the one that OWNER names (owner.h); data-parallel
-// replicas are identical, so rank 0's state is everyone's. The format knows boxes and not ranks (tensor_box.h): files of
-// several writers make one checkpoint, and it is restored to any other way of sharding.
+// or was damaged later, which the checksums tell. The format knows boxes and not ranks (base/tensor_box.h): files of several writers
+// make one checkpoint, and it is restored to any other way of sharding. <writer> is a rank's number.
+//
+// Where ranks share the storage of a model they save and restore together (checkpoint_peers.h), in one directory that all of them
+// see. The leader is the process that OWNER names (owner.h). Of a save:
+//
+//   leader: is it still mine? makes the folder ──▶ all: write and sync their files ──▶ leader: manifest of all files, read back and
+//   compared with what lies there; publishes ──▶ all know how it ended
+//
+// so that nothing is published before every rank's numbers are on the disk, and a rank that fails or dies leaves what was there.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +28,7 @@
 
 #include <absl/status/statusor.h>
 
+#include "trainer_core/checkpoint/checkpoint_peers.h"
 #include "trainer_core/checkpoint/manifest.h"
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/model/param_spec.h"
@@ -30,16 +38,16 @@ namespace muster::trainer {
 // MaxText's checkpoint_storage_target_data_file_size_bytes.
 constexpr int64_t kCheckpointFileBytes = int64_t{2} << 30;
 
-// What the checkpoints of one config hold.
+// What the checkpoints of one config hold, and what of it one rank has.
 struct CheckpointLayout {
-  std::vector<TensorRow> params;  // and behind them the scaling state
-  std::string optimizer;          // opt_type
-  std::vector<TensorRow> state;
+  ShardedTensors params;  // and behind them the scaling state
+  std::string optimizer;  // opt_type
+  ShardedTensors state;
 
-  uint64_t bytes() const;  // of all numbers
+  uint64_t bytes() const;  // of all numbers, whoever has them
 };
 
-// The flat blocks of one replica, laid out by those rows.
+// The flat blocks of one rank, where its boxes lie.
 struct CheckpointBlocks {
   std::span<float> params;
   std::span<float> state;
@@ -52,9 +60,10 @@ class CheckpointStore {
   CheckpointStore(std::string directory, int64_t keep, int64_t file_bytes = kCheckpointFileBytes)
       : directory_(std::move(directory)), keep_(keep), file_bytes_(file_bytes) {}
 
-  // For the one process that will save: prepare(), takes the directory for `owner`, then remove_leftovers(). From then
-  // on save() is Aborted when somebody else took the directory.
-  absl::Status open(const CheckpointOwner& owner);
+  // For the one process that will save, or lead: prepare(), takes the directory for `owner`, then remove_leftovers(). From then
+  // on save() is Aborted when somebody else took the directory. With peers all of them call it, before anything else: FailedPrecondition
+  // names a rank that does not see the leader's directory.
+  absl::Status open(const CheckpointOwner& owner, CheckpointPeers* peers = nullptr);
 
   // Removes what a process that died while it saved has left, and brings back what it was replacing.
   void remove_leftovers() const;
@@ -64,9 +73,10 @@ class CheckpointStore {
 
   // Writes a checkpoint, then removes those beyond `keep`. On an error the temporary folder is removed, and earlier
   // checkpoints are as they were; a full disk says how much is missing. An old one that cannot be removed is a line in
-  // `notes`: what was saved is saved.
+  // `notes`: what was saved is saved. With peers all of them call it, each with what it has; the status is the same on all.
   absl::Status save(const CheckpointInfo& info, const CheckpointLayout& layout,
-                    const CheckpointBlocks& blocks, std::vector<std::string>& notes) const;
+                    const CheckpointBlocks& blocks, std::vector<std::string>& notes,
+                    CheckpointPeers* peers = nullptr) const;
 
   // The newest checkpoint that is whole; none when there is no numbered folder. Adds a line to `notes` for every newer one
   // that is damaged, with the one that takes its place. FailedPrecondition names a folder that cannot be used for another
@@ -76,10 +86,11 @@ class CheckpointStore {
                                                        bool checksums) const;
 
   // The same, and restores it, each byte read once; the blocks hold anything after an error. InvalidArgument as of
-  // check_tensors.
+  // check_tensors. With peers all of them call it, each with what it has, and come to the newest checkpoint of which every one could
+  // read what it wants; notes are the leader's alone.
   absl::StatusOr<std::optional<CheckpointInfo>> restore_newest(
       const CheckpointLayout& layout, const CheckpointBlocks& blocks,
-      std::vector<std::string>& notes) const;
+      std::vector<std::string>& notes, CheckpointPeers* peers = nullptr) const;
 
   const std::string& directory() const { return directory_; }
   std::string folder(int64_t step) const;
@@ -89,8 +100,22 @@ class CheckpointStore {
   absl::StatusOr<std::optional<CheckpointInfo>> newest_that(const Use& use,
                                                             std::vector<std::string>& notes) const;
   absl::StatusOr<std::vector<int64_t>> steps() const;  // ascending
-  absl::Status write_folder(const std::string& temporary, const CheckpointInfo& info,
-                            const CheckpointLayout& layout, const CheckpointBlocks& blocks) const;
+  absl::Status take(const CheckpointOwner& owner);
+  absl::Status lead_save(const CheckpointInfo& info, const CheckpointLayout& layout,
+                         const CheckpointBlocks& blocks, CheckpointPeers* peers) const;
+  absl::Status write_checkpoint(const std::string& temporary, const CheckpointInfo& info,
+                                const CheckpointLayout& layout, const CheckpointBlocks& blocks,
+                                CheckpointPeers* peers) const;
+  absl::Status follow_save(const CheckpointInfo& info, const CheckpointLayout& layout,
+                           const CheckpointBlocks& blocks, CheckpointPeers& peers) const;
+  absl::StatusOr<std::vector<StoredFile>> write_own(const std::string& temporary, int writer,
+                                                    const CheckpointLayout& layout,
+                                                    const CheckpointBlocks& blocks) const;
+  absl::Status try_restore(const Manifest& manifest, const CheckpointLayout& layout,
+                           const CheckpointBlocks& blocks, CheckpointPeers* peers) const;
+  absl::StatusOr<std::optional<CheckpointInfo>> follow_restore(const CheckpointLayout& layout,
+                                                               const CheckpointBlocks& blocks,
+                                                               CheckpointPeers& peers) const;
   absl::Status remove_old() const;
   absl::Status still_owner() const;
   std::string temporary_name(const std::string& what) const;
@@ -110,9 +135,10 @@ absl::StatusOr<std::vector<StoredFile>> write_boxes(const std::string& folder, C
 
 // Reads what the boxes want of a part into `block`, where their offsets say, and nothing else: of each file the blocks that
 // hold it. Several threads. DataLoss names the file, its bytes and the tensor of the first damage. Requires boxes of tensors
-// that the manifest has with their shapes.
+// that the manifest has with their shapes. `bytes_read`, unless it is null, grows by what came from the disk.
 absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
-                        const std::vector<TensorBox>& boxes, std::span<float> block);
+                        const std::vector<TensorBox>& boxes, std::span<float> block,
+                        uint64_t* bytes_read = nullptr);
 
 // Reads manifest.json and compares every file's size, and with `checksums` every block's. DataLoss says what differs; another
 // version is FailedPrecondition, and the disk's errors are their own.
@@ -123,10 +149,10 @@ absl::StatusOr<CheckpointInfo> verify_checkpoint(const std::string& folder, bool
 absl::Status check_tensors(const Manifest& manifest, const CheckpointLayout& layout);
 absl::Status check_tensors(const std::string& folder, const CheckpointLayout& layout);
 
-// Copies everything into the blocks. Requires check_tensors. DataLoss as of read_boxes.
-absl::Status read_all(const Manifest& manifest, const CheckpointLayout& layout,
-                      const CheckpointBlocks& blocks);
-// check_tensors, then read_all.
+// Copies what the rank holds into the blocks. Requires check_tensors. DataLoss as of read_boxes.
+absl::Status read_held(const Manifest& manifest, const CheckpointLayout& layout,
+                       const CheckpointBlocks& blocks);
+// check_tensors, then read_held.
 absl::Status restore_checkpoint(const std::string& folder, const CheckpointLayout& layout,
                                 const CheckpointBlocks& blocks);
 

@@ -143,7 +143,8 @@ class Readers {
 }  // namespace
 
 absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
-                        const std::vector<TensorBox>& boxes, std::span<float> block) {
+                        const std::vector<TensorBox>& boxes, std::span<float> block,
+                        uint64_t* bytes_read) {
   std::multimap<std::string, const TensorBox*> wanted;
   for (const TensorBox& box : boxes) wanted.emplace(box.tensor, &box);
   std::vector<std::unique_ptr<OpenFile>> files;
@@ -164,7 +165,11 @@ absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
     auto reader = BlockReader::open(manifest.info.folder, stored.name, stored.digest);
     if (!reader.ok()) return reader.status();
     file->reader = *std::move(reader);
-    for (const size_t index : wanted_blocks(*file)) tasks.push_back({file.get(), index});
+    for (const size_t index : wanted_blocks(*file)) {
+      tasks.push_back({file.get(), index});
+      if (bytes_read != nullptr)
+        *bytes_read += std::min<uint64_t>(kBlockBytes, stored.digest.bytes - index * kBlockBytes);
+    }
     files.push_back(std::move(file));
     if (files.size() < kOpenFilesMax) continue;
     if (auto status = Readers(std::exchange(tasks, {})).run(); !status.ok()) return status;

@@ -100,12 +100,13 @@ absl::StatusOr<Manifest> named_manifest(const std::string& folder) {
 
 }  // namespace
 
-absl::StatusOr<Manifest> read_manifest(const std::string& folder) {
+absl::StatusOr<Manifest> read_manifest(const std::string& folder, FileSizes sizes) {
   const auto text = manifest_bytes(absl::StrCat(folder, "/", kManifestFile));
   if (!text.ok()) return text.status();
   auto manifest = parse_manifest(*text);
   if (!manifest.ok()) return manifest.status();
   manifest->info.folder = folder;
+  if (sizes == FileSizes::kIgnore) return manifest;
   for (const StoredFile& file : manifest->files) {
     if (auto status = check_size(folder, file); !status.ok()) return status;
   }
@@ -122,7 +123,8 @@ absl::StatusOr<CheckpointInfo> verify_checkpoint(const std::string& folder, bool
 }
 
 absl::Status check_tensors(const Manifest& manifest, const CheckpointLayout& layout) {
-  if (auto status = check_part(manifest, CheckpointPart::kModel, layout.params); !status.ok())
+  if (auto status = check_part(manifest, CheckpointPart::kModel, layout.params.tensors);
+      !status.ok())
     return status;
   if (manifest.info.optimizer == kNoOptimizer) {
     return absl::InvalidArgumentError(
@@ -137,15 +139,14 @@ absl::Status check_tensors(const Manifest& manifest, const CheckpointLayout& lay
         ", which opt_type=", layout.optimizer, " cannot use; set opt_type=",
         manifest.info.optimizer, ", or another run_name to start anew"));
   }
-  return check_part(manifest, CheckpointPart::kOptimizer, layout.state);
+  return check_part(manifest, CheckpointPart::kOptimizer, layout.state.tensors);
 }
 
-absl::Status read_all(const Manifest& manifest, const CheckpointLayout& layout,
-                      const CheckpointBlocks& blocks) {
-  auto status =
-      read_boxes(manifest, CheckpointPart::kModel, whole_boxes(layout.params), blocks.params);
+absl::Status read_held(const Manifest& manifest, const CheckpointLayout& layout,
+                       const CheckpointBlocks& blocks) {
+  auto status = read_boxes(manifest, CheckpointPart::kModel, layout.params.held, blocks.params);
   if (!status.ok()) return status;
-  return read_boxes(manifest, CheckpointPart::kOptimizer, whole_boxes(layout.state), blocks.state);
+  return read_boxes(manifest, CheckpointPart::kOptimizer, layout.state.held, blocks.state);
 }
 
 absl::Status check_tensors(const std::string& folder, const CheckpointLayout& layout) {
@@ -158,7 +159,7 @@ absl::Status restore_checkpoint(const std::string& folder, const CheckpointLayou
   const auto manifest = named_manifest(folder);
   if (!manifest.ok()) return manifest.status();
   if (auto status = check_tensors(*manifest, layout); !status.ok()) return status;
-  return read_all(*manifest, layout, blocks);
+  return read_held(*manifest, layout, blocks);
 }
 
 absl::Status restore_parameters(const std::string& folder, const std::vector<TensorRow>& rows,

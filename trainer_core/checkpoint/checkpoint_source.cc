@@ -14,19 +14,23 @@ namespace {
 class CheckpointSource : public ParameterSource {
  public:
   CheckpointSource(ParameterDescription description, Manifest manifest)
-      : ParameterSource(std::move(description)),
-        manifest_(std::move(manifest)),
-        rows_(model_params(this->description().model)) {}
+      : ParameterSource(std::move(description)), manifest_(std::move(manifest)) {}
 
   absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const override {
     // One row, or neighbours that others store as one.
     std::vector<TensorBox> boxes;
-    for (const ParamSpec& row : rows_) {
+    for (const ParamSpec& row : rows()) {
       if (row.offset < tensor.offset || row.offset >= tensor.offset + tensor.elements()) continue;
       boxes.push_back(whole_box(row));
       boxes.back().offset -= tensor.offset;
     }
-    const absl::Status status = read_boxes(manifest_, CheckpointPart::kModel, boxes, out);
+    return read_boxes(boxes, out);
+  }
+
+  absl::Status read_boxes(const std::vector<TensorBox>& boxes,
+                          std::span<float> block) const override {
+    const absl::Status status =
+        trainer::read_boxes(manifest_, CheckpointPart::kModel, boxes, block);
     if (status.ok()) return status;
     return absl::Status(status.code(),
                         absl::StrCat("checkpoint ", description().folder, ": ", status.message()));
@@ -34,7 +38,6 @@ class CheckpointSource : public ParameterSource {
 
  private:
   Manifest manifest_;
-  std::vector<ParamSpec> rows_;
 };
 
 }  // namespace

@@ -6,12 +6,12 @@
 #include <optional>
 #include <system_error>
 
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
+#include <nlohmann/json.hpp>
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
-#include "common/free_space.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
 
@@ -20,20 +20,39 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is known of a disk that was full a moment ago: the temporary folder is gone by now.
-std::string missing_room(const std::string& directory, uint64_t needed) {
-  constexpr double kMiB = 1 << 20;
-  const std::optional<uint64_t> free = free_space_bytes(directory);
-  if (!free || *free >= needed) return "";  // a quota, or somebody else has made room
-  return absl::StrFormat(
-      " (it takes %.1f MiB and %.1f MiB are free on that disk: %.1f MiB are missing)",
-      static_cast<double>(needed) / kMiB, static_cast<double>(*free) / kMiB,
-      static_cast<double>(needed - *free) / kMiB);
+// Whether this rank sees the directory that the leader has taken.
+absl::Status compare_owner(const std::string& directory, const std::string& leaders) {
+  const auto mine = owner_text(directory);
+  if (!mine.ok()) return mine.status();
+  if (*mine == leaders) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "checkpoint directory ", directory, " is another one than rank 0's: ranks that share the ",
+      "storage of a model save and restore together, in a directory that all of them see"));
 }
 
 }  // namespace
 
-absl::Status CheckpointStore::open(const CheckpointOwner& owner) {
+absl::Status CheckpointStore::open(const CheckpointOwner& owner, CheckpointPeers* peers) {
+  if (peers == nullptr) return take(owner);
+  const bool leads = peers->rank() == 0;
+  PeerMessage mine;
+  if (leads) {
+    mine.status = take(owner);
+    const auto text = owner_text(directory_);
+    if (mine.status.ok()) mine.status = text.status();
+    if (mine.status.ok()) mine.body = *text;
+  }
+  const auto leaders = share_message(*peers, mine);
+  if (!leaders.ok()) return leaders.status();
+  if (!leaders->status.ok()) return leaders->status;
+  if (!leads) mine.status = compare_owner(directory_, leaders->body);
+  const auto all = gather_messages(*peers, mine);
+  if (!all.ok()) return all.status();
+  const auto verdict = share_message(*peers, {first_error(*peers, *all)});
+  return verdict.ok() ? verdict->status : verdict.status();
+}
+
+absl::Status CheckpointStore::take(const CheckpointOwner& owner) {
   if (auto status = prepare(); !status.ok()) return status;
   auto fence = DirectoryFence::take(directory_, owner);
   if (!fence.ok()) return fence.status();
@@ -76,59 +95,10 @@ absl::Status CheckpointStore::prepare() const {
                                                   " cannot be written: ", status.message()));
 }
 
-absl::Status CheckpointStore::write_folder(const std::string& temporary, const CheckpointInfo& info,
-                                           const CheckpointLayout& layout,
-                                           const CheckpointBlocks& blocks) const {
-  constexpr int kOnlyWriter = 0;
-  std::error_code error;
-  fs::remove_all(temporary, error);
-  fs::create_directories(temporary, error);
-  if (error) return errno_status(error.value(), absl::StrCat("cannot make ", temporary));
-  Manifest manifest{info, {}};
-  manifest.info.optimizer = layout.optimizer;
-  const auto write = [&](CheckpointPart part, const std::vector<TensorRow>& rows,
-                         std::span<const float> block) {
-    auto files = write_boxes(temporary, part, kOnlyWriter, whole_boxes(rows), block, file_bytes_);
-    if (files.ok()) std::ranges::move(*files, std::back_inserter(manifest.files));
-    return files.status();
-  };
-  if (auto status = write(CheckpointPart::kModel, layout.params, blocks.params); !status.ok())
-    return status;
-  if (auto status = write(CheckpointPart::kOptimizer, layout.state, blocks.state); !status.ok())
-    return status;
-  // The last file: the folder's sync that comes with it holds for the others' names, too.
-  return write_file_atomically(absl::StrCat(temporary, "/", kManifestFile), manifest_text(manifest),
-                               {.durability = Durability::kPowerLoss});
-}
-
-absl::Status CheckpointStore::save(const CheckpointInfo& info, const CheckpointLayout& layout,
-                                   const CheckpointBlocks& blocks,
-                                   std::vector<std::string>& notes) const {
-  const std::string temporary = temporary_name(absl::StrCat(info.step));
-  absl::Status status = still_owner();
-  if (status.ok()) {
-    status = write_folder(temporary, info, layout, blocks);
-    // A new owner removes the temporary folder of an old one: that it did is the error to tell.
-    if (auto owner = still_owner(); !owner.ok()) status = owner;
-    if (status.ok()) status = publish_folder(temporary, directory_, absl::StrCat(info.step));
-  }
-  if (!status.ok()) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
-    return absl::Status(
-        status.code(),
-        absl::StrCat(
-            "checkpoint of step ", info.step, " is not saved: ", status.message(),
-            absl::IsResourceExhausted(status) ? missing_room(directory_, layout.bytes()) : ""));
-  }
-  if (auto removed = remove_old(); !removed.ok()) notes.emplace_back(removed.message());
-  return absl::OkStatus();
-}
-
 uint64_t CheckpointLayout::bytes() const {
   int64_t elements = 0;
-  for (const std::vector<TensorRow>* rows : {&params, &state}) {
-    for (const TensorRow& row : *rows) elements += row.elements();
+  for (const ShardedTensors* part : {&params, &state}) {
+    for (const TensorRow& row : part->tensors) elements += row.elements();
   }
   return static_cast<uint64_t>(elements) * sizeof(float);
 }
@@ -195,7 +165,10 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
         notes.push_back(absl::StrCat(line, "; ", folder(*step), " takes its place"));
       return std::optional(std::move(manifest->info));
     }
-    if (absl::IsInvalidArgument(status)) return status;  // of another model, and says so
+    // Of another model, and says so; or peers are lost.
+    if (absl::IsInvalidArgument(status) || absl::IsUnavailable(status) ||
+        absl::IsDeadlineExceeded(status))
+      return status;
     // Only damage is passed over: to start from an older one for another reason would throw steps away in silence.
     if (!absl::IsDataLoss(status)) {
       return absl::FailedPreconditionError(
@@ -221,16 +194,64 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest(
       notes);
 }
 
+// What one rank does with a checkpoint that is tried, and with what all of them say.
+absl::Status CheckpointStore::try_restore(const Manifest& manifest, const CheckpointLayout& layout,
+                                          const CheckpointBlocks& blocks,
+                                          CheckpointPeers* peers) const {
+  if (peers != nullptr) {
+    const auto told = share_message(*peers, {absl::OkStatus(), absl::StrCat(manifest.info.step)});
+    if (!told.ok()) return told.status();
+  }
+  auto status = check_tensors(manifest, layout);
+  if (status.ok()) status = read_held(manifest, layout, blocks);
+  if (peers == nullptr) return status;
+  const auto all = gather_messages(*peers, {status});
+  return all.ok() ? first_error(*peers, *all) : all.status();
+}
+
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::restore_newest(
-    const CheckpointLayout& layout, const CheckpointBlocks& blocks,
-    std::vector<std::string>& notes) const {
-  return newest_that(
-      [&](const Manifest& manifest) {
-        auto status = check_tensors(manifest, layout);
-        if (status.ok()) status = read_all(manifest, layout, blocks);
-        return status;
-      },
+    const CheckpointLayout& layout, const CheckpointBlocks& blocks, std::vector<std::string>& notes,
+    CheckpointPeers* peers) const {
+  if (peers != nullptr && peers->rank() != 0) return follow_restore(layout, blocks, *peers);
+  auto newest = newest_that(
+      [&](const Manifest& manifest) { return try_restore(manifest, layout, blocks, peers); },
       notes);
+  if (peers == nullptr || absl::IsUnavailable(newest.status()) ||
+      absl::IsDeadlineExceeded(newest.status()))
+    return newest;
+  // The end: which one it is, or none, or why.
+  nlohmann::json found = nlohmann::json::object();
+  if (newest.ok() && newest->has_value())
+    found = {{"step", (*newest)->step}, {"samples", (*newest)->samples}};
+  const auto told = share_message(*peers, {newest.status(), found.dump()});
+  if (!told.ok()) return told.status();
+  return newest;
+}
+
+// Tries what the leader names until it names nothing more.
+absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::follow_restore(
+    const CheckpointLayout& layout, const CheckpointBlocks& blocks, CheckpointPeers& peers) const {
+  while (true) {
+    const auto told = share_message(peers, {});
+    if (!told.ok()) return told.status();
+    if (!told->status.ok()) return told->status;
+    int64_t step = 0;
+    if (!absl::SimpleAtoi(told->body, &step)) {
+      const auto found = nlohmann::json::parse(told->body, nullptr, /*allow_exceptions=*/false);
+      if (!found.is_object()) return absl::InternalError("the leader's last word is no object");
+      if (found.empty()) return std::nullopt;
+      return CheckpointInfo{.folder = folder(found.at("step").get<int64_t>()),
+                            .step = found.at("step").get<int64_t>(),
+                            .samples = found.at("samples").get<uint64_t>(),
+                            .config = {}};
+    }
+    // Sizes of files that others read are others' to compare.
+    auto manifest = read_manifest(folder(step), FileSizes::kIgnore);
+    absl::Status status = manifest.status();
+    if (status.ok()) status = check_tensors(*manifest, layout);
+    if (status.ok()) status = read_held(*manifest, layout, blocks);
+    if (auto sent = gather_messages(peers, {status}); !sent.ok()) return sent.status();
+  }
 }
 
 }  // namespace muster::trainer

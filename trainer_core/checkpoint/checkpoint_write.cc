@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
 #include "trainer_core/checkpoint/checkpoint.h"
@@ -11,15 +13,14 @@
 namespace muster::trainer {
 namespace {
 
-// In the boxes' order, each as full as it may be. No file has two boxes of one tensor: names are unique in it.
+// In the boxes' order, each as full as it may be.
 std::vector<std::vector<TensorBox>> plan_files(const std::vector<TensorBox>& boxes,
                                                int64_t elements_max) {
   std::vector<std::vector<TensorBox>> files;
   int64_t elements = 0;  // of the last file
   for (const TensorBox& whole : boxes) {
     for (TensorBox& box : split_box(whole, elements_max)) {
-      const bool fits = !files.empty() && elements + box.elements() <= elements_max &&
-                        files.back().back().tensor != box.tensor;
+      const bool fits = !files.empty() && elements + box.elements() <= elements_max;
       if (!fits) {
         files.emplace_back();
         elements = 0;
@@ -31,11 +32,18 @@ std::vector<std::vector<TensorBox>> plan_files(const std::vector<TensorBox>& box
   return files;
 }
 
+// Names are unique in a file: the second box of a tensor says where it begins.
+std::string name_in_file(const std::vector<TensorToWrite>& tensors, const TensorBox& box) {
+  const bool is_first = tensors.empty() || !(tensors.back().name == box.tensor ||
+                                             tensors.back().name.starts_with(box.tensor + "["));
+  return is_first ? box.tensor : absl::StrCat(box.tensor, "[", absl::StrJoin(box.begin, ","), "]");
+}
+
 absl::StatusOr<StoredFile> write_file(const std::string& folder, StoredFile file,
                                       std::vector<TensorBox> boxes, std::span<const float> block) {
   std::vector<TensorToWrite> tensors;
   for (const TensorBox& box : boxes)
-    tensors.push_back({box.tensor, box.extent, block.data() + box.offset});
+    tensors.push_back({name_in_file(tensors, box), box.extent, block.data() + box.offset});
   auto written = write_safetensors(absl::StrCat(folder, "/", file.name), tensors);
   if (!written.ok()) return written.status();
   uint64_t at = written->data_begin;

@@ -1,5 +1,6 @@
 #include "trainer_core/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <set>
@@ -18,8 +19,9 @@ using nlohmann::json;
 
 constexpr char kFormat[] = "muster-checkpoint";
 constexpr char kDtype[] = "F32";
-// Boxes of one tensor are compared each with each.
-constexpr size_t kBoxesPerTensorMax = 4096;
+// A shard's part of a tensor is a few boxes: room for thousands of ranks. Hostile boxes that all lie beside each other are compared
+// each with each, which takes a second.
+constexpr size_t kBoxesPerTensorMax = 16'384;
 // Far beyond any tensor, far from overflow.
 constexpr int64_t kElementsMax = int64_t{1} << 48;
 
@@ -177,17 +179,29 @@ StoredFile read_file(const json& entry, CheckpointPart part, KnownTensors& tenso
   return file;
 }
 
+// Along the first dimension, beside those that have not ended there: ranks' boxes follow each other mostly.
+bool any_overlap(std::vector<TensorBox> boxes) {
+  if (boxes.size() < 2) return false;
+  if (boxes.front().shape.empty()) return true;
+  std::ranges::sort(boxes, {}, [](const TensorBox& box) { return box.begin.front(); });
+  std::vector<const TensorBox*> beside;
+  for (const TensorBox& box : boxes) {
+    std::erase_if(beside, [&](const TensorBox* other) {
+      return other->begin.front() + other->extent.front() <= box.begin.front();
+    });
+    if (std::ranges::any_of(beside, [&](const TensorBox* other) { return overlap(box, *other); }))
+      return true;
+    beside.push_back(&box);
+  }
+  return false;
+}
+
 // Boxes of which none overlaps another and whose numbers are as many as the tensor's are the tensor.
 void check_complete(const KnownTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
+    if (any_overlap(tensor.boxes)) damaged("two boxes of tensor ", name, " overlap");
     int64_t elements = 0;
-    for (size_t i = 0; i < tensor.boxes.size(); ++i) {
-      elements += tensor.boxes[i].elements();
-      for (size_t j = 0; j < i; ++j) {
-        if (overlap(tensor.boxes[i], tensor.boxes[j]))
-          damaged("two boxes of tensor ", name, " overlap");
-      }
-    }
+    for (const TensorBox& box : tensor.boxes) elements += box.elements();
     if (elements != tensor.elements) {
       damaged("the boxes of tensor ", name, " have ", elements, " of its ", tensor.elements,
               " numbers");
@@ -263,23 +277,32 @@ std::map<std::string, std::vector<int64_t>> Manifest::tensors(CheckpointPart par
   return shapes;
 }
 
-std::string manifest_text(const Manifest& manifest) {
-  json tensors, files = json::array();
+json files_json(const std::vector<StoredFile>& files) {
+  const Manifest manifest{{}, files};
+  json j = {{"tensors", json::object()}, {"files", json::array()}};
   for (const CheckpointPart part : {CheckpointPart::kModel, CheckpointPart::kOptimizer}) {
-    json& listed = tensors[name_of(part)] = json::object();
+    json& listed = j["tensors"][name_of(part)] = json::object();
     for (const auto& [name, shape] : manifest.tensors(part))
       listed[name] = {{"dtype", kDtype}, {"shape", shape}};
   }
-  for (const StoredFile& file : manifest.files) files.push_back(file_to_json(file));
-  json j = {{"format", kFormat},
-            {"version", kCheckpointVersion},
-            {"step", manifest.info.step},
-            {"samples", manifest.info.samples},
-            {"optimizer", manifest.info.optimizer},
-            {"config", manifest.info.config},
-            {"block_bytes", kBlockBytes},
-            {"tensors", std::move(tensors)},
-            {"files", std::move(files)}};
+  for (const StoredFile& file : files) j["files"].push_back(file_to_json(file));
+  return j;
+}
+
+std::string manifest_text(const Manifest& manifest, const std::vector<json>& others) {
+  json j = files_json(manifest.files);
+  for (const json& other : others) {
+    for (const auto& [part, tensors] : other.at("tensors").items())
+      j["tensors"][part].update(tensors);
+    for (const json& file : other.at("files")) j["files"].push_back(file);
+  }
+  j["format"] = kFormat;
+  j["version"] = kCheckpointVersion;
+  j["step"] = manifest.info.step;
+  j["samples"] = manifest.info.samples;
+  j["optimizer"] = manifest.info.optimizer;
+  j["config"] = manifest.info.config;
+  j["block_bytes"] = kBlockBytes;
   const std::string sum = checksum_text(checksum_of(j));
   j["checksum"] = sum;
   return j.dump(1) + "\n";

@@ -21,15 +21,16 @@
 #include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer_core/base/tensor_box.h"
 #include "trainer_core/checkpoint/block_file.h"
-#include "trainer_core/checkpoint/tensor_box.h"
 
 namespace muster::trainer {
 
 constexpr char kManifestFile[] = "manifest.json";
 constexpr int kCheckpointVersion = 3;
-// A box takes some 100 bytes and a block 19: this is room for half a million boxes beside 2 TB of blocks.
-constexpr size_t kManifestBytesMax = size_t{64} << 20;
+// A box takes some 200 bytes and a block 20: this is room for a million boxes, which 1,000 ranks have of a model of 80 layers and its
+// moments, beside 10 TB of blocks.
+constexpr size_t kManifestBytesMax = size_t{256} << 20;
 
 // What a checkpoint of parameters alone names in an optimizer's place.
 constexpr char kNoOptimizer[] = "none";
@@ -65,7 +66,10 @@ struct Manifest {
   std::map<std::string, std::vector<int64_t>> tensors(CheckpointPart part) const;
 };
 
-std::string manifest_text(const Manifest& manifest);
+// `others` are files_json() of other writers' files.
+std::string manifest_text(const Manifest& manifest, const std::vector<nlohmann::json>& others = {});
+// What a manifest says of files, for who writes it.
+nlohmann::json files_json(const std::vector<StoredFile>& files);
 
 // Of a manifest's text; `info.folder` stays empty. DataLoss says what is wrong with it: no JSON, another checksum, a box outside
 // its tensor or its file, a tensor whose boxes leave a gap or overlap. FailedPrecondition names another version.
@@ -73,6 +77,9 @@ absl::StatusOr<Manifest> parse_manifest(std::string_view text);
 
 // The folder's manifest, and that every file is there with its size: what can be said without reading them. DataLoss says what
 // differs; another version is FailedPrecondition, and the disk's errors are their own.
-absl::StatusOr<Manifest> read_manifest(const std::string& folder);
+// kIgnore: the files are not looked at.
+enum class FileSizes { kCompare, kIgnore };
+absl::StatusOr<Manifest> read_manifest(const std::string& folder,
+                                       FileSizes sizes = FileSizes::kCompare);
 
 }  // namespace muster::trainer

@@ -27,6 +27,12 @@ using nlohmann::json;
 // Three numbers and their names.
 constexpr size_t kOwnerBytesMax = 4096;
 
+std::string text_of(const CheckpointOwner& owner) {
+  const json text = {
+      {"job", owner.job}, {"attempt", owner.attempt}, {"incarnation", owner.incarnation}};
+  return text.dump() + "\n";
+}
+
 struct PresentOwner {
   CheckpointOwner owner;
   bool readable = false;  // else somebody wrote something else into it
@@ -89,6 +95,12 @@ absl::Status write_text(int fd, const std::string& text) {
 
 }  // namespace
 
+absl::StatusOr<std::string> owner_text(const std::string& directory) {
+  const auto present = read_owner(absl::StrCat(directory, "/", kOwnerFile));
+  if (!present.ok()) return present.status();
+  return present->has_value() && (*present)->readable ? text_of((*present)->owner) : "";
+}
+
 absl::StatusOr<std::unique_ptr<DirectoryFence>> DirectoryFence::take(const std::string& directory,
                                                                      const CheckpointOwner& owner) {
   auto present = read_owner(absl::StrCat(directory, "/", kOwnerFile));
@@ -114,10 +126,8 @@ absl::Status DirectoryFence::write() {
                                              owner_.job, "-", owner_.attempt, "-", getpid());
   const int fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return errno_status(errno, absl::StrCat("cannot create ", temporary));
-  const json text = {
-      {"job", owner_.job}, {"attempt", owner_.attempt}, {"incarnation", owner_.incarnation}};
   (void)flock(fd, LOCK_EX | LOCK_NB);
-  absl::Status status = write_text(fd, text.dump() + "\n");
+  absl::Status status = write_text(fd, text_of(owner_));
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0)
     status = errno_status(errno, "rename");
   if (status.ok()) status = sync_path(directory_);

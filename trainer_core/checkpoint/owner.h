@@ -28,6 +28,9 @@ struct CheckpointOwner {
   uint64_t incarnation = 0;
 };
 
+// What OWNER says: the same text on two ranks is the same directory. Empty when nobody owns it.
+absl::StatusOr<std::string> owner_text(const std::string& directory);
+
 // One thread at a time.
 class DirectoryFence {
  public:

@@ -1,7 +1,11 @@
 #include "trainer_core/checkpoint/parameter_source.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -47,11 +51,36 @@ ModelConfig essence(ModelConfig model) {
   return model;
 }
 
+using WantedBoxes = std::multimap<std::string_view, const TensorBox*>;
+
+// Where rows that follow each other begin in a block in which they do so, too, each as a whole.
+std::optional<int64_t> place_of(const WantedBoxes& wanted, std::span<const ParamSpec> rows) {
+  std::optional<int64_t> place;
+  for (const ParamSpec& row : rows) {
+    if (wanted.count(row.name) != 1) return std::nullopt;
+    const TensorBox& box = *wanted.find(row.name)->second;
+    if (box.extent != row.shape) return std::nullopt;
+    if (!place) place = box.offset;
+    if (box.offset - *place != row.offset - rows.front().offset) return std::nullopt;
+  }
+  return place;
+}
+
+void copy_box(const ParamSpec& spec, const float* whole, const TensorBox& box,
+              std::span<float> block) {
+  const CommonRuns runs(whole_box(spec), box);
+  for (int64_t i = 0; i < runs.count(); ++i) {
+    const auto [from, to] = runs.at(i);
+    std::copy_n(whole + from, runs.length(), block.data() + box.offset + to);
+  }
+}
+
 }  // namespace
 
 ParameterSource::ParameterSource(ParameterDescription description)
     : description_(std::move(description)),
-      tensors_(hugging_face_tensors(description_.model, model_params(description_.model))) {}
+      rows_(model_params(description_.model)),
+      tensors_(hugging_face_tensors(description_.model, rows_)) {}
 
 int64_t ParameterSource::parameters() const {
   int64_t count = 0;
@@ -81,11 +110,40 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std
       "); Meta's has ", kMetaParamsFile, " and ", kMetaFirstFile));
 }
 
-absl::Status load_parameters(const ParameterSource& source, std::span<float> block) {
-  for (const HuggingFaceTensor& tensor : source.tensors()) {
-    if (auto status = source.read(tensor, tensor.part_of(block)); !status.ok()) return status;
+absl::Status ParameterSource::read_boxes(const std::vector<TensorBox>& boxes,
+                                         std::span<float> block) const {
+  WantedBoxes wanted;
+  for (const TensorBox& box : boxes) wanted.emplace(box.tensor, &box);
+  std::vector<float> whole;
+  auto row = rows_.begin();
+  for (const HuggingFaceTensor& tensor : tensors_) {
+    // One row, or neighbours that others store as one.
+    const auto first = row;
+    while (row != rows_.end() && row->offset < tensor.offset + tensor.elements()) ++row;
+    const auto wants = [&](const ParamSpec& spec) { return wanted.contains(spec.name); };
+    if (std::none_of(first, row, wants)) continue;
+    if (const auto place = place_of(wanted, {first, row})) {
+      const auto begin = static_cast<size_t>(*place),
+                 count = static_cast<size_t>(tensor.elements());
+      if (auto status = read(tensor, block.subspan(begin, count)); !status.ok()) return status;
+      continue;
+    }
+    whole.resize(static_cast<size_t>(tensor.elements()));
+    if (auto status = read(tensor, whole); !status.ok()) return status;
+    for (auto spec = first; spec != row; ++spec) {
+      const auto [begin, end] = wanted.equal_range(spec->name);
+      for (auto want = begin; want != end; ++want)
+        copy_box(*spec, whole.data() + (spec->offset - tensor.offset), *want->second, block);
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status load_parameters(const ParameterSource& source, std::span<float> block) {
+  std::vector<TensorBox> boxes;
+  for (const ParamSpec& spec : model_params(source.description().model))
+    boxes.push_back(whole_box(spec));
+  return source.read_boxes(boxes, block);
 }
 
 std::optional<ModelDifference> first_difference(const ModelConfig& a, const ModelConfig& b) {

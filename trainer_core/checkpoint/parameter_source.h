@@ -48,12 +48,19 @@ class ParameterSource {
 
   // The tensor's numbers in our layout. DataLoss for a file that was damaged, or changed since open().
   virtual absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const = 0;
+  // What boxes of our parameters hold, in `block` where their offsets say: what a rank stores of the model. Of tensors of which nothing
+  // is wanted nothing is read. A tensor that is wanted in part is read into memory of its own, unless the format can do better.
+  virtual absl::Status read_boxes(const std::vector<TensorBox>& boxes,
+                                  std::span<float> block) const;
 
  protected:
   explicit ParameterSource(ParameterDescription description);
 
+  const std::vector<ParamSpec>& rows() const { return rows_; }
+
  private:
   ParameterDescription description_;
+  std::vector<ParamSpec> rows_;
   std::vector<HuggingFaceTensor> tensors_;
 };
 

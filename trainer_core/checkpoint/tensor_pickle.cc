@@ -5,6 +5,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/checkpoint/pickle_machine.h"
+#include "trainer_core/checkpoint/stored_tensor.h"
 
 namespace muster::trainer {
 namespace {

@@ -125,10 +125,10 @@ absl::Status GlooChannel::exchange_combine(std::span<const Outgoing> out, std::s
 
 // Hands every part to Gloo, which refuses those of a connection that is lost already.
 absl::Status GlooChannel::post(std::span<const Outgoing> out, std::span<const Incoming> in) {
-  const std::lock_guard lock(mutex_);
   gloo::Context& context = *transport_.context_;
   int member = -1;
   try {
+    const std::lock_guard lock(mutex_);
     for (const Incoming& part : in) {
       member = part.from;
       receives_.push_back(context.createUnboundBuffer(part.bytes.data(), part.bytes.size()));
@@ -142,6 +142,7 @@ absl::Status GlooChannel::post(std::span<const Outgoing> out, std::span<const In
       sends_.back()->send(rank_of(member), first_slot_ + sent_[static_cast<size_t>(member)]++);
     }
   } catch (const std::exception& e) {
+    // The lock is free again: fail() takes the transport's, which failure() wants, and then the channels'.
     return transport_.failed() ? transport_.failure() : lost(rank_of(member), e);
   }
   return absl::OkStatus();

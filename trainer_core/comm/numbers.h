@@ -35,12 +35,14 @@ struct Numbers {
   Numbers(void* first, size_t how_many, DType type)
       : data(static_cast<std::byte*>(first)), count(how_many), dtype(type) {}
   // NOLINTBEGIN(google-explicit-constructor): a span, a vector or a tensor is what callers have.
+  // NOLINTBEGIN(bugprone-forwarding-reference-overload): no Numbers is a range.
   template <NumberRange R>
   requires std::ranges::borrowed_range<R> &&
       (!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
           Numbers(R&& range)
       : Numbers(std::ranges::data(range), std::ranges::size(range),
                 dtype_of<std::ranges::range_value_t<std::remove_cvref_t<R>>>()) {}
+  // NOLINTEND(bugprone-forwarding-reference-overload)
   Numbers(const Tensor& tensor)
       : Numbers(tensor.data, static_cast<size_t>(tensor.elements()), tensor.dtype) {}
   // NOLINTEND(google-explicit-constructor)

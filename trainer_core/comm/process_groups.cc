@@ -25,6 +25,8 @@ GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
     if (run == 1) continue;
     rest.axes = rest.axes.with(axis);
     if (run != mesh.degree(axis)) rest.tensor_run = run;
+    if (axis == MeshAxis::kPipeline)
+      rest.pipeline_ends = axes.pipeline_ends && mesh.degree(axis) > 2;
   }
   return rest;
 }
@@ -48,9 +50,17 @@ ProcessGroup& ProcessGroups::of(const GroupAxes& axes, int lane) {
 
 ProcessGroup& ProcessGroups::world() { return of({.axes = kAllAxes}); }
 
+ProcessGroup& ProcessGroups::everyone() {
+  const std::lock_guard lock(mutex_);
+  if (everyone_ == nullptr)
+    everyone_ = make_world_group(transport_, "everyone", transport_->size() > 1 ? page_ : nullptr);
+  return *everyone_;
+}
+
 std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int lane) const {
   GroupSpec spec{.name = axes.axes.to_string(), .members = {}, .nodes = {}};
   if (axes.tensor_run > 0) absl::StrAppend(&spec.name, "/", axes.tensor_run);
+  if (axes.pipeline_ends) spec.name += "/ends";
   if (lane > 0) absl::StrAppend(&spec.name, "#", lane);
   for (const int32_t member : mesh_.group(rank(), axes)) {
     spec.members.push_back(member);
@@ -64,6 +74,7 @@ std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int lan
 void ProcessGroups::for_each(const std::function<void(const ProcessGroup&)>& visit) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [key, group] : groups_) visit(*group);
+  if (everyone_ != nullptr) visit(*everyone_);
 }
 
 SentBytes ProcessGroups::sent() const {

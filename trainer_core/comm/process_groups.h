@@ -26,6 +26,8 @@ class ProcessGroups {
   ProcessGroup& of(const GroupAxes& axes, int lane = 0);
   // All ranks.
   ProcessGroup& world();
+  // All ranks, whatever mesh each of them has: for what is said before that is known to be one.
+  ProcessGroup& everyone();
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return transport_->rank(); }
@@ -45,8 +47,9 @@ class ProcessGroups {
   std::shared_ptr<Transport> transport_;
   Mesh mesh_;
   ProgressWriter* page_;
-  mutable std::mutex mutex_;  // guards the map
+  mutable std::mutex mutex_;  // guards the groups
   std::map<Key, std::unique_ptr<ProcessGroup>> groups_;
+  std::unique_ptr<ProcessGroup> everyone_;  // null until it is asked for
 };
 
 }  // namespace muster::trainer

@@ -20,9 +20,9 @@
 namespace muster::trainer {
 
 struct BatchGeometry {
-  int32_t rank = 0;  // position on the data axis
-  int32_t ranks = 1;
-  int32_t per_device = 1;  // sequences of a rank and step
+  int32_t rank = 0;        // which slice of a step's samples
+  int32_t ranks = 1;       // slices
+  int32_t per_device = 1;  // sequences of a slice and step
   int32_t seq_len = 0;     // S
   int32_t vocab_size = 0;
 

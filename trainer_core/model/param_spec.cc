@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "common/normal.h"
@@ -24,129 +25,125 @@ class TableBuilder {
  public:
   explicit TableBuilder(const ModelConfig& config) : config_(config) {}
 
+  // Of the parameters that come next.
+  void begin(BlockKind kind, int32_t layer = 0) { block_ = {kind, layer}; }
+
   // (rows, columns) of a matrix that multiplies vectors of `columns` elements: fan_in = columns.
-  void matrix(const std::string& name, int64_t rows, int64_t columns, ShardAxis row_axis,
-              ShardAxis column_axis) {
-    random(name, rows, columns, row_axis, column_axis,
-           1.0 / std::sqrt(static_cast<double>(columns)));
-    table_.back().is_matrix = true;
+  ParamSpec& matrix(const std::string& name, int64_t rows, int64_t columns, TensorSplit split) {
+    ParamSpec& spec =
+        random(name, rows, columns, split, 1.0 / std::sqrt(static_cast<double>(columns)));
+    spec.is_matrix = true;
+    return spec;
   }
   void embedding(const std::string& name) {
-    matrix(name, config_.vocab_size, config_.emb_dim, ShardAxis::kTensor, ShardAxis::kFsdp);
-    if (config_.embedding_init_std > 0) table_.back().init_std = config_.embedding_init_std;
+    ParamSpec& spec =
+        matrix(name, config_.vocab_size, config_.emb_dim, TensorSplit::rows(config_.vocab_size));
+    if (config_.embedding_init_std > 0) spec.init_std = config_.embedding_init_std;
   }
   // Of the queries, so that initial scores are what 1 / sqrt(h) would make them, whatever query_scale multiplies them by.
   void queries(const std::string& name) {
-    const int64_t h = config_.head_dim, d = config_.emb_dim;
+    const int64_t heads = config_.num_query_heads, h = config_.head_dim, d = config_.emb_dim;
     const double scale =
         config_.query_scale > 0 ? config_.query_scale * std::sqrt(static_cast<double>(h)) : 1.0;
-    random(name, config_.num_query_heads * h, d, ShardAxis::kTensor, ShardAxis::kFsdp,
-           1.0 / (scale * std::sqrt(static_cast<double>(d))));
-    table_.back().is_matrix = true;
+    random(name, heads * h, d, TensorSplit::rows(heads),
+           1.0 / (scale * std::sqrt(static_cast<double>(d))))
+        .is_matrix = true;
   }
   void positions(const std::string& name) {
-    random(name, config_.trainable_position_size, config_.emb_dim, ShardAxis::kNone,
-           ShardAxis::kFsdp, 1.0);
+    random(name, config_.trainable_position_size, config_.emb_dim, TensorSplit::none(), 1.0);
   }
   // praxis's, whatever the model's init_std: (H, buckets) with std 1 / sqrt(H buckets).
   void relative_bias(const std::string& name) {
     const int64_t heads = config_.num_query_heads, buckets = config_.relative_buckets.count;
-    ParamSpec spec;
-    spec.name = name;
-    spec.shape = {heads, buckets};
-    spec.shard = {ShardAxis::kTensor, ShardAxis::kNone};
+    ParamSpec& spec = add(name, {heads, buckets}, TensorSplit::rows(heads));
     spec.init_std = 1.0 / std::sqrt(static_cast<double>(heads * buckets));
-    add(std::move(spec));
   }
-  void bias(const std::string& name, int64_t width, ShardAxis axis) {
-    vector(name, width, axis, InitKind::kZeros);
+  void bias(const std::string& name, int64_t width, TensorSplit split) {
+    add(name, {width}, split).init = InitKind::kZeros;
   }
   void norm(const std::string& name) {
     const bool offset = config_.norm_gain_offset != 0;
-    vector(name + ".weight", config_.emb_dim, ShardAxis::kNone,
-           offset ? InitKind::kZeros : InitKind::kOnes);
+    add(name + ".weight", {config_.emb_dim}, TensorSplit::none()).init =
+        offset ? InitKind::kZeros : InitKind::kOnes;
     if (config_.norm_type == NormType::kLayer)
-      bias(name + ".bias", config_.emb_dim, ShardAxis::kNone);
+      bias(name + ".bias", config_.emb_dim, TensorSplit::none());
   }
   std::vector<ParamSpec> take() { return std::move(table_); }
 
  private:
-  void random(const std::string& name, int64_t rows, int64_t columns, ShardAxis row_axis,
-              ShardAxis column_axis, double default_std) {
-    ParamSpec spec;
-    spec.name = name;
-    spec.shape = {rows, columns};
-    spec.shard = {row_axis, column_axis};
+  ParamSpec& random(const std::string& name, int64_t rows, int64_t columns, TensorSplit split,
+                    double default_std) {
+    ParamSpec& spec = add(name, {rows, columns}, split);
     spec.init_std = config_.init_std > 0 ? config_.init_std : default_std;
-    add(std::move(spec));
+    return spec;
   }
-  void vector(const std::string& name, int64_t width, ShardAxis axis, InitKind init) {
-    ParamSpec spec;
+  ParamSpec& add(const std::string& name, std::vector<int64_t> shape, TensorSplit split) {
+    ParamSpec& spec = table_.emplace_back();
     spec.name = name;
-    spec.shape = {width};
-    spec.shard = {axis};
-    spec.init = init;
-    add(std::move(spec));
-  }
-  void add(ParamSpec spec) {
+    spec.shape = std::move(shape);
     spec.offset = offset_;
+    spec.block = block_;
+    spec.split = split;
     offset_ += spec.elements();
-    table_.push_back(std::move(spec));
+    return spec;
   }
 
   const ModelConfig& config_;
+  ParamBlock block_;
   std::vector<ParamSpec> table_;
   int64_t offset_ = 0;
 };
-
-constexpr auto kTensor = ShardAxis::kTensor;
-constexpr auto kFsdp = ShardAxis::kFsdp;
 
 void add_attention(const ModelConfig& config, const std::string& prefix, TableBuilder& table) {
   const int64_t d = config.emb_dim;
   const int64_t query = int64_t{config.num_query_heads} * config.head_dim;
   const int64_t kv = int64_t{config.num_kv_heads} * config.head_dim;
+  const auto of_heads = TensorSplit::rows(config.num_query_heads);
+  const auto of_kv_heads = TensorSplit::rows(config.num_kv_heads);
   table.queries(prefix + "q_proj.weight");
-  table.matrix(prefix + "k_proj.weight", kv, d, kTensor, kFsdp);
-  table.matrix(prefix + "v_proj.weight", kv, d, kTensor, kFsdp);
+  table.matrix(prefix + "k_proj.weight", kv, d, of_kv_heads);
+  table.matrix(prefix + "v_proj.weight", kv, d, of_kv_heads);
   if (config.qkv_bias) {
-    table.bias(prefix + "q_proj.bias", query, kTensor);
-    table.bias(prefix + "k_proj.bias", kv, kTensor);
-    table.bias(prefix + "v_proj.bias", kv, kTensor);
+    table.bias(prefix + "q_proj.bias", query, of_heads);
+    table.bias(prefix + "k_proj.bias", kv, of_kv_heads);
+    table.bias(prefix + "v_proj.bias", kv, of_kv_heads);
   }
-  table.matrix(prefix + "o_proj.weight", d, query, kFsdp, kTensor);
-  if (config.out_bias) table.bias(prefix + "o_proj.bias", d, ShardAxis::kNone);
+  table.matrix(prefix + "o_proj.weight", d, query, TensorSplit::columns(config.num_query_heads));
+  if (config.out_bias) table.bias(prefix + "o_proj.bias", d, TensorSplit::none());
   if (config.relative_buckets.exist())
     table.relative_bias(prefix + "relative_attention_bias.weight");
 }
 
 void add_mlp(const ModelConfig& config, const std::string& prefix, TableBuilder& table) {
   const int64_t d = config.emb_dim, m = config.mlp_dim;
-  if (config.gated_mlp) table.matrix(prefix + "gate_proj.weight", m, d, kTensor, kFsdp);
-  table.matrix(prefix + "up_proj.weight", m, d, kTensor, kFsdp);
-  if (config.mlp_bias && config.gated_mlp) table.bias(prefix + "gate_proj.bias", m, kTensor);
-  if (config.mlp_bias) table.bias(prefix + "up_proj.bias", m, kTensor);
-  table.matrix(prefix + "down_proj.weight", d, m, kFsdp, kTensor);
-  if (config.mlp_bias) table.bias(prefix + "down_proj.bias", d, ShardAxis::kNone);
+  const auto rows = TensorSplit::rows(m);
+  if (config.gated_mlp) table.matrix(prefix + "gate_proj.weight", m, d, rows);
+  table.matrix(prefix + "up_proj.weight", m, d, rows);
+  if (config.mlp_bias && config.gated_mlp) table.bias(prefix + "gate_proj.bias", m, rows);
+  if (config.mlp_bias) table.bias(prefix + "up_proj.bias", m, rows);
+  table.matrix(prefix + "down_proj.weight", d, m, TensorSplit::columns(m));
+  if (config.mlp_bias) table.bias(prefix + "down_proj.bias", d, TensorSplit::none());
 }
 
 // Mixtral's names. Matrices of one kind lie together: (E, 2m, d), then (E, d, m).
 void add_experts(const ModelConfig& config, const std::string& prefix, TableBuilder& table) {
   const int64_t d = config.emb_dim, m = config.experts.mlp_dim;
-  const auto expert = [&](int32_t e, const char* name) {
-    return prefix + "experts." + std::to_string(e) + "." + name + ".weight";
+  const auto matrix = [&](int32_t e, const char* name, int64_t rows, int64_t columns,
+                          TensorSplit split) {
+    const std::string full = prefix + "experts." + std::to_string(e) + "." + name + ".weight";
+    table.matrix(full, rows, columns, split).expert = e;
   };
-  table.matrix(prefix + "gate.weight", config.experts.count, d, ShardAxis::kNone, kFsdp);
+  table.matrix(prefix + "gate.weight", config.experts.count, d, TensorSplit::none());
   for (int32_t e = 0; e < config.experts.count; ++e) {
-    table.matrix(expert(e, "w1"), m, d, kTensor, kFsdp);
-    if (config.experts.gated) table.matrix(expert(e, "w3"), m, d, kTensor, kFsdp);
+    matrix(e, "w1", m, d, TensorSplit::rows(m));
+    if (config.experts.gated) matrix(e, "w3", m, d, TensorSplit::rows(m));
   }
-  for (int32_t e = 0; e < config.experts.count; ++e)
-    table.matrix(expert(e, "w2"), d, m, kFsdp, kTensor);
+  for (int32_t e = 0; e < config.experts.count; ++e) matrix(e, "w2", d, m, TensorSplit::columns(m));
 }
 
 void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  table.begin(BlockKind::kLayer, layer);
   table.norm(prefix + "input_layernorm");
   add_attention(config, prefix + "self_attn.", table);
   if (!config.parallel_block) table.norm(prefix + "post_attention_layernorm");
@@ -157,17 +154,23 @@ void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
   }
 }
 
-// Value i of a parameter comes from word i of the stream.
-void fill_normal(const Philox& philox, double std, std::span<float> out) {
+// Values first, first + 1, … of a parameter: value i comes from word i of the stream.
+void fill_normal(const Philox& philox, double std, int64_t first, std::span<float> out) {
   constexpr size_t kChunk = 256;  // words made side by side: they stay in the first-level cache
+  constexpr size_t kWords = std::tuple_size_v<Philox::Block>;
   const auto factor = static_cast<float>(std);
   std::array<uint32_t, kChunk> words{};
   std::array<float, kChunk> values{};
-  for (size_t i = 0; i < out.size(); i += kChunk) {
-    philox.fill(i / 4, std::span(words));
+  size_t before = static_cast<size_t>(first) % kWords;  // of the chunk, that are not wanted
+  auto position = static_cast<uint64_t>(first) / kWords;
+  while (!out.empty()) {
+    philox.fill(position, std::span(words));
     for (size_t j = 0; j < values.size(); ++j) values[j] = factor * normal_from_bits(words[j]);
-    const std::span<float> chunk = out.subspan(i, std::min(kChunk, out.size() - i));
-    std::copy_n(values.begin(), chunk.size(), chunk.begin());
+    const size_t count = std::min(kChunk - before, out.size());
+    std::copy_n(values.begin() + static_cast<ptrdiff_t>(before), count, out.begin());
+    out = out.subspan(count);
+    position += kChunk / kWords;
+    before = 0;
   }
 }
 
@@ -175,12 +178,15 @@ void fill_normal(const Philox& philox, double std, std::span<float> out) {
 
 std::vector<ParamSpec> model_params(const ModelConfig& config) {
   TableBuilder table(config);
+  table.begin(BlockKind::kEmbedding);
   table.embedding("model.embed_tokens.weight");
   if (config.learns_positions()) table.positions("model.embed_positions.weight");
   for (int32_t layer = 0; layer < config.num_layers; ++layer) add_layer(config, layer, table);
+  table.begin(BlockKind::kEnd);
   table.norm("model.norm");
   if (!config.logits_via_embedding) {
-    table.matrix("lm_head.weight", config.vocab_size, config.emb_dim, kTensor, kFsdp);
+    table.matrix("lm_head.weight", config.vocab_size, config.emb_dim,
+                 TensorSplit::rows(config.vocab_size));
   }
   return table.take();
 }
@@ -217,21 +223,31 @@ void round_in_place(const std::vector<ParamSpec>& table, float* block) {
   }
 }
 
-void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block) {
-  for (const ParamSpec& spec : table) {
-    const std::span<float> out(block + spec.offset, static_cast<size_t>(spec.elements()));
-    switch (spec.init) {
-      case InitKind::kZeros:
-        std::fill(out.begin(), out.end(), 0.0F);
-        break;
-      case InitKind::kOnes:
-        std::fill(out.begin(), out.end(), 1.0F);
-        break;
-      case InitKind::kNormal:
-        fill_normal({.key = seed, .stream = stream_of(spec.name)}, spec.init_std, out);
-        break;
+void init_part(const ParamSpec& spec, uint64_t seed, const TensorBox& box, float* out) {
+  const std::span<float> all(out, static_cast<size_t>(box.elements()));
+  switch (spec.init) {
+    case InitKind::kZeros:
+      std::fill(all.begin(), all.end(), 0.0F);
+      break;
+    case InitKind::kOnes:
+      std::fill(all.begin(), all.end(), 1.0F);
+      break;
+    case InitKind::kNormal: {
+      if (all.empty()) break;
+      const Philox philox{.key = seed, .stream = stream_of(spec.name)};
+      const CommonRuns runs(whole_box(spec), box);
+      for (int64_t i = 0; i < runs.count(); ++i) {
+        const auto [from, to] = runs.at(i);
+        fill_normal(philox, spec.init_std, from,
+                    all.subspan(static_cast<size_t>(to), static_cast<size_t>(runs.length())));
+      }
+      break;
     }
   }
+}
+
+void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block) {
+  for (const ParamSpec& spec : table) init_part(spec, seed, whole_box(spec), block + spec.offset);
 }
 
 }  // namespace muster::trainer

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer_core/base/dtype.h"
+#include "trainer_core/base/tensor_box.h"
 #include "trainer_core/base/tensor_row.h"
 #include "trainer_core/base/train_config.h"
 
@@ -14,12 +15,31 @@ namespace muster::trainer {
 
 enum class InitKind { kZeros, kOnes, kNormal };
 
-// Which mesh axis may split a dimension; data parallelism splits none.
-enum class ShardAxis : uint8_t { kNone, kFsdp, kTensor };
+// What is gathered at once where ranks share the storage of parameters, in the order of the table: the embedding (and learned
+// positions), each layer, the end (final norm, and the head where it is not tied).
+enum class BlockKind : uint8_t { kEmbedding, kLayer, kEnd };
+struct ParamBlock {
+  BlockKind kind = BlockKind::kEmbedding;
+  int32_t layer = 0;  // of kLayer
+
+  friend bool operator==(const ParamBlock&, const ParamBlock&) = default;
+};
+
+// What tensor parallelism splits of a parameter: one dimension, between units: 32 heads of 128 rows, or 11,008 columns.
+struct TensorSplit {
+  size_t dim = 0;
+  int64_t units = 0;  // divides the dimension; 0: the parameter is whole on every rank
+
+  static TensorSplit none() { return {}; }
+  static TensorSplit rows(int64_t units) { return {0, units}; }
+  static TensorSplit columns(int64_t units) { return {1, units}; }
+};
 
 // Name and shape are Hugging Face's: "model.layers.0.self_attn.q_proj.weight", (out, in) for a projection.
 struct ParamSpec : TensorRow {
-  std::vector<ShardAxis> shard;  // one per dimension
+  ParamBlock block;
+  TensorSplit split;
+  int32_t expert = -1;  // whose it is, of an expert's
   InitKind init = InitKind::kNormal;
   double init_std = 0;  // of kNormal
   // A product's operand or the table of tokens: what decoding in bf16 keeps rounded. The others stay fp32.
@@ -47,10 +67,11 @@ RoundedParams rounded_params(const std::vector<ParamSpec>& table);
 // Makes it of a flat fp32 block, where that lies: its rows never begin behind those of the flat one.
 void round_in_place(const std::vector<ParamSpec>& table, float* block);
 
-// Fills the flat block from the seed: value i of parameter p depends on (seed, p's name, i) alone.
+// Initial values: value i of parameter p depends on (seed, p's name, i) alone, so that a rank makes those that it stores.
 // MaxText's rule: matrices normal with std 1/sqrt(fan_in) or init_std (embeddings: embedding_init_std), learned positions with std 1 or init_std, norms so
 // that they multiply by one, biases zero. praxis's for GLaM: relative biases with std 1 / sqrt(H buckets), and where a
 // query_scale takes the place of 1 / sqrt(h), queries with a std that makes up for it.
-void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block);
+void init_part(const ParamSpec& spec, uint64_t seed, const TensorBox& box, float* out);  // dense
+void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block);      // all
 
 }  // namespace muster::trainer

@@ -82,4 +82,20 @@ std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const Mod
   return rows;
 }
 
+ShardedTensors model_tensors(const ShardLayout& layout, const ModelConfig& config) {
+  ShardedTensors model;
+  model.tensors = model_rows(layout.table(), config);
+  model.held = model.written = layout.stored_boxes();
+  const auto& pieces = layout.pieces();
+  const bool writes = !pieces.empty() && pieces.front().param == 0 && pieces.front().first == 0 &&
+                      layout.row(pieces.front()).box.begin.front() == 0;
+  for (size_t i = layout.table().size(); i < model.tensors.size(); ++i) {
+    TensorBox box = whole_box(model.tensors[i]);
+    box.offset += layout.elements() - parameter_count(layout.table());
+    model.held.push_back(box);
+    if (writes) model.written.push_back(std::move(box));
+  }
+  return model;
+}
+
 }  // namespace muster::trainer

@@ -15,6 +15,7 @@
 
 #include "trainer_core/base/tensor_row.h"
 #include "trainer_core/model/param_spec.h"
+#include "trainer_core/model/shard_layout.h"
 
 namespace muster::trainer {
 
@@ -39,5 +40,8 @@ int64_t scaling_elements(const ModelConfig& config);
 
 // What a checkpoint keeps of the model: the table's parameters, then the scaling state.
 std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const ModelConfig& config);
+// What one rank has of it, the scaling state, which is whole on all ranks, behind its shards. Who stores the table's first number
+// writes it.
+ShardedTensors model_tensors(const ShardLayout& layout, const ModelConfig& config);
 
 }  // namespace muster::trainer

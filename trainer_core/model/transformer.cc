@@ -5,6 +5,9 @@
 #include <cmath>
 #include <numbers>
 
+#include <absl/cleanup/cleanup.h>
+
+#include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
@@ -44,19 +47,27 @@ void rope_tables(const ModelConfig& model, int32_t seq_len, Ops& ops, const Tens
 
 }  // namespace
 
-Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops)
+Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
+                         ParameterBlocks* blocks, ModelExchange* exchange)
     : plan_(plan),
       arena_(arena),
       ops_(ops),
+      blocks_(blocks != nullptr ? *blocks : whole_),
+      no_exchange_(ops),
+      exchange_(exchange != nullptr ? *exchange : no_exchange_),
       shape_(plan.attention_shape()),
       norm_(plan.norm_shape()),
-      rows_(shape_.rows()),
+      rows_(plan.token_count()),
+      own_rows_(plan.own_rows()),
       width_(plan.model.emb_dim),
-      parameters_(parameter_count(plan.params)),
-      weights_(std::make_unique<Weights>(plan, arena.buffer(plan.param_block))) {
+      parameters_(plan.stored_parameters()),
+      weights_(std::make_unique<Weights>(plan, arena, Weights::What::kWeights)) {
   MUSTER_CHECK(arena.bytes() == plan.memory.total_bytes()) << "the arena is another plan's";
+  MUSTER_CHECK(blocks != nullptr || !plan.sharding.shares())
+      << "a plan of shards, and nobody who gathers them";
+  MUSTER_CHECK(exchange != nullptr || !splits_rows()) << "a part of the model, and no others";
   if (plan.packed) shape_.starts = view_i32(arena, plan.starts, rows_);
-  if (plan.training) grads_ = std::make_unique<Weights>(plan, arena.f32(plan.grad_block));
+  if (plan.training) grads_ = std::make_unique<Weights>(plan, arena, Weights::What::kGradients);
   if (plan.cache_capacity == 0) reset_scaling();  // a decoder's has been loaded
   if (!plan.model.has_rope()) return;
   const int64_t half = shape_.head_dim / 2;
@@ -76,11 +87,8 @@ std::span<float> Transformer::state() {
           static_cast<size_t>(parameters_ + scaling_elements(plan_.model))};
 }
 std::span<float> Transformer::grads() {
-  return grad_block().first(static_cast<size_t>(parameters_));
-}
-std::span<float> Transformer::grad_block() {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
-  return {arena_.f32(plan_.grad_block), static_cast<size_t>(parameters_ + kGradTailElements)};
+  return {arena_.f32(plan_.grad_block), static_cast<size_t>(parameters_)};
 }
 
 Tensor Transformer::view(BufferId id, std::initializer_list<int64_t> dims) const {
@@ -91,15 +99,29 @@ Tensor Transformer::activation(BufferId id, std::initializer_list<int64_t> dims)
   return Tensor::of(plan_.dtype, arena_.buffer(id), dims);
 }
 
-Tensor Transformer::stream_rows(BufferId id, int64_t first, int64_t count) const {
-  const int64_t skipped = first * width_ * static_cast<int64_t>(dtype_bytes(plan_.dtype));
-  return Tensor::of(plan_.dtype, static_cast<char*>(arena_.buffer(id)) + skipped, {count, width_});
+Tensor Transformer::stream(BufferId id) const { return activation(id, {own_rows_, width_}); }
+
+Tensor Transformer::own_rows(const Tensor& all) const {
+  return rows_at(all, plan_.first_own_row(), own_rows_);
 }
 
-Tensor Transformer::stats(BufferId id) const { return view(id, {norm_.stats(rows_)}); }
+Tensor Transformer::stats(BufferId id) const { return view(id, {norm_.stats(own_rows_)}); }
 
 Tensor Transformer::gate_up(const LayerBuffers& buffers) const {
-  return activation(buffers.gate_up, {rows_, plan_.activation().input_width(plan_.model.mlp_dim)});
+  return activation(buffers.gate_up,
+                    {rows_, plan_.activation().input_width(plan_.mlp_columns().count)});
+}
+
+VocabularySlice Transformer::vocabulary_slice() const {
+  if (!splits_rows()) return {};
+  return {plan_.vocabulary().first, plan_.model.vocab_size};
+}
+
+TokenRows Transformer::own_token_rows() const { return {shape_.places(), plan_.first_own_row()}; }
+
+Tensor Transformer::own_starts() const {
+  if (!exists(shape_.starts)) return {};
+  return tensor_at(shape_.starts, plan_.first_own_row(), {own_rows_});
 }
 
 double Transformer::embedding_scale() const {
@@ -129,6 +151,14 @@ void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& wei
   if (exists(bias)) ops_.add_bias(bias, y);
 }
 
+void Transformer::project_and_sum(const Dense& dense, ExchangeSite site, const Tensor& x,
+                                  const Tensor& weight, const Tensor& bias) {
+  const Tensor delta = stream(plan_.delta), partial = exchange_.partial_rows(delta);
+  project(dense, x, weight, {}, partial);
+  exchange_.sum_rows({site, dense->layer}, partial, delta);
+  if (exists(bias)) ops_.add_bias(bias, delta);
+}
+
 Workspace Transformer::workspace() const {
   return {arena_.f32(plan_.workspace), plan_.workspace_elements};
 }
@@ -150,38 +180,64 @@ LossSum Transformer::forward(const Batch& batch) {
   MUSTER_CHECK(plan_.cache_capacity == 0) << "a plan for decoding";
   upload(batch);
   forward_layers();
-  return head_loss();
+  if (broken()) return {};
+  const LossSum loss = head_loss();
+  release_end();
+  return loss;
 }
 
 LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate) {
   MUSTER_CHECK(plan_.training) << "a plan without gradients";
   upload(batch);
   dropout_ = batch.dropout;
+  const absl::Cleanup no_dropout = [&] { dropout_.reset(); };
   if (accumulate == Accumulate::kNo && !amaxes().empty())
     ops_.fill(view(plan_.quantized.amax, {scaling_scales(plan_.model)}), 0);
   forward_layers();
+  if (broken()) return {};
   const LossSum loss = head_loss_backward(accumulate);
   backward_layers(accumulate);
-  dropout_.reset();
+  if (!broken()) embedding_backward(accumulate);
   return loss;
+}
+
+void Transformer::release_end() {
+  blocks_.release(plan_.end_block());
+  if (plan_.head_block() != plan_.end_block()) blocks_.release(plan_.head_block());
+}
+
+// tokens -> the stream at the first layer's entrance.
+void Transformer::embed() {
+  blocks_.acquire(plan_.embedding_block());
+  if (blocks_.broken()) return;
+  blocks_.prefetch(plan_.layer_block(0));
+  const Tensor stream = this->stream(plan_.layers.front().input);
+  const Tensor partial = exchange_.partial_rows(stream);
+  ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, vocabulary_slice(),
+                 embedding_scale(), partial);
+  exchange_.sum_rows({ExchangeSite::kEmbedding}, partial, stream);
+  if (const Tensor& table = weights_->positions; exists(table)) {
+    const Tensor rows =
+        Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
+    ops_.add_positions(rows, own_token_rows(), own_starts(), stream);
+  }
+  blocks_.release(plan_.embedding_block());
+  show("embeddings", stream);
+  drop_own(DropoutSite::kInput, 0, stream);
 }
 
 // tokens -> final_normed. Each sublayer's norm is fused with the residual addition before it, so
 // layer i leaves the normed input of layer i + 1 behind.
 void Transformer::forward_layers() {
-  const Tensor stream = activation(plan_.layers.front().input, {rows_, width_});
-  ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, {}, embedding_scale(),
-                 stream);
-  if (const Tensor& table = weights_->positions; exists(table)) {
-    const Tensor rows =
-        Tensor::f32(table.f32() + cached_ * width_, {table.dim(0) - cached_, width_});
-    ops_.add_positions(rows, shape_.token_rows(), shape_.starts, stream);
-  }
-  show("embeddings", stream);
-  drop(DropoutSite::kInput, 0, stream);
+  embed();
+  blocks_.acquire(plan_.layer_block(0));
+  if (broken()) return;
   make_normed1(0);
   const size_t layers = plan_.layers.size();
   for (size_t i = 0; i < layers; ++i) {
+    const bool last = i + 1 == layers;
+    const size_t next_block = last ? plan_.end_block() : plan_.layer_block(i + 1);
+    blocks_.prefetch(next_block);
     make_qkv(i);
     make_context(i);
     make_middle(i);
@@ -191,17 +247,20 @@ void Transformer::forward_layers() {
     make_delta(i);
     show_mlp(i);
     stow(i);
-    const bool last = i + 1 == layers;
+    blocks_.acquire(next_block);
+    if (broken()) return;
     const LayerBuffers& next = plan_.layers[last ? i : i + 1];
-    ops_.add_norm(norm_, activation(plan_.layers[i].middle, {rows_, width_}),
-                  activation(plan_.delta, {rows_, width_}),
+    ops_.add_norm(norm_, stream(plan_.layers[i].middle), stream(plan_.delta),
                   last ? weights_->final_norm : weights_->layers[i + 1].norm1,
-                  activation(last ? plan_.output : next.input, {rows_, width_}),
-                  activation(last ? plan_.final_normed : next.normed1, {rows_, width_}),
+                  stream(last ? plan_.output : next.input),
+                  stream(last ? plan_.final_normed : next.normed1),
                   stats(last ? plan_.final_stats : next.stats1));
+    blocks_.release(plan_.layer_block(i));
   }
-  scale_logits(activation(plan_.final_normed, {rows_, width_}));
-  show("final_normed", activation(plan_.final_normed, {rows_, width_}));
+  if (plan_.head_block() != plan_.end_block()) blocks_.acquire(plan_.head_block());
+  if (broken()) return;
+  scale_logits(stream(plan_.final_normed));
+  show("final_normed", stream(plan_.final_normed));
 }
 
 }  // namespace muster::trainer

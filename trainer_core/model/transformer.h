@@ -2,8 +2,9 @@
 // which of the families it is: every layer is x += attention(norm(x)); x += mlp(norm(x)), or in a parallel block
 // x += attention(n) + mlp(n) with n = norm(x).
 //
-// Dimensions: B sequences per step, S tokens each, d = emb_dim, H query heads, K key/value heads,
-// h = head_dim, m = mlp_dim, L layers, V vocabulary.
+// Dimensions: B sequences per step, S tokens each, T = B S, d = emb_dim, H query heads, K key/value heads,
+// h = head_dim, m = mlp_dim, L layers, V vocabulary. Of ranks that split them (rank_part.h), H, K, m and V are this rank's share, and T'
+// of the T rows of the residual stream are its own; on one rank T' = T.
 #pragma once
 
 #include <cstdint>
@@ -11,174 +12,16 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/tensor.h"
-#include "trainer_core/base/train_config.h"
-#include "trainer_core/model/forward_observer.h"
-#include "trainer_core/model/param_spec.h"
-#include "trainer_core/model/scaling_state.h"
+#include "trainer_core/model/model_exchange.h"
+#include "trainer_core/model/parameter_blocks.h"
+#include "trainer_core/model/pass_observer.h"
+#include "trainer_core/model/transformer_plan.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
-
-// Elements appended to the gradient block for what a step reduces beside gradients (loss, weight,
-// stop votes): one collective carries everything.
-constexpr int64_t kGradTailElements = 16;
-
-// A tensor of a layer whose place between forward and backward is the host's memory.
-struct OffloadedTensor {
-  BufferId device = 0;  // where operations write and read it: all layers share it
-  BufferId host = 0;    // this layer's own, of kOffloaded
-  int64_t elements = 0;
-  DType dtype = DType::kF32;
-};
-
-// Where one layer's tensors are while it runs. What the layer keeps on the device (LayerKeeps) has a
-// buffer of its own, and all else shares one with the other layers: what is recomputed, and what is
-// fetched from the host's memory.
-struct LayerBuffers {
-  BufferId input = 0;    // (T, d) the residual stream at the layer's entrance
-  BufferId stats1 = 0;   // NormShape::stats(T)
-  BufferId normed1 = 0;  // (T, d)
-  BufferId qkv = 0;      // (T, (H + 2K) h) after RoPE
-  BufferId context = 0;  // (T, H h) attention's output
-  BufferId lse = 0;      // (B, H, S)
-  // (T, d) the residual stream after attention; in a parallel block's backward pass the MLP's gradient of normed1
-  BufferId middle = 0;
-  BufferId stats2 = 0;   // NormShape::stats(T)
-  BufferId normed2 = 0;  // (T, d) what the MLP reads: in a parallel block normed1
-  // Of an MLP; of experts R rows in place of T, and the experts' m.
-  BufferId gate_up = 0;  // (T, 2m), without a gate (T, m); its gradient during backward
-  BufferId act = 0;      // (T, m); its gradient during backward
-
-  // Of a layer with experts: see Routing. Every layer has its own offsets and balance, from which the step's sums are made.
-  BufferId router_probs = 0;    // (T, E)
-  BufferId chosen_experts = 0;  // (T, k)
-  BufferId gates = 0;           // (T, k)
-  BufferId slots = 0;           // (T, k)
-  BufferId density = 0;         // (G, E)
-  BufferId expert_offsets = 0;  // (E + 1)
-  BufferId balance = 0;         // (G)
-
-  // Copied out when the layer's forward pass is done and back in before its backward pass. The last
-  // layer has none: its backward pass comes next, and finds the shared buffers as they were.
-  std::vector<OffloadedTensor> offloaded;
-};
-
-// Of one layer of a decoding plan: (B, K, capacity, h) each.
-struct CacheBuffers {
-  BufferId keys = 0;
-  BufferId values = 0;
-};
-
-// Of a quantized model: one product's operands on their grid, in turn. int8's scales are of rows or columns, fp8's current ones of
-// tensors, and delayed ones the state's.
-struct QuantizedBuffers {
-  BufferId input = 0;            // (T, the widest input)
-  BufferId output_gradient = 0;  // (T, the widest output) training
-  BufferId kernel =
-      0;  // (out, in) of the largest kernel, or in fp32 the product that is its gradient
-  BufferId left_scale = 0;   // of what lies left in a product
-  BufferId right_scale = 0;  // and right
-  BufferId amax = 0;         // (scaling_scales) training, of delayed scaling: this step's so far
-};
-
-// The buffers of one rank's step, by id in `memory`. Flat blocks follow the ParamSpec table.
-//
-// Offloaded buffers lie behind all others. On the CPU both are one memory: offloading there runs the
-// same copies, and saves nothing. A GPU backend allocates [0, device_bytes) on the device and the rest
-// in pinned host memory, and runs the copies of `offloaded` on a stream of their own: out as soon as
-// the tensor is written, in while the layer above is in its backward pass, once that is through with
-// the shared buffer (qkv and context after its attention_backward, gate_up and middle after its
-// MLP); events keep the order that the CPU has by itself.
-struct TransformerPlan {
-  ModelConfig model;
-  int32_t batch = 0;    // B
-  int32_t seq_len = 0;  // S
-  // Of activations and their gradients: what has T rows below but stats, lse, and the head's tensors.
-  DType dtype = DType::kF32;
-  LayerKeeps keeps;
-  bool training = true;  // false: no gradients or saved activations
-  bool packed = false;   // documents follow each other in a sequence (Batch::starts)
-  // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
-  int32_t cache_capacity = 0;
-
-  std::vector<ParamSpec> params;
-  MemoryPlan memory;
-  size_t device_bytes = 0;  // of `memory`, those before the offloaded buffers
-  // The parameters as rounds_params() says, and behind flat ones the scaling state.
-  BufferId param_block = 0;
-  BufferId loading_block = 0;  // what is loaded: parameters and scaling state, flat fp32
-  // Of a training plan only:
-  BufferId grad_block = 0;       // parameter_count + kGradTailElements
-  BufferId optimizer_state = 0;  // as many numbers as the plan was asked for
-
-  std::vector<LayerBuffers> layers;
-  std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
-  BufferId output = 0;               // (T, d) the residual stream after the last layer
-  BufferId final_stats = 0;          // NormShape::stats(T)
-  BufferId final_normed = 0;         // (T, d)
-  BufferId rope_cos = 0;             // (positions(), h/2), with RoPE
-  BufferId rope_sin = 0;             // (positions(), h/2), with RoPE
-  BufferId tokens = 0;               // (T)
-  BufferId targets = 0;              // (T)
-  BufferId starts = 0;               // (T), of packed sequences
-  BufferId weights = 0;              // (T)
-  BufferId losses = 0;               // (T)
-  BufferId logits = 0;               // (head_rows, V)
-  BufferId delta =
-      0;  // (T, d) what a sublayer adds to the stream; a norm's input gradient in backward
-  BufferId d_stream = 0;   // (T, d) training: gradient of the residual stream
-  BufferId d_context = 0;  // (T, H h) training
-  BufferId d_qkv = 0;      // (T, (H + 2K) h) training
-  // Of a model with experts; R = T k.
-  BufferId expert_rows = 0;   // (R, d) what experts read, and what they give
-  BufferId d_expert_act = 0;  // (R, m) training
-  BufferId d_gates = 0;       // (T, k) training
-  QuantizedBuffers quantized;
-  BufferId workspace = 0;
-  int64_t workspace_elements = 0;
-  // Rows that the head and the loss handle at a time: the logits of all T rows are never kept.
-  int64_t head_rows = 0;
-
-  // Decoding in bf16: matrices are kept rounded (RoundedParams), half the bytes to read for every token. Quantized products
-  // round what training rounds: the masters.
-  bool rounds_params() const {
-    return cache_capacity > 0 && dtype == DType::kBf16 && !model.quantization.enabled();
-  }
-  // What is loaded.
-  std::vector<TensorRow> rows() const { return model_rows(params, model); }
-  int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
-  AttentionShape attention_shape() const;
-  NormShape norm_shape() const {
-    return {model.norm_type, model.norm_epsilon, model.norm_gain_offset};
-  }
-  MlpActivation activation() const { return {model.activation, model.gated_mlp}; }
-  MlpActivation expert_activation() const {
-    return {model.experts.activation, model.experts.gated};
-  }
-  LossShape loss_shape() const { return {model.final_logits_soft_cap, model.z_loss_multiplier}; }
-};
-
-// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` and
-// `optimizer_state`, in fp32 numbers, are training's: without a backward pass nothing is kept.
-// `dtype` is the activations'. `packed`: batches have starts.
-TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 DType dtype, const LayerKeeps& keeps, bool training,
-                                 int32_t threads, int64_t optimizer_state = 0, bool packed = false);
-
-// The same for decoding, with a cache of `capacity` positions, to which at most `chunk` are added at a time. With bf16 the
-// matrices and the cache are bf16, too. Everything else lies on what loading needs beside the rounded block, so parameters
-// come before the Transformer: into loading_params(), then settle_params().
-TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
-                             int32_t capacity, int32_t threads, DType dtype = DType::kF32);
-
-// The flat fp32 block of a plan: what its rows() say.
-std::span<float> loading_params(const TransformerPlan& plan, Arena& arena);
-// Brings what was loaded into the form that the Transformer reads. Once.
-void settle_params(const TransformerPlan& plan, Arena& arena);
 
 // What dropout draws from: masks depend on this, on layer, site and element, and not on how samples
 // are spread over steps, ranks and batches.
@@ -222,8 +65,10 @@ struct LossSum {
 // in [0, V): the data loader judges them.
 class Transformer {
  public:
-  // `plan`, `arena` and `ops` outlive the model. The arena was made from plan.memory.
-  Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops);
+  // `plan`, `arena`, `ops`, `blocks` and `exchange` outlive the model. The arena was made from plan.memory. A plan whose layout
+  // gathers needs `blocks`, one whose part is not all of the model an `exchange`.
+  Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
+              ParameterBlocks* blocks = nullptr, ModelExchange* exchange = nullptr);
   ~Transformer();
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
@@ -232,7 +77,8 @@ class Transformer {
   LossSum forward(const Batch& batch);
   // Loss, and d(sum of the batch's losses)/d(parameter) written into the gradient block, or with
   // kYes added to what earlier batches left there. Not divided by anything: the caller scales by
-  // 1/total weight once it is known across batches and ranks. With dropout. Training plans.
+  // 1/total weight once it is known across batches and ranks. With dropout. Training plans. Where `blocks` or `exchange`
+  // breaks, any pass ends early, and its results mean nothing.
   LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
   // Logits of every position, out (B, S, V), for `tokens` (B, S). Not of packed plans.
   void all_logits(std::span<const int32_t> tokens, float* out);
@@ -250,14 +96,13 @@ class Transformer {
   // As before the first step, which is how the constructor leaves it.
   void reset_scaling();
 
-  // From now on `observer` sees what forward passes compute; null: nobody. It outlives them.
-  void observe(ForwardObserver* observer) { observer_ = observer; }
+  // From now on `observer` sees what passes compute; null: nobody. It outlives them.
+  void observe(PassObserver* observer) { observer_ = observer; }
 
-  // Of a plan that does not round them; `state` is the parameters and the scaling state, rows of model_rows().
+  // The rank's shards, of a plan that does not round them; `state` is the parameters and the scaling state.
   std::span<float> params();
   std::span<float> state();
-  std::span<float> grads();       // without the tail
-  std::span<float> grad_block();  // with it
+  std::span<float> grads();
 
  private:
   struct LayerWeights;
@@ -266,8 +111,8 @@ class Transformer {
 
   Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;        // fp32
   Tensor activation(BufferId id, std::initializer_list<int64_t> dims) const;  // of plan_.dtype
-  // Rows of an activation (T, d).
-  Tensor stream_rows(BufferId id, int64_t first, int64_t count) const;
+  Tensor stream(BufferId id) const;                                           // (T', d)
+  Tensor own_rows(const Tensor& all) const;  // of a matrix (T, …)
   Tensor stats(BufferId id) const;
   Tensor gate_up(const LayerBuffers& buffers) const;
   void rope(RopeDirection direction, const Tensor& qkv);
@@ -280,6 +125,9 @@ class Transformer {
   // y = x wᵀ + bias
   void project(const Dense& dense, const Tensor& x, const Tensor& weight, const Tensor& bias,
                const Tensor& y);
+  // delta = x wᵀ + bias, where ranks have some of x's columns each and own some of delta's rows.
+  void project_and_sum(const Dense& dense, ExchangeSite site, const Tensor& x, const Tensor& weight,
+                       const Tensor& bias);
   // Gradients of project's weight and bias, and of x written into `dx`, which may be `x`.
   void project_backward(const Dense& dense, const Tensor& dy, const Tensor& x, const Tensor& weight,
                         const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx,
@@ -308,12 +156,18 @@ class Transformer {
 
   enum class DropoutSite : uint8_t { kInput, kAttention, kActivation, kMlp };
   double dropout_rate(DropoutSite site) const;  // of the pass that is running
-  void drop(DropoutSite site, size_t layer, const Tensor& x);
+  // `columns` of `width`: those that x has.
+  void drop(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
+            Share columns = {}, int64_t width = 0);
+  void drop_own(DropoutSite site, size_t layer, const Tensor& x);  // of the stream's rows
+  void drop_activation(size_t layer, const Tensor& x);
   Tensor added_gradient(DropoutSite site, size_t layer);
   Tensor normed2_gradient(size_t layer) const;  // where the MLP's backward pass leaves it
 
   void upload(const Batch& batch);
-  void forward_layers();
+  void forward_layers();  // leaves the end and the head acquired
+  void release_end();
+  void embed();
   Tensor position_rows(BufferId table) const;  // this call's rows of a table of RoPE
   // The pieces of a layer's forward pass, by what they make.
   void make_normed1(size_t layer);  // of input
@@ -329,6 +183,24 @@ class Transformer {
     return plan_.model.experts.in_layer(static_cast<int64_t>(layer));
   }
   RoutingShape routing_shape() const;
+  RoutingShape own_routing_shape() const;
+  bool splits_rows() const { return plan_.part().splits_rows(); }
+  bool broken() const { return blocks_.broken() || exchange_.broken(); }
+  // A product's parameters, or their gradients.
+  struct Stack {
+    Tensor weight;
+    Tensor bias;
+  };
+  // Of a layer's queries, keys and values as one.
+  void project_and_sum_backward(const DenseSite& dense, ExchangeSite site, const Tensor& d_delta,
+                                const Tensor& x, const Tensor& weight, const Stack& gradients,
+                                const Tensor& dx, Accumulate accumulate);
+  void project_all_backward(const DenseSite& dense, ExchangeSite site, const Tensor& dy,
+                            const Tensor& x, const Tensor& weight, const Stack& gradients,
+                            const Tensor& dx, Accumulate accumulate);
+  Stack qkv_weights(size_t layer);
+  Stack qkv_gradients(size_t layer) const;
+  void unstack_gradients(size_t layer, Accumulate accumulate);
   Routing routing(size_t layer) const;
   Tensor target_weights() const;                         // (T); none in a decoding plan
   Tensor expert_rows(BufferId id, int64_t width) const;  // (R, width)
@@ -342,10 +214,14 @@ class Transformer {
   void fetch(size_t layer);  // and back
   void recompute_layer(size_t layer);
   LossSum head_loss();
-  LossSum head_loss_backward(Accumulate accumulate);
+  // `wanted` is the pass's: whoever keeps a block's gradient says what it comes to.
+  LossSum head_loss_backward(Accumulate wanted);
+  void end_backward(Accumulate accumulate);
+  void embedding_backward(Accumulate wanted);
+  void finish_gradient(size_t block);
   template <class Chunk>
   LossSum sum_losses(const Chunk& chunk);
-  void backward_layers(Accumulate accumulate);
+  void backward_layers(Accumulate wanted);
   void backward_attention(size_t layer, Accumulate accumulate);
   void backward_mlp(size_t layer, Accumulate accumulate);
 
@@ -353,7 +229,11 @@ class Transformer {
   void show(size_t layer, const char* name, const Tensor& x) const;
   void show_attention(size_t layer) const;
   void show_mlp(size_t layer) const;
+  void show_gradients(size_t block) const;
 
+  VocabularySlice vocabulary_slice() const;  // this rank's ids
+  TokenRows own_token_rows() const;          // what the stream's rows are
+  Tensor own_starts() const;
   double embedding_scale() const;
   void scale_logits(const Tensor& hidden);
   // hidden (R, d) -> out (R, V), R at most head_rows.
@@ -362,14 +242,19 @@ class Transformer {
   const TransformerPlan& plan_;
   Arena& arena_;
   Ops& ops_;
+  WholeBlocks whole_;
+  ParameterBlocks& blocks_;
+  NoExchange no_exchange_;
+  ModelExchange& exchange_;
   AttentionShape shape_;
   NormShape norm_;
-  int64_t rows_;   // T of this call
-  int64_t width_;  // d
+  int64_t rows_;      // T of this call
+  int64_t own_rows_;  // and T'
+  int64_t width_;     // d
   int64_t parameters_;
   std::optional<DropoutSource> dropout_;  // while forward_backward() runs
   int64_t cached_ = 0;                    // positions that came before this call's
-  ForwardObserver* observer_ = nullptr;
+  PassObserver* observer_ = nullptr;
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan
 };

@@ -1,5 +1,6 @@
 // The backward pass, in the reverse order of transformer.cc. `d_stream` carries the gradient of the
 // residual stream: each sublayer adds its input's gradient to it.
+#include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
@@ -14,37 +15,108 @@ void Transformer::project_backward(const Dense& dense, const Tensor& dy, const T
   ops_.matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, Accumulate::kNo);
 }
 
-void Transformer::backward_layers(Accumulate accumulate) {
-  const Tensor d_stream = activation(plan_.d_stream, {rows_, width_});
+// Of project_and_sum: `d_delta` is of own rows, dx (T, …) of this rank's columns.
+void Transformer::project_and_sum_backward(const DenseSite& dense, ExchangeSite site,
+                                           const Tensor& d_delta, const Tensor& x,
+                                           const Tensor& weight, const Stack& gradients,
+                                           const Tensor& dx, Accumulate accumulate) {
+  if (exists(gradients.bias)) ops_.bias_backward(d_delta, gradients.bias, accumulate, workspace());
+  project_backward(dense, exchange_.all_rows({site, dense.layer}, d_delta), x, weight,
+                   gradients.weight, {}, dx, accumulate);
+}
+
+// Of a product of all rows: `x` and `dx` are of own ones.
+void Transformer::project_all_backward(const DenseSite& dense, ExchangeSite site, const Tensor& dy,
+                                       const Tensor& x, const Tensor& weight,
+                                       const Stack& gradients, const Tensor& dx,
+                                       Accumulate accumulate) {
+  const ExchangePlace place{site, dense.layer};
+  const Tensor all = exchange_.all_rows(place, x), partial = exchange_.partial_rows(dx);
+  project_backward(dense, dy, all, weight, gradients.weight, gradients.bias, partial, accumulate);
+  exchange_.sum_rows(place, partial, dx);
+}
+
+void Transformer::finish_gradient(size_t block) {
+  show_gradients(block);
+  blocks_.gradient_done(block);
+}
+
+// The final norm, whose block's gradient has begun.
+void Transformer::end_backward(Accumulate accumulate) {
+  const Tensor d_stream = stream(plan_.d_stream);
   ops_.fill(d_stream, 0);
-  ops_.norm_backward(norm_, activation(plan_.delta, {rows_, width_}),
-                     activation(plan_.output, {rows_, width_}), weights_->final_norm,
+  ops_.norm_backward(norm_, stream(plan_.delta), stream(plan_.output), weights_->final_norm,
                      stats(plan_.final_stats), d_stream, grads_->final_norm, accumulate,
                      workspace());
+  release_end();
+  finish_gradient(plan_.end_block());
+}
+
+Transformer::Stack Transformer::qkv_gradients(size_t layer) const {
+  const LayerWeights& grads = grads_->layers[layer];
+  if (!plan_.stacks_qkv()) return {grads.qkv, grads.qkv_bias};
+  const int64_t rows = shape_.qkv_width();
+  return {view(plan_.stacked.d_qkv, {rows, width_}),
+          exists(grads.qkv_bias) ? view(plan_.stacked.d_qkv_bias, {rows}) : Tensor{}};
+}
+
+// Where they belong.
+void Transformer::unstack_gradients(size_t layer, Accumulate accumulate) {
+  const LayerWeights& grads = grads_->layers[layer];
+  const Stack stacked = qkv_gradients(layer);
+  const auto move = [&](const Tensor& both, int64_t first, const Tensor& to) {
+    const Tensor from = tensor_at(both, first, {to.elements()});
+    if (accumulate == Accumulate::kYes) return ops_.add(to, from, to);
+    ops_.copy(from, to);
+  };
+  move(stacked.weight, 0, grads.qkv);
+  move(stacked.weight, grads.qkv.elements(), grads.kv);
+  if (!exists(stacked.bias)) return;
+  move(stacked.bias, 0, grads.qkv_bias);
+  move(stacked.bias, grads.qkv_bias.elements(), grads.kv_bias);
+}
+
+void Transformer::embedding_backward(Accumulate wanted) {
+  // A tied table already holds the head's gradient.
+  const bool tied = plan_.model.logits_via_embedding;
+  const Accumulate accumulate =
+      blocks_.begin_gradient(plan_.embedding_block(), tied ? Accumulate::kYes : wanted);
+  const Tensor d_stream = stream(plan_.d_stream);
+  drop_own(DropoutSite::kInput, 0, d_stream);
+  if (exists(grads_->positions)) {
+    ops_.positions_backward(d_stream, own_token_rows(), own_starts(), grads_->positions,
+                            accumulate);
+  }
+  if (accumulate == Accumulate::kNo) ops_.fill(grads_->embedding, 0);
+  ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_),
+                          exchange_.all_rows({ExchangeSite::kEmbedding}, d_stream),
+                          vocabulary_slice(), embedding_scale(), grads_->embedding);
+  finish_gradient(plan_.embedding_block());
+}
+
+void Transformer::backward_layers(Accumulate wanted) {
   const size_t layers = plan_.layers.size();
   for (size_t i = layers; i-- > 0;) {
+    const size_t block = plan_.layer_block(i);
+    blocks_.acquire(block);
+    if (i > 0) blocks_.prefetch(plan_.layer_block(i - 1));
+    const Accumulate accumulate = blocks_.begin_gradient(block, wanted);
+    if (broken()) return;
     if (i + 1 != layers) {  // the shared buffers still hold the last layer's forward pass
       fetch(i);
       recompute_layer(i);
     }
     backward_mlp(i, accumulate);
     backward_attention(i, accumulate);
+    blocks_.release(block);
+    finish_gradient(block);
   }
-  drop(DropoutSite::kInput, 0, d_stream);
-  if (exists(grads_->positions))
-    ops_.positions_backward(d_stream, shape_.token_rows(), shape_.starts, grads_->positions,
-                            accumulate);
-  // A tied table already holds the head's gradient.
-  if (accumulate == Accumulate::kNo && !plan_.model.logits_via_embedding)
-    ops_.fill(grads_->embedding, 0);
-  ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_), d_stream, {}, embedding_scale(),
-                          grads_->embedding);
 }
 
 Tensor Transformer::normed2_gradient(size_t layer) const {
   const BufferId home =
       plan_.model.parallel_block ? plan_.layers[layer].middle : plan_.delta;  // middle has served
-  return activation(home, {rows_, width_});
+  return stream(home);
 }
 
 void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
@@ -55,46 +127,45 @@ void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
   if (has_experts(layer)) {
     backward_experts(layer, accumulate);
   } else {
-    const Tensor act = activation(buffers.act, {rows_, plan_.model.mlp_dim});
-    project_backward(DenseSite{layer, DenseProduct::kDown},
-                     added_gradient(DropoutSite::kMlp, layer), act, weights.down, grads.down,
-                     grads.down_bias, act,
-                     accumulate);  // now d_act
-    drop(DropoutSite::kActivation, layer, act);
+    const Tensor act = activation(buffers.act, {rows_, plan_.mlp_columns().count});
+    project_and_sum_backward(DenseSite{layer, DenseProduct::kDown}, ExchangeSite::kMlpDown,
+                             added_gradient(DropoutSite::kMlp, layer), act, weights.down,
+                             {grads.down, grads.down_bias}, act, accumulate);  // now d_act
+    drop_activation(layer, act);
     ops_.activate_backward(plan_.activation(), act, gate_up(buffers));  // now d_gate_up
-    project_backward(DenseSite{layer, DenseProduct::kGateUp}, gate_up(buffers),
-                     activation(buffers.normed2, {rows_, width_}), weights.gate_up, grads.gate_up,
-                     grads.gate_up_bias, d_normed, accumulate);
+    project_all_backward(DenseSite{layer, DenseProduct::kGateUp}, ExchangeSite::kMlpUp,
+                         gate_up(buffers), stream(buffers.normed2), weights.gate_up,
+                         {grads.gate_up, grads.gate_up_bias}, d_normed, accumulate);
   }
   if (plan_.model.parallel_block) return;  // the norm is attention's, too
-  ops_.norm_backward(norm_, d_normed, activation(buffers.middle, {rows_, width_}), weights.norm2,
-                     stats(buffers.stats2), activation(plan_.d_stream, {rows_, width_}),
-                     grads.norm2, accumulate, workspace());
+  ops_.norm_backward(norm_, d_normed, stream(buffers.middle), weights.norm2, stats(buffers.stats2),
+                     stream(plan_.d_stream), grads.norm2, accumulate, workspace());
 }
 
 void Transformer::backward_attention(size_t layer, Accumulate accumulate) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
-  const Tensor d_stream = activation(plan_.d_stream, {rows_, width_});
-  const Tensor d_normed = activation(plan_.delta, {rows_, width_});
+  const Tensor d_stream = stream(plan_.d_stream);
+  const Tensor d_normed = stream(plan_.delta);
   const Tensor context = activation(buffers.context, {rows_, shape_.out_width()});
   const Tensor d_context = activation(plan_.d_context, {rows_, shape_.out_width()});
   const Tensor d_qkv = activation(plan_.d_qkv, {rows_, shape_.qkv_width()});
-  project_backward(DenseSite{layer, DenseProduct::kOut},
-                   added_gradient(DropoutSite::kAttention, layer), context, weights.out, grads.out,
-                   grads.out_bias, d_context, accumulate);
+  project_and_sum_backward(DenseSite{layer, DenseProduct::kOut}, ExchangeSite::kOut,
+                           added_gradient(DropoutSite::kAttention, layer), context, weights.out,
+                           {grads.out, grads.out_bias}, d_context, accumulate);
   ops_.attention_backward(shape_, activation(buffers.qkv, {rows_, shape_.qkv_width()}),
                           weights.relative, context,
                           view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}),
                           d_context, d_qkv, grads.relative, accumulate, workspace());
   rope(RopeDirection::kBackward, d_qkv);
-  project_backward(DenseSite{layer, DenseProduct::kQkv}, d_qkv,
-                   activation(buffers.normed1, {rows_, width_}), weights.qkv, grads.qkv,
-                   grads.qkv_bias, d_normed, accumulate);
+  project_all_backward(DenseSite{layer, DenseProduct::kQkv}, ExchangeSite::kQkv, d_qkv,
+                       stream(buffers.normed1), qkv_weights(layer).weight, qkv_gradients(layer),
+                       d_normed, plan_.stacks_qkv() ? Accumulate::kNo : accumulate);
+  if (plan_.stacks_qkv()) unstack_gradients(layer, accumulate);
   if (plan_.model.parallel_block) ops_.add(d_normed, normed2_gradient(layer), d_normed);
-  ops_.norm_backward(norm_, d_normed, activation(buffers.input, {rows_, width_}), weights.norm1,
-                     stats(buffers.stats1), d_stream, grads.norm1, accumulate, workspace());
+  ops_.norm_backward(norm_, d_normed, stream(buffers.input), weights.norm1, stats(buffers.stats1),
+                     d_stream, grads.norm1, accumulate, workspace());
 }
 
 }  // namespace muster::trainer

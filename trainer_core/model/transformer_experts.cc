@@ -17,6 +17,15 @@ RoutingShape Transformer::routing_shape() const {
   return shape;
 }
 
+// Of the tokens whose rows of the stream are here.
+RoutingShape Transformer::own_routing_shape() const {
+  RoutingShape shape = routing_shape();
+  if (!splits_rows()) return shape;
+  shape.first_own = plan_.first_own_row();
+  shape.own = own_rows_;
+  return shape;
+}
+
 Routing Transformer::routing(size_t layer) const {
   const LayerBuffers& buffers = plan_.layers[layer];
   const RoutingShape shape = routing_shape();
@@ -44,13 +53,15 @@ Tensor Transformer::expert_rows(BufferId id, int64_t width) const {
 void Transformer::make_expert_gate_up(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
-  const Tensor normed = activation(buffers.normed2, {rows_, width_});
+  const Tensor normed = stream(buffers.normed2);
   const Routing routing = this->routing(layer);
   const Tensor dispatched = expert_rows(plan_.expert_rows, width_);
-  ops_.matmul(normed, Transpose::kNo, weights.router, Transpose::kYes, routing.probs,
+  ops_.matmul(normed, Transpose::kNo, weights.router, Transpose::kYes, own_rows(routing.probs),
               Accumulate::kNo);
+  exchange_.fill_rows({ExchangeSite::kRouter, layer}, routing.probs);
   ops_.route(routing_shape(), target_weights(), routing);
-  ops_.dispatch(routing.slots, normed, dispatched);
+  ops_.dispatch(routing.slots, exchange_.all_rows({ExchangeSite::kMlpUp, layer}, normed),
+                dispatched);
   ops_.expert_matmul(routing.offsets, dispatched, weights.experts_in,
                      expert_rows(buffers.gate_up, weights.experts_in.dim(1)));
 }
@@ -59,7 +70,7 @@ void Transformer::make_expert_act(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
   ops_.activate(plan_.expert_activation(), expert_rows(buffers.gate_up, weights.experts_in.dim(1)),
-                expert_rows(buffers.act, plan_.model.experts.mlp_dim));
+                expert_rows(buffers.act, plan_.expert_columns().count));
 }
 
 // act -> delta.
@@ -67,11 +78,12 @@ void Transformer::make_expert_delta(size_t layer) {
   const Routing routing = this->routing(layer);
   const Tensor out = expert_rows(plan_.expert_rows, width_);
   ops_.expert_matmul(routing.offsets,
-                     expert_rows(plan_.layers[layer].act, plan_.model.experts.mlp_dim),
+                     expert_rows(plan_.layers[layer].act, plan_.expert_columns().count),
                      weights_->layers[layer].experts_down, out);
-  const Tensor delta = activation(plan_.delta, {rows_, width_});
-  ops_.combine(routing.slots, routing.gates, out, delta);
-  drop(DropoutSite::kMlp, layer, delta);
+  const Tensor delta = stream(plan_.delta), partial = exchange_.partial_rows(delta);
+  ops_.combine(routing.slots, routing.gates, out, partial);
+  exchange_.sum_rows({ExchangeSite::kMlpDown, layer}, partial, delta);
+  drop_own(DropoutSite::kMlp, layer, delta);
 }
 
 // What the experts gave is not kept: the gates' gradients come from act, because dout · (W act) = (Wᵀ dout) · act.
@@ -81,30 +93,37 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   const LayerWeights& grads = grads_->layers[layer];
   const Routing routing = this->routing(layer);
   const Tensor rows = expert_rows(plan_.expert_rows, width_);
-  const Tensor act = expert_rows(buffers.act, plan_.model.experts.mlp_dim);
-  const Tensor d_act = expert_rows(plan_.d_expert_act, plan_.model.experts.mlp_dim);
+  const Tensor act = expert_rows(buffers.act, plan_.expert_columns().count);
+  const Tensor d_act = expert_rows(plan_.d_expert_act, plan_.expert_columns().count);
   const Tensor gate_up = expert_rows(buffers.gate_up, weights.experts_in.dim(1));
   const Tensor d_gates = view(plan_.d_gates, {rows_, plan_.model.experts.per_token});
-  const Tensor normed = activation(buffers.normed2, {rows_, width_});
-  const Tensor d_normed = activation(plan_.delta, {rows_, width_});
+  const Tensor normed = stream(buffers.normed2);
+  const Tensor d_normed = stream(plan_.delta);
 
-  ops_.dispatch(routing.slots, added_gradient(DropoutSite::kMlp, layer), rows);
+  const ExchangePlace up{ExchangeSite::kMlpUp, layer}, down{ExchangeSite::kMlpDown, layer};
+  ops_.dispatch(routing.slots, exchange_.all_rows(down, added_gradient(DropoutSite::kMlp, layer)),
+                rows);
   ops_.expert_matmul_dx(routing.offsets, rows, weights.experts_down, d_act);
   ops_.combine_backward(routing.slots, routing.gates, act, d_act, d_gates);
   ops_.expert_matmul_dw(routing.offsets, rows, act, grads.experts_down, accumulate);
   ops_.activate_backward(plan_.expert_activation(), d_act, gate_up);  // now d_gate_up
-  ops_.dispatch(routing.slots, normed, rows);
+  ops_.dispatch(routing.slots, exchange_.all_rows(up, normed), rows);
   ops_.expert_matmul_dw(routing.offsets, gate_up, rows, grads.experts_in, accumulate);
   ops_.expert_matmul_dx(routing.offsets, gate_up, weights.experts_in, rows);
 
-  ops_.route_backward(routing_shape(), target_weights(), d_gates, routing);
-  project_backward(std::nullopt, routing.probs, normed, weights.router, grads.router, {}, d_normed,
-                   accumulate);
-  ops_.dispatch_backward(routing.slots, rows, d_normed);
+  const Tensor own_d_gates = own_rows(d_gates), partial = exchange_.partial_rows(d_normed);
+  exchange_.sum_rows({ExchangeSite::kRouter, layer}, d_gates, own_d_gates);
+  ops_.route_backward(own_routing_shape(), target_weights(), own_d_gates, routing);
+  if (splits_rows()) ops_.fill(partial, 0);
+  project_backward(std::nullopt, own_rows(routing.probs), normed, weights.router, grads.router, {},
+                   own_rows(partial), accumulate);
+  ops_.dispatch_backward(routing.slots, rows, partial);
+  exchange_.sum_rows(up, partial, d_normed);
 }
 
 // What the routers of all layers add to the loss, and whom they left out.
 void Transformer::add_routing(LossSum& sum) {
+  if (plan_.part().tensor.index != 0) return;  // who splits rows knows the same of all of them
   const RoutingShape shape = routing_shape();
   for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
     if (!has_experts(layer)) continue;

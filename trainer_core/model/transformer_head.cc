@@ -1,14 +1,32 @@
 // From the final hidden state to losses and logits, head_rows rows at a time: the logits of all T rows are never kept.
 #include <algorithm>
 
+#include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
+namespace {
 
-// Rows of a chunk, all of one count: hidden (R, d), targets, weights and losses (R); logits (R, V) is one buffer for all.
+// The chunk of logits: large enough that its products run at full speed, small enough to stay in a
+// last-level cache between them.
+constexpr int64_t kHeadChunkBytes = 16 << 20;
+constexpr int64_t kHeadRowsMin = 64;
+
+}  // namespace
+
+// Whole multiples of the batch's rows are not needed.
+int64_t head_rows(const TransformerPlan& plan) {
+  const int64_t ids = largest_share(plan.model.vocab_size, plan.part().tensor.ranks);
+  const int64_t row_bytes = ids * static_cast<int64_t>(sizeof(float));
+  const int64_t wanted = std::max(kHeadChunkBytes / row_bytes, kHeadRowsMin);
+  return std::max<int64_t>(plan.batch, std::min(wanted, plan.token_count()));
+}
+
+// R rows from `first` on: hidden and its gradient (R, d). The logits are one buffer for all chunks.
 struct Transformer::HeadChunk {
   int64_t first = 0;
-  Tensor normed, logits, d_normed, targets, weights, losses;
+  Tensor normed, d_normed;
+  HeadRows rows;
 };
 
 void Transformer::scale_logits(const Tensor& hidden) {
@@ -18,45 +36,60 @@ void Transformer::scale_logits(const Tensor& hidden) {
 // `chunk` makes the losses of its rows.
 template <class Chunk>
 LossSum Transformer::sum_losses(const Chunk& chunk) {
-  for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
+  const Tensor normed = exchange_.all_rows({ExchangeSite::kHead}, stream(plan_.final_normed));
+  const Tensor d_normed = exchange_.partial_rows(stream(plan_.delta));
+  for (int64_t first = 0; first < rows_ && !broken(); first += plan_.head_rows) {
     const int64_t count = std::min(plan_.head_rows, rows_ - first);
-    const HeadChunk rows{
+    const HeadChunk chunk_rows{
         .first = first,
-        .normed = stream_rows(plan_.final_normed, first, count),
-        .logits = view(plan_.logits, {count, plan_.model.vocab_size}),
-        .d_normed = stream_rows(plan_.delta, first, count),
-        .targets = Tensor::i32(view_i32(arena_, plan_.targets, rows_).i32() + first, {count}),
-        .weights = Tensor::f32(arena_.f32(plan_.weights) + first, {count}),
-        .losses = Tensor::f32(arena_.f32(plan_.losses) + first, {count})};
-    ops_.matmul(rows.normed, Transpose::kNo, weights_->head, Transpose::kYes, rows.logits,
-                Accumulate::kNo);
-    show("logits", rows.logits);
-    chunk(rows);
-    show("losses", rows.losses);
+        .normed = rows_at(normed, first, count),
+        .d_normed = rows_at(d_normed, first, count),
+        .rows = {.logits = view(plan_.logits, {count, plan_.vocabulary().count}),
+                 .targets = tensor_at(view_i32(arena_, plan_.targets, rows_), first, {count}),
+                 .weights = tensor_at(view(plan_.weights, {rows_}), first, {count}),
+                 .losses = tensor_at(view(plan_.losses, {rows_}), first, {count})}};
+    ops_.matmul(chunk_rows.normed, Transpose::kNo, weights_->head, Transpose::kYes,
+                chunk_rows.rows.logits, Accumulate::kNo);
+    show("logits", chunk_rows.rows.logits);
+    chunk(chunk_rows);
+    show("losses", chunk_rows.rows.losses);
   }
-  LossSum sum{.loss = ops_.sum(view(plan_.losses, {rows_})),
-              .weight = ops_.sum(view(plan_.weights, {rows_}))};
+  // Ranks that split rows have all losses alike; each counts those of its own rows.
+  const auto sum_own = [&](BufferId id) {
+    return ops_.sum(tensor_at(view(id, {rows_}), plan_.first_own_row(), {own_rows_}));
+  };
+  LossSum sum{.loss = sum_own(plan_.losses), .weight = sum_own(plan_.weights)};
   add_routing(sum);
   return sum;
 }
 
 LossSum Transformer::head_loss() {
-  return sum_losses([&](const HeadChunk& rows) {
-    ops_.cross_entropy(plan_.loss_shape(), rows.logits, rows.targets, rows.weights, rows.losses);
-  });
+  return sum_losses(
+      [&](const HeadChunk& chunk) { exchange_.cross_entropy(plan_.loss_shape(), chunk.rows); });
 }
 
-// Also the head's gradient and, in delta, the gradient of final_normed.
-LossSum Transformer::head_loss_backward(Accumulate accumulate) {
-  const LossSum sum = sum_losses([&](const HeadChunk& rows) {
-    ops_.cross_entropy_backward(plan_.loss_shape(), rows.logits, rows.targets, rows.weights,
-                                rows.losses);
-    ops_.matmul(rows.logits, Transpose::kYes, rows.normed, Transpose::kNo, grads_->head,
-                rows.first == 0 ? accumulate : Accumulate::kYes);
-    ops_.matmul(rows.logits, Transpose::kNo, weights_->head, Transpose::kNo, rows.d_normed,
+// Also the gradients of the head and of the end, and in d_stream that of output.
+LossSum Transformer::head_loss_backward(Accumulate wanted) {
+  Accumulate accumulate = blocks_.begin_gradient(plan_.head_block(), wanted);
+  if (broken()) return {};
+  const LossSum sum = sum_losses([&](const HeadChunk& chunk) {
+    const Tensor& logits = chunk.rows.logits;
+    exchange_.cross_entropy_backward(plan_.loss_shape(), chunk.rows);
+    ops_.matmul(logits, Transpose::kYes, chunk.normed, Transpose::kNo, grads_->head,
+                chunk.first == 0 ? accumulate : Accumulate::kYes);
+    ops_.matmul(logits, Transpose::kNo, weights_->head, Transpose::kNo, chunk.d_normed,
                 Accumulate::kNo);
   });
-  scale_logits(activation(plan_.delta, {rows_, width_}));
+  const Tensor delta = stream(plan_.delta);
+  exchange_.sum_rows({ExchangeSite::kHead}, exchange_.partial_rows(delta), delta);
+  scale_logits(delta);
+  if (plan_.model.logits_via_embedding) {
+    // Its other user comes at the end of the pass, and makes the gradients of positions, too.
+    if (exists(grads_->positions) && accumulate == Accumulate::kNo) ops_.fill(grads_->positions, 0);
+    finish_gradient(plan_.head_block());
+    accumulate = blocks_.begin_gradient(plan_.end_block(), wanted);
+  }
+  end_backward(accumulate);
   return sum;
 }
 
@@ -69,33 +102,38 @@ void Transformer::download_logits(const Tensor& hidden, float* out) {
 }
 
 void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
-  MUSTER_CHECK(plan_.cache_capacity == 0 && !plan_.packed) << "a plan for other sequences";
+  MUSTER_CHECK(plan_.cache_capacity == 0 && !plan_.packed && !splits_rows())
+      << "a plan for other sequences, or of some of the logits";
   MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_)) << tokens.size() << " tokens";
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
+  if (broken()) return;
   for (int64_t first = 0; first < rows_; first += plan_.head_rows) {
     const int64_t count = std::min(plan_.head_rows, rows_ - first);
-    download_logits(stream_rows(plan_.final_normed, first, count),
+    download_logits(rows_at(stream(plan_.final_normed), first, count),
                     out + first * plan_.model.vocab_size);
   }
+  release_end();
 }
 
 void Transformer::extend(std::span<const int32_t> tokens, float* out) {
   const auto batch = static_cast<size_t>(plan_.batch);
   shape_.seq_len = static_cast<int64_t>(tokens.size() / batch);
-  rows_ = shape_.rows();
+  rows_ = own_rows_ = shape_.rows();
   MUSTER_CHECK(tokens.size() % batch == 0 && rows_ >= 1 && shape_.seq_len <= plan_.seq_len &&
                cached_ + shape_.seq_len <= plan_.cache_capacity)
       << tokens.size() << " tokens behind " << cached_ << " of " << plan_.cache_capacity;
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
+  if (broken()) return;
   cached_ += shape_.seq_len;
   for (int64_t b = 0; b < plan_.batch; ++b) {
     // Gathers into delta, whose rows are free after the last layer.
-    ops_.copy(stream_rows(plan_.final_normed, (b + 1) * shape_.seq_len - 1, 1),
-              stream_rows(plan_.delta, b, 1));
+    ops_.copy(rows_at(stream(plan_.final_normed), (b + 1) * shape_.seq_len - 1, 1),
+              rows_at(activation(plan_.delta, {plan_.batch, width_}), b, 1));
   }
   download_logits(activation(plan_.delta, {plan_.batch, width_}), out);
+  release_end();
 }
 
 }  // namespace muster::trainer

@@ -1,22 +1,39 @@
 // One layer: the pieces of its forward pass, and which of them its backward pass needs again.
 #include "trainer_core/base/fnv.h"
+#include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
 
 void Transformer::make_normed1(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
-  ops_.norm(norm_, activation(buffers.input, {rows_, width_}), weights_->layers[layer].norm1,
-            activation(buffers.normed1, {rows_, width_}), stats(buffers.stats1));
+  ops_.norm(norm_, stream(buffers.input), weights_->layers[layer].norm1, stream(buffers.normed1),
+            stats(buffers.stats1));
 }
 
 void Transformer::make_qkv(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
-  const LayerWeights& weights = weights_->layers[layer];
+  const Stack weights = qkv_weights(layer);
   const Tensor qkv = activation(buffers.qkv, {rows_, shape_.qkv_width()});
-  project(DenseSite{layer, DenseProduct::kQkv}, activation(buffers.normed1, {rows_, width_}),
-          weights.qkv, weights.qkv_bias, qkv);
+  const Tensor normed = exchange_.all_rows({ExchangeSite::kQkv, layer}, stream(buffers.normed1));
+  project(DenseSite{layer, DenseProduct::kQkv}, normed, weights.weight, weights.bias, qkv);
   rope(RopeDirection::kForward, qkv);
+}
+
+Transformer::Stack Transformer::qkv_weights(size_t layer) {
+  const LayerWeights& weights = weights_->layers[layer];
+  if (!plan_.stacks_qkv()) return {weights.qkv, weights.qkv_bias};
+  const int64_t queries = shape_.out_width(), rows = shape_.qkv_width();
+  const auto stack = [&](const Tensor& q, const Tensor& kv, const Tensor& both) {
+    const int64_t width = both.elements() / rows;
+    ops_.copy(q, tensor_at(both, 0, {queries * width}));
+    ops_.copy(kv, tensor_at(both, queries * width, {(rows - queries) * width}));
+    return both;
+  };
+  Stack stacked{stack(weights.qkv, weights.kv, activation(plan_.stacked.qkv, {rows, width_})), {}};
+  if (exists(weights.qkv_bias))
+    stacked.bias = stack(weights.qkv_bias, weights.kv_bias, view(plan_.stacked.qkv_bias, {rows}));
+  return stacked;
 }
 
 // From this call's tokens alone, or with a cache from those before them, too.
@@ -41,48 +58,48 @@ void Transformer::make_context(size_t layer) {
 void Transformer::make_middle(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
-  const Tensor delta = activation(plan_.delta, {rows_, width_});
-  project(DenseSite{layer, DenseProduct::kOut},
-          activation(buffers.context, {rows_, shape_.out_width()}), weights.out, weights.out_bias,
-          delta);
-  drop(DropoutSite::kAttention, layer, delta);
-  const Tensor input = activation(buffers.input, {rows_, width_});
-  const Tensor middle = activation(buffers.middle, {rows_, width_});
+  const Tensor delta = stream(plan_.delta);
+  project_and_sum(DenseSite{layer, DenseProduct::kOut}, ExchangeSite::kOut,
+                  activation(buffers.context, {rows_, shape_.out_width()}), weights.out,
+                  weights.out_bias);
+  drop_own(DropoutSite::kAttention, layer, delta);
+  const Tensor input = stream(buffers.input);
+  const Tensor middle = stream(buffers.middle);
   if (plan_.model.parallel_block) return ops_.add(input, delta, middle);
-  ops_.add_norm(norm_, input, delta, weights.norm2, middle,
-                activation(buffers.normed2, {rows_, width_}), stats(buffers.stats2));
+  ops_.add_norm(norm_, input, delta, weights.norm2, middle, stream(buffers.normed2),
+                stats(buffers.stats2));
 }
 
 void Transformer::make_normed2(size_t layer) {
   const LayerBuffers& buffers = plan_.layers[layer];
-  ops_.norm(norm_, activation(buffers.middle, {rows_, width_}), weights_->layers[layer].norm2,
-            activation(buffers.normed2, {rows_, width_}), stats(buffers.stats2));
+  ops_.norm(norm_, stream(buffers.middle), weights_->layers[layer].norm2, stream(buffers.normed2),
+            stats(buffers.stats2));
 }
 
 void Transformer::make_gate_up(size_t layer) {
   if (has_experts(layer)) return make_expert_gate_up(layer);
   const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
-  project(DenseSite{layer, DenseProduct::kGateUp}, activation(buffers.normed2, {rows_, width_}),
-          weights.gate_up, weights.gate_up_bias, gate_up(buffers));
+  const Tensor normed = exchange_.all_rows({ExchangeSite::kMlpUp, layer}, stream(buffers.normed2));
+  project(DenseSite{layer, DenseProduct::kGateUp}, normed, weights.gate_up, weights.gate_up_bias,
+          gate_up(buffers));
 }
 
 void Transformer::make_act(size_t layer) {
   if (has_experts(layer)) return make_expert_act(layer);
   const LayerBuffers& buffers = plan_.layers[layer];
-  const Tensor act = activation(buffers.act, {rows_, plan_.model.mlp_dim});
+  const Tensor act = activation(buffers.act, {rows_, plan_.mlp_columns().count});
   ops_.activate(plan_.activation(), gate_up(buffers), act);
-  drop(DropoutSite::kActivation, layer, act);
+  drop_activation(layer, act);
 }
 
 void Transformer::make_delta(size_t layer) {
   if (has_experts(layer)) return make_expert_delta(layer);
   const LayerWeights& weights = weights_->layers[layer];
-  const Tensor delta = activation(plan_.delta, {rows_, width_});
-  project(DenseSite{layer, DenseProduct::kDown},
-          activation(plan_.layers[layer].act, {rows_, plan_.model.mlp_dim}), weights.down,
-          weights.down_bias, delta);
-  drop(DropoutSite::kMlp, layer, delta);
+  project_and_sum(DenseSite{layer, DenseProduct::kDown}, ExchangeSite::kMlpDown,
+                  activation(plan_.layers[layer].act, {rows_, plan_.mlp_columns().count}),
+                  weights.down, weights.down_bias);
+  drop_own(DropoutSite::kMlp, layer, stream(plan_.delta));
 }
 
 double Transformer::dropout_rate(DropoutSite site) const {
@@ -91,7 +108,8 @@ double Transformer::dropout_rate(DropoutSite site) const {
 }
 
 // Of a tensor or of its gradient.
-void Transformer::drop(DropoutSite site, size_t layer, const Tensor& x) {
+void Transformer::drop(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
+                       Share columns, int64_t width) {
   const double rate = dropout_rate(site);
   if (rate == 0) return;
   constexpr uint32_t kSites = 4;
@@ -99,17 +117,26 @@ void Transformer::drop(DropoutSite site, size_t layer, const Tensor& x) {
       {.rate = rate,
        .key = dropout_->seed ^ fnv1a("dropout"),  // initial weights draw with the seed itself
        .place = static_cast<uint32_t>(layer) * kSites + static_cast<uint32_t>(site),
-       .elements = {dropout_->first_sample, shape_.token_rows()}},
+       .elements = {dropout_->first_sample, rows, columns.first, width}},
       x);
+}
+
+void Transformer::drop_own(DropoutSite site, size_t layer, const Tensor& x) {
+  drop(site, layer, own_token_rows(), x);
+}
+
+void Transformer::drop_activation(size_t layer, const Tensor& x) {
+  drop(DropoutSite::kActivation, layer, shape_.token_rows(), x, plan_.mlp_columns(),
+       plan_.model.mlp_dim);
 }
 
 // The gradient of what a sublayer has added to the stream: the stream's, or a copy in delta with what was dropped.
 Tensor Transformer::added_gradient(DropoutSite site, size_t layer) {
-  const Tensor d_stream = activation(plan_.d_stream, {rows_, width_});
+  const Tensor d_stream = stream(plan_.d_stream);
   if (dropout_rate(site) == 0) return d_stream;
-  const Tensor delta = activation(plan_.delta, {rows_, width_});
+  const Tensor delta = stream(plan_.delta);
   ops_.copy(d_stream, delta);
-  drop(site, layer, delta);
+  drop_own(site, layer, delta);
   return delta;
 }
 

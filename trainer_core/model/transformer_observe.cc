@@ -1,7 +1,7 @@
-// What the forward pass shows to an observer; nothing without one.
+// What passes show to an observer; nothing without one.
 #include <string>
 
-#include "trainer_core/model/forward_observer.h"
+#include "trainer_core/model/pass_observer.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
@@ -17,12 +17,11 @@ void Transformer::show(size_t layer, const char* name, const Tensor& x) const {
 
 void Transformer::show_attention(size_t layer) const {
   const LayerBuffers& buffers = plan_.layers[layer];
-  show(layer, "normed1", activation(buffers.normed1, {rows_, width_}));
+  show(layer, "normed1", stream(buffers.normed1));
   show(layer, "qkv", activation(buffers.qkv, {rows_, shape_.qkv_width()}));
   show(layer, "context", activation(buffers.context, {rows_, shape_.out_width()}));
-  show(layer, "middle", activation(buffers.middle, {rows_, width_}));
-  if (!plan_.model.parallel_block)
-    show(layer, "normed2", activation(buffers.normed2, {rows_, width_}));
+  show(layer, "middle", stream(buffers.middle));
+  if (!plan_.model.parallel_block) show(layer, "normed2", stream(buffers.normed2));
 }
 
 void Transformer::show_mlp(size_t layer) const {
@@ -31,9 +30,24 @@ void Transformer::show_mlp(size_t layer) const {
     show(layer, "router_probs", routing(layer).probs);  // the experts' rows have gaps
   } else {
     show(layer, "gate_up", gate_up(buffers));
-    show(layer, "act", activation(buffers.act, {rows_, plan_.model.mlp_dim}));
+    show(layer, "act", activation(buffers.act, {rows_, plan_.mlp_columns().count}));
   }
-  show(layer, "mlp_out", activation(plan_.delta, {rows_, width_}));
+  show(layer, "mlp_out", stream(plan_.delta));
+}
+
+void Transformer::show_gradients(size_t block) const {
+  if (observer_ == nullptr) return;
+  const std::vector<ParamBucket>& buckets = plan_.sharding.layout.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (buckets[i].block != block) continue;
+    const MemoryPlace& place = plan_.blocks.buckets[i].gradients;
+    float* const start =
+        reinterpret_cast<float*>(static_cast<char*>(arena_.buffer(place.buffer)) + place.offset);
+    for (auto row = buckets[i].rows.rbegin(); row != buckets[i].rows.rend(); ++row) {
+      observer_->gradient(plan_.params[row->param].name,
+                          Tensor::f32(start + row->box.offset, {row->box.elements()}));
+    }
+  }
 }
 
 }  // namespace muster::trainer

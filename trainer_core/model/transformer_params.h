@@ -1,4 +1,4 @@
-// What transformer.cc and transformer_backward.cc share and nobody else needs: where a flat block has which parameter.
+// What the transformer's files share and nobody else needs: where in the arena each parameter is read, and its gradient made.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,12 @@ namespace muster::trainer {
 
 // One layer's parameters (or their gradients), neighbours stacked. What the model does not have has no data.
 struct Transformer::LayerWeights {
-  NormWeights norm1;    // (d)
-  Tensor qkv;           // ((H + 2K) h, d)
-  Tensor qkv_bias;      // ((H + 2K) h)
+  NormWeights norm1;  // (d)
+  Tensor qkv;         // ((H + 2K) h, d)
+  Tensor qkv_bias;    // ((H + 2K) h)
+  // Where the plan stacks them, qkv and qkv_bias are those of queries alone, and these of keys and values:
+  Tensor kv;            // (2K h, d)
+  Tensor kv_bias;       // (2K h)
   Tensor out;           // (d, H h)
   Tensor out_bias;      // (d)
   Tensor relative;      // (H, buckets)
@@ -27,8 +30,8 @@ struct Transformer::LayerWeights {
 };
 
 struct Transformer::Weights {
-  // `block` is laid out as the plan says: flat fp32, or rounded (RoundedParams).
-  Weights(const TransformerPlan& plan, void* block);
+  enum class What : uint8_t { kWeights, kGradients };
+  Weights(const TransformerPlan& plan, const Arena& arena, What what);
 
   Tensor embedding;  // (V, d)
   Tensor positions;  // (P, d)
@@ -36,6 +39,12 @@ struct Transformer::Weights {
   NormWeights final_norm;  // (d)
   Tensor head;             // (V, d); the embedding where it is tied
 };
+
+// Adds the buffers of a plan that says whose step it is.
+void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state);
+
+// Rows of logits that are made at a time: at least `batch`, which extend() gathers.
+int64_t head_rows(const TransformerPlan& plan);
 
 inline bool exists(const Tensor& tensor) { return tensor.data != nullptr; }
 

@@ -1,4 +1,5 @@
-// Lays out one rank's step: what is kept from forward to backward, what is shared, how large the scratch is.
+#include "trainer_core/model/transformer_plan.h"
+
 #include <algorithm>
 #include <initializer_list>
 #include <string>
@@ -7,39 +8,38 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/base/check.h"
-#include "trainer_core/model/transformer.h"
+#include "trainer_core/model/transformer_params.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
 namespace {
-
-// The chunk of logits: large enough that its products run at full speed, small enough to stay in a
-// last-level cache between them.
-constexpr int64_t kHeadChunkBytes = 16 << 20;
-constexpr int64_t kHeadRowsMin = 64;
 
 class Planner {
  public:
   explicit Planner(TransformerPlan& plan)
       : plan_(plan),
         model_(plan.model),
-        rows_(int64_t{plan.batch} * plan.seq_len),
+        rows_(plan.token_count()),
+        own_rows_(plan.own_rows()),
         width_(model_.emb_dim),
         shape_(plan.attention_shape()),
         norm_(plan.norm_shape()) {}
 
   void blocks(int64_t optimizer_state) {
-    const int64_t n = parameter_count(plan_.params);
     if (plan_.rounds_params()) {
       plan_.param_block = plan_.memory.add("params", MemoryCategory::kParameters,
                                            static_cast<size_t>(rounded_params(plan_.params).bytes));
       return;
     }
+    const int64_t n = plan_.stored_parameters();
     plan_.param_block = add("params", MemoryCategory::kParameters, n + scaling_elements(model_));
     plan_.loading_block = plan_.param_block;
-    if (!plan_.training) return;
-    plan_.grad_block = add("grads", MemoryCategory::kGradients, n + kGradTailElements);
-    plan_.optimizer_state = add("optimizer_state", MemoryCategory::kOptimizer, optimizer_state);
+    if (plan_.training) {
+      plan_.grad_block = add("grads", MemoryCategory::kGradients, n);
+      plan_.optimizer_state = add("optimizer_state", MemoryCategory::kOptimizer, optimizer_state);
+    }
+    plan_.blocks = plan_blocks(plan_.sharding, model_.logits_via_embedding, plan_.training,
+                               plan_.param_block, plan_.grad_block, plan_.memory);
   }
 
   void loading() {
@@ -76,7 +76,7 @@ class Planner {
             share({&Buffers::stats2, &Buffers::normed2, &Buffers::gate_up, &Buffers::act});
             share_routing();
             add_expert_work();
-            plan_.output = add_activation("output", width_);
+            plan_.output = add_stream("output");
             add_logits();
           },
           [&] {
@@ -84,8 +84,8 @@ class Planner {
             plan_.d_qkv = add_activation("d_qkv", shape_.qkv_width());
           });
       // The stream's gradient begins where the head's work ends.
-      plan_.memory.overlay([&] { plan_.final_normed = add_activation("final_normed", width_); },
-                           [&] { plan_.d_stream = add_activation("d_stream", width_); });
+      plan_.memory.overlay([&] { plan_.final_normed = add_stream("final_normed"); },
+                           [&] { plan_.d_stream = add_stream("d_stream"); });
     } else {
       share({&Buffers::middle});
       // Nothing reads the stream later: it is updated in place.
@@ -105,7 +105,7 @@ class Planner {
             add_expert_work();
           },
           [&] { add_logits(); });
-      plan_.final_normed = add_activation("final_normed", width_);
+      plan_.final_normed = add_stream("final_normed");
     }
     if (!parallel) return;
     for (LayerBuffers& layer : plan_.layers) {
@@ -138,8 +138,8 @@ class Planner {
   }
 
   void rest() {
-    plan_.final_stats = add_work("final_stats", norm_.stats(rows_));
-    plan_.delta = add_activation("delta", width_);
+    plan_.final_stats = add_work("final_stats", norm_.stats(own_rows_));
+    plan_.delta = add_stream("delta");
     plan_.tokens = add_work("tokens", rows_);
     if (plan_.cache_capacity == 0) {
       plan_.targets = add_work("targets", rows_);
@@ -151,6 +151,22 @@ class Planner {
     const int64_t table = int64_t{plan_.positions()} * model_.head_dim / 2;
     plan_.rope_cos = add_work("rope_cos", table);
     plan_.rope_sin = add_work("rope_sin", table);
+  }
+
+  // What ranks exchange.
+  void exchanged() {
+    if (!plan_.part().splits_rows()) return;
+    plan_.all_rows = add_activation("all_rows", width_);
+    plan_.logit_sums =
+        add_work("logit_sums", plan_.part().tensor.ranks * plan_.head_rows * kLogitSums);
+    if (!plan_.stacks_qkv()) return;
+    const int64_t rows = shape_.qkv_width();
+    StackedBuffers& stacked = plan_.stacked;
+    stacked.qkv = add_work("stacked.qkv", rows * width_, plan_.dtype);
+    if (model_.qkv_bias) stacked.qkv_bias = add_work("stacked.qkv_bias", rows);
+    if (!plan_.training) return;
+    stacked.d_qkv = add_work("stacked.d_qkv", rows * width_);
+    if (model_.qkv_bias) stacked.d_qkv_bias = add_work("stacked.d_qkv_bias", rows);
   }
 
   void quantized() {
@@ -223,17 +239,25 @@ class Planner {
   BufferId add_activation(std::string name, int64_t width) {
     return add_work(std::move(name), rows_ * width, plan_.dtype);
   }
+  // (T', d)
+  BufferId add_stream(std::string name) {
+    return add_work(std::move(name), own_rows_ * width_, plan_.dtype);
+  }
   void add_expert_work() {
     if (model_.experts.count <= 1) return;
     plan_.expert_rows = add_work("expert_rows", expert_rows() * width_, plan_.dtype);
     if (!plan_.training) return;
     plan_.d_expert_act =
-        add_work("d_expert_act", expert_rows() * model_.experts.mlp_dim, plan_.dtype);
+        add_work("d_expert_act", expert_rows() * plan_.expert_columns().count, plan_.dtype);
     plan_.d_gates = add_work("d_gates", expert_rows());
   }
-  void add_logits() { plan_.logits = add_work("logits", plan_.head_rows * model_.vocab_size); }
+  void add_logits() {
+    plan_.logits = add_work("logits", plan_.head_rows * plan_.vocabulary().count);
+  }
 
-  int64_t gate_up_width() const { return plan_.activation().input_width(model_.mlp_dim); }
+  int64_t gate_up_width() const {
+    return plan_.activation().input_width(plan_.mlp_columns().count);
+  }
   // 0: the model has no bias.
   int64_t widest_bias() const {
     return std::max({model_.qkv_bias ? shape_.qkv_width() : 0,
@@ -255,27 +279,28 @@ class Planner {
     const DType dtype = plan_.dtype, kF32 = DType::kF32;
     using Buffers = LayerBuffers;
     std::vector<LayerTensor> tensors = {
-        {"input", &Buffers::input, rows_ * width_, dtype, keeps.input},
-        {"stats1", &Buffers::stats1, norm_.stats(rows_), kF32, keeps.rest},
-        {"normed1", &Buffers::normed1, rows_ * width_, dtype, keeps.rest},
+        {"input", &Buffers::input, own_rows_ * width_, dtype, keeps.input},
+        {"stats1", &Buffers::stats1, norm_.stats(own_rows_), kF32, keeps.rest},
+        {"normed1", &Buffers::normed1, own_rows_ * width_, dtype, keeps.rest},
         {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), dtype, keeps.qkv},
         {"context", &Buffers::context, rows_ * shape_.out_width(), dtype, keeps.context},
         {"lse", &Buffers::lse, plan_.cache_capacity > 0 ? 0 : rows_ * shape_.heads, kF32,
          keeps.context},
         // Nothing behind a parallel block's forward pass reads it.
-        {"middle", &Buffers::middle, rows_ * width_, dtype,
+        {"middle", &Buffers::middle, own_rows_ * width_, dtype,
          model_.parallel_block ? Placement::kRemat : keeps.middle}};
     if (!model_.parallel_block) {
-      tensors.push_back({"stats2", &Buffers::stats2, norm_.stats(rows_), kF32, keeps.rest});
-      tensors.push_back({"normed2", &Buffers::normed2, rows_ * width_, dtype, keeps.rest});
+      tensors.push_back({"stats2", &Buffers::stats2, norm_.stats(own_rows_), kF32, keeps.rest});
+      tensors.push_back({"normed2", &Buffers::normed2, own_rows_ * width_, dtype, keeps.rest});
     }
     if (!model_.experts.in_layer(static_cast<int64_t>(layer))) {
       tensors.push_back(
           {"gate_up", &Buffers::gate_up, rows_ * gate_up_width(), dtype, keeps.gate_up});
-      tensors.push_back({"act", &Buffers::act, rows_ * model_.mlp_dim, dtype, keeps.rest});
+      tensors.push_back(
+          {"act", &Buffers::act, rows_ * plan_.mlp_columns().count, dtype, keeps.rest});
       return tensors;
     }
-    const int64_t m = model_.experts.mlp_dim;
+    const int64_t m = plan_.expert_columns().count;
     // Who went where is kept with what the experts made of it, and is not worth a copy to the host.
     const Placement routing =
         keeps.gate_up == Placement::kRemat ? Placement::kRemat : Placement::kDevice;
@@ -334,24 +359,19 @@ class Planner {
 
   TransformerPlan& plan_;
   const ModelConfig& model_;
-  int64_t rows_;
+  int64_t rows_;      // T
+  int64_t own_rows_;  // T'
   int64_t width_;
   AttentionShape shape_;
   NormShape norm_;
 };
 
-// Whole multiples of the batch's rows are not needed; at least `batch`, which extend() gathers.
-int64_t head_rows(const ModelConfig& model, int32_t batch, int32_t seq_len) {
-  const int64_t row_bytes = int64_t{model.vocab_size} * static_cast<int64_t>(sizeof(float));
-  const int64_t wanted = std::max(kHeadChunkBytes / row_bytes, kHeadRowsMin);
-  return std::max<int64_t>(batch, std::min(wanted, int64_t{batch} * seq_len));
-}
+}  // namespace
 
 void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
   MUSTER_CHECK(plan.batch >= 1 && plan.seq_len >= 1 && threads >= 1)
       << "batch " << plan.batch << ", sequence " << plan.seq_len << ", threads " << threads;
-  plan.params = model_params(plan.model);
-  plan.head_rows = head_rows(plan.model, plan.batch, plan.seq_len);
+  plan.head_rows = head_rows(plan);
   Planner planner(plan);
   const auto step = [&] {
     planner.blocks(optimizer_state);
@@ -360,41 +380,12 @@ void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
     planner.caches();
     planner.shared();
     planner.rest();
+    planner.exchanged();
     planner.quantized();
     planner.workspace(threads);
     planner.offloaded();
   };
   plan.memory.overlay([&] { planner.loading(); }, step);
-}
-
-}  // namespace
-
-TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 DType dtype, const LayerKeeps& keeps, bool training,
-                                 int32_t threads, int64_t optimizer_state, bool packed) {
-  MUSTER_CHECK(keeps.input != Placement::kRemat && keeps.rest != Placement::kOffload)
-      << "a layer without its input, or norms in the host's memory";
-  TransformerPlan plan;
-  plan.model = model;
-  plan.batch = batch, plan.seq_len = seq_len;
-  plan.dtype = dtype;
-  plan.keeps = training ? keeps : LayerKeeps{};
-  plan.training = training, plan.packed = packed;
-  lay_out(plan, threads, training ? optimizer_state : 0);
-  return plan;
-}
-
-TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
-                             int32_t capacity, int32_t threads, DType dtype) {
-  TransformerPlan plan;
-  plan.model = model;
-  plan.batch = batch;
-  plan.dtype = dtype;
-  plan.seq_len = std::min(chunk, capacity);
-  plan.training = false;
-  plan.cache_capacity = capacity;
-  lay_out(plan, threads, 0);
-  return plan;
 }
 
 }  // namespace muster::trainer

@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "trainer_core/base/model_config.h"
@@ -114,7 +115,7 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // --------------------------------------------------------------------------
 
   virtual void fill(const Tensor& x, float value) = 0;
-  // Either tensor may lie in the host's memory that the backend has mapped for offloaded buffers.
+  // Either tensor may lie in the host's memory that the backend has mapped for offloaded buffers. From fp32 to bf16 it rounds.
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
   // sum (T, d) = x + delta; it may be either of them.
   virtual void add(const Tensor& x, const Tensor& delta, const Tensor& sum) = 0;
@@ -245,10 +246,18 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // v = decay v + (1 - decay) (g² + eps); the gradient becomes g / sqrt(v).
   virtual void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
                                    const Tensor& v) = 0;
-  // rows (R) = decay rows + (1 - decay) (mean of g² over columns + eps), columns (C) likewise; the gradient g (R, C) becomes
+  // Adds the sums of a matrix's squares to `rows` (r) and to `columns` (c), for x (r, c). Waits for the backend.
+  virtual void add_squares(const Tensor& x, std::span<double> rows, std::span<double> columns) = 0;
+  // From these sums of a whole gradient (R, C): rows (R) = decay rows + (1 - decay) (mean of g² over columns + eps), columns (C)
+  // likewise.
+  virtual void adafactor_factors(const AdafactorStep& step, std::span<const double> row_sums,
+                                 std::span<const double> column_sums, const Tensor& rows,
+                                 const Tensor& columns) = 0;
+  // The gradients g (r, c), a part of the whole that begins at (first_row, first_column), become
   // g / sqrt(rows columns / mean(rows)).
   virtual void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                            const Tensor& rows, const Tensor& columns) = 0;
+                                            const Tensor& rows, int64_t first_row,
+                                            const Tensor& columns, int64_t first_column) = 0;
   // params = kept * params - rate * direction
   virtual void apply_update(double rate, double kept, const Tensor& direction,
                             const Tensor& params) = 0;

@@ -1,34 +1,29 @@
 // adamw and adam_pax: the same state and, without a bound of the update, the same kernel.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/name_patterns.h"
 #include "trainer_core/optim/optimizers.h"
+#include "trainer_core/optim/tensor_sums.h"
 
 namespace muster::trainer {
 namespace {
 
-// Neighbours in memory that are updated alike.
-struct Range {
-  int64_t begin = 0;
-  int64_t count = 0;
-  bool decay = true;
-};
-
 class Adam : public Optimizer {
  protected:
-  Adam(OptimizerType type, const OptimizerConfig& config, const std::vector<ParamSpec>& table)
-      : Optimizer(type, table), config_(config), parameters_(parameter_count(table)) {
-    for (const ParamSpec& spec : table) add_state("m", spec);
-    for (const ParamSpec& spec : table) add_state("v", spec);
-  }
+  Adam(OptimizerType type, const OptimizerConfig& config, ShardLayout layout)
+      : Optimizer(type, std::move(layout)),
+        config_(config),
+        m_(add_state_like_parameters("m")),
+        v_(add_state_like_parameters("v")) {}
 
   Tensor m(const UpdateBlocks& blocks, int64_t begin, int64_t count) const {
-    return part(blocks.state, begin, count);
+    return part(blocks.state, m_ + begin, count);
   }
   Tensor v(const UpdateBlocks& blocks, int64_t begin, int64_t count) const {
-    return part(blocks.state, parameters_ + begin, count);
+    return part(blocks.state, v_ + begin, count);
   }
 
   // What multiplies the learning rate and the parameter.
@@ -48,44 +43,50 @@ class Adam : public Optimizer {
             .grad_scale = step.grad_scale};
   }
 
+  void apply_fused(Ops& ops, const AdamStep& step, const UpdateBlocks& blocks,
+                   const ElementRange& range) const {
+    ops.adam(step, part(blocks.grads, range.begin, range.count),
+             part(blocks.params, range.begin, range.count), m(blocks, range.begin, range.count),
+             v(blocks, range.begin, range.count));
+  }
+
   const OptimizerConfig config_;
-  const int64_t parameters_;
+
+ private:
+  const int64_t m_, v_;  // where they begin
 };
 
 class AdamW : public Adam {
  public:
-  AdamW(const OptimizerConfig& config, const std::vector<ParamSpec>& table)
-      : Adam(OptimizerType::kAdamW, config, table) {
+  AdamW(const OptimizerConfig& config, ShardLayout layout)
+      : Adam(OptimizerType::kAdamW, config, std::move(layout)) {
     const auto mask = NamePatterns::compile(config.adamw_mask);
     MUSTER_CHECK(mask.ok()) << mask.status().message();
-    for (const ParamSpec& spec : table) {
-      const bool decay = !mask->match(spec.name);
-      if (ranges_.empty() || ranges_.back().decay != decay)
-        ranges_.push_back({spec.offset, 0, decay});
-      ranges_.back().count += spec.elements();
-    }
+    ranges_ = ranges_of(layout_, [&](const ParamSpec& spec) { return !mask->match(spec.name); });
   }
 
  private:
-  void apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks) const override {
+  absl::Status apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
+                     SumExchange*) override {
     AdamStep adam = common(step);
     adam.bias_correction1 = 1 - std::pow(config_.b1, static_cast<double>(step.t));
     adam.bias_correction2 = 1 - std::pow(config_.b2, static_cast<double>(step.t));
-    for (const Range& range : ranges_) {
+    for (const ElementRange& range : ranges_) {
       adam.weight_decay = range.decay ? weight_decay() : 0;
-      ops.adam(adam, part(blocks.grads, range.begin, range.count),
-               part(blocks.params, range.begin, range.count), m(blocks, range.begin, range.count),
-               v(blocks, range.begin, range.count));
+      apply_fused(ops, adam, blocks, range);
     }
+    return absl::OkStatus();
   }
 
-  std::vector<Range> ranges_;
+  std::vector<ElementRange> ranges_;
 };
 
 class AdamPax : public Adam {
  public:
-  AdamPax(const OptimizerConfig& config, const std::vector<ParamSpec>& table)
-      : Adam(OptimizerType::kAdamPax, config, table) {}
+  AdamPax(const OptimizerConfig& config, ShardLayout layout)
+      : Adam(OptimizerType::kAdamPax, config, std::move(layout)),
+        ranges_(ranges_of(layout_, [](const ParamSpec&) { return true; })),
+        squares_(layout_, 0, layout_.buckets().size(), [](const ParamSpec&) { return 1; }) {}
 
  private:
   static double corrected(double b, int64_t t) {
@@ -93,37 +94,48 @@ class AdamPax : public Adam {
     return b * (1 - std::pow(b, n - 1)) / (1 - std::pow(b, n));
   }
 
-  void apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks) const override {
+  absl::Status apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
+                     SumExchange* exchange) override {
     AdamStep adam = common(step);
     adam.b1 = corrected(config_.b1, step.t);
     adam.b2 = corrected(config_.b2, step.t);
-    if (config_.update_clip > 0) return apply_bounded(ops, adam, blocks);
-    ops.adam(adam, part(blocks.grads, 0, parameters_), part(blocks.params, 0, parameters_),
-             m(blocks, 0, parameters_), v(blocks, 0, parameters_));
+    if (config_.update_clip > 0) return apply_bounded(ops, adam, blocks, exchange);
+    for (const ElementRange& range : ranges_) apply_fused(ops, adam, blocks, range);
+    return absl::OkStatus();
   }
 
-  void apply_bounded(Ops& ops, const AdamStep& adam, const UpdateBlocks& blocks) const {
-    const double kept = 1 - adam.learning_rate * adam.weight_decay;
-    for (const ParamSpec& spec : table_) {
-      const int64_t begin = spec.offset, count = spec.elements();
-      const Tensor update = part(blocks.grads, begin, count);
-      ops.adam_direction(adam, update, m(blocks, begin, count), v(blocks, begin, count));
-      const double bound = std::max(1.0, rms(ops, update) / config_.update_clip);
-      ops.apply_update(adam.learning_rate / bound, kept, update, part(blocks.params, begin, count));
+  absl::Status apply_bounded(Ops& ops, const AdamStep& adam, const UpdateBlocks& blocks,
+                             SumExchange* exchange) {
+    squares_.clear();
+    for (const ShardPiece& piece : layout_.pieces()) {
+      const Tensor update = part(blocks.grads, piece);
+      ops.adam_direction(adam, update, m(blocks, piece.offset, piece.count),
+                         v(blocks, piece.offset, piece.count));
+      squares_.of(piece)[0] += ops.sum_of_squares(update);
     }
+    if (auto status = squares_.add_up(exchange); !status.ok()) return status;
+    const double kept = 1 - adam.learning_rate * adam.weight_decay;
+    for (const ShardPiece& piece : layout_.pieces()) {
+      const double size = rms(squares_.of(piece)[0], layout_.table()[piece.param].elements());
+      const double bound = std::max(1.0, size / config_.update_clip);
+      ops.apply_update(adam.learning_rate / bound, kept, part(blocks.grads, piece),
+                       part(blocks.params, piece));
+    }
+    return absl::OkStatus();
   }
+
+  std::vector<ElementRange> ranges_;
+  TensorSums squares_;  // of updates
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(const OptimizerConfig& config,
-                                      const std::vector<ParamSpec>& table) {
-  return std::make_unique<AdamW>(config, table);
+std::unique_ptr<Optimizer> make_adamw(const OptimizerConfig& config, ShardLayout layout) {
+  return std::make_unique<AdamW>(config, std::move(layout));
 }
 
-std::unique_ptr<Optimizer> make_adam_pax(const OptimizerConfig& config,
-                                         const std::vector<ParamSpec>& table) {
-  return std::make_unique<AdamPax>(config, table);
+std::unique_ptr<Optimizer> make_adam_pax(const OptimizerConfig& config, ShardLayout layout) {
+  return std::make_unique<AdamPax>(config, std::move(layout));
 }
 
 }  // namespace muster::trainer

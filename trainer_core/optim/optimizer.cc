@@ -1,6 +1,5 @@
 #include "trainer_core/optim/optimizer.h"
 
-#include <cmath>
 #include <utility>
 
 #include "trainer_core/base/check.h"
@@ -8,47 +7,47 @@
 
 namespace muster::trainer {
 
-std::unique_ptr<Optimizer> Optimizer::make(const OptimizerConfig& config,
-                                           const std::vector<ParamSpec>& table) {
+std::unique_ptr<Optimizer> Optimizer::make(const OptimizerConfig& config, ShardLayout layout) {
   switch (config.type) {
     case OptimizerType::kAdamW:
-      return make_adamw(config, table);
+      return make_adamw(config, std::move(layout));
     case OptimizerType::kAdamPax:
-      return make_adam_pax(config, table);
+      return make_adam_pax(config, std::move(layout));
     case OptimizerType::kSgd:
-      return make_sgd(table);
+      return make_sgd(std::move(layout));
     case OptimizerType::kAdafactor:
-      return make_adafactor(table);
+      return make_adafactor(std::move(layout));
   }
   MUSTER_CHECK(false) << "an optimizer without a case";
   return nullptr;
 }
 
-int64_t Optimizer::state_elements() const {
-  return state_.empty() ? 0 : state_.back().offset + state_.back().elements();
+int64_t Optimizer::add_state_like_parameters(const std::string& what) {
+  const int64_t begin = state_elements_;
+  const auto whole = static_cast<int64_t>(state_.tensors.size());
+  const int64_t alone =
+      whole == 0 ? 0 : state_.tensors.back().offset + state_.tensors.back().elements();
+  for (const ParamSpec& spec : layout_.table())
+    state_.tensors.push_back({what + "." + spec.name, spec.shape, alone + spec.offset});
+  for (TensorBox& box : layout_.stored_boxes()) {
+    box.tensor = what + "." + box.tensor;
+    box.offset += begin;
+    state_.held.push_back(box);
+    state_.written.push_back(std::move(box));
+  }
+  state_elements_ += layout_.elements();
+  return begin;
 }
 
-void Optimizer::add_state(const std::string& what, const ParamSpec& spec) {
-  add_state(what, spec, spec.shape);
-}
-
-void Optimizer::add_state(const std::string& what, const ParamSpec& spec,
-                          std::vector<int64_t> shape) {
-  state_.push_back({what + "." + spec.name, std::move(shape), state_elements()});
-}
-
-void Optimizer::update(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks) const {
-  const auto n = static_cast<size_t>(parameter_count(table_));
+absl::Status Optimizer::update(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
+                               SumExchange* exchange) {
+  const auto n = static_cast<size_t>(layout_.elements());
   MUSTER_CHECK(blocks.params.size() == n && blocks.grads.size() == n &&
-               blocks.state.size() == static_cast<size_t>(state_elements()) && step.t >= 1)
+               blocks.state.size() == static_cast<size_t>(state_elements_) && step.t >= 1)
       << "blocks of " << blocks.params.size() << ", " << blocks.grads.size() << " and "
-      << blocks.state.size() << " for " << n << " parameters and " << state_elements()
+      << blocks.state.size() << " for " << n << " parameters and " << state_elements_
       << " of state, update " << step.t;
-  apply(ops, step, blocks);
-}
-
-double rms(Ops& ops, const Tensor& x) {
-  return std::sqrt(ops.sum_of_squares(x) / static_cast<double>(x.elements()));
+  return apply(ops, step, blocks, exchange);
 }
 
 double clip_factor(double global_norm, double threshold) {

@@ -19,18 +19,24 @@
 //              another tensor has state v:   v = d v + (1 - d) a     u = g / sqrt(v)
 //              p -= lr max(rms(p), 1e-3) u / max(1, rms(u))
 //
-// rms is over one row of the ParamSpec table. adamw decays no parameter whose name adamw_mask matches.
+// rms is over one row of the ParamSpec table, whoever stores what of it. adamw decays no parameter whose name adamw_mask matches.
+//
+// A rank updates its shards (model/shard_layout.h) and keeps the state of their elements; of Adafactor's factors, which are small,
+// each rank that has a part of a matrix keeps all. Sums over whole tensors are added up over the ranks that store them.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "trainer_core/base/tensor_row.h"
+#include <absl/status/status.h>
+
+#include "trainer_core/base/tensor_box.h"
 #include "trainer_core/base/train_config.h"
-#include "trainer_core/model/param_spec.h"
+#include "trainer_core/model/shard_layout.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
@@ -42,43 +48,54 @@ struct UpdateStep {
   int64_t t = 1;  // counts updates from 1
 };
 
-// Flat blocks in the backend's memory.
+// Flat blocks in the backend's memory, the first two laid out as the rank's flat block of shards.
 struct UpdateBlocks {
   std::span<float> params;
   std::span<float> grads;  // may be overwritten: some optimizers leave the update there
   std::span<float> state;  // laid out by Optimizer::state(); zeros before the first update
 };
 
-// Immutable after it is made; one thread at a time may call update() per Ops.
+// Adds up over ranks what each has of a sum over a tensor.
+class SumExchange {
+ public:
+  virtual ~SumExchange() = default;
+  // Each of `sums` over this rank's group of `group`. Its members call it in the same order with as many sums, and one after the
+  // other for groups in the order of GroupAxes. The group's errors.
+  virtual absl::Status add_up(const GroupAxes& group, std::span<double> sums) = 0;
+};
+
+// One thread at a time.
 class Optimizer {
  public:
   // The config is valid (train_config.h).
-  static std::unique_ptr<Optimizer> make(const OptimizerConfig& config,
-                                         const std::vector<ParamSpec>& table);
+  static std::unique_ptr<Optimizer> make(const OptimizerConfig& config, ShardLayout layout);
   virtual ~Optimizer() = default;
 
   std::string_view name() const { return kOptimizerNames[static_cast<size_t>(type_)]; }
-  // Tensors are named "<what>.<parameter>"; offsets count from the state block's start.
-  const std::vector<TensorRow>& state() const { return state_; }
-  int64_t state_elements() const;
+  // Tensors are named "<what>.<parameter>".
+  const ShardedTensors& state() const { return state_; }
+  int64_t state_elements() const { return state_elements_; }  // of the rank's state block
 
-  // One update of all parameters.
-  void update(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks) const;
+  // One update of all parameters. `exchange` may be null where no other rank has a part of one of its tensors. After an error,
+  // which is the exchange's, parameters and state are neither those before nor those after it.
+  absl::Status update(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
+                      SumExchange* exchange = nullptr);
 
  protected:
-  Optimizer(OptimizerType type, const std::vector<ParamSpec>& table) : table_(table), type_(type) {}
+  Optimizer(OptimizerType type, ShardLayout layout) : layout_(std::move(layout)), type_(type) {}
 
-  // `shape` is the parameter's unless given.
-  void add_state(const std::string& what, const ParamSpec& spec);
-  void add_state(const std::string& what, const ParamSpec& spec, std::vector<int64_t> shape);
+  // One number for each parameter, in a block of its own that is laid out as the parameters'; returns where it begins.
+  int64_t add_state_like_parameters(const std::string& what);
 
-  virtual void apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks) const = 0;
+  virtual absl::Status apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
+                             SumExchange* exchange) = 0;
 
-  const std::vector<ParamSpec> table_;
+  const ShardLayout layout_;
+  ShardedTensors state_;
+  int64_t state_elements_ = 0;
 
  private:
   OptimizerType type_;
-  std::vector<TensorRow> state_;
 };
 
 // The factor that brings the global norm down to the threshold: 1 when it is below or clipping is

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "trainer_core/optim/optimizers.h"
 
 namespace muster::trainer {
@@ -5,20 +7,28 @@ namespace {
 
 class Sgd : public Optimizer {
  public:
-  explicit Sgd(const std::vector<ParamSpec>& table) : Optimizer(OptimizerType::kSgd, table) {}
+  explicit Sgd(ShardLayout layout)
+      : Optimizer(OptimizerType::kSgd, std::move(layout)),
+        ranges_(ranges_of(layout_, [](const ParamSpec&) { return true; })) {}
 
  private:
-  void apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks) const override {
-    const int64_t count = parameter_count(table_);
-    ops.apply_update(step.learning_rate * step.grad_scale, 1, part(blocks.grads, 0, count),
-                     part(blocks.params, 0, count));
+  absl::Status apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
+                     SumExchange*) override {
+    for (const ElementRange& range : ranges_) {
+      ops.apply_update(step.learning_rate * step.grad_scale, 1,
+                       part(blocks.grads, range.begin, range.count),
+                       part(blocks.params, range.begin, range.count));
+    }
+    return absl::OkStatus();
   }
+
+  const std::vector<ElementRange> ranges_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_sgd(const std::vector<ParamSpec>& table) {
-  return std::make_unique<Sgd>(table);
+std::unique_ptr<Optimizer> make_sgd(ShardLayout layout) {
+  return std::make_unique<Sgd>(std::move(layout));
 }
 
 }  // namespace muster::trainer

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "trainer_core/parallel/tensor_rows.h"
+#include "trainer_core/base/tensor_rows.h"
 
 namespace muster::trainer {
 

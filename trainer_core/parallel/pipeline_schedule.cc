@@ -53,7 +53,7 @@ std::vector<PipelinePass> pipeline_schedule(const PipelineShape& shape, int32_t 
   const int32_t all = shape.chunks * shape.micro_batches;
   const int32_t ahead = std::min(warm_up(shape, stage), all);
   std::vector<PipelinePass> schedule;
-  schedule.reserve(static_cast<size_t>(2 * all));
+  schedule.reserve(2 * static_cast<size_t>(all));
   for (int32_t i = 0; i < all + ahead; ++i) {
     if (i < all) schedule.push_back(pass(shape, PassKind::kForward, i));
     if (i >= ahead) schedule.push_back(pass(shape, PassKind::kBackward, i - ahead));

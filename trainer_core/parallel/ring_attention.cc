@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "trainer_core/model/token_layout.h"
 #include "trainer_core/ops/workspace.h"
-#include "trainer_core/parallel/token_layout.h"
 
 namespace muster::trainer {
 namespace {

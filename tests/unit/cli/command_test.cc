@@ -156,7 +156,7 @@ TEST(Commands, ConfigShowSaysWhereValuesComeFrom) {
       muster("config show " + base_yml() + " model_name=llama2-tiny steps=7 --ranks 2");
   EXPECT_EQ(shown.exit_code, 0) << shown.output;
   EXPECT_THAT(shown.output, AllOf(HasSubstr("steps: 7 "), HasSubstr("# command line"),
-                                  HasSubstr("llama2-tiny.yml:"), HasSubstr("data=2 (2 ranks)")));
+                                  HasSubstr("llama2-tiny.yml:"), HasSubstr("fsdp=2 (2 ranks)")));
   const auto json = nlohmann::json::parse(muster("config show " + base_yml() + " --json").output);
   EXPECT_EQ(json["settings"]["steps"]["value"], 150001);
   EXPECT_EQ(json["train_config"]["steps"], 150001);

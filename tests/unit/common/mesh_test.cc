@@ -3,39 +3,18 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/meshes.h"
+
 namespace muster {
 namespace {
 
 using ::testing::HasSubstr;
-
-using Degrees = std::array<int32_t, kMeshAxisCount>;
-
-// Every way to write `size` as an ordered product of seven degrees.
-std::vector<Degrees> factorisations(int32_t size) {
-  std::vector<Degrees> result;
-  Degrees degrees{};
-  std::function<void(size_t, int32_t)> fill = [&](size_t axis, int32_t left) {
-    if (axis + 1 == kMeshAxisCount) {
-      degrees[axis] = left;
-      result.push_back(degrees);
-      return;
-    }
-    for (int32_t degree = 1; degree <= left; ++degree) {
-      if (left % degree != 0) continue;
-      degrees[axis] = degree;
-      fill(axis + 1, left / degree);
-    }
-  };
-  fill(0, size);
-  return result;
-}
 
 TEST(Mesh, EveryFactorisationIsAMesh) {
   for (const int32_t nodes : {1, 2, 6}) {
@@ -201,6 +180,18 @@ TEST(Mesh, GroupsAreThoseWhoDifferInTheirAxesAlone) {
       }
     }
   }
+}
+
+TEST(Mesh, TheEndsOfAPipelineAreAGroup) {
+  const auto mesh = Mesh::resolve({.ici = {1, 4, 2, 1, 1, 1, 1}}, 1, 8);
+  ASSERT_TRUE(mesh.ok()) << mesh.status();
+  const GroupAxes ends{.axes = {MeshAxis::kPipeline}, .pipeline_ends = true};
+  EXPECT_EQ(mesh->group(1, ends), (std::vector<int32_t>{1, 7}));
+  EXPECT_EQ(mesh->group(6, ends), (std::vector<int32_t>{0, 6}));
+  EXPECT_EQ(mesh->group_size(ends), 2);
+  const GroupAxes with_fsdp{.axes = ends.axes.with(MeshAxis::kFsdp), .pipeline_ends = true};
+  EXPECT_EQ(mesh->group(0, with_fsdp), (std::vector<int32_t>{0, 1, 6, 7}));
+  EXPECT_EQ(mesh->group_size(with_fsdp), 4);
 }
 
 TEST(Mesh, SetsOfAxesHaveNames) {

@@ -257,10 +257,13 @@ TEST_F(DialectTest, PaxErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted("CONFIG=GPT126")), HasSubstr("did you mean GPT126M?"));
 }
 
-TEST_F(DialectTest, MeshesThatThisVersionLacksSayWhatToSet) {
-  EXPECT_THAT(error_of(pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[1,8,1]", 0)),
-              AllOf(HasSubstr("ici_fsdp_parallelism=8 (--fdl.ICI_MESH_SHAPE)"),
-                    HasSubstr("use ici_data_parallelism=8")));
+TEST_F(DialectTest, MeshShapes) {
+  const auto split = pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[1,2,4]", 0);
+  ASSERT_TRUE(split.ok()) << split.status();
+  EXPECT_EQ(split->mesh.to_string(), "fsdp=2 tensor=4");
+  const auto sharded = pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[1,8,1]", 0);
+  ASSERT_TRUE(sharded.ok()) << sharded.status();
+  EXPECT_EQ(sharded->mesh.to_string(), "fsdp=8");
   const auto nodes =
       pasted("CONFIG=GPT126M --fdl.ICI_MESH_SHAPE=[8,1,1] --fdl.DCN_MESH_SHAPE=[8,1,1]", 0);
   ASSERT_TRUE(nodes.ok()) << nodes.status();
@@ -274,9 +277,10 @@ TEST_F(DialectTest, FractionsOfASequence) {
               AllOf(HasSubstr("per_device_batch_size=0.5"), HasSubstr("8 ranks would share 4"),
                     HasSubstr("4 ranks with 1 each")));
   EXPECT_THAT(error_of(pasted(base + "0.3", 4)), HasSubstr("4 ranks would share 1.2 sequences"));
-  // Two ranks of the tensor axis share a sequence: the mesh is what is missing, not the batch.
-  EXPECT_THAT(error_of(pasted(base + "0.5 --fdl.ICI_MESH_SHAPE=[4,1,2]", 0)),
-              HasSubstr("ici_tensor_parallelism=2"));
+  // Two ranks of the tensor axis share a sequence.
+  const auto shared = pasted(base + "0.5 --fdl.ICI_MESH_SHAPE=[4,1,2]", 0);
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  EXPECT_EQ(shared->train.per_device_batch_size, 1);
   EXPECT_EQ(pasted(base + "2.0", 8)->train.per_device_batch_size, 2);
 }
 

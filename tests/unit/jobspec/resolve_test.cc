@@ -9,6 +9,7 @@ namespace muster::jobspec {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -46,8 +47,8 @@ TEST_F(Resolve, ActivationsAreFloat32OrBfloat16) {
 TEST_F(Resolve, OpenMeshAxesAreFilledIn) {
   const auto job = resolve({}, with_ranks(4, 2));
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->train.mesh.ici[0], 4);
-  EXPECT_EQ(job->train.mesh.dcn[0], 2);
+  EXPECT_EQ(job->mesh.to_string(), "data=2 fsdp=4");
+  EXPECT_EQ(job->train.mesh, job->mesh.shape());
   EXPECT_EQ(job->spec.nodes(), 2);
   EXPECT_EQ(job->spec.ranks_per_node(), 4);
 }
@@ -68,27 +69,64 @@ TEST_F(Resolve, WorldSizeThatDoesNotMatchTheMesh) {
       resolve({"ici_data_parallelism=2000000000", "ici_fsdp_parallelism=2000000000"}).ok());
 }
 
-TEST_F(Resolve, OtherAxesAreRefusedByName) {
-  EXPECT_THAT(
-      error_of(resolve({"ici_data_parallelism=1", "ici_fsdp_parallelism=4"}, with_ranks(4))),
-      HasSubstr("ici_fsdp_parallelism"));
+TEST_F(Resolve, AxesThatNothingIsSplitAlongAreRefusedByName) {
+  EXPECT_THAT(error_of(resolve({"ici_sequence_parallelism=8"})),
+              AllOf(HasSubstr("ici_sequence_parallelism=8: this version has data, fsdp and tensor "
+                              "parallelism only; set it to 1 and use ici_fsdp_parallelism=8")));
+  EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=2", "ici_expert_parallelism=4"})),
+              HasSubstr("use ici_fsdp_parallelism=8"));
+  EXPECT_THAT(error_of(resolve({"dcn_context_parallelism=2"}, with_ranks(4, 2))),
+              HasSubstr("use dcn_fsdp_parallelism=2"));
 }
 
-TEST_F(Resolve, TheAxisThatMaxTextOpensOrCounts) {
-  EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=8"})),
-              AllOf(HasSubstr("ici_fsdp_parallelism=8: this version has data parallelism only"),
-                    HasSubstr("use ici_data_parallelism=8")));
-  EXPECT_THAT(error_of(resolve({"ici_data_parallelism=2", "ici_tensor_parallelism=4"})),
-              HasSubstr("use ici_data_parallelism=8"));
-  EXPECT_THAT(error_of(resolve({"dcn_fsdp_parallelism=2"}, with_ranks(4, 2))),
-              HasSubstr("use dcn_data_parallelism=2"));
-  const auto alone = resolve({"ici_fsdp_parallelism=-1"});
-  ASSERT_TRUE(alone.ok()) << alone.status();
-  EXPECT_EQ(alone->mesh.ranks(), 1);
-  EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=-1"}, with_ranks(8))),
-              AllOf(HasSubstr("ici_fsdp_parallelism is 8"), HasSubstr("ici_data_parallelism")));
+TEST_F(Resolve, AnAxisThatAPersonOpensIsTheOneThatIsMeant) {
+  const auto mesh_of = [](absl::StatusOr<ResolvedJob> job) {
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? job->mesh.to_string() : "";
+  };
+  EXPECT_EQ(mesh_of(resolve({}, with_ranks(8))), "fsdp=8");
+  EXPECT_EQ(mesh_of(resolve({"ici_data_parallelism=2"}, with_ranks(8))), "data=2 fsdp=4");
+  EXPECT_EQ(mesh_of(resolve({"ici_data_parallelism=2"})), "data=2");
+  EXPECT_EQ(mesh_of(resolve({"ici_data_parallelism=-1"}, with_ranks(8))), "data=8");
+  EXPECT_EQ(mesh_of(resolve({"dcn_fsdp_parallelism=-1"}, with_ranks(2, 2))), "fsdp=4");
+  EXPECT_EQ(mesh_of(resolve({"ici_tensor_parallelism=-1"})), "1 rank");
+  EXPECT_EQ(mesh_of(resolve({"ici_tensor_parallelism=-1"}, with_ranks(4))), "tensor=4");
+  EXPECT_THAT(error_of(resolve({"ici_context_parallelism=-1"}, with_ranks(8))),
+              HasSubstr("ici_context_parallelism is 8"));
   EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=-1", "ici_data_parallelism=-1"})),
               HasSubstr("both -1"));
+}
+
+// Ranks along tensor compute the same sequences, so their batches add up.
+TEST_F(Resolve, BatchesOfATensorAxis) {
+  const auto job = resolve(
+      {"ici_tensor_parallelism=2", "per_device_batch_size=1.5", "eval_per_device_batch_size=2.5"},
+      with_ranks(4));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->mesh.to_string(), "fsdp=2 tensor=2");
+  EXPECT_EQ(job->train.per_device_batch_size, 3);
+  EXPECT_EQ(job->train.eval.per_device_batch_size, 5);
+  EXPECT_THAT(error_of(resolve({"ici_tensor_parallelism=2", "eval_per_device_batch_size=0.75"},
+                               with_ranks(2))),
+              HasSubstr("a whole number of sequences of 2 ranks"));
+}
+
+// 2 layers: 24 times half of the 12 sequences' rows, in fp32.
+TEST_F(Resolve, ATensorAxisBetweenNodesIsSaidToCost) {
+  const auto job = resolve(
+      {"dcn_tensor_parallelism=2", "dcn_data_parallelism=1", "per_device_batch_size=6",
+       "max_target_length=128", "base_num_decoder_layers=2", "base_emb_dim=64", "dtype=float32"},
+      with_ranks(1, 2));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->warnings, Contains(HasSubstr("dcn_tensor_parallelism=2: a rank exchanges at "
+                                                "least 4.5 MiB a step")));
+}
+
+TEST_F(Resolve, WhatFsdpSharesOut) {
+  EXPECT_EQ(resolve({})->train.zero_stage, 3);
+  EXPECT_EQ(resolve({"zero_stage=1"})->train.zero_stage, 1);
+  EXPECT_THAT(error_of(resolve({"zero_stage=4"})),
+              HasSubstr("zero_stage is 4, but must be between 1 and 3"));
 }
 
 TEST_F(Resolve, ADatasetPathNeedsItsType) {

@@ -1,8 +1,8 @@
 // Adafactor: running means of squared gradients, of every element or of rows and columns alone.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "trainer_core/ops/cpu/adafactor.cc"
@@ -35,38 +35,41 @@ void adafactor(int64_t n, const AdafactorStep& step, float* grads, float* v) {
 }
 
 // sums (count) += squares of columns [first, first + count) of rows [begin, end).
-void add_squares(int64_t first, int64_t count, int64_t begin, int64_t end, const Factored& args,
+void add_squares(int64_t first, int64_t count, int64_t begin, int64_t end, const Squares& args,
                  double* sums) {
   HWY_ALIGN float partial[kColumns] = {};
   for (int64_t row = begin; row < end; ++row) {
-    const float* grads = args.grads + row * args.width + first;
+    const float* x = args.x + row * args.width + first;
     for_slices(count, [&](Slice s) {
-      const FloatVec g = s.load(grads);
+      const FloatVec g = s.load(x);
       s.store(hn::MulAdd(g, g, s.load(partial)), partial);
     });
   }
   for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(partial[i]);
 }
 
-void column_means(int64_t begin, int64_t end, const Factored& args) {
-  const AdafactorStep& step = args.step;
-  const double scale = step.grad_scale * step.grad_scale / static_cast<double>(args.rows);
+void column_squares(int64_t begin, int64_t end, const Squares& args) {
   for (int64_t first = begin; first < end; first += kColumns) {
     const int64_t count = std::min(kColumns, end - first);
-    std::array<double, kColumns> sums{};
     for (int64_t row = 0; row < args.rows; row += kRowsPerSum)
-      add_squares(first, count, row, std::min(row + kRowsPerSum, args.rows), args, sums.data());
-    for (int64_t i = 0; i < count; ++i) {
-      float& mean = args.column_means[first + i];
-      const double square = sums[static_cast<size_t>(i)] * scale + step.eps;
-      mean = static_cast<float>(step.decay * static_cast<double>(mean) + (1 - step.decay) * square);
-    }
+      add_squares(first, count, row, std::min(row + kRowsPerSum, args.rows), args,
+                  args.column_sums + first);
   }
 }
 
-void direction_rows(int64_t begin, int64_t end, double mean, const Factored& args) {
+void columns_of(const AdafactorStep& step, int64_t rows, std::span<const double> sums,
+                float* means) {
+  const double scale = step.grad_scale * step.grad_scale / static_cast<double>(rows);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    float& mean = means[i];
+    const double square = sums[i] * scale + step.eps;
+    mean = static_cast<float>(step.decay * static_cast<double>(mean) + (1 - step.decay) * square);
+  }
+}
+
+void direction_rows(int64_t begin, int64_t end, const FactoredDirection& args) {
   for (int64_t row = begin; row < end; ++row) {
-    const double row_factor = std::sqrt(mean / static_cast<double>(args.row_means[row]));
+    const double row_factor = std::sqrt(args.mean / static_cast<double>(args.row_means[row]));
     const FloatVec factor = set(args.step.grad_scale * row_factor);
     float* grads = args.grads + row * args.width;
     for_slices(args.width, [&](Slice s) {
@@ -83,27 +86,35 @@ HWY_AFTER_NAMESPACE();
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(adafactor);
-HWY_EXPORT(column_means);
+HWY_EXPORT(column_squares);
+HWY_EXPORT(columns_of);
 HWY_EXPORT(direction_rows);
 
 void adafactor_range(int64_t n, const AdafactorStep& step, float* grads, float* v) {
   HWY_DYNAMIC_DISPATCH(adafactor)(n, step, grads, v);
 }
-void factored_row_means(int64_t begin, int64_t end, const Factored& args) {
-  const AdafactorStep& step = args.step;
-  const double scale = step.grad_scale * step.grad_scale / static_cast<double>(args.width);
-  for (int64_t row = begin; row < end; ++row) {
-    const double square =
-        sum_of_squares_range(args.width, args.grads + row * args.width) * scale + step.eps;
-    float& mean = args.row_means[row];
-    mean = static_cast<float>(step.decay * static_cast<double>(mean) + (1 - step.decay) * square);
+void add_row_squares(int64_t begin, int64_t end, const Squares& args) {
+  for (int64_t row = begin; row < end; ++row)
+    args.row_sums[row] += sum_of_squares_range(args.width, args.x + row * args.width);
+}
+void add_column_squares(int64_t begin, int64_t end, const Squares& args) {
+  HWY_DYNAMIC_DISPATCH(column_squares)(begin, end, args);
+}
+void row_factors(const AdafactorStep& step, int64_t count, std::span<const double> sums,
+                 float* means) {
+  const double scale = step.grad_scale * step.grad_scale / static_cast<double>(count);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const double square = sums[i] * scale + step.eps;
+    means[i] =
+        static_cast<float>(step.decay * static_cast<double>(means[i]) + (1 - step.decay) * square);
   }
 }
-void factored_column_means(int64_t begin, int64_t end, const Factored& args) {
-  HWY_DYNAMIC_DISPATCH(column_means)(begin, end, args);
+void column_factors(const AdafactorStep& step, int64_t count, std::span<const double> sums,
+                    float* means) {
+  HWY_DYNAMIC_DISPATCH(columns_of)(step, count, sums, means);
 }
-void factored_direction_rows(int64_t begin, int64_t end, double mean, const Factored& args) {
-  HWY_DYNAMIC_DISPATCH(direction_rows)(begin, end, mean, args);
+void factored_direction_rows(int64_t begin, int64_t end, const FactoredDirection& args) {
+  HWY_DYNAMIC_DISPATCH(direction_rows)(begin, end, args);
 }
 
 }  // namespace muster::trainer::cpu

@@ -32,8 +32,9 @@ struct RunningSoftmax {
     std::copy_n(lse, rows, peak);
     for (int64_t i = 0; i < rows; ++i) total[i] = has_seen(i) ? 1.0F : 0.0F;
   }
-  // Whether there has been a key for row `i` that it sees. While there has been none, `total` counts masked ones.
-  bool has_seen(int64_t i) const { return peak[i] > kMasked; }
+  // Whether there has been a key for row `i` that it sees; while there has been none, `total` counts masked ones. What is not a
+  // number has been seen.
+  bool has_seen(int64_t i) const { return !(peak[i] <= kMasked); }
 
   // Replaces `columns` of row `i` of scores by exp(score - new peak), as numbers of T; returns the factor that brings what
   // was summed before to the new peak.

@@ -47,6 +47,7 @@ class CpuOps : public cpu::CpuLossOps {
   }
   void copy(const Tensor& from, const Tensor& to) override {
     check_size(to, from.elements(), "copy's target");
+    if (from.dtype == DType::kF32 && to.dtype == DType::kBf16) return round(from, to);
     const size_t bytes = dtype_bytes(same_type({from, to}));
     elementwise(from, [&](int64_t begin, int64_t end) {
       std::memcpy(at(to, begin), at(from, begin), static_cast<size_t>(end - begin) * bytes);
@@ -243,6 +244,11 @@ class CpuOps : public cpu::CpuLossOps {
   }
 
  private:
+  void round(const Tensor& from, const Tensor& to) {
+    elementwise(from, [in = from.f32(), out = static_cast<Bf16*>(to.data)](int64_t i, int64_t end) {
+      for (; i < end; ++i) out[i] = Bf16::round(in[i]);
+    });
+  }
   static void* at(const Tensor& x, int64_t element) {
     return static_cast<char*>(x.numbers()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "trainer_core/ops/ops.h"
 
@@ -238,20 +239,33 @@ void apply_update_range(int64_t n, float rate, float kept, const float* directio
 
 // adafactor.cc
 void adafactor_range(int64_t n, const AdafactorStep& step, float* grads, float* v);
-// A matrix (rows, width) of gradients.
-struct Factored {
+// A matrix (rows, width).
+struct Squares {
   int64_t rows;
   int64_t width;
-  AdafactorStep step;
-  float* grads;
-  float* row_means;
-  float* column_means;
+  const float* x;
+  double* row_sums;
+  double* column_sums;
 };
-// Updates the means of rows, or columns, [begin, end).
-void factored_row_means(int64_t begin, int64_t end, const Factored& args);
-void factored_column_means(int64_t begin, int64_t end, const Factored& args);
-// Replaces the gradients of rows [begin, end), given the mean of row_means.
-void factored_direction_rows(int64_t begin, int64_t end, double mean, const Factored& args);
+// Adds those of rows, or columns, [begin, end).
+void add_row_squares(int64_t begin, int64_t end, const Squares& args);
+void add_column_squares(int64_t begin, int64_t end, const Squares& args);
+// Updates the means from sums of `count` squares each.
+void row_factors(const AdafactorStep& step, int64_t count, std::span<const double> sums,
+                 float* means);
+void column_factors(const AdafactorStep& step, int64_t count, std::span<const double> sums,
+                    float* means);
+// Gradients (…, width) with the means of their rows and columns; `mean` is that of all rows of the whole matrix.
+struct FactoredDirection {
+  int64_t width;
+  AdafactorStep step;
+  double mean;
+  float* grads;
+  const float* row_means;
+  const float* column_means;
+};
+// Replaces the gradients of rows [begin, end).
+void factored_direction_rows(int64_t begin, int64_t end, const FactoredDirection& args);
 
 // embedding.cc
 struct Embedding {

@@ -48,26 +48,47 @@ void OptimizerOps::adafactor_direction(const AdafactorStep& step, const Tensor& 
   });
 }
 
-void OptimizerOps::adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                                const Tensor& rows, const Tensor& columns) {
-  MUSTER_CHECK(grads.rank == 2 && rows.elements() == grads.dim(0) &&
-               columns.elements() == grads.dim(1))
-      << "factors of " << rows.elements() << " and " << columns.elements();
-  const Factored args{.rows = grads.dim(0),
-                      .width = grads.dim(1),
-                      .step = step,
-                      .grads = grads.f32(),
-                      .row_means = rows.f32(),
-                      .column_means = columns.f32()};
-  const int useful = useful_threads(threads_, grads.elements());
+void OptimizerOps::add_squares(const Tensor& x, std::span<double> rows, std::span<double> columns) {
+  MUSTER_CHECK(x.rank == 2 && x.dim(0) == static_cast<int64_t>(rows.size()) &&
+               x.dim(1) == static_cast<int64_t>(columns.size()))
+      << "sums of " << rows.size() << " and " << columns.size();
+  const Squares args{.rows = x.dim(0),
+                     .width = x.dim(1),
+                     .x = x.f32(),
+                     .row_sums = rows.data(),
+                     .column_sums = columns.data()};
+  const int useful = useful_threads(threads_, x.elements());
   parallel_for(useful, args.rows,
-               [&](int64_t begin, int64_t end, int) { factored_row_means(begin, end, args); });
+               [&](int64_t begin, int64_t end, int) { add_row_squares(begin, end, args); });
   parallel_for(useful, args.width,
-               [&](int64_t begin, int64_t end, int) { factored_column_means(begin, end, args); });
-  const double mean = sum_range(args.rows, args.row_means) / static_cast<double>(args.rows);
-  parallel_for(useful, args.rows, [&](int64_t begin, int64_t end, int) {
-    factored_direction_rows(begin, end, mean, args);
-  });
+               [&](int64_t begin, int64_t end, int) { add_column_squares(begin, end, args); });
+}
+
+void OptimizerOps::adafactor_factors(const AdafactorStep& step, std::span<const double> row_sums,
+                                     std::span<const double> column_sums, const Tensor& rows,
+                                     const Tensor& columns) {
+  MUSTER_CHECK(rows.elements() == static_cast<int64_t>(row_sums.size()) &&
+               columns.elements() == static_cast<int64_t>(column_sums.size()))
+      << "factors of " << rows.elements() << " and " << columns.elements();
+  row_factors(step, columns.elements(), row_sums, rows.f32());
+  column_factors(step, rows.elements(), column_sums, columns.f32());
+}
+
+void OptimizerOps::adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                                const Tensor& rows, int64_t first_row,
+                                                const Tensor& columns, int64_t first_column) {
+  MUSTER_CHECK(grads.rank == 2 && first_row + grads.dim(0) <= rows.elements() &&
+               first_column + grads.dim(1) <= columns.elements())
+      << "factors of " << rows.elements() << " and " << columns.elements();
+  const FactoredDirection args{
+      .width = grads.dim(1),
+      .step = step,
+      .mean = sum_range(rows.elements(), rows.f32()) / static_cast<double>(rows.elements()),
+      .grads = grads.f32(),
+      .row_means = rows.f32() + first_row,
+      .column_means = columns.f32() + first_column};
+  parallel_for(useful_threads(threads_, grads.elements()), grads.dim(0),
+               [&](int64_t begin, int64_t end, int) { factored_direction_rows(begin, end, args); });
 }
 
 void OptimizerOps::apply_update(double rate, double kept, const Tensor& direction,

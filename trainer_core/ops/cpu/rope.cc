@@ -43,6 +43,17 @@ HWY_INLINE void rotate_neighbours(int64_t half, Angles angles, T* head) {
 }
 
 template <class T>
+HWY_INLINE void rotate_row(RopePairs pairs, int64_t heads, int64_t half, Angles angles, T* head) {
+  for (int64_t h = 0; h < heads; ++h, head += 2 * half) {
+    if (pairs == RopePairs::kHalves) {
+      rotate_halves(half, angles, head);
+    } else {
+      rotate_neighbours(half, angles, head);
+    }
+  }
+}
+
+template <class T>
 HWY_INLINE void rotate_rows(int64_t begin, int64_t end, const Rope& args) {
   const AttentionShape& shape = args.shape;
   const int64_t half = shape.head_dim / 2;
@@ -51,15 +62,9 @@ HWY_INLINE void rotate_rows(int64_t begin, int64_t end, const Rope& args) {
     for (int64_t row = first; row < first + run.count; ++row) {
       const int64_t start = starts == nullptr ? 0 : starts[row];
       const int64_t at = (run.position + row - first - start) * half;
-      const Angles angles{args.cos + at, args.sin + at, args.sign};
-      T* head = row_of<T>(args.qkv, row, shape.qkv_width());
-      for (int64_t h = 0; h < shape.heads + shape.kv_heads; ++h, head += shape.head_dim) {
-        if (args.pairs == RopePairs::kHalves) {
-          rotate_halves(half, angles, head);
-        } else {
-          rotate_neighbours(half, angles, head);
-        }
-      }
+      rotate_row(args.pairs, shape.heads + shape.kv_heads, half,
+                 Angles{args.cos + at, args.sin + at, args.sign},
+                 row_of<T>(args.qkv, row, shape.qkv_width()));
     }
   });
 }

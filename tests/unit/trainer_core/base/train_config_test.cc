@@ -173,23 +173,5 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
                         "tokens keeps"));
 }
 
-TEST(TrainConfig, OnlyDataParallelism) {
-  for (int axis = 1; axis < kMeshAxisCount; ++axis) {
-    const std::string name(kMeshAxisNames[static_cast<size_t>(axis)]);
-    TrainConfig config = valid_config();
-    config.mesh.ici[static_cast<size_t>(axis)] = 2;
-    EXPECT_THAT(std::string(validate(config).message()),
-                HasSubstr("ici_" + name +
-                          "_parallelism is 2, but this trainer supports data parallelism only"));
-    config = valid_config();
-    config.mesh.dcn[static_cast<size_t>(axis)] = 3;
-    EXPECT_THAT(std::string(validate(config).message()),
-                HasSubstr("dcn_" + name + "_parallelism is 3"));
-  }
-  TrainConfig config = valid_config();
-  config.mesh.ici[0] = -1;
-  EXPECT_THAT(std::string(validate(config).message()), HasSubstr("ici_data_parallelism is -1"));
-}
-
 }  // namespace
 }  // namespace muster::trainer

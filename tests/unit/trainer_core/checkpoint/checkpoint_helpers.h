@@ -13,9 +13,9 @@ namespace muster::trainer {
 
 // An optimizer with one number per row of a matrix and a copy of a vector.
 inline CheckpointLayout layout() {
-  return {.params = {{"embed", {4, 3}, 0}, {"norm", {3}, 12}},
+  return {.params = ShardedTensors::whole({{"embed", {4, 3}, 0}, {"norm", {3}, 12}}),
           .optimizer = "rowwise",
-          .state = {{"v_row.embed", {4}, 0}, {"v.norm", {3}, 4}}};
+          .state = ShardedTensors::whole({{"v_row.embed", {4}, 0}, {"v.norm", {3}, 4}})};
 }
 
 struct State {

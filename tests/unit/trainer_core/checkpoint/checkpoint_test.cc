@@ -53,7 +53,7 @@ TEST(Checkpoint, ParametersAloneAreEnoughToDecode) {
   const CheckpointStore store(folder.path(), -1);
   save(store, 1, State(7));
   std::vector<float> params(15);
-  ASSERT_TRUE(restore_parameters(folder.file("1"), layout().params, params).ok());
+  ASSERT_TRUE(restore_parameters(folder.file("1"), layout().params.tensors, params).ok());
   EXPECT_EQ(params, State(7).params);
 }
 
@@ -61,8 +61,9 @@ TEST(Checkpoint, ParametersAloneAreEnoughToDecode) {
 TEST(Checkpoint, MoreFilesThanDescriptors) {
   constexpr int64_t kRows = 300;
   constexpr rlim_t kDescriptors = 128;
-  const CheckpointLayout many = {
-      .params = {{"w", {kRows, 1}, 0}}, .optimizer = "none kept", .state = {}};
+  const CheckpointLayout many = {.params = ShardedTensors::whole({{"w", {kRows, 1}, 0}}),
+                                 .optimizer = "none kept",
+                                 .state = {}};
   std::vector<float> params(kRows), none, restored(kRows);
   std::iota(params.begin(), params.end(), 1.0F);
   TempFolder folder;
@@ -178,7 +179,7 @@ TEST(Checkpoint, AnotherModelNamesTheFirstTensorAndBothShapes) {
   save(store, 1, State(1));
   const auto problem = [&](const std::vector<TensorRow>& params) {
     CheckpointLayout other = layout();
-    other.params = params;
+    other.params = ShardedTensors::whole(params);
     const absl::Status status = check_tensors(folder.file("1"), other);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
@@ -212,7 +213,7 @@ TEST(Checkpoint, AnOptimizerWithoutState) {
   const CheckpointStore store(folder.path(), -1);
   CheckpointLayout plain = layout();
   plain.optimizer = "plain";
-  plain.state.clear();
+  plain.state = {};
   State state(3);
   std::vector<std::string> notes;
   ASSERT_TRUE(store.save(info_of(2), plain, {state.params, {}}, notes).ok());

@@ -8,11 +8,13 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/checkpoint/checkpoint_helpers.h"
+#include "tests/unit/trainer_core/checkpoint/thread_peers.h"
 #include "tests/unit/trainer_core/checkpoint/traced_process.h"
 #include "trainer_core/checkpoint/background_saver.h"
 
@@ -37,6 +39,7 @@ struct Scenario {
   int64_t old_step;
   int64_t new_step;
   bool can_exchange;  // two names at once
+  bool two_writers = false;
 };
 void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
 
@@ -71,19 +74,39 @@ class Faults : public testing::TestWithParam<Scenario> {
                     .ok());
   }
 
-  // As a training does it: takes the directory, saves in the background, waits.
-  int save_in_background() {
+  // As a training does it: takes the directory, saves in the background, waits. Says what became of it.
+  std::string save_in_background(const CheckpointLayout& of, CheckpointPeers* peers) {
     CheckpointStore store(directory_, 1, kFileBytes);
-    if (const auto status = store.open(kOwner); !status.ok()) {
-      said_.say(std::string(status.message()));
-      return 2;
-    }
+    if (const auto status = store.open(kOwner, peers); !status.ok())
+      return std::string(status.message());
     State staging(0), live = new_;
-    BackgroundSaver saver(store, layout(), staging.blocks(), [](const SaveOutcome&) {});
+    BackgroundSaver saver(
+        store, of, staging.blocks(), [](const SaveOutcome&) {}, peers);
     saver.begin(info_of(GetParam().new_step), live.blocks());
-    const auto outcome = saver.finish();
-    said_.say(std::string(outcome->status.message()));
-    return outcome->status.ok() ? 0 : 1;
+    return std::string(saver.finish()->status.message());
+  }
+
+  // What rank `rank` of two writes: a tensor and its state.
+  static CheckpointLayout half(size_t rank) {
+    CheckpointLayout of = layout();
+    for (ShardedTensors* part : {&of.params, &of.state}) part->written = {part->written[rank]};
+    return of;
+  }
+
+  int save_new() {
+    std::string said, others;
+    if (GetParam().two_writers) {
+      ThreadPeers::Meeting meeting(2);
+      ThreadPeers leader(meeting, 0), follower(meeting, 1);
+      std::thread second([&] { others = save_in_background(half(1), &follower); });
+      said = save_in_background(half(0), &leader);
+      second.join();
+      EXPECT_EQ(said, others) << "all know how it ended";
+    } else {
+      said = save_in_background(layout(), nullptr);
+    }
+    said_.say(said);
+    return said.empty() ? 0 : 1;
   }
 
   using Decide = std::function<Decision(size_t number, const FileCall& call)>;
@@ -94,7 +117,7 @@ class Faults : public testing::TestWithParam<Scenario> {
     fs::copy(template_.file("ckpt"), directory_, fs::copy_options::recursive);
     said_.say("");
     return run_traced(
-        [this] { return save_in_background(); },
+        [this] { return save_new(); },
         [&](size_t number, const FileCall& call) {
           const Decision decision = decide(number, call);
           const bool refused = !GetParam().can_exchange && call.name == "renameat2";
@@ -214,13 +237,14 @@ TEST_P(Faults, EverythingIsSyncedBeforeItIsPublished) {
     EXPECT_TRUE(is_lasting || !is_published || !removes) << call.text();
   }
   EXPECT_TRUE(is_published && is_lasting);
-  EXPECT_EQ(synced_files, 4) << "three of numbers and the manifest";
+  EXPECT_EQ(synced_files, GetParam().two_writers ? 5 : 4) << "those of numbers and the manifest";
 }
 
 INSTANTIATE_TEST_SUITE_P(Saves, Faults,
                          testing::Values(Scenario{"next_step", 1, 2, true},
                                          Scenario{"same_step", 2, 2, true},
-                                         Scenario{"same_step_without_exchange", 2, 2, false}),
+                                         Scenario{"same_step_without_exchange", 2, 2, false},
+                                         Scenario{"two_writers", 1, 2, true, true}),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -10,8 +10,10 @@
 #include "tests/unit/mutate.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/hugging_face_goldens.h"
+#include "tests/unit/trainer_core/model/sharded_models.h"
 #include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/checkpoint/safetensors.h"
+#include "trainer_core/model/shard_layout.h"
 
 namespace muster::trainer {
 namespace {
@@ -100,6 +102,36 @@ TEST_F(HuggingFace, GoesBackToTheirLayout) {
     return;
   }
   FAIL() << "no c_attn";
+}
+
+// Ranks that read what they store have the model together, whichever of its tensors are stored as one or transposed.
+TEST_F(HuggingFace, ARankReadsItsShards) {
+  for (const char* family : kHuggingFaceGoldens) {
+    const auto source = open_hugging_face(hugging_face_golden(family));
+    ASSERT_TRUE(source.ok()) << source.status();
+    const ModelConfig& model = (*source)->description().model;
+    const std::vector<ParamSpec> table = model_params(model);
+    std::vector<float> whole(static_cast<size_t>(parameter_count(table))), together(whole.size());
+    ASSERT_TRUE(load_parameters(**source, whole).ok());
+    const Mesh mesh = mesh_of({1, 1, 3, 1, 1, 1, 2});
+    if (!allows(model, mesh)) continue;
+    for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+      const ShardLayout layout = ShardLayout::of(model, mesh, rank, DType::kF32);
+      std::vector<float> block(static_cast<size_t>(layout.elements()));
+      const auto status = (*source)->read_boxes(layout.stored_boxes(), block);
+      ASSERT_TRUE(status.ok()) << status;
+      for (const ShardPiece& piece : layout.pieces()) {
+        const ParamSpec& spec = table[piece.param];
+        for (const TensorBox& box : layout.boxes(piece)) {
+          const CommonRuns runs(box, whole_box(spec));
+          for (int64_t i = 0; i < runs.count(); ++i)
+            std::copy_n(block.begin() + box.offset + runs.at(i).from, runs.length(),
+                        together.begin() + spec.offset + runs.at(i).to);
+        }
+      }
+    }
+    EXPECT_EQ(together, whole) << family;
+  }
 }
 
 TEST_F(HuggingFace, RefusesWhatItCannotRun) {

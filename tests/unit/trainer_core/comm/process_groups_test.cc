@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/trainer_core/comm/collectives.h"
+#include "tests/unit/trainer_core/on_mesh.h"
 #include "trainer_core/comm/local.h"
 
 namespace muster::trainer {
@@ -25,19 +26,6 @@ Mesh mesh_of(MeshShape shape, int32_t nodes, int32_t ranks_per_node) {
 
 // data=2 fsdp=2 tensor=2 on one node.
 Mesh cube() { return mesh_of({.ici = {2, 1, 2, 1, 1, 1, 2}}, 1, 8); }
-
-// Runs `body` with all groups of each rank, on its own thread.
-void on_mesh(const Mesh& mesh, const std::function<void(ProcessGroups&)>& body) {
-  const LocalWorld world(mesh.ranks(), milliseconds(20'000));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    threads.emplace_back([&, rank] {
-      ProcessGroups groups(world.join(rank), mesh, nullptr);
-      body(groups);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 TEST(ProcessGroups, EachGroupHasTheRanksThatTheMeshSays) {
   const Mesh mesh = cube();
@@ -68,6 +56,16 @@ TEST(ProcessGroups, OneListOfMembersIsOneGroup) {
   EXPECT_NE(&groups.of({.axes = {kFsdp}}, 1), &fsdp);
   EXPECT_EQ(groups.of({.axes = {kFsdp}}, 1).name(), "fsdp#1");
   EXPECT_EQ(groups.world().name(), "data+fsdp+tensor");
+}
+
+TEST(ProcessGroups, TheEndsOfThePipeline) {
+  on_mesh(mesh_of({.ici = {1, 4, 2, 1, 1, 1, 1}}, 1, 8), [&](ProcessGroups& groups) {
+    const GroupAxes ends{.axes = {kPipeline}, .pipeline_ends = true};
+    if (groups.rank() / 2 == 1 || groups.rank() / 2 == 2) return;
+    EXPECT_EQ(groups.of(ends).name(), "pipeline/ends");
+    EXPECT_EQ(groups.of(ends).size(), 2);
+    EXPECT_EQ(groups.of({.axes = {kPipeline}}).size(), 4);
+  });
 }
 
 TEST(ProcessGroups, NeighboursOfTheTensorAxis) {

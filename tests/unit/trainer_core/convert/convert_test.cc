@@ -79,7 +79,9 @@ class Convert : public testing::Test {
     std::vector<std::string> notes;
     const auto status =
         store.save({.folder = "", .step = 5, .samples = 0, .config = to_json(config)},
-                   {.params = {table.begin(), table.end()}, .optimizer = "none", .state = {}},
+                   {.params = ShardedTensors::whole({table.begin(), table.end()}),
+                    .optimizer = "none",
+                    .state = {}},
                    {params, {}}, notes);
     ASSERT_TRUE(status.ok()) << status;
   }

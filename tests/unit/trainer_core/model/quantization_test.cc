@@ -130,7 +130,7 @@ constexpr int kTrainSteps = 30;
 
 Trained train(const ModelConfig& config, DType dtype = DType::kF32) {
   TestModel test(config, kTrainBatch, kTrainLength, RematPolicy::kFull, 2, true, dtype);
-  const auto optimizer = Optimizer::make({}, test.plan.params);
+  const auto optimizer = Optimizer::make({}, ShardLayout::whole(test.plan.params));
   std::vector<float> state(static_cast<size_t>(optimizer->state_elements()));
   init_params(test.plan.params, 3, test.model.params().data());
   constexpr size_t kRows = size_t{kTrainBatch} * kTrainLength;
@@ -150,9 +150,10 @@ Trained train(const ModelConfig& config, DType dtype = DType::kF32) {
                       {.seed = 1, .first_sample = kTrainBatch * static_cast<uint64_t>(step)}};
     const LossSum loss = test.model.forward_backward(batch);
     trained.losses.push_back(loss.loss / loss.weight);
-    optimizer->update(*test.ops,
-                      {.learning_rate = 5e-3, .grad_scale = 1 / loss.weight, .t = step + 1},
-                      {test.model.params(), test.model.grads(), state});
+    const UpdateStep update{.learning_rate = 5e-3, .grad_scale = 1 / loss.weight, .t = step + 1};
+    EXPECT_TRUE(
+        optimizer->update(*test.ops, update, {test.model.params(), test.model.grads(), state})
+            .ok());
     test.model.advance_scaling();
   }
   trained.logits.resize(kRows * static_cast<size_t>(config.vocab_size));

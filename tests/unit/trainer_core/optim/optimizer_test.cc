@@ -35,13 +35,15 @@ std::vector<ParamSpec> table_of(
 struct Model {
   Model(const OptimizerConfig& config, std::vector<ParamSpec> rows, int threads = 1)
       : table(std::move(rows)),
-        optimizer(Optimizer::make(config, table)),
+        optimizer(Optimizer::make(config, ShardLayout::whole(table))),
         ops(cpu_ops(threads)),
         params(static_cast<size_t>(parameter_count(table))),
         grads(params.size()),
         state(static_cast<size_t>(optimizer->state_elements())) {}
 
-  void update(const UpdateStep& step) { optimizer->update(*ops, step, {params, grads, state}); }
+  void update(const UpdateStep& step) {
+    EXPECT_TRUE(optimizer->update(*ops, step, {params, grads, state}).ok());
+  }
 
   std::vector<ParamSpec> table;
   std::unique_ptr<Optimizer> optimizer;
@@ -52,8 +54,10 @@ struct Model {
 std::vector<std::string> state_of(const OptimizerConfig& config,
                                   const std::vector<ParamSpec>& table) {
   std::vector<std::string> rows;
-  const auto optimizer = Optimizer::make(config, table);
-  for (const TensorRow& row : optimizer->state())
+  const auto optimizer = Optimizer::make(config, ShardLayout::whole(table));
+  EXPECT_EQ(optimizer->state().held, whole_boxes(optimizer->state().tensors));
+  EXPECT_EQ(optimizer->state().written, optimizer->state().held);
+  for (const TensorRow& row : optimizer->state().tensors)
     rows.push_back(absl::StrCat(row.name, "@", row.offset, " ", absl::StrJoin(row.shape, " ")));
   return rows;
 }
@@ -74,9 +78,12 @@ TEST(OptimizerState, EachKeepsWhatItNeeds) {
   const auto large = table_of({{"n", {200}}, {"w", {128, 300}}, {"u", {127, 300}}});
   EXPECT_THAT(state_of(of_type(OptimizerType::kAdafactor), large),
               ElementsAre("v.n@0 200", "v_row.w@200 128", "v_col.w@328 300", "v.u@628 127 300"));
-  EXPECT_EQ(Optimizer::make(of_type(OptimizerType::kAdafactor), large)->state_elements(),
+  EXPECT_EQ(Optimizer::make(of_type(OptimizerType::kAdafactor), ShardLayout::whole(large))
+                ->state_elements(),
             628 + 127 * 300);
-  EXPECT_EQ(Optimizer::make(of_type(OptimizerType::kSgd), large)->state_elements(), 0);
+  EXPECT_EQ(
+      Optimizer::make(of_type(OptimizerType::kSgd), ShardLayout::whole(large))->state_elements(),
+      0);
 }
 
 TEST(OptimizerState, BlocksOfAnotherSizeEndTheProcess) {

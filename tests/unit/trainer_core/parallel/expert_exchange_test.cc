@@ -7,8 +7,8 @@
 
 #include "tests/unit/trainer_core/ops/sequence_rows.h"
 #include "tests/unit/trainer_core/parallel/local_ranks.h"
-#include "trainer_core/parallel/tensor_rows.h"
-#include "trainer_core/parallel/token_layout.h"
+#include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/model/token_layout.h"
 
 namespace muster::trainer {
 namespace {

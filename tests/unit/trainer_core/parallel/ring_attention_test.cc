@@ -1,12 +1,13 @@
 // A ring of ranks against one rank that has the whole sequence.
 #include "trainer_core/parallel/ring_attention.h"
 
+#include <latch>
 #include <ostream>
 
 #include "tests/unit/trainer_core/ops/sequence_rows.h"
 #include "tests/unit/trainer_core/parallel/local_ranks.h"
+#include "trainer_core/model/token_layout.h"
 #include "trainer_core/ops/workspace.h"
-#include "trainer_core/parallel/token_layout.h"
 
 namespace muster::trainer {
 namespace {
@@ -154,6 +155,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Ring, testing::ValuesIn(cases()));
 
 // Every rank learns of it, and no buffer is touched after the call.
 TEST(RingFailure, APeerThatIsGone) {
+  std::latch forwarded(3);
   on_local_ranks(3, [&](const LocalRank& rank) {
     AttentionShape shape{.batch = 1, .seq_len = 4, .heads = 1, .kv_heads = 1, .head_dim = 2};
     shape.positions = context_positions(12, {rank.group.rank(), 3});
@@ -161,7 +163,9 @@ TEST(RingFailure, APeerThatIsGone) {
     Values qkv({4, 6}, 1), out({4, 2}), lse({1, 1, 4}), dqkv = qkv;
     RingAttention ring(rank.ops, rank.group, rank.stream);
     const RingLayer layer{shape, qkv, {}, out, lse, memory.buffers, "ring"};
-    ASSERT_TRUE(ring.forward(layer).ok());
+    const absl::Status forward = ring.forward(layer);
+    forwarded.arrive_and_wait();
+    ASSERT_TRUE(forward.ok()) << forward;
     if (rank.index() == 1) return rank.group.abort();
     EXPECT_FALSE(ring.backward(layer, out, dqkv, {}, Accumulate::kNo).ok());
   });

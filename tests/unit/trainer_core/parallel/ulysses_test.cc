@@ -4,7 +4,7 @@
 
 #include "tests/unit/trainer_core/ops/sequence_rows.h"
 #include "tests/unit/trainer_core/parallel/local_ranks.h"
-#include "trainer_core/parallel/token_layout.h"
+#include "trainer_core/model/token_layout.h"
 
 namespace muster::trainer {
 namespace {

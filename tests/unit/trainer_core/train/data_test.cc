@@ -8,6 +8,7 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/agreement.h"
+#include "trainer_core/base/train_mesh.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/training_data.h"
 
@@ -52,10 +53,12 @@ TEST_F(RunOnData, AnyMeshHasTheSameLossesPackedOrNot) {
   for (const bool packing : {true, false}) {
     TrainConfig one = config(1), four = config(4);
     one.packing = four.packing = packing;
-    const RunResult alone = run(one), shared = run(four);
+    const RunResult alone = run(one);
     ASSERT_THAT(alone.codes, Each(ExitCode::kOk)) << alone.err;
-    ASSERT_THAT(shared.codes, Each(ExitCode::kOk)) << shared.err;
-    expect_near(alone.losses(), shared.losses());
+    for (const RunResult& shared : {run(four), run(along_fsdp(four)), run(along_tensor(four))}) {
+      ASSERT_THAT(shared.codes, Each(ExitCode::kOk)) << shared.err;
+      expect_near(alone.losses(), shared.losses());
+    }
     for (const StepRecord& record : alone.records[0]) {
       // 4 sequences of 16 tokens; documents end in some of them.
       EXPECT_LE(record.total_weights, 64);
@@ -70,17 +73,21 @@ TEST_F(RunOnData, AnyMeshHasTheSameLossesPackedOrNot) {
 TEST_F(RunOnData, AnEvaluationIsTheSameOnAnyMeshAndChangesNothing) {
   TrainConfig without = evaluating();
   without.eval.interval = -1;
-  const RunResult plain = run(without), one = run(evaluating(1)), two = run(evaluating(2));
+  const RunResult plain = run(without), one = run(evaluating(1));
   ASSERT_THAT(one.codes, Each(ExitCode::kOk)) << one.err;
-  ASSERT_THAT(two.codes, Each(ExitCode::kOk)) << two.err;
   EXPECT_EQ(plain.losses(), one.losses());
   ASSERT_EQ(one.evaluations[0].size(), 3U);
-  for (size_t i = 0; i < 3; ++i) {
-    const EvalRecord &a = one.evaluations[0][i], &b = two.evaluations[0][i];
-    EXPECT_EQ(a.step, static_cast<int64_t>(2 * i) + 1);
-    EXPECT_NEAR(a.loss, b.loss, 1e-5);
-    EXPECT_EQ(a.total_weights, b.total_weights);
-    EXPECT_EQ(two.evaluations[1][i].loss, b.loss);
+  for (const RunResult& two :
+       {run(evaluating(2)), run(along_fsdp(evaluating(2))), run(along_tensor(evaluating(2)))}) {
+    ASSERT_THAT(two.codes, Each(ExitCode::kOk)) << two.err;
+    expect_near(plain.losses(), two.losses());
+    for (size_t i = 0; i < 3; ++i) {
+      const EvalRecord &a = one.evaluations[0][i], &b = two.evaluations[0][i];
+      EXPECT_EQ(a.step, static_cast<int64_t>(2 * i) + 1);
+      EXPECT_NEAR(a.loss, b.loss, 1e-5);
+      EXPECT_EQ(a.total_weights, b.total_weights);
+      EXPECT_EQ(two.evaluations[1][i].loss, b.loss);
+    }
   }
   EXPECT_GT(one.evaluations[0][0].loss, one.evaluations[0][2].loss) << "nothing is learned";
   EXPECT_THAT(one.out, HasSubstr("\neval metrics after step: 3, loss="));
@@ -188,9 +195,8 @@ TEST_F(RunOnData, ARankWithOtherDataIsNamed) {
     Replica& replica = *replicas[static_cast<size_t>(rank)];
     init_params(replica.table(), 0, replica.model().params().data());
     ranks.emplace_back([&, rank, r = static_cast<size_t>(rank)] {
-      const auto group = world.join(rank, nullptr, "data");
-      says[r] =
-          std::string(check_agreement(*group, with, here->fingerprint + r, replica).message());
+      ProcessGroups groups(world.join(rank), mesh_of(with.mesh), nullptr);
+      says[r] = std::string(check_agreement(groups, here->fingerprint + r, replica).message());
     });
   }
   for (std::thread& rank : ranks) rank.join();

@@ -198,9 +198,10 @@ TEST_P(DebugStepGolden, TenAdamWSteps) {
     const double weight = model.forward_backward({test.tokens, targets, weights}).weight;
     const double norm =
         std::sqrt(test.replica->ops().sum_of_squares(Replica::flat(model.grads()))) / weight;
-    test.replica->update({.learning_rate = optimizer.learning_rate,
-                          .grad_scale = clip_factor(norm, optimizer.clipping_threshold) / weight,
-                          .t = t});
+    const UpdateStep update{.learning_rate = optimizer.learning_rate,
+                            .grad_scale = clip_factor(norm, optimizer.clipping_threshold) / weight,
+                            .t = t};
+    ASSERT_TRUE(test.replica->update(update).ok());
   }
   double steepest = 0;
   for (const HuggingFaceTensor& tensor : test.tensors)

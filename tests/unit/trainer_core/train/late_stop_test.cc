@@ -12,6 +12,7 @@
 
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
+#include "trainer_core/base/train_mesh.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/train.h"
 
@@ -22,14 +23,16 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// Rank 0 of 1 whose all-reduce of step `long_step` lasts until release(), and then has lost its peers.
-class LongStepGroup : public ProcessGroup {
+// Holds one rank's messages of step `long_step` until release(), and has then lost its peers.
+class LongStep {
  public:
-  LongStepGroup(std::unique_ptr<ProcessGroup> group, int64_t long_step)
-      : group_(std::move(group)), long_step_(long_step) {}
+  LongStep(const ProgressWriter& page, int64_t long_step) : page_(page), long_step_(long_step) {}
 
-  absl::Status all_reduce(Numbers data, std::string_view name) override {
-    if (step_++ < long_step_) return group_->all_reduce(data, name);
+  // Before each round of messages.
+  absl::Status pass() {
+    const bool in_long_step =
+        page_.page().phase == Phase::kStep && std::max<int64_t>(page_.page().step, 0) == long_step_;
+    if (!in_long_step) return absl::OkStatus();
     std::unique_lock lock(mutex_);
     waiting_ = true;
     changed_.notify_all();
@@ -37,7 +40,7 @@ class LongStepGroup : public ProcessGroup {
     return absl::UnavailableError("the peers have left");
   }
 
-  void wait_for_the_long_step() {
+  void wait_until_there() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return waiting_; });
   }
@@ -47,54 +50,61 @@ class LongStepGroup : public ProcessGroup {
     changed_.notify_all();
   }
 
-  const std::string& name() const override { return group_->name(); }
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  absl::Status all_reduce_max(Numbers data, std::string_view name) override {
-    return group_->all_reduce_max(data, name);
-  }
-  absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
-    return group_->all_gather(input, output, name);
-  }
-  absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
-    return group_->reduce_scatter(input, output, name);
-  }
-  absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) override {
-    return group_->all_to_all(input, output, name);
-  }
-  absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts, Numbers output,
-                            std::span<const size_t> receive_counts,
-                            std::string_view name) override {
-    return group_->all_to_all_v(input, send_counts, output, receive_counts, name);
-  }
-  absl::Status broadcast(Numbers data, int root, std::string_view name) override {
-    return group_->broadcast(data, root, name);
-  }
-  absl::Status send(ConstNumbers data, int to, std::string_view name) override {
-    return group_->send(data, to, name);
-  }
-  absl::Status recv(Numbers data, int from, std::string_view name) override {
-    return group_->recv(data, from, name);
-  }
-  absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
-                         std::string_view name) override {
-    return group_->send_recv(outgoing, to, incoming, from, name);
-  }
-  absl::Status barrier(std::string_view name) override { return group_->barrier(name); }
-  SentBytes sent(CollectiveKind kind) const override { return group_->sent(kind); }
-  void abort() override { group_->abort(); }
-
  private:
-  std::unique_ptr<ProcessGroup> group_;
-  int64_t long_step_;
-  int64_t step_ = 0;
+  const ProgressWriter& page_;
+  const int64_t long_step_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool waiting_ = false;
   bool released_ = false;
 };
 
+class HeldChannel : public Channel {
+ public:
+  HeldChannel(std::unique_ptr<Channel> channel, LongStep& long_step)
+      : channel_(std::move(channel)), long_step_(long_step) {}
+
+  size_t round_bytes_max(std::span<const int> peers) const override {
+    return channel_->round_bytes_max(peers);
+  }
+  absl::Status exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    const absl::Status status = long_step_.pass();
+    return status.ok() ? channel_->exchange(out, in) : status;
+  }
+  absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
+                                size_t bytes, Combine combine) override {
+    const absl::Status status = long_step_.pass();
+    return status.ok() ? channel_->exchange_combine(out, from, bytes, combine) : status;
+  }
+
+ private:
+  std::unique_ptr<Channel> channel_;
+  LongStep& long_step_;
+};
+
+class HeldTransport : public Transport {
+ public:
+  HeldTransport(std::shared_ptr<Transport> transport, LongStep& long_step)
+      : transport_(std::move(transport)), long_step_(long_step) {}
+
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override {
+    return std::make_unique<HeldChannel>(transport_->open(name, members), long_step_);
+  }
+  void fail(const std::string& reason) override { transport_->fail(reason); }
+
+ private:
+  std::shared_ptr<Transport> transport_;
+  LongStep& long_step_;
+};
+
+std::mutex ended_mutex;
 std::vector<ExitCode> ended_with;  // by leave(), on the thread that calls it
+void note_end(ExitCode code) {
+  const std::lock_guard lock(ended_mutex);
+  ended_with.push_back(code);
+}
 
 struct Outcome {
   std::vector<ExitCode> ended_with;
@@ -104,19 +114,22 @@ struct Outcome {
   std::string err;
 };
 
-// Trains, and leaves in the middle of step `long_step`, after `in_step`, unless the peers are seen to leave first.
-enum class First { kSignalThread, kPeers };
+// Trains on two ranks, of which the first leaves in the middle of step `long_step`, after `in_step`, unless the peers are seen to leave
+// first; with kBothSignalThreads the second does, too.
+enum class First { kSignalThread, kBothSignalThreads, kPeers };
 Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
                      const std::function<void()>& in_step = nullptr) {
-  LocalWorld world(1, std::chrono::milliseconds(60'000));
-  auto page = ProgressWriter::anonymous({});
-  LongStepGroup group(world.join(0, page.get(), "data"), long_step);
-  StopSignals signals;
-  std::ostringstream out, err;
+  LocalWorld world(2, std::chrono::milliseconds(60'000));
+  auto page = ProgressWriter::anonymous({}), peers_page = ProgressWriter::anonymous({});
+  LongStep step(*page, long_step);
+  StopSignals signals, peers_signals;
+  std::ostringstream out, err, peers_out;
   Outcome outcome;
   ended_with.clear();
   std::thread loop([&] {
-    outcome.loop = train(config, {.group = group,
+    ProcessGroups groups(std::make_shared<HeldTransport>(world.join(0), step), mesh_of(config.mesh),
+                         page.get());
+    outcome.loop = train(config, {.groups = groups,
                                   .page = *page,
                                   .out = out,
                                   .err = err,
@@ -124,15 +137,33 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
                                   .threads = 1,
                                   .on_step = nullptr});
   });
-  group.wait_for_the_long_step();
+  std::thread peer([&] {
+    ProcessGroups groups(world.join(1), mesh_of(config.mesh), peers_page.get());
+    train(config, {.groups = groups,
+                   .page = *peers_page,
+                   .out = peers_out,
+                   .err = peers_out,
+                   .signals = peers_signals,
+                   .threads = 1,
+                   .on_step = nullptr});
+  });
+  step.wait_until_there();
   signals.stop = true;
   if (in_step) in_step();
-  if (first == First::kSignalThread)
-    signals.leave_step([](ExitCode code) { ended_with.push_back(code); });
-  group.release();
+  std::thread other([&] {
+    if (first != First::kBothSignalThreads) return;
+    // It has completed as many steps as soon as its thread gets to say so.
+    while (peers_page->page().step < long_step) std::this_thread::yield();
+    peers_signals.stop = true;
+    peers_signals.leave_step(note_end);
+  });
+  if (first != First::kPeers) signals.leave_step(note_end);
+  other.join();
+  step.release();
   loop.join();
+  peer.join();
   // The loop is over: nothing is left to leave.
-  signals.leave_step([](ExitCode code) { ended_with.push_back(code); });
+  signals.leave_step(note_end);
   outcome.ended_with = ended_with;
   outcome.checkpoint_step = page->page().checkpoint_step;
   outcome.out = out.str();
@@ -143,7 +174,7 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
 class LateStop : public testing::Test {
  protected:
   TrainConfig config(const std::string& checkpoints) const {
-    TrainConfig config = tiny_config(1);
+    TrainConfig config = tiny_config(2);
     config.enable_checkpointing = true;
     config.checkpoint_directory = folder_.file(checkpoints);
     config.checkpoint_period = 5;
@@ -155,9 +186,12 @@ class LateStop : public testing::Test {
     return checkpoint_bytes(folder);
   }
 
-  void expect_resumes_bit_for_bit(const std::string& checkpoints, int64_t step) {
-    const RunResult whole = run(config("whole"));
-    const RunResult second = run(config(checkpoints));
+  // `in` is what both runs have otherwise.
+  void expect_resumes_bit_for_bit(
+      const std::string& checkpoints, int64_t step,
+      const std::function<TrainConfig(TrainConfig)>& in = [](TrainConfig same) { return same; }) {
+    const RunResult whole = run(in(config("whole")));
+    const RunResult second = run(in(config(checkpoints)));
     ASSERT_EQ(second.codes[0], ExitCode::kOk) << second.err;
     ASSERT_EQ(second.records[0].front().step, step);
     for (size_t i = 0; i < second.records[0].size(); ++i)
@@ -177,6 +211,16 @@ TEST_F(LateStop, TheSignalThreadSavesTheLastCompletedStep) {
                             "stopped on request: 8 of 20 steps are completed\n"));
   EXPECT_EQ(outcome.checkpoint_step, 8);
   expect_resumes_bit_for_bit("parts", 8);
+}
+
+// Ranks that share the model save it together, each on its signal thread, while the step hangs on both.
+TEST_F(LateStop, SignalThreadsSaveTheirShards) {
+  const Outcome outcome = stop_in_step(along_fsdp(config("shards")), 8, First::kBothSignalThreads);
+  EXPECT_EQ(outcome.ended_with, (std::vector{ExitCode::kPreempted, ExitCode::kPreempted}))
+      << outcome.err;
+  EXPECT_EQ(outcome.checkpoint_step, 8);
+  EXPECT_TRUE(fs::exists(folder_.file("shards/8/model-00001-00000.safetensors")));
+  expect_resumes_bit_for_bit("shards", 8, along_fsdp);
 }
 
 TEST_F(LateStop, SoDoesTheLoopWhenThePeersLeaveFirst) {

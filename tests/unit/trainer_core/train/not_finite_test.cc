@@ -60,7 +60,7 @@ class FirstNotFinite : public testing::Test {
     config_.per_device_batch_size = 2;
     config_.gradient_accumulation_steps = 2;
     TrainingData none;  // synthetic
-    data_ = StepData::training(config_, 0, 1, none);
+    data_ = StepData::training(config_, 0, none);
     replica_ = std::make_unique<Replica>(config_, 1);
     init_params(replica_->table(), 0, replica_->model().params().data());
   }

@@ -27,10 +27,19 @@ using testing::HasSubstr;
 using testing::Not;
 namespace fs = std::filesystem;
 
-// One token of the vocabulary is NaN in the embedding, so that a step is not finite when its batch has it.
-class PassOver : public testing::Test {
+// One token of the vocabulary is NaN in the embedding, so that a step is not finite when its batch has it. Ranks are along data, or
+// share parameters: then they look for the culprit together.
+class PassOver : public testing::TestWithParam<MeshAxis> {
  protected:
   void SetUp() override { make_text_dataset(folder_.path()); }
+
+  static TrainConfig on_axis(const TrainConfig& config) {
+    return GetParam() == MeshAxis::kFsdp ? along_fsdp(config) : config;
+  }
+  static TrainConfig of_one_rank(TrainConfig config) {
+    config.mesh = {};
+    return config;
+  }
 
   TrainConfig config(const std::string& checkpoints, NotFinitePolicy policy, int ranks = 2) const {
     TrainConfig config = tiny_config(ranks);
@@ -45,7 +54,7 @@ class PassOver : public testing::Test {
     config.checkpoint_directory = folder_.file(checkpoints);
     config.checkpoint_period = 1;
     config.not_finite_policy = policy;
-    return config;
+    return on_axis(config);
   }
 
   // A token that of the first `steps` batches exactly one has, neither the first nor the last, and that batch.
@@ -57,7 +66,7 @@ class PassOver : public testing::Test {
     const TrainConfig plain = config("", NotFinitePolicy::kAbort, 1);
     auto opened = open_training_data(plain);
     EXPECT_TRUE(opened.ok()) << opened.status();
-    const auto data = StepData::training(plain, 0, 1, *opened);
+    const auto data = StepData::training(plain, 0, *opened);
     std::map<int32_t, std::set<int64_t>> batches_of;
     for (int64_t i = 0; i < steps; ++i) {
       const auto batch = data->load(static_cast<uint64_t>(i) * data->samples_per_step(), 0);
@@ -73,7 +82,7 @@ class PassOver : public testing::Test {
 
   // A checkpoint of step 0 with that token, if any.
   void plant(const TrainConfig& config, std::optional<int32_t> token, uint64_t samples = 0) const {
-    Replica replica(config, 1);
+    Replica replica(of_one_rank(config), 1);
     init_params(replica.table(), 0, replica.model().params().data());
     ASSERT_EQ(replica.table().front().name, "model.embed_tokens.weight");
     if (token.has_value()) {
@@ -104,7 +113,7 @@ class PassOver : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(PassOver, AbortNamesStepBatchRankAndTensor) {
+TEST_P(PassOver, AbortNamesStepBatchRankAndTensor) {
   const Rare rare = rare_token(13);
   const TrainConfig job = config("ckpt", NotFinitePolicy::kAbort);
   plant(job, rare.token);
@@ -123,7 +132,7 @@ TEST_F(PassOver, AbortNamesStepBatchRankAndTensor) {
   EXPECT_FALSE(fs::exists(folder_.file("ckpt/" + std::to_string(rare.batch + 1))));
 }
 
-TEST_F(PassOver, SkipGoesOnWithTheNextBatch) {
+TEST_P(PassOver, SkipGoesOnWithTheNextBatch) {
   const Rare rare = rare_token(13);
   const TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
   plant(job, rare.token);
@@ -153,7 +162,7 @@ TEST_F(PassOver, SkipGoesOnWithTheNextBatch) {
 }
 
 // Nothing of a batch that was passed over is in the scales: a run that never saw it ends the same.
-TEST_F(PassOver, SkipLeavesTheScales) {
+TEST_P(PassOver, SkipLeavesTheScales) {
   const Rare rare = rare_token(13);
   TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
   job.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 16};
@@ -175,7 +184,7 @@ TEST_F(PassOver, SkipLeavesTheScales) {
   EXPECT_EQ(bytes_of("spared", 12), bytes_of("ckpt", 12));
 }
 
-TEST_F(PassOver, RollbackGoesBackAndOnBehindTheBatch) {
+TEST_P(PassOver, RollbackGoesBackAndOnBehindTheBatch) {
   const Rare rare = rare_token(15);  // as many as both attempts read
   TrainConfig job = config("ckpt", NotFinitePolicy::kRollback);
   job.checkpoint_period = 3;
@@ -199,8 +208,8 @@ TEST_F(PassOver, RollbackGoesBackAndOnBehindTheBatch) {
   EXPECT_EQ(samples_of("ckpt", 12), static_cast<uint64_t>(2 * (rare.batch + 1 + 12 - newest)));
 }
 
-TEST_F(PassOver, RollbackWithoutACheckpointBeginsAnew) {
-  TrainConfig job = tiny_config(2);
+TEST_P(PassOver, RollbackWithoutACheckpointBeginsAnew) {
+  TrainConfig job = on_axis(tiny_config(2));
   job.optimizer.learning_rate = 1e30;
   job.optimizer.warmup_steps = 0;
   job.enable_checkpointing = true;
@@ -219,7 +228,7 @@ TEST_F(PassOver, RollbackWithoutACheckpointBeginsAnew) {
   EXPECT_EQ(losses[0], losses[attempt * kRollbacksMax]);
 }
 
-TEST_F(PassOver, RollbackWithoutACheckpointResetsWhatWasTrained) {
+TEST_P(PassOver, RollbackWithoutACheckpointResetsWhatWasTrained) {
   const Rare rare = rare_token(20);  // as many as both attempts read
   TrainConfig job = config("gone", NotFinitePolicy::kRollback);
   job.checkpoint_period = 1000;
@@ -240,7 +249,7 @@ TEST_F(PassOver, RollbackWithoutACheckpointResetsWhatWasTrained) {
 }
 
 // Once training has begun nothing is bad input, which is not tried again.
-TEST_F(PassOver, RollbackThatCannotRestoreIsAFailure) {
+TEST_P(PassOver, RollbackThatCannotRestoreIsAFailure) {
   const Rare rare = rare_token(13);
   TrainConfig job = config("ckpt", NotFinitePolicy::kRollback);
   job.checkpoint_period = 1000;
@@ -257,9 +266,9 @@ TEST_F(PassOver, RollbackThatCannotRestoreIsAFailure) {
   EXPECT_THAT(result.err, HasSubstr("rank 0: rollback: "));
 }
 
-TEST_F(PassOver, PoisonedParametersEndSkippingToo) {
+TEST_P(PassOver, PoisonedParametersEndSkippingToo) {
   TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
-  Replica replica(job, 1);
+  Replica replica(of_one_rank(job), 1);
   init_params(replica.table(), 0, replica.model().params().data());
   std::ranges::fill(replica.model().params(), std::nanf(""));
   const CheckpointStore store(job.checkpoint_directory, -1);
@@ -278,7 +287,7 @@ TEST_F(PassOver, PoisonedParametersEndSkippingToo) {
 }
 
 // A rank that is asked to stop while a step is passed over leaves after it, and saves nothing new.
-TEST_F(PassOver, AStopIsHeard) {
+TEST_P(PassOver, AStopIsHeard) {
   const Rare rare = rare_token(13);
   const TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
   plant(job, rare.token);
@@ -292,6 +301,11 @@ TEST_F(PassOver, AStopIsHeard) {
   ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
   EXPECT_EQ(samples_of("ckpt", 12), 26U);
 }
+
+INSTANTIATE_TEST_SUITE_P(Axes, PassOver, testing::Values(MeshAxis::kData, MeshAxis::kFsdp),
+                         [](const auto& test) {
+                           return std::string(kMeshAxisNames[static_cast<size_t>(test.param)]);
+                         });
 
 }  // namespace
 }  // namespace muster::trainer

@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/meshes.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
+#include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/decode.h"
@@ -207,6 +209,54 @@ TEST_F(Resume, OnAnotherNumberOfRanksGoesOnWithTheSameData) {
   ASSERT_THAT(four.codes, Each(ExitCode::kOk)) << four.err;
   ASSERT_EQ(four.records[0].size(), 10U);
   for (size_t i = 0; i < 10; ++i) EXPECT_NEAR(four.losses()[i] / whole.losses()[i + 10], 1, 1e-5);
+}
+
+// Ranks that share the storage of the model save it together, in the background and at the end, and go on from it.
+TEST_F(Resume, OfShardsIsBitIdentical) {
+  const auto sharded = [&](const std::string& name) {
+    TrainConfig with = config(name, 4);
+    with.mesh.ici = {2, 1, 2, 1, 1, 1, 1};
+    with.optimizer.type = OptimizerType::kAdafactor;
+    with.model.emb_dim = 128;  // large enough for Adafactor's factors
+    return with;
+  };
+  ASSERT_NO_FATAL_FAILURE(expect_goes_on(sharded));
+  const auto manifest = read_manifest(folder_.file("whole/20"));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  std::set<std::string> names;
+  for (const StoredFile& file : manifest->files) names.insert(file.name);
+  EXPECT_EQ(names, (std::set<std::string>{
+                       "model-00000-00000.safetensors", "model-00001-00000.safetensors",
+                       "optimizer-00000-00000.safetensors", "optimizer-00001-00000.safetensors"}))
+      << "of the ranks that are first along data";
+}
+
+// From one rank to many and back: the curve goes on.
+TEST_F(Resume, OnAnyMeshGoesOnWithTheSameCurve) {
+  const RunResult whole = run(config("whole", 1));
+  ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
+  std::string from = folder_.file("whole/5");
+  int64_t done = 5;
+  for (const Degrees& degrees :
+       {Degrees{1, 1, 4, 1, 1, 1, 1}, Degrees{2, 1, 2, 1, 1, 1, 1}, Degrees{1, 1, 1, 1, 1, 1, 1}}) {
+    const std::string name = "part" + std::to_string(done);
+    fs::create_directories(folder_.file(name));
+    fs::copy(from, folder_.file(name + "/" + std::to_string(done)), fs::copy_options::recursive);
+    const Mesh mesh = mesh_of({.ici = degrees});
+    TrainConfig part = config(name, mesh.ranks());
+    part.mesh.ici = degrees;
+    part.optimizer.schedule_steps = 20;
+    part.steps = done + 5;
+    const RunResult result = run(part);
+    ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+    ASSERT_EQ(result.losses().size(), 5U) << mesh.to_string();
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_NEAR(result.losses()[i] / whole.losses()[i + static_cast<size_t>(done)], 1, 1e-5)
+          << mesh.to_string() << ", step " << done + static_cast<int64_t>(i);
+    }
+    done += 5;
+    from = folder_.file(name + "/" + std::to_string(done));
+  }
 }
 
 // Puts a file in the place of the checkpoint directory after `step`.

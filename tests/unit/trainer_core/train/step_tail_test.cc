@@ -1,6 +1,7 @@
 #include "trainer_core/step_tail.h"
 
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -9,20 +10,23 @@ namespace muster::trainer {
 namespace {
 
 TEST(StepTail, SumsOverRanksKeepTheirPrecision) {
-  std::array<float, kGradTailElements> sum{};
-  double loss = 0;
+  std::array<float, kStepTailElements> sum{};
+  double loss = 0, squares = 0;
   constexpr int kRanks = 64;
   for (int rank = 0; rank < kRanks; ++rank) {
-    std::array<float, kGradTailElements> tail{};
+    std::array<float, kStepTailElements> tail{};
     const double mine = 123456.789012345 + rank / 7.0;
     loss += mine;
+    const double my_squares = std::pow(7.3, rank);  // up to 10^54, beyond fp32
+    squares += my_squares;
     StepTail{.loss = mine,
              .weight = 1'048'577,
              .stop_votes = rank == 5 ? 1 : 0,
              .checkpoint_votes = rank < 3 ? 1 : 0,
              .balance = 0.125,
              .routed = 33'554'433,
-             .dropped = rank}
+             .dropped = rank,
+             .squares = my_squares}
         .write(tail);
     for (size_t i = 0; i < tail.size(); ++i) sum[i] += tail[i];
   }
@@ -35,10 +39,24 @@ TEST(StepTail, SumsOverRanksKeepTheirPrecision) {
   EXPECT_EQ(total.balance, 0.125 * kRanks);
   EXPECT_EQ(total.routed, int64_t{33'554'433} * kRanks);
   EXPECT_EQ(total.dropped, kRanks * (kRanks - 1) / 2);
+  EXPECT_NEAR(total.squares / squares, 1, 1e-7);
+}
+
+TEST(StepTail, SquaresKeepTheirRange) {
+  for (const double squares : {0.0, 1e-30, 3.7, 7.9e28, 8e28, 1e77, 1e90}) {
+    std::array<float, kStepTailElements> tail{};
+    StepTail{.squares = squares}.write(tail);
+    EXPECT_NEAR(StepTail::read(tail).squares, squares, 1e-12 * squares);
+  }
+  for (const double squares : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    std::array<float, kStepTailElements> tail{};
+    StepTail{.squares = squares}.write(tail);
+    EXPECT_FALSE(std::isfinite(StepTail::read(tail).squares));
+  }
 }
 
 TEST(StepTail, AnInfiniteLossStaysInfinite) {
-  std::array<float, kGradTailElements> tail{};
+  std::array<float, kStepTailElements> tail{};
   StepTail{.loss = std::numeric_limits<double>::infinity(),
            .weight = 1,
            .bad_ranks = 1,

@@ -6,10 +6,12 @@
 #include <memory>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
+#include "trainer_core/base/train_mesh.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/text/tokenize.h"
 #include "trainer_core/text/train_tokenizer.h"
@@ -41,11 +43,36 @@ TrainConfig tiny_config(int ranks) {
   return config;
 }
 
+TrainConfig along_fsdp(TrainConfig config) {
+  std::swap(config.mesh.ici[static_cast<size_t>(MeshAxis::kData)],
+            config.mesh.ici[static_cast<size_t>(MeshAxis::kFsdp)]);
+  return config;
+}
+
+TrainConfig along_tensor(TrainConfig config) {
+  const int32_t ranks = config.mesh.ici[static_cast<size_t>(MeshAxis::kData)];
+  std::swap(config.mesh.ici[static_cast<size_t>(MeshAxis::kData)],
+            config.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)]);
+  config.per_device_batch_size *= ranks;
+  config.eval.per_device_batch_size *= ranks;
+  return config;
+}
+
 std::vector<double> RunResult::losses() const {
   std::vector<double> losses;
   for (const StepRecord& record : records[0]) losses.push_back(record.loss);
   return losses;
 }
+
+namespace {
+
+// The config's mesh, unless that is of another number of ranks.
+Mesh mesh_of_ranks(const TrainConfig& config, int32_t ranks) {
+  const Mesh mesh = mesh_of(config.mesh);
+  return mesh.ranks() == ranks ? mesh : mesh_of({.ici = {ranks, 1, 1, 1, 1, 1, 1}});
+}
+
+}  // namespace
 
 RunResult run_ranks(const std::vector<TrainConfig>& configs, const StepHook& hook) {
   return run_ranks_with_signals(configs,
@@ -68,14 +95,14 @@ RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const 
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank, r = static_cast<size_t>(rank)] {
       auto page = ProgressWriter::anonymous({.rank = rank, .world_size = size});
-      auto group = world.join(rank, page.get(), "data");
+      ProcessGroups groups(world.join(rank), mesh_of_ranks(configs[r], size), page.get());
       StopSignals signals;
       const auto on_step = [&](const StepRecord& record) {
         result.records[r].push_back(record);
         EXPECT_EQ(page->page().step, record.step + 1);
         hook(rank, record, signals);
       };
-      result.codes[r] = train(configs[r], {.group = *group,
+      result.codes[r] = train(configs[r], {.groups = groups,
                                            .page = *page,
                                            .out = outs[r],
                                            .err = errs[r],
@@ -98,7 +125,8 @@ RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const 
 }
 
 RunResult run(const TrainConfig& config, const StepHook& hook) {
-  return run_ranks(std::vector<TrainConfig>(static_cast<size_t>(config.mesh.ici[0]), config), hook);
+  const auto ranks = static_cast<size_t>(mesh_of(config.mesh).ranks());
+  return run_ranks(std::vector<TrainConfig>(ranks, config), hook);
 }
 
 std::string checkpoint_bytes(const std::string& folder) {

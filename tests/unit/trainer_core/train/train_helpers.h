@@ -16,6 +16,11 @@ namespace muster::trainer {
 // Two layers, 32 wide; synthetic data; a global batch of 4 sequences of 16 on any number of ranks up to 4.
 TrainConfig tiny_config(int ranks);
 
+// The same with its ranks along fsdp in place of data.
+TrainConfig along_fsdp(TrainConfig config);
+// And along tensor, all of which compute the same sequences.
+TrainConfig along_tensor(TrainConfig config);
+
 struct RunResult {
   std::vector<ExitCode> codes;                       // by rank
   std::vector<std::vector<StepRecord>> records;      // by rank, then step

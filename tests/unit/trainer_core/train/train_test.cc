@@ -15,6 +15,7 @@
 namespace muster::trainer {
 namespace {
 
+using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
@@ -74,19 +75,31 @@ TEST(Train, PrintsMaxTextsLines) {
 
 TEST(Train, TheMetricsFileHasALineAStep) {
   TempFolder folder;
-  TrainConfig config = tiny_config(2);
-  config.metrics_file = folder.file("logs/metrics.jsonl");
-  ASSERT_THAT(run(config).codes, Each(ExitCode::kOk));
-  std::istringstream lines(read_file(config.metrics_file));
-  std::string line;
-  int64_t step = 0;
-  while (std::getline(lines, line)) {
-    const auto json = nlohmann::json::parse(line);
-    EXPECT_EQ(json.at("step"), step++);
-    EXPECT_GT(json.at("learning/param_norm").get<double>(), 0);
-    EXPECT_GE(json.at("perf/data_wait_seconds").get<double>(), 0);
+  const auto lines_of = [&](TrainConfig config, const std::string& name) {
+    config.metrics_file = folder.file("logs/" + name);
+    EXPECT_THAT(run(config).codes, Each(ExitCode::kOk));
+    std::istringstream text(read_file(config.metrics_file));
+    std::vector<nlohmann::json> lines;
+    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  };
+  const auto alone = lines_of(tiny_config(1), "alone"), data = lines_of(tiny_config(2), "data"),
+             fsdp = lines_of(along_fsdp(tiny_config(2)), "fsdp");
+  ASSERT_EQ(alone.size(), 20U);
+  for (size_t step = 0; step < alone.size(); ++step) {
+    EXPECT_FALSE(alone[step].contains("perf/comm_seconds"));
+    const double norm = alone[step].at("learning/param_norm").get<double>();
+    EXPECT_GT(norm, 0);
+    for (const auto* lines : {&data, &fsdp}) {
+      const nlohmann::json& line = lines->at(step);
+      EXPECT_EQ(line.at("step"), step);
+      EXPECT_NEAR(line.at("learning/param_norm").get<double>(), norm, 1e-5 * norm);
+      EXPECT_GE(line.at("perf/data_wait_seconds").get<double>(), 0);
+      EXPECT_GT(line.at("perf/comm_seconds").get<double>(), 0);
+      EXPECT_GE(line.at("perf/comm_hidden_fraction").get<double>(), 0);
+      EXPECT_LE(line.at("perf/comm_hidden_fraction").get<double>(), 1);
+    }
   }
-  EXPECT_EQ(step, 20);
 }
 
 TEST(Train, LearnsRealTextBelowItsUnigramEntropy) {
@@ -123,6 +136,17 @@ TEST(Train, ALossThatIsNotFiniteAbortsWithoutACheckpoint) {
   EXPECT_TRUE(std::filesystem::is_empty(config.checkpoint_directory));
 }
 
+// All ranks of a shared layer look for the culprit, whoever has a bad loss.
+TEST(Train, WhatIsNotFiniteIsNamedWhereRanksShareParameters) {
+  TrainConfig config = along_fsdp(tiny_config(4));
+  config.optimizer.learning_rate = 1e30;
+  config.optimizer.warmup_steps = 0;
+  const RunResult result = run(config);
+  EXPECT_THAT(result.codes, Each(ExitCode::kNotFinite));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("Aborting training due to NaN loss. Step "),
+                                HasSubstr("the first tensor that is not finite is ")));
+}
+
 TEST(Train, RanksWithDifferentConfigsDisagreeInASentence) {
   TrainConfig other = tiny_config(2);
   other.optimizer.learning_rate = 1e-4;
@@ -137,20 +161,17 @@ TEST(Train, AMeshOfAnotherSizeIsBadInput) {
   EXPECT_THAT(result.err, HasSubstr("ici_data_parallelism=2"));
 }
 
+// Rank 0 alone writes metrics.
 TEST(Train, APeerThatIsGoneIsNamedWithTheCollective) {
   TempFolder folder;
-  make_text_dataset(folder.path());
+  write_file(folder.file("file"), "in a folder's place");
   TrainConfig config = tiny_config(2);
-  config.model.vocab_size = kTextVocab;
-  config.dataset_type = DatasetType::kShards;
-  config.dataset_path = folder.file("data");
-  TrainConfig broken = config;
-  broken.dataset_path = folder.file("none");
-  const RunResult result = run_ranks({config, broken});
-  EXPECT_EQ(result.codes[0], ExitCode::kPeerLost);
-  EXPECT_EQ(result.codes[1], ExitCode::kBadInput);
-  EXPECT_THAT(result.err, HasSubstr("rank 1: start: no data set: cannot open "));
-  EXPECT_THAT(result.err, HasSubstr("rank 0: start: all-gather \"fingerprints\""));
+  config.metrics_file = folder.file("file/metrics.jsonl");
+  const RunResult result = run(config);
+  EXPECT_EQ(result.codes[0], ExitCode::kBadInput);
+  EXPECT_EQ(result.codes[1], ExitCode::kPeerLost);
+  EXPECT_THAT(result.err, HasSubstr("rank 0: start: "));
+  EXPECT_THAT(result.err, HasSubstr("rank 1: start: all-gather \"fingerprints\""));
 }
 
 }  // namespace

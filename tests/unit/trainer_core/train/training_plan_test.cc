@@ -24,10 +24,16 @@ TEST(TrainingPlan, HasExactlyTheOptimizersState) {
   EXPECT_EQ(optimizer_bytes(OptimizerType::kAdafactor), 4 * n);  // no matrix is large enough
 }
 
-TEST(TrainingPlan, TheCopyOfACheckpointIsRankZerosAlone) {
+TEST(TrainingPlan, TheCopyOfACheckpointIsOfThoseWhoWrite) {
+  TrainConfig many = tiny_config(4);
+  many.enable_checkpointing = true;
+  EXPECT_EQ(staging_of(many, 0), Staging::kYes);
+  EXPECT_EQ(staging_of(many, 1), Staging::kNo) << "it has what rank 0 has";
+  many.mesh.ici = {2, 1, 2, 1, 1, 1, 1};
+  EXPECT_EQ(staging_of(many, 1), Staging::kYes);
+  EXPECT_EQ(staging_of(many, 2), Staging::kNo);
   TrainConfig config = tiny_config(1);
   config.enable_checkpointing = true;
-  EXPECT_EQ(staging_of(config, 1), Staging::kNo);
   const TrainingPlan plan = plan_training(config, 1, staging_of(config, 0));
   EXPECT_EQ(plan.memory().category_bytes(MemoryCategory::kCheckpoint),
             plan.checkpoint_layout().bytes());
@@ -58,10 +64,10 @@ TEST(TrainingPlan, ACheckpointHasTheParametersAndTheState) {
   const TrainingPlan plan = plan_training(config, 1, Staging::kNo);
   const CheckpointLayout layout = plan.checkpoint_layout();
   EXPECT_EQ(layout.optimizer, "adam_pax");
-  ASSERT_EQ(layout.params.size(), plan.model.params.size());
-  EXPECT_EQ(layout.params[1].name, plan.model.params[1].name);
-  EXPECT_EQ(layout.params[1].offset, plan.model.params[1].offset);
-  EXPECT_EQ(layout.state.size(), 2 * layout.params.size());
+  ASSERT_EQ(layout.params.tensors.size(), plan.model.params.size());
+  EXPECT_EQ(layout.params.tensors[1].name, plan.model.params[1].name);
+  EXPECT_EQ(layout.params.tensors[1].offset, plan.model.params[1].offset);
+  EXPECT_EQ(layout.state.tensors.size(), 2 * layout.params.tensors.size());
 }
 
 }  // namespace

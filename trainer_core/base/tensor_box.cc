@@ -1,6 +1,7 @@
-#include "trainer_core/checkpoint/tensor_box.h"
+#include "trainer_core/base/tensor_box.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer_core/base/check.h"
 
@@ -23,6 +24,11 @@ std::vector<TensorBox> whole_boxes(const std::vector<TensorRow>& rows) {
   return boxes;
 }
 
+ShardedTensors ShardedTensors::whole(std::vector<TensorRow> rows) {
+  const std::vector<TensorBox> boxes = whole_boxes(rows);
+  return {.tensors = std::move(rows), .held = boxes, .written = boxes};
+}
+
 std::vector<TensorBox> split_box(const TensorBox& box, int64_t elements_max) {
   const auto wide =
       std::find_if(box.extent.begin(), box.extent.end(), [](int64_t extent) { return extent > 1; });
@@ -39,6 +45,48 @@ std::vector<TensorBox> split_box(const TensorBox& box, int64_t elements_max) {
     parts.push_back(std::move(part));
   }
   return parts;
+}
+
+namespace {
+
+// Dimensions before `dim` have one index.
+void add_range(const TensorBox& box, size_t dim, int64_t first, int64_t count,
+               std::vector<TensorBox>& boxes) {
+  if (count == 0) return;
+  if (count == box.elements()) {
+    boxes.push_back(box);
+    return;
+  }
+  const int64_t slice = box.elements() / box.extent[dim];
+  const auto slices = [&](int64_t begin, int64_t extent) {
+    TensorBox part = box;
+    part.begin[dim] += begin;
+    part.extent[dim] = extent;
+    part.offset += begin * slice;
+    return part;
+  };
+  int64_t at = first / slice;
+  if (const int64_t before = first % slice; before > 0) {
+    const int64_t rest = std::min(count, slice - before);
+    add_range(slices(at, 1), dim + 1, before, rest, boxes);
+    count -= rest;
+    ++at;
+  }
+  if (const int64_t whole = count / slice; whole > 0) {
+    boxes.push_back(slices(at, whole));
+    at += whole;
+  }
+  if (count % slice > 0) add_range(slices(at, 1), dim + 1, 0, count % slice, boxes);
+}
+
+}  // namespace
+
+std::vector<TensorBox> boxes_of_range(const TensorBox& box, int64_t first, int64_t count) {
+  MUSTER_CHECK(first >= 0 && count >= 0 && first + count <= box.elements())
+      << box.tensor << ": " << count << " elements from " << first;
+  std::vector<TensorBox> boxes;
+  add_range(box, 0, first, count, boxes);
+  return boxes;
 }
 
 bool overlap(const TensorBox& a, const TensorBox& b) {

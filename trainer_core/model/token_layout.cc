@@ -1,4 +1,4 @@
-#include "trainer_core/parallel/token_layout.h"
+#include "trainer_core/model/token_layout.h"
 
 #include <algorithm>
 

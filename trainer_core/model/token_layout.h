@@ -1,19 +1,14 @@
 // Which tokens of the batch a rank of a mesh has. Pure arithmetic: data, expert and fsdp give it whole sequences, and what is here
-// says how those are shared among the ranks that have the same ones. `index` of `ranks` is the rank's place along an axis.
+// says how those are shared among the ranks that have the same ones.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "trainer_core/model/rank_part.h"
 #include "trainer_core/ops/token_rows.h"
 
 namespace muster::trainer {
-
-// A rank's place along an axis.
-struct AxisPlace {
-  int index = 0;
-  int ranks = 1;
-};
 
 // Context parallelism: of 2C chunks of a sequence rank c has chunks c and 2C - 1 - c, so that causal attention costs all ranks alike
 // (Llama 3, 2024, section 3.3.2; Megatron Core's context parallelism). 2C divides the sequence's length.

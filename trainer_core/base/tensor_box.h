@@ -19,15 +19,33 @@ struct TensorBox {
       0;  // of the box in its holder's block, where it lies dense and row-major; in elements
 
   int64_t elements() const;
+
+  friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
 
 // All of a tensor.
 TensorBox whole_box(const TensorRow& row);
 std::vector<TensorBox> whole_boxes(const std::vector<TensorRow>& rows);
 
+// Tensors of which this rank keeps parts, in a flat block of its own.
+struct ShardedTensors {
+  std::vector<TensorRow>
+      tensors;  // the whole ones, whoever keeps them; offsets are those of a rank alone
+  std::vector<TensorBox>
+      held;  // what this rank keeps, where in its block: what it reads of a checkpoint
+  std::vector<TensorBox> written;  // of that, what it writes into one: each number is one rank's
+
+  // Of a rank alone.
+  static ShardedTensors whole(std::vector<TensorRow> rows);
+};
+
 // The box as consecutive boxes of at most `elements_max`, as far as its first dimension of more than one allows: each of them
 // is dense in the same block.
 std::vector<TensorBox> split_box(const TensorBox& box, int64_t elements_max);
+
+// Elements [first, first + count) of the box as boxes, ascending and each dense in the same block: at most 2 n - 1 of them where
+// there are n dimensions, since a range is whole slices with a part of one before and after them, and so on within those.
+std::vector<TensorBox> boxes_of_range(const TensorBox& box, int64_t first, int64_t count);
 
 // Whether two boxes of one tensor have a number in common.
 bool overlap(const TensorBox& a, const TensorBox& b);

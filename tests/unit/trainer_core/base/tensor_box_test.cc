@@ -1,4 +1,4 @@
-#include "trainer_core/checkpoint/tensor_box.h"
+#include "trainer_core/base/tensor_box.h"
 
 #include <numeric>
 #include <random>
@@ -64,6 +64,36 @@ TEST(TensorBox, CommonRunsAreWhatBothHave) {
     }
   }
   EXPECT_GT(merged, 100) << "whole rows are one run";
+}
+
+// A range as boxes is the range, in as few of them as the header says.
+TEST(TensorBox, ARangeIsAFewBoxes) {
+  std::mt19937_64 random(2);
+  size_t most = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<int64_t> shape(random() % 4);
+    for (int64_t& size : shape) size = 1 + static_cast<int64_t>(random() % 5);
+    TensorBox box = random_box(shape, random);
+    box.offset = 1000;
+    std::vector<std::vector<int64_t>> all, got;
+    visit(box, [&](const auto& index, int64_t) { all.push_back(index); });
+    const auto first = static_cast<int64_t>(random() % (all.size() + 1));
+    const auto count =
+        static_cast<int64_t>(random() % (all.size() + 1 - static_cast<size_t>(first)));
+    int64_t offset = box.offset + first;
+    const std::vector<TensorBox> parts = boxes_of_range(box, first, count);
+    for (const TensorBox& part : parts) {
+      ASSERT_EQ(part.offset, offset);
+      ASSERT_EQ(part.shape, box.shape);
+      ASSERT_GT(part.elements(), 0);
+      offset += part.elements();
+      visit(part, [&](const auto& index, int64_t) { got.push_back(index); });
+    }
+    ASSERT_EQ(got, std::vector(all.begin() + first, all.begin() + first + count));
+    ASSERT_LE(parts.size(), std::max<size_t>(1, 2 * shape.size() - 1));
+    most = std::max(most, parts.size());
+  }
+  EXPECT_EQ(most, 5U);
 }
 
 TEST(TensorBox, PartsAreConsecutiveAndNoLargerThanAsked) {

@@ -1,0 +1,325 @@
+#include "trainer_core/model/shard_layout.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/sharded_models.h"
+
+namespace muster::trainer {
+namespace {
+
+struct Case {
+  std::string name;
+  ModelConfig model;
+  int32_t pipeline_chunks = 1;
+};
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+
+std::vector<ShardLayout> layouts_of(const Case& test, const Mesh& mesh, DType dtype = DType::kF32) {
+  std::vector<ShardLayout> layouts;
+  for (int32_t rank = 0; rank < mesh.ranks(); ++rank)
+    layouts.push_back(ShardLayout::of(test.model, mesh, rank, dtype, test.pipeline_chunks));
+  return layouts;
+}
+
+// By parameter, what of it the rank computes with.
+std::map<size_t, TensorBox> boxes_of(const ShardLayout& layout) {
+  std::map<size_t, TensorBox> boxes;
+  for (const ParamBucket& bucket : layout.buckets()) {
+    for (const ShardRow& row : bucket.rows) {
+      EXPECT_TRUE(boxes.emplace(row.param, row.box).second) << row.box.tensor << " is there twice";
+      boxes[row.param].offset = 0;
+    }
+  }
+  return boxes;
+}
+
+class AllMeshes : public testing::TestWithParam<Case> {
+ protected:
+  // Calls body(mesh, layouts of its ranks).
+  template <class Body>
+  void for_meshes(std::initializer_list<int32_t> sizes, const Body& body) {
+    const Case& test = GetParam();
+    int meshes = 0;
+    for (const int32_t size : sizes) {
+      const std::vector<Degrees> all = factorisations(size);
+      // All of 8 ranks; of more every few.
+      const size_t step = size <= 8 ? 1 : size <= 16 ? 5 : 37;
+      for (size_t i = 0; i < all.size(); i += step) {
+        const Mesh mesh = mesh_of(all[i]);
+        if (!allows(test.model, mesh, test.pipeline_chunks)) continue;
+        ++meshes;
+        body(mesh, layouts_of(test, mesh));
+        ASSERT_FALSE(HasFailure()) << mesh.to_string();
+      }
+    }
+    EXPECT_GT(meshes, 20);
+  }
+};
+
+TEST_P(AllMeshes, EveryNumberIsStoredOnceOnEachDataCoordinate) {
+  const std::vector<ParamSpec> table = model_params(GetParam().model);
+  for_meshes({1, 8, 16, 64}, [&](const Mesh& mesh, const std::vector<ShardLayout>& layouts) {
+    const int32_t replicas = mesh.degree(MeshAxis::kData);
+    std::vector<std::vector<int>> stored(static_cast<size_t>(replicas));
+    for (auto& counts : stored) counts.resize(static_cast<size_t>(parameter_count(table)));
+    for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+      const ShardLayout& layout = layouts[static_cast<size_t>(rank)];
+      const auto data = static_cast<size_t>(mesh.coordinate(rank)[0]);
+      std::vector<bool> used(static_cast<size_t>(layout.elements()));
+      for (const ShardPiece& piece : layout.pieces()) {
+        const ParamSpec& spec = table[piece.param];
+        int64_t elements = 0;
+        for (const TensorBox& box : layout.boxes(piece)) {
+          ASSERT_EQ(box.offset, piece.offset + elements);
+          elements += box.elements();
+          const CommonRuns runs(whole_box(spec), box);
+          for (int64_t i = 0; i < runs.count(); ++i) {
+            for (int64_t j = 0; j < runs.length(); ++j)
+              ++stored[data][static_cast<size_t>(spec.offset + runs.at(i).from + j)];
+          }
+          for (int64_t i = box.offset; i < box.offset + box.elements(); ++i) {
+            ASSERT_FALSE(used.at(static_cast<size_t>(i))) << "two numbers in one place";
+            used[static_cast<size_t>(i)] = true;
+          }
+        }
+        ASSERT_EQ(elements, piece.count);
+      }
+    }
+    for (const auto& counts : stored) ASSERT_THAT(counts, testing::Each(1)) << mesh.to_string();
+  });
+}
+
+TEST_P(AllMeshes, AGroupIsWhoComputesWithTheSameAndItsShardsAreTheBucket) {
+  for_meshes({8, 16}, [&](const Mesh& mesh, const std::vector<ShardLayout>& layouts) {
+    std::vector<std::map<size_t, TensorBox>> boxes;
+    for (const ShardLayout& layout : layouts) boxes.push_back(boxes_of(layout));
+    for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+      const ShardLayout& layout = layouts[static_cast<size_t>(rank)];
+      for (size_t b = 0; b < layout.buckets().size(); ++b) {
+        const ParamBucket& bucket = layout.buckets()[b];
+        const std::vector<int32_t> members = mesh.group(rank, bucket.group);
+        ASSERT_EQ(static_cast<int32_t>(members.size()), bucket.group_size);
+        // Those of the same data coordinate who have the same box of each row, and nobody else.
+        for (const ShardRow& row : bucket.rows) {
+          std::vector<int32_t> same;
+          for (int32_t other = 0; other < mesh.ranks(); ++other) {
+            const auto& theirs = boxes[static_cast<size_t>(other)];
+            const auto found = theirs.find(row.param);
+            if (mesh.coordinate(other)[0] == mesh.coordinate(rank)[0] && found != theirs.end() &&
+                found->second == boxes[static_cast<size_t>(rank)].at(row.param))
+              same.push_back(other);
+          }
+          ASSERT_THAT(members, testing::UnorderedElementsAreArray(same)) << row.box.tensor;
+        }
+        // Their shards one after the other are the rows without gaps, then padding.
+        int64_t at = 0;
+        for (const int32_t member : members) {
+          const ShardLayout& theirs = layouts[static_cast<size_t>(member)];
+          const auto twin = std::ranges::find_if(theirs.buckets(), [&](const ParamBucket& other) {
+            return other.rows.front().param == bucket.rows.front().param;
+          });
+          ASSERT_NE(twin, theirs.buckets().end());
+          ASSERT_EQ(twin->elements, bucket.elements);
+          ASSERT_EQ(twin->shard_elements, bucket.shard_elements);
+          const auto index = static_cast<size_t>(twin - theirs.buckets().begin());
+          for (const ShardPiece& piece : theirs.pieces()) {
+            if (piece.bucket != index) continue;
+            ASSERT_EQ(theirs.row(piece).box.offset + piece.first, at);
+            ASSERT_GE(piece.offset, twin->shard_offset);
+            ASSERT_LE(piece.offset + piece.count, twin->shard_offset + twin->shard_elements);
+            at += piece.count;
+          }
+        }
+        ASSERT_EQ(at, bucket.elements);
+        ASSERT_LE(bucket.elements, bucket.shard_elements * bucket.group_size);
+        ASSERT_LT(bucket.shard_elements * bucket.group_size - bucket.elements, bucket.group_size);
+      }
+    }
+  });
+}
+
+TEST_P(AllMeshes, BlocksAreBucketsInOrderAndRowsHaveNoGaps) {
+  for_meshes({1, 8, 64}, [&](const Mesh&, const std::vector<ShardLayout>& layouts) {
+    for (const ShardLayout& layout : layouts) {
+      size_t block = 0;
+      int64_t offset = 0;
+      std::set<std::tuple<size_t, GroupAxes, DType>> keys;
+      for (const ParamBucket& bucket : layout.buckets()) {
+        ASSERT_GE(bucket.block, block);
+        block = bucket.block;
+        ASSERT_TRUE(keys.emplace(block, bucket.group, bucket.gathered).second) << "one would do";
+        ASSERT_EQ(bucket.shard_offset, offset);
+        offset += bucket.shard_elements;
+        int64_t elements = 0;
+        for (size_t i = 0; i < bucket.rows.size(); ++i) {
+          const ShardRow& row = bucket.rows[i];
+          ASSERT_EQ(layout.table()[row.param].block, layout.blocks()[block]);
+          ASSERT_EQ(row.box.tensor, layout.table()[row.param].name);
+          ASSERT_EQ(row.box.offset, elements);
+          ASSERT_TRUE(i == 0 || bucket.rows[i - 1].param < row.param);
+          elements += row.box.elements();
+        }
+        ASSERT_EQ(elements, bucket.elements);
+      }
+      ASSERT_EQ(offset, layout.elements());
+      ASSERT_EQ(block + 1, layout.blocks().size());
+    }
+  });
+}
+
+// Those who sum over a whole tensor have all of it, once.
+TEST_P(AllMeshes, ATensorsGroupHasAllOfIt) {
+  for_meshes({8, 16}, [&](const Mesh& mesh, const std::vector<ShardLayout>& layouts) {
+    std::vector<std::vector<int64_t>> counts;  // by rank, then parameter
+    for (const ShardLayout& layout : layouts) {
+      auto& mine = counts.emplace_back(layout.table().size());
+      for (const ShardPiece& piece : layout.pieces()) mine[piece.param] += piece.count;
+    }
+    for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+      const ShardLayout& layout = layouts[static_cast<size_t>(rank)];
+      for (const ParamBucket& bucket : layout.buckets()) {
+        for (const ShardRow& row : bucket.rows) {
+          int64_t elements = 0;
+          for (const int32_t member : mesh.group(rank, bucket.tensor_group))
+            elements += counts[static_cast<size_t>(member)][row.param];
+          ASSERT_EQ(elements, layout.table()[row.param].elements()) << row.box.tensor;
+        }
+      }
+    }
+  });
+}
+
+// Queries meet their own keys and values, and the three of a head's neighbours are as many everywhere.
+TEST_P(AllMeshes, HeadsAreSplitAsAttentionNeedsThem) {
+  const ModelConfig& model = GetParam().model;
+  const int32_t per_kv_head = model.num_query_heads / model.num_kv_heads;
+  for_meshes({8, 64}, [&](const Mesh& mesh, const std::vector<ShardLayout>& layouts) {
+    const int32_t tensor = mesh.degree(MeshAxis::kTensor);
+    for (const ShardLayout& layout : layouts) {
+      for (const auto& [param, box] : boxes_of(layout)) {
+        if (!box.tensor.ends_with("q_proj.weight")) continue;
+        const TensorBox k = boxes_of(layout).at(param + 1), v = boxes_of(layout).at(param + 2);
+        ASSERT_EQ(k.begin, v.begin);
+        ASSERT_EQ(k.extent, v.extent);
+        ASSERT_EQ(box.extent[0], model.num_query_heads / tensor * model.head_dim);
+        const int64_t first = box.begin[0] / model.head_dim / per_kv_head;
+        const int64_t last = ((box.begin[0] + box.extent[0]) / model.head_dim - 1) / per_kv_head;
+        ASSERT_EQ(k.begin[0], first * model.head_dim);
+        ASSERT_EQ(k.begin[0] + k.extent[0], (last + 1) * model.head_dim);
+      }
+    }
+  });
+}
+
+// A number's initial value does not depend on who makes it, nor with what else.
+TEST_P(AllMeshes, InitialValuesAreTheModels) {
+  constexpr uint64_t kSeed = 11;
+  const std::vector<ParamSpec> table = model_params(GetParam().model);
+  std::vector<float> model(static_cast<size_t>(parameter_count(table)));
+  init_params(table, kSeed, model.data());
+  for_meshes({8}, [&](const Mesh&, const std::vector<ShardLayout>& layouts) {
+    for (const ShardLayout& layout : layouts) {
+      for (const ShardPiece& piece : layout.pieces()) {
+        const ParamSpec& spec = table[piece.param];
+        for (const TensorBox& box : layout.boxes(piece)) {
+          std::vector<float> values(static_cast<size_t>(box.elements()));
+          init_part(spec, kSeed, box, values.data());
+          const CommonRuns runs(whole_box(spec), box);
+          for (int64_t i = 0; i < runs.count(); ++i) {
+            const auto [from, to] = runs.at(i);
+            ASSERT_TRUE(std::equal(values.begin() + to, values.begin() + to + runs.length(),
+                                   model.begin() + spec.offset + from))
+                << box.tensor;
+          }
+        }
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AllMeshes,
+                         testing::Values(Case{"llama", sharded_llama()},
+                                         Case{"tied_gpt", sharded_gpt()},
+                                         Case{"glam", sharded_glam()},
+                                         Case{"interleaved", sharded_llama(), 2}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(ShardLayout, OfOneRankIsTheTable) {
+  for (const ModelConfig& model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
+    const std::vector<ParamSpec> table = model_params(model);
+    for (const ShardLayout& layout :
+         {ShardLayout::of(model, mesh_of({1, 1, 1, 1, 1, 1, 1}), 0, DType::kBf16),
+          ShardLayout::of(model, mesh_of({4, 1, 1, 1, 1, 1, 1}), 3, DType::kF32),
+          ShardLayout::whole(table)}) {
+      EXPECT_EQ(layout.elements(), parameter_count(table));
+      ASSERT_EQ(layout.pieces().size(), table.size());
+      ASSERT_EQ(layout.buckets().size(), layout.blocks().size());
+      for (size_t i = 0; i < table.size(); ++i) {
+        const ShardPiece& piece = layout.pieces()[i];
+        EXPECT_EQ(piece.param, i);
+        EXPECT_EQ(piece.offset, table[i].offset);
+        EXPECT_EQ(piece.count, table[i].elements());
+        EXPECT_EQ(layout.boxes(piece), std::vector<TensorBox>{whole_box(table[i])});
+      }
+      for (size_t block = 0; block < layout.blocks().size(); ++block) {
+        EXPECT_FALSE(layout.gathers(block));
+        EXPECT_EQ(layout.buckets()[block].gathered, DType::kF32);
+      }
+    }
+  }
+}
+
+TEST(ShardLayout, Bf16GathersMatricesAloneAndNoQuantizedOnes) {
+  ModelConfig model = sharded_llama();
+  const Mesh mesh = mesh_of({1, 1, 4, 1, 1, 1, 2});
+  const ShardLayout layout = ShardLayout::of(model, mesh, 5, DType::kBf16);
+  ASSERT_TRUE(layout.gathers(1));
+  for (const ParamBucket& bucket : layout.buckets()) {
+    for (const ShardRow& row : bucket.rows)
+      EXPECT_EQ(bucket.gathered, layout.table()[row.param].rounded_type()) << row.box.tensor;
+  }
+  // Queries, keys, values, gate and up are neighbours in their bucket.
+  const auto matrices = std::ranges::find_if(layout.buckets(), [](const ParamBucket& bucket) {
+    return bucket.block == 1 && bucket.gathered == DType::kBf16;
+  });
+  std::vector<std::string> names;
+  for (const ShardRow& row : matrices->rows)
+    names.push_back(row.box.tensor.substr(row.box.tensor.find('.', 13) + 1));
+  EXPECT_THAT(names, testing::ElementsAre("self_attn.q_proj.weight", "self_attn.k_proj.weight",
+                                          "self_attn.v_proj.weight", "self_attn.o_proj.weight",
+                                          "mlp.gate_proj.weight", "mlp.up_proj.weight",
+                                          "mlp.down_proj.weight"));
+  model.quantization.type = QuantizationType::kInt8;
+  const ShardLayout quantized = ShardLayout::of(model, mesh, 5, DType::kBf16);
+  for (const ParamBucket& bucket : quantized.buckets()) EXPECT_EQ(bucket.gathered, DType::kF32);
+}
+
+// 61 rows on 8 ranks: nobody has more than 8, nobody none.
+TEST(ShardLayout, AVocabularyIsCutWhereItMust) {
+  const Mesh mesh = mesh_of({1, 1, 1, 1, 1, 1, 8});
+  int64_t begin = 0;
+  for (int32_t rank = 0; rank < 8; ++rank) {
+    const auto boxes = boxes_of(ShardLayout::of(sharded_llama(), mesh, rank, DType::kF32));
+    const TensorBox& rows = boxes.at(0);
+    EXPECT_EQ(rows.begin[0], begin);
+    EXPECT_THAT(rows.extent[0], testing::AnyOf(7, 8));
+    begin += rows.extent[0];
+  }
+  EXPECT_EQ(begin, 61);
+}
+
+TEST(ShardLayout, AMeshThatTheModelDoesNotAllowEndsTheProcess) {
+  EXPECT_DEATH(ShardLayout::of(sharded_llama(), mesh_of({1, 1, 1, 1, 1, 1, 3}), 0, DType::kF32),
+               "8 heads and 2 KV heads on 3 ranks");
+  EXPECT_DEATH(ShardLayout::of(sharded_llama(), mesh_of({1, 3, 1, 1, 1, 1, 1}), 0, DType::kF32),
+               "8 layers in 3 chunks");
+}
+
+}  // namespace
+}  // namespace muster::trainer

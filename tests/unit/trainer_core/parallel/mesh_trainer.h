@@ -1,0 +1,179 @@
+// A training without its loop: each rank of a mesh, as a thread, makes the same steps; what they end with is put together.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/on_mesh.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/gradient_step.h"
+
+namespace muster::trainer {
+
+struct MeshRun {
+  std::vector<StepRecord> steps;  // rank 0's
+  std::vector<float>
+      params;           // of the whole table, as the ranks that are first along data have them
+  absl::Status status;  // the first error of any rank
+  // What rank 0 sent in all steps: by the group's name, then by kind.
+  std::map<std::string, std::map<CollectiveKind, uint64_t>> sent;
+
+  std::vector<double> losses() const {
+    std::vector<double> losses;
+    for (const StepRecord& step : steps) losses.push_back(step.loss);
+    return losses;
+  }
+};
+
+inline double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    largest = std::max(largest, static_cast<double>(std::abs(a[i] - b[i])));
+  return largest;
+}
+
+inline void expect_same_training(const MeshRun& run, const MeshRun& alone,
+                                 const std::string& what) {
+  ASSERT_TRUE(run.status.ok()) << what << ": " << run.status;
+  ASSERT_EQ(run.steps.size(), alone.steps.size());
+  for (size_t i = 0; i < run.steps.size(); ++i) {
+    const StepRecord &ours = run.steps[i], &theirs = alone.steps[i];
+    ASSERT_NEAR(ours.loss, theirs.loss, 1e-5 * theirs.loss) << what << ", step " << i;
+    ASSERT_EQ(ours.total_weights, theirs.total_weights) << what;
+    ASSERT_EQ(ours.experts.has_value(), theirs.experts.has_value()) << what;
+    if (!ours.experts) continue;
+    ASSERT_NEAR(ours.experts->balance_loss, theirs.experts->balance_loss, 1e-5)
+        << what << ", step " << i;
+    ASSERT_EQ(ours.experts->dropped_fraction, theirs.experts->dropped_fraction)
+        << what << ", step " << i;
+  }
+  // Later norms of models this small grow apart by a thousand times the differences of their parameters.
+  ASSERT_NEAR(run.steps[0].raw_grad_norm / alone.steps[0].raw_grad_norm, 1, 1e-6) << what;
+  ASSERT_LT(largest_difference(run.params, alone.params), 1e-4) << what;
+}
+
+using EachStep = std::function<void(ProcessGroups& groups, Replica& replica, int64_t step)>;
+
+class MeshTrainer {
+ public:
+  // `each_step` is called before every step, on every rank.
+  static MeshRun run(const TrainConfig& config, const EachStep& each_step = nullptr) {
+    MeshTrainer trainer(config);
+    trainer.run_.params.resize(static_cast<size_t>(parameter_count(model_params(config.model))));
+    on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { trainer.train(groups, each_step); });
+    return std::move(trainer.run_);
+  }
+
+ private:
+  explicit MeshTrainer(const TrainConfig& config) : config_(config) {}
+
+  static void begin(const TrainConfig& config, Replica& replica) {
+    const ShardLayout& layout = replica.plan().model.sharding.layout;
+    std::vector<float> whole(static_cast<size_t>(parameter_count(layout.table())));
+    init_params(layout.table(), config.init_weights_seed, whole.data());
+    // Biases and gains that are not what they begin as.
+    for (size_t i = 0; i < whole.size(); ++i) whole[i] += 0.01F * std::sin(static_cast<float>(i));
+    for_stored(layout, [&](size_t stored, size_t in_table) {
+      replica.model().params()[stored] = whole[in_table];
+    });
+  }
+
+  // Calls visit(index in the rank's block, index in the whole table).
+  template <class Visit>
+  static void for_stored(const ShardLayout& layout, const Visit& visit) {
+    for (const ShardPiece& piece : layout.pieces()) {
+      const ParamSpec& spec = layout.table()[piece.param];
+      const TensorBox& box = layout.row(piece).box;
+      for (int64_t i = 0; i < piece.count; ++i) {
+        visit(static_cast<size_t>(piece.offset + i),
+              static_cast<size_t>(spec.offset + in_tensor(spec, box, piece.first + i)));
+      }
+    }
+  }
+
+  // Of the box's element: its number in the tensor.
+  static int64_t in_tensor(const ParamSpec& spec, const TensorBox& box, int64_t element) {
+    int64_t number = 0, stride = 1;
+    for (size_t dim = spec.shape.size(); dim-- > 0;) {
+      number += (box.begin[dim] + element % box.extent[dim]) * stride;
+      element /= box.extent[dim];
+      stride *= spec.shape[dim];
+    }
+    return number;
+  }
+
+  void train(ProcessGroups& groups, const EachStep& each_step) {
+    auto page = ProgressWriter::anonymous({});
+    std::ostringstream out;
+    StopSignals signals;
+    const TrainContext context{.groups = groups,
+                               .page = *page,
+                               .out = out,
+                               .err = out,
+                               .signals = signals,
+                               .on_step = nullptr};
+    TrainingData synthetic;
+    const auto data = StepData::training(config_, groups.rank(), synthetic);
+    Replica replica(config_, 1, Staging::kNo, groups);
+    begin(config_, replica);
+    GradientStep gradients(config_, context, replica, *data);
+    std::vector<StepRecord> records;
+    absl::Status status;
+    for (int64_t step = 0; step < config_.steps && status.ok(); ++step) {
+      if (each_step) each_step(groups, replica, step);
+      status = make_step(gradients, replica, *data, step, records);
+    }
+    const std::lock_guard lock(mutex_);
+    run_.status.Update(status);
+    if (!status.ok()) return;
+    if (groups.rank() == 0) {
+      run_.steps = std::move(records);
+      note_bytes(groups);
+    }
+    if (groups.mesh().coordinate(groups.rank())[0] != 0) return;
+    for_stored(replica.plan().model.sharding.layout, [&](size_t stored, size_t in_table) {
+      run_.params[in_table] = replica.model().params()[stored];
+    });
+  }
+
+  // As train.cc's loop.
+  absl::Status make_step(GradientStep& gradients, Replica& replica, StepData& data, int64_t step,
+                         std::vector<StepRecord>& records) const {
+    const auto local = gradients.compute(static_cast<uint64_t>(step) * data.samples_per_step());
+    if (!local.ok()) return local.status();
+    const auto reduced = gradients.reduce(*local);
+    if (!reduced.ok()) return reduced.status();
+    records.push_back(gradients.record(step, *reduced));
+    const StepRecord& record = records.back();
+    const double clip = clip_factor(record.raw_grad_norm, config_.optimizer.clipping_threshold);
+    return replica.update({.learning_rate = record.learning_rate,
+                           .grad_scale = clip / GradientStep::divisor(*reduced),
+                           .t = step + 1});
+  }
+
+  void note_bytes(const ProcessGroups& groups) {
+    groups.for_each([&](const ProcessGroup& group) {
+      for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
+                                        CollectiveKind::kReduceScatter}) {
+        if (const uint64_t bytes = group.sent(kind).total; bytes > 0)
+          run_.sent[group.name()][kind] += bytes;
+      }
+    });
+  }
+
+  const TrainConfig& config_;
+  std::mutex mutex_;
+  MeshRun run_;
+};
+
+}  // namespace muster::trainer

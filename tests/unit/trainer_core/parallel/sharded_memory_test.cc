@@ -1,0 +1,129 @@
+// A rank's memory is its plan's to the byte, whatever it shares.
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/trainer_core/model/sharded_models.h"
+#include "tests/unit/trainer_core/model/untouched_words.h"
+#include "tests/unit/trainer_core/on_mesh.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/group_sums.h"
+#include "trainer_core/parallel/mesh_exchange.h"
+#include "trainer_core/parallel/sharded_parameters.h"
+#include "trainer_core/step_data.h"
+#include "trainer_core/training_plan.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr int32_t kLength = 132;  // long enough for all of the workspace
+
+TrainConfig config_of(const ModelConfig& model, int32_t fsdp, int32_t zero_stage) {
+  TrainConfig config;
+  config.model = model;
+  config.model.num_layers = 4;
+  config.model.trainable_position_size = kLength;
+  config.mesh.ici[static_cast<size_t>(MeshAxis::kFsdp)] = fsdp;
+  config.zero_stage = zero_stage;
+  config.per_device_batch_size = 1;
+  config.max_target_length = kLength;
+  return config;
+}
+
+// Two passes of a step, and its update.
+void run_step(const TrainConfig& config, ProcessGroups& groups) {
+  const TrainingPlan plan = plan_training(config, 1, Staging::kNo, groups.rank());
+  Arena arena(plan.memory());
+  std::ranges::fill(words_of(arena), kUntouched);
+  const auto ops = cpu_ops(1);
+  ShardedParameters parameters(plan.model, arena, *ops, groups);
+  std::optional<MeshExchange> exchange;
+  if (plan.model.part().splits_rows()) exchange.emplace(plan.model, arena, *ops, groups);
+  Transformer model(plan.model, arena, *ops, &parameters, exchange ? &*exchange : nullptr);
+  const std::span<float> state = {arena.f32(plan.model.optimizer_state),
+                                  static_cast<size_t>(plan.optimizer->state_elements())};
+  // With which a training's memory begins; the numbers do not matter.
+  std::ranges::fill(model.params(), 0.0F);
+  std::ranges::fill(state, 0.0F);
+  TrainingData synthetic;
+  const auto data = StepData::training(config, groups.rank(), synthetic);
+  for (const bool last : {false, true}) {
+    parameters.begin({.first = !last, .last = last});
+    const auto batch = data->load(0, 0);
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    model.forward_backward(*batch, last ? Accumulate::kYes : Accumulate::kNo);
+  }
+  ASSERT_TRUE(parameters.finish().ok());
+  GroupSums sums(groups);
+  ASSERT_TRUE(
+      plan.optimizer
+          ->update(*ops, {.learning_rate = 1e-3}, {model.params(), model.grads(), state}, &sums)
+          .ok());
+  expect_planned_words_written(
+      plan.memory(), words_of(arena),
+      absl::StrCat(config.model.name, " zero_stage=", config.zero_stage, " rank=", groups.rank()));
+}
+
+TEST(ShardedMemory, IsThePlansToTheByte) {
+  for (const ModelConfig& model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
+    for (int32_t zero_stage = 1; zero_stage <= 3; ++zero_stage) {
+      const TrainConfig config = config_of(model, 3, zero_stage);
+      on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+}
+
+// With a KV head on two ranks, and ranks that have more ids than others. Buckets are multiples of a cache line: nothing lies between
+// them.
+TEST(ShardedMemory, IsThePlansToTheByteWhereRanksSplitRows) {
+  for (ModelConfig model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
+    for (const RematPolicy policy : {RematPolicy::kFull, RematPolicy::kNone}) {
+      TrainConfig config = config_of(model, 1, 3);
+      config.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)] = 4;
+      config.model.qkv_bias = true;
+      config.model.emb_dim = 16, config.model.head_dim = 8, config.model.mlp_dim = 64;
+      if (config.model.relative_buckets.exist()) config.model.relative_buckets.count = 8;
+      if (config.model.experts.count > 1) config.model.experts.mlp_dim = 64;
+      config.remat_policy = policy;
+      on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+}
+
+size_t category(const TrainConfig& config, MemoryCategory category) {
+  return plan_training(config, 1, Staging::kNo).memory().category_bytes(category);
+}
+
+// What each stage shares out, of a model large enough that padding and alignment do not matter.
+TEST(ShardedMemory, StagesShareOutWhatTheySay) {
+  ModelConfig model = sharded_llama();
+  model.emb_dim = 96;
+  const TrainConfig alone = config_of(model, 1, 3);
+  const auto whole = static_cast<double>(category(alone, MemoryCategory::kParameters));
+  EXPECT_EQ(category(alone, MemoryCategory::kGathered), 0U);
+  const auto share = [&](int32_t zero_stage, MemoryCategory what) {
+    return static_cast<double>(category(config_of(model, 8, zero_stage), what)) / whole;
+  };
+  for (int32_t zero_stage = 1; zero_stage <= 3; ++zero_stage) {
+    EXPECT_NEAR(share(zero_stage, MemoryCategory::kParameters), 1.0 / 8, 1e-3);
+    EXPECT_NEAR(share(zero_stage, MemoryCategory::kOptimizer), 2.0 / 8, 1e-3);
+  }
+  EXPECT_NEAR(share(1, MemoryCategory::kGradients), 1 + 1.0 / 8, 1e-2);
+  EXPECT_NEAR(share(1, MemoryCategory::kGathered), 1, 1e-2);
+  EXPECT_NEAR(share(2, MemoryCategory::kGathered), 1, 1e-2);
+  // Of the embedding or the end, and two of four layers.
+  EXPECT_LT(share(3, MemoryCategory::kGathered), 0.6);
+  EXPECT_LT(share(2, MemoryCategory::kGradients), 0.7);
+  EXPECT_EQ(share(2, MemoryCategory::kGradients), share(3, MemoryCategory::kGradients));
+
+  TrainConfig bf16 = config_of(model, 8, 3);
+  bf16.dtype = ComputeType::kBfloat16;
+  EXPECT_NEAR(static_cast<double>(category(bf16, MemoryCategory::kGathered)) / whole,
+              share(3, MemoryCategory::kGathered) / 2, 1e-2);
+}
+
+}  // namespace
+}  // namespace muster::trainer

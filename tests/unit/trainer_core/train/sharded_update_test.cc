@@ -1,0 +1,201 @@
+// Whatever mesh the state is sharded over: an update of all shards is the update of one rank.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "common/philox.h"
+#include "tests/unit/meshes.h"
+#include "tests/unit/trainer_core/model/sharded_models.h"
+#include "tests/unit/trainer_core/on_mesh.h"
+#include "trainer_core/group_sums.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr int kUpdates = 3;
+
+// Matrices on both sides of what Adafactor factors.
+ModelConfig large(ModelConfig model) {
+  model.emb_dim = 128;
+  model.head_dim = 16;
+  model.vocab_size = 131;
+  model.mlp_dim = 129;
+  model.experts.mlp_dim = 130;
+  model.experts.count = std::min(model.experts.count, 4);
+  return model;
+}
+
+std::vector<OptimizerConfig> optimizers() {
+  std::vector<OptimizerConfig> configs(5);
+  configs[0].adamw_mask = {"norm", "bias"};
+  configs[1].type = OptimizerType::kAdamPax;
+  configs[2].type = OptimizerType::kAdamPax;
+  configs[2].update_clip = 0.3;
+  configs[3].type = OptimizerType::kSgd;
+  configs[4].type = OptimizerType::kAdafactor;
+  return configs;
+}
+
+// Tensors differ in size, so that a bound of one is not that of another.
+float number(uint64_t what, const ParamSpec& spec, int64_t i) {
+  const auto bits = Philox{what, static_cast<uint64_t>(spec.offset)}(static_cast<uint64_t>(i))[0];
+  return (uniform_from_bits(bits) - 0.5F) * static_cast<float>(1 + spec.offset % 7);
+}
+
+// The model's parameters, then its gradients of each update.
+std::vector<std::vector<float>> numbers_of(const std::vector<ParamSpec>& table) {
+  std::vector<std::vector<float>> all(1 + kUpdates);
+  for (uint64_t what = 0; what < all.size(); ++what) {
+    for (const ParamSpec& spec : table) {
+      for (int64_t i = 0; i < spec.elements(); ++i) all[what].push_back(number(what, spec, i));
+    }
+  }
+  return all;
+}
+
+// The numbers of one rank's blocks.
+struct Blocks {
+  Blocks(const OptimizerConfig& config, const ShardLayout& of,
+         const std::vector<std::vector<float>>& model)
+      : layout(of),
+        numbers(model),
+        optimizer(Optimizer::make(config, of)),
+        params(static_cast<size_t>(of.elements())),
+        grads(params.size()),
+        state(static_cast<size_t>(optimizer->state_elements())) {
+    fill(0, params);
+  }
+
+  // Of the model's, those that are here.
+  void fill(size_t what, std::vector<float>& block) const {
+    for (const ShardPiece& piece : layout.pieces()) {
+      const ParamSpec& spec = layout.table()[piece.param];
+      for (const TensorBox& box : layout.boxes(piece)) {
+        const CommonRuns runs(whole_box(spec), box);
+        for (int64_t run = 0; run < runs.count(); ++run) {
+          const auto [from, to] = runs.at(run);
+          std::copy_n(numbers[what].begin() + spec.offset + from, runs.length(),
+                      block.begin() + box.offset + to);
+        }
+      }
+    }
+  }
+
+  absl::Status update(SumExchange* exchange) {
+    const auto ops = cpu_ops(1);
+    for (int64_t t = 1; t <= kUpdates; ++t) {
+      fill(static_cast<size_t>(t), grads);
+      const UpdateStep step{.learning_rate = 0.01, .grad_scale = 0.5, .t = t};
+      if (auto status = optimizer->update(*ops, step, {params, grads, state}, exchange);
+          !status.ok())
+        return status;
+    }
+    return absl::OkStatus();
+  }
+
+  const ShardLayout& layout;
+  const std::vector<std::vector<float>>& numbers;
+  std::unique_ptr<Optimizer> optimizer;
+  std::vector<float> params, grads, state;
+};
+
+// What boxes of a block have in common with a whole one, to 1e-6 of the tensor's size.
+void expect_same(const std::vector<TensorBox>& boxes, const std::vector<float>& block,
+                 const std::vector<TensorRow>& rows, const std::vector<float>& whole) {
+  std::map<std::string, const TensorRow*> by_name;
+  for (const TensorRow& row : rows) by_name[row.name] = &row;
+  for (const TensorBox& box : boxes) {
+    const TensorRow& row = *by_name.at(box.tensor);
+    double largest = 0;
+    for (int64_t i = 0; i < row.elements(); ++i)
+      largest = std::max<double>(largest, std::abs(whole[static_cast<size_t>(row.offset + i)]));
+    const CommonRuns runs(whole_box(row), box);
+    for (int64_t run = 0; run < runs.count(); ++run) {
+      for (int64_t i = 0; i < runs.length(); ++i) {
+        const double expected = whole[static_cast<size_t>(row.offset + runs.at(run).from + i)];
+        const double got = block[static_cast<size_t>(box.offset + runs.at(run).to + i)];
+        ASSERT_LE(std::abs(got - expected), 1e-6 * std::max(std::abs(expected), 1e-2 * largest))
+            << box.tensor << " element " << runs.at(run).from + i;
+      }
+    }
+  }
+}
+
+class ShardedUpdate : public testing::TestWithParam<std::string> {
+ protected:
+  static ModelConfig model() {
+    const std::string& name = GetParam();
+    return large(name == "llama" ? sharded_llama()
+                 : name == "gpt" ? sharded_gpt()
+                                 : sharded_glam());
+  }
+};
+
+TEST_P(ShardedUpdate, IsThatOfOneRank) {
+  const ModelConfig config = model();
+  const ShardLayout whole = ShardLayout::whole(model_params(config));
+  const std::vector<TensorRow> rows(whole.table().begin(), whole.table().end());
+  const auto numbers = numbers_of(whole.table());
+  int meshes = 0;
+  for (const OptimizerConfig& optimizer : optimizers()) {
+    Blocks alone(optimizer, whole, numbers);
+    ASSERT_TRUE(alone.update(nullptr).ok());
+    std::vector<Degrees> all = factorisations(8);
+    for (size_t i = static_cast<size_t>(optimizer.type); i < all.size(); i += 4) {
+      const Mesh mesh = mesh_of(all[i]);
+      if (!allows(config, mesh)) continue;
+      ++meshes;
+      on_mesh(mesh, [&](ProcessGroups& groups) {
+        const ShardLayout layout = ShardLayout::of(config, mesh, groups.rank(), DType::kF32);
+        Blocks shard(optimizer, layout, numbers);
+        GroupSums sums(groups);
+        ASSERT_TRUE(shard.update(&sums).ok());
+        expect_same(layout.stored_boxes(), shard.params, rows, alone.params);
+        const ShardedTensors& state = shard.optimizer->state();
+        expect_same(state.held, shard.state, alone.optimizer->state().tensors, alone.state);
+      });
+      ASSERT_FALSE(HasFailure()) << mesh.to_string() << ", "
+                                 << kOptimizerNames[static_cast<size_t>(optimizer.type)];
+    }
+  }
+  EXPECT_GT(meshes, 20);
+}
+
+// What a checkpoint has of the state: each number once, over the ranks of a data coordinate, and each that is written is held.
+TEST_P(ShardedUpdate, EachNumberOfTheStateIsWrittenOnce) {
+  const ModelConfig config = model();
+  for (const OptimizerConfig& optimizer : optimizers()) {
+    const auto alone = Optimizer::make(optimizer, ShardLayout::whole(model_params(config)));
+    EXPECT_EQ(alone->state().written, whole_boxes(alone->state().tensors));
+    for (const Degrees& degrees : {Degrees{1, 1, 8, 1, 1, 1, 1}, Degrees{2, 1, 2, 1, 1, 1, 2},
+                                   Degrees{1, 2, 1, 1, 1, 1, 4}, Degrees{1, 4, 1, 2, 1, 1, 1},
+                                   Degrees{1, 1, 1, 1, 3, 1, 4}, Degrees{1, 1, 2, 1, 1, 4, 1}}) {
+      const Mesh mesh = mesh_of(degrees);
+      if (!allows(config, mesh)) continue;
+      std::map<std::string, std::vector<int>> written;
+      for (const TensorRow& row : alone->state().tensors)
+        written[row.name].resize(static_cast<size_t>(row.elements()));
+      for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+        if (mesh.coordinate(rank)[0] != 0) continue;
+        const auto shard =
+            Optimizer::make(optimizer, ShardLayout::of(config, mesh, rank, DType::kF32));
+        for (const TensorBox& box : shard->state().written) {
+          const CommonRuns runs(whole_box({box.tensor, box.shape, 0}), box);
+          for (int64_t run = 0; run < runs.count(); ++run) {
+            for (int64_t i = 0; i < runs.length(); ++i)
+              ++written.at(box.tensor)[static_cast<size_t>(runs.at(run).from + i)];
+          }
+        }
+      }
+      for (const auto& [name, counts] : written)
+        ASSERT_TRUE(std::ranges::all_of(counts, [](int n) { return n == 1; }))
+            << name << " on " << mesh.to_string();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ShardedUpdate, testing::Values("llama", "gpt", "glam"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace muster::trainer

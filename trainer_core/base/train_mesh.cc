@@ -1,0 +1,106 @@
+#include "trainer_core/base/train_mesh.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include "common/absl_view.h"
+#include "trainer_core/base/check.h"
+#include "trainer_core/base/mesh_rules.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr AxisSet kSupported = {MeshAxis::kData, MeshAxis::kFsdp, MeshAxis::kTensor};
+
+absl::Status validate_degree(const char* level, size_t axis, int32_t degree) {
+  const std::string key = absl::StrCat(level, av(kMeshAxisNames[axis]), "_parallelism");
+  if (degree < 1)
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, " is ", degree, ", but must be at least 1"));
+  if (degree == 1 || kSupported.contains(static_cast<MeshAxis>(axis))) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      key, " is ", degree, ", but this trainer supports data, fsdp and tensor parallelism only: ",
+      "set it to 1 and use ", level, "fsdp_parallelism"));
+}
+
+// Of those that break no rule, not all have axes that this trainer splits.
+constexpr size_t kNearMeshes = 4;
+
+absl::Status validate_products(const ModelConfig& model, int32_t tensor) {
+  if (tensor == 1 || !model.quantization.enabled()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("quantization is ", av(name_of(kQuantizationNames, model.quantization.type)),
+                   ", but the products of ", tensor,
+                   " tensor ranks are not quantized: set quantization= or a tensor degree of 1"));
+}
+
+int32_t product(const std::array<int32_t, kMeshAxisCount>& degrees) {
+  int32_t product = 1;
+  for (const int32_t degree : degrees) product *= degree;
+  return product;
+}
+
+}  // namespace
+
+absl::Status validate_mesh(const MeshShape& shape) {
+  int64_t ranks = 1;
+  for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
+    for (const auto& [level, degree] :
+         {std::pair{"ici_", shape.ici[axis]}, std::pair{"dcn_", shape.dcn[axis]}}) {
+      if (auto status = validate_degree(level, axis, degree); !status.ok()) return status;
+      ranks *= degree;
+      if (ranks > std::numeric_limits<int32_t>::max())
+        return absl::InvalidArgumentError("the mesh's degrees multiply to too many ranks");
+    }
+  }
+  return absl::OkStatus();
+}
+
+Mesh mesh_of(const MeshShape& shape) {
+  auto mesh = Mesh::resolve(shape, product(shape.dcn), product(shape.ici));
+  MUSTER_CHECK(mesh.ok()) << mesh.status().message();
+  return *std::move(mesh);
+}
+
+absl::Status validate_on_mesh(const TrainConfig& config) {
+  const ModelConfig& model = config.model;
+  const Mesh mesh = mesh_of(config.mesh);
+  const MeshDemands demands =
+      mesh_demands(model, config.max_target_length, config.per_device_batch_size);
+  std::vector<std::string> conflicts = mesh_conflicts(demands, config.mesh);
+  const int32_t tensor = mesh.degree(MeshAxis::kTensor);
+  const auto has_units = [&](const char* key, int64_t units) {
+    if (units < tensor)
+      conflicts.push_back(absl::StrCat("tensor ranks are ", tensor, ", but ", key, " is ", units));
+  };
+  has_units("base_mlp_dim", model.mlp_dim);
+  if (model.experts.count > 1) has_units("base_moe_mlp_dim", model.experts.mlp_dim);
+  has_units("vocab_size", model.vocab_size);
+  if (conflicts.empty()) return validate_products(model, tensor);
+  std::string meshes;
+  for (const MeshShape& near :
+       nearest_meshes(demands, mesh.nodes(), mesh.ranks_per_node(), config.mesh, kNearMeshes)) {
+    if (validate_mesh(near).ok())
+      absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
+                      mesh_keys(near));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(absl::StrJoin(conflicts, "; "), meshes));
+}
+
+int32_t ranks_of_slice(const Mesh& mesh) {
+  return mesh.ranks() / mesh.group_size({.axes = kBatchAxes});
+}
+
+BatchSlice batch_slice(const Mesh& mesh, int32_t rank) {
+  const std::vector<int32_t> slices = mesh.group(rank, {.axes = kBatchAxes});
+  return {static_cast<int32_t>(std::ranges::find(slices, rank) - slices.begin()),
+          static_cast<int32_t>(slices.size())};
+}
+
+}  // namespace muster::trainer

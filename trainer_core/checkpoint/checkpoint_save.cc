@@ -1,0 +1,171 @@
+// Saving: what the leader does, and what the other ranks of a save do.
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "common/errno_status.h"
+#include "common/file_write.h"
+#include "common/free_space.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/checkpoint/publish.h"
+
+namespace muster::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// What is known of a disk that was full a moment ago: the temporary folder is gone by now.
+std::string missing_room(const std::string& directory, uint64_t needed) {
+  constexpr double kMiB = 1 << 20;
+  const std::optional<uint64_t> free = free_space_bytes(directory);
+  if (!free || *free >= needed) return "";  // a quota, or somebody else has made room
+  return absl::StrFormat(
+      " (it takes %.1f MiB and %.1f MiB are free on that disk: %.1f MiB are missing)",
+      static_cast<double>(needed) / kMiB, static_cast<double>(*free) / kMiB,
+      static_cast<double>(needed - *free) / kMiB);
+}
+
+// What a save begins with on all ranks: its step and the folder.
+PeerMessage opening(const absl::Status& status, int64_t step, const std::string& folder) {
+  return {status, json{{"step", step}, {"folder", folder}}.dump()};
+}
+
+absl::StatusOr<std::string> folder_of(const PeerMessage& opening, int64_t step) {
+  if (!opening.status.ok()) return opening.status;
+  const json body = json::parse(opening.body, nullptr, /*allow_exceptions=*/false);
+  if (!body.is_object()) return absl::InternalError("a save that says no folder");
+  if (body.at("step") == step) return body.at("folder").get<std::string>();
+  return absl::InternalError(absl::StrCat("it has completed ", step, " steps, and rank 0 ",
+                                          body.at("step").get<int64_t>()));
+}
+
+// Everyone's files, as a manifest has them.
+absl::StatusOr<std::vector<json>> files_of(const std::vector<PeerMessage>& others) {
+  std::vector<json> files;
+  for (const PeerMessage& message : others) {
+    files.push_back(json::parse(message.body, nullptr, /*allow_exceptions=*/false));
+    if (!files.back().is_object()) return absl::InternalError("a list of files that is none");
+  }
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<StoredFile>> CheckpointStore::write_own(
+    const std::string& temporary, int writer, const CheckpointLayout& layout,
+    const CheckpointBlocks& blocks) const {
+  auto files = write_boxes(temporary, CheckpointPart::kModel, writer, layout.params.written,
+                           blocks.params, file_bytes_);
+  if (!files.ok()) return files.status();
+  auto state = write_boxes(temporary, CheckpointPart::kOptimizer, writer, layout.state.written,
+                           blocks.state, file_bytes_);
+  if (!state.ok()) return state.status();
+  std::ranges::move(*state, std::back_inserter(*files));
+  return files;
+}
+
+// Up to a folder that is whole and durable, but for its name.
+absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
+                                               const CheckpointInfo& info,
+                                               const CheckpointLayout& layout,
+                                               const CheckpointBlocks& blocks,
+                                               CheckpointPeers* peers) const {
+  auto files = write_own(temporary, peers == nullptr ? 0 : peers->world_rank(0), layout, blocks);
+  std::vector<json> others;
+  if (peers != nullptr) {
+    auto all = gather_messages(*peers, {files.status()});
+    if (!all.ok()) return all.status();
+    if (auto status = first_error(*peers, *all); !status.ok()) return status;
+    all->erase(all->begin());
+    auto parsed = files_of(*all);
+    if (!parsed.ok()) return parsed.status();
+    others = std::move(*parsed);
+  }
+  if (!files.ok()) return files.status();
+  Manifest manifest{info, std::move(*files)};
+  manifest.info.optimizer = layout.optimizer;
+  // The last file: the folder's sync that comes with it holds for the others' names, too.
+  auto status = write_file_atomically(absl::StrCat(temporary, "/", kManifestFile),
+                                      manifest_text(manifest, others),
+                                      {.durability = Durability::kPowerLoss});
+  if (!status.ok() || peers == nullptr) return status;
+  // What ranks have written together is a whole checkpoint, and all of it lies here.
+  const absl::Status whole = read_manifest(temporary).status();
+  if (whole.ok()) return whole;
+  return absl::Status(whole.code(), absl::StrCat(temporary, ": ", whole.message()));
+}
+
+absl::Status CheckpointStore::lead_save(const CheckpointInfo& info, const CheckpointLayout& layout,
+                                        const CheckpointBlocks& blocks,
+                                        CheckpointPeers* peers) const {
+  const std::string temporary = temporary_name(absl::StrCat(info.step));
+  absl::Status status = still_owner();
+  std::error_code error;
+  if (status.ok()) {
+    fs::remove_all(temporary, error);
+    fs::create_directories(temporary, error);
+    if (error) status = errno_status(error.value(), absl::StrCat("cannot make ", temporary));
+  }
+  if (peers != nullptr) {
+    const auto told = share_message(*peers, opening(status, info.step, temporary));
+    if (status.ok() && !told.ok()) status = told.status();
+  }
+  if (status.ok()) {
+    status = write_checkpoint(temporary, info, layout, blocks, peers);
+    // A new owner removes the temporary folder of an old one: that it did is the error to tell.
+    if (auto owner = still_owner(); !owner.ok()) status = owner;
+    if (status.ok()) status = publish_folder(temporary, directory_, absl::StrCat(info.step));
+  }
+  if (!status.ok()) fs::remove_all(temporary, error);
+  if (peers != nullptr) {
+    // A checkpoint that is there is there, whoever hears of it.
+    (void)share_message(*peers, {status});
+  }
+  return status;
+}
+
+absl::Status CheckpointStore::follow_save(const CheckpointInfo& info,
+                                          const CheckpointLayout& layout,
+                                          const CheckpointBlocks& blocks,
+                                          CheckpointPeers& peers) const {
+  const auto opened = share_message(peers, {});
+  if (!opened.ok()) return opened.status();
+  if (opened->status.ok()) {
+    PeerMessage mine;
+    if (const auto folder = folder_of(*opened, info.step); folder.ok()) {
+      const auto files = write_own(*folder, peers.world_rank(peers.rank()), layout, blocks);
+      mine.status = files.ok() ? sync_path(*folder) : files.status();
+      if (mine.status.ok()) mine.body = files_json(*files).dump();
+    } else {
+      mine.status = folder.status();
+    }
+    if (auto told = gather_messages(peers, mine); !told.ok()) return told.status();
+  }
+  const auto end = share_message(peers, {});
+  return end.ok() ? end->status : end.status();
+}
+
+absl::Status CheckpointStore::save(const CheckpointInfo& info, const CheckpointLayout& layout,
+                                   const CheckpointBlocks& blocks, std::vector<std::string>& notes,
+                                   CheckpointPeers* peers) const {
+  const bool leads = peers == nullptr || peers->rank() == 0;
+  const absl::Status status =
+      leads ? lead_save(info, layout, blocks, peers) : follow_save(info, layout, blocks, *peers);
+  if (!status.ok()) {
+    return absl::Status(
+        status.code(),
+        absl::StrCat(
+            "checkpoint of step ", info.step, " is not saved: ", status.message(),
+            absl::IsResourceExhausted(status) ? missing_room(directory_, layout.bytes()) : ""));
+  }
+  if (!leads) return absl::OkStatus();
+  if (auto removed = remove_old(); !removed.ok()) notes.emplace_back(removed.message());
+  return absl::OkStatus();
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,31 @@
+// The peers of a checkpoint (checkpoint/checkpoint_peers.h) as a process group: texts between ranks.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer_core/checkpoint/checkpoint_peers.h"
+#include "trainer_core/comm/process_groups.h"
+
+namespace muster::trainer {
+
+// One thread at a time, that of the group.
+class GroupPeers : public CheckpointPeers {
+ public:
+  // This rank's group of `axes` in `lane`. `groups` outlives it.
+  GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane);
+
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  int world_rank(int rank) const override { return members_[static_cast<size_t>(rank)]; }
+
+  absl::StatusOr<std::vector<std::string>> gather(std::string_view mine) override;
+  absl::StatusOr<std::string> share(std::string_view leaders) override;
+
+ private:
+  ProcessGroup& group_;
+  std::vector<int32_t> members_;
+};
+
+}  // namespace muster::trainer

@@ -1,0 +1,155 @@
+#include "trainer_core/model/block_memory.h"
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+
+namespace muster::trainer {
+namespace {
+
+size_t aligned(size_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
+
+enum class What { kWeights, kGradients };
+
+// The slots of one kind: each as large as the largest of its blocks.
+class Slots {
+ public:
+  Slots(const ShardLayout& layout, What what)
+      : layout_(layout), what_(what), slot_of_(layout.blocks().size()) {}
+
+  // A slot that these blocks take in turn.
+  void add(const std::vector<size_t>& blocks) {
+    size_t bytes = 0;
+    for (const size_t block : blocks) {
+      slot_of_[block] = bytes_.size();
+      bytes = std::max(bytes, block_bytes(block));
+    }
+    bytes_.push_back(bytes);
+  }
+  // One of its own for each.
+  void add_each() {
+    for (size_t block = 0; block < slot_of_.size(); ++block) add({block});
+  }
+
+  // Plans the slots, and puts the buckets that are shared there.
+  void place(MemoryPlan& plan, BlockMemory& memory) const {
+    const bool weights = what_ == What::kWeights;
+    std::vector<BufferId> ids(bytes_.size());
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      if (bytes_[i] == 0) continue;
+      ids[i] =
+          plan.add(absl::StrCat(weights ? "gathered." : "whole_gradients.", i),
+                   weights ? MemoryCategory::kGathered : MemoryCategory::kGradients, bytes_[i]);
+    }
+    std::vector<size_t> used(slot_of_.size());
+    for (size_t i = 0; i < layout_.buckets().size(); ++i) {
+      const ParamBucket& bucket = layout_.buckets()[i];
+      if (!has_slot(bucket)) continue;
+      MemoryPlace& place = weights ? memory.buckets[i].weights : memory.buckets[i].gradients;
+      place = {ids[slot_of_[bucket.block]], static_cast<int64_t>(used[bucket.block])};
+      used[bucket.block] += aligned(bytes(bucket));
+    }
+    (weights ? memory.weight_slot : memory.gradient_slot) = slot_of_;
+  }
+
+ private:
+  // A gradient waits for its scatter with the others of its block, though it be this rank's alone: they add up alike.
+  bool has_slot(const ParamBucket& bucket) const {
+    return what_ == What::kWeights ? bucket.group_size > 1 : layout_.gathers(bucket.block);
+  }
+  size_t bytes(const ParamBucket& bucket) const {
+    const DType dtype = what_ == What::kWeights ? bucket.gathered : DType::kF32;
+    return static_cast<size_t>(padded_elements(bucket)) * dtype_bytes(dtype);
+  }
+  // The last bucket's end is the slot's: what lies behind it is nobody's.
+  size_t block_bytes(size_t block) const {
+    size_t end = 0, begin = 0;
+    for (const ParamBucket& bucket : layout_.buckets()) {
+      if (bucket.block != block || !has_slot(bucket)) continue;
+      end = begin + bytes(bucket);
+      begin += aligned(bytes(bucket));
+    }
+    return end;
+  }
+
+  const ShardLayout& layout_;
+  What what_;
+  std::vector<size_t> slot_of_;  // of each block
+  std::vector<size_t> bytes_;    // of each slot
+};
+
+std::vector<size_t> blocks_of(const ShardLayout& layout, BlockKind kind) {
+  std::vector<size_t> found;
+  for (size_t block = 0; block < layout.blocks().size(); ++block)
+    if (layout.blocks()[block].kind == kind) found.push_back(block);
+  return found;
+}
+
+// Every second of `blocks`, from `first` on.
+std::vector<size_t> every_second(const std::vector<size_t>& blocks, size_t first) {
+  std::vector<size_t> found;
+  for (size_t i = first; i < blocks.size(); i += 2) found.push_back(blocks[i]);
+  return found;
+}
+
+// The order of use: embedding, layers, end; where it is tied, the embedding with the end again.
+Slots weight_slots(const Sharding& sharding, bool tied) {
+  const ShardLayout& layout = sharding.layout;
+  Slots slots(layout, What::kWeights);
+  if (sharding.zero_stage < 3) {
+    slots.add_each();
+    return slots;
+  }
+  std::vector<size_t> turns = blocks_of(layout, BlockKind::kEmbedding);
+  const std::vector<size_t> end = blocks_of(layout, BlockKind::kEnd);
+  if (tied) {
+    slots.add(end);
+  } else {
+    turns.insert(turns.end(), end.begin(), end.end());
+  }
+  slots.add(turns);
+  const std::vector<size_t> layers = blocks_of(layout, BlockKind::kLayer);
+  slots.add(every_second(layers, 0));
+  slots.add(every_second(layers, 1));
+  return slots;
+}
+
+// The order of use: the end, layers from the last one, the embedding; where it is tied, it comes first, too.
+Slots gradient_slots(const Sharding& sharding, bool tied) {
+  const ShardLayout& layout = sharding.layout;
+  Slots slots(layout, What::kGradients);
+  if (sharding.zero_stage < 2) {
+    slots.add_each();
+    return slots;
+  }
+  std::vector<size_t> turns = blocks_of(layout, BlockKind::kEmbedding);
+  const std::vector<size_t> layers = blocks_of(layout, BlockKind::kLayer);
+  const std::vector<size_t> end = blocks_of(layout, BlockKind::kEnd);
+  turns.insert(turns.end(), layers.begin(), layers.end());
+  if (tied) {
+    slots.add(end);  // a norm's, which waits for nobody
+  } else {
+    turns.insert(turns.end(), end.begin(), end.end());
+  }
+  slots.add(every_second(turns, 0));
+  slots.add(every_second(turns, 1));
+  return slots;
+}
+
+}  // namespace
+
+BlockMemory plan_blocks(const Sharding& sharding, bool tied, bool training, BufferId params,
+                        BufferId grads, MemoryPlan& plan) {
+  BlockMemory memory;
+  for (const ParamBucket& bucket : sharding.layout.buckets()) {
+    const int64_t offset = bucket.shard_offset * static_cast<int64_t>(sizeof(float));
+    memory.buckets.push_back({{params, offset}, {grads, offset}});
+  }
+  weight_slots(sharding, tied).place(plan, memory);
+  if (training) gradient_slots(sharding, tied).place(plan, memory);
+  return memory;
+}
+
+}  // namespace muster::trainer

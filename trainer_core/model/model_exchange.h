@@ -1,0 +1,80 @@
+// What a pass over the model asks of the ranks that compute other parts of the same rows. On one rank there is nobody to ask: its
+// tensors are whole, and every call returns what it was given. parallel/mesh_exchange.h asks a mesh.
+//
+// Tensor parallelism with rows split between products (Korthikanti et al., "Reducing activation recomputation in large transformer
+// models", 2022): each rank has some heads, MLP columns and ids, and its own T' of the T rows of the residual stream.
+//
+//   forward    own rows (T', d) ── all_rows ──▶ (T, d) ▶ product by columns … product by rows ▶ partial (T, d) ── sum_rows ──▶ own rows
+//   backward   is the mirror: gradients of what sum_rows gave go through all_rows, and those of what all_rows gave are partial sums
+//
+// There is one place for all T rows: what all_rows returns is there until the next all_rows or partial_rows, and a product may write
+// there what it no longer reads.
+//
+// Failures are kept, as ParameterBlocks' are. One thread, the pass's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer {
+
+// Who asks: a name for the progress page, "layer 3 mlp up all-gather".
+enum class ExchangeSite : uint8_t { kEmbedding, kQkv, kOut, kMlpUp, kMlpDown, kRouter, kHead };
+struct ExchangePlace {
+  ExchangeSite site = ExchangeSite::kEmbedding;
+  size_t layer = 0;  // of sites that layers have
+};
+
+// R rows of the head: logits (R, V') of this rank's ids; targets, weights and losses (R).
+struct HeadRows {
+  Tensor logits;
+  Tensor targets;
+  Tensor weights;
+  Tensor losses;
+};
+
+class ModelExchange {
+ public:
+  virtual ~ModelExchange() = default;
+
+  // (T, d) of all ranks' own rows.
+  virtual Tensor all_rows(ExchangePlace place, const Tensor& own) = 0;
+  // Where a product writes a summand of all rows (T, d), of whose sum `own` will be this rank's rows.
+  virtual Tensor partial_rows(const Tensor& own) = 0;
+  // `own` may be its own place in `partial`.
+  virtual void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) = 0;
+
+  // Own rows of `all` (T, …) are there: fetches the others.
+  virtual void fill_rows(ExchangePlace place, const Tensor& all) = 0;
+
+  // Ops::cross_entropy and its gradient over the ids of all ranks. All of them get all losses.
+  virtual void cross_entropy(const LossShape& shape, const HeadRows& rows) = 0;
+  virtual void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) = 0;
+
+  virtual bool broken() const = 0;
+};
+
+// A rank that has all of everything.
+class NoExchange final : public ModelExchange {
+ public:
+  explicit NoExchange(Ops& ops) : ops_(ops) {}
+
+  Tensor all_rows(ExchangePlace, const Tensor& own) override { return own; }
+  Tensor partial_rows(const Tensor& own) override { return own; }
+  void sum_rows(ExchangePlace, const Tensor&, const Tensor&) override {}
+  void fill_rows(ExchangePlace, const Tensor&) override {}
+  void cross_entropy(const LossShape& shape, const HeadRows& rows) override {
+    ops_.cross_entropy(shape, rows.logits, rows.targets, rows.weights, rows.losses);
+  }
+  void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) override {
+    ops_.cross_entropy_backward(shape, rows.logits, rows.targets, rows.weights, rows.losses);
+  }
+  bool broken() const override { return false; }
+
+ private:
+  Ops& ops_;
+};
+
+}  // namespace muster::trainer

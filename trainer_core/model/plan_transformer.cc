@@ -1,0 +1,55 @@
+// What a plan is made of; transformer_plan.cc lays it out.
+#include <algorithm>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/model/transformer_params.h"
+
+namespace muster::trainer {
+namespace {
+
+void check_part(const TransformerPlan& plan) {
+  const int32_t tensor = plan.part().tensor.ranks;
+  MUSTER_CHECK(plan.token_count() % tensor == 0)
+      << plan.token_count() << " rows on " << tensor << " ranks";
+  MUSTER_CHECK(tensor == 1 || (plan.cache_capacity == 0 && !plan.model.quantization.enabled()))
+      << "decoding or quantized products on " << tensor << " ranks";
+}
+
+}  // namespace
+
+TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
+                                 DType dtype, const LayerKeeps& keeps, bool training,
+                                 int32_t threads, int64_t optimizer_state, bool packed,
+                                 const std::optional<Sharding>& sharding) {
+  MUSTER_CHECK(keeps.input != Placement::kRemat && keeps.rest != Placement::kOffload)
+      << "a layer without its input, or norms in the host's memory";
+  TransformerPlan plan;
+  plan.model = model;
+  plan.params = model_params(model);
+  plan.sharding = sharding.value_or(Sharding{ShardLayout::whole(plan.params)});
+  plan.batch = batch, plan.seq_len = seq_len;
+  plan.dtype = dtype;
+  plan.keeps = training ? keeps : LayerKeeps{};
+  plan.training = training, plan.packed = packed;
+  check_part(plan);
+  lay_out(plan, threads, training ? optimizer_state : 0);
+  return plan;
+}
+
+TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
+                             int32_t capacity, int32_t threads, DType dtype) {
+  TransformerPlan plan;
+  plan.model = model;
+  plan.params = model_params(model);
+  plan.sharding.layout = ShardLayout::whole(plan.params);
+  plan.batch = batch;
+  plan.dtype = dtype;
+  plan.seq_len = std::min(chunk, capacity);
+  plan.training = false;
+  plan.cache_capacity = capacity;
+  check_part(plan);
+  lay_out(plan, threads, 0);
+  return plan;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,13 @@
+#include "trainer_core/model/rank_part.h"
+
+namespace muster::trainer {
+
+RankPart RankPart::of(const Mesh& mesh, int32_t rank) {
+  const MeshCoordinate at = mesh.coordinate(rank);
+  const auto place = [&](MeshAxis axis) {
+    return AxisPlace{at[static_cast<size_t>(axis)], mesh.degree(axis)};
+  };
+  return {.tensor = place(MeshAxis::kTensor)};
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,45 @@
+// Which part of a model's computation a rank of a mesh does: its heads, columns and ids along the tensor axis, and its rows of the
+// residual stream. Pure arithmetic; shard_layout.h cuts the parameters by the same shares.
+#pragma once
+
+#include <cstdint>
+
+#include "common/mesh.h"
+
+namespace muster::trainer {
+
+// A rank's place along an axis.
+struct AxisPlace {
+  int index = 0;
+  int ranks = 1;
+};
+
+// Units [first, first + count) of a dimension.
+struct Share {
+  int64_t first = 0;
+  int64_t count = 0;
+
+  int64_t end() const { return first + count; }
+};
+
+// Shares differ by one unit at most. Units that are fewer than ranks are each that of neighbouring ranks.
+constexpr Share share_of(int64_t units, AxisPlace place) {
+  const int64_t ranks = place.ranks, index = place.index;
+  if (units < ranks) return {index / (ranks / units), 1};
+  const int64_t first = units * index / ranks;
+  return {first, units * (index + 1) / ranks - first};
+}
+// The largest of all ranks' shares.
+constexpr int64_t largest_share(int64_t units, int ranks) { return (units + ranks - 1) / ranks; }
+
+// By default a rank alone.
+struct RankPart {
+  AxisPlace tensor;
+
+  static RankPart of(const Mesh& mesh, int32_t rank);
+
+  // Whether rows of the stream are split among ranks which have other heads, columns and ids of all of them.
+  bool splits_rows() const { return tensor.ranks > 1; }
+};
+
+}  // namespace muster::trainer

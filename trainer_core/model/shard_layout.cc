@@ -1,0 +1,246 @@
+#include "trainer_core/model/shard_layout.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/model/rank_part.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr AxisSet kAlwaysShared = {MeshAxis::kFsdp, MeshAxis::kSequence, MeshAxis::kContext};
+
+// Where the token table is in the table.
+constexpr size_t kTokenTable = 0;
+
+void check_fits(const ModelConfig& model, const Mesh& mesh, int32_t pipeline_chunks) {
+  const int32_t tensor = mesh.degree(MeshAxis::kTensor), expert = mesh.degree(MeshAxis::kExpert);
+  const int32_t kv_heads = model.num_kv_heads;
+  MUSTER_CHECK(model.num_query_heads % tensor == 0 &&
+               (kv_heads % tensor == 0 || tensor % kv_heads == 0))
+      << model.num_query_heads << " heads and " << kv_heads << " KV heads on " << tensor
+      << " ranks";
+  MUSTER_CHECK(model.experts.count % expert == 0)
+      << model.experts.count << " experts on " << expert << " ranks";
+  const int32_t chunks = mesh.degree(MeshAxis::kPipeline) * pipeline_chunks;
+  MUSTER_CHECK(pipeline_chunks >= 1 && model.num_layers % chunks == 0)
+      << model.num_layers << " layers in " << chunks << " chunks";
+}
+
+// What one rank has of each parameter, and who shares it.
+class Place {
+ public:
+  Place(const ModelConfig& model, const Mesh& mesh, int32_t rank, int32_t pipeline_chunks)
+      : model_(model),
+        mesh_(mesh),
+        at_(mesh.coordinate(rank)),
+        chunks_(mesh.degree(MeshAxis::kPipeline) * pipeline_chunks) {}
+
+  bool has(size_t param, const ParamSpec& spec) const {
+    const int32_t stage = at(MeshAxis::kPipeline), last = degree(MeshAxis::kPipeline) - 1;
+    switch (spec.block.kind) {
+      case BlockKind::kEmbedding:
+        if (stage != 0 && !(is_tied(param) && stage == last)) return false;
+        break;
+      case BlockKind::kLayer:
+        if (spec.block.layer / (model_.num_layers / chunks_) % (last + 1) != stage) return false;
+        break;
+      case BlockKind::kEnd:
+        if (stage != last) return false;
+        break;
+    }
+    const int32_t experts = model_.experts.count / degree(MeshAxis::kExpert);  // of a rank
+    return spec.expert < 0 || spec.expert / experts == at(MeshAxis::kExpert);
+  }
+
+  TensorBox box(const ParamSpec& spec) const {
+    TensorBox box = whole_box(spec);
+    if (const TensorSplit& split = spec.split; split.units > 0) {
+      const int32_t tensor = degree(MeshAxis::kTensor);
+      MUSTER_CHECK(split.units >= tensor || tensor % split.units == 0)
+          << spec.name << ": " << split.units << " on " << tensor << " ranks";
+      const Share units = share_of(split.units, {at(MeshAxis::kTensor), tensor});
+      const int64_t unit = spec.shape[split.dim] / split.units;
+      box.begin[split.dim] = units.first * unit;
+      box.extent[split.dim] = units.count * unit;
+    }
+    return box;
+  }
+
+  GroupAxes group(size_t param, const ParamSpec& spec) const {
+    GroupAxes group;
+    const auto add = [&](MeshAxis axis) {
+      if (degree(axis) > 1) group.axes = group.axes.with(axis);
+    };
+    for (size_t i = 0; i < kMeshAxisCount; ++i) {
+      if (kAlwaysShared.contains(static_cast<MeshAxis>(i))) add(static_cast<MeshAxis>(i));
+    }
+    if (spec.expert < 0) add(MeshAxis::kExpert);
+    const int32_t tensor = degree(MeshAxis::kTensor);
+    if (spec.split.units < tensor) {
+      add(MeshAxis::kTensor);
+      if (spec.split.units > 1) group.tensor_run = tensor / static_cast<int32_t>(spec.split.units);
+    }
+    if (is_tied(param)) {
+      add(MeshAxis::kPipeline);
+      group.pipeline_ends = degree(MeshAxis::kPipeline) > 2;
+    }
+    return group;
+  }
+
+  // All that `group` leaves out is what tensor parallelism has given to others.
+  GroupAxes tensor_group(GroupAxes group) const {
+    if (degree(MeshAxis::kTensor) > 1) group.axes = group.axes.with(MeshAxis::kTensor);
+    group.tensor_run = 0;
+    return group;
+  }
+
+ private:
+  int32_t degree(MeshAxis axis) const { return mesh_.degree(axis); }
+  int32_t at(MeshAxis axis) const { return at_[static_cast<size_t>(axis)]; }
+  bool is_tied(size_t param) const { return param == kTokenTable && model_.logits_via_embedding; }
+
+  const ModelConfig& model_;
+  const Mesh& mesh_;
+  const MeshCoordinate at_;
+  const int32_t chunks_;
+};
+
+}  // namespace
+
+class ShardLayoutBuilder {
+ public:
+  explicit ShardLayoutBuilder(std::vector<ParamSpec> table) { layout_.table_ = std::move(table); }
+
+  // Parameters come in the table's order. `gathered` is what of it is gathered if anything of its block is.
+  void add(size_t param, TensorBox box, const GroupAxes& group, DType gathered) {
+    const ParamSpec& spec = layout_.table_[param];
+    if (layout_.blocks_.empty() || layout_.blocks_.back() != spec.block) {
+      end_block();
+      layout_.blocks_.push_back(spec.block);
+    }
+    const auto same = [&](const ParamBucket& bucket) {
+      return bucket.group == group && bucket.gathered == gathered;
+    };
+    auto bucket = std::ranges::find_if(block_, same);
+    if (bucket == block_.end()) {
+      bucket = block_.insert(block_.end(), ParamBucket{});
+      bucket->block = layout_.blocks_.size() - 1;
+      bucket->group = group;
+      bucket->gathered = gathered;
+    }
+    box.offset = bucket->elements;
+    bucket->elements += box.elements();
+    bucket->rows.push_back({param, std::move(box)});
+  }
+
+  // `complete` sets what the group says of a bucket, and returns the rank's place in it.
+  template <class Complete>
+  ShardLayout take(const Complete& complete) {
+    end_block();
+    for (size_t i = 0; i < layout_.buckets_.size(); ++i) {
+      ParamBucket& bucket = layout_.buckets_[i];
+      const int64_t member = complete(bucket);
+      bucket.shard_elements = (bucket.elements + bucket.group_size - 1) / bucket.group_size;
+      bucket.shard_offset = layout_.elements_;
+      layout_.elements_ += bucket.shard_elements;
+      add_pieces(i, member * bucket.shard_elements);
+    }
+    return std::move(layout_);
+  }
+
+ private:
+  // Nothing is rounded where nothing is gathered: a block that is used where it lies is one bucket again.
+  void end_block() {
+    const bool gathers = std::ranges::any_of(
+        block_, [](const ParamBucket& bucket) { return bucket.group.axes != AxisSet{}; });
+    if (!gathers) merge_block();
+    std::ranges::move(block_, std::back_inserter(layout_.buckets_));
+    block_.clear();
+  }
+  void merge_block() {
+    if (block_.empty()) return;
+    ParamBucket all;
+    all.block = block_.front().block;
+    for (ParamBucket& bucket : block_) std::ranges::move(bucket.rows, std::back_inserter(all.rows));
+    std::ranges::sort(all.rows, {}, &ShardRow::param);
+    for (ShardRow& row : all.rows) {
+      row.box.offset = all.elements;
+      all.elements += row.box.elements();
+    }
+    block_.clear();
+    block_.push_back(std::move(all));
+  }
+
+  // What the shard that begins at `begin` of the bucket has.
+  void add_pieces(size_t index, int64_t begin) {
+    const ParamBucket& bucket = layout_.buckets_[index];
+    const int64_t end = begin + bucket.shard_elements;
+    for (size_t row = 0; row < bucket.rows.size(); ++row) {
+      const TensorBox& box = bucket.rows[row].box;
+      const int64_t from = std::max(begin, box.offset);
+      const int64_t to = std::min(end, box.offset + box.elements());
+      if (from >= to) continue;
+      layout_.pieces_.push_back({.param = bucket.rows[row].param,
+                                 .bucket = index,
+                                 .row = row,
+                                 .first = from - box.offset,
+                                 .count = to - from,
+                                 .offset = bucket.shard_offset + from - begin});
+    }
+  }
+
+  ShardLayout layout_;
+  std::vector<ParamBucket> block_;  // the buckets of the last block
+};
+
+ShardLayout ShardLayout::of(const ModelConfig& model, const Mesh& mesh, int32_t rank, DType dtype,
+                            int32_t pipeline_chunks) {
+  check_fits(model, mesh, pipeline_chunks);
+  const Place place(model, mesh, rank, pipeline_chunks);
+  const bool rounds = dtype == DType::kBf16 && !model.quantization.enabled();
+  const std::vector<ParamSpec> table = model_params(model);
+  ShardLayoutBuilder builder(table);
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (!place.has(i, table[i])) continue;
+    builder.add(i, place.box(table[i]), place.group(i, table[i]),
+                rounds ? table[i].rounded_type() : DType::kF32);
+  }
+  return builder.take([&](ParamBucket& bucket) {
+    const std::vector<int32_t> members = mesh.group(rank, bucket.group);
+    bucket.group_size = static_cast<int32_t>(members.size());
+    if (bucket.group_size == 1)
+      bucket.gathered = DType::kF32;  // its masters are used where they lie
+    bucket.tensor_group = place.tensor_group(bucket.group);
+    return std::ranges::find(members, rank) - members.begin();
+  });
+}
+
+ShardLayout ShardLayout::whole(std::vector<ParamSpec> table) {
+  ShardLayoutBuilder builder(table);
+  for (size_t i = 0; i < table.size(); ++i) builder.add(i, whole_box(table[i]), {}, DType::kF32);
+  return builder.take([](ParamBucket&) { return int64_t{0}; });
+}
+
+bool ShardLayout::gathers(size_t block) const {
+  return std::ranges::any_of(buckets_, [&](const ParamBucket& bucket) {
+    return bucket.block == block && bucket.group_size > 1;
+  });
+}
+
+std::vector<TensorBox> ShardLayout::boxes(const ShardPiece& piece) const {
+  TensorBox box = row(piece).box;
+  box.offset = piece.offset - piece.first;
+  return boxes_of_range(box, piece.first, piece.count);
+}
+
+std::vector<TensorBox> ShardLayout::stored_boxes() const {
+  std::vector<TensorBox> stored;
+  for (const ShardPiece& piece : pieces_)
+    std::ranges::move(boxes(piece), std::back_inserter(stored));
+  return stored;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,204 @@
+// The buffers of one rank's step of a transformer, planned before anything is allocated: what layers keep from forward to backward,
+// what they share, what is exchanged. Pure arithmetic. Letters are transformer.h's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "trainer_core/base/memory_plan.h"
+#include "trainer_core/base/train_config.h"
+#include "trainer_core/model/block_memory.h"
+#include "trainer_core/model/param_spec.h"
+#include "trainer_core/model/scaling_state.h"
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer {
+
+// A tensor of a layer whose place between forward and backward is the host's memory.
+struct OffloadedTensor {
+  BufferId device = 0;  // where operations write and read it: all layers share it
+  BufferId host = 0;    // this layer's own, of kOffloaded
+  int64_t elements = 0;
+  DType dtype = DType::kF32;
+};
+
+// Where one layer's tensors are while it runs. What the layer keeps on the device (LayerKeeps) has a
+// buffer of its own, and all else shares one with the other layers: what is recomputed, and what is
+// fetched from the host's memory.
+struct LayerBuffers {
+  BufferId input = 0;    // (T', d) the residual stream at the layer's entrance
+  BufferId stats1 = 0;   // NormShape::stats(T')
+  BufferId normed1 = 0;  // (T', d)
+  BufferId qkv = 0;      // (T, (H + 2K) h) after RoPE
+  BufferId context = 0;  // (T, H h) attention's output
+  BufferId lse = 0;      // (B, H, S)
+  // (T', d) the residual stream after attention; in a parallel block's backward pass the MLP's gradient of normed1
+  BufferId middle = 0;
+  BufferId stats2 = 0;   // NormShape::stats(T')
+  BufferId normed2 = 0;  // (T', d) what the MLP reads: in a parallel block normed1
+  // Of an MLP; of experts R rows in place of T, and the experts' m.
+  BufferId gate_up = 0;  // (T, 2m), without a gate (T, m); its gradient during backward
+  BufferId act = 0;      // (T, m); its gradient during backward
+
+  // Of a layer with experts: see Routing. Every layer has its own offsets and balance, from which the step's sums are made.
+  BufferId router_probs = 0;    // (T, E)
+  BufferId chosen_experts = 0;  // (T, k)
+  BufferId gates = 0;           // (T, k)
+  BufferId slots = 0;           // (T, k)
+  BufferId density = 0;         // (G, E)
+  BufferId expert_offsets = 0;  // (E + 1)
+  BufferId balance = 0;         // (G)
+
+  // Copied out when the layer's forward pass is done and back in before its backward pass. The last
+  // layer has none: its backward pass comes next, and finds the shared buffers as they were.
+  std::vector<OffloadedTensor> offloaded;
+};
+
+// Of one layer of a decoding plan: (B, K, capacity, h) each.
+struct CacheBuffers {
+  BufferId keys = 0;
+  BufferId values = 0;
+};
+
+// Of a quantized model: one product's operands on their grid, in turn. int8's scales are of rows or columns, fp8's current ones of
+// tensors, and delayed ones the state's.
+struct QuantizedBuffers {
+  BufferId input = 0;            // (T, the widest input)
+  BufferId output_gradient = 0;  // (T, the widest output) training
+  BufferId kernel =
+      0;  // (out, in) of the largest kernel, or in fp32 the product that is its gradient
+  BufferId left_scale = 0;   // of what lies left in a product
+  BufferId right_scale = 0;  // and right
+  BufferId amax = 0;         // (scaling_scales) training, of delayed scaling: this step's so far
+};
+
+// Where one KV head is that of several ranks, which hold its parameters together, queries and keys are stored apart: a layer's are
+// stacked here when they are used, and their gradients made here.
+struct StackedBuffers {
+  BufferId qkv = 0;         // ((H + 2K) h, d) of the activations' type
+  BufferId qkv_bias = 0;    // ((H + 2K) h)
+  BufferId d_qkv = 0;       // training, fp32
+  BufferId d_qkv_bias = 0;  // training
+};
+
+// The buffers of one rank's step, by id in `memory`. Flat blocks hold the rank's shards: on one rank they follow the ParamSpec
+// table.
+//
+// Offloaded buffers lie behind all others. On the CPU both are one memory: offloading there runs the
+// same copies, and saves nothing. A GPU backend allocates [0, device_bytes) on the device and the rest
+// in pinned host memory, and runs the copies of `offloaded` on a stream of their own: out as soon as
+// the tensor is written, in while the layer above is in its backward pass, once that is through with
+// the shared buffer (qkv and context after its attention_backward, gate_up and middle after its
+// MLP); events keep the order that the CPU has by itself.
+struct TransformerPlan {
+  ModelConfig model;
+  int32_t batch = 0;    // B
+  int32_t seq_len = 0;  // S
+  // Of activations and their gradients: what has T rows below but stats, lse, and the head's tensors.
+  DType dtype = DType::kF32;
+  LayerKeeps keeps;
+  bool training = true;  // false: no gradients or saved activations
+  bool packed = false;   // documents follow each other in a sequence (Batch::starts)
+  // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
+  int32_t cache_capacity = 0;
+
+  std::vector<ParamSpec> params;  // the whole model's
+  Sharding sharding;              // what of them the rank stores
+  BlockMemory blocks;             // where they are read, and their gradients made
+  MemoryPlan memory;
+  size_t device_bytes = 0;  // of `memory`, those before the offloaded buffers
+  // The shards as rounds_params() says, and behind flat ones the scaling state.
+  BufferId param_block = 0;
+  BufferId loading_block = 0;  // what is loaded: parameters and scaling state, flat fp32
+  // Of a training plan only:
+  BufferId grad_block = 0;       // of the shards
+  BufferId optimizer_state = 0;  // as many numbers as the plan was asked for
+
+  std::vector<LayerBuffers> layers;
+  std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
+  BufferId output = 0;               // (T', d) the residual stream after the last layer
+  BufferId final_stats = 0;          // NormShape::stats(T')
+  BufferId final_normed = 0;         // (T', d)
+  BufferId rope_cos = 0;             // (positions(), h/2), with RoPE
+  BufferId rope_sin = 0;             // (positions(), h/2), with RoPE
+  BufferId tokens = 0;               // (T)
+  BufferId targets = 0;              // (T)
+  BufferId starts = 0;               // (T), of packed sequences
+  BufferId weights = 0;              // (T)
+  BufferId losses = 0;               // (T)
+  BufferId logits = 0;               // (head_rows, V)
+  BufferId delta =
+      0;  // (T', d) what a sublayer adds to the stream; a norm's input gradient in backward
+  BufferId d_stream = 0;   // (T', d) training: gradient of the residual stream
+  BufferId d_context = 0;  // (T, H h) training
+  BufferId d_qkv = 0;      // (T, (H + 2K) h) training
+  // Of a model with experts; R = T k.
+  BufferId expert_rows = 0;   // (R, d) what experts read, and what they give
+  BufferId d_expert_act = 0;  // (R, m) training
+  BufferId d_gates = 0;       // (T, k) training
+  QuantizedBuffers quantized;
+  // Of ranks that split rows:
+  BufferId all_rows = 0;    // (T, d) what is gathered of all ranks' rows, or will be their sum
+  BufferId logit_sums = 0;  // vocabulary_sums() of the head's rows
+  StackedBuffers stacked;
+  BufferId workspace = 0;
+  int64_t workspace_elements = 0;
+  // Rows that the head and the loss handle at a time: the logits of all T rows are never kept.
+  int64_t head_rows = 0;
+
+  // Decoding in bf16: matrices are kept rounded (RoundedParams), half the bytes to read for every token. Quantized products
+  // round what training rounds: the masters.
+  bool rounds_params() const {
+    return cache_capacity > 0 && dtype == DType::kBf16 && !model.quantization.enabled();
+  }
+  // What is loaded.
+  std::vector<TensorRow> rows() const { return model_rows(params, model); }
+  int64_t stored_parameters() const { return sharding.layout.elements(); }
+  // Blocks of the layout.
+  size_t embedding_block() const { return 0; }
+  size_t layer_block(size_t layer) const { return 1 + layer; }
+  size_t end_block() const { return 1 + layers.size(); }
+  size_t head_block() const { return model.logits_via_embedding ? embedding_block() : end_block(); }
+  // This rank's part of the computation.
+  const RankPart& part() const { return sharding.part; }
+  int64_t token_count() const { return int64_t{batch} * seq_len; }            // T
+  int64_t own_rows() const { return token_count() / part().tensor.ranks; }    // T'
+  int64_t first_own_row() const { return own_rows() * part().tensor.index; }  // of the T
+  Share mlp_columns() const { return share_of(model.mlp_dim, part().tensor); }
+  Share expert_columns() const { return share_of(model.experts.mlp_dim, part().tensor); }
+  Share vocabulary() const { return share_of(model.vocab_size, part().tensor); }
+  bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
+  int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
+  AttentionShape attention_shape() const;
+  NormShape norm_shape() const {
+    return {model.norm_type, model.norm_epsilon, model.norm_gain_offset};
+  }
+  MlpActivation activation() const { return {model.activation, model.gated_mlp}; }
+  MlpActivation expert_activation() const {
+    return {model.experts.activation, model.experts.gated};
+  }
+  LossShape loss_shape() const { return {model.final_logits_soft_cap, model.z_loss_multiplier}; }
+};
+
+// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` and
+// `optimizer_state`, in fp32 numbers, are training's: without a backward pass nothing is kept.
+// `dtype` is the activations'. `packed`: batches have starts. `sharding` is of the same model and dtype; none: the rank stores all.
+TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
+                                 DType dtype, const LayerKeeps& keeps, bool training,
+                                 int32_t threads, int64_t optimizer_state = 0, bool packed = false,
+                                 const std::optional<Sharding>& sharding = std::nullopt);
+
+// The same for decoding, with a cache of `capacity` positions, to which at most `chunk` are added at a time. With bf16 the
+// matrices and the cache are bf16, too. Everything else lies on what loading needs beside the rounded block, so parameters
+// come before the Transformer: into loading_params(), then settle_params().
+TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
+                             int32_t capacity, int32_t threads, DType dtype = DType::kF32);
+
+// The flat fp32 block of a plan: what its rows() say.
+std::span<float> loading_params(const TransformerPlan& plan, Arena& arena);
+// Brings what was loaded into the form that the Transformer reads. Once.
+void settle_params(const TransformerPlan& plan, Arena& arena);
+
+}  // namespace muster::trainer

@@ -1,0 +1,101 @@
+#include "trainer_core/parallel/mesh_exchange.h"
+
+#include <string>
+#include <string_view>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "trainer_core/base/tensor_rows.h"
+
+namespace muster::trainer {
+namespace {
+
+std::string name_of(ExchangePlace place, std::string_view collective) {
+  const auto of_layer = [&](std::string_view part) {
+    return absl::StrCat("layer ", place.layer, " ", av(part), " ", av(collective));
+  };
+  switch (place.site) {
+    case ExchangeSite::kEmbedding:
+      return absl::StrCat("embedding ", av(collective));
+    case ExchangeSite::kQkv:
+      return of_layer("qkv");
+    case ExchangeSite::kOut:
+      return of_layer("attention out");
+    case ExchangeSite::kMlpUp:
+      return of_layer("mlp in");
+    case ExchangeSite::kMlpDown:
+      return of_layer("mlp out");
+    case ExchangeSite::kRouter:
+      return of_layer("router");
+    case ExchangeSite::kHead:
+      return absl::StrCat("head ", av(collective));
+  }
+  return "";
+}
+
+}  // namespace
+
+MeshExchange::MeshExchange(const TransformerPlan& plan, const Arena& arena, Ops& ops,
+                           ProcessGroups& groups)
+    : plan_(plan), arena_(arena), ops_(ops), tensor_(groups.of({.axes = {MeshAxis::kTensor}})) {}
+
+template <class Exchange>
+void MeshExchange::run(const Exchange& exchange) {
+  if (broken()) return;
+  ops_.synchronize();
+  status_ = exchange();
+}
+
+Tensor MeshExchange::rows_like(const Tensor& own) const {
+  return Tensor::of(plan_.dtype, arena_.buffer(plan_.all_rows), {plan_.token_count(), own.dim(1)});
+}
+
+Tensor MeshExchange::all_rows(ExchangePlace place, const Tensor& own) {
+  if (!splits_rows()) return own;
+  const Tensor all = rows_like(own);
+  run([&] { return tensor_.all_gather(own, all, name_of(place, "all-gather")); });
+  return all;
+}
+
+Tensor MeshExchange::partial_rows(const Tensor& own) {
+  return splits_rows() ? rows_like(own) : own;
+}
+
+void MeshExchange::sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) {
+  if (!splits_rows()) return;
+  run([&] { return tensor_.reduce_scatter(partial, own, name_of(place, "reduce-scatter")); });
+}
+
+void MeshExchange::fill_rows(ExchangePlace place, const Tensor& all) {
+  if (!splits_rows()) return;
+  const Tensor own = rows_at(all, plan_.first_own_row(), plan_.own_rows());
+  run([&] { return tensor_.all_gather(own, all, name_of(place, "all-gather")); });
+}
+
+SlicedLogits MeshExchange::sliced(const HeadRows& rows) const {
+  const int64_t sums = vocabulary_sums(rows.targets.elements(), plan_.part().tensor.ranks);
+  return {.slice = {plan_.vocabulary().first, plan_.model.vocab_size},
+          .logits = rows.logits,
+          .targets = rows.targets,
+          .weights = rows.weights,
+          .losses = rows.losses,
+          .sums = Tensor::f32(arena_.f32(plan_.logit_sums), {sums})};
+}
+
+void MeshExchange::cross_entropy(const LossShape& shape, const HeadRows& rows) {
+  if (!splits_rows())
+    return ops_.cross_entropy(shape, rows.logits, rows.targets, rows.weights, rows.losses);
+  run([&] { return vocabulary_loss(ops_, tensor_, shape, sliced(rows), "loss all-gather"); });
+}
+
+void MeshExchange::cross_entropy_backward(const LossShape& shape, const HeadRows& rows) {
+  if (!splits_rows()) {
+    return ops_.cross_entropy_backward(shape, rows.logits, rows.targets, rows.weights, rows.losses);
+  }
+  run([&] {
+    return vocabulary_loss_backward(ops_, tensor_, shape, sliced(rows), "loss all-gather");
+  });
+}
+
+}  // namespace muster::trainer

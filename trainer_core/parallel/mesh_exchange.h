@@ -1,0 +1,50 @@
+// ModelExchange among the ranks of a mesh, in blocking collectives of the pass's thread.
+//
+// Bytes that a rank sends along tensor, with T ranks that compute R rows, n = (T - 1) / T R d numbers of the activations' type
+// (Korthikanti et al., 2022, section 4.2.2): an all_rows or a sum_rows is n, so
+//   forward    embedding n, a layer 4 n, head n and 12 (T - 1) R of the loss
+//   backward   head n, a layer 6 n (its two inputs are gathered again), embedding n
+// A layer with experts adds, in fp32, (T - 1) / T R E router logits forward and (T - 1) / T R k gradients of gates backward. What a
+// layer recomputes it exchanges again.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include "trainer_core/comm/process_groups.h"
+#include "trainer_core/model/transformer.h"
+#include "trainer_core/parallel/vocab_loss.h"
+
+namespace muster::trainer {
+
+// One thread. The first failed collective is kept, and nothing is exchanged after it.
+class MeshExchange final : public ModelExchange {
+ public:
+  // All outlive it. `plan` is that of this rank of the groups' mesh.
+  MeshExchange(const TransformerPlan& plan, const Arena& arena, Ops& ops, ProcessGroups& groups);
+
+  const absl::Status& status() const { return status_; }
+
+  Tensor all_rows(ExchangePlace place, const Tensor& own) override;
+  Tensor partial_rows(const Tensor& own) override;
+  void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) override;
+  void fill_rows(ExchangePlace place, const Tensor& all) override;
+  void cross_entropy(const LossShape& shape, const HeadRows& rows) override;
+  void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) override;
+  bool broken() const override { return !status_.ok(); }
+
+ private:
+  bool splits_rows() const { return plan_.part().splits_rows(); }
+  Tensor rows_like(const Tensor& own) const;
+  SlicedLogits sliced(const HeadRows& rows) const;
+  // What `exchange` says, unless something has failed before. It is done when the backend has what it reads.
+  template <class Exchange>
+  void run(const Exchange& exchange);
+
+  const TransformerPlan& plan_;
+  const Arena& arena_;
+  Ops& ops_;
+  ProcessGroup& tensor_;
+  absl::Status status_;
+};
+
+}  // namespace muster::trainer

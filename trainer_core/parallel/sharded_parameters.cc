@@ -1,0 +1,204 @@
+#include "trainer_core/parallel/sharded_parameters.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+namespace muster::trainer {
+namespace {
+
+// The computation's own collectives go through lane 0.
+constexpr int kStreamLane = 1;
+
+std::string name_of_block(const ParamBlock& block) {
+  switch (block.kind) {
+    case BlockKind::kEmbedding:
+      return "embedding";
+    case BlockKind::kLayer:
+      return absl::StrCat("layer ", block.layer);
+    case BlockKind::kEnd:
+      return "end";
+  }
+  return "";
+}
+
+// "layer 3"; where a block is gathered in two types, "layer 3 matrices" and "layer 3 vectors".
+std::string name_of_bucket(const ShardLayout& layout, const ParamBucket& bucket) {
+  const auto is_other_type = [&](const ParamBucket& other) {
+    return other.block == bucket.block && other.gathered != bucket.gathered;
+  };
+  const std::string block = name_of_block(layout.blocks()[bucket.block]);
+  if (std::ranges::none_of(layout.buckets(), is_other_type)) return block;
+  return absl::StrCat(block, bucket.gathered == DType::kBf16 ? " matrices" : " vectors");
+}
+
+Tensor flat(const Arena& arena, const MemoryPlace& place, DType dtype, int64_t elements) {
+  return Tensor::of(dtype, static_cast<char*>(arena.buffer(place.buffer)) + place.offset,
+                    {elements});
+}
+
+Tensor part_of(const Tensor& tensor, int64_t first, int64_t count) {
+  const auto skipped = first * static_cast<int64_t>(dtype_bytes(tensor.dtype));
+  return Tensor::of(tensor.dtype, static_cast<char*>(tensor.data) + skipped, {count});
+}
+
+size_t slots_in(const std::vector<size_t>& slot_of_block) {
+  return slot_of_block.empty() ? 0 : 1 + std::ranges::max(slot_of_block);
+}
+
+}  // namespace
+
+ShardedParameters::ShardedParameters(const TransformerPlan& plan, const Arena& arena, Ops& ops,
+                                     ProcessGroups& groups)
+    : plan_(plan),
+      arena_(arena),
+      ops_(ops),
+      groups_(groups),
+      weight_slots_(slots_in(plan.blocks.weight_slot)),
+      gradient_slots_(slots_in(plan.blocks.gradient_slot)),
+      parts_(plan.sharding.layout.blocks().size()),
+      stream_(CommStream::start()) {
+  if (groups.mesh().degree(MeshAxis::kData) > 1)
+    data_ = &groups.of({.axes = {MeshAxis::kData}}, kStreamLane);
+  for (size_t i = 0; i < plan.sharding.layout.buckets().size(); ++i)
+    buckets_.push_back(make_bucket(i));
+}
+
+ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index) const {
+  const ShardLayout& layout = plan_.sharding.layout;
+  const ParamBucket& from = layout.buckets()[index];
+  const BucketMemory& memory = plan_.blocks.buckets[index];
+  const std::string name = name_of_bucket(layout, from);
+  const auto shard_in = [&](BufferId block) {
+    const auto offset = from.shard_offset * static_cast<int64_t>(sizeof(float));
+    return flat(arena_, {block, offset}, DType::kF32, from.shard_elements);
+  };
+  Bucket bucket{.block = from.block,
+                .is_shared = from.group_size > 1,
+                .is_gathered = layout.gathers(from.block),
+                .elements = from.elements,
+                .shard = shard_in(plan_.param_block),
+                .weights = flat(arena_, memory.weights, from.gathered, padded_elements(from)),
+                .own_weights = {},
+                .gradient_shard = shard_in(plan_.grad_block),
+                .gradient = flat(arena_, memory.gradients, DType::kF32, padded_elements(from)),
+                .own_gradient = {},
+                .gather_name = absl::StrCat(name, " all-gather"),
+                .scatter_name = absl::StrCat(name, " reduce-scatter"),
+                .reduce_name = absl::StrCat(name, " all-reduce"),
+                .scattered = {}};
+  int64_t first = 0;
+  if (bucket.is_shared) {
+    bucket.group = &groups_.of(from.group, kStreamLane);
+    first = bucket.group->rank() * from.shard_elements;
+  }
+  bucket.own_weights = part_of(bucket.weights, first, from.shard_elements);
+  bucket.own_gradient = part_of(bucket.gradient, first, from.shard_elements);
+  return bucket;
+}
+
+void ShardedParameters::wait(CommTicket ticket) { status_.Update(stream_->wait(ticket)); }
+
+// Weights
+// -------------------------------------------------------------------------------------------------------
+
+void ShardedParameters::prefetch(size_t block) {
+  if (broken() || !plan_.sharding.layout.gathers(block)) return;
+  Slot& slot = weight_slots_[plan_.blocks.weight_slot[block]];
+  if (slot.block == block) return;
+  MUSTER_CHECK(!slot.in_use) << "block " << block << " where " << *slot.block << " is in use";
+  wait(slot.gathered);
+  slot.block = block;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.block != block || !bucket.is_shared) continue;
+    const bool rounds = bucket.weights.dtype != DType::kF32;
+    if (rounds) ops_.copy(bucket.shard, bucket.own_weights);
+    slot.gathered = stream_->enqueue([&bucket, rounds] {
+      return bucket.group->all_gather(rounds ? bucket.own_weights : bucket.shard, bucket.weights,
+                                      bucket.gather_name);
+    });
+  }
+}
+
+void ShardedParameters::acquire(size_t block) {
+  if (broken() || !plan_.sharding.layout.gathers(block)) return;
+  prefetch(block);
+  Slot& slot = weight_slots_[plan_.blocks.weight_slot[block]];
+  wait(slot.gathered);
+  slot.in_use = true;
+}
+
+void ShardedParameters::release(size_t block) {
+  if (!plan_.sharding.layout.gathers(block)) return;
+  weight_slots_[plan_.blocks.weight_slot[block]].in_use = false;
+}
+
+void ShardedParameters::parameters_changed() {
+  for (Slot& slot : weight_slots_) slot.block.reset();
+}
+
+// Gradients
+// -----------------------------------------------------------------------------------------------------
+
+void ShardedParameters::begin(const StepPass& pass) {
+  pass_ = pass;
+  std::ranges::fill(parts_, 0);
+  if (!pass.first) return;
+  for (Bucket& bucket : buckets_) bucket.has_gradient = false;
+}
+
+bool ShardedParameters::is_complete(size_t block) const {
+  const bool is_used_twice =
+      block == plan_.embedding_block() && plan_.head_block() == plan_.embedding_block();
+  return pass_.last && parts_[block] == (is_used_twice ? 2 : 1);
+}
+
+Accumulate ShardedParameters::begin_gradient(size_t block, Accumulate wanted) {
+  if (broken() || !plan_.sharding.layout.gathers(block)) return wanted;
+  wait(gradient_slots_[plan_.blocks.gradient_slot[block]]);
+  const bool stays = plan_.sharding.zero_stage == 1;
+  const Accumulate accumulate = stays ? wanted : Accumulate::kNo;
+  if (accumulate == Accumulate::kYes) return accumulate;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.block != block) continue;
+    const int64_t padding = bucket.gradient.elements() - bucket.elements;
+    if (padding > 0) ops_.fill(part_of(bucket.gradient, bucket.elements, padding), 0);
+  }
+  return accumulate;
+}
+
+void ShardedParameters::gradient_done(size_t block) {
+  if (broken()) return;
+  ++parts_[block];
+  const bool complete = is_complete(block);
+  for (Bucket& bucket : buckets_) {
+    if (bucket.block != block) continue;
+    if (bucket.is_gathered && (complete || plan_.sharding.zero_stage > 1)) scatter(bucket);
+    if (complete && data_ != nullptr) {
+      stream_->enqueue(
+          [this, &bucket] { return data_->all_reduce(bucket.gradient_shard, bucket.reduce_name); });
+    }
+  }
+}
+
+// The whole gradient -> the shard's, which has it added.
+void ShardedParameters::scatter(Bucket& bucket) {
+  if (std::exchange(bucket.has_gradient, true)) {
+    wait(bucket.scattered);
+    ops_.add(bucket.own_gradient, bucket.gradient_shard, bucket.own_gradient);
+  }
+  if (!bucket.is_shared) return ops_.copy(bucket.gradient, bucket.gradient_shard);
+  bucket.scattered = stream_->enqueue([&bucket] {
+    return bucket.group->reduce_scatter(bucket.gradient, bucket.gradient_shard,
+                                        bucket.scatter_name);
+  });
+  gradient_slots_[plan_.blocks.gradient_slot[bucket.block]] = bucket.scattered;
+}
+
+absl::Status ShardedParameters::finish() {
+  status_.Update(stream_->wait_all());
+  return status_;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,113 @@
+// Parameters of which ranks share the storage, gathered block by block while a pass runs (FSDP; Zhao et al., 2023), and the
+// gradients of what several ranks have, summed while it runs:
+//
+//   forward    compute        E   0   1   2   End        backward    End   2    1    0    E        two layers' slots in turn:
+//              all-gather E   0   1   2   End            all-gather        0                       1 and 2 are still there
+//                                                        scatter           End  2    1    0    E
+//                                                        all-reduce over data follows each scatter, in a step's last pass
+//
+// Everything runs on one CommStream, in the order in which the pass asks for it, which is the same on all ranks. What is in a slot
+// stays there until another block needs it or parameters change, so that nothing is gathered twice for nothing: the last two layers
+// of a forward pass for the backward pass, the first two of that for the next micro-batch.
+//
+// A rank's own gradient shard is added to its part of the whole gradient before it is scattered: so micro-batches, and the two
+// uses of a tied embedding, add up without memory of their own. Where nobody shares the storage (data parallelism alone) gradients
+// are where the pass writes them, and are all-reduced there.
+//
+// Bytes that a rank sends in a step of M micro-batches at zero_stage 3, with n ranks that share L > 1 layers, and D along data. G: bytes
+// of a block's shard as it is gathered, S: in fp32 (ZeRO, Rajbhandari et al., 2020, section 7, but for what stays in slots):
+//   all-gathers      (n - 1) times   G of embedding and end, each M times where they share a slot, else once (a tied model), and of
+//                    layers L + (L - 2) in the first pass and 2 (L - 2) in each later one
+//   reduce-scatters  (n - 1) times   S of every block M times, of a tied embedding 2 M times
+//   all-reduces      2 (D - 1) / D times   S of every block
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <absl/status/status.h>
+
+#include "trainer_core/comm/comm_stream.h"
+#include "trainer_core/comm/process_groups.h"
+#include "trainer_core/model/parameter_blocks.h"
+#include "trainer_core/model/transformer.h"
+
+namespace muster::trainer {
+
+// Which of its step's passes a pass is. Gradients are summed over `data` in the last one.
+struct StepPass {
+  bool first = true;
+  bool last = true;
+};
+
+// One thread, the passes'. Errors are those of collectives: the first is kept, and nothing works after it.
+class ShardedParameters final : public ParameterBlocks {
+ public:
+  // All outlive it. `plan` is that of this rank of the groups' mesh.
+  ShardedParameters(const TransformerPlan& plan, const Arena& arena, Ops& ops,
+                    ProcessGroups& groups);
+
+  // Before each pass that makes gradients.
+  void begin(const StepPass& pass);
+  // Waits for all that passes have begun: then the flat block has the step's gradients, if the last pass was its last.
+  absl::Status finish();
+  // What has been gathered is out of date.
+  void parameters_changed();
+  // Since the beginning.
+  CommTimes times() const { return stream_->times(); }
+
+  void prefetch(size_t block) override;
+  void acquire(size_t block) override;
+  void release(size_t block) override;
+  Accumulate begin_gradient(size_t block, Accumulate wanted) override;
+  void gradient_done(size_t block) override;
+  bool broken() const override { return !status_.ok(); }
+
+ private:
+  // Flat tensors.
+  struct Bucket {
+    size_t block = 0;
+    bool is_shared = false;    // else the shard is all of it
+    bool is_gathered = false;  // some bucket of its block is shared
+    int64_t elements = 0;      // without padding
+    Tensor shard;
+    Tensor weights;      // whole and padded: of shared buckets
+    Tensor own_weights;  // this rank's part of it
+    Tensor gradient_shard;
+    Tensor gradient;      // whole and padded, where the pass writes
+    Tensor own_gradient;  // this rank's part of it
+    ProcessGroup* group = nullptr;
+    std::string gather_name, scatter_name, reduce_name;
+    bool has_gradient = false;  // the shard, of earlier parts of the step
+    CommTicket scattered;
+  };
+  struct Slot {
+    std::optional<size_t> block;  // whose weights it has, or will have
+    CommTicket gathered;
+    bool in_use = false;
+  };
+
+  Bucket make_bucket(size_t index) const;
+  void wait(CommTicket ticket);
+  // Of the step: whether `block` gets no more gradients.
+  bool is_complete(size_t block) const;
+  void scatter(Bucket& bucket);
+
+  const TransformerPlan& plan_;
+  const Arena& arena_;
+  Ops& ops_;
+  ProcessGroups& groups_;
+  ProcessGroup* data_ = nullptr;  // null: no other rank has the same shards
+  std::vector<Bucket> buckets_;
+  std::vector<Slot> weight_slots_;
+  std::vector<CommTicket> gradient_slots_;  // what was scattered from them last
+  StepPass pass_;
+  std::vector<int> parts_;  // of this pass's gradients, by block: how many are done
+  absl::Status status_;
+  std::unique_ptr<CommStream> stream_;  // ends before what its work uses
+};
+
+}  // namespace muster::trainer
