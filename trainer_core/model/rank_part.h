@@ -25,6 +25,7 @@ struct Share {
 // Shares differ by one unit at most. Units that are fewer than ranks are each that of neighbouring ranks.
 constexpr Share share_of(int64_t units, AxisPlace place) {
   const int64_t ranks = place.ranks, index = place.index;
+  if (units == 0) return {};  // what the model does not have
   if (units < ranks) return {index / (ranks / units), 1};
   const int64_t first = units * index / ranks;
   return {first, units * (index + 1) / ranks - first};
