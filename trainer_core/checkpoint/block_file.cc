@@ -97,7 +97,6 @@ absl::StatusOr<std::unique_ptr<BlockReader>> BlockReader::open(const std::string
     return absl::DataLossError(absl::StrCat(name, " is truncated or was changed: ", info.st_size,
                                             " bytes, the manifest says ", digest.bytes));
   }
-  // Several threads read in turns: the kernel's guess of what comes next is of no use.
   (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   return reader;
 }
@@ -118,10 +117,14 @@ absl::StatusOr<std::span<const char>> BlockReader::read(size_t index, char* buff
                                               " now, the manifest says ", digest_.bytes));
     done += static_cast<size_t>(count);
   }
-  const std::span<const char> block(buffer, bytes);
-  if (checksum(block) == digest_.blocks[index]) return block;
+  return std::span<const char>(buffer, bytes);
+}
+
+absl::Status BlockReader::verify(size_t index, std::span<const char> block) const {
+  if (checksum(block) == digest_.blocks[index]) return absl::OkStatus();
+  const uint64_t begin = index * kBlockBytes;
   return absl::DataLossError(absl::StrCat(name_, " is damaged: the checksum of its bytes ", begin,
-                                          " to ", begin + bytes - 1, " differs"));
+                                          " to ", begin + block.size() - 1, " differs"));
 }
 
 }  // namespace muster::trainer

@@ -73,8 +73,10 @@ class BlockReader {
   BlockReader(const BlockReader&) = delete;
   BlockReader& operator=(const BlockReader&) = delete;
 
-  // Block `index` in `buffer`, of make_block(). DataLoss names the bytes whose checksum differs.
+  // Block `index` in `buffer`, of make_block(), not verified. DataLoss where the file ends before it does.
   absl::StatusOr<std::span<const char>> read(size_t index, char* buffer) const;
+  // DataLoss names the bytes whose checksum differs.
+  absl::Status verify(size_t index, std::span<const char> block) const;
 
  private:
   BlockReader(std::string name, FileDigest digest, int fd)

@@ -134,8 +134,9 @@ absl::StatusOr<std::vector<StoredFile>> write_boxes(const std::string& folder, C
                                                     int64_t file_bytes);
 
 // Reads what the boxes want of a part into `block`, where their offsets say, and nothing else: of each file the blocks that
-// hold it. Several threads. DataLoss names the file, its bytes and the tensor of the first damage. Requires boxes of tensors
-// that the manifest has with their shapes. `bytes_read`, unless it is null, grows by what came from the disk.
+// hold it. Several threads. DataLoss names the file, its bytes and the tensor of the first damage; after an error the boxes' places
+// hold anything. Requires boxes of tensors that the manifest has with their shapes. `bytes_read`, unless it is null, grows by what came
+// from the disk.
 absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
                         const std::vector<TensorBox>& boxes, std::span<float> block,
                         uint64_t* bytes_read = nullptr);

@@ -1,7 +1,8 @@
-// Reading boxes: files are read in blocks, by several threads; each block is verified, and what is wanted of it copied.
+// Reading boxes: files are read in blocks; each block is verified, and what is wanted of it copied, while the next one is read.
 #include <algorithm>
-#include <atomic>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
@@ -18,8 +19,10 @@ namespace {
 // Descriptors that a read holds at a time: far below what a process usually may.
 constexpr size_t kOpenFilesMax = 64;
 
-// Enough to keep a disk busy while checksums are computed; more only take memory.
-constexpr size_t kReadersMax = 4;
+// Verifying takes less long than reading, but for the fastest disks.
+constexpr size_t kVerifiersMax = 2;
+// What is read before it is verified.
+constexpr size_t kBlocksAhead = 4;
 
 // What a stored box gives to a wanted one.
 struct Copy {
@@ -89,6 +92,22 @@ void copy_block(const OpenFile& file, size_t index, std::span<const char> block)
   }
 }
 
+// Where all of a block belongs, when that is one piece of one wanted box; else null. Most blocks of large tensors are.
+char* place_of_block(const OpenFile& file, size_t index) {
+  const uint64_t begin = index * kBlockBytes;
+  const uint64_t end = std::min(begin + kBlockBytes, file.stored->digest.bytes);
+  char* place = nullptr;
+  for (const Copy& copy : file.copies) {
+    const int64_t run = first_run(copy, begin);
+    if (run >= copy.runs.count()) continue;
+    const ByteRange range = bytes_of_run(copy, run);
+    if (range.begin >= end) continue;
+    if (place != nullptr || range.begin > begin || range.end < end) return nullptr;
+    place = reinterpret_cast<char*>(copy.to + copy.runs.at(run).to) + (begin - range.begin);
+  }
+  return place;
+}
+
 absl::Status with_tensor(const absl::Status& status, const OpenFile& file, size_t block) {
   if (!absl::IsDataLoss(status)) return status;
   for (const Copy& copy : file.copies) {
@@ -100,43 +119,96 @@ absl::Status with_tensor(const absl::Status& status, const OpenFile& file, size_
   return status;
 }
 
-// Threads take tasks in turns until one fails. The first failure in the files' order is the one to tell.
-class Readers {
+// Reads in the files' order, without a break, which is what a disk's read-ahead is made for (several threads that read beside each other
+// took half as long again), while others verify and copy. The first failure in the files' order ends it, and is the one to tell.
+class Reading {
  public:
-  explicit Readers(std::vector<Task> tasks) : tasks_(std::move(tasks)) {}
+  explicit Reading(std::vector<Task> tasks) : tasks_(std::move(tasks)) {}
 
   absl::Status run() {
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < std::min(kReadersMax, tasks_.size()); ++i)
-      threads.emplace_back([this] { work(); });
-    work();
-    for (std::thread& thread : threads) thread.join();
+    std::vector<std::thread> verifiers;
+    for (size_t i = 0; i < std::min(kVerifiersMax, tasks_.size()); ++i)
+      verifiers.emplace_back([this] { verify(); });
+    for (size_t task = 0; task < tasks_.size() && read(task); ++task) {
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      all_read_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : verifiers) thread.join();
     return status_;
   }
 
  private:
-  void work() {
-    const std::unique_ptr<char[]> buffer = make_block();
+  using Buffer = std::unique_ptr<char[]>;
+  struct Block {
+    size_t task;
+    Buffer buffer;  // none where the bytes are in their place
+    std::span<const char> bytes;
+  };
+
+  // Whether to go on.
+  bool read(size_t task) {
+    const auto& [file, index] = tasks_[task];
+    char* to = place_of_block(*file, index);
+    Buffer buffer = take_place(/*needs_buffer=*/to == nullptr);
+    if (buffer != nullptr) to = buffer.get();
+    const auto bytes = file->reader->read(index, to);
+    const std::lock_guard lock(mutex_);
+    if (!bytes.ok()) fail(task, with_tensor(bytes.status(), *file, index));
+    if (!status_.ok()) return false;
+    blocks_.push_back({task, std::move(buffer), *bytes});
+    changed_.notify_all();
+    return true;
+  }
+
+  // Waits until few enough blocks are read and not verified.
+  Buffer take_place(bool needs_buffer) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ahead_ < kBlocksAhead; });
+    ++ahead_;
+    if (!needs_buffer) return nullptr;
+    if (free_.empty()) return make_block();
+    Buffer buffer = std::move(free_.back());
+    free_.pop_back();
+    return buffer;
+  }
+
+  // On a thread of its own: also what was read before a failure, which may have an earlier one.
+  void verify() {
+    std::unique_lock lock(mutex_);
     while (true) {
-      const size_t task = next_++;
-      if (task >= tasks_.size() || task > failed_) return;
-      const auto& [file, index] = tasks_[task];
-      const auto block = file->reader->read(index, buffer.get());
-      if (block.ok()) {
-        copy_block(*file, index, *block);
-        continue;
-      }
-      const std::lock_guard lock(mutex_);
-      if (task >= failed_) continue;
-      failed_ = task;
-      status_ = with_tensor(block.status(), *file, index);
+      changed_.wait(lock, [&] { return all_read_ || !blocks_.empty(); });
+      if (blocks_.empty()) return;
+      Block block = std::move(blocks_.front());
+      blocks_.pop_front();
+      lock.unlock();
+      const auto& [file, index] = tasks_[block.task];
+      const absl::Status status = file->reader->verify(index, block.bytes);
+      if (status.ok() && block.buffer != nullptr) copy_block(*file, index, block.bytes);
+      lock.lock();
+      if (!status.ok()) fail(block.task, with_tensor(status, *file, index));
+      if (block.buffer != nullptr) free_.push_back(std::move(block.buffer));
+      --ahead_;
+      changed_.notify_all();
     }
   }
 
+  void fail(size_t task, absl::Status status) {
+    if (task >= failed_) return;
+    failed_ = task;
+    status_ = std::move(status);
+  }
+
   const std::vector<Task> tasks_;
-  std::atomic<size_t> next_{0};
-  std::atomic<size_t> failed_{SIZE_MAX};
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Block> blocks_;  // read and not verified
+  std::vector<Buffer> free_;
+  size_t ahead_ = 0;  // blocks that are being read, or not verified yet
+  bool all_read_ = false;
+  size_t failed_ = SIZE_MAX;
   absl::Status status_;
 };
 
@@ -172,10 +244,10 @@ absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
     }
     files.push_back(std::move(file));
     if (files.size() < kOpenFilesMax) continue;
-    if (auto status = Readers(std::exchange(tasks, {})).run(); !status.ok()) return status;
+    if (auto status = Reading(std::exchange(tasks, {})).run(); !status.ok()) return status;
     files.clear();
   }
-  return Readers(std::move(tasks)).run();
+  return Reading(std::move(tasks)).run();
 }
 
 }  // namespace muster::trainer

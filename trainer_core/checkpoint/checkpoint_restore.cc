@@ -56,7 +56,9 @@ absl::Status verify_blocks(const Manifest& manifest) {
     auto reader = BlockReader::open(manifest.info.folder, file.name, file.digest);
     if (!reader.ok()) return reader.status();
     for (size_t i = 0; i < file.digest.blocks.size(); ++i) {
-      if (auto block = (*reader)->read(i, buffer.get()); !block.ok()) return block.status();
+      const auto block = (*reader)->read(i, buffer.get());
+      if (!block.ok()) return block.status();
+      if (auto status = (*reader)->verify(i, *block); !status.ok()) return status;
     }
   }
   return absl::OkStatus();
