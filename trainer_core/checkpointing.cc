@@ -23,8 +23,6 @@ std::string saved_line(const std::string& folder, uint64_t bytes, Duration writt
 constexpr GroupAxes kWriterAxes = {.axes = {MeshAxis::kPipeline, MeshAxis::kFsdp,
                                             MeshAxis::kSequence, MeshAxis::kContext,
                                             MeshAxis::kExpert, MeshAxis::kTensor}};
-// Of process groups: no other thread uses it than the one that saves or restores.
-constexpr int kCheckpointLane = 16;
 
 }  // namespace
 

@@ -14,6 +14,11 @@
 
 namespace muster::trainer {
 
+// Lanes of a rank: each is one thread's at a time, and all that is said in one is in one order.
+constexpr int kComputeLane = 0;     // what the computation waits for where it stands
+constexpr int kStreamLane = 1;      // what runs beside it
+constexpr int kCheckpointLane = 2;  // of whoever saves or restores
+
 // Groups are made when they are first asked for, which takes no message, and live as long as this object. Any thread; each group is
 // one thread's at a time.
 class ProcessGroups {
@@ -23,7 +28,7 @@ class ProcessGroups {
 
   // The group of this rank along `axes`, "fsdp+context"; axes of one rank are left out. Groups of different lanes have the same members and nothing else in
   // common, so two threads may use them at once; lane 1 is "fsdp+context#1".
-  ProcessGroup& of(const GroupAxes& axes, int lane = 0);
+  ProcessGroup& of(const GroupAxes& axes, int lane = kComputeLane);
   // All ranks.
   ProcessGroup& world();
   // All ranks, whatever mesh each of them has: for what is said before that is known to be one.

@@ -8,9 +8,6 @@
 namespace muster::trainer {
 namespace {
 
-// The computation's own collectives go through lane 0.
-constexpr int kStreamLane = 1;
-
 std::string name_of_block(const ParamBlock& block) {
   switch (block.kind) {
     case BlockKind::kEmbedding:

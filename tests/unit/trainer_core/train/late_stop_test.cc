@@ -1,6 +1,7 @@
 // A stop that comes in the middle of a step: what completed steps have made is saved, and a new process goes on from it.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
@@ -23,16 +25,18 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// Holds one rank's messages of step `long_step` until release(), and has then lost its peers.
+// Holds one rank's messages of step `long_step` until release(), and has then lost its peers. Of the lane of passes alone: what is
+// saved meanwhile, by whichever thread, is nobody's to hold. Any thread.
 class LongStep {
  public:
-  LongStep(const ProgressWriter& page, int64_t long_step) : page_(page), long_step_(long_step) {}
+  explicit LongStep(int64_t long_step) : long_step_(long_step) {}
 
-  // Before each round of messages.
+  // Of the rank's loop, as its on_step.
+  void complete(const StepRecord& record) { completed_ = record.step + 1; }
+
+  // Before each round of messages of passes.
   absl::Status pass() {
-    const bool in_long_step =
-        page_.page().phase == Phase::kStep && std::max<int64_t>(page_.page().step, 0) == long_step_;
-    if (!in_long_step) return absl::OkStatus();
+    if (completed_ != long_step_) return absl::OkStatus();
     std::unique_lock lock(mutex_);
     waiting_ = true;
     changed_.notify_all();
@@ -51,8 +55,8 @@ class LongStep {
   }
 
  private:
-  const ProgressWriter& page_;
   const int64_t long_step_;
+  std::atomic<int64_t> completed_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool waiting_ = false;
@@ -90,7 +94,9 @@ class HeldTransport : public Transport {
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
   std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override {
-    return std::make_unique<HeldChannel>(transport_->open(name, members), long_step_);
+    auto channel = transport_->open(name, members);
+    if (!name.ends_with(absl::StrCat("#", kStreamLane))) return channel;
+    return std::make_unique<HeldChannel>(std::move(channel), long_step_);
   }
   void fail(const std::string& reason) override { transport_->fail(reason); }
 
@@ -121,7 +127,8 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
                      const std::function<void()>& in_step = nullptr) {
   LocalWorld world(2, std::chrono::milliseconds(60'000));
   auto page = ProgressWriter::anonymous({}), peers_page = ProgressWriter::anonymous({});
-  LongStep step(*page, long_step);
+  LongStep step(long_step);
+  std::atomic<int64_t> peers_completed{0};
   StopSignals signals, peers_signals;
   std::ostringstream out, err, peers_out;
   Outcome outcome;
@@ -135,7 +142,7 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
                                   .err = err,
                                   .signals = signals,
                                   .threads = 1,
-                                  .on_step = nullptr});
+                                  .on_step = [&](const StepRecord& r) { step.complete(r); }});
   });
   std::thread peer([&] {
     ProcessGroups groups(world.join(1), mesh_of(config.mesh), peers_page.get());
@@ -145,7 +152,7 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
                    .err = peers_out,
                    .signals = peers_signals,
                    .threads = 1,
-                   .on_step = nullptr});
+                   .on_step = [&](const StepRecord& r) { peers_completed = r.step + 1; }});
   });
   step.wait_until_there();
   signals.stop = true;
@@ -153,7 +160,7 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
   std::thread other([&] {
     if (first != First::kBothSignalThreads) return;
     // It has completed as many steps as soon as its thread gets to say so.
-    while (peers_page->page().step < long_step) std::this_thread::yield();
+    while (peers_completed < long_step) std::this_thread::yield();
     peers_signals.stop = true;
     peers_signals.leave_step(note_end);
   });
