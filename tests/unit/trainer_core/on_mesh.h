@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -11,13 +12,18 @@
 
 namespace muster::trainer {
 
-// Runs `body` with all groups of each rank, on its own thread.
-inline void on_mesh(const Mesh& mesh, const std::function<void(ProcessGroups&)>& body) {
+using TransportOf = std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)>;
+
+// Runs `body` with all groups of each rank, on its own thread. `transport_of` makes the rank's transport of the world's; none: it is
+// the world's.
+inline void on_mesh(const Mesh& mesh, const std::function<void(ProcessGroups&)>& body,
+                    const TransportOf& transport_of = nullptr) {
   const LocalWorld world(mesh.ranks(), std::chrono::milliseconds(20'000));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     threads.emplace_back([&, rank] {
-      ProcessGroups groups(world.join(rank), mesh, nullptr);
+      const std::shared_ptr<Transport> transport = world.join(rank);
+      ProcessGroups groups(transport_of ? transport_of(transport) : transport, mesh, nullptr);
       body(groups);
     });
   }

@@ -17,6 +17,7 @@
 
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/comm/collectives.h"
+#include "tests/unit/trainer_core/comm/forked_ranks.h"
 #include "tests/unit/trainer_core/comm/store_server.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/transport_group.h"
@@ -208,47 +209,6 @@ TEST_F(World, RanksThatDoNotComeAreNamed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("waited 200 ms for these ranks: 0, 2, 3"));
 }
-
-// Ranks 1 and up are processes, forked while there is one thread; each ends with what `body` returns. Rank 0 is the test.
-class ForkedRanks {
- public:
-  using Body = std::function<int(int rank, const std::string& store)>;
-
-  ForkedRanks(int size, const Body& body) {
-    if (pipe(ends_.data()) != 0) _exit(2);
-    for (int rank = 1; rank < size; ++rank) {
-      const pid_t child = fork();
-      if (child == 0) {
-        std::array<char, kAddressBytes> address{};
-        if (read(ends_[0], address.data(), kAddressBytes) != kAddressBytes) _exit(3);
-        _exit(body(rank, address.data()));
-      }
-      children_.push_back(child);
-    }
-  }
-  ~ForkedRanks() {
-    for (const int end : ends_) close(end);
-  }
-
-  void tell(const std::string& store) const {
-    std::array<char, kAddressBytes> address{};
-    store.copy(address.data(), kAddressBytes - 1);
-    for (size_t i = 0; i < children_.size(); ++i)
-      EXPECT_EQ(write(ends_[1], address.data(), kAddressBytes), kAddressBytes);
-  }
-  pid_t child(int rank) const { return children_[static_cast<size_t>(rank) - 1]; }
-  int wait_for(int rank) const {
-    int status = 0;
-    EXPECT_EQ(waitpid(child(rank), &status, 0), child(rank));
-    return status;
-  }
-
- private:
-  static constexpr ssize_t kAddressBytes = 32;
-
-  std::array<int, 2> ends_{};
-  std::vector<pid_t> children_;
-};
 
 WorldOptions process_options(int rank, int size, const std::string& store) {
   WorldOptions options;

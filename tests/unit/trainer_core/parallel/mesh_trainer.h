@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -20,13 +21,15 @@
 
 namespace muster::trainer {
 
+// By the group's name, then by kind.
+using SentByGroup = std::map<std::string, std::map<CollectiveKind, uint64_t>>;
+
 struct MeshRun {
   std::vector<StepRecord> steps;  // rank 0's
   std::vector<float>
       params;           // of the whole table, as the ranks that are first along data have them
   absl::Status status;  // the first error of any rank
-  // What rank 0 sent in all steps: by the group's name, then by kind.
-  std::map<std::string, std::map<CollectiveKind, uint64_t>> sent;
+  SentByGroup sent;     // by rank 0, in all steps
 
   std::vector<double> losses() const {
     std::vector<double> losses;
@@ -66,17 +69,61 @@ using EachStep = std::function<void(ProcessGroups& groups, Replica& replica, int
 
 class MeshTrainer {
  public:
-  // `each_step` is called before every step, on every rank.
-  static MeshRun run(const TrainConfig& config, const EachStep& each_step = nullptr) {
-    MeshTrainer trainer(config);
-    trainer.run_.params.resize(static_cast<size_t>(parameter_count(model_params(config.model))));
-    on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { trainer.train(groups, each_step); });
-    return std::move(trainer.run_);
+  // `each_step` is called before every step, on every rank; `transport_of` may put something between a rank and its transport.
+  static MeshRun run(const TrainConfig& config, const EachStep& each_step = nullptr,
+                     const TransportOf& transport_of = nullptr) {
+    MeshRun all;
+    all.params.resize(parameters_of(config));
+    std::mutex mutex;
+    on_mesh(
+        mesh_of(config.mesh),
+        [&](ProcessGroups& groups) {
+          MeshRun own = run_rank(config, groups, all.params, each_step);
+          const std::lock_guard lock(mutex);
+          all.status.Update(own.status);
+          if (groups.rank() != 0) return;
+          all.steps = std::move(own.steps);
+          all.sent = std::move(own.sent);
+        },
+        transport_of);
+    return all;
+  }
+
+  // One rank's part: its steps, what it sent, its error. What it stores of the parameters goes to `params`, of the whole table.
+  static MeshRun run_rank(const TrainConfig& config, ProcessGroups& groups, std::span<float> params,
+                          const EachStep& each_step = nullptr) {
+    auto page = ProgressWriter::anonymous({});
+    std::ostringstream out;
+    StopSignals signals;
+    const TrainContext context{.groups = groups,
+                               .page = *page,
+                               .out = out,
+                               .err = out,
+                               .signals = signals,
+                               .on_step = nullptr};
+    TrainingData synthetic;
+    const auto data = StepData::training(config, groups.rank(), synthetic);
+    Replica replica(config, 1, Staging::kNo, groups);
+    begin(config, replica);
+    GradientStep gradients(config, context, replica, *data);
+    MeshRun run;
+    for (int64_t step = 0; step < config.steps && run.status.ok(); ++step) {
+      if (each_step) each_step(groups, replica, step);
+      run.status = make_step(config, gradients, replica, *data, step, run.steps);
+    }
+    run.sent = sent_bytes(groups);
+    if (groups.mesh().coordinate(groups.rank())[0] != 0) return run;
+    for_stored(replica.plan().model.sharding.layout, [&](size_t stored, size_t in_table) {
+      params[in_table] = replica.model().params()[stored];
+    });
+    return run;
+  }
+
+  static size_t parameters_of(const TrainConfig& config) {
+    return static_cast<size_t>(parameter_count(model_params(config.model)));
   }
 
  private:
-  explicit MeshTrainer(const TrainConfig& config) : config_(config) {}
-
   static void begin(const TrainConfig& config, Replica& replica) {
     const ShardLayout& layout = replica.plan().model.sharding.layout;
     std::vector<float> whole(static_cast<size_t>(parameter_count(layout.table())));
@@ -112,68 +159,33 @@ class MeshTrainer {
     return number;
   }
 
-  void train(ProcessGroups& groups, const EachStep& each_step) {
-    auto page = ProgressWriter::anonymous({});
-    std::ostringstream out;
-    StopSignals signals;
-    const TrainContext context{.groups = groups,
-                               .page = *page,
-                               .out = out,
-                               .err = out,
-                               .signals = signals,
-                               .on_step = nullptr};
-    TrainingData synthetic;
-    const auto data = StepData::training(config_, groups.rank(), synthetic);
-    Replica replica(config_, 1, Staging::kNo, groups);
-    begin(config_, replica);
-    GradientStep gradients(config_, context, replica, *data);
-    std::vector<StepRecord> records;
-    absl::Status status;
-    for (int64_t step = 0; step < config_.steps && status.ok(); ++step) {
-      if (each_step) each_step(groups, replica, step);
-      status = make_step(gradients, replica, *data, step, records);
-    }
-    const std::lock_guard lock(mutex_);
-    run_.status.Update(status);
-    if (!status.ok()) return;
-    if (groups.rank() == 0) {
-      run_.steps = std::move(records);
-      note_bytes(groups);
-    }
-    if (groups.mesh().coordinate(groups.rank())[0] != 0) return;
-    for_stored(replica.plan().model.sharding.layout, [&](size_t stored, size_t in_table) {
-      run_.params[in_table] = replica.model().params()[stored];
-    });
-  }
-
   // As train.cc's loop.
-  absl::Status make_step(GradientStep& gradients, Replica& replica, StepData& data, int64_t step,
-                         std::vector<StepRecord>& records) const {
+  static absl::Status make_step(const TrainConfig& config, GradientStep& gradients,
+                                Replica& replica, StepData& data, int64_t step,
+                                std::vector<StepRecord>& records) {
     const auto local = gradients.compute(static_cast<uint64_t>(step) * data.samples_per_step());
     if (!local.ok()) return local.status();
     const auto reduced = gradients.reduce(*local);
     if (!reduced.ok()) return reduced.status();
     records.push_back(gradients.record(step, *reduced));
     const StepRecord& record = records.back();
-    const double clip = clip_factor(record.raw_grad_norm, config_.optimizer.clipping_threshold);
+    const double clip = clip_factor(record.raw_grad_norm, config.optimizer.clipping_threshold);
     return replica.update({.learning_rate = record.learning_rate,
                            .grad_scale = clip / GradientStep::divisor(*reduced),
                            .t = step + 1});
   }
 
-  void note_bytes(const ProcessGroups& groups) {
+  static SentByGroup sent_bytes(const ProcessGroups& groups) {
+    SentByGroup sent;
     groups.for_each([&](const ProcessGroup& group) {
-      for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kAllGather,
-                                        CollectiveKind::kReduceScatter}) {
+      for (uint32_t i = 0; i <= static_cast<uint32_t>(CollectiveKind::kSendRecv); ++i) {
+        const auto kind = static_cast<CollectiveKind>(i);
         if (const uint64_t bytes = group.sent(kind).total; bytes > 0)
-          run_.sent[group.name()][kind] += bytes;
+          sent[group.name()][kind] += bytes;
       }
     });
+    return sent;
   }
-
-  const TrainConfig& config_;
-  std::mutex mutex_;
-  MeshRun run_;
 };
 
 }  // namespace muster::trainer

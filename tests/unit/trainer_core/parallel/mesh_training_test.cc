@@ -8,38 +8,11 @@
 #include <absl/strings/str_cat.h>
 
 #include "tests/unit/trainer_core/model/sharded_models.h"
+#include "tests/unit/trainer_core/parallel/mesh_configs.h"
 #include "tests/unit/trainer_core/parallel/mesh_trainer.h"
 
 namespace muster::trainer {
 namespace {
-
-constexpr int32_t kSequences = 8;  // of a micro-batch, over all ranks
-constexpr int32_t kLength = 16;
-
-MeshShape mesh(std::initializer_list<std::pair<MeshAxis, int32_t>> degrees) {
-  MeshShape shape;
-  for (const auto& [axis, degree] : degrees) shape.ici[static_cast<size_t>(axis)] = degree;
-  return shape;
-}
-
-TrainConfig config_of(const ModelConfig& model, const MeshShape& shape) {
-  TrainConfig config;
-  config.model = model;
-  config.model.num_layers = 3;
-  // Rows this narrow are now and then near 0, which multiplies roundings.
-  config.model.norm_epsilon = 0.1;
-  config.steps = 20;
-  config.optimizer.learning_rate = 3e-3;
-  // Some gradients, as those of keys' biases, are nothing but what rounding leaves.
-  config.optimizer.eps = 1e-5;
-  config.optimizer.schedule_steps = 20;
-  config.optimizer.warmup_steps = 2;
-  config.mesh = shape;
-  config.per_device_batch_size = kSequences / batch_slice(mesh_of(shape), 0).count;
-  config.max_target_length = kLength;
-  if (config.model.learns_positions()) config.model.trainable_position_size = kLength;
-  return config;
-}
 
 // Of each model: what makes its step special.
 struct Case {
@@ -103,18 +76,18 @@ class MeshTraining : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(MeshTraining, OnAnyMeshIsThatOfOneRank) {
+TEST_P(MeshTraining, IsThatOfOneRank) {
+  using enum MeshAxis;
   ASSERT_TRUE(alone().status.ok()) << alone().status;
   ASSERT_GT(std::abs(alone().steps.back().loss / alone().steps.front().loss - 1), 1e-3)
       << "parameters do not change";
-  for (const int32_t ranks : {2, 4, 8}) {
-    for (const Degrees& degrees : factorisations(ranks)) {
-      const MeshShape shape{.ici = degrees, .dcn = MeshShape().dcn};
-      if (!validate_mesh(shape).ok() || !validate_on_mesh(config(shape)).ok()) continue;
-      if (mesh_of(shape).degree(MeshAxis::kTensor) == 1) continue;  // sharded_training_test.cc's
-      expect_that_of_one_rank(config(shape));
-      ASSERT_FALSE(HasFatalFailure());
-    }
+  // mesh_matrix_test.cc has every mesh, of fewer models.
+  for (const MeshShape& shape :
+       {mesh({{kTensor, 2}}), mesh({{kTensor, 8}}), mesh({{kFsdp, 2}, {kTensor, 4}}),
+        mesh({{kData, 4}, {kTensor, 2}}), mesh({{kData, 2}, {kFsdp, 2}, {kTensor, 2}})}) {
+    if (!validate_on_mesh(config(shape)).ok()) continue;
+    expect_that_of_one_rank(config(shape));
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 

@@ -1,0 +1,40 @@
+// Trainings of small models on meshes of 8 ranks at most.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+
+#include "trainer_core/base/train_config.h"
+#include "trainer_core/base/train_mesh.h"
+
+namespace muster::trainer {
+
+inline constexpr int32_t kSequences = 8;  // of a micro-batch, over all ranks
+inline constexpr int32_t kLength = 16;
+
+inline MeshShape mesh(std::initializer_list<std::pair<MeshAxis, int32_t>> degrees) {
+  MeshShape shape;
+  for (const auto& [axis, degree] : degrees) shape.ici[static_cast<size_t>(axis)] = degree;
+  return shape;
+}
+
+inline TrainConfig config_of(const ModelConfig& model, const MeshShape& shape) {
+  TrainConfig config;
+  config.model = model;
+  config.model.num_layers = 3;
+  // Rows this narrow are now and then near 0, which multiplies roundings.
+  config.model.norm_epsilon = 0.1;
+  config.steps = 20;
+  config.optimizer.learning_rate = 3e-3;
+  // Some gradients, as those of keys' biases, are nothing but what rounding leaves.
+  config.optimizer.eps = 1e-5;
+  config.optimizer.schedule_steps = 20;
+  config.optimizer.warmup_steps = 2;
+  config.mesh = shape;
+  config.per_device_batch_size = kSequences / batch_slice(mesh_of(shape), 0).count;
+  config.max_target_length = kLength;
+  if (config.model.learns_positions()) config.model.trainable_position_size = kLength;
+  return config;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,123 @@
+// Every mesh of 8 ranks trains as one rank does, and none of them can come to a deadlock.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+#include "tests/unit/trainer_core/comm/strict_transport.h"
+#include "tests/unit/trainer_core/model/sharded_models.h"
+#include "tests/unit/trainer_core/parallel/mesh_configs.h"
+#include "tests/unit/trainer_core/parallel/mesh_trainer.h"
+#include "trainer_core/comm/transport_group.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr int32_t kRanks = 8;
+constexpr int kParts = 4;  // of all meshes: tests run beside each other
+
+struct Model {
+  const char* name;
+  TrainConfig (*config)(const MeshShape& shape);
+};
+
+// GQA with fewer KV heads than some meshes have tensor ranks, masks that depend on where a number is, and two micro-batches.
+TrainConfig dense(const MeshShape& shape) {
+  TrainConfig config = config_of(sharded_llama(), shape);
+  config.model.dropout_rate = 0.1;
+  config.gradient_accumulation_steps = 2;
+  return config;
+}
+
+// Experts that drop tokens, and tied embeddings.
+TrainConfig with_experts(const MeshShape& shape) {
+  TrainConfig config = config_of(sharded_glam(), shape);
+  config.model.experts.balance_weight = 0.1;
+  config.model.experts.capacity_factor = 1;
+  return config;
+}
+
+const std::array kModels = {Model{"dense", dense}, Model{"experts", with_experts}};
+
+TrainConfig config_on(const Model& model, const MeshShape& shape) {
+  TrainConfig config = model.config(shape);
+  // As few layers as there can be.
+  config.model.num_layers = std::max(4, mesh_of(shape).degree(MeshAxis::kPipeline));
+  return config;
+}
+
+std::vector<MeshShape> allowed_meshes(const Model& model) {
+  std::vector<MeshShape> meshes;
+  for (const Degrees& degrees : factorisations(kRanks)) {
+    const MeshShape shape{.ici = degrees, .dcn = MeshShape().dcn};
+    if (validate_mesh(shape).ok() && validate_on_mesh(config_on(model, shape)).ok())
+      meshes.push_back(shape);
+  }
+  return meshes;
+}
+
+const MeshRun& alone(const Model& model, int32_t layers) {
+  static std::map<std::pair<std::string, int32_t>, MeshRun> runs;
+  const auto [run, is_new] = runs.try_emplace({model.name, layers});
+  if (is_new) {
+    TrainConfig config = model.config({});
+    config.model.num_layers = layers;
+    run->second = MeshTrainer::run(config);
+  }
+  return run->second;
+}
+
+class MeshMatrix : public testing::TestWithParam<std::tuple<Model, int>> {};
+
+TEST_P(MeshMatrix, IsTheTrainingOfOneRank) {
+  const auto& [model, part] = GetParam();
+  const std::vector<MeshShape> meshes = allowed_meshes(model);
+  ASSERT_GE(meshes.size(), kParts);
+  for (size_t i = static_cast<size_t>(part); i < meshes.size(); i += kParts) {
+    const TrainConfig config = config_on(model, meshes[i]);
+    const std::string mesh = mesh_of(meshes[i]).to_string();
+    MessageLog log;
+    const MeshRun run =
+        MeshTrainer::run(config, nullptr, [&](std::shared_ptr<Transport> transport) {
+          return std::make_shared<StrictTransport>(std::move(transport), log);
+        });
+    expect_same_training(run, alone(model, config.model.num_layers), mesh);
+    ASSERT_FALSE(HasFatalFailure());
+    SCOPED_TRACE(mesh);
+    log.expect_that_all_is_met();
+  }
+}
+
+// What the matrix relies on: two ranks that send to each other before either receives do not get away with it.
+TEST(StrictTransport, MessagesThatCrossAreADeadlock) {
+  const LocalWorld world(2, std::chrono::milliseconds(300));
+  MessageLog log;
+  std::atomic<int> failures{0};
+  const auto talk = [&](int rank) {
+    const auto group =
+        make_world_group(std::make_shared<StrictTransport>(world.join(rank), log), "pair", nullptr);
+    std::array<float, 4> numbers{};
+    absl::Status status = group->send(Numbers(numbers), 1 - rank, "out");
+    status.Update(group->recv(Numbers(numbers), 1 - rank, "in"));
+    if (!status.ok()) ++failures;
+  };
+  std::thread other([&] { talk(1); });
+  talk(0);
+  other.join();
+  EXPECT_EQ(failures, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MeshMatrix,
+                         testing::Combine(testing::ValuesIn(kModels), testing::Range(0, kParts)),
+                         [](const auto& test) {
+                           return absl::StrCat(std::get<0>(test.param).name, "_",
+                                               std::get<1>(test.param));
+                         });
+
+}  // namespace
+}  // namespace muster::trainer
