@@ -12,6 +12,7 @@
 
 #include "common/absl_view.h"
 #include "jobspec/flag_scanner.h"
+#include "jobspec/mesh_selector.h"
 #include "jobspec/value.h"
 
 namespace muster::jobspec {
@@ -77,6 +78,7 @@ class Translator {
   }
   absl::Status set_fp8(const Given& given);
   absl::Status set_mesh(const Given& given, std::string_view level);
+  void select_mesh(const Given& given);
   absl::Status set_directory(const Given& given, const std::string& text);
   absl::Status set_data(const Given& given, bool is_synthetic);
   absl::Status set_schedule(const Given& given);
@@ -129,6 +131,17 @@ absl::Status Translator::set_mesh(const Given& given, std::string_view level) {
         (*list)[axis].get<std::string>());
   }
   return absl::OkStatus();
+}
+
+// The rules' machines have their fsdp ranks inside a node first.
+void Translator::select_mesh(const Given& given) {
+  const auto fsdp = selected_fsdp(model_, plain(given.value));
+  if (!fsdp) return warn(given, absl::StrCat(model_, " has no mesh rule for it"));
+  const int32_t inside = std::min(*fsdp, kSelectedRanksPerNode);
+  set(given, "ici_data_parallelism", "1");
+  set(given, "ici_fsdp_parallelism", absl::StrCat(inside));
+  set(given, "dcn_data_parallelism", "-1");
+  set(given, "dcn_fsdp_parallelism", absl::StrCat(*fsdp / inside));
 }
 
 // Their folder is that of one run; ours is base_output_directory/run_name.
@@ -261,6 +274,9 @@ absl::Status Translator::apply(const Given& given) {
       return absl::OkStatus();
     case FlagEffect::kAxlearnData:
       return set_data(given, given.value == "FAKE");
+    case FlagEffect::kAxlearnMesh:
+      select_mesh(given);
+      return absl::OkStatus();
     case FlagEffect::kDirectory:
       return set_directory(given, given.value);
     case FlagEffect::kPaxLogs:

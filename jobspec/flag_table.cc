@@ -140,7 +140,7 @@ constexpr Flag kAxlearnFlags[] = {
     key("jax_backend", "hardware"),
     key("trainer_prng_seed", "init_weights_seed"),
     key("trainer_log_every_n_steps", "log_period"),
-    no_effect("mesh_selector", kRanks),
+    special("mesh_selector", FlagEffect::kAxlearnMesh),
     no_effect("trainer_watchdog_timeout_seconds", kNoHangs),
     no_effect("trainer_crash_on_hang_timeout_seconds", kNoHangs),
     no_effect("trace_at_steps", kUsePerf),

@@ -26,6 +26,7 @@ enum class FlagEffect {
   kModule,          // text.gpt.c4_trainer
   kAxlearnConfig,   // fuji-7B-v2-flash
   kAxlearnData,     // a folder, or FAKE
+  kAxlearnMesh,     // gpu-p5.48xlarge-256
   kDirectory,       // base_output_directory/run_name
   kPaxWorkspace,    // the parent of a relative kPaxLogs
   kPaxLogs,         // as kDirectory

@@ -18,8 +18,9 @@ class PastedLines : public ConfigFiles {
     return absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   }
 
-  // What `muster run TEXT --ranks RANKS` does, without the program.
-  static absl::StatusOr<ResolvedJob> pasted(absl::string_view text, int32_t ranks = 1) {
+  // What `muster run TEXT --ranks RANKS --nodes NODES` does, without the program; 0: without that option.
+  static absl::StatusOr<ResolvedJob> pasted(absl::string_view text, int32_t ranks = 1,
+                                            int32_t nodes = 0) {
     std::vector<std::string> all = words(text);
     if (const auto had = skip_launcher(all); !had.ok()) return had.status();
     auto translation = translate(all);
@@ -30,6 +31,7 @@ class PastedLines : public ConfigFiles {
                             translation->warnings.end());
     LaunchOptions launch = options();
     if (ranks > 0) launch.ranks_per_node = ranks;
+    if (nodes > 0) launch.nodes = nodes;
     return resolve_job(*config, launch);
   }
 };
