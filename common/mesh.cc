@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,17 +16,12 @@ namespace {
 
 using Degrees = std::array<int32_t, kMeshAxisCount>;
 
-std::string key_name(std::string_view level, int axis) {
-  return absl::StrCat(av(level), "_", av(kMeshAxisNames[static_cast<size_t>(axis)]),
-                      "_parallelism");
-}
-
 // The keys of one level that are not 1, with their values: what a person has to look at.
 std::string describe_level(std::string_view level, const Degrees& degrees) {
   std::vector<std::string> parts;
-  for (int axis = 0; axis < kMeshAxisCount; ++axis) {
-    const int32_t degree = degrees[static_cast<size_t>(axis)];
-    if (degree != 1) parts.push_back(absl::StrCat(key_name(level, axis), "=", degree));
+  for (size_t i = 0; i < kMeshAxisCount; ++i) {
+    if (degrees[i] == 1) continue;
+    parts.push_back(absl::StrCat(mesh_key(level, static_cast<MeshAxis>(i)), "=", degrees[i]));
   }
   if (parts.empty()) return absl::StrCat("every ", av(level), "_*_parallelism=1");
   return absl::StrJoin(parts, " ");
@@ -34,13 +30,14 @@ std::string describe_level(std::string_view level, const Degrees& degrees) {
 absl::Status resolve_level(std::string_view level, int32_t size, std::string_view what,
                            Degrees& degrees) {
   int64_t product = 1;
-  int open_axis = -1;
-  for (int axis = 0; axis < kMeshAxisCount; ++axis) {
-    const int32_t degree = degrees[static_cast<size_t>(axis)];
+  std::optional<MeshAxis> open_axis;
+  for (size_t i = 0; i < kMeshAxisCount; ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    const int32_t degree = degrees[i];
     if (degree == -1) {
-      if (open_axis >= 0) {
+      if (open_axis) {
         return absl::InvalidArgumentError(
-            absl::StrCat(key_name(level, open_axis), " and ", key_name(level, axis),
+            absl::StrCat(mesh_key(level, *open_axis), " and ", mesh_key(level, axis),
                          " are both -1; at most one ", av(level), " axis can be filled in"));
       }
       open_axis = axis;
@@ -48,7 +45,7 @@ absl::Status resolve_level(std::string_view level, int32_t size, std::string_vie
     }
     if (degree < 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat(key_name(level, axis), "=", degree,
+          absl::StrCat(mesh_key(level, axis), "=", degree,
                        ": must be at least 1, or -1 to fill in what is left"));
     }
     product *= degree;
@@ -57,13 +54,13 @@ absl::Status resolve_level(std::string_view level, int32_t size, std::string_vie
           absl::StrCat(describe_level(level, degrees), ": the product is too large"));
     }
   }
-  if (open_axis >= 0) {
+  if (open_axis) {
     if (size % product != 0) {
       return absl::InvalidArgumentError(absl::StrCat(describe_level(level, degrees), ": ", size,
                                                      " ", av(what), " cannot be divided by ",
                                                      product));
     }
-    degrees[static_cast<size_t>(open_axis)] = static_cast<int32_t>(size / product);
+    degrees[static_cast<size_t>(*open_axis)] = static_cast<int32_t>(size / product);
     return absl::OkStatus();
   }
   if (product != size) {
@@ -75,6 +72,11 @@ absl::Status resolve_level(std::string_view level, int32_t size, std::string_vie
 }
 
 }  // namespace
+
+std::string mesh_key(std::string_view level, MeshAxis axis) {
+  return absl::StrCat(av(level), "_", av(kMeshAxisNames[static_cast<size_t>(axis)]),
+                      "_parallelism");
+}
 
 std::string AxisSet::to_string() const {
   std::vector<absl::string_view> names;

@@ -26,6 +26,9 @@ constexpr int kMeshAxisCount = 7;
 constexpr std::array<std::string_view, kMeshAxisCount> kMeshAxisNames = {
     "data", "pipeline", "fsdp", "sequence", "context", "expert", "tensor"};
 
+// "ici_tensor_parallelism": the key of an axis's degree at a level, "ici" or "dcn".
+std::string mesh_key(std::string_view level, MeshAxis axis);
+
 // A rank's place along each axis.
 using MeshCoordinate = std::array<int32_t, kMeshAxisCount>;
 

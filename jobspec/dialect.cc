@@ -11,6 +11,7 @@
 #include <absl/strings/strip.h>
 
 #include "common/absl_view.h"
+#include "common/mesh.h"
 #include "jobspec/flag_scanner.h"
 #include "jobspec/mesh_selector.h"
 #include "jobspec/value.h"
@@ -115,7 +116,7 @@ absl::Status Translator::set_fp8(const Given& given) {
 
 // [data,fsdp,tensor]; Pax's own names for them are replica, data and mdl.
 absl::Status Translator::set_mesh(const Given& given, std::string_view level) {
-  static constexpr std::array<std::string_view, 3> kAxes = {"data", "fsdp", "tensor"};
+  static constexpr std::array kAxes = {MeshAxis::kData, MeshAxis::kFsdp, MeshAxis::kTensor};
   // As Python writes it: None is the default, a tuple a list.
   std::string text = plain(given.value);
   if (text == "None") return absl::OkStatus();
@@ -127,8 +128,7 @@ absl::Status Translator::set_mesh(const Given& given, std::string_view level) {
   }
   for (size_t axis = 0; axis < kAxes.size(); ++axis) {
     if (!(*list)[axis].is_string()) return bad(given, "expected three degrees, [data,fsdp,tensor]");
-    set(given, absl::StrCat(av(level), "_", av(kAxes[axis]), "_parallelism"),
-        (*list)[axis].get<std::string>());
+    set(given, mesh_key(level, kAxes[axis]), (*list)[axis].get<std::string>());
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,8 @@
 // The table of keys. One row each; why a key has no effect, or which values work, stands in its row.
 #include "jobspec/key_table.h"
 
+#include "trainer_core/base/train_mesh.h"
+
 namespace muster::jobspec {
 namespace {
 
@@ -8,7 +10,7 @@ constexpr std::string_view kNothingCompiled =
     "this trainer is compiled C++: nothing is traced or compiled at run time";
 constexpr std::string_view kExperts = "capacity_factor alone decides whether tokens are dropped";
 constexpr std::string_view kTiles = "the backend chooses its tiles";
-constexpr std::string_view kMeshAxes = "this version has data, fsdp and tensor parallelism only";
+constexpr std::string_view kMeshAxes = trainer::kSupportedAxesText.view();
 constexpr std::string_view kNoServing = "serving is not part of this version";
 constexpr std::string_view kGoogleCloud = "it names a Google Cloud service that is not used here";
 constexpr std::string_view kEvalShards =

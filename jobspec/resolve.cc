@@ -111,30 +111,23 @@ constexpr MeshAxis kOpenInNode = MeshAxis::kFsdp, kOpenBetweenNodes = MeshAxis::
 // The degrees of one level ("ici" inside a node, "dcn" between nodes) as the user writes them.
 using Degrees = std::array<int32_t, kMeshAxisCount>;
 
-std::string mesh_key(std::string_view level, size_t axis) {
-  return absl::StrCat(av(level), "_", av(kMeshAxisNames[axis]), "_parallelism");
-}
-
 // Axes that no rank is split along yet are judged before the degrees are multiplied: their sum is not what is wrong with them.
 // `open` is base.yml's.
 void read_level(SettingsReader& reader, std::string_view level, MeshAxis open, Degrees& degrees) {
-  const auto open_axis = static_cast<size_t>(open);
-  degrees[open_axis] = -1;
-  for (size_t axis = 0; axis < degrees.size(); ++axis)
-    reader.read(mesh_key(level, axis), degrees[axis]);
-  const auto fsdp = static_cast<size_t>(MeshAxis::kFsdp);
-  for (size_t axis = 0; axis < degrees.size(); ++axis) {
+  int32_t& of_open = degrees[static_cast<size_t>(open)];
+  of_open = -1;
+  for (size_t i = 0; i < degrees.size(); ++i)
+    reader.read(mesh_key(level, static_cast<MeshAxis>(i)), degrees[i]);
+  const int64_t fsdp = std::max(degrees[static_cast<size_t>(MeshAxis::kFsdp)], 1);
+  for (size_t i = 0; i < degrees.size(); ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
     // A person who opens another means that one.
-    if (axis != open_axis && degrees[axis] == -1 && degrees[open_axis] == -1 &&
-        !reader.is_wished(mesh_key(level, open_axis)))
-      degrees[open_axis] = 1;
-    const bool works = axis == fsdp || axis == static_cast<size_t>(MeshAxis::kData) ||
-                       axis == static_cast<size_t>(MeshAxis::kTensor);
-    const int64_t instead = std::max<int64_t>(degrees[fsdp], 1) * degrees[axis];
-    reader.require(
-        works || degrees[axis] <= 1, mesh_key(level, axis),
-        absl::StrCat("this version has data, fsdp and tensor parallelism only; set it to 1 and ",
-                     "use ", mesh_key(level, fsdp), "=", instead));
+    if (axis != open && degrees[i] == -1 && of_open == -1 &&
+        !reader.is_wished(mesh_key(level, open)))
+      of_open = 1;
+    reader.require(trainer::kSupportedAxes.contains(axis) || degrees[i] <= 1, mesh_key(level, axis),
+                   absl::StrCat(av(trainer::kSupportedAxesText.view()), "; set it to 1 and use ",
+                                mesh_key(level, MeshAxis::kFsdp), "=", fsdp * degrees[i]));
   }
 }
 

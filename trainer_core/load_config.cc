@@ -3,15 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
 
-#include "common/absl_view.h"
 #include "trainer_core/base/json_file.h"
+#include "trainer_core/base/mesh_rules.h"
 #include "trainer_core/base/train_mesh.h"
 
 namespace muster::trainer {
@@ -39,17 +36,8 @@ int32_t threads_per_rank(const TrainConfig& config, const RankEnv& env) {
 
 absl::Status check_world_size(const TrainConfig& config, int32_t world_size) {
   if (mesh_of(config.mesh).ranks() == world_size) return absl::OkStatus();
-  std::vector<std::string> keys;
-  for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
-    for (const auto& [level, degree] :
-         {std::pair{"ici_", config.mesh.ici[axis]}, std::pair{"dcn_", config.mesh.dcn[axis]}}) {
-      if (degree > 1)
-        keys.push_back(absl::StrCat(level, av(kMeshAxisNames[axis]), "_parallelism=", degree));
-    }
-  }
   return absl::InvalidArgumentError(
-      absl::StrCat("the mesh (", keys.empty() ? "1 rank" : absl::StrJoin(keys, ", "),
-                   ") does not make ", world_size, " ranks"));
+      absl::StrCat("the mesh (", mesh_keys(config.mesh), ") does not make ", world_size, " ranks"));
 }
 
 }  // namespace muster::trainer

@@ -17,24 +17,20 @@ using Degrees = std::array<int32_t, kMeshAxisCount>;
 // More divisions of a node's ranks or of the nodes than anybody has; a bound against degrees from outside.
 constexpr size_t kDivisionsMax = 20'000;
 
-std::string key(const char* level, size_t axis) {
-  return absl::StrCat(level, "_", av(kMeshAxisNames[axis]), "_parallelism");
-}
-
 class Judge {
  public:
   Judge(const MeshDemands& demands, const MeshShape& shape) : demands_(demands), shape_(shape) {}
 
   std::vector<std::string> conflicts() {
-    const int32_t tensor = degree(MeshAxis::kTensor), sequence = degree(MeshAxis::kSequence);
-    const int32_t context = degree(MeshAxis::kContext);
+    const int64_t tensor = degree(MeshAxis::kTensor), sequence = degree(MeshAxis::kSequence);
+    const int64_t context = degree(MeshAxis::kContext);
     divides(MeshAxis::kTensor, demands_.query_heads, "base_num_query_heads");
     if (demands_.kv_heads % tensor != 0 && tensor % demands_.kv_heads != 0) {
       conflict(MeshAxis::kTensor, absl::StrCat("base_num_kv_heads is ", demands_.kv_heads,
                                                ": one of them must divide the other"));
     }
-    const int32_t heads = demands_.query_heads / tensor;
-    const int32_t kv_heads = std::max(demands_.kv_heads / tensor, 1);
+    const int64_t heads = demands_.query_heads / tensor;
+    const int64_t kv_heads = std::max<int64_t>(demands_.kv_heads / tensor, 1);
     if (heads % sequence != 0 || kv_heads % sequence != 0) {
       conflict(MeshAxis::kSequence,
                absl::StrCat("it shares out heads, and a rank has ", heads, " query heads and ",
@@ -61,20 +57,24 @@ class Judge {
       divides(MeshAxis::kExpert, demands_.experts, "num_experts");
     }
     divides(MeshAxis::kPipeline, demands_.layers, "base_num_decoder_layers");
+    has_units(demands_.mlp_dim, "base_mlp_dim");
+    if (demands_.experts > 1) has_units(demands_.moe_mlp_dim, "base_moe_mlp_dim");
+    has_units(demands_.vocab_size, "vocab_size");
     return std::move(conflicts_);
   }
 
  private:
-  int32_t degree(MeshAxis axis) const {
+  int64_t degree(MeshAxis axis) const {
     const auto i = static_cast<size_t>(axis);
-    return shape_.ici[i] * shape_.dcn[i];
+    return int64_t{shape_.ici[i]} * shape_.dcn[i];
   }
   // "ici_tensor_parallelism=2 times dcn_tensor_parallelism=2 (4)", only what is not 1.
   std::string describe(MeshAxis axis) const {
     const auto i = static_cast<size_t>(axis);
-    if (shape_.dcn[i] == 1) return absl::StrCat(key("ici", i), " is ", shape_.ici[i]);
-    if (shape_.ici[i] == 1) return absl::StrCat(key("dcn", i), " is ", shape_.dcn[i]);
-    return absl::StrCat(key("ici", i), " times ", key("dcn", i), " is ", degree(axis));
+    const std::string ici = mesh_key("ici", axis), dcn = mesh_key("dcn", axis);
+    if (shape_.dcn[i] == 1) return absl::StrCat(ici, " is ", shape_.ici[i]);
+    if (shape_.ici[i] == 1) return absl::StrCat(dcn, " is ", shape_.dcn[i]);
+    return absl::StrCat(ici, " times ", dcn, " is ", degree(axis));
   }
   std::string at(MeshAxis axis) const {
     return degree(axis) > 1 ? absl::StrCat(" (", describe(axis), ")") : std::string();
@@ -86,24 +86,30 @@ class Judge {
     if (whole % degree(axis) != 0)
       conflict(axis, absl::StrCat(of, " is ", whole, ", which it must divide"));
   }
+  // What may be cut unevenly, of which every tensor rank has at least one.
+  void has_units(int32_t units, const char* of) {
+    if (units < degree(MeshAxis::kTensor))
+      conflict(MeshAxis::kTensor, absl::StrCat(of, " is ", units, ", which must be no less"));
+  }
 
   const MeshDemands& demands_;
   const MeshShape& shape_;
   std::vector<std::string> conflicts_;
 };
 
-// Every way to write `size` as a product of one level's degrees.
-void divide(int32_t size, size_t axis, Degrees& degrees, std::vector<Degrees>& all) {
+// Every way to write `size` as a product of one level's degrees, those of axes that are not `allowed` being 1.
+void divide(int32_t size, AxisSet allowed, size_t axis, Degrees& degrees,
+            std::vector<Degrees>& all) {
   if (all.size() == kDivisionsMax) return;
-  if (axis + 1 == kMeshAxisCount) {
-    degrees[axis] = size;
-    all.push_back(degrees);
+  if (axis == kMeshAxisCount) {
+    if (size == 1) all.push_back(degrees);
     return;
   }
-  for (int32_t degree = 1; degree <= size; ++degree) {
+  const int32_t largest = allowed.contains(static_cast<MeshAxis>(axis)) ? size : 1;
+  for (int32_t degree = 1; degree <= largest; ++degree) {
     if (size % degree != 0) continue;
     degrees[axis] = degree;
-    divide(size / degree, axis + 1, degrees, all);
+    divide(size / degree, allowed, axis + 1, degrees, all);
   }
 }
 
@@ -123,10 +129,10 @@ struct Division {
 };
 
 // The nearest first; of equals the one with the larger outer axes.
-std::vector<Division> divisions(int32_t size, const Degrees& wanted) {
+std::vector<Division> divisions(int32_t size, AxisSet allowed, const Degrees& wanted) {
   std::vector<Degrees> all;
   Degrees degrees{};
-  divide(size, 0, degrees, all);
+  divide(size, allowed, 0, degrees, all);
   std::vector<Division> sorted;
   sorted.reserve(all.size());
   for (const Degrees& division : all) sorted.push_back({distance(division, wanted), division});
@@ -143,6 +149,9 @@ MeshDemands mesh_demands(const ModelConfig& model, int32_t seq_len, int32_t sequ
           .kv_heads = model.num_kv_heads,
           .experts = std::max(model.experts.count, 1),
           .layers = model.num_layers,
+          .mlp_dim = model.mlp_dim,
+          .moe_mlp_dim = model.experts.mlp_dim,
+          .vocab_size = model.vocab_size,
           .seq_len = seq_len,
           .sequences = sequences};
 }
@@ -152,10 +161,10 @@ std::vector<std::string> mesh_conflicts(const MeshDemands& demands, const MeshSh
 }
 
 std::vector<MeshShape> nearest_meshes(const MeshDemands& demands, int32_t nodes,
-                                      int32_t ranks_per_node, const MeshShape& shape,
-                                      size_t count) {
-  const std::vector<Division> inside = divisions(ranks_per_node, shape.ici);
-  const std::vector<Division> between = divisions(nodes, shape.dcn);
+                                      int32_t ranks_per_node, AxisSet allowed,
+                                      const MeshShape& shape, size_t count) {
+  const std::vector<Division> inside = divisions(ranks_per_node, allowed, shape.ici);
+  const std::vector<Division> between = divisions(nodes, allowed, shape.dcn);
   std::vector<std::pair<double, MeshShape>> found;
   const auto is_full = [&] { return found.size() == count; };
   for (const Division& dcn : between) {
@@ -179,8 +188,10 @@ std::vector<MeshShape> nearest_meshes(const MeshDemands& demands, int32_t nodes,
 std::string mesh_keys(const MeshShape& shape) {
   std::vector<std::string> parts;
   for (const auto& [level, degrees] : {std::pair{"ici", shape.ici}, std::pair{"dcn", shape.dcn}}) {
-    for (size_t axis = 0; axis < kMeshAxisCount; ++axis)
-      if (degrees[axis] != 1) parts.push_back(absl::StrCat(key(level, axis), "=", degrees[axis]));
+    for (size_t i = 0; i < kMeshAxisCount; ++i) {
+      if (degrees[i] == 1) continue;
+      parts.push_back(absl::StrCat(mesh_key(level, static_cast<MeshAxis>(i)), "=", degrees[i]));
+    }
   }
   return parts.empty() ? "every degree 1" : absl::StrJoin(parts, " ");
 }

@@ -175,9 +175,9 @@ void visit_optimizer(Config& optimizer, Visitor& visit) {
 
 template <class Config, class Visitor>
 void visit_mesh(Config& mesh, Visitor& visit) {
-  for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
-    visit(absl::StrCat("ici_", av(kMeshAxisNames[axis]), "_parallelism"), mesh.ici[axis]);
-    visit(absl::StrCat("dcn_", av(kMeshAxisNames[axis]), "_parallelism"), mesh.dcn[axis]);
+  for (size_t i = 0; i < kMeshAxisCount; ++i) {
+    visit(mesh_key("ici", static_cast<MeshAxis>(i)), mesh.ici[i]);
+    visit(mesh_key("dcn", static_cast<MeshAxis>(i)), mesh.dcn[i]);
   }
 }
 

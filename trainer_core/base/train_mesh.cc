@@ -16,21 +16,19 @@
 namespace muster::trainer {
 namespace {
 
-constexpr AxisSet kSupported = {MeshAxis::kData, MeshAxis::kFsdp, MeshAxis::kTensor};
-
-absl::Status validate_degree(const char* level, size_t axis, int32_t degree) {
-  const std::string key = absl::StrCat(level, av(kMeshAxisNames[axis]), "_parallelism");
+absl::Status validate_degree(const char* level, MeshAxis axis, int32_t degree) {
+  const std::string key = mesh_key(level, axis);
   if (degree < 1)
     return absl::InvalidArgumentError(
         absl::StrCat(key, " is ", degree, ", but must be at least 1"));
-  if (degree == 1 || kSupported.contains(static_cast<MeshAxis>(axis))) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      key, " is ", degree, ", but this trainer supports data, fsdp and tensor parallelism only: ",
-      "set it to 1 and use ", level, "fsdp_parallelism"));
+  if (degree == 1 || kSupportedAxes.contains(axis)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, " is ", degree, ", but ", av(kSupportedAxesText.view()),
+                   ": set it to 1 and use ", mesh_key(level, MeshAxis::kFsdp)));
 }
 
-// Of those that break no rule, not all have axes that this trainer splits.
-constexpr size_t kNearMeshes = 4;
+// A choice, in one sentence.
+constexpr size_t kNearMeshes = 3;
 
 absl::Status validate_products(const ModelConfig& model, int32_t tensor) {
   if (tensor == 1 || !model.quantization.enabled()) return absl::OkStatus();
@@ -52,8 +50,9 @@ absl::Status validate_mesh(const MeshShape& shape) {
   int64_t ranks = 1;
   for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
     for (const auto& [level, degree] :
-         {std::pair{"ici_", shape.ici[axis]}, std::pair{"dcn_", shape.dcn[axis]}}) {
-      if (auto status = validate_degree(level, axis, degree); !status.ok()) return status;
+         {std::pair{"ici", shape.ici[axis]}, std::pair{"dcn", shape.dcn[axis]}}) {
+      if (auto status = validate_degree(level, static_cast<MeshAxis>(axis), degree); !status.ok())
+        return status;
       ranks *= degree;
       if (ranks > std::numeric_limits<int32_t>::max())
         return absl::InvalidArgumentError("the mesh's degrees multiply to too many ranks");
@@ -73,22 +72,13 @@ absl::Status validate_on_mesh(const TrainConfig& config) {
   const Mesh mesh = mesh_of(config.mesh);
   const MeshDemands demands =
       mesh_demands(model, config.max_target_length, config.per_device_batch_size);
-  std::vector<std::string> conflicts = mesh_conflicts(demands, config.mesh);
-  const int32_t tensor = mesh.degree(MeshAxis::kTensor);
-  const auto has_units = [&](const char* key, int64_t units) {
-    if (units < tensor)
-      conflicts.push_back(absl::StrCat("tensor ranks are ", tensor, ", but ", key, " is ", units));
-  };
-  has_units("base_mlp_dim", model.mlp_dim);
-  if (model.experts.count > 1) has_units("base_moe_mlp_dim", model.experts.mlp_dim);
-  has_units("vocab_size", model.vocab_size);
-  if (conflicts.empty()) return validate_products(model, tensor);
+  const std::vector<std::string> conflicts = mesh_conflicts(demands, config.mesh);
+  if (conflicts.empty()) return validate_products(model, mesh.degree(MeshAxis::kTensor));
   std::string meshes;
-  for (const MeshShape& near :
-       nearest_meshes(demands, mesh.nodes(), mesh.ranks_per_node(), config.mesh, kNearMeshes)) {
-    if (validate_mesh(near).ok())
-      absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
-                      mesh_keys(near));
+  for (const MeshShape& near : nearest_meshes(demands, mesh.nodes(), mesh.ranks_per_node(),
+                                              kSupportedAxes, config.mesh, kNearMeshes)) {
+    absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
+                    mesh_keys(near));
   }
   return absl::InvalidArgumentError(absl::StrCat(absl::StrJoin(conflicts, "; "), meshes));
 }

@@ -4,6 +4,7 @@
 
 #include "jobspec/resolve_step.h"
 #include "tests/unit/jobspec/config_files.h"
+#include "trainer_core/base/train_mesh.h"
 
 namespace muster::jobspec {
 namespace {
@@ -70,13 +71,20 @@ TEST_F(Resolve, WorldSizeThatDoesNotMatchTheMesh) {
 }
 
 TEST_F(Resolve, AxesThatNothingIsSplitAlongAreRefusedByName) {
-  EXPECT_THAT(error_of(resolve({"ici_sequence_parallelism=8"})),
-              AllOf(HasSubstr("ici_sequence_parallelism=8: this version has data, fsdp and tensor "
-                              "parallelism only; set it to 1 and use ici_fsdp_parallelism=8")));
-  EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=2", "ici_expert_parallelism=4"})),
-              HasSubstr("use ici_fsdp_parallelism=8"));
-  EXPECT_THAT(error_of(resolve({"dcn_context_parallelism=2"}, with_ranks(4, 2))),
-              HasSubstr("use dcn_fsdp_parallelism=2"));
+  for (size_t i = 0; i < kMeshAxisCount; ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    if (trainer::kSupportedAxes.contains(axis)) continue;
+    EXPECT_THAT(
+        error_of(resolve({mesh_key("ici", axis) + "=8"})),
+        HasSubstr(mesh_key("ici", axis) + "=8: " + std::string(trainer::kSupportedAxesText.view()) +
+                  "; set it to 1 and use ici_fsdp_parallelism=8"));
+    EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=2", mesh_key("ici", axis) + "=4"})),
+                HasSubstr("use ici_fsdp_parallelism=8"));
+    EXPECT_THAT(error_of(resolve({mesh_key("dcn", axis) + "=2"}, with_ranks(4, 2))),
+                HasSubstr("use dcn_fsdp_parallelism=2"));
+    EXPECT_THAT(error_of(resolve({mesh_key("ici", axis) + "=-1"}, with_ranks(8))),
+                HasSubstr(mesh_key("ici", axis) + " is 8"));
+  }
 }
 
 TEST_F(Resolve, AnAxisThatAPersonOpensIsTheOneThatIsMeant) {
@@ -91,8 +99,6 @@ TEST_F(Resolve, AnAxisThatAPersonOpensIsTheOneThatIsMeant) {
   EXPECT_EQ(mesh_of(resolve({"dcn_fsdp_parallelism=-1"}, with_ranks(2, 2))), "fsdp=4");
   EXPECT_EQ(mesh_of(resolve({"ici_tensor_parallelism=-1"})), "1 rank");
   EXPECT_EQ(mesh_of(resolve({"ici_tensor_parallelism=-1"}, with_ranks(4))), "tensor=4");
-  EXPECT_THAT(error_of(resolve({"ici_context_parallelism=-1"}, with_ranks(8))),
-              HasSubstr("ici_context_parallelism is 8"));
   EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=-1", "ici_data_parallelism=-1"})),
               HasSubstr("both -1"));
 }

@@ -14,8 +14,17 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 // A Llama with grouped queries, and with experts.
-constexpr MeshDemands kDense = {
-    .query_heads = 32, .kv_heads = 8, .experts = 1, .layers = 32, .seq_len = 4096, .sequences = 1};
+constexpr MeshDemands kDense = {.query_heads = 32,
+                                .kv_heads = 8,
+                                .experts = 1,
+                                .layers = 32,
+                                .mlp_dim = 14336,
+                                .vocab_size = 32000,
+                                .seq_len = 4096,
+                                .sequences = 1};
+constexpr AxisSet kAllAxes = {MeshAxis::kData,     MeshAxis::kPipeline, MeshAxis::kFsdp,
+                              MeshAxis::kSequence, MeshAxis::kContext,  MeshAxis::kExpert,
+                              MeshAxis::kTensor};
 
 MeshShape shape_of(std::initializer_list<std::pair<MeshAxis, int32_t>> degrees) {
   MeshShape shape;
@@ -80,8 +89,15 @@ TEST(MeshRules, EachRuleNamesItsKeysAndValues) {
                   AllOf(HasSubstr("2 positions"), HasSubstr("ici_context_parallelism is 6"))));
   MeshDemands experts = kDense;
   experts.experts = 6;
+  experts.moe_mlp_dim = 4;
   EXPECT_THAT(mesh_conflicts(experts, shape_of({{MeshAxis::kExpert, 4}})),
               ElementsAre(HasSubstr("num_experts is 6")));
+  EXPECT_THAT(
+      mesh_conflicts(experts, shape_of({{MeshAxis::kTensor, 8}})),
+      ElementsAre("ici_tensor_parallelism is 8, but base_moe_mlp_dim is 4, which must be no "
+                  "less"));
+  EXPECT_THAT(mesh_conflicts(kDense, shape_of({{MeshAxis::kContext, 1 << 30}})),
+              testing::Contains(HasSubstr("a multiple of 2147483648, twice the degree")));
 }
 
 // Against all meshes, judged one by one.
@@ -90,9 +106,9 @@ TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
   demands.query_heads = 12;
   demands.kv_heads = 4;
   const MeshShape wanted = shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kFsdp, 3}});
-  const auto nearest = nearest_meshes(demands, 1, 24, wanted, 3);
+  const auto nearest = nearest_meshes(demands, 1, 24, kAllAxes, wanted, 3);
   ASSERT_THAT(nearest, SizeIs(3));
-  const auto everything = nearest_meshes(demands, 1, 24, wanted, 100'000);
+  const auto everything = nearest_meshes(demands, 1, 24, kAllAxes, wanted, 100'000);
   EXPECT_THAT(everything, SizeIs(testing::Gt(100U)));
   EXPECT_TRUE(std::equal(nearest.begin(), nearest.end(), everything.begin()));
   for (const MeshShape& mesh : everything) {
@@ -105,9 +121,26 @@ TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
             "ici_data_parallelism=2 ici_fsdp_parallelism=3 ici_tensor_parallelism=4");
 }
 
+// As all meshes without those that have others.
+TEST(MeshRules, OnlyAllowedAxesAreDivided) {
+  const MeshShape wanted = shape_of({{MeshAxis::kContext, 8}, {MeshAxis::kTensor, 8}});
+  for (const AxisSet allowed : {AxisSet{MeshAxis::kData, MeshAxis::kFsdp, MeshAxis::kTensor},
+                                AxisSet{MeshAxis::kData, MeshAxis::kContext}}) {
+    std::vector<MeshShape> expected;
+    for (const MeshShape& mesh : nearest_meshes(kDense, 1, 64, kAllAxes, wanted, 100'000)) {
+      bool is_allowed = true;
+      for (size_t i = 0; i < kMeshAxisCount; ++i)
+        is_allowed &= mesh.ici[i] == 1 || allowed.contains(static_cast<MeshAxis>(i));
+      if (is_allowed) expected.push_back(mesh);
+    }
+    EXPECT_THAT(expected, SizeIs(testing::Gt(3U)));
+    EXPECT_EQ(nearest_meshes(kDense, 1, 64, allowed, wanted, 100'000), expected);
+  }
+}
+
 TEST(MeshRules, NodesAndRanksAreDividedApart) {
-  const auto nearest =
-      nearest_meshes(kDense, 4, 8, shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kExpert, 4}}), 1);
+  const auto nearest = nearest_meshes(
+      kDense, 4, 8, kAllAxes, shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kExpert, 4}}), 1);
   ASSERT_THAT(nearest, SizeIs(1));
   EXPECT_EQ(mesh_keys(nearest.front()), "ici_tensor_parallelism=8 dcn_data_parallelism=4");
   EXPECT_EQ(mesh_keys({}), "every degree 1");

@@ -20,21 +20,19 @@ constexpr auto kFsdp = static_cast<size_t>(MeshAxis::kFsdp);
 
 std::string problem(const MeshShape& shape) { return std::string(validate_mesh(shape).message()); }
 
-TEST(TrainMesh, HasDataFsdpAndTensor) {
+TEST(TrainMesh, HasTheSupportedAxes) {
   for (size_t axis = 0; axis < kMeshAxisCount; ++axis) {
     const std::string name(kMeshAxisNames[axis]);
     MeshShape inside, between;
     inside.ici[axis] = 2;
     between.dcn[axis] = 3;
-    if (axis == kData || axis == kFsdp || axis == kTensor) {
+    if (kSupportedAxes.contains(static_cast<MeshAxis>(axis))) {
       EXPECT_EQ(problem(inside) + problem(between), "");
       continue;
     }
-    EXPECT_EQ(
-        problem(inside),
-        "ici_" + name +
-            "_parallelism is 2, but this trainer supports data, fsdp and tensor parallelism only: "
-            "set it to 1 and use ici_fsdp_parallelism");
+    EXPECT_EQ(problem(inside), "ici_" + name + "_parallelism is 2, but " +
+                                   std::string(kSupportedAxesText.view()) +
+                                   ": set it to 1 and use ici_fsdp_parallelism");
     EXPECT_THAT(problem(between), HasSubstr("dcn_" + name + "_parallelism is 3"));
   }
   MeshShape open, huge;
@@ -42,6 +40,16 @@ TEST(TrainMesh, HasDataFsdpAndTensor) {
   EXPECT_THAT(problem(open), HasSubstr("ici_data_parallelism is -1"));
   huge.ici[kData] = huge.ici[kFsdp] = 1 << 20;
   EXPECT_THAT(problem(huge), HasSubstr("too many ranks"));
+}
+
+TEST(TrainMesh, AListOfAxesIsASentence) {
+  using enum MeshAxis;
+  EXPECT_EQ(AxesText({kTensor}).view(), "this version has tensor parallelism only");
+  EXPECT_EQ(AxesText({kData, kTensor, kFsdp}).view(),
+            "this version has data, fsdp and tensor parallelism only");
+  EXPECT_EQ(AxesText({kData, kPipeline, kFsdp, kSequence, kContext, kExpert, kTensor}).view(),
+            "this version has data, pipeline, fsdp, sequence, context, expert and tensor "
+            "parallelism only");
 }
 
 std::string problem_of_model(const TrainConfig& config) {
@@ -62,15 +70,17 @@ TEST(TrainMesh, SaysWhatATensorAxisDoesNotFit) {
   config.model.mlp_dim = 6;
   EXPECT_EQ(problem_of_model(config), "");
   config.model.mlp_dim = 5;
-  EXPECT_THAT(problem_of_model(config), HasSubstr("tensor ranks are 6, but base_mlp_dim is 5"));
+  EXPECT_THAT(problem_of_model(config),
+              AllOf(HasSubstr("times dcn_tensor_parallelism is 6, but base_mlp_dim is 5"),
+                    Not(HasSubstr("would do with ici_tensor_parallelism=2 dcn_tensor"))));
   config.mesh.dcn[kTensor] = 1, config.mesh.ici[kTensor] = 4;
   EXPECT_THAT(problem_of_model(config),
               AllOf(HasSubstr("ici_tensor_parallelism is 4, but base_num_kv_heads is 6"),
-                    HasSubstr("ici_fsdp_parallelism=2 ici_tensor_parallelism=2"),
-                    Not(HasSubstr("context"))));
+                    HasSubstr("ici_fsdp_parallelism=2 ici_tensor_parallelism=2")));
   config.mesh.ici[kTensor] = 3;
   config.model.vocab_size = 2;
-  EXPECT_THAT(problem_of_model(config), HasSubstr("tensor ranks are 3, but vocab_size is 2"));
+  EXPECT_THAT(problem_of_model(config),
+              HasSubstr("ici_tensor_parallelism is 3, but vocab_size is 2"));
   config.model.vocab_size = 96;
   config.model.quantization.type = QuantizationType::kInt8;
   EXPECT_THAT(problem_of_model(config),
