@@ -1,0 +1,27 @@
+// Files of named tensors: what the file says is there has room in it, and is read.
+#pragma once
+
+#include <vector>
+
+#include "tests/fuzz/target.h"
+#include "trainer_core/checkpoint/stored_tensor.h"
+
+namespace muster::trainer {
+
+// `read(file, tensor, numbers)` fills in a tensor's numbers.
+template <class File, class Read>
+int fuzz_tensor_file(const uint8_t* data, size_t size, const Read& read) {
+  const FuzzFile file(fuzz_input(data, size));
+  const auto opened = File::open(file.path());
+  if (!opened.ok()) return 0;
+  for (const auto& [name, tensor] : (*opened)->tensors()) {
+    if (tensor.stored == StoredType::kOther) continue;
+    MUSTER_CHECK(tensor.elements <= size)
+        << name << " of " << tensor.elements << " numbers in " << size << " bytes";
+    std::vector<float> numbers(tensor.elements);
+    read(**opened, tensor, numbers);
+  }
+  return 0;
+}
+
+}  // namespace muster::trainer
