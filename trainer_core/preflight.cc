@@ -1,9 +1,13 @@
 #include "trainer_core/preflight.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -12,6 +16,7 @@
 
 #include "common/free_space.h"
 #include "common/missing_folders.h"
+#include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/initial_parameters.h"
 #include "trainer_core/load_config.h"
@@ -31,32 +36,76 @@ constexpr double kMiB = 1 << 20;
 // and the block that a collective exchanges; 45 to 60 MiB were seen.
 constexpr size_t kLibraryBytes = size_t{64} << 20;
 
-// What the ranks of one node will map: more is found out by the kernel's killer, after hours in a queue.
-absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine) {
-  int32_t ranks = 1;
-  for (const int32_t degree : config.mesh.ici) ranks *= degree;
+// What the ranks of a node will map.
+struct NodeMemory {
+  size_t bytes = 0;          // without what follows
+  size_t staging_bytes = 0;  // for a checkpoint in the background
+  int32_t ranks = 0;
+  int32_t largest_rank = 0;  // whose shares of the model take most
+  size_t largest_bytes = 0;
+  size_t smallest_bytes = std::numeric_limits<size_t>::max();
+
+  size_t total() const { return bytes + staging_bytes; }
+  void add(int32_t rank, const MemoryPlan& plan) {
+    const size_t staging = plan.category_bytes(MemoryCategory::kCheckpoint);
+    const size_t rest = plan.total_bytes() - staging + kLibraryBytes;
+    if (rest > largest_bytes) largest_rank = rank;
+    largest_bytes = std::max(largest_bytes, rest);
+    smallest_bytes = std::min(smallest_bytes, rest);
+    bytes += rest;
+    staging_bytes += staging;
+    ++ranks;
+  }
+  // "4 ranks of 12 MiB"
+  std::string describe() const {
+    const double largest = static_cast<double>(largest_bytes) / kMiB;
+    std::string text = largest_bytes == smallest_bytes
+                           ? absl::StrFormat("%d ranks of %.0f MiB", ranks, largest)
+                           : absl::StrFormat("%d ranks, of which rank %d takes most, %.0f MiB",
+                                             ranks, largest_rank, largest);
+    if (staging_bytes > 0)
+      absl::StrAppendFormat(&text, ", and %.0f MiB for a checkpoint in the background",
+                            static_cast<double>(staging_bytes) / kMiB);
+    return text;
+  }
+};
+
+// Of the node that needs most: uneven shares, the ends of a pipeline and who saves make ranks differ.
+NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
   RankEnv env;
-  env.local_world_size = ranks;
+  env.local_world_size = mesh.ranks_per_node();
   const int32_t threads = threads_per_rank(config, env);
-  const size_t bytes =
-      plan_training(config, threads, Staging::kNo).memory().total_bytes() + kLibraryBytes;
-  const size_t staging_bytes = plan_training(config, threads, staging_of(config, /*rank=*/0))
-                                   .memory()
-                                   .category_bytes(MemoryCategory::kCheckpoint);
+  std::map<std::pair<MeshCoordinate, Staging>, MemoryPlan> plans;  // replicas have the same
+  NodeMemory largest;
+  for (int32_t node = 0; node < mesh.nodes(); ++node) {
+    NodeMemory memory;
+    for (int32_t rank = node * mesh.ranks_per_node(); mesh.node_of(rank) == node; ++rank) {
+      MeshCoordinate place = mesh.coordinate(rank);
+      place[static_cast<size_t>(MeshAxis::kData)] = 0;
+      const Staging staging = staging_of(config, rank);
+      const auto [plan, is_new] = plans.try_emplace({place, staging});
+      if (is_new) plan->second = plan_training(config, threads, staging, rank).memory();
+      memory.add(rank, plan->second);
+    }
+    if (memory.total() > largest.total()) largest = memory;
+  }
+  return largest;
+}
+
+// More than there is would be found out by the kernel's killer, after hours in a queue.
+absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine) {
   const auto available = available_memory(machine);
   if (!available) return absl::OkStatus();  // unknown is not too little
-  const double needed = static_cast<double>(bytes) * ranks + static_cast<double>(staging_bytes);
-  if (needed <= static_cast<double>(*available)) return absl::OkStatus();
+  const NodeMemory needed = largest_node(config, mesh_of(config.mesh));
+  if (needed.total() <= *available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "the training needs %.0f MiB of memory (%d ranks of %.0f MiB%s), but this machine has %.0f "
-      "MiB available; lower per_device_batch_size (%d), max_target_length (%d), the number of "
-      "ranks, or the model's sizes%s",
-      needed / kMiB, ranks, static_cast<double>(bytes) / kMiB,
-      staging_bytes == 0 ? ""
-                         : absl::StrFormat(", and %.0f MiB for a checkpoint in the background",
-                                           static_cast<double>(staging_bytes) / kMiB),
+      "the training needs %.0f MiB of memory (%s), but this machine has %.0f MiB available; lower "
+      "per_device_batch_size (%d), max_target_length (%d), the number of ranks, or the model's "
+      "sizes%s",
+      static_cast<double>(needed.total()) / kMiB, needed.describe(),
       static_cast<double>(*available) / kMiB, config.per_device_batch_size,
-      config.max_target_length, staging_bytes == 0 ? "" : ", or set async_checkpointing=False"));
+      config.max_target_length,
+      needed.staging_bytes == 0 ? "" : ", or set async_checkpointing=False"));
 }
 
 absl::Status check_tokenizer(const TrainConfig& config, std::optional<uint64_t>& fingerprint) {

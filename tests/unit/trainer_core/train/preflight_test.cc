@@ -7,6 +7,7 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/text/train_tokenizer.h"
+#include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
 namespace {
@@ -52,6 +53,31 @@ TEST_F(Preflight, ATrainingThatDoesNotFitInMemoryIsBadInput) {
   EXPECT_THAT(problem(), HasSubstr("the training needs")) << "libraries take their part";
   write_file(folder_.file("meminfo"), "MemAvailable: 2048000 kB\n");
   EXPECT_EQ(problem(), "");
+}
+
+// Shares that are not even, and those that save: the bound is what all ranks will map, to the byte.
+TEST_F(Preflight, TheMemoryOfANodeIsThatOfItsRanks) {
+  config_ = along_tensor(tiny_config(4));
+  config_.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)] = 2;
+  config_.mesh.ici[static_cast<size_t>(MeshAxis::kFsdp)] = 2;
+  config_.model.vocab_size = 100'001;
+  config_.enable_checkpointing = true;
+  config_.checkpoint_directory = folder_.file("ckpt");
+  config_.threads = 1;
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  size_t bytes = 0;
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    bytes +=
+        (size_t{64} << 20) + plan_training(config_, 1, Staging::kYes, rank).memory().total_bytes();
+  }
+  const auto with_memory = [&](size_t kib) {
+    write_file(folder_.file("meminfo"), "MemAvailable: " + std::to_string(kib) + " kB\n");
+    return problem();
+  };
+  EXPECT_EQ(with_memory((bytes + 1023) / 1024), "");
+  EXPECT_THAT(with_memory((bytes - 1) / 1024),
+              MatchesRegex("the training needs .* \\(4 ranks, of which rank 1 takes most, [0-9]+ "
+                           "MiB, and [0-9]+ MiB for a checkpoint in the background\\), but .*"));
 }
 
 TEST_F(Preflight, AVocabularyThatDiffersIsNamed) {
