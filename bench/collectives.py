@@ -4,7 +4,7 @@ what the memory bus allows.
 
   bench/collectives.py --bin build/release/bin [--ranks 8] [--rounds 7] [--out bench/results/collectives.json]
 
-`shm` sends from memory of the transport, `shm_copied` from any other, `gloo` is Gloo inside one host. The bound is what each
+`shm` is our own between processes of a host, `gloo` Gloo inside one. The bound is what each
 rank must get from the others in an all-reduce, copied out of their shared memory without any waiting: 2 (n-1)/n of the size
 (NCCL-tests' bus bandwidth). Sizes are of the whole, fp32. Programs take turns; a time lasts from the first rank's beginning to
 the last one's end, and figures are medians over all turns. `cpu_ms` is the processor time of all ranks together: what the
@@ -36,7 +36,7 @@ def repeats(size):
 
 def measure(binaries, ranks, rounds):
     program = str(binaries / "collectives")
-    commands = {name: [program, name, str(ranks)] for name in ("shm", "shm_copied", "gloo")}
+    commands = {name: [program, name, str(ranks)] for name in ("shm", "gloo")}
     commands["torch_gloo"] = [peers_python(), str(PEER), str(ranks)]
     programs, answers = [], {}
     try:
@@ -69,7 +69,7 @@ def summarise(answers, ranks):
                 if (what, bytes_) != (operation, size):
                     continue
                 row[f"{name}_ms"] = median_ms(measured, "seconds")
-                if name.startswith("shm"):
+                if name == "shm":
                     row[f"{name}_cpu_ms"] = median_ms(measured, "cpu_seconds")
             # An all-reduce moves twice what either half does.
             share = 1.0 if operation == "all_reduce" else 0.5

@@ -1,15 +1,13 @@
 // Collectives between processes, under measurement by bench/collectives.py.
 //
-//   collectives TRANSPORT RANKS        TRANSPORT: shm, of the transport's memory; shm_copied, of any other; gloo
+//   collectives shm|gloo RANKS
 //
 // Starts RANKS processes. Rank 0 answers each line of standard input with one of JSON:
 //
 //   all_reduce BYTES REPEATS | all_gather … | reduce_scatter …   fp32; BYTES of the whole, as in NCCL-tests
 //   copy BYTES REPEATS           the bound: what an all-reduce must move between processes, without any waiting in between
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,13 +24,11 @@
 #include <string>
 #include <vector>
 
+#include "bench/spawn_ranks.h"
 #include "common/time.h"
-#include "tests/unit/trainer_core/comm/store_server.h"
 #include "trainer_core/comm/reduce.h"
 #include "trainer_core/comm/transport_group.h"
 #include "trainer_core/comm/world.h"
-
-extern char** environ;
 
 namespace muster::trainer {
 namespace {
@@ -61,12 +57,8 @@ int64_t cpu_ns() {
 
 class Rank {
  public:
-  Rank(int rank, int size, std::span<float> memory, std::unique_ptr<ProcessGroup> group)
-      : rank_(rank),
-        size_(size),
-        group_(std::move(group)),
-        data_(memory.first(memory.size() / 2)),
-        out_(memory.last(memory.size() / 2)) {
+  Rank(int rank, int size, std::unique_ptr<ProcessGroup> group)
+      : rank_(rank), size_(size), group_(std::move(group)) {
     void* const mapped = mmap(nullptr, kBytesMax * static_cast<size_t>(size),
                               PROT_READ | PROT_WRITE, MAP_SHARED, kMemoryFd, 0);
     if (mapped == MAP_FAILED) must(absl::InternalError("mmap"));
@@ -130,20 +122,21 @@ class Rank {
   }
 
   std::function<void()> operation(Op op, size_t count) {
-    const std::span<float> whole = data_.first(count);
+    const std::span<float> whole = std::span(data_).first(count);
     const size_t each = count / static_cast<size_t>(size_);
     switch (op) {
       case Op::kAllReduce:
         return [=, this] { must(group_->all_reduce(whole, "all_reduce")); };
       case Op::kAllGather:
         return [=, this] {
-          must(group_->all_gather(whole.first(each), out_.first(each * static_cast<size_t>(size_)),
+          must(group_->all_gather(whole.first(each),
+                                  std::span(out_).first(each * static_cast<size_t>(size_)),
                                   "all_gather"));
         };
       case Op::kReduceScatter:
         return [=, this] {
           must(group_->reduce_scatter(whole.first(each * static_cast<size_t>(size_)),
-                                      out_.first(each), "reduce_scatter"));
+                                      std::span(out_).first(each), "reduce_scatter"));
         };
       default:
         return [=, this] { copy(count * sizeof(float)); };
@@ -172,8 +165,8 @@ class Rank {
   int rank_;
   int size_;
   std::unique_ptr<ProcessGroup> group_;
-  std::span<float> data_;
-  std::span<float> out_;
+  std::vector<float> data_ = std::vector<float>(kBytesMax / sizeof(float));
+  std::vector<float> out_ = std::vector<float>(kBytesMax / sizeof(float));
   std::byte* shared_ = nullptr;
 };
 
@@ -184,44 +177,16 @@ int run_rank(const std::string& transport, int rank, int size, const std::string
   if (transport == "gloo") options.host = "";
   auto connected = connect_world(options);
   must(connected.status());
-  const std::shared_ptr<Transport> world = std::move(*connected);
-  const size_t count = 2 * kBytesMax / sizeof(float);
-  std::vector<float> own;
-  std::span<float> memory;
-  if (transport == "shm") {
-    memory = {reinterpret_cast<float*>(world->memory(count * sizeof(float)).data()), count};
-  } else {
-    own.resize(count);
-    memory = own;
-  }
-  return Rank(rank, size, memory, make_world_group(world, "bench", nullptr)).run();
+  return Rank(rank, size, make_world_group(std::move(*connected), "bench", nullptr)).run();
 }
 
-int start_ranks(const std::string& transport, int size) {
+int start_ranks(const std::vector<std::string>& arguments) {
+  const int size = std::stoi(arguments[1]);
   const int memory = memfd_create("bench", 0);
   if (memory < 0 || ftruncate(memory, static_cast<off_t>(kBytesMax) * size) != 0 ||
       dup2(memory, kMemoryFd) < 0)
     return 1;
-  const StoreServer store;
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < size; ++rank) {
-    std::vector<std::string> words = {"collectives", transport, std::to_string(size),
-                                      std::to_string(rank), store.address()};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    pid_t child = 0;
-    if (posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) != 0)
-      return 1;
-    children.push_back(child);
-  }
-  int worst = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (status != 0) worst = 1;
-  }
-  return worst;
+  return spawn_ranks(size, arguments);
 }
 
 }  // namespace
@@ -229,11 +194,10 @@ int start_ranks(const std::string& transport, int size) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() == 2)
-    return muster::trainer::start_ranks(arguments[0], std::stoi(arguments[1]));
+  if (arguments.size() == 2) return muster::trainer::start_ranks(arguments);
   if (arguments.size() == 4)
     return muster::trainer::run_rank(arguments[0], std::stoi(arguments[2]), std::stoi(arguments[1]),
                                      arguments[3]);
-  std::cerr << "collectives shm|shm_copied|gloo RANKS\n";
+  std::cerr << "collectives shm|gloo RANKS\n";
   return 2;
 }

@@ -12,19 +12,23 @@ double CommTimes::hidden() const {
   return std::clamp(1 - to_seconds(blocked) / to_seconds(busy), 0.0, 1.0);
 }
 
-std::unique_ptr<CommStream> CommStream::start() {
+std::unique_ptr<CommStream> CommStream::start(std::function<void()> abort) {
   auto stream = absl::WrapUnique(new CommStream());
+  stream->abort_ = std::move(abort);
   stream->thread_ = std::thread([raw = stream.get()] { raw->run(); });
   return stream;
 }
 
 CommStream::~CommStream() {
+  bool is_done = true;
   {
     const std::lock_guard lock(mutex_);
+    is_done = completed_ == enqueued_;
     stopping_ = true;
     queue_.clear();
     arrived_.notify_all();
   }
+  if (!is_done && abort_) abort_();
   thread_.join();
 }
 

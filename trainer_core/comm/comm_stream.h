@@ -42,8 +42,10 @@ class CommStream {
  public:
   using Work = std::function<absl::Status()>;
 
-  static std::unique_ptr<CommStream> start();
-  // Drops what has not begun and waits for what has; abort() of its transport makes that short.
+  // `abort` makes the current and all later work fail: that of the transport. None where work waits for nobody.
+  static std::unique_ptr<CommStream> start(std::function<void()> abort = nullptr);
+  // Drops what has not begun and waits for what has. If anything is left, this rank goes in the middle of a collective: then it
+  // aborts first, so that it waits for no peer, which may hang, and no peer waits for it.
   ~CommStream();
   CommStream(const CommStream&) = delete;
   CommStream& operator=(const CommStream&) = delete;
@@ -72,6 +74,7 @@ class CommStream {
   absl::Status status_;  // the first failure
   bool stopping_ = false;
   CommTimes times_;
+  std::function<void()> abort_;
   std::thread thread_;
 };
 

@@ -11,8 +11,8 @@
 // A desk (offsets follow from the number of ranks):
 //   Desk                       state, reason
 //   ChannelDesk[kChannelsMax]  id, bell, awaited; each followed by kLanes lanes of one Part for each rank
-//   staging                    kChannelsMax x kLanes pieces of `staging_bytes`, where processes put what they send
-//   heap                       `heap_bytes`, from which processes send without a copy; threads can send from anywhere
+//   staging                    kChannelsMax x kLanes pieces of `staging_bytes`, where processes put what they send; threads send from
+//                              anywhere
 //
 // Sleeping: a rank writes a bit for each peer that it waits for into `awaited` and sleeps on its channel's `bell`. A peer that
 // posts or takes clears its bit, and the last one rings: a round costs one wake-up and not one for each peer, which with more
@@ -57,13 +57,10 @@ struct alignas(64) Desk {
   std::array<char, 252> reason;  // written before the state changes: "rank 3 is gone"
 };
 
-constexpr size_t kHugePage = size_t{2} << 20;
-
 // The same for all desks of a transport.
 struct DeskLayout {
   int ranks = 1;
   size_t staging_bytes = 0;
-  size_t heap_bytes = 0;
 };
 
 // A view of one rank's desk. Owns nothing. Memory that is all zero is a desk on which nothing lies.
@@ -86,8 +83,7 @@ class DeskView {
     const size_t index = static_cast<size_t>(c) * kLanes + static_cast<size_t>(lane);
     return round_up(channel_offset(kChannelsMax), kPage) + index * layout_.staging_bytes;
   }
-  size_t heap_offset() const { return round_up(staging_offset(kChannelsMax, 0), kHugePage); }
-  size_t bytes() const { return heap_offset() + layout_.heap_bytes; }
+  size_t bytes() const { return staging_offset(kChannelsMax, 0); }
   std::byte* memory() const { return memory_; }
 
  private:

@@ -98,7 +98,7 @@ absl::Status DeskChannel::post(std::span<const Outgoing> out) {
   uint64_t where = 0;
   for (const Outgoing& message : out) {
     const bool again = message.bytes.data() == last.data() && message.bytes.size() == last.size();
-    if (transport_.readable(message.bytes)) {
+    if (transport_.options_.threads) {
       where = reinterpret_cast<uint64_t>(message.bytes.data()) -
               reinterpret_cast<uint64_t>(own.memory());
       lent_ = true;

@@ -50,21 +50,6 @@ std::unique_ptr<Channel> DeskTransport::open(std::string_view name, std::span<co
   return std::make_unique<DeskChannel>(*this, channels_++, id, members);
 }
 
-std::span<std::byte> DeskTransport::memory(size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  const size_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-  if (whole > options_.layout.heap_bytes - heap_used_) return Transport::memory(bytes);
-  std::byte* const begin = view(own_).memory() + view(own_).heap_offset() + heap_used_;
-  heap_used_ += whole;
-  return {begin, bytes};
-}
-
-bool DeskTransport::readable(std::span<const std::byte> bytes) const {
-  const std::byte* const heap = view(own_).memory() + view(own_).heap_offset();
-  return options_.threads ||
-         (bytes.data() >= heap && bytes.data() < heap + options_.layout.heap_bytes);
-}
-
 void DeskTransport::leave(DeskState state, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   Desk& desk = view(own_).desk();

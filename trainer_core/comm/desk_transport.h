@@ -19,7 +19,7 @@ struct DeskOptions {
   std::vector<int> ranks;       // world ranks that have desks here, ascending, this one among them
   std::vector<DeskView> desks;  // theirs, in that order
   DeskLayout layout;
-  // Peers can read any memory of the sender; else what a round sends is copied into staging, unless it lies in the heap.
+  // Peers can read any memory of the sender; else what a round sends is copied into staging.
   bool threads = false;
   int world_size = 1;
   std::chrono::milliseconds timeout{};  // of one round
@@ -36,7 +36,6 @@ class DeskTransport : public Transport {
   int rank() const override { return options_.rank; }
   int size() const override { return options_.world_size; }
   std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override;
-  std::span<std::byte> memory(size_t bytes) override;
   void fail(const std::string& reason) override { leave(DeskState::kFailed, reason); }
 
  private:
@@ -45,8 +44,6 @@ class DeskTransport : public Transport {
   const DeskView& view(int index) const { return options_.desks[static_cast<size_t>(index)]; }
   int world_rank(int index) const { return options_.ranks[static_cast<size_t>(index)]; }
   int index_of(int world_rank) const;
-  // Whether peers can read this rank's `bytes` where they are.
-  bool readable(std::span<const std::byte> bytes) const;
 
   // This rank takes no more part. The first reason counts; peers that wait for it get it as their error.
   void leave(DeskState state, const std::string& reason);
@@ -61,7 +58,6 @@ class DeskTransport : public Transport {
   bool spins_;
   std::mutex mutex_;  // guards what follows, and what leave() writes
   int channels_ = 0;
-  size_t heap_used_ = 0;
 };
 
 }  // namespace muster::trainer

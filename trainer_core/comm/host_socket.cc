@@ -3,11 +3,14 @@
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 
@@ -18,8 +21,6 @@
 
 namespace muster::trainer {
 namespace {
-
-using std::chrono::milliseconds;
 
 // More than the ranks of a host that connect at the same time.
 constexpr int kBacklog = 1024;
@@ -39,8 +40,8 @@ Address address_of(const std::string& name) {
   return result;
 }
 
-absl::StatusOr<Descriptor> make_socket() {
-  Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+absl::StatusOr<Descriptor> make_socket(int flags = 0) {
+  Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
   if (!fd.valid()) return errno_status(errno, "a Unix socket");
   return fd;
 }
@@ -52,19 +53,25 @@ bool is_of_this_user(const Descriptor& socket) {
          peer.uid == geteuid();
 }
 
-absl::Status wait_readable(const Descriptor& socket, milliseconds timeout) {
-  pollfd wanted{socket.get(), POLLIN, 0};
-  int ready = 0;
-  do {
-    ready = poll(&wanted, 1, static_cast<int>(timeout.count()));
-  } while (ready < 0 && errno == EINTR);
-  if (ready > 0) return absl::OkStatus();
-  return absl::DeadlineExceededError("a process of this host does not answer");
+absl::Status has_closed() {
+  return absl::UnavailableError("a process of this host closed its connection");
 }
 
-union ControlBuffer {
-  cmsghdr header;
-  std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+// A message with its room for one descriptor, as both ends of a socket lay it out.
+struct Packet {
+  explicit Packet(int32_t number_to_send = 0) : number(number_to_send) {
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+  }
+  Packet(const Packet&) = delete;
+  Packet& operator=(const Packet&) = delete;
+
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  int32_t number;
+  iovec data{&number, sizeof(number)};
+  msghdr message{};
 };
 
 }  // namespace
@@ -79,7 +86,7 @@ absl::StatusOr<HostListener> HostListener::open() {
     return errno_status(errno, "getrandom");
   const std::string name = absl::StrCat(
       "muster-", absl::BytesToHexString(absl::string_view(random.data(), random.size())));
-  auto fd = make_socket();
+  auto fd = make_socket(SOCK_NONBLOCK);
   if (!fd.ok()) return fd.status();
   const Address own = address_of(name);
   if (bind(fd->get(), reinterpret_cast<const sockaddr*>(&own.address), own.length) != 0 ||
@@ -89,63 +96,54 @@ absl::StatusOr<HostListener> HostListener::open() {
   return HostListener(name, std::move(*fd));
 }
 
-absl::StatusOr<Descriptor> HostListener::accept(milliseconds timeout) const {
-  while (true) {
-    if (auto status = wait_readable(socket_, timeout); !status.ok()) return status;
-    Descriptor connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!connection.valid()) return errno_status(errno, "accepting on a Unix socket");
-    if (is_of_this_user(connection)) return connection;
-  }
+Descriptor HostListener::accept() const {
+  Descriptor connection(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return connection.valid() && is_of_this_user(connection) ? std::move(connection) : Descriptor();
 }
 
-absl::StatusOr<Descriptor> connect_to_listener(const std::string& name) {
+absl::StatusOr<Descriptor> connect_to_listener(const std::string& name, Instant deadline) {
   auto fd = make_socket();
   if (!fd.ok()) return fd.status();
+  // How long a connect waits where too many wait already; 0 would be for ever.
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - monotonic_now());
+  if (left.count() <= 0) return absl::DeadlineExceededError("no time is left to connect");
+  const timeval wait{.tv_sec = left.count() / 1'000'000, .tv_usec = left.count() % 1'000'000};
   const Address peer = address_of(name);
-  if (connect(fd->get(), reinterpret_cast<const sockaddr*>(&peer.address), peer.length) != 0)
+  if (setsockopt(fd->get(), SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) != 0 ||
+      connect(fd->get(), reinterpret_cast<const sockaddr*>(&peer.address), peer.length) != 0) {
+    if (errno == EAGAIN)
+      return absl::DeadlineExceededError("a process of this host does not accept connections");
     return errno_status(errno, "connecting to a process of this host");
+  }
   if (!is_of_this_user(*fd)) return absl::PermissionDeniedError("it is another user's process");
   return fd;
 }
 
 absl::Status send_message(const Descriptor& socket, int32_t number, int descriptor) {
-  iovec data{&number, sizeof(number)};
-  ControlBuffer control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  Packet packet(number);
+  cmsghdr* const header = CMSG_FIRSTHDR(&packet.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  if (sendmsg(socket.get(), &message, MSG_NOSIGNAL) != sizeof(number))
-    return errno_status(errno, "sending to a process of this host");
-  return absl::OkStatus();
+  if (sendmsg(socket.get(), &packet.message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(number))
+    return absl::OkStatus();
+  return errno == EPIPE ? has_closed() : errno_status(errno, "sending to a process of this host");
 }
 
-absl::StatusOr<HostMessage> receive_message(const Descriptor& socket, milliseconds timeout) {
-  if (auto status = wait_readable(socket, timeout); !status.ok()) return status;
-  HostMessage result;
-  iovec data{&result.number, sizeof(result.number)};
-  ControlBuffer control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  const ssize_t got = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* const header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+absl::StatusOr<HostMessage> receive_message(const Descriptor& socket) {
+  Packet packet;
+  const ssize_t got = recvmsg(socket.get(), &packet.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  HostMessage result{.number = packet.number, .descriptor = {}};
+  const cmsghdr* const header = got > 0 ? CMSG_FIRSTHDR(&packet.message) : nullptr;
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
       header->cmsg_len == CMSG_LEN(sizeof(int))) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
     result.descriptor = Descriptor(fd);
   }
-  if (got != sizeof(result.number) || !result.descriptor.valid())
-    return absl::UnavailableError("a process of this host closed its connection");
+  if (got != sizeof(packet.number) || !result.descriptor.valid())
+    return has_closed();
   return result;
 }
 

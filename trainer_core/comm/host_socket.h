@@ -3,11 +3,12 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <string>
 #include <utility>
 
 #include <absl/status/statusor.h>
+
+#include "common/time.h"
 
 namespace muster::trainer {
 
@@ -37,8 +38,9 @@ class HostListener {
   static absl::StatusOr<HostListener> open();
 
   const std::string& name() const { return name_; }
-  // The next connection of this user; others' are closed.
-  absl::StatusOr<Descriptor> accept(std::chrono::milliseconds timeout) const;
+  const Descriptor& socket() const { return socket_; }  // readable where somebody has connected
+  // A connection that waits, if it is this user's; another's is closed. Not valid: there is none. Never blocks.
+  Descriptor accept() const;
 
  private:
   HostListener(std::string name, Descriptor socket)
@@ -48,16 +50,17 @@ class HostListener {
   Descriptor socket_;
 };
 
-absl::StatusOr<Descriptor> connect_to_listener(const std::string& name);
+// DeadlineExceeded where the listener does not get to it in time.
+absl::StatusOr<Descriptor> connect_to_listener(const std::string& name, Instant deadline);
 
-// A number and a descriptor, which arrives as one of the receiver's own.
+// A number and a descriptor, which arrives as one of the receiver's own. Neither call blocks: there is room for a connection's first
+// message, and it is received whole when the socket is readable. Unavailable where the other end says anything else, or has closed.
 struct HostMessage {
   int32_t number = 0;
   Descriptor descriptor;
 };
 absl::Status send_message(const Descriptor& socket, int32_t number, int descriptor);
-absl::StatusOr<HostMessage> receive_message(const Descriptor& socket,
-                                            std::chrono::milliseconds timeout);
+absl::StatusOr<HostMessage> receive_message(const Descriptor& socket);
 
 // Whether the other end is closed, which the kernel does for a process that was killed. The other end sends nothing.
 bool is_closed(const Descriptor& socket);

@@ -141,9 +141,6 @@ class HybridTransport : public Transport {
         far_->open(name, members), std::move(hosts), std::move(near_index));
   }
 
-  std::span<std::byte> memory(size_t bytes) override {
-    return near_ != nullptr ? near_->memory(bytes) : Transport::memory(bytes);
-  }
   void fail(const std::string& reason) override {
     if (near_ != nullptr) near_->fail(reason);
     far_->fail(reason);

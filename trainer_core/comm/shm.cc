@@ -1,6 +1,7 @@
 #include "trainer_core/comm/shm.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -9,28 +10,26 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
 #include "trainer_core/comm/desk_transport.h"
+#include "trainer_core/comm/rank_list.h"
 
 namespace muster::trainer {
 namespace {
 
+using std::chrono::milliseconds;
+
 // A peer must not shrink memory that is mapped here: a read beyond its end would be SIGBUS.
 constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// Of each rank, in addresses: pages that nobody touches take no memory. As much as the machine has, and what all ranks together can map.
-size_t heap_bytes(int ranks) {
-  constexpr size_t kMappedMax = size_t{1} << 45;  // of the 2^47 bytes that a process can address
-  const size_t machine =
-      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return std::min(machine, kMappedMax / static_cast<size_t>(ranks)) / kHugePage * kHugePage;
-}
+DeskLayout layout_of(int ranks) { return {.ranks = ranks, .staging_bytes = kShmRoundBytes}; }
 
 // What the desks of a host lie in, and how their owners' deaths are known.
 struct HostMemory {
@@ -79,56 +78,126 @@ absl::StatusOr<std::byte*> map_memory(const Descriptor& fd, size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// Meets the peers: the higher rank of two connects. Each says its rank and passes its memory on.
+// Meets the peers. The higher rank of two connects and says who it is, with its memory; the lower one answers alike. Nothing here
+// waits for one connection alone: who connects and says nothing, or what no rank says, keeps nobody from meeting the others.
 class Meeting {
  public:
-  Meeting(const HostListener& listener, const ShmOptions& options, const Descriptor& own,
-          HostMemory& memory)
-      : listener_(listener), options_(options), own_(own), memory_(memory) {}
+  Meeting(const ShmSeat& seat, const ShmOptions& options, HostMemory& memory)
+      : seat_(seat), options_(options), memory_(memory) {}
 
   absl::Status run() {
-    for (const auto& [rank, name] : options_.listeners) {
-      if (rank == options_.rank) break;
-      auto connection = connect_to_listener(name);
-      if (!connection.ok()) return connection.status();
-      if (auto status = greet(std::move(*connection)); !status.ok()) return status;
+    if (auto status = call_lower_ranks(); !status.ok()) return status;
+    while (true) {
+      const std::vector<int> missing = missing_ranks();
+      if (missing.empty()) return absl::OkStatus();
+      if (auto status = await_word(missing); !status.ok()) return status;
+      if (auto status = hear_callers(); !status.ok()) return status;
+      if (polled_.back().revents != 0) admit_caller();
     }
-    const auto own = options_.listeners.find(options_.rank);
-    for (auto later = std::next(own); later != options_.listeners.end(); ++later) {
-      auto connection = listener_.accept(options_.connect_timeout);
-      if (!connection.ok()) return connection.status();
-      if (auto status = greet(std::move(*connection)); !status.ok()) return status;
-    }
-    return absl::OkStatus();
   }
 
  private:
-  using Iterator = std::map<int, std::string>::const_iterator;
+  // Who is connected and has not said who it is.
+  struct Caller {
+    Descriptor socket;
+    std::optional<int> rank;  // whose listener it is; none: it has connected to this rank's
+  };
+  // More callers than there are ranks are strangers; the longest silent one is turned away for the next.
+  static constexpr size_t kStrangersMax = 64;
 
-  size_t index_of(Iterator listener) const {
-    return static_cast<size_t>(std::distance(options_.listeners.begin(), listener));
+  size_t index_of(int rank) const {
+    return static_cast<size_t>(
+        std::distance(options_.listeners.begin(), options_.listeners.find(rank)));
+  }
+  bool has_met(int rank) const { return memory_.peers[index_of(rank)].desk != nullptr; }
+
+  std::vector<int> missing_ranks() const {
+    std::vector<int> missing;
+    for (const auto& [rank, name] : options_.listeners)
+      if (!has_met(rank)) missing.push_back(rank);
+    return missing;
   }
 
-  absl::Status greet(Descriptor connection) {
-    if (auto status = send_message(connection, options_.rank, own_.get()); !status.ok())
-      return status;
-    auto message = receive_message(connection, options_.connect_timeout);
-    if (!message.ok()) return message.status();
-    const auto peer = options_.listeners.find(message->number);
-    if (peer == options_.listeners.end() || memory_.peers[index_of(peer)].desk != nullptr) {
-      return absl::UnavailableError(
-          absl::StrCat("a process of this host says that it is rank ", message->number));
+  absl::Status call_lower_ranks() {
+    for (const auto& [rank, name] : options_.listeners) {
+      if (rank == options_.rank) break;
+      auto connection = connect_to_listener(name, options_.deadline);
+      if (!connection.ok()) return connection.status();
+      if (auto status = introduce(*connection); !status.ok()) return status;
+      callers_.push_back({std::move(*connection), rank});
     }
-    auto mapped = map_memory(message->descriptor, memory_.desk_bytes);
-    if (!mapped.ok()) return mapped.status();
-    memory_.peers[index_of(peer)] = {*mapped, std::move(connection)};
     return absl::OkStatus();
   }
 
-  const HostListener& listener_;
+  absl::Status introduce(const Descriptor& socket) const {
+    return send_message(socket, options_.rank, seat_.memory().get());
+  }
+
+  // Until a caller has said something, or somebody else has connected.
+  absl::Status await_word(const std::vector<int>& missing) {
+    polled_.clear();
+    for (const Caller& caller : callers_) polled_.push_back({caller.socket.get(), POLLIN, 0});
+    polled_.push_back({seat_.listener().socket().get(), POLLIN, 0});
+    const auto left = std::chrono::ceil<milliseconds>(options_.deadline - monotonic_now());
+    int ready = 0;
+    if (left.count() > 0)
+      ready = poll(polled_.data(), polled_.size(), static_cast<int>(left.count()));
+    if (ready > 0 || (ready < 0 && errno == EINTR)) return absl::OkStatus();
+    return absl::DeadlineExceededError(
+        absl::StrCat("on this host, nothing came from ", rank_list(missing)));
+  }
+
+  absl::Status hear_callers() {
+    std::vector<Caller> silent;
+    for (size_t i = 0; i < callers_.size(); ++i) {
+      Caller& caller = callers_[i];
+      if (polled_[i].revents == 0) {
+        silent.push_back(std::move(caller));
+        continue;
+      }
+      const bool is_peer = caller.rank.has_value();
+      if (auto status = meet(std::move(caller)); is_peer && !status.ok()) return status;
+    }
+    callers_ = std::move(silent);
+    return absl::OkStatus();
+  }
+
+  absl::Status meet(Caller caller) {
+    auto message = receive_message(caller.socket);
+    if (!message.ok()) return message.status();
+    const int rank = message->number;
+    const bool is_expected = caller.rank
+                                 ? rank == *caller.rank
+                                 : rank > options_.rank && options_.listeners.contains(rank);
+    if (!is_expected || has_met(rank)) {
+      return absl::UnavailableError(
+          absl::StrCat("a process of this host says that it is rank ", rank));
+    }
+    auto mapped = map_memory(message->descriptor, memory_.desk_bytes);
+    if (!mapped.ok()) return mapped.status();
+    memory_.peers[index_of(rank)].desk = *mapped;
+    if (!caller.rank) {
+      if (auto status = introduce(caller.socket); !status.ok()) return status;
+    }
+    memory_.peers[index_of(rank)].connection = std::move(caller.socket);
+    return absl::OkStatus();
+  }
+
+  void admit_caller() {
+    Descriptor connection = seat_.listener().accept();
+    if (!connection.valid()) return;
+    if (callers_.size() >= options_.listeners.size() + kStrangersMax) {
+      const auto is_stranger = [](const Caller& caller) { return !caller.rank; };
+      callers_.erase(std::ranges::find_if(callers_, is_stranger));
+    }
+    callers_.push_back({std::move(connection), std::nullopt});
+  }
+
+  const ShmSeat& seat_;
   const ShmOptions& options_;
-  const Descriptor& own_;
   HostMemory& memory_;
+  std::vector<Caller> callers_;
+  std::vector<pollfd> polled_;  // callers_, then the listener
 };
 
 }  // namespace
@@ -141,20 +210,24 @@ std::string host_identity() {
   return absl::StrCat(boot, "/", network.st_ino, "/", geteuid());
 }
 
-absl::StatusOr<std::shared_ptr<Transport>> connect_shm(const HostListener& listener,
+absl::StatusOr<ShmSeat> ShmSeat::take(int ranks) {
+  auto listener = HostListener::open();
+  if (!listener.ok()) return listener.status();
+  auto memory = make_memory(DeskView(nullptr, layout_of(ranks)).bytes());
+  if (!memory.ok()) return memory.status();
+  return ShmSeat(std::move(*listener), std::move(*memory));
+}
+
+absl::StatusOr<std::shared_ptr<Transport>> connect_shm(const ShmSeat& seat,
                                                        const ShmOptions& options) {
-  const int ranks = static_cast<int>(options.listeners.size());
-  const DeskLayout layout{
-      .ranks = ranks, .staging_bytes = kShmRoundBytes, .heap_bytes = heap_bytes(ranks)};
+  const DeskLayout layout = layout_of(static_cast<int>(options.listeners.size()));
   auto memory = std::make_shared<HostMemory>(DeskView(nullptr, layout).bytes());
   memory->peers.resize(options.listeners.size());
-  auto own = make_memory(memory->desk_bytes);
-  if (!own.ok()) return own.status();
-  auto desk = map_memory(*own, memory->desk_bytes);
+  auto desk = map_memory(seat.memory(), memory->desk_bytes);
   if (!desk.ok()) return desk.status();
   const auto index = std::distance(options.listeners.begin(), options.listeners.find(options.rank));
   memory->peers[static_cast<size_t>(index)].desk = *desk;
-  if (auto status = Meeting(listener, options, *own, *memory).run(); !status.ok()) return status;
+  if (auto status = Meeting(seat, options, *memory).run(); !status.ok()) return status;
 
   DeskOptions desks;
   desks.rank = options.rank;

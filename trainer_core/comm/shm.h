@@ -9,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <absl/status/statusor.h>
 
+#include "common/time.h"
 #include "trainer_core/comm/host_socket.h"
 #include "trainer_core/comm/transport.h"
 
@@ -24,18 +26,36 @@ constexpr size_t kShmRoundBytes = size_t{1} << 20;
 // this process cannot tell.
 std::string host_identity();
 
+// What a rank brings to its host's others: its desk's memory, and a socket at which they ask for it.
+class ShmSeat {
+ public:
+  // Of one of `ranks` ranks. The error of the system where it cannot share memory.
+  static absl::StatusOr<ShmSeat> take(int ranks);
+
+  const HostListener& listener() const { return listener_; }
+  const Descriptor& memory() const { return memory_; }
+
+ private:
+  ShmSeat(HostListener listener, Descriptor memory)
+      : listener_(std::move(listener)), memory_(std::move(memory)) {}
+
+  HostListener listener_;
+  Descriptor memory_;
+};
+
 struct ShmOptions {
   int rank = 0;  // in the world
   int world_size = 1;
   std::map<int, std::string>
-      listeners;  // names by world rank: the ranks of this host, this one among them
-  std::chrono::milliseconds connect_timeout = std::chrono::seconds(120);
+      listeners;     // names by world rank: the ranks of this host, this one among them
+  Instant deadline;  // until all have met
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of one round
 };
 
-// The transport among the ranks of options.listeners. All of them call this at the same time. The error of the system where
-// memory cannot be shared, Unavailable or DeadlineExceeded where a peer does not take part.
-absl::StatusOr<std::shared_ptr<Transport>> connect_shm(const HostListener& listener,
+// The transport among the ranks of options.listeners. All of them call this at the same time, each with its seat among as many.
+// The error of the system where memory cannot be mapped, Unavailable where a peer has given up, DeadlineExceeded names those who
+// did not come. Whoever else connects is turned away.
+absl::StatusOr<std::shared_ptr<Transport>> connect_shm(const ShmSeat& seat,
                                                        const ShmOptions& options);
 
 }  // namespace muster::trainer

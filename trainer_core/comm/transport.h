@@ -5,11 +5,9 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
@@ -64,18 +62,10 @@ class Transport {
   // later. `name` with the members is the channel's identity; each rank opens it once.
   virtual std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) = 0;
 
-  // `bytes` bytes, zero, for what this rank sends most: a transport may send from there without a copy. They live as long as the
-  // transport; memory of any other kind may be sent, too.
-  virtual std::span<std::byte> memory(size_t bytes);
-
   // Makes the current and every later round of this rank fail with Unavailable for `reason`, which peers are told if there is a
   // way to tell them; they fail, too. Only the first reason counts.
   virtual void fail(const std::string& reason) = 0;
   void abort();
-
- private:
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<std::byte>> memory_;
 };
 
 }  // namespace muster::trainer

@@ -21,13 +21,18 @@ using std::chrono::milliseconds;
 // For ranks of one host to pass their memory on: all of them are there by then.
 constexpr milliseconds kHandshakeTimeout{10'000};
 
+// Rounded up, and never 0, which is no bound to some.
+milliseconds time_until(Instant deadline) {
+  return std::max(std::chrono::ceil<milliseconds>(deadline - monotonic_now()), milliseconds(1));
+}
+
 // What each rank tells the others through the store.
 class Roll {
  public:
-  static absl::StatusOr<Roll> open(const GlooOptions& options) {
-    auto client = RendezvousClient::connect(options.rendezvous, options.connect_timeout);
+  static absl::StatusOr<Roll> open(const GlooOptions& options, Instant deadline) {
+    auto client = RendezvousClient::connect(options.rendezvous, time_until(deadline));
     if (!client.ok()) return client.status();
-    return Roll(options, std::move(*client));
+    return Roll(options, std::move(*client), deadline);
   }
 
   // Says `mine` under `topic`, and returns what all ranks say, by rank. DeadlineExceeded names those that say nothing.
@@ -36,8 +41,7 @@ class Roll {
     std::vector<std::string> said;
     std::vector<int> missing;
     for (int rank = 0; rank < options_.size; ++rank) {
-      const auto left = std::chrono::duration_cast<milliseconds>(deadline_ - monotonic_now());
-      auto value = client_->get(key(topic, rank), std::max(left, milliseconds(0)));
+      auto value = client_->get(key(topic, rank), time_until(deadline_));
       if (value.ok()) {
         said.push_back(std::move(*value));
       } else if (absl::IsDeadlineExceeded(value.status())) {
@@ -53,10 +57,8 @@ class Roll {
   }
 
  private:
-  Roll(const GlooOptions& options, std::unique_ptr<RendezvousClient> client)
-      : options_(options),
-        client_(std::move(client)),
-        deadline_(monotonic_now() + options.connect_timeout) {}
+  Roll(const GlooOptions& options, std::unique_ptr<RendezvousClient> client, Instant deadline)
+      : options_(options), client_(std::move(client)), deadline_(deadline) {}
 
   std::string key(const char* topic, int rank) const {
     return absl::StrCat(options_.scope, topic, "/", rank);
@@ -85,29 +87,48 @@ struct Sharing {
   std::vector<int> hosts;  // by rank: the same number where memory is shared
 };
 
-absl::StatusOr<Sharing> share_memory(const WorldOptions& options, Roll& roll) {
+// The transport among the ranks of this host, whose listeners have these names; none has who cannot share memory.
+absl::StatusOr<std::shared_ptr<Transport>> meet_neighbours(const GlooOptions& gloo,
+                                                           const absl::StatusOr<ShmSeat>& seat,
+                                                           const std::vector<int>& neighbours,
+                                                           const std::vector<std::string>& names,
+                                                           Instant deadline) {
+  if (!seat.ok()) return seat.status();
+  ShmOptions options{.rank = gloo.rank,
+                     .world_size = gloo.size,
+                     .listeners = {},
+                     .deadline = std::min(deadline, monotonic_now() + kHandshakeTimeout),
+                     .timeout = gloo.timeout};
+  for (const int rank : neighbours) {
+    const std::string& name = names[static_cast<size_t>(rank)];
+    if (name.empty())
+      return absl::UnavailableError(absl::StrCat("rank ", rank, " has no memory to share"));
+    options.listeners[rank] = name;
+  }
+  return connect_shm(*seat, options);
+}
+
+absl::StatusOr<Sharing> share_memory(const WorldOptions& options, Roll& roll, Instant deadline) {
   const GlooOptions& gloo = options.gloo;
-  const auto listener = HostListener::open();
-  const std::string own = listener.ok() ? options.host : "";
+  const std::string& own = options.host;
   auto hosts = roll.call("host", own);
   if (!hosts.ok()) return hosts.status();
-  const auto names = roll.call("listener", listener.ok() ? listener->name() : "");
-  if (!names.ok()) return names.status();
-
-  ShmOptions shm{.rank = gloo.rank,
-                 .world_size = gloo.size,
-                 .listeners = {},
-                 .connect_timeout = kHandshakeTimeout,
-                 .timeout = gloo.timeout};
+  std::vector<int> neighbours;
   for (size_t rank = 0; rank < hosts->size() && !own.empty(); ++rank) {
-    if ((*hosts)[rank] == own) shm.listeners[static_cast<int>(rank)] = (*names)[rank];
+    if ((*hosts)[rank] == own) neighbours.push_back(static_cast<int>(rank));
   }
+  const bool shares = neighbours.size() > 1;
+  absl::StatusOr<ShmSeat> seat = absl::UnavailableError("nobody else is on this host");
+  if (shares) seat = ShmSeat::take(static_cast<int>(neighbours.size()));
+  // Who cannot share says so before others wait for it.
+  const auto names = roll.call("listener", seat.ok() ? seat->listener().name() : "");
+  if (!names.ok()) return names.status();
   Sharing sharing;
   absl::Status status;
-  if (shm.listeners.size() > 1) {
-    auto connected = connect_shm(*listener, shm);
-    status = connected.status();
-    if (status.ok()) sharing.transport = std::move(*connected);
+  if (shares) {
+    auto met = meet_neighbours(gloo, seat, neighbours, *names, deadline);
+    status = met.status();
+    if (status.ok()) sharing.transport = std::move(*met);
   }
   if (!status.ok() && options.notes != nullptr) {
     *options.notes << "rank " << gloo.rank
@@ -132,13 +153,16 @@ absl::StatusOr<Sharing> share_memory(const WorldOptions& options, Roll& roll) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Transport>> connect_world(const WorldOptions& options) {
-  auto roll = Roll::open(options.gloo);
+  const Instant deadline = monotonic_now() + options.gloo.connect_timeout;
+  auto roll = Roll::open(options.gloo, deadline);
   if (!roll.ok()) return roll.status();
-  auto sharing = share_memory(options, *roll);
+  auto sharing = share_memory(options, *roll, deadline);
   if (!sharing.ok()) return sharing.status();
   const int hosts = 1 + *std::max_element(sharing->hosts.begin(), sharing->hosts.end());
   if (sharing->transport != nullptr && hosts == 1) return std::move(sharing->transport);
-  auto far = connect_gloo(options.gloo);
+  GlooOptions gloo = options.gloo;
+  gloo.connect_timeout = time_until(deadline);
+  auto far = connect_gloo(gloo);
   if (!far.ok() || hosts == options.gloo.size) return far;
   return make_hybrid(std::move(sharing->transport), std::move(*far), std::move(sharing->hosts));
 }

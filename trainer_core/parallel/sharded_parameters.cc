@@ -55,7 +55,7 @@ ShardedParameters::ShardedParameters(const TransformerPlan& plan, const Arena& a
       weight_slots_(slots_in(plan.blocks.weight_slot)),
       gradient_slots_(slots_in(plan.blocks.gradient_slot)),
       parts_(plan.sharding.layout.blocks().size()),
-      stream_(CommStream::start()) {
+      stream_(CommStream::start([&groups] { groups.abort(); })) {
   if (groups.mesh().degree(MeshAxis::kData) > 1)
     data_ = &groups.of({.axes = {MeshAxis::kData}}, kStreamLane);
   for (size_t i = 0; i < plan.sharding.layout.buckets().size(); ++i)

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "common/progress_page.h"
+#include "tests/unit/temp_folder.h"
 #include "trainer_core/comm/comm.h"
 
 namespace muster::trainer {
@@ -49,6 +50,33 @@ inline void wait_for_collective(const std::string& page_path, uint64_t count) {
     std::this_thread::yield();
   }
   FAIL() << "no collective has begun";
+}
+
+// Rank 0 waits for what never comes, until another of its threads aborts; rank 1 waits for rank 0. What rank 1 is told.
+inline std::string abort_from_another_thread(
+    const std::function<std::unique_ptr<ProcessGroup>(int rank, ProgressWriter* page)>& make) {
+  const TempFolder folder;
+  const auto page = ProgressWriter::create(folder.file("page"), {});
+  EXPECT_TRUE(page.ok()) << page.status();
+  std::string told;
+  on_ranks(
+      2, [&](int rank, int) { return make(rank, rank == 0 ? page->get() : nullptr); },
+      [&](ProcessGroup& group) {
+        std::vector<float> data(10);
+        if (group.rank() == 1) {
+          const absl::Status status = group.recv(data, 0, "never");
+          EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+          told = std::string(status.message());
+          return;
+        }
+        std::thread aborter([&] {
+          wait_for_collective(folder.file("page"), 1);
+          group.abort();
+        });
+        EXPECT_EQ(group.recv(data, 1, "never").code(), absl::StatusCode::kUnavailable);
+        aborter.join();
+      });
+  return told;
 }
 
 // What rank `rank` brings as element `i`: sums of these round differently in different orders.

@@ -1,12 +1,17 @@
 #include "trainer_core/comm/comm_stream.h"
 
+#include <gmock/gmock.h>
+
 #include <atomic>
+#include <latch>
 #include <memory>
 #include <semaphore>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "trainer_core/comm/local.h"
 
 namespace muster::trainer {
 namespace {
@@ -96,6 +101,33 @@ TEST(CommStream, TheEndDropsWhatHasNotBegunAndWaitsForWhatHas) {
   end.join();
   EXPECT_TRUE(first_ended);
   EXPECT_EQ(ran, 0);
+}
+
+// Its owner goes after an error of its own, while a peer hangs: neither waits for the other's timeout.
+TEST(CommStream, AnEndInTheMiddleOfACollectiveAbortsIt) {
+  const LocalWorld world(2, std::chrono::minutes(10));
+  const auto group = world.join(0, nullptr, "data");
+  const auto peer = world.join(1, nullptr, "data");
+  std::latch begun(1);
+  std::vector<float> data(10);
+  auto stream = CommStream::start([&] { group->abort(); });
+  stream->enqueue([&] {
+    begun.count_down();
+    return group->recv(data, 1, "gradients");
+  });
+  begun.wait();
+  stream.reset();
+  const absl::Status status = peer->recv(data, 0, "gradients");
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 0 aborted"));
+}
+
+TEST(CommStream, AnEndWithNothingLeftAbortsNothing) {
+  bool aborted = false;
+  auto stream = CommStream::start([&] { aborted = true; });
+  ASSERT_TRUE(stream->wait(stream->enqueue([] { return absl::OkStatus(); })).ok());
+  stream.reset();
+  EXPECT_FALSE(aborted);
 }
 
 }  // namespace

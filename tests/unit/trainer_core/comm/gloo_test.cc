@@ -7,7 +7,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/comm/collectives.h"
 #include "tests/unit/trainer_core/comm/store_server.h"
 #include "trainer_core/comm/transport_group.h"
@@ -100,26 +99,8 @@ TEST_F(Gloo, ATimeoutNamesTheSilentRank) {
 }
 
 TEST_F(Gloo, AbortFromAnotherThreadEndsTheWait) {
-  const TempFolder folder;
-  const auto page = ProgressWriter::create(folder.file("page"), {});
-  ASSERT_TRUE(page.ok()) << page.status();
-  const GroupMaker make = [&](int rank, int size) {
-    return connect(options(rank, size), rank == 0 ? page->get() : nullptr);
-  };
-  on_ranks(2, make, [&](ProcessGroup& group) {
-    std::vector<float> data(10);
-    if (group.rank() == 0) {
-      std::thread aborter([&] {
-        wait_for_collective(folder.file("page"), 1);
-        group.abort();
-      });
-      EXPECT_EQ(group.recv(data, 1, "never").code(), absl::StatusCode::kUnavailable);
-      aborter.join();
-    } else {
-      EXPECT_EQ(group.recv(data, 0, "never").code(),
-                absl::StatusCode::kUnavailable);  // rank 0 has closed
-    }
-  });
+  abort_from_another_thread(
+      [&](int rank, ProgressWriter* page) { return connect(options(rank, 2), page); });
 }
 
 TEST_F(Gloo, RanksThatDoNotComeAreNamed) {

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/comm/collectives.h"
 
 namespace muster::trainer {
@@ -94,18 +93,10 @@ TEST(Local, ATimeoutNamesTheMissingRank) {
 }
 
 TEST(Local, AbortFromAnotherThreadEndsTheWait) {
-  const TempFolder folder;
-  LocalWorld world(2, milliseconds(20'000));
-  auto page = ProgressWriter::create(folder.file("page"), {});
-  ASSERT_TRUE(page.ok()) << page.status();
-  auto group = world.join(0, page->get(), "data");
-  auto peer = world.join(1, nullptr, "data");
-  std::thread aborter([&] {
-    wait_for_collective(folder.file("page"), 1);
-    group->abort();
-  });
-  EXPECT_EQ(group->barrier("stuck").code(), absl::StatusCode::kUnavailable);
-  aborter.join();
+  const LocalWorld world(2, milliseconds(20'000));
+  EXPECT_THAT(abort_from_another_thread(
+                  [&](int rank, ProgressWriter* page) { return world.join(rank, page, "data"); }),
+              HasSubstr("rank 0 aborted"));
 }
 
 }  // namespace

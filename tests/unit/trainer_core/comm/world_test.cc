@@ -1,6 +1,7 @@
 #include "trainer_core/comm/world.h"
 
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,16 +11,17 @@
 #include <atomic>
 #include <csignal>
 #include <functional>
+#include <map>
 #include <sstream>
 #include <thread>
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/comm/collectives.h"
 #include "tests/unit/trainer_core/comm/forked_ranks.h"
 #include "tests/unit/trainer_core/comm/store_server.h"
 #include "trainer_core/comm/process_groups.h"
+#include "trainer_core/comm/shm.h"
 #include "trainer_core/comm/transport_group.h"
 
 namespace muster::trainer {
@@ -119,39 +121,6 @@ TEST_F(World, ReductionByLevelsOverHosts) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// What lies in the transport's memory is read where it is, while the owner still needs its own.
-TEST_F(World, TheTransportsMemoryIsSentWithoutACopy) {
-  constexpr int kRanks = 4;
-  constexpr size_t kCount = 1'000'003;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto transport = connect_world(options(rank, kRanks));
-      ASSERT_TRUE(transport.ok()) << transport.status();
-      const auto floats = [&](size_t count) {
-        const std::span<std::byte> memory = (*transport)->memory(count * sizeof(float));
-        return std::span(reinterpret_cast<float*>(memory.data()), count);
-      };
-      const std::span<float> data = floats(kCount), whole = floats(kCount * kRanks);
-      EXPECT_EQ(data[kCount - 1], 0);
-      const auto group = make_world_group(*transport, "data", nullptr);
-      for (int i = 0; i < 3; ++i) {
-        std::ranges::copy(input_of(rank, kCount), data.begin());
-        ASSERT_TRUE(group->all_reduce(data, "in place").ok());
-        ASSERT_TRUE(std::ranges::equal(data, sum_of(kRanks, kCount)));
-        std::ranges::copy(input_of(rank, kCount), data.begin());
-        ASSERT_TRUE(group->all_gather(data, whole, "gather").ok());
-        std::ranges::fill(data, -1.0F);  // the peers have read it
-        for (int peer = 0; peer < kRanks; ++peer) {
-          ASSERT_TRUE(std::ranges::equal(whole.subspan(static_cast<size_t>(peer) * kCount, kCount),
-                                         input_of(peer, kCount)));
-        }
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
 TEST_F(World, ATimeoutNamesTheSilentRankAndEndsThePeers) {
   std::atomic<int> done{0};
   const GroupMaker make = [&](int rank, int size) {
@@ -181,25 +150,9 @@ TEST_F(World, ATimeoutNamesTheSilentRankAndEndsThePeers) {
 }
 
 TEST_F(World, AbortFromAnotherThreadEndsTheWait) {
-  const TempFolder folder;
-  const auto page = ProgressWriter::create(folder.file("page"), {});
-  ASSERT_TRUE(page.ok()) << page.status();
-  const GroupMaker make = [&](int rank, int size) {
-    return connect(options(rank, size), rank == 0 ? page->get() : nullptr);
-  };
-  on_ranks(2, make, [&](ProcessGroup& group) {
-    std::vector<float> data(10);
-    if (group.rank() == 0) {
-      std::thread aborter([&] {
-        wait_for_collective(folder.file("page"), 1);
-        group.abort();
-      });
-      EXPECT_EQ(group.recv(data, 1, "never").code(), absl::StatusCode::kUnavailable);
-      aborter.join();
-    } else {
-      EXPECT_THAT(std::string(group.recv(data, 0, "never").message()), HasSubstr("rank 0 aborted"));
-    }
-  });
+  EXPECT_THAT(abort_from_another_thread(
+                  [&](int rank, ProgressWriter* page) { return connect(options(rank, 2), page); }),
+              HasSubstr("rank 0 aborted"));
 }
 
 TEST_F(World, RanksThatDoNotComeAreNamed) {
@@ -208,6 +161,90 @@ TEST_F(World, RanksThatDoNotComeAreNamed) {
   const absl::Status status = connect_world(alone).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("waited 200 ms for these ranks: 0, 2, 3"));
+}
+
+// Ranks of one host that are about to meet, without a store.
+class Meeting : public testing::Test {
+ protected:
+  Meeting() {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      auto seat = ShmSeat::take(kRanks);
+      EXPECT_TRUE(seat.ok()) << seat.status();
+      names_[rank] = seat->listener().name();
+      seats_.push_back(std::move(*seat));
+    }
+  }
+
+  absl::StatusOr<std::shared_ptr<Transport>> meet(int rank, milliseconds within) const {
+    return connect_shm(seats_[static_cast<size_t>(rank)], {.rank = rank,
+                                                           .world_size = kRanks,
+                                                           .listeners = names_,
+                                                           .deadline = monotonic_now() + within});
+  }
+  Descriptor call(int rank) const {
+    auto connection = connect_to_listener(names_.at(rank), monotonic_now() + kLong);
+    EXPECT_TRUE(connection.ok()) << connection.status();
+    return std::move(*connection);
+  }
+
+  static constexpr int kRanks = 3;
+  static constexpr milliseconds kLong{60'000};
+
+  std::vector<ShmSeat> seats_;
+  std::map<int, std::string> names_;
+};
+
+// Strangers connect before any rank does: some say nothing, some go, some lie. More than are kept.
+TEST_F(Meeting, StrangersKeepNobodyFromMeeting) {
+  std::vector<Descriptor> strangers;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    for (int i = 0; i < 100; ++i) strangers.push_back(call(rank));
+    call(rank);  // and closes
+    for (const int claimed : {0, 1, 2, 3, -1}) {
+      strangers.push_back(call(rank));
+      const Descriptor& no_memory = strangers.back();
+      ASSERT_TRUE(send_message(no_memory, claimed, no_memory.get()).ok());
+    }
+    strangers.push_back(call(rank));
+    ASSERT_EQ(write(strangers.back().get(), "GET", 3), 3);
+  }
+  on_ranks(
+      kRanks,
+      [&](int rank, int) {
+        auto transport = meet(rank, kLong);
+        EXPECT_TRUE(transport.ok()) << transport.status();
+        return transport.ok() ? make_world_group(std::move(*transport), "data", nullptr) : nullptr;
+      },
+      [](ProcessGroup& group) { check_reductions(group, 1000); });
+}
+
+// Whatever keeps coming, the deadline is one.
+TEST_F(Meeting, WhoDoesNotComeIsNamedInTime) {
+  std::atomic<bool> done{false};
+  std::thread strangers([&] {
+    std::vector<Descriptor> open;
+    for (int i = 0; i < 10'000 && !done; ++i) {
+      open.push_back(call(0));
+      if (open.size() > 100) open.erase(open.begin());
+      std::this_thread::sleep_for(milliseconds(1));  // no faster than they are turned away
+    }
+  });
+  const absl::Status status = meet(0, milliseconds(300)).status();
+  done = true;
+  strangers.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("nothing came from ranks 1, 2"));
+}
+
+TEST_F(Meeting, APeerThatGivesUpEndsTheWait) {
+  std::thread waiting([&] {
+    const absl::Status status = meet(1, kLong).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  });
+  pollfd called{seats_[0].listener().socket().get(), POLLIN, 0};
+  EXPECT_EQ(poll(&called, 1, static_cast<int>(kLong.count())), 1);
+  { const ShmSeat gone = std::move(seats_[0]); }
+  waiting.join();
 }
 
 WorldOptions process_options(int rank, int size, const std::string& store) {

@@ -37,7 +37,7 @@ inline void on_local_ranks(int size, const std::function<void(const LocalRank&)>
       const auto transport = world.join(rank);
       const auto group = make_world_group(transport, "test", nullptr);
       const auto ops = cpu_ops(1);
-      const auto stream = CommStream::start();
+      const auto stream = CommStream::start([&group] { group->abort(); });
       body({*ops, *group, *stream, transport});
     });
   }
