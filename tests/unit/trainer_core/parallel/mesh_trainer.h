@@ -188,4 +188,34 @@ class MeshTrainer {
   }
 };
 
+// How far a training in bf16 is from fp32, on one rank.
+struct Bf16Band {
+  MeshRun alone;      // in bf16
+  double losses = 0;  // the largest difference of a step's loss, of the loss
+  double params = 0;  // of a parameter
+};
+
+// The largest difference of two trainings' losses, of the loss.
+inline double largest_loss_difference(const MeshRun& a, const MeshRun& b) {
+  EXPECT_EQ(a.steps.size(), b.steps.size());
+  double largest = 0;
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    const double difference = std::abs(a.steps[i].loss / b.steps[i].loss - 1);
+    EXPECT_TRUE(std::isfinite(difference)) << "step " << i;
+    largest = std::max(largest, difference);
+  }
+  return largest;
+}
+
+// `config` has one rank.
+inline Bf16Band bf16_band(TrainConfig config) {
+  const MeshRun exact = MeshTrainer::run(config);
+  config.dtype = ComputeType::kBfloat16;
+  Bf16Band band{.alone = MeshTrainer::run(config)};
+  band.losses = largest_loss_difference(band.alone, exact);
+  band.params = largest_difference(band.alone.params, exact.params);
+  EXPECT_GT(band.losses, 1e-6);
+  return band;
+}
+
 }  // namespace muster::trainer
