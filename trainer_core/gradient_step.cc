@@ -19,7 +19,7 @@ GradientStep::GradientStep(const TrainConfig& config, const TrainContext& contex
 absl::StatusOr<LossSum> GradientStep::compute(uint64_t position) {
   LossSum sum;
   data_wait_ = Duration::zero();
-  comm_before_ = replica_.comm_times();
+  comm_before_ = comm_times();
   const int32_t count = data_.micro_batches();
   for (int32_t i = 0; i < count && !replica_.broken(); ++i) {
     enter(Phase::kData);
@@ -36,6 +36,7 @@ absl::StatusOr<LossSum> GradientStep::compute(uint64_t position) {
 
 absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local) {
   if (auto status = replica_.finish_passes(); !status.ok()) return status;
+  comm_ = comm_times() - comm_before_;
   ProcessGroup& world = context_.groups.world();
   squares_ = replica_.ops().sum_of_squares(Replica::flat(replica_.model().grads()));
   StepTail mine{.loss = local.loss,
@@ -63,6 +64,14 @@ absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local) {
   return reduced;
 }
 
+CommTimes GradientStep::comm_times() const {
+  CommTimes times = replica_.comm_times();
+  const Duration waited = context_.groups.busy(kComputeLane);
+  times.busy += waited;
+  times.blocked += waited;
+  return times;
+}
+
 double GradientStep::count_once(double sum) const {
   const MeshCoordinate place = context_.groups.mesh().coordinate(context_.groups.rank());
   return place[static_cast<size_t>(MeshAxis::kData)] == 0 ? sum : 0;
@@ -88,10 +97,7 @@ StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
   record.total_weights = reduced.weight;
   record.loss = reduced.loss / weight;
   record.raw_grad_norm = std::sqrt(squares_) / weight;
-  if (context_.groups.mesh().ranks() > 1) {
-    const CommTimes times = replica_.comm_times() - comm_before_;
-    record.comm = {to_seconds(times.busy), times.hidden()};
-  }
+  if (context_.groups.mesh().ranks() > 1) record.comm = {to_seconds(comm_.busy), comm_.hidden()};
   record.learning_rate = learning_rate(config_.optimizer, step);
   if (reduced.routed > 0) {
     record.experts = {reduced.balance / weight,

@@ -36,6 +36,8 @@ class GradientStep {
   static double divisor(const StepTail& reduced) { return reduced.weight > 0 ? reduced.weight : 1; }
 
  private:
+  // Of passes, since the beginning: what runs beside the computation, and what it waits for.
+  CommTimes comm_times() const;
   // Of the numbers of this rank's shards, whatever other ranks have the same: 0 for all of them but one.
   double count_once(double sum) const;
   void enter(Phase phase) { context_.page.set_phase(phase, monotonic_now()); }
@@ -47,7 +49,8 @@ class GradientStep {
   StepTflops tflops_;
   // Of the step that was computed last:
   Duration data_wait_{};
-  CommTimes comm_before_;  // the replica's when it began
+  CommTimes comm_before_;  // when its passes began
+  CommTimes comm_;         // of them
   double squares_ = 0;     // of all gradients
 };
 

@@ -53,7 +53,7 @@ class Replica {
   void parameters_changed() {
     if (parameters_) parameters_->parameters_changed();
   }
-  // Of passes, since the beginning.
+  // Of what goes on beside passes, since the beginning.
   CommTimes comm_times() const { return parameters_ ? parameters_->times() : CommTimes(); }
 
   // What a checkpoint holds.

@@ -17,7 +17,7 @@ struct ExpertRecord {
   double dropped_fraction = 0;  // of the choices: those that found their expert full
 };
 
-// The collectives of a step's passes: gradients and gathered parameters.
+// The collectives of a step's passes: gradients, gathered parameters, and what ranks of a slice exchange.
 struct CommRecord {
   double seconds = 0;
   double hidden_fraction = 0;  // of them, beside the computation

@@ -19,17 +19,19 @@ std::string_view collective_name(CollectiveKind kind) {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
-uint64_t CollectiveTrace::begin(const Collective& collective) {
+uint64_t CollectiveTrace::begin(const Collective& collective, Instant now) {
   ++count_;
   running_ = static_cast<size_t>(collective.kind);
   if (page_ == nullptr) return count_;
   if (count_ == 1) page_group_ = page_->add_group(group_);
   return page_->begin_collective(page_group_, collective.kind, collective.name, collective.bytes,
-                                 static_cast<uint32_t>(collective.dtype), monotonic_now());
+                                 static_cast<uint32_t>(collective.dtype), now);
 }
 
-void CollectiveTrace::complete(uint64_t seq) {
-  if (page_group_ >= 0) page_->complete_collective(page_group_, seq, monotonic_now());
+void CollectiveTrace::complete(uint64_t seq, Instant began) {
+  const Instant now = monotonic_now();
+  busy_ns_.fetch_add((now - began).count(), std::memory_order_relaxed);
+  if (page_group_ >= 0) page_->complete_collective(page_group_, seq, now);
 }
 
 void CollectiveTrace::add_sent(uint64_t bytes, bool across_nodes) {

@@ -1,5 +1,5 @@
-// Publishes a process group's collectives on its rank's progress page, counts what they send, and gives every failure its
-// context.
+// Publishes a process group's collectives on its rank's progress page, counts what they send and how long they take, and gives
+// every failure its context.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 #include <absl/status/status.h>
 
 #include "common/progress_page.h"
+#include "common/time.h"
 #include "trainer_core/comm/comm.h"
 
 namespace muster::trainer {
@@ -27,7 +28,8 @@ struct Collective {
   DType dtype;
 };
 
-// One group on one rank. The page may be null; it outlives the trace. Used by the thread that calls the collectives; sent() by any.
+// One group on one rank. The page may be null; it outlives the trace. Used by the thread that calls the collectives; sent() and busy() by
+// any.
 //
 // A page has kProgressGroupsMax places: the groups that communicate first have them, and collectives of later ones are not shown.
 class CollectiveTrace {
@@ -41,16 +43,18 @@ class CollectiveTrace {
   // open on the page: that is where the rank was.
   template <class Body>
   absl::Status run(const Collective& collective, Body&& body) {
-    const uint64_t seq = begin(collective);
+    const Instant began = monotonic_now();
+    const uint64_t seq = begin(collective, began);
     const absl::Status status = std::forward<Body>(body)();
     if (!status.ok()) return explain(status, collective);
-    complete(seq);
+    complete(seq, began);
     return status;
   }
 
   // Called by the body of the collective that runs.
   void add_sent(uint64_t bytes, bool across_nodes);
   SentBytes sent(CollectiveKind kind) const;
+  Duration busy() const { return Duration(busy_ns_.load(std::memory_order_relaxed)); }
 
  private:
   struct Counters {
@@ -59,8 +63,8 @@ class CollectiveTrace {
   };
   static constexpr size_t kKinds = static_cast<size_t>(CollectiveKind::kSendRecv) + 1;
 
-  uint64_t begin(const Collective& collective);
-  void complete(uint64_t seq);
+  uint64_t begin(const Collective& collective, Instant now);
+  void complete(uint64_t seq, Instant began);
   absl::Status explain(const absl::Status& status, const Collective& collective) const;
 
   ProgressWriter* page_;
@@ -69,6 +73,7 @@ class CollectiveTrace {
   uint64_t count_ = 0;
   size_t running_ = 0;  // the kind of the collective that runs
   std::array<Counters, kKinds> sent_;
+  std::atomic<int64_t> busy_ns_{0};  // in collectives that are complete
 };
 
 }  // namespace muster::trainer

@@ -19,13 +19,18 @@
 //   send, recv            S, 0
 //   barrier               4 (n-1) bytes
 //
-// Where n does not divide S, slices differ by one element. A group that spans m nodes evenly sums inside each node first, so that
-// across nodes an all_reduce sends 2 (m-1)/n S instead of 2 (m-1)/m S; bf16's partial sums travel there as fp32, twice the bytes
-// of that half.
+// Where n does not divide S, slices differ by one element. A group that spans m nodes evenly sums inside each node before
+// anything crosses to another, and gathers from other nodes before it gathers inside, so that across nodes go
+//
+//   all_reduce            2 (m-1)/n S      instead of 2 (m-1)/m S
+//   all_gather            (m-1) S          instead of (m-1) n/m S
+//   reduce_scatter        (m-1)/n S        instead of (m-1)/m S
+//
+// and bf16's partial sums travel there as fp32, twice the bytes of sums.
 //
 // Errors: Unavailable when a peer is gone or abort() was called, DeadlineExceeded after the transport's timeout, which names the
 // silent ranks; the transport is unusable afterwards, and the peers learn of it at once. One thread at a time per object, except
-// abort() and sent(); several threads may use different groups at once.
+// abort(), sent() and busy(); several threads may use different groups at once.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +42,7 @@
 #include <absl/status/status.h>
 
 #include "common/progress_page.h"
+#include "common/time.h"
 #include "trainer_core/comm/numbers.h"
 
 namespace muster::trainer {
@@ -85,6 +91,8 @@ class ProcessGroup {
 
   // What this rank has sent through this group in collectives of one kind. Any thread.
   virtual SentBytes sent(CollectiveKind kind) const = 0;
+  // How long this rank has been in collectives of this group that are over. Any thread.
+  virtual Duration busy() const = 0;
 
   // Makes the current and every later call of this rank, in all groups of its transport, fail with Unavailable. Any thread.
   virtual void abort() = 0;

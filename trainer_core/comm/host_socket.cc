@@ -142,8 +142,7 @@ absl::StatusOr<HostMessage> receive_message(const Descriptor& socket) {
     std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
     result.descriptor = Descriptor(fd);
   }
-  if (got != sizeof(packet.number) || !result.descriptor.valid())
-    return has_closed();
+  if (got != sizeof(packet.number) || !result.descriptor.valid()) return has_closed();
   return result;
 }
 

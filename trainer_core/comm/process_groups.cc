@@ -77,6 +77,14 @@ void ProcessGroups::for_each(const std::function<void(const ProcessGroup&)>& vis
   if (everyone_ != nullptr) visit(*everyone_);
 }
 
+Duration ProcessGroups::busy(int lane) const {
+  const std::lock_guard lock(mutex_);
+  Duration busy{};
+  for (const auto& [key, group] : groups_)
+    if (key.second == lane) busy += group->busy();
+  return busy;
+}
+
 SentBytes ProcessGroups::sent() const {
   SentBytes all;
   for_each([&](const ProcessGroup& group) {

@@ -41,6 +41,8 @@ class ProcessGroups {
   void for_each(const std::function<void(const ProcessGroup&)>& visit) const;
   // What this rank has sent through all groups.
   SentBytes sent() const;
+  // How long it has been in collectives of a lane's groups.
+  Duration busy(int lane) const;
 
   void abort() { transport_->abort(); }
 

@@ -173,13 +173,12 @@ class Meeting {
       return absl::UnavailableError(
           absl::StrCat("a process of this host says that it is rank ", rank));
     }
-    auto mapped = map_memory(message->descriptor, memory_.desk_bytes);
-    if (!mapped.ok()) return mapped.status();
-    memory_.peers[index_of(rank)].desk = *mapped;
     if (!caller.rank) {
       if (auto status = introduce(caller.socket); !status.ok()) return status;
     }
-    memory_.peers[index_of(rank)].connection = std::move(caller.socket);
+    auto mapped = map_memory(message->descriptor, memory_.desk_bytes);
+    if (!mapped.ok()) return mapped.status();
+    memory_.peers[index_of(rank)] = {*mapped, std::move(caller.socket)};
     return absl::OkStatus();
   }
 

@@ -13,13 +13,13 @@
 namespace muster::trainer {
 namespace {
 
-// The members on this rank's node, and those that have this rank's place on their nodes.
+// A group of several nodes with equally many members, at least two, on each.
 struct Levels {
-  Circle inside;
-  Circle across;
+  std::vector<std::vector<int>> nodes;  // the members of each; empty: there is one level
+  Circle inside;                        // those on this rank's node
+  Circle across;  // those that have this rank's place on their nodes, in the order of nodes
 };
 
-// One or both circles are of one member unless the group spans several nodes with equally many on each.
 Levels levels_of(const std::vector<int>& nodes, int rank) {
   std::map<int, std::vector<int>> by_node;
   std::vector<int> order;  // of nodes, as they come
@@ -28,8 +28,8 @@ Levels levels_of(const std::vector<int>& nodes, int rank) {
     if (on_node.empty()) order.push_back(nodes[static_cast<size_t>(member)]);
     on_node.push_back(member);
   }
+  if (order.size() < 2) return {};
   Levels levels;
-  if (nodes.empty()) return levels;
   const int own_node = nodes[static_cast<size_t>(rank)];
   levels.inside.members = by_node[own_node];
   const auto& inside = levels.inside.members;
@@ -37,9 +37,10 @@ Levels levels_of(const std::vector<int>& nodes, int rank) {
       static_cast<int>(std::find(inside.begin(), inside.end(), rank) - inside.begin());
   for (const int node : order) {
     const std::vector<int>& on_node = by_node[node];
-    if (on_node.size() != inside.size()) return {};
+    if (on_node.size() != inside.size() || inside.size() < 2) return {};
     if (node == own_node) levels.across.place = levels.across.size();
     levels.across.members.push_back(on_node[static_cast<size_t>(levels.inside.place)]);
+    levels.nodes.push_back(on_node);
   }
   return levels;
 }
@@ -78,6 +79,7 @@ class TransportGroup : public ProcessGroup {
     const auto place_of = [&](int member) { return slice_of(output, all_, member); };
     return run(CollectiveKind::kAllGather, name, input, [&] {
       copy(input, place_of(rank()));
+      if (has_levels()) return gather_by_levels(output);
       return rounds_.exchange(
           all_, Sends::kSame, [&](int) { return input; }, place_of);
     });
@@ -86,8 +88,10 @@ class TransportGroup : public ProcessGroup {
   absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
     MUSTER_CHECK(input.count == output.count * ranks())
         << "reduce_scatter of " << input.count << " into " << output.count;
-    return run(CollectiveKind::kReduceScatter, name, input,
-               [&] { return rounds_.reduce_slices(all_, input, output, Reduction::kSum); });
+    return run(CollectiveKind::kReduceScatter, name, input, [&] {
+      return has_levels() ? scatter_by_levels(input, output)
+                          : rounds_.reduce_slices(all_, input, output, Reduction::kSum);
+    });
   }
 
   absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) override {
@@ -167,10 +171,12 @@ class TransportGroup : public ProcessGroup {
   }
 
   SentBytes sent(CollectiveKind kind) const override { return trace_.sent(kind); }
+  Duration busy() const override { return trace_.busy(); }
   void abort() override { transport_->abort(); }
 
  private:
   size_t ranks() const { return all_.members.size(); }
+  bool has_levels() const { return !levels_.nodes.empty(); }
   template <class Body>
   absl::Status run(CollectiveKind kind, std::string_view name, ConstNumbers data, Body&& body) {
     return trace_.run({kind, name, data.bytes(), data.dtype}, std::forward<Body>(body));
@@ -188,16 +194,15 @@ class TransportGroup : public ProcessGroup {
 
   // In blocks, so that what the first half leaves is in a cache for the second.
   absl::Status reduce_all(Numbers data, Reduction reduction, std::string_view name) {
-    const bool two_levels = levels_.inside.size() > 1 && levels_.across.size() > 1;
-    const size_t block = two_levels ? rounds_.block(levels_.across, Sends::kSame, data.dtype) *
-                                          levels_.inside.members.size()
-                                    : rounds_.block(all_, Sends::kSame, data.dtype);
+    const size_t block = has_levels() ? rounds_.block(levels_.across, Sends::kSame, data.dtype) *
+                                            levels_.inside.members.size()
+                                      : rounds_.block(all_, Sends::kSame, data.dtype);
     return run(CollectiveKind::kAllReduce, name, data, [&] {
       absl::Status status;
       for (size_t at = 0; at < data.count && size() > 1 && status.ok(); at += block) {
         const Numbers part = data.part(at, std::min(block, data.count - at));
-        status = two_levels ? reduce_by_levels(part, reduction)
-                            : reduce_flat(all_, part, part, reduction);
+        status = has_levels() ? reduce_by_levels(part, reduction)
+                              : reduce_flat(all_, part, part, reduction);
       }
       return status;
     });
@@ -225,6 +230,47 @@ class TransportGroup : public ProcessGroup {
     if (auto status = reduce_flat(levels_.across, partial, own, reduction); !status.ok())
       return status;
     return rounds_.gather_slices(levels_.inside, data);
+  }
+
+  // Each slice goes to another node once, and from there to that node's members.
+  absl::Status gather_by_levels(Numbers data) {
+    const auto slice = [&](int member) { return slice_of(data, all_, member); };
+    absl::Status status = rounds_.exchange(
+        levels_.across, Sends::kSame, [&](int) { return slice(rank()); },
+        [&](int place) { return slice(levels_.across.member(place)); });
+    const auto own = static_cast<size_t>(levels_.inside.place);
+    for (size_t node = 0; node < levels_.nodes.size() && status.ok(); ++node) {
+      const std::vector<int>& members = levels_.nodes[node];
+      status = rounds_.exchange(
+          levels_.inside, Sends::kSame, [&](int) { return slice(members[own]); },
+          [&](int place) { return slice(members[static_cast<size_t>(place)]); });
+    }
+    return status;
+  }
+
+  // The mirror: what a node has for a slice is summed there before it goes to the node of the slice's owner. In blocks, because the
+  // partial sums, a slice for each node, are memory that no plan knows of. They stay fp32 until the last.
+  absl::Status scatter_by_levels(ConstNumbers data, Numbers out) {
+    const size_t block = rounds_.block(levels_.across, Sends::kDifferent, DType::kF32);
+    const size_t nodes = levels_.nodes.size();
+    partial_.resize(nodes * std::min(block, out.count));
+    absl::Status status;
+    for (size_t at = 0; at < out.count && status.ok(); at += block) {
+      const size_t count = std::min(block, out.count - at);
+      const auto partial = [&](size_t node) { return Numbers(partial_).part(node * count, count); };
+      for (size_t node = 0; node < nodes && status.ok(); ++node) {
+        const auto of_member = [&](int place) {
+          const int member = levels_.nodes[node][static_cast<size_t>(place)];
+          return slice_of(data, all_, member).part(at, count);
+        };
+        status = rounds_.reduce(levels_.inside, of_member, partial(node), Reduction::kSum);
+      }
+      if (!status.ok()) break;
+      status = rounds_.reduce(
+          levels_.across, [&](int place) { return partial(static_cast<size_t>(place)); },
+          out.part(at, count), Reduction::kSum);
+    }
+    return status;
   }
 
   std::shared_ptr<Transport> transport_;

@@ -113,13 +113,12 @@ TEST(ProcessGroups, AGroupOverNodesReducesInsideThemFirst) {
     std::vector<float> data = input_of(all.rank(), kCount);
     ASSERT_TRUE(all.all_reduce(data, "gradients").ok());
     std::vector<float> expected(kCount);
-    for (size_t i = 0; i < kCount; ++i) {
-      const auto on_node = [&](int n) {
-        return ((element(4 * n, i) + element(4 * n + 1, i)) + element(4 * n + 2, i)) +
-               element(4 * n + 3, i);
-      };
-      expected[i] = on_node(0) + on_node(1);
-    }
+    const auto on_node = [](int n, size_t i) {
+      return ((element(4 * n, i) + element(4 * n + 1, i)) + element(4 * n + 2, i)) +
+             element(4 * n + 3, i);
+    };
+    const auto on_nodes = [&](size_t i) { return on_node(0, i) + on_node(1, i); };
+    for (size_t i = 0; i < kCount; ++i) expected[i] = on_nodes(i);
     EXPECT_EQ(data, expected);
     // 2 (m-1)/n S = 2 x 1/8 x 4000 across; 2 (n-1)/n S in all.
     EXPECT_EQ(all.sent(CollectiveKind::kAllReduce), (SentBytes{7000, 1000}));
@@ -130,13 +129,47 @@ TEST(ProcessGroups, AGroupOverNodesReducesInsideThemFirst) {
     // Across: 125 partial sums of 4 bytes, 125 results of 2.
     EXPECT_EQ(all.sent(CollectiveKind::kAllReduce), (SentBytes{7000 + 3750, 1000 + 750}));
 
+    // Each way once: (m-1) S of (n-1) S, and (m-1)/n S of (n-1)/n S, where S is 4000 and 8 x 4000.
+    std::vector<float> gathered(8 * kCount);
+    ASSERT_TRUE(all.all_gather(input_of(all.rank(), kCount), gathered, "gather").ok());
+    for (size_t i = 0; i < gathered.size(); ++i)
+      ASSERT_EQ(gathered[i], element(static_cast<int>(i / kCount), i % kCount));
+    EXPECT_EQ(all.sent(CollectiveKind::kAllGather), (SentBytes{28'000, 4000}));
+    std::vector<float> scattered(kCount);
+    ASSERT_TRUE(all.reduce_scatter(input_of(all.rank(), 8 * kCount), scattered, "scatter").ok());
+    for (size_t i = 0; i < kCount; ++i)
+      ASSERT_EQ(scattered[i], on_nodes(static_cast<size_t>(all.rank()) * kCount + i));
+    EXPECT_EQ(all.sent(CollectiveKind::kReduceScatter), (SentBytes{28'000, 4000}));
+    std::vector<Bf16> halves(8 * kCount, Bf16::round(1)), eight(kCount);
+    ASSERT_TRUE(all.reduce_scatter(halves, eight, "bf16").ok());
+    for (const Bf16 x : eight) ASSERT_EQ(x.value(), 8);
+    // Inside: 3 x 2 slices of 2 bytes a number; across: one of 4.
+    EXPECT_EQ(all.sent(CollectiveKind::kReduceScatter),
+              (SentBytes{28'000 + 12'000 + 4000, 4000 + 4000}));
+
     // One rank of each node: nothing to do inside.
     ProcessGroup& replicas = groups.of({.axes = {kData}});
     std::vector<float> small = input_of(replicas.rank(), kCount);
     ASSERT_TRUE(replicas.all_reduce(small, "replicas").ok());
     EXPECT_EQ(small, sum_of(2, kCount));
     EXPECT_EQ(replicas.sent(CollectiveKind::kAllReduce), (SentBytes{4000, 4000}));
-    EXPECT_EQ(groups.sent(), (SentBytes{14'750, 5'750}));
+    EXPECT_EQ(groups.sent(), (SentBytes{14'750 + 28'000 + 44'000, 5'750 + 4000 + 8000}));
+  });
+}
+
+TEST(ProcessGroups, TheTimeInCollectivesIsThatOfTheirLane) {
+  on_mesh(mesh_of({.ici = {1, 1, 2, 1, 1, 1, 1}}, 1, 2), [&](ProcessGroups& groups) {
+    groups.of({.axes = {kFsdp}}, kStreamLane);
+    EXPECT_EQ(groups.busy(kComputeLane) + groups.busy(kStreamLane), Duration::zero());
+    const Instant began = monotonic_now();
+    ASSERT_TRUE(groups.world().barrier("step").ok());
+    const Duration blocked = groups.busy(kComputeLane);
+    EXPECT_GT(blocked, Duration::zero());
+    EXPECT_LE(blocked, monotonic_now() - began);
+    EXPECT_EQ(groups.busy(kStreamLane), Duration::zero());
+    ASSERT_TRUE(groups.of({.axes = {kFsdp}}, kStreamLane).barrier("beside it").ok());
+    EXPECT_GT(groups.busy(kStreamLane), Duration::zero());
+    EXPECT_EQ(groups.busy(kComputeLane), blocked);
   });
 }
 

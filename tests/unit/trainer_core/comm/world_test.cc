@@ -116,6 +116,15 @@ TEST_F(World, ReductionByLevelsOverHosts) {
       const SentBytes sent = groups.sent();
       EXPECT_NEAR(static_cast<double>(sent.total), 4.0 * kCount * 1.5, 64);
       EXPECT_NEAR(static_cast<double>(sent.across_nodes), 4.0 * kCount * 0.5, 64);
+      constexpr size_t kSlice = 2'100'001;  // more than a block
+      std::vector<float> mine(kSlice), whole(4 * kSlice), sums(4 * kSlice);
+      for (size_t i = 0; i < whole.size(); ++i) {
+        whole[i] = data[i % kCount];
+        sums[i] = 4 * whole[i];
+      }
+      ASSERT_TRUE(groups.world().reduce_scatter(whole, mine, "scatter").ok());
+      ASSERT_TRUE(groups.world().all_gather(mine, whole, "gather").ok());
+      EXPECT_TRUE(whole == sums);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -84,13 +84,15 @@ TEST(Train, TheMetricsFileHasALineAStep) {
     return lines;
   };
   const auto alone = lines_of(tiny_config(1), "alone"), data = lines_of(tiny_config(2), "data"),
-             fsdp = lines_of(along_fsdp(tiny_config(2)), "fsdp");
+             fsdp = lines_of(along_fsdp(tiny_config(2)), "fsdp"),
+             tensor = lines_of(along_tensor(tiny_config(2)), "tensor");
   ASSERT_EQ(alone.size(), 20U);
   for (size_t step = 0; step < alone.size(); ++step) {
     EXPECT_FALSE(alone[step].contains("perf/comm_seconds"));
     const double norm = alone[step].at("learning/param_norm").get<double>();
     EXPECT_GT(norm, 0);
-    for (const auto* lines : {&data, &fsdp}) {
+    EXPECT_LT(tensor[step].at("perf/comm_hidden_fraction").get<double>(), 1) << "it waits for rows";
+    for (const auto* lines : {&data, &fsdp, &tensor}) {
       const nlohmann::json& line = lines->at(step);
       EXPECT_EQ(line.at("step"), step);
       EXPECT_NEAR(line.at("learning/param_norm").get<double>(), norm, 1e-5 * norm);
