@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What it costs to spread a training step over 8 processes of this machine, for each axis of the mesh, beside PyTorch over Gloo.
 
-  bench/mesh.py [--bin build/release/bin] [--axes data,fsdp,tensor] [--rounds 3] [--out bench/results/mesh.json]
+  bench/mesh.py [--bin build/release/bin] [--axes data,fsdp] [--rounds 5] [--out bench/results/mesh.json]
 
 The overhead of an axis is the time of a step on 8 processes of one thread each, over that of one process with a thread for each
 core, less 1. Model, global batch and so the step's FLOPs are the same, and all cores are busy either way: what is added is
@@ -12,7 +12,7 @@ ratio of processor times of all ranks, in which idle waiting is nothing.
 
 The programs of an axis are started and warmed first, then they take turns; figures are medians over all timed steps. PyTorch is
 eager: a compiled one process would be faster, and its overhead larger. Rows without a PyTorch figure say why. An axis that this version
-does not run is left out. Takes 4 to 6 minutes on 2 cores.
+does not run is left out. Takes some 5 minutes on 2 cores.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.
@@ -31,7 +31,7 @@ from peers.environment import describe_run, peers_python  # noqa: E402
 from peers.program import Program  # noqa: E402
 
 RANKS = 8
-STEPS_PER_TURN = 2
+STEPS_PER_TURN = 1
 PEER = BENCH / "peers/mesh_torch.py"
 # Of so many parameters that 8 replicas with their optimizers fit into a small machine's memory.
 DENSE = dict(layers=8, width=256, heads=8, mlp=688, vocab=4096, seq=256, batch=16)
@@ -146,7 +146,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=BENCH.parent / "build/release/bin")
     parser.add_argument("--axes", default=",".join(AXES))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, default=BENCH / "results/mesh.json")
     args = parser.parse_args()
     axes = args.axes.split(",")
