@@ -123,8 +123,7 @@ void declare_checkpoint(CLI::App& app, Action& action) {
       "Examples:\n"
       "  muster checkpoint 7\n"
       "  muster checkpoint 7 --no-wait\n"
-      "  muster decode $(muster checkpoint 7 --json | jq -r .folder) --prompt \"In the "
-      "beginning\"");
+      "  muster checkpoint 7 && muster decode --run out/first --prompt \"In the beginning\"");
   on_call(*command, action, options, checkpoint);
 }
 

@@ -34,6 +34,7 @@ constexpr int kExecFailed = 127;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);
   const int in = open("/dev/null", O_RDONLY);
   const int out = open(output, O_WRONLY | O_APPEND | O_CREAT, 0600);
   if (in >= 0 && out >= 0 && dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&

@@ -62,6 +62,7 @@ int main(int argc, char** argv) {
   // gRPC's own log speaks of its insides; what matters comes back as a status.
   setenv("GRPC_VERBOSITY", "NONE", 0);
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write()
+  signal(SIGXFSZ, SIG_IGN);  // and so is a file that may not grow
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

@@ -8,6 +8,7 @@
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write()
+  signal(SIGXFSZ, SIG_IGN);  // and so is a file that may not grow
   CLI::App app("The text commands of muster", "muster");
   app.require_subcommand(1);
   muster::cli::TokenizeArguments tokenize;

@@ -132,6 +132,7 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", 0);
   // The state holds the jobs' environments, tokens among them: its files are the owner's alone.
   umask(S_IRWXG | S_IRWXO);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
   muster::coordinator::Flags flags;
   CLI::App app("The Muster coordinator: queues jobs, places their ranks, restarts what fails.",
                "muster-coordinator");

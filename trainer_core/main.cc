@@ -73,6 +73,7 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a peer that is gone is an error of its connection
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow of write()
   try {
     return muster::to_int(run(std::vector<std::string_view>(argv + 1, argv + argc)));
   } catch (const std::exception& e) {

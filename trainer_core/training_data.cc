@@ -85,6 +85,20 @@ absl::Status check_eval_steps(const TrainConfig& config, const TrainingData& dat
       " sequences to evaluate; use at most ", (there - 1) / batch + 1, ", or -1 for all"));
 }
 
+// A training of no step at all is nobody's wish.
+absl::Status check_epochs(const TrainConfig& config, const TrainingData& data) {
+  if (config.num_epoch < 0) return absl::OkStatus();
+  const int64_t slices = batch_slice(mesh_of(config.mesh), 0).count;
+  const int64_t batch = slices * config.per_device_batch_size * config.gradient_accumulation_steps;
+  const uint64_t sequences = data.train_sequences();
+  if (sequences >= static_cast<uint64_t>((batch + config.num_epoch - 1) / config.num_epoch))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "num_epoch=", config.num_epoch, " of ", sequences,
+      " sequences is less than one batch, which has ", batch,
+      "; lower per_device_batch_size or max_target_length, raise num_epoch, or give more text"));
+}
+
 }  // namespace
 
 uint64_t TrainingData::train_sequences() const {
@@ -111,6 +125,7 @@ absl::StatusOr<TrainingData> open_training_data(const TrainConfig& config) {
     if (auto status = add_eval_dataset(config, data); !status.ok()) return status;
   }
   data.fingerprint = fingerprint_of(data.datasets);
+  if (auto status = check_epochs(config, data); !status.ok()) return status;
   if (auto status = check_eval_steps(config, data); !status.ok()) return status;
   return data;
 }

@@ -35,6 +35,12 @@ class Tokenize(MusterTest):
     def files(self, out):
         return {path.name: path.read_bytes() for path in (self.dir / out).iterdir()}
 
+    def test_a_limit_on_files_is_an_error_like_a_full_disk(self):
+        limited = subprocess.run(["bash", "-c", 'ulimit -f 8; exec "$0" "$@"', BIN / "muster", *self.command("small")],
+                                 capture_output=True, text=True, timeout=60)
+        self.assertEqual(limited.returncode, 1, limited.stderr)
+        self.assertIn("File too large", limited.stderr)
+
     def test_kills_change_nothing(self):
         self.muster(*self.command("whole", "--threads", "1"), check=0)
         expected = self.files("whole")

@@ -6,5 +6,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster::trainer;
   return fuzz_tensor_file<SafetensorsFile>(
-      data, size, [](const auto& file, const auto& tensor, auto& out) { file.read(tensor, out); });
+      data, size,
+      [](const auto& file, const auto& tensor, auto& out) { return file.read(tensor, out); });
 }

@@ -7,5 +7,5 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace muster::trainer;
   return fuzz_tensor_file<TorchFile>(
       data, size,
-      [](const auto& file, const auto& tensor, auto& out) { file.read(tensor, 0, out); });
+      [](const auto& file, const auto& tensor, auto& out) { return file.read(tensor, 0, out); });
 }

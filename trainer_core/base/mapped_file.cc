@@ -25,10 +25,15 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& 
   if (!S_ISREG(info.st_mode))
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   const auto bytes = static_cast<size_t>(info.st_size);
-  if (bytes == 0) return absl::WrapUnique(new MappedFile({}));
+  if (bytes == 0) return absl::WrapUnique(new MappedFile(path, {}));
   void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("cannot map ", path));
-  return absl::WrapUnique(new MappedFile({static_cast<const char*>(memory), bytes}));
+  return absl::WrapUnique(new MappedFile(path, {static_cast<const char*>(memory), bytes}));
+}
+
+absl::Status MappedFile::cut_off() const {
+  return absl::DataLossError(
+      absl::StrCat(path_, " was cut off while it was read: it had ", bytes_.size(), " bytes"));
 }
 
 MappedFile::~MappedFile() {

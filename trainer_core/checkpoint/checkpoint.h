@@ -116,7 +116,8 @@ class CheckpointStore {
   absl::StatusOr<std::optional<CheckpointInfo>> follow_restore(const CheckpointLayout& layout,
                                                                const CheckpointBlocks& blocks,
                                                                CheckpointPeers& peers) const;
-  absl::Status remove_old() const;
+  // Of those up to `newest`, the one that was just saved.
+  absl::Status remove_old(int64_t newest) const;
   absl::Status still_owner() const;
   std::string temporary_name(const std::string& what) const;
 

@@ -164,7 +164,7 @@ absl::Status CheckpointStore::save(const CheckpointInfo& info, const CheckpointL
             absl::IsResourceExhausted(status) ? missing_room(directory_, layout.bytes()) : ""));
   }
   if (!leads) return absl::OkStatus();
-  if (auto removed = remove_old(); !removed.ok()) notes.emplace_back(removed.message());
+  if (auto removed = remove_old(info.step); !removed.ok()) notes.emplace_back(removed.message());
   return absl::OkStatus();
 }
 

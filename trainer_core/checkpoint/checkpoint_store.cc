@@ -122,12 +122,14 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::steps() const {
   return steps;
 }
 
-absl::Status CheckpointStore::remove_old() const {
+absl::Status CheckpointStore::remove_old(int64_t newest) const {
   if (keep_ < 0) return absl::OkStatus();
   std::vector<int64_t> whole;
   const auto found = steps();
   if (!found.ok()) return found.status();
   for (const int64_t step : *found) {
+    // Of a line that this training has left: it was passed over, and is worth nothing to it.
+    if (step > newest) break;
     if (verify_checkpoint(folder(step), /*checksums=*/false).ok()) whole.push_back(step);
   }
   const auto keep = static_cast<size_t>(std::max<int64_t>(keep_, 1));

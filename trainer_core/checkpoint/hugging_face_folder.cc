@@ -64,9 +64,9 @@ class Files {
   }
 
   // Requires check().
-  void read(const HuggingFaceTensor& tensor, std::span<float> theirs) const {
+  absl::Status read(const HuggingFaceTensor& tensor, std::span<float> theirs) const {
     const Place* place = find(tensor.name);
-    place->file->read(*place->stored, theirs);
+    return place->file->read(*place->stored, theirs);
   }
   StoredType stored(const HuggingFaceTensor& tensor) const {
     return find(tensor.name)->stored->stored;
@@ -134,12 +134,9 @@ class HuggingFaceSource : public ParameterSource {
       : ParameterSource(std::move(description)), files_(std::move(files)) {}
 
   absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const override {
-    if (!tensor.transposed) {
-      files_.read(tensor, out);
-      return absl::OkStatus();
-    }
+    if (!tensor.transposed) return files_.read(tensor, out);
     std::vector<float> theirs(out.size());
-    files_.read(tensor, theirs);
+    if (auto status = files_.read(tensor, theirs); !status.ok()) return status;
     to_our_layout(tensor, theirs, out);
     return absl::OkStatus();
   }

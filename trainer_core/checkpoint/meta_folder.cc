@@ -183,16 +183,18 @@ class MetaSource : public ParameterSource {
   absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const override {
     const auto shards = find(tensor);
     if (!shards.ok()) return shards.status();
+    absl::Status status;
     if (shards->by_columns) {
-      read_columns(*shards, out);
+      status = read_columns(*shards, out);
     } else {
       size_t done = 0;
-      for (size_t i = 0; i < shards->parts.size(); ++i) {
+      for (size_t i = 0; i < shards->parts.size() && status.ok(); ++i) {
         const size_t count = shards->parts[i]->elements;
-        files_[i]->read(*shards->parts[i], 0, out.subspan(done, count));
+        status = files_[i]->read(*shards->parts[i], 0, out.subspan(done, count));
         done += count;
       }
     }
+    if (!status.ok()) return status;
     if (absl::EndsWith(tensor.name, ".q_proj.weight") ||
         absl::EndsWith(tensor.name, ".k_proj.weight"))
       split_rotary_pairs(out, description().model.head_dim, tensor.shape[1]);
@@ -250,15 +252,17 @@ class MetaSource : public ParameterSource {
   }
 
   // (rows, columns) from parts of (rows, columns / parts)
-  void read_columns(const Shards& shards, std::span<float> out) const {
+  absl::Status read_columns(const Shards& shards, std::span<float> out) const {
     const auto rows = static_cast<size_t>(shards.parts.front()->shape[0]);
     const auto width = static_cast<size_t>(shards.parts.front()->shape[1]);
     const size_t columns = width * shards.parts.size();
+    absl::Status status;
     for (size_t i = 0; i < shards.parts.size(); ++i) {
-      for (size_t row = 0; row < rows; ++row)
-        files_[i]->read(*shards.parts[i], row * width,
-                        out.subspan(row * columns + i * width, width));
+      for (size_t row = 0; row < rows && status.ok(); ++row)
+        status = files_[i]->read(*shards.parts[i], row * width,
+                                 out.subspan(row * columns + i * width, width));
     }
+    return status;
   }
 
   absl::Status bad(size_t file, const std::string& what) const {

@@ -57,8 +57,8 @@ class SafetensorsFile {
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> open(const std::string& path);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  // A tensor's numbers as fp32. Requires out.size() == tensor.elements, and not kOther.
-  void read(const StoredTensor& tensor, std::span<float> out) const;
+  // A tensor's numbers as fp32. Requires out.size() == tensor.elements, and not kOther. DataLoss when the file was cut off meanwhile.
+  absl::Status read(const StoredTensor& tensor, std::span<float> out) const;
 
  private:
   explicit SafetensorsFile(std::unique_ptr<MappedFile> file) : file_(std::move(file)) {}

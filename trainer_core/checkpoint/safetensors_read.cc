@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
@@ -80,6 +83,30 @@ absl::StatusOr<StoredTensor> parse_entry(const json& j, uint64_t data_bytes) {
   return entry;
 }
 
+// As the format wants it: tensors lie one behind the other, and nothing else is in the file.
+absl::Status check_layout(const std::map<std::string, StoredTensor>& tensors, uint64_t data_start,
+                          uint64_t file_bytes) {
+  std::vector<std::tuple<uint64_t, uint64_t, absl::string_view>> places;  // begin, end, name
+  for (const auto& [name, tensor] : tensors) {
+    const uint64_t bytes = tensor.elements * find_type(tensor.dtype)->bytes;
+    places.emplace_back(tensor.offset, tensor.offset + bytes, name);
+  }
+  std::ranges::sort(places);
+  uint64_t end = data_start;
+  absl::string_view before = "the header";
+  for (const auto& [place_begin, place_end, name] : places) {
+    if (place_begin != end) {
+      return absl::DataLossError(absl::StrCat("tensor ", name, " begins at byte ", place_begin,
+                                              " of the file, but ", before, " ends at byte ", end));
+    }
+    end = place_end;
+    before = name;
+  }
+  if (end == file_bytes) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("it has ", file_bytes, " bytes, but ", before,
+                                          ", which is the last in it, ends at byte ", end));
+}
+
 absl::StatusOr<json> parse_header(const char* begin, const char* end) {
   bool too_deep = false;
   const auto bound_depth = [&too_deep](int depth, json::parse_event_t, json&) {
@@ -133,11 +160,11 @@ absl::Status SafetensorsFile::parse() {
       return absl::DataLossError(absl::StrCat("tensor ", name, ": ", e.what()));
     }
   }
-  return absl::OkStatus();
+  return check_layout(tensors_, data_start, bytes.size());
 }
 
-void SafetensorsFile::read(const StoredTensor& tensor, std::span<float> out) const {
-  widen(file_->bytes().data() + tensor.offset, tensor.stored, out);
+absl::Status SafetensorsFile::read(const StoredTensor& tensor, std::span<float> out) const {
+  return file_->read([&] { widen(file_->bytes().data() + tensor.offset, tensor.stored, out); });
 }
 
 }  // namespace muster::trainer

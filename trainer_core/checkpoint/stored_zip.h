@@ -35,7 +35,7 @@ class StoredZip {
   std::span<const char> bytes(const Entry& entry) const {
     return file_->bytes().subspan(entry.offset, entry.bytes);
   }
-  const char* data() const { return file_->bytes().data(); }
+  const MappedFile& file() const { return *file_; }
 
  private:
   explicit StoredZip(std::unique_ptr<MappedFile> file) : file_(std::move(file)) {}

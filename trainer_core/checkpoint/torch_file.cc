@@ -147,8 +147,11 @@ absl::Status TorchFile::find_tensors() {
   return absl::OkStatus();
 }
 
-void TorchFile::read(const StoredTensor& tensor, uint64_t first, std::span<float> out) const {
-  widen(zip_->data() + tensor.offset + first * stored_bytes(tensor.stored), tensor.stored, out);
+absl::Status TorchFile::read(const StoredTensor& tensor, uint64_t first,
+                             std::span<float> out) const {
+  const MappedFile& file = zip_->file();
+  const uint64_t begin = tensor.offset + first * stored_bytes(tensor.stored);
+  return file.read([&] { widen(file.bytes().data() + begin, tensor.stored, out); });
 }
 
 }  // namespace muster::trainer

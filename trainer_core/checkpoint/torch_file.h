@@ -23,8 +23,9 @@ class TorchFile {
   static absl::StatusOr<std::unique_ptr<TorchFile>> open(const std::string& path);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  // `out.size()` numbers from the tensor's number `first` on. Requires that it has them, and a type that is read.
-  void read(const StoredTensor& tensor, uint64_t first, std::span<float> out) const;
+  // `out.size()` numbers from the tensor's number `first` on. Requires that it has them, and a type that is read. DataLoss when the file
+  // was cut off meanwhile.
+  absl::Status read(const StoredTensor& tensor, uint64_t first, std::span<float> out) const;
 
  private:
   explicit TorchFile(std::unique_ptr<StoredZip> zip) : zip_(std::move(zip)) {}

@@ -18,7 +18,7 @@
 
 #include "common/errno_status.h"
 #include "trainer_core/base/check.h"
-#include "trainer_core/data/mapped_read.h"
+#include "trainer_core/base/mapped_read.h"
 
 namespace muster::trainer {
 namespace {

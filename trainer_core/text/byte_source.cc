@@ -31,7 +31,8 @@ constexpr int kGzipWindowBits = 15 + 16;
 
 class PlainSource : public ByteSource {
  public:
-  PlainSource(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  PlainSource(std::string path, int fd, const struct stat& opened)
+      : path_(std::move(path)), fd_(fd), opened_(opened) {}
   ~PlainSource() override { close(fd_); }
   PlainSource(const PlainSource&) = delete;
   PlainSource& operator=(const PlainSource&) = delete;
@@ -44,6 +45,9 @@ class PlainSource : public ByteSource {
     if (count < 0)
       return errno_status(errno, absl::StrCat("cannot read ", path_, " at offset ", position_));
     position_ += static_cast<uint64_t>(count);
+    if (count == 0 && !out.empty()) {
+      if (auto status = check_unchanged(); !status.ok()) return status;
+    }
     return static_cast<size_t>(count);
   }
 
@@ -63,8 +67,22 @@ class PlainSource : public ByteSource {
   const std::string& path() const { return path_; }
 
  private:
+  // At the end: what was read is no whole document's otherwise, or two versions' of one.
+  absl::Status check_unchanged() const {
+    struct stat now {};
+    if (fstat(fd_, &now) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path_));
+    const bool is_same = now.st_size == opened_.st_size &&
+                         now.st_mtim.tv_sec == opened_.st_mtim.tv_sec &&
+                         now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec;
+    if (is_same) return absl::OkStatus();
+    return absl::DataLossError(
+        absl::StrCat(path_, " was changed while it was read: it ends at offset ", now.st_size,
+                     " now, and had ", opened_.st_size, " bytes when it was opened"));
+  }
+
   const std::string path_;
   const int fd_;  // owned
+  const struct stat opened_;
   uint64_t position_ = 0;
 };
 
@@ -236,7 +254,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& 
   // Read once from the front to the back; where it cannot be told, nothing is lost.
   (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   std::move(close_file).Cancel();
-  auto file = std::make_unique<PlainSource>(path, fd);
+  auto file = std::make_unique<PlainSource>(path, fd, info);
   if (begins.starts_with(kGzipMagic)) return std::make_unique<GzipSource>(std::move(file));
   if (begins.starts_with(kZstdMagic)) return std::make_unique<ZstdSource>(std::move(file));
   return file;

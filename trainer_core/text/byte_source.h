@@ -19,7 +19,7 @@ class ByteSource {
   virtual ~ByteSource() = default;
 
   // Stores up to out.size() of the next bytes; 0 at the end. DataLoss names the file and the offset, in the file as it lies on
-  // the disk, where its compression is damaged or it ends too early.
+  // the disk, where its compression is damaged or it ends too early, and at its end the file that was written to since it was opened.
   virtual absl::StatusOr<size_t> read(std::span<char> out) = 0;
   // Passes over bytes. DataLoss when there are fewer.
   virtual absl::Status skip(uint64_t bytes);

@@ -31,14 +31,15 @@ size_t cut_of(std::string_view text) {
 
 absl::Status pass_byte_order_mark(const InputFile& file, ByteWindow& bytes) {
   if (bytes.offset() > 0) return absl::OkStatus();
-  const auto begins = bytes.peek(3);
+  const auto begins = bytes.peek(4);
   if (!begins.ok()) return begins.status();
   if (begins->starts_with("\xEF\xBB\xBF")) bytes.use(3);
   if (begins->starts_with("\xFF\xFE") || begins->starts_with("\xFE\xFF")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.path,
-                     " is UTF-16 (it begins with its byte order mark), not UTF-8; "
-                     "convert it with iconv -f UTF-16 -t UTF-8 first"));
+    const bool is_wide = *begins == std::string_view("\xFF\xFE\0\0", 4);
+    const char* const encoding = is_wide ? "UTF-32" : "UTF-16";
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path, " is ", encoding, " (it begins with its byte order mark), not UTF-8; ",
+        "convert it with iconv -f ", encoding, " -t UTF-8 first"));
   }
   return absl::OkStatus();
 }

@@ -157,6 +157,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
   if (!incarnation.ok()) return incarnation.status();
   if (auto status = Reaper::adopt_orphans(); !status.ok()) return status;
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
 
   std::unique_ptr<Worker> worker(
       new Worker(options, {.work_dir = work_dir,

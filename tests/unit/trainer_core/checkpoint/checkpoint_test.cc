@@ -93,6 +93,22 @@ TEST(Checkpoint, KeepsTheNewestAndReplacesItsOwnStep) {
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"100", "11"}));
 }
 
+// A training that has passed over a damaged one goes on with lower numbers: those are its newest.
+TEST(Checkpoint, WhatWasPassedOverTakesNobodysPlace) {
+  TempFolder folder;
+  for (const int64_t step : {20, 30}) save(CheckpointStore(folder.path(), -1), step, State(1));
+  const std::string part = folder.file("30/optimizer-00000-00000.safetensors");
+  std::string bytes = read_file(part);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(part, bytes);
+  const CheckpointStore store(folder.path(), 1);
+  for (const int64_t step : {21, 24}) {
+    save(store, step, State(static_cast<float>(step)));
+    EXPECT_EQ(newest_step(store), step);
+  }
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"24", "30"}));
+}
+
 TEST(Checkpoint, AnOldOneThatCannotBeRemovedIsANoteAndTheNewOneIsSaved) {
   if (unshare(CLONE_NEWNS) != 0) GTEST_SKIP() << "mounting needs root";
   ASSERT_EQ(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);

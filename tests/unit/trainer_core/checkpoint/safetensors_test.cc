@@ -45,8 +45,8 @@ TEST(Safetensors, RoundTrips) {
   std::vector<float> b(4), a(2);
   EXPECT_EQ((*file)->tensors().at("b").shape, (std::vector<int64_t>{2, 2}));
   EXPECT_EQ((*file)->tensors().at("b").offset, written->data_begin);
-  (*file)->read((*file)->tensors().at("b"), b);
-  (*file)->read((*file)->tensors().at("a"), a);
+  ASSERT_TRUE((*file)->read((*file)->tensors().at("b"), b).ok());
+  ASSERT_TRUE((*file)->read((*file)->tensors().at("a"), a).ok());
   EXPECT_EQ(b, (std::vector<float>{0.5F, 1.5F, 2.5F, 3.5F}));
   EXPECT_EQ(a, (std::vector<float>{4.5F, 5.5F}));
 }
@@ -77,7 +77,7 @@ TEST(Safetensors, ReadsHalfPrecisionExactly) {
     const auto file = SafetensorsFile::open(folder.file("x.safetensors"));
     ASSERT_TRUE(file.ok()) << file.status();
     std::vector<float> values(all.size());
-    (*file)->read((*file)->tensors().at("t"), values);
+    ASSERT_TRUE((*file)->read((*file)->tensors().at("t"), values).ok());
     for (size_t i = 0; i < all.size(); ++i) {
       EXPECT_EQ(values[i], all[i].second) << dtype << ' ' << all[i].first;
       EXPECT_EQ(std::signbit(values[i]), std::signbit(all[i].second));
@@ -121,6 +121,48 @@ TEST(Safetensors, HostileHeadersAreErrors) {
             absl::StatusCode::kDataLoss);
 }
 
+// Tensors cover the data, each byte once.
+TEST(Safetensors, TensorsLieOneBehindTheOther) {
+  TempFolder folder;
+  const auto two = [](int begin_a, int begin_b) {
+    const auto entry = [](int begin) {
+      return absl::StrCat(R"({"dtype": "F32", "shape": [2], "data_offsets": [)", begin, ", ",
+                          begin + 8, "]}");
+    };
+    return absl::StrCat(R"({"a": )", entry(begin_a), R"(, "b": )", entry(begin_b), "}");
+  };
+  const std::string data(16, 'x');
+  const auto error = [&](const std::string& json, const std::string& bytes) {
+    const absl::Status status = open_status(folder, file_with_header(json, bytes));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << json;
+    return std::string(status.message());
+  };
+  EXPECT_TRUE(open_status(folder, file_with_header(two(8, 0), data)).ok());
+  const size_t start = 8 + two(0, 8).size();
+  EXPECT_THAT(error(two(0, 4), data + "xxxx"),
+              HasSubstr(absl::StrCat("tensor b begins at byte ", start + 4,
+                                     " of the file, but a ends at byte ", start + 8)));
+  EXPECT_THAT(error(two(0, 0), data), HasSubstr("tensor b begins at byte"));
+  EXPECT_THAT(error(two(4, 12), data + "xxxx"), HasSubstr("but the header ends at byte"));
+  EXPECT_THAT(error(two(0, 8), data + "spare"),
+              HasSubstr("but b, which is the last in it, ends at byte"));
+}
+
+// The kernel would end the process.
+TEST(Safetensors, AFileThatIsCutOffWhileItIsReadIsAnError) {
+  TempFolder folder;
+  const std::vector<float> numbers(1 << 16, 1.0F);
+  const std::string path = folder.file("a.safetensors");
+  ASSERT_TRUE(write_safetensors(path, {{"a", {1 << 16}, numbers.data()}}).ok());
+  const auto file = SafetensorsFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::filesystem::resize_file(path, 4096);
+  std::vector<float> read(numbers.size());
+  const absl::Status status = (*file)->read((*file)->tensors().at("a"), read);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path + " was cut off while it was read"));
+}
+
 TEST(Safetensors, DamageNeverCrashes) {
   TempFolder folder;
   const std::vector<float> numbers(6, 1.0F);
@@ -162,11 +204,11 @@ TEST(Safetensors, MutatedFilesAreRefusedOrRead) {
     for (const auto& [name, entry] : (*file)->tensors()) {
       ASSERT_LE(entry.elements * sizeof(float), bad.size());
       std::vector<float> out(entry.elements);
-      (*file)->read(entry, out);
+      ASSERT_TRUE((*file)->read(entry, out).ok());
     }
     ++read;
   }
-  EXPECT_GT(read, 100);
+  EXPECT_GT(read, 50);
 }
 
 }  // namespace

@@ -111,5 +111,34 @@ TEST(ByteSource, OpensRegularFilesAlone) {
   EXPECT_EQ(ByteSource::open(folder.path()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Whoever cuts a file off, or writes more to it, must not get half of it tokenised.
+TEST(ByteSource, AFileThatIsChangedWhileItIsReadIsAnError) {
+  TempFolder folder;
+  const std::string text = some_text(10'000);
+  const auto change_within = [&](const std::string& content, const auto& change) {
+    const std::string path = folder.file("text");
+    write_file(path, content);
+    auto source = ByteSource::open(path);
+    EXPECT_TRUE(source.ok()) << source.status();
+    std::string buffer(1000, '\0');
+    EXPECT_TRUE((*source)->read(buffer).ok());
+    change(path);
+    while (true) {
+      const auto count = (*source)->read(buffer);
+      if (!count.ok()) return count.status();
+      if (*count == 0) return absl::OkStatus();
+    }
+  };
+  const auto cut = [](const std::string& path) { std::filesystem::resize_file(path, 3000); };
+  const auto append = [&](const std::string& path) { write_file(path, text + text); };
+  const absl::Status status = change_within(text, cut);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("was changed while it was read: it ends at offset 3000 now, and had " +
+                        std::to_string(text.size()) + " bytes"));
+  EXPECT_FALSE(change_within(text, append).ok());
+  EXPECT_TRUE(change_within(text, [](const std::string&) {}).ok());
+}
+
 }  // namespace
 }  // namespace muster::trainer

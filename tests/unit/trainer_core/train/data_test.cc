@@ -162,6 +162,17 @@ TEST_F(RunOnData, EpochsEndTheTraining) {
   EXPECT_THAT(run(with).out, HasSubstr("nothing to do"));
 }
 
+TEST_F(RunOnData, EpochsOfLessThanABatchAreNoTraining) {
+  TrainConfig with = config(1);
+  with.packing = false;
+  with.num_epoch = 2;
+  with.per_device_batch_size = 4001;  // of 2000 documents
+  const RunResult result = run(with);
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(result.err, HasSubstr("num_epoch=2 of 2000 sequences is less than one batch, which "
+                                    "has 4001; lower per_device_batch_size"));
+}
+
 TEST_F(RunOnData, TheExampleBatchMayBeUsedAgain) {
   TrainConfig with = config();
   with.reuse_example_batch = true;

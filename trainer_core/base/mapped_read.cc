@@ -1,4 +1,4 @@
-#include "trainer_core/data/mapped_read.h"
+#include "trainer_core/base/mapped_read.h"
 
 #include <csetjmp>
 #include <csignal>
