@@ -122,6 +122,8 @@ def figures(program, one):
         "step_seconds": round(program.step_seconds(), 4),
         "one_process_step_seconds": round(one.step_seconds(), 4),
         "overhead": round(program.step_seconds() / one.step_seconds() - 1, 3),
+        "cpu_seconds": round(program.median("cpu_seconds"), 4),
+        "one_process_cpu_seconds": round(one.median("cpu_seconds"), 4),
         "cpu_overhead": round(program.median("cpu_seconds") / one.median("cpu_seconds") - 1, 3),
         "loss": round(program.median("loss"), 4),
     }
