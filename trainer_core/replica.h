@@ -54,7 +54,11 @@ class Replica {
     if (parameters_) parameters_->parameters_changed();
   }
   // Of what goes on beside passes, since the beginning.
-  CommTimes comm_times() const { return parameters_ ? parameters_->times() : CommTimes(); }
+  CommTimes comm_times() const {
+    CommTimes times = parameters_ ? parameters_->times() : CommTimes();
+    if (exchange_) times += exchange_->times();
+    return times;
+  }
 
   // What a checkpoint holds.
   CheckpointBlocks state() { return {model_.state(), optimizer_state()}; }
@@ -90,7 +94,7 @@ class Replica {
         parameters_(groups == nullptr || groups->mesh().ranks() == 1
                         ? nullptr
                         : std::make_unique<ShardedParameters>(plan_.model, arena_, *ops_, *groups)),
-        exchange_(groups == nullptr || !plan_.model.part().splits_rows()
+        exchange_(groups == nullptr || plan_.model.part().is_whole()
                       ? nullptr
                       : std::make_unique<MeshExchange>(plan_.model, arena_, *ops_, *groups)),
         model_(plan_.model, arena_, *ops_, parameters_.get(), exchange_.get()) {

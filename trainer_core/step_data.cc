@@ -6,6 +6,8 @@
 #include <absl/memory/memory.h>
 
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/model/token_layout.h"
+#include "trainer_core/position_source.h"
 
 namespace muster::trainer {
 namespace {
@@ -17,11 +19,26 @@ BatchGeometry geometry_of(const TrainConfig& config, int rank, int32_t sequences
   return {slice.index, slice.count, sequences, config.max_target_length, config.model.vocab_size};
 }
 
-BatchSequence order_of(const TrainConfig& config, const BatchGeometry& geometry) {
+SequenceParts parts_of(const TrainConfig& config, int rank) {
+  const RankPart part = RankPart::of(mesh_of(config.mesh), rank);
+  const Positions of_context = context_positions(config.max_target_length, part.context);
+  return {sequence_positions(of_context, part.sequence), of_context};
+}
+
+// What the rank has of them.
+std::unique_ptr<BatchSource> split(std::unique_ptr<BatchSource> sequences,
+                                   const TrainConfig& config, int rank) {
+  const SequenceParts parts = parts_of(config, rank);
+  if (parts.tokens == Positions::first(config.max_target_length)) return sequences;
+  return positions_of(std::move(sequences), config.max_target_length, parts);
+}
+
+BatchSequence order_of(const TrainConfig& config, int rank, const BatchGeometry& geometry) {
   const int32_t sequences = config.per_device_batch_size;
+  const SequenceParts parts = parts_of(config, rank);
   return {.sequences = sequences,
-          .seq_len = config.max_target_length,
-          .packed = config.packed(),
+          .tokens = static_cast<int32_t>(parts.tokens.count()),
+          .starts = config.packed() ? static_cast<int32_t>(parts.starts.count()) : 0,
           .micro_batches = (geometry.per_device + sequences - 1) / sequences,
           .samples_per_step = geometry.global_batch()};
 }
@@ -39,7 +56,7 @@ std::unique_ptr<StepData> StepData::training(const TrainConfig& config, int rank
                                              TrainingData& data) {
   const BatchGeometry geometry =
       geometry_of(config, rank, config.per_device_batch_size * config.gradient_accumulation_steps);
-  BatchSequence order = order_of(config, geometry);
+  BatchSequence order = order_of(config, rank, geometry);
   // After a step the same one comes again.
   if (config.reuse_example_batch) order.samples_per_step = 0;
   const uint64_t samples = training_samples(config, data);
@@ -48,7 +65,8 @@ std::unique_ptr<StepData> StepData::training(const TrainConfig& config, int rank
                     : BatchSource::endless(std::move(data.train), geometry,
                                            config.data_shuffle_seed, config.enable_data_shuffling);
   return absl::WrapUnique(new StepData(geometry, order, ranks_of_slice(mesh_of(config.mesh)),
-                                       samples, config.init_weights_seed, std::move(source)));
+                                       samples, config.init_weights_seed,
+                                       split(std::move(source), config, rank)));
 }
 
 std::unique_ptr<StepData> StepData::evaluation(const TrainConfig& config, int rank,
@@ -57,9 +75,10 @@ std::unique_ptr<StepData> StepData::evaluation(const TrainConfig& config, int ra
   const uint64_t batch = geometry.global_batch();
   const uint64_t batches = config.eval.steps == -1 ? (data.eval_sequences() + batch - 1) / batch
                                                    : static_cast<uint64_t>(config.eval.steps);
-  return absl::WrapUnique(new StepData(
-      geometry, order_of(config, geometry), ranks_of_slice(mesh_of(config.mesh)), batches * batch,
-      config.init_weights_seed, BatchSource::once(std::move(data.eval), geometry)));
+  return absl::WrapUnique(
+      new StepData(geometry, order_of(config, rank, geometry), ranks_of_slice(mesh_of(config.mesh)),
+                   batches * batch, config.init_weights_seed,
+                   split(BatchSource::once(std::move(data.eval), geometry), config, rank)));
 }
 
 StepData::StepData(const BatchGeometry& geometry, const BatchSequence& order,

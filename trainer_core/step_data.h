@@ -5,7 +5,7 @@
 //
 // where slices of the global batch are those of batch_slice() (base/train_mesh.h), of ranks along data, fsdp and expert.
 //
-// They are read ahead of their use (data/prefetch.h): load() waits only for what is not there yet.
+// A rank has its positions of them (model/token_layout.h). They are read ahead of their use (data/prefetch.h): load() waits only for what is not there yet.
 #pragma once
 
 #include <cstdint>

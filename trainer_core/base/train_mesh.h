@@ -16,6 +16,8 @@ namespace muster::trainer {
 constexpr AxisSet kSupportedAxes = {
     MeshAxis::kData,
     MeshAxis::kFsdp,
+    MeshAxis::kSequence,
+    MeshAxis::kContext,
     MeshAxis::kTensor,
 };
 

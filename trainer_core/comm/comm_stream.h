@@ -32,6 +32,11 @@ struct CommTimes {
 
   // The part of the communication that went on beside the computation, 0 to 1; 1 when there was none.
   double hidden() const;
+  CommTimes& operator+=(const CommTimes& other) {
+    busy += other.busy;
+    blocked += other.blocked;
+    return *this;
+  }
   friend CommTimes operator-(const CommTimes& a, const CommTimes& b) {
     return {a.busy - b.busy, a.blocked - b.blocked};
   }

@@ -22,11 +22,13 @@ std::unique_ptr<Prefetcher> Prefetcher::start(std::unique_ptr<BatchSource> sourc
 
 Prefetcher::Prefetcher(std::unique_ptr<BatchSource> source, const BatchSequence& order)
     : source_(std::move(source)), order_(order) {
-  const size_t tokens = static_cast<size_t>(order.sequences) * static_cast<size_t>(order.seq_len);
+  const auto sequences = static_cast<size_t>(order.sequences);
+  const size_t tokens = sequences * static_cast<size_t>(order.tokens);
+  const size_t starts = sequences * static_cast<size_t>(order.starts);
   for (size_t i = 0; i < kBatchesAhead + 1; ++i) {
     auto slot = std::make_unique<Slot>();
     slot->numbers = {std::vector<int32_t>(tokens), std::vector<int32_t>(tokens),
-                     std::vector<int32_t>(order.packed ? tokens : 0), std::vector<float>(tokens)};
+                     std::vector<int32_t>(starts), std::vector<float>(tokens)};
     free_.push_back(std::move(slot));
   }
 }

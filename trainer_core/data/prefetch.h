@@ -32,8 +32,8 @@ struct BatchPlace {
 // What a rank asks for, step by step.
 struct BatchSequence {
   int32_t sequences = 1;  // of a micro-batch: B
-  int32_t seq_len = 0;    // S
-  bool packed = false;    // sequences have starts
+  int32_t tokens = 0;     // of a sequence: S, or a rank's part of them
+  int32_t starts = 0;     // of a packed sequence
   int32_t micro_batches = 1;
   uint64_t samples_per_step = 0;  // over all ranks
 
@@ -43,7 +43,7 @@ struct BatchSequence {
   }
 };
 
-// The numbers of a micro-batch, (B, S) each; without starts where sequences have none.
+// The numbers of a micro-batch, (B, tokens) each, and starts (B, starts).
 struct BatchNumbers {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;

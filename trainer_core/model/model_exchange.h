@@ -7,6 +7,12 @@
 //   forward    own rows (T', d) ── all_rows ──▶ (T, d) ▶ product by columns … product by rows ▶ partial (T, d) ── sum_rows ──▶ own rows
 //   backward   is the mirror: gradients of what sum_rows gave go through all_rows, and those of what all_rows gave are partial sums
 //
+// Sequence and context parallelism: each rank has some positions of each sequence (token_layout.h), of which attention needs all.
+//
+//   forward    qkv (T, …) ── to_heads ──▶ attention ▶ out (T, H h)       backward    (out, dout) ▶ attention_backward ▶ dqkv (T, …)
+//
+// What lies between to_heads and attention is the exchange's own form of qkv and lse, of the same size: layers keep it.
+//
 // There is one place for all T rows: what all_rows returns is there until the next all_rows or partial_rows, and a product may write
 // there what it no longer reads.
 //
@@ -21,7 +27,17 @@
 namespace muster::trainer {
 
 // Who asks: a name for the progress page, "layer 3 mlp up all-gather".
-enum class ExchangeSite : uint8_t { kEmbedding, kQkv, kOut, kMlpUp, kMlpDown, kRouter, kHead };
+enum class ExchangeSite : uint8_t {
+  kEmbedding,
+  kQkv,
+  kAttention,
+  kOut,
+  kMlpUp,
+  kMlpDown,
+  kRouter,
+  kTargetWeights,
+  kHead
+};
 struct ExchangePlace {
   ExchangeSite site = ExchangeSite::kEmbedding;
   size_t layer = 0;  // of sites that layers have
@@ -35,6 +51,16 @@ struct HeadRows {
   Tensor losses;
 };
 
+// A layer's attention, as Ops::attention has it; the shape is of this rank's positions and heads.
+struct AttentionLayer {
+  AttentionShape shape;
+  Tensor qkv;  // (T, qkv_width), after to_heads
+  Tensor bias;
+  Tensor out;  // (T, H h)
+  Tensor lse;  // (B, H, S)
+  Workspace workspace;
+};
+
 class ModelExchange {
  public:
   virtual ~ModelExchange() = default;
@@ -46,8 +72,16 @@ class ModelExchange {
   // `own` may be its own place in `partial`.
   virtual void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) = 0;
 
-  // Own rows of `all` (T, …) are there: fetches the others.
-  virtual void fill_rows(ExchangePlace place, const Tensor& all) = 0;
+  // Own rows of `all` (T*, …), of the tokens of whole sequences, are there: fetches the others.
+  virtual void fill_routed(ExchangePlace place, const Tensor& all) = 0;
+
+  // In place, of qkv (T, qkv_width) after RoPE. `shape` is of this rank's positions and heads.
+  virtual void to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) = 0;
+  // Ops::attention and its gradient over all positions. Backward may overwrite layer.out and dout.
+  virtual void attention(ExchangePlace place, const AttentionLayer& layer) = 0;
+  virtual void attention_backward(ExchangePlace place, const AttentionLayer& layer,
+                                  const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
+                                  Accumulate accumulate) = 0;
 
   // Ops::cross_entropy and its gradient over the ids of all ranks. All of them get all losses.
   virtual void cross_entropy(const LossShape& shape, const HeadRows& rows) = 0;
@@ -64,7 +98,16 @@ class NoExchange final : public ModelExchange {
   Tensor all_rows(ExchangePlace, const Tensor& own) override { return own; }
   Tensor partial_rows(const Tensor& own) override { return own; }
   void sum_rows(ExchangePlace, const Tensor&, const Tensor&) override {}
-  void fill_rows(ExchangePlace, const Tensor&) override {}
+  void fill_routed(ExchangePlace, const Tensor&) override {}
+  void to_heads(ExchangePlace, const AttentionShape&, const Tensor&) override {}
+  void attention(ExchangePlace, const AttentionLayer& layer) override {
+    ops_.attention(layer.shape, layer.qkv, layer.bias, layer.out, layer.lse, layer.workspace);
+  }
+  void attention_backward(ExchangePlace, const AttentionLayer& layer, const Tensor& dout,
+                          const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate) override {
+    ops_.attention_backward(layer.shape, layer.qkv, layer.bias, layer.out, layer.lse, dout, dqkv,
+                            dbias, accumulate, layer.workspace);
+  }
   void cross_entropy(const LossShape& shape, const HeadRows& rows) override {
     ops_.cross_entropy(shape, rows.logits, rows.targets, rows.weights, rows.losses);
   }

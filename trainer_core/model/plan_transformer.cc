@@ -11,8 +11,11 @@ void check_part(const TransformerPlan& plan) {
   const int32_t tensor = plan.part().tensor.ranks;
   MUSTER_CHECK(plan.token_count() % tensor == 0)
       << plan.token_count() << " rows on " << tensor << " ranks";
-  MUSTER_CHECK(tensor == 1 || (plan.cache_capacity == 0 && !plan.model.quantization.enabled()))
-      << "decoding or quantized products on " << tensor << " ranks";
+  MUSTER_CHECK(plan.own_positions().count() * plan.part().sequence_sharers() == plan.seq_len)
+      << plan.seq_len << " positions on " << plan.part().sequence_sharers() << " ranks";
+  MUSTER_CHECK(plan.part().is_whole() || plan.cache_capacity == 0) << "decoding on several ranks";
+  MUSTER_CHECK(tensor == 1 || !plan.model.quantization.enabled())
+      << "quantized products on " << tensor << " ranks";
 }
 
 }  // namespace

@@ -7,7 +7,9 @@ RankPart RankPart::of(const Mesh& mesh, int32_t rank) {
   const auto place = [&](MeshAxis axis) {
     return AxisPlace{at[static_cast<size_t>(axis)], mesh.degree(axis)};
   };
-  return {.tensor = place(MeshAxis::kTensor)};
+  return {.tensor = place(MeshAxis::kTensor),
+          .sequence = place(MeshAxis::kSequence),
+          .context = place(MeshAxis::kContext)};
 }
 
 }  // namespace muster::trainer

@@ -1,5 +1,6 @@
-// Which part of a model's computation a rank of a mesh does: its heads, columns and ids along the tensor axis, and its rows of the
-// residual stream. Pure arithmetic; shard_layout.h cuts the parameters by the same shares.
+// Which part of a model's computation a rank of a mesh does: its heads, columns and ids along the tensor axis, its positions of each
+// sequence along sequence and context (token_layout.h), and its rows of the residual stream. Pure arithmetic; shard_layout.h cuts
+// the parameters by the same shares.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +37,18 @@ constexpr int64_t largest_share(int64_t units, int ranks) { return (units + rank
 // By default a rank alone.
 struct RankPart {
   AxisPlace tensor;
+  AxisPlace sequence;
+  AxisPlace context;
 
   static RankPart of(const Mesh& mesh, int32_t rank);
 
   // Whether rows of the stream are split among ranks which have other heads, columns and ids of all of them.
   bool splits_rows() const { return tensor.ranks > 1; }
+  // How many ranks have positions of the same sequences, and which of them this one is: sequence before context, as in the mesh.
+  int sequence_sharers() const { return sequence.ranks * context.ranks; }
+  int among_sharers() const { return sequence.index * context.ranks + context.index; }
+  // Whether passes need nobody else.
+  bool is_whole() const { return !splits_rows() && sequence_sharers() == 1; }
 };
 
 }  // namespace muster::trainer

@@ -8,6 +8,7 @@
 #include <absl/cleanup/cleanup.h>
 
 #include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/model/exchange_plan.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
@@ -65,10 +66,14 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
   MUSTER_CHECK(arena.bytes() == plan.memory.total_bytes()) << "the arena is another plan's";
   MUSTER_CHECK(blocks != nullptr || !plan.sharding.shares())
       << "a plan of shards, and nobody who gathers them";
-  MUSTER_CHECK(exchange != nullptr || !splits_rows()) << "a part of the model, and no others";
+  MUSTER_CHECK(exchange != nullptr || plan.part().is_whole())
+      << "a part of the model, and no others";
   if (plan.packed) shape_.starts = view_i32(arena, plan.starts, rows_);
   if (plan.training) grads_ = std::make_unique<Weights>(plan, arena, Weights::What::kGradients);
   if (plan.cache_capacity == 0) reset_scaling();  // a decoder's has been loaded
+  if (plan.routed_order != 0) {
+    ops.upload(routed_order(plan).data(), view_i32(arena, plan.routed_order, plan.routed_tokens()));
+  }
   if (!plan.model.has_rope()) return;
   const int64_t half = shape_.head_dim / 2;
   rope_tables(plan.model, plan.positions(), ops, view(plan.rope_cos, {plan.positions(), half}),
@@ -138,7 +143,7 @@ void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
 
 Tensor Transformer::position_rows(BufferId table) const {
   const int64_t half = shape_.head_dim / 2;
-  return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.seq_len, half});
+  return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.places().end(), half});
 }
 
 void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& weight,
@@ -171,9 +176,26 @@ void Transformer::upload(const Batch& batch) {
   ops_.upload(batch.tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   ops_.upload(batch.targets.data(), view_i32(arena_, plan_.targets, rows_));
   ops_.upload(batch.weights.data(), view(plan_.weights, {rows_}));
-  MUSTER_CHECK(batch.starts.size() == (plan_.packed ? rows : 0))
+  const auto starts = rows * static_cast<size_t>(plan_.part().sequence.ranks);
+  MUSTER_CHECK(batch.starts.size() == (plan_.packed ? starts : 0))
       << "a batch of " << batch.starts.size() << " starts for a plan of " << rows << " tokens";
-  if (plan_.packed) ops_.upload(batch.starts.data(), shape_.starts);
+  if (plan_.packed) upload_starts(batch.starts);
+  if (plan_.routed_weights == plan_.weights || !exists(target_weights())) return;
+  const Tensor all = view(plan_.routed_weights, {plan_.routed_tokens(), 1});
+  ops_.copy(own_rows(view(plan_.weights, {rows_, 1})), own_routed(all));
+  exchange_.fill_routed({ExchangeSite::kTargetWeights}, all);
+}
+
+// Of attention's positions, of which this rank's are a part of each sequence's.
+void Transformer::upload_starts(std::span<const int32_t> starts) {
+  const AxisPlace sequence = plan_.part().sequence;
+  ops_.upload(starts.data(), view_i32(arena_, plan_.attention.starts, rows_ * sequence.ranks));
+  if (sequence.ranks == 1) return;
+  const int64_t each = shape_.seq_len;
+  for (int64_t b = 0; b < plan_.batch; ++b) {
+    const int64_t from = (b * sequence.ranks + sequence.index) * each;
+    ops_.upload(starts.data() + from, tensor_at(shape_.starts, b * each, {each}));
+  }
 }
 
 LossSum Transformer::forward(const Batch& batch) {

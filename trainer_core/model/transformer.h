@@ -3,8 +3,8 @@
 // x += attention(n) + mlp(n) with n = norm(x).
 //
 // Dimensions: B sequences per step, S tokens each, T = B S, d = emb_dim, H query heads, K key/value heads,
-// h = head_dim, m = mlp_dim, L layers, V vocabulary. Of ranks that split them (rank_part.h), H, K, m and V are this rank's share, and T'
-// of the T rows of the residual stream are its own; on one rank T' = T.
+// h = head_dim, m = mlp_dim, L layers, V vocabulary. Of ranks that split them (rank_part.h), H, K, m, V and S are this rank's share, T'
+// of the T rows of the residual stream are its own, and T* are the tokens of whole sequences; on one rank T' = T = T*.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,14 @@ struct DropoutSource {
 };
 
 // tokens, targets: (B, S) ids below V. weights: (B, S), 1 where the target counts and 0 where it
-// does not. `dropout` matters to models that have it.
+// does not. The S are the plan's own_positions(). `dropout` matters to models that have it.
 struct Batch {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;
   std::span<const float> weights;
   DropoutSource dropout = {};
-  // Of plans for packed sequences, else empty: (B, S) where in its sequence the token's document begins. Documents see nothing of
-  // each other, and each has positions from 0 on.
+  // Of plans for packed sequences, else empty: where in its sequence the token's document begins, of the positions of the plan's
+  // attended_shape(). Documents see nothing of each other, and each has positions from 0 on.
   std::span<const int32_t> starts = {};
 };
 
@@ -165,11 +165,13 @@ class Transformer {
   Tensor normed2_gradient(size_t layer) const;  // where the MLP's backward pass leaves it
 
   void upload(const Batch& batch);
+  void upload_starts(std::span<const int32_t> starts);
   void forward_layers();  // leaves the end and the head acquired
   void release_end();
   void embed();
   Tensor position_rows(BufferId table) const;  // this call's rows of a table of RoPE
   // The pieces of a layer's forward pass, by what they make.
+  AttentionLayer attention_layer(size_t layer) const;
   void make_normed1(size_t layer);  // of input
   void make_qkv(size_t layer);      // of normed1
   void make_context(size_t layer);  // and lse, of qkv
@@ -202,7 +204,14 @@ class Transformer {
   Stack qkv_gradients(size_t layer) const;
   void unstack_gradients(size_t layer, Accumulate accumulate);
   Routing routing(size_t layer) const;
-  Tensor target_weights() const;                         // (T); none in a decoding plan
+  // Of this rank's T tokens.
+  struct OwnChoices {
+    Tensor slots;  // (T, k)
+    Tensor gates;  // (T, k)
+  };
+  OwnChoices own_choices(const Routing& routing) const;
+  Tensor own_routed(const Tensor& all) const;            // of a matrix (T*, …)
+  Tensor target_weights() const;                         // (T*); none where nobody reads them
   Tensor expert_rows(BufferId id, int64_t width) const;  // (R, width)
   void make_expert_gate_up(size_t layer);
   void make_expert_act(size_t layer);

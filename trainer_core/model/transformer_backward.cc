@@ -154,10 +154,8 @@ void Transformer::backward_attention(size_t layer, Accumulate accumulate) {
   project_and_sum_backward(DenseSite{layer, DenseProduct::kOut}, ExchangeSite::kOut,
                            added_gradient(DropoutSite::kAttention, layer), context, weights.out,
                            {grads.out, grads.out_bias}, d_context, accumulate);
-  ops_.attention_backward(shape_, activation(buffers.qkv, {rows_, shape_.qkv_width()}),
-                          weights.relative, context,
-                          view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}),
-                          d_context, d_qkv, grads.relative, accumulate, workspace());
+  exchange_.attention_backward({ExchangeSite::kAttention, layer}, attention_layer(layer), d_context,
+                               d_qkv, grads.relative, accumulate);
   rope(RopeDirection::kBackward, d_qkv);
   project_all_backward(DenseSite{layer, DenseProduct::kQkv}, ExchangeSite::kQkv, d_qkv,
                        stream(buffers.normed1), qkv_weights(layer).weight, qkv_gradients(layer),

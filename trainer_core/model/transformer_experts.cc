@@ -1,15 +1,18 @@
 // The layers whose MLP is a mixture of experts: forward, and backward beside it.
+#include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
 
 RoutingShape Transformer::routing_shape() const {
   const ExpertConfig& experts = plan_.model.experts;
-  RoutingShape shape{.tokens = rows_,
+  RoutingShape shape{.tokens = rows_ * plan_.part().sequence_sharers(),
                      .groups = experts.router == RouterStyle::kPax ? 1 : shape_.batch,
                      .experts = experts.count,
                      .per_token = experts.per_token,
-                     .style = experts.router};
+                     .style = experts.router,
+                     .first_own = plan_.first_routed(),
+                     .own = rows_};
   // Where tokens arrive one by one there is no group to share a capacity.
   if (plan_.cache_capacity > 0) return shape;
   shape.capacity = experts.capacity(shape.group_tokens());
@@ -20,33 +23,44 @@ RoutingShape Transformer::routing_shape() const {
 // Of the tokens whose rows of the stream are here.
 RoutingShape Transformer::own_routing_shape() const {
   RoutingShape shape = routing_shape();
-  if (!splits_rows()) return shape;
-  shape.first_own = plan_.first_own_row();
+  shape.first_own += plan_.first_own_row();
   shape.own = own_rows_;
   return shape;
+}
+
+Tensor Transformer::own_routed(const Tensor& all) const {
+  return rows_at(all, plan_.first_routed() + plan_.first_own_row(), own_rows_);
 }
 
 Routing Transformer::routing(size_t layer) const {
   const LayerBuffers& buffers = plan_.layers[layer];
   const RoutingShape shape = routing_shape();
   const auto view_ids = [&](BufferId id) {
-    return Tensor::i32(static_cast<int32_t*>(arena_.buffer(id)), {rows_, shape.per_token});
+    return Tensor::i32(static_cast<int32_t*>(arena_.buffer(id)), {shape.tokens, shape.per_token});
   };
-  return {.probs = view(buffers.router_probs, {rows_, shape.experts}),
+  return {.probs = view(buffers.router_probs, {shape.tokens, shape.experts}),
           .experts = view_ids(buffers.chosen_experts),
-          .gates = view(buffers.gates, {rows_, shape.per_token}),
+          .gates = view(buffers.gates, {shape.tokens, shape.per_token}),
           .slots = view_ids(buffers.slots),
           .offsets = view_i32(arena_, buffers.expert_offsets, shape.experts + 1),
           .density = view(buffers.density, {shape.groups, shape.experts}),
-          .balance = view(buffers.balance, {shape.groups})};
+          .balance = view(buffers.balance, {shape.groups}),
+          .order = plan_.routed_order == 0 ? Tensor{}
+                                           : view_i32(arena_, plan_.routed_order, shape.tokens)};
+}
+
+Transformer::OwnChoices Transformer::own_choices(const Routing& routing) const {
+  return {rows_at(routing.slots, plan_.first_routed(), rows_),
+          rows_at(routing.gates, plan_.first_routed(), rows_)};
 }
 
 Tensor Transformer::target_weights() const {
-  return plan_.cache_capacity > 0 ? Tensor{} : view(plan_.weights, {rows_});
+  if (plan_.cache_capacity > 0 || plan_.model.experts.balance_weight == 0) return {};
+  return view(plan_.routed_weights, {plan_.routed_tokens()});
 }
 
 Tensor Transformer::expert_rows(BufferId id, int64_t width) const {
-  return activation(id, {routing_shape().rows(), width});
+  return activation(id, {rows_ * plan_.model.experts.per_token, width});
 }
 
 // normed2 -> the routing, and the experts' gate_up.
@@ -56,12 +70,12 @@ void Transformer::make_expert_gate_up(size_t layer) {
   const Tensor normed = stream(buffers.normed2);
   const Routing routing = this->routing(layer);
   const Tensor dispatched = expert_rows(plan_.expert_rows, width_);
-  ops_.matmul(normed, Transpose::kNo, weights.router, Transpose::kYes, own_rows(routing.probs),
+  ops_.matmul(normed, Transpose::kNo, weights.router, Transpose::kYes, own_routed(routing.probs),
               Accumulate::kNo);
-  exchange_.fill_rows({ExchangeSite::kRouter, layer}, routing.probs);
+  exchange_.fill_routed({ExchangeSite::kRouter, layer}, routing.probs);
   ops_.route(routing_shape(), target_weights(), routing);
-  ops_.dispatch(routing.slots, exchange_.all_rows({ExchangeSite::kMlpUp, layer}, normed),
-                dispatched);
+  ops_.dispatch(own_choices(routing).slots,
+                exchange_.all_rows({ExchangeSite::kMlpUp, layer}, normed), dispatched);
   ops_.expert_matmul(routing.offsets, dispatched, weights.experts_in,
                      expert_rows(buffers.gate_up, weights.experts_in.dim(1)));
 }
@@ -81,7 +95,8 @@ void Transformer::make_expert_delta(size_t layer) {
                      expert_rows(plan_.layers[layer].act, plan_.expert_columns().count),
                      weights_->layers[layer].experts_down, out);
   const Tensor delta = stream(plan_.delta), partial = exchange_.partial_rows(delta);
-  ops_.combine(routing.slots, routing.gates, out, partial);
+  const OwnChoices own = own_choices(routing);
+  ops_.combine(own.slots, own.gates, out, partial);
   exchange_.sum_rows({ExchangeSite::kMlpDown, layer}, partial, delta);
   drop_own(DropoutSite::kMlp, layer, delta);
 }
@@ -92,6 +107,7 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
   const Routing routing = this->routing(layer);
+  const OwnChoices own = own_choices(routing);
   const Tensor rows = expert_rows(plan_.expert_rows, width_);
   const Tensor act = expert_rows(buffers.act, plan_.expert_columns().count);
   const Tensor d_act = expert_rows(plan_.d_expert_act, plan_.expert_columns().count);
@@ -101,13 +117,13 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   const Tensor d_normed = stream(plan_.delta);
 
   const ExchangePlace up{ExchangeSite::kMlpUp, layer}, down{ExchangeSite::kMlpDown, layer};
-  ops_.dispatch(routing.slots, exchange_.all_rows(down, added_gradient(DropoutSite::kMlp, layer)),
+  ops_.dispatch(own.slots, exchange_.all_rows(down, added_gradient(DropoutSite::kMlp, layer)),
                 rows);
   ops_.expert_matmul_dx(routing.offsets, rows, weights.experts_down, d_act);
-  ops_.combine_backward(routing.slots, routing.gates, act, d_act, d_gates);
+  ops_.combine_backward(own.slots, own.gates, act, d_act, d_gates);
   ops_.expert_matmul_dw(routing.offsets, rows, act, grads.experts_down, accumulate);
   ops_.activate_backward(plan_.expert_activation(), d_act, gate_up);  // now d_gate_up
-  ops_.dispatch(routing.slots, exchange_.all_rows(up, normed), rows);
+  ops_.dispatch(own.slots, exchange_.all_rows(up, normed), rows);
   ops_.expert_matmul_dw(routing.offsets, gate_up, rows, grads.experts_in, accumulate);
   ops_.expert_matmul_dx(routing.offsets, gate_up, weights.experts_in, rows);
 
@@ -115,9 +131,9 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   exchange_.sum_rows({ExchangeSite::kRouter, layer}, d_gates, own_d_gates);
   ops_.route_backward(own_routing_shape(), target_weights(), own_d_gates, routing);
   if (splits_rows()) ops_.fill(partial, 0);
-  project_backward(std::nullopt, own_rows(routing.probs), normed, weights.router, grads.router, {},
-                   own_rows(partial), accumulate);
-  ops_.dispatch_backward(routing.slots, rows, partial);
+  project_backward(std::nullopt, own_routed(routing.probs), normed, weights.router, grads.router,
+                   {}, own_rows(partial), accumulate);
+  ops_.dispatch_backward(own.slots, rows, partial);
   exchange_.sum_rows(up, partial, d_normed);
 }
 
@@ -130,9 +146,11 @@ void Transformer::add_routing(LossSum& sum) {
     const Routing routing = this->routing(layer);
     int32_t taken = 0;
     ops_.download(Tensor::i32(routing.offsets.i32() + shape.experts, {1}), &taken);
-    sum.balance += ops_.sum(routing.balance);
-    sum.routed += shape.rows();
-    sum.dropped += shape.rows() - taken;
+    // Of whole sequences, so that one of those who share them counts it.
+    if (plan_.part().among_sharers() == 0) sum.balance += ops_.sum(routing.balance);
+    const int64_t choices = rows_ * shape.per_token;
+    sum.routed += choices;
+    sum.dropped += choices - taken;
   }
   sum.loss += sum.balance;
 }

@@ -102,7 +102,7 @@ void Transformer::download_logits(const Tensor& hidden, float* out) {
 }
 
 void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
-  MUSTER_CHECK(plan_.cache_capacity == 0 && !plan_.packed && !splits_rows())
+  MUSTER_CHECK(plan_.cache_capacity == 0 && !plan_.packed && plan_.part().is_whole())
       << "a plan for other sequences, or of some of the logits";
   MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_)) << tokens.size() << " tokens";
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));

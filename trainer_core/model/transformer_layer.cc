@@ -18,6 +18,7 @@ void Transformer::make_qkv(size_t layer) {
   const Tensor normed = exchange_.all_rows({ExchangeSite::kQkv, layer}, stream(buffers.normed1));
   project(DenseSite{layer, DenseProduct::kQkv}, normed, weights.weight, weights.bias, qkv);
   rope(RopeDirection::kForward, qkv);
+  exchange_.to_heads({ExchangeSite::kQkv, layer}, shape_, qkv);
 }
 
 Transformer::Stack Transformer::qkv_weights(size_t layer) {
@@ -36,23 +37,29 @@ Transformer::Stack Transformer::qkv_weights(size_t layer) {
   return stacked;
 }
 
+AttentionLayer Transformer::attention_layer(size_t layer) const {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  return {.shape = shape_,
+          .qkv = activation(buffers.qkv, {rows_, shape_.qkv_width()}),
+          .bias = weights_->layers[layer].relative,
+          .out = activation(buffers.context, {rows_, shape_.out_width()}),
+          .lse = view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len}),
+          .workspace = workspace()};
+}
+
 // From this call's tokens alone, or with a cache from those before them, too.
 void Transformer::make_context(size_t layer) {
+  if (plan_.cache_capacity == 0)
+    return exchange_.attention({ExchangeSite::kAttention, layer}, attention_layer(layer));
   const LayerBuffers& buffers = plan_.layers[layer];
-  const Tensor qkv = activation(buffers.qkv, {rows_, shape_.qkv_width()});
-  const Tensor context = activation(buffers.context, {rows_, shape_.out_width()});
-  const Tensor& bias = weights_->layers[layer].relative;
-  if (plan_.cache_capacity == 0) {
-    const Tensor lse = view(buffers.lse, {shape_.batch, shape_.heads, shape_.seq_len});
-    ops_.attention(shape_, qkv, bias, context, lse, workspace());
-    return;
-  }
   const auto cache = [&](BufferId id) {
     return activation(id, {shape_.batch, shape_.kv_heads, plan_.cache_capacity, shape_.head_dim});
   };
   const CacheBuffers& caches = plan_.caches[layer];
-  ops_.attention_cached(shape_, cached_, qkv, bias, {cache(caches.keys), cache(caches.values)},
-                        context, workspace());
+  ops_.attention_cached(shape_, cached_, activation(buffers.qkv, {rows_, shape_.qkv_width()}),
+                        weights_->layers[layer].relative,
+                        {cache(caches.keys), cache(caches.values)},
+                        activation(buffers.context, {rows_, shape_.out_width()}), workspace());
 }
 
 void Transformer::make_middle(size_t layer) {

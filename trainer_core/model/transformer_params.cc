@@ -126,9 +126,14 @@ Transformer::Weights::Weights(const TransformerPlan& plan, const Arena& arena, W
   }
 }
 
+Positions TransformerPlan::own_positions() const {
+  return sequence_positions(context_positions(seq_len, part().context), part().sequence);
+}
+
 AttentionShape TransformerPlan::attention_shape() const {
+  const Positions own = own_positions();
   return {.batch = batch,
-          .seq_len = seq_len,
+          .seq_len = own.count(),
           .heads = share_of(model.num_query_heads, part().tensor).count,
           .kv_heads = share_of(model.num_kv_heads, part().tensor).count,
           .head_dim = model.head_dim,
@@ -136,7 +141,18 @@ AttentionShape TransformerPlan::attention_shape() const {
           .soft_cap = model.attn_logits_soft_cap,
           .window = model.sliding_window_size,
           .extra_zero = model.attention_extra_zero,
-          .buckets = model.relative_buckets};
+          .buckets = model.relative_buckets,
+          .positions = part().sequence_sharers() == 1 ? Positions() : own};
+}
+
+AttentionShape TransformerPlan::attended_shape() const {
+  AttentionShape shape = attention_shape();
+  if (part().sequence_sharers() == 1) return shape;
+  shape.positions = context_positions(seq_len, part().context);
+  shape.seq_len = shape.positions.count();
+  shape.heads /= part().sequence.ranks;
+  shape.kv_heads /= part().sequence.ranks;
+  return shape;
 }
 
 std::span<float> loading_params(const TransformerPlan& plan, Arena& arena) {

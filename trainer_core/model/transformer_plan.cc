@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/base/check.h"
+#include "trainer_core/model/exchange_plan.h"
 #include "trainer_core/model/transformer_params.h"
 #include "trainer_core/ops/workspace.h"
 
@@ -153,22 +154,6 @@ class Planner {
     plan_.rope_sin = add_work("rope_sin", table);
   }
 
-  // What ranks exchange.
-  void exchanged() {
-    if (!plan_.part().splits_rows()) return;
-    plan_.all_rows = add_activation("all_rows", width_);
-    plan_.logit_sums =
-        add_work("logit_sums", plan_.part().tensor.ranks * plan_.head_rows * kLogitSums);
-    if (!plan_.stacks_qkv()) return;
-    const int64_t rows = shape_.qkv_width();
-    StackedBuffers& stacked = plan_.stacked;
-    stacked.qkv = add_work("stacked.qkv", rows * width_, plan_.dtype);
-    if (model_.qkv_bias) stacked.qkv_bias = add_work("stacked.qkv_bias", rows);
-    if (!plan_.training) return;
-    stacked.d_qkv = add_work("stacked.d_qkv", rows * width_);
-    if (model_.qkv_bias) stacked.d_qkv_bias = add_work("stacked.d_qkv_bias", rows);
-  }
-
   void quantized() {
     const QuantizationConfig& quantization = model_.quantization;
     if (!quantization.enabled()) return;
@@ -201,11 +186,10 @@ class Planner {
   void workspace(int32_t threads) {
     int64_t elements = plan_.cache_capacity > 0
                            ? cpu_attention_cached_elements(shape_, plan_.cache_capacity, threads)
-                           : cpu_attention_elements(shape_, threads);
+                           : attention_elements(plan_, threads);
     if (plan_.training) {
-      elements =
-          std::max({elements, cpu_attention_backward_elements(shape_, threads),
-                    cpu_norm_backward_elements(width_), cpu_bias_backward_elements(widest_bias())});
+      elements = std::max({elements, cpu_norm_backward_elements(width_),
+                           cpu_bias_backward_elements(widest_bias())});
     }
     plan_.workspace_elements = elements;
     plan_.workspace = add_work("workspace", elements);
@@ -322,10 +306,11 @@ class Planner {
   };
   std::vector<RoutingTensor> routing_tensors() const {
     using Buffers = LayerBuffers;
-    return {{"router_probs", &Buffers::router_probs, rows_ * model_.experts.count},
-            {"chosen_experts", &Buffers::chosen_experts, expert_rows()},
-            {"gates", &Buffers::gates, expert_rows()},
-            {"slots", &Buffers::slots, expert_rows()},
+    const int64_t tokens = plan_.routed_tokens(), choices = tokens * model_.experts.per_token;
+    return {{"router_probs", &Buffers::router_probs, tokens * model_.experts.count},
+            {"chosen_experts", &Buffers::chosen_experts, choices},
+            {"gates", &Buffers::gates, choices},
+            {"slots", &Buffers::slots, choices},
             {"density", &Buffers::density, groups() * model_.experts.count}};
   }
 
@@ -380,7 +365,7 @@ void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
     planner.caches();
     planner.shared();
     planner.rest();
-    planner.exchanged();
+    plan_exchange(plan);
     planner.quantized();
     planner.workspace(threads);
     planner.offloaded();

@@ -2,6 +2,7 @@
 // what they share, what is exchanged. Pure arithmetic. Letters are transformer.h's.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "trainer_core/model/block_memory.h"
 #include "trainer_core/model/param_spec.h"
 #include "trainer_core/model/scaling_state.h"
+#include "trainer_core/model/token_layout.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
@@ -31,9 +33,9 @@ struct LayerBuffers {
   BufferId input = 0;    // (T', d) the residual stream at the layer's entrance
   BufferId stats1 = 0;   // NormShape::stats(T')
   BufferId normed1 = 0;  // (T', d)
-  BufferId qkv = 0;      // (T, (H + 2K) h) after RoPE
+  BufferId qkv = 0;      // (T, (H + 2K) h) after RoPE, as ModelExchange::to_heads has left it
   BufferId context = 0;  // (T, H h) attention's output
-  BufferId lse = 0;      // (B, H, S)
+  BufferId lse = 0;      // (B, H, S), of the heads and positions of attended_shape()
   // (T', d) the residual stream after attention; in a parallel block's backward pass the MLP's gradient of normed1
   BufferId middle = 0;
   BufferId stats2 = 0;   // NormShape::stats(T')
@@ -42,11 +44,12 @@ struct LayerBuffers {
   BufferId gate_up = 0;  // (T, 2m), without a gate (T, m); its gradient during backward
   BufferId act = 0;      // (T, m); its gradient during backward
 
-  // Of a layer with experts: see Routing. Every layer has its own offsets and balance, from which the step's sums are made.
-  BufferId router_probs = 0;    // (T, E)
-  BufferId chosen_experts = 0;  // (T, k)
-  BufferId gates = 0;           // (T, k)
-  BufferId slots = 0;           // (T, k)
+  // Of a layer with experts: see Routing. Every layer has its own offsets and balance, from which the step's sums are made. T* are
+  // the tokens of whole sequences: more than T where ranks have parts of them.
+  BufferId router_probs = 0;    // (T*, E)
+  BufferId chosen_experts = 0;  // (T*, k)
+  BufferId gates = 0;           // (T*, k)
+  BufferId slots = 0;           // (T*, k)
   BufferId density = 0;         // (G, E)
   BufferId expert_offsets = 0;  // (E + 1)
   BufferId balance = 0;         // (G)
@@ -83,6 +86,16 @@ struct StackedBuffers {
   BufferId d_qkv_bias = 0;  // training
 };
 
+// Where ranks have positions of the same sequences. During attention a rank has all positions that a context rank has, of its share of
+// the heads: Q T rows.
+struct AttentionBuffers {
+  BufferId starts = 0;                       // (Q T), of packed sequences
+  BufferId staging = 0;                      // twice the largest that is exchanged for heads
+  std::array<BufferId, 2> ring_blocks = {};  // RingSizes says what of
+  BufferId ring_sums = 0;
+  BufferId ring_gradients = 0;  // training
+};
+
 // The buffers of one rank's step, by id in `memory`. Flat blocks hold the rank's shards: on one rank they follow the ParamSpec
 // table.
 //
@@ -95,7 +108,7 @@ struct StackedBuffers {
 struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
-  int32_t seq_len = 0;  // S
+  int32_t seq_len = 0;  // of whole sequences; S of them are this rank's positions
   // Of activations and their gradients: what has T rows below but stats, lse, and the head's tensors.
   DType dtype = DType::kF32;
   LayerKeeps keeps;
@@ -143,6 +156,10 @@ struct TransformerPlan {
   BufferId all_rows = 0;    // (T, d) what is gathered of all ranks' rows, or will be their sum
   BufferId logit_sums = 0;  // vocabulary_sums() of the head's rows
   StackedBuffers stacked;
+  AttentionBuffers attention;
+  // Of a model with experts; without other ranks' tokens the former is `weights`, and the latter is not there.
+  BufferId routed_weights = 0;  // (T*) of targets
+  BufferId routed_order = 0;    // (T*) Routing::order
   BufferId workspace = 0;
   int64_t workspace_elements = 0;
   // Rows that the head and the loss handle at a time: the logits of all T rows are never kept.
@@ -163,15 +180,23 @@ struct TransformerPlan {
   size_t head_block() const { return model.logits_via_embedding ? embedding_block() : end_block(); }
   // This rank's part of the computation.
   const RankPart& part() const { return sharding.part; }
-  int64_t token_count() const { return int64_t{batch} * seq_len; }            // T
+  // Of a sequence: S of them.
+  Positions own_positions() const;
+  int64_t token_count() const {  // T
+    return int64_t{batch} * seq_len / part().sequence_sharers();
+  }
   int64_t own_rows() const { return token_count() / part().tensor.ranks; }    // T'
   int64_t first_own_row() const { return own_rows() * part().tensor.index; }  // of the T
   Share mlp_columns() const { return share_of(model.mlp_dim, part().tensor); }
   Share expert_columns() const { return share_of(model.experts.mlp_dim, part().tensor); }
   Share vocabulary() const { return share_of(model.vocab_size, part().tensor); }
+  int64_t routed_tokens() const { return token_count() * part().sequence_sharers(); }  // T*
+  int64_t first_routed() const { return token_count() * part().among_sharers(); }      // of them
   bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
   int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
   AttentionShape attention_shape() const;
+  // Of the heads and positions that a rank has during attention: the same where it has all of both.
+  AttentionShape attended_shape() const;
   NormShape norm_shape() const {
     return {model.norm_type, model.norm_epsilon, model.norm_gain_offset};
   }

@@ -11,15 +11,18 @@
 namespace muster::trainer {
 namespace {
 
-std::string name_of(ExchangePlace place, std::string_view collective) {
+// "layer 3 mlp in".
+std::string name_of(ExchangePlace place) {
   const auto of_layer = [&](std::string_view part) {
-    return absl::StrCat("layer ", place.layer, " ", av(part), " ", av(collective));
+    return absl::StrCat("layer ", place.layer, " ", av(part));
   };
   switch (place.site) {
     case ExchangeSite::kEmbedding:
-      return absl::StrCat("embedding ", av(collective));
+      return "embedding";
     case ExchangeSite::kQkv:
       return of_layer("qkv");
+    case ExchangeSite::kAttention:
+      return of_layer("attention");
     case ExchangeSite::kOut:
       return of_layer("attention out");
     case ExchangeSite::kMlpUp:
@@ -28,17 +31,28 @@ std::string name_of(ExchangePlace place, std::string_view collective) {
       return of_layer("mlp out");
     case ExchangeSite::kRouter:
       return of_layer("router");
+    case ExchangeSite::kTargetWeights:
+      return "target weights";
     case ExchangeSite::kHead:
-      return absl::StrCat("head ", av(collective));
+      return "head";
   }
   return "";
+}
+
+std::string name_of(ExchangePlace place, std::string_view collective) {
+  return absl::StrCat(name_of(place), " ", av(collective));
 }
 
 }  // namespace
 
 MeshExchange::MeshExchange(const TransformerPlan& plan, const Arena& arena, Ops& ops,
                            ProcessGroups& groups)
-    : plan_(plan), arena_(arena), ops_(ops), tensor_(groups.of({.axes = {MeshAxis::kTensor}})) {}
+    : plan_(plan),
+      arena_(arena),
+      ops_(ops),
+      tensor_(groups.of({.axes = {MeshAxis::kTensor}})),
+      routers_(groups.of({.axes = {MeshAxis::kSequence, MeshAxis::kContext, MeshAxis::kTensor}})),
+      attention_(plan, arena, ops, groups) {}
 
 template <class Exchange>
 void MeshExchange::run(const Exchange& exchange) {
@@ -67,10 +81,23 @@ void MeshExchange::sum_rows(ExchangePlace place, const Tensor& partial, const Te
   run([&] { return tensor_.reduce_scatter(partial, own, name_of(place, "reduce-scatter")); });
 }
 
-void MeshExchange::fill_rows(ExchangePlace place, const Tensor& all) {
-  if (!splits_rows()) return;
-  const Tensor own = rows_at(all, plan_.first_own_row(), plan_.own_rows());
-  run([&] { return tensor_.all_gather(own, all, name_of(place, "all-gather")); });
+void MeshExchange::fill_routed(ExchangePlace place, const Tensor& all) {
+  const Tensor own = rows_at(all, plan_.first_routed() + plan_.first_own_row(), plan_.own_rows());
+  run([&] { return routers_.all_gather(own, all, name_of(place, "all-gather")); });
+}
+
+void MeshExchange::to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) {
+  run([&] { return attention_.to_heads(shape, qkv, name_of(place)); });
+}
+
+void MeshExchange::attention(ExchangePlace place, const AttentionLayer& layer) {
+  run([&] { return attention_.forward(layer, name_of(place)); });
+}
+
+void MeshExchange::attention_backward(ExchangePlace place, const AttentionLayer& layer,
+                                      const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
+                                      Accumulate accumulate) {
+  run([&] { return attention_.backward(layer, dout, dqkv, dbias, accumulate, name_of(place)); });
 }
 
 SlicedLogits MeshExchange::sliced(const HeadRows& rows) const {

@@ -1,17 +1,21 @@
-// ModelExchange among the ranks of a mesh, in blocking collectives of the pass's thread.
+// ModelExchange among the ranks of a mesh, in collectives of the pass's thread; only attention's ring goes on beside the computation.
 //
 // Bytes that a rank sends along tensor, with T ranks that compute R rows, n = (T - 1) / T R d numbers of the activations' type
 // (Korthikanti et al., 2022, section 4.2.2): an all_rows or a sum_rows is n, so
 //   forward    embedding n, a layer 4 n, head n and 12 (T - 1) R of the loss
 //   backward   head n, a layer 6 n (its two inputs are gathered again), embedding n
-// A layer with experts adds, in fp32, (T - 1) / T R E router logits forward and (T - 1) / T R k gradients of gates backward. What a
-// layer recomputes it exchanges again.
+// A layer with experts adds, in fp32, (T - 1) / T R k gradients of gates backward. What a layer recomputes it exchanges again.
+//
+// Along sequence and context: mesh_attention.h. The G ranks along sequence, context and tensor, of T' rows each, gather for a layer with
+// experts 4 (G - 1) T' E of router logits forward, and for a pass whose routers are balanced 4 (G - 1) T' of targets' weights where
+// sequence or context is more than 1.
 #pragma once
 
 #include <absl/status/status.h>
 
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/model/transformer.h"
+#include "trainer_core/parallel/mesh_attention.h"
 #include "trainer_core/parallel/vocab_loss.h"
 
 namespace muster::trainer {
@@ -27,10 +31,17 @@ class MeshExchange final : public ModelExchange {
   Tensor all_rows(ExchangePlace place, const Tensor& own) override;
   Tensor partial_rows(const Tensor& own) override;
   void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) override;
-  void fill_rows(ExchangePlace place, const Tensor& all) override;
+  void fill_routed(ExchangePlace place, const Tensor& all) override;
+  void to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) override;
+  void attention(ExchangePlace place, const AttentionLayer& layer) override;
+  void attention_backward(ExchangePlace place, const AttentionLayer& layer, const Tensor& dout,
+                          const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate) override;
   void cross_entropy(const LossShape& shape, const HeadRows& rows) override;
   void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) override;
   bool broken() const override { return !status_.ok(); }
+
+  // Of what runs beside the computation, since the beginning.
+  CommTimes times() const { return attention_.times(); }
 
  private:
   bool splits_rows() const { return plan_.part().splits_rows(); }
@@ -44,6 +55,8 @@ class MeshExchange final : public ModelExchange {
   const Arena& arena_;
   Ops& ops_;
   ProcessGroup& tensor_;
+  ProcessGroup& routers_;  // who has other rows of the same sequences
+  MeshAttention attention_;
   absl::Status status_;
 };
 

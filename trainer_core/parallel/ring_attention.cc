@@ -1,9 +1,6 @@
 #include "trainer_core/parallel/ring_attention.h"
 
-#include <algorithm>
-
 #include "trainer_core/model/token_layout.h"
-#include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
 namespace {
@@ -42,20 +39,6 @@ struct RingGradients {
 absl::Status both(const absl::Status& a, const absl::Status& b) { return a.ok() ? b : a; }
 
 }  // namespace
-
-RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int threads) {
-  const int64_t block = shape.rows() * shape.kv_width(), out = shape.rows() * shape.out_width();
-  RingSizes sizes{.block = block,
-                  .sums = dtype == DType::kF32 ? 0 : out,
-                  .gradients = out + 3 * block,
-                  .workspace = 0};
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Positions keys = context_positions(shape.seq_len * ranks, {rank, ranks});
-    sizes.workspace = std::max({sizes.workspace, cpu_attention_elements(shape, keys, threads),
-                                cpu_attention_backward_elements(shape, keys, threads)});
-  }
-  return sizes;
-}
 
 Positions RingAttention::positions_of(const AttentionShape& shape, int rank) const {
   return context_positions(shape.seq_len * group_.size(), {rank, group_.size()});

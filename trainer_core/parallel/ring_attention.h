@@ -20,20 +20,12 @@
 
 #include "trainer_core/comm/comm.h"
 #include "trainer_core/comm/comm_stream.h"
+#include "trainer_core/model/exchange_plan.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
 
-// Elements of what a rank of a ring of `ranks` needs beside a layer's tensors. `shape` is the rank's.
-struct RingSizes {
-  int64_t block = 0;      // of the activations' type: keys and values; there are two
-  int64_t sums = 0;       // fp32: the output so far; none with activations of fp32
-  int64_t gradients = 0;  // fp32, backward alone: of queries, and three of keys and values
-  int64_t workspace = 0;  // of either direction
-};
-RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int threads);
-
-// Memory of those sizes; its contents need not survive a call.
+// Memory of ring_sizes(); its contents need not survive a call.
 struct RingBuffers {
   std::array<void*, 2> blocks{};
   float* sums = nullptr;

@@ -27,7 +27,8 @@ class Ulysses {
   // They outlive it; one thread at a time. `batch` is B.
   Ulysses(Ops& ops, ProcessGroup& group, int64_t batch) : ops_(ops), group_(group), batch_(batch) {}
 
-  // `local` (B S/Q, W), `whole` (B S, W/Q); `staging` is twice as large as either, of their type. Fail as the group does.
+  // `local` (B S/Q, W), `whole` (B S, W/Q), which may be the same memory; `staging` is twice as large as either, of their type. Fail as
+  // the group does.
   absl::Status to_heads(std::span<const int64_t> groups, const Tensor& local, const Tensor& whole,
                         const Tensor& staging, std::string_view name);
   absl::Status to_positions(std::span<const int64_t> groups, const Tensor& whole,

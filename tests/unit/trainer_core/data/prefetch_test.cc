@@ -36,7 +36,7 @@ class PrefetcherTest : public testing::Test {
 
   std::atomic<int> reads_{0};
   const BatchSequence order_{
-      .sequences = 2, .seq_len = 4, .micro_batches = 3, .samples_per_step = 7};
+      .sequences = 2, .tokens = 4, .micro_batches = 3, .samples_per_step = 7};
   std::unique_ptr<Prefetcher> prefetcher_ =
       Prefetcher::start(std::make_unique<PlaceSource>(reads_), order_);
 };

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <sstream>
@@ -15,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/philox.h"
 #include "tests/unit/trainer_core/on_mesh.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/gradient_step.h"
@@ -65,6 +67,37 @@ inline void expect_same_training(const MeshRun& run, const MeshRun& alone,
   ASSERT_LT(largest_difference(run.params, alone.params), 1e-4) << what;
 }
 
+// Sequences of documents of any length, from one token on, whose last token predicts nothing: all of it by the sequence's number.
+class PackedDocuments final : public Samples {
+ public:
+  explicit PackedDocuments(int32_t vocabulary) : vocabulary_(static_cast<uint32_t>(vocabulary)) {}
+
+  uint64_t size() const override { return 64; }
+  absl::Status read(uint64_t number, const SequenceSpans& out) override {
+    const Philox philox{.key = 7, .stream = number};
+    int32_t start = 0;
+    for (size_t i = 0; i < out.tokens.size(); ++i) {
+      const auto draw = philox(i);
+      const bool ends = draw[2] % 4 == 0;
+      out.tokens[i] = static_cast<int32_t>(draw[0] % vocabulary_);
+      out.targets[i] = static_cast<int32_t>(draw[1] % vocabulary_);
+      out.weights[i] = ends ? 0.0F : 1.0F;
+      out.starts[i] = start;
+      if (ends) start = static_cast<int32_t>(i) + 1;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  uint32_t vocabulary_;
+};
+
+inline TrainingData packed_documents(const TrainConfig& config) {
+  TrainingData data;
+  data.train.push_back({std::make_unique<PackedDocuments>(config.model.vocab_size), 1});
+  return data;
+}
+
 using EachStep = std::function<void(ProcessGroups& groups, Replica& replica, int64_t step)>;
 
 class MeshTrainer {
@@ -101,8 +134,8 @@ class MeshTrainer {
                                .err = out,
                                .signals = signals,
                                .on_step = nullptr};
-    TrainingData synthetic;
-    const auto data = StepData::training(config, groups.rank(), synthetic);
+    TrainingData read = config.packed() ? packed_documents(config) : TrainingData();
+    const auto data = StepData::training(config, groups.rank(), read);
     Replica replica(config, 1, Staging::kNo, groups);
     begin(config, replica);
     GradientStep gradients(config, context, replica, *data);
