@@ -184,8 +184,8 @@ constexpr Key kTable[] = {
     no_effect("num_pipeline_repeats", ValueType::kInteger, kMeshAxes),
     no_effect("num_pipeline_microbatches", ValueType::kInteger, kMeshAxes),
     no_effect("scan_pipeline_iterations", ValueType::kBool, kMeshAxes),
-    no_effect("context_parallel_load_balance", ValueType::kBool, kMeshAxes),
-    no_effect("context_parallel_strategy", ValueType::kString, kMeshAxes),
+    no_effect("context_parallel_load_balance", ValueType::kBool, "context ranks always have balanced chunks"),
+    no_effect("context_parallel_strategy", ValueType::kString, "context ranks always form a ring"),
     // Memory
     works("remat_policy", ValueType::kString),
     works("decoder_layer_input", ValueType::kString),

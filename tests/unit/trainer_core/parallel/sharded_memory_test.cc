@@ -7,6 +7,7 @@
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/model/untouched_words.h"
 #include "tests/unit/trainer_core/on_mesh.h"
+#include "tests/unit/trainer_core/parallel/mesh_trainer.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/group_sums.h"
 #include "trainer_core/parallel/mesh_exchange.h"
@@ -39,15 +40,15 @@ void run_step(const TrainConfig& config, ProcessGroups& groups) {
   const auto ops = cpu_ops(1);
   ShardedParameters parameters(plan.model, arena, *ops, groups);
   std::optional<MeshExchange> exchange;
-  if (plan.model.part().splits_rows()) exchange.emplace(plan.model, arena, *ops, groups);
+  if (!plan.model.part().is_whole()) exchange.emplace(plan.model, arena, *ops, groups);
   Transformer model(plan.model, arena, *ops, &parameters, exchange ? &*exchange : nullptr);
   const std::span<float> state = {arena.f32(plan.model.optimizer_state),
                                   static_cast<size_t>(plan.optimizer->state_elements())};
   // With which a training's memory begins; the numbers do not matter.
   std::ranges::fill(model.params(), 0.0F);
   std::ranges::fill(state, 0.0F);
-  TrainingData synthetic;
-  const auto data = StepData::training(config, groups.rank(), synthetic);
+  TrainingData read = config.packed() ? packed_documents(config) : TrainingData();
+  const auto data = StepData::training(config, groups.rank(), read);
   for (const bool last : {false, true}) {
     parameters.begin({.first = !last, .last = last});
     const auto batch = data->load(0, 0);
@@ -60,6 +61,12 @@ void run_step(const TrainConfig& config, ProcessGroups& groups) {
       plan.optimizer
           ->update(*ops, {.learning_rate = 1e-3}, {model.params(), model.grads(), state}, &sums)
           .ok());
+  // Of bf16 a tile takes less than its slots.
+  if (config.dtype == ComputeType::kBfloat16) {
+    std::span<float> workspace = {arena.f32(plan.model.workspace),
+                                  static_cast<size_t>(plan.model.workspace_elements)};
+    std::ranges::fill(workspace, 0.0F);
+  }
   expect_planned_words_written(
       plan.memory(), words_of(arena),
       absl::StrCat(config.model.name, " zero_stage=", config.zero_stage, " rank=", groups.rank()));
@@ -89,6 +96,32 @@ TEST(ShardedMemory, IsThePlansToTheByteWhereRanksSplitRows) {
       config.remat_policy = policy;
       on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
       ASSERT_FALSE(HasFailure());
+    }
+  }
+}
+
+// With sequences of which attention's tiles are as many on each rank.
+TEST(ShardedMemory, IsThePlansToTheByteWhereRanksSplitSequences) {
+  using enum MeshAxis;
+  using Degrees = std::vector<std::pair<MeshAxis, int32_t>>;
+  for (ModelConfig model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
+    for (const Degrees& degrees : {Degrees{{kContext, 4}}, Degrees{{kSequence, 4}},
+                                   Degrees{{kSequence, 2}, {kContext, 2}, {kTensor, 2}}}) {
+      TrainConfig config = config_of(model, 1, 3);
+      for (const auto& [axis, degree] : degrees)
+        config.mesh.ici[static_cast<size_t>(axis)] = degree;
+      config.max_target_length = config.model.trainable_position_size = 512;
+      config.dataset_type = DatasetType::kShards;
+      config.model.num_kv_heads = 4;
+      config.model.emb_dim = 16, config.model.head_dim = 8, config.model.mlp_dim = 64;
+      if (config.model.relative_buckets.exist()) config.model.relative_buckets.count = 8;
+      if (config.model.experts.count > 1) {
+        config.model.experts.mlp_dim = 64;
+        config.model.experts.balance_weight = 0.1;
+      }
+      config.dtype = model.name == "llama" ? ComputeType::kBfloat16 : ComputeType::kFloat32;
+      on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
+      ASSERT_FALSE(HasFailure()) << mesh_of(config.mesh).to_string();
     }
   }
 }
