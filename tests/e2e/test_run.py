@@ -57,7 +57,8 @@ class EmbeddedRun(MusterTest):
         shared, said = self.losses("shared", 2, 6, "ici_fsdp_parallelism=2")
         self.assertRegex(said, r"memory: .*gathered \d")
         hybrid, _ = self.losses("hybrid", 4, 6, "ici_data_parallelism=2", "ici_fsdp_parallelism=2", "zero_stage=2")
-        for other in (shared, hybrid):
+        split, _ = self.losses("split", 2, 6, "ici_context_parallelism=2")
+        for other in (shared, hybrid, split):
             self.assertEqual(len(other), 6)
             for ours, theirs in zip(other, one):
                 self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)

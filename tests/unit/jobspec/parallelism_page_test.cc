@@ -24,10 +24,10 @@ class ParallelismPage : public ConfigFiles {
  protected:
   // Of rank 0. Adam's moments are two numbers for each parameter.
   static trainer::TransformerPlan plan_of(const trainer::TrainConfig& config) {
+    const Mesh mesh = trainer::mesh_of(config.mesh);
     const trainer::Sharding sharding{
-        trainer::ShardLayout::of(config.model, trainer::mesh_of(config.mesh), 0,
-                                 config.activation_type()),
-        config.zero_stage};
+        trainer::ShardLayout::of(config.model, mesh, 0, config.activation_type()),
+        config.zero_stage, trainer::RankPart::of(mesh, 0)};
     return trainer::plan_transformer(config.model, config.per_device_batch_size,
                                      config.max_target_length, config.activation_type(),
                                      config.layer_keeps(), true, 1, 2 * sharding.layout.elements(),
@@ -37,8 +37,8 @@ class ParallelismPage : public ConfigFiles {
   std::string row_of(const std::vector<std::string>& model, const std::string& mesh,
                      const std::vector<std::string>& keys) {
     std::vector<std::string> overrides = model;
-    overrides.insert(overrides.end(), keys.begin(), keys.end());
     overrides.insert(overrides.end(), {"per_device_batch_size=1", "dtype=bfloat16"});
+    overrides.insert(overrides.end(), keys.begin(), keys.end());
     const auto job = resolve(overrides);
     EXPECT_TRUE(job.ok()) << job.status();
     if (!job.ok()) return "";
@@ -70,6 +70,12 @@ TEST_F(ParallelismPage, HasThePlansNumbers) {
     table += row_of(model, "data=8 fsdp=8", {"ici_fsdp_parallelism=8", "dcn_data_parallelism=8"});
     table += row_of(model, "fsdp=64", {"ici_fsdp_parallelism=8", "dcn_fsdp_parallelism=8"});
     table += row_of(model, "fsdp=512", {"ici_fsdp_parallelism=8", "dcn_fsdp_parallelism=64"});
+    if (!model.front().starts_with("model_name=llama")) continue;
+    for (const std::string axis : {"context", "sequence"}) {
+      table += row_of(model, axis + "=8, 32768 tokens",
+                      {"ici_" + axis + "_parallelism=8", "max_target_length=32768",
+                       "per_device_batch_size=0.125"});
+    }
   }
   std::ifstream file(std::string(MUSTER_SOURCE_DIR) + "/docs/parallelism.md");
   std::ostringstream page;

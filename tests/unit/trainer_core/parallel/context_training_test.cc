@@ -3,7 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <latch>
-#include <map>
+#include <ostream>
 #include <string>
 
 #include <absl/strings/str_cat.h>
@@ -48,6 +48,8 @@ struct Case {
   const char* name;
   ModelConfig (*model)();
   std::function<void(TrainConfig& config)> change;
+
+  friend void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
 };
 
 const Case kCases[] = {
