@@ -14,19 +14,20 @@ class ExchangePlanner {
   explicit ExchangePlanner(TransformerPlan& plan)
       : plan_(plan), part_(plan.part()), shape_(plan.attention_shape()) {}
 
-  // Never in use together, and none of them when its collective is over but all_rows, which nothing reads across attention.
-  void staging() {
+  // Exchanges for heads come before and after the ring.
+  void attention() {
     plan_.memory.overlay(
-        [&] {
-          if (!part_.splits_rows()) return;
-          plan_.all_rows = add("all_rows", plan_.token_count() * plan_.model.emb_dim, plan_.dtype);
-        },
         [&] {
           if (part_.sequence.ranks == 1) return;
           plan_.attention.staging =
               add("heads_staging", 2 * plan_.token_count() * shape_.qkv_width(), plan_.dtype);
         },
         [&] { ring(); });
+  }
+
+  void all_rows() {
+    if (!part_.splits_rows()) return;
+    plan_.all_rows = add("all_rows", plan_.token_count() * plan_.model.emb_dim, plan_.dtype);
   }
 
   void logit_sums() {
@@ -98,9 +99,11 @@ RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int th
   return sizes;
 }
 
+void plan_attention_exchange(TransformerPlan& plan) { ExchangePlanner(plan).attention(); }
+
 void plan_exchange(TransformerPlan& plan) {
   ExchangePlanner planner(plan);
-  planner.staging();
+  planner.all_rows();
   planner.logit_sums();
   planner.stacked();
   planner.starts();

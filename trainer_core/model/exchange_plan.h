@@ -16,7 +16,9 @@ struct RingSizes {
 };
 RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int threads);
 
-// Adds them to a plan that has what it computes itself. A rank that has all of the model adds nothing.
+// Adds what is in use while qkv is made, or attention. A rank that has all of the model adds nothing.
+void plan_attention_exchange(TransformerPlan& plan);
+// Adds all else, to a plan that has what it computes itself.
 void plan_exchange(TransformerPlan& plan);
 
 // Workspace of attention, forward and of training plans backward; not of decoding ones.

@@ -70,7 +70,8 @@ class Planner {
       share({&Buffers::input, &Buffers::stats1, &Buffers::normed1, &Buffers::qkv, &Buffers::context,
              &Buffers::lse});
       if (parallel) share({&Buffers::middle});  // holds a gradient until attention's is there, too
-      // When a layer's backward pass comes to attention, it is through with its MLP, and with the head long since.
+      // When a layer's backward pass comes to attention, it is through with its MLP, and with the head long since; its forward pass
+      // comes to the MLP after attention.
       plan_.memory.overlay(
           [&] {
             if (!parallel) share({&Buffers::middle});
@@ -83,6 +84,7 @@ class Planner {
           [&] {
             plan_.d_context = add_activation("d_context", shape_.out_width());
             plan_.d_qkv = add_activation("d_qkv", shape_.qkv_width());
+            plan_attention_exchange(plan_);
           });
       // The stream's gradient begins where the head's work ends.
       plan_.memory.overlay([&] { plan_.final_normed = add_stream("final_normed"); },
@@ -99,6 +101,7 @@ class Planner {
           [&] {
             if (!parallel) share_norm1();
             share({&Buffers::qkv, &Buffers::context, &Buffers::lse});
+            plan_attention_exchange(plan_);
           },
           [&] {
             share({&Buffers::stats2, &Buffers::normed2, &Buffers::gate_up, &Buffers::act});
