@@ -30,8 +30,10 @@ Staging staging_of(const TrainConfig& config, int rank) {
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
                            int32_t rank) {
   const Mesh mesh = mesh_of(config.mesh);
+  RankPart part = RankPart::of(mesh, rank);
+  part.micro_batches = batch_slice(mesh, rank).count * config.gradient_accumulation_steps;
   const Sharding sharding{ShardLayout::of(config.model, mesh, rank, config.activation_type()),
-                          config.zero_stage, RankPart::of(mesh, rank)};
+                          config.zero_stage, part};
   auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
   TransformerPlan model = plan_transformer(
       config.model, config.per_device_batch_size, config.max_target_length,

@@ -26,8 +26,8 @@ enum class PositionType : uint8_t { kRope, kRopeInterleaved, kLearned, kRelative
 enum class Activation : uint8_t { kSilu, kGelu, kRelu };
 
 // How experts are chosen where the families differ. kMaxText (Mixtral, Jiang et al., 2024): a sequence is a group, choices
-// compete in the order of tokens, and all of them balance. kPax (GShard, GLaM): a rank's micro-batch is a group, first
-// choices compete before second ones, and first choices balance.
+// compete in the order of tokens, and all of them balance. kPax (GShard, GLaM): num_groups runs of tokens of a step's batch are
+// groups, or each rank's micro-batch is one; first choices compete before second ones, and first choices balance.
 enum class RouterStyle : uint8_t { kMaxText, kPax };
 
 // Llama 3.1's stretching of RoPE's long wavelengths; factor 1: none.
@@ -53,6 +53,7 @@ struct ExpertConfig {
   double capacity_factor =
       -1;  // of an even share of a group's choices; 0 or less: no token is dropped
   double balance_weight = 0;  // of each layer's load-balancing loss
+  int32_t num_groups = 0;     // of kPax, of a step's batch; 0: a rank's micro-batch is a group
 
   bool in_layer(int64_t layer) const {
     return count > 1 && layer >= first_layer && (layer - first_layer) % layer_step == 0;

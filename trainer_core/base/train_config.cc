@@ -11,6 +11,7 @@
 
 #include "common/absl_view.h"
 #include "trainer_core/base/data_paths.h"
+#include "trainer_core/base/expert_rules.h"
 #include "trainer_core/base/name_patterns.h"
 #include "trainer_core/base/train_mesh.h"
 
@@ -150,6 +151,10 @@ void check_experts(const ModelConfig& model, Checker& check) {
                "a number (0 or less: no token is dropped)");
   check.number("load_balance_loss_weight", experts.balance_weight, experts.balance_weight >= 0,
                "at least 0 (0: none)");
+  check.range("num_groups", experts.num_groups, 0, kSizeMax);
+  check.require(experts.num_groups == 0 || experts.router == RouterStyle::kPax,
+                absl::StrCat("num_groups is ", experts.num_groups,
+                             ", but router_style is maxtext, whose groups are sequences"));
   const double rows = 3.0 * experts.count * model.num_layers / std::max(1, experts.layer_step);
   check.require(
       rows <= kExpertRowsMax,
@@ -354,11 +359,6 @@ absl::Status validate(const TrainConfig& config) {
                 absl::StrCat("per_device_batch_size (", config.per_device_batch_size,
                              ") times max_target_length (", config.max_target_length, ") is ",
                              tokens, " tokens, but must be at most ", kTokensMax));
-  const int64_t choices = tokens * config.model.experts.per_token;
-  check.require(choices <= std::numeric_limits<int32_t>::max(),
-                absl::StrCat("num_experts_per_tok is ", config.model.experts.per_token,
-                             ", which makes ", choices, " choices of a rank's tokens, but at most ",
-                             std::numeric_limits<int32_t>::max(), " are counted"));
   check.require(
       !config.model.learns_positions() ||
           config.max_target_length <= config.model.trainable_position_size,
@@ -367,6 +367,7 @@ absl::Status validate(const TrainConfig& config) {
                    config.model.trainable_position_size, " tokens (trainable_position_size)"));
   if (check.status().ok()) check_totals(config, check);
   if (check.status().ok()) check.take(validate_on_mesh(config));
+  if (check.status().ok()) check.take(validate_experts(config));
   check_data(config, check);
   check_eval(config, check);
   check.require(!config.enable_checkpointing || !config.checkpoint_directory.empty(),

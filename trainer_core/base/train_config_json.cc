@@ -90,6 +90,7 @@ void visit_experts(Config& experts, Visitor& visit) {
   visit("router_style", experts.router);
   visit("capacity_factor", experts.capacity_factor);
   visit("load_balance_loss_weight", experts.balance_weight);
+  visit("num_groups", experts.num_groups);
 }
 
 // Follows the type, which a reader thus knows by then.

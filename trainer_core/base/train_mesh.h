@@ -18,6 +18,7 @@ constexpr AxisSet kSupportedAxes = {
     MeshAxis::kFsdp,
     MeshAxis::kSequence,
     MeshAxis::kContext,
+    MeshAxis::kExpert,
     MeshAxis::kTensor,
 };
 

@@ -31,6 +31,7 @@ ModelConfig essence(ModelConfig model) {
   } else {
     experts.capacity_factor = -1;
     experts.balance_weight = 0;
+    experts.num_groups = 0;
     experts.router = RouterStyle::kMaxText;
     // All layers have experts: none has another MLP.
     if (experts.layer_step == 1 && experts.first_layer == 0) {

@@ -16,6 +16,12 @@
 // There is one place for all T rows: what all_rows returns is there until the next all_rows or partial_rows, and a product may write
 // there what it no longer reads.
 //
+// Expert parallelism: each of X ranks has E/X experts and tokens of its own. Rows go to their experts and back, by counts that are
+// exchanged once routing is done (parallel/expert_exchange.h):
+//
+//   forward    (R, d) by expert ── to_experts ──▶ (R', d) ▶ experts' products ▶ (R', d) ── to_tokens ──▶ (R, d)
+//   backward   gradients of outputs go to_experts, those of inputs to_tokens
+//
 // Failures are kept, as ParameterBlocks' are. One thread, the pass's.
 #pragma once
 
@@ -61,6 +67,23 @@ struct AttentionLayer {
   Workspace workspace;
 };
 
+// Which rows of a layer are whose. On one rank own_offsets are offsets, and there are no counts.
+struct ExpertTraffic {
+  Tensor offsets;  // (E + 1) int32, Routing's: of this rank's tokens' rows
+  Tensor counts;   // (X, E/X) int32: of each rank for each of this rank's experts
+  // (E/X + 1) int32: of the rows that come here, which lie by expert, those of an expert by rank
+  Tensor own_offsets;
+};
+
+// Ops::combine_backward's: slots, gates and dgates (R) of this rank's tokens, act and dact (R', m) of its experts.
+struct ExpertGates {
+  Tensor slots;
+  Tensor gates;
+  Tensor act;
+  Tensor dact;
+  Tensor dgates;
+};
+
 class ModelExchange {
  public:
   virtual ~ModelExchange() = default;
@@ -82,6 +105,17 @@ class ModelExchange {
   virtual void attention_backward(ExchangePlace place, const AttentionLayer& layer,
                                   const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
                                   Accumulate accumulate) = 0;
+
+  // After routing: the counts and own offsets. None of others' rows where it fails.
+  virtual void count_rows(ExchangePlace place, const ExpertTraffic& traffic) = 0;
+  // `rows` (R, …) and `own` (R', …) are one tensor where there is nobody to send to.
+  virtual void to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,
+                          const Tensor& own) = 0;
+  virtual void to_tokens(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& own,
+                         const Tensor& rows) = 0;
+  // Ops::combine_backward where tokens and experts are on different ranks.
+  virtual void combine_backward(ExchangePlace place, const ExpertTraffic& traffic,
+                                const ExpertGates& gates) = 0;
 
   // Ops::cross_entropy and its gradient over the ids of all ranks. All of them get all losses.
   virtual void cross_entropy(const LossShape& shape, const HeadRows& rows) = 0;
@@ -107,6 +141,12 @@ class NoExchange final : public ModelExchange {
                           const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate) override {
     ops_.attention_backward(layer.shape, layer.qkv, layer.bias, layer.out, layer.lse, dout, dqkv,
                             dbias, accumulate, layer.workspace);
+  }
+  void count_rows(ExchangePlace, const ExpertTraffic&) override {}
+  void to_experts(ExchangePlace, const ExpertTraffic&, const Tensor&, const Tensor&) override {}
+  void to_tokens(ExchangePlace, const ExpertTraffic&, const Tensor&, const Tensor&) override {}
+  void combine_backward(ExchangePlace, const ExpertTraffic&, const ExpertGates& g) override {
+    ops_.combine_backward(g.slots, g.gates, g.act, g.dact, g.dgates);
   }
   void cross_entropy(const LossShape& shape, const HeadRows& rows) override {
     ops_.cross_entropy(shape, rows.logits, rows.targets, rows.weights, rows.losses);

@@ -9,7 +9,8 @@ RankPart RankPart::of(const Mesh& mesh, int32_t rank) {
   };
   return {.tensor = place(MeshAxis::kTensor),
           .sequence = place(MeshAxis::kSequence),
-          .context = place(MeshAxis::kContext)};
+          .context = place(MeshAxis::kContext),
+          .expert = place(MeshAxis::kExpert)};
 }
 
 }  // namespace muster::trainer

@@ -1,6 +1,6 @@
-// Which part of a model's computation a rank of a mesh does: its heads, columns and ids along the tensor axis, its positions of each
-// sequence along sequence and context (token_layout.h), and its rows of the residual stream. Pure arithmetic; shard_layout.h cuts
-// the parameters by the same shares.
+// Which part of a model's computation a rank of a mesh does: its heads, columns and ids along the tensor axis, its experts along expert,
+// its positions of each sequence along sequence and context (token_layout.h), and its rows of the residual stream. Pure arithmetic;
+// shard_layout.h cuts the parameters by the same shares.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,11 @@ struct RankPart {
   AxisPlace tensor;
   AxisPlace sequence;
   AxisPlace context;
+  AxisPlace expert;
+  // Of how many micro-batches, over all ranks, a step's batch consists.
+  int32_t micro_batches = 1;
 
+  // But micro_batches, which are not the mesh's alone.
   static RankPart of(const Mesh& mesh, int32_t rank);
 
   // Whether rows of the stream are split among ranks which have other heads, columns and ids of all of them.
@@ -47,8 +51,10 @@ struct RankPart {
   // How many ranks have positions of the same sequences, and which of them this one is: sequence before context, as in the mesh.
   int sequence_sharers() const { return sequence.ranks * context.ranks; }
   int among_sharers() const { return sequence.index * context.ranks + context.index; }
+  // Whether each rank has some of a layer's experts, for the tokens of all of them.
+  bool splits_experts() const { return expert.ranks > 1; }
   // Whether passes need nobody else.
-  bool is_whole() const { return !splits_rows() && sequence_sharers() == 1; }
+  bool is_whole() const { return !splits_rows() && sequence_sharers() == 1 && !splits_experts(); }
 };
 
 }  // namespace muster::trainer

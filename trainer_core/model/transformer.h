@@ -210,9 +210,16 @@ class Transformer {
     Tensor gates;  // (T, k)
   };
   OwnChoices own_choices(const Routing& routing) const;
-  Tensor own_routed(const Tensor& all) const;            // of a matrix (T*, …)
-  Tensor target_weights() const;                         // (T*); none where nobody reads them
-  Tensor expert_rows(BufferId id, int64_t width) const;  // (R, width)
+  Tensor own_routed(const Tensor& all) const;  // of a matrix (T*, …)
+  Tensor target_weights() const;               // (T*); none where nobody reads them
+  // Of a layer's experts: what goes to them, and what has come. On one rank the same.
+  ExpertTraffic expert_traffic(size_t layer) const;
+  Tensor expert_rows() const;                                             // (R, d)
+  Tensor own_expert_rows(size_t layer) const;                             // (R', d)
+  Tensor of_own_experts(size_t layer, BufferId id, int64_t width) const;  // (R', width)
+  Tensor expert_act(size_t layer) const;                                  // (R', m)
+  Tensor expert_gate_up(size_t layer) const;  // (R', 2m), without a gate (R', m)
+  void send_to_experts(ExchangeSite site, size_t layer, const Tensor& x);
   void make_expert_gate_up(size_t layer);
   void make_expert_act(size_t layer);
   void make_expert_delta(size_t layer);

@@ -5,18 +5,8 @@
 namespace muster::trainer {
 
 RoutingShape Transformer::routing_shape() const {
-  const ExpertConfig& experts = plan_.model.experts;
-  RoutingShape shape{.tokens = rows_ * plan_.part().sequence_sharers(),
-                     .groups = experts.router == RouterStyle::kPax ? 1 : shape_.batch,
-                     .experts = experts.count,
-                     .per_token = experts.per_token,
-                     .style = experts.router,
-                     .first_own = plan_.first_routed(),
-                     .own = rows_};
-  // Where tokens arrive one by one there is no group to share a capacity.
-  if (plan_.cache_capacity > 0) return shape;
-  shape.capacity = experts.capacity(shape.group_tokens());
-  shape.balance_weight = experts.balance_weight;
+  RoutingShape shape = plan_.routing_shape();
+  if (plan_.cache_capacity > 0) shape.tokens = shape.own = rows_;  // as many as there are
   return shape;
 }
 
@@ -59,81 +49,120 @@ Tensor Transformer::target_weights() const {
   return view(plan_.routed_weights, {plan_.routed_tokens()});
 }
 
-Tensor Transformer::expert_rows(BufferId id, int64_t width) const {
-  return activation(id, {rows_ * plan_.model.experts.per_token, width});
+ExpertTraffic Transformer::expert_traffic(size_t layer) const {
+  const LayerBuffers& buffers = plan_.layers[layer];
+  const int64_t experts = plan_.model.experts.count;
+  return {
+      .offsets = view_i32(arena_, buffers.expert_offsets, experts + 1),
+      .counts = plan_.part().splits_experts() ? view_i32(arena_, buffers.expert_counts, experts)
+                                              : Tensor{},
+      .own_offsets = view_i32(arena_, buffers.own_expert_offsets, plan_.own_experts().count + 1)};
+}
+
+Tensor Transformer::expert_rows() const {
+  return activation(plan_.expert_rows, {rows_ * plan_.model.experts.per_token, width_});
+}
+
+// Rows that experts of one rank do not take are computed with, too: what is in them does not matter. Of those that others might
+// have sent here there can be many more than have come.
+Tensor Transformer::of_own_experts(size_t layer, BufferId id, int64_t width) const {
+  if (!plan_.part().splits_experts())
+    return activation(id, {rows_ * plan_.model.experts.per_token, width});
+  const int64_t experts = plan_.own_experts().count;
+  int32_t rows = 0;
+  ops_.download(tensor_at(expert_traffic(layer).own_offsets, experts, {1}), &rows);
+  return activation(id, {rows, width});
+}
+
+Tensor Transformer::own_expert_rows(size_t layer) const {
+  return of_own_experts(layer, plan_.own_expert_rows, width_);
+}
+
+Tensor Transformer::expert_act(size_t layer) const {
+  return of_own_experts(layer, plan_.layers[layer].act, plan_.expert_columns().count);
+}
+
+Tensor Transformer::expert_gate_up(size_t layer) const {
+  return of_own_experts(layer, plan_.layers[layer].gate_up,
+                        plan_.expert_activation().input_width(plan_.expert_columns().count));
+}
+
+// Own rows of the stream, to own_expert_rows of whoever has their experts.
+void Transformer::send_to_experts(ExchangeSite site, size_t layer, const Tensor& x) {
+  const ExchangePlace place{site, layer};
+  ops_.dispatch(own_choices(routing(layer)).slots, exchange_.all_rows(place, x), expert_rows());
+  exchange_.to_experts(place, expert_traffic(layer), expert_rows(), own_expert_rows(layer));
 }
 
 // normed2 -> the routing, and the experts' gate_up.
 void Transformer::make_expert_gate_up(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
   const LayerWeights& weights = weights_->layers[layer];
-  const Tensor normed = stream(buffers.normed2);
+  const Tensor normed = stream(plan_.layers[layer].normed2);
   const Routing routing = this->routing(layer);
-  const Tensor dispatched = expert_rows(plan_.expert_rows, width_);
+  const ExpertTraffic traffic = expert_traffic(layer);
+  const ExchangePlace router{ExchangeSite::kRouter, layer};
   ops_.matmul(normed, Transpose::kNo, weights.router, Transpose::kYes, own_routed(routing.probs),
               Accumulate::kNo);
-  exchange_.fill_routed({ExchangeSite::kRouter, layer}, routing.probs);
+  exchange_.fill_routed(router, routing.probs);
   ops_.route(routing_shape(), target_weights(), routing);
-  ops_.dispatch(own_choices(routing).slots,
-                exchange_.all_rows({ExchangeSite::kMlpUp, layer}, normed), dispatched);
-  ops_.expert_matmul(routing.offsets, dispatched, weights.experts_in,
-                     expert_rows(buffers.gate_up, weights.experts_in.dim(1)));
+  exchange_.count_rows(router, traffic);
+  send_to_experts(ExchangeSite::kMlpUp, layer, normed);
+  ops_.expert_matmul(traffic.own_offsets, own_expert_rows(layer), weights.experts_in,
+                     expert_gate_up(layer));
 }
 
 void Transformer::make_expert_act(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
-  const LayerWeights& weights = weights_->layers[layer];
-  ops_.activate(plan_.expert_activation(), expert_rows(buffers.gate_up, weights.experts_in.dim(1)),
-                expert_rows(buffers.act, plan_.expert_columns().count));
+  ops_.activate(plan_.expert_activation(), expert_gate_up(layer), expert_act(layer));
 }
 
 // act -> delta.
 void Transformer::make_expert_delta(size_t layer) {
-  const Routing routing = this->routing(layer);
-  const Tensor out = expert_rows(plan_.expert_rows, width_);
-  ops_.expert_matmul(routing.offsets,
-                     expert_rows(plan_.layers[layer].act, plan_.expert_columns().count),
-                     weights_->layers[layer].experts_down, out);
+  const ExchangePlace place{ExchangeSite::kMlpDown, layer};
+  const OwnChoices own = own_choices(routing(layer));
+  const ExpertTraffic traffic = expert_traffic(layer);
+  const Tensor out = own_expert_rows(layer);
+  ops_.expert_matmul(traffic.own_offsets, expert_act(layer), weights_->layers[layer].experts_down,
+                     out);
+  exchange_.to_tokens(place, traffic, out, expert_rows());
   const Tensor delta = stream(plan_.delta), partial = exchange_.partial_rows(delta);
-  const OwnChoices own = own_choices(routing);
-  ops_.combine(own.slots, own.gates, out, partial);
-  exchange_.sum_rows({ExchangeSite::kMlpDown, layer}, partial, delta);
+  ops_.combine(own.slots, own.gates, expert_rows(), partial);
+  exchange_.sum_rows(place, partial, delta);
   drop_own(DropoutSite::kMlp, layer, delta);
 }
 
 // What the experts gave is not kept: the gates' gradients come from act, because dout · (W act) = (Wᵀ dout) · act.
 void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const ExchangePlace up{ExchangeSite::kMlpUp, layer}, router{ExchangeSite::kRouter, layer};
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
   const Routing routing = this->routing(layer);
   const OwnChoices own = own_choices(routing);
-  const Tensor rows = expert_rows(plan_.expert_rows, width_);
-  const Tensor act = expert_rows(buffers.act, plan_.expert_columns().count);
-  const Tensor d_act = expert_rows(plan_.d_expert_act, plan_.expert_columns().count);
-  const Tensor gate_up = expert_rows(buffers.gate_up, weights.experts_in.dim(1));
+  const ExpertTraffic traffic = expert_traffic(layer);
+  const Tensor& offsets = traffic.own_offsets;
+  const Tensor rows = own_expert_rows(layer);
+  const Tensor act = expert_act(layer), gate_up = expert_gate_up(layer);
+  const Tensor d_act = of_own_experts(layer, plan_.d_expert_act, plan_.expert_columns().count);
   const Tensor d_gates = view(plan_.d_gates, {rows_, plan_.model.experts.per_token});
-  const Tensor normed = stream(buffers.normed2);
+  const Tensor normed = stream(plan_.layers[layer].normed2);
   const Tensor d_normed = stream(plan_.delta);
 
-  const ExchangePlace up{ExchangeSite::kMlpUp, layer}, down{ExchangeSite::kMlpDown, layer};
-  ops_.dispatch(own.slots, exchange_.all_rows(down, added_gradient(DropoutSite::kMlp, layer)),
-                rows);
-  ops_.expert_matmul_dx(routing.offsets, rows, weights.experts_down, d_act);
-  ops_.combine_backward(own.slots, own.gates, act, d_act, d_gates);
-  ops_.expert_matmul_dw(routing.offsets, rows, act, grads.experts_down, accumulate);
+  send_to_experts(ExchangeSite::kMlpDown, layer, added_gradient(DropoutSite::kMlp, layer));
+  ops_.expert_matmul_dx(offsets, rows, weights.experts_down, d_act);
+  exchange_.combine_backward(router, traffic, {own.slots, own.gates, act, d_act, d_gates});
+  ops_.expert_matmul_dw(offsets, rows, act, grads.experts_down, accumulate);
   ops_.activate_backward(plan_.expert_activation(), d_act, gate_up);  // now d_gate_up
-  ops_.dispatch(own.slots, exchange_.all_rows(up, normed), rows);
-  ops_.expert_matmul_dw(routing.offsets, gate_up, rows, grads.experts_in, accumulate);
-  ops_.expert_matmul_dx(routing.offsets, gate_up, weights.experts_in, rows);
+  send_to_experts(ExchangeSite::kMlpUp, layer, normed);
+  ops_.expert_matmul_dw(offsets, gate_up, rows, grads.experts_in, accumulate);
+  ops_.expert_matmul_dx(offsets, gate_up, weights.experts_in, rows);
+  exchange_.to_tokens(up, traffic, rows, expert_rows());
 
   const Tensor own_d_gates = own_rows(d_gates), partial = exchange_.partial_rows(d_normed);
-  exchange_.sum_rows({ExchangeSite::kRouter, layer}, d_gates, own_d_gates);
+  exchange_.sum_rows(router, d_gates, own_d_gates);
   ops_.route_backward(own_routing_shape(), target_weights(), own_d_gates, routing);
   if (splits_rows()) ops_.fill(partial, 0);
   project_backward(std::nullopt, own_routed(routing.probs), normed, weights.router, grads.router,
                    {}, own_rows(partial), accumulate);
-  ops_.dispatch_backward(own.slots, rows, partial);
+  ops_.dispatch_backward(own.slots, expert_rows(), partial);
   exchange_.sum_rows(up, partial, d_normed);
 }
 

@@ -23,10 +23,10 @@ struct Transformer::LayerWeights {
   Tensor gate_up_bias;  // (2m), without a gate (m)
   Tensor down;          // (d, m)
   Tensor down_bias;     // (d)
-  // In place of gate_up and down:
+  // In place of gate_up and down, of this rank's E' of the E experts:
   Tensor router;        // (E, d)
-  Tensor experts_in;    // (E, 2m, d), without a gate (E, m, d)
-  Tensor experts_down;  // (E, d, m)
+  Tensor experts_in;    // (E', 2m, d), without a gate (E', m, d)
+  Tensor experts_down;  // (E', d, m)
 };
 
 struct Transformer::Weights {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -77,7 +78,7 @@ class Planner {
             if (!parallel) share({&Buffers::middle});
             share({&Buffers::stats2, &Buffers::normed2, &Buffers::gate_up, &Buffers::act});
             share_routing();
-            add_expert_work();
+            add_expert_work(plan_);
             plan_.output = add_stream("output");
             add_logits();
           },
@@ -106,7 +107,7 @@ class Planner {
           [&] {
             share({&Buffers::stats2, &Buffers::normed2, &Buffers::gate_up, &Buffers::act});
             share_routing();
-            add_expert_work();
+            add_expert_work(plan_);
           },
           [&] { add_logits(); });
       plan_.final_normed = add_stream("final_normed");
@@ -115,16 +116,6 @@ class Planner {
     for (LayerBuffers& layer : plan_.layers) {
       layer.stats2 = layer.stats1;
       layer.normed2 = layer.normed1;
-    }
-  }
-
-  // What the sums of a step are made from, after its forward pass.
-  void routing() {
-    for (size_t i = 0; i < plan_.layers.size(); ++i) {
-      if (!model_.experts.in_layer(static_cast<int64_t>(i))) continue;
-      plan_.layers[i].expert_offsets =
-          add_work(absl::StrCat("layer", i, ".expert_offsets"), model_.experts.count + 1);
-      plan_.layers[i].balance = add_work(absl::StrCat("layer", i, ".balance"), groups());
     }
   }
 
@@ -230,14 +221,6 @@ class Planner {
   BufferId add_stream(std::string name) {
     return add_work(std::move(name), own_rows_ * width_, plan_.dtype);
   }
-  void add_expert_work() {
-    if (model_.experts.count <= 1) return;
-    plan_.expert_rows = add_work("expert_rows", expert_rows() * width_, plan_.dtype);
-    if (!plan_.training) return;
-    plan_.d_expert_act =
-        add_work("d_expert_act", expert_rows() * plan_.expert_columns().count, plan_.dtype);
-    plan_.d_gates = add_work("d_gates", expert_rows());
-  }
   void add_logits() {
     plan_.logits = add_work("logits", plan_.head_rows * plan_.vocabulary().count);
   }
@@ -251,14 +234,6 @@ class Planner {
                      model_.mlp_bias ? std::max(gate_up_width(), width_) : 0,
                      model_.out_bias ? width_ : 0});
   }
-
-  struct LayerTensor {
-    const char* name;
-    BufferId LayerBuffers::*id;
-    int64_t elements;
-    DType dtype;
-    Placement placement;
-  };
 
   // A layer's tensors in the order in which its forward pass makes them.
   std::vector<LayerTensor> layer_tensors(size_t layer) const {
@@ -287,34 +262,8 @@ class Planner {
           {"act", &Buffers::act, rows_ * plan_.mlp_columns().count, dtype, keeps.rest});
       return tensors;
     }
-    const int64_t m = plan_.expert_columns().count;
-    // Who went where is kept with what the experts made of it, and is not worth a copy to the host.
-    const Placement routing =
-        keeps.gate_up == Placement::kRemat ? Placement::kRemat : Placement::kDevice;
-    for (const RoutingTensor& tensor : routing_tensors())
-      tensors.push_back({tensor.name, tensor.id, tensor.elements, kF32, routing});
-    tensors.push_back({"gate_up", &Buffers::gate_up,
-                       expert_rows() * plan_.expert_activation().input_width(m), dtype,
-                       keeps.gate_up});
-    tensors.push_back({"act", &Buffers::act, expert_rows() * m, dtype, keeps.rest});
+    std::ranges::move(expert_tensors(plan_), std::back_inserter(tensors));
     return tensors;
-  }
-
-  int64_t expert_rows() const { return rows_ * model_.experts.per_token; }
-  int64_t groups() const { return model_.experts.router == RouterStyle::kPax ? 1 : plan_.batch; }
-  struct RoutingTensor {
-    const char* name;
-    BufferId LayerBuffers::*id;
-    int64_t elements;
-  };
-  std::vector<RoutingTensor> routing_tensors() const {
-    using Buffers = LayerBuffers;
-    const int64_t tokens = plan_.routed_tokens(), choices = tokens * model_.experts.per_token;
-    return {{"router_probs", &Buffers::router_probs, tokens * model_.experts.count},
-            {"chosen_experts", &Buffers::chosen_experts, choices},
-            {"gates", &Buffers::gates, choices},
-            {"slots", &Buffers::slots, choices},
-            {"density", &Buffers::density, groups() * model_.experts.count}};
   }
 
   // One buffer for all layers of each tensor named that they do not keep on the device, as large as the largest of them.
@@ -342,7 +291,7 @@ class Planner {
   // As share(), for what routers leave.
   void share_routing() {
     if (model_.experts.count <= 1) return;
-    for (const RoutingTensor& tensor : routing_tensors()) share({tensor.id});
+    for (const LayerTensor& tensor : routing_tensors(plan_)) share({tensor.id});
   }
 
   TransformerPlan& plan_;
@@ -364,11 +313,12 @@ void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
   const auto step = [&] {
     planner.blocks(optimizer_state);
     planner.kept();
-    planner.routing();
+    add_expert_counts(plan);
     planner.caches();
     planner.shared();
     planner.rest();
     plan_exchange(plan);
+    add_expert_constants(plan);
     planner.quantized();
     planner.workspace(threads);
     planner.offloaded();

@@ -11,6 +11,7 @@
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/model/block_memory.h"
+#include "trainer_core/model/expert_memory.h"
 #include "trainer_core/model/param_spec.h"
 #include "trainer_core/model/scaling_state.h"
 #include "trainer_core/model/token_layout.h"
@@ -40,12 +41,12 @@ struct LayerBuffers {
   BufferId middle = 0;
   BufferId stats2 = 0;   // NormShape::stats(T')
   BufferId normed2 = 0;  // (T', d) what the MLP reads: in a parallel block normed1
-  // Of an MLP; of experts R rows in place of T, and the experts' m.
+  // Of an MLP; of experts R' rows in place of T, and the experts' m.
   BufferId gate_up = 0;  // (T, 2m), without a gate (T, m); its gradient during backward
   BufferId act = 0;      // (T, m); its gradient during backward
 
-  // Of a layer with experts: see Routing. Every layer has its own offsets and balance, from which the step's sums are made. T* are
-  // the tokens of whole sequences: more than T where ranks have parts of them.
+  // Of a layer with experts: see Routing. Every layer has its own offsets, counts and balance, from which the step's sums are made. T*
+  // are the tokens of whole sequences: more than T where ranks have parts of them.
   BufferId router_probs = 0;    // (T*, E)
   BufferId chosen_experts = 0;  // (T*, k)
   BufferId gates = 0;           // (T*, k)
@@ -53,6 +54,9 @@ struct LayerBuffers {
   BufferId density = 0;         // (G, E)
   BufferId expert_offsets = 0;  // (E + 1)
   BufferId balance = 0;         // (G)
+  // ExpertTraffic. On one rank its own offsets are those of all experts, and there are no counts.
+  BufferId expert_counts = 0;       // (X, E/X)
+  BufferId own_expert_offsets = 0;  // (E/X + 1)
 
   // Copied out when the layer's forward pass is done and back in before its backward pass. The last
   // layer has none: its backward pass comes next, and finds the shared buffers as they were.
@@ -147,10 +151,14 @@ struct TransformerPlan {
   BufferId d_stream = 0;   // (T', d) training: gradient of the residual stream
   BufferId d_context = 0;  // (T, H h) training
   BufferId d_qkv = 0;      // (T, (H + 2K) h) training
-  // Of a model with experts; R = T k.
-  BufferId expert_rows = 0;   // (R, d) what experts read, and what they give
-  BufferId d_expert_act = 0;  // (R, m) training
+  // Of a model with experts (expert_memory.h):
+  BufferId expert_rows =
+      0;  // (R, d) what experts read of this rank's tokens, and what they give them
+  // (R', d) what this rank's experts read, and what they give: on one rank expert_rows
+  BufferId own_expert_rows = 0;
+  BufferId d_expert_act = 0;  // (R', m) training
   BufferId d_gates = 0;       // (T, k) training
+  ExpertExchangeBuffers expert_exchange;
   QuantizedBuffers quantized;
   // Of ranks that split rows:
   BufferId all_rows = 0;    // (T, d) what is gathered of all ranks' rows, or will be their sum
@@ -189,6 +197,16 @@ struct TransformerPlan {
   int64_t first_own_row() const { return own_rows() * part().tensor.index; }  // of the T
   Share mlp_columns() const { return share_of(model.mlp_dim, part().tensor); }
   Share expert_columns() const { return share_of(model.experts.mlp_dim, part().tensor); }
+  Share own_experts() const { return share_of(model.experts.count, part().expert); }
+  // Of a layer with experts, and all tokens that a call may have.
+  RoutingShape routing_shape() const;
+  int64_t expert_rows_count() const {  // R
+    const RoutingShape shape = routing_shape();
+    return shape.own_tokens() * shape.per_token;
+  }
+  int64_t own_expert_rows_max() const {  // R'
+    return received_rows_max(routing_shape(), part().expert.ranks);
+  }
   Share vocabulary() const { return share_of(model.vocab_size, part().tensor); }
   int64_t routed_tokens() const { return token_count() * part().sequence_sharers(); }  // T*
   int64_t first_routed() const { return token_count() * part().among_sharers(); }      // of them

@@ -7,104 +7,140 @@
 
 namespace muster::trainer {
 
-int64_t ExpertCounts::rows() const {
-  return std::accumulate(received.begin(), received.end(), int64_t{0});
-}
-
-int64_t received_rows_max(const RoutingShape& shape, int ranks) {
-  const int64_t own = shape.experts / ranks;
-  // A token chooses an expert once. A group's capacity is shared by the ranks that share the group.
-  const int64_t chosen = ranks * shape.own_tokens() * std::min(shape.per_token, own);
-  if (shape.capacity == 0) return chosen;
-  return std::min(chosen, ranks * shape.groups * own * shape.capacity);
-}
-
-ExpertExchange::ExpertExchange(Ops& ops, ProcessGroup& group, int64_t experts)
+ExpertExchange::ExpertExchange(Ops& ops, ProcessGroup& group, int64_t experts,
+                               const Tensor& staging)
     : ops_(ops),
       group_(group),
       experts_(static_cast<size_t>(experts)),
+      staging_(staging),
+      offsets_(experts_ + 1),
+      own_offsets_(experts_ / static_cast<size_t>(group.size()) + 1),
+      gives_(experts_),
+      gets_(experts_),
       sent_(static_cast<size_t>(group.size())),
-      received_(sent_.size()) {
+      received_(sent_.size()),
+      by_rank_(sent_.size()) {
   MUSTER_CHECK(experts % group.size() == 0)
       << experts << " experts on " << group.size() << " ranks";
 }
 
-absl::Status ExpertExchange::count(const Tensor& offsets, const Tensor& own_offsets,
-                                   ExpertCounts& counts, std::string_view name) {
-  std::vector<int32_t> begins(experts_ + 1), own(own_experts() + 1);
-  MUSTER_CHECK(offsets.elements() == static_cast<int64_t>(begins.size()) &&
-               own_offsets.elements() == static_cast<int64_t>(own.size()))
-      << offsets.elements() << " offsets of " << experts_ << " experts";
-  ops_.download(offsets, begins.data());
-  counts.sent.resize(experts_);
-  counts.received.resize(experts_);
-  for (size_t e = 0; e < experts_; ++e) counts.sent[e] = begins[e + 1] - begins[e];
-  if (absl::Status status = group_.all_to_all(counts.sent, counts.received, name); !status.ok())
+absl::Status ExpertExchange::count(const ExpertTraffic& traffic, std::string_view name) {
+  ops_.download(traffic.offsets, offsets_.data());
+  for (size_t e = 0; e < experts_; ++e) gives_[e] = offsets_[e + 1] - offsets_[e];
+  if (absl::Status status = group_.all_to_all(gives_, gets_, name); !status.ok()) {
+    count_none(traffic);
     return status;
-  for (size_t i = 0; i < experts_; ++i) own[i % own_experts() + 1] += counts.received[i];
-  std::partial_sum(own.begin(), own.end(), own.begin());
-  ops_.upload(own.data(), own_offsets);
+  }
+  std::ranges::fill(own_offsets_, 0);
+  for (size_t i = 0; i < experts_; ++i) own_offsets_[i % own_experts() + 1] += gets_[i];
+  std::partial_sum(own_offsets_.begin(), own_offsets_.end(), own_offsets_.begin());
+  ops_.upload(gets_.data(), traffic.counts);
+  ops_.upload(own_offsets_.data(), traffic.own_offsets);
   return absl::OkStatus();
 }
 
-void ExpertExchange::measure(const ExpertCounts& counts, int64_t width) {
+void ExpertExchange::count_none(const ExpertTraffic& traffic) {
+  std::ranges::fill(gets_, 0);
+  std::ranges::fill(own_offsets_, 0);
+  ops_.upload(gets_.data(), traffic.counts);
+  ops_.upload(own_offsets_.data(), traffic.own_offsets);
+}
+
+void ExpertExchange::load(const ExpertTraffic& traffic) {
+  MUSTER_CHECK(traffic.offsets.elements() == static_cast<int64_t>(offsets_.size()) &&
+               traffic.counts.elements() == static_cast<int64_t>(gets_.size()))
+      << "the traffic of " << traffic.counts.elements() << " experts, and not of " << experts_;
+  ops_.download(traffic.offsets, offsets_.data());
+  ops_.download(traffic.counts, gets_.data());
+  for (size_t e = 0; e < experts_; ++e) gives_[e] = offsets_[e + 1] - offsets_[e];
+  given_ = std::accumulate(gives_.begin(), gives_.end(), int64_t{0});
+  gotten_ = std::accumulate(gets_.begin(), gets_.end(), int64_t{0});
+}
+
+void ExpertExchange::measure(int64_t width) {
   const auto elements = [&](const std::vector<int32_t>& rows, size_t rank) {
     const auto* first = rows.data() + rank * own_experts();
     return static_cast<size_t>(std::accumulate(first, first + own_experts(), int64_t{0}) * width);
   };
-  for (size_t rank = 0; rank < sent_.size(); ++rank) {
-    sent_[rank] = elements(counts.sent, rank);
-    received_[rank] = elements(counts.received, rank);
+  for (size_t rank = 0; rank < ranks(); ++rank) {
+    sent_[rank] = elements(gives_, rank);
+    received_[rank] = elements(gets_, rank);
   }
 }
 
+Tensor ExpertExchange::staged(const Tensor& like) const {
+  const Tensor staged = Tensor::of(like.dtype, staging_.data, {gotten_, like.dim(1)});
+  MUSTER_CHECK(staged.bytes() <= staging_.bytes())
+      << gotten_ << " rows of " << like.dim(1) << " numbers in " << staging_.bytes() << " bytes";
+  return staged;
+}
+
 template <class Body>
-void ExpertExchange::for_segments(const ExpertCounts& counts, const Body& body) const {
-  const size_t ranks = sent_.size();
-  std::vector<int64_t> by_rank(ranks);  // where each rank's next rows are
-  for (size_t rank = 1; rank < ranks; ++rank) {
-    const auto* before = counts.received.data() + (rank - 1) * own_experts();
-    by_rank[rank] = std::accumulate(before, before + own_experts(), by_rank[rank - 1]);
+void ExpertExchange::for_segments(const Body& body) {
+  by_rank_[0] = 0;
+  for (size_t rank = 1; rank < ranks(); ++rank) {
+    const auto* before = gets_.data() + (rank - 1) * own_experts();
+    by_rank_[rank] = std::accumulate(before, before + own_experts(), by_rank_[rank - 1]);
   }
   int64_t by_expert = 0;
   for (size_t e = 0; e < own_experts(); ++e) {
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      const int64_t rows = counts.received[rank * own_experts() + e];
-      if (rows > 0) body(by_rank[rank], by_expert, rows);
-      by_rank[rank] += rows;
+    for (size_t rank = 0; rank < ranks(); ++rank) {
+      const int64_t rows = gets_[rank * own_experts() + e];
+      if (rows > 0) body(by_rank_[rank], by_expert, rows);
+      by_rank_[rank] += rows;
       by_expert += rows;
     }
   }
 }
 
-absl::Status ExpertExchange::to_experts(const ExpertCounts& counts, const Tensor& rows,
-                                        const Tensor& own, const Tensor& staging,
-                                        std::string_view name) {
-  measure(counts, rows.dim(1));
-  const int64_t sent = std::accumulate(counts.sent.begin(), counts.sent.end(), int64_t{0});
+absl::Status ExpertExchange::to_experts(const ExpertTraffic& traffic, const Tensor& rows,
+                                        const Tensor& own, std::string_view name) {
+  load(traffic);
+  measure(rows.dim(1));
+  const Tensor staging = staged(own);
   ops_.synchronize();
-  if (absl::Status status = group_.all_to_all_v(
-          rows_at(rows, 0, sent), sent_, rows_at(staging, 0, counts.rows()), received_, name);
+  if (absl::Status status =
+          group_.all_to_all_v(rows_at(rows, 0, given_), sent_, staging, received_, name);
       !status.ok()) {
     return status;
   }
-  for_segments(counts, [&](int64_t by_rank, int64_t by_expert, int64_t count) {
+  for_segments([&](int64_t by_rank, int64_t by_expert, int64_t count) {
     ops_.copy(rows_at(staging, by_rank, count), rows_at(own, by_expert, count));
   });
   return absl::OkStatus();
 }
 
-absl::Status ExpertExchange::to_tokens(const ExpertCounts& counts, const Tensor& own,
-                                       const Tensor& rows, const Tensor& staging,
-                                       std::string_view name) {
-  measure(counts, rows.dim(1));
-  const int64_t sent = std::accumulate(counts.sent.begin(), counts.sent.end(), int64_t{0});
-  for_segments(counts, [&](int64_t by_rank, int64_t by_expert, int64_t count) {
+absl::Status ExpertExchange::to_tokens(const ExpertTraffic& traffic, const Tensor& own,
+                                       const Tensor& rows, std::string_view name) {
+  load(traffic);
+  measure(rows.dim(1));
+  const Tensor staging = staged(own);
+  for_segments([&](int64_t by_rank, int64_t by_expert, int64_t count) {
     ops_.copy(rows_at(own, by_expert, count), rows_at(staging, by_rank, count));
   });
   ops_.synchronize();
-  return group_.all_to_all_v(rows_at(staging, 0, counts.rows()), received_, rows_at(rows, 0, sent),
-                             sent_, name);
+  return group_.all_to_all_v(staging, received_, rows_at(rows, 0, given_), sent_, name);
+}
+
+absl::Status ExpertExchange::combine_backward(const ExpertTraffic& traffic,
+                                              const ExpertGates& gates, const GateRows& memory,
+                                              std::string_view name) {
+  load(traffic);
+  // One number wide, one row for each choice, then one for each row of own experts.
+  const int64_t choices = gates.slots.elements(), own = gotten_;
+  const auto column = [](const Tensor& of, int64_t rows) { return tensor_at(of, 0, {rows, 1}); };
+  const Tensor slots = column(gates.slots, choices), rows = column(memory.rows, choices);
+  const Tensor own_gates = column(memory.gates, own), own_d_gates = column(memory.d_gates, own);
+  const Tensor d_gates = column(gates.dgates, choices);
+  ops_.dispatch(slots, column(gates.gates, choices), rows);
+  if (absl::Status status = to_experts(traffic, rows, own_gates, name); !status.ok()) return status;
+  ops_.combine_backward(column(memory.in_order, own), own_gates, gates.act, gates.dact,
+                        own_d_gates);
+  if (absl::Status status = to_tokens(traffic, own_d_gates, rows, name); !status.ok())
+    return status;
+  ops_.fill(d_gates, 0);
+  ops_.dispatch_backward(slots, rows, d_gates);
+  return absl::OkStatus();
 }
 
 }  // namespace muster::trainer

@@ -21,49 +21,63 @@
 
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/comm/comm.h"
+#include "trainer_core/model/model_exchange.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
 
-// How many rows of whom a layer's ranks exchange: of this rank for each expert, and of each rank for each of this rank's experts.
-struct ExpertCounts {
-  std::vector<int32_t> sent;      // (E)
-  std::vector<int32_t> received;  // (X, E/X)
-
-  int64_t rows() const;  // R' = the sum of received
+// What the gates' exchange needs: fp32, and 0, 1, … for rows that lie in the order in which they are computed with.
+struct GateRows {
+  Tensor rows;      // (R or more)
+  Tensor gates;     // (R' or more)
+  Tensor d_gates;   // (R' or more)
+  Tensor in_order;  // (R' or more) int32
 };
 
-// The most rows that a rank can receive, for the memory plan. `shape` is a rank's routing, of which all ranks have the like.
-int64_t received_rows_max(const RoutingShape& shape, int ranks);
-
+// What is between the rows of a traffic is the traffic's own: calls keep nothing but memory that later ones use again. Fails as the
+// group does.
 class ExpertExchange {
  public:
-  // They outlive it; one thread at a time. `experts` is E.
-  ExpertExchange(Ops& ops, ProcessGroup& group, int64_t experts);
+  // They outlive it; one thread at a time. `experts` is E. `staging` has room for the rows of any call as they come, by rank.
+  ExpertExchange(Ops& ops, ProcessGroup& group, int64_t experts, const Tensor& staging);
 
-  // After route(): exchanges counts by its offsets (E + 1), and writes `own_offsets` (E/X + 1), where each own expert's rows
-  // begin. Fails as the group does.
-  absl::Status count(const Tensor& offsets, const Tensor& own_offsets, ExpertCounts& counts,
-                     std::string_view name);
+  // After route(): exchanges counts by the traffic's offsets, and writes the rest of it.
+  absl::Status count(const ExpertTraffic& traffic, std::string_view name);
+  // Writes that nobody sends anything.
+  void count_none(const ExpertTraffic& traffic);
 
-  // `rows` (R, n), of which the first as many as `counts` has sent are moved; `own` and `staging` (R' or more, n). Of one type.
-  absl::Status to_experts(const ExpertCounts& counts, const Tensor& rows, const Tensor& own,
-                          const Tensor& staging, std::string_view name);
-  absl::Status to_tokens(const ExpertCounts& counts, const Tensor& own, const Tensor& rows,
-                         const Tensor& staging, std::string_view name);
+  // `rows` (R, n), of which the first as many as the offsets say are moved; `own` (R' or more, n). Of one type.
+  absl::Status to_experts(const ExpertTraffic& traffic, const Tensor& rows, const Tensor& own,
+                          std::string_view name);
+  absl::Status to_tokens(const ExpertTraffic& traffic, const Tensor& own, const Tensor& rows,
+                         std::string_view name);
+  // Ops::combine_backward where the activations are; gates and their gradients travel as rows of one number.
+  absl::Status combine_backward(const ExpertTraffic& traffic, const ExpertGates& gates,
+                                const GateRows& memory, std::string_view name);
 
  private:
-  size_t own_experts() const { return experts_ / static_cast<size_t>(group_.size()); }
+  size_t ranks() const { return sent_.size(); }
+  size_t own_experts() const { return experts_ / ranks(); }
+  void load(const ExpertTraffic& traffic);
   // Elements of rows of width `width` that each rank gets and gives.
-  void measure(const ExpertCounts& counts, int64_t width);
+  void measure(int64_t width);
+  Tensor staged(const Tensor& like) const;  // R' rows
   // Calls body(first row by rank, first row by expert, rows) for each rank's rows of each own expert.
   template <class Body>
-  void for_segments(const ExpertCounts& counts, const Body& body) const;
+  void for_segments(const Body& body);
 
   Ops& ops_;
   ProcessGroup& group_;
   size_t experts_;
-  std::vector<size_t> sent_, received_;  // elements by rank: memory that calls use again
+  Tensor staging_;
+  // Of the traffic that is looked at:
+  std::vector<int32_t> offsets_;         // (E + 1)
+  std::vector<int32_t> own_offsets_;     // (E/X + 1)
+  std::vector<int32_t> gives_;           // (E) rows that this rank has for each expert
+  std::vector<int32_t> gets_;            // (X, E/X)
+  int64_t given_ = 0, gotten_ = 0;       // their sums: R' is the second
+  std::vector<size_t> sent_, received_;  // elements by rank
+  std::vector<int64_t> by_rank_;         // where each rank's next rows are
 };
 
 }  // namespace muster::trainer

@@ -1,7 +1,9 @@
 #include "trainer_core/parallel/mesh_exchange.h"
 
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 
@@ -52,7 +54,26 @@ MeshExchange::MeshExchange(const TransformerPlan& plan, const Arena& arena, Ops&
       ops_(ops),
       tensor_(groups.of({.axes = {MeshAxis::kTensor}})),
       routers_(groups.of({.axes = {MeshAxis::kSequence, MeshAxis::kContext, MeshAxis::kTensor}})),
-      attention_(plan, arena, ops, groups) {}
+      attention_(plan, arena, ops, groups) {
+  if (plan.part().splits_experts()) share_experts(groups.of({.axes = {MeshAxis::kExpert}}));
+}
+
+void MeshExchange::share_experts(ProcessGroup& group) {
+  const ExpertExchangeBuffers& buffers = plan_.expert_exchange;
+  const int64_t rows = plan_.own_expert_rows_max();
+  experts_.emplace(
+      ops_, group, plan_.model.experts.count,
+      Tensor::of(plan_.dtype, arena_.buffer(buffers.staging), {rows, expert_staging_width(plan_)}));
+  if (!plan_.training) return;
+  gates_ = {
+      .rows = Tensor::f32(arena_.f32(buffers.gate_rows), {plan_.expert_rows_count()}),
+      .gates = Tensor::f32(arena_.f32(buffers.gates), {rows}),
+      .d_gates = Tensor::f32(arena_.f32(buffers.d_gates), {rows}),
+      .in_order = Tensor::i32(static_cast<int32_t*>(arena_.buffer(buffers.rows_in_order)), {rows})};
+  std::vector<int32_t> in_order(static_cast<size_t>(rows));
+  std::iota(in_order.begin(), in_order.end(), 0);
+  ops_.upload(in_order.data(), gates_.in_order);
+}
 
 template <class Exchange>
 void MeshExchange::run(const Exchange& exchange) {
@@ -98,6 +119,33 @@ void MeshExchange::attention_backward(ExchangePlace place, const AttentionLayer&
                                       const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
                                       Accumulate accumulate) {
   run([&] { return attention_.backward(layer, dout, dqkv, dbias, accumulate, name_of(place)); });
+}
+
+void MeshExchange::count_rows(ExchangePlace place, const ExpertTraffic& traffic) {
+  if (!experts_) return;
+  if (broken()) return experts_->count_none(traffic);
+  run([&] { return experts_->count(traffic, name_of(place, "all-to-all")); });
+}
+
+void MeshExchange::to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,
+                              const Tensor& own) {
+  if (!experts_) return;
+  run([&] { return experts_->to_experts(traffic, rows, own, name_of(place, "all-to-all")); });
+}
+
+void MeshExchange::to_tokens(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& own,
+                             const Tensor& rows) {
+  if (!experts_) return;
+  run([&] { return experts_->to_tokens(traffic, own, rows, name_of(place, "all-to-all")); });
+}
+
+void MeshExchange::combine_backward(ExchangePlace place, const ExpertTraffic& traffic,
+                                    const ExpertGates& gates) {
+  if (!experts_)
+    return ops_.combine_backward(gates.slots, gates.gates, gates.act, gates.dact, gates.dgates);
+  run([&] {
+    return experts_->combine_backward(traffic, gates, gates_, name_of(place, "all-to-all"));
+  });
 }
 
 SlicedLogits MeshExchange::sliced(const HeadRows& rows) const {

@@ -9,12 +9,24 @@
 // Along sequence and context: mesh_attention.h. The G ranks along sequence, context and tensor, of T' rows each, gather for a layer with
 // experts 4 (G - 1) T' E of router logits forward, and for a pass whose routers are balanced 4 (G - 1) T' of targets' weights where
 // sequence or context is more than 1.
+//
+// Along expert, with X ranks that share E experts out, a layer of which this rank's tokens have r rows with other ranks' experts, and
+// whose own experts have r' rows of other ranks' tokens, of d numbers of the activations' type:
+//   forward     4 (X - 1) E / X of the counts, r d to the experts, r' d back
+//   backward    2 r d to the experts (gradients, and their inputs again), r' d back; 4 r of gates there, 4 r' of their gradients back
+//   recomputed  the counts and r d again
+// Where all experts are equally liked r and r' are (X - 1) / X k times the rank's tokens. Each of T tensor ranks sends rows of all their
+// tokens, because each has some columns of every expert. To send own rows and gather them there would be 1 / T of these bytes, and
+// (T - 1) / T R k d within the tensor group for each, in place of (T - 1) / T R d.
 #pragma once
+
+#include <optional>
 
 #include <absl/status/status.h>
 
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/model/transformer.h"
+#include "trainer_core/parallel/expert_exchange.h"
 #include "trainer_core/parallel/mesh_attention.h"
 #include "trainer_core/parallel/vocab_loss.h"
 
@@ -36,6 +48,13 @@ class MeshExchange final : public ModelExchange {
   void attention(ExchangePlace place, const AttentionLayer& layer) override;
   void attention_backward(ExchangePlace place, const AttentionLayer& layer, const Tensor& dout,
                           const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate) override;
+  void count_rows(ExchangePlace place, const ExpertTraffic& traffic) override;
+  void to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,
+                  const Tensor& own) override;
+  void to_tokens(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& own,
+                 const Tensor& rows) override;
+  void combine_backward(ExchangePlace place, const ExpertTraffic& traffic,
+                        const ExpertGates& gates) override;
   void cross_entropy(const LossShape& shape, const HeadRows& rows) override;
   void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) override;
   bool broken() const override { return !status_.ok(); }
@@ -47,6 +66,7 @@ class MeshExchange final : public ModelExchange {
   bool splits_rows() const { return plan_.part().splits_rows(); }
   Tensor rows_like(const Tensor& own) const;
   SlicedLogits sliced(const HeadRows& rows) const;
+  void share_experts(ProcessGroup& group);
   // What `exchange` says, unless something has failed before. It is done when the backend has what it reads.
   template <class Exchange>
   void run(const Exchange& exchange);
@@ -57,6 +77,8 @@ class MeshExchange final : public ModelExchange {
   ProcessGroup& tensor_;
   ProcessGroup& routers_;  // who has other rows of the same sequences
   MeshAttention attention_;
+  std::optional<ExpertExchange> experts_;  // none: each rank has all that it computes with
+  GateRows gates_;                         // of a training plan
   absl::Status status_;
 };
 

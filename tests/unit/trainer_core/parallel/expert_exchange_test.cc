@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <ostream>
 
 #include "tests/unit/trainer_core/ops/sequence_rows.h"
 #include "tests/unit/trainer_core/parallel/local_ranks.h"
 #include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/model/expert_memory.h"
 #include "trainer_core/model/token_layout.h"
 
 namespace muster::trainer {
@@ -133,10 +135,10 @@ class ExpertRank {
  public:
   ExpertRank(Ops& ops, ProcessGroup& group, const RoutingShape& shape)
       : ops_(ops),
-        exchange_(ops, group, kExperts),
         most_(received_rows_max(shape, group.size())),
         own_experts_(kExperts / group.size()),
-        staging_({most_, kWidth}) {}
+        staging_({most_, kWidth}),
+        exchange_(ops, group, kExperts, staging_) {}
 
   // The rank's experts' weights and gradients are slices of the whole ones.
   void run(RoutingMemory& memory, Values weights, Values x, Values dout, Tensor w_in, Tensor w_down,
@@ -147,33 +149,48 @@ class ExpertRank {
     const int64_t own = shape.own_tokens(), rows_max = own * kChoices;
     const Tensor slots = rows_at(routing.slots, shape.first_own, own);
     const Tensor gates = rows_at(routing.gates, shape.first_own, own);
-    std::vector<int32_t> begins(static_cast<size_t>(own_experts_ + 1));
+    std::vector<int32_t> begins(static_cast<size_t>(own_experts_ + 1)), counts(kExperts);
     const Tensor offsets = Tensor::i32(begins.data(), {own_experts_ + 1});
-    ASSERT_TRUE(exchange_.count(routing.offsets, offsets, counts_, "counts").ok());
-    const int64_t received = counts_.rows();
-    ASSERT_EQ(begins.back(), received);
+    const ExpertTraffic traffic{routing.offsets, Tensor::i32(counts.data(), {kExperts}), offsets};
+    ASSERT_TRUE(exchange_.count(traffic, "counts").ok());
+    const int64_t received = begins.back();
+    ASSERT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), received);
     ASSERT_LE(received, most_);
 
     Values rows({rows_max, kWidth}), theirs({received, kWidth}), gate_up({received, kMlp});
     Values act = gate_up, d_act = gate_up, d_gates({own, kChoices});
+    const auto to_experts = [&](const Tensor& to) {
+      ASSERT_TRUE(exchange_.to_experts(traffic, rows, to, "there").ok());
+    };
+    const auto to_tokens = [&](const Tensor& from) {
+      ASSERT_TRUE(exchange_.to_tokens(traffic, from, rows, "back").ok());
+    };
     ops_.dispatch(slots, x, rows);
-    to_experts(rows, theirs);
+    to_experts(theirs);
     ops_.expert_matmul(offsets, theirs, w_in, gate_up);
     ops_.activate(kActivation, gate_up, act);
     Values given = theirs;
     ops_.expert_matmul(offsets, act, w_down, given);
-    to_tokens(given, rows);
+    to_tokens(given);
     ops_.combine(slots, gates, rows, r.out);
 
     ops_.dispatch(slots, dout, rows);
-    to_experts(rows, given);
+    to_experts(given);
     ops_.expert_matmul_dx(offsets, given, w_down, d_act);
-    gates_backward(slots, gates, act, d_act, d_gates);
+    Values gate_rows({rows_max}), own_gates({received}), own_d_gates({received});
+    std::vector<int32_t> in_order(static_cast<size_t>(received));
+    std::iota(in_order.begin(), in_order.end(), 0);
+    ASSERT_TRUE(exchange_
+                    .combine_backward(traffic, {slots, gates, act, d_act, d_gates},
+                                      {gate_rows, own_gates, own_d_gates,
+                                       Tensor::i32(in_order.data(), {received})},
+                                      "gates")
+                    .ok());
     ops_.expert_matmul_dw(offsets, given, act, r.d_down, Accumulate::kNo);
     ops_.activate_backward(kActivation, d_act, gate_up);
     ops_.expert_matmul_dw(offsets, gate_up, theirs, r.d_in, Accumulate::kNo);
     ops_.expert_matmul_dx(offsets, gate_up, w_in, given);
-    to_tokens(given, rows);
+    to_tokens(given);
     ops_.dispatch_backward(slots, rows, r.dx);
     ops_.route_backward(shape, weights, d_gates, routing);
     for (int64_t i = 0; i < r.dlogits.size(); ++i)
@@ -181,36 +198,10 @@ class ExpertRank {
   }
 
  private:
-  void to_experts(const Tensor& rows, const Tensor& own) {
-    ASSERT_TRUE(exchange_.to_experts(counts_, rows, own, staging(rows.dim(1)), "there").ok());
-  }
-  void to_tokens(const Tensor& own, const Tensor& rows) {
-    ASSERT_TRUE(exchange_.to_tokens(counts_, own, rows, staging(rows.dim(1)), "back").ok());
-  }
-  Tensor staging(int64_t width) { return tensor_at(staging_, 0, {most_, width}); }
-
-  // combine_backward where the activations are; gates and their gradients travel as rows of one number.
-  void gates_backward(const Tensor& slots, const Tensor& gates, const Tensor& act,
-                      const Tensor& d_act, const Tensor& d_gates) {
-    const int64_t choices = slots.elements(), received = counts_.rows();
-    const Tensor each = tensor_at(slots, 0, {choices, 1});
-    Values rows({choices, 1}), gate_rows({received, 1}), d_gate_rows({received, 1});
-    std::vector<int32_t> in_order(static_cast<size_t>(received));
-    std::iota(in_order.begin(), in_order.end(), 0);
-    ops_.dispatch(each, tensor_at(gates, 0, {choices, 1}), rows);
-    to_experts(rows, gate_rows);
-    ops_.combine_backward(Tensor::i32(in_order.data(), {received, 1}), gate_rows, act, d_act,
-                          d_gate_rows);
-    to_tokens(d_gate_rows, rows);
-    ops_.fill(d_gates, 0);
-    ops_.dispatch_backward(each, rows, tensor_at(d_gates, 0, {choices, 1}));
-  }
-
   Ops& ops_;
-  ExpertExchange exchange_;
   int64_t most_, own_experts_;
   Values staging_;
-  ExpertCounts counts_;
+  ExpertExchange exchange_;
 };
 
 TEST_P(Experts, OnSeveralRanksAreThoseOfOne) {
@@ -316,7 +307,7 @@ TEST(ExpertExchangeDeathTest, ExpertsThatDoNotDivide) {
   const LocalWorld world(3, std::chrono::milliseconds(1000));
   const auto group = world.join(0, nullptr, "expert");
   const auto ops = cpu_ops(1);
-  EXPECT_DEATH(ExpertExchange(*ops, *group, 8), "8 experts on 3 ranks");
+  EXPECT_DEATH(ExpertExchange(*ops, *group, 8, {}), "8 experts on 3 ranks");
 }
 
 }  // namespace
