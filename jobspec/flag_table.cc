@@ -68,6 +68,7 @@ constexpr Flag kPaxParameters[] = {
     key("LAYERNORM_EPSILON", "normalization_layer_epsilon"),
     key("INIT_STD", "init_std"),
     no_effect("SOFTMAX_INIT_STD", "INIT_STD goes for the embeddings, too"),
+    key("NUM_GROUPS", "num_groups"),
     key("MAX_SEQ_LEN", "max_target_length"),
     key("MAX_STEPS", "steps"),
     key("LEARNING_RATE", "learning_rate"),

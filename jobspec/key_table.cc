@@ -129,6 +129,7 @@ constexpr Key kTable[] = {
     works("first_moe_layer", ValueType::kInteger),
     works("capacity_factor", ValueType::kNumber),
     works("load_balance_loss_weight", ValueType::kNumber),
+    works("num_groups", ValueType::kInteger),
     only("expert_activations", ValueType::kList, "[]|['silu', 'linear']|['gelu', 'linear']|['gelu']|['relu', 'linear']|['relu']", "these are the activations that this version has"),
     only("router_style", ValueType::kString, "maxtext|pax", "these are the ways to route"),
     no_effect("megablox", ValueType::kBool, kExperts),

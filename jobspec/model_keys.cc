@@ -116,8 +116,9 @@ void read_experts(SettingsReader& reader, ModelConfig& model, std::vector<std::s
   trainer::ExpertConfig experts;
   reader.read("num_experts", experts.count);
   static constexpr std::string_view kKeys[] = {
-      "num_experts_per_tok", "base_moe_mlp_dim",   "interleave_moe_layer_step", "first_moe_layer",
-      "capacity_factor",     "expert_activations", "load_balance_loss_weight",  "router_style"};
+      "num_experts_per_tok",      "base_moe_mlp_dim", "interleave_moe_layer_step",
+      "first_moe_layer",          "capacity_factor",  "expert_activations",
+      "load_balance_loss_weight", "router_style",     "num_groups"};
   if (experts.count == 1) {
     for (const std::string_view key : kKeys) {
       if (reader.is_asked_for(key))
@@ -138,7 +139,13 @@ void read_experts(SettingsReader& reader, ModelConfig& model, std::vector<std::s
   reader.read("load_balance_loss_weight", experts.balance_weight);
   read_activations(reader, "expert_activations", experts.activation, experts.gated);
   reader.read("router_style", router);
-  if (router == "pax") experts.router = trainer::RouterStyle::kPax;
+  if (router == "pax") {
+    experts.router = trainer::RouterStyle::kPax;
+    reader.read("num_groups", experts.num_groups);
+  } else if (reader.is_asked_for("num_groups")) {
+    warnings.push_back(
+        "num_groups has no effect: router_style is maxtext, whose groups are sequences");
+  }
   if (experts.mlp_dim == -1) experts.mlp_dim = model.mlp_dim;
   // MaxText's: the last of every so many layers.
   if (experts.first_layer == -1) experts.first_layer = experts.layer_step - 1;
