@@ -152,8 +152,8 @@ struct TransformerPlan {
   BufferId d_context = 0;  // (T, H h) training
   BufferId d_qkv = 0;      // (T, (H + 2K) h) training
   // Of a model with experts (expert_memory.h):
-  BufferId expert_rows =
-      0;  // (R, d) what experts read of this rank's tokens, and what they give them
+  // (R, d) what experts read of this rank's tokens, and what they give them
+  BufferId expert_rows = 0;
   // (R', d) what this rank's experts read, and what they give: on one rank expert_rows
   BufferId own_expert_rows = 0;
   BufferId d_expert_act = 0;  // (R', m) training

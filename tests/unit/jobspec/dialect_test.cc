@@ -65,6 +65,12 @@ TEST_F(DialectTest, PaxsScriptVariables) {
               HasSubstr("unknown flag PRECISION"));
 }
 
+TEST_F(DialectTest, PaxMaySayHowManyGroupsRoute) {
+  const auto job = pasted("--fdl_config=configs.GLaM126M64E --fdl.NUM_GROUPS=2");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.model.experts.num_groups, 2);
+}
+
 TEST_F(DialectTest, PaxMayOverrideAModelsShape) {
   const auto job = pasted(
       "--fdl_config=configs.GPT126M --fdl.NUM_LAYERS=2 --fdl.NUM_HEADS=4 --fdl.MODEL_DIMS=256 "

@@ -188,13 +188,14 @@ TEST_F(ModelKeys, ExpertsTakeTheMlpsPlace) {
   const auto glam =
       model({"num_experts=64", "num_experts_per_tok=2", "base_moe_mlp_dim=48", "first_moe_layer=0",
              "interleave_moe_layer_step=2", "capacity_factor=2", "expert_activations=['relu']",
-             "router_style=pax", "load_balance_loss_weight=0.01"})
+             "router_style=pax", "load_balance_loss_weight=0.01", "num_groups=8"})
           .experts;
   EXPECT_TRUE(glam.in_layer(0) && !glam.in_layer(1) && glam.in_layer(2));
   EXPECT_EQ(glam.activation, Activation::kRelu);
   EXPECT_FALSE(glam.gated);
   EXPECT_EQ(glam.mlp_dim, 48);
   EXPECT_EQ(glam.balance_weight, 0.01);
+  EXPECT_EQ(glam.num_groups, 8);
   EXPECT_EQ(glam.capacity(8192), 256);
   EXPECT_EQ(glam.capacity(1000), 32);  // 31 and a quarter, in fours
   EXPECT_EQ(model({"num_experts=8", "num_experts_per_tok=2", "capacity_factor=1.5"})
@@ -252,6 +253,34 @@ TEST_F(ModelKeys, ExpertsThatContradictThemselvesAreRefused) {
   const auto dense = resolve({"capacity_factor=1.25"});
   ASSERT_TRUE(dense.ok()) << dense.status();
   EXPECT_THAT(dense->warnings, Contains("capacity_factor has no effect: num_experts is 1"));
+  const auto by_sequence = resolve({"num_experts=4", "num_groups=4"});
+  ASSERT_TRUE(by_sequence.ok()) << by_sequence.status();
+  EXPECT_THAT(by_sequence->warnings,
+              Contains("num_groups has no effect: router_style is maxtext, whose groups are "
+                       "sequences"));
+}
+
+// A group is one rank's, and one micro-batch's.
+TEST_F(ModelKeys, GroupsThatAMeshWouldCutAreRefused) {
+  const auto problem = [&](std::vector<std::string> keys) {
+    keys.insert(keys.end(), {"num_experts=4", "num_experts_per_tok=2", "router_style=pax",
+                             "per_device_batch_size=2", "max_target_length=12"});
+    return error_of(resolve(keys));
+  };
+  EXPECT_EQ(problem({"num_groups=8", "ici_expert_parallelism=2", "ici_fsdp_parallelism=2"}), "");
+  EXPECT_THAT(problem({"num_groups=5", "ici_expert_parallelism=2", "ici_fsdp_parallelism=1",
+                       "gradient_accumulation_steps=2"}),
+              AllOf(HasSubstr("num_groups is 5"), HasSubstr("4 micro-batches of 24 tokens"),
+                    HasSubstr("2 slices of the mesh, gradient_accumulation_steps=2"),
+                    HasSubstr("4 or 8 would do, or 0")));
+  EXPECT_THAT(problem({"num_groups=1", "ici_fsdp_parallelism=2"}), HasSubstr(": 2 would do"));
+  EXPECT_THAT(problem({"num_groups=1000", "ici_fsdp_parallelism=1"}), HasSubstr(": 24 would do"));
+  EXPECT_THAT(problem({"num_groups=-1"}), HasSubstr("num_groups is -1"));
+  EXPECT_THAT(problem({"ici_expert_parallelism=3", "ici_fsdp_parallelism=1"}),
+              AllOf(HasSubstr("ici_expert_parallelism is 3"), HasSubstr("num_experts is 4"),
+                    HasSubstr("as many ranks would do with")));
+  EXPECT_THAT(error_of(resolve({"ici_expert_parallelism=2", "ici_fsdp_parallelism=1"})),
+              AllOf(HasSubstr("ici_expert_parallelism is 2"), HasSubstr("no experts")));
 }
 
 TEST_F(ModelKeys, WhatStillCannotRunIsRefused) {

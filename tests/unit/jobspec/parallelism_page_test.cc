@@ -70,6 +70,14 @@ TEST_F(ParallelismPage, HasThePlansNumbers) {
     table += row_of(model, "data=8 fsdp=8", {"ici_fsdp_parallelism=8", "dcn_data_parallelism=8"});
     table += row_of(model, "fsdp=64", {"ici_fsdp_parallelism=8", "dcn_fsdp_parallelism=8"});
     table += row_of(model, "fsdp=512", {"ici_fsdp_parallelism=8", "dcn_fsdp_parallelism=64"});
+    if (model.front() == "model_name=GLaM64B64E") {
+      table += row_of(model, "expert=8", {"ici_expert_parallelism=8"});
+      table +=
+          row_of(model, "fsdp=8 expert=8", {"ici_expert_parallelism=8", "dcn_fsdp_parallelism=8"});
+      table +=
+          row_of(model, "fsdp=64 expert=8, no capacity",
+                 {"ici_expert_parallelism=8", "dcn_fsdp_parallelism=64", "capacity_factor=-1"});
+    }
     if (!model.front().starts_with("model_name=llama")) continue;
     for (const std::string axis : {"context", "sequence"}) {
       table += row_of(model, axis + "=8, 32768 tokens",

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/unit/trainer_core/model/sharded_models.h"
+#include "tests/unit/trainer_core/parallel/mesh_configs.h"
 #include "tests/unit/trainer_core/parallel/mesh_trainer.h"
 #include "trainer_core/base/expert_rules.h"
 
@@ -14,17 +15,7 @@ namespace muster::trainer {
 namespace {
 
 using enum MeshAxis;
-using Axes = std::initializer_list<std::pair<MeshAxis, int32_t>>;
-
-constexpr int32_t kSequences = 8;  // of a micro-batch, over all ranks
-constexpr int32_t kLength = 16;
 constexpr int32_t kExperts = 8;
-
-MeshShape mesh(Axes degrees) {
-  MeshShape shape;
-  for (const auto& [axis, degree] : degrees) shape.ici[static_cast<size_t>(axis)] = degree;
-  return shape;
-}
 
 TrainConfig on(TrainConfig config, const MeshShape& shape) {
   config.mesh = shape;
@@ -32,26 +23,15 @@ TrainConfig on(TrainConfig config, const MeshShape& shape) {
   return config;
 }
 
-// Of one rank.
-TrainConfig config_of(const ModelConfig& model) {
-  TrainConfig config;
-  config.model = model;
-  config.model.num_layers = 3;
-  config.model.norm_epsilon =
-      0.1;  // rows this narrow are now and then near 0, which multiplies roundings
+TrainConfig with_balance(const ModelConfig& model) {
+  TrainConfig config = config_of(model, {});
   config.model.experts.balance_weight = 0.1;
-  config.steps = 20;
-  config.optimizer.learning_rate = 3e-3;
-  config.optimizer.eps = 1e-5;
-  config.optimizer.schedule_steps = 20;
-  config.optimizer.warmup_steps = 2;
-  config.max_target_length = kLength;
-  return on(config, {});
+  return config;
 }
 
 // GLaM's router and experts: two of them, with a capacity that drops, first choices before second ones.
 TrainConfig glam() {
-  TrainConfig config = config_of(sharded_glam());
+  TrainConfig config = with_balance(sharded_glam());
   ExpertConfig& experts = config.model.experts;
   experts.router = RouterStyle::kPax;
   experts.first_layer = 0;
@@ -67,7 +47,7 @@ TrainConfig glam() {
 
 // Nobody is dropped, in every second layer.
 TrainConfig dropless() {
-  TrainConfig config = config_of(sharded_glam());
+  TrainConfig config = with_balance(sharded_glam());
   config.model.experts.per_token = 3;
   config.model.dropout_rate = 0.2;
   return config;
@@ -75,7 +55,7 @@ TrainConfig dropless() {
 
 // Gated experts in every layer, of untied embeddings.
 TrainConfig mixtral() {
-  TrainConfig config = config_of(sharded_llama());
+  TrainConfig config = config_of(sharded_llama(), {});
   config.model.name = "mixtral";
   config.model.experts = {.count = kExperts, .per_token = 2, .mlp_dim = 9, .balance_weight = 0.1};
   config.gradient_accumulation_steps = 2;

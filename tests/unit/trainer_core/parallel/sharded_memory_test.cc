@@ -126,6 +126,30 @@ TEST(ShardedMemory, IsThePlansToTheByteWhereRanksSplitSequences) {
   }
 }
 
+// Every token chooses every expert, so that as many rows come as can come.
+TEST(ShardedMemory, IsThePlansToTheByteWhereRanksShareExperts) {
+  using enum MeshAxis;
+  using Degrees = std::vector<std::pair<MeshAxis, int32_t>>;
+  for (const Degrees& degrees : {Degrees{{kExpert, 2}}, Degrees{{kExpert, 4}, {kTensor, 2}},
+                                 Degrees{{kFsdp, 2}, {kExpert, 2}}}) {
+    for (const RematPolicy policy :
+         {RematPolicy::kFull, RematPolicy::kNone, RematPolicy::kMinimalOffloaded}) {
+      TrainConfig config = config_of(sharded_glam(), 1, 3);
+      for (const auto& [axis, degree] : degrees)
+        config.mesh.ici[static_cast<size_t>(axis)] = degree;
+      config.model.emb_dim = 16, config.model.head_dim = 8, config.model.mlp_dim = 64;
+      ExpertConfig& experts = config.model.experts;
+      experts.count = experts.per_token = 4;
+      experts.mlp_dim = 64;
+      experts.balance_weight = 0.1;
+      config.remat_policy = policy;
+      config.dtype = policy == RematPolicy::kNone ? ComputeType::kBfloat16 : ComputeType::kFloat32;
+      on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
+      ASSERT_FALSE(HasFailure()) << mesh_of(config.mesh).to_string();
+    }
+  }
+}
+
 size_t category(const TrainConfig& config, MemoryCategory category) {
   return plan_training(config, 1, Staging::kNo).memory().category_bytes(category);
 }
