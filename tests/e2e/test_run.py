@@ -69,6 +69,16 @@ class EmbeddedRun(MusterTest):
         for ours, theirs in zip(again, one[6:]):
             self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
 
+    def test_ranks_that_share_experts_out_train_as_one_does(self):
+        experts = ("num_experts=4", "num_experts_per_tok=2", "capacity_factor=1")
+        one, _ = self.losses("routed", 1, 6, *experts)
+        spread, _ = self.losses("spread", 2, 4, "ici_expert_parallelism=2", *experts)
+        again, said = self.losses("spread", 1, 6, *experts)
+        self.assertRegex(said, re.compile(RESTORED, re.M))
+        self.assertEqual((len(spread), len(again)), (4, 2))
+        for ours, theirs in zip(spread + again, one):
+            self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
+
     def test_killed_rank_is_reported_and_the_job_goes_on_as_if_undisturbed(self):
         settings = ["learning_rate_schedule_steps=1000000", "checkpoint_period=50", "log_period=10"]
         run = self.start_run("disturbed", "steps=1000000", *settings)

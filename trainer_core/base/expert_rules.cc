@@ -55,7 +55,7 @@ absl::Status validate_rows(const TrainConfig& config) {
   if (rows <= std::numeric_limits<int32_t>::max()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("num_experts_per_tok is ", experts.per_token, ", which makes up to ", rows,
-                   " choices of the experts of one of ", ranks, " expert ranks, but at most ",
+                   " rows of the experts of one of ", ranks, " expert ranks, but at most ",
                    std::numeric_limits<int32_t>::max(), " are counted"));
 }
 

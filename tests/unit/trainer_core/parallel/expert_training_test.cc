@@ -88,7 +88,8 @@ const Case kCases[] = {
     {"dropless",
      dropless,
      false,
-     {mesh({{kExpert, 8}}), mesh({{kFsdp, 2}, {kExpert, 2}, {kTensor, 2}})}},
+     {mesh({{kExpert, 8}}), mesh({{kFsdp, 2}, {kExpert, 2}, {kTensor, 2}}),
+      mesh({{kSequence, 2}, {kExpert, 4}})}},
     {"mixtral",
      mixtral,
      false,
@@ -97,7 +98,7 @@ const Case kCases[] = {
     {"capped",
      capped,
      true,
-     {mesh({{kExpert, 2}, {kTensor, 2}}), mesh({{kData, 2}, {kExpert, 4}})}},
+     {mesh({{kContext, 2}, {kExpert, 2}, {kTensor, 2}}), mesh({{kData, 2}, {kExpert, 4}})}},
 };
 
 class ExpertTraining : public testing::TestWithParam<Case> {};

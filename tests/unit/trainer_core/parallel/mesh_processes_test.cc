@@ -66,8 +66,8 @@ MeshRun run_processes(const TrainConfig& config) {
 
 TEST(MeshProcesses, TrainAsOneRankDoes) {
   using enum MeshAxis;
-  for (const MeshShape& shape :
-       {mesh({{kFsdp, 8}}), mesh({{kData, 2}, {kFsdp, 2}, {kTensor, 2}})}) {
+  for (const MeshShape& shape : {mesh({{kFsdp, 8}}), mesh({{kData, 2}, {kFsdp, 2}, {kTensor, 2}}),
+                                 mesh({{kFsdp, 2}, {kExpert, 4}})}) {
     const TrainConfig config = config_of(sharded_glam(), shape);
     const MeshRun run = run_processes(config);
     expect_same_training(run, MeshTrainer::run(config_of(sharded_glam(), {})),

@@ -232,18 +232,26 @@ TEST_F(Resume, OfShardsIsBitIdentical) {
 }
 
 // From one rank to many and back: the curve goes on.
-TEST_F(Resume, OnAnyMeshGoesOnWithTheSameCurve) {
-  const RunResult whole = run(config("whole", 1));
+class ResumeElsewhere : public Resume {
+ protected:
+  void expect_the_same_curve(const ExpertConfig& experts, const std::vector<Degrees>& meshes);
+};
+
+void ResumeElsewhere::expect_the_same_curve(const ExpertConfig& experts,
+                                            const std::vector<Degrees>& meshes) {
+  TrainConfig all = config("whole", 1);
+  all.model.experts = experts;
+  const RunResult whole = run(all);
   ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
   std::string from = folder_.file("whole/5");
   int64_t done = 5;
-  for (const Degrees& degrees :
-       {Degrees{1, 1, 4, 1, 1, 1, 1}, Degrees{2, 1, 2, 1, 1, 1, 1}, Degrees{1, 1, 1, 1, 1, 1, 1}}) {
+  for (const Degrees& degrees : meshes) {
     const std::string name = "part" + std::to_string(done);
     fs::create_directories(folder_.file(name));
     fs::copy(from, folder_.file(name + "/" + std::to_string(done)), fs::copy_options::recursive);
     const Mesh mesh = mesh_of({.ici = degrees});
     TrainConfig part = config(name, mesh.ranks());
+    part.model.experts = experts;
     part.mesh.ici = degrees;
     part.optimizer.schedule_steps = 20;
     part.steps = done + 5;
@@ -257,6 +265,15 @@ TEST_F(Resume, OnAnyMeshGoesOnWithTheSameCurve) {
     done += 5;
     from = folder_.file(name + "/" + std::to_string(done));
   }
+}
+
+TEST_F(ResumeElsewhere, OnAnyMeshGoesOnWithTheSameCurve) {
+  expect_the_same_curve({}, {{1, 1, 4, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}});
+}
+
+TEST_F(ResumeElsewhere, SoDoExpertsOfOtherRanks) {
+  expect_the_same_curve({.count = 4, .per_token = 2, .mlp_dim = 24, .capacity_factor = 1},
+                        {{1, 1, 1, 1, 1, 2, 1}, {1, 1, 1, 1, 1, 4, 1}, {1, 1, 2, 1, 1, 1, 1}});
 }
 
 // Puts a file in the place of the checkpoint directory after `step`.
