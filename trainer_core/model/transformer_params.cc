@@ -96,7 +96,7 @@ Transformer::Weights::Weights(const TransformerPlan& plan, const Arena& arena, W
   const size_t gates = plan.model.gated_mlp ? 2 : 1;
   const int64_t experts_width = plan.expert_activation().input_width(plan.expert_columns().count);
   const Share own_experts = plan.own_experts();
-  const std::string first_expert = "block_sparse_moe.experts." + std::to_string(own_experts.first);
+  const std::string first_expert = std::to_string(own_experts.first);
   // Queries, keys and values as one, or apart.
   const size_t stacked = plan.stacks_qkv() ? 1 : 3;
   const auto keys_values = [&](const std::string& prefix, const char* kind) {
@@ -119,10 +119,12 @@ Transformer::Weights::Weights(const TransformerPlan& plan, const Arena& arena, W
                       .down = finder.find(prefix + "mlp.down_proj.weight"),
                       .down_bias = finder.find(prefix + "mlp.down_proj.bias"),
                       .router = finder.find(prefix + "block_sparse_moe.gate.weight"),
-                      .experts_in = finder.experts(prefix + first_expert + ".w1.weight",
-                                                   own_experts.count, experts_width),
-                      .experts_down = finder.experts(prefix + first_expert + ".w2.weight",
-                                                     own_experts.count, plan.model.emb_dim)});
+                      .experts_in = finder.experts(
+                          prefix + "block_sparse_moe.experts." + first_expert + ".w1.weight",
+                          own_experts.count, experts_width),
+                      .experts_down = finder.experts(
+                          prefix + "block_sparse_moe.experts." + first_expert + ".w2.weight",
+                          own_experts.count, plan.model.emb_dim)});
   }
 }
 
