@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "trainer_core/step_passes.h"
 #include "trainer_core/step_tail.h"
 
 namespace muster::trainer {
@@ -16,18 +17,20 @@ bool Evaluation::is_due(int64_t completed_steps) const {
 }
 
 absl::StatusOr<EvalRecord> Evaluation::run(Replica& replica, int64_t step) {
+  StepPasses passes(replica);
   StepTail sum;
   for (uint64_t i = 0; i < data_->steps(); ++i) {
-    for (int32_t part = 0; part < data_->micro_batches(); ++part) {
+    const auto load = [&](int32_t micro_batch) {
       context_.page.set_phase(Phase::kEval, monotonic_now());
-      const auto batch = data_->load(i * data_->samples_per_step(), part);
-      if (!batch.ok()) return batch.status();
-      const LossSum loss = replica.model().forward(*batch);
-      if (replica.broken()) return replica.finish_passes();
-      sum.loss += loss.loss;
-      sum.weight += loss.weight;
-    }
+      return data_->load(i * data_->samples_per_step(), micro_batch);
+    };
+    const auto loss = passes.evaluate(data_->micro_batches(), load);
+    if (!loss.ok()) return loss.status();
+    if (replica.broken()) break;
+    sum.loss += loss->loss;
+    sum.weight += loss->weight;
   }
+  if (auto status = replica.finish_passes(); !status.ok()) return status;
   std::array<float, kStepTailElements> numbers{};
   sum.write(numbers);
   if (auto status = context_.groups.world().all_reduce(numbers, "evaluation"); !status.ok())

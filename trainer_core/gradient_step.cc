@@ -14,24 +14,21 @@ GradientStep::GradientStep(const TrainConfig& config, const TrainContext& contex
       context_(context),
       replica_(replica),
       data_(data),
+      passes_(replica),
       tflops_(step_tflops(config)) {}
 
 absl::StatusOr<LossSum> GradientStep::compute(uint64_t position) {
-  LossSum sum;
   data_wait_ = Duration::zero();
   comm_before_ = comm_times();
-  const int32_t count = data_.micro_batches();
-  for (int32_t i = 0; i < count && !replica_.broken(); ++i) {
+  const auto load = [&](int32_t micro_batch) {
     enter(Phase::kData);
     const Instant asked = monotonic_now();
-    const auto batch = data_.load(position, i);
-    if (!batch.ok()) return batch.status();
+    auto batch = data_.load(position, micro_batch);
     data_wait_ += monotonic_now() - asked;
-    enter(Phase::kStep);
-    replica_.begin_pass({.first = i == 0, .last = i + 1 == count});
-    sum += replica_.model().forward_backward(*batch, i == 0 ? Accumulate::kNo : Accumulate::kYes);
-  }
-  return sum;
+    if (batch.ok()) enter(Phase::kStep);
+    return batch;
+  };
+  return passes_.train(data_.micro_batches(), load, {});
 }
 
 absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local) {

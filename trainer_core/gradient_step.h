@@ -10,6 +10,7 @@
 #include "trainer_core/replica.h"
 #include "trainer_core/step_data.h"
 #include "trainer_core/step_log.h"
+#include "trainer_core/step_passes.h"
 #include "trainer_core/step_tail.h"
 #include "trainer_core/train.h"
 
@@ -46,6 +47,7 @@ class GradientStep {
   const TrainContext& context_;
   Replica& replica_;
   StepData& data_;
+  StepPasses passes_;
   StepTflops tflops_;
   // Of the step that was computed last:
   Duration data_wait_{};

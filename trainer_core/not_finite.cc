@@ -6,6 +6,8 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/step_passes.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -40,15 +42,6 @@ std::string in_parameters(Replica& replica) {
   return "";
 }
 
-std::string in_pass(Replica& replica, const Batch& batch) {
-  FirstNotFinite first(replica.ops());
-  replica.model().observe(&first);
-  const absl::Cleanup stop_observing = [&] { replica.model().observe(nullptr); };
-  replica.begin_pass({.first = true, .last = false});  // what other ranks have is not looked for
-  replica.model().forward_backward(batch);
-  return first.name();
-}
-
 std::string name_ranks(const char* what, int bad_ranks, int bad_rank_sum, int size) {
   if (bad_ranks == 1) return absl::StrCat("the ", what, " of rank ", bad_rank_sum);
   return absl::StrCat("the ", what, " of ", bad_ranks, " of ", size, " ranks");
@@ -70,13 +63,20 @@ absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(Replica& replica,
       found = NotFiniteTensor{std::move(name), data.samples(first, micro_batch)};
   };
   note(in_parameters(replica), 0);
-  // Others need this rank's part of every pass, whatever it has found.
-  const bool runs_all = replica.shares_parameters();
-  for (int32_t i = 0; i < data.micro_batches() && (runs_all || !found) && !replica.broken(); ++i) {
-    const auto batch = data.load(first, i);
-    if (!batch.ok()) return batch.status();
-    note(in_pass(replica, *batch), i);
-  }
+  // Others may need this rank's part of every pass, whatever it has found.
+  FirstNotFinite seen(replica.ops());
+  replica.model().observe(&seen);
+  const absl::Cleanup stop_observing = [&] { replica.model().observe(nullptr); };
+  int32_t running = 0;
+  const auto load = [&](int32_t micro_batch) { return data.load(first, micro_batch); };
+  const auto before_pass = [&](int32_t micro_batch) {
+    note(seen.name(), running);
+    running = micro_batch;
+  };
+  const auto passes = StepPasses(replica).train(
+      data.micro_batches(), load, {.sums_over_data = false, .before_pass = before_pass});
+  if (!passes.ok()) return passes.status();
+  note(seen.name(), running);
   if (auto status = replica.finish_passes(); !status.ok()) return status;
   return found;
 }

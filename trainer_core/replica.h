@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
@@ -12,6 +13,7 @@
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/parallel/mesh_exchange.h"
 #include "trainer_core/parallel/sharded_parameters.h"
+#include "trainer_core/parallel/stage_messages.h"
 #include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
@@ -35,8 +37,17 @@ class Replica {
   Ops& ops() { return *ops_; }
 
   // Whether other ranks must run the same passes as this one.
-  bool shares_parameters() const { return plan_.model.sharding.shares(); }
-  // Before each forward_backward() of a step.
+  bool shares_parameters() const {
+    return plan_.model.sharding.shares() || !plan_.model.pipeline().is_whole();
+  }
+  // What goes between the stages of a pipeline; null without one.
+  StageMessages* messages() { return messages_.get(); }
+  // In a pipeline, before these passes.
+  void begin_passes(std::span<const PipelinePass> passes) {
+    parameters_->gather_ends();
+    messages_->begin(passes);
+  }
+  // Before each pass of a step that makes gradients.
   void begin_pass(const StepPass& pass) {
     if (parameters_) parameters_->begin(pass);
   }
@@ -44,10 +55,12 @@ class Replica {
   absl::Status finish_passes() {
     absl::Status status = exchange_ ? exchange_->status() : absl::OkStatus();
     if (parameters_) status.Update(parameters_->finish());
+    if (messages_) status.Update(messages_->finish());
     return status;
   }
   bool broken() const {
-    return (parameters_ && parameters_->broken()) || (exchange_ && exchange_->broken());
+    return (parameters_ && parameters_->broken()) || (exchange_ && exchange_->broken()) ||
+           (messages_ && messages_->broken());
   }
   // To be called when parameters were written by others than update().
   void parameters_changed() {
@@ -97,6 +110,9 @@ class Replica {
         exchange_(groups == nullptr || plan_.model.part().is_whole()
                       ? nullptr
                       : std::make_unique<MeshExchange>(plan_.model, arena_, *ops_, *groups)),
+        messages_(groups == nullptr || plan_.model.pipeline().is_whole()
+                      ? nullptr
+                      : std::make_unique<StageMessages>(plan_.model, arena_, *ops_, *groups)),
         model_(plan_.model, arena_, *ops_, parameters_.get(), exchange_.get()) {
     if (groups != nullptr) sums_.emplace(*groups);
   }
@@ -111,6 +127,7 @@ class Replica {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<ShardedParameters> parameters_;  // null: nothing is exchanged
   std::unique_ptr<MeshExchange> exchange_;         // null: the rank computes all of the model
+  std::unique_ptr<StageMessages> messages_;        // null: the rank has all layers
   Transformer model_;
   std::optional<GroupSums> sums_;
 };

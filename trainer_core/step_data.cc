@@ -34,7 +34,7 @@ std::unique_ptr<BatchSource> split(std::unique_ptr<BatchSource> sequences,
 }
 
 BatchSequence order_of(const TrainConfig& config, int rank, const BatchGeometry& geometry) {
-  const int32_t sequences = config.per_device_batch_size;
+  const int32_t sequences = config.micro_batch_sequences();
   const SequenceParts parts = parts_of(config, rank);
   return {.sequences = sequences,
           .tokens = static_cast<int32_t>(parts.tokens.count()),

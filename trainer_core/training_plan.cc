@@ -27,16 +27,28 @@ Staging staging_of(const TrainConfig& config, int rank) {
   return in_background ? Staging::kYes : Staging::kNo;
 }
 
+PipelineShape pipeline_shape(const TrainConfig& config) {
+  return {.stages = mesh_of(config.mesh).degree(MeshAxis::kPipeline),
+          .chunks = config.pipeline_repeats,
+          .micro_batches = config.micro_batches()};
+}
+
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
                            int32_t rank) {
   const Mesh mesh = mesh_of(config.mesh);
+  const PipelineShape pipeline = pipeline_shape(config);
   RankPart part = RankPart::of(mesh, rank);
-  part.micro_batches = batch_slice(mesh, rank).count * config.gradient_accumulation_steps;
-  const Sharding sharding{ShardLayout::of(config.model, mesh, rank, config.activation_type()),
-                          config.zero_stage, part};
+  part.micro_batches = batch_slice(mesh, rank).count * config.micro_batches();
+  if (!part.pipeline.is_whole()) {
+    part.pipeline.chunks = pipeline.chunks;
+    part.pipeline.slots = activation_slots(pipeline, part.pipeline.stage.index);
+  }
+  const Sharding sharding{
+      ShardLayout::of(config.model, mesh, rank, config.activation_type(), pipeline.chunks),
+      config.zero_stage, part};
   auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
   TransformerPlan model = plan_transformer(
-      config.model, config.per_device_batch_size, config.max_target_length,
+      config.model, config.micro_batch_sequences(), config.max_target_length,
       config.activation_type(), config.layer_keeps(),
       /*training=*/true, threads, optimizer->state_elements(), config.packed(), sharding);
   TrainingPlan plan{std::move(model), std::move(optimizer)};

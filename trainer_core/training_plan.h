@@ -11,6 +11,7 @@
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/model/transformer.h"
 #include "trainer_core/optim/optimizer.h"
+#include "trainer_core/parallel/pipeline_schedule.h"
 
 namespace muster::trainer {
 
@@ -32,6 +33,9 @@ bool writes_checkpoints(const Mesh& mesh, int rank);
 // Whether a rank that saves does so in the background, from a copy (background_saver.h).
 enum class Staging { kNo, kYes };
 Staging staging_of(const TrainConfig& config, int rank);
+
+// Of the config's steps: 1 stage without a pipeline.
+PipelineShape pipeline_shape(const TrainConfig& config);
 
 // Of rank `rank` of the config's mesh. `threads` is the CPU backend's.
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,

@@ -34,13 +34,16 @@ absl::Status validate_groups(const TrainConfig& config) {
   const int64_t groups = config.model.experts.num_groups;
   if (groups == 0) return absl::OkStatus();
   const int64_t slices = batch_slice(mesh_of(config.mesh), 0).count;
-  const int64_t parts = slices * config.gradient_accumulation_steps;
-  const int64_t tokens = int64_t{config.per_device_batch_size} * config.max_target_length;
+  const int64_t parts = slices * config.micro_batches();
+  const int64_t tokens = int64_t{config.micro_batch_sequences()} * config.max_target_length;
   if (groups % parts == 0 && tokens % (groups / parts) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "num_groups is ", groups, ", but a step's batch is ", parts, " micro-batches of ", tokens,
       " tokens (", slices,
       " slices of the mesh, gradient_accumulation_steps=", config.gradient_accumulation_steps,
+      config.pipeline_microbatches == 1
+          ? ""
+          : absl::StrCat(", num_pipeline_microbatches=", config.pipeline_microbatches),
       "), which must have equally many groups, each of equally many tokens: ",
       nearest_groups(groups, parts, tokens), " would do, or 0 (each micro-batch is a group)"));
 }
@@ -48,7 +51,7 @@ absl::Status validate_groups(const TrainConfig& config) {
 absl::Status validate_rows(const TrainConfig& config) {
   const ExpertConfig& experts = config.model.experts;
   const int64_t ranks = mesh_of(config.mesh).degree(MeshAxis::kExpert);
-  const int64_t tokens = int64_t{config.per_device_batch_size} * config.max_target_length;
+  const int64_t tokens = int64_t{config.micro_batch_sequences()} * config.max_target_length;
   const double rows = static_cast<double>(tokens) *
                       std::min<double>(experts.per_token, experts.count / ranks) *
                       static_cast<double>(ranks);

@@ -95,10 +95,14 @@ struct TrainConfig {
 
   int64_t steps = 0;
   int64_t log_period = 100;
-  // Sequences of a micro-batch of those ranks that compute one slice of the batch together: a key's value, which may be a fraction,
-  // times all ranks, by the number of slices.
+  // Sequences of those ranks that compute one slice of the batch together, in each of the accumulation steps: a key's value, which
+  // may be a fraction, times all ranks, by the number of slices.
   int32_t per_device_batch_size = 1;
-  int32_t gradient_accumulation_steps = 1;  // micro-batches of a step
+  int32_t gradient_accumulation_steps = 1;
+  // Of a pipeline; without one 1 each. Runs of layers that a stage has (num_pipeline_repeats), and micro-batches into which
+  // per_device_batch_size is cut (num_pipeline_microbatches). All accumulation steps go through the pipeline as one.
+  int32_t pipeline_repeats = 1;
+  int32_t pipeline_microbatches = 1;
   int32_t max_target_length = 0;            // S, tokens
   uint64_t init_weights_seed = 0;
   uint64_t data_shuffle_seed = 0;
@@ -131,6 +135,10 @@ struct TrainConfig {
   int32_t threads = 0;       // per rank; 0: see threads_per_rank()
 
   LayerKeeps layer_keeps() const { return trainer::layer_keeps(remat_policy, custom_remat); }
+
+  // Of a step, and the sequences of one: what passes are of.
+  int32_t micro_batches() const { return gradient_accumulation_steps * pipeline_microbatches; }
+  int32_t micro_batch_sequences() const { return per_device_batch_size / pipeline_microbatches; }
 
   // Whether a batch's sequences hold several documents, between which nothing is seen.
   bool packed() const { return dataset_type == DatasetType::kShards && packing; }

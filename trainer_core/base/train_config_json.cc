@@ -216,6 +216,8 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("log_period", config.log_period);
   visit("per_device_batch_size", config.per_device_batch_size);
   visit("gradient_accumulation_steps", config.gradient_accumulation_steps);
+  visit("num_pipeline_repeats", config.pipeline_repeats);
+  visit("num_pipeline_microbatches", config.pipeline_microbatches);
   visit("max_target_length", config.max_target_length);
   visit("init_weights_seed", config.init_weights_seed);
   visit("data_shuffle_seed", config.data_shuffle_seed);

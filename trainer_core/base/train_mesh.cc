@@ -71,7 +71,7 @@ absl::Status validate_on_mesh(const TrainConfig& config) {
   const ModelConfig& model = config.model;
   const Mesh mesh = mesh_of(config.mesh);
   const MeshDemands demands =
-      mesh_demands(model, config.max_target_length, config.per_device_batch_size);
+      mesh_demands(model, config.max_target_length, config.micro_batch_sequences());
   const std::vector<std::string> conflicts = mesh_conflicts(demands, config.mesh);
   if (conflicts.empty()) return validate_products(model, mesh.degree(MeshAxis::kTensor));
   std::string meshes;

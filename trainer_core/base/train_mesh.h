@@ -15,6 +15,7 @@ namespace muster::trainer {
 // Axes along which this trainer splits a training: the degrees of others are 1.
 constexpr AxisSet kSupportedAxes = {
     MeshAxis::kData,
+    MeshAxis::kPipeline,
     MeshAxis::kFsdp,
     MeshAxis::kSequence,
     MeshAxis::kContext,

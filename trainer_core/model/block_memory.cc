@@ -1,6 +1,7 @@
 #include "trainer_core/model/block_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 
@@ -127,6 +128,7 @@ Slots gradient_slots(const Sharding& sharding, bool tied) {
   std::vector<size_t> turns = blocks_of(layout, BlockKind::kEmbedding);
   const std::vector<size_t> layers = blocks_of(layout, BlockKind::kLayer);
   const std::vector<size_t> end = blocks_of(layout, BlockKind::kEnd);
+  if (!turns.empty() && layout.is_of_both_ends(turns.front())) slots.add(std::exchange(turns, {}));
   turns.insert(turns.end(), layers.begin(), layers.end());
   if (tied) {
     slots.add(end);  // a norm's, which waits for nobody

@@ -9,7 +9,9 @@
 //
 // The stages are ZeRO's (Rajbhandari et al., 2020): what is split for good is the optimizer's state, then gradients, then parameters.
 // Layers have two slots in turn, so that one is filled while the other is computed with. The embedding and the end take turns,
-// too, unless the head reads the embedding while the end's norm is there. Gradients have two slots in turn for all blocks.
+// too, unless the head reads the embedding while the end's norm is there. Gradients have two slots in turn for all blocks, but that of
+// a tied embedding on both ends of a pipeline: each end adds up all of its part, in a place of its own, and they scatter it
+// together when all their passes are over.
 #pragma once
 
 #include <algorithm>

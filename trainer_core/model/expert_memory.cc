@@ -4,8 +4,7 @@
 #include <string>
 #include <utility>
 
-#include <absl/strings/str_cat.h>
-
+#include "trainer_core/model/stage_plan.h"
 #include "trainer_core/model/transformer_plan.h"
 
 namespace muster::trainer {
@@ -80,17 +79,17 @@ std::vector<LayerTensor> expert_tensors(const TransformerPlan& plan) {
 void add_expert_counts(TransformerPlan& plan) {
   const RoutingShape shape = plan.routing_shape();
   for (size_t i = 0; i < plan.layers.size(); ++i) {
-    if (!plan.model.experts.in_layer(static_cast<int64_t>(i))) continue;
+    if (!has_experts_at(plan, i)) continue;
     LayerBuffers& layer = plan.layers[i];
     const auto add = [&](const char* what, int64_t elements) {
-      return add_work(plan, absl::StrCat("layer", i, what), elements);
+      return add_work(plan, name_at(plan, i) + what, elements);
     };
-    layer.expert_offsets = add(".expert_offsets", shape.experts + 1);
-    layer.balance = add(".balance", shape.groups);
+    layer.expert_offsets = add("expert_offsets", shape.experts + 1);
+    layer.balance = add("balance", shape.groups);
     layer.own_expert_offsets = layer.expert_offsets;
     if (!plan.part().splits_experts()) continue;
-    layer.expert_counts = add(".expert_counts", shape.experts);
-    layer.own_expert_offsets = add(".own_expert_offsets", plan.own_experts().count + 1);
+    layer.expert_counts = add("expert_counts", shape.experts);
+    layer.own_expert_offsets = add("own_expert_offsets", plan.own_experts().count + 1);
   }
 }
 

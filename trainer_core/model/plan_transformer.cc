@@ -16,9 +16,27 @@ void check_part(const TransformerPlan& plan) {
   MUSTER_CHECK(plan.part().is_whole() || plan.cache_capacity == 0) << "decoding on several ranks";
   MUSTER_CHECK(tensor == 1 || !plan.model.quantization.enabled())
       << "quantized products on " << tensor << " ranks";
+  const PipelinePart& pipeline = plan.pipeline();
+  MUSTER_CHECK(plan.model.num_layers % (pipeline.stage.ranks * pipeline.chunks) == 0)
+      << plan.model.num_layers << " layers in " << pipeline.stage.ranks << " stages";
+  MUSTER_CHECK(pipeline.is_whole() ? pipeline.slots * pipeline.chunks == 1
+                                   : plan.training)
+      << "slots of a pipeline";
 }
 
 }  // namespace
+
+LayerRun TransformerPlan::run(int32_t chunk, int32_t slot) const {
+  const auto number = static_cast<size_t>(chunk * pipeline().stage.ranks + pipeline().stage.index);
+  const size_t first = number * run_length();
+  return {first, first + run_length(), static_cast<size_t>(slot)};
+}
+
+size_t TransformerPlan::layer_block(size_t layer) const {
+  const size_t chunk = layer / run_length() / static_cast<size_t>(pipeline().stage.ranks);
+  const bool has_embedding = sharding.layout.blocks().front().kind == BlockKind::kEmbedding;
+  return (has_embedding ? 1 : 0) + chunk * run_length() + layer % run_length();
+}
 
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
                                  DType dtype, const LayerKeeps& keeps, bool training,

@@ -10,7 +10,8 @@ RankPart RankPart::of(const Mesh& mesh, int32_t rank) {
   return {.tensor = place(MeshAxis::kTensor),
           .sequence = place(MeshAxis::kSequence),
           .context = place(MeshAxis::kContext),
-          .expert = place(MeshAxis::kExpert)};
+          .expert = place(MeshAxis::kExpert),
+          .pipeline = {.stage = place(MeshAxis::kPipeline)}};
 }
 
 }  // namespace muster::trainer

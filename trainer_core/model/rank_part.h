@@ -1,6 +1,6 @@
-// Which part of a model's computation a rank of a mesh does: its heads, columns and ids along the tensor axis, its experts along expert,
-// its positions of each sequence along sequence and context (token_layout.h), and its rows of the residual stream. Pure arithmetic;
-// shard_layout.h cuts the parameters by the same shares.
+// Which part of a model's computation a rank of a mesh does: its layers along the pipeline axis; its heads, columns and ids along the
+// tensor axis, its experts along expert, its positions of each sequence along sequence and context (token_layout.h), and its rows of
+// the residual stream. Pure arithmetic; shard_layout.h cuts the parameters by the same shares.
 #pragma once
 
 #include <cstdint>
@@ -34,16 +34,35 @@ constexpr Share share_of(int64_t units, AxisPlace place) {
 // The largest of all ranks' shares.
 constexpr int64_t largest_share(int64_t units, int ranks) { return (units + ranks - 1) / ranks; }
 
+// A stage of a pipeline. The layers are cut into equal runs, as many as there are stages times chunks; stage s has those with numbers
+// s, s + stages, s + 2 stages, …, which are its chunks.
+struct PipelinePart {
+  AxisPlace stage;
+  int32_t chunks = 1;
+  // Runs of layers, of one micro-batch each, that are between their forward and their backward pass at most
+  // (parallel/pipeline_schedule.h).
+  int32_t slots = 1;
+
+  bool begins_model() const { return stage.index == 0; }
+  bool ends_model() const { return stage.index + 1 == stage.ranks; }
+  bool is_whole() const { return stage.ranks == 1; }
+  // Messages of the forward passes, and of backward passes the other way round: the wrap from the last stage to the first one's next
+  // chunk included.
+  bool receives_stream() const { return !begins_model() || chunks > 1; }
+  bool sends_stream() const { return !ends_model() || chunks > 1; }
+};
+
 // By default a rank alone.
 struct RankPart {
   AxisPlace tensor;
   AxisPlace sequence;
   AxisPlace context;
   AxisPlace expert;
+  PipelinePart pipeline;
   // Of how many micro-batches, over all ranks, a step's batch consists.
   int32_t micro_batches = 1;
 
-  // But micro_batches, which are not the mesh's alone.
+  // But micro_batches, and a stage's chunks and slots, which are not the mesh's alone.
   static RankPart of(const Mesh& mesh, int32_t rank);
 
   // Whether rows of the stream are split among ranks which have other heads, columns and ids of all of them.

@@ -230,6 +230,12 @@ bool ShardLayout::gathers(size_t block) const {
   });
 }
 
+bool ShardLayout::is_of_both_ends(size_t block) const {
+  return std::ranges::any_of(buckets_, [&](const ParamBucket& bucket) {
+    return bucket.block == block && bucket.is_of_both_ends();
+  });
+}
+
 std::vector<TensorBox> ShardLayout::boxes(const ShardPiece& piece) const {
   TensorBox box = row(piece).box;
   box.offset = piece.offset - piece.first;

@@ -45,6 +45,9 @@ struct ParamBucket {
   int64_t shard_elements =
       0;                     // ceil(elements / group_size): the last members' shards may be padding
   int64_t shard_offset = 0;  // of this rank's shard in its flat block
+
+  // Whether the first and the last stage of a pipeline share it: the table of a tied embedding.
+  bool is_of_both_ends() const { return group.axes.contains(MeshAxis::kPipeline); }
 };
 
 // Consecutive elements of a row's box that this rank stores.
@@ -77,6 +80,8 @@ class ShardLayout {
   int64_t elements() const { return elements_; }  // of the flat block of shards, padding included
   // Whether ranks share the storage of a bucket of the block.
   bool gathers(size_t block) const;
+  // Whether a bucket of the block is_of_both_ends().
+  bool is_of_both_ends(size_t block) const;
 
   const ShardRow& row(const ShardPiece& piece) const {
     return buckets_[piece.bucket].rows[piece.row];

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <numbers>
 
-#include <absl/cleanup/cleanup.h>
-
 #include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/exchange_plan.h"
 #include "trainer_core/model/transformer_params.h"
@@ -62,6 +60,7 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
       own_rows_(plan.own_rows()),
       width_(plan.model.emb_dim),
       parameters_(plan.stored_parameters()),
+      run_(plan.run()),
       weights_(std::make_unique<Weights>(plan, arena, Weights::What::kWeights)) {
   MUSTER_CHECK(arena.bytes() == plan.memory.total_bytes()) << "the arena is another plan's";
   MUSTER_CHECK(blocks != nullptr || !plan.sharding.shares())
@@ -199,28 +198,53 @@ void Transformer::upload_starts(std::span<const int32_t> starts) {
 }
 
 LossSum Transformer::forward(const Batch& batch) {
+  return evaluate_run(plan_.run(), batch);
+}
+
+LossSum Transformer::evaluate_run(const LayerRun& run, const Batch& batch) {
   MUSTER_CHECK(plan_.cache_capacity == 0) << "a plan for decoding";
+  enter(run, std::nullopt);
   upload(batch);
-  forward_layers();
+  LossSum sum = forward_layers();
   if (broken()) return {};
-  const LossSum loss = head_loss();
+  if (!plan_.ends_model(run)) return sum;
+  sum += head_loss();
   release_end();
-  return loss;
+  return sum;
 }
 
 LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate) {
-  MUSTER_CHECK(plan_.training) << "a plan without gradients";
-  upload(batch);
-  dropout_ = batch.dropout;
-  const absl::Cleanup no_dropout = [&] { dropout_.reset(); };
-  if (accumulate == Accumulate::kNo && !amaxes().empty())
+  MUSTER_CHECK(plan_.pipeline().is_whole()) << "some of the layers";
+  if (accumulate == Accumulate::kNo) forget_magnitudes();
+  LossSum sum = forward_run(plan_.run(), batch);
+  if (!broken()) sum += backward_layers_and_ends(accumulate);
+  enter(plan_.run(), std::nullopt);
+  return sum;
+}
+
+void Transformer::forget_magnitudes() {
+  if (!amaxes().empty())
     ops_.fill(view(plan_.quantized.amax, {scaling_scales(plan_.model)}), 0);
-  forward_layers();
-  if (broken()) return {};
-  const LossSum loss = head_loss_backward(accumulate);
-  backward_layers(accumulate);
-  if (!broken()) embedding_backward(accumulate);
-  return loss;
+}
+
+void Transformer::enter(const LayerRun& run, const std::optional<DropoutSource>& dropout) {
+  run_ = run;
+  dropout_ = dropout;
+}
+
+LossSum Transformer::forward_run(const LayerRun& run, const Batch& batch) {
+  MUSTER_CHECK(plan_.training) << "a plan without gradients";
+  enter(run, batch.dropout);
+  upload(batch);
+  return forward_layers();
+}
+
+Tensor Transformer::entrance(const LayerRun& run) const {
+  return stream(plan_.buffers_of(run, run.first).input);
+}
+
+void Transformer::expect_forward(const LayerRun& run) {
+  blocks_.prefetch(plan_.begins_model(run) ? plan_.embedding_block() : plan_.layer_block(run.first));
 }
 
 void Transformer::release_end() {
@@ -233,7 +257,7 @@ void Transformer::embed() {
   blocks_.acquire(plan_.embedding_block());
   if (blocks_.broken()) return;
   blocks_.prefetch(plan_.layer_block(0));
-  const Tensor stream = this->stream(plan_.layers.front().input);
+  const Tensor stream = entrance(run_);
   const Tensor partial = exchange_.partial_rows(stream);
   ops_.embedding(view_i32(arena_, plan_.tokens, rows_), weights_->embedding, vocabulary_slice(),
                  embedding_scale(), partial);
@@ -248,18 +272,20 @@ void Transformer::embed() {
   drop_own(DropoutSite::kInput, 0, stream);
 }
 
-// tokens -> final_normed. Each sublayer's norm is fused with the residual addition before it, so
-// layer i leaves the normed input of layer i + 1 behind.
-void Transformer::forward_layers() {
-  embed();
-  blocks_.acquire(plan_.layer_block(0));
-  if (broken()) return;
-  make_normed1(0);
-  const size_t layers = plan_.layers.size();
-  for (size_t i = 0; i < layers; ++i) {
-    const bool last = i + 1 == layers;
-    const size_t next_block = last ? plan_.end_block() : plan_.layer_block(i + 1);
-    blocks_.prefetch(next_block);
+size_t Transformer::block_behind(size_t layer) const {
+  return plan_.is_last(layer) ? plan_.end_block() : plan_.layer_block(layer + 1);
+}
+
+// Through the run's layers: tokens or the stream -> final_normed or the stream. Each sublayer's norm is fused with the residual
+// addition before it, so layer i leaves the normed input of layer i + 1 behind.
+LossSum Transformer::forward_layers() {
+  if (plan_.begins_model(run_)) embed();
+  blocks_.acquire(plan_.layer_block(run_.first));
+  if (broken()) return {};
+  make_normed1(run_.first);
+  for (size_t i = run_.first; i < run_.end; ++i) {
+    const bool last = plan_.is_last(i), goes_on = i + 1 != run_.end || last;
+    if (goes_on) blocks_.prefetch(block_behind(i));
     make_qkv(i);
     make_context(i);
     make_middle(i);
@@ -268,21 +294,31 @@ void Transformer::forward_layers() {
     make_act(i);
     make_delta(i);
     show_mlp(i);
-    stow(i);
-    blocks_.acquire(next_block);
-    if (broken()) return;
-    const LayerBuffers& next = plan_.layers[last ? i : i + 1];
-    ops_.add_norm(norm_, stream(plan_.layers[i].middle), stream(plan_.delta),
+    if (!last) stow(i);
+    if (!goes_on) break;
+    blocks_.acquire(block_behind(i));
+    if (broken()) return {};
+    const LayerBuffers& next = buffers_of(last ? i : i + 1);
+    ops_.add_norm(norm_, stream(buffers_of(i).middle), stream(plan_.delta),
                   last ? weights_->final_norm : weights_->layers[i + 1].norm1,
                   stream(last ? plan_.output : next.input),
                   stream(last ? plan_.final_normed : next.normed1),
                   stats(last ? plan_.final_stats : next.stats1));
     blocks_.release(plan_.layer_block(i));
   }
+  if (!plan_.ends_model(run_)) {
+    blocks_.release(plan_.layer_block(run_.end - 1));
+    return sum_routing();
+  }
   if (plan_.head_block() != plan_.end_block()) blocks_.acquire(plan_.head_block());
-  if (broken()) return;
+  if (broken()) return {};
   scale_logits(stream(plan_.final_normed));
   show("final_normed", stream(plan_.final_normed));
+  return sum_routing();
+}
+
+void Transformer::leave_run(const Tensor& exit) {
+  ops_.add(stream(buffers_of(run_.end - 1).middle), stream(plan_.delta), exit);
 }
 
 }  // namespace muster::trainer

@@ -80,6 +80,26 @@ class Transformer {
   // 1/total weight once it is known across batches and ranks. With dropout. Training plans. Where `blocks` or `exchange`
   // breaks, any pass ends early, and its results mean nothing.
   LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
+
+  // The same in parts, for the stages of a pipeline: a micro-batch goes forward through the runs of layers that the stages have, and its
+  // gradient back through them. Between a run's two passes its slot is its own. What a run's layers add to the loss is in what its
+  // forward pass returns, what the targets do in that of the backward pass of the last run, which comes next after its
+  // forward pass. As the first of a step's passes, forget_magnitudes().
+  void forget_magnitudes();
+  // The stream is at entrance(run), unless the run begins the model.
+  LossSum forward_run(const LayerRun& run, const Batch& batch);
+  // Its gradient comes and goes in stream_gradient().
+  LossSum backward_run(const LayerRun& run, const Batch& batch, Accumulate accumulate);
+  // Without gradients or dropout: of the last run with the loss of the targets.
+  LossSum evaluate_run(const LayerRun& run, const Batch& batch);
+  Tensor entrance(const LayerRun& run) const;  // (T', d)
+  // The stream behind the run that was passed through last, which does not end the model.
+  void leave_run(const Tensor& exit);  // (T', d)
+  Tensor stream_gradient() const;      // (T', d)
+  // The run will be passed through next, forward or backward.
+  void expect_forward(const LayerRun& run);
+  void expect_backward(const LayerRun& run);
+
   // Logits of every position, out (B, S, V), for `tokens` (B, S). Not of packed plans.
   void all_logits(std::span<const int32_t> tokens, float* out);
   // Decoding plans: adds `tokens` (B, C), C at most S, behind those of the calls before; out (B, V) = the logits of the last
@@ -166,7 +186,12 @@ class Transformer {
 
   void upload(const Batch& batch);
   void upload_starts(std::span<const int32_t> starts);
-  void forward_layers();  // leaves the end and the head acquired
+  // From now on passes are through `run`; with the batch's dropout.
+  void enter(const LayerRun& run, const std::optional<DropoutSource>& dropout);
+  const LayerBuffers& buffers_of(size_t layer) const { return plan_.buffers_of(run_, layer); }
+  size_t block_behind(size_t layer) const;
+  LossSum forward_layers();  // leaves the end and the head acquired
+  LossSum backward_layers_and_ends(Accumulate wanted);
   void release_end();
   void embed();
   Tensor position_rows(BufferId table) const;  // this call's rows of a table of RoPE
@@ -224,7 +249,7 @@ class Transformer {
   void make_expert_act(size_t layer);
   void make_expert_delta(size_t layer);
   void backward_experts(size_t layer, Accumulate accumulate);  // d_stream -> delta
-  void add_routing(LossSum& sum);
+  LossSum sum_routing();
 
   void stow(size_t layer);   // offloaded tensors: device to host
   void fetch(size_t layer);  // and back
@@ -268,7 +293,8 @@ class Transformer {
   int64_t own_rows_;  // and T'
   int64_t width_;     // d
   int64_t parameters_;
-  std::optional<DropoutSource> dropout_;  // while forward_backward() runs
+  LayerRun run_;                          // whose pass is running
+  std::optional<DropoutSource> dropout_;  // while a pass with gradients runs
   int64_t cached_ = 0;                    // positions that came before this call's
   PassObserver* observer_ = nullptr;
   std::unique_ptr<const Weights> weights_;

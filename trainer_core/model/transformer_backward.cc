@@ -77,8 +77,8 @@ void Transformer::unstack_gradients(size_t layer, Accumulate accumulate) {
 }
 
 void Transformer::embedding_backward(Accumulate wanted) {
-  // A tied table already holds the head's gradient.
-  const bool tied = plan_.model.logits_via_embedding;
+  // A tied table already holds the head's gradient, where the head is this rank's.
+  const bool tied = plan_.model.logits_via_embedding && plan_.pipeline().ends_model();
   const Accumulate accumulate =
       blocks_.begin_gradient(plan_.embedding_block(), tied ? Accumulate::kYes : wanted);
   const Tensor d_stream = stream(plan_.d_stream);
@@ -94,15 +94,34 @@ void Transformer::embedding_backward(Accumulate wanted) {
   finish_gradient(plan_.embedding_block());
 }
 
+LossSum Transformer::backward_run(const LayerRun& run, const Batch& batch, Accumulate accumulate) {
+  enter(run, batch.dropout);
+  upload(batch);
+  return backward_layers_and_ends(accumulate);
+}
+
+LossSum Transformer::backward_layers_and_ends(Accumulate wanted) {
+  LossSum sum;
+  if (plan_.ends_model(run_)) sum = head_loss_backward(wanted);
+  backward_layers(wanted);
+  if (!broken() && plan_.begins_model(run_)) embedding_backward(wanted);
+  return sum;
+}
+
+Tensor Transformer::stream_gradient() const { return stream(plan_.d_stream); }
+
+void Transformer::expect_backward(const LayerRun& run) {
+  if (!plan_.ends_model(run)) blocks_.prefetch(plan_.layer_block(run.end - 1));
+}
+
 void Transformer::backward_layers(Accumulate wanted) {
-  const size_t layers = plan_.layers.size();
-  for (size_t i = layers; i-- > 0;) {
+  for (size_t i = run_.end; i-- > run_.first;) {
     const size_t block = plan_.layer_block(i);
     blocks_.acquire(block);
-    if (i > 0) blocks_.prefetch(plan_.layer_block(i - 1));
+    if (i > run_.first) blocks_.prefetch(plan_.layer_block(i - 1));
     const Accumulate accumulate = blocks_.begin_gradient(block, wanted);
     if (broken()) return;
-    if (i + 1 != layers) {  // the shared buffers still hold the last layer's forward pass
+    if (!plan_.is_last(i)) {  // the shared buffers still hold the last layer's forward pass
       fetch(i);
       recompute_layer(i);
     }
@@ -115,12 +134,12 @@ void Transformer::backward_layers(Accumulate wanted) {
 
 Tensor Transformer::normed2_gradient(size_t layer) const {
   const BufferId home =
-      plan_.model.parallel_block ? plan_.layers[layer].middle : plan_.delta;  // middle has served
+      plan_.model.parallel_block ? buffers_of(layer).middle : plan_.delta;  // middle has served
   return stream(home);
 }
 
 void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
   const Tensor d_normed = normed2_gradient(layer);
@@ -143,7 +162,7 @@ void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
 }
 
 void Transformer::backward_attention(size_t layer, Accumulate accumulate) {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
   const Tensor d_stream = stream(plan_.d_stream);

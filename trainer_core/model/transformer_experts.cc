@@ -23,7 +23,7 @@ Tensor Transformer::own_routed(const Tensor& all) const {
 }
 
 Routing Transformer::routing(size_t layer) const {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   const RoutingShape shape = routing_shape();
   const auto view_ids = [&](BufferId id) {
     return Tensor::i32(static_cast<int32_t*>(arena_.buffer(id)), {shape.tokens, shape.per_token});
@@ -50,7 +50,7 @@ Tensor Transformer::target_weights() const {
 }
 
 ExpertTraffic Transformer::expert_traffic(size_t layer) const {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   const int64_t experts = plan_.model.experts.count;
   return {
       .offsets = view_i32(arena_, buffers.expert_offsets, experts + 1),
@@ -79,11 +79,11 @@ Tensor Transformer::own_expert_rows(size_t layer) const {
 }
 
 Tensor Transformer::expert_act(size_t layer) const {
-  return of_own_experts(layer, plan_.layers[layer].act, plan_.expert_columns().count);
+  return of_own_experts(layer, buffers_of(layer).act, plan_.expert_columns().count);
 }
 
 Tensor Transformer::expert_gate_up(size_t layer) const {
-  return of_own_experts(layer, plan_.layers[layer].gate_up,
+  return of_own_experts(layer, buffers_of(layer).gate_up,
                         plan_.expert_activation().input_width(plan_.expert_columns().count));
 }
 
@@ -97,7 +97,7 @@ void Transformer::send_to_experts(ExchangeSite site, size_t layer, const Tensor&
 // normed2 -> the routing, and the experts' gate_up.
 void Transformer::make_expert_gate_up(size_t layer) {
   const LayerWeights& weights = weights_->layers[layer];
-  const Tensor normed = stream(plan_.layers[layer].normed2);
+  const Tensor normed = stream(buffers_of(layer).normed2);
   const Routing routing = this->routing(layer);
   const ExpertTraffic traffic = expert_traffic(layer);
   const ExchangePlace router{ExchangeSite::kRouter, layer};
@@ -143,7 +143,7 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   const Tensor act = expert_act(layer), gate_up = expert_gate_up(layer);
   const Tensor d_act = of_own_experts(layer, plan_.d_expert_act, plan_.expert_columns().count);
   const Tensor d_gates = view(plan_.d_gates, {rows_, plan_.model.experts.per_token});
-  const Tensor normed = stream(plan_.layers[layer].normed2);
+  const Tensor normed = stream(buffers_of(layer).normed2);
   const Tensor d_normed = stream(plan_.delta);
 
   send_to_experts(ExchangeSite::kMlpDown, layer, added_gradient(DropoutSite::kMlp, layer));
@@ -166,11 +166,12 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   exchange_.sum_rows(up, partial, d_normed);
 }
 
-// What the routers of all layers add to the loss, and whom they left out.
-void Transformer::add_routing(LossSum& sum) {
-  if (plan_.part().tensor.index != 0) return;  // who splits rows knows the same of all of them
+// What the routers of the run's layers add to the loss, and whom they left out.
+LossSum Transformer::sum_routing() {
+  LossSum sum;
+  if (plan_.part().tensor.index != 0) return sum;  // who splits rows knows the same of all of them
   const RoutingShape shape = routing_shape();
-  for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
+  for (size_t layer = run_.first; layer < run_.end; ++layer) {
     if (!has_experts(layer)) continue;
     const Routing routing = this->routing(layer);
     int32_t taken = 0;
@@ -181,7 +182,8 @@ void Transformer::add_routing(LossSum& sum) {
     sum.routed += choices;
     sum.dropped += choices - taken;
   }
-  sum.loss += sum.balance;
+  sum.loss = sum.balance;
+  return sum;
 }
 
 }  // namespace muster::trainer

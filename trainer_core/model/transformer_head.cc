@@ -58,9 +58,7 @@ LossSum Transformer::sum_losses(const Chunk& chunk) {
   const auto sum_own = [&](BufferId id) {
     return ops_.sum(tensor_at(view(id, {rows_}), plan_.first_own_row(), {own_rows_}));
   };
-  LossSum sum{.loss = sum_own(plan_.losses), .weight = sum_own(plan_.weights)};
-  add_routing(sum);
-  return sum;
+  return {.loss = sum_own(plan_.losses), .weight = sum_own(plan_.weights)};
 }
 
 LossSum Transformer::head_loss() {
@@ -105,6 +103,7 @@ void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
   MUSTER_CHECK(plan_.cache_capacity == 0 && !plan_.packed && plan_.part().is_whole())
       << "a plan for other sequences, or of some of the logits";
   MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_)) << tokens.size() << " tokens";
+  MUSTER_CHECK(plan_.pipeline().is_whole()) << "some of the layers";
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
   if (broken()) return;

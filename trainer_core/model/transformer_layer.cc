@@ -6,13 +6,13 @@
 namespace muster::trainer {
 
 void Transformer::make_normed1(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   ops_.norm(norm_, stream(buffers.input), weights_->layers[layer].norm1, stream(buffers.normed1),
             stats(buffers.stats1));
 }
 
 void Transformer::make_qkv(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   const Stack weights = qkv_weights(layer);
   const Tensor qkv = activation(buffers.qkv, {rows_, shape_.qkv_width()});
   const Tensor normed = exchange_.all_rows({ExchangeSite::kQkv, layer}, stream(buffers.normed1));
@@ -38,7 +38,7 @@ Transformer::Stack Transformer::qkv_weights(size_t layer) {
 }
 
 AttentionLayer Transformer::attention_layer(size_t layer) const {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   return {.shape = shape_,
           .qkv = activation(buffers.qkv, {rows_, shape_.qkv_width()}),
           .bias = weights_->layers[layer].relative,
@@ -51,7 +51,7 @@ AttentionLayer Transformer::attention_layer(size_t layer) const {
 void Transformer::make_context(size_t layer) {
   if (plan_.cache_capacity == 0)
     return exchange_.attention({ExchangeSite::kAttention, layer}, attention_layer(layer));
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   const auto cache = [&](BufferId id) {
     return activation(id, {shape_.batch, shape_.kv_heads, plan_.cache_capacity, shape_.head_dim});
   };
@@ -63,7 +63,7 @@ void Transformer::make_context(size_t layer) {
 }
 
 void Transformer::make_middle(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   const LayerWeights& weights = weights_->layers[layer];
   const Tensor delta = stream(plan_.delta);
   project_and_sum(DenseSite{layer, DenseProduct::kOut}, ExchangeSite::kOut,
@@ -78,14 +78,14 @@ void Transformer::make_middle(size_t layer) {
 }
 
 void Transformer::make_normed2(size_t layer) {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   ops_.norm(norm_, stream(buffers.middle), weights_->layers[layer].norm2, stream(buffers.normed2),
             stats(buffers.stats2));
 }
 
 void Transformer::make_gate_up(size_t layer) {
   if (has_experts(layer)) return make_expert_gate_up(layer);
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   const LayerWeights& weights = weights_->layers[layer];
   const Tensor normed = exchange_.all_rows({ExchangeSite::kMlpUp, layer}, stream(buffers.normed2));
   project(DenseSite{layer, DenseProduct::kGateUp}, normed, weights.gate_up, weights.gate_up_bias,
@@ -94,7 +94,7 @@ void Transformer::make_gate_up(size_t layer) {
 
 void Transformer::make_act(size_t layer) {
   if (has_experts(layer)) return make_expert_act(layer);
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   const Tensor act = activation(buffers.act, {rows_, plan_.mlp_columns().count});
   ops_.activate(plan_.activation(), gate_up(buffers), act);
   drop_activation(layer, act);
@@ -104,7 +104,7 @@ void Transformer::make_delta(size_t layer) {
   if (has_experts(layer)) return make_expert_delta(layer);
   const LayerWeights& weights = weights_->layers[layer];
   project_and_sum(DenseSite{layer, DenseProduct::kDown}, ExchangeSite::kMlpDown,
-                  activation(plan_.layers[layer].act, {rows_, plan_.mlp_columns().count}),
+                  activation(buffers_of(layer).act, {rows_, plan_.mlp_columns().count}),
                   weights.down, weights.down_bias);
   drop_own(DropoutSite::kMlp, layer, stream(plan_.delta));
 }
@@ -148,14 +148,14 @@ Tensor Transformer::added_gradient(DropoutSite site, size_t layer) {
 }
 
 void Transformer::stow(size_t layer) {
-  for (const OffloadedTensor& tensor : plan_.layers[layer].offloaded) {
+  for (const OffloadedTensor& tensor : buffers_of(layer).offloaded) {
     ops_.copy(Tensor::of(tensor.dtype, arena_.buffer(tensor.device), {tensor.elements}),
               Tensor::of(tensor.dtype, arena_.buffer(tensor.host), {tensor.elements}));
   }
 }
 
 void Transformer::fetch(size_t layer) {
-  for (const OffloadedTensor& tensor : plan_.layers[layer].offloaded) {
+  for (const OffloadedTensor& tensor : buffers_of(layer).offloaded) {
     ops_.copy(Tensor::of(tensor.dtype, arena_.buffer(tensor.host), {tensor.elements}),
               Tensor::of(tensor.dtype, arena_.buffer(tensor.device), {tensor.elements}));
   }

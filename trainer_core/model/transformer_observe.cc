@@ -16,7 +16,7 @@ void Transformer::show(size_t layer, const char* name, const Tensor& x) const {
 }
 
 void Transformer::show_attention(size_t layer) const {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   show(layer, "normed1", stream(buffers.normed1));
   show(layer, "qkv", activation(buffers.qkv, {rows_, shape_.qkv_width()}));
   show(layer, "context", activation(buffers.context, {rows_, shape_.out_width()}));
@@ -25,7 +25,7 @@ void Transformer::show_attention(size_t layer) const {
 }
 
 void Transformer::show_mlp(size_t layer) const {
-  const LayerBuffers& buffers = plan_.layers[layer];
+  const LayerBuffers& buffers = buffers_of(layer);
   if (has_experts(layer)) {
     show(layer, "router_probs", routing(layer).probs);  // the experts' rows have gaps
   } else {

@@ -54,11 +54,12 @@ class Finder {
     for (size_t i = 0; i < plan.params.size(); ++i) rows_.emplace(plan.params[i].name, i);
   }
 
-  // The named parameter with its `stacked - 1` neighbours below it as one; no data when there is none.
+  // The named parameter with its `stacked - 1` neighbours below it as one; no data when there is none on this rank.
   Tensor find(const std::string& name, size_t stacked = 1) const {
     const auto found = rows_.find(name);
     if (found == rows_.end()) return {};
     const Place& first = places_[found->second];
+    if (first.data == nullptr) return {};  // another stage's
     int64_t rows = 0;
     const char* end = first.data;
     for (size_t i = 0; i < stacked; ++i) {

@@ -10,6 +10,7 @@
 
 #include "trainer_core/base/check.h"
 #include "trainer_core/model/exchange_plan.h"
+#include "trainer_core/model/stage_plan.h"
 #include "trainer_core/model/transformer_params.h"
 #include "trainer_core/ops/workspace.h"
 
@@ -51,14 +52,13 @@ class Planner {
 
   // What layers keep on the device.
   void kept() {
-    plan_.layers.resize(static_cast<size_t>(model_.num_layers));
+    plan_.layers.resize(plan_.run_length() * static_cast<size_t>(plan_.pipeline().slots));
     if (!plan_.training) return;
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
-      for (const LayerTensor& tensor : layer_tensors(i)) {
+      for (const LayerTensor& tensor : tensors_at(i)) {
         if (tensor.placement != Placement::kDevice) continue;
-        plan_.layers[i].*tensor.id =
-            add(absl::StrCat("layer", i, ".", tensor.name), MemoryCategory::kActivations,
-                tensor.elements, tensor.dtype);
+        plan_.layers[i].*tensor.id = add(name_at(plan_, i) + tensor.name, MemoryCategory::kActivations,
+                                         tensor.elements, tensor.dtype);
       }
     }
   }
@@ -79,6 +79,7 @@ class Planner {
             share({&Buffers::stats2, &Buffers::normed2, &Buffers::gate_up, &Buffers::act});
             share_routing();
             add_expert_work(plan_);
+            if (!plan_.pipeline().ends_model()) return;
             plan_.output = add_stream("output");
             add_logits();
           },
@@ -88,8 +89,11 @@ class Planner {
             plan_attention_exchange(plan_);
           });
       // The stream's gradient begins where the head's work ends.
-      plan_.memory.overlay([&] { plan_.final_normed = add_stream("final_normed"); },
-                           [&] { plan_.d_stream = add_stream("d_stream"); });
+      plan_.memory.overlay(
+          [&] {
+            if (plan_.pipeline().ends_model()) plan_.final_normed = add_stream("final_normed");
+          },
+          [&] { plan_.d_stream = add_stream("d_stream"); });
     } else {
       share({&Buffers::middle});
       // Nothing reads the stream later: it is updated in place.
@@ -133,14 +137,15 @@ class Planner {
   }
 
   void rest() {
-    plan_.final_stats = add_work("final_stats", norm_.stats(own_rows_));
+    const bool ends_model = plan_.pipeline().ends_model();
+    if (ends_model) plan_.final_stats = add_work("final_stats", norm_.stats(own_rows_));
     plan_.delta = add_stream("delta");
     plan_.tokens = add_work("tokens", rows_);
     if (plan_.cache_capacity == 0) {
       plan_.targets = add_work("targets", rows_);
       plan_.weights = add_work("weights", rows_);
       if (plan_.packed) plan_.starts = add_work("starts", rows_);
-      plan_.losses = add_work("losses", rows_);
+      if (ends_model) plan_.losses = add_work("losses", rows_);
     }
     if (!model_.has_rope()) return;
     const int64_t table = int64_t{plan_.positions()} * model_.head_dim / 2;
@@ -192,12 +197,13 @@ class Planner {
   void offloaded() {
     plan_.device_bytes = plan_.memory.total_bytes();
     if (!plan_.training) return;
-    for (size_t i = 0; i + 1 < plan_.layers.size(); ++i) {
+    for (size_t i = 0; i < plan_.layers.size(); ++i) {
+      if (plan_.is_last(layers_at(plan_, i).front())) continue;
       LayerBuffers& layer = plan_.layers[i];
-      for (const LayerTensor& tensor : layer_tensors(i)) {
+      for (const LayerTensor& tensor : tensors_at(i)) {
         if (tensor.placement != Placement::kOffload) continue;
-        const BufferId host = add(absl::StrCat("layer", i, ".", tensor.name),
-                                  MemoryCategory::kOffloaded, tensor.elements, tensor.dtype);
+        const BufferId host = add(name_at(plan_, i) + tensor.name, MemoryCategory::kOffloaded,
+                                  tensor.elements, tensor.dtype);
         layer.offloaded.push_back({layer.*tensor.id, host, tensor.elements, tensor.dtype});
       }
     }
@@ -266,6 +272,23 @@ class Planner {
     return tensors;
   }
 
+  // The largest of each tensor of the layers that take turns there.
+  std::vector<LayerTensor> tensors_at(size_t i) const {
+    std::vector<LayerTensor> all;
+    for (const size_t layer : layers_at(plan_, i)) {
+      for (const LayerTensor& tensor : layer_tensors(layer)) {
+        const auto same = std::ranges::find_if(
+            all, [&](const LayerTensor& other) { return other.id == tensor.id; });
+        if (same == all.end()) {
+          all.push_back(tensor);
+        } else {
+          same->elements = std::max(same->elements, tensor.elements);
+        }
+      }
+    }
+    return all;
+  }
+
   // One buffer for all layers of each tensor named that they do not keep on the device, as large as the largest of them.
   void share(std::initializer_list<BufferId LayerBuffers::*> ids) {
     for (BufferId LayerBuffers::*id : ids) {
@@ -274,7 +297,7 @@ class Planner {
       DType dtype = DType::kF32;
       std::vector<LayerBuffers*> sharers;
       for (size_t i = 0; i < plan_.layers.size(); ++i) {
-        for (const LayerTensor& tensor : layer_tensors(i)) {
+        for (const LayerTensor& tensor : tensors_at(i)) {
           if (tensor.id != id || tensor.placement == Placement::kDevice) continue;
           if (tensor.elements == 0) continue;
           dtype = tensor.dtype;
@@ -317,6 +340,7 @@ void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
     planner.caches();
     planner.shared();
     planner.rest();
+    plan_stage(plan);
     plan_exchange(plan);
     add_expert_constants(plan);
     planner.quantized();

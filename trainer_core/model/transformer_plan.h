@@ -58,9 +58,25 @@ struct LayerBuffers {
   BufferId expert_counts = 0;       // (X, E/X)
   BufferId own_expert_offsets = 0;  // (E/X + 1)
 
-  // Copied out when the layer's forward pass is done and back in before its backward pass. The last
-  // layer has none: its backward pass comes next, and finds the shared buffers as they were.
+  // Copied out when the layer's forward pass is done and back in before its backward pass. The model's last
+  // layer has no need of it: its backward pass comes next, and finds the shared buffers as they were.
   std::vector<OffloadedTensor> offloaded;
+};
+
+// Consecutive layers of one micro-batch, which a rank computes at a time: all of them, or those of a chunk of its pipeline stage.
+struct LayerRun {
+  size_t first = 0;
+  size_t end = 0;   // behind the last
+  size_t slot = 0;  // where their activations are
+};
+
+// Of a pipeline stage: the stream (T', d) at the entrance or the exit of its layers, or its gradient, on its way between two stages.
+// The computation copies what has come to where it reads it, and what goes is made or copied here.
+struct StageBuffers {
+  BufferId received = 0;
+  BufferId sent = 0;
+  BufferId received_gradient = 0;
+  BufferId sent_gradient = 0;
 };
 
 // Of one layer of a decoding plan: (B, K, capacity, h) each.
@@ -133,6 +149,7 @@ struct TransformerPlan {
   BufferId grad_block = 0;       // of the shards
   BufferId optimizer_state = 0;  // as many numbers as the plan was asked for
 
+  // Of each slot in turn, those of a run's layers: of a rank that has all layers, by layer. See buffers_of().
   std::vector<LayerBuffers> layers;
   std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
   BufferId output = 0;               // (T', d) the residual stream after the last layer
@@ -168,6 +185,7 @@ struct TransformerPlan {
   // Of a model with experts; without other ranks' tokens the former is `weights`, and the latter is not there.
   BufferId routed_weights = 0;  // (T*) of targets
   BufferId routed_order = 0;    // (T*) Routing::order
+  StageBuffers stage;
   BufferId workspace = 0;
   int64_t workspace_elements = 0;
   // Rows that the head and the loss handle at a time: the logits of all T rows are never kept.
@@ -181,13 +199,25 @@ struct TransformerPlan {
   // What is loaded.
   std::vector<TensorRow> rows() const { return model_rows(params, model); }
   int64_t stored_parameters() const { return sharding.layout.elements(); }
-  // Blocks of the layout.
-  size_t embedding_block() const { return 0; }
-  size_t layer_block(size_t layer) const { return 1 + layer; }
-  size_t end_block() const { return 1 + layers.size(); }
-  size_t head_block() const { return model.logits_via_embedding ? embedding_block() : end_block(); }
   // This rank's part of the computation.
   const RankPart& part() const { return sharding.part; }
+  const PipelinePart& pipeline() const { return part().pipeline; }
+  // Layers of a run.
+  size_t run_length() const {
+    return static_cast<size_t>(model.num_layers / (pipeline().stage.ranks * pipeline().chunks));
+  }
+  LayerRun run(int32_t chunk = 0, int32_t slot = 0) const;
+  bool begins_model(const LayerRun& run) const { return run.first == 0; }
+  bool ends_model(const LayerRun& run) const { return is_last(run.end - 1); }
+  bool is_last(size_t layer) const { return layer + 1 == static_cast<size_t>(model.num_layers); }
+  const LayerBuffers& buffers_of(const LayerRun& run, size_t layer) const {
+    return layers[run.slot * run_length() + layer - run.first];
+  }
+  // Blocks of the layout: those that this rank has.
+  size_t embedding_block() const { return 0; }
+  size_t layer_block(size_t layer) const;
+  size_t end_block() const { return sharding.layout.blocks().size() - 1; }
+  size_t head_block() const { return model.logits_via_embedding ? embedding_block() : end_block(); }
   // Of a sequence: S of them.
   Positions own_positions() const;
   int64_t token_count() const {  // T

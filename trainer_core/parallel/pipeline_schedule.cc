@@ -25,21 +25,48 @@ int32_t warm_up(const PipelineShape& shape, int32_t stage) {
   return shape.chunks == 1 ? behind : 2 * behind + (shape.chunks - 1) * shape.stages;
 }
 
-// A forward pass takes the lowest slot that is free, and its backward pass frees it.
-void assign_slots(std::vector<PipelinePass>& schedule) {
-  std::map<std::pair<int32_t, int32_t>, int32_t> taken;  // by chunk and micro-batch
-  std::vector<bool> busy;
-  for (PipelinePass& pass : schedule) {
-    const std::pair key{pass.chunk, pass.micro_batch};
-    if (pass.kind == PassKind::kForward) {
-      auto free = std::ranges::find(busy, false);
-      if (free == busy.end()) free = busy.insert(busy.end(), false);
-      *free = true;
-      taken[key] = static_cast<int32_t>(free - busy.begin());
-    }
-    pass.slot = taken.at(key);
-    if (pass.kind == PassKind::kBackward) busy[static_cast<size_t>(pass.slot)] = false;
+// Places that are taken for a while: always the lowest that is free.
+class Places {
+ public:
+  using Key = std::pair<int32_t, int32_t>;
+
+  int32_t take(Key key) {
+    if (const auto found = taken_.find(key); found != taken_.end()) return found->second;
+    auto free = std::ranges::find(busy_, false);
+    if (free == busy_.end()) free = busy_.insert(busy_.end(), false);
+    *free = true;
+    return taken_[key] = static_cast<int32_t>(free - busy_.begin());
   }
+  void give_back(Key key) {
+    const auto found = taken_.find(key);
+    busy_[static_cast<size_t>(found->second)] = false;
+    taken_.erase(found);
+  }
+
+ private:
+  std::map<Key, int32_t> taken_;
+  std::vector<bool> busy_;
+};
+
+// A chunk's forward pass takes a slot, and its backward pass frees it; a micro-batch's first pass takes a place for its tokens, and
+// the last, the backward pass of chunk 0, frees that.
+void assign_places(std::vector<PipelinePass>& schedule) {
+  Places slots, batches;
+  for (PipelinePass& pass : schedule) {
+    const Places::Key chunk{pass.chunk, pass.micro_batch}, whole{0, pass.micro_batch};
+    pass.slot = slots.take(chunk);
+    pass.batch = batches.take(whole);
+    if (pass.kind == PassKind::kForward) continue;
+    slots.give_back(chunk);
+    if (pass.chunk == 0) batches.give_back(whole);
+  }
+}
+
+int32_t count_places(const PipelineShape& shape, int32_t stage, int32_t PipelinePass::*place) {
+  int32_t count = 0;
+  for (const PipelinePass& pass : pipeline_schedule(shape, stage))
+    count = std::max(count, pass.*place + 1);
+  return count;
 }
 
 }  // namespace
@@ -58,15 +85,32 @@ std::vector<PipelinePass> pipeline_schedule(const PipelineShape& shape, int32_t 
     if (i < all) schedule.push_back(pass(shape, PassKind::kForward, i));
     if (i >= ahead) schedule.push_back(pass(shape, PassKind::kBackward, i - ahead));
   }
-  assign_slots(schedule);
+  assign_places(schedule);
+  return schedule;
+}
+
+std::vector<PipelinePass> forward_schedule(const PipelineShape& shape) {
+  std::vector<PipelinePass> schedule;
+  for (int32_t first = 0; first < shape.micro_batches; first += shape.stages) {
+    const int32_t count = std::min(shape.stages, shape.micro_batches - first);
+    for (int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+      for (int32_t i = 0; i < count; ++i) {
+        schedule.push_back({.kind = PassKind::kForward,
+                            .chunk = chunk,
+                            .micro_batch = first + i,
+                            .batch = shape.chunks == 1 ? 0 : i});
+      }
+    }
+  }
   return schedule;
 }
 
 int32_t activation_slots(const PipelineShape& shape, int32_t stage) {
-  int32_t slots = 0;
-  for (const PipelinePass& pass : pipeline_schedule(shape, stage))
-    slots = std::max(slots, pass.slot + 1);
-  return slots;
+  return count_places(shape, stage, &PipelinePass::slot);
+}
+
+int32_t batch_slots(const PipelineShape& shape, int32_t stage) {
+  return count_places(shape, stage, &PipelinePass::batch);
 }
 
 double pipeline_bubble(const PipelineShape& shape) {

@@ -135,6 +135,12 @@ void ShardedParameters::parameters_changed() {
   for (Slot& slot : weight_slots_) slot.block.reset();
 }
 
+void ShardedParameters::gather_ends() {
+  const ShardLayout& layout = plan_.sharding.layout;
+  for (size_t block = 0; block < layout.blocks().size(); ++block)
+    if (layout.is_of_both_ends(block)) prefetch(block);
+}
+
 // Gradients
 // -----------------------------------------------------------------------------------------------------
 
@@ -146,16 +152,20 @@ void ShardedParameters::begin(const StepPass& pass) {
 }
 
 bool ShardedParameters::is_complete(size_t block) const {
-  const bool is_used_twice =
-      block == plan_.embedding_block() && plan_.head_block() == plan_.embedding_block();
+  const bool is_used_twice = block == plan_.embedding_block() &&
+                             plan_.head_block() == plan_.embedding_block() &&
+                             plan_.pipeline().is_whole();
   return pass_.last && parts_[block] == (is_used_twice ? 2 : 1);
+}
+
+bool ShardedParameters::adds_up_whole(size_t block) const {
+  return plan_.sharding.zero_stage == 1 || plan_.sharding.layout.is_of_both_ends(block);
 }
 
 Accumulate ShardedParameters::begin_gradient(size_t block, Accumulate wanted) {
   if (broken() || !plan_.sharding.layout.gathers(block)) return wanted;
   wait(gradient_slots_[plan_.blocks.gradient_slot[block]]);
-  const bool stays = plan_.sharding.zero_stage == 1;
-  const Accumulate accumulate = stays ? wanted : Accumulate::kNo;
+  const Accumulate accumulate = adds_up_whole(block) ? wanted : Accumulate::kNo;
   if (accumulate == Accumulate::kYes) return accumulate;
   for (const Bucket& bucket : buckets_) {
     if (bucket.block != block) continue;
@@ -169,14 +179,21 @@ void ShardedParameters::gradient_done(size_t block) {
   if (broken()) return;
   ++parts_[block];
   const bool complete = is_complete(block);
+  if (plan_.sharding.layout.is_of_both_ends(block)) {
+    if (complete) blocks_at_end_.push_back(block);
+    return;
+  }
   for (Bucket& bucket : buckets_) {
     if (bucket.block != block) continue;
-    if (bucket.is_gathered && (complete || plan_.sharding.zero_stage > 1)) scatter(bucket);
-    if (complete && data_ != nullptr) {
-      stream_->enqueue(
-          [this, &bucket] { return data_->all_reduce(bucket.gradient_shard, bucket.reduce_name); });
-    }
+    if (bucket.is_gathered && (complete || !adds_up_whole(block))) scatter(bucket);
+    if (complete) sum_over_data(bucket);
   }
+}
+
+void ShardedParameters::sum_over_data(Bucket& bucket) {
+  if (data_ == nullptr) return;
+  stream_->enqueue(
+      [this, &bucket] { return data_->all_reduce(bucket.gradient_shard, bucket.reduce_name); });
 }
 
 // The whole gradient -> the shard's, which has it added.
@@ -194,6 +211,13 @@ void ShardedParameters::scatter(Bucket& bucket) {
 }
 
 absl::Status ShardedParameters::finish() {
+  for (const size_t block : std::exchange(blocks_at_end_, {})) {
+    for (Bucket& bucket : buckets_) {
+      if (bucket.block != block || broken()) continue;
+      scatter(bucket);
+      sum_over_data(bucket);
+    }
+  }
   status_.Update(stream_->wait_all());
   return status_;
 }

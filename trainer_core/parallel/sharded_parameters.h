@@ -14,6 +14,9 @@
 // uses of a tied embedding, add up without memory of their own. Where nobody shares the storage (data parallelism alone) gradients
 // are where the pass writes them, and are all-reduced there.
 //
+// The table of a tied embedding is that of both ends of a pipeline, which come to it at different times: it is gathered before a step's
+// passes and scattered behind them, when both ends are there, while everything else waits for ranks of one stage alone.
+//
 // Bytes that a rank sends in a step of M micro-batches at zero_stage 3, with n ranks that share L > 1 layers, and D along data. G: bytes
 // of a block's shard as it is gathered, S: in fp32 (ZeRO, Rajbhandari et al., 2020, section 7, but for what stays in slots):
 //   all-gathers      (n - 1) times   G of embedding and end, each M times where they share a slot, else once (a tied model), and of
@@ -50,6 +53,8 @@ class ShardedParameters final : public ParameterBlocks {
   ShardedParameters(const TransformerPlan& plan, const Arena& arena, Ops& ops,
                     ProcessGroups& groups);
 
+  // Before the passes of a step or an evaluation, in a pipeline.
+  void gather_ends();
   // Before each pass that makes gradients.
   void begin(const StepPass& pass);
   // Waits for all that passes have begun: then the flat block has the step's gradients, if the last pass was its last.
@@ -94,7 +99,10 @@ class ShardedParameters final : public ParameterBlocks {
   void wait(CommTicket ticket);
   // Of the step: whether `block` gets no more gradients.
   bool is_complete(size_t block) const;
+  // zero_stage 1, and a tied embedding on both ends of a pipeline: the whole gradient adds up, and is scattered once.
+  bool adds_up_whole(size_t block) const;
   void scatter(Bucket& bucket);
+  void sum_over_data(Bucket& bucket);
 
   const TransformerPlan& plan_;
   const Arena& arena_;
@@ -106,6 +114,7 @@ class ShardedParameters final : public ParameterBlocks {
   std::vector<CommTicket> gradient_slots_;  // what was scattered from them last
   StepPass pass_;
   std::vector<int> parts_;  // of this pass's gradients, by block: how many are done
+  std::vector<size_t> blocks_at_end_;  // those of both ends that are complete
   absl::Status status_;
   std::unique_ptr<CommStream> stream_;  // ends before what its work uses
 };

@@ -1,0 +1,125 @@
+#include "trainer_core/parallel/stage_messages.h"
+
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+namespace muster::trainer {
+namespace {
+
+// Lanes 0 and 1 are the computation's and that of gathers and scatters.
+constexpr int kFirstLane = 2;
+
+Tensor stream_in(const TransformerPlan& plan, const Arena& arena, BufferId id) {
+  return Tensor::of(plan.dtype, arena.buffer(id), {plan.own_rows(), plan.model.emb_dim});
+}
+
+}  // namespace
+
+StageMessages::StageMessages(const TransformerPlan& plan, const Arena& arena, Ops& ops,
+                             ProcessGroups& groups)
+    : part_(plan.pipeline()),
+      ops_(ops),
+      groups_(groups),
+      sender_(CommStream::start()),
+      receiver_(CommStream::start()) {
+  const auto stream = [&](BufferId id) { return stream_in(plan, arena, id); };
+  if (part_.receives_stream()) {
+    forward_.incoming = stream(plan.stage.received);
+    backward_.outgoing = stream(plan.stage.sent_gradient);
+  }
+  if (part_.sends_stream()) {
+    forward_.outgoing = stream(plan.stage.sent);
+    backward_.incoming = stream(plan.stage.received_gradient);
+  }
+}
+
+StageMessages::~StageMessages() {
+  if (is_under_way_) groups_.abort();
+}
+
+bool StageMessages::is_first(const PipelinePass& pass) const {
+  return part_.begins_model() && pass.chunk == 0;
+}
+
+bool StageMessages::is_last(const PipelinePass& pass) const {
+  return part_.ends_model() && pass.chunk + 1 == part_.chunks;
+}
+
+bool StageMessages::needs(const PipelinePass& pass) const {
+  return pass.kind == PassKind::kForward ? !is_first(pass) : !is_last(pass);
+}
+
+bool StageMessages::feeds(const PipelinePass& pass) const {
+  return pass.kind == PassKind::kForward ? !is_last(pass) : !is_first(pass);
+}
+
+int StageMessages::stage_at(int steps) const {
+  return (part_.stage.index + steps + part_.stage.ranks) % part_.stage.ranks;
+}
+
+ProcessGroup& StageMessages::lane_of(int stage) const {
+  const bool is_odd_one = part_.stage.ranks % 2 == 1 && stage + 1 == part_.stage.ranks;
+  return groups_.of({.axes = {MeshAxis::kPipeline}}, kFirstLane + (is_odd_one ? 2 : stage % 2));
+}
+
+std::string StageMessages::name_of(const PipelinePass& pass, const char* what) const {
+  const std::string chunk = part_.chunks == 1 ? "" : absl::StrCat(" chunk ", pass.chunk);
+  return absl::StrCat("micro-batch ", pass.micro_batch, chunk,
+                      pass.kind == PassKind::kForward ? " activations " : " gradients ", what);
+}
+
+void StageMessages::begin(std::span<const PipelinePass> passes) {
+  MUSTER_CHECK(broken() || ahead_.empty()) << "passes that have not come";
+  is_under_way_ = true;
+  for (const PipelinePass& pass : passes)
+    if (needs(pass)) ahead_.push_back(pass);
+  receive_ahead();
+}
+
+void StageMessages::receive_ahead() {
+  for (; !ahead_.empty() && !broken(); ahead_.pop_front()) {
+    const PipelinePass pass = ahead_.front();
+    Buffers& buffers = this->buffers(pass.kind);
+    if (std::exchange(buffers.is_taken, true)) return;
+    const int from = stage_at(pass.kind == PassKind::kForward ? -1 : 1);
+    buffers.received = receiver_->enqueue([this, &buffers, from, pass] {
+      return lane_of(from).recv(buffers.incoming, from, name_of(pass, "recv"));
+    });
+  }
+}
+
+void StageMessages::receive(const PipelinePass& pass, const Tensor& to) {
+  if (broken()) return;
+  Buffers& buffers = this->buffers(pass.kind);
+  status_.Update(receiver_->wait(buffers.received));
+  if (broken()) return;
+  ops_.copy(buffers.incoming, to);
+  ops_.synchronize();  // the next message may come
+  buffers.is_taken = false;
+  receive_ahead();
+}
+
+Tensor StageMessages::outgoing(const PipelinePass& pass) {
+  Buffers& buffers = this->buffers(pass.kind);
+  if (!broken()) status_.Update(sender_->wait(buffers.sent));
+  return buffers.outgoing;
+}
+
+void StageMessages::send(const PipelinePass& pass) {
+  if (broken()) return;
+  ops_.synchronize();
+  Buffers& buffers = this->buffers(pass.kind);
+  const int to = stage_at(pass.kind == PassKind::kForward ? 1 : -1);
+  buffers.sent = sender_->enqueue([this, &buffers, to, pass] {
+    return lane_of(part_.stage.index).send(buffers.outgoing, to, name_of(pass, "send"));
+  });
+}
+
+absl::Status StageMessages::finish() {
+  status_.Update(sender_->wait_all());
+  is_under_way_ = broken();
+  return status_;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,112 @@
+#include "trainer_core/step_passes.h"
+
+namespace muster::trainer {
+
+void StepPasses::HeldBatch::hold(const Batch& batch) {
+  tokens.assign(batch.tokens.begin(), batch.tokens.end());
+  targets.assign(batch.targets.begin(), batch.targets.end());
+  weights.assign(batch.weights.begin(), batch.weights.end());
+  starts.assign(batch.starts.begin(), batch.starts.end());
+  dropout = batch.dropout;
+}
+
+absl::StatusOr<LossSum> StepPasses::train(int32_t micro_batches, const Load& load,
+                                          const Options& options) {
+  if (!part().is_whole()) return train_stage(micro_batches, load, options);
+  LossSum sum;
+  for (int32_t i = 0; i < micro_batches && !replica_.broken(); ++i) {
+    const auto batch = load(i);
+    if (!batch.ok()) return batch.status();
+    if (options.before_pass) options.before_pass(i);
+    const bool last = options.sums_over_data && i + 1 == micro_batches;
+    replica_.begin_pass({.first = i == 0, .last = last});
+    sum += replica_.model().forward_backward(*batch, i == 0 ? Accumulate::kNo : Accumulate::kYes);
+  }
+  return sum;
+}
+
+absl::StatusOr<LossSum> StepPasses::train_stage(int32_t micro_batches, const Load& load,
+                                                const Options& options) {
+  const TransformerPlan& plan = replica_.plan().model;
+  const auto passes = pipeline_schedule(shape(micro_batches), part().stage.index);
+  replica_.begin_passes(passes);
+  replica_.model().forget_magnitudes();
+  loaded_ = 0;
+  LossSum sum;
+  bool first = true;  // of those that make gradients
+  for (const PipelinePass& pass : passes) {
+    if (replica_.broken()) break;
+    const LayerRun run = plan.run(pass.chunk, pass.slot);
+    const auto batch = begin(pass, run, load);
+    if (!batch.ok()) return batch.status();
+    if (options.before_pass) options.before_pass(pass.micro_batch);
+    if (pass.kind == PassKind::kForward) {
+      sum += replica_.model().forward_run(run, *batch);
+    } else {
+      const bool last = options.sums_over_data && pass.micro_batch + 1 == micro_batches;
+      replica_.begin_pass({.first = first, .last = last});
+      first = false;
+      sum += replica_.model().backward_run(
+          run, *batch, pass.micro_batch == 0 ? Accumulate::kNo : Accumulate::kYes);
+    }
+    leave(pass);
+  }
+  return sum;
+}
+
+absl::StatusOr<Batch> StepPasses::begin(const PipelinePass& pass, const LayerRun& run,
+                                        const Load& load) {
+  const auto place = static_cast<size_t>(pass.batch);
+  if (pass.kind == PassKind::kForward && pass.micro_batch == loaded_) {
+    const auto batch = load(loaded_++);
+    if (!batch.ok()) return batch.status();
+    if (held_.size() <= place) held_.resize(place + 1);
+    held_[place].hold(*batch);
+  }
+  Transformer& model = replica_.model();
+  const bool forward = pass.kind == PassKind::kForward;
+  forward ? model.expect_forward(run) : model.expect_backward(run);
+  StageMessages& messages = *replica_.messages();
+  if (messages.needs(pass))
+    messages.receive(pass, forward ? model.entrance(run) : model.stream_gradient());
+  return held_[place].batch();
+}
+
+// What the pass has made for another stage.
+void StepPasses::leave(const PipelinePass& pass) {
+  StageMessages& messages = *replica_.messages();
+  if (replica_.broken() || !messages.feeds(pass)) return;
+  const Tensor outgoing = messages.outgoing(pass);
+  if (pass.kind == PassKind::kForward) {
+    replica_.model().leave_run(outgoing);
+  } else {
+    replica_.ops().copy(replica_.model().stream_gradient(), outgoing);
+  }
+  messages.send(pass);
+}
+
+absl::StatusOr<LossSum> StepPasses::evaluate(int32_t micro_batches, const Load& load) {
+  LossSum sum;
+  if (part().is_whole()) {
+    for (int32_t i = 0; i < micro_batches && !replica_.broken(); ++i) {
+      const auto batch = load(i);
+      if (!batch.ok()) return batch.status();
+      sum += replica_.model().forward(*batch);
+    }
+    return sum;
+  }
+  const auto passes = forward_schedule(shape(micro_batches));
+  replica_.begin_passes(passes);
+  loaded_ = 0;
+  for (const PipelinePass& pass : passes) {
+    if (replica_.broken()) break;
+    const LayerRun run = replica_.plan().model.run(pass.chunk);
+    const auto batch = begin(pass, run, load);
+    if (!batch.ok()) return batch.status();
+    sum += replica_.model().evaluate_run(run, *batch);
+    leave(pass);
+  }
+  return sum;
+}
+
+}  // namespace muster::trainer
