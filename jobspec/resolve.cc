@@ -17,6 +17,7 @@
 #include "jobspec/data_keys.h"
 #include "jobspec/model_keys.h"
 #include "jobspec/optimizer_keys.h"
+#include "jobspec/pipeline_keys.h"
 #include "jobspec/quantization_keys.h"
 #include "jobspec/remat_keys.h"
 #include "jobspec/settings_reader.h"
@@ -265,8 +266,9 @@ void warn_of_tensor_between_nodes(const trainer::TrainConfig& train,
   const double rows = double{1} * train.per_device_batch_size * train.max_target_length;
   const double exchange = rows * train.model.emb_dim * (tensor - 1) / tensor *
                           static_cast<double>(trainer::dtype_bytes(train.activation_type()));
-  const double step =
-      exchange * (10.0 * train.model.num_layers + 4) * train.gradient_accumulation_steps;
+  const int32_t pipeline = trainer::mesh_of(train.mesh).degree(MeshAxis::kPipeline);
+  const double step = exchange * (10.0 * train.model.num_layers / pipeline + 4) *
+                      train.gradient_accumulation_steps;
   warnings.push_back(absl::StrFormat(
       "dcn_tensor_parallelism=%d: a rank exchanges at least %.1f MiB a step with other nodes' "
       "ranks while it waits; ici_tensor_parallelism keeps that inside a node",
@@ -339,6 +341,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   read_optimizer(reader, train.optimizer, job.warnings);
   read_schedule(reader, train, job.warnings);
   read_batch(reader, *mesh, train);
+  read_pipeline(reader, *mesh, train);
   read_not_finite_policy(reader, train.not_finite_policy, job.warnings);
   int32_t restarts_max = 3;
   reader.read("restarts_max", restarts_max);

@@ -20,6 +20,7 @@ GradientStep::GradientStep(const TrainConfig& config, const TrainContext& contex
 absl::StatusOr<LossSum> GradientStep::compute(uint64_t position) {
   data_wait_ = Duration::zero();
   comm_before_ = comm_times();
+  if (replica_.messages() != nullptr) waited_before_ = replica_.messages()->waited();
   const auto load = [&](int32_t micro_batch) {
     enter(Phase::kData);
     const Instant asked = monotonic_now();
@@ -95,6 +96,10 @@ StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
   record.loss = reduced.loss / weight;
   record.raw_grad_norm = std::sqrt(squares_) / weight;
   if (context_.groups.mesh().ranks() > 1) record.comm = {to_seconds(comm_.busy), comm_.hidden()};
+  if (StageMessages* messages = replica_.messages(); messages != nullptr) {
+    record.pipeline = {pipeline_bubble(pipeline_shape(config_)),
+                       to_seconds(messages->waited() - waited_before_)};
+  }
   record.learning_rate = learning_rate(config_.optimizer, step);
   if (reduced.routed > 0) {
     record.experts = {reduced.balance / weight,

@@ -51,8 +51,9 @@ class GradientStep {
   StepTflops tflops_;
   // Of the step that was computed last:
   Duration data_wait_{};
-  CommTimes comm_before_;  // when its passes began
-  CommTimes comm_;         // of them
+  CommTimes comm_before_;     // when its passes began
+  CommTimes comm_;            // of them
+  Duration waited_before_{};  // for other stages, when they began
   double squares_ = 0;     // of all gradients
 };
 

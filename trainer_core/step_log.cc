@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/absl_view.h"
+#include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
 
@@ -73,6 +74,20 @@ std::string per_step_block(const StepTflops& tflops) {
       100 * tflops.attention / tflops.total());
 }
 
+std::string pipeline_line(const TrainConfig& config) {
+  const PipelineShape shape = pipeline_shape(config);
+  if (shape.stages == 1) return "";
+  const auto count = [](int32_t number, const char* one, const char* more) {
+    return absl::StrFormat("%d %s", number, number == 1 ? one : more);
+  };
+  return absl::StrFormat(
+      "\npipeline: %d stages of %s, %s, %s of %s, bubble %.1f%%", shape.stages,
+      count(config.model.num_layers / shape.stages, "layer", "layers"),
+      count(shape.chunks, "repeat", "repeats"),
+      count(shape.micro_batches, "micro-batch", "micro-batches"),
+      count(config.micro_batch_sequences(), "sequence", "sequences"), 100 * pipeline_bubble(shape));
+}
+
 std::string memory_line(const MemoryPlan& plan) {
   constexpr double kMiB = 1 << 20;
   std::vector<std::string> shares;
@@ -115,6 +130,10 @@ std::string metrics_line(const StepRecord& record, const std::string& run_name) 
   if (record.comm) {
     line["perf/comm_seconds"] = record.comm->seconds;
     line["perf/comm_hidden_fraction"] = record.comm->hidden_fraction;
+  }
+  if (record.pipeline) {
+    line["perf/pipeline_bubble_fraction"] = record.pipeline->bubble_fraction;
+    line["perf/pipeline_wait_seconds"] = record.pipeline->wait_seconds;
   }
   return line.dump();
 }

@@ -7,6 +7,7 @@
 
 #include "common/progress_page.h"
 #include "trainer_core/base/memory_plan.h"
+#include "trainer_core/base/train_config.h"
 #include "trainer_core/flops.h"
 
 namespace muster::trainer {
@@ -23,6 +24,12 @@ struct CommRecord {
   double hidden_fraction = 0;  // of them, beside the computation
 };
 
+// Of a pipeline's stage.
+struct PipelineRecord {
+  double bubble_fraction = 0;  // of the step, that the schedule leaves idle (parallel/pipeline_schedule.h)
+  double wait_seconds = 0;     // of the step, in which its passes waited for other stages
+};
+
 // One completed step, as logs, metrics and tests see it.
 struct StepRecord {
   int64_t step = 0;  // from 0
@@ -35,6 +42,7 @@ struct StepRecord {
   double loss = 0;           // mean over the targets of all ranks, nats
   std::optional<ExpertRecord> experts;
   std::optional<CommRecord> comm;  // of several ranks
+  std::optional<PipelineRecord> pipeline;
   double raw_grad_norm = 0;        // before clipping
   double grad_norm = 0;            // after
   double param_norm = 0;           // after the update
@@ -80,6 +88,8 @@ std::string target_reached_line(double target);
 std::string parameters_line(int64_t parameters);
 // "Per train step:\n Total TFLOPs: … \n split as …% learnable weight flops and …% attention flops"
 std::string per_step_block(const StepTflops& tflops);
+// "\npipeline: 4 stages of 8 layers, 2 repeats, 8 micro-batches of 1 sequence, bubble 15.8%"; empty without one.
+std::string pipeline_line(const TrainConfig& config);
 
 // "memory: 184.6 MiB (parameters 19.1, gradients 19.1, optimizer 38.2, activations 103.0, workspace 5.2)": what a rank maps.
 std::string memory_line(const MemoryPlan& plan);

@@ -93,7 +93,7 @@ class Trainer : public RunningStep {
     if (leader()) {
       context_.out << memory_line(replica_->plan().memory()) << '\n'
                    << parameters_line(parameter_count(replica_->table())) << '\n'
-                   << per_step_block(step_tflops(config_)) << std::endl;
+                   << per_step_block(step_tflops(config_)) << pipeline_line(config_) << std::endl;
     }
     if (auto status = load_parameters(); !status.ok()) return status;
     return check_agreement(context_.groups, data->fingerprint, *replica_);

@@ -28,8 +28,9 @@ Staging staging_of(const TrainConfig& config, int rank) {
 }
 
 PipelineShape pipeline_shape(const TrainConfig& config) {
-  return {.stages = mesh_of(config.mesh).degree(MeshAxis::kPipeline),
-          .chunks = config.pipeline_repeats,
+  const int32_t stages = mesh_of(config.mesh).degree(MeshAxis::kPipeline);
+  return {.stages = stages,
+          .chunks = stages == 1 ? 1 : config.pipeline_repeats,
           .micro_batches = config.micro_batches()};
 }
 

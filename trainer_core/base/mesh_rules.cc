@@ -17,6 +17,8 @@ using Degrees = std::array<int32_t, kMeshAxisCount>;
 // More divisions of a node's ranks or of the nodes than anybody has; a bound against degrees from outside.
 constexpr size_t kDivisionsMax = 20'000;
 
+constexpr char kLayers[] = "base_num_decoder_layers";
+
 class Judge {
  public:
   Judge(const MeshDemands& demands, const MeshShape& shape) : demands_(demands), shape_(shape) {}
@@ -56,7 +58,7 @@ class Judge {
     } else {
       divides(MeshAxis::kExpert, demands_.experts, "num_experts");
     }
-    divides(MeshAxis::kPipeline, demands_.layers, "base_num_decoder_layers");
+    judge_pipeline();
     has_units(demands_.mlp_dim, "base_mlp_dim");
     if (demands_.experts > 1) has_units(demands_.moe_mlp_dim, "base_moe_mlp_dim");
     has_units(demands_.vocab_size, "vocab_size");
@@ -81,6 +83,23 @@ class Judge {
   }
   void conflict(MeshAxis axis, const std::string& why) {
     conflicts_.push_back(absl::StrCat(describe(axis), ", but ", why));
+  }
+  void judge_pipeline() {
+    const int64_t stages = degree(MeshAxis::kPipeline), repeats = demands_.repeats;
+    if (stages == 1) return;
+    if (repeats == 1) return divides(MeshAxis::kPipeline, demands_.layers, kLayers);
+    const std::string times =
+        absl::StrCat("num_pipeline_repeats is ", repeats, " and ");
+    if (demands_.layers % (stages * repeats) != 0) {
+      conflict(MeshAxis::kPipeline, absl::StrCat(times, kLayers, " is ", demands_.layers,
+                                                 ", which their product must divide"));
+    }
+    if (demands_.micro_batches % stages != 0) {
+      conflict(MeshAxis::kPipeline,
+               absl::StrCat(times, "a step has ", demands_.micro_batches,
+                            " micro-batches (num_pipeline_microbatches times "
+                            "gradient_accumulation_steps), which it must then divide"));
+    }
   }
   void divides(MeshAxis axis, int32_t whole, const char* of) {
     if (whole % degree(axis) != 0)

@@ -7,7 +7,7 @@
 //   tensor      also the rows of a micro-batch on a rank, which are split between products; it is no more than the MLP's columns
 //               and the vocabulary, which may be cut unevenly
 //   expert      num_experts
-//   pipeline    num_decoder_layers
+//   pipeline    num_decoder_layers, times the runs of layers that a stage has; where those are several, the micro-batches of a step
 //
 // data and fsdp divide the global batch, which is judged with the batch's keys.
 #pragma once
@@ -30,7 +30,9 @@ struct MeshDemands {
   int32_t moe_mlp_dim = 1;  // of an expert
   int32_t vocab_size = 1;
   int32_t seq_len = 1;
-  int32_t sequences = 1;  // of a rank's micro-batch
+  int32_t sequences = 1;      // of a rank's micro-batch
+  int32_t micro_batches = 1;  // of a step
+  int32_t repeats = 1;        // runs of layers of a pipeline stage
 };
 MeshDemands mesh_demands(const ModelConfig& model, int32_t seq_len, int32_t sequences);
 

@@ -346,6 +346,12 @@ absl::Status validate(const TrainConfig& config) {
   check.range("per_device_batch_size", config.per_device_batch_size, 1, kSizeMax);
   check.range("gradient_accumulation_steps", config.gradient_accumulation_steps, 1,
               kAccumulationMax);
+  check.range("num_pipeline_repeats", config.pipeline_repeats, 1, kSizeMax);
+  check.range("num_pipeline_microbatches", config.pipeline_microbatches, 1, kSizeMax);
+  check.require(config.per_device_batch_size % std::max(config.pipeline_microbatches, 1) == 0,
+                absl::StrCat("num_pipeline_microbatches is ", config.pipeline_microbatches,
+                             ", but must divide the ", config.per_device_batch_size,
+                             " sequences of per_device_batch_size"));
   const int64_t sequences =
       int64_t{config.per_device_batch_size} * config.gradient_accumulation_steps;
   check.require(

@@ -70,8 +70,10 @@ Mesh mesh_of(const MeshShape& shape) {
 absl::Status validate_on_mesh(const TrainConfig& config) {
   const ModelConfig& model = config.model;
   const Mesh mesh = mesh_of(config.mesh);
-  const MeshDemands demands =
+  MeshDemands demands =
       mesh_demands(model, config.max_target_length, config.micro_batch_sequences());
+  demands.micro_batches = config.micro_batches();
+  demands.repeats = config.pipeline_repeats;
   const std::vector<std::string> conflicts = mesh_conflicts(demands, config.mesh);
   if (conflicts.empty()) return validate_products(model, mesh.degree(MeshAxis::kTensor));
   std::string meshes;

@@ -62,13 +62,6 @@ void assign_places(std::vector<PipelinePass>& schedule) {
   }
 }
 
-int32_t count_places(const PipelineShape& shape, int32_t stage, int32_t PipelinePass::*place) {
-  int32_t count = 0;
-  for (const PipelinePass& pass : pipeline_schedule(shape, stage))
-    count = std::max(count, pass.*place + 1);
-  return count;
-}
-
 }  // namespace
 
 std::vector<PipelinePass> pipeline_schedule(const PipelineShape& shape, int32_t stage) {
@@ -106,11 +99,10 @@ std::vector<PipelinePass> forward_schedule(const PipelineShape& shape) {
 }
 
 int32_t activation_slots(const PipelineShape& shape, int32_t stage) {
-  return count_places(shape, stage, &PipelinePass::slot);
-}
-
-int32_t batch_slots(const PipelineShape& shape, int32_t stage) {
-  return count_places(shape, stage, &PipelinePass::batch);
+  int32_t slots = 0;
+  for (const PipelinePass& pass : pipeline_schedule(shape, stage))
+    slots = std::max(slots, pass.slot + 1);
+  return slots;
 }
 
 double pipeline_bubble(const PipelineShape& shape) {

@@ -51,8 +51,6 @@ std::vector<PipelinePass> forward_schedule(const PipelineShape& shape);
 // Slots that a stage's schedule uses: the most micro-batches, each in one chunk, whose backward pass is still to come. Chunks
 // are of one size, so that any of them may take any slot.
 int32_t activation_slots(const PipelineShape& shape, int32_t stage);
-// The most micro-batches that are between their first and their last pass; enough for forward_schedule(), too.
-int32_t batch_slots(const PipelineShape& shape, int32_t stage);
 
 // What stages are idle, as a part of a step in which all passes of a kind take equally long, and a backward pass twice as long as a
 // forward pass; messages take no time. (p - 1) / (v m + p - 1) for p stages of v chunks and m micro-batches.

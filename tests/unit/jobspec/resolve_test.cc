@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <absl/strings/str_cat.h>
+
 #include "jobspec/resolve_step.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/base/train_mesh.h"
@@ -52,6 +54,45 @@ TEST_F(Resolve, OpenMeshAxesAreFilledIn) {
   EXPECT_EQ(job->train.mesh, job->mesh.shape());
   EXPECT_EQ(job->spec.nodes(), 2);
   EXPECT_EQ(job->spec.ranks_per_node(), 4);
+}
+
+// MaxText's: layers are stages times layers per stage times repeats.
+TEST_F(Resolve, PipelinesHaveMaxTextsKeys) {
+  const auto shape = [&](std::vector<std::string> keys) {
+    keys.insert(keys.end(), {"model_name=llama2-7b", "ici_pipeline_parallelism=4", "steps=1"});
+    const auto job = resolve(keys, with_ranks(4));
+    EXPECT_TRUE(job.ok()) << job.status();
+    if (!job.ok()) return std::string();
+    return absl::StrCat(job->train.pipeline_repeats, " repeats, ", job->train.micro_batches(),
+                        " micro-batches of ", job->train.micro_batch_sequences());
+  };
+  EXPECT_EQ(shape({"per_device_batch_size=2"}), "8 repeats, 4 micro-batches of 2");
+  EXPECT_EQ(shape({"per_device_batch_size=2", "num_pipeline_repeats=1",
+                   "num_pipeline_microbatches=2", "gradient_accumulation_steps=3"}),
+            "1 repeats, 6 micro-batches of 4");
+  EXPECT_EQ(shape({"per_device_batch_size=2", "num_layers_per_pipeline_stage=4"}),
+            "2 repeats, 4 micro-batches of 2");
+  const auto refused = [&](std::vector<std::string> keys) {
+    keys.insert(keys.end(), {"model_name=llama2-7b", "steps=1", "per_device_batch_size=3"});
+    return error_of(resolve(keys, with_ranks(4)));
+  };
+  EXPECT_THAT(refused({"ici_pipeline_parallelism=4", "num_layers_per_pipeline_stage=3"}),
+              AllOf(HasSubstr("num_layers_per_pipeline_stage=3"), HasSubstr("a stage has 8 layers"),
+                    HasSubstr("2 or 4 would do")));
+  EXPECT_THAT(refused({"ici_pipeline_parallelism=4", "num_layers_per_pipeline_stage=4",
+                       "num_pipeline_repeats=4"}),
+              AllOf(HasSubstr("num_pipeline_repeats=4"),
+                    HasSubstr("num_layers_per_pipeline_stage would have to be 2")));
+  EXPECT_THAT(refused({"ici_pipeline_parallelism=4", "num_pipeline_microbatches=5"}),
+              AllOf(HasSubstr("num_pipeline_microbatches=5"), HasSubstr("12 sequences"),
+                    HasSubstr("4 or 6 would do")));
+  EXPECT_THAT(refused({"ici_pipeline_parallelism=4", "num_pipeline_microbatches=6"}),
+              AllOf(HasSubstr("num_pipeline_microbatches=6"), HasSubstr("8 repeats"),
+                    HasSubstr("multiple of the 4 stages"), HasSubstr("num_pipeline_repeats=1")));
+  EXPECT_THAT(refused({"ici_pipeline_parallelism=4", "base_num_decoder_layers=30"}),
+              AllOf(HasSubstr("ici_pipeline_parallelism is 4"),
+                    HasSubstr("base_num_decoder_layers is 30"), HasSubstr("as many ranks")));
+  EXPECT_THAT(refused({"num_pipeline_microbatches=0"}), HasSubstr("must be at least 1, or -1"));
 }
 
 TEST_F(Resolve, RanksDefaultToTheMesh) {

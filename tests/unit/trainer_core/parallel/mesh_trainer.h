@@ -32,6 +32,7 @@ struct MeshRun {
       params;           // of the whole table, as the ranks that are first along data have them
   absl::Status status;  // the first error of any rank
   SentByGroup sent;     // by rank 0, in all steps
+  uint64_t messages_sent = 0;  // bytes of all ranks' sends
 
   std::vector<double> losses() const {
     std::vector<double> losses;
@@ -114,6 +115,7 @@ class MeshTrainer {
           MeshRun own = run_rank(config, groups, all.params, each_step);
           const std::lock_guard lock(mutex);
           all.status.Update(own.status);
+          for (auto& [group, kinds] : own.sent) all.messages_sent += kinds[CollectiveKind::kSend];
           if (groups.rank() != 0) return;
           all.steps = std::move(own.steps);
           all.sent = std::move(own.sent);

@@ -1,10 +1,13 @@
 #include "trainer_core/parallel/pipeline_schedule.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -33,12 +36,17 @@ std::string name(const PipelineShape& shape) {
 using Message = std::tuple<PassKind, int32_t, int32_t>;
 
 // All stages at work: a stage runs one pass after the other and waits for what the next one reads; its messages leave one after the
-// other, each only when its receiver asks for it. Passes take 1 forward and 2 backward.
+// other, each only when its receiver asks for it. Passes take 1 forward and 2 backward. With `one_buffer` a pass cannot end before
+// the last message of its kind has left.
 class Pipeline {
  public:
-  explicit Pipeline(const PipelineShape& shape) : shape_(shape) {
+  using Schedule = std::function<std::vector<PipelinePass>(const PipelineShape&, int32_t)>;
+
+  explicit Pipeline(const PipelineShape& shape, bool one_buffer = false,
+                    const Schedule& schedule = pipeline_schedule)
+      : shape_(shape), one_buffer_(one_buffer) {
     for (int32_t stage = 0; stage < shape.stages; ++stage)
-      stages_.push_back({.passes = pipeline_schedule(shape, stage)});
+      stages_.push_back({.passes = schedule(shape, stage)});
   }
 
   // When the last pass ends; none when all stages wait for each other.
@@ -63,6 +71,7 @@ class Pipeline {
     int64_t time = 0;
     std::vector<std::pair<Message, int64_t>> outgoing{};  // and when each was made
     size_t sent = 0;
+    bool has_input = false;  // of the next pass
     std::set<std::tuple<int32_t, int32_t>> forwarded{};  // chunk, micro-batch
   };
 
@@ -74,7 +83,7 @@ class Pipeline {
     const bool forward = pass.kind == PassKind::kForward;
     const int32_t from = forward ? place - 1 : place + 1;
     if (!forward && !stage.forwarded.contains({pass.chunk, pass.micro_batch})) return false;
-    if (from >= 0 && from < shape_.virtual_stages()) {
+    if (!stage.has_input && from >= 0 && from < shape_.virtual_stages()) {
       // A stage's own message needs no sending.
       Stage& sender = stages_[static_cast<size_t>(from % shape_.stages)];
       if (sender.sent == sender.outgoing.size()) return false;
@@ -83,6 +92,9 @@ class Pipeline {
       stage.time = std::max(stage.time, made);
       ++sender.sent;
     }
+    const bool had_input = std::exchange(stage.has_input, true);
+    if (one_buffer_ && is_sending(stage, pass.kind)) return !had_input;
+    stage.has_input = false;
     if (forward) stage.forwarded.insert({pass.chunk, pass.micro_batch});
     stage.time += forward ? 1 : 2;
     const int32_t to = forward ? place + 1 : place - 1;
@@ -92,7 +104,14 @@ class Pipeline {
     return true;
   }
 
+  static bool is_sending(const Stage& stage, PassKind kind) {
+    return std::any_of(
+        stage.outgoing.begin() + static_cast<ptrdiff_t>(stage.sent), stage.outgoing.end(),
+        [&](const auto& outgoing) { return std::get<PassKind>(outgoing.first) == kind; });
+  }
+
   PipelineShape shape_;
+  bool one_buffer_;
   std::vector<Stage> stages_;
 };
 
@@ -111,7 +130,39 @@ TEST(PipelineSchedule, EveryPassComesOnce) {
 }
 
 TEST(PipelineSchedule, NobodyWaitsForever) {
-  for (const PipelineShape& shape : shapes()) EXPECT_TRUE(Pipeline(shape).run()) << name(shape);
+  for (const PipelineShape& shape : shapes())
+    EXPECT_TRUE(Pipeline(shape, /*one_buffer=*/true).run()) << name(shape);
+}
+
+TEST(PipelineSchedule, ForwardPassesAloneWaitForNobodyForever) {
+  const auto schedule = [](const PipelineShape& shape, int32_t) { return forward_schedule(shape); };
+  for (PipelineShape shape : shapes()) {
+    ++shape.micro_batches;  // any number will do
+    EXPECT_TRUE(Pipeline(shape, /*one_buffer=*/true, schedule).run()) << name(shape);
+    std::set<std::pair<int32_t, int32_t>> seen;
+    std::map<int32_t, int32_t> held;  // micro-batches by place
+    for (const PipelinePass& pass : forward_schedule(shape)) {
+      EXPECT_TRUE(seen.insert({pass.chunk, pass.micro_batch}).second) << name(shape);
+      if (pass.chunk == 0) held[pass.batch] = pass.micro_batch;
+      EXPECT_EQ(held[pass.batch], pass.micro_batch) << name(shape);
+      EXPECT_EQ(pass.slot, 0);
+    }
+    EXPECT_EQ(seen.size(), static_cast<size_t>(shape.chunks * shape.micro_batches));
+  }
+}
+
+TEST(PipelineSchedule, TokensAreHeldFromTheFirstPassToTheLast) {
+  for (const PipelineShape& shape : shapes()) {
+    for (int32_t stage = 0; stage < shape.stages; ++stage) {
+      std::map<int32_t, int32_t> held, passes;
+      for (const PipelinePass& pass : pipeline_schedule(shape, stage)) {
+        if (passes[pass.micro_batch]++ == 0) held.emplace(pass.batch, pass.micro_batch);
+        EXPECT_EQ(held[pass.batch], pass.micro_batch) << name(shape);
+        if (passes[pass.micro_batch] == 2 * shape.chunks) held.erase(pass.batch);
+      }
+      EXPECT_TRUE(held.empty());
+    }
+  }
 }
 
 TEST(PipelineSchedule, TheBubbleIsWhatIsIdle) {

@@ -121,8 +121,156 @@ TEST_P(PipelineTraining, IsThatOfOneRank) {
   }
 }
 
+// In a ring of an odd number, whose chunks take turns with layers of both kinds.
+TEST_P(PipelineTraining, OfThreeStages) {
+  const auto with_layers = [](TrainConfig config) {
+    config.model.num_layers = 6;
+    config.per_device_batch_size = 6;
+    return config;
+  };
+  const MeshRun alone = MeshTrainer::run(with_layers(config({})));
+  for (const Shape& shape : {Shape{3, 2, 3}, Shape{3, 1, 6}})
+    expect_same_training(MeshTrainer::run(with_layers(config(shape))), alone,
+                         absl::StrCat("repeats=", shape.chunks));
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, PipelineTraining, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
+
+// Accumulation steps go through the pipeline as one, with as many micro-batches as any number of stages leaves.
+TEST(PipelineTraining, Accumulates) {
+  TrainConfig config = config_of(sharded_llama(), {});
+  config.gradient_accumulation_steps = 3;
+  const MeshRun alone = MeshTrainer::run(config);
+  TrainConfig staged = config_of(sharded_llama(), {4, 1, 2});
+  staged.gradient_accumulation_steps = 3;
+  expect_same_training(MeshTrainer::run(staged), alone, "1F1B");
+  staged = config_of(sharded_llama(), {2, 2, 2});
+  staged.gradient_accumulation_steps = 3;
+  expect_same_training(MeshTrainer::run(staged), alone, "interleaved");
+}
+
+// Masks and sums over whole tensors, of which a stage has some; the largest magnitudes of all stages are everybody's.
+TEST(PipelineTraining, EveryOptimizerAndDelayedScaling) {
+  TrainConfig config = config_of(sharded_gpt(), {});
+  config.optimizer.update_clip = 0.5;
+  config.steps = 6;
+  const auto expect_same = [&](const std::string& what) {
+    const MeshRun alone = MeshTrainer::run(config);
+    TrainConfig staged = config;
+    staged.mesh = config_of(sharded_gpt(), {2, 2, 2, {{MeshAxis::kFsdp, 2}}}).mesh;
+    staged.pipeline_repeats = staged.pipeline_microbatches = 2;
+    staged.per_device_batch_size /= 2;
+    expect_same_training(MeshTrainer::run(staged), alone, what);
+  };
+  for (size_t type = 0; type < kOptimizerNames.size(); ++type) {
+    config.optimizer.type = static_cast<OptimizerType>(type);
+    expect_same(std::string(kOptimizerNames[type]));
+  }
+  config.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 4};
+  config.optimizer.type = OptimizerType::kAdamW;
+  config.optimizer.learning_rate =
+      1e-9;  // a difference in the last bit may round to another number of the grid
+  expect_same("delayed scaling");
+}
+
+// stage_messages.h's formulas.
+TEST(PipelineTraining, SendsWhatTheFormulasSay) {
+  for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBfloat16}) {
+    for (const Shape& shape : {Shape{4, 1, 2}, Shape{2, 2, 4}, Shape{2, 1, 4, {{MeshAxis::kTensor, 2}}}}) {
+      TrainConfig config = config_of(sharded_llama(), shape);
+      config.dtype = dtype;
+      config.steps = 2;
+      const MeshRun run = MeshTrainer::run(config);
+      ASSERT_TRUE(run.status.ok()) << run.status;
+      const auto runs = static_cast<uint64_t>(shape.stages * shape.chunks);
+      // Ranks along tensor send their rows, all of which are a micro-batch's.
+      const uint64_t stream = uint64_t{kSequences} * kLength *
+                              static_cast<uint64_t>(config.model.emb_dim) *
+                              dtype_bytes(config.activation_type());
+      EXPECT_EQ(run.messages_sent, static_cast<uint64_t>(config.steps) * 2 * (runs - 1) * stream);
+      // Rank 0's: of the first stage, whose first chunk's gradients end there.
+      const auto chunks = static_cast<uint64_t>(shape.chunks);
+      const auto tensor = static_cast<uint64_t>(mesh_of(config.mesh).degree(MeshAxis::kTensor));
+      EXPECT_EQ(run.sent.at("pipeline#2").at(CollectiveKind::kSend),
+                static_cast<uint64_t>(config.steps) * (2 * chunks - 1) * stream / tensor);
+    }
+  }
+}
+
+// Roundings of what goes between stages are those of one rank's stream.
+TEST(PipelineTraining, Bfloat16GivesTheBitsOfOneRank) {
+  TrainConfig config = config_of(sharded_llama(), {});
+  config.dtype = ComputeType::kBfloat16;
+  config.gradient_accumulation_steps = 4;
+  config.per_device_batch_size = kSequences / 4;
+  const MeshRun alone = MeshTrainer::run(config);
+  TrainConfig staged = config_of(sharded_llama(), {2, 2, 4});
+  staged.dtype = ComputeType::kBfloat16;
+  const MeshRun run = MeshTrainer::run(staged);
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  EXPECT_EQ(run.losses(), alone.losses());
+}
+
+// Slots for the micro-batches that are under way, each with what one rank would keep of a run's layers, and the four buffers of a
+// stage that is neither the first nor the last.
+TEST(PipelineTraining, KeepsActivationsInSlots) {
+  TrainConfig config = config_of(sharded_llama(), {4, 1, 8});
+  config.model.num_layers = 8;
+  config.model.emb_dim = 16;  // a whole number of cache lines
+  config.remat_policy = RematPolicy::kNone;
+  TrainConfig one_layer = config;
+  one_layer.mesh = {};
+  one_layer.pipeline_microbatches = 1;
+  one_layer.per_device_batch_size = 1;
+  const auto kept = [](const TrainConfig& of, int32_t rank) {
+    return plan_training(of, 1, Staging::kNo, rank).memory().category_bytes(
+        MemoryCategory::kActivations);
+  };
+  const size_t of_one_rank = kept(one_layer, 0);  // 8 layers, 1 sequence
+  for (int32_t stage = 0; stage < 4; ++stage) {
+    const auto slots = static_cast<size_t>(4 - stage);
+    EXPECT_EQ(kept(config, stage), slots * of_one_rank / 4) << stage;
+  }
+  // Interleaved: one layer at a time, of which 2 (p - 1) + (v - 1) p + 1 are under way.
+  config.pipeline_repeats = 2;
+  EXPECT_EQ(kept(config, 0), 11 * of_one_rank / 8);
+}
+
+// Nothing is planned that no pass uses: every buffer of a rank's memory has been written.
+TEST(PipelineTraining, UsesAllThatIsPlanned) {
+  for (const ModelConfig& model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
+    for (const Shape& shape : {Shape{4, 1, 4}, Shape{2, 2, 2, {{MeshAxis::kFsdp, 2}}}}) {
+      TrainConfig config = config_of(model, shape);
+      config.steps = 2;
+      const auto look = [&](ProcessGroups& groups, Replica& replica, int64_t step) {
+        if (step == 0) return;
+        const MemoryPlan& plan = replica.plan().memory();
+        const PlannedBuffer& params = plan.buffers()[replica.plan().model.param_block];
+        const char* const arena =
+            reinterpret_cast<const char*>(replica.model().params().data()) - params.offset;
+        for (const PlannedBuffer& buffer : plan.buffers()) {
+          EXPECT_TRUE(std::any_of(arena + buffer.offset, arena + buffer.offset + buffer.bytes,
+                                  [](char byte) { return byte != 0; }))
+              << model.name << " rank " << groups.rank() << ": " << buffer.name;
+        }
+      };
+      ASSERT_TRUE(MeshTrainer::run(config, look).status.ok());
+    }
+  }
+}
+
+// The first failed message ends the passes of all stages, and is what the step's caller is told.
+TEST(PipelineTraining, ALostRankEndsTheStep) {
+  for (const int lost : {0, 2, 3}) {
+    const TrainConfig config = config_of(sharded_gpt(), {4, 1, 4});
+    const MeshRun run =
+        MeshTrainer::run(config, [&](ProcessGroups& groups, Replica&, int64_t step) {
+          if (groups.rank() == lost && step == 3) groups.abort();
+        });
+    EXPECT_TRUE(absl::IsUnavailable(run.status)) << run.status;
+  }
+}
 
 }  // namespace
 }  // namespace muster::trainer
