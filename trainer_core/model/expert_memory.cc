@@ -94,7 +94,7 @@ void add_expert_counts(TransformerPlan& plan) {
 }
 
 void add_expert_work(TransformerPlan& plan) {
-  if (plan.model.experts.count <= 1) return;
+  if (!has_experts(plan)) return;
   const int64_t choices = plan.expert_rows_count(), rows = plan.own_expert_rows_max();
   const int64_t width = plan.model.emb_dim;
   plan.expert_rows = add_work(plan, "expert_rows", choices * width, plan.dtype);
@@ -116,7 +116,7 @@ void add_expert_work(TransformerPlan& plan) {
 }
 
 void add_expert_constants(TransformerPlan& plan) {
-  if (!plan.part().splits_experts() || !plan.training) return;
+  if (!plan.part().splits_experts() || !plan.training || !has_experts(plan)) return;
   plan.expert_exchange.rows_in_order =
       add_work(plan, "expert_rows_in_order", plan.own_expert_rows_max());
 }

@@ -19,6 +19,12 @@ bool has_experts_at(const TransformerPlan& plan, size_t i) {
   });
 }
 
+bool has_experts(const TransformerPlan& plan) {
+  for (size_t i = 0; i < plan.layers.size(); ++i)
+    if (has_experts_at(plan, i)) return true;
+  return false;
+}
+
 std::string name_at(const TransformerPlan& plan, size_t i) {
   const std::string layer = absl::StrCat("layer", layers_at(plan, i).front(), ".");
   if (plan.pipeline().slots == 1) return layer;

@@ -13,6 +13,7 @@ namespace muster::trainer {
 // The layers whose tensors take turns in plan.layers[i]: one of each chunk.
 std::vector<size_t> layers_at(const TransformerPlan& plan, size_t i);
 bool has_experts_at(const TransformerPlan& plan, size_t i);
+bool has_experts(const TransformerPlan& plan);  // in any of them
 // Of its buffers: "layer3.", in one of several slots "slot1.layer3.".
 std::string name_at(const TransformerPlan& plan, size_t i);
 
