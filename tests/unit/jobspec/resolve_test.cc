@@ -89,7 +89,8 @@ TEST_F(Resolve, PipelinesHaveMaxTextsKeys) {
   EXPECT_THAT(refused({"ici_pipeline_parallelism=4", "num_pipeline_microbatches=6"}),
               AllOf(HasSubstr("num_pipeline_microbatches=6"), HasSubstr("8 repeats"),
                     HasSubstr("multiple of the 4 stages"), HasSubstr("num_pipeline_repeats=1")));
-  EXPECT_THAT(refused({"ici_pipeline_parallelism=4", "base_num_decoder_layers=30"}),
+  EXPECT_THAT(refused({"ici_pipeline_parallelism=4", "base_num_decoder_layers=30",
+                       "override_model_config=true"}),
               AllOf(HasSubstr("ici_pipeline_parallelism is 4"),
                     HasSubstr("base_num_decoder_layers is 30"), HasSubstr("as many ranks")));
   EXPECT_THAT(refused({"num_pipeline_microbatches=0"}), HasSubstr("must be at least 1, or -1"));
