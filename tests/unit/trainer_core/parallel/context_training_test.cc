@@ -154,7 +154,7 @@ TEST(ContextTraining, DelayedScaling) {
 TEST(ContextTraining, OtherPasses) {
   TrainConfig config = small_config(sharded_llama(), {});
   config.dataset_type = DatasetType::kShards;
-  config.eval = {.interval = 1, .per_device_batch_size = 12};  // more than a micro-batch
+  config.eval.per_device_batch_size = 12;  // more than a micro-batch
   config.steps = 1;
   const auto evaluate = [&](const MeshShape& shape) {
     config.mesh = shape;
