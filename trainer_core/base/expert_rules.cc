@@ -52,9 +52,8 @@ absl::Status validate_rows(const TrainConfig& config) {
   const ExpertConfig& experts = config.model.experts;
   const int64_t ranks = mesh_of(config.mesh).degree(MeshAxis::kExpert);
   const int64_t tokens = int64_t{config.micro_batch_sequences()} * config.max_target_length;
-  const double rows = static_cast<double>(tokens) *
-                      std::min<double>(experts.per_token, experts.count / ranks) *
-                      static_cast<double>(ranks);
+  const int64_t of_token = std::min<int64_t>(experts.per_token, experts.count / ranks);
+  const int64_t rows = tokens * of_token * ranks;
   if (rows <= std::numeric_limits<int32_t>::max()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("num_experts_per_tok is ", experts.per_token, ", which makes up to ", rows,
