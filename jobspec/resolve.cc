@@ -262,8 +262,13 @@ void warn_of_tensor_between_nodes(const trainer::TrainConfig& train,
                                   std::vector<std::string>& warnings) {
   const int32_t nodes = train.mesh.dcn[static_cast<size_t>(MeshAxis::kTensor)];
   if (nodes == 1) return;
-  const int32_t tensor = nodes * train.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)];
-  const double rows = double{1} * train.per_device_batch_size * train.max_target_length;
+  const auto degree = [&](MeshAxis axis) {
+    const auto i = static_cast<size_t>(axis);
+    return train.mesh.ici[i] * train.mesh.dcn[i];
+  };
+  const int32_t tensor = degree(MeshAxis::kTensor);
+  const double rows = double{1} * train.per_device_batch_size * train.max_target_length /
+                      degree(MeshAxis::kSequence) / degree(MeshAxis::kContext);
   const double exchange = rows * train.model.emb_dim * (tensor - 1) / tensor *
                           static_cast<double>(trainer::dtype_bytes(train.activation_type()));
   const int32_t pipeline = trainer::mesh_of(train.mesh).degree(MeshAxis::kPipeline);

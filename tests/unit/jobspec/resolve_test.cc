@@ -161,13 +161,23 @@ TEST_F(Resolve, BatchesOfATensorAxis) {
 
 // 2 layers: 24 times half of the 12 sequences' rows, in fp32.
 TEST_F(Resolve, ATensorAxisBetweenNodesIsSaidToCost) {
-  const auto job = resolve(
-      {"dcn_tensor_parallelism=2", "dcn_data_parallelism=1", "per_device_batch_size=6",
-       "max_target_length=128", "base_num_decoder_layers=2", "base_emb_dim=64", "dtype=float32"},
-      with_ranks(1, 2));
+  std::vector<std::string> keys = {"dcn_tensor_parallelism=2",
+                                   "dcn_data_parallelism=1",
+                                   "per_device_batch_size=6",
+                                   "max_target_length=128",
+                                   "base_num_decoder_layers=2",
+                                   "base_emb_dim=64",
+                                   "dtype=float32"};
+  const auto warning =
+      HasSubstr("dcn_tensor_parallelism=2: a rank exchanges at least 4.5 MiB a step");
+  const auto job = resolve(keys, with_ranks(1, 2));
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_THAT(job->warnings, Contains(HasSubstr("dcn_tensor_parallelism=2: a rank exchanges at "
-                                                "least 4.5 MiB a step")));
+  EXPECT_THAT(job->warnings, Contains(warning));
+  // Twice the sequences, of which each rank has half the positions.
+  keys.emplace_back("ici_context_parallelism=2");
+  const auto split = resolve(keys, with_ranks(2, 2));
+  ASSERT_TRUE(split.ok()) << split.status();
+  EXPECT_THAT(split->warnings, Contains(warning));
 }
 
 TEST_F(Resolve, WhatFsdpSharesOut) {
