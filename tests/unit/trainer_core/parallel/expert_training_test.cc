@@ -77,6 +77,8 @@ struct Case {
   TrainConfig (*config)();
   bool drops;
   std::vector<MeshShape> meshes;
+
+  friend void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
 };
 
 const Case kCases[] = {
