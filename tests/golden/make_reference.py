@@ -34,10 +34,10 @@ def sizes(vocab, emb, layers, heads, kv_heads, head_dim, mlp):
 # Every other layer, ReLU experts without gates, first choices first: GLaM's, with little room in the experts.
 GLAM = dict(num_experts=4, num_experts_per_tok=2, base_moe_mlp_dim=20, interleave_moe_layer_step=2, first_moe_layer=0,
             expert_activation="relu", gated_experts=False, router_style="pax", capacity_factor=1.0,
-            load_balance_loss_weight=0.05)
+            load_balance_loss_weight=0.05, num_groups=0)
 MIXTRAL = dict(num_experts=5, num_experts_per_tok=2, base_moe_mlp_dim=14, interleave_moe_layer_step=1, first_moe_layer=0,
                expert_activation="silu", gated_experts=True, router_style="maxtext", capacity_factor=-1.0,
-               load_balance_loss_weight=0.0)
+               load_balance_loss_weight=0.0, num_groups=0)
 # Its positions and its softmax: keys by distance in buckets, and a score of 0 that belongs to no key.
 RELATIVE = dict(position_type="relative", relative_position_buckets=8, relative_position_max_distance=20,
                 attention_extra_zero=True, query_scale=1.0)
