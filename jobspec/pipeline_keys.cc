@@ -66,11 +66,11 @@ int32_t read_micro_batches(SettingsReader& reader, int32_t stages, int32_t seque
                  "must be at least 1, or -1: as many as there are stages");
   if (!reader.status().ok() || stages == 1) return 1;
   if (micro_batches == -1) micro_batches = stages;
-  reader.require(sequences % micro_batches == 0, kMicroBatches,
-                 absl::StrCat("the batch of a slice (per_device_batch_size times its ranks) has ",
-                              sequences, " sequences, which ", micro_batches,
-                              " micro-batches must divide: ",
-                              nearest_divisors(sequences, micro_batches), " would do"));
+  reader.require(
+      sequences % micro_batches == 0, kMicroBatches,
+      absl::StrCat("the batch of a slice (per_device_batch_size times its ranks) has ", sequences,
+                   " sequences, which ", micro_batches, " micro-batches must divide: ",
+                   nearest_divisors(sequences, micro_batches), " would do"));
   return micro_batches;
 }
 

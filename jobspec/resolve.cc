@@ -272,8 +272,8 @@ void warn_of_tensor_between_nodes(const trainer::TrainConfig& train,
   const double exchange = rows * train.model.emb_dim * (tensor - 1) / tensor *
                           static_cast<double>(trainer::dtype_bytes(train.activation_type()));
   const int32_t pipeline = trainer::mesh_of(train.mesh).degree(MeshAxis::kPipeline);
-  const double step = exchange * (10.0 * train.model.num_layers / pipeline + 4) *
-                      train.gradient_accumulation_steps;
+  const double step =
+      exchange * (10.0 * train.model.num_layers / pipeline + 4) * train.gradient_accumulation_steps;
   warnings.push_back(absl::StrFormat(
       "dcn_tensor_parallelism=%d: a rank exchanges at least %.1f MiB a step with other nodes' "
       "ranks while it waits; ici_tensor_parallelism keeps that inside a node",

@@ -54,7 +54,7 @@ class GradientStep {
   CommTimes comm_before_;     // when its passes began
   CommTimes comm_;            // of them
   Duration waited_before_{};  // for other stages, when they began
-  double squares_ = 0;     // of all gradients
+  double squares_ = 0;        // of all gradients
 };
 
 }  // namespace muster::trainer

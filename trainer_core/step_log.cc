@@ -80,12 +80,12 @@ std::string pipeline_line(const TrainConfig& config) {
   const auto count = [](int32_t number, const char* one, const char* more) {
     return absl::StrFormat("%d %s", number, number == 1 ? one : more);
   };
-  return absl::StrFormat(
-      "\npipeline: %d stages of %s, %s, %s of %s, bubble %.1f%%", shape.stages,
-      count(config.model.num_layers / shape.stages, "layer", "layers"),
-      count(shape.chunks, "repeat", "repeats"),
-      count(shape.micro_batches, "micro-batch", "micro-batches"),
-      count(config.micro_batch_sequences(), "sequence", "sequences"), 100 * pipeline_bubble(shape));
+  return absl::StrFormat("\npipeline: %d stages of %s, %s, %s of %s, bubble %.1f%%", shape.stages,
+                         count(config.model.num_layers / shape.stages, "layer", "layers"),
+                         count(shape.chunks, "repeat", "repeats"),
+                         count(shape.micro_batches, "micro-batch", "micro-batches"),
+                         count(config.micro_batch_sequences(), "sequence", "sequences"),
+                         100 * pipeline_bubble(shape));
 }
 
 std::string memory_line(const MemoryPlan& plan) {

@@ -26,8 +26,9 @@ struct CommRecord {
 
 // Of a pipeline's stage.
 struct PipelineRecord {
-  double bubble_fraction = 0;  // of the step, that the schedule leaves idle (parallel/pipeline_schedule.h)
-  double wait_seconds = 0;     // of the step, in which its passes waited for other stages
+  double bubble_fraction =
+      0;  // of the step, that the schedule leaves idle (parallel/pipeline_schedule.h)
+  double wait_seconds = 0;  // of the step, in which its passes waited for other stages
 };
 
 // One completed step, as logs, metrics and tests see it.
@@ -43,9 +44,9 @@ struct StepRecord {
   std::optional<ExpertRecord> experts;
   std::optional<CommRecord> comm;  // of several ranks
   std::optional<PipelineRecord> pipeline;
-  double raw_grad_norm = 0;        // before clipping
-  double grad_norm = 0;            // after
-  double param_norm = 0;           // after the update
+  double raw_grad_norm = 0;  // before clipping
+  double grad_norm = 0;      // after
+  double param_norm = 0;     // after the update
   double learning_rate = 0;
   double checkpoint_stall_seconds = 0;  // since the step before, and not in `seconds`
   int64_t skipped_batches = 0;          // since this process began: not finite, and passed over

@@ -88,8 +88,7 @@ class Judge {
     const int64_t stages = degree(MeshAxis::kPipeline), repeats = demands_.repeats;
     if (stages == 1) return;
     if (repeats == 1) return divides(MeshAxis::kPipeline, demands_.layers, kLayers);
-    const std::string times =
-        absl::StrCat("num_pipeline_repeats is ", repeats, " and ");
+    const std::string times = absl::StrCat("num_pipeline_repeats is ", repeats, " and ");
     if (demands_.layers % (stages * repeats) != 0) {
       conflict(MeshAxis::kPipeline, absl::StrCat(times, kLayers, " is ", demands_.layers,
                                                  ", which their product must divide"));

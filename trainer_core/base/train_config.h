@@ -103,7 +103,7 @@ struct TrainConfig {
   // per_device_batch_size is cut (num_pipeline_microbatches). All accumulation steps go through the pipeline as one.
   int32_t pipeline_repeats = 1;
   int32_t pipeline_microbatches = 1;
-  int32_t max_target_length = 0;            // S, tokens
+  int32_t max_target_length = 0;  // S, tokens
   uint64_t init_weights_seed = 0;
   uint64_t data_shuffle_seed = 0;
 

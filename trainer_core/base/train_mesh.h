@@ -14,13 +14,8 @@ namespace muster::trainer {
 
 // Axes along which this trainer splits a training: the degrees of others are 1.
 constexpr AxisSet kSupportedAxes = {
-    MeshAxis::kData,
-    MeshAxis::kPipeline,
-    MeshAxis::kFsdp,
-    MeshAxis::kSequence,
-    MeshAxis::kContext,
-    MeshAxis::kExpert,
-    MeshAxis::kTensor,
+    MeshAxis::kData,    MeshAxis::kPipeline, MeshAxis::kFsdp,   MeshAxis::kSequence,
+    MeshAxis::kContext, MeshAxis::kExpert,   MeshAxis::kTensor,
 };
 
 // "this version has data, fsdp and tensor parallelism only", as a constant: tables of keys have it, too.

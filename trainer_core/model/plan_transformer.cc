@@ -19,8 +19,7 @@ void check_part(const TransformerPlan& plan) {
   const PipelinePart& pipeline = plan.pipeline();
   MUSTER_CHECK(plan.model.num_layers % (pipeline.stage.ranks * pipeline.chunks) == 0)
       << plan.model.num_layers << " layers in " << pipeline.stage.ranks << " stages";
-  MUSTER_CHECK(pipeline.is_whole() ? pipeline.slots * pipeline.chunks == 1
-                                   : plan.training)
+  MUSTER_CHECK(pipeline.is_whole() ? pipeline.slots * pipeline.chunks == 1 : plan.training)
       << "slots of a pipeline";
 }
 

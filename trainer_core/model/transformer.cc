@@ -197,9 +197,7 @@ void Transformer::upload_starts(std::span<const int32_t> starts) {
   }
 }
 
-LossSum Transformer::forward(const Batch& batch) {
-  return evaluate_run(plan_.run(), batch);
-}
+LossSum Transformer::forward(const Batch& batch) { return evaluate_run(plan_.run(), batch); }
 
 LossSum Transformer::evaluate_run(const LayerRun& run, const Batch& batch) {
   MUSTER_CHECK(plan_.cache_capacity == 0) << "a plan for decoding";
@@ -223,8 +221,7 @@ LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate)
 }
 
 void Transformer::forget_magnitudes() {
-  if (!amaxes().empty())
-    ops_.fill(view(plan_.quantized.amax, {scaling_scales(plan_.model)}), 0);
+  if (!amaxes().empty()) ops_.fill(view(plan_.quantized.amax, {scaling_scales(plan_.model)}), 0);
 }
 
 void Transformer::enter(const LayerRun& run, const std::optional<DropoutSource>& dropout) {
@@ -244,7 +241,8 @@ Tensor Transformer::entrance(const LayerRun& run) const {
 }
 
 void Transformer::expect_forward(const LayerRun& run) {
-  blocks_.prefetch(plan_.begins_model(run) ? plan_.embedding_block() : plan_.layer_block(run.first));
+  blocks_.prefetch(plan_.begins_model(run) ? plan_.embedding_block()
+                                           : plan_.layer_block(run.first));
 }
 
 void Transformer::release_end() {

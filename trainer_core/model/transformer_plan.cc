@@ -57,8 +57,9 @@ class Planner {
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
       for (const LayerTensor& tensor : tensors_at(i)) {
         if (tensor.placement != Placement::kDevice) continue;
-        plan_.layers[i].*tensor.id = add(name_at(plan_, i) + tensor.name, MemoryCategory::kActivations,
-                                         tensor.elements, tensor.dtype);
+        plan_.layers[i].*tensor.id =
+            add(name_at(plan_, i) + tensor.name, MemoryCategory::kActivations, tensor.elements,
+                tensor.dtype);
       }
     }
   }

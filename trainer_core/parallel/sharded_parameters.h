@@ -113,7 +113,7 @@ class ShardedParameters final : public ParameterBlocks {
   std::vector<Slot> weight_slots_;
   std::vector<CommTicket> gradient_slots_;  // what was scattered from them last
   StepPass pass_;
-  std::vector<int> parts_;  // of this pass's gradients, by block: how many are done
+  std::vector<int> parts_;             // of this pass's gradients, by block: how many are done
   std::vector<size_t> blocks_at_end_;  // those of both ends that are complete
   absl::Status status_;
   std::unique_ptr<CommStream> stream_;  // ends before what its work uses

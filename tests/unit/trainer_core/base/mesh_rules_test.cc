@@ -89,11 +89,11 @@ TEST(MeshRules, EachRuleNamesItsKeysAndValues) {
                   AllOf(HasSubstr("2 positions"), HasSubstr("ici_context_parallelism is 6"))));
   MeshDemands interleaved = kDense;
   interleaved.repeats = 3, interleaved.micro_batches = 6;
-  EXPECT_THAT(mesh_conflicts(interleaved, shape_of({{MeshAxis::kPipeline, 4}})),
-              ElementsAre(AllOf(HasSubstr("num_pipeline_repeats is 3"),
-                                HasSubstr("base_num_decoder_layers is 32")),
-                          AllOf(HasSubstr("num_pipeline_repeats is 3"),
-                                HasSubstr("6 micro-batches"))));
+  EXPECT_THAT(
+      mesh_conflicts(interleaved, shape_of({{MeshAxis::kPipeline, 4}})),
+      ElementsAre(
+          AllOf(HasSubstr("num_pipeline_repeats is 3"), HasSubstr("base_num_decoder_layers is 32")),
+          AllOf(HasSubstr("num_pipeline_repeats is 3"), HasSubstr("6 micro-batches"))));
   EXPECT_THAT(mesh_conflicts(interleaved, {}), IsEmpty());
   MeshDemands experts = kDense;
   experts.experts = 6;
