@@ -251,8 +251,8 @@ class Transformer {
   void backward_experts(size_t layer, Accumulate accumulate);  // d_stream -> delta
   LossSum sum_routing();
 
-  void stow(size_t layer);   // offloaded tensors: device to host
-  void fetch(size_t layer);  // and back
+  void stow(size_t layer);                    // offloaded tensors: device to host
+  void fetch(size_t layer, bool attentions);  // and back: attention's, or the MLP's
   void recompute_layer(size_t layer);
   LossSum head_loss();
   // `wanted` is the pass's: whoever keeps a block's gradient says what it comes to.

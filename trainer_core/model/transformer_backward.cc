@@ -121,10 +121,8 @@ void Transformer::backward_layers(Accumulate wanted) {
     if (i > run_.first) blocks_.prefetch(plan_.layer_block(i - 1));
     const Accumulate accumulate = blocks_.begin_gradient(block, wanted);
     if (broken()) return;
-    if (!plan_.is_last(i)) {  // the shared buffers still hold the last layer's forward pass
-      fetch(i);
-      recompute_layer(i);
-    }
+    // The shared buffers still hold the last layer's forward pass.
+    if (!plan_.is_last(i)) recompute_layer(i);
     backward_mlp(i, accumulate);
     backward_attention(i, accumulate);
     blocks_.release(block);

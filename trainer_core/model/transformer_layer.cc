@@ -154,21 +154,24 @@ void Transformer::stow(size_t layer) {
   }
 }
 
-void Transformer::fetch(size_t layer) {
+void Transformer::fetch(size_t layer, bool attentions) {
   for (const OffloadedTensor& tensor : buffers_of(layer).offloaded) {
+    if (tensor.is_attentions != attentions) continue;
     ops_.copy(Tensor::of(tensor.dtype, arena_.buffer(tensor.host), {tensor.elements}),
               Tensor::of(tensor.dtype, arena_.buffer(tensor.device), {tensor.elements}));
   }
 }
 
-// Makes what backward reads and the layer has not kept, from what it has. The MLP's last product is never needed again.
+// Fetches or makes what backward reads and the layer has not kept on the device. The MLP's last product is never needed again.
 // The same calls on the same numbers as in the forward pass give the same bits.
 void Transformer::recompute_layer(size_t layer) {
   const LayerKeeps& keeps = plan_.keeps;
   const bool again = keeps.rest == Placement::kRemat;
+  fetch(layer, /*attentions=*/true);
   if (again) make_normed1(layer);
   if (keeps.qkv == Placement::kRemat) make_qkv(layer);
   if (keeps.context == Placement::kRemat) make_context(layer);
+  fetch(layer, /*attentions=*/false);
   if (!plan_.model.parallel_block) {  // whose backward pass reads neither
     if (keeps.middle == Placement::kRemat) {
       make_middle(layer);

@@ -205,7 +205,10 @@ class Planner {
         if (tensor.placement != Placement::kOffload) continue;
         const BufferId host = add(name_at(plan_, i) + tensor.name, MemoryCategory::kOffloaded,
                                   tensor.elements, tensor.dtype);
-        layer.offloaded.push_back({layer.*tensor.id, host, tensor.elements, tensor.dtype});
+        const bool is_mlps =
+            tensor.id == &LayerBuffers::middle || tensor.id == &LayerBuffers::gate_up;
+        layer.offloaded.push_back(
+            {layer.*tensor.id, host, tensor.elements, tensor.dtype, !is_mlps});
       }
     }
   }

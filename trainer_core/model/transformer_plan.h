@@ -25,6 +25,7 @@ struct OffloadedTensor {
   BufferId host = 0;    // this layer's own, of kOffloaded
   int64_t elements = 0;
   DType dtype = DType::kF32;
+  bool is_attentions = true;  // else the MLP's, which lies where attention's exchange does its work
 };
 
 // Where one layer's tensors are while it runs. What the layer keeps on the device (LayerKeeps) has a
