@@ -19,11 +19,6 @@ std::string saved_line(const std::string& folder, uint64_t bytes, Duration writt
       to_seconds(stall));
 }
 
-// Those with one data coordinate.
-constexpr GroupAxes kWriterAxes = {.axes = {MeshAxis::kPipeline, MeshAxis::kFsdp,
-                                            MeshAxis::kSequence, MeshAxis::kContext,
-                                            MeshAxis::kExpert, MeshAxis::kTensor}};
-
 }  // namespace
 
 // Counts the time of its life.
@@ -48,11 +43,8 @@ Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& cont
     : config_(config),
       context_(context),
       store_(config.checkpoint_directory, config.max_checkpoints_to_keep,
-             config.checkpoint_file_bytes) {
-  const Mesh& mesh = context.groups.mesh();
-  if (writes() && mesh.group_size(kWriterAxes) > 1)
-    peers_.emplace(context.groups, kWriterAxes, kCheckpointLane);
-}
+             config.checkpoint_file_bytes),
+      peers_(GroupPeers::of_writers(context.groups, kCheckpointLane)) {}
 
 absl::Status Checkpointing::open() {
   if (!config_.enable_checkpointing || !writes()) return absl::OkStatus();
@@ -93,6 +85,11 @@ void Checkpointing::ask() {
 
 bool Checkpointing::is_due(int64_t step) const {
   return asked_ || step % config_.checkpoint_period == 0;
+}
+
+bool Checkpointing::has_saved(int64_t step) {
+  finish();
+  return !is_news(step);
 }
 
 bool Checkpointing::is_news(int64_t step) const {

@@ -52,6 +52,8 @@ class Checkpointing {
   absl::Status save(int64_t step, uint64_t samples);
   // The same when no step comes after it: returns when the checkpoint is there. An error says that it is not.
   absl::Status save_last(int64_t step, uint64_t samples);
+  // Whether of the state after `step` steps nothing is left to save, when the save in flight is over.
+  bool has_saved(int64_t step);
   // To be called before parameters or optimizer state change.
   void before_update();
   // Reports a save that has ended meanwhile. An error ends the job.

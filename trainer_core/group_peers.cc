@@ -1,23 +1,38 @@
 #include "trainer_core/group_peers.h"
 
 #include "trainer_core/group_texts.h"
+#include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
 namespace {
 
-constexpr char kName[] = "checkpoint";
+// Those with one data coordinate.
+constexpr GroupAxes kWriterAxes = {.axes = {MeshAxis::kPipeline, MeshAxis::kFsdp,
+                                            MeshAxis::kSequence, MeshAxis::kContext,
+                                            MeshAxis::kExpert, MeshAxis::kTensor}};
 
 }  // namespace
 
-GroupPeers::GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane)
-    : group_(groups.of(axes, lane)), members_(groups.mesh().group(groups.rank(), axes)) {}
+GroupPeers::GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane,
+                       std::string_view name)
+    : group_(groups.of(axes, lane)),
+      name_(name),
+      members_(groups.mesh().group(groups.rank(), axes)) {}
+
+std::optional<GroupPeers> GroupPeers::of_writers(ProcessGroups& groups, int lane,
+                                                 std::string_view name) {
+  if (!writes_checkpoints(groups.mesh(), groups.rank()) ||
+      groups.mesh().group_size(kWriterAxes) == 1)
+    return std::nullopt;
+  return GroupPeers(groups, kWriterAxes, lane, name);
+}
 
 absl::StatusOr<std::vector<std::string>> GroupPeers::gather(std::string_view mine) {
-  return gather_texts(group_, mine, kName);
+  return gather_texts(group_, mine, name_);
 }
 
 absl::StatusOr<std::string> GroupPeers::share(std::string_view leaders) {
-  return broadcast_text(group_, leaders, 0, kName);
+  return broadcast_text(group_, leaders, 0, name_);
 }
 
 }  // namespace muster::trainer

@@ -1,6 +1,7 @@
 // The peers of a checkpoint (checkpoint/checkpoint_peers.h) as a process group: texts between ranks.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,8 +14,12 @@ namespace muster::trainer {
 // One thread at a time, that of the group.
 class GroupPeers : public CheckpointPeers {
  public:
-  // This rank's group of `axes` in `lane`. `groups` outlives it.
-  GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane);
+  // This rank's group of `axes` in `lane`, whose collectives have `name` on the progress page. `groups` outlives it.
+  GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane,
+             std::string_view name = "checkpoint");
+  // The ranks that save with this one. None where it saves alone, or not at all.
+  static std::optional<GroupPeers> of_writers(ProcessGroups& groups, int lane,
+                                              std::string_view name = "checkpoint");
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
@@ -25,6 +30,7 @@ class GroupPeers : public CheckpointPeers {
 
  private:
   ProcessGroup& group_;
+  std::string_view name_;
   std::vector<int32_t> members_;
 };
 

@@ -15,36 +15,50 @@
 #include "trainer_core/evaluation.h"
 #include "trainer_core/failure.h"
 #include "trainer_core/gradient_step.h"
+#include "trainer_core/group_peers.h"
 #include "trainer_core/initial_parameters.h"
+#include "trainer_core/leaving.h"
 #include "trainer_core/load_config.h"
-#include "trainer_core/metrics_file.h"
 #include "trainer_core/not_finite.h"
 #include "trainer_core/not_finite_policy.h"
 #include "trainer_core/ops/gemm_peak.h"
 #include "trainer_core/replica.h"
 #include "trainer_core/step_data.h"
+#include "trainer_core/step_report.h"
 
 namespace muster::trainer {
 namespace {
 
 class Trainer : public RunningStep {
+  using By = Leaving::By;
+
  public:
   Trainer(const TrainConfig& config, const TrainContext& context)
       : config_(config),
         context_(context),
         checkpoints_(config, context),
+        report_(config, context),
+        writers_(GroupPeers::of_writers(context.groups, kLeaveLane, "leave")),
         guard_(config.not_finite_policy) {}
 
   ExitCode run() {
     const ExitCode code = loop();
-    checkpoints_.finish();  // leaving_ is set: the signal thread does nothing more
+    checkpoints_.finish();  // the loop has left: the signal thread does nothing more
     return code;
   }
 
   void leave(EndProcess end_process) override {
-    const std::lock_guard lock(mutex_);
-    // Ends the process under the lock: the loop neither changes what was saved nor says anything more.
-    if (!leaving_) end_process(save_and_stop());
+    if (!leaving_.claim(By::kSignalThread)) return;
+    if (leaving_.started()) {
+      // Passes may wait for what never comes, and fail; a save needs none of it.
+      context_.groups.isolate_channels();
+      const absl::Status together = meet_writers(/*wants_save=*/true).status();
+      const std::lock_guard lock(mutex_);
+      end_process(save_and_stop(together));  // under the lock: the loop says nothing more
+    } else {
+      end_process(ExitCode::kPreempted);
+    }
+    leaving_.left();
   }
 
  private:
@@ -54,18 +68,22 @@ class Trainer : public RunningStep {
   ExitCode loop() {
     if (auto status = start(); !status.ok()) return fail("start", status, exit_code_for(status));
     if (config_.enable_checkpointing) context_.page.offer_checkpoints();
-    last_step_end_ = monotonic_now();
+    report_.restart_clock();
     while (!at_end()) {
-      const ExitCode code = run_step(completed_);
-      if (code != ExitCode::kOk) return code;
+      if (const ExitCode code = run_step(completed_); code != ExitCode::kOk) return code;
     }
     return end();
   }
 
+  // The loop cannot go on. Where the signal thread leaves for the rank, it says why.
   ExitCode fail(const std::string& where, const absl::Status& status, ExitCode code) {
-    const std::lock_guard lock(mutex_);
-    leaving_ = true;
-    return explain(where, status, code);
+    if (leaving_.claim(By::kLoop)) return explain(where, status, code);
+    return leave_to_signal_thread(status);
+  }
+
+  ExitCode leave_to_signal_thread(const absl::Status& why) {
+    leaving_.wait_until_left(why);
+    return ExitCode::kPreempted;
   }
 
   ExitCode explain(const std::string& where, const absl::Status& status, ExitCode code) {
@@ -96,25 +114,23 @@ class Trainer : public RunningStep {
                    << per_step_block(step_tflops(config_)) << pipeline_line(config_) << std::endl;
     }
     if (auto status = load_parameters(); !status.ok()) return status;
-    return check_agreement(context_.groups, data->fingerprint, *replica_);
+    if (auto status = check_agreement(context_.groups, data->fingerprint, *replica_); !status.ok())
+      return status;
+    leaving_.start();
+    return absl::OkStatus();
   }
 
   absl::Status open_files(TrainingData& data) {
     data_ = StepData::training(config_, context_.groups.rank(), data);
     if (config_.eval.enabled()) evaluation_ = std::make_unique<Evaluation>(config_, context_, data);
     if (auto status = checkpoints_.open(); !status.ok()) return status;
-    if (!leader() || config_.metrics_file.empty()) return absl::OkStatus();
-    auto metrics = MetricsFile::open(config_.metrics_file, config_.run_name);
-    if (metrics.ok()) metrics_ = std::move(*metrics);
-    return metrics.status();
+    return report_.open();
   }
 
   absl::Status load_parameters() {
-    const std::lock_guard lock(mutex_);
     if (auto status = restore(); !status.ok()) return status;
     position_ = restored_samples_;
-    leaving_ = at_end();
-    if (leaving_ && leader()) {
+    if (at_end() && leader()) {
       context_.out << "nothing to do: " << completed_
                    << " steps are completed and steps=" << config_.steps << std::endl;
     }
@@ -126,7 +142,7 @@ class Trainer : public RunningStep {
     return completed_ >= config_.steps || data_->ends_at(position_) || target_reached_;
   }
 
-  // Parameters and state of the newest checkpoint, or those of the beginning. Under the lock.
+  // Parameters and state of the newest checkpoint, or those of the beginning.
   absl::Status restore() {
     completed_ = 0;
     restored_samples_ = 0;
@@ -154,34 +170,31 @@ class Trainer : public RunningStep {
     if (!local.ok())
       return fail(absl::StrCat("data of step ", step), local.status(), ExitCode::kFailure);
     const auto reduced = gradients_->reduce(*local);
-    if (!reduced.ok()) {
-      const std::lock_guard lock(mutex_);
-      return leave_broken(absl::StrCat("step ", step), reduced.status());
-    }
-    if (reduced->checkpoint_votes > 0) checkpoints_.ask();
+    if (!reduced.ok()) return leave_broken(absl::StrCat("step ", step), reduced.status());
     StepRecord record = gradients_->record(step, *reduced);
     record.skipped_batches = skipped_;
     const bool stop = reduced->stop_votes > 0;
     if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
       return pass_over(record, *reduced, !std::isfinite(local->loss), stop);
-    if (auto status = complete(record, GradientStep::divisor(*reduced), stop); !status.ok())
+    if (!leaving_.begin_turn()) return ExitCode::kPreempted;
+    if (reduced->checkpoint_votes > 0) checkpoints_.ask();
+    if (auto status = complete(record, GradientStep::divisor(*reduced)); !status.ok())
       return fail(absl::StrCat("update of step ", step), status, exit_code_of_step(status));
+    if (stop || (at_end() && !evaluated_after(completed_))) (void)leaving_.claim(By::kLoop);
+    leaving_.end_turn();
     return after_step(step, stop);
   }
 
-  // After an error there is nothing left that is worth saving.
-  absl::Status complete(StepRecord& record, double weight, bool stop) {
-    const std::lock_guard lock(mutex_);
+  // In a turn. After an error there is nothing left that is worth saving: the turn does not end.
+  absl::Status complete(StepRecord& record, double weight) {
     checkpoints_.before_update();
-    const absl::Status status = update(record, weight);
-    leaving_ = !status.ok();
-    if (leaving_) return status;
-    finish_record(record);
-    publish(record);
+    if (auto status = update(record, weight); !status.ok()) return status;
+    report_.finish(record, checkpoints_.take_stall());
+    const uint64_t position = position_ + data_->samples_per_step();
+    report_.publish(record, record.step + 1 == config_.steps || data_->ends_at(position));
     completed_ = record.step + 1;
-    position_ += data_->samples_per_step();
+    position_ = position;
     guard_.on_step();
-    leaving_ = stop || (at_end() && !evaluated_after(completed_));
     return absl::OkStatus();
   }
 
@@ -197,40 +210,13 @@ class Trainer : public RunningStep {
     return norm.status();
   }
 
-  void finish_record(StepRecord& record) {
-    const Instant now = monotonic_now();
-    const Duration stall = checkpoints_.take_stall();
-    record.checkpoint_stall_seconds = to_seconds(stall + std::exchange(stall_between_steps_, {}));
-    record.seconds = to_seconds(now - last_step_end_ - stall);
-    data_wait_.add(record);
-    last_step_end_ = now;
-  }
-
-  // What was done until now is no step's. Under the lock.
-  void restart_clock() {
-    stall_between_steps_ += checkpoints_.take_stall();
-    last_step_end_ = monotonic_now();
-  }
-
-  void publish(const StepRecord& record) {
-    context_.page.complete_step(progress_of(record), last_step_end_);
-    if (leader()) {
-      const bool last =
-          record.step + 1 == config_.steps || data_->ends_at(position_ + data_->samples_per_step());
-      if (record.step % config_.log_period == 0 || last)
-        context_.out << step_line(record) << std::endl;
-      if (metrics_ != nullptr) metrics_->write(record);
-    }
-    if (context_.on_step) context_.on_step(record);
-  }
+  // What was done until now is no step's. In a turn, or under the lock.
+  void restart_clock() { report_.restart_clock(checkpoints_.take_stall()); }
 
   ExitCode after_step(int64_t step, bool stop) {
-    const int64_t completed = step + 1;
-    if (!stop && evaluated_after(completed)) {
-      if (auto status = run_evaluation(step); !status.ok()) {
-        const std::lock_guard lock(mutex_);
+    if (!stop && evaluated_after(completed_)) {
+      if (auto status = run_evaluation(step); !status.ok())
         return leave_broken(absl::StrCat("evaluation after step ", step), status);
-      }
     }
     const bool last = at_end();
     // The first step's time is what people wait for: the peak is measured after it.
@@ -238,17 +224,20 @@ class Trainer : public RunningStep {
       peak_measured_ = true;
       context_.page.set_device_peak_tflops(
           measure_gemm_peak_tflops(replica_->ops(), config_.activation_type()));
-      last_step_end_ = monotonic_now();
+      report_.restart_clock();
     }
-    const bool due = checkpoints_.is_due(completed) || (last && stop);
+    if (stop && !last) return stop_on_vote();
+    const absl::Status status = save_if_due(last, stop);
+    return status.ok() ? ExitCode::kOk : fail("checkpoint", status, exit_code_of_step(status));
+  }
+
+  absl::Status save_if_due(bool last, bool stop) {
     const std::lock_guard lock(mutex_);
-    if (stop && !last) return save_and_stop();
+    const bool due = checkpoints_.is_due(completed_) || (last && stop);
     absl::Status status = checkpoints_.collect();
     if (status.ok() && due) status = save(/*goes_on=*/!last);
     if (due) restart_clock();
-    if (status.ok()) return ExitCode::kOk;
-    leaving_ = true;
-    return explain("checkpoint", status, ExitCode::kFailure);
+    return status;
   }
 
   // Evaluation
@@ -263,28 +252,10 @@ class Trainer : public RunningStep {
     if (!record.ok()) return record.status();
     const std::lock_guard lock(mutex_);
     target_reached_ = evaluation_->reaches_target(*record);
-    leaving_ = at_end();
-    evaluation_->publish(*record, metrics_.get());
+    if (at_end()) (void)leaving_.claim(By::kLoop);
+    evaluation_->publish(*record, report_.metrics());
     restart_clock();
     return absl::OkStatus();
-  }
-
-  // The end
-  // -----------------------------------------------------------------------------------------------------
-
-  ExitCode end() {
-    const std::lock_guard lock(mutex_);
-    if (config_.save_checkpoint_on_completion || context_.signals.stop) {
-      if (auto status = save(/*goes_on=*/false); !status.ok())
-        return explain("checkpoint", status, ExitCode::kFailure);
-    }
-    if (leader() && completed_ < config_.steps && data_->ends_at(position_)) {
-      context_.out << "the data ends: num_epoch=" << config_.num_epoch << " gives " << completed_
-                   << " of " << config_.steps << " steps" << std::endl;
-    }
-    if (leader() && data_wait_.steps() > 0) context_.out << data_wait_.line() << std::endl;
-    enter(Phase::kShutdown);
-    return ExitCode::kOk;
   }
 
   // A step that is not finite
@@ -305,18 +276,18 @@ class Trainer : public RunningStep {
                      << describe(**first) << std::endl;
     }
     const std::string culprit = name_not_finite(context_.groups.world(), reduced, found_here);
-    const std::lock_guard lock(mutex_);
+    if (!leaving_.begin_turn()) return ExitCode::kPreempted;
+    if (reduced.checkpoint_votes > 0) checkpoints_.ask();
     const NotFiniteDecision decision = guard_.on_not_finite();
     const uint64_t end = position_ + data_->samples_per_step();
     if (leader())
       context_.err << not_finite_line(record, culprit, position_, end - 1, decision) << std::endl;
     if (decision.action == NotFiniteAction::kAbort) {
-      leaving_ = true;
-      return ExitCode::kNotFinite;
+      if (leaving_.claim(By::kLoop)) return ExitCode::kNotFinite;
+      return leave_to_signal_thread(absl::InternalError("its loss or gradient is not finite"));
     }
     position_ = end;
     ++skipped_;
-    leaving_ = at_end();
     if (decision.action == NotFiniteAction::kRollback) {
       if (auto status = restore(); !status.ok()) return leave_broken("rollback", status);
       if (leader()) {
@@ -324,28 +295,55 @@ class Trainer : public RunningStep {
                      << std::endl;
       }
     }
-    if (stop && !leaving_) return save_and_stop();
     restart_clock();
-    return ExitCode::kOk;
+    if (at_end()) (void)leaving_.claim(By::kLoop);
+    leaving_.end_turn();
+    return stop && !at_end() ? stop_on_vote() : ExitCode::kOk;
   }
 
   // A step or a rollback failed. Where peers are lost and this rank was asked to leave, they were, too, and one of them did in
-  // the middle of it. Under the lock.
+  // the middle of it: nothing is wrong where this rank needs nobody to save what it has to.
   ExitCode leave_broken(const std::string& where, const absl::Status& status) {
-    leaving_ = true;
+    if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(status);
     const ExitCode code = exit_code_of_step(status);
-    const bool alone = !replica_->shares_parameters();
-    if (code == ExitCode::kPeerLost && context_.signals.stop && alone) return save_and_stop();
-    return explain(where, status, code);
+    if (code != ExitCode::kPeerLost || !context_.signals.stop || writers_)
+      return explain(where, status, code);
+    const std::lock_guard lock(mutex_);
+    return save_and_stop(absl::OkStatus());
   }
 
-  // Under the lock, on either thread
+  ExitCode end() {
+    if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(absl::OkStatus());
+    const auto saves = meet_writers(config_.save_checkpoint_on_completion || context_.signals.stop);
+    const std::lock_guard lock(mutex_);
+    absl::Status status = saves.status();
+    if (status.ok() && *saves) status = save(/*goes_on=*/false);
+    if (!status.ok()) return explain("checkpoint", status, exit_code_of_step(status));
+    report_.end(completed_, data_->ends_at(position_));
+    enter(Phase::kShutdown);
+    return ExitCode::kOk;
+  }
+
+  ExitCode stop_on_vote() {
+    if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(absl::OkStatus());
+    const absl::Status together = meet_writers(/*wants_save=*/true).status();
+    const std::lock_guard lock(mutex_);
+    return save_and_stop(together);
+  }
+
+  // By who has claimed, on either thread
   // -----------------------------------------------------------------------------------------------------
 
-  ExitCode save_and_stop() {
-    leaving_ = true;
-    if (auto status = save(/*goes_on=*/false); !status.ok())
-      return explain("checkpoint", status, ExitCode::kFailure);
+  // Whether the state is to be saved; afterwards no turn is being taken.
+  absl::StatusOr<bool> meet_writers(bool wants_save) {
+    return leave_together(writers_ ? &*writers_ : nullptr, leaving_, wants_save);
+  }
+
+  // `together`: what became of meeting the others. Without them what is saved already is enough. Under the lock.
+  ExitCode save_and_stop(const absl::Status& together) {
+    const bool possible = together.ok() || checkpoints_.has_saved(completed_);
+    const auto status = possible ? save(/*goes_on=*/false) : not_saved(completed_, together);
+    if (!status.ok()) return explain("checkpoint", status, exit_code_of_step(status));
     enter(Phase::kShutdown);
     if (leader())
       context_.out << "stopped on request: " << completed_ << " of " << config_.steps
@@ -364,26 +362,24 @@ class Trainer : public RunningStep {
   const TrainConfig& config_;
   const TrainContext& context_;
   std::unique_ptr<StepData> data_;
-  std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<GradientStep> gradients_;
   std::unique_ptr<Evaluation> evaluation_;  // null: nothing is evaluated
   Checkpointing checkpoints_;               // ends before the replica that it saves
-  int64_t skipped_ = 0;                     // batches that this process has passed over
+  StepReport report_;
+  int64_t skipped_ = 0;  // batches that this process has passed over
   bool peak_measured_ = false;
   bool target_reached_ = false;  // of evaluations
-  Instant last_step_end_;
-  Duration stall_between_steps_{};
-  DataWait data_wait_;  // of all steps of this process
 
-  // Guards parameters, moments, what follows, and rank 0's lines. Held while a step is completed or passed over, and while a
-  // checkpoint is written or restored; forward and backward read the parameters and change nothing that a checkpoint holds.
-  std::mutex mutex_;
+  // Parameters, optimizer state and what follows change in turns alone: forward and backward change nothing that a checkpoint holds.
+  Leaving leaving_;
+  std::optional<GroupPeers> writers_;  // of one of several: to leave together
   NotFiniteGuard guard_;
   int64_t completed_ = 0;  // steps that the parameters have seen
   uint64_t position_ = 0;  // samples consumed, by those steps and by batches that were passed over
   uint64_t restored_samples_ = 0;  // of the state that restore() brought back
-  bool leaving_ = false;           // the loop ends by itself, and saves what is to be saved
+  // Held while checkpoints are collected or saved outside of turns, and while rank 0 writes a line there.
+  std::mutex mutex_;
 };
 
 }  // namespace

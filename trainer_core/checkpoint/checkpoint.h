@@ -53,6 +53,9 @@ struct CheckpointBlocks {
   std::span<float> state;
 };
 
+// "checkpoint of step 8 is not saved: …", with the code.
+absl::Status not_saved(int64_t step, const absl::Status& why);
+
 class CheckpointStore {
  public:
   // `keep` newest checkpoints stay; -1: all. A file holds `file_bytes` of numbers, or one row of one tensor where that is

@@ -56,6 +56,10 @@ absl::StatusOr<std::vector<json>> files_of(const std::vector<PeerMessage>& other
 
 }  // namespace
 
+absl::Status not_saved(int64_t step, const absl::Status& why) {
+  return {why.code(), absl::StrCat("checkpoint of step ", step, " is not saved: ", why.message())};
+}
+
 absl::StatusOr<std::vector<StoredFile>> CheckpointStore::write_own(
     const std::string& temporary, int writer, const CheckpointLayout& layout,
     const CheckpointBlocks& blocks) const {
@@ -156,13 +160,12 @@ absl::Status CheckpointStore::save(const CheckpointInfo& info, const CheckpointL
   const bool leads = peers == nullptr || peers->rank() == 0;
   const absl::Status status =
       leads ? lead_save(info, layout, blocks, peers) : follow_save(info, layout, blocks, *peers);
-  if (!status.ok()) {
-    return absl::Status(
-        status.code(),
-        absl::StrCat(
-            "checkpoint of step ", info.step, " is not saved: ", status.message(),
-            absl::IsResourceExhausted(status) ? missing_room(directory_, layout.bytes()) : ""));
+  if (absl::IsResourceExhausted(status)) {
+    const std::string missing = missing_room(directory_, layout.bytes());
+    return not_saved(info.step,
+                     absl::ResourceExhaustedError(absl::StrCat(status.message(), missing)));
   }
+  if (!status.ok()) return not_saved(info.step, status);
   if (!leads) return absl::OkStatus();
   if (auto removed = remove_old(info.step); !removed.ok()) notes.emplace_back(removed.message());
   return absl::OkStatus();

@@ -77,6 +77,7 @@ absl::Status DeskChannel::exchange_combine(std::span<const Outgoing> out, std::s
 }
 
 absl::Status DeskChannel::begin_round() {
+  if (!broken_.ok()) return broken_;
   if (transport_.state(transport_.own_) != DeskState::kHere)
     return absl::UnavailableError(transport_.gone(transport_.own_));
   deadline_ = monotonic_now() + transport_.options_.timeout;
@@ -151,8 +152,7 @@ Part* DeskChannel::posted_by(Peer& from) {
 absl::Status DeskChannel::claim(int member, Part& part, size_t bytes) {
   Peer& from = peer(member);
   PartState posted = PartState::kPosted;
-  if (!part.state.compare_exchange_strong(posted, PartState::kReading))
-    return absl::UnavailableError(transport_.gone(from.desk));  // which it said before it revoked
+  if (!part.state.compare_exchange_strong(posted, PartState::kReading)) return revoked(from);
   MUSTER_CHECK(part.bytes == bytes)
       << "rank " << transport_.world_rank(from.desk) << " sent " << part.bytes << " bytes, "
       << bytes << " were expected: ranks are in different collectives";
@@ -242,7 +242,7 @@ absl::Status DeskChannel::late(std::string_view what, std::span<const int> silen
   for (const int member : silent) world_ranks.push_back(transport_.world_rank(peer(member).desk));
   const std::string ranks = rank_list(world_ranks);
   const std::string wait = absl::StrCat(transport_.options_.timeout.count(), " ms");
-  transport_.fail(
+  give_up(
       absl::StrCat("rank ", transport_.rank(), " gave up after ", wait, " waiting for ", ranks));
   return absl::DeadlineExceededError(absl::StrCat(av(what), " ", ranks, " within ", wait));
 }
@@ -250,9 +250,22 @@ absl::Status DeskChannel::late(std::string_view what, std::span<const int> silen
 absl::Status DeskChannel::end_round(absl::Status status) {
   for (int lane = 0; lane < kLanes && status.ok() && lent_; ++lane) status = await_taken(lane);
   if (status.ok()) return status;
-  transport_.fail(std::string(status.message()));  // peers say this cause, too
+  give_up(std::string(status.message()));  // peers say this cause, too
   revoke();
+  if (transport_.isolated()) broken_ = status;
   return status;
+}
+
+void DeskChannel::give_up(const std::string& reason) {
+  if (!transport_.isolated()) transport_.fail(reason);
+}
+
+// By a rank that has said before why it is gone, or that is about to go.
+absl::Status DeskChannel::revoked(const Peer& by) const {
+  const std::string gone = transport_.gone(by.desk);
+  if (!gone.empty()) return absl::UnavailableError(gone);
+  return absl::UnavailableError(
+      absl::StrCat("rank ", transport_.world_rank(by.desk), " is about to leave"));
 }
 
 void DeskChannel::revoke() {

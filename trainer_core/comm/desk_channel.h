@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -43,7 +44,7 @@ class DeskChannel : public Channel {
   // From now on the sender's memory stays as it is, until taken().
   absl::Status claim(int member, Part& part, size_t bytes);
   void taken(int member, Part& part);
-  // After a failure this rank leaves, but not before nobody reads its memory any more.
+  // After a failure this rank leaves, or this channel where they are isolated, but not before nobody reads its memory any more.
   absl::Status end_round(absl::Status status);
 
   Part* posted_by(Peer& from);
@@ -59,6 +60,9 @@ class DeskChannel : public Channel {
   absl::Status late(std::string_view what, std::span<const int> silent);
   void ring(Peer& peer);
   void revoke();
+  // Ends all channels, or none where they are isolated.
+  void give_up(const std::string& reason);
+  absl::Status revoked(const Peer& by) const;
 
   DeskTransport& transport_;
   int index_;
@@ -66,6 +70,7 @@ class DeskChannel : public Channel {
   std::vector<Peer> peers_;  // by member
   int lane_ = 0;             // that the next round posts in
   Instant deadline_;
+  absl::Status broken_;       // an isolated channel's first failure
   bool lent_ = false;         // peers read memory of this rank's caller in this round
   std::vector<int> all_;      // members
   std::vector<int> members_;  // from whom the round receives

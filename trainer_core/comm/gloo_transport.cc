@@ -100,8 +100,14 @@ size_t GlooChannel::round_bytes_max(std::span<const int> /*members*/) const { re
 
 absl::Status GlooChannel::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
   if (transport_.failed()) return transport_.failure();
+  if (!broken_.ok()) return broken_;
   absl::Status status = post(out, in);
   if (status.ok()) status = wait_all(out, in);
+  if (!status.ok() && transport_.isolated()) {
+    // What peers that are still there send for this round needs its buffers: Gloo reads nothing behind it otherwise.
+    broken_ = status;
+    return status;
+  }
   if (!status.ok()) transport_.fail(std::string(status.message()));
   const std::lock_guard lock(mutex_);
   sends_.clear();

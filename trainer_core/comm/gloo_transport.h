@@ -45,6 +45,7 @@ class GlooChannel : public Channel {
   std::vector<uint64_t> sent_;  // messages, by member
   std::vector<uint64_t> received_;
   std::vector<std::byte> scratch_;  // the peers' versions of what is combined
+  absl::Status broken_;             // an isolated channel's first failure
   std::mutex mutex_;                // guards the two lists against abort()
   Buffers sends_;
   Buffers receives_;

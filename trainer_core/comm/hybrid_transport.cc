@@ -32,6 +32,7 @@ class HybridChannel : public Channel {
   }
 
   absl::Status exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    if (!broken_.ok()) return broken_;
     split(out);
     near_in_.clear();
     far_in_.clear();
@@ -51,6 +52,7 @@ class HybridChannel : public Channel {
   // What comes from far waits in scratch until what is near is there, too.
   absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
                                 size_t bytes, Combine combine) override {
+    if (!broken_.ok()) return broken_;
     split(out);
     far_in_.clear();
     near_from_.clear();
@@ -94,9 +96,10 @@ class HybridChannel : public Channel {
     }
   }
 
-  // A failure on one way ends the other, too: peers wait there.
+  // A failure on one way ends the other, too: peers wait there. Unless channels are isolated.
   absl::Status ended(absl::Status status) {
-    if (!status.ok()) transport_.fail(std::string(status.message()));
+    if (!status.ok() && !transport_.isolated()) transport_.fail(std::string(status.message()));
+    broken_ = status;
     return status;
   }
 
@@ -106,6 +109,7 @@ class HybridChannel : public Channel {
   }
 
   Transport& transport_;
+  absl::Status broken_;  // the first failure
   std::unique_ptr<Channel> near_;
   std::unique_ptr<Channel> far_;
   std::vector<int> hosts_;
@@ -141,6 +145,11 @@ class HybridTransport : public Transport {
         far_->open(name, members), std::move(hosts), std::move(near_index));
   }
 
+  void isolate_channels() override {
+    if (near_ != nullptr) near_->isolate_channels();
+    far_->isolate_channels();
+    Transport::isolate_channels();
+  }
   void fail(const std::string& reason) override {
     if (near_ != nullptr) near_->fail(reason);
     far_->fail(reason);

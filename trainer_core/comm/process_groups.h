@@ -18,6 +18,7 @@ namespace muster::trainer {
 constexpr int kComputeLane = 0;     // what the computation waits for where it stands
 constexpr int kStreamLane = 1;      // what runs beside it
 constexpr int kCheckpointLane = 2;  // of whoever saves or restores
+constexpr int kLeaveLane = 3;       // of whoever leaves for the rank
 
 // Groups are made when they are first asked for, which takes no message, and live as long as this object. Any thread; each group is
 // one thread's at a time.
@@ -45,6 +46,8 @@ class ProcessGroups {
   Duration busy(int lane) const;
 
   void abort() { transport_->abort(); }
+  // Transport's.
+  void isolate_channels() { transport_->isolate_channels(); }
 
  private:
   using Key = std::pair<GroupAxes, int>;

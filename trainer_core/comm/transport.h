@@ -3,6 +3,7 @@
 // host), `gloo` (processes over TCP).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -32,7 +33,8 @@ using Combine = absl::FunctionRef<void(std::span<const std::byte* const> parts)>
 // of no other channel. One thread at a time; other channels' threads do not disturb it. Its transport outlives it.
 //
 // Errors: Unavailable when a peer of the round is gone or abort() was called, DeadlineExceeded when nothing comes from a peer in
-// time; both name world ranks. Afterwards every channel of the transport is of no more use, and the peers learn of it at once.
+// time; both name world ranks. Afterwards every channel of the transport is of no more use, and the peers learn of it at once; or this
+// channel alone, see isolate_channels().
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -66,6 +68,14 @@ class Transport {
   // way to tell them; they fail, too. Only the first reason counts.
   virtual void fail(const std::string& reason) = 0;
   void abort();
+
+  // From now on a round of this rank that fails ends its own channel alone, and peers are not told. For a rank that is about to leave:
+  // its last words go through channels whose members are there, whatever becomes of the others. fail() and abort() end all as before.
+  virtual void isolate_channels() { isolated_ = true; }
+  bool isolated() const { return isolated_; }
+
+ private:
+  std::atomic<bool> isolated_{false};
 };
 
 }  // namespace muster::trainer

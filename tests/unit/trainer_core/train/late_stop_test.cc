@@ -9,10 +9,10 @@
 #include <sstream>
 #include <thread>
 
-#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/train/hooked_transport.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/comm/local.h"
@@ -34,9 +34,9 @@ class LongStep {
   // Of the rank's loop, as its on_step.
   void complete(const StepRecord& record) { completed_ = record.step + 1; }
 
-  // Before each round of messages of passes.
-  absl::Status pass() {
-    if (completed_ != long_step_) return absl::OkStatus();
+  // Before each round of messages.
+  absl::Status pass(std::string_view channel) {
+    if (!is_of_lane(channel, kStreamLane) || completed_ != long_step_) return absl::OkStatus();
     std::unique_lock lock(mutex_);
     waiting_ = true;
     changed_.notify_all();
@@ -61,48 +61,6 @@ class LongStep {
   std::condition_variable changed_;
   bool waiting_ = false;
   bool released_ = false;
-};
-
-class HeldChannel : public Channel {
- public:
-  HeldChannel(std::unique_ptr<Channel> channel, LongStep& long_step)
-      : channel_(std::move(channel)), long_step_(long_step) {}
-
-  size_t round_bytes_max(std::span<const int> peers) const override {
-    return channel_->round_bytes_max(peers);
-  }
-  absl::Status exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
-    const absl::Status status = long_step_.pass();
-    return status.ok() ? channel_->exchange(out, in) : status;
-  }
-  absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
-                                size_t bytes, Combine combine) override {
-    const absl::Status status = long_step_.pass();
-    return status.ok() ? channel_->exchange_combine(out, from, bytes, combine) : status;
-  }
-
- private:
-  std::unique_ptr<Channel> channel_;
-  LongStep& long_step_;
-};
-
-class HeldTransport : public Transport {
- public:
-  HeldTransport(std::shared_ptr<Transport> transport, LongStep& long_step)
-      : transport_(std::move(transport)), long_step_(long_step) {}
-
-  int rank() const override { return transport_->rank(); }
-  int size() const override { return transport_->size(); }
-  std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override {
-    auto channel = transport_->open(name, members);
-    if (!name.ends_with(absl::StrCat("#", kStreamLane))) return channel;
-    return std::make_unique<HeldChannel>(std::move(channel), long_step_);
-  }
-  void fail(const std::string& reason) override { transport_->fail(reason); }
-
- private:
-  std::shared_ptr<Transport> transport_;
-  LongStep& long_step_;
 };
 
 std::mutex ended_mutex;
@@ -134,8 +92,9 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
   Outcome outcome;
   ended_with.clear();
   std::thread loop([&] {
-    ProcessGroups groups(std::make_shared<HeldTransport>(world.join(0), step), mesh_of(config.mesh),
-                         page.get());
+    const RoundHooks hooks{.before = [&](std::string_view name) { return step.pass(name); }};
+    ProcessGroups groups(std::make_shared<HookedTransport>(world.join(0), hooks),
+                         mesh_of(config.mesh), page.get());
     outcome.loop = train(config, {.groups = groups,
                                   .page = *page,
                                   .out = out,

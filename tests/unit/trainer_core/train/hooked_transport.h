@@ -1,0 +1,80 @@
+// A transport that shows each round of messages of its rank to a test, which may hold it or let it fail.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/comm/process_groups.h"
+#include "trainer_core/comm/transport.h"
+
+namespace muster::trainer {
+
+// Whether a group's channel is one of `lane`, which is not 0.
+inline bool is_of_lane(std::string_view channel, int lane) {
+  return channel.ends_with(absl::StrCat("#", lane));
+}
+
+// Called on the thread that has the round, with the channel's name.
+struct RoundHooks {
+  // Before the round, which does not take place after an error.
+  std::function<absl::Status(std::string_view channel)> before;
+  // With what became of it. May be empty.
+  std::function<void(std::string_view channel, const absl::Status& status)> after = nullptr;
+};
+
+class HookedChannel : public Channel {
+ public:
+  HookedChannel(std::unique_ptr<Channel> channel, std::string name, const RoundHooks& hooks)
+      : channel_(std::move(channel)), name_(std::move(name)), hooks_(hooks) {}
+
+  size_t round_bytes_max(std::span<const int> members) const override {
+    return channel_->round_bytes_max(members);
+  }
+  absl::Status exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
+    return run([&] { return channel_->exchange(out, in); });
+  }
+  absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
+                                size_t bytes, Combine combine) override {
+    return run([&] { return channel_->exchange_combine(out, from, bytes, combine); });
+  }
+
+ private:
+  template <class Round>
+  absl::Status run(const Round& round) {
+    absl::Status status = hooks_.before(name_);
+    if (status.ok()) status = round();
+    if (hooks_.after) hooks_.after(name_, status);
+    return status;
+  }
+
+  std::unique_ptr<Channel> channel_;
+  const std::string name_;
+  const RoundHooks& hooks_;
+};
+
+class HookedTransport : public Transport {
+ public:
+  // `hooks` outlives it.
+  HookedTransport(std::shared_ptr<Transport> transport, const RoundHooks& hooks)
+      : transport_(std::move(transport)), hooks_(hooks) {}
+
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override {
+    return std::make_unique<HookedChannel>(transport_->open(name, members), std::string(name),
+                                           hooks_);
+  }
+  void fail(const std::string& reason) override { transport_->fail(reason); }
+  void isolate_channels() override { transport_->isolate_channels(); }
+
+ private:
+  std::shared_ptr<Transport> transport_;
+  const RoundHooks& hooks_;
+};
+
+}  // namespace muster::trainer

@@ -1,0 +1,265 @@
+// Ranks that are asked to leave wherever each of them is: what they save is one step's, the same as without any interruption.
+#include "trainer_core/leaving.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/meshes.h"
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/train/hooked_transport.h"
+#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/comm/local.h"
+#include "trainer_core/train.h"
+#include "trainer_core/training_plan.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+namespace fs = std::filesystem;
+
+std::mutex ended_mutex;
+std::vector<ExitCode> ended_with;  // by leave(), on the thread that calls it
+void note_end(ExitCode code) {
+  const std::lock_guard lock(ended_mutex);
+  ended_with.push_back(code);
+}
+
+// Something that happens once. Any thread.
+class Moment {
+ public:
+  void happen() {
+    const std::lock_guard lock(mutex_);
+    happened_ = true;
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return happened_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool happened_ = false;
+};
+
+// The ranks of a training as threads, of which a test sees every round of messages.
+struct Ranks {
+  explicit Ranks(const TrainConfig& with) : config(with), mesh(mesh_of(with.mesh)) {
+    const auto size = static_cast<size_t>(mesh.ranks());
+    hooks.resize(size, {.before = [](std::string_view) { return absl::OkStatus(); }});
+    on_step.resize(size);
+    codes.resize(size);
+    errs = std::vector<std::ostringstream>(size);
+    signals = std::vector<StopSignals>(size);
+  }
+
+  void run(int rank) {
+    const auto r = static_cast<size_t>(rank);
+    auto page = ProgressWriter::anonymous({});
+    ProcessGroups groups(std::make_shared<HookedTransport>(world.join(rank), hooks[r]), mesh,
+                         page.get());
+    codes[r] = train(config, {.groups = groups,
+                              .page = *page,
+                              .out = rank == 0 ? out : errs[r],
+                              .err = errs[r],
+                              .signals = signals[r],
+                              .threads = 1,
+                              .on_step = on_step[r]});
+  }
+
+  std::string err() const {
+    std::string all;
+    for (const std::ostringstream& err : errs) all += err.str();
+    return all;
+  }
+
+  TrainConfig config;
+  Mesh mesh;
+  LocalWorld world{mesh.ranks(), std::chrono::milliseconds(60'000)};
+  std::vector<RoundHooks> hooks;
+  std::vector<std::function<void(const StepRecord&)>> on_step;
+  std::vector<StopSignals> signals;
+  std::vector<ExitCode> codes;
+  std::ostringstream out;
+  std::vector<std::ostringstream> errs;
+};
+
+constexpr int64_t kCompleted = 2;  // steps, when a rank stands still
+
+struct Outcome {
+  bool reached = false;  // the place
+  bool in_step = false;  // before the step after kCompleted was completed
+  std::vector<ExitCode> codes;
+  std::vector<ExitCode> ended_with;
+  std::string out, err;
+};
+
+// Rank `slow` stands still before its `place`th round of messages since it has completed kCompleted steps. Then all ranks are asked to
+// leave, by their signal threads, and it goes on when a rank has said where it is: itself where it is one that saves.
+Outcome leave_at(const TrainConfig& config, int slow, int place) {
+  Ranks ranks(config);
+  const auto size = static_cast<size_t>(ranks.mesh.ranks());
+  const bool slow_saves = writes_checkpoints(ranks.mesh, slow);
+  Moment there, told;
+  std::atomic<int64_t> completed{0};
+  std::atomic<int> rounds{0};
+  Outcome outcome;
+  for (size_t r = 0; r < size; ++r) {
+    const bool is_slow = static_cast<int>(r) == slow;
+    ranks.hooks[r].before = [&, is_slow](std::string_view channel) {
+      if (is_of_lane(channel, kLeaveLane) && (is_slow || !slow_saves)) told.happen();
+      const bool counts = is_slow && completed >= kCompleted && !is_of_lane(channel, kLeaveLane) &&
+                          !is_of_lane(channel, kCheckpointLane);
+      if (!counts || rounds++ != place) return absl::OkStatus();
+      outcome.reached = true;
+      outcome.in_step = completed == kCompleted;
+      there.happen();
+      told.wait();
+      return absl::OkStatus();
+    };
+  }
+  ranks.on_step[static_cast<size_t>(slow)] = [&](const StepRecord& record) {
+    completed = record.step + 1;
+  };
+  std::vector<std::thread> loops, signals;
+  for (size_t r = 0; r < size; ++r) loops.emplace_back([&, r] { ranks.run(static_cast<int>(r)); });
+  there.wait();
+  ended_with.clear();
+  for (StopSignals& asked : ranks.signals) asked.stop = true;
+  // Who does not save leaves later: stop_signals.h.
+  for (const bool saves : {true, false}) {
+    for (size_t r = 0; r < size; ++r) {
+      if (writes_checkpoints(ranks.mesh, static_cast<int>(r)) == saves)
+        signals.emplace_back([&, r] { ranks.signals[r].leave_step(note_end); });
+    }
+    for (std::thread& thread : signals) thread.join();
+    signals.clear();
+  }
+  for (std::thread& thread : loops) thread.join();
+  outcome.codes = ranks.codes;
+  outcome.ended_with = ended_with;
+  outcome.out = ranks.out.str();
+  outcome.err = ranks.err();
+  return outcome;
+}
+
+class LeaveTogether : public testing::Test {
+ protected:
+  TrainConfig config(const std::string& checkpoints, const Degrees& degrees) const {
+    TrainConfig config = tiny_config(mesh_of({.ici = degrees}).ranks());
+    config.mesh.ici = degrees;
+    config.per_device_batch_size = 4 / (degrees[0] * degrees[2]) / degrees[6];
+    config.per_device_batch_size = std::max(config.per_device_batch_size, 1);
+    config.model.num_layers = 1;
+    config.steps = 8;
+    config.enable_checkpointing = true;
+    config.checkpoint_directory = folder_.file(checkpoints);
+    config.checkpoint_period = 1000;
+    return config;
+  }
+
+  // At all places of a step and some of the next one, each of `slow` in turn.
+  void expect_one_state_everywhere(TrainConfig (*change)(TrainConfig), const Degrees& degrees,
+                                   const std::vector<int>& slow) {
+    TrainConfig whole = change(config("whole", degrees));
+    whole.checkpoint_period = 1;
+    ASSERT_THAT(run(whole).codes, Each(ExitCode::kOk));
+    for (const int rank : slow) {
+      int behind = 0;
+      for (int place = 0; behind < 3; ++place) {
+        const std::string name = "at" + std::to_string(rank) + "-" + std::to_string(place);
+        const Outcome outcome = leave_at(change(config(name, degrees)), rank, place);
+        ASSERT_THAT(outcome.codes, Each(ExitCode::kPreempted)) << name << ": " << outcome.err;
+        ASSERT_THAT(outcome.ended_with, Each(ExitCode::kPreempted)) << name << outcome.err;
+        ASSERT_THAT(outcome.err, IsEmpty()) << name;
+        std::vector<std::string> saved;
+        for (const auto& entry : fs::directory_iterator(folder_.file(name)))
+          if (entry.is_directory()) saved.push_back(entry.path().filename());
+        ASSERT_EQ(saved.size(), 1U) << name;
+        const int64_t step = std::stoll(saved[0]);
+        ASSERT_GE(step, kCompleted) << name;
+        ASSERT_LE(step, kCompleted + 2) << name;
+        ASSERT_EQ(checkpoint_bytes(folder_.file(name + "/" + saved[0])),
+                  checkpoint_bytes(folder_.file("whole/" + saved[0])))
+            << name;
+        steps_saved_.push_back(step);
+        if (!outcome.in_step) ++behind;
+      }
+    }
+    fs::remove_all(folder_.file("whole"));
+    // The ranks were on both sides of a step's end.
+    EXPECT_THAT(steps_saved_, testing::Contains(kCompleted));
+    EXPECT_THAT(steps_saved_, testing::Contains(kCompleted + 1));
+  }
+
+  TempFolder folder_;
+  std::vector<int64_t> steps_saved_;
+};
+
+// Adafactor and the norm in metrics_file have collectives inside of an update.
+TEST_F(LeaveTogether, AtAnyPlaceOfAStepOneStateIsSaved) {
+  const auto sums = [](TrainConfig config) {
+    config.optimizer.type = OptimizerType::kAdafactor;
+    config.metrics_file = config.checkpoint_directory + ".jsonl";
+    return config;
+  };
+  expect_one_state_everywhere(sums, {1, 1, 2, 1, 1, 1, 1}, {0, 1});
+}
+
+// Rank 2 has nothing to save, and the others need it for their steps.
+TEST_F(LeaveTogether, WithReplicas) {
+  const auto same = [](TrainConfig config) { return config; };
+  expect_one_state_everywhere(same, {2, 1, 2, 1, 1, 1, 1}, {2});
+}
+
+// A rank that has nothing to save leaves while the others save, which wait for it in a pass.
+TEST_F(LeaveTogether, WhoHasNothingToSaveBreaksNoSave) {
+  Ranks ranks(config("kept", {2, 1, 2, 1, 1, 1, 1}));
+  Moment there, gone, noticed;
+  std::atomic<int64_t> completed{0};
+  ranks.on_step[2] = [&](const StepRecord& record) { completed = record.step + 1; };
+  ranks.hooks[2].before = [&](std::string_view channel) {
+    if (!is_of_lane(channel, kStreamLane) || completed < kCompleted) return absl::OkStatus();
+    there.happen();
+    gone.wait();
+    return absl::UnavailableError("this rank has left");
+  };
+  ranks.hooks[0].before = [&](std::string_view channel) {
+    if (!is_of_lane(channel, kCheckpointLane) || ranks.signals[0].stop == false)
+      return absl::OkStatus();
+    gone.happen();
+    noticed.wait();
+    return absl::OkStatus();
+  };
+  ranks.hooks[0].after = [&](std::string_view channel, const absl::Status& status) {
+    if (is_of_lane(channel, kStreamLane) && !status.ok()) noticed.happen();
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) threads.emplace_back([&, rank] { ranks.run(rank); });
+  there.wait();
+  ended_with.clear();
+  ranks.signals[0].stop = ranks.signals[1].stop = true;
+  for (const size_t r : {0, 1})
+    threads.emplace_back([&, r] { ranks.signals[r].leave_step(note_end); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ended_with, (std::vector{ExitCode::kPreempted, ExitCode::kPreempted})) << ranks.err();
+  EXPECT_THAT(ranks.out.str(), HasSubstr("stopped on request: 2 of 8 steps are completed"));
+  EXPECT_TRUE(fs::exists(folder_.file("kept/2/manifest.json")));
+}
+
+}  // namespace
+}  // namespace muster::trainer

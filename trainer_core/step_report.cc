@@ -1,0 +1,46 @@
+#include "trainer_core/step_report.h"
+
+#include <utility>
+
+namespace muster::trainer {
+
+absl::Status StepReport::open() {
+  if (!leader() || config_.metrics_file.empty()) return absl::OkStatus();
+  auto metrics = MetricsFile::open(config_.metrics_file, config_.run_name);
+  if (metrics.ok()) metrics_ = std::move(*metrics);
+  return metrics.status();
+}
+
+void StepReport::restart_clock(Duration stall) {
+  stall_between_steps_ += stall;
+  last_step_end_ = monotonic_now();
+}
+
+void StepReport::finish(StepRecord& record, Duration stall) {
+  const Instant now = monotonic_now();
+  record.checkpoint_stall_seconds = to_seconds(stall + std::exchange(stall_between_steps_, {}));
+  record.seconds = to_seconds(now - last_step_end_ - stall);
+  data_wait_.add(record);
+  last_step_end_ = now;
+}
+
+void StepReport::publish(const StepRecord& record, bool last) {
+  context_.page.complete_step(progress_of(record), last_step_end_);
+  if (leader()) {
+    if (record.step % config_.log_period == 0 || last)
+      context_.out << step_line(record) << std::endl;
+    if (metrics_ != nullptr) metrics_->write(record);
+  }
+  if (context_.on_step) context_.on_step(record);
+}
+
+void StepReport::end(int64_t completed, bool data_ends) {
+  if (!leader()) return;
+  if (completed < config_.steps && data_ends) {
+    context_.out << "the data ends: num_epoch=" << config_.num_epoch << " gives " << completed
+                 << " of " << config_.steps << " steps" << std::endl;
+  }
+  if (data_wait_.steps() > 0) context_.out << data_wait_.line() << std::endl;
+}
+
+}  // namespace muster::trainer

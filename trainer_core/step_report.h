@@ -1,0 +1,45 @@
+// What is said of the steps of a training, and of how long they take: rank 0's lines and metrics file, each rank's progress page.
+#pragma once
+
+#include <memory>
+
+#include <absl/status/status.h>
+
+#include "common/time.h"
+#include "trainer_core/metrics_file.h"
+#include "trainer_core/train.h"
+
+namespace muster::trainer {
+
+// One thread, the training loop's. What it is given outlives it.
+class StepReport {
+ public:
+  StepReport(const TrainConfig& config, const TrainContext& context)
+      : config_(config), context_(context) {}
+
+  // Opens what the config wants written; its error.
+  absl::Status open();
+  // Null where none is written.
+  MetricsFile* metrics() { return metrics_.get(); }
+
+  // What was done until now is no step's, but for `stall` of it, which the next one says: the training waited for a checkpoint.
+  void restart_clock(Duration stall = {});
+  // The step is completed; `stall` as above, in the step.
+  void finish(StepRecord& record, Duration stall);
+  // `last`: no step comes after it.
+  void publish(const StepRecord& record, bool last);
+  // The training is over after `completed` steps.
+  void end(int64_t completed, bool data_ends);
+
+ private:
+  bool leader() const { return context_.groups.rank() == 0; }
+
+  const TrainConfig& config_;
+  const TrainContext& context_;
+  std::unique_ptr<MetricsFile> metrics_;
+  Instant last_step_end_ = monotonic_now();
+  Duration stall_between_steps_{};
+  DataWait data_wait_;  // of all steps of this process
+};
+
+}  // namespace muster::trainer
