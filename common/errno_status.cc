@@ -81,4 +81,11 @@ absl::Status errno_status(int error, std::string_view what) {
   return {code_of(error), absl::StrCat(av(what), ": ", std::generic_category().message(error))};
 }
 
+absl::Status file_status(int error, std::string_view what) {
+  const absl::Status status = errno_status(error, what);
+  const bool is_of_peers =
+      absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+  return is_of_peers ? absl::UnknownError(status.message()) : status;
+}
+
 }  // namespace muster

@@ -12,4 +12,8 @@ namespace muster {
 // for errors that files, sockets and processes do not give.
 absl::Status errno_status(int error, std::string_view what);
 
+// The same of a file, but never Unavailable, DeadlineExceeded or Aborted: those say something of peers, or of another owner, and a
+// network file system has errors of these kinds (ETIMEDOUT, ESTALE, EHOSTUNREACH), too. They are Unknown here.
+absl::Status file_status(int error, std::string_view what);
+
 }  // namespace muster

@@ -29,17 +29,17 @@ absl::StatusOr<int> create_beside(const std::string& path, mode_t mode, std::str
     if (fd >= 0) return fd;
     if (errno != EEXIST) break;
   }
-  return errno_status(errno, "creating a file beside it");
+  return file_status(errno, "creating a file beside it");
 }
 
 absl::Status write_and_close(int fd, std::string_view content, const FileWriteOptions& options) {
   absl::Status status = write_all(fd, content);
   if (status.ok() && options.mode && fchmod(fd, *options.mode) != 0)
-    status = errno_status(errno, "fchmod");
+    status = file_status(errno, "fchmod");
   if (status.ok() && options.durability == Durability::kPowerLoss && fsync(fd) != 0)
-    status = errno_status(errno, "fsync");
+    status = file_status(errno, "fsync");
   // A network file system may report a full disk only now.
-  if (close(fd) != 0 && status.ok()) status = errno_status(errno, "close");
+  if (close(fd) != 0 && status.ok()) status = file_status(errno, "close");
   return status;
 }
 
@@ -50,7 +50,7 @@ absl::Status write_and_rename(const std::string& path, std::string_view content,
   if (!fd.ok()) return fd.status();
   absl::Cleanup remove_temporary = [&] { unlink(temporary.c_str()); };
   if (auto status = write_and_close(*fd, content, options); !status.ok()) return status;
-  if (rename(temporary.c_str(), path.c_str()) != 0) return errno_status(errno, "rename");
+  if (rename(temporary.c_str(), path.c_str()) != 0) return file_status(errno, "rename");
   std::move(remove_temporary).Cancel();
   return absl::OkStatus();
 }
@@ -71,7 +71,7 @@ absl::Status write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno_status(errno, "write");
+    if (written < 0) return file_status(errno, "write");
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   return absl::OkStatus();
@@ -79,9 +79,9 @@ absl::Status write_all(int fd, std::string_view bytes) {
 
 absl::Status sync_path(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
+  if (fd < 0) return file_status(errno, absl::StrCat("cannot open ", path));
   absl::Cleanup close_file = [fd] { close(fd); };
-  if (fsync(fd) != 0) return errno_status(errno, absl::StrCat("cannot sync ", path));
+  if (fsync(fd) != 0) return file_status(errno, absl::StrCat("cannot sync ", path));
   return absl::OkStatus();
 }
 

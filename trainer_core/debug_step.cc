@@ -122,6 +122,8 @@ class Output {
     tensors_.push_back({std::move(name), std::move(shape), values_.back().data()});
   }
   absl::Status write() const {
+    std::error_code ignored;
+    std::filesystem::remove(temporary_, ignored);  // whose place it was
     if (const auto digest = write_safetensors(temporary_, tensors_); !digest.ok())
       return digest.status();
     std::error_code error;

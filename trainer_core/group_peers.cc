@@ -19,6 +19,10 @@ GroupPeers::GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane,
       name_(name),
       members_(groups.mesh().group(groups.rank(), axes)) {}
 
+GroupPeers GroupPeers::of_all(ProcessGroups& groups, int lane, std::string_view name) {
+  return {groups, {.axes = kWriterAxes.axes.with(MeshAxis::kData)}, lane, name};
+}
+
 std::optional<GroupPeers> GroupPeers::of_writers(ProcessGroups& groups, int lane,
                                                  std::string_view name) {
   if (!writes_checkpoints(groups.mesh(), groups.rank()) ||

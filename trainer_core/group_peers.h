@@ -17,6 +17,8 @@ class GroupPeers : public CheckpointPeers {
   // This rank's group of `axes` in `lane`, whose collectives have `name` on the progress page. `groups` outlives it.
   GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane,
              std::string_view name = "checkpoint");
+  // All ranks of the job.
+  static GroupPeers of_all(ProcessGroups& groups, int lane, std::string_view name);
   // The ranks that save with this one. None where it saves alone, or not at all.
   static std::optional<GroupPeers> of_writers(ProcessGroups& groups, int lane,
                                               std::string_view name = "checkpoint");

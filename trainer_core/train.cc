@@ -159,7 +159,7 @@ class Trainer : public RunningStep {
     replica_->model().reset_scaling();
     std::ranges::fill(replica_->state().state, 0.0F);
     return begin_parameters(config_, replica_->plan().model.sharding.layout,
-                            replica_->model().params(), leader() ? &context_.out : nullptr);
+                            replica_->model().params(), context_.groups, context_.out);
   }
 
   // One step

@@ -19,6 +19,7 @@
 #include "common/errno_status.h"
 #include "common/file_write.h"
 #include "trainer_core/base/check.h"
+#include "trainer_core/checkpoint/visible.h"
 
 namespace muster::trainer {
 
@@ -32,8 +33,8 @@ std::string checksum_text(uint64_t checksum) { return absl::StrFormat("%016x", c
 BlockWriter::BlockWriter(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
 
 absl::StatusOr<std::unique_ptr<BlockWriter>> BlockWriter::create(const std::string& path) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot create ", path));
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0) return file_status(errno, absl::StrCat("cannot create ", path));
   return absl::WrapUnique(new BlockWriter(path, fd));
 }
 
@@ -73,9 +74,9 @@ absl::StatusOr<FileDigest> BlockWriter::finish() {
   if (used_ > 0) {
     if (auto status = write_block(); !status.ok()) return status;
   }
-  if (fsync(fd_) != 0) return cannot_write(errno_status(errno, "fsync"));
+  if (fsync(fd_) != 0) return cannot_write(file_status(errno, "fsync"));
   // A network file system may report a full disk only now.
-  if (close(std::exchange(fd_, -1)) != 0) return cannot_write(errno_status(errno, "close"));
+  if (close(std::exchange(fd_, -1)) != 0) return cannot_write(file_status(errno, "close"));
   return std::move(digest_);
 }
 
@@ -88,11 +89,12 @@ absl::StatusOr<std::unique_ptr<BlockReader>> BlockReader::open(const std::string
   const std::string path = absl::StrCat(folder, "/", name);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   // A file that is not there is what a torn checkpoint looks like; another error of the disk may pass.
-  if (fd < 0 && errno == ENOENT) return absl::DataLossError(absl::StrCat("it has no ", name));
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
+  if (fd < 0 && errno == ENOENT)
+    return not_visible_yet(absl::DataLossError(absl::StrCat("it has no ", name)));
+  if (fd < 0) return file_status(errno, absl::StrCat("cannot open ", path));
   auto reader = absl::WrapUnique(new BlockReader(name, digest, fd));
   struct stat info {};
-  if (fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path));
+  if (fstat(fd, &info) != 0) return file_status(errno, absl::StrCat("cannot examine ", path));
   if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != digest.bytes) {
     return absl::DataLossError(absl::StrCat(name, " is truncated or was changed: ", info.st_size,
                                             " bytes, the manifest says ", digest.bytes));
@@ -111,7 +113,7 @@ absl::StatusOr<std::span<const char>> BlockReader::read(size_t index, char* buff
     const ssize_t count = pread(fd_, buffer + done, bytes - done, static_cast<off_t>(begin + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0)
-      return errno_status(errno, absl::StrCat("cannot read ", name_, " at byte ", begin + done));
+      return file_status(errno, absl::StrCat("cannot read ", name_, " at byte ", begin + done));
     if (count == 0)
       return absl::DataLossError(absl::StrCat(name_, " ends at byte ", begin + done,
                                               " now, the manifest says ", digest_.bytes));

@@ -37,7 +37,7 @@ std::string checksum_text(uint64_t checksum);
 // ones only. One thread.
 class BlockWriter {
  public:
-  // The file becomes empty first if there is one. The error names it, and so do those of the other functions.
+  // AlreadyExists when there is such a file: nobody else writes to it. The error names it, and so do those of the other functions.
   static absl::StatusOr<std::unique_ptr<BlockWriter>> create(const std::string& path);
   // What was written before an error stays: the caller owns the folder.
   ~BlockWriter();

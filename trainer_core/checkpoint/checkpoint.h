@@ -6,7 +6,7 @@
 //   manifest.json                            which file holds which box of which tensor, checksums, the step, the position in
 //                                            the data, the optimizer's name, the config (manifest.h)
 //
-// A checkpoint is written to ".tmp-<step>-<job>-<attempt>", synced, and renamed: a folder with a number for a name is whole,
+// A checkpoint is written to ".tmp-<step>-<job>-<attempt>-<incarnation>", which no other process writes to, synced, and renamed: a folder with a number for a name is whole,
 // or was damaged later, which the checksums tell. The format knows boxes and not ranks (base/tensor_box.h): files of several writers
 // make one checkpoint, and it is restored to any other way of sharding. <writer> is a rank's number.
 //

@@ -11,14 +11,16 @@
 #include "common/errno_status.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/stored_tensor.h"
+#include "trainer_core/checkpoint/visible.h"
 
 namespace muster::trainer {
 namespace {
 
 // A file that is not there is what a torn checkpoint looks like; another error of the disk may pass.
 absl::Status cannot_read(int error, const std::string& name) {
-  if (error == ENOENT) return absl::DataLossError(absl::StrCat("it has no ", name));
-  return errno_status(error, absl::StrCat("cannot read ", name));
+  if (error == ENOENT)
+    return not_visible_yet(absl::DataLossError(absl::StrCat("it has no ", name)));
+  return file_status(error, absl::StrCat("cannot read ", name));
 }
 
 absl::StatusOr<std::string> manifest_bytes(const std::string& path) {
@@ -113,6 +115,17 @@ absl::StatusOr<Manifest> read_manifest(const std::string& folder, FileSizes size
     if (auto status = check_size(folder, file); !status.ok()) return status;
   }
   return manifest;
+}
+
+absl::StatusOr<Manifest> read_same_manifest(const std::string& folder,
+                                            const std::string& checksum) {
+  auto manifest = read_manifest(folder, FileSizes::kIgnore);
+  if (!manifest.ok() || manifest->checksum == checksum) return manifest;
+  return not_visible_yet(absl::FailedPreconditionError(absl::StrCat(
+      folder,
+      " holds another checkpoint than the one that rank 0 reads there (its manifest has the ",
+      "checksum ", manifest->checksum, ", rank 0's ", checksum,
+      "): it was replaced meanwhile, or is another folder of this rank's")));
 }
 
 absl::StatusOr<CheckpointInfo> verify_checkpoint(const std::string& folder, bool checksums) {

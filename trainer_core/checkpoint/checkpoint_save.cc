@@ -12,6 +12,7 @@
 #include "common/free_space.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
+#include "trainer_core/checkpoint/visible.h"
 
 namespace muster::trainer {
 namespace {
@@ -99,7 +100,7 @@ absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
                                       {.durability = Durability::kPowerLoss});
   if (!status.ok() || peers == nullptr) return status;
   // What ranks have written together is a whole checkpoint, and all of it lies here.
-  const absl::Status whole = read_manifest(temporary).status();
+  const absl::Status whole = when_visible([&] { return read_manifest(temporary).status(); });
   if (whole.ok()) return whole;
   return absl::Status(whole.code(), absl::StrCat(temporary, ": ", whole.message()));
 }
@@ -113,7 +114,7 @@ absl::Status CheckpointStore::lead_save(const CheckpointInfo& info, const Checkp
   if (status.ok()) {
     fs::remove_all(temporary, error);
     fs::create_directories(temporary, error);
-    if (error) status = errno_status(error.value(), absl::StrCat("cannot make ", temporary));
+    if (error) status = file_status(error.value(), absl::StrCat("cannot make ", temporary));
   }
   if (peers != nullptr) {
     const auto told = share_message(*peers, opening(status, info.step, temporary));

@@ -6,7 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/checkpoint/checkpoint.h"
-#include "trainer_core/checkpoint/find_checkpoint.h"
+#include "trainer_core/checkpoint/visible.h"
 
 namespace muster::trainer {
 namespace {
@@ -40,33 +40,49 @@ class CheckpointSource : public ParameterSource {
   Manifest manifest_;
 };
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::string& path) {
-  const auto folder = find_checkpoint(path);
-  if (!folder.ok()) return folder.status();
-  auto manifest = read_manifest(*folder);
+absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& folder,
+                                                           absl::StatusOr<Manifest> manifest) {
   if (!manifest.ok()) return manifest.status();
   auto config = train_config_from_json(manifest->info.config);
   if (!config.ok())
     return absl::InvalidArgumentError(
-        absl::StrCat("checkpoint ", *folder, ": ", config.status().message()));
+        absl::StrCat("checkpoint ", folder, ": ", config.status().message()));
   const auto stored = manifest->tensors(CheckpointPart::kModel);
   for (const ParamSpec& row : model_params(config->model)) {
     const auto found = stored.find(row.name);
     if (found == stored.end() || found->second != row.shape) {
       return absl::InvalidArgumentError(
-          absl::StrCat("checkpoint ", *folder, " has no tensor ", row.name, " of the shape ",
+          absl::StrCat("checkpoint ", folder, " has no tensor ", row.name, " of the shape ",
                        show_shape(row.shape), " that its config has"));
     }
   }
   ParameterDescription description;
   description.format = ParameterFormat::kMuster;
-  description.folder = *folder;
+  description.folder = folder;
+  description.checksum = manifest->checksum;
   description.model = config->model;
   description.max_position = config->max_target_length;
   description.config = *std::move(config);
   return absl::make_unique<CheckpointSource>(std::move(description), *std::move(manifest));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::string& path,
+                                                                 Verify verify) {
+  const auto folder = find_checkpoint(path, verify);
+  if (!folder.ok()) return folder.status();
+  return source_of(*folder, read_manifest(*folder));
+}
+
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_same_checkpoint(const std::string& folder,
+                                                                      const std::string& checksum) {
+  absl::StatusOr<Manifest> manifest = absl::UnknownError("not read");
+  (void)when_visible([&] {
+    manifest = read_same_manifest(folder, checksum);
+    return manifest.status();
+  });
+  return source_of(folder, std::move(manifest));
 }
 
 }  // namespace muster::trainer

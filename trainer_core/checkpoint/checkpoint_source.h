@@ -11,6 +11,10 @@
 namespace muster::trainer {
 
 // find_checkpoint()'s errors, and those of restore_parameters() where the checkpoint contradicts its own config.
-absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::string& path);
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::string& path,
+                                                                 Verify verify);
+// The same folder that another rank has opened, by its description().checksum; FailedPrecondition when it is another checkpoint.
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_same_checkpoint(const std::string& folder,
+                                                                      const std::string& checksum);
 
 }  // namespace muster::trainer

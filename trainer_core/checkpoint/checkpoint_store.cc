@@ -6,7 +6,6 @@
 #include <optional>
 #include <system_error>
 
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +13,7 @@
 #include "common/file_write.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
+#include "trainer_core/checkpoint/visible.h"
 
 namespace muster::trainer {
 namespace {
@@ -67,7 +67,8 @@ absl::Status CheckpointStore::still_owner() const {
 
 std::string CheckpointStore::temporary_name(const std::string& what) const {
   const CheckpointOwner owner = fence_ != nullptr ? fence_->owner() : CheckpointOwner{};
-  return absl::StrCat(directory_, "/", kTemporaryPrefix, what, "-", owner.job, "-", owner.attempt);
+  return absl::StrCat(directory_, "/", kTemporaryPrefix, what, "-", owner.job, "-", owner.attempt,
+                      "-", owner.incarnation);
 }
 
 void CheckpointStore::remove_leftovers() const {
@@ -142,8 +143,8 @@ absl::Status CheckpointStore::remove_old(int64_t newest) const {
     fs::rename(folder(whole[i]), doomed, error);
     if (error == std::errc::no_such_file_or_directory) continue;  // gone is what was wanted
     if (error)
-      return errno_status(error.value(),
-                          absl::StrCat("cannot remove old checkpoint ", folder(whole[i])));
+      return file_status(error.value(),
+                         absl::StrCat("cannot remove old checkpoint ", folder(whole[i])));
     fs::remove_all(doomed, error);
   }
   return absl::OkStatus();
@@ -201,7 +202,8 @@ absl::Status CheckpointStore::try_restore(const Manifest& manifest, const Checkp
                                           const CheckpointBlocks& blocks,
                                           CheckpointPeers* peers) const {
   if (peers != nullptr) {
-    const auto told = share_message(*peers, {absl::OkStatus(), absl::StrCat(manifest.info.step)});
+    const nlohmann::json tried = {{"try", manifest.info.step}, {"checksum", manifest.checksum}};
+    const auto told = share_message(*peers, {absl::OkStatus(), tried.dump()});
     if (!told.ok()) return told.status();
   }
   auto status = check_tensors(manifest, layout);
@@ -237,21 +239,23 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::follow_restore(
     const auto told = share_message(peers, {});
     if (!told.ok()) return told.status();
     if (!told->status.ok()) return told->status;
-    int64_t step = 0;
-    if (!absl::SimpleAtoi(told->body, &step)) {
-      const auto found = nlohmann::json::parse(told->body, nullptr, /*allow_exceptions=*/false);
-      if (!found.is_object()) return absl::InternalError("the leader's last word is no object");
-      if (found.empty()) return std::nullopt;
+    const auto found = nlohmann::json::parse(told->body, nullptr, /*allow_exceptions=*/false);
+    if (!found.is_object()) return absl::InternalError("the leader's word is no object");
+    if (found.empty()) return std::nullopt;
+    if (!found.contains("try")) {
       return CheckpointInfo{.folder = folder(found.at("step").get<int64_t>()),
                             .step = found.at("step").get<int64_t>(),
                             .samples = found.at("samples").get<uint64_t>(),
                             .config = {}};
     }
-    // Sizes of files that others read are others' to compare.
-    auto manifest = read_manifest(folder(step), FileSizes::kIgnore);
-    absl::Status status = manifest.status();
-    if (status.ok()) status = check_tensors(*manifest, layout);
-    if (status.ok()) status = read_held(*manifest, layout, blocks);
+    const auto read = [&] {
+      const auto manifest = read_same_manifest(folder(found.at("try").get<int64_t>()),
+                                               found.at("checksum").get<std::string>());
+      absl::Status status = manifest.status();
+      if (status.ok()) status = check_tensors(*manifest, layout);
+      return status.ok() ? read_held(*manifest, layout, blocks) : status;
+    };
+    const absl::Status status = when_visible(read);
     if (auto sent = gather_messages(peers, {status}); !sent.ok()) return sent.status();
   }
 }

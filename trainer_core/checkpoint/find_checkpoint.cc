@@ -17,10 +17,11 @@ constexpr char kCheckpoints[] = "checkpoints";
 
 }  // namespace
 
-absl::StatusOr<std::string> find_checkpoint(const std::string& path) {
+absl::StatusOr<std::string> find_checkpoint(const std::string& path, Verify verify) {
+  const bool checksums = verify == Verify::kChecksums;
   std::error_code error;
   if (fs::exists(path + "/" + kManifestFile, error)) {
-    auto info = verify_checkpoint(path, /*checksums=*/true);
+    auto info = verify_checkpoint(path, checksums);
     if (!info.ok())
       return absl::DataLossError(absl::StrCat("checkpoint ", path, ": ", info.status().message()));
     return path;
@@ -28,7 +29,7 @@ absl::StatusOr<std::string> find_checkpoint(const std::string& path) {
   const std::string of_run = absl::StrCat(path, "/", kCheckpoints);
   const std::string& directory = fs::is_directory(of_run, error) ? of_run : path;
   std::vector<std::string> notes;
-  auto newest = CheckpointStore(directory, -1).newest(notes, /*checksums=*/true);
+  auto newest = CheckpointStore(directory, -1).newest(notes, checksums);
   if (!newest.ok()) return newest.status();
   if (!newest->has_value())
     return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", directory));

@@ -315,7 +315,9 @@ absl::StatusOr<Manifest> parse_manifest(std::string_view text) {
     const std::string said = j.at("checksum").get<std::string>();
     j.erase("checksum");
     if (said != checksum_text(checksum_of(j))) damaged("its checksum differs");
-    return read_body(j);
+    Manifest manifest = read_body(j);
+    manifest.checksum = said;
+    return manifest;
   } catch (const std::exception& e) {
     return absl::DataLossError(absl::StrCat(kManifestFile, " is damaged: ", e.what()));
   }

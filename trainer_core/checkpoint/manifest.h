@@ -61,6 +61,7 @@ struct StoredFile {
 struct Manifest {
   CheckpointInfo info;
   std::vector<StoredFile> files;
+  std::string checksum = {};  // as it was read: two checkpoints with one checksum are one
 
   // Names and shapes of all tensors of a part.
   std::map<std::string, std::vector<int64_t>> tensors(CheckpointPart part) const;
@@ -81,5 +82,8 @@ absl::StatusOr<Manifest> parse_manifest(std::string_view text);
 enum class FileSizes { kCompare, kIgnore };
 absl::StatusOr<Manifest> read_manifest(const std::string& folder,
                                        FileSizes sizes = FileSizes::kCompare);
+// The manifest that another rank has read there, by its checksum: files are not looked at, sizes of those that others read are others'
+// to compare. FailedPrecondition when the folder holds another checkpoint.
+absl::StatusOr<Manifest> read_same_manifest(const std::string& folder, const std::string& checksum);
 
 }  // namespace muster::trainer

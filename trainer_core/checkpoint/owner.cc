@@ -17,6 +17,7 @@
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "common/time.h"
 #include "trainer_core/checkpoint/publish.h"
 
 namespace muster::trainer {
@@ -55,13 +56,13 @@ std::optional<CheckpointOwner> parse_owner(std::string_view text) {
 absl::StatusOr<std::optional<PresentOwner>> read_owner(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) return std::nullopt;
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
+  if (fd < 0) return file_status(errno, absl::StrCat("cannot open ", path));
   absl::Cleanup close_file = [fd] { close(fd); };
   struct stat info {};
   std::array<char, kOwnerBytesMax> text{};
   const ssize_t bytes = pread(fd, text.data(), text.size(), 0);
   if (bytes < 0 || fstat(fd, &info) != 0)
-    return errno_status(errno, absl::StrCat("cannot read ", path));
+    return file_status(errno, absl::StrCat("cannot read ", path));
   PresentOwner present;
   present.device = info.st_dev;
   present.inode = info.st_ino;
@@ -89,7 +90,7 @@ absl::Status fenced(const std::string& directory, const PresentOwner& present,
 
 absl::Status write_text(int fd, const std::string& text) {
   if (auto status = write_all(fd, text); !status.ok()) return status;
-  if (fsync(fd) != 0) return errno_status(errno, "fsync");
+  if (fsync(fd) != 0) return file_status(errno, "fsync");
   return absl::OkStatus();
 }
 
@@ -111,7 +112,9 @@ absl::StatusOr<std::unique_ptr<DirectoryFence>> DirectoryFence::take(const std::
         other.owner.attempt > owner.attempt)
       return fenced(directory, other, owner);
   }
-  auto fence = absl::WrapUnique(new DirectoryFence(directory, owner));
+  CheckpointOwner named = owner;
+  if (named.incarnation == 0) named.incarnation = static_cast<uint64_t>(wall_clock_unix_ns());
+  auto fence = absl::WrapUnique(new DirectoryFence(directory, named));
   if (auto status = fence->write(); !status.ok()) return status;
   return fence;
 }
@@ -125,11 +128,11 @@ absl::Status DirectoryFence::write() {
   const std::string temporary = absl::StrCat(directory_, "/", kTemporaryPrefix, "owner-",
                                              owner_.job, "-", owner_.attempt, "-", getpid());
   const int fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot create ", temporary));
+  if (fd < 0) return file_status(errno, absl::StrCat("cannot create ", temporary));
   (void)flock(fd, LOCK_EX | LOCK_NB);
   absl::Status status = write_text(fd, text_of(owner_));
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0)
-    status = errno_status(errno, "rename");
+    status = file_status(errno, "rename");
   if (status.ok()) status = sync_path(directory_);
   if (!status.ok()) {
     unlink(temporary.c_str());
@@ -148,7 +151,7 @@ absl::Status DirectoryFence::check() {
   const PresentOwner& other = **present;
   struct stat mine {};
   if (fstat(fd_, &mine) != 0)
-    return errno_status(errno, absl::StrCat("cannot examine OWNER of ", directory_));
+    return file_status(errno, absl::StrCat("cannot examine OWNER of ", directory_));
   if (mine.st_dev == other.device && mine.st_ino == other.inode) return absl::OkStatus();
   // Both opened the directory in the same moment, and the older attempt came last.
   if (other.readable && other.owner.job == owner_.job && other.owner.attempt < owner_.attempt)

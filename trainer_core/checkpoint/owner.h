@@ -34,7 +34,7 @@ absl::StatusOr<std::string> owner_text(const std::string& directory);
 // One thread at a time.
 class DirectoryFence {
  public:
-  // Makes `owner` the owner of the directory, which exists. Aborted when a living higher attempt of the same job owns
+  // Makes `owner` the owner of the directory, which exists; one without an incarnation gets the time as its. Aborted when a living higher attempt of the same job owns
   // it.
   static absl::StatusOr<std::unique_ptr<DirectoryFence>> take(const std::string& directory,
                                                               const CheckpointOwner& owner);

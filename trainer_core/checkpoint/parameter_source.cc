@@ -89,7 +89,8 @@ int64_t ParameterSource::parameters() const {
   return count;
 }
 
-absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std::string& path,
+                                                                       Verify verify) {
   std::error_code error;
   const auto has = [&](const char* name) {
     return std::filesystem::exists(absl::StrCat(path, "/", name), error);
@@ -99,11 +100,11 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std
         absl::StrCat(path, ": there is no such folder; name the folder that the model lies in"));
   }
   // First: a run's folder has a config.json, too.
-  if (has(kManifestFile) || has("checkpoints")) return open_checkpoint(path);
+  if (has(kManifestFile) || has("checkpoints")) return open_checkpoint(path, verify);
   if (has(kMetaParamsFile) && has(kMetaFirstFile)) return open_meta(path);
   if (has(kHuggingFaceConfigFile) && (has(kHuggingFaceSingleFile) || has(kHuggingFaceIndexFile)))
     return open_hugging_face(path);
-  if (auto own = open_checkpoint(path); !absl::IsNotFound(own.status())) return own;
+  if (auto own = open_checkpoint(path, verify); !absl::IsNotFound(own.status())) return own;
   return absl::NotFoundError(absl::StrCat(
       path,
       ": no model is there. A run of muster has a folder checkpoints; a Hugging Face folder has ",

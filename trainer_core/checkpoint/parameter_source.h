@@ -12,6 +12,7 @@
 #include <absl/status/statusor.h>
 
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/checkpoint/hugging_face.h"
 
 namespace muster::trainer {
@@ -20,7 +21,8 @@ enum class ParameterFormat { kMuster, kHuggingFace, kMeta };
 
 struct ParameterDescription {
   ParameterFormat format = ParameterFormat::kMuster;
-  std::string folder;  // which files are read; of ours that of one step
+  std::string folder;    // which files are read; of ours that of one step
+  std::string checksum;  // kMuster: of its manifest, hence of all that is in it
   ModelConfig model;
   StoredType stored = StoredType::kF32;  // of most numbers
   int32_t max_position = 0;  // the longest sequence that it is meant for, tokens; 0: unknown
@@ -34,9 +36,11 @@ class ParameterSource {
  public:
   // `path` is a checkpoint of ours (one step, a folder of them, or a run's folder, of which the newest whole one counts), a
   // Hugging Face folder or a folder of Meta's. Sees to it that every tensor of the model is there with its shape and a type
-  // that is read; what the numbers are is not looked at, but for our own checksums. NotFound when nothing of the kind is
+  // that is read; what the numbers are is not looked at, but for our own checksums: all of them here, or with kSizes those of what is
+  // read later. NotFound when nothing of the kind is
   // there, with what was looked for; else the error of the format's own reader.
-  static absl::StatusOr<std::unique_ptr<ParameterSource>> open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<ParameterSource>> open(const std::string& path,
+                                                               Verify verify = Verify::kChecksums);
   virtual ~ParameterSource() = default;
   ParameterSource(const ParameterSource&) = delete;
   ParameterSource& operator=(const ParameterSource&) = delete;

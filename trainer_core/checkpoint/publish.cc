@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::Status cannot_rename(int error, const std::string& from, const std::string& to) {
-  return errno_status(error, absl::StrCat("cannot rename ", from, " to ", to));
+  return file_status(error, absl::StrCat("cannot rename ", from, " to ", to));
 }
 
 // 0 or an errno.
@@ -61,7 +61,7 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
   if (error == 0) old = temporary;
   std::error_code unknown;
   const bool is_new = error != 0 && (error == ENOENT || !fs::exists(target, unknown));
-  if (unknown) return errno_status(unknown.value(), absl::StrCat("cannot examine ", target));
+  if (unknown) return file_status(unknown.value(), absl::StrCat("cannot examine ", target));
   if (is_new) {
     error = rename(temporary.c_str(), target.c_str()) == 0 ? 0 : errno;
   } else if (cannot_exchange(error)) {
@@ -84,8 +84,7 @@ absl::StatusOr<std::vector<std::string>> list_directory(const std::string& direc
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
     names.push_back(entry->path().filename().string());
   if (error)
-    return errno_status(error.value(),
-                        absl::StrCat("cannot read checkpoint directory ", directory));
+    return file_status(error.value(), absl::StrCat("cannot read checkpoint directory ", directory));
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -114,7 +113,7 @@ absl::Status make_folders(const std::string& directory) {
   for (fs::path at = path; !fs::exists(at, error) && at.has_relative_path(); at = at.parent_path())
     created.push_back(at);
   fs::create_directories(path, error);
-  if (error) return errno_status(error.value(), absl::StrCat("cannot make folder ", directory));
+  if (error) return file_status(error.value(), absl::StrCat("cannot make folder ", directory));
   for (const fs::path& folder : created) {
     if (auto status = sync_path(folder.parent_path()); !status.ok()) return status;
   }

@@ -16,5 +16,25 @@ TEST(ErrnoStatus, SaysWhatFailedWhyAndOfWhichKind) {
   EXPECT_TRUE(errno_status(0, "").ok());
 }
 
+// What says something of peers is no kind of a file's error, whatever a network file system says.
+TEST(FileStatus, IsNeverAnErrorOfPeers) {
+  int changed = 0;
+  for (int error = 1; error < 134; ++error) {
+    const absl::Status of_file = file_status(error, "reading /a"),
+                       of_any = errno_status(error, "reading /a");
+    EXPECT_FALSE(absl::IsUnavailable(of_file) || absl::IsDeadlineExceeded(of_file) ||
+                 absl::IsAborted(of_file))
+        << of_file;
+    EXPECT_EQ(of_file.message(), of_any.message());
+    if (of_file == of_any) continue;
+    EXPECT_TRUE(absl::IsUnknown(of_file)) << of_file;
+    ++changed;
+  }
+  EXPECT_GT(changed, 5);
+  EXPECT_TRUE(absl::IsUnknown(file_status(ETIMEDOUT, "")));
+  EXPECT_TRUE(absl::IsUnknown(file_status(ESTALE, "")));
+  EXPECT_TRUE(file_status(0, "").ok());
+}
+
 }  // namespace
 }  // namespace muster

@@ -271,5 +271,20 @@ TEST(Checkpoint, ADirectoryThatCannotBeMadeIsAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("file/ckpt"));
 }
 
+// A step's folder that was replaced between two ranks' looks at it.
+TEST(Checkpoint, AnotherOneOfTheSameStepIsNotTheSame) {
+  TempFolder folder;
+  const CheckpointStore store(folder.path(), 1);
+  ASSERT_TRUE(save_state(store, 5, State(1)).ok());
+  const auto seen = read_manifest(folder.file("5"));
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  EXPECT_TRUE(read_same_manifest(folder.file("5"), seen->checksum).ok());
+  ASSERT_TRUE(save_state(store, 5, State(2)).ok());
+  const auto status = read_same_manifest(folder.file("5"), seen->checksum).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("5 holds another checkpoint than the one that rank 0 reads there"));
+}
+
 }  // namespace
 }  // namespace muster::trainer

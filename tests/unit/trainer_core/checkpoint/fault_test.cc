@@ -212,7 +212,7 @@ TEST_P(Faults, ShortWritesAreFinished) {
 TEST_P(Faults, EverythingIsSyncedBeforeItIsPublished) {
   const TracedEnd end = run(kGoOn);
   const std::string temporary =
-      directory_ + "/.tmp-" + std::to_string(GetParam().new_step) + "-7-1";
+      directory_ + "/.tmp-" + std::to_string(GetParam().new_step) + "-7-1-100";
   std::set<std::string>
       unsynced;  // files with content and folders with names that a power loss would take
   bool is_published = false, is_lasting = false;

@@ -52,6 +52,18 @@ TEST(Owner, ACoordinatorThatCountsAnewMayGoOnAfterAnEndedRun) {
   EXPECT_TRUE(save_state(store, 5, State(1)).ok());
 }
 
+// Two runs by hand have no incarnation of their own: OWNER, and the names of what they write, tell them apart all the same.
+TEST(Owner, TwoRunsByHandAreTwoOwners) {
+  TempFolder folder;
+  const auto first = DirectoryFence::take(folder.path(), {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto text = owner_text(folder.path());
+  const auto second = DirectoryFence::take(folder.path(), {});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE((*first)->owner().incarnation, (*second)->owner().incarnation);
+  EXPECT_NE(*owner_text(folder.path()), *text);
+}
+
 TEST(Owner, AnotherJobOrAnotherRunByHandTakesTheDirectory) {
   for (const auto& [before, after] :
        {std::pair(kFirst, CheckpointOwner{3, 1, 1}), std::pair(CheckpointOwner{}, kFirst),

@@ -61,8 +61,10 @@ class Reshard : public testing::Test {
  protected:
   void SetUp() override { std::iota(model_.begin(), model_.end(), 1.0F); }
 
-  // In files of at most `file_bytes`; the manifest as its file has it.
+  // In files of at most `file_bytes`, in the place of what was there; the manifest as its file has it.
   Manifest write(int writers, size_t dim, int64_t file_bytes) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      std::filesystem::remove_all(entry.path());
     Manifest manifest{{.folder = "", .step = 1, .samples = 8, .config = {}}, {}};
     for (int rank = 0; rank < writers; ++rank) {
       Shard shard(rank, writers, dim);

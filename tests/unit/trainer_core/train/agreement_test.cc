@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <sstream>
+
 #include <gtest/gtest.h>
 
 #include "tests/unit/trainer_core/on_mesh.h"
@@ -63,7 +65,8 @@ TEST(Agreement, TheFirstParameterIsNamed) {
     on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) {
       Replica replica(config, 1, Staging::kNo, groups);
       const ShardLayout& layout = replica.plan().model.sharding.layout;
-      ASSERT_TRUE(begin_parameters(config, layout, replica.model().params(), nullptr).ok());
+      std::ostringstream out;
+      ASSERT_TRUE(begin_parameters(config, layout, replica.model().params(), groups, out).ok());
       if (disturbed && groups.rank() == 3) {
         const ShardPiece& piece = layout.pieces()[layout.pieces().size() / 2];
         replica.model().params()[static_cast<size_t>(piece.offset)] += 1;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -291,7 +292,7 @@ TEST_F(ShardedCheckpoint, ARankWhoseDiskFailsIsNamedAndNothingIsPublished) {
      private:
       std::string path_;
     };
-    Meddler meddler(peers, groups, directory() + "/.tmp-2-0-0/model-00002-00000.safetensors");
+    Meddler meddler(peers, groups, directory() + "/.tmp-2-0-0-0/model-00002-00000.safetensors");
     std::vector<std::string> notes;
     ends[static_cast<size_t>(groups.rank())] =
         store().save(info_of(2), rank.layout, rank.blocks(), notes, &meddler);
@@ -329,6 +330,51 @@ TEST_F(ShardedCheckpoint, AllFallBackTogether) {
       AllOf(HasSubstr("/3 is passed over: rank 2: optimizer-00002-00000.safetensors is damaged"),
             HasSubstr("/1 takes its place")));
   EXPECT_THAT(restored.notes[1], HasSubstr("/2 is passed over: it has no model-00003-00000"));
+}
+
+// Rank 2's file system shows its file only after others have seen it: no damage, and nobody falls back.
+TEST_F(ShardedCheckpoint, AFileThatARankSeesLaterIsWaitedFor) {
+  const Mesh mesh = mesh_of({1, 1, 3, 1, 1, 1, 1});
+  for (const int64_t step : {1, 2}) {
+    for (const absl::Status& status : save(sharded_llama(), {}, mesh, step))
+      ASSERT_TRUE(status.ok()) << status;
+  }
+  const std::string file = directory() + "/2/model-00002-00000.safetensors";
+  // Hidden from rank 2 once the leader has named the step, and shown again.
+  class Hider : public LeavingPeers {
+   public:
+    Hider(GroupPeers& all, ProcessGroups& of, std::string path)
+        : LeavingPeers(all, of, 1000), path_(std::move(path)) {}
+    ~Hider() override {
+      if (shows_.joinable()) shows_.join();
+    }
+    absl::StatusOr<std::string> share(std::string_view leaders) override {
+      auto told = LeavingPeers::share(leaders);
+      if (rank() != 2 || shows_.joinable()) return told;
+      fs::rename(path_, path_ + ".hidden");
+      shows_ = std::thread([this] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        fs::rename(path_ + ".hidden", path_);
+      });
+      return told;
+    }
+
+   private:
+    std::string path_;
+    std::thread shows_;
+  };
+  on_mesh(mesh, [&](ProcessGroups& groups) {
+    Rank rank(sharded_llama(), {}, mesh, groups.rank());
+    GroupPeers peers(groups, kAllButData, 1);
+    Hider hider(peers, groups, file);
+    std::vector<std::string> notes;
+    const auto newest = store().restore_newest(rank.layout, rank.blocks(), notes, &hider);
+    ASSERT_TRUE(newest.ok()) << newest.status();
+    ASSERT_TRUE(newest->has_value());
+    EXPECT_EQ((*newest)->step, 2);
+    EXPECT_TRUE(rank.has(2)) << "rank " << groups.rank();
+    EXPECT_TRUE(notes.empty());
+  });
 }
 
 TEST_F(ShardedCheckpoint, OfAnotherModelIsRefusedOnAllRanks) {

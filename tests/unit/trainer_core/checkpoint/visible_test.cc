@@ -1,0 +1,45 @@
+#include "trainer_core/checkpoint/visible.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+namespace muster::trainer {
+namespace {
+
+TEST(Visible, WhatBecomesVisibleIsRead) {
+  int reads = 0;
+  const absl::Status status = when_visible([&] {
+    return ++reads < 4 ? not_visible_yet(absl::DataLossError("it has no a")) : absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(reads, 4);
+}
+
+TEST(Visible, WhatDoesNotIsDamageThatWasWaitedFor) {
+  int reads = 0;
+  const absl::Status status = when_visible(
+      [&] {
+        ++reads;
+        return not_visible_yet(absl::DataLossError("it has no a"));
+      },
+      std::chrono::milliseconds(50));
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_EQ(status.message(), "it has no a, after 0.05 seconds in which it could become visible");
+  EXPECT_GE(reads, 2);
+}
+
+TEST(Visible, OtherErrorsAreNotWaitedFor) {
+  int reads = 0;
+  const absl::Status status = when_visible([&] {
+    ++reads;
+    return absl::DataLossError("a is damaged");
+  });
+  EXPECT_EQ(status, absl::DataLossError("a is damaged"));
+  EXPECT_EQ(reads, 1);
+}
+
+}  // namespace
+}  // namespace muster::trainer
