@@ -10,7 +10,8 @@ constexpr std::string_view kNothingCompiled =
     "this trainer is compiled C++: nothing is traced or compiled at run time";
 constexpr std::string_view kExperts = "capacity_factor alone decides whether tokens are dropped";
 constexpr std::string_view kTiles = "the backend chooses its tiles";
-constexpr std::string_view kMeshAxes = trainer::kSupportedAxesText.view();
+constexpr std::string_view kMeshAxes =
+    "a mesh has the axes data, pipeline, fsdp, sequence, context, expert and tensor";
 constexpr std::string_view kNoServing = "serving is not part of this version";
 constexpr std::string_view kGoogleCloud = "it names a Google Cloud service that is not used here";
 constexpr std::string_view kEvalShards =

@@ -112,23 +112,18 @@ constexpr MeshAxis kOpenInNode = MeshAxis::kFsdp, kOpenBetweenNodes = MeshAxis::
 // The degrees of one level ("ici" inside a node, "dcn" between nodes) as the user writes them.
 using Degrees = std::array<int32_t, kMeshAxisCount>;
 
-// Axes that no rank is split along yet are judged before the degrees are multiplied: their sum is not what is wrong with them.
 // `open` is base.yml's.
 void read_level(SettingsReader& reader, std::string_view level, MeshAxis open, Degrees& degrees) {
   int32_t& of_open = degrees[static_cast<size_t>(open)];
   of_open = -1;
   for (size_t i = 0; i < degrees.size(); ++i)
     reader.read(mesh_key(level, static_cast<MeshAxis>(i)), degrees[i]);
-  const int64_t fsdp = std::max(degrees[static_cast<size_t>(MeshAxis::kFsdp)], 1);
   for (size_t i = 0; i < degrees.size(); ++i) {
     const auto axis = static_cast<MeshAxis>(i);
     // A person who opens another means that one.
     if (axis != open && degrees[i] == -1 && of_open == -1 &&
         !reader.is_wished(mesh_key(level, open)))
       of_open = 1;
-    reader.require(trainer::kSupportedAxes.contains(axis) || degrees[i] <= 1, mesh_key(level, axis),
-                   absl::StrCat(av(trainer::kSupportedAxesText.view()), "; set it to 1 and use ",
-                                mesh_key(level, MeshAxis::kFsdp), "=", fsdp * degrees[i]));
   }
 }
 

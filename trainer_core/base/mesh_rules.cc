@@ -115,19 +115,17 @@ class Judge {
   std::vector<std::string> conflicts_;
 };
 
-// Every way to write `size` as a product of one level's degrees, those of axes that are not `allowed` being 1.
-void divide(int32_t size, AxisSet allowed, size_t axis, Degrees& degrees,
-            std::vector<Degrees>& all) {
+// Every way to write `size` as a product of one level's degrees.
+void divide(int32_t size, size_t axis, Degrees& degrees, std::vector<Degrees>& all) {
   if (all.size() == kDivisionsMax) return;
   if (axis == kMeshAxisCount) {
     if (size == 1) all.push_back(degrees);
     return;
   }
-  const int32_t largest = allowed.contains(static_cast<MeshAxis>(axis)) ? size : 1;
-  for (int32_t degree = 1; degree <= largest; ++degree) {
+  for (int32_t degree = 1; degree <= size; ++degree) {
     if (size % degree != 0) continue;
     degrees[axis] = degree;
-    divide(size / degree, allowed, axis + 1, degrees, all);
+    divide(size / degree, axis + 1, degrees, all);
   }
 }
 
@@ -147,10 +145,10 @@ struct Division {
 };
 
 // The nearest first; of equals the one with the larger outer axes.
-std::vector<Division> divisions(int32_t size, AxisSet allowed, const Degrees& wanted) {
+std::vector<Division> divisions(int32_t size, const Degrees& wanted) {
   std::vector<Degrees> all;
   Degrees degrees{};
-  divide(size, allowed, 0, degrees, all);
+  divide(size, 0, degrees, all);
   std::vector<Division> sorted;
   sorted.reserve(all.size());
   for (const Degrees& division : all) sorted.push_back({distance(division, wanted), division});
@@ -179,10 +177,10 @@ std::vector<std::string> mesh_conflicts(const MeshDemands& demands, const MeshSh
 }
 
 std::vector<MeshShape> nearest_meshes(const MeshDemands& demands, int32_t nodes,
-                                      int32_t ranks_per_node, AxisSet allowed,
-                                      const MeshShape& shape, size_t count) {
-  const std::vector<Division> inside = divisions(ranks_per_node, allowed, shape.ici);
-  const std::vector<Division> between = divisions(nodes, allowed, shape.dcn);
+                                      int32_t ranks_per_node, const MeshShape& shape,
+                                      size_t count) {
+  const std::vector<Division> inside = divisions(ranks_per_node, shape.ici);
+  const std::vector<Division> between = divisions(nodes, shape.dcn);
   std::vector<std::pair<double, MeshShape>> found;
   const auto is_full = [&] { return found.size() == count; };
   for (const Division& dcn : between) {

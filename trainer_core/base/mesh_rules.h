@@ -39,12 +39,11 @@ MeshDemands mesh_demands(const ModelConfig& model, int32_t seq_len, int32_t sequ
 // A sentence for each rule that the mesh breaks, with its keys and their values; empty: none. Requires degrees of at least 1.
 std::vector<std::string> mesh_conflicts(const MeshDemands& demands, const MeshShape& shape);
 
-// The meshes of as many nodes and ranks per node that break no rule, are split along `allowed` axes alone, and differ least from
-// `shape`, whose degrees may be anything of at least 1: the sum of the logarithms of what a degree grows or shrinks by, axes other
-// than data and fsdp counting twice. At most `count`, the nearest first.
+// The meshes of as many nodes and ranks per node that break no rule and differ least from `shape`, whose degrees may be anything of at
+// least 1: the sum of the logarithms of what a degree grows or shrinks by, axes other than data and fsdp counting twice. At most
+// `count`, the nearest first.
 std::vector<MeshShape> nearest_meshes(const MeshDemands& demands, int32_t nodes,
-                                      int32_t ranks_per_node, AxisSet allowed,
-                                      const MeshShape& shape, size_t count);
+                                      int32_t ranks_per_node, const MeshShape& shape, size_t count);
 
 // "ici_fsdp_parallelism=4 ici_tensor_parallelism=2": the keys that are not 1.
 std::string mesh_keys(const MeshShape& shape);

@@ -16,17 +16,6 @@
 namespace muster::trainer {
 namespace {
 
-absl::Status validate_degree(const char* level, MeshAxis axis, int32_t degree) {
-  const std::string key = mesh_key(level, axis);
-  if (degree < 1)
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, " is ", degree, ", but must be at least 1"));
-  if (degree == 1 || kSupportedAxes.contains(axis)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, " is ", degree, ", but ", av(kSupportedAxesText.view()),
-                   ": set it to 1 and use ", mesh_key(level, MeshAxis::kFsdp)));
-}
-
 // A choice, in one sentence.
 constexpr size_t kNearMeshes = 3;
 
@@ -51,8 +40,10 @@ absl::Status validate_mesh(const MeshShape& shape) {
   for (size_t axis = 0; axis < kMeshAxisNames.size(); ++axis) {
     for (const auto& [level, degree] :
          {std::pair{"ici", shape.ici[axis]}, std::pair{"dcn", shape.dcn[axis]}}) {
-      if (auto status = validate_degree(level, static_cast<MeshAxis>(axis), degree); !status.ok())
-        return status;
+      if (degree < 1) {
+        return absl::InvalidArgumentError(absl::StrCat(mesh_key(level, static_cast<MeshAxis>(axis)),
+                                                       " is ", degree, ", but must be at least 1"));
+      }
       ranks *= degree;
       if (ranks > std::numeric_limits<int32_t>::max())
         return absl::InvalidArgumentError("the mesh's degrees multiply to too many ranks");
@@ -77,8 +68,8 @@ absl::Status validate_on_mesh(const TrainConfig& config) {
   const std::vector<std::string> conflicts = mesh_conflicts(demands, config.mesh);
   if (conflicts.empty()) return validate_products(model, mesh.degree(MeshAxis::kTensor));
   std::string meshes;
-  for (const MeshShape& near : nearest_meshes(demands, mesh.nodes(), mesh.ranks_per_node(),
-                                              kSupportedAxes, config.mesh, kNearMeshes)) {
+  for (const MeshShape& near :
+       nearest_meshes(demands, mesh.nodes(), mesh.ranks_per_node(), config.mesh, kNearMeshes)) {
     absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
                     mesh_keys(near));
   }

@@ -32,7 +32,7 @@ MeshAttention::MeshAttention(const TransformerPlan& plan, const Arena& arena, Op
         Tensor::i32(static_cast<int32_t*>(arena.buffer(plan.attention.starts)), {shape_.rows()});
   }
   if (plan.part().context.ranks == 1) return;
-  stream_ = CommStream::start();
+  stream_ = CommStream::start([&groups] { groups.abort(); });
   ring_ = std::make_unique<RingAttention>(ops, groups.of({.axes = {MeshAxis::kContext}}, kRingLane),
                                           *stream_);
 }

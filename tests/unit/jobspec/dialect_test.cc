@@ -7,7 +7,6 @@
 
 #include "jobspec/flag_table.h"
 #include "tests/unit/jobspec/pasted_lines.h"
-#include "trainer_core/base/train_mesh.h"
 
 namespace muster::jobspec {
 namespace {
@@ -333,29 +332,6 @@ TEST_F(DialectTest, AxlearnsSmallest) {
   EXPECT_THAT(
       job->warnings,
       Contains(HasSubstr("--mesh_selector=gpu-p5.48xlarge-256 has no effect: fuji-test has no")));
-}
-
-// fuji.py's mesh_rules, with data=-1 and fsdp=N as levels.
-TEST_F(DialectTest, AxlearnsMeshRules) {
-  struct Rule {
-    const char* model;
-    const char* selector;
-    int32_t nodes, data, fsdp;
-  };
-  for (const Rule& rule : {Rule{"fuji-7B-v2-flash", "gpu-p5.48xlarge-256", 32, 32, 8},
-                           Rule{"fuji-8B-v3-tiktoken", "gpu-a3-highgpu-8g-1024", 128, 128, 8},
-                           Rule{"fuji-70B-v2", "gpu-p5.48xlarge-512", 64, 4, 128},
-                           // Without a rule the model's own mesh: data=-1 with fsdp=8, and fsdp=-1.
-                           Rule{"fuji-7B-v2", "gpu-p5.48xlarge-64", 8, 8, 8},
-                           Rule{"fuji-70B-v2", "gpu-p5.48xlarge-256", 32, 1, 256}}) {
-    const auto job = pasted(absl::StrCat("--config=", rule.model,
-                                         " --mesh_selector=", rule.selector, " --data_dir=FAKE"),
-                            8, rule.nodes);
-    ASSERT_TRUE(job.ok()) << job.status();
-    const Mesh mesh = trainer::mesh_of(job->train.mesh);
-    EXPECT_EQ(mesh.degree(MeshAxis::kData), rule.data) << rule.model << " " << rule.selector;
-    EXPECT_EQ(mesh.degree(MeshAxis::kFsdp), rule.fsdp) << rule.model << " " << rule.selector;
-  }
 }
 
 TEST_F(DialectTest, AxlearnErrorsNameTheFlag) {

@@ -10,8 +10,7 @@
 #include <absl/strings/str_format.h>
 
 #include "tests/unit/jobspec/config_files.h"
-#include "trainer_core/base/train_mesh.h"
-#include "trainer_core/model/transformer.h"
+#include "trainer_core/training_plan.h"
 
 namespace muster::jobspec {
 namespace {
@@ -22,35 +21,26 @@ constexpr double kGiB = 1 << 30;
 
 class ParallelismPage : public ConfigFiles {
  protected:
-  // Of rank 0. Adam's moments are two numbers for each parameter.
-  static trainer::TransformerPlan plan_of(const trainer::TrainConfig& config) {
-    const Mesh mesh = trainer::mesh_of(config.mesh);
-    const trainer::Sharding sharding{
-        trainer::ShardLayout::of(config.model, mesh, 0, config.activation_type()),
-        config.zero_stage, trainer::RankPart::of(mesh, 0)};
-    return trainer::plan_transformer(config.model, config.per_device_batch_size,
-                                     config.max_target_length, config.activation_type(),
-                                     config.layer_keeps(), true, 1, 2 * sharding.layout.elements(),
-                                     false, sharding);
-  }
-
+  // Of rank 0.
   std::string row_of(const std::vector<std::string>& model, const std::string& mesh,
                      const std::vector<std::string>& keys) {
     std::vector<std::string> overrides = model;
-    overrides.insert(overrides.end(), {"per_device_batch_size=1", "dtype=bfloat16"});
+    overrides.insert(overrides.end(),
+                     {"per_device_batch_size=1", "dtype=bfloat16", "opt_type=adamw"});
     overrides.insert(overrides.end(), keys.begin(), keys.end());
     const auto job = resolve(overrides);
     EXPECT_TRUE(job.ok()) << job.status();
     if (!job.ok()) return "";
-    const trainer::TransformerPlan plan = plan_of(job->train);
+    const trainer::TrainingPlan plan =
+        trainer::plan_training(job->train, /*threads=*/1, trainer::Staging::kNo);
     std::string row = absl::StrFormat("| %s | %s |", model.front().substr(11), mesh);
     for (const MemoryCategory category :
          {MemoryCategory::kParameters, MemoryCategory::kGradients, MemoryCategory::kOptimizer,
           MemoryCategory::kActivations, MemoryCategory::kGathered, MemoryCategory::kWorkspace})
       row += absl::StrFormat(" %.1f |",
-                             static_cast<double>(plan.memory.category_bytes(category)) / kGiB);
+                             static_cast<double>(plan.memory().category_bytes(category)) / kGiB);
     return row +
-           absl::StrFormat(" %.1f |\n", static_cast<double>(plan.memory.total_bytes()) / kGiB);
+           absl::StrFormat(" %.1f |\n", static_cast<double>(plan.memory().total_bytes()) / kGiB);
   }
 };
 
@@ -70,6 +60,13 @@ TEST_F(ParallelismPage, HasThePlansNumbers) {
     table += row_of(model, "data=8 fsdp=8", {"ici_fsdp_parallelism=8", "dcn_data_parallelism=8"});
     table += row_of(model, "fsdp=64", {"ici_fsdp_parallelism=8", "dcn_fsdp_parallelism=8"});
     table += row_of(model, "fsdp=512", {"ici_fsdp_parallelism=8", "dcn_fsdp_parallelism=64"});
+    table += row_of(
+        model, "fsdp=8 tensor=8",
+        {"dcn_fsdp_parallelism=8", "ici_tensor_parallelism=8", "per_device_batch_size=0.125"});
+    table += row_of(
+        model, "tensor=8 pipeline=8, 16 micro-batches",
+        {"ici_tensor_parallelism=8", "dcn_pipeline_parallelism=8", "per_device_batch_size=0.25",
+         "num_pipeline_microbatches=16", "num_pipeline_repeats=1"});
     if (model.front() == "model_name=GLaM64B64E") {
       table += row_of(model, "expert=8", {"ici_expert_parallelism=8"});
       table +=

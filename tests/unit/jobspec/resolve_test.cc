@@ -112,23 +112,6 @@ TEST_F(Resolve, WorldSizeThatDoesNotMatchTheMesh) {
       resolve({"ici_data_parallelism=2000000000", "ici_fsdp_parallelism=2000000000"}).ok());
 }
 
-TEST_F(Resolve, AxesThatNothingIsSplitAlongAreRefusedByName) {
-  for (size_t i = 0; i < kMeshAxisCount; ++i) {
-    const auto axis = static_cast<MeshAxis>(i);
-    if (trainer::kSupportedAxes.contains(axis)) continue;
-    EXPECT_THAT(
-        error_of(resolve({mesh_key("ici", axis) + "=8"})),
-        HasSubstr(mesh_key("ici", axis) + "=8: " + std::string(trainer::kSupportedAxesText.view()) +
-                  "; set it to 1 and use ici_fsdp_parallelism=8"));
-    EXPECT_THAT(error_of(resolve({"ici_fsdp_parallelism=2", mesh_key("ici", axis) + "=4"})),
-                HasSubstr("use ici_fsdp_parallelism=8"));
-    EXPECT_THAT(error_of(resolve({mesh_key("dcn", axis) + "=2"}, with_ranks(4, 2))),
-                HasSubstr("use dcn_fsdp_parallelism=2"));
-    EXPECT_THAT(error_of(resolve({mesh_key("ici", axis) + "=-1"}, with_ranks(8))),
-                HasSubstr(mesh_key("ici", axis) + " is 8"));
-  }
-}
-
 TEST_F(Resolve, AnAxisThatAPersonOpensIsTheOneThatIsMeant) {
   const auto mesh_of = [](absl::StatusOr<ResolvedJob> job) {
     EXPECT_TRUE(job.ok()) << job.status();

@@ -22,9 +22,6 @@ constexpr MeshDemands kDense = {.query_heads = 32,
                                 .vocab_size = 32000,
                                 .seq_len = 4096,
                                 .sequences = 1};
-constexpr AxisSet kAllAxes = {MeshAxis::kData,     MeshAxis::kPipeline, MeshAxis::kFsdp,
-                              MeshAxis::kSequence, MeshAxis::kContext,  MeshAxis::kExpert,
-                              MeshAxis::kTensor};
 
 MeshShape shape_of(std::initializer_list<std::pair<MeshAxis, int32_t>> degrees) {
   MeshShape shape;
@@ -114,9 +111,9 @@ TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
   demands.query_heads = 12;
   demands.kv_heads = 4;
   const MeshShape wanted = shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kFsdp, 3}});
-  const auto nearest = nearest_meshes(demands, 1, 24, kAllAxes, wanted, 3);
+  const auto nearest = nearest_meshes(demands, 1, 24, wanted, 3);
   ASSERT_THAT(nearest, SizeIs(3));
-  const auto everything = nearest_meshes(demands, 1, 24, kAllAxes, wanted, 100'000);
+  const auto everything = nearest_meshes(demands, 1, 24, wanted, 100'000);
   EXPECT_THAT(everything, SizeIs(testing::Gt(100U)));
   EXPECT_TRUE(std::equal(nearest.begin(), nearest.end(), everything.begin()));
   for (const MeshShape& mesh : everything) {
@@ -129,26 +126,9 @@ TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
             "ici_data_parallelism=2 ici_fsdp_parallelism=3 ici_tensor_parallelism=4");
 }
 
-// As all meshes without those that have others.
-TEST(MeshRules, OnlyAllowedAxesAreDivided) {
-  const MeshShape wanted = shape_of({{MeshAxis::kContext, 8}, {MeshAxis::kTensor, 8}});
-  for (const AxisSet allowed : {AxisSet{MeshAxis::kData, MeshAxis::kFsdp, MeshAxis::kTensor},
-                                AxisSet{MeshAxis::kData, MeshAxis::kContext}}) {
-    std::vector<MeshShape> expected;
-    for (const MeshShape& mesh : nearest_meshes(kDense, 1, 64, kAllAxes, wanted, 100'000)) {
-      bool is_allowed = true;
-      for (size_t i = 0; i < kMeshAxisCount; ++i)
-        is_allowed &= mesh.ici[i] == 1 || allowed.contains(static_cast<MeshAxis>(i));
-      if (is_allowed) expected.push_back(mesh);
-    }
-    EXPECT_THAT(expected, SizeIs(testing::Gt(3U)));
-    EXPECT_EQ(nearest_meshes(kDense, 1, 64, allowed, wanted, 100'000), expected);
-  }
-}
-
 TEST(MeshRules, NodesAndRanksAreDividedApart) {
-  const auto nearest = nearest_meshes(
-      kDense, 4, 8, kAllAxes, shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kExpert, 4}}), 1);
+  const auto nearest =
+      nearest_meshes(kDense, 4, 8, shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kExpert, 4}}), 1);
   ASSERT_THAT(nearest, SizeIs(1));
   EXPECT_EQ(mesh_keys(nearest.front()), "ici_tensor_parallelism=8 dcn_data_parallelism=4");
   EXPECT_EQ(mesh_keys({}), "every degree 1");

@@ -66,12 +66,17 @@ MeshRun run_processes(const TrainConfig& config) {
 
 TEST(MeshProcesses, TrainAsOneRankDoes) {
   using enum MeshAxis;
-  for (const MeshShape& shape : {mesh({{kFsdp, 8}}), mesh({{kData, 2}, {kFsdp, 2}, {kTensor, 2}}),
-                                 mesh({{kFsdp, 2}, {kExpert, 4}})}) {
-    const TrainConfig config = config_of(sharded_glam(), shape);
+  TrainConfig single = config_of(sharded_glam(), {});
+  single.model.num_layers = 4;
+  const MeshRun alone = MeshTrainer::run(single);
+  for (const MeshShape& shape :
+       {mesh({{kFsdp, 8}}), mesh({{kData, 2}, {kFsdp, 2}, {kTensor, 2}}),
+        mesh({{kFsdp, 2}, {kExpert, 4}}), mesh({{kSequence, 2}, {kContext, 2}, {kTensor, 2}}),
+        mesh({{kPipeline, 2}, {kContext, 2}, {kExpert, 2}})}) {
+    TrainConfig config = config_of(sharded_glam(), shape);
+    config.model.num_layers = 4;
     const MeshRun run = run_processes(config);
-    expect_same_training(run, MeshTrainer::run(config_of(sharded_glam(), {})),
-                         mesh_of(shape).to_string());
+    expect_same_training(run, alone, mesh_of(shape).to_string());
     ASSERT_FALSE(HasFatalFailure());
   }
 }
