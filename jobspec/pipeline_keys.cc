@@ -51,7 +51,7 @@ int32_t read_repeats(SettingsReader& reader, int32_t stages, int32_t layers) {
   }
   if (!reader.is_wished(kPerStage) && of_stage % repeats == 0) return repeats;
   reader.require(
-      per_stage * repeats == of_stage, kRepeats,
+      int64_t{per_stage} * repeats == of_stage, kRepeats,
       of_stage % repeats == 0
           ? absl::StrCat(these, ", so ", kPerStage.data(), " would have to be ", of_stage / repeats)
           : absl::StrCat(these, ", which it must divide: ", nearest_divisors(of_stage, repeats),

@@ -260,6 +260,8 @@ absl::StatusOr<DebugStepResult> debug_step(const TrainConfig& settings,
   config.per_device_batch_size = lists->batch;
   config.max_target_length = lists->seq_len;
   config.mesh = {};  // one rank
+  config.pipeline_repeats = config.pipeline_microbatches = 1;
+  config.model.experts.num_groups = 0;  // of a training's batch, which this is not
   if (auto status = validate(config); !status.ok()) return status;
   if (auto status = check_memory(config, options.threads); !status.ok()) return status;
   const auto out = Output::create(options);

@@ -123,7 +123,10 @@ absl::Status Leaving::reach(int64_t turn) {
   changed_.notify_all();
   if (by_ == By::kSignalThread) changed_.wait(lock, [&] { return turns_ >= turn || over_; });
   if (turns_ >= turn) return absl::OkStatus();
-  return absl::FailedPreconditionError(
+  // Who has lost a peer is not to blame for it.
+  const bool lost = absl::IsUnavailable(why_over_) || absl::IsDeadlineExceeded(why_over_);
+  return absl::Status(
+      lost ? why_over_.code() : absl::StatusCode::kFailedPrecondition,
       absl::StrCat("the step that it was about to complete has failed: ", why_over_.message()));
 }
 

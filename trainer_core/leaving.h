@@ -56,7 +56,7 @@ class Leaving {
   void wait_for_turn();
   // The turn that the rank is at, or will be. The loop begins no further one.
   int64_t hold();
-  // Lets the loop take turns up to `turn` and waits for them. FailedPrecondition when it cannot.
+  // Lets the loop take turns up to `turn` and waits for them. FailedPrecondition when it cannot, or what a lost peer is told by.
   absl::Status reach(int64_t turn);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 using Degrees = std::array<int32_t, kMeshAxisCount>;
 
 // More divisions of a node's ranks or of the nodes than anybody has; a bound against degrees from outside.
-constexpr size_t kDivisionsMax = 20'000;
+constexpr size_t kDivisionsMax = 50'000;
 
 constexpr char kLayers[] = "base_num_decoder_layers";
 

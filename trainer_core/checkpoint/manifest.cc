@@ -278,7 +278,8 @@ std::map<std::string, std::vector<int64_t>> Manifest::tensors(CheckpointPart par
 }
 
 json files_json(const std::vector<StoredFile>& files) {
-  const Manifest manifest{{}, files};
+  Manifest manifest;
+  manifest.files = files;
   json j = {{"tensors", json::object()}, {"files", json::array()}};
   for (const CheckpointPart part : {CheckpointPart::kModel, CheckpointPart::kOptimizer}) {
     json& listed = j["tensors"][name_of(part)] = json::object();

@@ -22,6 +22,8 @@ constexpr milliseconds kProbe{2};
 constexpr milliseconds kGoodbye{2000};
 // Of one round: bounds the copies of the peers' parts that a rank holds.
 constexpr size_t kRoundBytes = size_t{8} << 20;
+// What may lie on a caller's stack is smaller.
+constexpr size_t kInboxPartBytes = size_t{64} << 10;
 
 bool is_timeout(const char* error) { return std::strstr(error, "Timed out") != nullptr; }
 
@@ -101,22 +103,45 @@ size_t GlooChannel::round_bytes_max(std::span<const int> /*members*/) const { re
 absl::Status GlooChannel::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
   if (transport_.failed()) return transport_.failure();
   if (!broken_.ok()) return broken_;
-  absl::Status status = post(out, in);
-  if (status.ok()) status = wait_all(out, in);
+  const std::vector<Incoming> places = places_for(in);
+  absl::Status status = post(out, places);
+  if (status.ok()) status = wait_all(out, places);
   if (!status.ok() && transport_.isolated()) {
     // What peers that are still there send for this round needs its buffers: Gloo reads nothing behind it otherwise.
     broken_ = status;
     return status;
   }
   if (!status.ok()) transport_.fail(std::string(status.message()));
+  for (size_t i = 0; i < in.size() && status.ok(); ++i) {
+    if (places[i].bytes.data() != in[i].bytes.data())
+      std::ranges::copy(places[i].bytes, in[i].bytes.begin());
+  }
   const std::lock_guard lock(mutex_);
   sends_.clear();
   receives_.clear();
   return status;
 }
 
+// Where parts are received. Gloo writes there as long as the buffer lives, which after a failure is longer than the caller's: what is
+// small may lie on a stack, so it comes to memory of the channel first. What is large is the plan's.
+std::vector<Incoming> GlooChannel::places_for(std::span<const Incoming> in) {
+  size_t bytes = 0;
+  for (const Incoming& part : in)
+    if (part.bytes.size() <= kInboxPartBytes) bytes += part.bytes.size();
+  inbox_.resize(std::max(inbox_.size(), bytes));
+  std::vector<Incoming> places(in.begin(), in.end());
+  size_t used = 0;
+  for (Incoming& part : places) {
+    if (part.bytes.size() > kInboxPartBytes) continue;
+    part.bytes = std::span(inbox_).subspan(used, part.bytes.size());
+    used += part.bytes.size();
+  }
+  return places;
+}
+
 absl::Status GlooChannel::exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
                                            size_t bytes, Combine combine) {
+  if (!broken_.ok()) return broken_;
   scratch_.resize(std::max(scratch_.size(), bytes * from.size()));
   std::vector<Incoming> in;
   std::vector<const std::byte*> parts;

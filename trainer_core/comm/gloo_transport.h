@@ -34,6 +34,7 @@ class GlooChannel : public Channel {
  private:
   using Buffers = std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>>;
 
+  std::vector<Incoming> places_for(std::span<const Incoming> in);
   absl::Status post(std::span<const Outgoing> out, std::span<const Incoming> in);
   absl::Status wait_all(std::span<const Outgoing> out, std::span<const Incoming> in);
   absl::Status explain_failure(std::span<const Incoming> in, size_t first, const char* error);
@@ -45,6 +46,7 @@ class GlooChannel : public Channel {
   std::vector<uint64_t> sent_;  // messages, by member
   std::vector<uint64_t> received_;
   std::vector<std::byte> scratch_;  // the peers' versions of what is combined
+  std::vector<std::byte> inbox_;    // small parts of a round
   absl::Status broken_;             // an isolated channel's first failure
   std::mutex mutex_;                // guards the two lists against abort()
   Buffers sends_;

@@ -146,9 +146,9 @@ class HybridTransport : public Transport {
   }
 
   void isolate_channels() override {
+    Transport::isolate_channels();  // first: what fails meanwhile must not end all
     if (near_ != nullptr) near_->isolate_channels();
     far_->isolate_channels();
-    Transport::isolate_channels();
   }
   void fail(const std::string& reason) override {
     if (near_ != nullptr) near_->fail(reason);

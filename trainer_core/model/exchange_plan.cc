@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "trainer_core/model/stage_plan.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
@@ -54,9 +55,8 @@ class ExchangePlanner {
 
   void routed() {
     plan_.routed_weights = plan_.weights;
-    const ExpertConfig& experts = plan_.model.experts;
-    if (experts.count <= 1 || part_.sequence_sharers() == 1) return;
-    if (experts.balance_weight != 0)
+    if (!has_experts(plan_) || part_.sequence_sharers() == 1) return;
+    if (plan_.model.experts.balance_weight != 0)
       plan_.routed_weights = add("routed_weights", plan_.routed_tokens());
     plan_.routed_order = add("routed_order", plan_.routed_tokens());
   }

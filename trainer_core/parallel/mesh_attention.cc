@@ -10,9 +10,6 @@
 namespace muster::trainer {
 namespace {
 
-// The computation's own collectives go through lane 0, those of parameters through lane 1.
-constexpr int kRingLane = 2;
-
 // Widths of queries, keys and values.
 std::array<int64_t, 3> qkv_groups(const AttentionShape& shape) {
   return {shape.out_width(), shape.kv_width() / 2, shape.kv_width() / 2};

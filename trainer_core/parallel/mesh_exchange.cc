@@ -9,6 +9,7 @@
 
 #include "common/absl_view.h"
 #include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/model/stage_plan.h"
 
 namespace muster::trainer {
 namespace {
@@ -55,7 +56,8 @@ MeshExchange::MeshExchange(const TransformerPlan& plan, const Arena& arena, Ops&
       tensor_(groups.of({.axes = {MeshAxis::kTensor}})),
       routers_(groups.of({.axes = {MeshAxis::kSequence, MeshAxis::kContext, MeshAxis::kTensor}})),
       attention_(plan, arena, ops, groups) {
-  if (plan.part().splits_experts()) share_experts(groups.of({.axes = {MeshAxis::kExpert}}));
+  if (plan.part().splits_experts() && has_experts(plan))
+    share_experts(groups.of({.axes = {MeshAxis::kExpert}}));
 }
 
 void MeshExchange::share_experts(ProcessGroup& group) {

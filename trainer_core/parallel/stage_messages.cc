@@ -7,9 +7,6 @@
 namespace muster::trainer {
 namespace {
 
-// Lanes 0 and 1 are the computation's and that of gathers and scatters.
-constexpr int kFirstLane = 2;
-
 Tensor stream_in(const TransformerPlan& plan, const Arena& arena, BufferId id) {
   return Tensor::of(plan.dtype, arena.buffer(id), {plan.own_rows(), plan.model.emb_dim});
 }
@@ -60,7 +57,7 @@ int StageMessages::stage_at(int steps) const {
 
 ProcessGroup& StageMessages::lane_of(int stage) const {
   const bool is_odd_one = part_.stage.ranks % 2 == 1 && stage + 1 == part_.stage.ranks;
-  return groups_.of({.axes = {MeshAxis::kPipeline}}, kFirstLane + (is_odd_one ? 2 : stage % 2));
+  return groups_.of({.axes = {MeshAxis::kPipeline}}, kStageLane + (is_odd_one ? 2 : stage % 2));
 }
 
 std::string StageMessages::name_of(const PipelinePass& pass, const char* what) const {
@@ -117,7 +114,7 @@ void StageMessages::send(const PipelinePass& pass) {
 }
 
 absl::Status StageMessages::finish() {
-  status_.Update(sender_->wait_all());
+  if (!broken()) status_.Update(sender_->wait_all());  // else nobody may take what was sent
   is_under_way_ = broken();
   return status_;
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -210,6 +211,13 @@ TEST(ProcessGroups, ALostRankEndsTheGroupsOfEveryThread) {
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 6 is gone"));
     second.join();
   });
+}
+
+// Where a mesh has one axis, groups of all axes have the same members: lanes alone keep apart what threads say at once.
+TEST(ProcessGroups, LanesAreApart) {
+  const std::set<int> lanes = {kComputeLane,   kStreamLane,    kRingLane,       kStageLane,
+                               kStageLane + 1, kStageLane + 2, kCheckpointLane, kLeaveLane};
+  EXPECT_EQ(lanes.size(), 8U);
 }
 
 }  // namespace

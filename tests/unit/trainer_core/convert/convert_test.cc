@@ -99,7 +99,7 @@ class Convert : public testing::Test {
     const auto step = SafetensorsFile::open(file("step.safetensors"));
     const StoredTensor& tensor = (*step)->tensors().at("logits");
     std::vector<float> values(tensor.elements);
-    (*step)->read(tensor, values);
+    EXPECT_TRUE((*step)->read(tensor, values).ok());
     return values;
   }
   // A model of ours computes what its export computes.

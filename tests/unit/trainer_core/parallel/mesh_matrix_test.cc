@@ -47,9 +47,9 @@ const std::array kModels = {Model{"dense", dense}, Model{"experts", with_experts
 TrainConfig config_on(const Model& model, const MeshShape& shape) {
   TrainConfig config = model.config(shape);
   const int32_t stages = mesh_of(shape).degree(MeshAxis::kPipeline);
-  config.model.num_layers = stages == 1 ? 4 : kRanks;
+  config.model.num_layers = std::max(4, stages);
   if (stages == 1) return config;
-  config.pipeline_repeats = stages < kRanks ? 2 : 1;
+  config.pipeline_repeats = config.model.num_layers / stages;  // two stages are interleaved
   config.pipeline_microbatches = std::min(stages, config.per_device_batch_size);
   return config;
 }

@@ -71,7 +71,7 @@ TEST(MeshProcesses, TrainAsOneRankDoes) {
   const MeshRun alone = MeshTrainer::run(single);
   for (const MeshShape& shape :
        {mesh({{kFsdp, 8}}), mesh({{kData, 2}, {kFsdp, 2}, {kTensor, 2}}),
-        mesh({{kFsdp, 2}, {kExpert, 4}}), mesh({{kSequence, 2}, {kContext, 2}, {kTensor, 2}}),
+        mesh({{kFsdp, 2}, {kExpert, 4}}), mesh({{kFsdp, 2}, {kSequence, 2}, {kContext, 2}}),
         mesh({{kPipeline, 2}, {kContext, 2}, {kExpert, 2}})}) {
     TrainConfig config = config_of(sharded_glam(), shape);
     config.model.num_layers = 4;

@@ -115,7 +115,10 @@ class MeshTrainer {
           MeshRun own = run_rank(config, groups, all.params, each_step);
           const std::lock_guard lock(mutex);
           all.status.Update(own.status);
-          for (auto& [group, kinds] : own.sent) all.messages_sent += kinds[CollectiveKind::kSend];
+          for (const auto& [group, kinds] : own.sent) {
+            if (kinds.contains(CollectiveKind::kSend))
+              all.messages_sent += kinds.at(CollectiveKind::kSend);
+          }
           if (groups.rank() != 0) return;
           all.steps = std::move(own.steps);
           all.sent = std::move(own.sent);

@@ -200,7 +200,7 @@ TEST(PipelineTraining, SendsWhatTheFormulasSay) {
       // Rank 0's: of the first stage, whose first chunk's gradients end there.
       const auto chunks = static_cast<uint64_t>(shape.chunks);
       const auto tensor = static_cast<uint64_t>(mesh_of(config.mesh).degree(MeshAxis::kTensor));
-      EXPECT_EQ(run.sent.at("pipeline#2").at(CollectiveKind::kSend),
+      EXPECT_EQ(run.sent.at("pipeline#3").at(CollectiveKind::kSend),
                 static_cast<uint64_t>(config.steps) * (2 * chunks - 1) * stream / tensor);
     }
   }

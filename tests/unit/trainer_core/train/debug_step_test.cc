@@ -38,7 +38,7 @@ std::vector<float> numbers(const SafetensorsFile& file, const std::string& name)
   EXPECT_NE(found, file.tensors().end()) << name;
   if (found == file.tensors().end()) return {};
   std::vector<float> values(found->second.elements);
-  file.read(found->second, values);
+  EXPECT_TRUE(file.read(found->second, values).ok());
   return values;
 }
 

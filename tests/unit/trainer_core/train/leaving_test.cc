@@ -185,6 +185,7 @@ class LeaveTogether : public testing::Test {
         const Outcome outcome = leave_at(change(config(name, degrees)), rank, place);
         ASSERT_THAT(outcome.codes, Each(ExitCode::kPreempted)) << name << ": " << outcome.err;
         ASSERT_THAT(outcome.ended_with, Each(ExitCode::kPreempted)) << name << outcome.err;
+        signal_threads_ += outcome.ended_with.size();
         ASSERT_THAT(outcome.err, IsEmpty()) << name;
         std::vector<std::string> saved;
         for (const auto& entry : fs::directory_iterator(folder_.file(name)))
@@ -201,6 +202,7 @@ class LeaveTogether : public testing::Test {
       }
     }
     fs::remove_all(folder_.file("whole"));
+    EXPECT_GT(signal_threads_, 0U) << "nobody left in a step";
     // The ranks were on both sides of a step's end.
     EXPECT_THAT(steps_saved_, testing::Contains(kCompleted));
     EXPECT_THAT(steps_saved_, testing::Contains(kCompleted + 1));
@@ -208,6 +210,7 @@ class LeaveTogether : public testing::Test {
 
   TempFolder folder_;
   std::vector<int64_t> steps_saved_;
+  size_t signal_threads_ = 0;  // that left for their rank
 };
 
 // Adafactor and the norm in metrics_file have collectives inside of an update.
@@ -224,6 +227,20 @@ TEST_F(LeaveTogether, AtAnyPlaceOfAStepOneStateIsSaved) {
 TEST_F(LeaveTogether, WithReplicas) {
   const auto same = [](TrainConfig config) { return config; };
   expect_one_state_everywhere(same, {2, 1, 2, 1, 1, 1, 1}, {2});
+}
+
+// Whose passes have lanes of their own: on a mesh of one axis all groups have the same members.
+TEST_F(LeaveTogether, WithStages) {
+  const auto two_layers = [](TrainConfig config) {
+    config.model.num_layers = 2;
+    config.pipeline_microbatches = 2;
+    return config;
+  };
+  expect_one_state_everywhere(two_layers, {1, 2, 1, 1, 1, 1, 1}, {0});
+}
+TEST_F(LeaveTogether, WithARing) {
+  const auto same = [](TrainConfig config) { return config; };
+  expect_one_state_everywhere(same, {1, 1, 1, 1, 2, 1, 1}, {1});
 }
 
 // A rank that has nothing to save leaves while the others save, which wait for it in a pass.
@@ -245,9 +262,12 @@ TEST_F(LeaveTogether, WhoHasNothingToSaveBreaksNoSave) {
     noticed.wait();
     return absl::OkStatus();
   };
-  ranks.hooks[0].after = [&](std::string_view channel, const absl::Status& status) {
-    if (is_of_lane(channel, kStreamLane) && !status.ok()) noticed.happen();
-  };
+  // Rank 0 where it is in a round with rank 2, rank 1 where it waits for rank 3, which does.
+  for (const size_t r : {0, 1}) {
+    ranks.hooks[r].after = [&](std::string_view channel, const absl::Status& status) {
+      if (is_of_lane(channel, kStreamLane) && !status.ok()) noticed.happen();
+    };
+  }
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank) threads.emplace_back([&, rank] { ranks.run(rank); });
   there.wait();
