@@ -26,8 +26,9 @@ void check_part(const TransformerPlan& plan) {
 }  // namespace
 
 LayerRun TransformerPlan::run(int32_t chunk, int32_t slot) const {
-  const auto number = static_cast<size_t>(chunk * pipeline().stage.ranks + pipeline().stage.index);
-  const size_t first = number * run_length();
+  const AxisPlace& place = pipeline().stage;
+  const int32_t number = chunk * place.ranks + place.index;
+  const size_t first = static_cast<size_t>(number) * run_length();
   return {first, first + run_length(), static_cast<size_t>(slot)};
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include <absl/strings/str_cat.h>
+
 namespace muster::trainer {
 namespace {
 
@@ -106,26 +108,27 @@ Transformer::Weights::Weights(const TransformerPlan& plan, const Arena& arena, W
   const std::string first = plan.model.gated_mlp ? "mlp.gate_proj" : "mlp.up_proj";
   for (int32_t layer = 0; layer < plan.model.num_layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    layers.push_back({.norm1 = finder.norm(prefix + "input_layernorm"),
-                      .qkv = finder.find(prefix + "self_attn.q_proj.weight", stacked),
-                      .qkv_bias = finder.find(prefix + "self_attn.q_proj.bias", stacked),
-                      .kv = keys_values(prefix, "weight"),
-                      .kv_bias = keys_values(prefix, "bias"),
-                      .out = finder.find(prefix + "self_attn.o_proj.weight"),
-                      .out_bias = finder.find(prefix + "self_attn.o_proj.bias"),
-                      .relative = finder.find(prefix + "self_attn.relative_attention_bias.weight"),
-                      .norm2 = finder.norm(prefix + "post_attention_layernorm"),
-                      .gate_up = finder.find(prefix + first + ".weight", gates),
-                      .gate_up_bias = finder.find(prefix + first + ".bias", gates),
-                      .down = finder.find(prefix + "mlp.down_proj.weight"),
-                      .down_bias = finder.find(prefix + "mlp.down_proj.bias"),
-                      .router = finder.find(prefix + "block_sparse_moe.gate.weight"),
-                      .experts_in = finder.experts(
-                          prefix + "block_sparse_moe.experts." + first_expert + ".w1.weight",
-                          own_experts.count, experts_width),
-                      .experts_down = finder.experts(
-                          prefix + "block_sparse_moe.experts." + first_expert + ".w2.weight",
-                          own_experts.count, plan.model.emb_dim)});
+    layers.push_back(
+        {.norm1 = finder.norm(prefix + "input_layernorm"),
+         .qkv = finder.find(prefix + "self_attn.q_proj.weight", stacked),
+         .qkv_bias = finder.find(prefix + "self_attn.q_proj.bias", stacked),
+         .kv = keys_values(prefix, "weight"),
+         .kv_bias = keys_values(prefix, "bias"),
+         .out = finder.find(prefix + "self_attn.o_proj.weight"),
+         .out_bias = finder.find(prefix + "self_attn.o_proj.bias"),
+         .relative = finder.find(prefix + "self_attn.relative_attention_bias.weight"),
+         .norm2 = finder.norm(prefix + "post_attention_layernorm"),
+         .gate_up = finder.find(prefix + first + ".weight", gates),
+         .gate_up_bias = finder.find(prefix + first + ".bias", gates),
+         .down = finder.find(prefix + "mlp.down_proj.weight"),
+         .down_bias = finder.find(prefix + "mlp.down_proj.bias"),
+         .router = finder.find(prefix + "block_sparse_moe.gate.weight"),
+         .experts_in = finder.experts(
+             absl::StrCat(prefix, "block_sparse_moe.experts.", first_expert, ".w1.weight"),
+             own_experts.count, experts_width),
+         .experts_down = finder.experts(
+             absl::StrCat(prefix, "block_sparse_moe.experts.", first_expert, ".w2.weight"),
+             own_experts.count, plan.model.emb_dim)});
   }
 }
 
