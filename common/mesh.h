@@ -41,10 +41,20 @@ class AxisSet {
   }
 
   constexpr bool contains(MeshAxis axis) const { return (bits_ & bit(axis)) != 0; }
+  static constexpr AxisSet all() {
+    AxisSet all;
+    all.bits_ = (1U << kMeshAxisCount) - 1;
+    return all;
+  }
   constexpr AxisSet with(MeshAxis axis) const {
     AxisSet more = *this;
     more.bits_ |= bit(axis);
     return more;
+  }
+  constexpr AxisSet without(MeshAxis axis) const {
+    AxisSet less = *this;
+    less.bits_ &= ~bit(axis);
+    return less;
   }
   // "fsdp+context": outermost first; "none".
   std::string to_string() const;

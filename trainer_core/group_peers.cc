@@ -7,9 +7,7 @@ namespace muster::trainer {
 namespace {
 
 // Those with one data coordinate.
-constexpr GroupAxes kWriterAxes = {.axes = {MeshAxis::kPipeline, MeshAxis::kFsdp,
-                                            MeshAxis::kSequence, MeshAxis::kContext,
-                                            MeshAxis::kExpert, MeshAxis::kTensor}};
+constexpr GroupAxes kWriterAxes = {.axes = AxisSet::all().without(MeshAxis::kData)};
 
 }  // namespace
 
@@ -20,7 +18,7 @@ GroupPeers::GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane,
       members_(groups.mesh().group(groups.rank(), axes)) {}
 
 GroupPeers GroupPeers::of_all(ProcessGroups& groups, int lane, std::string_view name) {
-  return {groups, {.axes = kWriterAxes.axes.with(MeshAxis::kData)}, lane, name};
+  return {groups, {.axes = AxisSet::all()}, lane, name};
 }
 
 std::optional<GroupPeers> GroupPeers::of_writers(ProcessGroups& groups, int lane,

@@ -11,10 +11,6 @@
 namespace muster::trainer {
 namespace {
 
-constexpr AxisSet kAllAxes = {MeshAxis::kData,     MeshAxis::kPipeline, MeshAxis::kFsdp,
-                              MeshAxis::kSequence, MeshAxis::kContext,  MeshAxis::kExpert,
-                              MeshAxis::kTensor};
-
 // Without the axes along which nobody differs, so that one list of members has one name.
 GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
   GroupAxes rest;
@@ -48,7 +44,7 @@ ProcessGroup& ProcessGroups::of(const GroupAxes& axes, int lane) {
   return *group;
 }
 
-ProcessGroup& ProcessGroups::world() { return of({.axes = kAllAxes}); }
+ProcessGroup& ProcessGroups::world() { return of({.axes = AxisSet::all()}); }
 
 ProcessGroup& ProcessGroups::everyone() {
   const std::lock_guard lock(mutex_);

@@ -273,10 +273,7 @@ HWY_INLINE void pack_keys(const AttentionBackward& args, const AttentionLayout& 
   const KeyValueRows& keys = args.keys;
   const int64_t h = shape.head_dim, padded = layout.padded_head;
   const auto scale = static_cast<float>(shape.score_scale());
-  const T* rows = row_of<T>(keys.data, sequence * keys.positions.count(), keys.width);
-  for_seen_keys(shape, sequence, keys.positions, [&](const Tile& tile) {
-    const T* key = rows + tile.row * keys.width + keys.column + kv_head * h;
-    const T* value = key + shape.kv_heads * h;
+  const auto pack = [&](const Tile& tile, const T* key, const T* value) {
     const int64_t transposed = tile.index * M::slots(h) * kTile;
     pack_transposed<M>({key, keys.width}, tile.rows, h, scale, scratch.keys_t + transposed);
     pack_transposed<M>({value, keys.width}, tile.rows, h, 1.0F, scratch.values_t + transposed);
@@ -284,7 +281,8 @@ HWY_INLINE void pack_keys(const AttentionBackward& args, const AttentionLayout& 
                        scratch.keys + tile.index * M::kTileSlots * padded);
     std::fill_n(scratch.d_keys + tile.index * layout.row_tile, layout.row_tile, 0.0F);
     std::fill_n(scratch.d_values + tile.index * layout.row_tile, layout.row_tile, 0.0F);
-  });
+  };
+  for_seen_rows<T>(shape, keys, sequence, kv_head, pack);
 }
 
 // Takes out what has become of those gradients.

@@ -182,15 +182,13 @@ HWY_INLINE void pack_keys(const AttentionForward& args, const AttentionLayout& l
   const KeyValueRows& keys = args.keys;
   const int64_t h = shape.head_dim, padded = layout.padded_head;
   const auto scale = static_cast<float>(shape.score_scale());
-  const T* rows = row_of<T>(keys.data, sequence * keys.positions.count(), keys.width);
-  for_seen_keys(shape, sequence, keys.positions, [&](const Tile& tile) {
-    const T* key = rows + tile.row * keys.width + keys.column + kv_head * h;
-    const T* value = key + shape.kv_heads * h;
+  const auto pack = [&](const Tile& tile, const T* key, const T* value) {
     pack_transposed<M>({key, keys.width}, tile.rows, h, scale,
                        scratch.keys_t + tile.index * M::slots(h) * kTile);
     pack_right_tile<M>({value, keys.width}, tile.rows, h, padded,
                        scratch.values + tile.index * M::kTileSlots * padded);
-  });
+  };
+  for_seen_rows<T>(shape, keys, sequence, kv_head, pack);
 }
 
 template <class M>

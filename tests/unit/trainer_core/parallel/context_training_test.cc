@@ -4,7 +4,6 @@
 #include <functional>
 #include <latch>
 #include <memory>
-#include <ostream>
 #include <sstream>
 #include <string>
 
@@ -29,15 +28,7 @@ TrainConfig small_config(const ModelConfig& model, const MeshShape& shape) {
   return config;
 }
 
-struct Case {
-  const char* name;
-  ModelConfig (*model)();
-  std::function<void(TrainConfig& config)> change;
-
-  friend void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
-};
-
-const Case kCases[] = {
+const MeshCase kCases[] = {
     {"llama_dropout", sharded_llama,
      [](TrainConfig& config) {
        config.model.dropout_rate = config.model.input_dropout_rate = 0.2;
@@ -81,7 +72,7 @@ const Case kCases[] = {
      }},
 };
 
-class ContextTraining : public testing::TestWithParam<Case> {
+class ContextTraining : public testing::TestWithParam<MeshCase> {
  protected:
   static TrainConfig config(const MeshShape& shape) {
     TrainConfig config = small_config(GetParam().model(), shape);
@@ -161,15 +152,8 @@ TEST(ContextTraining, OtherPasses) {
     EvalRecord record;
     const MeshRun run =
         MeshTrainer::run(config, [&](ProcessGroups& groups, Replica& replica, int64_t) {
-          auto page = ProgressWriter::anonymous({});
-          std::ostringstream out;
-          StopSignals signals;
-          const TrainContext context{.groups = groups,
-                                     .page = *page,
-                                     .out = out,
-                                     .err = out,
-                                     .signals = signals,
-                                     .on_step = nullptr};
+          QuietContext rank(groups);
+          const TrainContext context = rank.get();
           TrainingData data = packed_documents(config);
           data.eval.push_back(std::make_unique<PackedDocuments>(config.model.vocab_size));
           Evaluation evaluation(config, context, data);

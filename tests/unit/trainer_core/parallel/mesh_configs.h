@@ -1,7 +1,9 @@
 // Trainings of small models on meshes of 8 ranks at most.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
+#include <ostream>
 #include <utility>
 
 #include "trainer_core/base/train_config.h"
@@ -18,7 +20,8 @@ inline MeshShape mesh(std::initializer_list<std::pair<MeshAxis, int32_t>> degree
   return shape;
 }
 
-inline TrainConfig config_of(const ModelConfig& model, const MeshShape& shape) {
+inline TrainConfig config_of(const ModelConfig& model, const MeshShape& shape,
+                             int32_t length = kLength) {
   TrainConfig config;
   config.model = model;
   config.model.num_layers = 3;
@@ -32,9 +35,18 @@ inline TrainConfig config_of(const ModelConfig& model, const MeshShape& shape) {
   config.optimizer.warmup_steps = 2;
   config.mesh = shape;
   config.per_device_batch_size = kSequences / batch_slice(mesh_of(shape), 0).count;
-  config.max_target_length = kLength;
-  if (config.model.learns_positions()) config.model.trainable_position_size = kLength;
+  config.max_target_length = length;
+  if (config.model.learns_positions()) config.model.trainable_position_size = length;
   return config;
 }
+
+// A kind of model, and what makes its step special.
+struct MeshCase {
+  const char* name;
+  ModelConfig (*model)();
+  std::function<void(TrainConfig& config)> change;
+
+  friend void PrintTo(const MeshCase& test, std::ostream* out) { *out << test.name; }
+};
 
 }  // namespace muster::trainer

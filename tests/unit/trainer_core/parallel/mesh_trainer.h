@@ -101,6 +101,26 @@ inline TrainingData packed_documents(const TrainConfig& config) {
 
 using EachStep = std::function<void(ProcessGroups& groups, Replica& replica, int64_t step)>;
 
+// Of a rank whose page and lines nobody reads.
+class QuietContext {
+ public:
+  explicit QuietContext(ProcessGroups& groups) : groups_(groups) {}
+  TrainContext get() {
+    return {.groups = groups_,
+            .page = *page_,
+            .out = out_,
+            .err = out_,
+            .signals = signals_,
+            .on_step = nullptr};
+  }
+
+ private:
+  ProcessGroups& groups_;
+  std::unique_ptr<ProgressWriter> page_ = ProgressWriter::anonymous({});
+  std::ostringstream out_;
+  StopSignals signals_;
+};
+
 class MeshTrainer {
  public:
   // `each_step` is called before every step, on every rank; `transport_of` may put something between a rank and its transport.
@@ -130,15 +150,8 @@ class MeshTrainer {
   // One rank's part: its steps, what it sent, its error. What it stores of the parameters goes to `params`, of the whole table.
   static MeshRun run_rank(const TrainConfig& config, ProcessGroups& groups, std::span<float> params,
                           const EachStep& each_step = nullptr) {
-    auto page = ProgressWriter::anonymous({});
-    std::ostringstream out;
-    StopSignals signals;
-    const TrainContext context{.groups = groups,
-                               .page = *page,
-                               .out = out,
-                               .err = out,
-                               .signals = signals,
-                               .on_step = nullptr};
+    QuietContext rank(groups);
+    const TrainContext context = rank.get();
     TrainingData read = config.packed() ? packed_documents(config) : TrainingData();
     const auto data = StepData::training(config, groups.rank(), read);
     Replica replica(config, 1, Staging::kNo, groups);

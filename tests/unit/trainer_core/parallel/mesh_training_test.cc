@@ -14,14 +14,7 @@
 namespace muster::trainer {
 namespace {
 
-// Of each model: what makes its step special.
-struct Case {
-  const char* name;
-  ModelConfig (*model)();
-  std::function<void(TrainConfig& config)> change;
-};
-
-const Case kCases[] = {
+const MeshCase kCases[] = {
     {"llama", sharded_llama, [](TrainConfig&) {}},
     {"llama_biases_dropout", sharded_llama,
      [](TrainConfig& config) {
@@ -56,7 +49,7 @@ const Case kCases[] = {
      }},
 };
 
-class MeshTraining : public testing::TestWithParam<Case> {
+class MeshTraining : public testing::TestWithParam<MeshCase> {
  protected:
   static TrainConfig config(const MeshShape& shape) {
     TrainConfig config = config_of(GetParam().model(), shape);

@@ -8,14 +8,14 @@
 #include <absl/strings/str_cat.h>
 
 #include "tests/unit/trainer_core/model/sharded_models.h"
+#include "tests/unit/trainer_core/parallel/mesh_configs.h"
 #include "tests/unit/trainer_core/parallel/mesh_trainer.h"
 #include "trainer_core/parallel/pipeline_schedule.h"
 
 namespace muster::trainer {
 namespace {
 
-constexpr int32_t kSequences = 8;  // of a step, over all ranks
-constexpr int32_t kLength = 8;
+constexpr int32_t kStageLength = 8;
 
 struct Shape {
   int32_t stages = 1;
@@ -25,38 +25,19 @@ struct Shape {
   int32_t zero_stage = 3;
 };
 
-TrainConfig config_of(const ModelConfig& model, const Shape& shape) {
-  TrainConfig config;
-  config.model = model;
+TrainConfig staged_config(const ModelConfig& model, const Shape& shape) {
+  MeshShape mesh;
+  mesh.ici[static_cast<size_t>(MeshAxis::kPipeline)] = shape.stages;
+  for (const auto& [axis, degree] : shape.other_axes) mesh.ici[static_cast<size_t>(axis)] = degree;
+  TrainConfig config = config_of(model, mesh, kStageLength);
   config.model.num_layers = 4;
-  // Rows this narrow are now and then near 0, which multiplies roundings.
-  config.model.norm_epsilon = 0.1;
-  config.steps = 20;
-  config.optimizer.learning_rate = 3e-3;
-  // Some gradients, as those of keys' biases, are nothing but what rounding leaves.
-  config.optimizer.eps = 1e-5;
-  config.optimizer.schedule_steps = 20;
-  config.optimizer.warmup_steps = 2;
-  config.mesh.ici[static_cast<size_t>(MeshAxis::kPipeline)] = shape.stages;
-  for (const auto& [axis, degree] : shape.other_axes)
-    config.mesh.ici[static_cast<size_t>(axis)] = degree;
   config.zero_stage = shape.zero_stage;
   config.pipeline_repeats = shape.chunks;
   config.pipeline_microbatches = shape.micro_batches;
-  config.per_device_batch_size = kSequences / batch_slice(mesh_of(config.mesh), 0).count;
-  config.max_target_length = kLength;
-  if (config.model.learns_positions()) config.model.trainable_position_size = kLength;
   return config;
 }
 
-// Of each model: what makes its step special.
-struct Case {
-  const char* name;
-  ModelConfig (*model)();
-  std::function<void(TrainConfig& config)> change;
-};
-
-const Case kCases[] = {
+const MeshCase kCases[] = {
     {"llama", sharded_llama, [](TrainConfig&) {}},
     {"llama_biases_dropout", sharded_llama,
      [](TrainConfig& config) {
@@ -99,10 +80,10 @@ const Shape kShapes[] = {
     {2, 1, 2, {{MeshAxis::kExpert, 4}}},
 };
 
-class PipelineTraining : public testing::TestWithParam<Case> {
+class PipelineTraining : public testing::TestWithParam<MeshCase> {
  protected:
   static TrainConfig config(const Shape& shape) {
-    TrainConfig config = config_of(GetParam().model(), shape);
+    TrainConfig config = staged_config(GetParam().model(), shape);
     GetParam().change(config);
     return config;
   }
@@ -145,27 +126,27 @@ INSTANTIATE_TEST_SUITE_P(Models, PipelineTraining, testing::ValuesIn(kCases),
 
 // Accumulation steps go through the pipeline as one, with as many micro-batches as any number of stages leaves.
 TEST(PipelineTraining, Accumulates) {
-  TrainConfig config = config_of(sharded_llama(), {});
+  TrainConfig config = staged_config(sharded_llama(), {});
   config.gradient_accumulation_steps = 3;
   const MeshRun alone = MeshTrainer::run(config);
-  TrainConfig staged = config_of(sharded_llama(), {4, 1, 2});
+  TrainConfig staged = staged_config(sharded_llama(), {4, 1, 2});
   staged.gradient_accumulation_steps = 3;
   expect_same_training(MeshTrainer::run(staged), alone, "1F1B");
-  staged = config_of(sharded_llama(), {2, 2, 2});
+  staged = staged_config(sharded_llama(), {2, 2, 2});
   staged.gradient_accumulation_steps = 3;
   expect_same_training(MeshTrainer::run(staged), alone, "interleaved");
 }
 
 // Masks and sums over whole tensors, of which a stage has some; the largest magnitudes of all stages are everybody's.
 TEST(PipelineTraining, EveryOptimizerAndDelayedScaling) {
-  TrainConfig config = config_of(sharded_llama(), {});
+  TrainConfig config = staged_config(sharded_llama(), {});
   config.model.logits_via_embedding = true;
   config.optimizer.update_clip = 0.5;
   config.steps = 6;
   const auto expect_same = [&](const std::string& what) {
     const MeshRun alone = MeshTrainer::run(config);
     TrainConfig staged = config;
-    staged.mesh = config_of(sharded_llama(), {2, 2, 2, {{MeshAxis::kFsdp, 2}}}).mesh;
+    staged.mesh = staged_config(sharded_llama(), {2, 2, 2, {{MeshAxis::kFsdp, 2}}}).mesh;
     staged.pipeline_repeats = staged.pipeline_microbatches = 2;
     staged.per_device_batch_size /= 2;
     expect_same_training(MeshTrainer::run(staged), alone, what);
@@ -186,14 +167,14 @@ TEST(PipelineTraining, SendsWhatTheFormulasSay) {
   for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBfloat16}) {
     for (const Shape& shape :
          {Shape{4, 1, 2}, Shape{2, 2, 4}, Shape{2, 1, 4, {{MeshAxis::kTensor, 2}}}}) {
-      TrainConfig config = config_of(sharded_llama(), shape);
+      TrainConfig config = staged_config(sharded_llama(), shape);
       config.dtype = dtype;
       config.steps = 2;
       const MeshRun run = MeshTrainer::run(config);
       ASSERT_TRUE(run.status.ok()) << run.status;
       const auto runs = static_cast<uint64_t>(shape.stages * shape.chunks);
       // Ranks along tensor send their rows, all of which are a micro-batch's.
-      const uint64_t stream = uint64_t{kSequences} * kLength *
+      const uint64_t stream = uint64_t{kSequences} * kStageLength *
                               static_cast<uint64_t>(config.model.emb_dim) *
                               dtype_bytes(config.activation_type());
       EXPECT_EQ(run.messages_sent, static_cast<uint64_t>(config.steps) * 2 * (runs - 1) * stream);
@@ -208,12 +189,12 @@ TEST(PipelineTraining, SendsWhatTheFormulasSay) {
 
 // Roundings of what goes between stages are those of one rank's stream.
 TEST(PipelineTraining, Bfloat16GivesTheBitsOfOneRank) {
-  TrainConfig config = config_of(sharded_llama(), {});
+  TrainConfig config = staged_config(sharded_llama(), {});
   config.dtype = ComputeType::kBfloat16;
   config.gradient_accumulation_steps = 4;
   config.per_device_batch_size = kSequences / 4;
   const MeshRun alone = MeshTrainer::run(config);
-  TrainConfig staged = config_of(sharded_llama(), {2, 2, 4});
+  TrainConfig staged = staged_config(sharded_llama(), {2, 2, 4});
   staged.dtype = ComputeType::kBfloat16;
   const MeshRun run = MeshTrainer::run(staged);
   ASSERT_TRUE(run.status.ok()) << run.status;
@@ -223,7 +204,7 @@ TEST(PipelineTraining, Bfloat16GivesTheBitsOfOneRank) {
 // Slots for the micro-batches that are under way, each with what one rank would keep of a run's layers, and the four buffers of a
 // stage that is neither the first nor the last.
 TEST(PipelineTraining, KeepsActivationsInSlots) {
-  TrainConfig config = config_of(sharded_llama(), {4, 1, 8});
+  TrainConfig config = staged_config(sharded_llama(), {4, 1, 8});
   config.model.num_layers = 8;
   config.model.emb_dim = 16;  // a whole number of cache lines
   config.remat_policy = RematPolicy::kNone;
@@ -250,7 +231,7 @@ TEST(PipelineTraining, KeepsActivationsInSlots) {
 TEST(PipelineTraining, UsesAllThatIsPlanned) {
   for (const ModelConfig& model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
     for (const Shape& shape : {Shape{4, 1, 4}, Shape{2, 2, 2, {{MeshAxis::kFsdp, 2}}}}) {
-      TrainConfig config = config_of(model, shape);
+      TrainConfig config = staged_config(model, shape);
       config.model.experts.balance_weight = 0.1;
       config.steps = 2;
       const auto look = [&](ProcessGroups& groups, Replica& replica, int64_t step) {
@@ -273,7 +254,7 @@ TEST(PipelineTraining, UsesAllThatIsPlanned) {
 // The first failed message ends the passes of all stages, and is what the step's caller is told.
 TEST(PipelineTraining, ALostRankEndsTheStep) {
   for (const int lost : {0, 2, 3}) {
-    const TrainConfig config = config_of(sharded_gpt(), {4, 1, 4});
+    const TrainConfig config = staged_config(sharded_gpt(), {4, 1, 4});
     const MeshRun run =
         MeshTrainer::run(config, [&](ProcessGroups& groups, Replica&, int64_t step) {
           if (groups.rank() == lost && step == 3) groups.abort();

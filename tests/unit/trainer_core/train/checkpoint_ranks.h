@@ -14,9 +14,7 @@
 
 namespace muster::trainer {
 
-constexpr GroupAxes kAllButData = {.axes = {MeshAxis::kPipeline, MeshAxis::kFsdp,
-                                            MeshAxis::kSequence, MeshAxis::kContext,
-                                            MeshAxis::kExpert, MeshAxis::kTensor}};
+constexpr GroupAxes kAllButData = {.axes = AxisSet::all().without(MeshAxis::kData)};
 
 // Number i of a tensor in a checkpoint of `seed`: no other number is like it, nor a neighbour.
 inline float number(uint64_t seed, const std::string& tensor, int64_t i) {
