@@ -35,8 +35,8 @@ Routing Transformer::routing(size_t layer) const {
           .offsets = view_i32(arena_, buffers.expert_offsets, shape.experts + 1),
           .density = view(buffers.density, {shape.groups, shape.experts}),
           .balance = view(buffers.balance, {shape.groups}),
-          .order = plan_.routed_order == 0 ? Tensor{}
-                                           : view_i32(arena_, plan_.routed_order, shape.tokens)};
+          .order = plan_.routed_order.exists() ? view_i32(arena_, plan_.routed_order, shape.tokens)
+                                               : Tensor{}};
 }
 
 Transformer::OwnChoices Transformer::own_choices(const Routing& routing) const {
