@@ -185,7 +185,8 @@ void check_totals(const TrainConfig& config, Checker& check) {
   const ExpertConfig& experts = model.experts;
   const double dense = model.mlp_dim, expert = experts.count > 1 ? experts.mlp_dim : 0;
   const double mlp = std::max(dense, (expert + 1) * experts.count);  // the router, too
-  const double mlp_rows = std::max(dense, (expert + width) * experts.per_token + experts.count);
+  const auto rows = static_cast<double>(expert_rows_per_token(config));
+  const double mlp_rows = std::max(dense, (expert + width) * rows + experts.count);
   const double query = double{1} * model.num_query_heads * model.head_dim;
   const double kv = double{1} * model.num_kv_heads * model.head_dim;
   const double embeddings = (model.logits_via_embedding ? 1.0 : 2.0) * model.vocab_size * width +
