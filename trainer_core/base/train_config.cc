@@ -178,8 +178,8 @@ void check_quantization(const ModelConfig& model, Checker& check) {
 }
 
 // What no single size shows: the model's parameters, and what a step keeps of its tokens. Sizes are in range.
-void check_totals(const TrainConfig& config, Checker& check) {
-  const ModelConfig& model = config.model;
+// Of a step with so many sequences of such a length.
+void check_totals(const ModelConfig& model, int64_t sequences, int64_t length, Checker& check) {
   const double width = model.emb_dim;
   // The larger of both kinds of layer, for all of them.
   const ExpertConfig& experts = model.experts;
@@ -202,15 +202,13 @@ void check_totals(const TrainConfig& config, Checker& check) {
                              ", base_num_query_heads times head_dim ", query, ", base_mlp_dim ",
                              model.mlp_dim, ", num_experts ", experts.count, ", base_moe_mlp_dim ",
                              experts.mlp_dim, ", vocab_size ", model.vocab_size));
-  const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
   const double activations =
-      tokens * model.num_layers *
+      double{1} * sequences * length * model.num_layers *
       (4 * width + 2 * (query + kv) + 3 * mlp_rows + model.num_query_heads + 4);
-  check.require(
-      activations <= static_cast<double>(kActivationsMax),
-      absl::StrCat("a step of per_device_batch_size (", config.per_device_batch_size,
-                   ") times max_target_length (", config.max_target_length, ") tokens keeps ",
-                   activations, " numbers, but must keep at most ", kActivationsMax));
+  check.require(activations <= static_cast<double>(kActivationsMax),
+                absl::StrCat("a step of per_device_batch_size (", sequences,
+                             ") times max_target_length (", length, ") tokens keeps ", activations,
+                             " numbers, but must keep at most ", kActivationsMax));
 }
 
 bool has_decay_start(ScheduleType schedule) {
@@ -329,6 +327,7 @@ absl::Status validate(const ModelConfig& model) {
   check_model(model, check);
   check_experts(model, check);
   check_quantization(model, check);
+  if (check.status().ok()) check_totals(model, 0, 0, check);
   return check.status();
 }
 
@@ -372,7 +371,8 @@ absl::Status validate(const TrainConfig& config) {
       absl::StrCat("max_target_length is ", config.max_target_length,
                    ", but the model has learned positions for ",
                    config.model.trainable_position_size, " tokens (trainable_position_size)"));
-  if (check.status().ok()) check_totals(config, check);
+  if (check.status().ok())
+    check_totals(config.model, config.per_device_batch_size, config.max_target_length, check);
   if (check.status().ok()) check.take(validate_on_mesh(config));
   if (check.status().ok()) check.take(validate_experts(config));
   check_data(config, check);
