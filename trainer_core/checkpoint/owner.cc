@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <exception>
 #include <optional>
 #include <string_view>
 
@@ -18,6 +19,7 @@
 #include "common/errno_status.h"
 #include "common/file_write.h"
 #include "common/time.h"
+#include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/publish.h"
 
 namespace muster::trainer {
@@ -45,9 +47,10 @@ struct PresentOwner {
 std::optional<CheckpointOwner> parse_owner(std::string_view text) {
   const json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
   try {
-    return CheckpointOwner{j.at("job").get<uint64_t>(), j.at("attempt").get<uint32_t>(),
-                           j.at("incarnation").get<uint64_t>()};
-  } catch (const json::exception&) {
+    return CheckpointOwner{whole_number<uint64_t>(j.at("job")),
+                           whole_number<uint32_t>(j.at("attempt")),
+                           whole_number<uint64_t>(j.at("incarnation"))};
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }

@@ -168,7 +168,7 @@ class Reader {
                                      "\" is true; only false works"));
         }
       }
-      const auto id = token.at("id").get<int64_t>();
+      const auto id = whole_number<int64_t>(token.at("id"));
       set_token(id, content, token.value("special", false));
       ids_.insert_or_assign(content, static_cast<int32_t>(id));
       AddedTokens& tokens = token.value("normalized", false) ? parts_.normalized : parts_.raw;

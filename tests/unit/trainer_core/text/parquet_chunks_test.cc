@@ -8,7 +8,6 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/mutate.h"
 #include "tests/unit/trainer_core/text/tokenize_fixture.h"
 
 namespace muster::trainer {
