@@ -13,13 +13,13 @@ endif()
 function(muster_arrow_library name target)
   file(STRINGS ${MUSTER_ARROW_ROOT}/include/arrow/util/config.h version REGEX "#define ARROW_SO_VERSION ")
   string(REGEX REPLACE ".*\"(.*)\".*" "\\1" version "${version}")
-  find_file(MUSTER_${name}_LIBRARY NAMES lib${name}.so.${version} lib${name}.so PATHS ${MUSTER_ARROW_ROOT}
-            PATH_SUFFIXES lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE} NO_DEFAULT_PATH)
-  if(NOT MUSTER_${name}_LIBRARY)
+  find_file(library NAMES lib${name}.so.${version} lib${name}.so PATHS ${MUSTER_ARROW_ROOT}
+            PATH_SUFFIXES lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE} NO_DEFAULT_PATH NO_CACHE)
+  if(NOT library)
     message(FATAL_ERROR "MUSTER_ARROW_ROOT=${MUSTER_ARROW_ROOT} has headers of Arrow, but no lib${name}.so.${version} beside them or in lib")
   endif()
   add_library(${target} SHARED IMPORTED)
-  set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${MUSTER_${name}_LIBRARY}
+  set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${library}
                         INTERFACE_INCLUDE_DIRECTORIES ${MUSTER_ARROW_ROOT}/include)
 endfunction()
 
@@ -32,6 +32,10 @@ if(MUSTER_ARROW_ROOT)
   target_link_libraries(Parquet::parquet_shared INTERFACE Arrow::arrow_shared)
   # Wheels of other years are for other C++ libraries: their names of std::string are not the compiler's.
   include(CheckCXXSourceCompiles)
+  if(NOT MUSTER_ARROW_CHECKED STREQUAL MUSTER_ARROW_ROOT)
+    unset(MUSTER_ARROW_LINKS CACHE)
+    set(MUSTER_ARROW_CHECKED "${MUSTER_ARROW_ROOT}" CACHE INTERNAL "The folder that MUSTER_ARROW_LINKS speaks of")
+  endif()
   set(CMAKE_REQUIRED_LIBRARIES Parquet::parquet_shared)
   check_cxx_source_compiles("#include <parquet/file_reader.h>
     int main() { parquet::ParquetFileReader::OpenFile(std::string(\"/\"), false); }" MUSTER_ARROW_LINKS)
