@@ -25,7 +25,7 @@ uint32_t unit_at(std::string_view units, size_t index) {
 }
 
 template <class... Parts>
-absl::Status wrong(const Parts&... parts) {
+absl::Status unusable(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
@@ -35,7 +35,7 @@ absl::Status check_normalizer(std::string_view spec, const char* name) {
   for (ProtobufField field; fields.next(field);) {
     if (field.number != 2 || !field.has_bytes || field.bytes.empty()) continue;
     if (auto status = check_charsmap(field.bytes); !status.ok())
-      return wrong(name, ".precompiled_charsmap ", status.message());
+      return unusable(name, ".precompiled_charsmap ", status.message());
   }
   return absl::OkStatus();
 }
@@ -46,8 +46,8 @@ absl::Status check_piece(std::string_view piece, size_t id) {
   for (ProtobufField field; fields.next(field);) {
     if (field.number != 1) continue;
     if (field.bytes.find('\0') != std::string_view::npos)
-      return wrong("piece ", id, " has a NUL in it");
-    if (scan_utf8(field.bytes).invalid_bytes > 0) return wrong("piece ", id, " is no UTF-8");
+      return unusable("piece ", id, " has a NUL in it");
+    if (scan_utf8(field.bytes).invalid_bytes > 0) return unusable("piece ", id, " is no UTF-8");
   }
   return absl::OkStatus();
 }
@@ -56,18 +56,18 @@ absl::Status check_piece(std::string_view piece, size_t id) {
 
 absl::Status check_charsmap(std::string_view charsmap) {
   uint32_t trie_bytes = 0;
-  if (charsmap.size() <= sizeof(trie_bytes)) return wrong("has ", charsmap.size(), " bytes");
+  if (charsmap.size() <= sizeof(trie_bytes)) return unusable("has ", charsmap.size(), " bytes");
   std::memcpy(&trie_bytes, charsmap.data(), sizeof(trie_bytes));
   charsmap.remove_prefix(sizeof(trie_bytes));
   const bool is_whole = trie_bytes > 0 && trie_bytes < charsmap.size() &&
                         trie_bytes % (kBlockUnits * kUnitBytes) == 0;
   if (!is_whole) {
-    return wrong("has a trie of ", trie_bytes, " bytes and ", charsmap.size(),
-                 " bytes for it and the strings behind it");
+    return unusable("has a trie of ", trie_bytes, " bytes and ", charsmap.size(),
+                    " bytes for it and the strings behind it");
   }
   const std::string_view units = charsmap.substr(0, trie_bytes);
   const std::string_view strings = charsmap.substr(trie_bytes);
-  if (strings.back() != '\0') return wrong("ends in the middle of a string");
+  if (strings.back() != '\0') return unusable("ends in the middle of a string");
   const size_t count = units.size() / kUnitBytes;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t unit = unit_at(units, i);
@@ -76,12 +76,12 @@ absl::Status check_charsmap(std::string_view charsmap) {
     if (is_value) continue;
     const size_t offset = size_t{unit >> 10} << ((unit & (1U << 9)) >> 6);
     const size_t below = i ^ offset;
-    if (below >= count) return wrong("has a trie whose unit ", i, " leads out of it");
+    if (below >= count) return unusable("has a trie whose unit ", i, " leads out of it");
     if ((unit & (1U << 8)) == 0) continue;
     const size_t value = unit_at(units, below) & 0x7FFF'FFFF;
     if (value >= strings.size())
-      return wrong("has a trie whose unit ", i, " has its string at byte ", value, " of ",
-                   strings.size());
+      return unusable("has a trie whose unit ", i, " has its string at byte ", value, " of ",
+                      strings.size());
   }
   return absl::OkStatus();
 }
@@ -96,7 +96,7 @@ absl::Status check_sentencepiece(std::string_view model) {
     if (field.number == 5) status = check_normalizer(field.bytes, "denormalizer_spec");
     if (!status.ok()) return status;
   }
-  if (fields.is_broken()) return wrong("is no message from byte ", fields.offset(), " on");
+  if (fields.is_broken()) return unusable("is no message from byte ", fields.offset(), " on");
   return absl::OkStatus();
 }
 
