@@ -1,5 +1,8 @@
 #include "common/escape.h"
 
+#include <cstdio>
+#include <string>
+
 #include <gtest/gtest.h>
 
 namespace muster {
@@ -23,6 +26,23 @@ TEST(EscapeControls, LeavesTextAlone) {
   EXPECT_EQ(escape_controls("\xE4\x80"), "\xE4\\x80") << "of a character that is cut off";
   EXPECT_EQ(escape_controls(""), "");
   EXPECT_EQ(escape_controls("one\ttwo\n", Layout::kOneLine), R"(one\x09two\x0a)");
+}
+
+// A shell says the same word again.
+TEST(ShellQuoted, IsOneWordOfAShell) {
+  EXPECT_EQ(shell_quoted("out/llama2-7b_x.y:z,a=1"), "out/llama2-7b_x.y:z,a=1");
+  EXPECT_EQ(shell_quoted(""), "''");
+  EXPECT_EQ(shell_quoted("my model"), "'my model'");
+  for (const std::string word :
+       {"it's", "$(rm -rf x)", "~user", "a*b?[c]", "a\\b", "'", "\\'", "世界 \n!"}) {
+    const std::string command = "printf %s " + shell_quoted(word);
+    std::FILE* shell = popen(command.c_str(), "r");
+    ASSERT_NE(shell, nullptr);
+    std::string said(100, '\0');
+    said.resize(std::fread(said.data(), 1, said.size(), shell));
+    EXPECT_EQ(pclose(shell), 0);
+    EXPECT_EQ(said, word) << command;
+  }
 }
 
 }  // namespace
