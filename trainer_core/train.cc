@@ -1,6 +1,5 @@
 #include "trainer_core/train.h"
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -8,7 +7,6 @@
 #include <vector>
 
 #include <absl/strings/str_cat.h>
-#include <nlohmann/json.hpp>
 
 #include "trainer_core/agreement.h"
 #include "trainer_core/checkpointing.h"
@@ -16,13 +14,13 @@
 #include "trainer_core/failure.h"
 #include "trainer_core/gradient_step.h"
 #include "trainer_core/group_peers.h"
-#include "trainer_core/initial_parameters.h"
 #include "trainer_core/leaving.h"
 #include "trainer_core/load_config.h"
 #include "trainer_core/not_finite.h"
 #include "trainer_core/not_finite_policy.h"
 #include "trainer_core/ops/gemm_peak.h"
 #include "trainer_core/replica.h"
+#include "trainer_core/starting_point.h"
 #include "trainer_core/step_data.h"
 #include "trainer_core/step_report.h"
 
@@ -123,7 +121,7 @@ class Trainer : public RunningStep {
   absl::Status open_files(TrainingData& data) {
     data_ = StepData::training(config_, context_.groups.rank(), data);
     if (config_.eval.enabled()) evaluation_ = std::make_unique<Evaluation>(config_, context_, data);
-    if (auto status = checkpoints_.open(); !status.ok()) return status;
+    if (auto status = checkpoints_.open(data.order); !status.ok()) return status;
     return report_.open();
   }
 
@@ -142,40 +140,28 @@ class Trainer : public RunningStep {
     return completed_ >= config_.steps || data_->ends_at(position_) || target_reached_;
   }
 
-  // Parameters and state of the newest checkpoint, or those of the beginning.
   absl::Status restore() {
-    completed_ = 0;
-    restored_samples_ = 0;
-    if (config_.enable_checkpointing) enter(Phase::kCheckpointRestore);
-    const auto newest = checkpoints_.restore();
-    if (!newest.ok()) return newest.status();
-    replica_->parameters_changed();
-    enter(Phase::kCompile);
-    if (newest->has_value()) {
-      completed_ = (*newest)->step;
-      restored_samples_ = (*newest)->samples;
-      return absl::OkStatus();
-    }
-    replica_->model().reset_scaling();
-    std::ranges::fill(replica_->state().state, 0.0F);
-    return begin_parameters(config_, replica_->plan().model.sharding.layout,
-                            replica_->model().params(), context_.groups, context_.out);
+    const auto at = restore_or_begin(config_, context_, checkpoints_, *replica_);
+    if (!at.ok()) return at.status();
+    completed_ = at->step;
+    restored_samples_ = at->samples;
+    return absl::OkStatus();
   }
 
   // One step
   // -----------------------------------------------------------------------------------------------------
 
   ExitCode run_step(int64_t step) {
-    const auto local = gradients_->compute(position_);
-    if (!local.ok())
-      return fail(absl::StrCat("data of step ", step), local.status(), ExitCode::kFailure);
-    const auto reduced = gradients_->reduce(*local);
+    const LossSum local = gradients_->compute(position_);
+    const auto reduced = gradients_->reduce(local);
     if (!reduced.ok()) return leave_broken(absl::StrCat("step ", step), reduced.status());
+    if (auto status = gradients_->data_verdict(*reduced); !status.ok())
+      return leave_without_data(absl::StrCat("data of step ", step), status);
     StepRecord record = gradients_->record(step, *reduced);
     record.skipped_batches = skipped_;
     const bool stop = reduced->stop_votes > 0;
     if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
-      return pass_over(record, *reduced, !std::isfinite(local->loss), stop);
+      return pass_over(record, *reduced, !std::isfinite(local.loss), stop);
     if (!leaving_.begin_turn()) return ExitCode::kPreempted;
     if (reduced->checkpoint_votes > 0) checkpoints_.ask();
     if (auto status = complete(record, GradientStep::divisor(*reduced)); !status.ok())
@@ -215,8 +201,10 @@ class Trainer : public RunningStep {
 
   ExitCode after_step(int64_t step, bool stop) {
     if (!stop && evaluated_after(completed_)) {
+      const std::string where = absl::StrCat("evaluation after step ", step);
       if (auto status = run_evaluation(step); !status.ok())
-        return leave_broken(absl::StrCat("evaluation after step ", step), status);
+        return evaluation_->data_verdict().ok() ? leave_broken(where, status)
+                                                : leave_without_data(where, status);
     }
     const bool last = at_end();
     // The first step's time is what people wait for: the peak is measured after it.
@@ -312,6 +300,18 @@ class Trainer : public RunningStep {
     return save_and_stop(absl::OkStatus());
   }
 
+  // On all ranks at the same place. What is completed is good, and saved before anybody is gone, which ends them all.
+  ExitCode leave_without_data(const std::string& where, const absl::Status& why) {
+    if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(why);
+    const ExitCode code = explain(where, why, exit_code_of_step(why));
+    const absl::Status together = meet_writers(/*wants_save=*/true).status();
+    std::unique_lock lock(mutex_);
+    if (auto status = save_completed(together); !status.ok()) explain("checkpoint", status, code);
+    lock.unlock();
+    (void)context_.groups.world().barrier("data fault");
+    return code;
+  }
+
   ExitCode end() {
     if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(absl::OkStatus());
     const auto saves = meet_writers(config_.save_checkpoint_on_completion || context_.signals.stop);
@@ -340,9 +340,13 @@ class Trainer : public RunningStep {
   }
 
   // `together`: what became of meeting the others. Without them what is saved already is enough. Under the lock.
-  ExitCode save_and_stop(const absl::Status& together) {
+  absl::Status save_completed(const absl::Status& together) {
     const bool possible = together.ok() || checkpoints_.has_saved(completed_);
-    const auto status = possible ? save(/*goes_on=*/false) : not_saved(completed_, together);
+    return possible ? save(/*goes_on=*/false) : not_saved(completed_, together);
+  }
+
+  ExitCode save_and_stop(const absl::Status& together) {
+    const absl::Status status = save_completed(together);
     if (!status.ok()) return explain("checkpoint", status, exit_code_of_step(status));
     enter(Phase::kShutdown);
     if (leader())

@@ -215,10 +215,13 @@ absl::Status CheckpointStore::try_restore(const Manifest& manifest, const Checkp
 
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::restore_newest(
     const CheckpointLayout& layout, const CheckpointBlocks& blocks, std::vector<std::string>& notes,
-    CheckpointPeers* peers) const {
+    CheckpointPeers* peers, const CheckpointJudge& judge) const {
   if (peers != nullptr && peers->rank() != 0) return follow_restore(layout, blocks, *peers);
   auto newest = newest_that(
-      [&](const Manifest& manifest) { return try_restore(manifest, layout, blocks, peers); },
+      [&](const Manifest& manifest) {
+        const absl::Status status = judge ? judge(manifest.info) : absl::OkStatus();
+        return status.ok() ? try_restore(manifest, layout, blocks, peers) : status;
+      },
       notes);
   if (peers == nullptr || absl::IsUnavailable(newest.status()) ||
       absl::IsDeadlineExceeded(newest.status()))

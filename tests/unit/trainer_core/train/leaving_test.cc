@@ -248,6 +248,13 @@ TEST_F(LeaveTogether, WhoHasNothingToSaveBreaksNoSave) {
   Moment there, gone, noticed;
   std::atomic<int64_t> completed{0};
   ranks.on_step[2] = [&](const StepRecord& record) { completed = record.step + 1; };
+  // Rank 2 may be ahead of those that save.
+  Moment ready[2];
+  for (const size_t r : {0, 1}) {
+    ranks.on_step[r] = [&ready, r](const StepRecord& record) {
+      if (record.step + 1 >= kCompleted) ready[r].happen();
+    };
+  }
   ranks.hooks[2].before = [&](std::string_view channel) {
     if (!is_of_lane(channel, kStreamLane) || completed < kCompleted) return absl::OkStatus();
     there.happen();
@@ -269,7 +276,7 @@ TEST_F(LeaveTogether, WhoHasNothingToSaveBreaksNoSave) {
   }
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank) threads.emplace_back([&, rank] { ranks.run(rank); });
-  there.wait();
+  for (Moment* moment : {&there, &ready[0], &ready[1]}) moment->wait();
   ended_with.clear();
   ranks.signals[0].stop = ranks.signals[1].stop = true;
   for (const size_t r : {0, 1})
