@@ -77,8 +77,11 @@ void CheckpointStore::remove_leftovers() const {
   const auto names = list_directory(directory_);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
+    const fs::path path = fs::path(directory_) / name;
+    if (!name.starts_with(kTemporaryPrefix)) continue;
+    if (name.starts_with(kTemporaryOwnerPrefix) && owner_is_alive(path)) continue;
     std::error_code ignored;
-    if (name.starts_with(kTemporaryPrefix)) fs::remove_all(fs::path(directory_) / name, ignored);
+    fs::remove_all(path, ignored);
   }
 }
 
