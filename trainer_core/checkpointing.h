@@ -63,6 +63,9 @@ class Checkpointing {
   // Waits for the save in flight and reports it.
   void finish();
 
+  // A save runs in the background. Any thread, once a replica is attached.
+  bool is_saving() const { return saver_ != nullptr && saver_->is_saving(); }
+
   // How long the training stood still for checkpoints since the last call.
   Duration take_stall();
 

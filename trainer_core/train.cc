@@ -3,8 +3,6 @@
 #include <cmath>
 #include <memory>
 #include <mutex>
-#include <utility>
-#include <vector>
 
 #include <absl/strings/str_cat.h>
 
@@ -36,6 +34,7 @@ class Trainer : public RunningStep {
         context_(context),
         checkpoints_(config, context),
         report_(config, context),
+        writes_(writes_checkpoints(context.groups.mesh(), context.groups.rank())),
         writers_(GroupPeers::of_writers(context.groups, kLeaveLane, "leave")),
         guard_(config.not_finite_policy) {}
 
@@ -52,11 +51,23 @@ class Trainer : public RunningStep {
       context_.groups.isolate_channels();
       const absl::Status together = meet_writers(/*wants_save=*/true).status();
       const std::lock_guard lock(mutex_);
-      end_process(save_and_stop(together));  // under the lock: the loop says nothing more
+      // Under the lock: the loop says nothing more.
+      if (!leaving_.has_given_up()) end_process(save_and_stop(together));
     } else {
       end_process(ExitCode::kPreempted);
     }
     leaving_.left();
+  }
+
+  bool give_up(EndProcess end_process) override {
+    if (!leaving_.started()) return false;
+    // Held by a save that the loop waits for; one in the background does not hold it.
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || checkpoints_.is_saving() || !leaving_.give_up()) return false;
+    say("asked to leave", kPeersStayedAway);
+    end_process(ExitCode::kPreempted);
+    context_.groups.abort();  // tests: as the peers of a process that has ended see it
+    return true;
   }
 
  private:
@@ -85,9 +96,12 @@ class Trainer : public RunningStep {
   }
 
   ExitCode explain(const std::string& where, const absl::Status& status, ExitCode code) {
-    context_.err << "rank " << context_.groups.rank() << ": " << where << ": " << status.message()
-                 << std::endl;
+    say(where, std::string(status.message()));
     return code;
+  }
+
+  void say(const std::string& where, std::string_view what) {
+    context_.err << "rank " << context_.groups.rank() << ": " << where << ": " << what << std::endl;
   }
 
   // Everything before the first step
@@ -106,11 +120,7 @@ class Trainer : public RunningStep {
         config_, context_.threads, staging_of(config_, context_.groups.rank()), context_.groups);
     checkpoints_.attach(*replica_);
     gradients_ = std::make_unique<GradientStep>(config_, context_, *replica_, *data_);
-    if (leader()) {
-      context_.out << memory_line(replica_->plan().memory()) << '\n'
-                   << parameters_line(parameter_count(replica_->table())) << '\n'
-                   << per_step_block(step_tflops(config_)) << pipeline_line(config_) << std::endl;
-    }
+    report_.begin(*replica_);
     if (auto status = load_parameters(); !status.ok()) return status;
     if (auto status = check_agreement(context_.groups, data->fingerprint, *replica_); !status.ok())
       return status;
@@ -128,10 +138,7 @@ class Trainer : public RunningStep {
   absl::Status load_parameters() {
     if (auto status = restore(); !status.ok()) return status;
     position_ = restored_samples_;
-    if (at_end() && leader()) {
-      context_.out << "nothing to do: " << completed_
-                   << " steps are completed and steps=" << config_.steps << std::endl;
-    }
+    if (at_end()) report_.nothing_to_do(completed_);
     return absl::OkStatus();
   }
 
@@ -153,6 +160,7 @@ class Trainer : public RunningStep {
 
   ExitCode run_step(int64_t step) {
     const LossSum local = gradients_->compute(position_);
+    leaving_.expect_turn();
     const auto reduced = gradients_->reduce(local);
     if (!reduced.ok()) return leave_broken(absl::StrCat("step ", step), reduced.status());
     if (auto status = gradients_->data_verdict(*reduced); !status.ok())
@@ -252,24 +260,17 @@ class Trainer : public RunningStep {
   // All ranks come to the same decision here, from the same numbers.
   ExitCode pass_over(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
                      bool stop) {
-    bool found_here = false;
-    // Where a loss is bad, ranks with a good one have nothing to look for, but may have what others need to look.
-    if (own_loss_is_bad || reduced.bad_ranks == 0 || replica_->shares_parameters()) {
-      const auto first = find_not_finite(*replica_, *data_, position_);
-      if (!first.ok() && replica_->shares_parameters())  // others' passes need this rank's
-        return fail("not finite", first.status(), exit_code_of_step(first.status()));
-      found_here = first.ok() && first->has_value();
-      if (found_here)
-        context_.err << "rank " << context_.groups.rank() << ": step " << record.step << ": "
-                     << describe(**first) << std::endl;
-    }
-    const std::string culprit = name_not_finite(context_.groups.world(), reduced, found_here);
+    const auto culprit = blame_not_finite(
+        context_.groups.world(), *replica_, *data_, position_, reduced, own_loss_is_bad,
+        [&](const std::string& found) { say(absl::StrCat("step ", record.step), found); });
+    if (!culprit.ok())
+      return fail("not finite", culprit.status(), exit_code_of_step(culprit.status()));
     if (!leaving_.begin_turn()) return ExitCode::kPreempted;
     if (reduced.checkpoint_votes > 0) checkpoints_.ask();
     const NotFiniteDecision decision = guard_.on_not_finite();
     const uint64_t end = position_ + data_->samples_per_step();
     if (leader())
-      context_.err << not_finite_line(record, culprit, position_, end - 1, decision) << std::endl;
+      context_.err << not_finite_line(record, *culprit, position_, end - 1, decision) << std::endl;
     if (decision.action == NotFiniteAction::kAbort) {
       if (leaving_.claim(By::kLoop)) return ExitCode::kNotFinite;
       return leave_to_signal_thread(absl::InternalError("its loss or gradient is not finite"));
@@ -302,10 +303,12 @@ class Trainer : public RunningStep {
 
   // On all ranks at the same place. What is completed is good, and saved before anybody is gone, which ends them all.
   ExitCode leave_without_data(const std::string& where, const absl::Status& why) {
+    leaving_.expect_no_turn();
     if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(why);
     const ExitCode code = explain(where, why, exit_code_of_step(why));
     const absl::Status together = meet_writers(/*wants_save=*/true).status();
     std::unique_lock lock(mutex_);
+    if (leaving_.has_given_up()) return code;
     if (auto status = save_completed(together); !status.ok()) explain("checkpoint", status, code);
     lock.unlock();
     (void)context_.groups.world().barrier("data fault");
@@ -336,7 +339,9 @@ class Trainer : public RunningStep {
 
   // Whether the state is to be saved; afterwards no turn is being taken.
   absl::StatusOr<bool> meet_writers(bool wants_save) {
-    return leave_together(writers_ ? &*writers_ : nullptr, leaving_, wants_save);
+    if (writes_) return leave_together(writers_ ? &*writers_ : nullptr, leaving_, wants_save);
+    leaving_.wait_for_expected_turn();
+    return wants_save;
   }
 
   // `together`: what became of meeting the others. Without them what is saved already is enough. Under the lock.
@@ -346,12 +351,11 @@ class Trainer : public RunningStep {
   }
 
   ExitCode save_and_stop(const absl::Status& together) {
+    if (leaving_.has_given_up()) return ExitCode::kPreempted;
     const absl::Status status = save_completed(together);
     if (!status.ok()) return explain("checkpoint", status, exit_code_of_step(status));
     enter(Phase::kShutdown);
-    if (leader())
-      context_.out << "stopped on request: " << completed_ << " of " << config_.steps
-                   << " steps are completed" << std::endl;
+    report_.stop(completed_);
     return ExitCode::kPreempted;
   }
 
@@ -377,6 +381,7 @@ class Trainer : public RunningStep {
 
   // Parameters, optimizer state and what follows change in turns alone: forward and backward change nothing that a checkpoint holds.
   Leaving leaving_;
+  const bool writes_;                  // saves, alone or with others
   std::optional<GroupPeers> writers_;  // of one of several: to leave together
   NotFiniteGuard guard_;
   int64_t completed_ = 0;  // steps that the parameters have seen
