@@ -105,7 +105,6 @@ class Trainer : public RunningStep {
   }
 
   // Everything before the first step
-  // -----------------------------------------------------------------------------------------------------
 
   absl::Status start() {
     enter(Phase::kLoad);
@@ -156,7 +155,6 @@ class Trainer : public RunningStep {
   }
 
   // One step
-  // -----------------------------------------------------------------------------------------------------
 
   ExitCode run_step(int64_t step) {
     const LossSum local = gradients_->compute(position_);
@@ -237,7 +235,6 @@ class Trainer : public RunningStep {
   }
 
   // Evaluation
-  // -----------------------------------------------------------------------------------------------------
 
   bool evaluated_after(int64_t completed) const {
     return evaluation_ != nullptr && evaluation_->is_due(completed);
@@ -255,7 +252,6 @@ class Trainer : public RunningStep {
   }
 
   // A step that is not finite
-  // -----------------------------------------------------------------------------------------------------
 
   // All ranks come to the same decision here, from the same numbers.
   ExitCode pass_over(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
@@ -335,7 +331,6 @@ class Trainer : public RunningStep {
   }
 
   // By who has claimed, on either thread
-  // -----------------------------------------------------------------------------------------------------
 
   // Whether the state is to be saved; afterwards no turn is being taken.
   absl::StatusOr<bool> meet_writers(bool wants_save) {
