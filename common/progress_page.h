@@ -115,9 +115,9 @@ enum class CollectiveKind : uint32_t {
 
 struct GroupProgress {
   std::array<char, 56> name;  // all axes and a lane fit
-  uint64_t enqueued;   // sequence number of the last collective handed to the group, from 1
-  uint64_t started;    // … that began to move data
-  uint64_t completed;  // … that finished on this rank
+  uint64_t enqueued;          // sequence number of the last collective handed to the group, from 1
+  uint64_t started;           // … that began to move data
+  uint64_t completed;         // … that finished on this rank
   uint64_t bytes;
   CollectiveKind kind;
   uint32_t dtype;
