@@ -167,6 +167,7 @@ void ProgressWriter::complete_step(const StepProgress& progress, Instant now) {
     p.step_seconds = progress.seconds;
     p.step_times.add(progress.seconds);
     p.data_wait_seconds += progress.data_wait_seconds;
+    p.collective_wait_seconds += progress.collective_wait_seconds;
     p.tokens += progress.tokens;
     p.tflops_per_device = progress.tflops_per_device;
     p.learning_rate = progress.learning_rate;
@@ -182,12 +183,15 @@ void ProgressWriter::complete_evaluation(int64_t step, double loss, Instant now)
   });
 }
 
-int ProgressWriter::add_group(std::string_view name) {
+int ProgressWriter::add_group(std::string_view name, uint32_t members, uint32_t id) {
   int index = -1;
   update([&](ProgressPage& p) {
     if (p.group_count >= kProgressGroupsMax) return;
     index = static_cast<int>(p.group_count++);
-    copy_name(name, p.groups[static_cast<size_t>(index)].name);
+    GroupProgress& group = p.groups[static_cast<size_t>(index)];
+    copy_name(name, group.name);
+    group.members = members;
+    group.id = id;
   });
   return index;
 }

@@ -5,10 +5,10 @@
 // One writing process, any number of readers in any process. The page is guarded by a sequence lock:
 // `sequence` is odd while the writer is inside. Readers copy, compare and retry a bounded number of times. Little endian; every field naturally aligned.
 //
-// Layout, version 3 (offsets in bytes):
+// Layout, version 4 (offsets in bytes):
 //
 //      0  u8[8]  magic "MUSTPAGE"            88  i64  last_progress_ns (CLOCK_MONOTONIC)
-//      8  u32    version = 3                 96  i64  step (steps completed; -1 before the first)
+//      8  u32    version = 4                 96  i64  step (steps completed; -1 before the first)
 //     12  u32    page_bytes                 104  f64  loss (mean over the last step's targets)
 //     16  u64    sequence                   112  f64  grad_norm (global L2, before clipping)
 //     24  u64    job                        120  f64  step_seconds (last step)
@@ -21,19 +21,22 @@
 //     56  u64    incarnation                176  i64  total_steps (of the job; -1: unknown)
 //     64  i64    start_ns                   184  u32  group_count
 //     72  i64    phase_start_ns             188  u32  ring_head (collectives ever recorded, modulo 2^32)
-//     80  i64    reserved, zero             192  GroupProgress[16], 64 bytes each
-//                                          1216  CollectiveRecord[32], 64 bytes each
-//                                          3264  StepTimes, 136 bytes
-//                                          3400  CheckpointTimes, 48 bytes
-//                                          3448  f64  data_wait_seconds (of the steps in StepTimes)
-//                                          3456  i64  eval_step (steps completed at the last evaluation; 0: none)
-//                                          3464  f64  eval_loss (mean over its targets)
-//                                          3472  zero up to page_bytes = 4096
+//     80  i64    reserved, zero             192  GroupProgress[32], 80 bytes each
+//                                          2752  CollectiveRecord[32], 72 bytes each
+//                                          5056  StepTimes, 136 bytes
+//                                          5192  CheckpointTimes, 48 bytes
+//                                          5240  f64  data_wait_seconds (of the steps in StepTimes)
+//                                          5248  i64  eval_step (steps completed at the last evaluation; 0: none)
+//                                          5256  f64  eval_loss (mean over its targets)
+//                                          5264  f64  collective_wait_seconds (of the steps in StepTimes)
+//                                          5272  zero up to page_bytes = 8192
 //
-// GroupProgress: 0 char[16] name (NUL-padded) | 16 u64 enqueued | 24 u64 started | 32 u64 completed |
-//                40 u64 bytes (of the last enqueued) | 48 u32 kind | 52 u32 dtype | 56 u64 zero
+// GroupProgress: 0 char[32] name (NUL-padded) | 32 u64 enqueued | 40 u64 started | 48 u64 completed |
+//                56 u64 bytes (of the last enqueued) | 64 u32 kind | 68 u32 dtype |
+//                72 u32 members (ranks in it; 0: unknown) | 76 u32 id (the same on all its members, and different for two
+//                groups of one name: who meets whom is known without knowing the mesh)
 // CollectiveRecord: 0 u64 seq | 8 u32 group | 12 u32 kind | 16 u64 bytes | 24 i64 enqueued_ns |
-//                   32 i64 completed_ns (0: not yet) | 40 char[24] name (NUL-padded)
+//                   32 i64 completed_ns (0: not yet) | 40 char[32] name (NUL-padded)
 // StepTimes: 0 u64[16] completed steps since the attempt began, by duration (bounds: common/step_times.h) |
 //            128 f64 seconds of all of them
 // CheckpointTimes: 0 u64 saved | 8 u64 failed (both since the attempt began) | 16 f64 seconds (of the last write) |
@@ -62,10 +65,9 @@
 namespace muster {
 
 constexpr std::array<char, 8> kProgressPageMagic = {'M', 'U', 'S', 'T', 'P', 'A', 'G', 'E'};
-constexpr uint32_t kProgressPageVersion = 3;
-constexpr uint32_t kProgressPageBytes = 4096;
-constexpr int kProgressGroupsMax =
-    16;  // process groups per rank: seven axes and their combinations
+constexpr uint32_t kProgressPageVersion = 4;
+constexpr uint32_t kProgressPageBytes = 8192;
+constexpr int kProgressGroupsMax = 32;   // process groups per rank: combinations of axes, and lanes
 constexpr int kProgressRingLength = 32;  // latest collectives kept
 constexpr double kStepEwmaWeight = 0.1;
 
@@ -112,16 +114,17 @@ enum class CollectiveKind : uint32_t {
 };
 
 struct GroupProgress {
-  std::array<char, 16> name;
+  std::array<char, 32> name;
   uint64_t enqueued;   // sequence number of the last collective handed to the group, from 1
   uint64_t started;    // … that began to move data
   uint64_t completed;  // … that finished on this rank
   uint64_t bytes;
   CollectiveKind kind;
   uint32_t dtype;
-  uint64_t reserved;
+  uint32_t members;
+  uint32_t id;
 };
-static_assert(sizeof(GroupProgress) == 64);
+static_assert(sizeof(GroupProgress) == 80);
 
 struct CollectiveRecord {
   uint64_t seq;
@@ -130,9 +133,9 @@ struct CollectiveRecord {
   uint64_t bytes;
   int64_t enqueued_ns;
   int64_t completed_ns;
-  std::array<char, 24> name;
+  std::array<char, 32> name;
 };
-static_assert(sizeof(CollectiveRecord) == 64);
+static_assert(sizeof(CollectiveRecord) == 72);
 
 // The page's bytes as a struct: the layout above is this struct.
 struct ProgressPage {
@@ -172,16 +175,17 @@ struct ProgressPage {
   double data_wait_seconds;
   int64_t eval_step;
   double eval_loss;
-  std::array<char, 624> padding;
+  double collective_wait_seconds;
+  std::array<char, 2920> padding;
 };
 static_assert(sizeof(ProgressPage) == kProgressPageBytes);
 static_assert(offsetof(ProgressPage, phase) == 52 &&
               offsetof(ProgressPage, last_progress_ns) == 88);
 static_assert(offsetof(ProgressPage, group_count) == 184 && offsetof(ProgressPage, groups) == 192);
-static_assert(offsetof(ProgressPage, ring) == 1216 && offsetof(ProgressPage, step_times) == 3264);
-static_assert(sizeof(StepTimes) == 136 && offsetof(ProgressPage, checkpoints) == 3400 &&
-              offsetof(ProgressPage, data_wait_seconds) == 3448 &&
-              offsetof(ProgressPage, padding) == 3472);
+static_assert(offsetof(ProgressPage, ring) == 2752 && offsetof(ProgressPage, step_times) == 5056);
+static_assert(sizeof(StepTimes) == 136 && offsetof(ProgressPage, checkpoints) == 5192 &&
+              offsetof(ProgressPage, data_wait_seconds) == 5240 &&
+              offsetof(ProgressPage, padding) == 5272);
 
 struct ProgressIdentity {
   uint64_t job = 0;
@@ -198,8 +202,9 @@ struct StepProgress {
   double loss = 0;
   double grad_norm = 0;
   double seconds = 0;
-  double data_wait_seconds = 0;  // of them
-  uint64_t tokens = 0;           // of this rank in this step
+  double data_wait_seconds = 0;        // of them
+  double collective_wait_seconds = 0;  // of them: what the computation stood waiting for peers
+  uint64_t tokens = 0;                 // of this rank in this step
   double tflops_per_device = 0;
   double learning_rate = 0;
 };
@@ -212,7 +217,7 @@ struct CheckpointProgress {
 };
 
 // The rank's side. Any thread, but a group's collectives come from one thread at a time. A method changes a copy of the page
-// and stores the words that differ: 4 KiB of reading, no system call unless two threads meet.
+// and stores the words that differ: 8 KiB of reading, no system call unless two threads meet.
 class ProgressWriter {
  public:
   // Creates (or truncates) `path`, for its user alone, maps it and writes the identity with phase kInit.
@@ -236,8 +241,8 @@ class ProgressWriter {
   void complete_evaluation(int64_t step, double loss, Instant now);
 
   // Registers a process group and returns its index; -1 when kProgressGroupsMax are taken (the collectives
-  // of such a group are not recorded). `name` is cut to 16 bytes.
-  int add_group(std::string_view name);
+  // of such a group are not recorded). `name` is cut to 31 bytes; `members` and `id` as in the layout.
+  int add_group(std::string_view name, uint32_t members, uint32_t id);
   // Records the next collective of `group`: returns its sequence number, to be completed with the same.
   uint64_t begin_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,
                             uint32_t dtype, Instant now);

@@ -19,6 +19,7 @@ StepProgress progress_of(const StepRecord& record) {
           .grad_norm = record.raw_grad_norm,
           .seconds = record.seconds,
           .data_wait_seconds = record.data_wait_seconds,
+          .collective_wait_seconds = record.collective_wait_seconds,
           .tokens = static_cast<uint64_t>(std::llround(record.tokens_per_device)),
           .tflops_per_device = record.tflops_per_device / record.seconds,
           .learning_rate = record.learning_rate};

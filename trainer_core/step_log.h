@@ -36,6 +36,8 @@ struct StepRecord {
   int64_t step = 0;  // from 0
   double seconds = 0;
   double data_wait_seconds = 0;  // of them, those in which the step waited for its batches
+  double collective_wait_seconds =
+      0;                         // of them, those in which the computation stood waiting for peers
   double tflops_per_device = 0;  // TFLOP in this step; not per second
   double tflops_causal_per_device = 0;
   double tokens_per_device = 0;

@@ -23,7 +23,7 @@ uint64_t CollectiveTrace::begin(const Collective& collective, Instant now) {
   ++count_;
   running_ = static_cast<size_t>(collective.kind);
   if (page_ == nullptr) return count_;
-  if (count_ == 1) page_group_ = page_->add_group(group_);
+  if (count_ == 1) page_group_ = page_->add_group(group_, members_, id_);
   return page_->begin_collective(page_group_, collective.kind, collective.name, collective.bytes,
                                  static_cast<uint32_t>(collective.dtype), now);
 }

@@ -34,8 +34,9 @@ struct Collective {
 // A page has kProgressGroupsMax places: the groups that communicate first have them, and collectives of later ones are not shown.
 class CollectiveTrace {
  public:
-  CollectiveTrace(ProgressWriter* page, std::string group)
-      : page_(page), group_(std::move(group)) {}
+  // `members` and `id` as the page has them.
+  CollectiveTrace(ProgressWriter* page, std::string group, uint32_t members, uint32_t id)
+      : page_(page), group_(std::move(group)), members_(members), id_(id) {}
 
   const std::string& group() const { return group_; }
 
@@ -69,6 +70,8 @@ class CollectiveTrace {
 
   ProgressWriter* page_;
   std::string group_;
+  uint32_t members_;
+  uint32_t id_;
   int page_group_ = -1;
   uint64_t count_ = 0;
   size_t running_ = 0;  // the kind of the collective that runs

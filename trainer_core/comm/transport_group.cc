@@ -45,6 +45,10 @@ Levels levels_of(const std::vector<int>& nodes, int rank) {
   return levels;
 }
 
+uint32_t lowest_of(const std::vector<int>& members) {
+  return static_cast<uint32_t>(*std::min_element(members.begin(), members.end()));
+}
+
 class TransportGroup : public ProcessGroup {
   using Sends = Rounds::Sends;
 
@@ -53,7 +57,8 @@ class TransportGroup : public ProcessGroup {
                  ProgressWriter* page)
       : transport_(std::move(transport)),
         nodes_(std::move(spec.nodes)),
-        trace_(page, spec.name),
+        trace_(page, spec.name, static_cast<uint32_t>(spec.members.size()),
+               lowest_of(spec.members)),
         channel_(transport_->open(spec.name, spec.members)),
         rounds_(*channel_, trace_, rank, nodes_),
         levels_(levels_of(nodes_, rank)) {

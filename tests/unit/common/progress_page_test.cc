@@ -58,21 +58,22 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
                       .grad_norm = 0.75,
                       .seconds = 0.5,
                       .data_wait_seconds = 0.125,
+                      .collective_wait_seconds = 0.0625,
                       .tokens = 4096,
                       .tflops_per_device = 400,
                       .learning_rate = 3e-5},
                      instant_from_ns(2'000));
   page.complete_evaluation(40, 3.5, instant_from_ns(2'500));
-  EXPECT_EQ(page.add_group("fsdp"), 0);
+  EXPECT_EQ(page.add_group("fsdp", 4, 2), 0);
   EXPECT_EQ(page.begin_collective(0, CollectiveKind::kAllReduce, "grads", 1 << 20, 9,
                                   instant_from_ns(3'000)),
             1U);
 
   const std::string bytes = read_page();
-  ASSERT_EQ(bytes.size(), 4096U);
+  ASSERT_EQ(bytes.size(), 8192U);
   EXPECT_EQ(bytes.substr(0, 8), "MUSTPAGE");
-  EXPECT_EQ(at<uint32_t>(bytes, 8), 3U);
-  EXPECT_EQ(at<uint32_t>(bytes, 12), 4096U);
+  EXPECT_EQ(at<uint32_t>(bytes, 8), 4U);
+  EXPECT_EQ(at<uint32_t>(bytes, 12), 8192U);
   EXPECT_EQ(at<uint64_t>(bytes, 16) % 2, 0U);
   EXPECT_EQ(at<uint64_t>(bytes, 24), 7U);
   EXPECT_EQ(at<uint32_t>(bytes, 32), 3U);
@@ -99,23 +100,26 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
   EXPECT_EQ(at<uint32_t>(bytes, 184), 1U);
   EXPECT_EQ(at<uint32_t>(bytes, 188), 1U);
   EXPECT_STREQ(&bytes[192], "fsdp");
-  EXPECT_EQ(at<uint64_t>(bytes, 192 + 16), 1U);
-  EXPECT_EQ(at<uint64_t>(bytes, 192 + 24), 1U);
-  EXPECT_EQ(at<uint64_t>(bytes, 192 + 32), 0U);
-  EXPECT_EQ(at<uint64_t>(bytes, 192 + 40), 1U << 20);
-  EXPECT_EQ(at<uint32_t>(bytes, 192 + 48), static_cast<uint32_t>(CollectiveKind::kAllReduce));
-  EXPECT_EQ(at<uint32_t>(bytes, 192 + 52), 9U);
-  EXPECT_EQ(at<uint64_t>(bytes, 1216), 1U);
-  EXPECT_EQ(at<uint64_t>(bytes, 1216 + 16), 1U << 20);
-  EXPECT_EQ(at<int64_t>(bytes, 1216 + 24), 3'000);
-  EXPECT_EQ(at<int64_t>(bytes, 1216 + 32), 0);
-  EXPECT_STREQ(&bytes[1216 + 40], "grads");
-  EXPECT_EQ(at<uint64_t>(bytes, 3264 + 8 * 6), 1U) << "0.5 s is the bound of the seventh bucket";
-  EXPECT_EQ(at<double>(bytes, 3264 + 128), 0.5);
-  EXPECT_EQ(at<double>(bytes, 3448), 0.125);
-  EXPECT_EQ(at<int64_t>(bytes, 3456), 40);
-  EXPECT_EQ(at<double>(bytes, 3464), 3.5);
-  EXPECT_EQ(bytes.substr(3472), std::string(624, '\0'));
+  EXPECT_EQ(at<uint64_t>(bytes, 192 + 32), 1U);
+  EXPECT_EQ(at<uint64_t>(bytes, 192 + 40), 1U);
+  EXPECT_EQ(at<uint64_t>(bytes, 192 + 48), 0U);
+  EXPECT_EQ(at<uint64_t>(bytes, 192 + 56), 1U << 20);
+  EXPECT_EQ(at<uint32_t>(bytes, 192 + 64), static_cast<uint32_t>(CollectiveKind::kAllReduce));
+  EXPECT_EQ(at<uint32_t>(bytes, 192 + 68), 9U);
+  EXPECT_EQ(at<uint32_t>(bytes, 192 + 72), 4U);
+  EXPECT_EQ(at<uint32_t>(bytes, 192 + 76), 2U);
+  EXPECT_EQ(at<uint64_t>(bytes, 2752), 1U);
+  EXPECT_EQ(at<uint64_t>(bytes, 2752 + 16), 1U << 20);
+  EXPECT_EQ(at<int64_t>(bytes, 2752 + 24), 3'000);
+  EXPECT_EQ(at<int64_t>(bytes, 2752 + 32), 0);
+  EXPECT_STREQ(&bytes[2752 + 40], "grads");
+  EXPECT_EQ(at<uint64_t>(bytes, 5056 + 8 * 6), 1U) << "0.5 s is the bound of the seventh bucket";
+  EXPECT_EQ(at<double>(bytes, 5056 + 128), 0.5);
+  EXPECT_EQ(at<double>(bytes, 5240), 0.125);
+  EXPECT_EQ(at<int64_t>(bytes, 5248), 40);
+  EXPECT_EQ(at<double>(bytes, 5256), 3.5);
+  EXPECT_EQ(at<double>(bytes, 5264), 0.0625);
+  EXPECT_EQ(bytes.substr(5272), std::string(2920, '\0'));
 }
 
 TEST_F(ProgressPageTest, IsItsUsersAlone) {
@@ -147,8 +151,8 @@ TEST_F(ProgressPageTest, AReaderSeesWhatWasWritten) {
 
 TEST_F(ProgressPageTest, CollectivesKeepTheLatestAndCompleteInAnyOrder) {
   const auto writer = ProgressWriter::anonymous(kIdentity);
-  const int group = writer->add_group("a-name-longer-than-sixteen-bytes");
-  const int other = writer->add_group("other");
+  const int group = writer->add_group("a-name-longer-than-thirty-two-bytes", 0, 0);
+  const int other = writer->add_group("other", 0, 0);
   for (int i = 0; i < 3 * kProgressRingLength; ++i) {
     writer->begin_collective(group, CollectiveKind::kAllGather, "n", 8, 0, instant_from_ns(i));
   }
@@ -166,8 +170,8 @@ TEST_F(ProgressPageTest, CollectivesKeepTheLatestAndCompleteInAnyOrder) {
 
 TEST_F(ProgressPageTest, MoreGroupsThanTheTableHoldsAreNotRecorded) {
   const auto writer = ProgressWriter::anonymous(kIdentity);
-  for (int i = 0; i < kProgressGroupsMax; ++i) EXPECT_EQ(writer->add_group("g"), i);
-  EXPECT_EQ(writer->add_group("g"), -1);
+  for (int i = 0; i < kProgressGroupsMax; ++i) EXPECT_EQ(writer->add_group("g", 0, 0), i);
+  EXPECT_EQ(writer->add_group("g", 0, 0), -1);
   EXPECT_EQ(writer->begin_collective(-1, CollectiveKind::kSend, "n", 1, 0, instant_from_ns(1)), 0U);
   writer->complete_collective(-1, 0, instant_from_ns(1));
   EXPECT_EQ(writer->page().group_count, static_cast<uint32_t>(kProgressGroupsMax));
@@ -277,7 +281,7 @@ TEST_F(ProgressPageTest, MutatedPagesAreRefusedOrStayWithinTheirTables) {
   {
     const auto writer = ProgressWriter::create(path_, kIdentity);
     ASSERT_TRUE(writer.ok()) << writer.status();
-    const int group = (*writer)->add_group("data");
+    const int group = (*writer)->add_group("data", 0, 0);
     const Instant now = instant_from_ns(1);
     (*writer)->begin_collective(group, CollectiveKind::kAllReduce, "gradients", 4096, 0, now);
   }

@@ -1,0 +1,63 @@
+// What a worker can say of one rank of a job that may hang, without the rank's cooperation: its progress page, its process' state
+// and the end of its output. A value that travels from the worker to blame; bounded and printable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/progress_page.h"
+#include "common/time.h"
+
+namespace muster {
+
+constexpr size_t kEvidenceLinesMax = 20;       // last lines of output
+constexpr size_t kEvidenceLineBytesMax = 512;  // of each
+
+// A process group of the rank, as its page has it.
+struct GroupEvidence {
+  std::string name;      // "fsdp+context#1": axes and lane
+  uint32_t members = 0;  // ranks in the group; 0: its program does not say
+  uint32_t id = 0;       // the same on all members, and different for two groups of one name
+  uint64_t enqueued = 0;
+  uint64_t started = 0;
+  uint64_t completed = 0;
+  // Of the last one that was enqueued.
+  CollectiveKind kind = CollectiveKind::kNone;
+  uint32_t dtype = 0;
+  uint64_t bytes = 0;
+  std::string collective;  // "layer 3 mlp all-gather"; empty when the page's ring has forgotten it
+  Duration age{};          // since it was enqueued; zero when the ring has forgotten it
+
+  bool waits() const { return completed < enqueued; }
+  friend bool operator==(const GroupEvidence&, const GroupEvidence&) = default;
+};
+
+struct RankEvidence {
+  int32_t rank = -1;
+  int32_t pid = 0;
+
+  std::string page_problem;  // empty: the page was read
+  Phase phase = Phase::kInit;
+  Duration phase_age{};
+  int64_t step = -1;  // steps completed
+  Duration progress_age{};
+  double step_seconds = 0;             // last step
+  double collective_wait_seconds = 0;  // since the attempt began; see the page
+  double data_wait_seconds = 0;
+  std::vector<GroupEvidence> groups;
+
+  char process_state = '?';   // of /proc/PID/stat; '?': there is no such process
+  int32_t tracer_pid = 0;     // a debugger that holds it; 0: none
+  std::string wait_channel;   // of the main thread, "" when it runs or the kernel does not tell
+  std::string stack_problem;  // empty: stacks were read
+  std::vector<std::string> last_lines;  // of its output, oldest first
+
+  friend bool operator==(const RankEvidence&, const RankEvidence&) = default;
+};
+
+// The page's groups with the newest of what its ring says of each. `now` is of the page's clock.
+RankEvidence evidence_from_page(const ProgressPage& page, Instant now);
+
+}  // namespace muster
