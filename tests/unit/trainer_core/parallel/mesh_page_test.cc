@@ -45,8 +45,9 @@ TEST(MeshPage, EveryGroupHasAPlaceAndANameOfItsOwn) {
       EXPECT_EQ(names.size(), shown.group_count) << "two groups of one name";
       EXPECT_LE(shown.group_count + kGroupsOfOtherAxes, static_cast<size_t>(kProgressGroupsMax));
       groups.for_each([&](const ProcessGroup& group) {
-        if (group.busy() > Duration::zero() && group.size() > 1)
+        if (group.busy() > Duration::zero() && group.size() > 1) {
           EXPECT_TRUE(names.contains(group.name())) << "rank " << rank << ": " << group.name();
+        }
       });
       ASSERT_TRUE(groups.everyone().barrier("end").ok());
     });

@@ -214,10 +214,10 @@ class MeshTrainer {
   static absl::Status make_step(const TrainConfig& config, GradientStep& gradients,
                                 Replica& replica, StepData& data, int64_t step,
                                 std::vector<StepRecord>& records) {
-    const auto local = gradients.compute(static_cast<uint64_t>(step) * data.samples_per_step());
-    if (!local.ok()) return local.status();
-    const auto reduced = gradients.reduce(*local);
+    const LossSum local = gradients.compute(static_cast<uint64_t>(step) * data.samples_per_step());
+    const auto reduced = gradients.reduce(local);
     if (!reduced.ok()) return reduced.status();
+    if (auto status = gradients.data_verdict(*reduced); !status.ok()) return status;
     records.push_back(gradients.record(step, *reduced));
     const StepRecord& record = records.back();
     const double clip = clip_factor(record.raw_grad_norm, config.optimizer.clipping_threshold);

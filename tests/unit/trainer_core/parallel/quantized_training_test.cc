@@ -55,13 +55,13 @@ TEST(DelayedScaling, OnMeshesOfEveryAxis) {
 
 // Draws of gradients are of each rank's columns: other ones than one rank's, of the same size.
 TEST(StochasticRounding, OnTensorRanksIsAsGood) {
-  const auto config = [](const MeshShape& shape) {
+  const auto stochastic = [](const MeshShape& shape) {
     TrainConfig config = quantized(QuantizationType::kInt8, shape);
     config.model.quantization.stochastic_rounding = true;
     return config;
   };
-  const MeshRun alone = MeshTrainer::run(config({}));
-  const MeshRun run = MeshTrainer::run(config(mesh({{MeshAxis::kTensor, 4}})));
+  const MeshRun alone = MeshTrainer::run(stochastic({}));
+  const MeshRun run = MeshTrainer::run(stochastic(mesh({{MeshAxis::kTensor, 4}})));
   ASSERT_TRUE(run.status.ok()) << run.status;
   EXPECT_LT(largest_loss_difference(run, alone), 1e-5);
   EXPECT_NEAR(run.steps[0].raw_grad_norm / alone.steps[0].raw_grad_norm, 1, 0.02);
