@@ -45,7 +45,7 @@ Transformer::OwnChoices Transformer::own_choices(const Routing& routing) const {
 }
 
 Tensor Transformer::target_weights() const {
-  if (plan_.cache_capacity > 0 || !plan_.routing_shape().weighs_tokens()) return {};
+  if (plan_.cache_capacity > 0 || plan_.model.experts.balance_weight == 0) return {};
   return view(plan_.routed_weights, {plan_.routed_tokens()});
 }
 
