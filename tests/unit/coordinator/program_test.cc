@@ -97,6 +97,7 @@ TEST_F(ProgramTest, ACrowdThatTakesTheDescriptorsDoesNotCostItThePort) {
       grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   set_deadline(context);
+  context.set_wait_for_ready(true);  // the last of the crowd may still be on its way out
   v1::ListJobsResponse list;
   const grpc::Status status = stub->ListJobs(&context, v1::ListJobsRequest(), &list);
   EXPECT_TRUE(status.ok()) << status.error_message();
