@@ -56,6 +56,8 @@ struct DurableState {
   std::vector<Job> jobs;
   std::map<std::string, JobId> request_ids;
   JobId last_job_id{0};  // the newest that was given; the job may be forgotten
+  std::vector<IncidentId> incidents;     // whose records are stored, growing; the newest never goes
+  std::vector<Incident> open_incidents;  // those of them that are open
 };
 
 // Names one rank of one launch.
@@ -158,6 +160,11 @@ class Core {
   void lose_ranks(const WorkerName& worker, std::optional<Incarnation> survivor,
                   std::string_view why);
   void check_leases();
+  // ladder.cc
+  void on(const StacksRequested& event);
+  void on(const StackReportReceived& event);
+  void on(const SymbolsReceived& event);
+
   Worker* current_worker(const WorkerName& name, Incarnation incarnation);
   Job* live_job(JobId id, Attempt attempt);
   // The live job that placed `key` on this life of `worker`, if the rank has not ended.

@@ -114,6 +114,7 @@ struct RankExited {
   int64_t last_step = -1;
   std::string detail;
   int64_t unix_ns = 0;
+  ExitCause cause = ExitCause::kUnknown;
 };
 
 // Somebody wants to see the stacks of a job's ranks now; answered by ReplyStacks.
@@ -155,6 +156,7 @@ struct Tick {
 
 using Event =
     std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested, WorkerRegistered,
-                 WorkerDisconnected, HeartbeatReceived, RankExited, Tick>;
+                 WorkerDisconnected, HeartbeatReceived, RankExited, StacksRequested,
+                 StackReportReceived, SymbolsReceived, Tick>;
 
 }  // namespace muster::coordinator

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/checkpoint_times.h"
+#include "common/exit_code.h"
 #include "common/ids.h"
 #include "common/progress_page.h"
 #include "common/time.h"
@@ -22,16 +23,39 @@ namespace muster::coordinator {
 //     │ │                 ▼                         ▼
 //     │ └──all reaped── RESTARTING ◀────────────────┘ ──no retry left, or the cause forbids one──▶
 //     FAILED └──cancel──▶ CANCELLED          (from any other state, once its ranks are reaped)
-enum class JobState { kQueued, kStarting, kRunning, kRestarting, kSucceeded, kFailed, kCancelled };
+//
+// A job that may hang takes the ladder; it runs all the while:
+//
+//   RUNNING ──no progress for too long, or a worker cannot be reached──▶ SUSPECT ──nobody has news──▶ DUMPING
+//      ▲                                                                    │                            │
+//      └───────────────────── it goes on, or is slow ───────────────────────┴────────────────────────────┤
+//                                                                    RESTARTING ◀──── it is stuck ───────┘
+enum class JobState {
+  kQueued,
+  kStarting,
+  kRunning,
+  kSuspect,
+  kDumping,
+  kRestarting,
+  kSucceeded,
+  kFailed,
+  kCancelled
+};
 
-constexpr std::array<std::string_view, 7> kJobStateNames = {
-    "QUEUED", "STARTING", "RUNNING", "RESTARTING", "SUCCEEDED", "FAILED", "CANCELLED"};
+constexpr std::array<std::string_view, 9> kJobStateNames = {
+    "QUEUED",     "STARTING",  "RUNNING", "SUSPECT",  "DUMPING",
+    "RESTARTING", "SUCCEEDED", "FAILED",  "CANCELLED"};
 constexpr std::string_view job_state_name(JobState state) {
   return kJobStateNames[static_cast<size_t>(state)];
 }
 constexpr bool is_terminal(JobState state) {
   return state == JobState::kSucceeded || state == JobState::kFailed ||
          state == JobState::kCancelled;
+}
+
+// Every rank was up once, and nothing has ended the attempt.
+constexpr bool is_running(JobState state) {
+  return state == JobState::kRunning || state == JobState::kSuspect || state == JobState::kDumping;
 }
 
 // See muster.v1.JobSpec for the meaning and bounds of the fields.
@@ -69,6 +93,7 @@ struct RankExit {
   int32_t signal = 0;
   int64_t last_step = -1;
   std::string detail;
+  ExitCause cause = ExitCause::kUnknown;
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
@@ -102,6 +127,7 @@ struct RankState {
   int64_t checkpoint_step = -1;
   CheckpointTimes checkpoints;
   Instant last_progress{};
+  char process_state = '?';  // of /proc
 
   friend bool operator==(const RankState&, const RankState&) = default;
 };
@@ -130,8 +156,7 @@ struct Job {
 
 // Has ranks that hold slots.
 constexpr bool is_live(JobState state) {
-  return state == JobState::kStarting || state == JobState::kRunning ||
-         state == JobState::kRestarting;
+  return state == JobState::kStarting || is_running(state) || state == JobState::kRestarting;
 }
 
 // `rank` of the job runs now: its figures are of now, too.

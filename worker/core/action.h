@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/exit_code.h"
 #include "common/ids.h"
 #include "common/rank_evidence.h"
 #include "common/stack_tree.h"
@@ -40,6 +41,24 @@ struct SignalRank {
 // Read the pages of these ranks; answered by PagesRead.
 struct ReadPages {
   std::vector<RankKey> ranks;
+};
+
+// Read stacks and evidence of ranks now; answered by StacksRead when all are read or the deadline is over. Takes its time beside
+// everything else. One at a time per dump.
+struct ReadStacks {
+  LaunchKey launch;
+  uint64_t dump = 0;
+  int32_t sample = 0;
+  Duration deadline{};
+  std::vector<Rank> ranks;  // that are up here
+};
+
+// Find out what places in a module are called; answered by SymbolsRead.
+struct ReadSymbols {
+  LaunchKey launch;
+  uint64_t dump = 0;
+  StackModule module;
+  std::vector<uint64_t> addresses;
 };
 
 // The first message of a stream. `running` lists every rank whose end the coordinator has not
@@ -84,6 +103,7 @@ struct SendRankExited {
   int32_t signal = 0;
   int64_t last_step = -1;
   std::string detail;
+  ExitCause cause = ExitCause::kUnknown;
 };
 
 // The coordinator has acknowledged the rank's end: its log is kept at hand until that is acknowledged, too. Answered
@@ -121,8 +141,9 @@ struct Exit {
 };
 
 using Action =
-    std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, SendRegister, SendHeartbeat,
-                 SendRankExited, ForgetRank, DropLog, RemoveLaunch, EndLaunch, Note, Exit>;
+    std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, ReadStacks, ReadSymbols,
+                 SendRegister, SendHeartbeat, SendStackReport, SendSymbols, SendRankExited,
+                 ForgetRank, DropLog, RemoveLaunch, EndLaunch, Note, Exit>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::worker

@@ -68,7 +68,8 @@ struct RankFigures {
   double loss = 0;
   double grad_norm = 0;
   double step_seconds = 0;
-  double data_wait_seconds = 0;  // since the attempt began
+  double data_wait_seconds = 0;        // since the attempt began
+  double collective_wait_seconds = 0;  // since the attempt began
   int64_t eval_step = 0;         // steps completed at the last evaluation; 0: none
   double eval_loss = 0;
   double tokens_per_second = 0;  // of this rank in the last step
@@ -78,10 +79,13 @@ struct RankFigures {
   CheckpointTimes checkpoints;
   uint64_t tokens = 0;   // since the attempt began
   StepTimes step_times;  // since the attempt began
+  Instant phase_start{};
   Instant last_progress{};
+  char process_state = '?';  // of /proc/PID/stat; not of the page
 };
 
-// Bit for bit, so that a loss of NaN equals itself.
+// Bit for bit, so that a loss of NaN equals itself. A process that runs and one that sleeps are the same: both change many times a
+// second.
 bool same_figures(const RankFigures& a, const RankFigures& b);
 
 RankFigures figures_from_page(const ProgressPage& page);
@@ -92,6 +96,7 @@ struct RankProgress {
   int32_t pid = 0;
   RankFigures figures;
   Duration last_progress_age{};
+  Duration phase_age{};
 };
 
 struct RunningRank {
