@@ -1,6 +1,7 @@
 // Text for people's eyes: what a terminal would obey is made visible.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,5 +13,9 @@ enum class Layout { kLines, kOneLine };
 // `text` with every control character written as \x1b: C0, DEL, and C1 both as UTF-8 (U+0080 to U+009F) and as the single
 // bytes that old terminals obey; \n and \t, too, in one line. Everything else, any other bad UTF-8 too, stays as it is.
 std::string escape_controls(std::string_view text, Layout layout = Layout::kLines);
+
+// One line of valid UTF-8 and at most `bytes_max` bytes (3 or more) of whatever `text` is: what would not be valid is written as \xff, and what
+// was cut off as "…".
+std::string printable(std::string_view text, size_t bytes_max);
 
 }  // namespace muster

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace muster {
@@ -36,6 +37,10 @@ struct StackFrame {
 
   friend bool operator==(const StackFrame&, const StackFrame&) = default;
   friend auto operator<=>(const StackFrame&, const StackFrame&) = default;
+  template <class H>
+  friend H AbslHashValue(H h, const StackFrame& frame) {
+    return H::combine(std::move(h), frame.module, frame.address, frame.text);
+  }
 };
 
 struct ThreadStack {
@@ -68,6 +73,7 @@ struct FrameSymbol {
   int32_t line = 0;
 
   friend bool operator==(const FrameSymbol&, const FrameSymbol&) = default;
+  friend auto operator<=>(const FrameSymbol&, const FrameSymbol&) = default;
 };
 
 }  // namespace muster
