@@ -58,6 +58,8 @@ struct RankStacks {
   std::string
       problem;  // empty: stacks were read. "held by a debugger (pid 17)", "dead", "did not answer within 2 s"
   std::vector<ThreadStack> threads;
+  std::string
+      note;  // what is missing though stacks were read: "no Python frames: py-spy is not installed …"
 };
 
 // What one worker read at one moment.

@@ -49,13 +49,15 @@ std::vector<ReapedRank> Reaper::reap() {
   bool any = false;
   while (true) {
     siginfo_t info{};
-    // First a look without taking it: as long as the leader is not reaped, its group's number cannot be reused.
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+    // First a look without taking it: as long as the leader is not reaped, its group's number cannot be reused. This thread's
+    // children only: to a wait for any child, a rank that another thread of ours has stopped to read its stack looks like one that ended.
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD) != 0 || info.si_pid == 0)
+      break;
     any = true;
     const auto rank = ranks_.find(info.si_pid);
     if (rank != ranks_.end()) kill(-info.si_pid, SIGKILL);
     int status = 0;
-    if (waitpid(info.si_pid, &status, 0) < 0 || rank == ranks_.end()) continue;
+    if (waitpid(info.si_pid, &status, __WNOTHREAD) < 0 || rank == ranks_.end()) continue;
     ReapedRank end{.key = rank->second, .exit_code = -1, .signal = 0};
     if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
     if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);

@@ -20,7 +20,7 @@ struct ReapedRank {
   int signal = 0;
 };
 
-// Knows the worker's children. Not thread-safe: the event loop's thread calls everything.
+// Knows the worker's children. Not thread-safe: the event loop's thread calls everything, and is the one that starts them.
 class Reaper {
  public:
   // `proc_root`: "/proc", or a folder like it.
