@@ -51,8 +51,9 @@ class StackTree {
   const std::vector<StackModule>& modules() const { return modules_; }
   const std::vector<StackFrame>& frames() const { return frames_; }
   const std::vector<Node>& nodes() const { return nodes_; }
-  // Stacks that found no room.
+  // Stacks that found no room, here or on the way.
   int64_t dropped() const { return dropped_; }
+  void add_dropped(int64_t stacks) { dropped_ += stacks; }
 
   // Of one thread name, largest first. All of them when `thread` is empty.
   std::vector<Class> classes(std::string_view thread = "main") const;

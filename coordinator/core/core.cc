@@ -213,6 +213,18 @@ void Core::on(const JobCancelRequested& event) {
   settle(job);
 }
 
+void Core::on(const StacksRequested& event) {
+  const auto job = active_job(event.job);
+  actions_.push_back(ReplyStacks{
+      event.token,
+      job.ok() ? absl::UnimplementedError("stacks cannot be asked for yet") : job.status(),
+      {}});
+}
+
+void Core::on(const StackReportReceived&) {}
+
+void Core::on(const SymbolsReceived&) {}
+
 void Core::on(const Tick&) {
   check_leases();
   check_launch_deadlines();

@@ -56,6 +56,8 @@ struct DurableState {
   std::vector<Job> jobs;
   std::map<std::string, JobId> request_ids;
   JobId last_job_id{0};  // the newest that was given; the job may be forgotten
+  std::vector<IncidentId> incidents;     // whose records are stored, growing; the newest never goes
+  std::vector<Incident> open_incidents;  // those of them that are open
 };
 
 // Names one rank of one launch.
@@ -115,6 +117,7 @@ class Core {
   void on(const JobSubmitted& event);
   void on(const JobCancelRequested& event);
   void on(const JobCheckpointRequested& event);
+  void on(const StacksRequested& event);
   void on(const Tick& event);
   void forgive_own_stall(Instant now);
   void restore(Job job);
@@ -151,6 +154,8 @@ class Core {
   void on(const WorkerDisconnected& event);
   void on(const HeartbeatReceived& event);
   void on(const RankExited& event);
+  void on(const StackReportReceived& event);
+  void on(const SymbolsReceived& event);
   absl::Status admit(const WorkerRegistered& event) const;
   void compare_running(Worker& worker, const WorkerRegistered& event);
   std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker) const;

@@ -155,6 +155,7 @@ struct Tick {
 
 using Event =
     std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested, WorkerRegistered,
-                 WorkerDisconnected, HeartbeatReceived, RankExited, Tick>;
+                 WorkerDisconnected, HeartbeatReceived, RankExited, StacksRequested,
+                 StackReportReceived, SymbolsReceived, Tick>;
 
 }  // namespace muster::coordinator

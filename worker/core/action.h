@@ -120,9 +120,9 @@ struct Exit {
   std::string reason;
 };
 
-using Action =
-    std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, SendRegister, SendHeartbeat,
-                 SendRankExited, ForgetRank, DropLog, RemoveLaunch, EndLaunch, Note, Exit>;
+using Action = std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, SendRegister,
+                            SendHeartbeat, SendStackReport, SendSymbols, SendRankExited, ForgetRank,
+                            DropLog, RemoveLaunch, EndLaunch, Note, Exit>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::worker

@@ -112,6 +112,8 @@ class Core {
   void on(const StartRanks& event, Instant now, ActionList& out);
   void on(const StopRanks& event, Instant now, ActionList& out);
   void on(const SaveCheckpoint& event, Instant now, ActionList& out);
+  void on(const DumpStacks& event, Instant now, ActionList& out);
+  void on(const Symbolize& event, Instant now, ActionList& out);
   void on(const ReportAcked& event, Instant now, ActionList& out);
   void on(const LogSettled& event, Instant now, ActionList& out);
   void on(const LaunchesFound& event, Instant now, ActionList& out);

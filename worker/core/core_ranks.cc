@@ -105,6 +105,10 @@ void Core::on(const SaveCheckpoint& event, Instant, ActionList& out) {
   }
 }
 
+void Core::on(const DumpStacks&, Instant, ActionList&) {}
+
+void Core::on(const Symbolize&, Instant, ActionList&) {}
+
 // The coordinator waits until each rank's end is told, and it may wait for ranks that never came here: their StartRanks
 // was lost or refused. A rank whose end it has been told is not among them.
 void Core::answer_for_absent(const StopRanks& event, ActionList& out) {

@@ -126,8 +126,9 @@ struct Tick {};
 // The operator wants the worker to leave. The second one kills what is still running.
 struct ShutdownRequested {};
 
-using Event = std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks,
-                           SaveCheckpoint, ReportAcked, LogSettled, LaunchesFound, RankStarted,
-                           SpawnFailed, RankReaped, PagesRead, Tick, ShutdownRequested>;
+using Event =
+    std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, SaveCheckpoint,
+                 DumpStacks, Symbolize, ReportAcked, LogSettled, LaunchesFound, RankStarted,
+                 SpawnFailed, RankReaped, PagesRead, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker
