@@ -13,7 +13,8 @@
 namespace muster {
 
 constexpr size_t kEvidenceLinesMax = 20;       // last lines of output
-constexpr size_t kEvidenceLineBytesMax = 512;  // of each
+constexpr size_t kEvidenceLineBytesMax = 512;  // of each, and of each message of the kernel
+constexpr size_t kKernelMessagesMax = 50;      // of a node, the newest
 
 // A process group of the rank, as its page has it.
 struct GroupEvidence {

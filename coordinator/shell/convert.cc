@@ -4,13 +4,13 @@
 #include <cmath>
 #include <string>
 
+#include "coordinator/shell/incident_messages.h"
+#include "daemon/evidence_messages.h"
+
 namespace muster::coordinator {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
-// A year: longer than any rank was silent, and far from overflowing the clock.
-constexpr int64_t kAgeNsMax = 365LL * 86'400 * 1'000'000'000;
-
 v1::JobState state_to_proto(JobState state) {
   switch (state) {
     case JobState::kQueued:
@@ -176,11 +176,14 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
     progress.tokens_per_second = finite_or_zero(rank.tokens_per_second());
     progress.tflops_per_device = finite_or_zero(rank.tflops_per_device());
     progress.device_peak_tflops = finite_or_zero(rank.device_peak_tflops());
-    progress.last_progress_age =
-        Duration(std::clamp<int64_t>(rank.last_progress_age_ns(), 0, kAgeNsMax));
+    progress.last_progress_age = daemon::age_from(rank.last_progress_age_ns());
     progress.checkpoint_step = rank.checkpoint_step();
     progress.step_times = step_times_from_proto(rank.step_times());
     progress.checkpoints = checkpoints_from_proto(rank.checkpoints());
+    progress.phase_age = daemon::age_from(rank.phase_age_ns());
+    progress.collective_wait_seconds = finite_or_zero(rank.collective_wait_seconds());
+    progress.data_wait_seconds = finite_or_zero(rank.data_wait_seconds());
+    progress.process_state = daemon::process_state_from(rank.process_state());
   }
   return event;
 }
@@ -252,6 +255,12 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       save.set_job_id(p.job.value());
       save.set_attempt(p.attempt.value());
       save.set_rank(p.rank.value());
+    }
+    void operator()(const SendDumpStacks& p) const {
+      dump_request_to_proto(p, *message.mutable_dump_stacks());
+    }
+    void operator()(const SendSymbolize& p) const {
+      symbolize_to_proto(p, *message.mutable_symbolize());
     }
     void operator()(const SendReportAck& p) const {
       message.mutable_report_ack()->set_report_id(p.report_id);

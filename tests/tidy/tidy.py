@@ -18,6 +18,7 @@ SOURCE_SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh"}
 ARROWS = {
     "common/": ["common/"],
     "daemon/": ["common/", "daemon/"],
+    "daemon/evidence_messages.": ["common/", "daemon/", "muster/v1/"],
     "coordinator/core/": ["common/", "coordinator/core/"],
     "coordinator/": ["common/", "daemon/", "coordinator/", "muster/v1/"],
     "worker/core/": ["common/", "worker/core/"],

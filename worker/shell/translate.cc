@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/limits.h"
+#include "daemon/evidence_messages.h"
 #include "daemon/logging.h"
 
 namespace muster::worker {
@@ -46,6 +47,28 @@ absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
   return event;
 }
 
+DumpStacks dump_stacks(Epoch epoch, const v1::DumpStacks& message) {
+  DumpStacks event;
+  event.epoch = epoch;
+  event.launch = {JobId(message.job_id()), Attempt(message.attempt())};
+  event.dump = message.dump_id();
+  event.samples = message.samples();
+  event.apart = milliseconds(message.apart_ms());
+  event.deadline = milliseconds(message.deadline_ms());
+  for (const int32_t rank : message.ranks()) event.ranks.emplace_back(rank);
+  return event;
+}
+
+Symbolize symbolize(Epoch epoch, const v1::Symbolize& message) {
+  Symbolize event;
+  event.epoch = epoch;
+  event.launch = {JobId(message.job_id()), Attempt(message.attempt())};
+  event.dump = message.dump_id();
+  event.module = daemon::module_from_proto(message.module());
+  event.addresses.assign(message.addresses().begin(), message.addresses().end());
+  return event;
+}
+
 void set_identity(const RankKey& key, auto* message) {
   message->set_job_id(key.job.value());
   message->set_attempt(key.attempt.value());
@@ -76,6 +99,10 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
       return SaveCheckpoint{epoch,
                             {JobId(save.job_id()), Attempt(save.attempt()), Rank(save.rank())}};
     }
+    case v1::CoordinatorMessage::kDumpStacks:
+      return dump_stacks(epoch, message.dump_stacks());
+    case v1::CoordinatorMessage::kSymbolize:
+      return symbolize(epoch, message.symbolize());
     case v1::CoordinatorMessage::kReportAck:
       return ReportAcked{message.report_ack().report_id()};
     case v1::CoordinatorMessage::kLogAck:
@@ -131,6 +158,37 @@ v1::WorkerMessage to_message(const SendHeartbeat& action) {
     checkpoints.set_seconds(saves.seconds);
     checkpoints.set_stall_seconds(saves.stall_seconds);
     checkpoints.set_on_request(saves.on_request != 0);
+  }
+  return message;
+}
+
+v1::WorkerMessage to_message(const SendStackReport& action) {
+  v1::WorkerMessage message;
+  v1::StackReport* body = message.mutable_stack_report();
+  body->set_job_id(action.launch.job.value());
+  body->set_attempt(action.launch.attempt.value());
+  body->set_dump_id(action.dump);
+  body->set_sample(action.sample);
+  daemon::stack_tree_to_proto(action.stacks, daemon::kStackTreeBytesMax, *body->mutable_stacks());
+  daemon::evidence_to_proto(action.ranks, daemon::kEvidenceBytesMax, *body->mutable_ranks());
+  daemon::lines_to_proto(action.kernel_messages, kKernelMessagesMax, kEvidenceLineBytesMax,
+                         *body->mutable_kernel_messages());
+  return message;
+}
+
+v1::WorkerMessage to_message(const SendSymbols& action) {
+  v1::WorkerMessage message;
+  v1::Symbols* body = message.mutable_symbols();
+  body->set_dump_id(action.dump);
+  daemon::module_to_proto(action.module, *body->mutable_module());
+  size_t bytes = 0;
+  for (const auto& [address, symbol] : action.symbols) {
+    v1::FrameSymbol* added = body->add_symbols();
+    added->set_address(address);
+    v1::FrameSymbol named = *added;
+    daemon::symbol_to_proto(symbol, named);
+    bytes += named.ByteSizeLong();
+    if (bytes <= daemon::kStackTreeBytesMax) *added = std::move(named);
   }
   return message;
 }

@@ -146,6 +146,10 @@ void Worker::carry_out(const SendHeartbeat& action) {
   logs_.pump(true);
 }
 
+void Worker::carry_out(const SendStackReport& action) { stream_.send(to_message(action)); }
+
+void Worker::carry_out(const SendSymbols& action) { stream_.send(to_message(action)); }
+
 void Worker::carry_out(const SendRankExited& action) {
   due_reports_.push_back(action);
   logs_.pump(true);

@@ -56,6 +56,8 @@ class Worker {
   void carry_out(const ReadPages& action);
   void carry_out(const SendRegister& action);
   void carry_out(const SendHeartbeat& action);
+  void carry_out(const SendStackReport& action);
+  void carry_out(const SendSymbols& action);
   void carry_out(const SendRankExited& action);
   void carry_out(const ForgetRank& action);
   void carry_out(const DropLog& action);
