@@ -19,6 +19,10 @@ v1::JobState state_to_proto(JobState state) {
       return v1::STARTING;
     case JobState::kRunning:
       return v1::RUNNING;
+    case JobState::kSuspect:
+      return v1::SUSPECT;
+    case JobState::kDumping:
+      return v1::DUMPING;
     case JobState::kRestarting:
       return v1::RESTARTING;
     case JobState::kSucceeded:
@@ -198,6 +202,8 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
   event.signal = proto.signal();
   event.last_step = proto.last_step();
   event.detail = proto.detail();
+  if (proto.cause() == static_cast<uint32_t>(ExitCause::kOutOfMemory))
+    event.cause = ExitCause::kOutOfMemory;
   return event;
 }
 

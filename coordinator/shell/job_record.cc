@@ -72,12 +72,14 @@ json to_json(const RankExit& exit) {
           {"exit_code", exit.exit_code},
           {"signal", exit.signal},
           {"last_step", exit.last_step},
-          {"detail", exit.detail}};
+          {"detail", exit.detail},
+          {"out_of_memory", exit.cause == ExitCause::kOutOfMemory}};
 }
 
 RankExit exit_from(const json& j) {
   return {Rank(j.value("rank", 0)), j.value("exit_code", 0), j.value("signal", 0),
-          j.value("last_step", int64_t{-1}), j.value("detail", std::string())};
+          j.value("last_step", int64_t{-1}), j.value("detail", std::string()),
+          j.value("out_of_memory", false) ? ExitCause::kOutOfMemory : ExitCause::kUnknown};
 }
 
 template <class T>

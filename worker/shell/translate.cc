@@ -147,6 +147,10 @@ v1::WorkerMessage to_message(const SendHeartbeat& action) {
     progress->set_device_peak_tflops(rank.figures.device_peak_tflops);
     progress->set_last_progress_age_ns(rank.last_progress_age.count());
     progress->set_checkpoint_step(rank.figures.checkpoint_step);
+    progress->set_phase_age_ns(rank.phase_age.count());
+    progress->set_collective_wait_seconds(rank.figures.collective_wait_seconds);
+    progress->set_data_wait_seconds(rank.figures.data_wait_seconds);
+    progress->set_process_state(static_cast<unsigned char>(rank.figures.process_state));
     const StepTimes& times = rank.figures.step_times;
     v1::StepTimes& step_times = *progress->mutable_step_times();
     step_times.mutable_counts()->Add(times.counts.begin(), times.counts.end());
@@ -202,6 +206,7 @@ v1::WorkerMessage to_message(const SendRankExited& action) {
   body->set_signal(action.signal);
   body->set_last_step(action.last_step);
   body->set_detail(daemon::printable(action.detail, kTextBytesMax));
+  body->set_cause(static_cast<uint32_t>(action.cause));
   return message;
 }
 

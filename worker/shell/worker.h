@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <absl/status/statusor.h>
@@ -23,7 +24,9 @@
 #include "worker/shell/options.h"
 #include "worker/shell/reaper.h"
 #include "worker/shell/rendezvous_server.h"
+#include "worker/shell/stack_reader.h"
 #include "worker/shell/stream.h"
+#include "worker/stacks/process_evidence.h"
 
 namespace muster::worker {
 
@@ -48,12 +51,15 @@ class Worker {
   void arm_timer();
   void wait_for_signals();
   void reap_children();
+  ExitCause cause_of(const ReapedRank& end);
 
   void carry_out(const Connect& action);
   void carry_out(const Disconnect& action);
   void carry_out(const SpawnRank& action);
   void carry_out(const SignalRank& action);
   void carry_out(const ReadPages& action);
+  void carry_out(const ReadStacks& action);
+  void carry_out(const ReadSymbols& action);
   void carry_out(const SendRegister& action);
   void carry_out(const SendHeartbeat& action);
   void carry_out(const SendStackReport& action);
@@ -82,6 +88,9 @@ class Worker {
   Metrics metrics_;
   LogShipper logs_;
   CoordinatorStream stream_;
+  StackReader stack_reader_;
+  std::map<RankKey, std::pair<OomKillCounter, int64_t>> oom_kills_;  // when each rank was started
+  const std::string proc_root_;
   std::unique_ptr<RendezvousServer> rendezvous_;
   std::unique_ptr<daemon::HttpServer> http_;
   std::unique_ptr<Core> core_;

@@ -126,7 +126,11 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher)
               {.on_message = [this](const v1::CoordinatorMessage& message) { on_message(message); },
                .on_closed = [this](StreamEnd end,
                                    const std::string& reason) { on_closed(end, reason); },
-               .on_room = [this] { logs_.pump(); }}) {}
+               .on_room = [this] { logs_.pump(); }}),
+      stack_reader_(context_, launcher_, options.proc_root,
+                    {.on_stacks = [this](StacksRead read) { handle(std::move(read)); },
+                     .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); }}),
+      proc_root_(options.proc_root) {}
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& options) {
   if (auto status = check_name(name_of(options)); !status.ok()) return status;
@@ -166,7 +170,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
                            .incarnation = Incarnation(*incarnation),
                            .rank_umask = options.rank_umask,
                            .rank_open_files = options.rank_open_files,
-                           .threads_per_rank = cores_per_slot(options.slots)}));
+                           .threads_per_rank = cores_per_slot(options.slots),
+                           .proc_root = options.proc_root}));
   if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
   return worker;
 }
