@@ -44,6 +44,9 @@ constexpr bool is_success(const RankExit& exit) {
 constexpr bool is_preempted(const RankExit& exit) {
   return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kPreempted);
 }
+inline bool is_preempted(const Fault& fault) {
+  return fault.signal == 0 && fault.exit_code == to_int(ExitCode::kPreempted);
+}
 
 // What `muster run` ends with when this fault ends the job: the rank's own code, or 128 + signal as
 // shells have it.

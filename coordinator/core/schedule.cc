@@ -34,7 +34,7 @@ void Core::schedule() {
   std::map<WorkerName, int32_t> used = slots_used_by_worker();
   std::vector<Host> hosts;
   for (const auto& [name, worker] : workers_) {
-    if (worker.connected) {
+    if (worker.connected && !worker.given_up) {
       hosts.push_back({name, worker.incarnation, worker.slots, worker.slots - used[name]});
     }
   }
@@ -79,6 +79,7 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   Launch& launch = launches_[job.id];
   launch = Launch{};
   launch.start_deadline = now_ + options_.start_budget;
+  begin_watching(job);
   note(job,
        absl::StrCat("attempt ", job.attempt.value(), ": starting ", job.spec.world_size(),
                     job.spec.world_size() == 1 ? " rank on " : " ranks on ",

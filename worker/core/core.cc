@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/limits.h"
 #include "common/philox.h"
 
 namespace muster::worker {

@@ -50,10 +50,6 @@ namespace muster::worker {
 // months does not fill its disk with logs that the coordinator has, too.
 constexpr size_t kLaunchesKeptMax = 20;
 
-// A worker with ranks heartbeats this many times as often as the coordinator asks for: a second is long where a step takes less, and an
-// idle node has nothing to tell.
-constexpr int32_t kBusyHeartbeats = 4;
-
 struct CoreOptions {
   WorkerName name;
   Incarnation incarnation;  // also the seed of the reconnection's jitter
