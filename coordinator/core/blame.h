@@ -82,8 +82,4 @@ constexpr size_t kSentenceBytesMax = 2048;
 // Call it again with the same samples once `later.stacks` has symbols: whom it names does not depend on them, where that rank stands does.
 Blame blame(const BlameInput& input);
 
-// Where a stack stands in the program itself: its innermost frame that is not the C or C++ library's, the kernel's, a communication
-// library's or our trainer's machinery of collectives. The innermost of all when there is no other; empty for an empty stack.
-std::string source_of(const StackTree& tree, const StackTree::Class& stack);
-
 }  // namespace muster::coordinator
