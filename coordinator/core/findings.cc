@@ -1,0 +1,331 @@
+#include "coordinator/core/findings.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "coordinator/core/blame_text.h"
+
+namespace muster::coordinator {
+namespace {
+
+// The table in blame.h.
+constexpr double kFindingPoints = 9, kAllEnteredPoints = 4, kTransportPoints = 5, kStackPoints = 5,
+                 kAsidePoints = 3, kVictimPoints = 0.3, kHaltedPoints = 9;
+
+std::vector<int32_t> ranks_inside(const WaitGraph::Instance& instance) {
+  std::vector<int32_t> ranks;
+  for (const WaitGraph::Member& member : instance.inside) ranks.push_back(member.rank);
+  return ranks;
+}
+
+// What members of one group must agree on in one collective. Bytes of an all-to-all may differ.
+using Call = std::tuple<CollectiveKind, uint32_t, uint64_t, std::string>;
+Call call_of(const GroupEvidence& group) {
+  const bool bytes_may_differ = group.kind == CollectiveKind::kAllToAll;
+  return {group.kind, group.dtype, bytes_may_differ ? 0 : group.bytes, group.collective};
+}
+
+// How far the main thread is: collectives entered in each group of its lane.
+using Place = std::vector<std::pair<std::string_view, uint64_t>>;
+Place place_of(const RankEvidence& evidence) {
+  Place place;
+  for (const GroupEvidence& group : evidence.groups)
+    if (group.name.find('#') == std::string::npos) place.emplace_back(group.name, group.started);
+  std::sort(place.begin(), place.end());
+  return place;
+}
+
+}  // namespace
+
+Findings::Findings(const BlameFacts& facts, const WaitGraph& graph,
+                   const std::vector<RankPlacement>& placement)
+    : facts_(facts), graph_(graph), placement_(placement) {
+  for (const WaitGraph::End& end : graph_.ends()) judge_end(end);
+  for (size_t i = 0; i < graph_.instances().size(); ++i) judge_mismatch(i);
+  judge_halted();
+  if (candidates_.empty()) judge_phases();
+  if (candidates_.empty()) judge_steps();
+  if (candidates_.empty()) judge_stacks();
+  add_runner_up();
+}
+
+std::vector<int32_t> Findings::all_ranks() const {
+  std::vector<int32_t> ranks(facts_.views().size());
+  for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int32_t>(i);
+  return ranks;
+}
+
+void Findings::add(int32_t rank, Candidate candidate, const BlameFacts::Usual& among) {
+  if (rank != kNoRank) {
+    candidate.points += facts_.points(rank);
+    const double departure = among.departure(rank);
+    candidate.points += kStackPoints * departure;
+    std::vector<std::string> clauses = facts_.clauses(rank);
+    if (departure > 0) clauses.push_back("stands elsewhere than the others");
+    for (const std::string& clause : clauses)
+      absl::StrAppend(&candidate.why, candidate.why.empty() ? "" : "; it ", clause);
+  }
+  const auto [place, is_new] = candidates_.try_emplace(rank, candidate);
+  if (!is_new && place->second.points < candidate.points) place->second = std::move(candidate);
+}
+
+void Findings::judge_end(const WaitGraph::End& end) {
+  if (end.instances.empty()) return judge_behind(end.ranks);
+  if (end.ranks.empty()) return judge_all_entered(end.instances[0]);
+  // A main thread that is in no collective is not seen to wait, so there need be no circle.
+  if (!end.soft.empty()) return judge_behind(end.soft);
+  judge_circle(end);
+}
+
+// Why others wait for the rank in this collective; what kind of fault that is, and how likely it is meant.
+std::string Findings::behind_text(int32_t rank, size_t index, HangShape& shape,
+                                  double& share) const {
+  const Instance& instance = graph_.instances()[index];
+  const WaitGraph::Group& group = graph_.groups()[instance.group];
+  const RankSet inside = ranks_of(instance.inside);
+  const std::string what = collective_text(graph_, instance);
+  if (inside.contains(rank))
+    return absl::StrCat("stands still inside ", what, " with the others of ", ranks_text(inside),
+                        wait_text(instance.inside));
+  const std::string wait =
+      absl::StrCat(" which ", ranks_text(inside), inside.size() == 1 ? " waits" : " wait",
+                   wait_text(instance.inside));
+  const bool is_shown = std::any_of(group.members.begin(), group.members.end(),
+                                    [&](const auto& member) { return member.rank == rank; });
+  if (is_shown || facts_.view(rank).evidence == nullptr) {
+    if (instance.seq == 0) return absl::StrCat("is not at the other end of ", what, ", in", wait);
+    return absl::StrCat("never entered ", what, ", in", wait);
+  }
+  shape = HangShape::kNeverJoined;
+  if (group.pool != WaitGraph::kNoPool) {
+    const double places = static_cast<double>(group.size - group.members.size());
+    const double ranks = static_cast<double>(graph_.absent(instance).size());
+    share = std::min(1.0, places / std::max(ranks, 1.0));
+  }
+  return absl::StrCat("never joined ", axis_text(group), ", for whose ", what, wait);
+}
+
+void Findings::judge_behind(const std::vector<int32_t>& ranks) {
+  std::vector<int32_t> among = ranks;
+  for (const int32_t rank : ranks)
+    for (const size_t i : graph_.waiting_in(rank))
+      for (const int32_t waiting : ranks_inside(graph_.instances()[i])) among.push_back(waiting);
+  std::sort(among.begin(), among.end());
+  among.erase(std::unique(among.begin(), among.end()), among.end());
+  const BlameFacts::Usual usual = facts_.usual_of(among);
+  for (const int32_t rank : ranks) {
+    Candidate candidate{.shape = HangShape::kBehind, .instance = no_instance(), .why = {}};
+    double share = 1.0 / static_cast<double>(ranks.size());
+    const std::vector<size_t> waiting = graph_.waiting_in(rank);
+    if (waiting.empty()) {
+      candidate.why = "is waited for";
+    } else {
+      candidate.instance = waiting[0];
+      candidate.why = behind_text(rank, waiting[0], candidate.shape, share);
+    }
+    if (facts_.view(rank).halted) candidate.shape = HangShape::kHalted;
+    candidate.points = kFindingPoints * share;
+    add(rank, std::move(candidate), usual);
+  }
+}
+
+// In a circle of those who do what the program says somebody does not: it has made another number of calls than whoever else is where it is.
+// Who has company there has an alibi.
+void Findings::judge_circle(const WaitGraph::End& end) {
+  std::map<int32_t, size_t> where;  // rank → the circle's instance that it is in
+  std::set<int32_t> alibis;
+  for (const size_t i : end.instances) {
+    std::map<Place, std::vector<int32_t>> places;
+    for (const WaitGraph::Member& member : graph_.instances()[i].inside) {
+      where.try_emplace(member.rank, i);
+      places[place_of(*facts_.view(member.rank).evidence)].push_back(member.rank);
+    }
+    for (const auto& [place, ranks] : places)
+      if (ranks.size() > 1) alibis.insert(ranks.begin(), ranks.end());
+  }
+  std::vector<int32_t> odd;
+  for (const int32_t rank : end.ranks)
+    if (!alibis.contains(rank)) odd.push_back(rank);
+  const std::vector<int32_t>& culprits = odd.empty() ? end.ranks : odd;
+  const BlameFacts::Usual usual = facts_.usual_of(end.ranks);
+  for (const int32_t rank : end.ranks) {
+    const bool is_culprit = odd.empty() || !alibis.contains(rank);
+    const auto at = where.find(rank);
+    if (at == where.end()) continue;
+    const Instance& own = graph_.instances()[at->second];
+    Candidate candidate{.points = is_culprit ? kFindingPoints / static_cast<double>(culprits.size())
+                                             : kVictimPoints,
+                        .shape = HangShape::kDeadlock,
+                        .instance = at->second,
+                        .why = absl::StrCat("waits in ", collective_text(graph_, own), " for ",
+                                            ranks_text(ranks_of(graph_.absent(own))))};
+    for (const size_t i : graph_.waiting_in(rank)) {
+      const Instance& other = graph_.instances()[i];
+      absl::StrAppend(&candidate.why, ", while ", ranks_text(ranks_of(other.inside)), " wait",
+                      other.inside.size() == 1 ? "s" : "", " for it in ",
+                      collective_text(graph_, other));
+      candidate.instance = i;
+      break;
+    }
+    add(rank, std::move(candidate), usual);
+  }
+}
+
+void Findings::judge_all_entered(size_t index) {
+  const Instance& instance = graph_.instances()[index];
+  if (judge_mismatch(index)) return;
+  const std::vector<int32_t> ranks = ranks_inside(instance);
+  const BlameFacts::Usual usual = facts_.usual_of(ranks);
+  const std::string what = collective_text(graph_, instance);
+  const WaitGraph::Group& group = graph_.groups()[instance.group];
+  const std::string all =
+      ranks.size() < group.members.size()
+          ? absl::StrCat(ranks_text(ranks_of(instance.inside)), " of ", group.members.size(),
+                         " members are still in ", what)
+          : absl::StrCat("all ", group.members.size(), " members are in ", what);
+  for (const int32_t rank : ranks) {
+    add(rank,
+        {.points = kAllEnteredPoints / static_cast<double>(ranks.size()),
+         .shape = HangShape::kTransport,
+         .instance = index,
+         .why = absl::StrCat("is in ", what, " like whoever else is", wait_text(instance.inside))},
+        usual);
+  }
+  add(kNoRank,
+      {.points = kTransportPoints,
+       .shape = HangShape::kTransport,
+       .instance = index,
+       .why = absl::StrCat(all, wait_text(instance.inside), " and nothing moves between them")},
+      usual);
+}
+
+bool Findings::judge_mismatch(size_t index) {
+  const Instance& instance = graph_.instances()[index];
+  if (instance.seq == 0 || instance.inside.size() < 2) return false;
+  std::map<Call, std::vector<WaitGraph::Member>> calls;
+  for (const WaitGraph::Member& member : instance.inside)
+    if (member.group->enqueued == instance.seq) calls[call_of(*member.group)].push_back(member);
+  if (calls.size() < 2) return false;
+  const auto most = std::max_element(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
+    return a.second.size() < b.second.size();
+  });
+  size_t rivals = 0;
+  for (const auto& [call, members] : calls)
+    if (members.size() == most->second.size()) ++rivals;
+  const WaitGraph::Group& group = graph_.groups()[instance.group];
+  const BlameFacts::Usual usual = facts_.usual_of(ranks_inside(instance));
+  // Whom those of the largest part are told beside.
+  const auto another = most == calls.begin() ? std::next(most) : calls.begin();
+  for (auto part = calls.begin(); part != calls.end(); ++part) {
+    if (rivals == 1 && part == most) continue;
+    const auto& others = part == most ? another->second : most->second;
+    const auto share = rivals > 1 ? static_cast<double>(rivals * part->second.size()) : 1.0;
+    for (const WaitGraph::Member& member : part->second) {
+      add(member.rank,
+          {.points = kFindingPoints / share,
+           .shape = HangShape::kMismatch,
+           .instance = index,
+           .why = absl::StrCat("entered ", call_text(*member.group), " as number ", instance.seq,
+                               " of ", axis_text(group), ", where ", ranks_text(ranks_of(others)),
+                               " entered ", call_text(*others[0].group))},
+          usual);
+    }
+  }
+  return true;
+}
+
+void Findings::judge_halted() {
+  for (const int32_t rank : all_ranks()) {
+    if (facts_.points(rank) < kHaltedPoints || candidates_.contains(rank)) continue;
+    add(rank,
+        {.points = kAsidePoints, .shape = HangShape::kHalted, .instance = no_instance(), .why = {}},
+        facts_.usual_of({}));
+  }
+}
+
+void Findings::judge_phases() {
+  std::vector<int32_t> others;
+  for (const int32_t rank : all_ranks()) {
+    const RankEvidence* evidence = facts_.view(rank).evidence;
+    if (evidence != nullptr && evidence->phase != facts_.usual_phase()) others.push_back(rank);
+  }
+  const BlameFacts::Usual usual = facts_.usual_of(all_ranks());
+  for (const int32_t rank : others) {
+    add(rank,
+        {.points = kFindingPoints / static_cast<double>(others.size()),
+         .shape = HangShape::kOtherPhase,
+         .instance = no_instance(),
+         .why = absl::StrCat("is not in ", av(phase_name(facts_.usual_phase())),
+                             " as most others are")},
+        usual);
+  }
+}
+
+void Findings::judge_steps() {
+  int64_t most = -1, least = std::numeric_limits<int64_t>::max();
+  for (const RankView& view : facts_.views()) {
+    if (view.evidence == nullptr) continue;
+    most = std::max(most, view.evidence->step);
+    least = std::min(least, view.evidence->step);
+  }
+  std::vector<int32_t> behind;
+  for (const int32_t rank : all_ranks()) {
+    const RankEvidence* evidence = facts_.view(rank).evidence;
+    if (evidence != nullptr && evidence->step == least) behind.push_back(rank);
+  }
+  if (least >= most || 2 * behind.size() > facts_.views().size()) return;
+  const BlameFacts::Usual usual = facts_.usual_of(all_ranks());
+  for (const int32_t rank : behind) {
+    add(rank,
+        {.points = kFindingPoints / static_cast<double>(behind.size()),
+         .shape = HangShape::kOtherPhase,
+         .instance = no_instance(),
+         .why = absl::StrCat("has completed ", std::max<int64_t>(least, 0),
+                             " steps where others have ", most)},
+        usual);
+  }
+}
+
+void Findings::judge_stacks() {
+  const BlameFacts::Usual usual = facts_.usual_of(all_ranks());
+  for (const int32_t rank : all_ranks()) {
+    if (usual.departure(rank) == 0) continue;
+    add(rank, {.shape = HangShape::kUnclear, .instance = no_instance(), .why = {}}, usual);
+  }
+}
+
+// Some rank that is waiting where the first suspect is missed, or any: who reads of one suspect must know who was next.
+void Findings::add_runner_up() {
+  const auto known = std::count_if(candidates_.begin(), candidates_.end(),
+                                   [](const auto& entry) { return entry.first != kNoRank; });
+  if (known >= 2) return;
+  const BlameFacts::Usual nobody = facts_.usual_of({});
+  auto left = 2 - known;
+  const auto add_victim = [&](int32_t rank, size_t instance, std::string why) {
+    if (left == 0 || candidates_.contains(rank)) return;
+    --left;
+    add(rank,
+        {.points = kVictimPoints,
+         .shape = HangShape::kUnclear,
+         .instance = instance,
+         .why = std::move(why)},
+        nobody);
+  };
+  for (size_t i = 0; i < graph_.instances().size() && left > 0; ++i) {
+    const Instance& instance = graph_.instances()[i];
+    for (const WaitGraph::Member& member : instance.inside)
+      add_victim(
+          member.rank, i,
+          absl::StrCat("waits in ", collective_text(graph_, instance), wait_text(instance.inside)));
+  }
+  for (const int32_t rank : all_ranks())
+    add_victim(rank, no_instance(), "does nothing that others do not");
+}
+
+}  // namespace muster::coordinator
