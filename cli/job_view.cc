@@ -101,6 +101,10 @@ bool is_terminal_state(v1::JobState state) {
   return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED;
 }
 
+bool is_running_state(v1::JobState state) {
+  return state == v1::RUNNING || state == v1::SUSPECT || state == v1::DUMPING;
+}
+
 json job_to_json(const v1::Job& job) {
   json out = {{"id", job.id()},
               {"state", v1::JobState_Name(job.state())},

@@ -10,6 +10,8 @@
 namespace muster::cli {
 
 bool is_terminal_state(v1::JobState state);
+// Every rank is up, whether it is suspected of a hang or not.
+bool is_running_state(v1::JobState state);
 
 // The field names of muster.v1, with ids as numbers, states as names, and the train config, where it is there, as an
 // object.
