@@ -127,11 +127,15 @@ std::string describe_stacks(const StackTree& stacks, const StackView& view) {
 std::string describe_stack_problems(const std::vector<RankEvidence>& ranks, const StackView& view) {
   std::map<std::string, RankSet> problems;
   for (const RankEvidence& rank : ranks) {
-    if (!rank.stack_problem.empty()) problems[rank.stack_problem].add(rank.rank);
+    if (!rank.stack_problem.empty()) {
+      problems[absl::StrCat("no stack: ", rank.stack_problem)].add(rank.rank);
+    } else if (!rank.stack_note.empty()) {
+      problems[rank.stack_note].add(rank.rank);
+    }
   }
   std::string text;
   for (const auto& [problem, who] : problems) {
-    const std::string sentence = absl::StrCat("no stack of ", name_of(who), ": ", problem);
+    const std::string sentence = absl::StrCat(name_of(who), ": ", problem);
     absl::StrAppend(&text, coloured(view.fd, Colour::kYellow, shorten(sentence, view.columns_max)),
                     "\n");
   }
@@ -216,6 +220,7 @@ json evidence_to_json(const RankEvidence& rank) {
           {"tracer_pid", rank.tracer_pid},
           {"wait_channel", rank.wait_channel},
           {"stack_problem", rank.stack_problem},
+          {"stack_note", rank.stack_note},
           {"last_lines", rank.last_lines}};
 }
 

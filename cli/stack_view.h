@@ -28,7 +28,7 @@ size_t columns_of(int fd);
 
 // One paragraph for each stack that ranks have, with those ranks: the largest first, the innermost frame first.
 std::string describe_stacks(const StackTree& stacks, const StackView& view);
-// A line for each reason why ranks have no stacks, with the ranks; "" when all have some.
+// A line for each reason why ranks have no stacks, or not all of them, with the ranks; "" when nothing is missing.
 std::string describe_stack_problems(const std::vector<RankEvidence>& ranks, const StackView& view);
 // What the groups of ranks have enqueued, started and completed: those in which somebody waits, or all when nobody does.
 std::string describe_groups(const std::vector<RankEvidence>& ranks);

@@ -86,6 +86,7 @@ RankEvidence rank_from_proto(const v1::RankEvidence& proto) {
   rank.tracer_pid = std::max(proto.tracer_pid(), 0);
   rank.wait_channel = printable(proto.wait_channel(), kNameBytesMax);
   rank.stack_problem = printable(proto.stack_problem(), kProblemBytesMax);
+  rank.stack_note = printable(proto.stack_note(), kProblemBytesMax);
   rank.last_lines = lines_from_proto(proto.last_lines(), kEvidenceLinesMax, kEvidenceLineBytesMax);
   return rank;
 }
@@ -106,7 +107,7 @@ constexpr std::array<Detail, 6> kDetails = {{{kEvidenceLinesMax, kEvidenceLineBy
                                              {0, 0, false, false}}};
 
 bool has_trouble(const RankEvidence& rank) {
-  return !rank.page_problem.empty() || !rank.stack_problem.empty();
+  return !rank.page_problem.empty() || !rank.stack_problem.empty() || !rank.stack_note.empty();
 }
 
 void rank_to_proto(const RankEvidence& rank, const Detail& detail, v1::RankEvidence& proto) {
@@ -128,6 +129,7 @@ void rank_to_proto(const RankEvidence& rank, const Detail& detail, v1::RankEvide
   proto.set_tracer_pid(rank.tracer_pid);
   proto.set_wait_channel(printable(rank.wait_channel, kNameBytesMax));
   proto.set_stack_problem(printable(rank.stack_problem, kProblemBytesMax));
+  proto.set_stack_note(printable(rank.stack_note, kProblemBytesMax));
   lines_to_proto(rank.last_lines, detail.lines, detail.line_bytes, *proto.mutable_last_lines());
 }
 

@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "common/progress_page.h"
 #include "common/time.h"
+#include "coordinator/core/incident.h"
 
 namespace muster::coordinator {
 
@@ -42,9 +43,9 @@ enum class JobState {
   kCancelled
 };
 
-constexpr std::array<std::string_view, 9> kJobStateNames = {
-    "QUEUED",     "STARTING",  "RUNNING", "SUSPECT",  "DUMPING",
-    "RESTARTING", "SUCCEEDED", "FAILED",  "CANCELLED"};
+constexpr std::array<std::string_view, 9> kJobStateNames = {"QUEUED",    "STARTING", "RUNNING",
+                                                            "SUSPECT",   "DUMPING",  "RESTARTING",
+                                                            "SUCCEEDED", "FAILED",   "CANCELLED"};
 constexpr std::string_view job_state_name(JobState state) {
   return kJobStateNames[static_cast<size_t>(state)];
 }
@@ -148,6 +149,7 @@ struct Job {
   std::string rendezvous_address;  // of the current attempt: the store of the worker with rank 0
   std::vector<RankExit> exits;     // of the current attempt, in the order of their reports
   int32_t restarts = 0;            // launches after a fault; a preempted attempt does not count
+  IncidentNote incident;           // the newest one
 
   std::vector<RankState> ranks;  // by rank; volatile, not persisted
 

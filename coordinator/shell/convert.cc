@@ -108,6 +108,10 @@ v1::Job convert_job(const Job& job, Instant now, size_t ranks_max) {
   proto.set_finished_unix_ns(job.finished_unix_ns);
   proto.set_exit_code(job.exit_code);
   proto.set_tokens_per_second(tokens_per_second(job));
+  if (job.incident.id != IncidentId(0)) {
+    proto.mutable_incident()->set_id(job.incident.id.value());
+    proto.mutable_incident()->set_sentence(job.incident.sentence);
+  }
   return proto;
 }
 

@@ -68,18 +68,26 @@ Fault fault_from(const json& j) {
 }
 
 json to_json(const RankExit& exit) {
-  return {{"rank", exit.rank.value()},
-          {"exit_code", exit.exit_code},
-          {"signal", exit.signal},
-          {"last_step", exit.last_step},
-          {"detail", exit.detail},
-          {"out_of_memory", exit.cause == ExitCause::kOutOfMemory}};
+  return {{"rank", exit.rank.value()}, {"exit_code", exit.exit_code},
+          {"signal", exit.signal},     {"last_step", exit.last_step},
+          {"detail", exit.detail},     {"out_of_memory", exit.cause == ExitCause::kOutOfMemory}};
 }
 
 RankExit exit_from(const json& j) {
-  return {Rank(j.value("rank", 0)), j.value("exit_code", 0), j.value("signal", 0),
-          j.value("last_step", int64_t{-1}), j.value("detail", std::string()),
+  return {Rank(j.value("rank", 0)),
+          j.value("exit_code", 0),
+          j.value("signal", 0),
+          j.value("last_step", int64_t{-1}),
+          j.value("detail", std::string()),
           j.value("out_of_memory", false) ? ExitCause::kOutOfMemory : ExitCause::kUnknown};
+}
+
+json to_json(const IncidentNote& incident) {
+  return {{"id", incident.id.value()}, {"sentence", incident.sentence}};
+}
+
+IncidentNote incident_from(const json& j) {
+  return {IncidentId(j.value("id", uint64_t{0})), j.value("sentence", std::string())};
 }
 
 template <class T>
@@ -148,7 +156,8 @@ std::string job_to_record(const Job& job) {
                        {"exit_code", job.exit_code},
                        {"rendezvous_address", job.rendezvous_address},
                        {"exits", list_to_json(job.exits)},
-                       {"restarts", job.restarts}};
+                       {"restarts", job.restarts},
+                       {"incident", to_json(job.incident)}};
   // A worker's text may hold anything; what is not UTF-8 is replaced, not refused.
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -173,6 +182,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.rendezvous_address = j.value("rendezvous_address", std::string());
   job.exits = list_from<RankExit>(j, "exits", exit_from);
   job.restarts = j.value("restarts", 0);
+  job.incident = incident_from(j.value("incident", json::object()));
   if (absl::Status status = check_consistency(job); !status.ok()) return status;
   return job;
 } catch (const json::exception& e) {

@@ -22,7 +22,7 @@ inline StackTree stuck_stacks() {
                               : std::vector<StackFrame>{main, step, gather, poll};
     reader.name = "prefetch";
     reader.frames = {load};
-    sample.ranks.push_back({rank, 100 + rank, "", {thread, reader}});
+    sample.ranks.push_back({rank, 100 + rank, "", {thread, reader}, ""});
   }
   StackTree stacks;
   stacks.add(sample);

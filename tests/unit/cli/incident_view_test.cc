@@ -122,7 +122,10 @@ TEST(StackView, SaysWhyRanksHaveNoStacks) {
   std::vector<RankEvidence> ranks = stuck_ranks();
   ranks[1].stack_problem = ranks[2].stack_problem;
   EXPECT_EQ(describe_stack_problems(ranks, {}),
-            "no stack of 2 ranks: 0,3: held by a debugger (pid 17)\n");
+            "2 ranks: 0,3: no stack: held by a debugger (pid 17)\n");
+  ranks[0].stack_note = "no Python frames: py-spy is not installed";
+  EXPECT_THAT(describe_stack_problems(ranks, {}),
+              HasSubstr("rank 1: no Python frames: py-spy is not installed\n"));
 }
 
 TEST(StackView, GroupsShowWhoIsBehind) {

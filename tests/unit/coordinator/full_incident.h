@@ -38,7 +38,7 @@ inline Incident full_incident(uint64_t id, JobId job = JobId(3)) {
     main.name = "main";
     main.state = 'S';
     main.frames = {{0, 0x10, ""}, {0, rank == 1 ? 0x30ULL : 0x20ULL, ""}};
-    sample.ranks.push_back({rank, main.tid, "", {main}});
+    sample.ranks.push_back({rank, main.tid, "", {main}, ""});
   }
   Incident incident;
   incident.id = IncidentId(id);

@@ -54,7 +54,7 @@ TEST(IncidentMessages, AnIncidentFitsIntoAMessage) {
     main.name = "main";
     for (int depth = 0; depth < 100; ++depth)
       main.frames.push_back({kNoModule, 0, absl::StrCat(rank, ".", depth, std::string(400, 'x'))});
-    sample.ranks.push_back({rank, 1, "", {main}});
+    sample.ranks.push_back({rank, 1, "", {main}, ""});
   }
   incident.stacks.add(sample);
   incident.ranks.resize(kIncidentRanksMax, incident.ranks[0]);

@@ -50,6 +50,7 @@ Job full_job() {
   job.rendezvous_address = "n1:1";
   job.exits = {{Rank(1), -1, 9, 17, "detail"}};
   job.restarts = 2;
+  job.incident = {IncidentId(12), "rank 1 hung"};
   return job;
 }
 

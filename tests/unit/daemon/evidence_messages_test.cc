@@ -86,6 +86,7 @@ RankEvidence full_evidence(int32_t number) {
   evidence.tracer_pid = 12;
   evidence.wait_channel = "futex_wait";
   evidence.stack_problem = "held by a debugger (pid 12)";
+  evidence.stack_note = "no Python frames";
   evidence.last_lines = {"first", "completed step: 41"};
   return evidence;
 }
@@ -235,7 +236,7 @@ TEST(EvidenceMessages, EvidenceThatIsTooMuchLosesOutputFirst) {
   for (int32_t r = 0; r < 1'000; ++r) {
     ranks.push_back(full_evidence(r));
     ranks.back().last_lines.assign(kEvidenceLinesMax, std::string(kEvidenceLineBytesMax, 'x'));
-    if (r != 999) ranks.back().stack_problem.clear();
+    if (r != 999) ranks.back().stack_problem = ranks.back().stack_note = "";
   }
   const auto cut_to = [&](size_t bytes_max) {
     EvidenceMessages proto;

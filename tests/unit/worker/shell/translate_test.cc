@@ -72,7 +72,7 @@ TEST(Translate, ADumpIsAskedForAndAnswered) {
   SendStackReport report{asked.launch, 9, 1, {}, {}, {"oom", "killer\x1b"}};
   report.ranks.emplace_back().rank = 4;
   StackSample sample;
-  sample.ranks.push_back({4, 1, "", {{1, "main", 'S', {{kNoModule, 0, "[jit]"}}, false}}});
+  sample.ranks.push_back({4, 1, "", {{1, "main", 'S', {{kNoModule, 0, "[jit]"}}, false}}, ""});
   report.stacks.add(sample);
   const v1::StackReport sent = to_message(report).stack_report();
   EXPECT_EQ(sent.job_id(), 7U);
