@@ -61,7 +61,11 @@ json spec_to_json(const v1::JobSpec& spec) {
               {"restarts_max", spec.restarts_max()},
               {"output_directory", spec.output_directory()},
               {"environment", json::object()},
-              {"steps", spec.steps()}};
+              {"steps", spec.steps()},
+              {"stack_traces",
+               {{"collect", spec.stack_traces().collect()},
+                {"to_cloud", spec.stack_traces().to_cloud()},
+                {"interval_seconds", spec.stack_traces().interval_seconds()}}}};
   // Values are often tokens and passwords, and this output ends in logs.
   for (const auto& variable : spec.environment()) out["environment"][variable.first] = "***";
   if (spec.train_config_json().empty()) return out;  // a list's

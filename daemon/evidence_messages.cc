@@ -272,6 +272,12 @@ char process_state_from(uint32_t state) {
   return letter ? static_cast<char>(state) : '?';
 }
 
+StackTraceSpec stack_traces_from_proto(const v1::StackTraces& proto) {
+  return {.collect = proto.collect(),
+          .to_cloud = proto.to_cloud(),
+          .interval_seconds = proto.interval_seconds()};
+}
+
 RankSet rank_set_from_proto(const v1::RankSet& proto) {
   std::vector<RankSet::Range> ranges;
   for (int i = 0; i + 1 < proto.bounds_size(); i += 2)

@@ -14,6 +14,7 @@
 #include <absl/status/statusor.h>
 
 #include "common/rank_evidence.h"
+#include "common/stack_trace_spec.h"
 #include "common/stack_tree.h"
 #include "common/time.h"
 #include "daemon/limits.h"
@@ -29,6 +30,8 @@ constexpr size_t kStackTreeBytesMax = kMessageBytesMax / 2 - (128 << 10);
 Duration age_from(int64_t ns);
 // '?' for what is no state of /proc.
 char process_state_from(uint32_t state);
+
+StackTraceSpec stack_traces_from_proto(const v1::StackTraces& proto);
 
 RankSet rank_set_from_proto(const v1::RankSet& proto);
 void rank_set_to_proto(const RankSet& ranks, v1::RankSet& proto);

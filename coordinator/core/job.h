@@ -12,6 +12,7 @@
 #include "common/exit_code.h"
 #include "common/ids.h"
 #include "common/progress_page.h"
+#include "common/stack_trace_spec.h"
 #include "common/time.h"
 #include "coordinator/core/incident.h"
 
@@ -71,6 +72,7 @@ struct JobSpec {
   std::string train_config_json;
   std::map<std::string, std::string> environment;
   int64_t steps = 0;
+  StackTraceSpec stack_traces;
 
   int32_t world_size() const { return nodes * ranks_per_node; }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;

@@ -18,7 +18,11 @@ json to_json(const JobSpec& spec) {
           {"output_directory", spec.output_directory},
           {"train_config_json", spec.train_config_json},
           {"environment", spec.environment},
-          {"steps", spec.steps}};
+          {"steps", spec.steps},
+          {"stack_traces",
+           {{"collect", spec.stack_traces.collect},
+            {"to_cloud", spec.stack_traces.to_cloud},
+            {"interval_seconds", spec.stack_traces.interval_seconds}}}};
 }
 
 JobSpec spec_from(const json& j) {
@@ -33,6 +37,11 @@ JobSpec spec_from(const json& j) {
   spec.train_config_json = j.value("train_config_json", spec.train_config_json);
   spec.environment = j.value("environment", spec.environment);
   spec.steps = j.value("steps", spec.steps);
+  const json traces = j.value("stack_traces", json::object());
+  StackTraceSpec& wanted = spec.stack_traces;
+  wanted.collect = traces.value("collect", wanted.collect);
+  wanted.to_cloud = traces.value("to_cloud", wanted.to_cloud);
+  wanted.interval_seconds = traces.value("interval_seconds", wanted.interval_seconds);
   return spec;
 }
 

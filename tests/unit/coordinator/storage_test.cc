@@ -36,6 +36,7 @@ Job full_job() {
   job.spec.train_config_json = "{\"steps\": 5, \"name\": \"é\"}";
   job.spec.environment = {{"A", "b"}};
   job.spec.steps = 5;
+  job.spec.stack_traces = {.collect = true, .to_cloud = true, .interval_seconds = 7};
   job.state = JobState::kRestarting;
   job.reason = "rank 1 died";
   job.attempt = Attempt(3);
