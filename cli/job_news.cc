@@ -16,6 +16,10 @@ constexpr char kFaultAbove[] = "the fault above";
 
 std::vector<std::string> JobNews::update(const v1::Job& job) {
   std::vector<std::string> news;
+  if (job.incident().id() > newest_incident_) {
+    newest_incident_ = job.incident().id();
+    news.push_back(absl::StrCat("incident ", incident_line(job.incident())));
+  }
   // Only the newest faults are kept, so that they are told apart by time and not by number.
   for (const v1::Fault& fault : job.faults()) {
     if (fault.unix_ns() <= newest_fault_ns_) continue;

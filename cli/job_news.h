@@ -10,7 +10,7 @@ namespace muster::cli {
 
 class JobNews {
  public:
-  // The sentences that `job` adds to what was seen before: new faults first, then a new attempt, state or reason.
+  // The sentences that `job` adds to what was seen before: a new incident and new faults first, then a new attempt, state or reason.
   // A fault's text is said once, not again as the next one's or as the reason.
   std::vector<std::string> update(const v1::Job& job);
 
@@ -19,6 +19,7 @@ class JobNews {
   std::string reason_;
   uint32_t attempt_ = 0;
   int64_t newest_fault_ns_ = 0;
+  uint64_t newest_incident_ = 0;
   std::string fault_;  // what was said of it
 };
 

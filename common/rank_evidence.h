@@ -53,6 +53,7 @@ struct RankEvidence {
   int32_t tracer_pid = 0;     // a debugger that holds it; 0: none
   std::string wait_channel;   // of the main thread, "" when it runs or the kernel does not tell
   std::string stack_problem;  // empty: stacks were read
+  std::string stack_note;  // what is missing in them: "no Python frames: py-spy is not installed"
   std::vector<std::string> last_lines;  // of its output, oldest first
 
   friend bool operator==(const RankEvidence&, const RankEvidence&) = default;

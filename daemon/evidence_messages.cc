@@ -9,18 +9,18 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "daemon/logging.h"
+#include "common/escape.h"
 
 namespace muster::daemon {
 namespace {
+
+using muster::printable;
 
 constexpr size_t kBuildIdBytesMax = 128;  // 64 bytes in hex; SHA-1 has 20
 constexpr size_t kNameBytesMax = 64;      // of groups, collectives and wait channels
 constexpr size_t kProblemBytesMax = 256;  // one clause
 // A year: longer than any rank was silent, and far from overflowing the clock.
 constexpr int64_t kAgeNsMax = 365LL * 86'400 * 1'000'000'000;
-// More stacks than anybody could have dropped, and sums of them do not overflow.
-constexpr int64_t kDroppedMax = int64_t{1} << 40;
 // A field of a message is its tag, its length and its bytes.
 constexpr size_t kFieldBytesMax = 6;
 
@@ -86,6 +86,7 @@ RankEvidence rank_from_proto(const v1::RankEvidence& proto) {
   rank.tracer_pid = std::max(proto.tracer_pid(), 0);
   rank.wait_channel = printable(proto.wait_channel(), kNameBytesMax);
   rank.stack_problem = printable(proto.stack_problem(), kProblemBytesMax);
+  rank.stack_note = printable(proto.stack_note(), kProblemBytesMax);
   rank.last_lines = lines_from_proto(proto.last_lines(), kEvidenceLinesMax, kEvidenceLineBytesMax);
   return rank;
 }
@@ -106,7 +107,7 @@ constexpr std::array<Detail, 6> kDetails = {{{kEvidenceLinesMax, kEvidenceLineBy
                                              {0, 0, false, false}}};
 
 bool has_trouble(const RankEvidence& rank) {
-  return !rank.page_problem.empty() || !rank.stack_problem.empty();
+  return !rank.page_problem.empty() || !rank.stack_problem.empty() || !rank.stack_note.empty();
 }
 
 void rank_to_proto(const RankEvidence& rank, const Detail& detail, v1::RankEvidence& proto) {
@@ -128,6 +129,7 @@ void rank_to_proto(const RankEvidence& rank, const Detail& detail, v1::RankEvide
   proto.set_tracer_pid(rank.tracer_pid);
   proto.set_wait_channel(printable(rank.wait_channel, kNameBytesMax));
   proto.set_stack_problem(printable(rank.stack_problem, kProblemBytesMax));
+  proto.set_stack_note(printable(rank.stack_note, kProblemBytesMax));
   lines_to_proto(rank.last_lines, detail.lines, detail.line_bytes, *proto.mutable_last_lines());
 }
 
@@ -149,119 +151,117 @@ bool write_evidence(const std::vector<RankEvidence>& ranks, const Detail& detail
 // Chooses what of a tree fits, and writes it in the tree's order.
 class TreeWriter {
  public:
-  TreeWriter(const StackTree& tree, size_t bytes_max)
+  explicit TreeWriter(const StackTree& tree)
       : tree_(tree),
-        bytes_left_(bytes_max),
-        modules_(tree.modules().size()),
-        frames_(tree.frames().size()),
-        nodes_(tree.nodes().size()) {}
+        modules_(tree.modules().size(), kGone),
+        frames_(tree.frames().size(), kGone),
+        nodes_(tree.nodes().size(), kGone) {}
 
-  void choose() {
-    for (const uint32_t node : by_worth()) take(node);
+  // What is rarest is left out. An estimate: a stack that is cut off ends at another node, which then is longer.
+  void choose(const std::vector<uint32_t>& by_worth, size_t bytes_max) {
+    for (std::vector<uint32_t>* places : {&modules_, &frames_, &nodes_})
+      std::fill(places->begin(), places->end(), kGone);
+    bytes_left_ = bytes_max;
+    for (const uint32_t node : by_worth) take(node);
   }
 
   void write(v1::StackTree& proto) {
-    int64_t dropped = tree_.dropped();
+    proto.Clear();
     for (uint32_t i = 0; i < modules_.size(); ++i) {
-      if (!modules_[i].kept) continue;
-      modules_[i].at = static_cast<uint32_t>(proto.modules_size());
+      if (modules_[i] == kGone) continue;
+      modules_[i] = static_cast<uint32_t>(proto.modules_size());
       module_to_proto(tree_.modules()[i], *proto.add_modules());
     }
     for (uint32_t i = 0; i < frames_.size(); ++i) {
-      if (!frames_[i].kept) continue;
-      frames_[i].at = static_cast<uint32_t>(proto.frames_size());
-      write_frame(i, *proto.add_frames());
+      if (frames_[i] == kGone) continue;
+      frames_[i] = static_cast<uint32_t>(proto.frames_size());
+      frame_to_proto(i, *proto.add_frames());
     }
-    for (uint32_t i = 0; i < nodes_.size(); ++i) {
-      if (!nodes_[i].kept) {
-        dropped += tree_.nodes()[i].ends.size();
-        continue;
-      }
-      nodes_[i].at = static_cast<uint32_t>(proto.nodes_size());
-      write_node(i, *proto.add_nodes());
+    write_nodes(proto);
+  }
+
+ private:
+  static constexpr uint32_t kGone = UINT32_MAX;  // has no place in the message
+
+  void take(uint32_t index) {
+    const StackTree::Node& node = tree_.nodes()[index];
+    if (node.parent != index && nodes_[node.parent] == kGone) return;
+    const uint32_t module = tree_.frames()[node.frame].module;
+    const bool new_frame = frames_[node.frame] == kGone;
+    const bool new_module = new_frame && module != kNoModule && modules_[module] == kGone;
+    v1::StackTree tree;
+    node_to_proto(index, node.ends, *tree.add_nodes());
+    if (new_frame) frame_to_proto(node.frame, *tree.add_frames());
+    if (new_module) module_to_proto(tree_.modules()[module], *tree.add_modules());
+    const size_t bytes = tree.ByteSizeLong();
+    if (bytes > bytes_left_) return;
+    bytes_left_ -= bytes;
+    // Until places are given, so large a one that it takes as many bytes as any.
+    nodes_[index] = frames_[node.frame] = kSomewhere;
+    if (new_module) modules_[module] = kSomewhere;
+  }
+
+  // Of a stack that is cut off, the deepest frame that is here.
+  void write_nodes(v1::StackTree& proto) {
+    const std::vector<StackTree::Node>& nodes = tree_.nodes();
+    std::vector<RankSet> ends(nodes.size());
+    int64_t dropped = tree_.dropped();
+    for (uint32_t i = 0; i < nodes.size(); ++i) ends[i] = nodes[i].ends;
+    for (uint32_t i = static_cast<uint32_t>(nodes.size()); i-- > 0;) {
+      if (nodes_[i] != kGone) continue;
+      dropped += nodes[i].ends.size();
+      if (nodes[i].parent != i) ends[nodes[i].parent].add(ends[i]);
+    }
+    for (uint32_t i = 0; i < nodes.size(); ++i) {
+      if (nodes_[i] == kGone) continue;
+      nodes_[i] = static_cast<uint32_t>(proto.nodes_size());
+      node_to_proto(i, ends[i], *proto.add_nodes());
     }
     proto.set_dropped(dropped);
   }
 
- private:
-  struct Place {
-    bool kept = false;
-    uint32_t at = 0;  // index in the message
-  };
-
-  const StackFrame& frame_of(uint32_t node) const {
-    return tree_.frames()[tree_.nodes()[node].frame];
-  }
-
-  // A node comes behind its parent, which has at least its ranks.
-  std::vector<uint32_t> by_worth() const {
-    const std::vector<StackTree::Node>& nodes = tree_.nodes();
-    std::vector<bool> is_main(nodes.size());
-    std::vector<int64_t> ranks(nodes.size());
-    for (uint32_t i = 0; i < nodes.size(); ++i) {
-      const uint32_t parent = nodes[i].parent;
-      is_main[i] = parent == i ? frame_of(i).text == "main" : is_main[parent];
-      ranks[i] = nodes[i].ranks.size();
-    }
-    std::vector<uint32_t> order(nodes.size());
-    std::iota(order.begin(), order.end(), 0U);
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-      return std::pair(is_main[a], ranks[a]) > std::pair(is_main[b], ranks[b]);
-    });
-    return order;
-  }
-
-  void take(uint32_t node) {
-    const uint32_t parent = tree_.nodes()[node].parent;
-    if (parent != node && !nodes_[parent].kept) return;
-    const uint32_t frame = tree_.nodes()[node].frame;
-    const uint32_t module = tree_.frames()[frame].module;
-    const bool new_frame = !frames_[frame].kept;
-    const bool new_module = new_frame && module != kNoModule && !modules_[module].kept;
-    v1::StackTree::Node node_message;
-    write_node(node, node_message);
-    size_t bytes = field_bytes(node_message) + kIndexBytesMax;
-    if (new_frame) {
-      v1::StackFrame message;
-      write_frame(frame, message);
-      bytes += field_bytes(message) + kIndexBytesMax;
-    }
-    if (new_module) {
-      v1::StackModule message;
-      module_to_proto(tree_.modules()[module], message);
-      bytes += field_bytes(message);
-    }
-    if (bytes > bytes_left_) return;
-    bytes_left_ -= bytes;
-    nodes_[node].kept = frames_[frame].kept = true;
-    if (new_module) modules_[module].kept = true;
-  }
-
-  // Where what it points at lies, or will lie.
-  void write_frame(uint32_t index, v1::StackFrame& proto) const {
+  void frame_to_proto(uint32_t index, v1::StackFrame& proto) const {
     const StackFrame& frame = tree_.frames()[index];
-    if (frame.module != kNoModule) proto.set_module(modules_[frame.module].at + 1);
+    if (frame.module != kNoModule) proto.set_module(modules_[frame.module] + 1);
     proto.set_address(frame.address);
-    proto.set_text(printable(frame.text, kFrameTextBytesMax));
+    proto.set_text(frame.text);
     if (tree_.symbol(index) != FrameSymbol{})
       symbol_to_proto(tree_.symbol(index), *proto.mutable_symbol());
   }
 
-  void write_node(uint32_t index, v1::StackTree::Node& proto) const {
+  void node_to_proto(uint32_t index, const RankSet& ends, v1::StackTree::Node& proto) const {
     const StackTree::Node& node = tree_.nodes()[index];
-    if (node.parent != index) proto.set_parent(nodes_[node.parent].at + 1);
-    proto.set_frame(frames_[node.frame].at);
-    rank_set_to_proto(node.ranks, *proto.mutable_ranks());
-    if (!node.ends.empty()) rank_set_to_proto(node.ends, *proto.mutable_ends());
+    if (node.parent != index) proto.set_parent(nodes_[node.parent] + 1);
+    proto.set_frame(frames_[node.frame]);
+    if (!ends.empty()) rank_set_to_proto(ends, *proto.mutable_ends());
   }
 
-  // Indices are not known while it chooses; of two numbers.
-  static constexpr size_t kIndexBytesMax = 12;
+  static constexpr uint32_t kSomewhere = kStackTreeNodesMax;
 
   const StackTree& tree_;
-  size_t bytes_left_;
-  std::vector<Place> modules_, frames_, nodes_;
+  size_t bytes_left_ = 0;
+  // Indices in the message.
+  std::vector<uint32_t> modules_, frames_, nodes_;
 };
+
+// Main threads first, then what many ranks have before what few have. A node comes behind its parent, which has at least its ranks.
+std::vector<uint32_t> by_worth(const StackTree& tree) {
+  const std::vector<StackTree::Node>& nodes = tree.nodes();
+  const std::vector<RankSet> passing = tree.passing();
+  std::vector<bool> is_main(nodes.size());
+  std::vector<int64_t> ranks(nodes.size());
+  for (uint32_t i = 0; i < nodes.size(); ++i) {
+    const uint32_t parent = nodes[i].parent;
+    is_main[i] = parent == i ? tree.frames()[nodes[i].frame].text == "main" : is_main[parent];
+    ranks[i] = passing[i].size();
+  }
+  std::vector<uint32_t> order(nodes.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(bool{is_main[a]}, ranks[a]) > std::pair(bool{is_main[b]}, ranks[b]);
+  });
+  return order;
+}
 
 }  // namespace
 
@@ -270,6 +270,12 @@ Duration age_from(int64_t ns) { return Duration(std::clamp<int64_t>(ns, 0, kAgeN
 char process_state_from(uint32_t state) {
   const bool letter = (state >= 'A' && state <= 'Z') || (state >= 'a' && state <= 'z');
   return letter ? static_cast<char>(state) : '?';
+}
+
+StackTraceSpec stack_traces_from_proto(const v1::StackTraces& proto) {
+  return {.collect = proto.collect(),
+          .to_cloud = proto.to_cloud(),
+          .interval_seconds = proto.interval_seconds()};
 }
 
 RankSet rank_set_from_proto(const v1::RankSet& proto) {
@@ -287,9 +293,7 @@ void rank_set_to_proto(const RankSet& ranks, v1::RankSet& proto) {
 }
 
 StackModule module_from_proto(const v1::StackModule& proto) {
-  const std::string& id = proto.build_id();
-  const bool is_hex = id.find_first_not_of("0123456789abcdef") == std::string::npos;
-  return {.build_id = is_hex && id.size() <= kBuildIdBytesMax ? id : "",
+  return {.build_id = printable(proto.build_id(), kBuildIdBytesMax),
           .path = printable(proto.path(), kModulePathBytesMax)};
 }
 
@@ -311,42 +315,38 @@ void symbol_to_proto(const FrameSymbol& symbol, v1::FrameSymbol& proto) {
 }
 
 absl::StatusOr<StackTree> stack_tree_from_proto(const v1::StackTree& proto) {
-  std::vector<StackModule> modules;
+  StackTree::Parts parts;
   for (const v1::StackModule& module : proto.modules())
-    modules.push_back(module_from_proto(module));
-  std::vector<StackFrame> frames;
+    parts.modules.push_back(module_from_proto(module));
   for (const v1::StackFrame& frame : proto.frames()) {
-    frames.push_back({.module = frame.module() == 0 ? kNoModule : frame.module() - 1,
-                      .address = frame.address(),
-                      .text = printable(frame.text(), kFrameTextBytesMax)});
+    parts.frames.push_back({.module = frame.module() == 0 ? kNoModule : frame.module() - 1,
+                            .address = frame.address(),
+                            .text = frame.text()});
+    parts.symbols.push_back(symbol_from_proto(frame.symbol()));
   }
-  std::vector<StackTree::Node> nodes;
   for (const v1::StackTree::Node& node : proto.nodes()) {
-    const auto own = static_cast<uint32_t>(nodes.size());
-    nodes.push_back({.parent = node.parent() == 0 ? own : node.parent() - 1,
-                     .frame = node.frame(),
-                     .ranks = rank_set_from_proto(node.ranks()),
-                     .ends = rank_set_from_proto(node.ends())});
-    // As a root it would say its own index in 1 + index, which stands for what is not there yet.
+    const auto own = static_cast<uint32_t>(parts.nodes.size());
     if (node.parent() > own) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "node ", own, " has parent ", node.parent() - 1, ": it must be a node before it"));
+      return absl::InvalidArgumentError(absl::StrCat("node ", own, " of a stack tree has parent ",
+                                                     node.parent() - 1,
+                                                     ", which is not before it"));
     }
+    parts.nodes.push_back({.parent = node.parent() == 0 ? own : node.parent() - 1,
+                           .frame = node.frame(),
+                           .ends = rank_set_from_proto(node.ends())});
   }
-  auto tree = StackTree::of(std::move(modules), std::move(frames), std::move(nodes));
-  if (!tree.ok()) return tree;
-  for (int i = 0; i < proto.frames_size(); ++i) {
-    if (proto.frames(i).has_symbol())
-      tree->set_symbol(static_cast<uint32_t>(i), symbol_from_proto(proto.frames(i).symbol()));
-  }
-  tree->add_dropped(std::clamp<int64_t>(proto.dropped(), 0, kDroppedMax));
-  return tree;
+  parts.dropped = proto.dropped();
+  return StackTree::of(parts);
 }
 
 void stack_tree_to_proto(const StackTree& tree, size_t bytes_max, v1::StackTree& proto) {
-  TreeWriter writer(tree, bytes_max);
-  writer.choose();
-  writer.write(proto);
+  const std::vector<uint32_t> order = by_worth(tree);
+  TreeWriter writer(tree);
+  for (size_t budget = bytes_max;; budget = budget * 3 / 4) {
+    writer.choose(order, budget);
+    writer.write(proto);
+    if (proto.ByteSizeLong() <= bytes_max || budget == 0) return;
+  }
 }
 
 std::vector<RankEvidence> evidence_from_proto(const EvidenceMessages& proto, size_t ranks_max) {

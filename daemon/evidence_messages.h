@@ -14,6 +14,7 @@
 #include <absl/status/statusor.h>
 
 #include "common/rank_evidence.h"
+#include "common/stack_trace_spec.h"
 #include "common/stack_tree.h"
 #include "common/time.h"
 #include "daemon/limits.h"
@@ -30,6 +31,8 @@ Duration age_from(int64_t ns);
 // '?' for what is no state of /proc.
 char process_state_from(uint32_t state);
 
+StackTraceSpec stack_traces_from_proto(const v1::StackTraces& proto);
+
 RankSet rank_set_from_proto(const v1::RankSet& proto);
 void rank_set_to_proto(const RankSet& ranks, v1::RankSet& proto);
 
@@ -41,8 +44,8 @@ void symbol_to_proto(const FrameSymbol& symbol, v1::FrameSymbol& proto);
 
 // InvalidArgument says what is no tree in it.
 absl::StatusOr<StackTree> stack_tree_from_proto(const v1::StackTree& proto);
-// At most so many bytes: main threads first, and what many ranks have before what few have. Stacks that are left out count as
-// dropped; those that share their beginning with kept ones are still in its `ranks`.
+// At most so many bytes, and a few for the number of what was dropped. Main threads are kept before others, and what many ranks have
+// before what few have. A stack that is cut off ends at its deepest frame that is kept, and counts as dropped.
 void stack_tree_to_proto(const StackTree& tree, size_t bytes_max, v1::StackTree& proto);
 
 using EvidenceMessages = google::protobuf::RepeatedPtrField<v1::RankEvidence>;

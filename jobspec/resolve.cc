@@ -21,6 +21,7 @@
 #include "jobspec/quantization_keys.h"
 #include "jobspec/remat_keys.h"
 #include "jobspec/settings_reader.h"
+#include "jobspec/stack_trace_keys.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/train_mesh.h"
 
@@ -346,6 +347,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   int32_t restarts_max = 3;
   reader.read("restarts_max", restarts_max);
   reader.require(restarts_max >= 0, "restarts_max", "must be at least 0");
+  read_stack_traces(reader, *job.spec.mutable_stack_traces(), job.warnings);
   if (auto status = read_rest(reader, train); !status.ok()) return status;
   if (auto status = read_data(reader, train, job.warnings); !status.ok()) return status;
   absl::StatusOr<std::string> output = read_paths(reader, options, train);

@@ -89,8 +89,9 @@ struct SendReportAck {
   uint64_t report_id = 0;
 };
 
-using WorkerPayload = std::variant<SendRegistered, SendStartRanks, SendStopRanks, SendSaveCheckpoint,
-                                   SendDumpStacks, SendSymbolize, SendReportAck>;
+using WorkerPayload =
+    std::variant<SendRegistered, SendStartRanks, SendStopRanks, SendSaveCheckpoint, SendDumpStacks,
+                 SendSymbolize, SendReportAck>;
 
 // Best effort: a worker that is not connected gets nothing, and learns what matters when it
 // registers again.

@@ -72,7 +72,7 @@ struct DurableState {
   StoreId store;
   std::vector<Job> jobs;
   std::map<std::string, JobId> request_ids;
-  JobId last_job_id{0};  // the newest that was given; the job may be forgotten
+  JobId last_job_id{0};                  // the newest that was given; the job may be forgotten
   std::vector<IncidentId> incidents;     // whose records are stored, growing; the newest never goes
   std::vector<Incident> open_incidents;  // those of them that are open
 };

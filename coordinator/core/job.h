@@ -12,7 +12,9 @@
 #include "common/exit_code.h"
 #include "common/ids.h"
 #include "common/progress_page.h"
+#include "common/stack_trace_spec.h"
 #include "common/time.h"
+#include "coordinator/core/incident.h"
 
 namespace muster::coordinator {
 
@@ -42,9 +44,9 @@ enum class JobState {
   kCancelled
 };
 
-constexpr std::array<std::string_view, 9> kJobStateNames = {
-    "QUEUED",     "STARTING",  "RUNNING", "SUSPECT",  "DUMPING",
-    "RESTARTING", "SUCCEEDED", "FAILED",  "CANCELLED"};
+constexpr std::array<std::string_view, 9> kJobStateNames = {"QUEUED",    "STARTING", "RUNNING",
+                                                            "SUSPECT",   "DUMPING",  "RESTARTING",
+                                                            "SUCCEEDED", "FAILED",   "CANCELLED"};
 constexpr std::string_view job_state_name(JobState state) {
   return kJobStateNames[static_cast<size_t>(state)];
 }
@@ -70,6 +72,7 @@ struct JobSpec {
   std::string train_config_json;
   std::map<std::string, std::string> environment;
   int64_t steps = 0;
+  StackTraceSpec stack_traces;
 
   int32_t world_size() const { return nodes * ranks_per_node; }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
@@ -148,6 +151,7 @@ struct Job {
   std::string rendezvous_address;  // of the current attempt: the store of the worker with rank 0
   std::vector<RankExit> exits;     // of the current attempt, in the order of their reports
   int32_t restarts = 0;            // launches after a fault; a preempted attempt does not count
+  IncidentNote incident;           // the newest one
 
   std::vector<RankState> ranks;  // by rank; volatile, not persisted
 

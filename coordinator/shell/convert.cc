@@ -46,6 +46,10 @@ void spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
   proto.set_train_config_json(spec.train_config_json);
   for (const auto& [key, value] : spec.environment) (*proto.mutable_environment())[key] = value;
   proto.set_steps(spec.steps);
+  v1::StackTraces& traces = *proto.mutable_stack_traces();
+  traces.set_collect(spec.stack_traces.collect);
+  traces.set_to_cloud(spec.stack_traces.to_cloud);
+  traces.set_interval_seconds(spec.stack_traces.interval_seconds);
 }
 
 void placement_to_proto(const RankPlacement& rank, v1::RankPlacement& proto) {
@@ -108,6 +112,10 @@ v1::Job convert_job(const Job& job, Instant now, size_t ranks_max) {
   proto.set_finished_unix_ns(job.finished_unix_ns);
   proto.set_exit_code(job.exit_code);
   proto.set_tokens_per_second(tokens_per_second(job));
+  if (job.incident.id != IncidentId(0)) {
+    proto.mutable_incident()->set_id(job.incident.id.value());
+    proto.mutable_incident()->set_sentence(job.incident.sentence);
+  }
   return proto;
 }
 
@@ -145,6 +153,7 @@ JobSpec spec_from_proto(const v1::JobSpec& proto) {
   spec.train_config_json = proto.train_config_json();
   spec.environment = {proto.environment().begin(), proto.environment().end()};
   spec.steps = proto.steps();
+  spec.stack_traces = daemon::stack_traces_from_proto(proto.stack_traces());
   return spec;
 }
 

@@ -212,7 +212,7 @@ void CoreLoop::carry_out(ActionList& actions) {
   for (const Action& action : actions) {
     if (const auto* change = std::get_if<JobChanged>(&action)) changed.insert(change->job);
     if (const auto* persisted = std::get_if<PersistJob>(&action)) log_decision(persisted->job);
-    if (const auto* opened = std::get_if<PersistIncident>(&action)) log_incident(opened->incident);
+    if (const auto* opened = std::get_if<PersistIncident>(&action)) tell_incident(opened->incident);
   }
   for (const JobId id : changed) publish(id);
 
@@ -279,9 +279,10 @@ void CoreLoop::log_decision(const Job& job) {
 }
 
 // Once, when it is opened: what is learned of it later is for who looks at it.
-void CoreLoop::log_incident(const Incident& incident) {
+void CoreLoop::tell_incident(const Incident& incident) {
   if (incident.id <= newest_incident_) return;
   newest_incident_ = incident.id;
+  metrics_.count_incident(core_, incident, wall_clock_unix_ns());
   spdlog::warn("job {} ({}) incident {}: {} (muster incident show {})", incident.job.value(),
                daemon::printable(incident.job_name, kLogLineBytesMax), incident.id.value(),
                daemon::printable(incident.sentence, kLogLineBytesMax), incident.id.value());

@@ -105,7 +105,7 @@ class CoreLoop {
   void publish(JobId id);
   void answer(Item& item);
   void log_decision(const Job& job);
-  void log_incident(const Incident& incident);
+  void tell_incident(const Incident& incident);
   void end_everything(const absl::Status& status, std::vector<Item>& items);
 
   Core core_;

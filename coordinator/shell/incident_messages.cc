@@ -8,19 +8,21 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/escape.h"
 #include "common/limits.h"
 #include "daemon/evidence_messages.h"
-#include "daemon/logging.h"
 
 namespace muster::coordinator {
 namespace {
-
-using daemon::printable;
 
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr size_t kSentenceBytesMax = 1'024;  // sentences, clauses and actions
 constexpr size_t kWordBytesMax = 256;        // axes and collectives
 constexpr size_t kSourceBytesMax = kFrameTextBytesMax + kModulePathBytesMax;
+
+// Of a record: the rest is the stacks'.
+constexpr size_t kRecordEvidenceBytesMax = kIncidentBytesMax / 2;
+constexpr size_t kRecordReserveBytes = 64;  // tags and lengths
 
 std::optional<IncidentKind> kind_from(const std::string& name) {
   const auto found = std::find(kIncidentKindNames.begin(), kIncidentKindNames.end(), name);
@@ -100,8 +102,11 @@ v1::Incident incident_to_proto(const Incident& incident) {
   v1::Incident proto = incident_summary_to_proto(incident);
   daemon::lines_to_proto(incident.kernel_messages, kKernelMessagesMax, kEvidenceLineBytesMax,
                          *proto.mutable_kernel_messages());
-  daemon::evidence_to_proto(incident.ranks, daemon::kEvidenceBytesMax, *proto.mutable_ranks());
-  daemon::stack_tree_to_proto(incident.stacks, daemon::kStackTreeBytesMax, *proto.mutable_stacks());
+  daemon::evidence_to_proto(incident.ranks, kRecordEvidenceBytesMax, *proto.mutable_ranks());
+  const size_t used = proto.ByteSizeLong() + kRecordReserveBytes;
+  daemon::stack_tree_to_proto(incident.stacks,
+                              used < kIncidentBytesMax ? kIncidentBytesMax - used : 0,
+                              *proto.mutable_stacks());
   return proto;
 }
 

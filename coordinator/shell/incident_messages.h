@@ -15,7 +15,10 @@ namespace muster::coordinator {
 absl::StatusOr<StackReportReceived> stack_report_from_proto(const v1::StackReport& proto);
 SymbolsReceived symbols_from_proto(const v1::Symbols& proto);
 
-// At most what a message may have: evidence and stacks are cut as daemon/evidence_messages.h says.
+// A record's bound: a thousand of them are stored (kIncidentsKeptMax), and each is sent in one message.
+constexpr size_t kIncidentBytesMax = 1 << 20;
+
+// At most so many bytes: evidence and stacks are cut as daemon/evidence_messages.h says.
 v1::Incident incident_to_proto(const Incident& incident);
 // What a list shows: without ranks, stacks and kernel messages.
 v1::Incident incident_summary_to_proto(const Incident& incident);

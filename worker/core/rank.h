@@ -8,6 +8,7 @@
 
 #include "common/ids.h"
 #include "common/progress_page.h"
+#include "common/stack_trace_spec.h"
 #include "common/step_times.h"
 #include "common/time.h"
 
@@ -41,6 +42,7 @@ struct LaunchSpec {
   int32_t ranks_per_node = 1;
   std::string train_config_json;
   std::map<std::string, std::string> environment;
+  StackTraceSpec stack_traces{};
 
   int32_t world_size() const { return nodes * ranks_per_node; }
 };
@@ -70,7 +72,7 @@ struct RankFigures {
   double step_seconds = 0;
   double data_wait_seconds = 0;        // since the attempt began
   double collective_wait_seconds = 0;  // since the attempt began
-  int64_t eval_step = 0;         // steps completed at the last evaluation; 0: none
+  int64_t eval_step = 0;               // steps completed at the last evaluation; 0: none
   double eval_loss = 0;
   double tokens_per_second = 0;  // of this rank in the last step
   double tflops_per_device = 0;

@@ -45,8 +45,7 @@ class Launcher {
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
   // The figures of the rank's page and (unless `pid` is 0) the state of its process, or why there are none: absent, damaged, or another launch's.
-  absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank,
-                                        pid_t pid) const;
+  absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank, pid_t pid) const;
 
   // The last lines that are not empty of the rank's log, oldest first, made printable. Any thread.
   std::vector<std::string> last_lines(const RankKey& key, size_t count_max) const;

@@ -89,8 +89,10 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
   for (const Process& process : processes) result.ranks.push_back(evidence_of(process));
   const StackSample sample = sampler_.sample(targets, deadline);
   result.stacks.add(sample);
-  for (size_t i = 0; i < std::min(sample.ranks.size(), result.ranks.size()); ++i)
+  for (size_t i = 0; i < std::min(sample.ranks.size(), result.ranks.size()); ++i) {
     result.ranks[i].stack_problem = sample.ranks[i].problem;
+    result.ranks[i].stack_note = sample.ranks[i].note;
+  }
   const Instant now = monotonic_now();
   const Instant since = now - std::min(kKernelMessagesAge, now.time_since_epoch());
   for (const KernelMessage& message : read_kernel_messages(kKernelLog, {pids, since}))
@@ -100,8 +102,8 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
 
 RankEvidence StackReader::evidence_of(const Process& process) const {
   const Target& target = process.target();
-  const auto page = read_progress_page(
-      launcher_.folders().page_path(target.key.launch(), target.local_rank));
+  const auto page =
+      read_progress_page(launcher_.folders().page_path(target.key.launch(), target.local_rank));
   RankEvidence evidence;
   if (page.ok()) {
     evidence = evidence_from_page(*page, monotonic_now());
@@ -123,8 +125,8 @@ SymbolsRead StackReader::symbolize_now(const ReadSymbols& request, pid_t pid) {
     spdlog::info("no names of {}: {}", request.module.path,
                  std::string(symbols.status().message()));
   for (size_t i = 0; i < request.addresses.size(); ++i)
-    result.symbols.emplace_back(request.addresses[i],
-                                symbols.ok() && i < symbols->size() ? (*symbols)[i] : FrameSymbol{});
+    result.symbols.emplace_back(
+        request.addresses[i], symbols.ok() && i < symbols->size() ? (*symbols)[i] : FrameSymbol{});
   return result;
 }
 

@@ -40,7 +40,8 @@ absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
                        .nodes = spec.nodes(),
                        .ranks_per_node = spec.ranks_per_node(),
                        .train_config_json = spec.train_config_json(),
-                       .environment = {spec.environment().begin(), spec.environment().end()}};
+                       .environment = {spec.environment().begin(), spec.environment().end()},
+                       .stack_traces = daemon::stack_traces_from_proto(spec.stack_traces())};
   for (const v1::RankPlacement& rank : message.ranks()) {
     event.launch.ranks.push_back({Rank(rank.rank()), rank.local_rank()});
   }

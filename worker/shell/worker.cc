@@ -132,6 +132,7 @@ void Worker::carry_out(const SpawnRank& action) {
   const auto kills = OomKillCounter::of(proc_root_, kCgroupRoot, *pid);
   oom_kills_.insert_or_assign(action.key, std::pair(kills, kills.count()));
   logs_.add(action.key, launcher_.folders().log_path(action.key));
+  stack_tracer_.begin(action.key.launch(), action.launch->spec);
   pending_.emplace_back(RankStarted{action.key, *pid});
 }
 
@@ -180,6 +181,7 @@ void Worker::carry_out(const SendRegister& action) { stream_.send(to_message(act
 
 void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.count_heartbeat(monotonic_now());
+  metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());
   stream_.send(to_message(action));
   logs_.pump(true);
 }
@@ -217,7 +219,19 @@ void Worker::carry_out(const RemoveLaunch& action) {
   }
 }
 
-void Worker::carry_out(const EndLaunch& action) { rendezvous_->drop_scope(action.launch); }
+void Worker::carry_out(const EndLaunch& action) {
+  rendezvous_->drop_scope(action.launch);
+  stack_tracer_.end(action.launch);
+}
+
+std::vector<StackTracer::Rank> Worker::ranks_to_trace(const LaunchKey& launch) const {
+  std::vector<StackTracer::Rank> ranks;
+  for (const auto& [key, rank] : core_->ranks()) {
+    if (key.launch() == launch && rank.life == Core::Life::kUp)
+      ranks.push_back({key, rank.pid, launcher_.folders().log_path(key)});
+  }
+  return ranks;
+}
 
 void Worker::carry_out(const Note& action) {
   spdlog::log(action.warning ? spdlog::level::warn : spdlog::level::info, "{}", action.text);

@@ -25,6 +25,7 @@
 #include "worker/shell/reaper.h"
 #include "worker/shell/rendezvous_server.h"
 #include "worker/shell/stack_reader.h"
+#include "worker/shell/stack_tracer.h"
 #include "worker/shell/stream.h"
 #include "worker/stacks/process_evidence.h"
 
@@ -41,7 +42,7 @@ class Worker {
   int run();
 
  private:
-  Worker(const WorkerOptions& options, LauncherOptions launcher);
+  Worker(const WorkerOptions& options, LauncherOptions launcher, StackTracerOptions tracer);
 
   absl::Status listen(const WorkerOptions& options, const daemon::Endpoint& rendezvous);
   std::map<std::string, daemon::HttpHandler> pages();
@@ -76,6 +77,7 @@ class Worker {
   void on_closed(StreamEnd end, const std::string& reason);
   bool ship(LogChunk&& chunk);
   void send_due_reports();
+  std::vector<StackTracer::Rank> ranks_to_trace(const LaunchKey& launch) const;
   void stop_when_closed();
 
   boost::asio::io_context context_{1};
@@ -89,6 +91,7 @@ class Worker {
   LogShipper logs_;
   CoordinatorStream stream_;
   StackReader stack_reader_;
+  StackTracer stack_tracer_;
   std::map<RankKey, std::pair<OomKillCounter, int64_t>> oom_kills_;  // when each rank was started
   const std::string proc_root_;
   std::unique_ptr<RendezvousServer> rendezvous_;

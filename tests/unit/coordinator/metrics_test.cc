@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "coordinator/shell/convert.h"
+#include "tests/unit/coordinator/full_incident.h"
 
 namespace muster::coordinator {
 namespace {
@@ -128,6 +129,22 @@ TEST_F(MetricsTest, FiguresBeginWithTheFirstStep) {
   EXPECT_THAT(page(), HasSubstr("muster_job_loss{job=\"1\",name=\"llama\"} 2.5\n"));
   EXPECT_THAT(page(), HasSubstr("muster_job_tokens_per_second{job=\"1\",name=\"llama\"} 200\n"));
   EXPECT_THAT(page(), Not(HasSubstr("muster_job_mfu_ratio{"))) << "the device's peak is unknown";
+}
+
+TEST_F(MetricsTest, IncidentsAreCountedByKind) {
+  step(heartbeat(0, 1));
+  Incident incident = full_incident(1, JobId(1));
+  incident.kind = IncidentKind::kSlowRank;
+  incident.moments = {{1'000'000'000, "last progress"}, {3'500'000'000, "verdict"}};
+  metrics_.count_incident(core_, incident, 1);
+  metrics_.count_incident(core_, incident, 1);
+  metrics_.count_incident(core_, full_incident(2, JobId(99)), 1);
+  const std::string page = metrics_.render(core_, now_, 1);
+  EXPECT_THAT(page, HasSubstr("muster_job_incidents_total{job=\"1\",kind=\"slow_rank\",name="
+                              "\"llama\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr("muster_job_detection_seconds_sum{job=\"1\",name=\"llama\"} 5\n"));
+  EXPECT_THAT(page, HasSubstr("muster_job_suspect{job=\"1\",name=\"llama\"} 0\n"));
+  EXPECT_THAT(page, Not(HasSubstr("\"99\""))) << "of a job that is not there any more";
 }
 
 // Nobody scrapes: the series of jobs that ended long ago go when a new job comes.
