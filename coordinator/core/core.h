@@ -164,6 +164,7 @@ class Core {
   void on(const JobCheckpointRequested& event);
   void on(const Tick& event);
   void forgive_own_stall(Instant now);
+  void note_incident(const Incident& incident);
   void restore(Job job);
   void await_workers_of(const Job& job);
   absl::StatusOr<Job*> active_job(JobId id);
