@@ -38,6 +38,7 @@
 #include "coordinator/core/incidents.h"
 #include "coordinator/core/job.h"
 #include "coordinator/core/job_queue.h"
+#include "coordinator/core/stragglers.h"
 #include "coordinator/core/validation.h"
 
 namespace muster::coordinator {
@@ -135,6 +136,8 @@ class Core {
     std::optional<int64_t> checkpoint_after;  // somebody waits for a checkpoint of more steps
     std::map<WorkerName, std::vector<Rank>> ranks;  // by worker
     std::optional<HangDetector> hang;
+    std::optional<Stragglers> stragglers;
+    std::map<Rank, IncidentId> slow;     // ranks that are told to be
     std::optional<Instant> reach_check;  // the next look at whether its workers can be reached
     std::optional<IncidentId> incident;  // what the suspicion or the verdict is recorded as
     // While SUSPECT or DUMPING.
@@ -212,8 +215,10 @@ class Core {
   void check_leases();
   // ladder.cc
   void begin_watching(const Job& job);
+  static void forget_rank(Launch& launch, Rank rank);
   void watch(const Job& job, const RankProgress& progress);
   void hear_pages_of(const Worker& worker);
+  void look_for_stragglers(const Job& job);
   void climb(Job& job);
   void suspect(Job& job, std::string reason);
   void go_on(Job& job, std::string reason);

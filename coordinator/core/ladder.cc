@@ -22,12 +22,18 @@ namespace muster::coordinator {
 void Core::begin_watching(const Job& job) {
   Launch& launch = launches_[job.id];
   launch.hang.emplace(options_.hang, job.placement.size(), now_);
+  launch.stragglers.emplace(job.placement.size());
   launch.ranks.clear();
   for (const RankPlacement& rank : job.placement) {
     launch.ranks[rank.worker].push_back(rank.rank);
     if (job.ranks[static_cast<size_t>(rank.rank.value())].life == RankState::Life::kExited)
-      launch.hang->forget(static_cast<size_t>(rank.rank.value()));
+      forget_rank(launch, rank.rank);
   }
+}
+
+void Core::forget_rank(Launch& launch, Rank rank) {
+  if (launch.hang) launch.hang->forget(static_cast<size_t>(rank.value()));
+  if (launch.stragglers) launch.stragglers->forget(static_cast<size_t>(rank.value()));
 }
 
 void Core::watch(const Job& job, const RankProgress& progress) {
@@ -44,6 +50,39 @@ void Core::watch(const Job& job, const RankProgress& progress) {
                         .steps = progress.step_times.total(),
                         .seconds = progress.step_times.seconds},
                        now_);
+  launch.stragglers->observe(static_cast<size_t>(progress.rank.value()),
+                             {.steps = progress.step_times.total(),
+                              .seconds = progress.step_times.seconds,
+                              .collective_wait = progress.collective_wait_seconds,
+                              .data_wait = progress.data_wait_seconds});
+  if (launch.stragglers->look_is_due()) look_for_stragglers(job);
+}
+
+// A slow rank is told, and nothing is done about it: to restart a job costs more than to go on slowly.
+void Core::look_for_stragglers(const Job& job) {
+  Launch& launch = launches_.at(job.id);
+  for (const Stragglers::Change& change : launch.stragglers->look(now_)) {
+    const Rank rank(static_cast<int32_t>(change.rank));
+    if (const auto known = launch.slow.find(rank); known != launch.slow.end()) {
+      incidents_.note(known->second, unix_ns_, "it is as fast as the others again");
+      incidents_.close(known->second);
+      launch.slow.erase(known);
+    }
+    if (change.kind == SlowKind::kNone) continue;
+    Fault what;
+    what.rank = rank;
+    what.worker = job.placement[change.rank].worker;
+    what.unix_ns = unix_ns_;
+    what.message = absl::StrFormat(
+        "rank %d on %s %s: %.3f s a step, where the median rank %s %.3f s; the others wait for it",
+        rank.value(), what.worker.value(),
+        change.kind == SlowKind::kData ? "waits for its data" : "computes slowly", change.seconds,
+        change.kind == SlowKind::kData ? "waits" : "takes", change.median);
+    const IncidentId id =
+        incidents_.open(incident_of_fault(job, what, IncidentKind::kSlowRank, 0));
+    incidents_.change(id)->action = "none: training goes on";
+    launch.slow.emplace(rank, id);
+  }
 }
 
 // After a heartbeat: what it says of progress is known, and it may be the last that a suspicion has waited for.

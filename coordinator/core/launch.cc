@@ -78,8 +78,8 @@ void Core::rank_up(Job& job, Rank rank) {
 
 void Core::rank_gone(Job& job, Rank rank) {
   state_of(job, rank).life = RankState::Life::kExited;
-  if (const auto launch = launches_.find(job.id); launch != launches_.end() && launch->second.hang)
-    launch->second.hang->forget(static_cast<size_t>(rank.value()));
+  if (const auto launch = launches_.find(job.id); launch != launches_.end())
+    forget_rank(launch->second, rank);
 }
 
 void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
@@ -206,6 +206,10 @@ void Core::end_attempt(Job& job) {
   job.placement.clear();
   job.ranks.clear();
   job.exits.clear();
+  for (const auto& [rank, id] : launches_.at(job.id).slow) {
+    incidents_.note(id, unix_ns_, "its attempt has ended");
+    incidents_.close(id);
+  }
   launches_.erase(job.id);
   note(job, std::move(decision.reason));
   queue_.add(job.id, job.spec.priority, now_ + decision.delay);
