@@ -126,6 +126,8 @@ class Core {
   const std::map<std::string, JobId>& request_ids() const { return request_ids_; }
   const CoreOptions& options() const { return options_; }
   std::map<WorkerName, int32_t> slots_used_by_worker() const;
+  // By rank, the largest `count_max` scores of Stragglers; empty before the first look.
+  std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
 
  private:
   // What is known of a live job beyond its record. Volatile: rebuilt after a restart.
