@@ -152,7 +152,7 @@ TEST_F(MetricsTest, TheSlowestRanksHaveAScoreOnceTheyWereLookedAt) {
   step(heartbeat(0, 1));
   step(heartbeat(1, 1));
   EXPECT_THAT(page(), Not(HasSubstr("muster_job_straggler_score{")));
-  for (int64_t steps = 2; steps <= 60; ++steps) {
+  for (int steps = 2; steps <= 60; ++steps) {
     now_ += std::chrono::seconds(1);
     for (int32_t rank = 0; rank < 2; ++rank) {
       HeartbeatReceived beat = heartbeat(rank, steps);
@@ -162,9 +162,9 @@ TEST_F(MetricsTest, TheSlowestRanksHaveAScoreOnceTheyWereLookedAt) {
     }
   }
   EXPECT_THAT(page(),
-              HasSubstr("muster_job_straggler_score{job=\"1\",name=\"llama\",rank=\"1\"} 1."));
+              HasSubstr("muster_job_straggler_score{job=\"1\",name=\"llama\",rank=\"1\"} 2\n"));
   EXPECT_THAT(page(),
-              HasSubstr("muster_job_straggler_score{job=\"1\",name=\"llama\",rank=\"0\"} 0."));
+              HasSubstr("muster_job_straggler_score{job=\"1\",name=\"llama\",rank=\"0\"} 1\n"));
 }
 
 // Nobody scrapes: the series of jobs that ended long ago go when a new job comes.
