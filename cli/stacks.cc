@@ -10,6 +10,7 @@
 
 #include "cli/client.h"
 #include "cli/command.h"
+#include "cli/job_view.h"
 #include "cli/stack_view.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
@@ -89,18 +90,25 @@ absl::Status show(const StacksOptions& options, Client& client) {
   return absl::OkStatus();
 }
 
+// A job between two attempts has no stacks now, and will have some again.
+bool has_ended(Client& client, uint64_t id) {
+  const auto job = client.get_job(id);
+  return !job.ok() || is_terminal_state(job->state());
+}
+
 int stacks(const StacksOptions& options) {
   Client client(options.coordinator);
   absl::Status status = show(options, client);
   const bool watched = status.ok() && options.watch_seconds > 0;
-  while (watched && status.ok()) {
+  while (watched && !absl::IsCancelled(status)) {
     std::this_thread::sleep_for(std::chrono::duration<double>(options.watch_seconds));
     status = show(options, client);
+    if (status.ok() || absl::IsCancelled(status)) continue;
+    if (!absl::IsFailedPrecondition(status)) break;
+    warn(sv(status.message()));
+    if (has_ended(client, options.job)) return 0;
   }
-  if (absl::IsCancelled(status)) return 0;
-  // What is watched may end.
-  if (watched && absl::IsFailedPrecondition(status)) return warn(sv(status.message())), 0;
-  return status.ok() ? 0 : fail(status);
+  return status.ok() || absl::IsCancelled(status) ? 0 : fail(status);
 }
 
 }  // namespace

@@ -114,7 +114,11 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
   }
   if (schedule_needed_) schedule();
   forget_oldest();
+  const size_t before = out.size();
   incidents_.store(out);
+  for (size_t i = before; i < out.size(); ++i) {
+    if (const auto* stored = std::get_if<PersistIncident>(&out[i])) note_incident(stored->incident);
+  }
   for (const JobId id : persist_) {
     if (const auto it = jobs_.find(id); it != jobs_.end()) {
       out.push_back(PersistJob{it->second});
@@ -126,6 +130,17 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
   actions_.clear();
   persist_.clear();
   changed_.clear();
+}
+
+// Who looks at a job sees the newest of its incidents, in the words of now.
+void Core::note_incident(const Incident& incident) {
+  const auto job = jobs_.find(incident.job);
+  if (job == jobs_.end() || incident.id < job->second.incident.id) return;
+  IncidentNote note{incident.id, incident.sentence};
+  if (job->second.incident == note) return;
+  job->second.incident = std::move(note);
+  persist_.insert(incident.job);
+  changed_.insert(incident.job);
 }
 
 void Core::on(const JobSubmitted& event) {

@@ -126,6 +126,8 @@ class Core {
   const std::map<std::string, JobId>& request_ids() const { return request_ids_; }
   const CoreOptions& options() const { return options_; }
   std::map<WorkerName, int32_t> slots_used_by_worker() const;
+  // By rank, the largest `count_max` scores of Stragglers; empty before the first look.
+  std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
 
  private:
   // What is known of a live job beyond its record. Volatile: rebuilt after a restart.
@@ -167,6 +169,7 @@ class Core {
   void on(const JobCheckpointRequested& event);
   void on(const Tick& event);
   void forgive_own_stall(Instant now);
+  void note_incident(const Incident& incident);
   void restore(Job job);
   void await_workers_of(const Job& job);
   absl::StatusOr<Job*> active_job(JobId id);

@@ -59,6 +59,22 @@ void Core::watch(const Job& job, const RankProgress& progress) {
 }
 
 // A slow rank is told, and nothing is done about it: to restart a job costs more than to go on slowly.
+std::vector<std::pair<Rank, double>> Core::straggler_scores(const Job& job,
+                                                            size_t count_max) const {
+  std::vector<std::pair<Rank, double>> scores;
+  const auto launch = launches_.find(job.id);
+  if (launch == launches_.end() || !launch->second.stragglers) return scores;
+  for (const RankPlacement& rank : job.placement) {
+    const double score = launch->second.stragglers->score(static_cast<size_t>(rank.rank.value()));
+    if (score > 0) scores.emplace_back(rank.rank, score);
+  }
+  std::sort(scores.begin(), scores.end(), [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first < b.first;
+  });
+  scores.resize(std::min(scores.size(), count_max));
+  return scores;
+}
+
 void Core::look_for_stragglers(const Job& job) {
   Launch& launch = launches_.at(job.id);
   for (const Stragglers::Change& change : launch.stragglers->look(now_)) {
@@ -78,8 +94,7 @@ void Core::look_for_stragglers(const Job& job) {
         rank.value(), what.worker.value(),
         change.kind == SlowKind::kData ? "waits for its data" : "computes slowly", change.seconds,
         change.kind == SlowKind::kData ? "waits" : "takes", change.median);
-    const IncidentId id =
-        incidents_.open(incident_of_fault(job, what, IncidentKind::kSlowRank, 0));
+    const IncidentId id = incidents_.open(incident_of_fault(job, what, IncidentKind::kSlowRank, 0));
     incidents_.change(id)->action = "none: training goes on";
     launch.slow.emplace(rank, id);
   }
@@ -90,8 +105,7 @@ void Core::hear_pages_of(const Worker& worker) {
   std::vector<JobId> told;
   for (const JobId id : suspects_) {
     if (launches_.at(id).no_news.erase(worker.name) > 0 ||
-        launches_.at(id).unreachable.contains(worker.name) ||
-        launches_.at(id).hang->due() > now_) {
+        launches_.at(id).unreachable.contains(worker.name) || launches_.at(id).hang->due() > now_) {
       told.push_back(id);
     }
   }
@@ -177,7 +191,8 @@ void Core::conclude_dump(Job& job) {
   } else {
     conclude_stuck(job, dump);
   }
-  const bool unreachable = job.state == JobState::kRunning && !launches_.at(job.id).unreachable.empty();
+  const bool unreachable =
+      job.state == JobState::kRunning && !launches_.at(job.id).unreachable.empty();
   if (unreachable) suspect(job, "a worker still cannot be reached");
 }
 
@@ -187,7 +202,8 @@ std::map<Rank, std::string> Core::ranks_gone(const Job& job) const {
   const Launch& launch = launches_.at(job.id);
   for (const RankPlacement& rank : job.placement) {
     if (launch.unreachable.contains(rank.worker))
-      gone[rank.rank] = absl::StrCat("is on worker ", rank.worker.value(), ", which does not answer");
+      gone[rank.rank] =
+          absl::StrCat("is on worker ", rank.worker.value(), ", which does not answer");
   }
   for (const RankExit& exit : job.exits) {
     gone[exit.rank] = exit.signal > 0 ? absl::StrCat("was killed by signal ", exit.signal)
@@ -207,12 +223,14 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
   incident.job_name = job.spec.name;
   incident.kind = lost ? IncidentKind::kWorkerLost : IncidentKind::kHang;
   incident.kernel_messages = dump.kernel_messages();
-  incident.moments = {{unix_ns_of(launch.hang->last_progress()), "last progress of the job"},
-                      {unix_ns_of(launch.suspected), "suspected: " + launch.hang->reason(launch.suspected)}};
+  incident.moments = {
+      {unix_ns_of(launch.hang->last_progress()), "last progress of the job"},
+      {unix_ns_of(launch.suspected), "suspected: " + launch.hang->reason(launch.suspected)}};
   take_blame(incident, input, blamed);
   const std::vector<WorkerName> silent = dump.silent();
   for (const WorkerName& name : silent)
-    incident.moments.push_back({unix_ns_, absl::StrCat("worker ", name.value(), " sent no stacks")});
+    incident.moments.push_back(
+        {unix_ns_, absl::StrCat("worker ", name.value(), " sent no stacks")});
   if (Incident* known = launch.incident ? incidents_.change(*launch.incident) : nullptr) {
     incident.id = known->id;
     incident.moments.insert(incident.moments.begin(), known->moments.begin(), known->moments.end());

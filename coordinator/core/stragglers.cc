@@ -108,6 +108,8 @@ std::vector<Stragglers::Change> Stragglers::look(Instant now) {
   };
   const Times median{0, median_by(&Times::own), median_by(&Times::data), median_by(&Times::wait),
                      median_by(&Times::step)};
+  for (const Times& times : all)
+    ranks_[times.rank].score = median.own > 0 ? times.own / median.own : 0;
   std::vector<double> distances;
   for (const Times& times : all) distances.push_back(std::abs(times.own - median.own));
   const bool scored = all.size() >= kScoredRanks;
@@ -140,8 +142,8 @@ std::vector<Stragglers::Change> Stragglers::look(Instant now) {
     if (!lasts) continue;
     rank.told = kind;
     const bool data = kind == SlowKind::kData;
-    changes.push_back({all[i].rank, kind, data ? all[i].data : all[i].own,
-                       data ? median.data : median.own});
+    changes.push_back(
+        {all[i].rank, kind, data ? all[i].data : all[i].own, data ? median.data : median.own});
   }
   return changes;
 }

@@ -50,6 +50,8 @@ class Stragglers {
   bool look_is_due() const { return left_ > 1 && ready_ == left_; }
   // What has begun or ended. `now` is of any clock.
   std::vector<Change> look(Instant now);
+  // What the rank did of a step itself at the last look, in times of the median rank's; 0: there was none yet.
+  double score(size_t rank) const { return ranks_[rank].score; }
 
  private:
   struct Rank {
@@ -60,6 +62,7 @@ class Stragglers {
     int32_t looks = 0;                // … so many
     Instant since{};
     SlowKind told = SlowKind::kNone;
+    double score = 0;
   };
   // Of one step, over a rank's window.
   struct Times {

@@ -29,6 +29,9 @@ constexpr Duration kSeriesKept = std::chrono::minutes(5);
 // Seconds: a dead rank is told at once, a hang after some steps, a slow start after minutes.
 constexpr std::array<double, 9> kDetectionBounds = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
 
+// Of a job: a thousand ranks' scores would tell no more.
+constexpr size_t kStragglersShown = 16;
+
 Family<Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
 }
@@ -85,6 +88,9 @@ struct Metrics::Families {
       counter(registry, "muster_job_restarts_total", "Launches of the job after a fault.");
   Family<Gauge>& suspect = gauge(registry, "muster_job_suspect",
                                  "1 while the job is suspected of a hang and looked at closely.");
+  Family<Gauge>& straggler =
+      gauge(registry, "muster_job_straggler_score",
+            "A slow rank's own time for a step, without its waits, over the median rank's.");
   Family<Counter>& incidents =
       counter(registry, "muster_job_incidents_total", "Incidents of the job, by kind.");
   Family<Histogram>& detection =
@@ -116,6 +122,7 @@ struct Metrics::JobSeries {
   Gauge* suspect = nullptr;
   Histogram* detection = nullptr;  // null until there was an incident
   std::map<IncidentKind, Counter*> incidents;
+  std::map<Rank, Gauge*> stragglers;  // the slowest ranks
   Histogram* step_seconds = nullptr;
   // Null until rank 0 has completed a step …
   Gauge* step = nullptr;
@@ -216,13 +223,29 @@ void Metrics::update_job(const Job& job, JobSeries& series) {
   if (series.mfu != nullptr) series.mfu->Set(known > 0 ? mfu / known : 0);
 }
 
+void Metrics::update_stragglers(const Core& core, const Job& job, JobSeries& series) {
+  std::map<Rank, Gauge*> slowest;
+  for (const auto& [rank, score] : core.straggler_scores(job, kStragglersShown)) {
+    daemon::MetricLabels labels = daemon::job_labels(job.id, job.spec.name);
+    labels.emplace("rank", std::to_string(rank.value()));
+    slowest[rank] = &families_->straggler.Add(labels);
+    slowest[rank]->Set(score);
+  }
+  for (const auto& [rank, metric] : series.stragglers) {
+    if (!slowest.contains(rank)) remove(families_->straggler, metric);
+  }
+  series.stragglers = std::move(slowest);
+}
+
 void Metrics::update_jobs(const Core& core, int64_t unix_ns) {
   Families& f = *families_;
   std::array<int64_t, kJobStateNames.size()> counts{};
   for (const auto& [id, job] : core.jobs()) {
     ++counts[static_cast<size_t>(job.state)];
     if (job.attempt == Attempt(0) || ended_long_ago(job, unix_ns)) continue;
-    update_job(job, series_of(job, core, unix_ns));
+    JobSeries& series = series_of(job, core, unix_ns);
+    update_job(job, series);
+    update_stragglers(core, job, series);
   }
   for (size_t i = 0; i < counts.size(); ++i) {
     const std::string state = absl::AsciiStrToLower(av(kJobStateNames[i]));
@@ -243,6 +266,7 @@ void Metrics::prune(const Core& core, int64_t unix_ns) {
     remove(f.suspect, series.suspect);
     remove(f.detection, series.detection);
     for (const auto& [kind, counter] : series.incidents) remove(f.incidents, counter);
+    for (const auto& [rank, metric] : series.stragglers) remove(f.straggler, metric);
     remove(f.step, series.step);
     remove(f.tokens, series.tokens);
     remove(f.loss, series.loss);

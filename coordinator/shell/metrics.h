@@ -33,6 +33,7 @@ class Metrics {
   void update_jobs(const Core& core, int64_t unix_ns);
   void prune(const Core& core, int64_t unix_ns);
   void update_job(const Job& job, JobSeries& series);
+  void update_stragglers(const Core& core, const Job& job, JobSeries& series);
   void update_workers(const Core& core, Instant now);
 
   std::unique_ptr<Families> families_;

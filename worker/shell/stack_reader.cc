@@ -1,8 +1,5 @@
 #include "worker/shell/stack_reader.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -12,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/progress_page.h"
+#include "worker/shell/pidfd.h"
 #include "worker/stacks/kernel_messages.h"
 #include "worker/stacks/process_evidence.h"
 
@@ -26,25 +24,17 @@ constexpr Duration kSymbolsBudget = std::chrono::seconds(4);
 
 }  // namespace
 
-// A rank's process by a descriptor, so that a number which is given to another one meanwhile is noticed.
+// A rank's process.
 class StackReader::Process {
  public:
-  explicit Process(const Target& target)
-      : target_(target), fd_(static_cast<int>(syscall(SYS_pidfd_open, target.pid, 0))) {}
-  ~Process() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Process(Process&& other) noexcept : target_(other.target_), fd_(std::exchange(other.fd_, -1)) {}
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-  Process& operator=(Process&&) = delete;
+  explicit Process(const Target& target) : target_(target), pidfd_(target.pid) {}
 
   const Target& target() const { return target_; }
-  StackTarget stack_target() const { return {target_.key.rank.value(), target_.pid, fd_}; }
+  StackTarget stack_target() const { return {target_.key.rank.value(), target_.pid, pidfd_.get()}; }
 
  private:
   Target target_;
-  int fd_;
+  PidFd pidfd_;
 };
 
 StackReader::StackReader(boost::asio::io_context& loop, const Launcher& launcher,

@@ -147,6 +147,26 @@ TEST_F(MetricsTest, IncidentsAreCountedByKind) {
   EXPECT_THAT(page, Not(HasSubstr("\"99\""))) << "of a job that is not there any more";
 }
 
+TEST_F(MetricsTest, TheSlowestRanksHaveAScoreOnceTheyWereLookedAt) {
+  const auto page = [&] { return metrics_.render(core_, now_, 1); };
+  step(heartbeat(0, 1));
+  step(heartbeat(1, 1));
+  EXPECT_THAT(page(), Not(HasSubstr("muster_job_straggler_score{")));
+  for (int steps = 2; steps <= 60; ++steps) {
+    now_ += std::chrono::seconds(1);
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      HeartbeatReceived beat = heartbeat(rank, steps);
+      // Rank 0 waits for rank 1, for half of each step.
+      if (rank == 0) beat.ranks[0].collective_wait_seconds = beat.ranks[0].step_times.seconds / 2;
+      step(beat);
+    }
+  }
+  EXPECT_THAT(page(),
+              HasSubstr("muster_job_straggler_score{job=\"1\",name=\"llama\",rank=\"1\"} 2\n"));
+  EXPECT_THAT(page(),
+              HasSubstr("muster_job_straggler_score{job=\"1\",name=\"llama\",rank=\"0\"} 1\n"));
+}
+
 // Nobody scrapes: the series of jobs that ended long ago go when a new job comes.
 TEST_F(MetricsTest, EndedJobsAreForgottenUnscraped) {
   const std::string first = "muster_job_step_seconds_count{job=\"1\",name=\"llama\"} 2\n";
