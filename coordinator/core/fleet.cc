@@ -196,7 +196,7 @@ void Core::on(const HeartbeatReceived& event) {
   }
 }
 
-// How late it has been lately is how late it may be again: the longest pause is forgotten slowly.
+// How late it has been lately, with ranks, is how late it may be again: the longest pause is forgotten slowly.
 void Core::hear_heartbeat(Worker& worker) {
   constexpr Duration kPauseMax = std::chrono::seconds(3);
   constexpr double kForget = 0.99;
