@@ -66,7 +66,8 @@ void HangDetector::change_phase(Rank& rank, const Sample& sample) {
   rank.phase_start = sample.phase_start;
 }
 
-// Several steps may lie between two heartbeats: then their mean is known, and the last one.
+// Several steps may lie between two heartbeats: then their mean is known, and the last one. Of a step the fastest rank's time counts:
+// those that waited for another one's checkpoint have that in theirs, and the one that wrote it does not.
 void HangDetector::learn_step(Rank& rank, const Sample& sample) {
   if (sample.steps <= rank.steps) return;
   double seconds = sane_seconds(sample.step_seconds);
@@ -84,7 +85,7 @@ void HangDetector::learn_step(Rank& rank, const Sample& sample) {
     step_seconds_.push_back(seconds);
     if (step_seconds_.size() > kStepsRemembered) step_seconds_.pop_front();
   } else if (!step_seconds_.empty()) {
-    step_seconds_.back() = std::max(step_seconds_.back(), seconds);
+    step_seconds_.back() = std::min(step_seconds_.back(), seconds);
   }
 }
 
