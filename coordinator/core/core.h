@@ -145,6 +145,7 @@ class Core {
     // While SUSPECT or DUMPING.
     Instant suspected{};
     Instant progress_then{};           // of steps and phases
+    int64_t step_then = -1;            // the newest that was known
     std::set<WorkerName> no_news;      // workers whose pages have not been seen since
     std::set<WorkerName> unreachable;  // outlives a suspicion
     std::optional<DumpId> dump;
@@ -226,6 +227,7 @@ class Core {
   void go_on(Job& job, std::string reason);
   void leave_ladder(Job& job);
   void conclude_dump(Job& job);
+  bool shows_progress(const Job& job, const Dump& dump) const;
   void conclude_stuck(Job& job, const Dump& dump);
   std::map<Rank, std::string> ranks_gone(const Job& job) const;
   void resume_incidents(const Job& job);

@@ -2,12 +2,16 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <latch>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -114,6 +118,28 @@ TEST_F(WorkerProcessTest, FailuresSayWhatAndWhy) {
   no_program.arguments[0] = folder;
   EXPECT_EQ(spawn(no_program).status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "no process is left behind";
+}
+
+// A thread of ours that reads a rank's stack stops it by ptrace; a wait for any child takes that for news of the child.
+TEST_F(WorkerProcessTest, ARankWhoseStackIsReadHasNotEnded) {
+  const pid_t pid = start("while :; do sleep 0.05; done");
+  std::latch stopped(1);
+  std::latch looked(1);
+  std::thread tracer([&] {
+    EXPECT_EQ(ptrace(PTRACE_SEIZE, pid, nullptr, nullptr), 0) << std::strerror(errno);
+    EXPECT_EQ(ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr), 0) << std::strerror(errno);
+    siginfo_t stop;
+    EXPECT_TRUE(eventually([&] { return ptrace(PTRACE_GETSIGINFO, pid, nullptr, &stop) == 0; }));
+    stopped.count_down();
+    looked.wait();
+  });
+  stopped.wait();
+  EXPECT_TRUE(reaper.reap().empty());
+  EXPECT_FALSE(is_gone(pid));
+  looked.count_down();
+  tracer.join();
+  reaper.signal(key, SIGTERM);
+  EXPECT_EQ(wait_for_end().signal, SIGTERM) << "nobody else has ended it";
 }
 
 TEST_F(WorkerProcessTest, ATrainerThatIgnoresSigtermFallsToSigkill) {
