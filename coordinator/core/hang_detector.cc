@@ -114,8 +114,8 @@ bool HangDetector::forgive() {
 
 bool HangDetector::trains() const {
   for (size_t phase = 0; phase < kPhases; ++phase) {
-    const bool training = phase == static_cast<size_t>(Phase::kData) ||
-                          phase == static_cast<size_t>(Phase::kStep);
+    const bool training =
+        phase == static_cast<size_t>(Phase::kData) || phase == static_cast<size_t>(Phase::kStep);
     if (in_phase_[phase] > 0 && !training) return false;
   }
   return true;
@@ -141,8 +141,7 @@ Duration HangDetector::allowance(Phase phase) const {
     case Phase::kData:
     case Phase::kStep:
       if (!knows_steps()) return budgets_.first_steps;
-      return std::max(budgets_.floor,
-                      duration_of(budgets_.steps * to_seconds(longest_step())));
+      return std::max(budgets_.floor, duration_of(budgets_.steps * to_seconds(longest_step())));
     case Phase::kEval:
       return std::max(budgets_.evaluation, seen);
     case Phase::kCheckpointSave:
@@ -181,7 +180,8 @@ std::string HangDetector::reason(Instant now) const {
           ? absl::StrFormat("no rank has made progress for %.1f s", still)
           : absl::StrFormat("no step was completed for %.1f s", to_seconds(now - foreground_));
   if (trains() && knows_steps())
-    return absl::StrCat(why, absl::StrFormat("; its steps take %.2f s", to_seconds(longest_step())));
+    return absl::StrCat(why,
+                        absl::StrFormat("; its steps take %.2f s", to_seconds(longest_step())));
   std::string_view phase = "STEP";
   Duration most = Duration::zero();
   for (size_t p = 0; p < kPhases; ++p) {

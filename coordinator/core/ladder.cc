@@ -111,7 +111,8 @@ void Core::hear_pages_of(const Worker& worker) {
   }
   for (const JobId id : told) {
     if (Job& job = jobs_.at(id); suspects_.contains(id)) {
-      if (launches_.at(id).unreachable.contains(worker.name)) tell_reachable(job, worker.name, "is heard of again");
+      if (launches_.at(id).unreachable.contains(worker.name))
+        tell_reachable(job, worker.name, "is heard of again");
       climb(job);
     }
   }
@@ -194,8 +195,8 @@ void Core::conclude_dump(Job& job) {
   const Motion motion = motion_in(dump);
   const bool progressed = shows_progress(job, dump) || motion == Motion::kProgress;
   // One look tells nothing of what moves. A worker that heartbeats and is late with its stacks is given another try.
-  const bool blind = std::any_of(
-      dump.waiting().begin(), dump.waiting().end(), [&](const WorkerName& name) {
+  const bool blind =
+      std::any_of(dump.waiting().begin(), dump.waiting().end(), [&](const WorkerName& name) {
         const auto worker = workers_.find(name);
         return worker != workers_.end() && worker->second.connected &&
                !launch.unreachable.contains(name);

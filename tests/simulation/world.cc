@@ -113,9 +113,8 @@ void World::judge_hangs() {
     require(!found->suspects.empty() && found->suspects.front().rank == hang.rank,
             absl::StrCat(what, " is blamed otherwise: ", found->sentence));
     const auto verdict =
-        std::find_if(found->moments.begin(), found->moments.end(), [](const auto& moment) {
-          return moment.text.rfind("verdict: ", 0) == 0;
-        });
+        std::find_if(found->moments.begin(), found->moments.end(),
+                     [](const auto& moment) { return moment.text.rfind("verdict: ", 0) == 0; });
     if (verdict == found->moments.end()) return fail(what + " has no verdict");
     const Duration took(verdict->unix_ns - scheduler.unix_ns() -
                         (hang.began - scheduler.now()).count());
