@@ -58,7 +58,6 @@ void Core::watch(const Job& job, const RankProgress& progress) {
   if (launch.stragglers->look_is_due()) look_for_stragglers(job);
 }
 
-// A slow rank is told, and nothing is done about it: to restart a job costs more than to go on slowly.
 std::vector<std::pair<Rank, double>> Core::straggler_scores(const Job& job,
                                                             size_t count_max) const {
   std::vector<std::pair<Rank, double>> scores;
@@ -75,6 +74,7 @@ std::vector<std::pair<Rank, double>> Core::straggler_scores(const Job& job,
   return scores;
 }
 
+// A slow rank is told, and nothing is done about it: to restart a job costs more than to go on slowly.
 void Core::look_for_stragglers(const Job& job) {
   Launch& launch = launches_.at(job.id);
   for (const Stragglers::Change& change : launch.stragglers->look(now_)) {
