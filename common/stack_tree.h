@@ -32,8 +32,8 @@ namespace muster {
 // A node takes some 200 bytes with its frame, symbol and look-ups.
 constexpr size_t kStackTreeNodesMax = 65'536;
 constexpr size_t kStackTreeModulesMax = 4'096;
-// Of all sets of ranks together, 8 bytes each: enough for every second of 131,072 ranks in 16 places.
-constexpr size_t kStackTreeRangesMax = 1 << 20;
+// Of all sets of ranks together, 8 bytes each: enough for every second of 131,072 ranks in 64 places.
+constexpr size_t kStackTreeRangesMax = 1 << 22;
 
 class StackTree {
  public:
