@@ -86,7 +86,7 @@ std::string sentence_of(const Blame& blame, const WaitGraph& graph, const BlameI
 Blame blame(const BlameInput& input) {
   const BlameFacts facts(input);
   const WaitGraph graph(facts.views());
-  const Findings findings(facts, graph, input.placement);
+  const Findings findings(facts, graph);
   const std::vector<Ranked> order = ranked(findings);
   double all_points = kDoubtPoints;
   for (const Ranked& entry : order) all_points += entry.second.points;

@@ -10,6 +10,7 @@
 #include "coordinator/core/blame.h"
 #include "coordinator/core/blame_facts.h"
 #include "coordinator/core/wait_graph.h"
+#include "coordinator/core/witnesses.h"
 
 namespace muster::coordinator {
 
@@ -26,9 +27,8 @@ struct Candidate {
 
 class Findings {
  public:
-  // Both outlive the findings.
-  Findings(const BlameFacts& facts, const WaitGraph& graph,
-           const std::vector<RankPlacement>& placement);
+  // All outlive the findings.
+  Findings(const BlameFacts& facts, const WaitGraph& graph);
 
   const std::map<int32_t, Candidate>& candidates() const { return candidates_; }
 
@@ -55,7 +55,7 @@ class Findings {
 
   const BlameFacts& facts_;
   const WaitGraph& graph_;
-  const std::vector<RankPlacement>& placement_;
+  const Witnesses witnesses_;
   std::map<int32_t, Candidate> candidates_;
 };
 

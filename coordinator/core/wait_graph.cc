@@ -278,25 +278,57 @@ void WaitGraph::connect_collectives(const Group& group) {
 
 void WaitGraph::find_ends() {
   const std::vector<uint32_t> component = components_of(edges_);
-  std::vector<bool> is_left(edges_.size()), is_entered(edges_.size());  // by component
+  std::vector<bool> is_left(edges_.size());  // by component
   waiting_.resize(edges_.size());
   for (Node from = 0; from < edges_.size(); ++from) {
     for (const Node to : edges_[from]) {
       waiting_[to].push_back(from);
-      if (component[from] == component[to]) continue;
-      is_left[component[from]] = true;
-      is_entered[component[to]] = true;
+      if (component[from] != component[to]) is_left[component[from]] = true;
     }
   }
-  std::map<uint32_t, size_t> index;
-  for (Node node = 0; node < first_pool_; ++node) {
-    const bool is_lone_rank = node < ranks_.size() && waiting_[node].empty();
-    if (is_left[component[node]] || is_lone_rank) continue;
-    // A lane of a rank that nobody waits for.
-    if (!is_entered[component[node]] && node < first_instance_ && edges_[node].empty()) continue;
-    const auto [place, is_new] = index.try_emplace(component[node], ends_.size());
-    if (is_new) ends_.emplace_back();
-    End& end = ends_[place->second];
+  std::map<uint32_t, std::vector<Node>> ends;
+  for (Node node = 0; node < first_pool_; ++node)
+    if (!is_left[component[node]] && (node >= first_instance_ || is_wanted(node)))
+      ends[component[node]].push_back(node);
+  for (const auto& [number, nodes] : ends) {
+    // A circle of those that are seen to wait is one whatever the others do.
+    const std::vector<std::vector<Node>> circles = hard_circles(nodes);
+    for (const std::vector<Node>& circle : circles) add_end(circle);
+    if (circles.empty()) add_end(nodes);
+  }
+}
+
+// Some collective needs this thread, for itself or for another one of its rank.
+bool WaitGraph::is_wanted(Node thread) const {
+  return std::any_of(waiting_[thread].begin(), waiting_[thread].end(),
+                     [&](Node from) { return from >= first_instance_ || !waiting_[from].empty(); });
+}
+
+std::vector<std::vector<WaitGraph::Node>> WaitGraph::hard_circles(
+    const std::vector<Node>& nodes) const {
+  std::map<Node, Node> place;
+  for (const Node node : nodes) place.try_emplace(node, static_cast<Node>(place.size()));
+  std::vector<std::vector<Node>> edges(nodes.size());
+  for (const Node from : nodes) {
+    if (from < ranks_.size() && soft_[from]) continue;
+    for (const Node to : edges_[from]) {
+      const auto found = place.find(to);
+      if (found != place.end()) edges[place.at(from)].push_back(found->second);
+    }
+  }
+  const std::vector<uint32_t> component = components_of(edges);
+  std::map<uint32_t, std::vector<Node>> parts;
+  for (const auto& [node, local] : place) parts[component[local]].push_back(node);
+  std::vector<std::vector<Node>> circles;
+  for (auto& [number, part] : parts)
+    if (part.size() > 1) circles.push_back(std::move(part));
+  return circles;
+}
+
+void WaitGraph::add_end(const std::vector<Node>& nodes) {
+  End end;
+  for (const Node node : nodes) {
+    if (node >= first_pool_) continue;
     if (node >= first_instance_) {
       end.instances.push_back(node - first_instance_);
       continue;
@@ -304,7 +336,8 @@ void WaitGraph::find_ends() {
     end.ranks.push_back(rank_of_[node]);
     if (node < ranks_.size() && soft_[node]) end.soft.push_back(rank_of_[node]);
   }
-  for (End& end : ends_) sort_unique(end.ranks);
+  sort_unique(end.ranks);
+  ends_.push_back(std::move(end));
 }
 
 RankSet WaitGraph::waiting_for(int32_t rank) const {

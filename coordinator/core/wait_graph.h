@@ -105,6 +105,9 @@ class WaitGraph {
   void connect_threads();
   void connect_collectives(const Group& group);
   void find_ends();
+  bool is_wanted(Node thread) const;
+  std::vector<std::vector<Node>> hard_circles(const std::vector<Node>& nodes) const;
+  void add_end(const std::vector<Node>& nodes);
 
   int32_t rank_count() const { return static_cast<int32_t>(ranks_.size()); }
   bool is_halted(int32_t rank) const { return ranks_[static_cast<size_t>(rank)].halted; }

@@ -1,6 +1,7 @@
 #include "tests/unit/coordinator/hang_world.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -141,6 +142,10 @@ void HangWorld::write_program(int32_t rank) {
 
 std::optional<size_t> HangWorld::place_to_break(const Model& model, Break how, int step) {
   std::vector<size_t> places;
+  std::set<size_t> groups_used;  // of the computation's lane
+  for (const Op& op : model.program)
+    if (op.what == Op::What::kCall && groups_[op.call.group].name.find('#') == std::string::npos)
+      groups_used.insert(op.call.group);
   int steps = 0;
   for (size_t i = 0; i < model.program.size(); ++i) {
     const Op& op = model.program[i];
@@ -165,11 +170,13 @@ std::optional<size_t> HangWorld::place_to_break(const Model& model, Break how, i
         break;
       case Break::kSkips:
       case Break::kOtherCall:
-      case Break::kOtherGroup:
       case Break::kInside:
       case Break::kStopsInside:
       case Break::kTransport:
         if (is_plain_call) places.push_back(i);
+        break;
+      case Break::kOtherGroup:
+        if (is_plain_call && groups_used.size() > 1) places.push_back(i);
         break;
       default:
         places.push_back(i);
@@ -298,11 +305,11 @@ bool HangWorld::advance(int32_t rank) {
   return moved;
 }
 
-std::optional<BlameInput> HangWorld::run(const std::vector<BrokenRank>& broken, bool with_stacks) {
+bool HangWorld::run(const std::vector<BrokenRank>& broken) {
   for (const BrokenRank& one : broken) {
     Model& model = ranks_[static_cast<size_t>(one.rank)];
     const auto place = place_to_break(model, one.how, 1);
-    if (!place) return std::nullopt;
+    if (!place) return false;
     model.how = one.how;
     model.breaks_at = *place;
   }
@@ -310,7 +317,7 @@ std::optional<BlameInput> HangWorld::run(const std::vector<BrokenRank>& broken, 
     moved = false;
     for (int32_t rank = 0; rank < mesh_.ranks(); ++rank) moved |= advance(rank);
   }
-  return describe(with_stacks);
+  return true;
 }
 
 // ---------------------------------------------------------------------- what there is to see
@@ -375,7 +382,7 @@ RankEvidence HangWorld::evidence_of(int32_t rank) const {
   return evidence;
 }
 
-BlameInput HangWorld::describe(bool with_stacks) {
+BlameInput HangWorld::describe(bool with_stacks) const {
   BlameInput input;
   StackSample sample;
   for (int32_t rank = 0; rank < mesh_.ranks(); ++rank) {

@@ -45,8 +45,10 @@ class HangWorld {
  public:
   HangWorld(const Mesh& mesh, uint64_t seed);
 
-  // Breaks ranks at random places where that is possible, runs, and says what there is to see. Empty when a rank has no such place.
-  std::optional<BlameInput> run(const std::vector<BrokenRank>& broken, bool with_stacks);
+  // Breaks ranks at random places of their second step, and runs until nobody can go on. False when a rank has no such place.
+  bool run(const std::vector<BrokenRank>& broken);
+  // What there is to see then.
+  BlameInput describe(bool with_stacks) const;
 
  private:
   enum Thread { kMain, kStream, kSender, kReceiver, kThreads };
@@ -105,7 +107,6 @@ class HangWorld {
   bool advance_thread(Model& model, Thread thread);
   bool enter_or_complete(Model& model, Worker& worker, const Call& call);
   bool is_complete(const Group& group, const Call& call, uint64_t seq) const;
-  BlameInput describe(bool with_stacks);
   RankEvidence evidence_of(int32_t rank) const;
   std::vector<std::string> stack_of(int32_t rank) const;
 
