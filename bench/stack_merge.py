@@ -22,10 +22,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 def measure(binary, ranks, where, runs):
     answers = [json.loads(subprocess.run([str(binary), str(ranks), where, str(seed)], capture_output=True, text=True, check=True).stdout)
                for seed in range(1, runs + 1)]
-    row = {key: statistics.median(answer[key] for answer in answers) if isinstance(value, (int, float)) else value
+    row = {key: statistics.median(answer[key] for answer in answers) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
            for key, value in answers[0].items()}
     print(f"  {ranks:7} ranks, a worker's {where}: {row['seconds']:.3f} s (take {row['take_seconds']:.3f}, merge {row['merge_seconds']:.3f}), "
-          f"{row['classes']:.0f} classes, {row['peak_mib']:.0f} MiB", file=sys.stderr)
+          f"{row['classes']:.0f} classes, blame {row['blame_seconds']:.3f} s, {row['peak_mib']:.0f} MiB", file=sys.stderr)
     return row
 
 

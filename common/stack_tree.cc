@@ -22,7 +22,7 @@ constexpr uint16_t kDepthMax = kStackDepthMax + 2;
 std::string_view last_parts(std::string_view path, int count) {
   size_t at = path.size();
   while (count-- > 0 && at != std::string_view::npos && at > 0) at = path.rfind('/', at - 1);
-  return at == std::string_view::npos || at == 0 ? path : path.substr(at + 1);
+  return path.empty() || at == std::string_view::npos ? path : path.substr(at + 1);
 }
 
 int fields_of(const FrameSymbol& symbol) {

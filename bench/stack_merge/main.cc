@@ -12,6 +12,7 @@
 //   merge     those trees into one
 //   classes   of all threads
 //   symbols   one look-up for each place that a class has, and its text
+//   blame     of pages with four groups each and these stacks, which names the one that sleeps
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -28,13 +29,15 @@
 
 #include "common/stack_tree.h"
 #include "common/time.h"
+#include "coordinator/core/blame.h"
 
 namespace muster {
 namespace {
 
 using Random = std::mt19937_64;
 
-constexpr int32_t kRanksPerWorker = 8, kMainFrames = 30, kPoolThreads = 16, kSpinAddresses = 32;
+constexpr int32_t kRanksPerWorker = 8, kMainFrames = 30, kPoolThreads = 16, kSpinAddresses = 32,
+                  kFsdp = 64;
 // Trees of so many workers lie in memory at once, as they do when a dump's answers arrive together.
 constexpr size_t kWorkersAtOnce = 256;
 
@@ -52,6 +55,31 @@ class Workload {
     for (int32_t i = 0; i < workers_; ++i) order[static_cast<size_t>(i)] = i;
     std::shuffle(order.begin(), order.end(), random_);
     return order;
+  }
+
+  int32_t culprit() const { return culprit_; }
+
+  // The culprit has not entered its group's newest collective; whoever meets it later waits, too.
+  coordinator::BlameInput pages() const {
+    coordinator::BlameInput input;
+    for (int32_t rank = 0; rank < ranks_; ++rank) {
+      const int32_t worker = near_ ? rank / kRanksPerWorker : rank % workers_;
+      input.placement.push_back(
+          {Rank(rank), WorkerName("node" + std::to_string(worker)), 0, Incarnation(1)});
+      RankEvidence evidence;
+      evidence.rank = rank;
+      evidence.pid = 1;
+      evidence.phase = Phase::kStep;
+      evidence.process_state = 'S';
+      const bool meets = rank / kRanksPerWorker == culprit_ / kRanksPerWorker;
+      evidence.groups = {
+          group("tensor", kRanksPerWorker, rank - rank % kRanksPerWorker,
+                rank == culprit_ ? 70 : 71, meets ? 70 : 71),
+          group("fsdp#1", kFsdp, rank - rank / kRanksPerWorker % kFsdp * kRanksPerWorker, 40, 40),
+          group("data#1", ranks_, 0, 9, 9), group("all", ranks_, 0, meets ? 3 : 4, 3)};
+      input.later.ranks.push_back(std::move(evidence));
+    }
+    return input;
   }
 
   StackSample sample(int32_t worker) {
@@ -100,6 +128,18 @@ class Workload {
     for (int i = 0; i < depth; ++i)
       thread.frames.push_back(place(module, base + static_cast<uint64_t>(i)));
     return thread;
+  }
+  static GroupEvidence group(const char* name, int32_t members, int32_t id, uint64_t started,
+                             uint64_t completed) {
+    GroupEvidence group;
+    group.name = name;
+    group.members = static_cast<uint32_t>(members);
+    group.id = static_cast<uint32_t>(id);
+    group.enqueued = group.started = started;
+    group.completed = completed;
+    group.kind = CollectiveKind::kAllReduce;
+    group.collective = "layer 3 mlp";
+    return group;
   }
   // Most ranks wait in one layer's collective, some in the one before; in its rounds they are in one of four places.
   ThreadStack main_thread(int32_t rank) {
@@ -175,6 +215,11 @@ nlohmann::json run(int32_t ranks, bool near, uint64_t seed) {
     for (const StackTree::Class& one : found)
       for (const uint32_t frame : one.frames) text_bytes += all.frame_text(frame).size();
   });
+  coordinator::BlameInput input = workload.pages();
+  input.later.stacks = all;
+  coordinator::Blame blame;
+  double blame_seconds = 0;
+  Stopwatch::add(blame_seconds, [&] { blame = coordinator::blame(input); });
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   size_t main_classes = 0;
@@ -189,6 +234,8 @@ nlohmann::json run(int32_t ranks, bool near, uint64_t seed) {
           {"classes_seconds", classes},
           {"symbols_seconds", symbols},
           {"seconds", take + merge + classes + symbols},
+          {"blame_seconds", blame_seconds},
+          {"blame_is_right", blame.suspects[0].rank.value() == workload.culprit()},
           {"nodes", all.nodes().size()},
           {"classes", found.size()},
           {"main_classes", main_classes},

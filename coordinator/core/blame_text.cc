@@ -89,11 +89,6 @@ std::string call_text(const GroupEvidence& call) {
                       " bytes");
 }
 
-std::string waiting_text(const WaitGraph::Instance& instance) {
-  return absl::StrCat(ranks_text(ranks_of(instance.inside)),
-                      instance.inside.size() == 1 ? " waits" : " wait");
-}
-
 std::string wait_text(const std::vector<WaitGraph::Member>& inside) {
   Duration longest{};
   for (const WaitGraph::Member& member : inside) longest = std::max(longest, member.group->age);

@@ -27,8 +27,6 @@ std::string collective_text(const WaitGraph& graph, const WaitGraph::Instance& i
 std::string collective_short(const WaitGraph::Instance& instance);
 // As one member has it, for members that do not agree: "all-reduce "norm" of 1,024 bytes".
 std::string call_text(const GroupEvidence& call);
-// "ranks 0-4 wait", "rank 3 waits".
-std::string waiting_text(const WaitGraph::Instance& instance);
 // How long the first of them has waited: " (12.3 s)"; empty when no page tells.
 std::string wait_text(const std::vector<WaitGraph::Member>& inside);
 

@@ -51,6 +51,15 @@ std::vector<int32_t> Findings::all_ranks() const {
   return ranks;
 }
 
+std::vector<int32_t> Findings::all_inside() const {
+  std::vector<int32_t> ranks;
+  for (const Instance& instance : graph_.instances())
+    for (const WaitGraph::Member& member : instance.inside) ranks.push_back(member.rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
 void Findings::add(int32_t rank, Candidate candidate, const BlameFacts::Usual& among) {
   if (rank != kNoRank) {
     candidate.points += facts_.points(rank);
@@ -73,31 +82,42 @@ void Findings::judge_end(const WaitGraph::End& end) {
   judge_circle(end);
 }
 
+const Findings::Words& Findings::words_of(size_t index) {
+  const auto [place, is_new] = words_.try_emplace(index);
+  Words& words = place->second;
+  if (!is_new) return words;
+  const Instance& instance = graph_.instances()[index];
+  words.inside = ranks_of(instance.inside);
+  words.what = collective_text(graph_, instance);
+  words.age = wait_text(instance.inside);
+  words.who = ranks_text(words.inside);
+  words.wait = absl::StrCat(words.who, instance.inside.size() == 1 ? " waits" : " wait", words.age);
+  words.whom = ranks_text(ranks_of(graph_.absent(instance)));
+  return words;
+}
+
 // Why others wait for the rank in this collective; what kind of fault that is, and how likely it is meant.
-std::string Findings::behind_text(int32_t rank, size_t index, HangShape& shape,
-                                  double& share) const {
+std::string Findings::behind_text(int32_t rank, size_t index, HangShape& shape, double& share) {
   const Instance& instance = graph_.instances()[index];
   const WaitGraph::Group& group = graph_.groups()[instance.group];
-  const RankSet inside = ranks_of(instance.inside);
-  const std::string what = collective_text(graph_, instance);
-  if (inside.contains(rank))
-    return absl::StrCat("stands still inside ", what, " with the others of ", ranks_text(inside),
-                        wait_text(instance.inside));
-  const std::string wait =
-      absl::StrCat(" which ", waiting_text(instance), wait_text(instance.inside));
-  const bool is_shown = std::any_of(group.members.begin(), group.members.end(),
-                                    [&](const auto& member) { return member.rank == rank; });
+  const Words& words = words_of(index);
+  if (words.inside.contains(rank))
+    return absl::StrCat("stands still inside ", words.what, " with the others of ", words.who,
+                        words.age);
+  const auto member = std::lower_bound(group.members.begin(), group.members.end(), rank,
+                                       [](const auto& m, int32_t r) { return m.rank < r; });
+  const bool is_shown = member != group.members.end() && member->rank == rank;
   if (is_shown || facts_.view(rank).evidence == nullptr) {
-    if (instance.seq == 0) return absl::StrCat("is not at the other end of ", what, ", in", wait);
-    return absl::StrCat("never entered ", what, ", in", wait);
+    if (instance.seq == 0)
+      return absl::StrCat("is not at the other end of ", words.what, ", in which ", words.wait);
+    return absl::StrCat("never entered ", words.what, ", in which ", words.wait);
   }
   shape = HangShape::kNeverJoined;
   if (group.pool != WaitGraph::kNoPool) {
-    const double places = static_cast<double>(group.size - group.members.size());
-    const double ranks = static_cast<double>(graph_.absent(instance).size());
-    share = std::min(1.0, places / std::max(ranks, 1.0));
+    const auto places = static_cast<double>(group.size - group.members.size());
+    share = std::min(1.0, places / static_cast<double>(graph_.pool_of(group).size()));
   }
-  return absl::StrCat("never joined ", axis_text(group), ", for whose ", what, wait);
+  return absl::StrCat("never joined the group of ", words.what, ", in which ", words.wait);
 }
 
 void Findings::judge_behind(const std::vector<int32_t>& ranks) {
@@ -142,16 +162,14 @@ void Findings::judge_circle(const WaitGraph::End& end) {
   const BlameFacts::Usual usual = facts_.usual_of(end.ranks);
   for (const auto& [rank, testimony] : testimonies) {
     const auto& [worst, culprits] = *counts.rbegin();
-    const Instance& own = graph_.instances()[where[rank]];
+    const Words& own = words_of(where[rank]);
     Candidate candidate{.points = testimony == worst ? kFindingPoints / culprits : kVictimPoints,
                         .shape = HangShape::kDeadlock,
                         .instance = where[rank],
-                        .why = absl::StrCat("waits in ", collective_text(graph_, own), " for ",
-                                            ranks_text(ranks_of(graph_.absent(own))))};
+                        .why = absl::StrCat("waits in ", own.what, " for ", own.whom)};
     if (const auto waiting = graph_.waiting_in(rank); !waiting.empty()) {
-      const Instance& other = graph_.instances()[waiting[0]];
-      absl::StrAppend(&candidate.why, ", while ", waiting_text(other), " for it in ",
-                      collective_text(graph_, other));
+      const Words& other = words_of(waiting[0]);
+      absl::StrAppend(&candidate.why, ", while ", other.wait, " for it in ", other.what);
       candidate.instance = waiting[0];
     }
     if (testimony == Testimony::kContradicts)
@@ -164,14 +182,13 @@ void Findings::judge_all_entered(size_t index) {
   const Instance& instance = graph_.instances()[index];
   if (judge_mismatch(index)) return;
   const std::vector<int32_t> ranks = ranks_inside(instance);
-  const BlameFacts::Usual usual = facts_.usual_of(ranks);
-  const std::string what = collective_text(graph_, instance);
-  const WaitGraph::Group& group = graph_.groups()[instance.group];
-  const std::string all =
-      ranks.size() < group.members.size()
-          ? absl::StrCat(ranks_text(ranks_of(instance.inside)), " of ", group.members.size(),
-                         " members are still in ", what)
-          : absl::StrCat("all ", group.members.size(), " members are in ", what);
+  // Of two members both are elsewhere than the other: ranks in any collective say what is usual.
+  const BlameFacts::Usual usual = facts_.usual_of(ranks.size() > 2 ? ranks : all_inside());
+  const Words& words = words_of(index);
+  const size_t members = graph_.groups()[instance.group].members.size();
+  const std::string all = ranks.size() < members
+                              ? absl::StrCat(words.who, " of ", members, " members are still in ")
+                              : absl::StrCat("all ", members, " members are in ");
   const auto elsewhere = std::count_if(ranks.begin(), ranks.end(),
                                        [&](int32_t rank) { return usual.departure(rank) > 0; });
   for (const int32_t rank : ranks) {
@@ -181,16 +198,16 @@ void Findings::judge_all_entered(size_t index) {
         {.points = (is_elsewhere ? kElsewherePoints : kAllEnteredPoints) / share,
          .shape = is_elsewhere ? HangShape::kBehind : HangShape::kTransport,
          .instance = index,
-         .why = absl::StrCat("is in ", what,
-                             is_elsewhere ? " with the others" : " like whoever else is",
-                             wait_text(instance.inside))},
+         .why =
+             absl::StrCat("is in ", words.what,
+                          is_elsewhere ? " with the others" : " like whoever else is", words.age)},
         usual);
   }
   add(kNoRank,
       {.points = kTransportPoints,
        .shape = HangShape::kTransport,
        .instance = index,
-       .why = absl::StrCat(all, wait_text(instance.inside), " and nothing moves between them")},
+       .why = absl::StrCat(all, words.what, words.age, " and nothing moves between them")},
       usual);
 }
 
@@ -239,11 +256,12 @@ bool Findings::judge_mismatch(size_t index) {
 }
 
 void Findings::judge_halted() {
+  const BlameFacts::Usual nobody = facts_.usual_of({});
   for (const int32_t rank : all_ranks()) {
     if (facts_.points(rank) < kHaltedPoints || candidates_.contains(rank)) continue;
     add(rank,
         {.points = kAsidePoints, .shape = HangShape::kHalted, .instance = no_instance(), .why = {}},
-        facts_.usual_of({}));
+        nobody);
   }
 }
 
@@ -318,9 +336,7 @@ void Findings::add_runner_up() {
   for (size_t i = 0; i < graph_.instances().size() && left > 0; ++i) {
     const Instance& instance = graph_.instances()[i];
     for (const WaitGraph::Member& member : instance.inside)
-      add_victim(
-          member.rank, i,
-          absl::StrCat("waits in ", collective_text(graph_, instance), wait_text(instance.inside)));
+      add_victim(member.rank, i, absl::StrCat("waits in ", words_of(i).what, words_of(i).age));
   }
   for (const int32_t rank : all_ranks())
     add_victim(rank, no_instance(), "does nothing that others do not");

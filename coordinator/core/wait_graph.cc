@@ -362,8 +362,13 @@ RankSet WaitGraph::waiting_for(int32_t rank) const {
 std::vector<size_t> WaitGraph::waiting_in(int32_t rank) const {
   std::vector<size_t> found;
   const auto collect = [&](Node node) {
-    for (const Node from : waiting_[node])
-      if (from >= first_instance_ && from < first_pool_) found.push_back(from - first_instance_);
+    for (const Node from : waiting_[node]) {
+      if (from >= first_pool_) {
+        for (const Node instance : waiting_[from]) found.push_back(instance - first_instance_);
+      } else if (from >= first_instance_) {
+        found.push_back(from - first_instance_);
+      }
+    }
   };
   collect(static_cast<Node>(rank));
   for (auto thread = threads_.lower_bound({rank, std::numeric_limits<int32_t>::min()});

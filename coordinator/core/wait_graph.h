@@ -77,6 +77,9 @@ class WaitGraph {
   const std::vector<Group>& groups() const { return groups_; }
   const std::vector<Instance>& instances() const { return instances_; }
 
+  // Ranks of which some are missing in the group, which has a pool.
+  const std::vector<int32_t>& pool_of(const Group& group) const { return pools_[group.pool]; }
+
   // Whom a collective or a message waits for: growing.
   std::vector<int32_t> absent(const Instance& instance) const;
 

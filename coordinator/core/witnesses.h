@@ -2,14 +2,15 @@
 // too many, is ahead or behind of those who do the same. Two things are compared, both of the lane that is the computation's own:
 //
 //   place   how many collectives of each group a rank has entered, among ranks inside the same collective: they are at one point of the program
-//   number  the newest call of a group and its number, among groups of one name: they count the same calls
+//   number  the newest call of a group, its number and the group's name, among groups of one name: they count the same calls
 //
 // Stages of a pipeline do not run the same program; a rank is only judged against those it could agree with, and one that agrees is enough.
-// Pure; refers to what it was made of.
+// A call without a name is like all others of its kind, and tells nothing. Pure; refers to what it was made of.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -20,8 +21,10 @@
 
 namespace muster::coordinator {
 
+// From the best to the worst.
 enum class Testimony {
   kAgrees,       // somebody is where it is, having done the same
+  kPartly,       // nobody is where it is; its numbers are others', too
   kNone,         // there is nobody to compare it with
   kContradicts,  // others agree with each other, and not with it
 };
@@ -31,23 +34,28 @@ class Witnesses {
   Witnesses(const std::vector<RankView>& views, const WaitGraph& graph);
 
   // `instance`: of the graph, that the rank is in; instances().size(): none.
-  Testimony on(int32_t rank, size_t instance) const;
+  Testimony on(int32_t rank, size_t instance);
 
  private:
   // Collectives entered in each group of the computation's lane.
   using Place = std::vector<std::pair<std::string_view, uint64_t>>;
-  using CallKey = std::tuple<std::string_view, int64_t, CollectiveKind,
-                             std::string_view>;  // group's name, step, kind, name
+  using Call = std::pair<CollectiveKind, std::string_view>;
+  using CallKey = std::tuple<std::string_view, int64_t, Call>;  // group's name, step, call
 
-  Testimony by_place(int32_t rank, size_t instance) const;
+  Testimony by_place(int32_t rank, size_t instance);
   Testimony by_number(int32_t rank) const;
   Place place_of(int32_t rank) const;
 
   const std::vector<RankView>& views_;
   const WaitGraph& graph_;
-  // Which groups (by id) show a call under which numbers, and which calls a number is.
-  std::map<CallKey, std::map<uint64_t, std::map<uint32_t, int>>> numbers_;
-  std::map<std::tuple<std::string_view, int64_t, uint64_t>, std::map<uint32_t, int>> calls_;
+  std::map<size_t, std::map<Place, int>>
+      places_;  // ranks inside an instance by their places; as they are asked for
+  // Of calls that have names, the ids of the groups that show them; the same by number. The key's kind and name say what the call is.
+  std::map<CallKey, std::map<uint64_t, std::set<uint32_t>>> numbers_;
+  std::map<std::tuple<std::string_view, int64_t, uint64_t>, std::map<Call, std::set<uint32_t>>>
+      calls_;
+  std::map<Call, std::map<std::string_view, int64_t>>
+      groups_;  // ranks that show a call, by the group's name
 };
 
 }  // namespace muster::coordinator

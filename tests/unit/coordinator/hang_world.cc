@@ -320,6 +320,11 @@ bool HangWorld::run(const std::vector<BrokenRank>& broken) {
   return true;
 }
 
+bool HangWorld::is_broken(int32_t rank) const {
+  const Model& model = ranks_[static_cast<size_t>(rank)];
+  return model.halted || model.main_stuck;
+}
+
 // ---------------------------------------------------------------------- what there is to see
 
 std::vector<std::string> HangWorld::stack_of(int32_t rank) const {

@@ -47,6 +47,8 @@ class HangWorld {
 
   // Breaks ranks at random places of their second step, and runs until nobody can go on. False when a rank has no such place.
   bool run(const std::vector<BrokenRank>& broken);
+  // It came to its place.
+  bool is_broken(int32_t rank) const;
   // What there is to see then.
   BlameInput describe(bool with_stacks) const;
 
