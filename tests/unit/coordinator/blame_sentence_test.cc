@@ -178,7 +178,8 @@ TEST(BlameSentence, WhoNeverJoinedIsFoundByHowOtherGroupsLie) {
   EXPECT_EQ(blame.shape, HangShape::kNeverJoined);
   EXPECT_EQ(blame.suspects[0].rank.value(), 2);
   EXPECT_EQ(blame.suspects[0].why,
-            "never joined the group of all-reduce 1 \"first\" of data, in which rank 6 waits (12.3 s); it is in "
+            "never joined the group of all-reduce 1 \"first\" of data, in which rank 6 waits (12.3 "
+            "s); it is in "
             "INIT for 0.0 s");
 }
 
