@@ -16,8 +16,7 @@ namespace {
 
 // The table in blame.h.
 constexpr double kFindingPoints = 9, kAllEnteredPoints = 4, kElsewherePoints = 6,
-                 kTransportPoints = 5, kStackPoints = 5, kAsidePoints = 3, kVictimPoints = 0.3,
-                 kHaltedPoints = 9;
+                 kTransportPoints = 5, kStackPoints = 5, kAsidePoints = 3, kVictimPoints = 0.3;
 
 std::vector<int32_t> ranks_inside(const WaitGraph::Instance& instance) {
   std::vector<int32_t> ranks;
@@ -258,7 +257,7 @@ bool Findings::judge_mismatch(size_t index) {
 void Findings::judge_halted() {
   const BlameFacts::Usual nobody = facts_.usual_of({});
   for (const int32_t rank : all_ranks()) {
-    if (facts_.points(rank) < kHaltedPoints || candidates_.contains(rank)) continue;
+    if (!facts_.view(rank).halted || candidates_.contains(rank)) continue;
     add(rank,
         {.points = kAsidePoints, .shape = HangShape::kHalted, .instance = no_instance(), .why = {}},
         nobody);

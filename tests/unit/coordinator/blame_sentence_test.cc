@@ -160,9 +160,9 @@ TEST(BlameSentence, ACircleNamesItsEdges) {
   EXPECT_EQ(blame.shape, HangShape::kDeadlock);
   EXPECT_EQ(blame.suspects.size(), 4U);
   EXPECT_EQ(blame.suspects[0].why,
-            "waits in all-reduce 9 \"gradients\" of data for ranks 2-3, while ranks 2-3 wait for "
-            "it in all-reduce 6 "
-            "\"weights\" of fsdp");
+            "waits in all-reduce 9 \"gradients\" of data for ranks 2-3, while ranks 2-3 wait (12.3 "
+            "s) for it in "
+            "all-reduce 6 \"weights\" of fsdp");
   EXPECT_TRUE(blame.sentence.starts_with("deadlock: rank 0 on node1 ")) << blame.sentence;
 }
 
