@@ -27,7 +27,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/stack_tree.h"
+#include "common/stack_forest.h"
 #include "common/time.h"
 #include "coordinator/core/blame.h"
 
@@ -183,7 +183,7 @@ class Stopwatch {
 nlohmann::json run(int32_t ranks, bool near, uint64_t seed) {
   Workload workload(ranks, near, seed);
   double make = 0, take = 0, merge = 0, classes = 0, symbols = 0;
-  StackTree all;
+  StackForest forest;
   const std::vector<int32_t> workers = workload.workers();
   for (size_t begin = 0; begin < workers.size(); begin += kWorkersAtOnce) {
     std::vector<StackTree::Parts> messages;
@@ -198,9 +198,11 @@ nlohmann::json run(int32_t ranks, bool near, uint64_t seed) {
       for (const StackTree::Parts& parts : messages) trees.push_back(StackTree::of(parts).value());
     });
     Stopwatch::add(merge, [&] {
-      for (const StackTree& tree : trees) all.merge(tree);
+      for (StackTree& tree : trees) forest.add(std::move(tree));
     });
   }
+  StackTree all;
+  Stopwatch::add(merge, [&] { all = forest.total(); });
   std::vector<StackTree::Class> found;
   Stopwatch::add(classes, [&] { found = all.classes(""); });
   size_t places = 0, text_bytes = 0;

@@ -145,9 +145,11 @@ void WaitGraph::add_collectives(size_t g) {
   for (const Member& member : groups_[g].members) {
     if (!member.is_inside() || is_message(member.group->kind)) continue;
     const auto [place, is_new] = by_seq.try_emplace(member.group->completed + 1, instances_.size());
-    if (is_new)
-      instances_.push_back(
-          {.group = g, .seq = place->first, .message = {}, .inside = {}, .peers = {}});
+    if (is_new) {
+      instances_.emplace_back();
+      instances_.back().group = g;
+      instances_.back().seq = place->first;
+    }
     instances_[place->second].inside.push_back(member);
   }
   for (const auto& [seq, instance] : by_seq) groups_[g].instances.push_back(instance);
@@ -162,8 +164,9 @@ void WaitGraph::add_messages(size_t g) {
     const auto [place, is_new] = by_message.try_emplace(message, instances_.size());
     if (is_new) {
       group.instances.push_back(instances_.size());
-      instances_.push_back(
-          {.group = g, .seq = 0, .message = std::string(message), .inside = {}, .peers = {}});
+      instances_.emplace_back();
+      instances_.back().group = g;
+      instances_.back().message = message;
     }
     instances_[place->second].inside.push_back(member);
   }
@@ -179,6 +182,10 @@ void WaitGraph::add_messages(size_t g) {
     Instance& instance = instances_[index];
     if (instance.inside.size() != 1 || done.contains(message))
       continue;  // the other end is, or was, in it
+    if (group.pool != kNoPool) {
+      instance.waits_for_pool = true;
+      continue;
+    }
     const Member& one = instance.inside[0];
     const auto at = static_cast<size_t>(std::lower_bound(places.begin(), places.end(), one.rank) -
                                         places.begin());
@@ -192,7 +199,7 @@ void WaitGraph::add_messages(size_t g) {
 }
 
 std::vector<int32_t> WaitGraph::absent(const Instance& instance) const {
-  if (instance.seq == 0) return instance.peers;
+  if (instance.seq == 0 && !instance.waits_for_pool) return instance.peers;
   const Group& group = groups_[instance.group];
   std::vector<int32_t> absent = group.missing;
   if (group.pool != kNoPool) absent = pools_[group.pool];
@@ -262,6 +269,7 @@ void WaitGraph::connect_collectives(const Group& group) {
     const Node node = node_of(i);
     if (instance.seq == 0) {
       for (const int32_t rank : instance.peers) add_edge(node, thread(rank, group.lane));
+      if (instance.waits_for_pool) add_edge(node, first_pool_ + static_cast<Node>(group.pool));
       continue;
     }
     if (earlier == instances_.size()) {

@@ -65,10 +65,11 @@ class WaitGraph {
   // A collective, or a message, that somebody is in.
   struct Instance {
     size_t group = 0;
-    uint64_t seq = 0;            // 0: a message
-    std::string message;         // of a message: its name without the end
-    std::vector<Member> inside;  // have entered and not completed it
-    std::vector<int32_t> peers;  // of a message: whom it waits for
+    uint64_t seq = 0;             // 0: a message
+    std::string message;          // of a message: its name without the end
+    std::vector<Member> inside;   // have entered and not completed it
+    std::vector<int32_t> peers;   // of a message: whom it waits for
+    bool waits_for_pool = false;  // of a message: or for one of the group's pool
   };
 
   // `ranks` by rank; what it points to outlives the graph.
