@@ -93,7 +93,7 @@ TEST(StackTree, ClassesGiveBackTheStacksAndMergingKnowsNoOrder) {
     StackTree forward, backward, nested;
     StackForest forest;
     for (const StackTree& tree : trees) forest.add(tree);
-    const StackTree total = forest.total();
+    StackTree total = forest.total();
     for (const StackTree& tree : trees) forward.merge(tree);
     for (size_t i = trees.size(); i-- > 0;) backward.merge(trees[i]);
     for (size_t i = trees.size(); i-- > 0;) {
