@@ -30,7 +30,8 @@ class Reader {
     return value == 255 ? std::numeric_limits<uint32_t>::max() : value;
   }
   std::string text() {
-    const size_t size = std::min<size_t>(byte(), bytes_.size());
+    const size_t wanted = byte();
+    const size_t size = std::min(wanted, bytes_.size());
     std::string text(bytes_.substr(0, size));
     bytes_.remove_prefix(size);
     return text;

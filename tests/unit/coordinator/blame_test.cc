@@ -63,8 +63,9 @@ class BlameInWorlds : public testing::TestWithParam<Break> {
   // One world for each mesh and seed; what blame says of it goes to `judge`, with pages alone and with stacks.
   template <class F>
   void for_each_world(Break how, int broken_ranks, F&& judge) {
-    for (const auto& [ranks, rounds] :
-         std::map<int32_t, int>{{8, 40}, {24, 20}, {64, 12}, {1024, 1}}) {
+    std::map<int32_t, int> rounds_of = {{8, 24}, {24, 10}, {64, 5}};
+    if (broken_ranks == 1) rounds_of[1024] = 1;  // nearly all of the time
+    for (const auto& [ranks, rounds] : rounds_of) {
       for (int round = 0; round < rounds; ++round) {
         std::mt19937_64 random(static_cast<uint64_t>(ranks * 1000 + round));
         const Mesh mesh = random_mesh(random, ranks);
@@ -113,7 +114,7 @@ TEST_P(BlameInWorlds, NamesTheCulprit) {
     SCOPED_TRACE(
         absl::StrCat(with_stacks ? "stacks: " : "pages: ", score.right, " of ", score.all));
     RecordProperty(with_stacks ? "right_with_stacks" : "right", score.right);
-    EXPECT_GT(score.all, 40);
+    EXPECT_GT(score.all, 25);
     if (how == Break::kInside) {
       EXPECT_GE(score.right, with_stacks ? score.all / 2 : 0) << wrong;
     } else {
@@ -153,7 +154,7 @@ TEST_P(BlameOfTwo, NamesBoth) {
                          << one.rank << " of " << what;
                    }
                  });
-  EXPECT_GT(both, 10);
+  EXPECT_GT(both, 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Breaks, BlameOfTwo,
