@@ -17,7 +17,6 @@
 #include "common/exit_code.h"
 #include "common/file_write.h"
 #include "common/version.h"
-#include "coordinator/hang_flags.h"
 #include "coordinator/shell/server.h"
 #include "daemon/command_line.h"
 #include "daemon/logging.h"
@@ -58,7 +57,6 @@ void declare(CLI::App& app, Flags& flags) {
                  "How often each worker reports")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{10}, kIntervalMsMax));
-  declare_hang_flags(app, flags.server.core.hang);
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
       ->capture_default_str();
   app.set_version_flag("--version", std::string("muster-coordinator ") + kVersion);
