@@ -56,7 +56,7 @@ struct CoreOptions {
       std::chrono::seconds(2);       // for the dead rank's report when only victims reported
   // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. Three
   // heartbeats: less would be a hiccup of the network.
-  Duration unreachable_after = std::chrono::milliseconds(800);
+  Duration unreachable_after = std::chrono::milliseconds(900);
   Duration broken_stream_wait =
       std::chrono::milliseconds(500);  // the same of one whose stream broke, when peers of its ranks report them lost
   HangBudgets hang;
@@ -252,7 +252,7 @@ class Core {
   bool is_unreachable(const Worker& worker) const;
   void check_reach(Job& job);
   void tell_unreachable(Job& job, const Worker& worker);
-  void tell_reachable(Job& job, const WorkerName& name);
+  void tell_reachable(Job& job, const WorkerName& name, std::string_view how);
   void lose_confirmed(Job& job);
 
   Worker* current_worker(const WorkerName& name, Incarnation incarnation);

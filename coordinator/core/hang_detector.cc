@@ -100,6 +100,11 @@ void HangDetector::excuse(Duration time) {
   foreground_ += time;
 }
 
+void HangDetector::make_progress(Instant now) {
+  progress_ = std::max(progress_, now);
+  foreground_ = std::max(foreground_, now);
+}
+
 bool HangDetector::forgive() {
   if (patience_ >= kPatienceMax) return false;
   patience_ *= 2;

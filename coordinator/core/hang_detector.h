@@ -63,6 +63,8 @@ class HangDetector {
   void forget(size_t rank);
   // Time in which nobody listened.
   void excuse(Duration time);
+  // Its stacks and pages have shown that it makes progress, before its heartbeats do.
+  void make_progress(Instant now);
   // It was found slow and not stuck. False: it has been forgiven as often as anybody is.
   bool forgive();
 

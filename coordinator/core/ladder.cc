@@ -111,7 +111,7 @@ void Core::hear_pages_of(const Worker& worker) {
   }
   for (const JobId id : told) {
     if (Job& job = jobs_.at(id); suspects_.contains(id)) {
-      if (launches_.at(id).unreachable.contains(worker.name)) tell_reachable(job, worker.name);
+      if (launches_.at(id).unreachable.contains(worker.name)) tell_reachable(job, worker.name, "is heard of again");
       climb(job);
     }
   }
@@ -122,8 +122,8 @@ void Core::climb(Job& job) {
   Launch& launch = launches_.at(job.id);
   const bool still = launch.hang->due() <= now_;
   if (job.state == JobState::kRunning) {
-    if (still) suspect(job, launch.hang->reason(now_));
-    return;
+    if (!still) return;
+    suspect(job, launch.hang->reason(now_));
   }
   if (job.state == JobState::kDumping) {
     const OpenDump& open = dumps_.at(*launch.dump);
@@ -183,7 +183,8 @@ void Core::conclude_dump(Job& job) {
   const bool progressed =
       launch.hang->last_step_or_phase() > launch.progress_then || motion == Motion::kProgress;
   if (progressed) {
-    launch.hang->forgive();
+    launch.hang->make_progress(now_);
+    (void)launch.hang->forgive();
     go_on(job, "it made progress while its stacks were read");
   } else if (motion == Motion::kStacks && launch.hang->forgive()) {
     go_on(job, "it is slow: its ranks are not where they were; it is looked at again later");

@@ -4,6 +4,9 @@
 // silent for longer than it has ever been late lately and its job does not go on without it. Its ranks are lost when that is confirmed: by
 // peers that report them lost, by stacks of the others that show them waiting, or by the lease.
 #include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -45,40 +48,47 @@ bool Core::is_unreachable(const Worker& worker) const {
   return known && worker.last_heard + patience_with(worker) <= now_;
 }
 
+// What is told may end the attempt, and its launch with it: first all is seen, and then it is told.
 void Core::check_reach(Job& job) {
   if (job.cancel_requested) return;
+  if (launches_.at(job.id).victim_deadline) lose_confirmed(job);
+  if (!is_running(job.state)) return;
   Launch& launch = launches_.at(job.id);
+  if (launch.reach_check && *launch.reach_check > now_ && !launch.victim_deadline) return;
   std::optional<Instant> next;
   const auto look_again_at = [&](Instant t) {
     if (t > now_) next = next ? std::min(*next, t) : t;
   };
-  if (launch.victim_deadline) {
-    lose_confirmed(job);
-    if (!is_running(job.state)) return;
-  }
-  if (launch.reach_check && *launch.reach_check > now_ && !launch.victim_deadline) return;
+  std::vector<WorkerName> gone;
+  std::vector<std::pair<WorkerName, std::string_view>> back;
   for (const auto& [name, ranks] : launch.ranks) {
     const auto found = workers_.find(name);
     if (found == workers_.end() || !has_ranks(job, found->second)) continue;
     const Worker& worker = found->second;
     if (launch.victim_deadline && worker.away_since)
       look_again_at(*worker.away_since + options_.broken_stream_wait);
-    if (is_unreachable(worker)) {
-      if (!launch.unreachable.contains(name)) tell_unreachable(job, worker);
-      look_again_at(now_ + options_.unreachable_after);
-    } else if (launch.unreachable.contains(name)) {
-      tell_reachable(job, name);
-    } else {
-      look_again_at(worker.last_heard + patience_with(worker));
+    const bool told = launch.unreachable.contains(name);
+    if (!is_unreachable(worker)) {
+      if (told) back.emplace_back(name, "is heard of again");
+      look_again_at(std::max(worker.last_heard + patience_with(worker), reach_from_));
+      continue;
     }
+    look_again_at(now_ + options_.unreachable_after / 4);
+    // The others complete no step without its ranks: where they do, it is the network between us that is broken.
+    const bool runs = launch.hang->goes_on_since(worker.last_heard, now_);
+    if (told && runs)
+      back.emplace_back(name, "cannot be heard, but its ranks run: steps are completed");
+    if (!told && !runs) gone.push_back(name);
   }
   launch.reach_check = next;
+  for (const auto& [name, how] : back) tell_reachable(job, name, how);
+  for (const WorkerName& name : gone) {
+    if (is_running(job.state)) tell_unreachable(job, workers_.at(name));
+  }
 }
 
 void Core::tell_unreachable(Job& job, const Worker& worker) {
   Launch& launch = launches_.at(job.id);
-  // The others complete no step without its ranks: who does has them.
-  if (launch.hang->goes_on_since(worker.last_heard, now_)) return;
   launch.unreachable.insert(worker.name);
   launch.no_news.erase(worker.name);
   const std::string how =
@@ -104,15 +114,15 @@ void Core::tell_unreachable(Job& job, const Worker& worker) {
   }
 }
 
-void Core::tell_reachable(Job& job, const WorkerName& name) {
+void Core::tell_reachable(Job& job, const WorkerName& name, std::string_view how) {
   Launch& launch = launches_.at(job.id);
   launch.unreachable.erase(name);
-  const std::string text = absl::StrCat("worker ", name.value(), " is heard of again");
+  const std::string text = absl::StrCat("worker ", name.value(), " ", av(how));
   if (launch.incident) {
     incidents_.note(*launch.incident, unix_ns_, text);
     if (launch.unreachable.empty()) {
       if (Incident* incident = incidents_.change(*launch.incident))
-        incident->action = "none: the worker came back";
+        incident->action = "none: its ranks ran on";
       incidents_.close(*launch.incident);
       launch.incident.reset();
     }
