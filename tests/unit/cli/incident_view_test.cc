@@ -123,7 +123,7 @@ TEST(IncidentView, ListsOneLineEach) {
   *list.add_incidents() = slow;
   EXPECT_EQ(describe_incidents(list, kNow, 80),
             "INCIDENT  JOB  KIND              AGE  WHAT\n"
-            "7         3    hang              16s  rank 1 on node0 never entered all-gather 4…\n"
+            "7         3    hang              16s  rank 1 on node0 never entered all-gather …\n"
             "6         3    slow rank (open)  -    rank 2 is slow\n");
 }
 
