@@ -112,16 +112,36 @@ bool is_suspect(const v1::Incident& incident, int32_t rank) {
                      [&](const v1::Suspect& suspect) { return suspect.rank() == rank; });
 }
 
-// "rank 1  STEP  step 41, 2.5s since progress, stopped (T), in futex_wait"
+std::string_view state_words(char state) {
+  switch (state) {
+    case 'R':
+      return "runs";
+    case 'S':
+      return "sleeps";
+    case 'D':
+      return "waits in the kernel (D)";
+    case 'T':
+      return "stopped (T)";
+    case 't':
+      return "traced (t)";
+    case 'Z':
+    case 'X':
+      return "dead, not reaped (Z)";
+    default:
+      return "no process";
+  }
+}
+
+// "rank 1, pid 4711: STEP after step 41, still for 2.5s, stopped (T)"
 std::string describe_rank(const RankEvidence& rank) {
   std::string text = absl::StrCat("  rank ", rank.rank, ", pid ", rank.pid, ": ");
   if (rank.page_problem.empty()) {
     absl::StrAppend(&text, av(phase_name(rank.phase)), " after step ", rank.step, ", ",
-                    absl::StrFormat("%.1fs", to_seconds(rank.progress_age)), " without progress");
+                    absl::StrFormat("still for %.1fs", to_seconds(rank.progress_age)));
   } else {
     absl::StrAppend(&text, rank.page_problem);
   }
-  absl::StrAppend(&text, ", process state ", std::string(1, rank.process_state));
+  absl::StrAppend(&text, ", ", av(state_words(rank.process_state)));
   if (rank.tracer_pid != 0) absl::StrAppend(&text, ", traced by pid ", rank.tracer_pid);
   if (!rank.wait_channel.empty()) absl::StrAppend(&text, ", in ", rank.wait_channel);
   return text;

@@ -17,7 +17,6 @@
 #include "common/exit_code.h"
 #include "common/file_write.h"
 #include "common/version.h"
-#include "coordinator/hang_flags.h"
 #include "coordinator/shell/server.h"
 #include "daemon/command_line.h"
 #include "daemon/logging.h"
@@ -35,6 +34,35 @@ struct Flags {
   int64_t unreachable_ms = 900;
   std::string log_level = "info";
 };
+
+// How long a job may stand still, by what its ranks are doing.
+void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
+  constexpr double kBudgetSecondsMax = 7 * 86'400;
+  const auto add = [&](const char* name, Duration& budget, const char* help) {
+    app.add_option_function<double>(
+           name,
+           [&budget](const double& seconds) {
+             budget = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+           },
+           help)
+        ->default_str(absl::StrCat(to_seconds(budget)))
+        ->check(CLI::Range(0.1, kBudgetSecondsMax));
+  };
+  add("--hang-floor-seconds", budgets.floor,
+      "A job that trains is looked at when nothing moves for twice its longest recent step, and "
+      "never before this");
+  add("--hang-first-steps-seconds", budgets.first_steps,
+      "The same until it has made three steps, which tell how long they take");
+  add("--hang-init-seconds", budgets.init, "… while ranks start");
+  add("--hang-rendezvous-seconds", budgets.rendezvous, "… while they find each other");
+  add("--hang-load-seconds", budgets.load, "… while they read data and parameters");
+  add("--hang-compile-seconds", budgets.compile, "… while they allocate, compile and tune");
+  add("--hang-evaluation-seconds", budgets.evaluation,
+      "… while they evaluate, or three times the longest evaluation so far");
+  add("--hang-checkpoint-seconds", budgets.checkpoint,
+      "… while a checkpoint is saved or restored, or three times the longest so far");
+  add("--hang-shutdown-seconds", budgets.shutdown, "… while they leave");
+}
 
 void declare(CLI::App& app, Flags& flags) {
   constexpr int64_t kIntervalMsMax = 3'600'000;
@@ -59,7 +87,7 @@ void declare(CLI::App& app, Flags& flags) {
                  "How often each worker reports")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{10}, kIntervalMsMax));
-  declare_hang_flags(app, flags.server.core.hang);
+  declare_hang_budgets(app, flags.server.core.hang);
   app.add_option("--unreachable-ms", flags.unreachable_ms,
                  "Silence of a worker with running ranks after which it is told to be unreachable")
       ->capture_default_str()

@@ -194,14 +194,15 @@ json otlp_body(const std::vector<json>& records, const std::string& worker) {
                    {"body", {{"stringValue", record.value("message", "")}}},
                    {"attributes", std::move(attributes)}});
   }
-  const json resource = {
-      {"attributes",
-       {attribute("service.name", "muster-worker"), attribute("service.version", kVersion),
-        attribute("service.instance.id", worker)}}};
-  const json scope = {{"name", "muster.stack_traces"}, {"version", kVersion}};
-  return {{"resourceLogs",
-           {{{"resource", resource},
-             {"scopeLogs", {{{"scope", scope}, {"logRecords", std::move(out)}}}}}}}};
+  json resource, scope, body;
+  resource["resource"]["attributes"] = json::array({attribute("service.name", "muster-worker"),
+                                                    attribute("service.version", kVersion),
+                                                    attribute("service.instance.id", worker)});
+  scope["scope"] = {{"name", "muster.stack_traces"}, {"version", kVersion}};
+  scope["logRecords"] = std::move(out);
+  resource["scopeLogs"] = json::array({std::move(scope)});
+  body["resourceLogs"] = json::array({std::move(resource)});
+  return body;
 }
 
 OtlpLogs::OtlpLogs(OtlpTarget target, std::string worker, OtlpOptions options)

@@ -181,6 +181,7 @@ void Worker::carry_out(const SendRegister& action) { stream_.send(to_message(act
 
 void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.count_heartbeat(monotonic_now());
+  reap_children();  // whose end came while their stack was read
   metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());
   stream_.send(to_message(action));
   logs_.pump(true);

@@ -33,6 +33,54 @@ TEST(IncidentView, ShowsTheVerdictOnOneScreen) {
   const auto text = describe_incident(stuck_incident(), kNow, screen());
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(*text, R"(incident 7: hang, job 3 (llama), attempt 2, 16s ago
+rank 1 on node0 never entered all-gather 42 of fsdp (layer 3 mlp all-gather),
+which 3 other ranks wait in; it is in Batches::read()
+action: restart 1 of 3
+
+suspects
+  rank 1 on node0 (90%)
+    never entered all-gather 42
+    at data/batches.cc:12 in muster::trainer::Batches::read()
+    in layer 3 mlp all-gather along fsdp
+  node0 (10%)
+    its disk\x1b[31m is slow
+
+what happened, from 2023-11-14 22:13:20 UTC
+     +0.000s  last progress: step 41
+     +2.500s  suspected
+     +2.710s  stacks read
+     +3.720s  verdict: stuck
+
+ranks
+  rank 1, pid 101: DATA after step 41, still for 2.5s, sleeps, in pipe_read
+  rank 0, pid 100: STEP after step 41, still for 2.5s, sleeps
+  rank 3, pid 103: STEP after step 41, still for 2.5s, sleeps
+  RANK  GROUP  SIZE  ENQUEUED  STARTED  DONE  AGE  LAST
+  1     fsdp   4     41        41       41    -    all-gather
+  0     fsdp   4     42        42       41    2s   layer 3 mlp all-gather
+  3     fsdp   4     42        42       41    2s   layer 3 mlp all-gather
+
+stacks of main threads
+3 ranks: 0,2-3
+  libc.so.6 in poll
+  comm/transport_group.cc:88 in muster::trainer::Transport::all_gather(muster::…
+  muster-trainer+0x20
+  muster-trainer+0x10
+
+rank 1 (suspect)
+  train.py:31 train_step
+  data/batches.cc:12 in muster::trainer::Batches::read()
+  muster-trainer+0x10
+
+… 1 stack of other threads
+rank 3: no stack: held by a debugger (pid 17)
+
+last lines of rank 1
+  completed step: 40
+  completed step: 41
+
+kernel messages
+  nvme0n1: I/O error
 )");
   EXPECT_LE(widest(*text), 80U);
 }
@@ -75,7 +123,7 @@ TEST(IncidentView, ListsOneLineEach) {
   *list.add_incidents() = slow;
   EXPECT_EQ(describe_incidents(list, kNow, 80),
             "INCIDENT  JOB  KIND              AGE  WHAT\n"
-            "7         3    hang              16s  rank 1 on node0 never entered all-gather 4…\n"
+            "7         3    hang              16s  rank 1 on node0 never entered all-gather …\n"
             "6         3    slow rank (open)  -    rank 2 is slow\n");
 }
 
@@ -103,6 +151,17 @@ TEST(StackView, ShowsMainThreadsFirstAndOthersOnDemand) {
   StackView view;
   EXPECT_EQ(describe_stacks(stuck_stacks(), view),
             R"(3 ranks: 0,2-3
+  libc.so.6 in poll
+  comm/transport_group.cc:88 in muster::trainer::Transport::all_gather(muster::…
+  muster-trainer+0x20
+  muster-trainer+0x10
+
+rank 1
+  train.py:31 train_step
+  data/batches.cc:12 in muster::trainer::Batches::read()
+  muster-trainer+0x10
+
+… 1 stack of other threads
 )");
   view.all_threads = true;
   EXPECT_THAT(describe_stacks(stuck_stacks(), view),

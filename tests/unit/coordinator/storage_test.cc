@@ -290,7 +290,7 @@ TEST_F(StorageTest, NamesTheIncidentThatCannotBeRead) {
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
   ASSERT_EQ(
-      sqlite3_exec(db, "INSERT INTO incidents VALUES(5, 1, 'xx', 'xx')", nullptr, nullptr, nullptr),
+      sqlite3_exec(db, "INSERT INTO incidents VALUES(5, 1, X'FF', X'FF')", nullptr, nullptr, nullptr),
       SQLITE_OK);
   sqlite3_close(db);
   for (const absl::Status& status :
