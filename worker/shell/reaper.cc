@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -30,6 +31,14 @@ std::string read_bounded(const std::filesystem::path& path, size_t bytes_max) {
   return content;
 }
 
+// Whether a child of this thread waits to be reaped. Children of other threads (tools that read stacks) are theirs.
+bool has_ended(pid_t pid) {
+  siginfo_t info{};
+  const int options = WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD;
+  if (waitid(P_PID, static_cast<id_t>(pid), &info, options) != 0 || info.si_pid == 0) return false;
+  return info.si_code == CLD_EXITED || info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED;
+}
+
 }  // namespace
 
 absl::Status Reaper::adopt_orphans() {
@@ -45,19 +54,22 @@ void Reaper::signal(const RankKey& key, int signo) const {
 }
 
 std::vector<ReapedRank> Reaper::reap() {
+  // Child by child: a wait for any of them also returns those that a thread of ours has stopped to read their stacks, and then
+  // hides the ones behind it that have ended.
+  std::vector<pid_t> pids = children();
+  for (const auto& [pid, rank] : ranks_) {
+    if (std::ranges::find(pids, pid) == pids.end()) pids.push_back(pid);
+  }
   std::vector<ReapedRank> reaped;
   bool any = false;
-  while (true) {
-    siginfo_t info{};
-    // First a look without taking it: as long as the leader is not reaped, its group's number cannot be reused. This thread's
-    // children only: to a wait for any child, a rank that another thread of ours has stopped to read its stack looks like one that ended.
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD) != 0 || info.si_pid == 0)
-      break;
+  for (const pid_t pid : pids) {
+    // First a look without taking it: as long as the leader is not reaped, its group's number cannot be reused.
+    if (!has_ended(pid)) continue;
     any = true;
-    const auto rank = ranks_.find(info.si_pid);
-    if (rank != ranks_.end()) kill(-info.si_pid, SIGKILL);
+    const auto rank = ranks_.find(pid);
+    if (rank != ranks_.end()) kill(-pid, SIGKILL);
     int status = 0;
-    if (waitpid(info.si_pid, &status, __WNOTHREAD) < 0 || rank == ranks_.end()) continue;
+    if (waitpid(pid, &status, __WNOTHREAD) < 0 || rank == ranks_.end()) continue;
     ReapedRank end{.key = rank->second, .exit_code = -1, .signal = 0};
     if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
     if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
