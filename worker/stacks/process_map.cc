@@ -131,7 +131,8 @@ uint64_t ProcessMap::writable_end(uint64_t address) const {
 
 ProcessMap parse_process_map(std::string_view maps) {
   ProcessMap map;
-  MappedModule module;  // whose lines are being read; of none where it ends at 0
+  MappedModule module;       // whose lines are being read; of none where it ends at 0
+  uint64_t last_offset = 0;  // of its newest line
   bool has_code = false;
   const auto finish = [&] {
     if (has_code && map.modules.size() < kModulesMax) map.modules.push_back(std::move(module));
@@ -143,7 +144,9 @@ ProcessMap parse_process_map(std::string_view maps) {
     if (!line) continue;
     const bool is_vdso = line->path == "[vdso]";
     // Memory without a file between a file's mappings is its zeroed data, or what the linker left out.
-    const bool continues = module.end != 0 && same_file(module, *line) && line->offset != 0;
+    // Segments of a small file share its first page, so another mapping from its beginning may be the next segment.
+    const bool continues = module.end != 0 && same_file(module, *line) &&
+                           (line->offset != 0 || (line->start == module.end && last_offset == 0));
     if (continues) {
       module.end = line->end;
     } else if (line->inode != 0 || is_vdso) {
@@ -157,6 +160,7 @@ ProcessMap parse_process_map(std::string_view maps) {
                               .path = std::string(line->path)};
       }
     }
+    if (module.end == line->end) last_offset = line->offset;
     if (line->writable) map.writable.push_back({.start = line->start, .end = line->end});
     if (!line->executable) continue;
     const bool inside =

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,8 @@ constexpr Duration kNapMax = std::chrono::milliseconds(2);
 // A disk read is over sooner than this; what sleeps uninterruptibly for longer is a finding.
 constexpr Duration kUninterruptible = std::chrono::milliseconds(200);
 
+constexpr int kNice = -10;
+
 size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 class Tracer {
@@ -39,6 +42,8 @@ class Tracer {
   }
 
   std::vector<ThreadCopy> run() {
+    // Who waits for a processor here keeps others standing. Where that is not permitted, nothing is lost.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
     for (ThreadCopy& copy : copies_) interrupt(copy);
     wait_for_stops();
     for (const auto& [tid, copy] : waiting_) copy->result = CopyResult::kDidNotStop;

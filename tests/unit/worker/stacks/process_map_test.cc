@@ -40,6 +40,22 @@ TEST(ProcessMapTest, ModulesAreFilesWithCode) {
   EXPECT_EQ(map.modules[2].path, "[vdso]");
 }
 
+// Segments of small files, as lld and mold lay them out, begin in one page; below a copy of a file there may be another.
+TEST(ProcessMapTest, SegmentsThatShareTheFirstPageAreOneModule) {
+  const ProcessMap map = parse_process_map(
+      "1000-2000 r--p 00000000 08:01 11 /a\n"
+      "2000-3000 r-xp 00000000 08:01 11 /a\n"
+      "3000-4000 rw-p 00001000 08:01 11 /a\n"
+      "4000-5000 r--p 00000000 08:01 11 /a\n"
+      "5000-6000 r-xp 00000000 08:01 11 /a\n");
+  ASSERT_EQ(map.modules.size(), 2);
+  EXPECT_EQ(map.modules[0].start, 0x1000);
+  EXPECT_EQ(map.modules[0].end, 0x4000);
+  EXPECT_EQ(map.modules[1].start, 0x4000);
+  EXPECT_EQ(map.find(0x2000)->module, 0);
+  EXPECT_EQ(map.find(0x5000)->module, 1);
+}
+
 TEST(ProcessMapTest, AddressesFindTheirCode) {
   const ProcessMap map = parse_process_map(kMaps);
   ASSERT_NE(map.find(0x401000), nullptr);

@@ -31,6 +31,7 @@ void expect_untouched(const Subject& subject, const std::string& states) {
 
 TEST(StackSamplerTest, NestedCallsHaveNamesAndLines) {
   const Subject subject("nested");
+  ASSERT_TRUE(eventually([&] { return subject.state() == 'S'; }));
   StackSampler sampler;
   const StackSample sample = sample_one(sampler, subject.pid());
   ASSERT_EQ(sample.ranks.size(), 1);

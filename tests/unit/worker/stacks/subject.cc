@@ -53,7 +53,7 @@ void say_ready() {
 
 [[gnu::noinline]] int recurse(int left) {
   if (left == 0) wait_forever();
-  volatile std::array<char, 64> space;
+  volatile char space[64];
   space[0] = 1;
   return recurse(left - 1) + space[0];
 }
