@@ -56,7 +56,7 @@ absl::StatusOr<std::optional<int64_t>> look(const v1::Job& job, const Asked& ask
     return absl::AbortedError(
         absl::StrCat(name, " has ended before it saved a checkpoint: ", job.reason()));
   }
-  if (job.attempt() != asked.attempt || job.state() != v1::RUNNING) {
+  if (job.attempt() != asked.attempt || !is_running_state(job.state())) {
     return absl::AbortedError(absl::StrCat(name, " was stopped before it saved a checkpoint (",
                                            job.reason(), "); ask again later"));
   }

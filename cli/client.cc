@@ -14,8 +14,8 @@
 namespace muster::cli {
 namespace {
 
-// A coordinator answers in milliseconds; this is for a machine under heavy load.
-constexpr auto kCallDeadline = std::chrono::seconds(5);
+// Workers have a deadline for their ranks, and the coordinator one for the workers; this is beyond both.
+constexpr Duration kStacksDeadline = std::chrono::seconds(30);
 
 // Between two tries: a coordinator that is leaving refuses at once.
 constexpr auto kReconnectPause = std::chrono::milliseconds(200);
@@ -31,10 +31,6 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   // Coordinators are reached directly, not through a web proxy.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
-void set_deadline(grpc::ClientContext& context) {
-  context.set_deadline(daemon::grpc_deadline(monotonic_now() + kCallDeadline));
 }
 
 // gRPC's account of a lost connection ends with what matters: "… last error: UNKNOWN: …: Connection refused".
@@ -94,9 +90,10 @@ class Client::Call {
 };
 
 template <class Request, class Response>
-absl::StatusOr<Response> Client::ask(Method<Request, Response> method, const Request& request) {
+absl::StatusOr<Response> Client::ask(Method<Request, Response> method, const Request& request,
+                                     Duration deadline) {
   Call call(*this);
-  set_deadline(call.context);
+  call.context.set_deadline(daemon::grpc_deadline(monotonic_now() + deadline));
   Response response;
   const absl::Status status =
       call.result((stub_.get()->*method)(&call.context, request, &response));
@@ -142,6 +139,25 @@ absl::StatusOr<v1::CheckpointJobResponse> Client::checkpoint_job(uint64_t id) {
 
 absl::StatusOr<v1::ListWorkersResponse> Client::list_workers() {
   return ask(&v1::Muster::Stub::ListWorkers, v1::ListWorkersRequest());
+}
+
+absl::StatusOr<v1::ListIncidentsResponse> Client::list_incidents(uint64_t job) {
+  v1::ListIncidentsRequest request;
+  request.set_job_id(job);
+  return ask(&v1::Muster::Stub::ListIncidents, request);
+}
+
+absl::StatusOr<v1::Incident> Client::get_incident(uint64_t id) {
+  v1::GetIncidentRequest request;
+  request.set_incident_id(id);
+  return ask(&v1::Muster::Stub::GetIncident, request);
+}
+
+absl::StatusOr<v1::DumpJobStacksResponse> Client::dump_stacks(uint64_t job, int32_t rank) {
+  v1::DumpJobStacksRequest request;
+  request.set_job_id(job);
+  request.set_rank(rank);
+  return ask(&v1::Muster::Stub::DumpJobStacks, request, kStacksDeadline);
 }
 
 template <class Message, class Reader>

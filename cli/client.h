@@ -1,6 +1,7 @@
 // The coordinator as the commands see it: plain calls with deadlines, errors as sentences.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,9 @@
 
 namespace muster::cli {
 
+// A coordinator answers in milliseconds; this is for a machine under heavy load.
+constexpr Duration kCallDeadline = std::chrono::seconds(5);
+
 // Any thread; calls block, and end early when stop() is called.
 class Client {
  public:
@@ -26,6 +30,11 @@ class Client {
   absl::StatusOr<v1::Job> cancel_job(uint64_t id, bool force);
   absl::StatusOr<v1::CheckpointJobResponse> checkpoint_job(uint64_t id);
   absl::StatusOr<v1::ListWorkersResponse> list_workers();
+  // Of one job, or (0) of all of them.
+  absl::StatusOr<v1::ListIncidentsResponse> list_incidents(uint64_t job);
+  absl::StatusOr<v1::Incident> get_incident(uint64_t id);
+  // Of one rank, or (-1) of all of them. Takes seconds when ranks do not answer.
+  absl::StatusOr<v1::DumpJobStacksResponse> dump_stacks(uint64_t job, int32_t rank);
 
   // Streams. `take` is called for each message on the calling thread; false ends the stream. Ok when the server
   // ended it or `take` did.
@@ -46,7 +55,8 @@ class Client {
 
   absl::Status translate(const grpc::Status& status) const;
   template <class Request, class Response>
-  absl::StatusOr<Response> ask(Method<Request, Response> method, const Request& request);
+  absl::StatusOr<Response> ask(Method<Request, Response> method, const Request& request,
+                               Duration deadline = kCallDeadline);
   template <class Message, class Reader>
   static absl::Status read_all(Call& call, Reader& reader,
                                const std::function<bool(const Message&)>& take);

@@ -36,6 +36,8 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_list(app, action);
   declare_status(app, action);
   declare_logs(app, action);
+  declare_stacks(app, action);
+  declare_incident(app, action);
   declare_checkpoint(app, action);
   declare_cancel(app, action);
   group(app, "With a coordinator and its workers");

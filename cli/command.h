@@ -17,6 +17,8 @@ void declare_submit(CLI::App& app, Action& action);
 void declare_list(CLI::App& app, Action& action);
 void declare_status(CLI::App& app, Action& action);
 void declare_logs(CLI::App& app, Action& action);
+void declare_stacks(CLI::App& app, Action& action);
+void declare_incident(CLI::App& app, Action& action);
 void declare_checkpoint(CLI::App& app, Action& action);
 void declare_cancel(CLI::App& app, Action& action);
 // train-tokenizer and tokenize; `argv` is main()'s.
@@ -35,7 +37,7 @@ void declare_all(CLI::App& app, Action& action, char** argv);
 // Options that several commands share. The string is the coordinator's address.
 void add_coordinator_option(CLI::App& command, std::string& address);
 // The number of a job, at least 1.
-void add_job_argument(CLI::App& command, uint64_t& job);
+CLI::Option* add_job_argument(CLI::App& command, uint64_t& job);
 void add_json_option(CLI::App& command, bool& json);
 
 // Makes `command` run `run` with its parsed options.

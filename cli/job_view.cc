@@ -61,7 +61,11 @@ json spec_to_json(const v1::JobSpec& spec) {
               {"restarts_max", spec.restarts_max()},
               {"output_directory", spec.output_directory()},
               {"environment", json::object()},
-              {"steps", spec.steps()}};
+              {"steps", spec.steps()},
+              {"stack_traces",
+               {{"collect", spec.stack_traces().collect()},
+                {"to_cloud", spec.stack_traces().to_cloud()},
+                {"interval_seconds", spec.stack_traces().interval_seconds()}}}};
   // Values are often tokens and passwords, and this output ends in logs.
   for (const auto& variable : spec.environment()) out["environment"][variable.first] = "***";
   if (spec.train_config_json().empty()) return out;  // a list's
@@ -101,6 +105,10 @@ bool is_terminal_state(v1::JobState state) {
   return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED;
 }
 
+bool is_running_state(v1::JobState state) {
+  return state == v1::RUNNING || state == v1::SUSPECT || state == v1::DUMPING;
+}
+
 json job_to_json(const v1::Job& job) {
   json out = {{"id", job.id()},
               {"state", v1::JobState_Name(job.state())},
@@ -114,7 +122,10 @@ json job_to_json(const v1::Job& job) {
               {"faults", json::array()},
               {"submitted_unix_ns", job.submitted_unix_ns()},
               {"started_unix_ns", job.started_unix_ns()},
-              {"finished_unix_ns", job.finished_unix_ns()}};
+              {"finished_unix_ns", job.finished_unix_ns()},
+              {"incident", nullptr}};
+  if (job.incident().id() != 0)
+    out["incident"] = {{"id", job.incident().id()}, {"sentence", job.incident().sentence()}};
   for (const auto& place : job.placement()) {
     out["placement"].push_back(
         {{"rank", place.rank()}, {"worker", place.worker()}, {"local_rank", place.local_rank()}});
@@ -157,6 +168,11 @@ std::string describe_fault(const v1::Fault& fault) {
   return text;
 }
 
+std::string incident_line(const v1::IncidentNote& incident) {
+  return absl::StrCat(incident.id(), ": ", shown(incident.sentence()), " (muster incident show ",
+                      incident.id(), ")");
+}
+
 std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   std::string text = absl::StrCat(
       "job ", job.id(), "  ", shown(job.spec().name()), "  ", v1::JobState_Name(job.state()),
@@ -175,6 +191,9 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   }
   if (const v1::RankStatus* rank = speaker(job); rank != nullptr && rank->checkpoint_step() > 0) {
     absl::StrAppend(&text, "  newest checkpoint: step ", rank->checkpoint_step(), "\n");
+  }
+  if (job.incident().id() != 0) {
+    absl::StrAppend(&text, "  newest incident: ", incident_line(job.incident()), "\n");
   }
   if (job.ranks_size() > 0) {
     std::vector<std::vector<std::string>> rows = {{"RANK", "WORKER", "PID", "PHASE", "STEP", "LOSS",

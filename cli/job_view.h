@@ -10,6 +10,8 @@
 namespace muster::cli {
 
 bool is_terminal_state(v1::JobState state);
+// Every rank is up, whether it is suspected of a hang or not.
+bool is_running_state(v1::JobState state);
 
 // The field names of muster.v1, with ids as numbers, states as names, and the train config, where it is there, as an
 // object.
@@ -24,6 +26,8 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns);
 // Rows of `muster list`.
 std::string describe_jobs(const v1::ListJobsResponse& jobs, int64_t now_unix_ns);
 std::string describe_workers(const v1::ListWorkersResponse& workers);
+// "7: rank 1 never entered … (muster incident show 7)"
+std::string incident_line(const v1::IncidentNote& incident);
 // "attempt 1: rank 2 on node0 was killed by signal 9 (SIGKILL) after step 120: …"
 std::string describe_fault(const v1::Fault& fault);
 

@@ -10,6 +10,7 @@
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/embedded.h"
+#include "cli/incident_files.h"
 #include "cli/interrupts.h"
 #include "cli/job_arguments.h"
 #include "cli/job_view.h"
@@ -73,7 +74,10 @@ class Session {
  public:
   Session(EmbeddedFleet& fleet, Interrupts& interrupts, LogPrinter& printer, Client& client,
           const v1::JobSpec& spec)
-      : fleet_(fleet), interrupts_(interrupts), printer_(printer), watch_(client, printer, spec) {}
+      : fleet_(fleet),
+        interrupts_(interrupts),
+        printer_(printer),
+        watch_(client, printer, spec, fleet.address()) {}
 
   // Ends the calls. What is unprinted by now stays so.
   ~Session() {
@@ -190,6 +194,9 @@ int submit_and_follow(const RunOptions& options, const jobspec::ResolvedJob& job
     time = session.time();
     // The streams end here, before the coordinator that serves them.
   }
+  const bool was_interrupted = end.ok() && *end == to_int(ExitCode::kInterrupted);
+  if (last.incident().id() != 0 && !was_interrupted)
+    keep_incidents(fleet.address(), last.id(), folder, printer);
   if (fleet.worker() != nullptr) fleet.stop(time.stop_grace(monotonic_now()));
   interrupts.release();
   const bool was_accepted = last.id() != 0;

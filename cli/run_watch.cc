@@ -9,8 +9,12 @@
 
 namespace muster::cli {
 
-RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec)
-    : client_(client), printer_(printer), event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec,
+                   const std::string& address)
+    : client_(client),
+      printer_(printer),
+      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      news_(" --coordinator " + address) {
   watching_ = std::thread([this, spec] { submit_and_watch(spec); });
 }
 

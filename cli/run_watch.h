@@ -17,7 +17,9 @@ namespace muster::cli {
 // Each call has a thread; everything public is for the owner's thread. `client` and `printer` must outlive it.
 class RunWatch {
  public:
-  RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec);
+  // `address`: the coordinator's, for who wants to look closer.
+  RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec,
+           const std::string& address);
   // Ends the calls, and the client's use. Waits for the printer, unless it was told to give up.
   ~RunWatch();
   RunWatch(const RunWatch&) = delete;

@@ -29,13 +29,13 @@ void add_coordinator_option(CLI::App& command, std::string& address) {
       ->capture_default_str();
 }
 
-void add_job_argument(CLI::App& command, uint64_t& job) {
+CLI::Option* add_job_argument(CLI::App& command, uint64_t& job) {
   const auto take = [&job](const std::string& text) {
     if (absl::SimpleAtoi(text, &job) && job > 0) return;
     throw CLI::ValidationError(
         absl::StrCat("job ", text, ": a positive number is wanted (see `muster list`)"));
   };
-  command.add_option_function<std::string>("job", take, "The job's number")
+  return command.add_option_function<std::string>("job", take, "The job's number")
       ->required()
       ->type_name("JOB");
 }

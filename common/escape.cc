@@ -19,7 +19,15 @@ size_t character_bytes(std::string_view text) {
   for (size_t i = 1; i < size; ++i) {
     if ((static_cast<uint8_t>(text[i]) & 0xC0) != 0x80) return 0;
   }
-  return size;
+  if (size < 3) return size;
+  // Codes that fewer bytes can say, surrogates, and codes beyond the last one.
+  const auto second = static_cast<uint8_t>(text[1]);
+  const bool is_valid = lead == 0xE0   ? second >= 0xA0
+                        : lead == 0xED ? second < 0xA0
+                        : lead == 0xF0 ? second >= 0x90
+                        : lead == 0xF4 ? second < 0x90
+                                       : true;
+  return is_valid ? size : 0;
 }
 
 bool is_control(uint32_t code, Layout layout) {
@@ -62,6 +70,26 @@ std::string shell_quoted(std::string_view text) {
   std::string word = "'";
   for (const char c : text) c == '\'' ? word += "'\\''" : word += c;
   return word + "'";
+}
+
+std::string printable(std::string_view text, size_t bytes_max) {
+  constexpr std::string_view kCut = "…";
+  std::string out;
+  size_t whole = 0;  // of `out`, with room for the mark behind it
+  while (!text.empty() && out.size() <= bytes_max) {
+    if (out.size() + kCut.size() <= bytes_max) whole = out.size();
+    const size_t size = character_bytes(text);
+    if (size == 0) {
+      append_escaped(static_cast<uint8_t>(text[0]), out);
+    } else {
+      out += escape_controls(text.substr(0, size), Layout::kOneLine);
+    }
+    text.remove_prefix(std::max<size_t>(size, 1));
+  }
+  if (out.size() <= bytes_max) return out;
+  out.resize(whole);
+  out += kCut;
+  return out;
 }
 
 }  // namespace muster

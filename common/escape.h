@@ -1,6 +1,7 @@
 // Text for people's eyes: what a terminal would obey is made visible, and what they may paste into a shell is one word of it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -15,5 +16,9 @@ std::string escape_controls(std::string_view text, Layout layout = Layout::kLine
 
 // `text` as one word of a POSIX shell: as it is where that needs no quotes.
 std::string shell_quoted(std::string_view text);
+
+// One line of valid UTF-8 and at most `bytes_max` bytes (3 or more) of whatever `text` is: what would not be valid is written as \xff, and what
+// was cut off as "…".
+std::string printable(std::string_view text, size_t bytes_max);
 
 }  // namespace muster

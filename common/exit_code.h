@@ -8,9 +8,16 @@ enum class ExitCode : int {
   kFailure = 1,       // anything not named below; the job may be retried
   kBadInput = 2,      // config, data or checkpoint is wrong: retrying cannot help
   kNotFinite = 3,     // NaN or Inf in loss or gradient: retrying would repeat it
+  kDiskFull = 4,      // no room for a checkpoint, or a quota is used up
   kPreempted = 75,    // checkpointed and left on SIGTERM (EX_TEMPFAIL: start again to go on)
   kPeerLost = 76,     // a collective failed because another rank is gone: a victim, not a cause
   kInterrupted = 130  // the CLI was left with Ctrl-C
+};
+
+// What a worker knows of the end of a rank beyond its code or signal.
+enum class ExitCause {
+  kUnknown = 0,
+  kOutOfMemory = 1  // the kernel killed it for memory
 };
 
 constexpr int to_int(ExitCode code) { return static_cast<int>(code); }

@@ -15,6 +15,9 @@ constexpr size_t kTrainConfigBytesMax = 1 << 20;
 constexpr size_t kEnvironmentEntriesMax = 1024;
 // More ranks than any node has devices or cores for; a larger number is a typing error.
 constexpr int32_t kRanksPerNodeMax = 1024;
+// A worker with ranks heartbeats this many times as often as the coordinator asks for: a second is long where a step takes less, and an
+// idle node has nothing to tell.
+constexpr int32_t kBusyHeartbeats = 4;
 // The largest fleets that are spoken of.
 constexpr int32_t kNodesMax = 10'000;
 

@@ -45,6 +45,10 @@ std::string_view phase_name(Phase phase) {
   const auto i = static_cast<size_t>(phase);
   return i < kPhaseNames.size() ? kPhaseNames[i] : "UNKNOWN";
 }
+std::string_view collective_name(CollectiveKind kind) {
+  const auto i = static_cast<size_t>(kind);
+  return i < kCollectiveNames.size() ? kCollectiveNames[i] : "unknown";
+}
 
 ProgressWriter::ProgressWriter(ProgressPage* page, bool mapped_file,
                                const ProgressIdentity& identity)

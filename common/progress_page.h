@@ -112,6 +112,11 @@ enum class CollectiveKind : uint32_t {
   kBarrier,
   kSendRecv,
 };
+constexpr std::array<std::string_view, 10> kCollectiveNames = {
+    "none",      "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
+    "broadcast", "send",       "recv",       "barrier",        "send-recv"};
+// "all-reduce" for kAllReduce; "unknown" for a value that no version defines.
+std::string_view collective_name(CollectiveKind kind);
 
 struct GroupProgress {
   std::array<char, 56> name;  // all axes and a lane fit

@@ -13,7 +13,8 @@
 namespace muster {
 
 constexpr size_t kEvidenceLinesMax = 20;       // last lines of output
-constexpr size_t kEvidenceLineBytesMax = 512;  // of each
+constexpr size_t kEvidenceLineBytesMax = 512;  // of each, and of each message of the kernel
+constexpr size_t kKernelMessagesMax = 50;      // of a node, the newest
 
 // A process group of the rank, as its page has it.
 struct GroupEvidence {
@@ -52,6 +53,7 @@ struct RankEvidence {
   int32_t tracer_pid = 0;     // a debugger that holds it; 0: none
   std::string wait_channel;   // of the main thread, "" when it runs or the kernel does not tell
   std::string stack_problem;  // empty: stacks were read
+  std::string stack_note;  // what is missing in them: "no Python frames: py-spy is not installed"
   std::vector<std::string> last_lines;  // of its output, oldest first
 
   friend bool operator==(const RankEvidence&, const RankEvidence&) = default;

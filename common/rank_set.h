@@ -1,8 +1,10 @@
 // A set of ranks as ranges: what people read ("0-511,513-1023") and what stays small for a hundred thousand ranks that wait in
-// the same place. std only.
+// the same place. std only in its interface; a value.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,19 +24,23 @@ class RankSet {
   // from messages.
   static RankSet of(std::vector<Range> ranges);
 
-  void add(int32_t rank);  // amortised O(1) for growing ranks
+  // A negative rank is none. Amortised O(1) for growing ranks.
+  void add(int32_t rank);
+  // Grows with `other`, and with the ranges here that lie between its ends.
   void add(const RankSet& other);
   bool contains(int32_t rank) const;
   int64_t size() const;
   bool empty() const { return ranges_.empty(); }
   const std::vector<Range>& ranges() const { return ranges_; }  // disjoint, not adjacent, growing
 
-  // "0-511,513-1023"; "3". Beyond `ranges_max` ranges the rest is told as a number: "0,2,4,… (512 in all)".
+  // "0-511,513-1023"; "3"; "". Beyond `ranges_max` ranges the rest is told as a number: "0,2,4,… (512 in all)".
   std::string text(size_t ranges_max = 16) const;
 
   friend bool operator==(const RankSet&, const RankSet&) = default;
 
  private:
+  void splice(std::span<const Range> added);  // which are as ranges() are
+
   std::vector<Range> ranges_;
 };
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace muster {
@@ -36,6 +37,10 @@ struct StackFrame {
 
   friend bool operator==(const StackFrame&, const StackFrame&) = default;
   friend auto operator<=>(const StackFrame&, const StackFrame&) = default;
+  template <class H>
+  friend H AbslHashValue(H h, const StackFrame& frame) {
+    return H::combine(std::move(h), frame.module, frame.address, frame.text);
+  }
 };
 
 struct ThreadStack {
@@ -53,6 +58,8 @@ struct RankStacks {
   std::string
       problem;  // empty: stacks were read. "held by a debugger (pid 17)", "dead", "did not answer within 2 s"
   std::vector<ThreadStack> threads;
+  std::string
+      note;  // what is missing though stacks were read: "no Python frames: py-spy is not installed …"
 };
 
 // What one worker read at one moment.
@@ -68,6 +75,7 @@ struct FrameSymbol {
   int32_t line = 0;
 
   friend bool operator==(const FrameSymbol&, const FrameSymbol&) = default;
+  friend auto operator<=>(const FrameSymbol&, const FrameSymbol&) = default;
 };
 
 }  // namespace muster

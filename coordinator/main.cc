@@ -31,8 +31,38 @@ struct Flags {
   bool die_with_parent = false;
   int64_t worker_lease_ms = 10'000;
   int64_t heartbeat_interval_ms = 1'000;
+  int64_t unreachable_ms = 900;
   std::string log_level = "info";
 };
+
+// How long a job may stand still, by what its ranks are doing.
+void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
+  constexpr double kBudgetSecondsMax = 7 * 86'400;
+  const auto add = [&](const char* name, Duration& budget, const char* help) {
+    app.add_option_function<double>(
+           name,
+           [&budget](const double& seconds) {
+             budget = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+           },
+           help)
+        ->default_str(absl::StrCat(to_seconds(budget)))
+        ->check(CLI::Range(0.1, kBudgetSecondsMax));
+  };
+  add("--hang-floor-seconds", budgets.floor,
+      "A job that trains is looked at when nothing moves for twice its longest recent step, and "
+      "never before this");
+  add("--hang-first-steps-seconds", budgets.first_steps,
+      "The same until it has made three steps, which tell how long they take");
+  add("--hang-init-seconds", budgets.init, "… while ranks start");
+  add("--hang-rendezvous-seconds", budgets.rendezvous, "… while they find each other");
+  add("--hang-load-seconds", budgets.load, "… while they read data and parameters");
+  add("--hang-compile-seconds", budgets.compile, "… while they allocate, compile and tune");
+  add("--hang-evaluation-seconds", budgets.evaluation,
+      "… while they evaluate, or three times the longest evaluation so far");
+  add("--hang-checkpoint-seconds", budgets.checkpoint,
+      "… while a checkpoint is saved or restored, or three times the longest so far");
+  add("--hang-shutdown-seconds", budgets.shutdown, "… while they leave");
+}
 
 void declare(CLI::App& app, Flags& flags) {
   constexpr int64_t kIntervalMsMax = 3'600'000;
@@ -57,6 +87,11 @@ void declare(CLI::App& app, Flags& flags) {
                  "How often each worker reports")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{10}, kIntervalMsMax));
+  declare_hang_budgets(app, flags.server.core.hang);
+  app.add_option("--unreachable-ms", flags.unreachable_ms,
+                 "Silence of a worker with running ranks after which it is told to be unreachable")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{100}, kIntervalMsMax));
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
       ->capture_default_str();
   app.set_version_flag("--version", std::string("muster-coordinator ") + kVersion);
@@ -106,6 +141,7 @@ int run(Flags& flags) {
   flags.server.core.version = kVersion;
   flags.server.core.worker_lease = std::chrono::milliseconds(flags.worker_lease_ms);
   flags.server.core.heartbeat_interval = std::chrono::milliseconds(flags.heartbeat_interval_ms);
+  flags.server.core.unreachable_after = std::chrono::milliseconds(flags.unreachable_ms);
   flags.server.on_fatal = finish;
   auto server = Server::start(flags.server);
   if (!server.ok()) return fail(server.status(), ExitCode::kBadInput);

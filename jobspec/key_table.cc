@@ -29,7 +29,6 @@ constexpr std::string_view kOneCheckpoint = "there is one kind of checkpoint";
 constexpr std::string_view kNoProfiler = "this version has no profiler";
 constexpr std::string_view kFixedBatch = "the batch size is fixed";
 constexpr std::string_view kPretraining = "this version pre-trains";
-constexpr std::string_view kNoStacks = "this version takes no stack traces";
 constexpr std::string_view kAllParameters = "this version trains all parameters";
 constexpr std::string_view kOneAttention = "this version has one attention, blocked flash";
 constexpr std::string_view kPlainLoop = "layers are a plain loop: there is nothing to compile";
@@ -321,9 +320,9 @@ constexpr Key kTable[] = {
     no_effect("monitor_goodput", ValueType::kBool, kGoogleCloud),
     no_effect("goodput_upload_interval_seconds", ValueType::kInteger, kGoogleCloud),
     no_effect("monitor_step_time_deviation", ValueType::kBool, "step times are a Prometheus histogram"),
-    no_effect("collect_stack_trace", ValueType::kBool, kNoStacks),
-    no_effect("stack_trace_to_cloud", ValueType::kBool, kNoStacks),
-    no_effect("stack_trace_interval_seconds", ValueType::kInteger, kNoStacks),
+    works("collect_stack_trace", ValueType::kBool),
+    works("stack_trace_to_cloud", ValueType::kBool),
+    works("stack_trace_interval_seconds", ValueType::kInteger),
     no_effect("record_internal_nn_metrics", ValueType::kInteger, "loss and gradient norm are always recorded"),
     no_effect("enable_checkpoint_cloud_logger", ValueType::kBool, kGoogleCloud),
     no_effect("enable_checkpoint_standard_logger", ValueType::kBool, kOrbax),

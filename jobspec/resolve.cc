@@ -19,6 +19,7 @@
 #include "jobspec/quantization_keys.h"
 #include "jobspec/remat_keys.h"
 #include "jobspec/settings_reader.h"
+#include "jobspec/stack_trace_keys.h"
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/mesh_rules.h"
 #include "trainer_core/base/train_mesh.h"
@@ -283,6 +284,8 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   int32_t restarts_max = 3;
   reader.read("restarts_max", restarts_max);
   reader.require(restarts_max >= 0, "restarts_max", "must be at least 0");
+  v1::StackTraces traces;
+  read_stack_traces(reader, traces, warnings);
   if (auto status = read_anywhere(reader, config, options, anywhere, warnings); !status.ok())
     return status;
   const auto mesh = Mesh::resolve(wanted->shape, wanted->nodes, wanted->ranks_per_node);
@@ -296,6 +299,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
         read_on_mesh(*mesh, config, options, job.train, job.warnings);
     if (output.ok()) {
       fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);
+      *job.spec.mutable_stack_traces() = traces;
       return job;
     }
     status = output.status();

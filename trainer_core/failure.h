@@ -26,8 +26,10 @@ inline ExitCode exit_code_for(const absl::Status& status) {
 }
 
 // Of a collective's error once training has begun. The input was found good then: nothing is kBadInput any more, nor is
-// what a disk does to a checkpoint or to the data, which is kFailure, so that the job is tried again.
+// what a disk does to a checkpoint or to the data, which is kFailure, so that the job is tried again. One that is full has a code of its
+// own: somebody has to make room.
 inline ExitCode exit_code_of_step(const absl::Status& status) {
+  if (status.code() == absl::StatusCode::kResourceExhausted) return ExitCode::kDiskFull;
   const ExitCode code = exit_code_for(status);
   return code == ExitCode::kBadInput ? ExitCode::kFailure : code;
 }

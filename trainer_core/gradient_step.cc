@@ -86,6 +86,13 @@ absl::StatusOr<double> GradientStep::parameter_norm() {
   return std::sqrt(join_wide(parts));
 }
 
+double GradientStep::collective_wait_seconds() const {
+  Duration waited = comm_times().blocked - comm_before_.blocked;
+  if (StageMessages* messages = replica_.messages(); messages != nullptr)
+    waited += messages->waited() - waited_before_;
+  return to_seconds(waited);
+}
+
 StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
   const double weight = divisor(reduced);
   StepRecord record;
@@ -98,9 +105,7 @@ StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
   record.loss = reduced.loss / weight;
   record.raw_grad_norm = std::sqrt(squares_) / weight;
   if (context_.groups.mesh().ranks() > 1) record.comm = {to_seconds(comm_.busy), comm_.hidden()};
-  record.collective_wait_seconds = to_seconds(comm_.blocked);
   if (StageMessages* messages = replica_.messages(); messages != nullptr) {
-    record.collective_wait_seconds += to_seconds(messages->waited() - waited_before_);
     record.pipeline = {pipeline_bubble(pipeline_shape(config_)),
                        to_seconds(messages->waited() - waited_before_)};
   }

@@ -32,6 +32,8 @@ class GradientStep {
   absl::Status data_verdict(const StepTail& reduced) const { return data_fault_.verdict(reduced); }
   // What the reduced sums say. Time, update and parameters come later.
   StepRecord record(int64_t step, const StepTail& reduced) const;
+  // What the computation has stood waiting for peers since the step began: in its passes, its reduced sums and its update.
+  double collective_wait_seconds() const;
   // Of all parameters after the update: a collective where ranks share parameters, with the group's errors.
   absl::StatusOr<double> parameter_norm();
 

@@ -95,6 +95,14 @@ void describe(CLI::App& app, CommandLine& line) {
   app.add_flag("--die-with-parent", line.die_with_parent,
                "Leave when the process that started this one ends");
   app.add_flag("--insecure", options.insecure, "Allow listeners that other machines can reach");
+  app.add_option(
+         "--stack-trace-dir", options.stack_trace_dir,
+         "Where jobs with stack_trace_to_cloud=True have their traces written, for a log agent")
+      ->envname("MUSTER_STACK_TRACE_DIR")
+      ->capture_default_str();
+  app.add_option("--otlp-endpoint", options.otlp_endpoint,
+                 "Send them to this OpenTelemetry collector instead, http://host:port (default: "
+                 "OTEL_EXPORTER_OTLP_ENDPOINT)");
   app.add_option("--log-level", line.log_level, "trace, debug, info, warning, error or off")
       ->capture_default_str();
   app.set_version_flag("--version", std::string("muster-worker ") + muster::kVersion);

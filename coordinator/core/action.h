@@ -90,7 +90,8 @@ struct SendReportAck {
 };
 
 using WorkerPayload =
-    std::variant<SendRegistered, SendStartRanks, SendStopRanks, SendSaveCheckpoint, SendReportAck>;
+    std::variant<SendRegistered, SendStartRanks, SendStopRanks, SendSaveCheckpoint, SendDumpStacks,
+                 SendSymbolize, SendReportAck>;
 
 // Best effort: a worker that is not connected gets nothing, and learns what matters when it
 // registers again.
@@ -152,8 +153,9 @@ struct JobChanged {
   JobId job;
 };
 
-using Action = std::variant<PersistJob, PersistRequestId, PersistLastJobId, ForgetJob, SendToWorker,
-                            RefuseWorker, RefuseRegistration, Reply, JobChanged>;
+using Action = std::variant<PersistJob, PersistRequestId, PersistLastJobId, ForgetJob,
+                            PersistIncident, ForgetIncident, SendToWorker, RefuseWorker,
+                            RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::coordinator

@@ -27,6 +27,7 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
     : options_(std::move(options)),
       store_(state.store),
       request_ids_(std::move(state.request_ids)),
+      incidents_(state.incidents, std::move(state.open_incidents)),
       last_job_id_(state.last_job_id),
       now_(now) {
   for (Job& job : state.jobs) restore(std::move(job));
@@ -46,6 +47,12 @@ void Core::restore(Job job) {
     Launch& launch = launches_[id];
     const bool preempted = job.state == JobState::kRestarting && is_preempted(job.faults.back());
     if (job.cancel_requested || preempted) launch.stop_grace = options_.cancel_grace;
+    if (job.state == JobState::kSuspect || job.state == JobState::kDumping) {
+      job.state = JobState::kRunning;
+      job.reason = absl::StrCat("the coordinator was started anew, and looks again: ", job.reason);
+      persist_.insert(id);
+      changed_.insert(id);
+    }
     const bool undecided = job.state != JobState::kRestarting && !job.cancel_requested;
     if (undecided && job.state == JobState::kStarting) {
       launch.start_deadline = now_ + options_.start_budget;
@@ -55,6 +62,8 @@ void Core::restore(Job job) {
       if (undecided && is_victim(exit)) launch.victim_deadline = now_ + options_.culprit_wait;
     }
     await_workers_of(job);
+    begin_watching(job);
+    if (is_running(job.state)) looks_again_.push_back(id);
   }
   jobs_.insert_or_assign(id, std::move(job));
 }
@@ -73,8 +82,15 @@ void Core::await_workers_of(const Job& job) {
 void Core::forgive_own_stall(Instant now) {
   const Duration late = now - (now_ + options_.heartbeat_interval);
   if (late <= Duration::zero()) return;
-  for (auto& [name, worker] : workers_) worker.last_heard += late;
+  reach_from_ = now + options_.unreachable_after;  // who is there has that long to say so
+  for (auto& [name, worker] : workers_) {
+    worker.last_heard += late;
+    worker.last_pages += late;
+    if (worker.away_since) *worker.away_since += late;
+  }
+  for (auto& [id, open] : dumps_) open.deadline += late;
   for (auto& [id, launch] : launches_) {
+    if (launch.hang) launch.hang->excuse(late);
     if (launch.start_deadline) *launch.start_deadline += late;
     if (launch.victim_deadline) *launch.victim_deadline += late;
   }
@@ -92,8 +108,18 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
         on(e);
       },
       event);
+  for (const JobId id : std::exchange(looks_again_, {})) {
+    const auto job = jobs_.find(id);
+    if (job != jobs_.end() && is_running(job->second.state))
+      close_incidents(job->second, "the coordinator was started anew, and looks again");
+  }
   if (schedule_needed_) schedule();
   forget_oldest();
+  const size_t before = out.size();
+  incidents_.store(out);
+  for (size_t i = before; i < out.size(); ++i) {
+    if (const auto* stored = std::get_if<PersistIncident>(&out[i])) note_incident(stored->incident);
+  }
   for (const JobId id : persist_) {
     if (const auto it = jobs_.find(id); it != jobs_.end()) {
       out.push_back(PersistJob{it->second});
@@ -105,6 +131,17 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
   actions_.clear();
   persist_.clear();
   changed_.clear();
+}
+
+// Who looks at a job sees the newest of its incidents, in the words of now.
+void Core::note_incident(const Incident& incident) {
+  const auto job = jobs_.find(incident.job);
+  if (job == jobs_.end() || incident.id < job->second.incident.id) return;
+  IncidentNote note{incident.id, incident.sentence};
+  if (job->second.incident == note) return;
+  job->second.incident = std::move(note);
+  persist_.insert(incident.job);
+  changed_.insert(incident.job);
 }
 
 void Core::on(const JobSubmitted& event) {
@@ -203,6 +240,7 @@ void Core::on(const JobCancelRequested& event) {
   job.cancel_requested = true;
   launch.start_deadline.reset();  // how the attempt ends does not matter any more
   launch.victim_deadline.reset();
+  leave_ladder(job);
   if (job.state == JobState::kRestarting && !event.force) {
     note(job, "cancelled during a restart; waits for the last ranks to be reaped");
     return;
@@ -217,6 +255,7 @@ void Core::on(const JobCancelRequested& event) {
 void Core::on(const Tick&) {
   check_leases();
   check_launch_deadlines();
+  check_ladders();
   schedule_needed_ = schedule_needed_ || queue_.size() > 0;
 }
 
@@ -230,8 +269,12 @@ std::optional<Instant> Core::next_deadline() const {
   for (const auto& [name, worker] : workers_) consider(worker.last_heard + options_.worker_lease);
   for (const auto& [id, launch] : launches_) {
     if (launch.start_deadline) consider(*launch.start_deadline);
-    if (launch.victim_deadline && !awaits_a_worker(jobs_.at(id))) consider(*launch.victim_deadline);
+    const Job& job = jobs_.at(id);
+    if (launch.victim_deadline && !awaits_a_worker(job)) consider(*launch.victim_deadline);
+    if (const auto look = ladder_deadline(job, launch)) consider(*look);
   }
+  for (const auto& [id, open] : dumps_) consider(open.deadline);
+  for (const auto& [id, open] : symbols_) consider(open.deadline);
   return next;
 }
 

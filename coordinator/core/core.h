@@ -11,9 +11,13 @@
 //   schedule.cc  the queue's pass: which waiting jobs are placed
 //   launch.cc    one attempt of one job: ranks up, ranks gone, faults, the end
 //   fleet.cc     workers: registration, leases, heartbeats, exit reports
+//   ladder.cc    a job that may hang: suspicion, dump, verdict
+//   dumps.cc     dumps of stacks and their symbols, for the ladder and for people
+//   reach.cc     workers that cannot be reached
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,9 +31,14 @@
 #include "common/ids.h"
 #include "common/time.h"
 #include "coordinator/core/action.h"
+#include "coordinator/core/blame.h"
+#include "coordinator/core/dump.h"
 #include "coordinator/core/event.h"
+#include "coordinator/core/hang_detector.h"
+#include "coordinator/core/incidents.h"
 #include "coordinator/core/job.h"
 #include "coordinator/core/job_queue.h"
+#include "coordinator/core/stragglers.h"
 #include "coordinator/core/validation.h"
 
 namespace muster::coordinator {
@@ -44,7 +53,16 @@ struct CoreOptions {
   Duration cancel_grace =
       std::chrono::seconds(4);  // SIGTERM to SIGKILL: time to write a checkpoint
   Duration culprit_wait =
-      std::chrono::seconds(2);       // for the dead rank's report when only victims reported
+      std::chrono::seconds(2);  // for the dead rank's report when only victims reported
+  // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. Three
+  // heartbeats: less would be a hiccup of the network.
+  Duration unreachable_after = std::chrono::milliseconds(900);
+  Duration broken_stream_wait = std::chrono::milliseconds(
+      500);  // the same of one whose stream broke, when peers of its ranks report them lost
+  HangBudgets hang;
+  Duration samples_apart = std::chrono::seconds(1);  // two looks at the stacks tell slow from stuck
+  Duration sample_deadline = std::chrono::milliseconds(1500);
+  Duration symbols_wait = std::chrono::seconds(5);
   size_t queued_jobs_max = 10'000;   // a queue longer than this is a submission loop gone wrong
   size_t finished_jobs_max = 1'000;  // kept for people to look at; older ones are forgotten
   InputLimits limits;
@@ -55,7 +73,9 @@ struct DurableState {
   StoreId store;
   std::vector<Job> jobs;
   std::map<std::string, JobId> request_ids;
-  JobId last_job_id{0};  // the newest that was given; the job may be forgotten
+  JobId last_job_id{0};                  // the newest that was given; the job may be forgotten
+  std::vector<IncidentId> incidents;     // whose records are stored, growing; the newest never goes
+  std::vector<Incident> open_incidents;  // those of them that are open
 };
 
 // Names one rank of one launch.
@@ -84,6 +104,13 @@ struct Worker {
   // lost.
   std::set<RankKey> missing;
   int32_t heartbeats = 0;  // since the last registration; counts to kHeartbeatsBeforeVerdict
+
+  Instant last_pages{};  // the newest heartbeat
+  Duration
+      longest_pause{};  // between two of them, lately: a node under load is late more than once
+  std::optional<Instant> away_since;  // its stream broke
+  bool given_up =
+      false;  // ranks of it were taken for lost: it gets no others before it is heard of
 };
 
 class Core {
@@ -102,14 +129,42 @@ class Core {
   const std::map<std::string, JobId>& request_ids() const { return request_ids_; }
   const CoreOptions& options() const { return options_; }
   std::map<WorkerName, int32_t> slots_used_by_worker() const;
+  // By rank, the largest `count_max` scores of Stragglers; empty before the first look.
+  std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
 
  private:
   // What is known of a live job beyond its record. Volatile: rebuilt after a restart.
   struct Launch {
-    std::optional<Instant> start_deadline;    // while STARTING
-    std::optional<Instant> victim_deadline;   // once a victim reported and no culprit did
-    Duration stop_grace{};                    // of the newest StopRanks
-    std::optional<int64_t> checkpoint_after;  // somebody waits for a checkpoint of more steps
+    std::optional<Instant> start_deadline;          // while STARTING
+    std::optional<Instant> victim_deadline;         // once a victim reported and no culprit did
+    Duration stop_grace{};                          // of the newest StopRanks
+    std::optional<int64_t> checkpoint_after;        // somebody waits for a checkpoint of more steps
+    std::map<WorkerName, std::vector<Rank>> ranks;  // by worker
+    std::optional<HangDetector> hang;
+    std::optional<Stragglers> stragglers;
+    std::map<Rank, IncidentId> slow;     // ranks that are told to be
+    std::optional<Instant> reach_check;  // the next look at whether its workers can be reached
+    std::optional<IncidentId> incident;  // what the suspicion or the verdict is recorded as
+    // While SUSPECT or DUMPING.
+    Instant suspected{};
+    Instant progress_then{};           // of steps and phases
+    int64_t step_then = -1;            // the newest that was known
+    std::set<WorkerName> no_news;      // workers whose pages have not been seen since
+    std::set<WorkerName> unreachable;  // outlives a suspicion
+    std::optional<DumpId> dump;
+  };
+  // One dump on its way.
+  struct OpenDump {
+    Dump dump;
+    Instant deadline;
+    std::optional<RequestToken> request;  // who asked; nobody: the ladder
+  };
+  // Names that an incident still waits for.
+  struct OpenSymbols {
+    IncidentId incident;
+    BlameInput input;
+    std::set<StackModule> modules;
+    Instant deadline;
   };
 
   // core.cc
@@ -118,6 +173,7 @@ class Core {
   void on(const JobCheckpointRequested& event);
   void on(const Tick& event);
   void forgive_own_stall(Instant now);
+  void note_incident(const Incident& incident);
   void restore(Job job);
   void await_workers_of(const Job& job);
   absl::StatusOr<Job*> active_job(JobId id);
@@ -139,7 +195,8 @@ class Core {
   void rank_gone(Job& job, Rank rank);
   void rank_exited(Job& job, RankExit exit, const WorkerName& worker);
   void preempt_ranks_of(const Worker& worker, Duration grace);
-  void fault(Job& job, Fault fault, Duration grace);
+  void fault(Job& job, Fault fault, Duration grace, IncidentKind kind = IncidentKind::kRankDied);
+  void record_fault(Job& job, IncidentKind kind);
   void stop_ranks(Job& job, Duration grace, std::string_view reason);
   void settle(Job& job);
   void end_attempt(Job& job);
@@ -154,13 +211,57 @@ class Core {
   void on(const WorkerLeaving& event);
   void on(const HeartbeatReceived& event);
   void on(const RankExited& event);
+  void hear_heartbeat(Worker& worker);
   absl::Status admit(const WorkerRegistered& event) const;
   void compare_running(Worker& worker, const WorkerRegistered& event);
   std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker) const;
   void judge_missing(Worker& worker);
   void lose_ranks(const WorkerName& worker, std::optional<Incarnation> survivor,
                   std::string_view why);
+  void lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
+                     std::string_view why);
   void check_leases();
+  // ladder.cc
+  void begin_watching(const Job& job);
+  static void forget_rank(Launch& launch, Rank rank);
+  void watch(const Job& job, const RankProgress& progress);
+  void hear_pages_of(const Worker& worker);
+  void look_for_stragglers(const Job& job);
+  void climb(Job& job);
+  void suspect(Job& job, std::string reason);
+  void go_on(Job& job, std::string reason);
+  void leave_ladder(Job& job);
+  void conclude_dump(Job& job);
+  bool shows_progress(const Job& job, const Dump& dump) const;
+  void conclude_stuck(Job& job, const Dump& dump);
+  std::map<Rank, std::string> ranks_gone(const Job& job) const;
+  void resume_incidents(const Job& job);
+  void close_incidents(const Job& job, const std::string& text);
+  int64_t unix_ns_of(Instant then) const;
+  void check_ladders();
+  std::optional<Instant> ladder_deadline(const Job& job, const Launch& launch) const;
+
+  // dumps.cc
+  void on(const StacksRequested& event);
+  void on(const StackReportReceived& event);
+  void on(const SymbolsReceived& event);
+  std::optional<DumpId> begin_dump(const Job& job, Rank only, int32_t samples,
+                                   std::optional<RequestToken> request);
+  bool is_over(const OpenDump& open) const;
+  void answer_request(const OpenDump& open);
+  void ask_for_symbols(const Job& job, const Dump& dump, IncidentId incident, BlameInput input);
+  void end_symbols(DumpId id);
+  void check_dumps();
+
+  // reach.cc
+  bool has_ranks(const Job& job, const Worker& worker) const;
+  Duration patience_with(const Worker& worker) const;
+  bool is_unreachable(const Worker& worker) const;
+  void check_reach(Job& job);
+  void tell_unreachable(Job& job, const Worker& worker);
+  void tell_reachable(Job& job, const WorkerName& name, std::string_view how);
+  void lose_confirmed(Job& job);
+
   Worker* current_worker(const WorkerName& name, Incarnation incarnation);
   Job* live_job(JobId id, Attempt attempt);
   // The live job that placed `key` on this life of `worker`, if the rank has not ended.
@@ -177,9 +278,17 @@ class Core {
   std::set<std::pair<int64_t, JobId>> finished_;  // oldest end first
   // Of the jobs that have not ended. State of an earlier version may hold two of one folder.
   std::set<std::pair<std::string, JobId>> outputs_;
+  std::map<DumpId, OpenDump> dumps_;
+  std::map<DumpId, OpenSymbols> symbols_;
+  DumpId last_dump_{0};
+  IncidentBook incidents_;
+  std::set<JobId> suspects_;  // jobs that are SUSPECT
   JobQueue queue_;
   JobId last_job_id_{0};
   bool schedule_needed_ = false;
+  std::vector<JobId>
+      looks_again_;       // running when this coordinator was started: until its first step
+  Instant reach_from_{};  // no worker is unreachable before
 
   // Of the step in progress.
   Instant now_{};

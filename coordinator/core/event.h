@@ -124,6 +124,7 @@ struct RankExited {
   int64_t last_step = -1;
   std::string detail;
   int64_t unix_ns = 0;
+  ExitCause cause = ExitCause::kUnknown;
 };
 
 // Somebody wants to see the stacks of a job's ranks now; answered by ReplyStacks.
@@ -163,8 +164,8 @@ struct Tick {
   int64_t unix_ns = 0;
 };
 
-using Event =
-    std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested, WorkerRegistered,
-                 WorkerDisconnected, WorkerLeaving, HeartbeatReceived, RankExited, Tick>;
+using Event = std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested,
+                           WorkerRegistered, WorkerDisconnected, WorkerLeaving, HeartbeatReceived,
+                           RankExited, StacksRequested, StackReportReceived, SymbolsReceived, Tick>;
 
 }  // namespace muster::coordinator

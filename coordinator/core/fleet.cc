@@ -68,6 +68,8 @@ void Core::on(const WorkerRegistered& event) {
   worker.rendezvous_address = event.rendezvous_address;
   worker.slots = event.slots;
   worker.connected = true;
+  worker.away_since.reset();
+  worker.given_up = false;
   worker.last_heard = now_;
   worker.heartbeats = 0;
   send(worker, SendRegistered{options_.heartbeat_interval, store_});
@@ -149,6 +151,7 @@ void Core::stop_launches(const Worker& worker, const std::set<RankKey>& strays) 
 void Core::on(const WorkerDisconnected& event) {
   if (Worker* worker = current_worker(event.worker, event.incarnation); worker != nullptr) {
     worker->connected = false;
+    worker->away_since = now_;
     worker->missing.clear();
   }
 }
@@ -166,6 +169,7 @@ void Core::on(const HeartbeatReceived& event) {
   Worker* worker = current_worker(event.worker, event.incarnation);
   if (worker == nullptr) return;
   worker->last_heard = now_;
+  hear_heartbeat(*worker);
   std::set<RankKey> strays;
   for (const RankProgress& progress : event.ranks) {
     const RankKey key{progress.job, progress.attempt, progress.rank};
@@ -190,14 +194,30 @@ void Core::on(const HeartbeatReceived& event) {
     std::optional<int64_t>& wanted = launches_[job->id].checkpoint_after;
     if (progress.rank == Rank(0) && wanted && progress.checkpoint_step > *wanted) wanted.reset();
     state.last_progress = now_ - progress.last_progress_age;
+    state.process_state = progress.process_state;
+    watch(*job, progress);
     rank_up(*job, progress.rank);
   }
+  hear_pages_of(*worker);
   // Told to stop once more, but holding no slots: what a worker really runs, its registration says.
   stop_launches(*worker, strays);
   if (worker->heartbeats < kHeartbeatsBeforeVerdict &&
       ++worker->heartbeats == kHeartbeatsBeforeVerdict) {
     judge_missing(*worker);
   }
+}
+
+// How late it has been lately, with ranks, is how late it may be again: the longest pause is forgotten slowly.
+void Core::hear_heartbeat(Worker& worker) {
+  constexpr Duration kPauseMax = std::chrono::seconds(3);
+  constexpr double kForget = 0.99;
+  if (worker.heartbeats > 0) {
+    const Duration pause = std::min(now_ - worker.last_pages, kPauseMax);
+    const auto before = std::chrono::duration_cast<Duration>(worker.longest_pause * kForget);
+    worker.longest_pause = std::max(pause, before);
+  }
+  worker.last_pages = now_;
+  if (std::exchange(worker.given_up, false)) schedule_needed_ = true;
 }
 
 // Ranks placed on `worker` that it neither runs nor has reported. One that never came up was
@@ -240,7 +260,7 @@ void Core::on(const RankExited& event) {
   if (Job* job = owner_of(key, *worker); job != nullptr) {
     rank_exited(*job,
                 {event.rank, event.exit_code, event.signal, event.last_step,
-                 one_line(event.detail, options_.limits.detail_bytes_max)},
+                 one_line(event.detail, options_.limits.detail_bytes_max), event.cause},
                 worker->name);
   }
   send(*worker, SendReportAck{event.report_id});
@@ -252,30 +272,35 @@ void Core::lose_ranks(const WorkerName& worker, std::optional<Incarnation> survi
                       std::string_view why) {
   std::vector<JobId> live;
   for (const auto& [id, launch] : launches_) live.push_back(id);
-  for (const JobId id : live) {
-    Job& job = jobs_.at(id);
-    int64_t last_step = -1;
-    bool lost = false;
-    for (const RankPlacement& rank : job.placement) {
-      const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
-      if (rank.worker != worker || rank.incarnation == survivor) continue;
-      if (state.life == RankState::Life::kExited) continue;
-      last_step = std::max(last_step, state.step);
-      rank_gone(job, rank.rank);
-      lost = true;
-    }
-    if (!lost) continue;
-    if (job.state != JobState::kRestarting && !job.cancel_requested) {
-      Fault cause;
-      cause.worker = worker;
-      cause.exit_code = to_int(ExitCode::kFailure);
-      cause.last_step = last_step;
-      cause.unix_ns = unix_ns_;
-      cause.message = absl::StrCat("worker ", worker.value(), " ", av(why), "; its ranks are lost");
-      fault(job, std::move(cause), Duration::zero());
-    }
-    settle(job);
+  for (const JobId id : live) lose_ranks_of(jobs_.at(id), worker, survivor, why);
+}
+
+void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
+                         std::string_view why) {
+  int64_t last_step = -1;
+  bool lost = false;
+  for (const RankPlacement& rank : job.placement) {
+    const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
+    if (rank.worker != worker || rank.incarnation == survivor) continue;
+    if (state.life == RankState::Life::kExited) continue;
+    last_step = std::max(last_step, state.step);
+    rank_gone(job, rank.rank);
+    lost = true;
   }
+  if (!lost) return;
+  const auto known = workers_.find(worker);
+  if (known != workers_.end() && known->second.incarnation != survivor)
+    known->second.given_up = true;
+  if (job.state != JobState::kRestarting && !job.cancel_requested) {
+    Fault cause;
+    cause.worker = worker;
+    cause.exit_code = to_int(ExitCode::kFailure);
+    cause.last_step = last_step;
+    cause.unix_ns = unix_ns_;
+    cause.message = absl::StrCat("worker ", worker.value(), " ", av(why), "; its ranks are lost");
+    fault(job, std::move(cause), Duration::zero(), IncidentKind::kWorkerLost);
+  }
+  settle(job);
 }
 
 void Core::check_leases() {

@@ -48,6 +48,14 @@ struct Suspect {
   friend bool operator==(const Suspect&, const Suspect&) = default;
 };
 
+// Of a job, for who looks at the job.
+struct IncidentNote {
+  IncidentId id{0};  // 0: it had none
+  std::string sentence;
+
+  friend bool operator==(const IncidentNote&, const IncidentNote&) = default;
+};
+
 struct IncidentMoment {
   int64_t unix_ns = 0;
   std::string text;

@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "common/checkpoint_times.h"
+#include "common/exit_code.h"
 #include "common/ids.h"
 #include "common/progress_page.h"
+#include "common/stack_trace_spec.h"
 #include "common/time.h"
+#include "coordinator/core/incident.h"
 
 namespace muster::coordinator {
 
@@ -22,16 +25,39 @@ namespace muster::coordinator {
 //     │ │                 ▼                         ▼
 //     │ └──all reaped── RESTARTING ◀────────────────┘ ──no retry left, or the cause forbids one──▶
 //     FAILED └──cancel──▶ CANCELLED          (from any other state, once its ranks are reaped)
-enum class JobState { kQueued, kStarting, kRunning, kRestarting, kSucceeded, kFailed, kCancelled };
+//
+// A job that may hang takes the ladder; it runs all the while:
+//
+//   RUNNING ──no progress for too long, or a worker cannot be reached──▶ SUSPECT ──nobody has news──▶ DUMPING
+//      ▲                                                                    │                            │
+//      └───────────────────── it goes on, or is slow ───────────────────────┴────────────────────────────┤
+//                                                                    RESTARTING ◀──── it is stuck ───────┘
+enum class JobState {
+  kQueued,
+  kStarting,
+  kRunning,
+  kSuspect,
+  kDumping,
+  kRestarting,
+  kSucceeded,
+  kFailed,
+  kCancelled
+};
 
-constexpr std::array<std::string_view, 7> kJobStateNames = {
-    "QUEUED", "STARTING", "RUNNING", "RESTARTING", "SUCCEEDED", "FAILED", "CANCELLED"};
+constexpr std::array<std::string_view, 9> kJobStateNames = {"QUEUED",    "STARTING", "RUNNING",
+                                                            "SUSPECT",   "DUMPING",  "RESTARTING",
+                                                            "SUCCEEDED", "FAILED",   "CANCELLED"};
 constexpr std::string_view job_state_name(JobState state) {
   return kJobStateNames[static_cast<size_t>(state)];
 }
 constexpr bool is_terminal(JobState state) {
   return state == JobState::kSucceeded || state == JobState::kFailed ||
          state == JobState::kCancelled;
+}
+
+// Every rank was up once, and nothing has ended the attempt.
+constexpr bool is_running(JobState state) {
+  return state == JobState::kRunning || state == JobState::kSuspect || state == JobState::kDumping;
 }
 
 // See muster.v1.JobSpec for the meaning and bounds of the fields.
@@ -46,6 +72,7 @@ struct JobSpec {
   std::string train_config_json;
   std::map<std::string, std::string> environment;
   int64_t steps = 0;
+  StackTraceSpec stack_traces;
 
   int32_t world_size() const { return nodes * ranks_per_node; }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
@@ -69,6 +96,7 @@ struct RankExit {
   int32_t signal = 0;
   int64_t last_step = -1;
   std::string detail;
+  ExitCause cause = ExitCause::kUnknown;
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
@@ -102,6 +130,7 @@ struct RankState {
   int64_t checkpoint_step = -1;
   CheckpointTimes checkpoints;
   Instant last_progress{};
+  char process_state = '?';  // of /proc
 
   friend bool operator==(const RankState&, const RankState&) = default;
 };
@@ -122,6 +151,7 @@ struct Job {
   std::string rendezvous_address;  // of the current attempt: the store of the worker with rank 0
   std::vector<RankExit> exits;     // of the current attempt, in the order of their reports
   int32_t restarts = 0;            // launches after a fault; a preempted attempt does not count
+  IncidentNote incident;           // the newest one
 
   std::vector<RankState> ranks;  // by rank; volatile, not persisted
 
@@ -130,8 +160,7 @@ struct Job {
 
 // Has ranks that hold slots.
 constexpr bool is_live(JobState state) {
-  return state == JobState::kStarting || state == JobState::kRunning ||
-         state == JobState::kRestarting;
+  return state == JobState::kStarting || is_running(state) || state == JobState::kRestarting;
 }
 
 // `rank` of the job runs now: its figures are of now, too.

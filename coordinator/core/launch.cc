@@ -14,8 +14,7 @@ namespace {
 RankState& state_of(Job& job, Rank rank) { return job.ranks[static_cast<size_t>(rank.value())]; }
 
 bool nothing_decided(const Job& job) {
-  return (job.state == JobState::kStarting || job.state == JobState::kRunning) &&
-         !job.cancel_requested;
+  return (job.state == JobState::kStarting || is_running(job.state)) && !job.cancel_requested;
 }
 
 std::string all_ranks(const Job& job) {
@@ -35,7 +34,7 @@ Fault faultless(std::string message, int32_t exit_code, int64_t unix_ns) {
 // Rank 0 alone: its vote makes all ranks save after the same step.
 absl::Status Core::ask_for_checkpoint(const Job& job) {
   const std::string name = absl::StrCat("job ", job.id.value());
-  if (job.state != JobState::kRunning || job.cancel_requested) {
+  if (!is_running(job.state) || job.cancel_requested) {
     const std::string state =
         job.cancel_requested ? "being cancelled"
                              : absl::StrCat("not running (", av(job_state_name(job.state)), ")");
@@ -72,11 +71,21 @@ void Core::rank_up(Job& job, Rank rank) {
   launch.start_deadline.reset();
   if (job.state == JobState::kStarting) {
     job.state = JobState::kRunning;
+    resume_incidents(job);
+    // An idle worker's pauses are longer, and say nothing of what comes.
+    for (const auto& [name, ranks] : launch.ranks) {
+      if (const auto worker = workers_.find(name); worker != workers_.end())
+        worker->second.longest_pause = Duration::zero();
+    }
     note(job, absl::StrCat("attempt ", job.attempt.value(), ": every rank is up"));
   }
 }
 
-void Core::rank_gone(Job& job, Rank rank) { state_of(job, rank).life = RankState::Life::kExited; }
+void Core::rank_gone(Job& job, Rank rank) {
+  state_of(job, rank).life = RankState::Life::kExited;
+  if (const auto launch = launches_.find(job.id); launch != launches_.end())
+    forget_rank(launch->second, rank);
+}
 
 void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
   if (state_of(job, exit.rank).life == RankState::Life::kExited) return;
@@ -93,7 +102,10 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
     } else {
       // The preempted agree on a step and write a checkpoint together: the rest need the same time.
       const Duration grace = is_preempted(exit) ? options_.cancel_grace : Duration::zero();
-      fault(job, fault_of(exit, worker, unix_ns_), grace);
+      job.exits.push_back(exit);
+      fault(job, fault_of(exit, worker, unix_ns_), grace, kind_of_exit(exit));
+      settle(job);
+      return;
     }
   }
   job.exits.push_back(std::move(exit));
@@ -114,7 +126,8 @@ void Core::preempt_ranks_of(const Worker& worker, Duration grace) {
   }
 }
 
-void Core::fault(Job& job, Fault cause, Duration grace) {
+void Core::fault(Job& job, Fault cause, Duration grace, IncidentKind kind) {
+  leave_ladder(job);
   job.state = JobState::kRestarting;
   if (job.faults.size() >= kFaultsKeptMax) job.faults.erase(job.faults.begin());
   job.faults.push_back(std::move(cause));
@@ -124,7 +137,22 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
                                                   : "; the other ranks are stopped"));
   launches_[job.id].start_deadline.reset();
   launches_[job.id].victim_deadline.reset();
+  if (!is_preempted(job.faults.back())) record_fault(job, kind);
   stop_ranks(job, grace, job.faults.back().message);
+}
+
+// The newest fault as an incident, or as what the suspicion before it has come to.
+void Core::record_fault(Job& job, IncidentKind kind) {
+  const Fault& cause = job.faults.back();
+  Launch& launch = launches_.at(job.id);
+  const Incident* known = launch.incident ? incidents_.find(*launch.incident) : nullptr;
+  if (known == nullptr || known->kind != kind) {
+    const Instant progress = launch.hang ? launch.hang->last_progress() : now_;
+    launch.incident = incidents_.open(incident_of_fault(job, cause, kind, unix_ns_of(progress)));
+  } else {
+    incidents_.note(*launch.incident, unix_ns_, cause.message);
+  }
+  incidents_.change(*launch.incident)->action = action_text(decide_restart(job), cause);
 }
 
 void Core::stop_ranks(Job& job, Duration grace, std::string_view reason) {
@@ -199,6 +227,10 @@ void Core::end_attempt(Job& job) {
   job.placement.clear();
   job.ranks.clear();
   job.exits.clear();
+  for (const auto& [rank, id] : launches_.at(job.id).slow) {
+    incidents_.note(id, unix_ns_, "its attempt has ended");
+    incidents_.close(id);
+  }
   launches_.erase(job.id);
   note(job, std::move(decision.reason));
   queue_.add(job.id, job.spec.priority, now_ + decision.delay);
@@ -206,6 +238,8 @@ void Core::end_attempt(Job& job) {
 }
 
 void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reason) {
+  leave_ladder(job);
+  close_incidents(job, absl::StrCat("the job is ", av(job_state_name(state))));
   job.state = state;
   job.exit_code = exit_code;
   job.finished_unix_ns = unix_ns_;
@@ -249,7 +283,7 @@ void Core::check_launch_deadlines() {
                     to_int(ExitCode::kFailure), unix_ns_);
       cause.rank = Rank(static_cast<int32_t>(rank));
       cause.worker = job.placement[rank].worker;
-      fault(job, std::move(cause), Duration::zero());
+      fault(job, std::move(cause), Duration::zero(), IncidentKind::kNotStarted);
       settle(job);
     }
   }

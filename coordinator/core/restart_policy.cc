@@ -33,6 +33,7 @@ std::string signal_text(int32_t signal) {
 std::string_view meaning_of(int32_t exit_code) {
   if (exit_code == to_int(ExitCode::kBadInput)) return " (bad input)";
   if (exit_code == to_int(ExitCode::kNotFinite)) return " (loss or gradient not finite)";
+  if (exit_code == to_int(ExitCode::kDiskFull)) return " (disk full)";
   if (exit_code == to_int(ExitCode::kPreempted)) return " (preempted)";
   if (exit_code == to_int(ExitCode::kPeerLost)) return " (lost a peer)";
   return "";

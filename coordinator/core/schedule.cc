@@ -48,7 +48,7 @@ void Core::schedule() {
   std::vector<Host> hosts;
   std::vector<std::string> leaving;
   for (const auto& [name, worker] : workers_) {
-    if (!worker.connected) continue;
+    if (!worker.connected || worker.given_up) continue;
     if (worker.leaving) {
       leaving.push_back(name.value());
     } else {
@@ -99,6 +99,7 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   Launch& launch = launches_[job.id];
   launch = Launch{};
   launch.start_deadline = now_ + options_.start_budget;
+  begin_watching(job);
   note(job,
        absl::StrCat("attempt ", job.attempt.value(), ": starting ", job.spec.world_size(),
                     job.spec.world_size() == 1 ? " rank on " : " ranks on ",

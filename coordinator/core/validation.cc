@@ -114,6 +114,11 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
       check_range("spec.ranks_per_node", spec.ranks_per_node, 1, limits.ranks_per_node_max));
   status.Update(check_range("spec.restarts_max", spec.restarts_max, 0, limits.restarts_max));
   status.Update(check_range("spec.steps", spec.steps, 0, std::numeric_limits<int64_t>::max()));
+  if (spec.stack_traces.collect) {
+    status.Update(check_range("spec.stack_traces.interval_seconds",
+                              spec.stack_traces.interval_seconds, kStackTraceIntervalSecondsMin,
+                              kStackTraceIntervalSecondsMax));
+  }
   if (!status.ok()) return status;
   status.Update(check_range("spec.nodes * spec.ranks_per_node",
                             int64_t{spec.nodes} * spec.ranks_per_node, 1, limits.ranks_max));

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <string>
 
+#include "coordinator/shell/incident_messages.h"
+#include "daemon/evidence_messages.h"
+
 namespace muster::coordinator {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
-// A year: longer than any rank was silent, and far from overflowing the clock.
-constexpr int64_t kAgeNsMax = 365LL * 86'400 * 1'000'000'000;
-
 // A day: longer than any checkpoint takes.
 constexpr int64_t kGraceMsMax = 86'400'000;
 
@@ -22,6 +22,10 @@ v1::JobState state_to_proto(JobState state) {
       return v1::STARTING;
     case JobState::kRunning:
       return v1::RUNNING;
+    case JobState::kSuspect:
+      return v1::SUSPECT;
+    case JobState::kDumping:
+      return v1::DUMPING;
     case JobState::kRestarting:
       return v1::RESTARTING;
     case JobState::kSucceeded:
@@ -45,6 +49,10 @@ void spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
   proto.set_train_config_json(spec.train_config_json);
   for (const auto& [key, value] : spec.environment) (*proto.mutable_environment())[key] = value;
   proto.set_steps(spec.steps);
+  v1::StackTraces& traces = *proto.mutable_stack_traces();
+  traces.set_collect(spec.stack_traces.collect);
+  traces.set_to_cloud(spec.stack_traces.to_cloud);
+  traces.set_interval_seconds(spec.stack_traces.interval_seconds);
 }
 
 void placement_to_proto(const RankPlacement& rank, v1::RankPlacement& proto) {
@@ -107,6 +115,10 @@ v1::Job convert_job(const Job& job, Instant now, size_t ranks_max) {
   proto.set_finished_unix_ns(job.finished_unix_ns);
   proto.set_exit_code(job.exit_code);
   proto.set_tokens_per_second(tokens_per_second(job));
+  if (job.incident.id != IncidentId(0)) {
+    proto.mutable_incident()->set_id(job.incident.id.value());
+    proto.mutable_incident()->set_sentence(job.incident.sentence);
+  }
   return proto;
 }
 
@@ -144,6 +156,7 @@ JobSpec spec_from_proto(const v1::JobSpec& proto) {
   spec.train_config_json = proto.train_config_json();
   spec.environment = {proto.environment().begin(), proto.environment().end()};
   spec.steps = proto.steps();
+  spec.stack_traces = daemon::stack_traces_from_proto(proto.stack_traces());
   return spec;
 }
 
@@ -186,11 +199,14 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
     progress.tokens_per_second = finite_or_zero(rank.tokens_per_second());
     progress.tflops_per_device = finite_or_zero(rank.tflops_per_device());
     progress.device_peak_tflops = finite_or_zero(rank.device_peak_tflops());
-    progress.last_progress_age =
-        Duration(std::clamp<int64_t>(rank.last_progress_age_ns(), 0, kAgeNsMax));
+    progress.last_progress_age = daemon::age_from(rank.last_progress_age_ns());
     progress.checkpoint_step = rank.checkpoint_step();
     progress.step_times = step_times_from_proto(rank.step_times());
     progress.checkpoints = checkpoints_from_proto(rank.checkpoints());
+    progress.phase_age = daemon::age_from(rank.phase_age_ns());
+    progress.collective_wait_seconds = finite_or_zero(rank.collective_wait_seconds());
+    progress.data_wait_seconds = finite_or_zero(rank.data_wait_seconds());
+    progress.process_state = daemon::process_state_from(rank.process_state());
   }
   return event;
 }
@@ -205,6 +221,8 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
   event.signal = proto.signal();
   event.last_step = proto.last_step();
   event.detail = proto.detail();
+  if (proto.cause() == static_cast<uint32_t>(ExitCause::kOutOfMemory))
+    event.cause = ExitCause::kOutOfMemory;
   return event;
 }
 
@@ -263,6 +281,12 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       save.set_job_id(p.job.value());
       save.set_attempt(p.attempt.value());
       save.set_rank(p.rank.value());
+    }
+    void operator()(const SendDumpStacks& p) const {
+      dump_request_to_proto(p, *message.mutable_dump_stacks());
+    }
+    void operator()(const SendSymbolize& p) const {
+      symbolize_to_proto(p, *message.mutable_symbolize());
     }
     void operator()(const SendReportAck& p) const {
       message.mutable_report_ack()->set_report_id(p.report_id);

@@ -36,6 +36,9 @@ CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics
       metrics_(metrics),
       on_fatal_(std::move(on_fatal)),
       queue_(daemon::kEventQueueMax) {
+  // Those that are known were logged by an earlier life.
+  const auto newest = storage_.incidents(JobId(0), 1);
+  if (newest.ok() && !newest->empty()) newest_incident_ = IncidentId(newest->front().id());
   for (const auto& [id, job] : core_.jobs()) logs_.set_scope(id, scope_of(job), job.placement);
   thread_ = std::thread([this] { run(); });
 }
@@ -56,20 +59,27 @@ absl::Status CoreLoop::push(Item item) {
 
 absl::Status CoreLoop::submit(JobSubmitted event, ReplyFn reply) {
   event.token = RequestToken(next_token_++);
-  return push(Request{std::move(event), std::move(reply)});
+  return push(Request{std::move(event), Answer(std::move(reply))});
 }
 
 absl::Status CoreLoop::cancel(JobCancelRequested event, ReplyFn reply) {
   event.token = RequestToken(next_token_++);
-  return push(Request{event, std::move(reply)});
+  return push(Request{event, Answer(std::move(reply))});
 }
 
 absl::Status CoreLoop::checkpoint(JobCheckpointRequested event, ReplyFn reply) {
   event.token = RequestToken(next_token_++);
-  return push(Request{event, std::move(reply)});
+  return push(Request{event, Answer(std::move(reply))});
+}
+
+absl::Status CoreLoop::stacks(StacksRequested event, StacksFn reply) {
+  event.token = RequestToken(next_token_++);
+  return push(Request{event, Answer(std::move(reply))});
 }
 
 absl::Status CoreLoop::query(QueryFn query) { return push(std::move(query)); }
+
+absl::Status CoreLoop::read(ReadFn read) { return push(std::move(read)); }
 
 absl::Status CoreLoop::watch(JobId job, std::shared_ptr<JobWatcher> watcher) {
   return push(Watch{job, std::move(watcher)});
@@ -125,7 +135,7 @@ void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
           return RequestToken(0);
         },
         request->event);
-    replies_.emplace(token, std::move(request->reply));
+    answers_.emplace(token, std::move(request->answer));
     step(std::move(request->event), actions);
   } else if (auto* fleet = std::get_if<FleetEvent>(&item)) {
     if (std::holds_alternative<WorkerRegistered>(fleet->event)) {
@@ -185,6 +195,11 @@ absl::Status CoreLoop::persist(const ActionList& actions) {
     } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
       batch.jobs.erase(forget->job);
       batch.forgotten.push_back(forget->job);
+    } else if (const auto* incident = std::get_if<PersistIncident>(&action)) {
+      batch.incidents.insert_or_assign(incident->incident.id, incident->incident);
+    } else if (const auto* old = std::get_if<ForgetIncident>(&action)) {
+      batch.incidents.erase(old->incident);
+      batch.forgotten_incidents.push_back(old->incident);
     }
   }
   return storage_.commit(batch);
@@ -197,6 +212,7 @@ void CoreLoop::carry_out(ActionList& actions) {
   for (const Action& action : actions) {
     if (const auto* change = std::get_if<JobChanged>(&action)) changed.insert(change->job);
     if (const auto* persisted = std::get_if<PersistJob>(&action)) log_decision(persisted->job);
+    if (const auto* opened = std::get_if<PersistIncident>(&action)) tell_incident(opened->incident);
   }
   for (const JobId id : changed) publish(id);
 
@@ -212,15 +228,30 @@ void CoreLoop::carry_out(ActionList& actions) {
     } else if (auto* refused = std::get_if<RefuseRegistration>(&action)) {
       log_refusal(refused->worker, refused->status);
     } else if (auto* reply = std::get_if<Reply>(&action)) {
-      auto waiting = replies_.extract(reply->token);
-      if (waiting.empty()) continue;
       const auto job = core_.jobs().find(reply->job);
-      waiting.mapped()(reply->status, job == core_.jobs().end() ? nullptr : &job->second, now_);
+      if (const auto answer = waiting<ReplyFn>(reply->token))
+        answer(reply->status, job == core_.jobs().end() ? nullptr : &job->second, now_);
+    } else if (auto* stacks = std::get_if<ReplyStacks>(&action)) {
+      if (const auto answer = waiting<StacksFn>(stacks->token))
+        answer(stacks->status, stacks->status.ok() ? &stacks->dump : nullptr);
     } else if (auto* forget = std::get_if<ForgetJob>(&action)) {
       logs_.forget(forget->job);
       watchers_.erase(forget->job);
     }
   }
+}
+
+// Who waits for the answer, for the last time; null when nobody does.
+template <class F>
+F CoreLoop::waiting(RequestToken token) {
+  auto found = answers_.extract(token);
+  auto* answer = found.empty() ? nullptr : std::get_if<F>(&found.mapped());
+  return answer == nullptr ? F() : std::move(*answer);
+}
+
+void CoreLoop::refuse(const Answer& answer, const absl::Status& status) {
+  if (const auto* reply = std::get_if<ReplyFn>(&answer)) (*reply)(status, nullptr, now_);
+  if (const auto* stacks = std::get_if<StacksFn>(&answer)) (*stacks)(status, nullptr);
 }
 
 void CoreLoop::publish(JobId id) {
@@ -247,9 +278,21 @@ void CoreLoop::log_decision(const Job& job) {
   if (is_terminal(job.state)) logged_.erase(job.id);
 }
 
+// Once, when it is opened: what is learned of it later is for who looks at it.
+void CoreLoop::tell_incident(const Incident& incident) {
+  if (incident.id <= newest_incident_) return;
+  newest_incident_ = incident.id;
+  metrics_.count_incident(core_, incident, wall_clock_unix_ns());
+  spdlog::warn("job {} ({}) incident {}: {} (muster incident show {})", incident.job.value(),
+               daemon::printable(incident.job_name, kLogLineBytesMax), incident.id.value(),
+               daemon::printable(incident.sentence, kLogLineBytesMax), incident.id.value());
+}
+
 void CoreLoop::answer(Item& item) {
   if (auto* query = std::get_if<QueryFn>(&item)) {
     (*query)(&core_, now_);
+  } else if (auto* read = std::get_if<ReadFn>(&item)) {
+    (*read)(&storage_);
   } else if (auto* watch = std::get_if<Watch>(&item)) {
     const auto job = core_.jobs().find(watch->job);
     if (job == core_.jobs().end()) {
@@ -267,7 +310,7 @@ void CoreLoop::answer(Item& item) {
 }
 
 void CoreLoop::end_everything(const absl::Status& status, std::vector<Item>& items) {
-  for (const auto& [token, reply] : std::exchange(replies_, {})) reply(status, nullptr, now_);
+  for (const auto& [token, answer] : std::exchange(answers_, {})) refuse(answer, status);
   for (const auto& [key, link] : std::exchange(links_, {})) {
     link->close(status);
   }
@@ -281,9 +324,8 @@ void CoreLoop::end_everything(const absl::Status& status, std::vector<Item>& ite
   for (Item& item : items) {
     if (auto* query = std::get_if<QueryFn>(&item)) (*query)(nullptr, now_);
     if (auto* watch = std::get_if<Watch>(&item)) watch->watcher->on_end(status);
-    if (auto* request = std::get_if<Request>(&item); request != nullptr && request->reply) {
-      request->reply(status, nullptr, now_);
-    }
+    if (auto* read = std::get_if<ReadFn>(&item)) (*read)(nullptr);
+    if (auto* request = std::get_if<Request>(&item)) refuse(request->answer, status);
     if (auto* fleet = std::get_if<FleetEvent>(&item)) fleet->link->close(status);
   }
 }

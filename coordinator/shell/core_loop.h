@@ -45,8 +45,12 @@ class CoreLoop {
  public:
   // `job` is null unless there is one to tell about. Called once, on the loop's thread.
   using ReplyFn = std::function<void(const absl::Status& status, const Job* job, Instant now)>;
+  // `dump` is null unless the status is OK. Called once, on the loop's thread.
+  using StacksFn = std::function<void(const absl::Status& status, const StackDump* dump)>;
   // `core` is null when the loop stopped before the query's turn.
   using QueryFn = std::function<void(const Core* core, Instant now)>;
+  // The same, for what lies in the storage and not in the core.
+  using ReadFn = std::function<void(Storage* storage)>;
 
   // `storage`, `logs` and `metrics` must outlive the loop. `on_fatal` is called once, on the loop's thread,
   // when the state cannot be stored.
@@ -60,7 +64,9 @@ class CoreLoop {
   absl::Status submit(JobSubmitted event, ReplyFn reply);
   absl::Status cancel(JobCancelRequested event, ReplyFn reply);
   absl::Status checkpoint(JobCheckpointRequested event, ReplyFn reply);
+  absl::Status stacks(StacksRequested event, StacksFn reply);
   absl::Status query(QueryFn query);
+  absl::Status read(ReadFn read);
   absl::Status watch(JobId job, std::shared_ptr<JobWatcher> watcher);
   // An event of a worker's stream. Events of a stream that another has replaced are dropped.
   absl::Status post(Event event, std::shared_ptr<WorkerLink> link);
@@ -69,9 +75,10 @@ class CoreLoop {
   void stop();
 
  private:
+  using Answer = std::variant<ReplyFn, StacksFn>;
   struct Request {
     Event event;
-    ReplyFn reply;
+    Answer answer;
   };
   struct FleetEvent {
     Event event;
@@ -81,7 +88,7 @@ class CoreLoop {
     JobId job;
     std::shared_ptr<JobWatcher> watcher;
   };
-  using Item = std::variant<Request, FleetEvent, Watch, QueryFn>;
+  using Item = std::variant<Request, FleetEvent, Watch, QueryFn, ReadFn>;
   using LinkKey = std::pair<WorkerName, Incarnation>;
 
   void run();
@@ -92,9 +99,13 @@ class CoreLoop {
   bool belongs_to_current_stream(const FleetEvent& item);
   absl::Status persist(const ActionList& actions);
   void carry_out(ActionList& actions);
+  template <class F>
+  F waiting(RequestToken token);
+  void refuse(const Answer& answer, const absl::Status& status);
   void publish(JobId id);
   void answer(Item& item);
   void log_decision(const Job& job);
+  void tell_incident(const Incident& incident);
   void end_everything(const absl::Status& status, std::vector<Item>& items);
 
   Core core_;
@@ -110,9 +121,10 @@ class CoreLoop {
   std::map<LinkKey, std::shared_ptr<WorkerLink>> links_;
   // Streams that are nobody's any more, to be closed once the decision is stored.
   std::vector<std::pair<std::shared_ptr<WorkerLink>, absl::Status>> ending_;
-  std::map<RequestToken, ReplyFn> replies_;
+  std::map<RequestToken, Answer> answers_;
   std::map<JobId, std::vector<std::weak_ptr<JobWatcher>>> watchers_;
   std::map<JobId, std::string> logged_;  // the last line of each job that has not ended
+  IncidentId newest_incident_{0};        // that was logged
 
   std::thread thread_;
 };

@@ -12,9 +12,12 @@
 #include <grpcpp/alarm.h>
 #include <spdlog/spdlog.h>
 
+#include "common/limits.h"
 #include "coordinator/shell/convert.h"
 #include "coordinator/shell/grpc_status.h"
+#include "coordinator/shell/incident_messages.h"
 #include "daemon/limits.h"
+#include "daemon/logging.h"
 
 namespace muster::coordinator {
 namespace {
@@ -94,8 +97,10 @@ class WorkerStream final
         return post(leaving_from_proto(incoming_.leaving()));
       case v1::WorkerMessage::kLog:
         return on_log(incoming_.log());
-      case v1::WorkerMessage::kStackReport:  // nobody has asked
+      case v1::WorkerMessage::kStackReport:
+        return on_stack_report();
       case v1::WorkerMessage::kSymbols:
+        return post(symbols_from_proto(incoming_.symbols()));
       case v1::WorkerMessage::BODY_NOT_SET:
         break;  // a later version's message
     }
@@ -110,6 +115,16 @@ class WorkerStream final
     WorkerRegistered event = registration_from_proto(incoming_.register_());
     identity_.emplace(event.worker, event.incarnation);
     post_as_is(std::move(event));
+  }
+
+  // What is no tree is dropped: the dump's deadline passes, and the stream has better things to carry.
+  void on_stack_report() {
+    auto event = stack_report_from_proto(incoming_.stack_report());
+    if (event.ok()) return post(*std::move(event));
+    if (std::exchange(report_trouble_told_, true)) return;
+    spdlog::warn("stack reports of worker {} are dropped: {}",
+                 identity_ ? daemon::printable(identity_->first.value(), kNameBytesMax) : "?",
+                 std::string(event.status().message()));
   }
 
   template <class E>
@@ -218,6 +233,7 @@ class WorkerStream final
   std::optional<std::pair<WorkerName, Incarnation>> identity_;
   bool left_ = false;
   bool log_trouble_told_ = false;
+  bool report_trouble_told_ = false;
 
   grpc::Alarm alarm_;  // set before the first callback, never again
 

@@ -18,7 +18,11 @@ json to_json(const JobSpec& spec) {
           {"output_directory", spec.output_directory},
           {"train_config_json", spec.train_config_json},
           {"environment", spec.environment},
-          {"steps", spec.steps}};
+          {"steps", spec.steps},
+          {"stack_traces",
+           {{"collect", spec.stack_traces.collect},
+            {"to_cloud", spec.stack_traces.to_cloud},
+            {"interval_seconds", spec.stack_traces.interval_seconds}}}};
 }
 
 JobSpec spec_from(const json& j) {
@@ -33,6 +37,11 @@ JobSpec spec_from(const json& j) {
   spec.train_config_json = j.value("train_config_json", spec.train_config_json);
   spec.environment = j.value("environment", spec.environment);
   spec.steps = j.value("steps", spec.steps);
+  const json traces = j.value("stack_traces", json::object());
+  StackTraceSpec& wanted = spec.stack_traces;
+  wanted.collect = traces.value("collect", wanted.collect);
+  wanted.to_cloud = traces.value("to_cloud", wanted.to_cloud);
+  wanted.interval_seconds = traces.value("interval_seconds", wanted.interval_seconds);
   return spec;
 }
 
@@ -68,16 +77,26 @@ Fault fault_from(const json& j) {
 }
 
 json to_json(const RankExit& exit) {
-  return {{"rank", exit.rank.value()},
-          {"exit_code", exit.exit_code},
-          {"signal", exit.signal},
-          {"last_step", exit.last_step},
-          {"detail", exit.detail}};
+  return {{"rank", exit.rank.value()}, {"exit_code", exit.exit_code},
+          {"signal", exit.signal},     {"last_step", exit.last_step},
+          {"detail", exit.detail},     {"out_of_memory", exit.cause == ExitCause::kOutOfMemory}};
 }
 
 RankExit exit_from(const json& j) {
-  return {Rank(j.value("rank", 0)), j.value("exit_code", 0), j.value("signal", 0),
-          j.value("last_step", int64_t{-1}), j.value("detail", std::string())};
+  return {Rank(j.value("rank", 0)),
+          j.value("exit_code", 0),
+          j.value("signal", 0),
+          j.value("last_step", int64_t{-1}),
+          j.value("detail", std::string()),
+          j.value("out_of_memory", false) ? ExitCause::kOutOfMemory : ExitCause::kUnknown};
+}
+
+json to_json(const IncidentNote& incident) {
+  return {{"id", incident.id.value()}, {"sentence", incident.sentence}};
+}
+
+IncidentNote incident_from(const json& j) {
+  return {IncidentId(j.value("id", uint64_t{0})), j.value("sentence", std::string())};
 }
 
 template <class T>
@@ -146,7 +165,8 @@ std::string job_to_record(const Job& job) {
                        {"exit_code", job.exit_code},
                        {"rendezvous_address", job.rendezvous_address},
                        {"exits", list_to_json(job.exits)},
-                       {"restarts", job.restarts}};
+                       {"restarts", job.restarts},
+                       {"incident", to_json(job.incident)}};
   // A worker's text may hold anything; what is not UTF-8 is replaced, not refused.
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -171,6 +191,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.rendezvous_address = j.value("rendezvous_address", std::string());
   job.exits = list_from<RankExit>(j, "exits", exit_from);
   job.restarts = j.value("restarts", 0);
+  job.incident = incident_from(j.value("incident", json::object()));
   if (absl::Status status = check_consistency(job); !status.ok()) return status;
   return job;
 } catch (const json::exception& e) {

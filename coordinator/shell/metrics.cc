@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/str_replace.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -24,6 +25,12 @@ using prometheus::Histogram;
 
 // Long enough for a scraper to see how a job ended.
 constexpr Duration kSeriesKept = std::chrono::minutes(5);
+
+// Seconds: a dead rank is told at once, a hang after some steps, a slow start after minutes.
+constexpr std::array<double, 9> kDetectionBounds = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
+
+// Of a job: a thousand ranks' scores would tell no more.
+constexpr size_t kStragglersShown = 16;
 
 Family<Gauge>& gauge(prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
@@ -79,6 +86,18 @@ struct Metrics::Families {
           .Register(registry);
   Family<Counter>& restarts =
       counter(registry, "muster_job_restarts_total", "Launches of the job after a fault.");
+  Family<Gauge>& suspect = gauge(registry, "muster_job_suspect",
+                                 "1 while the job is suspected of a hang and looked at closely.");
+  Family<Gauge>& straggler =
+      gauge(registry, "muster_job_straggler_score",
+            "A slow rank's own time for a step, without its waits, over the median rank's.");
+  Family<Counter>& incidents =
+      counter(registry, "muster_job_incidents_total", "Incidents of the job, by kind.");
+  Family<Histogram>& detection =
+      prometheus::BuildHistogram()
+          .Name("muster_job_detection_seconds")
+          .Help("From the first sign of an incident, the last progress of a hang, to its verdict.")
+          .Register(registry);
   Family<Gauge>& heartbeat_age = gauge(registry, "muster_fleet_heartbeat_age_seconds",
                                        "Time since the worker was last heard from.");
   Family<Gauge>& worker_connected =
@@ -100,6 +119,10 @@ struct Metrics::Families {
 struct Metrics::JobSeries {
   Gauge* attempt = nullptr;
   Counter* restarts = nullptr;
+  Gauge* suspect = nullptr;
+  Histogram* detection = nullptr;  // null until there was an incident
+  std::map<IncidentKind, Counter*> incidents;
+  std::map<Rank, Gauge*> stragglers;  // the slowest ranks
   Histogram* step_seconds = nullptr;
   // Null until rank 0 has completed a step …
   Gauge* step = nullptr;
@@ -126,6 +149,7 @@ Metrics::JobSeries& Metrics::series_of(const Job& job, const Core& core, int64_t
     series = std::make_unique<JobSeries>();
     series->attempt = &f.attempt.Add(labels);
     series->restarts = &f.restarts.Add(labels);
+    series->suspect = &f.suspect.Add(labels);
     series->step_seconds = &f.step_seconds.Add(labels, daemon::step_seconds_buckets());
   }
   return *series;
@@ -147,9 +171,31 @@ void Metrics::observe(const Core& core, const Event& event) {
   }
 }
 
+void Metrics::count_incident(const Core& core, const Incident& incident, int64_t unix_ns) {
+  const auto job = core.jobs().find(incident.job);
+  if (job == core.jobs().end()) return;
+  JobSeries& series = series_of(job->second, core, unix_ns);
+  daemon::MetricLabels labels = daemon::job_labels(incident.job, job->second.spec.name);
+  Families& f = *families_;
+  if (!incident.moments.empty()) {
+    series.detection = &f.detection.Add(
+        labels,
+        prometheus::Histogram::BucketBoundaries(kDetectionBounds.begin(), kDetectionBounds.end()));
+    const int64_t ns = incident.moments.back().unix_ns - incident.moments.front().unix_ns;
+    series.detection->Observe(std::max(0.0, static_cast<double>(ns) / 1e9));
+  }
+  labels.emplace("kind",
+                 absl::StrReplaceAll(av(kIncidentKindNames[static_cast<size_t>(incident.kind)]),
+                                     {{" ", "_"}}));
+  Counter*& counter = series.incidents[incident.kind];
+  counter = &f.incidents.Add(labels);
+  counter->Increment();
+}
+
 void Metrics::update_job(const Job& job, JobSeries& series) {
   series.attempt->Set(job.attempt.value());
   series.restarts->Increment(std::max(0.0, job.restarts - series.restarts->Value()));
+  series.suspect->Set(job.state == JobState::kSuspect || job.state == JobState::kDumping ? 1 : 0);
   if (job.ranks.empty()) return;
   const auto labels = daemon::job_labels(job.id, job.spec.name);
   Families& f = *families_;
@@ -177,13 +223,29 @@ void Metrics::update_job(const Job& job, JobSeries& series) {
   if (series.mfu != nullptr) series.mfu->Set(known > 0 ? mfu / known : 0);
 }
 
+void Metrics::update_stragglers(const Core& core, const Job& job, JobSeries& series) {
+  std::map<Rank, Gauge*> slowest;
+  for (const auto& [rank, score] : core.straggler_scores(job, kStragglersShown)) {
+    daemon::MetricLabels labels = daemon::job_labels(job.id, job.spec.name);
+    labels.emplace("rank", std::to_string(rank.value()));
+    slowest[rank] = &families_->straggler.Add(labels);
+    slowest[rank]->Set(score);
+  }
+  for (const auto& [rank, metric] : series.stragglers) {
+    if (!slowest.contains(rank)) remove(families_->straggler, metric);
+  }
+  series.stragglers = std::move(slowest);
+}
+
 void Metrics::update_jobs(const Core& core, int64_t unix_ns) {
   Families& f = *families_;
   std::array<int64_t, kJobStateNames.size()> counts{};
   for (const auto& [id, job] : core.jobs()) {
     ++counts[static_cast<size_t>(job.state)];
     if (job.attempt == Attempt(0) || ended_long_ago(job, unix_ns)) continue;
-    update_job(job, series_of(job, core, unix_ns));
+    JobSeries& series = series_of(job, core, unix_ns);
+    update_job(job, series);
+    update_stragglers(core, job, series);
   }
   for (size_t i = 0; i < counts.size(); ++i) {
     const std::string state = absl::AsciiStrToLower(av(kJobStateNames[i]));
@@ -201,6 +263,10 @@ void Metrics::prune(const Core& core, int64_t unix_ns) {
     remove(f.attempt, series.attempt);
     remove(f.restarts, series.restarts);
     remove(f.step_seconds, series.step_seconds);
+    remove(f.suspect, series.suspect);
+    remove(f.detection, series.detection);
+    for (const auto& [kind, counter] : series.incidents) remove(f.incidents, counter);
+    for (const auto& [rank, metric] : series.stragglers) remove(f.straggler, metric);
     remove(f.step, series.step);
     remove(f.tokens, series.tokens);
     remove(f.loss, series.loss);

@@ -8,6 +8,7 @@
 
 #include "coordinator/shell/convert.h"
 #include "coordinator/shell/grpc_status.h"
+#include "coordinator/shell/incident_messages.h"
 #include "coordinator/shell/job_stream.h"
 #include "coordinator/shell/log_stream.h"
 
@@ -15,6 +16,7 @@ namespace muster::coordinator {
 namespace {
 
 constexpr int kJobsListedMax = 1'000;
+constexpr size_t kIncidentsListed = 100;  // when the caller does not say
 // A list stays well below what clients accept (gRPC's default is 4 MiB).
 constexpr size_t kListBytesMax = 3 << 20;
 
@@ -126,6 +128,57 @@ grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext
     }
     reactor->Finish(grpc::Status::OK);
   }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::ListIncidents(grpc::CallbackServerContext* context,
+                                                       const v1::ListIncidentsRequest* request,
+                                                       v1::ListIncidentsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const JobId job(request->job_id());
+  const size_t limit = request->limit() == 0 ? kIncidentsListed : request->limit();
+  refuse_unless_ok(reactor, loop_.read([=](Storage* storage) {
+    if (storage == nullptr) return reactor->Finish(to_grpc(stopped()));
+    auto incidents = storage->incidents(job, std::min(limit, kIncidentsKeptMax));
+    size_t bytes = 0;
+    if (incidents.ok()) {
+      for (v1::Incident& incident : *incidents) {
+        bytes += incident.ByteSizeLong();
+        if (bytes > kListBytesMax) break;
+        *response->add_incidents() = std::move(incident);
+      }
+    }
+    reactor->Finish(to_grpc(incidents.status()));
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::GetIncident(grpc::CallbackServerContext* context,
+                                                     const v1::GetIncidentRequest* request,
+                                                     v1::Incident* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const IncidentId id(request->incident_id());
+  refuse_unless_ok(reactor, loop_.read([=](Storage* storage) {
+    if (storage == nullptr) return reactor->Finish(to_grpc(stopped()));
+    auto incident = storage->incident(id);
+    if (incident.ok()) *response = *std::move(incident);
+    reactor->Finish(to_grpc(incident.status()));
+  }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerContext* context,
+                                                       const v1::DumpJobStacksRequest* request,
+                                                       v1::DumpJobStacksResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  StacksRequested event;
+  event.job = JobId(request->job_id());
+  event.rank = Rank(request->rank());
+  refuse_unless_ok(reactor,
+                   loop_.stacks(event, [=](const absl::Status& status, const StackDump* dump) {
+                     if (dump != nullptr) *response = dump_to_proto(*dump);
+                     reactor->Finish(to_grpc(status));
+                   }));
   return reactor;
 }
 

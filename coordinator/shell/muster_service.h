@@ -35,6 +35,15 @@ class MusterService final : public v1::Muster::CallbackService {
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
                                         const v1::ListWorkersRequest* request,
                                         v1::ListWorkersResponse* response) override;
+  grpc::ServerUnaryReactor* ListIncidents(grpc::CallbackServerContext* context,
+                                          const v1::ListIncidentsRequest* request,
+                                          v1::ListIncidentsResponse* response) override;
+  grpc::ServerUnaryReactor* GetIncident(grpc::CallbackServerContext* context,
+                                        const v1::GetIncidentRequest* request,
+                                        v1::Incident* response) override;
+  grpc::ServerUnaryReactor* DumpJobStacks(grpc::CallbackServerContext* context,
+                                          const v1::DumpJobStacksRequest* request,
+                                          v1::DumpJobStacksResponse* response) override;
 
  private:
   CoreLoop& loop_;

@@ -2,7 +2,9 @@
 //
 //   jobs(id INTEGER PRIMARY KEY, record TEXT)      record: see job_record.h
 //   request_ids(request_id TEXT PRIMARY KEY, job INTEGER)
-//   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch, store_id
+//   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch, store_id, last_job_id
+//   incidents(id INTEGER PRIMARY KEY, job INTEGER, summary BLOB, record BLOB)
+//                                                  muster.v1.Incident, as a list shows it and whole
 //   PRAGMA user_version                            the schema's version
 #pragma once
 
@@ -15,7 +17,7 @@
 
 namespace muster::coordinator {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 
 // Opens or creates `path`. Errors name the file: DataLoss when it is corrupt or no database,
 // FailedPrecondition when a newer version wrote it, Unavailable when it is busy, ResourceExhausted when the

@@ -10,6 +10,7 @@
 
 #include "common/ids.h"
 #include "coordinator/core/core.h"
+#include "muster/v1/muster.pb.h"
 
 namespace muster::coordinator {
 
@@ -18,10 +19,13 @@ struct StorageBatch {
   std::map<JobId, Job> jobs;  // the newest record of each
   std::map<std::string, JobId> request_ids;
   std::vector<JobId> forgotten;
-  JobId last_job_id{0};  // the newest number given in this batch, if any
+  JobId last_job_id{0};                        // the newest number given in this batch, if any
+  std::map<IncidentId, Incident> incidents{};  // the newest record of each
+  std::vector<IncidentId> forgotten_incidents{};
 
   bool empty() const {
-    return jobs.empty() && request_ids.empty() && forgotten.empty() && last_job_id == JobId(0);
+    return jobs.empty() && request_ids.empty() && forgotten.empty() && last_job_id == JobId(0) &&
+           incidents.empty() && forgotten_incidents.empty();
   }
 };
 
@@ -37,6 +41,11 @@ class Storage {
 
   // Counts the coordinator's lives over this state: one more than ever stored, and stored now.
   virtual absl::StatusOr<Epoch> begin_epoch() = 0;
+
+  // What is stored of an incident; NotFound when there is none of that number.
+  virtual absl::StatusOr<v1::Incident> incident(IncidentId id) = 0;
+  // Newest first, as a list shows them, of one job or (0) of all of them.
+  virtual absl::StatusOr<std::vector<v1::Incident>> incidents(JobId job, size_t count_max) = 0;
 };
 
 }  // namespace muster::coordinator

@@ -11,59 +11,12 @@
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
+#include "tests/scenarios/words.h"
 
 namespace muster::coordinator {
 namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
-
-// Words, with "quoted parts" as one word and # as the start of a comment.
-std::vector<std::string> split_words(const std::string& line) {
-  std::vector<std::string> words;
-  std::string word;
-  bool quoted = false;
-  for (const char c : line) {
-    if (c == '#' && !quoted) break;
-    if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ' ' && !quoted) {
-      if (!word.empty()) words.push_back(std::exchange(word, {}));
-    } else {
-      word += c;
-    }
-  }
-  if (!word.empty()) words.push_back(word);
-  return words;
-}
-
-// The word after `key`, or nothing.
-std::optional<std::string> value_of(const std::vector<std::string>& words, const std::string& key) {
-  const auto it = std::find(words.begin(), words.end(), key);
-  if (it == words.end() || it + 1 == words.end()) return std::nullopt;
-  return *(it + 1);
-}
-
-template <class T>
-T number_of(const std::vector<std::string>& words, const std::string& key, T otherwise) {
-  const auto text = value_of(words, key);
-  return text ? static_cast<T>(std::stoll(*text)) : otherwise;
-}
-
-Duration seconds_of(const std::string& text) {
-  return Duration(std::llround(std::stod(text) * 1e9));
-}
-
-std::pair<JobId, Attempt> launch_of(const std::string& text) {
-  const size_t slash = text.find('/');
-  return {JobId(std::stoull(text.substr(0, slash))),
-          Attempt(static_cast<uint32_t>(std::stoul(text.substr(slash + 1))))};
-}
-
-std::pair<int32_t, int32_t> range_of(const std::string& text) {
-  const size_t dash = text.find('-');
-  const int32_t first = std::stoi(text.substr(0, dash));
-  return {first, dash == std::string::npos ? first : std::stoi(text.substr(dash + 1))};
-}
 
 std::string refusal_text(const WorkerName& worker, const absl::Status& status) {
   return absl::StrCat("refuse ", worker.value(), " ", absl::StatusCodeToString(status.code()), " ",
@@ -104,6 +57,7 @@ std::string Scenario::run_line(const Words& words) {
   if (words[0] == "expect") return expect(words);
   if (std::string left = unexpected(); !left.empty()) return left;
   last_reply_.reset();
+  last_stacks_.reset();
   last_ack_.clear();
   return run_event(words);
 }
@@ -127,6 +81,8 @@ std::string Scenario::run_event(const Words& words) {
     step(WorkerLeaving{name, life, seconds_of(words.at(2)), unix_ns_});
   } else if (verb == "silence") {
     workers_[WorkerName(words[1])].silent = true;
+  } else if (verb == "speak") {
+    workers_[WorkerName(words[1])].silent = false;
   } else if (verb == "submit") {
     submit(words);
   } else if (verb == "cancel") {
@@ -137,6 +93,15 @@ std::string Scenario::run_event(const Words& words) {
                                 unix_ns_});
   } else if (verb == "up" || verb == "progress") {
     progress(words);
+  } else if (verb == "train") {
+    train(words);
+  } else if (verb == "phase") {
+    enter_phase(words);
+  } else if (verb == "report") {
+    return report_stacks(words);
+  } else if (verb == "stacks") {
+    step(StacksRequested{RequestToken(next_token_++), JobId(std::stoull(words[1])),
+                         Rank(number_of(words, "rank", -1)), unix_ns_});
   } else if (verb == "exit") {
     report_exit(words);
   } else if (verb == "wait") {
@@ -226,6 +191,7 @@ void Scenario::report_exit(const Words& words) {
   event.exit_code = event.signal > 0 ? -1 : number_of(words, "code", 0);
   event.last_step = number_of<int64_t>(words, "step", -1);
   event.detail = value_of(words, "detail").value_or("");
+  if (words.back() == "oom") event.cause = ExitCause::kOutOfMemory;
   event.report_id = next_report_++;
   event.unix_ns = unix_ns_;
   if (const auto from = value_of(words, "from")) {
@@ -271,6 +237,10 @@ void Scenario::restart_coordinator() {
   for (const auto& [id, job] : stored_jobs_) state.jobs.push_back(job);
   state.request_ids = stored_requests_;
   state.last_job_id = stored_last_job_id_;
+  for (const auto& [id, incident] : stored_incidents_) {
+    state.incidents.push_back(id);
+    if (incident.open) state.open_incidents.push_back(incident);
+  }
   for (auto& [name, worker] : workers_) worker.connected = false;
   core_.emplace(options_, std::move(state), now_);
 }
@@ -288,6 +258,12 @@ void Scenario::step(const Event& event) {
     } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
       stored_jobs_.erase(forget->job);
       std::erase_if(stored_requests_, [&](const auto& e) { return e.second == forget->job; });
+    } else if (const auto* incident = std::get_if<PersistIncident>(&action)) {
+      stored_incidents_[incident->incident.id] = incident->incident;
+    } else if (const auto* old = std::get_if<ForgetIncident>(&action)) {
+      stored_incidents_.erase(old->incident);
+    } else if (const auto* stacks = std::get_if<ReplyStacks>(&action)) {
+      last_stacks_ = *stacks;
     } else if (const auto* reply = std::get_if<Reply>(&action)) {
       last_reply_ = *reply;
     } else if (const auto* refused = std::get_if<RefuseRegistration>(&action)) {
@@ -310,6 +286,8 @@ void Scenario::step(const Event& event) {
                                           "/", save->attempt.value(), " ", save->rank.value()));
       } else if (const auto* ack = std::get_if<SendReportAck>(&send->payload)) {
         last_ack_ = absl::StrCat(ack->report_id);
+      } else {
+        note_payload(send->worker, send->payload);
       }
     }
   }
@@ -327,7 +305,8 @@ bool Scenario::take(const std::string& wanted) {
 
 std::string Scenario::expect(const Words& words) {
   const std::string& what = words.at(1);
-  if (what == "start" || what == "stop" || what == "save") {
+  if (what == "start" || what == "stop" || what == "save" || what == "dump" ||
+      what == "symbolize") {
     std::string wanted = absl::StrJoin(words.begin() + 1, words.end(), " ");
     if (what == "stop" && words.size() == 4) wanted += " grace 0";
     if (take(wanted)) return "";
@@ -346,6 +325,8 @@ std::string Scenario::expect(const Words& words) {
   if (what == "acknowledged") return last_ack_.empty() ? "it was not" : "";
   if (what == "not-acknowledged") return last_ack_.empty() ? "" : "it was";
   if (what == "reply") return expect_reply(words);
+  if (what == "incident" || what == "incidents") return expect_incident(words);
+  if (what == "stacks") return expect_stacks(words);
   return expect_state(words);
 }
 

@@ -30,11 +30,30 @@ class Scenario {
     bool silent = false;
   };
 
+  // What the trainers of a job have told so far.
+  struct FakeTraining {
+    int64_t step = 0;
+    Duration step_time{};
+    std::map<int32_t, StepTimes> times;
+    std::map<int32_t, double> waited;
+    Instant phase_start{};
+    Phase phase = Phase::kStep;
+  };
+
   std::string run_line(const Words& words);
   std::string run_event(const Words& words);
   std::string expect(const Words& words);
   std::string expect_state(const Words& words);
   std::string expect_reply(const Words& words);
+
+  // scenario_ladder.cc
+  void train(const Words& words);
+  void enter_phase(const Words& words);
+  void heartbeat_training(const Job& job, FakeTraining& training);
+  std::string report_stacks(const Words& words);
+  void note_payload(const WorkerName& worker, const WorkerPayload& payload);
+  std::string expect_incident(const Words& words) const;
+  std::string expect_stacks(const Words& words) const;
 
   void add_worker(const Words& words);
   void submit(const Words& words);
@@ -59,6 +78,10 @@ class Scenario {
   std::map<std::string, JobId> stored_requests_;
   JobId stored_last_job_id_{0};
   std::vector<std::string> decisions_;  // what was told to workers and not yet expected
+  std::map<JobId, FakeTraining> trainings_;
+  std::map<WorkerName, SendDumpStacks> dumps_;  // the newest that each was asked for
+  std::map<IncidentId, Incident> stored_incidents_;
+  std::optional<ReplyStacks> last_stacks_;
   std::string last_ack_;
   std::optional<Reply> last_reply_;
 };

@@ -28,6 +28,18 @@ struct EventText {
   std::string operator()(const JobCheckpointRequested& e) const {
     return absl::StrCat("checkpoint ", e.job.value());
   }
+  std::string operator()(const StacksRequested& e) const {
+    return absl::StrCat("stacks ", e.job.value());
+  }
+  std::string operator()(const StackReportReceived& e) const {
+    return absl::StrCat("stack report ", life_text(e.worker, e.incarnation), " ",
+                        launch_text(e.job, e.attempt), " dump ", e.dump.value(), " sample ",
+                        e.sample);
+  }
+  std::string operator()(const SymbolsReceived& e) const {
+    return absl::StrCat("symbols ", life_text(e.worker, e.incarnation), " dump ", e.dump.value(),
+                        ": ", e.symbols.size());
+  }
   std::string operator()(const WorkerRegistered& e) const {
     std::string text = absl::StrCat("register ", life_text(e.worker, e.incarnation), " running");
     for (const RunningRank& r : e.running) {
@@ -73,6 +85,13 @@ struct PayloadText {
   std::string operator()(const SendSaveCheckpoint& p) const {
     return absl::StrCat("save ", launch_text(p.job, p.attempt), " rank ", p.rank.value());
   }
+  std::string operator()(const SendDumpStacks& p) const {
+    return absl::StrCat("dump ", p.dump.value(), " of ", launch_text(p.job, p.attempt), ", ",
+                        p.ranks.size(), " ranks");
+  }
+  std::string operator()(const SendSymbolize& p) const {
+    return absl::StrCat("symbolize ", p.addresses.size(), " of ", p.module.path);
+  }
   std::string operator()(const SendReportAck& p) const { return absl::StrCat("ack ", p.report_id); }
 };
 
@@ -95,6 +114,13 @@ struct ActionText {
   std::string operator()(const ForgetJob& a) const {
     return absl::StrCat("forget ", a.job.value());
   }
+  std::string operator()(const PersistIncident& a) const {
+    return absl::StrCat("persist incident ", a.incident.id.value(), " of ",
+                        launch_text(a.incident.job, a.incident.attempt), ": ", a.incident.sentence);
+  }
+  std::string operator()(const ForgetIncident& a) const {
+    return absl::StrCat("forget incident ", a.incident.value());
+  }
   std::string operator()(const SendToWorker& a) const {
     return absl::StrCat("to ", life_text(a.worker, a.incarnation), ": ",
                         std::visit(PayloadText{}, a.payload));
@@ -108,6 +134,9 @@ struct ActionText {
   std::string operator()(const Reply& a) const {
     return absl::StrCat("reply ", a.token.value(), " job ", a.job.value(), " ",
                         a.status.ToString());
+  }
+  std::string operator()(const ReplyStacks& a) const {
+    return absl::StrCat("reply stacks ", a.token.value(), " ", a.status.ToString());
   }
   std::string operator()(const JobChanged& a) const {
     return absl::StrCat("changed ", a.job.value());

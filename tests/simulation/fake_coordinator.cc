@@ -29,6 +29,10 @@ void FakeCoordinator::boot() {
   for (const auto& [id, job] : disk_jobs_) began_with_.jobs.push_back(job);
   began_with_.request_ids = disk_requests_;
   began_with_.last_job_id = disk_last_job_id_;
+  for (const auto& [id, incident] : disk_incidents_) {
+    began_with_.incidents.push_back(id);
+    if (incident.open) began_with_.open_incidents.push_back(incident);
+  }
   record_.clear();
   heard_.clear();
   core_.emplace(world_.core_options, began_with_, born_);
@@ -58,6 +62,7 @@ void FakeCoordinator::crash_and_lose_disk(Duration down) {
   epoch_ = Epoch(0);
   disk_jobs_.clear();
   disk_requests_.clear();
+  disk_incidents_.clear();
   disk_last_job_id_ = JobId(0);
   world_.invariants.forget_promises();
 }
@@ -117,6 +122,10 @@ void FakeCoordinator::checkpoint(JobId job) {
   if (core_ && !is_stalled()) step(JobCheckpointRequested{RequestToken(next_token_++), job, 0});
 }
 
+void FakeCoordinator::stacks(JobId job) {
+  if (core_ && !is_stalled()) step(StacksRequested{RequestToken(next_token_++), job, Rank(-1), 0});
+}
+
 void FakeCoordinator::accept(StreamId stream, int host) { peers_[stream] = {host, std::nullopt}; }
 
 void FakeCoordinator::stream_broke(StreamId stream) {
@@ -166,11 +175,29 @@ void FakeCoordinator::send_heartbeat(StreamId stream, const worker::SendHeartbea
     progress.attempt = r.key.attempt;
     progress.rank = r.key.rank;
     progress.pid = r.pid;
+    progress.phase = r.figures.phase;
+    progress.phase_age = r.phase_age;
+    progress.last_progress_age = r.last_progress_age;
+    progress.step_seconds = r.figures.step_seconds;
+    progress.step_times = r.figures.step_times;
+    progress.collective_wait_seconds = r.figures.collective_wait_seconds;
+    progress.process_state = r.figures.process_state;
     progress.step = r.figures.step;
     progress.checkpoint_step = r.figures.checkpoint_step;
     progress.checkpoints = r.figures.checkpoints;
     event.ranks.push_back(progress);
   }
+  world_.network.to_coordinator(stream, true, [this, stream, event] { post(stream, event); });
+}
+
+void FakeCoordinator::send_stack_report(StreamId stream, const worker::SendStackReport& message) {
+  StackReportReceived event;
+  event.dump = DumpId(message.dump);
+  event.job = message.launch.job;
+  event.attempt = message.launch.attempt;
+  event.sample = message.sample;
+  event.stacks = message.stacks;
+  event.ranks = message.ranks;
   world_.network.to_coordinator(stream, true, [this, stream, event] { post(stream, event); });
 }
 
@@ -267,6 +294,10 @@ bool FakeCoordinator::commit(const ActionList& actions) {
       disk_requests_.insert_or_assign(request->request_id, request->job);
     } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
       disk_last_job_id_ = last->job;
+    } else if (const auto* incident = std::get_if<PersistIncident>(&action)) {
+      disk_incidents_.insert_or_assign(incident->incident.id, incident->incident);
+    } else if (const auto* old = std::get_if<ForgetIncident>(&action)) {
+      disk_incidents_.erase(old->incident);
     } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
       disk_jobs_.erase(forget->job);
       std::erase_if(disk_requests_, [&](const auto& e) { return e.second == forget->job; });

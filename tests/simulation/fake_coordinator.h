@@ -32,6 +32,9 @@ class FakeCoordinator {
   const coordinator::Core& core() const { return *core_; }
   const std::map<JobId, coordinator::Job>& disk() const { return disk_jobs_; }
   const std::map<std::string, JobId>& disk_request_ids() const { return disk_requests_; }
+  const std::map<coordinator::IncidentId, coordinator::Incident>& disk_incidents() const {
+    return disk_incidents_;
+  }
   Instant born() const { return born_; }
   StoreId store() const { return store_; }
   // When this life of the coordinator last heard of that life of a worker; its own birth when never. Time that the
@@ -43,6 +46,7 @@ class FakeCoordinator {
               std::function<void(const coordinator::Reply&)> on_reply);
   void cancel(JobId job, bool force);
   void checkpoint(JobId job);
+  void stacks(JobId job);
 
   // Streams, as the network brings them.
   void accept(StreamId stream, int host);
@@ -50,6 +54,7 @@ class FakeCoordinator {
   void send_register(StreamId stream, const worker::SendRegister& message);
   void send_leaving(StreamId stream, const worker::SendLeaving& message);
   void send_heartbeat(StreamId stream, const worker::SendHeartbeat& message);
+  void send_stack_report(StreamId stream, const worker::SendStackReport& message);
   void send_exit(StreamId stream, const worker::SendRankExited& message);
 
   // Runs this life's events through a fresh core; empty when it decided the same.
@@ -96,6 +101,7 @@ class FakeCoordinator {
   std::map<JobId, coordinator::Job> disk_jobs_;
   std::map<std::string, JobId> disk_requests_;
   JobId disk_last_job_id_{0};
+  std::map<coordinator::IncidentId, coordinator::Incident> disk_incidents_;
 };
 
 }  // namespace muster::simulation

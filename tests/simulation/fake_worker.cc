@@ -117,6 +117,14 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
         worker::StopRanks{epoch, stop->job, stop->attempt, stop->grace, stop->reason, stop->ranks});
   } else if (const auto* save = std::get_if<coordinator::SendSaveCheckpoint>(&payload)) {
     step(worker::SaveCheckpoint{epoch, {save->job, save->attempt, save->rank}});
+  } else if (const auto* dump = std::get_if<coordinator::SendDumpStacks>(&payload)) {
+    step(worker::DumpStacks{epoch,
+                            {dump->job, dump->attempt},
+                            dump->dump.value(),
+                            dump->samples,
+                            dump->apart,
+                            dump->deadline,
+                            dump->ranks});
   } else if (const auto* ack = std::get_if<coordinator::SendReportAck>(&payload)) {
     step(worker::ReportAcked{ack->report_id});
   }
@@ -147,14 +155,31 @@ void FakeWorker::read_pages(const worker::ReadPages& action) {
     if (life != life_) return;
     worker::PagesRead pages;
     for (const worker::RankKey& key : action.ranks) {
-      worker::RankFigures figures;
-      figures.step = world_.trainers.step_of(host_, key);
+      worker::RankFigures figures = world_.trainers.figures(host_, key);
       figures.checkpoint_step = world_.trainers.checkpoint_of(stores_[key.launch()], key.job);
       figures.checkpoints.on_request = figures.step >= 0 ? 1 : 0;
-      figures.last_progress = world_.scheduler.now();
       pages.pages.push_back({key, figures});
     }
     step(pages);
+  });
+}
+
+// It takes its time, and sometimes longer than it may.
+void FakeWorker::read_stacks(const worker::ReadStacks& action) {
+  const bool late = world_.faults_on && world_.random.chance(0.1);
+  const Duration time = late ? action.deadline * 2 : world_.random.between_ms(20, 300);
+  worker::StacksRead read{action.launch, action.dump, action.sample, {}, {}, {}};
+  StackSample sample;
+  for (const Rank rank : action.ranks) {
+    const worker::RankKey key{action.launch.job, action.launch.attempt, rank};
+    read.ranks.push_back(world_.trainers.evidence(host_, key));
+    RankStacks& stacks = sample.ranks.emplace_back();
+    stacks.rank = rank.value();
+    stacks.threads.push_back(world_.trainers.stack(host_, key));
+  }
+  read.stacks.add(sample);
+  world_.scheduler.after(time, [this, life = life_, read = std::move(read)] {
+    if (life == life_) step(read);
   });
 }
 
@@ -175,6 +200,10 @@ void FakeWorker::carry_out(const worker::Action& action) {
     world_.trainers.signal(host_, signal->key, signal->signo);
   } else if (const auto* pages = std::get_if<worker::ReadPages>(&action)) {
     read_pages(*pages);
+  } else if (const auto* stacks = std::get_if<worker::ReadStacks>(&action)) {
+    read_stacks(*stacks);
+  } else if (const auto* report = std::get_if<worker::SendStackReport>(&action)) {
+    if (stream_) world_.coordinator.send_stack_report(*stream_, *report);
   } else if (const auto* message = std::get_if<worker::SendRegister>(&action)) {
     if (stream_) world_.coordinator.send_register(*stream_, *message);
   } else if (const auto* leaving = std::get_if<worker::SendLeaving>(&action)) {

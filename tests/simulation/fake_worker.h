@@ -42,6 +42,7 @@ class FakeWorker {
   void connect();
   void spawn(const worker::SpawnRank& action);
   void read_pages(const worker::ReadPages& action);
+  void read_stacks(const worker::ReadStacks& action);
   void reboot_after(Duration down);
 
   World& world_;

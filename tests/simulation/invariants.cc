@@ -27,6 +27,7 @@ void Invariants::after_commit(const Event& event) {
   numbers_are_given_once();
   no_slot_is_overbooked();
   stale_news_are_inert(event);
+  incidents_are_true();
   for (const auto& [id, job] : world_.coordinator.core().jobs()) {
     const auto before = before_.find(id);
     const Job* was = before == before_.end() ? nullptr : &before->second;
@@ -37,6 +38,7 @@ void Invariants::after_commit(const Event& event) {
     nobody_stays_where_a_worker_leaves(job);
     ends_are_final_and_true(was, job);
     if (was != nullptr) attempts_follow_each_other(*was, job);
+    if (was != nullptr) states_follow_the_ladder(*was, job);
   }
   const bool forgets = world_.coordinator.disk().size() >= world_.core_options.finished_jobs_max;
   for (const JobId id : promised_) {
@@ -151,10 +153,45 @@ void Invariants::old_ranks_are_gone(const Job& before) {
       continue;
     const FakeWorker& worker = world_.worker(key.first);
     const Instant heard = world_.coordinator.last_heard(worker.name(), worker.incarnation());
-    world_.require(heard + world_.core_options.worker_lease <= world_.scheduler.now(),
+    // A worker that is silent and whose ranks are missed by their peers is given up before its lease is over.
+    const bool missed = world_.trainers.is_troubled({{process.store, before.id}, before.attempt}) ||
+                        before.state == JobState::kDumping;
+    const Duration patience =
+        missed ? world_.core_options.broken_stream_wait : world_.core_options.worker_lease;
+    world_.require(heard + patience <= world_.scheduler.now(),
                    absl::StrCat("attempt ", before.attempt.value(), " of job ", before.id.value(),
                                 " was ended while rank ", key.second.rank.value(), " runs on node",
                                 key.first));
+  }
+}
+
+void Invariants::states_follow_the_ladder(const Job& before, const Job& job) {
+  if (job.attempt != before.attempt || job.state == before.state) return;
+  const auto is = [](JobState state, std::initializer_list<JobState> any) {
+    return std::find(any.begin(), any.end(), state) != any.end();
+  };
+  if (job.state == JobState::kSuspect || job.state == JobState::kDumping) {
+    world_.require(is_running(before.state) || before.state == JobState::kStarting,
+                   absl::StrCat("job ", job.id.value(), " is suspected before it ran"));
+    world_.require(!job.cancel_requested, "a cancelled job is suspected");
+  }
+  if (is_running(before.state)) {
+    world_.require(!is(job.state, {JobState::kStarting}), "a job that ran is starting again");
+  }
+}
+
+// Numbers are given once and in order; nobody is said to hang who does not.
+void Invariants::incidents_are_true() {
+  for (const auto& [id, incident] : world_.coordinator.disk_incidents()) {
+    if (id > newest_incident_) {
+      world_.require(id.value() == newest_incident_.value() + 1,
+                     absl::StrCat("incident ", id.value(), " follows ", newest_incident_.value()));
+      newest_incident_ = id;
+    }
+    if (incident.kind != IncidentKind::kHang || !judged_.insert(id).second) continue;
+    const LaunchKey launch{{world_.coordinator.store(), incident.job}, incident.attempt};
+    world_.require(world_.trainers.is_troubled(launch),
+                   absl::StrCat("a false alarm: ", incident.sentence));
   }
 }
 

@@ -24,6 +24,8 @@ class Invariants {
   void forget_promises() {
     promised_.clear();
     newest_ = JobId(0);
+    newest_incident_ = coordinator::IncidentId(0);
+    judged_.clear();
   }
 
  private:
@@ -35,12 +37,16 @@ class Invariants {
   void attempts_follow_each_other(const coordinator::Job& before, const coordinator::Job& job);
   void old_ranks_are_gone(const coordinator::Job& before);
   void ends_are_final_and_true(const coordinator::Job* before, const coordinator::Job& job);
+  void states_follow_the_ladder(const coordinator::Job& before, const coordinator::Job& job);
+  void incidents_are_true();
   void stale_news_are_inert(const coordinator::Event& event);
 
   World& world_;
   std::map<JobId, coordinator::Job> before_;
   std::set<JobId> promised_;
   JobId newest_{0};  // of all lives over this store
+  coordinator::IncidentId newest_incident_{0};
+  std::set<coordinator::IncidentId> judged_;
 };
 
 }  // namespace muster::simulation

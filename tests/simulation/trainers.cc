@@ -1,5 +1,7 @@
 #include "tests/simulation/trainers.h"
 
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <utility>
 
@@ -28,6 +30,7 @@ int32_t Trainers::spawn(int host, StoreId store, const worker::RankKey& key, int
   process.store = store;
   process.world_size = world_size;
   process.running = true;
+  enter(process, Phase::kLoad);
   process.deaf = random_.chance(0.1);
   process.on_reaped = std::move(on_reaped);
   came_up_[launch_of(process, key)].insert(key.rank);
@@ -46,9 +49,14 @@ bool Trainers::all_up(const LaunchKey& launch, int32_t world_size) const {
   return it != came_up_.end() && std::ssize(it->second) == world_size;
 }
 
+void Trainers::enter(Process& process, Phase phase) {
+  process.phase = phase;
+  process.phase_start = process.last_progress = scheduler_.now();
+}
+
 void Trainers::tick(ProcessKey key, int32_t pid) {
   Process* process = find(key, pid);
-  if (process == nullptr) return;
+  if (process == nullptr || process->hung != Hang::kNone) return;
   const LaunchKey launch = launch_of(*process, key.second);
   const JobNature& nature = natures_[launch.first];
   const auto leave = [&](ExitCode code) {
@@ -56,26 +64,206 @@ void Trainers::tick(ProcessKey key, int32_t pid) {
   };
   if (broken_.contains(launch)) {
     // One in ten hangs in its collective instead, until someone kills it.
+    process->waits = true;
     if (!random_.chance(0.1)) leave(ExitCode::kPeerLost);
     return;
   }
   if (nature.bad_input_rank == key.second.rank.value()) return leave(ExitCode::kBadInput);
   if (process->leaving) return;  // holds its state
-  if (all_up(launch, process->world_size)) {
-    if (process->step < 0) process->step = checkpoints_[launch.first];
-    ++process->step;
-    const bool asked = std::exchange(process->asked, false);
-    saved_on_request_ += asked ? 1 : 0;
-    if (asked || process->step % kCheckpointEvery == 0) checkpoints_[launch.first] = process->step;
-    if (process->step == nature.nan_step && key.second.rank == Rank(0))
-      return leave(ExitCode::kNotFinite);
-    if (process->step >= nature.steps) return leave(ExitCode::kOk);
-    if (crashing_ && random_.chance(nature.crash_per_step)) {
-      if (random_.chance(0.5)) return leave(ExitCode::kFailure);
-      return end(key, *process, {-1, SIGSEGV, process->step}, random_.between_ms(1, 50));
+  if (process->waits) return;
+  if (!all_up(launch, process->world_size)) {
+    scheduler_.after(nature.step_time, [this, key, pid] { tick(key, pid); });
+    return;
+  }
+  if (process->step < 0) {
+    process->step = restored_.try_emplace(launch, checkpoints_[launch.first]).first->second;
+    compute(key, *process, Duration::zero());
+    return;
+  }
+  if (process->phase != Phase::kStep) {
+    enter(*process, Phase::kStep);
+    compute(key, *process, Duration::zero());
+    return;
+  }
+  process->waits = true;
+  process->entered = scheduler_.now();
+  if (process->step == nature.hang_step && key.second.rank == Rank(nature.hang_rank) &&
+      hung_.insert(launch.first).second) {
+    return hang(key, *process);
+  }
+  complete_step(launch);
+}
+
+void Trainers::compute(const ProcessKey& key, Process& process, Duration more) {
+  const JobNature& nature = natures_[{process.store, key.second.job}];
+  if (process.phase != Phase::kStep) enter(process, Phase::kStep);
+  process.step_began = scheduler_.now();
+  double factor = std::pow(nature.growth, static_cast<double>(process.times.total()));
+  if (key.second.rank == Rank(nature.slow_rank)) factor *= nature.slow_factor;
+  factor *= 1 + 0.02 * static_cast<double>(random_.below(10));
+  const auto time = std::chrono::duration_cast<Duration>(nature.step_time * factor);
+  scheduler_.after(more + time, [this, key, pid = process.pid] { tick(key, pid); });
+}
+
+// When all ranks have entered it.
+void Trainers::complete_step(const LaunchKey& launch) {
+  std::vector<ProcessKey> ranks;
+  for (const auto& [key, process] : processes_) {
+    if (!process.running || launch_of(process, key.second) != launch) continue;
+    if (!process.waits || process.hung != Hang::kNone) return;
+    ranks.push_back(key);
+  }
+  if (ranks.empty() || std::ssize(ranks) < processes_.at(ranks.front()).world_size) return;
+  for (const ProcessKey& key : ranks) {
+    Process& process = processes_.at(key);
+    if (process.running && finish_step(key, process)) {
+      if (broken_.contains(launch)) {
+        scheduler_.after(random_.between_ms(1, 100),
+                         [this, key, pid = process.pid] { tick(key, pid); });
+        continue;
+      }
+      const Duration pause = pause_after(key, process);
+      if (pause > Duration::zero()) {
+        scheduler_.after(pause, [this, key, pid = process.pid] { tick(key, pid); });
+      } else {
+        compute(key, process, Duration::zero());
+      }
     }
   }
-  scheduler_.after(nature.step_time, [this, key, pid] { tick(key, pid); });
+}
+
+bool Trainers::finish_step(const ProcessKey& key, Process& process) {
+  const LaunchKey launch = launch_of(process, key.second);
+  const JobNature& nature = natures_[launch.first];
+  const Instant now = scheduler_.now();
+  const auto leave = [&](ExitCode code) {
+    end(key, process, {to_int(code), 0, process.step}, random_.between_ms(1, 50));
+    return false;
+  };
+  ++process.step;
+  process.waits = false;
+  process.last_progress = now;
+  process.step_seconds = to_seconds(now - process.step_began);
+  process.times.add(process.step_seconds);
+  process.waited += to_seconds(now - process.entered);
+  const bool asked = std::exchange(process.asked, false);
+  saved_on_request_ += asked ? 1 : 0;
+  if (asked || process.step % kCheckpointEvery == 0) checkpoints_[launch.first] = process.step;
+  if (process.step == nature.nan_step && key.second.rank == Rank(0))
+    return leave(ExitCode::kNotFinite);
+  if (process.step >= nature.steps) return leave(ExitCode::kOk);
+  if (crashing_ && random_.chance(nature.crash_per_step)) {
+    if (random_.chance(0.5)) return leave(ExitCode::kFailure);
+    end(key, process, {-1, SIGSEGV, process.step}, random_.between_ms(1, 50));
+    return false;
+  }
+  return true;
+}
+
+// All ranks evaluate; of a long checkpoint one rank is busy, and the others wait for it in their next step.
+Duration Trainers::pause_after(const ProcessKey& key, Process& process) {
+  const JobNature& nature = natures_[{process.store, key.second.job}];
+  if (nature.pause_every == 0 || process.step % nature.pause_every != 0) return Duration::zero();
+  const bool evaluates = process.step / nature.pause_every % 2 == 0;
+  if (!evaluates && key.second.rank != Rank(0)) return Duration::zero();
+  enter(process, evaluates ? Phase::kEval : Phase::kCheckpointSave);
+  return nature.pause;
+}
+
+void Trainers::hang(const ProcessKey& key, Process& process) {
+  const JobNature& nature = natures_[{process.store, key.second.job}];
+  process.hung = nature.hang;
+  hung_launches_.insert(launch_of(process, key.second));
+  process.waits = nature.hang == Hang::kSkips;
+  double longest = 0;
+  for (const auto& [other, peer] : processes_) {
+    if (launch_of(peer, other.second) == launch_of(process, key.second))
+      longest = std::max(longest, peer.step_seconds);
+  }
+  hangs_.push_back({process.store, key.second.job, key.second.attempt, key.second.rank,
+                    scheduler_.now(),
+                    std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest)),
+                    process.times.total()});
+}
+
+// Who waits for a rank that is gone notices it soon.
+void Trainers::break_launch(const LaunchKey& launch) {
+  if (!broken_.insert(launch).second) return;
+  for (const auto& [key, process] : processes_) {
+    if (!process.running || !process.waits || launch_of(process, key.second) != launch) continue;
+    scheduler_.after(random_.between_ms(1, 100),
+                     [this, key = key, pid = process.pid] { tick(key, pid); });
+  }
+}
+
+const Process* Trainers::process(int host, const worker::RankKey& key) const {
+  const auto it = processes_.find({host, key});
+  return it == processes_.end() ? nullptr : &it->second;
+}
+
+worker::RankFigures Trainers::figures(int host, const worker::RankKey& key) const {
+  worker::RankFigures figures;
+  const Process* p = process(host, key);
+  if (p == nullptr) return figures;
+  figures.phase = p->phase;
+  figures.phase_start = p->phase_start;
+  figures.last_progress = p->last_progress;
+  figures.step = p->step;
+  figures.step_seconds = p->step_seconds;
+  figures.step_times = p->times;
+  figures.collective_wait_seconds = p->waited;
+  figures.process_state = p->hung == Hang::kStopped ? 'T' : p->waits ? 'S' : 'R';
+  return figures;
+}
+
+RankEvidence Trainers::evidence(int host, const worker::RankKey& key) const {
+  RankEvidence evidence;
+  evidence.rank = key.rank.value();
+  const Process* p = process(host, key);
+  if (p == nullptr) {
+    evidence.page_problem = evidence.stack_problem = "dead";
+    return evidence;
+  }
+  evidence.pid = p->pid;
+  evidence.phase = p->phase;
+  evidence.phase_age = scheduler_.now() - p->phase_start;
+  evidence.step = p->step;
+  evidence.progress_age = scheduler_.now() - p->last_progress;
+  evidence.step_seconds = p->step_seconds;
+  evidence.process_state = figures(host, key).process_state;
+  GroupEvidence& group = evidence.groups.emplace_back();
+  group.name = "data";
+  group.members = static_cast<uint32_t>(p->world_size);
+  group.completed = static_cast<uint64_t>(std::max<int64_t>(p->step, 0));
+  group.enqueued = group.started = group.completed + (p->waits ? 1 : 0);
+  const bool other = p->hung == Hang::kSkips;
+  group.kind = other ? CollectiveKind::kBroadcast : CollectiveKind::kAllReduce;
+  group.bytes = other ? 8 : 4096;
+  group.collective = other ? "loss" : "grads";
+  return evidence;
+}
+
+ThreadStack Trainers::stack(int host, const worker::RankKey& key) const {
+  ThreadStack stack;
+  stack.name = "main";
+  const Process* p = process(host, key);
+  std::vector<std::string> calls = {"main", "train"};
+  const int64_t tick = scheduler_.now().time_since_epoch() / std::chrono::milliseconds(100);
+  if (p == nullptr) {
+    return stack;
+  } else if (p->hung == Hang::kSkips) {
+    calls.insert(calls.end(), {"log", "broadcast", "poll"});
+  } else if (p->waits) {
+    calls.insert(calls.end(), {"step", "all_reduce", "poll"});
+  } else if (p->hung == Hang::kLoops) {
+    calls.insert(calls.end(), {"load", "loop", "leaf " + std::to_string(tick % 7)});
+  } else if (p->hung != Hang::kNone) {
+    calls.insert(calls.end(), {"load", "lock", "futex"});
+  } else {
+    calls.insert(calls.end(), {"forward", "layer " + std::to_string(tick % 5), "gemm"});
+  }
+  for (std::string& call : calls) stack.frames.push_back({kNoModule, 0, std::move(call)});
+  return stack;
 }
 
 void Trainers::end(const ProcessKey& key, Process& process, ProcessEnd end, Duration reap_delay) {
@@ -84,7 +272,7 @@ void Trainers::end(const ProcessKey& key, Process& process, ProcessEnd end, Dura
   if (end.signal == 0 && end.exit_code == 0) {
     succeeded_[launch].insert(key.second.rank);
   } else {
-    broken_.insert(launch);
+    break_launch(launch);
   }
   scheduler_.after(reap_delay, [this, key, pid = process.pid, end] {
     const auto it = processes_.find(key);
@@ -103,7 +291,7 @@ void Trainers::signal(int host, const worker::RankKey& key, int signo) {
     end({host, key}, process, {-1, SIGKILL, process.step}, random_.between_ms(1, 30));
   } else if (signo == SIGUSR2) {
     process.asked = true;
-  } else if (!process.deaf && !process.leaving) {
+  } else if (!process.deaf && !process.leaving && process.hung == Hang::kNone) {
     leave({host, key}, process);
   }
 }
@@ -133,8 +321,10 @@ void Trainers::leave(const ProcessKey& key, Process& process) {
 void Trainers::host_died(int host) {
   for (auto it = processes_.begin(); it != processes_.end();) {
     if (it->first.first == host) {
-      if (it->second.running) broken_.insert(launch_of(it->second, it->first.second));
+      const LaunchKey launch = launch_of(it->second, it->first.second);
+      const bool ran = it->second.running;
       it = processes_.erase(it);
+      if (ran) break_launch(launch);
     } else {
       ++it;
     }

@@ -1,5 +1,5 @@
-// Model trainers: processes that wait for their peers, count steps, checkpoint, die by themselves or by signal, and
-// notice when a peer is gone. Asked to leave they save when all of them are, and those that wait in vain leave without. They know
+// Model trainers: processes that wait for their peers in each step, evaluate, checkpoint, hang, straggle, die by themselves or by signal,
+// and notice when a peer is gone. Asked to leave they save when all of them are, and those that wait in vain leave without. They know
 // nothing of coordinators.
 #pragma once
 
@@ -11,6 +11,9 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/rank_evidence.h"
+#include "common/stack_frame.h"
+#include "common/step_times.h"
 #include "tests/simulation/scheduler.h"
 #include "worker/core/rank.h"
 
@@ -20,6 +23,14 @@ namespace muster::simulation {
 using JobKey = std::pair<StoreId, JobId>;
 using LaunchKey = std::pair<JobKey, Attempt>;
 
+enum class Hang {
+  kNone,
+  kStopped,  // as by SIGSTOP
+  kSkips,    // enters another collective than its peers
+  kLoops,    // computes for ever
+  kSleeps,   // in a lock
+};
+
 // How the trainers of a job behave; drawn when the job is submitted, and known when that is answered, which its ranks may not wait for.
 struct JobNature {
   int64_t steps = 20;
@@ -27,6 +38,25 @@ struct JobNature {
   int32_t bad_input_rank = -1;  // exits with kBadInput at its start
   int64_t nan_step = -1;        // rank 0 exits with kNotFinite there
   double crash_per_step = 0;
+  Hang hang = Hang::kNone;
+  int64_t hang_step = -1;  // of the first attempt that comes so far
+  int32_t hang_rank = -1;
+  int32_t slow_rank = -1;
+  double slow_factor = 1;   // of the slow rank's steps
+  double growth = 1;        // each step's time in terms of the one before
+  int64_t pause_every = 0;  // steps between evaluations, and between long checkpoints; 0: none
+  Duration pause{};
+};
+
+// What is true of a hang, whatever anybody finds out.
+struct HangTruth {
+  StoreId store;
+  JobId job;
+  Attempt attempt;
+  Rank rank;
+  Instant began{};
+  Duration longest_step{};  // of its launch so far
+  uint64_t steps = 0;       // that its launch had made
 };
 
 struct ProcessEnd {
@@ -45,6 +75,16 @@ struct Process {
   bool asked = false;    // for a checkpoint after its next step
   bool leaving = false;  // was asked to leave, and waits for its peers
   int64_t step = -1;
+  bool waits = false;  // has entered the collective of its next step
+  Hang hung = Hang::kNone;
+  Phase phase = Phase::kLoad;
+  Instant phase_start{};
+  Instant last_progress{};
+  Instant step_began{};
+  Instant entered{};
+  StepTimes times;
+  double waited = 0;  // for peers
+  double step_seconds = 0;
   std::function<void(const ProcessEnd&)> on_reaped;
 };
 
@@ -53,7 +93,11 @@ class Trainers {
   Trainers(Scheduler& scheduler, Random& random) : scheduler_(scheduler), random_(random) {}
 
   void set_nature(const JobKey& job, const JobNature& nature) { natures_[job] = nature; }
-  void stop_crashing() { crashing_ = false; }
+  // No more crashes; each job may hang once more.
+  void stop_crashing() {
+    crashing_ = false;
+    hung_.clear();
+  }
 
   int32_t spawn(int host, StoreId store, const worker::RankKey& key, int32_t world_size,
                 std::function<void(const ProcessEnd&)> on_reaped);
@@ -70,6 +114,16 @@ class Trainers {
   int saved_on_request() const { return saved_on_request_; }
   // Attempts of several ranks whose ranks have left together.
   int left_together() const { return left_together_; }
+  const Process* process(int host, const worker::RankKey& key) const;
+  worker::RankFigures figures(int host, const worker::RankKey& key) const;
+  // What a reader of stacks sees of it, and where its main thread stands; it changes its place when it computes.
+  RankEvidence evidence(int host, const worker::RankKey& key) const;
+  ThreadStack stack(int host, const worker::RankKey& key) const;
+  const std::vector<HangTruth>& hangs() const { return hangs_; }
+  // A rank of the launch has hung or is gone.
+  bool is_troubled(const LaunchKey& launch) const {
+    return broken_.contains(launch) || hung_launches_.contains(launch);
+  }
   // Ranks of the launch that exited with code 0.
   const std::set<Rank>& succeeded(const LaunchKey& launch) { return succeeded_[launch]; }
 
@@ -81,6 +135,14 @@ class Trainers {
   Process* find(const ProcessKey& key, int32_t pid);
   bool all_up(const LaunchKey& launch, int32_t world_size) const;
   void leave(const ProcessKey& key, Process& process);
+  void compute(const ProcessKey& key, Process& process, Duration more);
+  void complete_step(const LaunchKey& launch);
+  // False: the process has ended.
+  bool finish_step(const ProcessKey& key, Process& process);
+  Duration pause_after(const ProcessKey& key, Process& process);
+  void hang(const ProcessKey& key, Process& process);
+  void break_launch(const LaunchKey& launch);
+  void enter(Process& process, Phase phase);
 
   Scheduler& scheduler_;
   Random& random_;
@@ -92,6 +154,10 @@ class Trainers {
   std::map<JobKey, int64_t> checkpoints_;
   std::map<ProcessKey, Process> processes_;
   std::map<LaunchKey, std::set<Rank>> came_up_;
+  std::map<LaunchKey, int64_t> restored_;  // the step that a launch goes on from
+  std::vector<HangTruth> hangs_;
+  std::set<JobKey> hung_;
+  std::set<LaunchKey> hung_launches_;
   std::set<LaunchKey> broken_;  // a rank of it is gone
   std::map<LaunchKey, std::set<Rank>> succeeded_;
 };

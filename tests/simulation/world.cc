@@ -1,5 +1,8 @@
 #include "tests/simulation/world.h"
 
+#include <algorithm>
+#include <array>
+
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
@@ -27,6 +30,7 @@ World::World(uint64_t world_seed)
   core_options.version = "simulated";
   core_options.worker_lease = std::chrono::seconds(6);
   core_options.start_budget = std::chrono::seconds(20);
+  core_options.hang.first_steps = std::chrono::seconds(30);
   if (random.chance(0.5)) core_options.finished_jobs_max = 2;
   const int hosts = 2 + static_cast<int>(random.below(4));
   for (int host = 0; host < hosts; ++host) {
@@ -50,7 +54,7 @@ std::string World::run() {
   for (const auto& worker : workers_) worker->boot();
   submit_later();
   fault_later();
-  const Instant calm = scheduler.now() + kFaultyTime;
+  const Instant calm = calm_ = scheduler.now() + kFaultyTime;
   bool good = run_until(calm);
   faults_on = false;
   network.heal_all();
@@ -60,6 +64,7 @@ std::string World::run() {
   if (good) good = run_until(calm + kCalmTime);
   if (problem_.empty() && !everything_ended())
     fail("a job, or a process of one, did not reach an end");
+  if (problem_.empty()) judge_hangs();
   if (problem_.empty() && coordinator.is_up()) problem_ = coordinator.replay();
   totals_.saved_on_request = trainers.saved_on_request();
   totals_.left_together = trainers.left_together();
@@ -80,6 +85,47 @@ std::string World::run() {
   }
   for (const std::string& line : log_) absl::StrAppend(&text, line, "\n");
   return text;
+}
+
+// Of those that began when nothing else went wrong any more: each is found in time, and the rank that hung is the one that is named.
+void World::judge_hangs() {
+  // From the hang to the verdict with stacks: three steps and three seconds, a heartbeat, and what messages take.
+  constexpr Duration kBound = std::chrono::milliseconds(3'400);
+  for (const auto& [id, incident] : coordinator.disk_incidents()) {
+    ++totals_.incidents;
+    totals_.slow_ranks += incident.kind == coordinator::IncidentKind::kSlowRank;
+  }
+  for (const HangTruth& hang : trainers.hangs()) {
+    ++totals_.hangs;
+    if (hang.began < calm_ || hang.store != coordinator.store()) continue;
+    const coordinator::Incident* found = nullptr;
+    for (const auto& [id, incident] : coordinator.disk_incidents()) {
+      const bool is_it = incident.job == hang.job && incident.attempt == hang.attempt &&
+                         incident.kind == coordinator::IncidentKind::kHang;
+      if (is_it) found = &incident;
+    }
+    const std::string what = absl::StrCat("the hang of rank ", hang.rank.value(), " in job ",
+                                          hang.job.value(), " attempt ", hang.attempt.value());
+    const auto job = coordinator.core().jobs().find(hang.job);
+    if (found == nullptr && job != coordinator.core().jobs().end() && job->second.cancel_requested)
+      continue;
+    if (found == nullptr && job == coordinator.core().jobs().end()) continue;  // forgotten
+    if (found == nullptr) return fail(what + " was not found");
+    require(!found->suspects.empty() && found->suspects.front().rank == hang.rank,
+            absl::StrCat(what, " is blamed otherwise: ", found->sentence));
+    const auto verdict =
+        std::find_if(found->moments.begin(), found->moments.end(),
+                     [](const auto& moment) { return moment.text.rfind("verdict: ", 0) == 0; });
+    if (verdict == found->moments.end()) return fail(what + " has no verdict");
+    const Duration took(verdict->unix_ns - scheduler.unix_ns() -
+                        (hang.began - scheduler.now()).count());
+    // Before its launch has made some steps, nobody knows what they take.
+    const Duration known = hang.steps > 3 ? 3 * hang.longest_step : core_options.hang.first_steps;
+    require(took <= known + kBound,
+            absl::StrCat(what, " was found after ", to_seconds(took), " s; its steps take ",
+                         to_seconds(hang.longest_step)));
+    ++totals_.hangs_named;
+  }
 }
 
 bool World::run_until(Instant end) {
@@ -135,6 +181,24 @@ JobNature World::draw_nature(const coordinator::JobSpec& spec) {
   }
   if (random.chance(0.05)) nature.nan_step = 3;
   if (random.chance(0.3)) nature.crash_per_step = 0.02;
+  if (random.chance(0.3)) {
+    constexpr std::array<Hang, 4> kHangs = {Hang::kStopped, Hang::kSkips, Hang::kLoops,
+                                            Hang::kSleeps};
+    nature.hang = kHangs[random.below(kHangs.size())];
+    // Who enters another collective is one of two where there are two: no page says which is right.
+    if (spec.world_size() <= 2 && nature.hang == Hang::kSkips) nature.hang = Hang::kSleeps;
+    nature.hang_step = 6 + static_cast<int64_t>(random.below(20));
+    nature.hang_rank = static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.world_size())));
+  }
+  if (random.chance(0.2)) {
+    nature.slow_rank = static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.world_size())));
+    nature.slow_factor = 1.6;
+  }
+  if (random.chance(0.3)) nature.growth = 1.03;
+  if (random.chance(0.4)) {
+    nature.pause_every = 4 + static_cast<int64_t>(random.below(8));
+    nature.pause = random.between_ms(1'000, 20'000);
+  }
   return nature;
 }
 
@@ -153,6 +217,10 @@ void World::try_submit(const std::string& request_id, const coordinator::JobSpec
         note(absl::StrCat("someone asks job ", job.value(), " for a checkpoint"));
         coordinator.checkpoint(job);
       });
+    }
+    if (random.chance(0.3)) {
+      scheduler.after(random.between_ms(1'000, 20'000),
+                      [this, job = reply.job] { coordinator.stacks(job); });
     }
     if (!random.chance(0.15)) return;
     scheduler.after(random.between_ms(0, 20'000),

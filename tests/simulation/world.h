@@ -45,6 +45,7 @@ class World {
   struct Totals {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;
     int saved_on_request = 0, left_together = 0;
+    int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0, dumps = 0;
   };
   const Totals& totals() const { return totals_; }
 
@@ -57,6 +58,7 @@ class World {
   void make_a_fault();
   bool run_until(Instant end);
   bool everything_ended() const;
+  void judge_hangs();
 
   std::vector<std::unique_ptr<FakeWorker>> workers_;
   std::deque<std::string> log_;
@@ -65,6 +67,7 @@ class World {
   int submissions_open_ = 0;
   int next_request_ = 1;
   Totals totals_;
+  Instant calm_{};  // when the faults stop
 };
 
 }  // namespace muster::simulation

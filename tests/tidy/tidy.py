@@ -18,9 +18,11 @@ SOURCE_SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh"}
 ARROWS = {
     "common/": ["common/"],
     "daemon/": ["common/", "daemon/"],
+    "daemon/evidence_messages.": ["common/", "daemon/", "muster/v1/"],
     "coordinator/core/": ["common/", "coordinator/core/"],
     "coordinator/": ["common/", "daemon/", "coordinator/", "muster/v1/"],
     "worker/core/": ["common/", "worker/core/"],
+    "worker/stacks/": ["common/", "worker/stacks/"],
     "worker/": ["common/", "daemon/", "worker/", "muster/v1/"],
     "trainer_core/base/": ["common/", "trainer_core/base/"],
     "trainer_core/ops/": ["common/", "trainer_core/base/", "trainer_core/ops/"],

@@ -6,18 +6,6 @@
 #include "common/time.h"
 
 namespace muster::trainer {
-namespace {
-
-constexpr std::array<std::string_view, 10> kNames = {
-    "none",      "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
-    "broadcast", "send",       "recv",       "barrier",        "send-recv"};
-
-}  // namespace
-
-std::string_view collective_name(CollectiveKind kind) {
-  const auto index = static_cast<size_t>(kind);
-  return index < kNames.size() ? kNames[index] : "unknown";
-}
 
 uint64_t CollectiveTrace::begin(const Collective& collective, Instant now) {
   ++count_;

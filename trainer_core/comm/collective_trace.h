@@ -17,9 +17,6 @@
 
 namespace muster::trainer {
 
-// "all-reduce" for kAllReduce.
-std::string_view collective_name(CollectiveKind kind);
-
 // What the page and an error say of a collective.
 struct Collective {
   CollectiveKind kind;

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/exit_code.h"
 #include "common/ids.h"
 #include "common/rank_evidence.h"
 #include "common/stack_tree.h"
@@ -42,6 +43,24 @@ struct SignalRank {
 // Read the pages of these ranks; answered by PagesRead.
 struct ReadPages {
   std::vector<RankKey> ranks;
+};
+
+// Read stacks and evidence of ranks now; answered by StacksRead when all are read or the deadline is over. Takes its time beside
+// everything else. One at a time per dump.
+struct ReadStacks {
+  LaunchKey launch;
+  uint64_t dump = 0;
+  int32_t sample = 0;
+  Duration deadline{};
+  std::vector<Rank> ranks;  // that are up here
+};
+
+// Find out what places in a module are called; answered by SymbolsRead.
+struct ReadSymbols {
+  LaunchKey launch;
+  uint64_t dump = 0;
+  StackModule module;
+  std::vector<uint64_t> addresses;
 };
 
 // The first message of a stream. `running` lists every rank whose end the coordinator has not
@@ -92,6 +111,7 @@ struct SendRankExited {
   int32_t signal = 0;
   int64_t last_step = -1;
   std::string detail;
+  ExitCause cause = ExitCause::kUnknown;
 };
 
 // The coordinator has acknowledged the rank's end: its log is kept at hand until that is acknowledged, too. Answered
@@ -128,9 +148,10 @@ struct Exit {
   std::string reason;
 };
 
-using Action = std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, SendRegister,
-                            SendLeaving, SendHeartbeat, SendRankExited, ForgetRank, DropLog,
-                            RemoveLaunch, EndLaunch, Note, Exit>;
+using Action =
+    std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, ReadStacks, ReadSymbols,
+                 SendRegister, SendLeaving, SendHeartbeat, SendStackReport, SendSymbols,
+                 SendRankExited, ForgetRank, DropLog, RemoveLaunch, EndLaunch, Note, Exit>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::worker

@@ -1,5 +1,5 @@
 // The stream to the coordinator, heartbeats, reports and leaving. core_ranks.cc has the ranks, core_launches.cc what
-// stays of them.
+// stays of them, core_stacks.cc the dumps of their stacks.
 #include "worker/core/core.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/limits.h"
 #include "common/philox.h"
 
 namespace muster::worker {
@@ -46,6 +47,7 @@ std::optional<Instant> Core::next_deadline() const {
     keep_earlier(earliest, deadline);
   }
   for (const auto& [key, rank] : ranks_) keep_earlier(earliest, rank.kill_at);
+  for (const auto& [id, dump] : dumps_) keep_earlier(earliest, dump.read_at);
   return earliest;
 }
 
@@ -74,6 +76,7 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
   link_ = Link::kDown;
   greeting_until_.reset();
   heartbeat_at_.reset();
+  dumps_.clear();
   retry_at_.reset();
   if (event.end == StreamEnd::kReplaced || (event.end == StreamEnd::kRefused && !store_)) {
     begin_leaving(2, absl::StrCat("the coordinator refused this worker: ", event.reason), now, out);
@@ -134,6 +137,7 @@ void Core::change_store(StoreId store, Instant now, ActionList& out) {
   link_ = Link::kDown;
   greeting_until_.reset();
   heartbeat_at_.reset();
+  dumps_.clear();
   retries_ = 0;
   out.push_back(Disconnect{"the coordinator has another state store"});
 }
@@ -166,6 +170,7 @@ void Core::on(const PagesRead& event, Instant now, ActionList& out) {
 // A page is a file that the rank may write anything into. Ages are counted from its time.
 void Core::take_figures(RankState& rank, RankFigures figures, Instant now) {
   figures.last_progress = std::clamp(figures.last_progress, Instant{}, std::max(Instant{}, now));
+  figures.phase_start = std::clamp(figures.phase_start, Instant{}, std::max(Instant{}, now));
   if (same_figures(rank.figures, figures)) return;
   rank.figures = figures;
   rank.dirty = true;
@@ -189,7 +194,7 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
     stop(key, rank, Duration::zero(), rank.stop_reason, now, out);
   }
   if (is_due(heartbeat_at_, now)) {
-    heartbeat_at_ = now + heartbeat_interval_;
+    heartbeat_at_ = now + heartbeat_interval();
     ReadPages pages;
     for (const auto& [key, rank] : ranks_) {
       if (rank.life == Life::kUp) pages.ranks.push_back(key);
@@ -200,7 +205,13 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
       out.push_back(std::move(pages));
     }
   }
+  read_due_samples(now, out);
   if (is_due(farewell_until_, now)) leave_when_done(now, out);
+}
+
+Duration Core::heartbeat_interval() const {
+  return ranks_.empty() ? heartbeat_interval_
+                        : std::max(heartbeat_interval_ / kBusyHeartbeats, kHeartbeatIntervalMin);
 }
 
 void Core::on(const ShutdownRequested&, Instant now, ActionList& out) {
@@ -216,7 +227,8 @@ void Core::send_heartbeat(Instant now, ActionList& out) {
   for (auto& [key, rank] : ranks_) {
     if (!rank.dirty || rank.life != Life::kUp) continue;
     rank.dirty = false;
-    heartbeat.ranks.push_back({key, rank.pid, rank.figures, now - rank.figures.last_progress});
+    heartbeat.ranks.push_back({key, rank.pid, rank.figures, now - rank.figures.last_progress,
+                               now - rank.figures.phase_start});
   }
   out.push_back(std::move(heartbeat));
 }
@@ -229,6 +241,7 @@ void Core::send_last_figures(uint64_t first_report_id, Instant now, ActionList& 
   for (auto it = last_figures_.lower_bound(first_report_id); it != last_figures_.end(); ++it) {
     RankProgress& progress = heartbeat.ranks.emplace_back(it->second);
     progress.last_progress_age = now - progress.figures.last_progress;
+    progress.phase_age = now - progress.figures.phase_start;
   }
   if (!heartbeat.ranks.empty()) out.push_back(std::move(heartbeat));
 }

@@ -11,6 +11,11 @@
 // throws; stale, repeated and contradictory requests are ignored or answered by a report with the
 // reason.
 //
+// While it has ranks it heartbeats more often, because a hang is noticed no earlier than the news that nothing moves.
+//
+// Stacks are read by the shell beside everything else. A dump belongs to the stream that it was asked on: who is not connected any
+// more has gone on without it.
+//
 // A rank's life:
 //
 //   kWaiting ──older attempt reaped──▶ kSpawning ──RankStarted──▶ kUp ──RankReaped──▶ report, until
@@ -110,12 +115,22 @@ class Core {
     bool stopped = false;
   };
 
+  // One dump of stacks on its way.
+  struct Dump {
+    DumpStacks request;
+    int32_t sample = 0;              // the next one, or the one that is being read
+    std::optional<Instant> read_at;  // unless one is being read
+    Instant asked{};                 // of that one
+  };
+
   void on(const Connected& event, Instant now, ActionList& out);
   void on(const Disconnected& event, Instant now, ActionList& out);
   void on(const Registered& event, Instant now, ActionList& out);
   void on(const StartRanks& event, Instant now, ActionList& out);
   void on(const StopRanks& event, Instant now, ActionList& out);
   void on(const SaveCheckpoint& event, Instant now, ActionList& out);
+  void on(const DumpStacks& event, Instant now, ActionList& out);
+  void on(const Symbolize& event, Instant now, ActionList& out);
   void on(const ReportAcked& event, Instant now, ActionList& out);
   void on(const LogSettled& event, Instant now, ActionList& out);
   void on(const LaunchesFound& event, Instant now, ActionList& out);
@@ -123,6 +138,8 @@ class Core {
   void on(const SpawnFailed& event, Instant now, ActionList& out);
   void on(const RankReaped& event, Instant now, ActionList& out);
   void on(const PagesRead& event, Instant now, ActionList& out);
+  void on(const StacksRead& event, Instant now, ActionList& out);
+  void on(const SymbolsRead& event, Instant now, ActionList& out);
   void on(const Tick& event, Instant now, ActionList& out);
   void on(const ShutdownRequested& event, Instant now, ActionList& out);
 
@@ -139,7 +156,10 @@ class Core {
   void end_rank(const RankKey& key, SendRankExited report, Instant now, ActionList& out);
   void report(SendRankExited report, ActionList& out);
   static void take_figures(RankState& rank, RankFigures figures, Instant now);
+  Duration heartbeat_interval() const;
   void send_heartbeat(Instant now, ActionList& out);
+  void read_due_samples(Instant now, ActionList& out);
+  void read_sample(uint64_t id, Instant now, ActionList& out);
   void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
   void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);
   Duration grace_left(Instant now) const;
@@ -171,7 +191,8 @@ class Core {
   std::map<uint64_t, RankProgress> last_figures_;  // of the ranks in reports_ that made steps
   uint64_t next_report_id_ = 1;
 
-  std::set<RankKey> unsettled_;  // ends are acknowledged, logs are not
+  std::map<uint64_t, Dump> dumps_;  // at most kDumpsMax
+  std::set<RankKey> unsettled_;     // ends are acknowledged, logs are not
   std::set<LaunchKey>
       unfinished_;  // have a folder, and a rank, a report or a log that is not done with
   std::deque<LaunchKey>

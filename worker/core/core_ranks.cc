@@ -140,6 +140,8 @@ void Core::on(const RankStarted& event, Instant now, ActionList& out) {
   rank.life = Life::kUp;
   rank.pid = event.pid;
   rank.figures.last_progress = now;
+  rank.figures.phase_start = now;
+  if (heartbeat_at_) heartbeat_at_ = std::min(*heartbeat_at_, now + heartbeat_interval());
   if (rank.killed) {
     out.push_back(SignalRank{event.key, SIGKILL});
   } else if (rank.terminated) {
@@ -165,6 +167,7 @@ void Core::on(const RankReaped& event, Instant now, ActionList& out) {
   exited.signal = event.signal;
   exited.last_step = event.last_step;
   exited.detail = event.detail;
+  exited.cause = event.cause;
   const auto rank = ranks_.find(event.key);
   if (rank != ranks_.end() && event.figures) take_figures(rank->second, *event.figures, now);
   end_rank(event.key, std::move(exited), now, out);
@@ -182,7 +185,8 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
   if (exited.detail.size() > kDetailBytesMax) exited.detail.resize(kDetailBytesMax);
   const bool disowned = rank.disowned;
   if (!disowned && rank.life == Life::kUp && rank.figures.step >= 0) {
-    last_figures_[next_report_id_] = {key, rank.pid, rank.figures, Duration::zero()};
+    last_figures_[next_report_id_] = {key, rank.pid, rank.figures, Duration::zero(),
+                                      Duration::zero()};
     if (rank.dirty) send_last_figures(next_report_id_, now, out);
   }
   ranks_.erase(found);

@@ -7,11 +7,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "common/exit_code.h"
 #include "common/ids.h"
+#include "common/rank_evidence.h"
 #include "common/stack_frame.h"
+#include "common/stack_tree.h"
 #include "common/time.h"
 #include "worker/core/rank.h"
 
@@ -98,6 +102,7 @@ struct RankReaped {
   int64_t last_step = -1;                // from its page, read after its death
   std::string detail;                    // the last line of its output
   std::optional<RankFigures> figures{};  // its page's last ones, if it could be read
+  ExitCause cause = ExitCause::kUnknown;
 };
 
 // Answers a ForgetRank action: the coordinator has acknowledged the whole of the rank's log.
@@ -120,6 +125,23 @@ struct PagesRead {
   std::vector<Page> pages;
 };
 
+// Answers a ReadStacks action: an entry for each rank that it named, in any order.
+struct StacksRead {
+  LaunchKey launch;
+  uint64_t dump = 0;
+  int32_t sample = 0;
+  StackTree stacks;
+  std::vector<RankEvidence> ranks;
+  std::vector<std::string> kernel_messages;
+};
+
+// Answers a ReadSymbols action.
+struct SymbolsRead {
+  uint64_t dump = 0;
+  StackModule module;
+  std::vector<std::pair<uint64_t, FrameSymbol>> symbols;
+};
+
 // A deadline that next_deadline() named may have passed.
 struct Tick {};
 
@@ -127,7 +149,8 @@ struct Tick {};
 struct ShutdownRequested {};
 
 using Event = std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks,
-                           SaveCheckpoint, ReportAcked, LogSettled, LaunchesFound, RankStarted,
-                           SpawnFailed, RankReaped, PagesRead, Tick, ShutdownRequested>;
+                           SaveCheckpoint, DumpStacks, Symbolize, ReportAcked, LogSettled,
+                           LaunchesFound, RankStarted, SpawnFailed, RankReaped, PagesRead,
+                           StacksRead, SymbolsRead, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

@@ -7,6 +7,8 @@
 namespace muster::worker {
 namespace {
 
+bool is_asleep_or_running(char state) { return state == 'R' || state == 'S'; }
+
 bool same_bits(double a, double b) {
   return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
@@ -34,9 +36,12 @@ bool same_figures(const RankFigures& a, const RankFigures& b) {
          a.checkpoints.on_request == b.checkpoints.on_request &&
          same_bits(a.checkpoints.seconds, b.checkpoints.seconds) &&
          same_bits(a.checkpoints.stall_seconds, b.checkpoints.stall_seconds) &&
-         a.tokens == b.tokens && a.step_times.counts == b.step_times.counts &&
-         same_bits(a.step_times.seconds, b.step_times.seconds) &&
-         a.last_progress == b.last_progress;
+         same_bits(a.collective_wait_seconds, b.collective_wait_seconds) && a.tokens == b.tokens &&
+         a.step_times.counts == b.step_times.counts &&
+         same_bits(a.step_times.seconds, b.step_times.seconds) && a.phase_start == b.phase_start &&
+         a.last_progress == b.last_progress &&
+         (a.process_state == b.process_state ||
+          (is_asleep_or_running(a.process_state) && is_asleep_or_running(b.process_state)));
 }
 
 RankFigures figures_from_page(const ProgressPage& page) {
@@ -46,6 +51,7 @@ RankFigures figures_from_page(const ProgressPage& page) {
                       .grad_norm = page.grad_norm,
                       .step_seconds = page.step_seconds,
                       .data_wait_seconds = page.data_wait_seconds,
+                      .collective_wait_seconds = page.collective_wait_seconds,
                       .eval_step = page.eval_step,
                       .eval_loss = page.eval_loss,
                       .tflops_per_device = page.tflops_per_device,
@@ -54,6 +60,7 @@ RankFigures figures_from_page(const ProgressPage& page) {
                       .checkpoints = page.checkpoints,
                       .tokens = page.tokens,
                       .step_times = page.step_times,
+                      .phase_start = instant_from_ns(page.phase_start_ns),
                       .last_progress = instant_from_ns(page.last_progress_ns)};
   // Both count since the attempt began, where `step` counts since the job did.
   const auto steps = static_cast<double>(page.step_times.total());

@@ -8,6 +8,7 @@
 
 #include "common/ids.h"
 #include "common/progress_page.h"
+#include "common/stack_trace_spec.h"
 #include "common/step_times.h"
 #include "common/time.h"
 
@@ -41,6 +42,7 @@ struct LaunchSpec {
   int32_t ranks_per_node = 1;
   std::string train_config_json;
   std::map<std::string, std::string> environment;
+  StackTraceSpec stack_traces{};
 
   int32_t world_size() const { return nodes * ranks_per_node; }
 };
@@ -68,8 +70,9 @@ struct RankFigures {
   double loss = 0;
   double grad_norm = 0;
   double step_seconds = 0;
-  double data_wait_seconds = 0;  // since the attempt began
-  int64_t eval_step = 0;         // steps completed at the last evaluation; 0: none
+  double data_wait_seconds = 0;        // since the attempt began
+  double collective_wait_seconds = 0;  // since the attempt began
+  int64_t eval_step = 0;               // steps completed at the last evaluation; 0: none
   double eval_loss = 0;
   double tokens_per_second = 0;  // of this rank in the last step
   double tflops_per_device = 0;
@@ -78,10 +81,13 @@ struct RankFigures {
   CheckpointTimes checkpoints;
   uint64_t tokens = 0;   // since the attempt began
   StepTimes step_times;  // since the attempt began
+  Instant phase_start{};
   Instant last_progress{};
+  char process_state = '?';  // of /proc/PID/stat; not of the page
 };
 
-// Bit for bit, so that a loss of NaN equals itself.
+// Bit for bit, so that a loss of NaN equals itself. A process that runs and one that sleeps are the same: both change many times a
+// second.
 bool same_figures(const RankFigures& a, const RankFigures& b);
 
 RankFigures figures_from_page(const ProgressPage& page);
@@ -92,6 +98,7 @@ struct RankProgress {
   int32_t pid = 0;
   RankFigures figures;
   Duration last_progress_age{};
+  Duration phase_age{};
 };
 
 struct RunningRank {

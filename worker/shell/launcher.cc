@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <map>
+#include <string_view>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
@@ -23,9 +26,22 @@
 namespace muster::worker {
 namespace {
 
-// An error message and its newline; longer lines are cut anyway.
-constexpr off_t kTailBytes = 4 << 10;
+// An error message and its newline, for each line that is wanted; longer ones are cut anyway.
+constexpr off_t kLineBytes = 4 << 10;
 constexpr size_t kLastLineBytesMax = 512;
+
+// The third field of /proc/PID/stat, after a name in parentheses that may hold anything; '?' when there is no such process.
+char state_of_process(const std::string& proc_root, pid_t pid) {
+  const int fd = open(absl::StrCat(proc_root, "/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return '?';
+  absl::Cleanup close_fd = [fd] { close(fd); };
+  std::array<char, 256> bytes;  // a number, a name of 64 bytes at most, and what follows
+  const ssize_t got = pread(fd, bytes.data(), bytes.size(), 0);
+  const std::string_view text(bytes.data(), got > 0 ? static_cast<size_t>(got) : 0);
+  const size_t name_end = text.rfind(") ");
+  return name_end == std::string_view::npos || name_end + 2 >= text.size() ? '?'
+                                                                           : text[name_end + 2];
+}
 
 }  // namespace
 
@@ -88,29 +104,41 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
                 .open_files = options_.rank_open_files});
 }
 
-absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank) const {
+absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank,
+                                                pid_t pid) const {
   const auto page = read_progress_page(folders_.page_path(key.launch(), local_rank));
   if (!page.ok()) return page.status();
   const bool ours = page->job == key.job.value() && page->attempt == key.attempt.value() &&
                     page->rank == key.rank.value() &&
                     page->incarnation == options_.incarnation.value();
   if (!ours) return absl::FailedPreconditionError("the progress page belongs to another launch");
-  return figures_from_page(*page);
+  RankFigures figures = figures_from_page(*page);
+  if (pid > 0) figures.process_state = state_of_process(options_.proc_root, pid);
+  return figures;
 }
 
 std::string Launcher::last_line(const RankKey& key) const {
+  const std::vector<std::string> lines = last_lines(key, 1);
+  return lines.empty() ? "" : lines.back();
+}
+
+std::vector<std::string> Launcher::last_lines(const RankKey& key, size_t count_max) const {
   const int fd = open(folders_.log_path(key).c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
+  if (fd < 0) return {};
   absl::Cleanup close_fd = [fd] { close(fd); };
   const off_t size = lseek(fd, 0, SEEK_END);
-  std::string tail(static_cast<size_t>(std::clamp<off_t>(size, 0, kTailBytes)), '\0');
+  const off_t wanted = kLineBytes * static_cast<off_t>(count_max);
+  std::string tail(static_cast<size_t>(std::clamp<off_t>(size, 0, wanted)), '\0');
   const ssize_t got = pread(fd, tail.data(), tail.size(), size - static_cast<off_t>(tail.size()));
   tail.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  const absl::string_view text = absl::StripTrailingAsciiWhitespace(tail);
-  const size_t newline = text.rfind('\n');
-  const absl::string_view line =
-      newline == absl::string_view::npos ? text : text.substr(newline + 1);
-  return daemon::printable(sv(line), kLastLineBytesMax);
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(tail, '\n')) {
+    const absl::string_view text = absl::StripTrailingAsciiWhitespace(line);
+    if (!text.empty()) lines.push_back(daemon::printable(sv(text), kLastLineBytesMax));
+  }
+  if (lines.size() > count_max)
+    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count_max));
+  return lines;
 }
 
 }  // namespace muster::worker

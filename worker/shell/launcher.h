@@ -24,6 +24,7 @@ struct LauncherOptions {
   mode_t rank_umask = 022;
   rlim_t rank_open_files = 0;    // soft limit; 0: this process's
   int32_t threads_per_rank = 1;  // a slot's share of the node's cores
+  std::string proc_root = "/proc";
 };
 
 class Launcher {
@@ -43,10 +44,12 @@ class Launcher {
   // the job's, then ours. InvalidArgument names a variable that cannot be one.
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
-  // The figures of the rank's page, or why there are none: absent, damaged, or another launch's.
-  absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank) const;
+  // The figures of the rank's page and (unless `pid` is 0) the state of its process, or why there are none: absent, damaged, or another launch's.
+  absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank, pid_t pid) const;
 
-  // The last line that is not empty of the rank's log, made printable; empty when there is none.
+  // The last lines that are not empty of the rank's log, oldest first, made printable. Any thread.
+  std::vector<std::string> last_lines(const RankKey& key, size_t count_max) const;
+  // The last of them; empty when there is none.
   std::string last_line(const RankKey& key) const;
 
  private:

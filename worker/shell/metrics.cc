@@ -44,6 +44,12 @@ Metrics::Metrics(const std::string& version, const std::string& worker)
                           "Bytes of rank output handed to the stream, repeats included.")
                      .Add({})),
       exits_(counters(*registry_, "muster_worker_rank_exits_total", "Ranks that ended, by how.")),
+      stack_traces_(counters(*registry_, "muster_worker_stack_traces_total",
+                             "Periodic stack traces of ranks that were written or handed on.")
+                        .Add({})),
+      stack_traces_dropped_(counters(*registry_, "muster_worker_stack_traces_dropped_total",
+                                     "Periodic stack traces of ranks that were lost.")
+                                .Add({})),
       steps_(prometheus::BuildHistogram()
                  .Name("muster_worker_step_seconds")
                  .Help("Time of each step that a rank of this worker completed.")
@@ -82,6 +88,14 @@ Metrics::Metrics(const std::string& version, const std::string& worker)
 void Metrics::count_exit(int exit_code, int signal) {
   const char* how = signal != 0 ? "signal" : exit_code == 0 ? "success" : "failure";
   exits_.Add({{"how", how}}).Increment();
+}
+
+void Metrics::set_stack_traces(uint64_t taken, uint64_t dropped) {
+  const auto raise = [](prometheus::Counter& counter, uint64_t value) {
+    counter.Increment(std::max(0.0, static_cast<double>(value) - counter.Value()));
+  };
+  raise(stack_traces_, taken);
+  raise(stack_traces_dropped_, dropped);
 }
 
 void Metrics::count_steps(const RankFigures& before, const RankFigures& now) {

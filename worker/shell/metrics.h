@@ -29,6 +29,8 @@ class Metrics {
   void count_connection() { connections_.Increment(); }
   void count_log_bytes(size_t bytes) { log_bytes_.Increment(static_cast<double>(bytes)); }
   void count_exit(int exit_code, int signal);
+  // Of ranks, since the start.
+  void set_stack_traces(uint64_t taken, uint64_t dropped);
   // After each look at a rank's page: the steps and checkpoints that it has and the look before had not.
   void count_steps(const RankFigures& before, const RankFigures& now);
 
@@ -66,6 +68,8 @@ class Metrics {
   prometheus::Counter& connections_;
   prometheus::Counter& log_bytes_;
   prometheus::Family<prometheus::Counter>& exits_;
+  prometheus::Counter& stack_traces_;
+  prometheus::Counter& stack_traces_dropped_;
   prometheus::Histogram& steps_;
   prometheus::Family<prometheus::Counter>& checkpoints_;
   prometheus::Counter& checkpoint_stall_;

@@ -25,6 +25,8 @@ struct WorkerOptions {
   mode_t rank_umask = 022;
   rlim_t rank_open_files = 0;  // soft limit; 0: the worker's
   std::string proc_root = "/proc";
+  std::string stack_trace_dir = "/tmp/debugging";  // MaxText's
+  std::string otlp_endpoint;                       // OTEL_EXPORTER_OTLP_ENDPOINT's when empty
 };
 
 }  // namespace muster::worker

@@ -44,24 +44,51 @@ void Reaper::signal(const RankKey& key, int signo) const {
   }
 }
 
+// A look without taking: as long as the leader is not reaped, its group's number cannot be reused.
+std::optional<pid_t> Reaper::next_ended() const {
+  constexpr int kLook = WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD;
+  const auto has_ended = [](const siginfo_t& info) {
+    return info.si_pid != 0 &&
+           (info.si_code == CLD_EXITED || info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED);
+  };
+  siginfo_t any{};
+  if (waitid(P_ALL, 0, &any, kLook) != 0 || any.si_pid == 0) return std::nullopt;
+  if (has_ended(any)) return any.si_pid;
+  // A rank that another thread of ours has stopped to read its stack is no end, but it stands before those that are.
+  std::vector<pid_t> pids = children();
+  for (const auto& [pid, rank] : ranks_) pids.push_back(pid);
+  for (const pid_t pid : pids) {
+    siginfo_t one{};
+    if (waitid(P_PID, static_cast<id_t>(pid), &one, kLook) == 0 && has_ended(one)) return pid;
+  }
+  return std::nullopt;
+}
+
 std::vector<ReapedRank> Reaper::reap() {
   std::vector<ReapedRank> reaped;
   bool any = false;
-  while (true) {
-    siginfo_t info{};
-    // First a look without taking it: as long as the leader is not reaped, its group's number cannot be reused.
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+  while (const auto pid = next_ended()) {
     any = true;
-    const auto rank = ranks_.find(info.si_pid);
-    if (rank != ranks_.end()) kill(-info.si_pid, SIGKILL);
+    const auto rank = ranks_.find(*pid);
+    if (rank != ranks_.end()) kill(-*pid, SIGKILL);
     int status = 0;
-    if (waitpid(info.si_pid, &status, 0) < 0 || rank == ranks_.end()) continue;
+    if (waitpid(*pid, &status, __WNOTHREAD) < 0 || rank == ranks_.end()) continue;
     ReapedRank end{.key = rank->second, .exit_code = -1, .signal = 0};
     if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
     if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
     reaped.push_back(end);
     ranks_.erase(rank);
   }
+  // One that died while its stack was read: who traces it collects its end.
+  std::erase_if(ranks_, [&](const auto& rank) {
+    siginfo_t info{};
+    const bool is_gone = waitid(P_PID, static_cast<id_t>(rank.first), &info,
+                                WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD) != 0 &&
+                         errno == ECHILD;
+    if (is_gone) reaped.push_back({.key = rank.second, .exit_code = -1, .signal = 0});
+    any = any || is_gone;
+    return is_gone;
+  });
   if (any) kill_stragglers();
   return reaped;
 }

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct ReapedRank {
   int signal = 0;
 };
 
-// Knows the worker's children. Not thread-safe: the event loop's thread calls everything.
+// Knows the worker's children. Not thread-safe: the event loop's thread calls everything, and is the one that starts them.
 class Reaper {
  public:
   // `proc_root`: "/proc", or a folder like it.
@@ -34,11 +35,12 @@ class Reaper {
   // Sends `signo` to the rank's whole process group.
   void signal(const RankKey& key, int signo) const;
 
-  // After SIGCHLD: collects every child that has ended. The rest of a dead rank's process group is killed, and so
+  // After SIGCHLD, and now and then: collects every child that has ended. The rest of a dead rank's process group is killed, and so
   // are orphans whose environment says that they belong to a rank that is not alive.
   std::vector<ReapedRank> reap();
 
  private:
+  std::optional<pid_t> next_ended() const;
   void kill_stragglers() const;
   std::vector<pid_t> children() const;
 

@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/limits.h"
+#include "daemon/evidence_messages.h"
 #include "daemon/logging.h"
 
 namespace muster::worker {
@@ -39,7 +40,8 @@ absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
                        .nodes = spec.nodes(),
                        .ranks_per_node = spec.ranks_per_node(),
                        .train_config_json = spec.train_config_json(),
-                       .environment = {spec.environment().begin(), spec.environment().end()}};
+                       .environment = {spec.environment().begin(), spec.environment().end()},
+                       .stack_traces = daemon::stack_traces_from_proto(spec.stack_traces())};
   for (const v1::RankPlacement& rank : message.ranks()) {
     event.launch.ranks.push_back({Rank(rank.rank()), rank.local_rank()});
   }
@@ -50,6 +52,28 @@ v1::Leaving leaving(Duration grace) {
   v1::Leaving message;
   message.set_grace_ms(std::chrono::floor<std::chrono::milliseconds>(grace).count());
   return message;
+}
+
+DumpStacks dump_stacks(Epoch epoch, const v1::DumpStacks& message) {
+  DumpStacks event;
+  event.epoch = epoch;
+  event.launch = {JobId(message.job_id()), Attempt(message.attempt())};
+  event.dump = message.dump_id();
+  event.samples = message.samples();
+  event.apart = milliseconds(message.apart_ms());
+  event.deadline = milliseconds(message.deadline_ms());
+  for (const int32_t rank : message.ranks()) event.ranks.emplace_back(rank);
+  return event;
+}
+
+Symbolize symbolize(Epoch epoch, const v1::Symbolize& message) {
+  Symbolize event;
+  event.epoch = epoch;
+  event.launch = {JobId(message.job_id()), Attempt(message.attempt())};
+  event.dump = message.dump_id();
+  event.module = daemon::module_from_proto(message.module());
+  event.addresses.assign(message.addresses().begin(), message.addresses().end());
+  return event;
 }
 
 void set_identity(const RankKey& key, auto* message) {
@@ -82,6 +106,10 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
       return SaveCheckpoint{epoch,
                             {JobId(save.job_id()), Attempt(save.attempt()), Rank(save.rank())}};
     }
+    case v1::CoordinatorMessage::kDumpStacks:
+      return dump_stacks(epoch, message.dump_stacks());
+    case v1::CoordinatorMessage::kSymbolize:
+      return symbolize(epoch, message.symbolize());
     case v1::CoordinatorMessage::kReportAck:
       return ReportAcked{message.report_ack().report_id()};
     case v1::CoordinatorMessage::kLogAck:
@@ -135,6 +163,10 @@ v1::WorkerMessage to_message(const SendHeartbeat& action) {
     progress->set_device_peak_tflops(rank.figures.device_peak_tflops);
     progress->set_last_progress_age_ns(rank.last_progress_age.count());
     progress->set_checkpoint_step(rank.figures.checkpoint_step);
+    progress->set_phase_age_ns(rank.phase_age.count());
+    progress->set_collective_wait_seconds(rank.figures.collective_wait_seconds);
+    progress->set_data_wait_seconds(rank.figures.data_wait_seconds);
+    progress->set_process_state(static_cast<unsigned char>(rank.figures.process_state));
     const StepTimes& times = rank.figures.step_times;
     v1::StepTimes& step_times = *progress->mutable_step_times();
     step_times.mutable_counts()->Add(times.counts.begin(), times.counts.end());
@@ -150,6 +182,37 @@ v1::WorkerMessage to_message(const SendHeartbeat& action) {
   return message;
 }
 
+v1::WorkerMessage to_message(const SendStackReport& action) {
+  v1::WorkerMessage message;
+  v1::StackReport* body = message.mutable_stack_report();
+  body->set_job_id(action.launch.job.value());
+  body->set_attempt(action.launch.attempt.value());
+  body->set_dump_id(action.dump);
+  body->set_sample(action.sample);
+  daemon::stack_tree_to_proto(action.stacks, daemon::kStackTreeBytesMax, *body->mutable_stacks());
+  daemon::evidence_to_proto(action.ranks, daemon::kEvidenceBytesMax, *body->mutable_ranks());
+  daemon::lines_to_proto(action.kernel_messages, kKernelMessagesMax, kEvidenceLineBytesMax,
+                         *body->mutable_kernel_messages());
+  return message;
+}
+
+v1::WorkerMessage to_message(const SendSymbols& action) {
+  v1::WorkerMessage message;
+  v1::Symbols* body = message.mutable_symbols();
+  body->set_dump_id(action.dump);
+  daemon::module_to_proto(action.module, *body->mutable_module());
+  size_t bytes = 0;
+  for (const auto& [address, symbol] : action.symbols) {
+    v1::FrameSymbol* added = body->add_symbols();
+    added->set_address(address);
+    v1::FrameSymbol named = *added;
+    daemon::symbol_to_proto(symbol, named);
+    bytes += named.ByteSizeLong();
+    if (bytes <= daemon::kStackTreeBytesMax) *added = std::move(named);
+  }
+  return message;
+}
+
 v1::WorkerMessage to_message(const SendRankExited& action) {
   v1::WorkerMessage message;
   v1::RankExited* body = message.mutable_rank_exited();
@@ -159,6 +222,7 @@ v1::WorkerMessage to_message(const SendRankExited& action) {
   body->set_signal(action.signal);
   body->set_last_step(action.last_step);
   body->set_detail(daemon::printable(action.detail, kTextBytesMax));
+  body->set_cause(static_cast<uint32_t>(action.cause));
   return message;
 }
 

@@ -16,6 +16,9 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message);
 v1::WorkerMessage to_message(const SendRegister& action);
 v1::WorkerMessage to_message(const SendLeaving& action);
 v1::WorkerMessage to_message(const SendHeartbeat& action);
+v1::WorkerMessage to_message(const SendStackReport& action);
+// Names that have no room in a message are left out, their addresses are not.
+v1::WorkerMessage to_message(const SendSymbols& action);
 v1::WorkerMessage to_message(const SendRankExited& action);
 v1::WorkerMessage to_message(LogChunk&& chunk);
 

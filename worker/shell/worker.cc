@@ -11,6 +11,12 @@
 #include "worker/shell/translate.h"
 
 namespace muster::worker {
+namespace {
+
+constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
+
+}  // namespace
+
 Worker::~Worker() = default;
 
 int Worker::run() {
@@ -76,10 +82,11 @@ void Worker::reap_children() {
     RankReaped event{.key = end.key,
                      .exit_code = end.exit_code,
                      .signal = end.signal,
-                     .detail = launcher_.last_line(end.key)};
+                     .detail = launcher_.last_line(end.key),
+                     .cause = cause_of(end)};
     const auto rank = core_->ranks().find(end.key);
     if (rank != core_->ranks().end()) {
-      const auto figures = launcher_.read_page(end.key, rank->second.local_rank);
+      const auto figures = launcher_.read_page(end.key, rank->second.local_rank, /*pid=*/0);
       if (figures.ok()) {
         metrics_.count_steps(rank->second.figures, *figures);
         event.last_step = figures->step;
@@ -91,6 +98,16 @@ void Worker::reap_children() {
     metrics_.count_exit(end.exit_code, end.signal);
     handle(event);
   }
+}
+
+// The control group may hold other ranks, too: one that this worker has killed was not killed by the kernel.
+ExitCause Worker::cause_of(const ReapedRank& end) {
+  const auto before = oom_kills_.extract(end.key);
+  const auto rank = core_->ranks().find(end.key);
+  const bool stopped = rank != core_->ranks().end() && rank->second.killed;
+  if (end.signal != SIGKILL || stopped || before.empty()) return ExitCause::kUnknown;
+  const auto& [counter, count] = before.mapped();
+  return count >= 0 && counter.count() > count ? ExitCause::kOutOfMemory : ExitCause::kUnknown;
 }
 
 void Worker::carry_out(const Connect&) {
@@ -112,7 +129,10 @@ void Worker::carry_out(const SpawnRank& action) {
   }
   spdlog::info("{} started: pid {}", to_string(action.key), *pid);
   reaper_.add(*pid, action.key);
+  const auto kills = OomKillCounter::of(proc_root_, kCgroupRoot, *pid);
+  oom_kills_.insert_or_assign(action.key, std::pair(kills, kills.count()));
   logs_.add(action.key, launcher_.folders().log_path(action.key));
+  stack_tracer_.begin(action.key.launch(), action.launch->spec);
   pending_.emplace_back(RankStarted{action.key, *pid});
 }
 
@@ -126,7 +146,7 @@ void Worker::carry_out(const ReadPages& action) {
   for (const RankKey& key : action.ranks) {
     const auto rank = core_->ranks().find(key);
     if (rank == core_->ranks().end()) continue;
-    const auto figures = launcher_.read_page(key, rank->second.local_rank);
+    const auto figures = launcher_.read_page(key, rank->second.local_rank, rank->second.pid);
     if (figures.ok()) {
       metrics_.count_steps(rank->second.figures, *figures);
       event.pages.push_back({key, *figures});
@@ -138,15 +158,40 @@ void Worker::carry_out(const ReadPages& action) {
   pending_.emplace_back(std::move(event));
 }
 
+void Worker::carry_out(const ReadStacks& action) {
+  std::vector<StackReader::Target> targets;
+  for (const Rank rank : action.ranks) {
+    const RankKey key{action.launch.job, action.launch.attempt, rank};
+    const auto state = core_->ranks().find(key);
+    if (state != core_->ranks().end())
+      targets.push_back({key, state->second.local_rank, state->second.pid});
+  }
+  stack_reader_.read(action, std::move(targets));
+}
+
+void Worker::carry_out(const ReadSymbols& action) {
+  pid_t pid = 0;
+  for (const auto& [key, rank] : core_->ranks()) {
+    if (key.launch() == action.launch && rank.life == Core::Life::kUp) pid = rank.pid;
+  }
+  stack_reader_.symbolize(action, pid);
+}
+
 void Worker::carry_out(const SendRegister& action) { stream_.send(to_message(action)); }
 
 void Worker::carry_out(const SendLeaving& action) { stream_.send(to_message(action)); }
 
 void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.count_heartbeat(monotonic_now());
+  reap_children();  // whose end came while their stack was read
+  metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());
   stream_.send(to_message(action));
   logs_.pump(true);
 }
+
+void Worker::carry_out(const SendStackReport& action) { stream_.send(to_message(action)); }
+
+void Worker::carry_out(const SendSymbols& action) { stream_.send(to_message(action)); }
 
 void Worker::carry_out(const SendRankExited& action) {
   due_reports_.push_back(action);
@@ -177,7 +222,19 @@ void Worker::carry_out(const RemoveLaunch& action) {
   }
 }
 
-void Worker::carry_out(const EndLaunch& action) { rendezvous_->drop_scope(action.launch); }
+void Worker::carry_out(const EndLaunch& action) {
+  rendezvous_->drop_scope(action.launch);
+  stack_tracer_.end(action.launch);
+}
+
+std::vector<StackTracer::Rank> Worker::ranks_to_trace(const LaunchKey& launch) const {
+  std::vector<StackTracer::Rank> ranks;
+  for (const auto& [key, rank] : core_->ranks()) {
+    if (key.launch() == launch && rank.life == Core::Life::kUp)
+      ranks.push_back({key, rank.pid, launcher_.folders().log_path(key)});
+  }
+  return ranks;
+}
 
 void Worker::carry_out(const Note& action) {
   spdlog::log(action.warning ? spdlog::level::warn : spdlog::level::info, "{}", action.text);

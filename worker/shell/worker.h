@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <absl/status/statusor.h>
@@ -23,7 +24,10 @@
 #include "worker/shell/options.h"
 #include "worker/shell/reaper.h"
 #include "worker/shell/rendezvous_server.h"
+#include "worker/shell/stack_reader.h"
+#include "worker/shell/stack_tracer.h"
 #include "worker/shell/stream.h"
+#include "worker/stacks/process_evidence.h"
 
 namespace muster::worker {
 
@@ -38,7 +42,7 @@ class Worker {
   int run();
 
  private:
-  Worker(const WorkerOptions& options, LauncherOptions launcher);
+  Worker(const WorkerOptions& options, LauncherOptions launcher, StackTracerOptions tracer);
 
   absl::Status listen(const WorkerOptions& options, const daemon::Endpoint& rendezvous);
   std::map<std::string, daemon::HttpHandler> pages();
@@ -48,15 +52,20 @@ class Worker {
   void arm_timer();
   void wait_for_signals();
   void reap_children();
+  ExitCause cause_of(const ReapedRank& end);
 
   void carry_out(const Connect& action);
   void carry_out(const Disconnect& action);
   void carry_out(const SpawnRank& action);
   void carry_out(const SignalRank& action);
   void carry_out(const ReadPages& action);
+  void carry_out(const ReadStacks& action);
+  void carry_out(const ReadSymbols& action);
   void carry_out(const SendRegister& action);
   void carry_out(const SendLeaving& action);
   void carry_out(const SendHeartbeat& action);
+  void carry_out(const SendStackReport& action);
+  void carry_out(const SendSymbols& action);
   void carry_out(const SendRankExited& action);
   void carry_out(const ForgetRank& action);
   void carry_out(const DropLog& action);
@@ -69,6 +78,7 @@ class Worker {
   void on_closed(StreamEnd end, const std::string& reason);
   bool ship(LogChunk&& chunk);
   void send_due_reports();
+  std::vector<StackTracer::Rank> ranks_to_trace(const LaunchKey& launch) const;
   void stop_when_closed();
 
   boost::asio::io_context context_{1};
@@ -81,6 +91,10 @@ class Worker {
   Metrics metrics_;
   LogShipper logs_;
   CoordinatorStream stream_;
+  StackReader stack_reader_;
+  StackTracer stack_tracer_;
+  std::map<RankKey, std::pair<OomKillCounter, int64_t>> oom_kills_;  // when each rank was started
+  const std::string proc_root_;
   std::unique_ptr<RendezvousServer> rendezvous_;
   std::unique_ptr<daemon::HttpServer> http_;
   std::unique_ptr<Core> core_;

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include <absl/strings/ascii.h>
@@ -111,9 +113,24 @@ std::vector<std::string> current_environment() {
   return result;
 }
 
+// A flag has to be right; a variable that others read, too, may mean something else to them.
+absl::StatusOr<std::optional<OtlpTarget>> find_otlp(const std::string& flag) {
+  const auto value_of = [](const char* name) {
+    const char* value = getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const std::string endpoint = flag.empty() ? value_of("OTEL_EXPORTER_OTLP_ENDPOINT") : flag;
+  if (endpoint.empty()) return std::nullopt;
+  auto target = otlp_target(endpoint, value_of("OTEL_EXPORTER_OTLP_HEADERS"));
+  if (target.ok()) return *std::move(target);
+  if (!flag.empty()) return target.status();
+  spdlog::warn("stack traces are written to files: {}", std::string(target.status().message()));
+  return std::nullopt;
+}
+
 }  // namespace
 
-Worker::Worker(const WorkerOptions& options, LauncherOptions launcher)
+Worker::Worker(const WorkerOptions& options, LauncherOptions launcher, StackTracerOptions tracer)
     : incarnation_(launcher.incarnation),
       coordinator_(options.coordinator),
       launcher_(std::move(launcher), current_environment()),
@@ -126,7 +143,13 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher)
               {.on_message = [this](const v1::CoordinatorMessage& message) { on_message(message); },
                .on_closed = [this](StreamEnd end,
                                    const std::string& reason) { on_closed(end, reason); },
-               .on_room = [this] { logs_.pump(); }}) {}
+               .on_room = [this] { logs_.pump(); }}),
+      stack_reader_(context_, launcher_, options.proc_root,
+                    {.on_stacks = [this](StacksRead read) { handle(std::move(read)); },
+                     .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); }}),
+      stack_tracer_(context_, std::move(tracer),
+                    [this](const LaunchKey& launch) { return ranks_to_trace(launch); }),
+      proc_root_(options.proc_root) {}
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& options) {
   if (auto status = check_name(name_of(options)); !status.ok()) return status;
@@ -146,6 +169,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
   if (!http.ok()) return http.status();
   auto trainer = find_trainer(options.trainer);
   if (!trainer.ok()) return trainer.status();
+  auto otlp = find_otlp(options.otlp_endpoint);
+  if (!otlp.ok()) return otlp.status();
   if (auto status = daemon::make_writable_directory(options.work_dir); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("--work-dir: ", status.message()));
   }
@@ -159,14 +184,17 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
 
-  std::unique_ptr<Worker> worker(
-      new Worker(options, {.work_dir = work_dir,
-                           .trainer = *std::move(trainer),
-                           .bind_address = reachable_host(*rendezvous),
-                           .incarnation = Incarnation(*incarnation),
-                           .rank_umask = options.rank_umask,
-                           .rank_open_files = options.rank_open_files,
-                           .threads_per_rank = cores_per_slot(options.slots)}));
+  std::unique_ptr<Worker> worker(new Worker(
+      options,
+      {.work_dir = work_dir,
+       .trainer = *std::move(trainer),
+       .bind_address = reachable_host(*rendezvous),
+       .incarnation = Incarnation(*incarnation),
+       .rank_umask = options.rank_umask,
+       .rank_open_files = options.rank_open_files,
+       .threads_per_rank = cores_per_slot(options.slots),
+       .proc_root = options.proc_root},
+      {.worker = name_of(options), .folder = options.stack_trace_dir, .otlp = *std::move(otlp)}));
   if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
   return worker;
 }

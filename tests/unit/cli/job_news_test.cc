@@ -45,6 +45,32 @@ TEST(JobNews, FaultsComeFirstAndOnce) {
   EXPECT_THAT(news.update(faulty), IsEmpty());
 }
 
+TEST(JobNews, AnIncidentIsSaidOnceWithWhereToLook) {
+  JobNews news(" --coordinator h:1");
+  v1::Job slow = job(v1::RUNNING, "up");
+  slow.mutable_incident()->set_id(3);
+  slow.mutable_incident()->set_sentence("rank 2 is\x1b slow");
+  EXPECT_THAT(
+      news.update(slow),
+      ElementsAre("incident 3: rank 2 is\\x1b slow (muster incident show 3 --coordinator h:1)",
+                  HasSubstr("RUNNING")));
+  slow.mutable_incident()->set_sentence("rank 2 is slow in read()");
+  EXPECT_THAT(news.update(slow), IsEmpty()) << "more is learned of it; it is the same one";
+
+  v1::Job hung = slow;
+  hung.set_state(v1::RESTARTING);
+  hung.set_reason("restart 1 of 3: hang: rank 1 never came");
+  hung.mutable_incident()->set_id(4);
+  hung.mutable_incident()->set_sentence("rank 1 never came");
+  hung.add_faults()->set_message("hang: rank 1 never came");
+  hung.mutable_faults(0)->set_last_step(41);
+  hung.mutable_faults(0)->set_unix_ns(5);
+  EXPECT_THAT(news.update(hung),
+              ElementsAre("fault at step 41: hang: rank 1 never came (muster incident show 4 "
+                          "--coordinator h:1)",
+                          "job 7 (first) RESTARTING: restart 1 of 3: the fault above"));
+}
+
 TEST(JobNews, AFaultsTextIsSaidOnce) {
   JobNews news;
   v1::Job faulty = job(v1::RESTARTING, "attempt 1 ended: the loss is nan");

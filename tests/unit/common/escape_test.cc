@@ -45,5 +45,22 @@ TEST(ShellQuoted, IsOneWordOfAShell) {
   }
 }
 
+TEST(Printable, IsOneLineOfValidUtf8) {
+  EXPECT_EQ(printable("naïve 世界\n\x1b\x7f", 100), R"(naïve 世界\x0a\x1b\x7f)");
+  EXPECT_EQ(printable("\xFF\xE4\xB8", 100), R"(\xff\xe4\xb8)");
+  EXPECT_EQ(printable("\xC0\x80 \xE0\x9F\xBF \xED\xA0\x80 \xF0\x8F\xBF\xBF \xF4\x90\x80\x80", 100),
+            R"(\xc0\x80 \xe0\x9f\xbf \xed\xa0\x80 \xf0\x8f\xbf\xbf \xf4\x90\x80\x80)")
+      << "longer than needed, a surrogate, beyond the last code";
+}
+
+TEST(Printable, IsCutBetweenCharacters) {
+  EXPECT_EQ(printable("123456", 6), "123456");
+  EXPECT_EQ(printable("1234567", 6), "123…");
+  EXPECT_EQ(printable("1世界界", 9), "1世…") << "a whole character less";
+  EXPECT_EQ(printable("12\n4567", 7), "12…") << "and no half of what is written for a control";
+  EXPECT_EQ(printable("12\n4567", 9), "12\\x0a…");
+  EXPECT_EQ(printable("1234", 3), "…");
+}
+
 }  // namespace
 }  // namespace muster

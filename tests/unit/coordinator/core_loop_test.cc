@@ -21,6 +21,12 @@ class FlakyStorage final : public Storage {
     return absl::OkStatus();
   }
   absl::StatusOr<Epoch> begin_epoch() override { return Epoch(1); }
+  absl::StatusOr<v1::Incident> incident(IncidentId) override {
+    return absl::NotFoundError("there is none");
+  }
+  absl::StatusOr<std::vector<v1::Incident>> incidents(JobId, size_t) override {
+    return std::vector<v1::Incident>();
+  }
 
   std::atomic<bool> fail{false};
   std::atomic<int> commits{0};

@@ -24,7 +24,7 @@ Event random_event(std::mt19937_64& random) {
   const JobId job(below(4));
   const Attempt attempt(static_cast<uint32_t>(below(3)));
   const Rank rank(static_cast<int32_t>(below(6)) - 1);
-  switch (below(8)) {
+  switch (below(11)) {
     case 0: {
       JobSpec spec;
       if (below(8) != 0) spec.name.assign(1, 'j');
@@ -59,6 +59,13 @@ Event random_event(std::mt19937_64& random) {
       progress.job = job;
       progress.attempt = attempt;
       progress.rank = rank;
+      progress.phase = static_cast<Phase>(below(12));
+      progress.phase_age = Duration(static_cast<int64_t>(random() % 10'000'000'000));
+      progress.last_progress_age = Duration(static_cast<int64_t>(random() % 10'000'000'000));
+      progress.step = static_cast<int64_t>(below(50)) - 1;
+      progress.step_seconds = static_cast<double>(below(3));
+      progress.step_times.counts[below(16)] = below(60);
+      progress.step_times.seconds = static_cast<double>(below(60));
       if (below(2) == 0) event.ranks.push_back(progress);
       return event;
     }
@@ -70,6 +77,36 @@ Event random_event(std::mt19937_64& random) {
     }
     case 6:
       return WorkerLeaving{worker, incarnation, std::chrono::seconds(below(3)), 1};
+    case 7:
+      return StacksRequested{RequestToken(random()), job, rank, 1};
+    case 8: {
+      StackReportReceived event;
+      event.worker = worker;
+      event.incarnation = incarnation;
+      event.dump = DumpId(below(40));
+      event.job = job;
+      event.attempt = attempt;
+      event.sample = static_cast<int32_t>(below(4)) - 1;
+      StackSample sample;
+      sample.modules.push_back({"ab", "/m"});
+      RankStacks& stacks = sample.ranks.emplace_back();
+      stacks.rank = rank.value();
+      ThreadStack& thread = stacks.threads.emplace_back();
+      thread.name = "main";
+      thread.frames = {{kNoModule, 0, "main"}, {0, below(3), ""}};
+      event.stacks.add(sample);
+      event.ranks.emplace_back().rank = rank.value();
+      return event;
+    }
+    case 9: {
+      SymbolsReceived event;
+      event.worker = worker;
+      event.incarnation = incarnation;
+      event.dump = DumpId(below(40));
+      event.module = {"ab", "/m"};
+      event.symbols = {{below(3), {"f()", "f.cc", 3}}};
+      return event;
+    }
     default:
       return Tick{1};
   }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "coordinator/shell/convert.h"
+#include "tests/unit/coordinator/full_incident.h"
 
 namespace muster::coordinator {
 namespace {
@@ -128,6 +129,42 @@ TEST_F(MetricsTest, FiguresBeginWithTheFirstStep) {
   EXPECT_THAT(page(), HasSubstr("muster_job_loss{job=\"1\",name=\"llama\"} 2.5\n"));
   EXPECT_THAT(page(), HasSubstr("muster_job_tokens_per_second{job=\"1\",name=\"llama\"} 200\n"));
   EXPECT_THAT(page(), Not(HasSubstr("muster_job_mfu_ratio{"))) << "the device's peak is unknown";
+}
+
+TEST_F(MetricsTest, IncidentsAreCountedByKind) {
+  step(heartbeat(0, 1));
+  Incident incident = full_incident(1, JobId(1));
+  incident.kind = IncidentKind::kSlowRank;
+  incident.moments = {{1'000'000'000, "last progress"}, {3'500'000'000, "verdict"}};
+  metrics_.count_incident(core_, incident, 1);
+  metrics_.count_incident(core_, incident, 1);
+  metrics_.count_incident(core_, full_incident(2, JobId(99)), 1);
+  const std::string page = metrics_.render(core_, now_, 1);
+  EXPECT_THAT(page, HasSubstr("muster_job_incidents_total{job=\"1\",kind=\"slow_rank\",name="
+                              "\"llama\"} 2\n"));
+  EXPECT_THAT(page, HasSubstr("muster_job_detection_seconds_sum{job=\"1\",name=\"llama\"} 5\n"));
+  EXPECT_THAT(page, HasSubstr("muster_job_suspect{job=\"1\",name=\"llama\"} 0\n"));
+  EXPECT_THAT(page, Not(HasSubstr("\"99\""))) << "of a job that is not there any more";
+}
+
+TEST_F(MetricsTest, TheSlowestRanksHaveAScoreOnceTheyWereLookedAt) {
+  const auto page = [&] { return metrics_.render(core_, now_, 1); };
+  step(heartbeat(0, 1));
+  step(heartbeat(1, 1));
+  EXPECT_THAT(page(), Not(HasSubstr("muster_job_straggler_score{")));
+  for (int steps = 2; steps <= 60; ++steps) {
+    now_ += std::chrono::seconds(1);
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      HeartbeatReceived beat = heartbeat(rank, steps);
+      // Rank 0 waits for rank 1, for half of each step.
+      if (rank == 0) beat.ranks[0].collective_wait_seconds = beat.ranks[0].step_times.seconds / 2;
+      step(beat);
+    }
+  }
+  EXPECT_THAT(page(),
+              HasSubstr("muster_job_straggler_score{job=\"1\",name=\"llama\",rank=\"1\"} 2\n"));
+  EXPECT_THAT(page(),
+              HasSubstr("muster_job_straggler_score{job=\"1\",name=\"llama\",rank=\"0\"} 1\n"));
 }
 
 // Nobody scrapes: the series of jobs that ended long ago go when a new job comes.

@@ -11,9 +11,11 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include "coordinator/shell/incident_messages.h"
 #include "coordinator/shell/job_record.h"
 #include "coordinator/shell/sqlite_storage.h"
 #include "coordinator/shell/state_lock.h"
+#include "tests/unit/coordinator/full_incident.h"
 #include "tests/unit/coordinator/shell_fixture.h"
 
 namespace muster::coordinator {
@@ -34,6 +36,7 @@ Job full_job() {
   job.spec.train_config_json = "{\"steps\": 5, \"name\": \"é\"}";
   job.spec.environment = {{"A", "b"}};
   job.spec.steps = 5;
+  job.spec.stack_traces = {.collect = true, .to_cloud = true, .interval_seconds = 7};
   job.state = JobState::kRestarting;
   job.reason = "rank 1 died";
   job.attempt = Attempt(3);
@@ -48,6 +51,7 @@ Job full_job() {
   job.rendezvous_address = "n1:1";
   job.exits = {{Rank(1), -1, 9, 17, "detail"}};
   job.restarts = 2;
+  job.incident = {IncidentId(12), "rank 1 hung"};
   return job;
 }
 
@@ -118,6 +122,77 @@ TEST_F(StorageTest, KeepsWhatWasCommitted) {
       EXPECT_EQ(state->last_job_id, JobId(9));
       EXPECT_EQ(state->request_ids, (std::map<std::string, JobId>{{"r7", JobId(7)}}));
     }
+  }
+}
+
+TEST_F(StorageTest, KeepsIncidents) {
+  Incident open = full_incident(5, JobId(4));
+  open.open = true;
+  {
+    auto storage = open_sqlite_storage(path_);
+    ASSERT_TRUE(storage.ok()) << storage.status();
+    StorageBatch batch;
+    batch.incidents = {{IncidentId(2), full_incident(2)},
+                       {IncidentId(3), full_incident(3)},
+                       {IncidentId(5), open}};
+    ASSERT_TRUE((*storage)->commit(batch).ok());
+    batch = {};
+    batch.forgotten_incidents = {IncidentId(2)};
+    Incident again = full_incident(3);
+    again.action = "restart 2 of 3";
+    batch.incidents = {{IncidentId(3), again}};
+    ASSERT_TRUE((*storage)->commit(batch).ok());
+  }
+  auto storage = open_sqlite_storage(path_);
+  const auto state = (*storage)->load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->incidents, (std::vector<IncidentId>{IncidentId(3), IncidentId(5)}));
+  ASSERT_EQ(state->open_incidents.size(), 1U);
+  EXPECT_EQ(state->open_incidents[0], open) << "whole, so that storing it again loses nothing";
+
+  const auto listed = (*storage)->incidents(JobId(0), 10);
+  ASSERT_TRUE(listed.ok());
+  ASSERT_EQ(listed->size(), 2U);
+  EXPECT_EQ(listed->at(0).id(), 5U) << "newest first";
+  EXPECT_EQ(listed->at(0).ranks_size(), 0);
+  EXPECT_EQ(listed->at(1).action(), "restart 2 of 3");
+  EXPECT_EQ((*storage)->incidents(JobId(0), 1)->size(), 1U);
+  EXPECT_EQ((*storage)->incidents(JobId(4), 10)->size(), 1U);
+  EXPECT_EQ((*storage)->incidents(JobId(9), 10)->size(), 0U);
+
+  const auto shown = (*storage)->incident(IncidentId(3));
+  ASSERT_TRUE(shown.ok()) << shown.status();
+  EXPECT_EQ(incident_from_proto(*shown)->stacks, full_incident(3).stacks);
+  EXPECT_EQ((*storage)->incident(IncidentId(2)).status().code(), absl::StatusCode::kNotFound);
+}
+
+// State of the version before incidents were stored.
+TEST_F(StorageTest, AnOlderSchemaIsRaised) {
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(
+      sqlite3_exec(db,
+                   "PRAGMA journal_mode=WAL;"
+                   "CREATE TABLE jobs(id INTEGER PRIMARY KEY, record TEXT NOT NULL);"
+                   "CREATE TABLE request_ids(request_id TEXT PRIMARY KEY, job INTEGER NOT NULL) "
+                   "WITHOUT ROWID;"
+                   "CREATE INDEX request_ids_by_job ON request_ids(job);"
+                   "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+                   "INSERT INTO meta VALUES('last_job_id', 9);"
+                   "PRAGMA user_version=1;",
+                   nullptr, nullptr, nullptr),
+      SQLITE_OK);
+  sqlite3_close(db);
+  for (int start = 0; start < 2; ++start) {
+    auto storage = open_sqlite_storage(path_);
+    ASSERT_TRUE(storage.ok()) << storage.status();
+    const auto state = (*storage)->load();
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(state->last_job_id, JobId(9));
+    EXPECT_EQ(state->incidents.size(), static_cast<size_t>(start));
+    StorageBatch batch;
+    batch.incidents = {{IncidentId(1), full_incident(1)}};
+    EXPECT_TRUE((*storage)->commit(batch).ok());
   }
 }
 
@@ -208,6 +283,21 @@ TEST_F(StorageTest, NamesTheRecordThatCannotBeRead) {
   const absl::Status status = (*storage)->load().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("the record of job 5"));
+}
+
+TEST_F(StorageTest, NamesTheIncidentThatCannotBeRead) {
+  auto storage = open_sqlite_storage(path_);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(
+      sqlite3_exec(db, "INSERT INTO incidents VALUES(5, 1, X'FF', X'FF')", nullptr, nullptr, nullptr),
+      SQLITE_OK);
+  sqlite3_close(db);
+  for (const absl::Status& status :
+       {(*storage)->load().status(), (*storage)->incident(IncidentId(5)).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("the record of incident 5"));
+  }
 }
 
 TEST_F(StorageTest, LeavesNothingWhenTheDiskIsFull) {

@@ -2,12 +2,16 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <latch>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
@@ -55,6 +59,74 @@ class WorkerProcessTest : public ShellTest {
 };
 
 bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
+// Another thread of the worker that traces a process, as one does that reads its stack.
+class Tracer {
+ public:
+  explicit Tracer(pid_t pid) {
+    thread_ = std::thread([this, pid] {
+      int status = 0;
+      ok_ = ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0 &&
+            ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr) == 0 &&
+            waitpid(pid, &status, __WALL | __WNOTHREAD) == pid && WIFSTOPPED(status);
+      held_.count_down();
+      let_go_.wait();
+      if (collects_) {
+        kill(pid, SIGKILL);
+        while (waitpid(pid, &status, __WALL | __WNOTHREAD) == pid && WIFSTOPPED(status)) {
+        }
+      } else {
+        ptrace(PTRACE_DETACH, pid, nullptr, nullptr);
+      }
+    });
+    held_.wait();
+  }
+  ~Tracer() { let_go(false); }
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+
+  bool holds() const { return ok_; }
+  // `collects`: the process dies under its hands, and it sees the end.
+  void let_go(bool collects) {
+    if (!thread_.joinable()) return;
+    collects_ = collects;
+    let_go_.count_down();
+    thread_.join();
+  }
+
+ private:
+  std::latch held_{1}, let_go_{1};
+  std::atomic<bool> ok_{false}, collects_{false};
+  std::thread thread_;
+};
+
+TEST_F(WorkerProcessTest, ARankWhoseStackIsReadHasNotEnded) {
+  const pid_t pid = start("exec sleep 1000");
+  Tracer tracer(pid);
+  if (!tracer.holds()) GTEST_SKIP() << "ptrace is not permitted here";
+  EXPECT_TRUE(reaper.reap().empty());
+  EXPECT_EQ(kill(pid, 0), 0);
+  // Nor does it hide one that has.
+  const auto other = spawn(request("exit 3"));
+  ASSERT_TRUE(other.ok()) << other.status();
+  const RankKey other_key{JobId(1), Attempt(2), Rank(4)};
+  reaper.add(*other, other_key);
+  const ReapedRank end = wait_for_end();
+  EXPECT_EQ(end.key, other_key);
+  EXPECT_EQ(end.exit_code, 3);
+  tracer.let_go(false);
+  EXPECT_TRUE(reaper.reap().empty());
+  kill(pid, SIGKILL);
+  EXPECT_EQ(wait_for_end().signal, SIGKILL);
+}
+
+TEST_F(WorkerProcessTest, ARankThatDiesWhileItsStackIsReadHasEnded) {
+  const pid_t pid = start("exec sleep 1000");
+  Tracer tracer(pid);
+  if (!tracer.holds()) GTEST_SKIP() << "ptrace is not permitted here";
+  tracer.let_go(true);
+  EXPECT_EQ(wait_for_end().key, key);
+}
 
 TEST_F(WorkerProcessTest, ExitCodesAndOutputComeBack) {
   start("echo out; echo err >&2; exit 3");

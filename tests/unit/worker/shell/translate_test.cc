@@ -47,6 +47,64 @@ TEST(Translate, FieldsOverTheirBoundsAreRefused) {
   EXPECT_FALSE(to_event({}).ok());
 }
 
+TEST(Translate, ADumpIsAskedForAndAnswered) {
+  v1::CoordinatorMessage message;
+  message.set_epoch(3);
+  v1::DumpStacks& dump = *message.mutable_dump_stacks();
+  dump.set_job_id(7);
+  dump.set_attempt(2);
+  dump.set_dump_id(9);
+  dump.set_samples(2);
+  dump.set_apart_ms(1'000);
+  dump.set_deadline_ms(-5);
+  dump.add_ranks(4);
+  const auto event = to_event(message);
+  ASSERT_TRUE(event.ok()) << event.status();
+  const auto& asked = std::get<DumpStacks>(*event);
+  EXPECT_EQ(asked.epoch, Epoch(3));
+  EXPECT_EQ(asked.launch, (LaunchKey{JobId(7), Attempt(2)}));
+  EXPECT_EQ(asked.dump, 9U);
+  EXPECT_EQ(asked.samples, 2);
+  EXPECT_EQ(asked.apart, std::chrono::seconds(1));
+  EXPECT_EQ(asked.deadline, Duration::zero());
+  EXPECT_EQ(asked.ranks, std::vector<Rank>{Rank(4)});
+
+  SendStackReport report{asked.launch, 9, 1, {}, {}, {"oom", "killer\x1b"}};
+  report.ranks.emplace_back().rank = 4;
+  StackSample sample;
+  sample.ranks.push_back({4, 1, "", {{1, "main", 'S', {{kNoModule, 0, "[jit]"}}, false}}, ""});
+  report.stacks.add(sample);
+  const v1::StackReport sent = to_message(report).stack_report();
+  EXPECT_EQ(sent.job_id(), 7U);
+  EXPECT_EQ(sent.attempt(), 2U);
+  EXPECT_EQ(sent.dump_id(), 9U);
+  EXPECT_EQ(sent.sample(), 1);
+  EXPECT_EQ(sent.ranks(0).rank(), 4);
+  EXPECT_EQ(sent.kernel_messages(1), "killer\\x1b");
+  EXPECT_GE(sent.stacks().nodes_size(), 1);
+}
+
+TEST(Translate, SymbolsThatHaveNoRoomLeaveTheirAddresses) {
+  v1::CoordinatorMessage message;
+  message.mutable_symbolize()->set_dump_id(9);
+  message.mutable_symbolize()->mutable_module()->set_path("/bin/x");
+  message.mutable_symbolize()->add_addresses(16);
+  const auto event = to_event(message);
+  ASSERT_TRUE(event.ok());
+  EXPECT_EQ(std::get<Symbolize>(*event).module.path, "/bin/x");
+  EXPECT_EQ(std::get<Symbolize>(*event).addresses, std::vector<uint64_t>{16});
+
+  SendSymbols symbols{9, {"ab", "/bin/x"}, {}};
+  for (uint64_t address = 0; address < 20'000; ++address)
+    symbols.symbols.push_back({address, {std::string(500, 'f'), "file.cc", 3}});
+  const v1::WorkerMessage sent = to_message(symbols);
+  EXPECT_LT(sent.ByteSizeLong(), size_t{4} << 20);
+  ASSERT_EQ(sent.symbols().symbols_size(), 20'000);
+  EXPECT_EQ(sent.symbols().symbols(0).file(), "file.cc");
+  EXPECT_EQ(sent.symbols().symbols(19'999).file(), "");
+  EXPECT_EQ(sent.symbols().symbols(19'999).address(), 19'999U);
+}
+
 TEST(Translate, TimesFromOutsideDoNotOverflow) {
   for (const int64_t ms :
        {std::numeric_limits<int64_t>::min(), int64_t{-1}, std::numeric_limits<int64_t>::max()}) {

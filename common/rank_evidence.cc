@@ -1,0 +1,83 @@
+#include "common/rank_evidence.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "common/escape.h"
+
+namespace muster {
+namespace {
+
+// Of a page's NUL-padded field, which the rank's program fills as it likes.
+std::string printable(const std::array<char, 32>& field) {
+  const auto end = std::ranges::find(field, '\0');
+  return escape_controls({field.data(), static_cast<size_t>(end - field.begin())},
+                         Layout::kOneLine);
+}
+
+Duration since(int64_t then_ns, Instant now) {
+  return then_ns <= 0 ? Duration{} : std::max(now - instant_from_ns(then_ns), Duration{});
+}
+
+// Figures of a page that its program has spoiled say nothing.
+double sane(double seconds) { return std::isfinite(seconds) && seconds > 0 ? seconds : 0; }
+
+// The ring's newest record of the group that is not completed; else its newest one. nullptr: the ring has forgotten the group.
+const CollectiveRecord* newest_record(const ProgressPage& page, uint32_t group) {
+  const CollectiveRecord* newest = nullptr;
+  const auto weight = [](const CollectiveRecord& record) {
+    return std::pair(record.completed_ns == 0, record.seq);
+  };
+  for (const CollectiveRecord& record : page.ring) {
+    if (record.seq == 0 || record.group != group) continue;
+    if (newest == nullptr || weight(record) > weight(*newest)) newest = &record;
+  }
+  return newest;
+}
+
+GroupEvidence group_evidence(const ProgressPage& page, uint32_t index, Instant now) {
+  const GroupProgress& group = page.groups[index];
+  GroupEvidence evidence{.name = printable(group.name),
+                         .members = group.members,
+                         .id = group.id,
+                         .enqueued = group.enqueued,
+                         .started = group.started,
+                         .completed = group.completed,
+                         .kind = group.kind,
+                         .dtype = group.dtype,
+                         .bytes = group.bytes,
+                         .collective = {}};
+  if (const CollectiveRecord* record = newest_record(page, index)) {
+    evidence.kind = record->kind;
+    evidence.bytes = record->bytes;
+    evidence.collective = printable(record->name);
+    evidence.age = since(record->enqueued_ns, now);
+  }
+  return evidence;
+}
+
+}  // namespace
+
+RankEvidence evidence_from_page(const ProgressPage& page, Instant now) {
+  RankEvidence evidence{.rank = page.rank,
+                        .pid = page.pid,
+                        .page_problem = {},
+                        .phase = page.phase,
+                        .phase_age = since(page.phase_start_ns, now),
+                        .step = page.step,
+                        .progress_age = since(page.last_progress_ns, now),
+                        .step_seconds = sane(page.step_seconds),
+                        .collective_wait_seconds = sane(page.collective_wait_seconds),
+                        .data_wait_seconds = sane(page.data_wait_seconds),
+                        .groups = {},
+                        .wait_channel = {},
+                        .stack_problem = {},
+                        .last_lines = {}};
+  const uint32_t groups = std::min<uint32_t>(page.group_count, kProgressGroupsMax);
+  for (uint32_t i = 0; i < groups; ++i) evidence.groups.push_back(group_evidence(page, i, now));
+  return evidence;
+}
+
+}  // namespace muster

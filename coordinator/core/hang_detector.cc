@@ -1,0 +1,198 @@
+#include "coordinator/core/hang_detector.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "common/absl_view.h"
+
+namespace muster::coordinator {
+namespace {
+
+// Whose longest is taken for what a step may take. Few enough to forget a bad minute, enough for steps that differ.
+constexpr size_t kStepsRemembered = 16;
+// The first step of an attempt allocates and warms up, and says nothing of the others.
+constexpr uint64_t kWarmUpSteps = 1;
+constexpr uint64_t kStepsKnown = 3;
+constexpr int32_t kPhaseMargin = 3;
+// 2, 4, 8: who has not completed a step by then is stuck, whatever moves.
+constexpr int32_t kPatienceMax = 8;
+// A page may say anything: a day is beyond any step, and far from overflowing the clock.
+constexpr double kStepSecondsMax = 86'400;
+
+Duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+double sane_seconds(double seconds) {
+  return std::isfinite(seconds) ? std::clamp(seconds, 0.0, kStepSecondsMax) : 0;
+}
+
+// Later versions may have more phases: they are given the time of the longest one.
+Phase known(Phase phase) {
+  return static_cast<size_t>(phase) < kPhaseNames.size() ? phase : Phase::kCompile;
+}
+
+}  // namespace
+
+HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now)
+    : budgets_(budgets), ranks_(ranks), progress_(now), foreground_(now) {
+  in_phase_[static_cast<size_t>(Phase::kInit)] = static_cast<int32_t>(ranks);
+  for (Rank& rank : ranks_) rank.phase_start = now;
+}
+
+void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
+  Rank& rank = ranks_[index];
+  if (rank.ended) return;
+  progress_ = std::max(progress_, std::min(sample.last_progress, now));
+  foreground_ = std::max(foreground_, std::min(sample.phase_start, now));
+  if (sample.step > step_) foreground_ = std::max(foreground_, now);
+  progress_ = std::max(progress_, foreground_);
+  change_phase(rank, sample);
+  learn_step(rank, sample);
+}
+
+void HangDetector::change_phase(Rank& rank, const Sample& sample) {
+  const Phase phase = known(sample.phase);
+  if (phase != rank.phase) {
+    Duration& longest = longest_phase_[static_cast<size_t>(rank.phase)];
+    longest = std::max(longest, sample.phase_start - rank.phase_start);
+    --in_phase_[static_cast<size_t>(rank.phase)];
+    ++in_phase_[static_cast<size_t>(phase)];
+    rank.phase = phase;
+  }
+  rank.phase_start = sample.phase_start;
+}
+
+// Several steps may lie between two heartbeats: then their mean is known, and the last one. Of a step the fastest rank's time counts:
+// those that waited for another one's checkpoint have that in theirs, and the one that wrote it does not.
+void HangDetector::learn_step(Rank& rank, const Sample& sample) {
+  if (sample.steps <= rank.steps) return;
+  double seconds = sane_seconds(sample.step_seconds);
+  if (rank.steps >= kWarmUpSteps) {
+    const auto count = static_cast<double>(sample.steps - rank.steps);
+    seconds = std::max(seconds, sane_seconds((sample.seconds - rank.seconds) / count));
+  }
+  rank.steps = sample.steps;
+  rank.seconds = sample.seconds;
+  steps_ = std::max(steps_, sample.steps);
+  if (sample.step > step_) {
+    step_ = sample.step;
+    patience_ = std::max(1, patience_ / 2);
+    if (sample.steps <= kWarmUpSteps) return;
+    step_seconds_.push_back(seconds);
+    if (step_seconds_.size() > kStepsRemembered) step_seconds_.pop_front();
+  } else if (!step_seconds_.empty()) {
+    step_seconds_.back() = std::min(step_seconds_.back(), seconds);
+  }
+}
+
+void HangDetector::forget(size_t index) {
+  Rank& rank = ranks_[index];
+  if (rank.ended) return;
+  rank.ended = true;
+  --in_phase_[static_cast<size_t>(rank.phase)];
+}
+
+void HangDetector::excuse(Duration time) {
+  progress_ += time;
+  foreground_ += time;
+}
+
+void HangDetector::make_progress(Instant now) {
+  progress_ = std::max(progress_, now);
+  foreground_ = std::max(foreground_, now);
+}
+
+bool HangDetector::forgive() {
+  if (patience_ >= kPatienceMax) return false;
+  patience_ *= 2;
+  return true;
+}
+
+bool HangDetector::trains() const {
+  for (size_t phase = 0; phase < kPhases; ++phase) {
+    const bool training =
+        phase == static_cast<size_t>(Phase::kData) || phase == static_cast<size_t>(Phase::kStep);
+    if (in_phase_[phase] > 0 && !training) return false;
+  }
+  return true;
+}
+
+bool HangDetector::knows_steps() const { return steps_ >= kStepsKnown && !step_seconds_.empty(); }
+
+Duration HangDetector::longest_step() const {
+  return duration_of(*std::max_element(step_seconds_.begin(), step_seconds_.end()));
+}
+
+Duration HangDetector::allowance(Phase phase) const {
+  const Duration seen = kPhaseMargin * longest_phase_[static_cast<size_t>(phase)];
+  switch (phase) {
+    case Phase::kInit:
+      return budgets_.init;
+    case Phase::kRendezvous:
+      return budgets_.rendezvous;
+    case Phase::kLoad:
+      return budgets_.load;
+    case Phase::kCompile:
+      return budgets_.compile;
+    case Phase::kData:
+    case Phase::kStep:
+      if (!knows_steps()) return budgets_.first_steps;
+      return std::max(budgets_.floor, duration_of(budgets_.steps * to_seconds(longest_step())));
+    case Phase::kEval:
+      return std::max(budgets_.evaluation, seen);
+    case Phase::kCheckpointSave:
+    case Phase::kCheckpointRestore:
+      return std::max(budgets_.checkpoint, seen);
+    case Phase::kShutdown:
+      return budgets_.shutdown;
+  }
+  return budgets_.compile;
+}
+
+Duration HangDetector::allowance() const {
+  Duration most = Duration::zero();
+  for (size_t phase = 0; phase < kPhases; ++phase) {
+    if (in_phase_[phase] > 0) most = std::max(most, allowance(static_cast<Phase>(phase)));
+  }
+  return most;
+}
+
+Instant HangDetector::due() const {
+  const Instant still = progress_ + patience_ * allowance();
+  if (!trains() || !knows_steps()) return still;
+  const Duration step = duration_of(budgets_.steps_completed * to_seconds(longest_step()));
+  return std::min(still, foreground_ + patience_ * std::max(allowance(), step));
+}
+
+bool HangDetector::goes_on_since(Instant then, Instant now) const {
+  if (!knows_steps() || due() <= now) return false;
+  return foreground_ > then + longest_step();
+}
+
+std::string HangDetector::reason(Instant now) const {
+  const double still = to_seconds(now - progress_);
+  std::string why =
+      progress_ + patience_ * allowance() <= now
+          ? absl::StrFormat("no rank has made progress for %.1f s", still)
+          : absl::StrFormat("no step was completed for %.1f s", to_seconds(now - foreground_));
+  if (trains() && knows_steps())
+    return absl::StrCat(why,
+                        absl::StrFormat("; its steps take %.2f s", to_seconds(longest_step())));
+  std::string_view phase = "STEP";
+  Duration most = Duration::zero();
+  for (size_t p = 0; p < kPhases; ++p) {
+    const Duration allowed = allowance(static_cast<Phase>(p));
+    if (in_phase_[p] > 0 && allowed > most) {
+      most = allowed;
+      phase = phase_name(static_cast<Phase>(p));
+    }
+  }
+  return absl::StrCat(why, absl::StrFormat(" in phase %s, which may take %.0f s", av(phase),
+                                           to_seconds(patience_ * most)));
+}
+
+}  // namespace muster::coordinator

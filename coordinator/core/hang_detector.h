@@ -1,0 +1,111 @@
+// Whether a job stands still: one attempt's ranks against what the job itself has shown that it takes. Pure.
+//
+// A job makes progress as long as any of its ranks does, because a rank that waits for a slow one stands still, too. It is suspicious
+// when nobody has made any for longer than what its ranks are doing may take:
+//
+//   DATA, STEP     the floor, or `steps` times the longest of its last steps; before it has made some, the budget of first steps
+//   EVAL, CHECKPOINT_…  the phase's budget, or three times the longest that was seen
+//   the others     the phase's budget
+//
+// and of all ranks the one with the largest allowance counts: it excuses those that wait for it. A rank can also move without getting
+// on, when a thread beside the computation (a checkpoint being written) does: so while all ranks train, the time since the last completed step
+// counts as well.
+//
+// A suspicion is cheap; what it leads to is decided by looking at stacks. forgive() is for when that finds the job slow: it doubles
+// the allowance until steps are completed again.
+//
+// Memory grows with the ranks, observe() and due() do not. One thread at a time. Instants are of the coordinator's clock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "common/progress_page.h"
+#include "common/time.h"
+
+namespace muster::coordinator {
+
+// How long nothing may move. What a cluster needs differs: file systems take minutes here and hours there.
+struct HangBudgets {
+  Duration floor = std::chrono::seconds(1);  // no shorter silence is suspicious
+  double steps = 2;                          // times the longest of the last steps
+  double steps_completed = 3;                // the same, from one completed step to the next
+  Duration first_steps = std::chrono::minutes(10);
+  Duration init = std::chrono::minutes(2);
+  Duration rendezvous = std::chrono::minutes(5);
+  Duration load = std::chrono::minutes(30);
+  Duration compile = std::chrono::minutes(30);
+  Duration evaluation = std::chrono::minutes(10);
+  Duration checkpoint = std::chrono::minutes(10);
+  Duration shutdown = std::chrono::minutes(5);
+};
+
+class HangDetector {
+ public:
+  // What a rank's page says of it.
+  struct Sample {
+    Phase phase = Phase::kInit;
+    Instant phase_start{};
+    Instant last_progress{};
+    int64_t step = -1;        // steps completed, of the job
+    double step_seconds = 0;  // of the last one
+    uint64_t steps = 0;       // completed since the attempt began …
+    double seconds = 0;       // … and what they took
+  };
+
+  HangDetector(const HangBudgets& budgets, size_t ranks, Instant now);
+
+  void observe(size_t rank, const Sample& sample, Instant now);
+  // It has ended, and neither excuses nor is waited for.
+  void forget(size_t rank);
+  // Time in which nobody listened.
+  void excuse(Duration time);
+  // Its stacks and pages have shown that it makes progress, before its heartbeats do.
+  void make_progress(Instant now);
+  // It was found slow and not stuck. False: it has been forgiven as often as anybody is.
+  bool forgive();
+
+  // The job is suspicious from then on, unless something moves before.
+  Instant due() const;
+  Instant last_progress() const { return progress_; }
+  // Of steps, which nothing beside the computation can make.
+  Instant last_step_or_phase() const { return foreground_; }
+  // Steps are completed, and more than one since `then`: nobody who takes part in them is gone since.
+  bool goes_on_since(Instant then, Instant now) const;
+  // "no rank has made progress for 2.1 s; its steps take 0.4 s". For people.
+  std::string reason(Instant now) const;
+
+ private:
+  static constexpr size_t kPhases = kPhaseNames.size();
+  struct Rank {
+    Phase phase = Phase::kInit;
+    bool ended = false;
+    Instant phase_start{};
+    uint64_t steps = 0;
+    double seconds = 0;
+  };
+
+  void learn_step(Rank& rank, const Sample& sample);
+  void change_phase(Rank& rank, const Sample& sample);
+  bool trains() const;  // all ranks are in DATA or STEP
+  bool knows_steps() const;
+  Duration longest_step() const;
+  Duration allowance(Phase phase) const;
+  Duration allowance() const;
+
+  HangBudgets budgets_;
+  std::vector<Rank> ranks_;
+  std::array<int32_t, kPhases> in_phase_{};  // ranks that have not ended
+  std::array<Duration, kPhases> longest_phase_{};
+  Instant progress_;
+  Instant foreground_;
+  int64_t step_ = -1;
+  uint64_t steps_ = 0;               // that some rank has completed in this attempt
+  std::deque<double> step_seconds_;  // of the last ones, the fastest rank's
+  int32_t patience_ = 1;             // times the allowance
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,71 @@
+// SQLite as statuses: one open database file, its statements and its errors in words that say what to do. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace muster::coordinator {
+
+class SqliteDatabase {
+ public:
+  // One prepared statement; the database must outlive it. Texts that are bound must outlive its run.
+  class Statement {
+   public:
+    absl::Status bind(int parameter, std::string_view text);
+    absl::Status bind(int parameter, uint64_t number);
+    absl::Status bind_blob(int parameter, std::string_view bytes);
+    // True: there is a row. False: there are no more.
+    absl::StatusOr<bool> next_row();
+    // Runs one that returns no rows, and makes it ready for the next run. `what` is for the error.
+    absl::Status run(const char* what);
+
+    // Of the row; the text is valid until the next one.
+    int64_t number(int column) const;
+    std::string_view text(int column) const;
+
+   private:
+    friend class SqliteDatabase;
+    struct Finalize {
+      void operator()(sqlite3_stmt* statement) const;
+    };
+    Statement(const SqliteDatabase& database, sqlite3_stmt* statement)
+        : database_(&database), statement_(statement) {}
+    absl::Status bound(int code, const char* what) const;
+
+    const SqliteDatabase* database_;
+    std::unique_ptr<sqlite3_stmt, Finalize> statement_;
+  };
+
+  // Makes the file when it is not there.
+  static absl::StatusOr<SqliteDatabase> open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  absl::Status run(const char* sql);
+  absl::StatusOr<Statement> prepare(const char* sql);
+  // The first column of the one row.
+  absl::StatusOr<int64_t> one_number(const char* sql);
+  absl::StatusOr<std::string> one_text(const char* sql);
+  void set_busy_timeout(int milliseconds);
+  // Cuts the write-ahead log to nothing. Best effort: who reads the file just now holds it.
+  void empty_log();
+  absl::Status error(int code, const char* what) const;
+
+ private:
+  struct Close {
+    void operator()(sqlite3* db) const;
+  };
+  SqliteDatabase(sqlite3* db, std::string path) : db_(db), path_(std::move(path)) {}
+
+  std::unique_ptr<sqlite3, Close> db_;
+  std::string path_;
+};
+
+}  // namespace muster::coordinator

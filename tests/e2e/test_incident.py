@@ -1,0 +1,136 @@
+"""A hang from the first silence to what people see of it, and stacks on demand and by the clock."""
+import json
+import os
+import signal
+import unittest
+
+from harness import BIN, TINY, MusterTest, wait_until
+
+
+class Incident(MusterTest):
+    def submit(self, name, *settings, ranks=4):
+        self.muster("submit", self.base_yml(), f"run_name={name}", f"base_output_directory={self.dir}/out", "dataset_type=synthetic",
+                    *TINY, "steps=1000000", "enable_checkpointing=false", *settings, "--ranks", ranks, check=0)
+
+    def steps_of(self, job):
+        return [rank["step"] for rank in self.job(job)["ranks"]]
+
+    def wait_for_steps(self, job, steps=5, ranks=4):
+        wait_until(lambda: len(self.steps_of(job)) == ranks and min(self.steps_of(job)) >= steps, 60, f"{steps} steps of job {job}")
+
+    def incidents(self, *job):
+        return json.loads(self.muster("incident", "list", *job, "--json", check=0).stdout)["incidents"]
+
+    def test_a_stopped_rank_is_named(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        self.assertIn("there is no incident 1", self.muster("incident", "show", 1, check=2).stderr)
+        self.submit("hung", "restarts_max=1")
+        self.wait_for_steps(1)
+        os.kill(self.ranks_of_test()[2], signal.SIGSTOP)
+        wait_until(lambda: self.incidents(1), 60, "an incident")
+        self.assertEqual(self.incidents(2), [])
+        # Names may come a little later than the verdict.
+        shown = wait_until(lambda: (lambda i: i if i["suspects"][0]["source"] else None)(
+            json.loads(self.muster("incident", "show", 1, "--json", check=0).stdout)), 60, "names of places")
+        self.assertEqual((shown["kind"], shown["job"], shown["attempt"]), ("hang", 1, 1))
+        self.assertEqual(shown["suspects"][0]["rank"], 2, shown["suspects"])
+        self.assertIn("rank 2", shown["sentence"])
+        stopped = [rank for rank in shown["ranks"] if rank["rank"] == 2]
+        self.assertEqual([rank["process_state"] for rank in stopped], ["T"])
+        text = self.muster("incident", "show", 1, check=0).stdout
+        for expected in ("incident 1: hang", "rank 2 on node0", "what happened", "stacks of main threads", "last lines of rank 2"):
+            self.assertIn(expected, text)
+        _, drawn = self.on_terminal(BIN / "muster", "incident", "show", 1)
+        widest = max(len(line) for line in drawn.decode().replace("\x1b[31m", "").replace("\x1b[0m", "").splitlines())
+        self.assertLessEqual(widest, 90, drawn.decode())  # what is left are other colours
+        self.assertIn("muster incident show 1", self.output(coordinator))
+        # Once, however often its record is written.
+        self.assertEqual(self.output(coordinator).count("incident 1: "), 1)
+        self.assertEqual(self.samples(coordinator)['muster_job_incidents_total{job="1",kind="hang",name="hung"}'], 1)
+        # It goes on in another attempt, and the job remembers.
+        wait_until(lambda: self.job(1)["attempt"] == 2 and self.job(1)["state"] == "RUNNING", 60, "attempt 2")
+        self.assertEqual(self.job(1)["incident"]["id"], 1)
+        self.assertIn("newest incident: 1: ", self.muster("status", 1).stdout)
+        self.assertNotEqual(self.ranks_of_test().get(2), stopped[0]["pid"])
+
+    def test_incidents_outlive_the_coordinator(self):
+        coordinator = self.start_coordinator()
+        worker = self.start_worker(coordinator)
+        self.submit("killed", "restarts_max=0", ranks=2)
+        self.wait_for_steps(1, ranks=2)
+        os.kill(self.ranks_of_test()[1], signal.SIGKILL)
+        wait_until(lambda: self.job(1)["state"] == "FAILED", 30, "the end")
+        before = self.muster("incident", "show", 1, "--json", check=0).stdout
+        self.assertEqual(json.loads(before)["kind"], "rank died")
+        self.assertEqual(json.loads(before)["suspects"][0]["rank"], 1)
+        for process in (worker, coordinator):
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=20)
+        self.start_coordinator()
+        self.assertEqual(self.muster("incident", "show", 1, "--json", check=0).stdout, before)
+        self.assertEqual(self.job(1)["incident"]["id"], 1)
+
+    def test_stacks_of_a_running_job(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        self.assertIn("there is no job 1", self.muster("stacks", 1, check=2).stderr)
+        self.submit("looked-at")
+        self.wait_for_steps(1)
+        text = self.muster("stacks", 1, check=0).stdout
+        self.assertIn("job 1, attempt 1: 4 ranks", text)
+        self.assertIn("muster::", text)
+        dump = json.loads(self.muster("stacks", 1, "--rank", 3, "--json", check=0).stdout)
+        self.assertEqual([rank["rank"] for rank in dump["ranks"]], [3])
+        mains = [one for one in dump["classes"] if one["thread"] == "main"]
+        self.assertEqual([one["ranks"] for one in mains], [[[3, 3]]])
+        self.assertIn("thread ", self.muster("stacks", 1, "--threads", check=0).stdout)
+        self.assertIn("rank", self.muster("stacks", 1, "--rank", 4, check=2).stderr)
+        watching = self.start(BIN / "muster", "stacks", 1, "--watch", "0.1", "--json")
+        wait_until(lambda: len(watching.out_path.read_text().splitlines()) >= 3, 60, "three looks")
+        before = max(self.steps_of(1))
+        wait_until(lambda: max(self.steps_of(1)) > before, 30, "it trains on")
+        self.assertEqual(self.job(1)["attempt"], 1)
+        self.assertEqual(self.incidents(), [], "to be looked at is no incident")
+        self.muster("cancel", 1, "--force", check=0)
+        self.assertEqual(watching.wait(timeout=60), 0, self.output(watching))
+        for line in watching.out_path.read_text().splitlines():
+            json.loads(line)
+        self.assertIn("already ended", self.muster("stacks", 1, check=2).stderr)
+
+    def test_run_tells_of_a_hang_and_keeps_it(self):
+        run = self.start_run("hung", "steps=1000000", "enable_checkpointing=false", "restarts_max=0")
+        self.wait_for_step(run, 5)
+        os.kill(self.ranks_of_test()[1], signal.SIGSTOP)
+        self.assertEqual(run.wait(timeout=90), 1, self.output(run))
+        said = run.err_path.read_text()
+        self.assertRegex(said, r"hang: .*rank 1.* \(muster incident show 1 --coordinator 127\.0\.0\.1:\d+\)")
+        kept = self.dir / "out/hung/muster/1"
+        self.assertIn(f"incident 1 is in {kept}/incident-1.txt", said)
+        self.assertIn("rank 1 on local", (kept / "incident-1.txt").read_text())
+        self.assertEqual(json.loads((kept / "incident-1.json").read_text())["suspects"][0]["rank"], 1)
+
+    def test_traces_by_the_clock(self):
+        traces = ["steps=1000000", "enable_checkpointing=false", "collect_stack_trace=True", "stack_trace_interval_seconds=1"]
+        run = self.start_run("console", *traces, ranks=2)
+        wait_until(lambda: "muster: stacks of rank 0, pid" in self.output(run), 60, "a trace of rank 0")
+        wait_until(lambda: "muster: stacks of rank 1, pid" in self.output(run), 60, "a trace of rank 1")
+        self.assertIn("thread main", self.output(run))
+        self.wait_for_step(run, 5)
+        run.send_signal(signal.SIGINT)
+        run.wait(timeout=30)
+        self.env["MUSTER_STACK_TRACE_DIR"] = str(self.dir / "debugging")
+        run = self.start_run("agent", *traces, "stack_trace_to_cloud=True", ranks=2)
+        file = self.dir / "debugging/stack_traces_job1_attempt1_local.jsonl"
+        wait_until(lambda: file.exists() and file.read_text().count("\n") >= 4, 60, "two traces of two ranks")
+        records = [json.loads(line) for line in file.read_text().splitlines()[:4]]
+        self.assertEqual({record["rank"] for record in records}, {0, 1})
+        self.assertTrue(all(record["verb"] == "stacktraceanalyzer" for record in records))
+        self.assertIn("thread main", records[0]["message"])
+        self.assertNotIn("muster: stacks of rank", self.output(run))
+        run.send_signal(signal.SIGINT)
+        run.wait(timeout=30)
+
+
+if __name__ == "__main__":
+    unittest.main()

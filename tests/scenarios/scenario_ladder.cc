@@ -1,0 +1,188 @@
+// Training, its stacks and its incidents, as stories tell them.
+#include <algorithm>
+#include <cmath>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "tests/scenarios/scenario.h"
+#include "tests/scenarios/words.h"
+
+namespace muster::coordinator {
+namespace {
+
+Duration seconds_of(const std::vector<std::string>& words, const std::string& key,
+                    double otherwise) {
+  return Duration(std::llround(number_of(words, key, otherwise) * 1e9));
+}
+
+ThreadStack main_thread(std::vector<std::string> calls) {
+  ThreadStack stack;
+  stack.name = "main";
+  for (std::string& call : calls) stack.frames.push_back({kNoModule, 0, std::move(call)});
+  return stack;
+}
+
+}  // namespace
+
+// `steps N every S [slow R by F]`: that many steps, told four times a second; a slow rank takes F times as long, and the others wait.
+void Scenario::train(const Words& words) {
+  const JobId id(std::stoull(words[1]));
+  FakeTraining& training = trainings_[id];
+  training.step_time = seconds_of(words, "every", 0.5);
+  training.phase = Phase::kStep;
+  const int32_t slow = number_of(words, "slow", -1);
+  const double factor = slow < 0 ? 1 : number_of(words, "by", 1.0);
+  const auto steps = number_of<int64_t>(words, "steps", 1);
+  for (int64_t i = 0; i < steps; ++i) {
+    const auto step =
+        Duration(std::llround(static_cast<double>(training.step_time.count()) * factor));
+    for (Duration done{}; done < step;) {
+      const Duration part = std::min<Duration>(std::chrono::milliseconds(250), step - done);
+      wait(part);
+      done += part;
+    }
+    const Job job = core_->jobs().at(id);
+    ++training.step;
+    training.phase_start = now_;
+    for (const RankPlacement& rank : job.placement) {
+      training.times[rank.rank.value()].add(to_seconds(step));
+      if (rank.rank.value() != slow)
+        training.waited[rank.rank.value()] += to_seconds(step - training.step_time);
+    }
+    heartbeat_training(job, training);
+  }
+}
+
+void Scenario::enter_phase(const Words& words) {
+  const JobId id(std::stoull(words[1]));
+  FakeTraining& training = trainings_[id];
+  const auto name = std::find(kPhaseNames.begin(), kPhaseNames.end(), words[2]);
+  training.phase = static_cast<Phase>(name - kPhaseNames.begin());
+  training.phase_start = now_;
+  heartbeat_training(core_->jobs().at(id), training);
+}
+
+void Scenario::heartbeat_training(const Job& job, FakeTraining& training) {
+  std::map<WorkerName, HeartbeatReceived> heartbeats;
+  for (const RankPlacement& rank : job.placement) {
+    const FakeWorker& worker = workers_[rank.worker];
+    if (!worker.connected || worker.silent) continue;
+    HeartbeatReceived& heartbeat = heartbeats[rank.worker];
+    heartbeat.worker = rank.worker;
+    heartbeat.incarnation = rank.incarnation;
+    heartbeat.unix_ns = unix_ns_;
+    RankProgress& figures = heartbeat.ranks.emplace_back();
+    figures.job = job.id;
+    figures.attempt = job.attempt;
+    figures.rank = rank.rank;
+    figures.pid = 1000 + rank.rank.value();
+    figures.phase = training.phase;
+    figures.phase_age = now_ - training.phase_start;
+    figures.step = training.step;
+    figures.step_seconds = to_seconds(training.step_time);
+    figures.step_times = training.times[rank.rank.value()];
+    figures.collective_wait_seconds = training.waited[rank.rank.value()];
+    figures.process_state = 'S';
+  }
+  for (const auto& [name, heartbeat] : heartbeats) step(heartbeat);
+}
+
+// One sample of what NAME was asked for: all its ranks wait in one collective; those `behind` have not entered it, and stand in a lock,
+// or compute (`moving`); `on` says that the collective was completed meanwhile.
+std::string Scenario::report_stacks(const Words& words) {
+  const WorkerName name(words[1]);
+  const auto asked = dumps_.find(name);
+  if (asked == dumps_.end()) return absl::StrCat(name.value(), " was not asked for stacks");
+  StackReportReceived report;
+  report.worker = name;
+  report.incarnation = workers_[name].incarnation;
+  report.dump = asked->second.dump;
+  report.job = asked->second.job;
+  report.attempt = asked->second.attempt;
+  report.sample = number_of(words, "sample", 0);
+  report.unix_ns = unix_ns_;
+  const bool moving = std::find(words.begin(), words.end(), "moving") != words.end();
+  const bool on = std::find(words.begin(), words.end(), "on") != words.end();
+  const auto behind = value_of(words, "behind");
+  const auto [first, last] = behind ? range_of(*behind) : std::pair(-1, -1);
+  StackSample sample;
+  const auto seq = static_cast<uint64_t>(on ? 41 + report.sample : 41);
+  for (const Rank rank : asked->second.ranks) {
+    const bool late = rank.value() >= first && rank.value() <= last;
+    RankEvidence& evidence = report.ranks.emplace_back();
+    evidence.rank = rank.value();
+    evidence.pid = 1000 + rank.value();
+    evidence.phase = Phase::kStep;
+    evidence.step = trainings_[report.job].step;
+    evidence.process_state = 'S';
+    const auto members = static_cast<uint32_t>(core_->jobs().at(report.job).placement.size());
+    GroupEvidence group;
+    group.name = "data";
+    group.members = members;
+    group.enqueued = group.started = late ? seq - 1 : seq;
+    group.completed = seq - 1;
+    group.kind = CollectiveKind::kAllReduce;
+    group.collective = "grads";
+    evidence.groups.push_back(group);
+    RankStacks& stacks = sample.ranks.emplace_back();
+    stacks.rank = rank.value();
+    const std::string where = moving ? absl::StrCat("layer ", report.sample) : "lock";
+    stacks.threads.push_back(late ? main_thread({"main", "step", where, "leaf"})
+                                  : main_thread({"main", "step", "all_reduce", "poll"}));
+  }
+  report.stacks.add(sample);
+  step(report);
+  return "";
+}
+
+void Scenario::note_payload(const WorkerName& worker, const WorkerPayload& payload) {
+  if (const auto* dump = std::get_if<SendDumpStacks>(&payload)) {
+    dumps_[worker] = *dump;
+    decisions_.push_back(absl::StrCat("dump ", worker.value(), " ", dump->job.value(), "/",
+                                      dump->attempt.value(), " samples ", dump->samples));
+  } else if (const auto* symbolize = std::get_if<SendSymbolize>(&payload)) {
+    decisions_.push_back(absl::StrCat("symbolize ", worker.value(), " ", symbolize->module.path));
+  }
+}
+
+// expect incidents N | expect incident N KIND open|closed ["part of its sentence, suspects' names or last moment"]
+std::string Scenario::expect_incident(const Words& words) const {
+  if (words[1] == "incidents") {
+    return absl::StrCat(stored_incidents_.size()) == words.at(2)
+               ? ""
+               : absl::StrCat("there are ", stored_incidents_.size());
+  }
+  const auto found = stored_incidents_.find(IncidentId(std::stoull(words.at(2))));
+  if (found == stored_incidents_.end()) return "there is no such incident";
+  const Incident& incident = found->second;
+  std::string text = absl::StrCat(av(kIncidentKindNames[static_cast<size_t>(incident.kind)]),
+                                  incident.open ? " open" : " closed", ": ", incident.sentence,
+                                  " | ", incident.action);
+  for (const Suspect& suspect : incident.suspects)
+    absl::StrAppend(&text, " | suspect ", suspect.rank.value(), " on ", suspect.worker.value());
+  for (const IncidentMoment& moment : incident.moments) absl::StrAppend(&text, " | ", moment.text);
+  const std::string wanted = absl::StrCat(words.at(3), " ", words.at(4), ":");
+  for (size_t i = 5; i < words.size(); ++i) {
+    if (text.find(words[i]) == std::string::npos) return absl::StrCat("it is ", text);
+  }
+  return text.rfind(wanted, 0) == 0 ? "" : absl::StrCat("it is ", text);
+}
+
+// expect stacks OK [ranks N] [silent N] | expect stacks CODE ["part of the message"]
+std::string Scenario::expect_stacks(const Words& words) const {
+  if (!last_stacks_) return words.at(2) == "none" ? "" : "there was no answer";
+  const std::string got =
+      absl::StrCat(av(absl::StatusCodeToString(last_stacks_->status.code())), " ranks ",
+                   last_stacks_->dump.ranks.size(), " silent ", last_stacks_->dump.silent.size(),
+                   " ", last_stacks_->status.message());
+  std::string wanted = words.at(2);
+  for (size_t i = 3; i < words.size(); ++i) absl::StrAppend(&wanted, " ", words[i]);
+  const bool good = last_stacks_->status.ok()
+                        ? got.rfind(wanted, 0) == 0
+                        : got.rfind(words.at(2), 0) == 0 &&
+                              (words.size() < 4 || got.find(words[3]) != std::string::npos);
+  return good ? "" : absl::StrCat("instead: ", got);
+}
+
+}  // namespace muster::coordinator

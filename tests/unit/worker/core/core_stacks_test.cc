@@ -1,0 +1,149 @@
+#include "tests/unit/worker/core/core_fixture.h"
+
+namespace muster::worker {
+namespace {
+
+DumpStacks dump(uint64_t id, int32_t samples, std::vector<int32_t> ranks, uint64_t epoch = 1) {
+  DumpStacks event;
+  event.epoch = Epoch(epoch);
+  event.launch = {JobId(1), Attempt(1)};
+  event.dump = id;
+  event.samples = samples;
+  event.apart = seconds(1);
+  event.deadline = seconds(2);
+  for (const int32_t rank : ranks) event.ranks.emplace_back(rank);
+  return event;
+}
+
+StacksRead answer(const ReadStacks& read) {
+  StacksRead event{read.launch, read.dump, read.sample, {}, {}, {"kernel"}};
+  for (const Rank rank : read.ranks) event.ranks.emplace_back().rank = rank.value();
+  return event;
+}
+
+class CoreStacks : public CoreTest {
+ protected:
+  void SetUp() override {
+    connect();
+    start_up(start(1, 1, 2));
+  }
+};
+
+TEST_F(CoreStacks, SamplesAreReadApartAndToldAsTheyCome) {
+  auto read = only<ReadStacks>(step(dump(7, 2, {0, 1})));
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].sample, 0);
+  EXPECT_EQ(read[0].ranks, (std::vector<Rank>{Rank(0), Rank(1)}));
+  now += milliseconds(300);
+  const auto first = only<SendStackReport>(step(answer(read[0])));
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(first[0].dump, 7U);
+  EXPECT_EQ(first[0].ranks.size(), 2U);
+  EXPECT_EQ(first[0].kernel_messages.size(), 1U);
+  EXPECT_TRUE(only<ReadStacks>(pass(milliseconds(600))).empty());
+  EXPECT_LE(*core.next_deadline(), now + milliseconds(100));
+  read = only<ReadStacks>(pass(milliseconds(100)));  // a second after the first was asked for
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].sample, 1);
+  EXPECT_EQ(only<SendStackReport>(step(answer(read[0]))).size(), 1U);
+  EXPECT_TRUE(only<SendStackReport>(step(answer(read[0]))).empty()) << "twice";
+  EXPECT_TRUE(only<ReadStacks>(pass(seconds(5))).empty());
+}
+
+TEST_F(CoreStacks, ASlowReaderIsNotAskedAgainBeforeItAnswers) {
+  const auto read = only<ReadStacks>(step(dump(7, 2, {0})));
+  EXPECT_TRUE(only<ReadStacks>(pass(seconds(3))).empty());
+  const auto actions = step(answer(read.at(0)));
+  EXPECT_EQ(only<SendStackReport>(actions).size(), 1U);
+  EXPECT_EQ(only<ReadStacks>(pass(Duration::zero())).size(), 1U);
+}
+
+TEST_F(CoreStacks, RanksThatAreNotHereAreToldAsSuch) {
+  const auto read = only<ReadStacks>(step(dump(7, 1, {1, 5})));
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].ranks, std::vector<Rank>{Rank(1)});
+  const auto report = only<SendStackReport>(step(answer(read[0])));
+  ASSERT_EQ(report.size(), 1U);
+  ASSERT_EQ(report[0].ranks.size(), 2U);
+  EXPECT_EQ(report[0].ranks[1].rank, 5);
+  EXPECT_FALSE(report[0].ranks[1].stack_problem.empty());
+  const auto none = only<SendStackReport>(step(dump(8, 1, {9})));
+  ASSERT_EQ(none.size(), 1U) << "nothing to read, and told at once";
+  EXPECT_EQ(none[0].ranks.size(), 1U);
+}
+
+TEST_F(CoreStacks, StaleAndSenselessRequestsAreIgnored) {
+  EXPECT_TRUE(only<ReadStacks>(step(dump(7, 1, {0}, 0))).empty()) << "of an earlier epoch";
+  EXPECT_TRUE(only<ReadStacks>(step(dump(7, 0, {0}))).empty());
+  EXPECT_TRUE(only<ReadStacks>(step(dump(7, 1, {}))).empty());
+  EXPECT_EQ(only<ReadStacks>(step(dump(7, 1, {0}))).size(), 1U);
+  EXPECT_TRUE(only<ReadStacks>(step(dump(7, 1, {0}))).empty()) << "twice";
+}
+
+TEST_F(CoreStacks, DumpsAreBoundedAndForgottenWhenNobodyAnswers) {
+  size_t read = 0;
+  for (uint64_t id = 1; id <= 100; ++id) read += only<ReadStacks>(step(dump(id, 1, {0}))).size();
+  EXPECT_EQ(read, 16U);
+  now += seconds(60);
+  EXPECT_EQ(only<ReadStacks>(step(dump(200, 1, {0}))).size(), 1U);
+}
+
+TEST_F(CoreStacks, ADumpEndsWithItsStream) {
+  const auto read = only<ReadStacks>(step(dump(7, 2, {0})));
+  step(Disconnected{StreamEnd::kBroken, "gone"});
+  connect(2);
+  EXPECT_TRUE(only<SendStackReport>(step(answer(read.at(0)))).empty());
+}
+
+TEST_F(CoreStacks, SymbolsAreLookedUpAndTold) {
+  Symbolize ask{Epoch(1), {JobId(1), Attempt(1)}, 9, {"ab", "/lib/x.so"}, {1, 2}};
+  const auto read = only<ReadSymbols>(step(ask));
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].addresses, (std::vector<uint64_t>{1, 2}));
+  const auto sent = only<SendSymbols>(step(SymbolsRead{9, read[0].module, {{1, {"f()", "", 0}}}}));
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].dump, 9U);
+  ask.epoch = Epoch(0);
+  EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
+  ask.epoch = Epoch(1);
+  ask.addresses.resize(100'000);
+  EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
+}
+
+TEST_F(CoreStacks, HeartbeatsComeFourTimesAsOftenWhileThereAreRanks) {
+  pass(seconds(2));
+  int with_ranks = 0;
+  for (int i = 0; i < 40; ++i)
+    with_ranks += static_cast<int>(only<ReadPages>(pass(milliseconds(50))).size());
+  EXPECT_EQ(with_ranks, 8);
+  step(stop(1, 1, Duration::zero()));
+  for (int r = 0; r < 2; ++r) step(RankReaped{key(1, 1, r), -1, 9, -1, ""});
+  pass(seconds(2));
+  int idle = 0;
+  for (int i = 0; i < 40; ++i)
+    idle += static_cast<int>(only<SendHeartbeat>(pass(milliseconds(50))).size());
+  EXPECT_EQ(idle, 2);
+}
+
+// A process that computes and waits changes its state many times a second: that alone is no news.
+TEST_F(CoreStacks, AStateThatOnlyFlickersIsNoNews) {
+  const auto told = [&](char state) {
+    PagesRead pages;
+    RankFigures figures;
+    figures.last_progress = now;
+    figures.process_state = state;
+    figures.last_progress = figures.phase_start = instant_from_ns(5);
+    pages.pages.push_back({key(1, 1, 0), figures});
+    const auto heartbeats = only<SendHeartbeat>(step(pages));
+    return std::any_of(heartbeats.at(0).ranks.begin(), heartbeats.at(0).ranks.end(),
+                       [](const RankProgress& rank) { return rank.key == key(1, 1, 0); });
+  };
+  told('S');
+  EXPECT_FALSE(told('R'));
+  EXPECT_TRUE(told('T'));
+  EXPECT_FALSE(told('T'));
+  EXPECT_TRUE(told('D'));
+}
+
+}  // namespace
+}  // namespace muster::worker

@@ -1,0 +1,170 @@
+// A program whose stacks are known: what the tests of worker/stacks look at. `stack_subject MODE` says "ready\n" when it stands as
+// it should, and stays so until it is killed.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+namespace subject {
+
+// What keeps calls calls, and in their frames.
+std::atomic<int> depth{0};
+
+void say_ready() {
+  if (write(STDOUT_FILENO, "ready\n", 6) != 6) std::abort();
+}
+
+[[gnu::noinline]] void wait_forever() {
+  say_ready();
+  while (true) pause();
+  ++depth;
+}
+
+[[gnu::noinline]] void innermost() {
+  wait_forever();  // the line that tests look for: innermost
+  ++depth;
+}
+
+#ifdef SUBJECT_INLINES
+[[gnu::always_inline]] inline
+#else
+[[gnu::noinline]]
+#endif
+    void
+    middle() {
+  innermost();  // the line that tests look for: middle
+  ++depth;
+}
+
+[[gnu::noinline]] void outermost() {
+  middle();  // the line that tests look for: outermost
+  ++depth;
+}
+
+[[gnu::noinline]] int recurse(int left) {
+  if (left == 0) wait_forever();
+  volatile char space[64];
+  space[0] = 1;
+  return recurse(left - 1) + space[0];
+}
+
+pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+
+[[gnu::noinline]] void* wait_for_lock(void*) {
+  pthread_mutex_lock(&held);
+  return nullptr;
+}
+
+[[gnu::noinline]] void* sleep_long(void*) {
+  timespec time{.tv_sec = 1000, .tv_nsec = 0};
+  while (nanosleep(&time, &time) != 0) {
+  }
+  return nullptr;
+}
+
+[[gnu::noinline]] void* spin(void*) {
+  while (true) depth.fetch_add(1);
+}
+
+void start(void* (*body)(void*), const char* name) {
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, body, nullptr) != 0) std::abort();
+  pthread_setname_np(thread, name);
+}
+
+void run_threads() {
+  pthread_mutex_lock(&held);
+  start(wait_for_lock, "locked");
+  start(sleep_long, "sleeper");
+  start(spin, "spinner");
+  start(sleep_long, "bad\x1b[31m\n\x07");
+  outermost();
+}
+
+void* end_at_once(void*) { return nullptr; }
+
+// Threads that come and go, some of them at any moment.
+void run_churn() {
+  say_ready();
+  start(sleep_long, "steady");
+  while (true) {
+    std::array<pthread_t, 8> threads;
+    for (pthread_t& thread : threads) {
+      if (pthread_create(&thread, nullptr, end_at_once, nullptr) != 0) std::abort();
+    }
+    for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  }
+}
+
+// Becomes itself again and again.
+void run_exec(const char* program, bool again) {
+  if (!again) say_ready();
+  usleep(1000);
+  execl(program, program, "exec", "again", nullptr);
+}
+
+// The parent of a vfork sleeps uninterruptibly until the child has executed something or ended.
+[[gnu::noinline]] void wait_for_vfork() {
+  const pid_t child = vfork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    say_ready();
+    while (true) pause();
+  }
+  ++depth;
+}
+
+[[gnu::noinline]] void above_vfork() {
+  wait_for_vfork();
+  ++depth;
+}
+
+// A function that no file has: it keeps a frame pointer and calls what it is given.
+void run_jit() {
+#if defined(__x86_64__)
+  constexpr uint8_t kCode[] = {0x55, 0x48, 0x89, 0xe5,
+                               0xff, 0xd7, 0x5d, 0xc3};  // push, mov, call rdi, pop, ret
+#elif defined(__aarch64__)
+  // stp x29, x30, [sp, -16]!; mov x29, sp; blr x0; ldp x29, x30, [sp], 16; ret
+  constexpr uint32_t kCode[] = {0xa9bf7bfd, 0x910003fd, 0xd63f0000, 0xa8c17bfd, 0xd65f03c0};
+#endif
+  void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) std::abort();
+  std::memcpy(memory, kCode, sizeof(kCode));
+  if (mprotect(memory, 4096, PROT_READ | PROT_EXEC) != 0) std::abort();
+  __builtin___clear_cache(static_cast<char*>(memory), static_cast<char*>(memory) + sizeof(kCode));
+  reinterpret_cast<void (*)(void (*)())>(memory)(&innermost);
+  ++depth;
+}
+
+void run_many() {
+  for (int i = 0; i < 20; ++i) start(sleep_long, "one of many");
+  outermost();
+}
+
+}  // namespace subject
+
+int main(int argc, char** argv) {
+  const std::string_view mode = argc > 1 ? argv[1] : "nested";
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // Yama: other programs of the tests look at it, too
+  if (mode == "nested") subject::outermost();
+  if (mode == "deep") subject::recurse(1000);
+  if (mode == "threads") subject::run_threads();
+  if (mode == "churn") subject::run_churn();
+  if (mode == "exec") subject::run_exec(argv[0], argc > 2);
+  if (mode == "vfork") subject::above_vfork();
+  if (mode == "jit") subject::run_jit();
+  if (mode == "many") subject::run_many();
+  return 2;
+}

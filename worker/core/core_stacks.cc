@@ -1,0 +1,112 @@
+// Dumps of ranks' stacks: when each sample is read, and what of it is told.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/limits.h"
+#include "worker/core/core.h"
+
+namespace muster::worker {
+namespace {
+
+// A coordinator has one dump of each job at a time, and some that people asked for.
+constexpr size_t kDumpsMax = 16;
+constexpr int32_t kSamplesMax = 10;
+constexpr Duration kApartMax = std::chrono::minutes(1);
+constexpr Duration kDeadlineMin = std::chrono::milliseconds(50);
+constexpr Duration kDeadlineMax = std::chrono::minutes(1);
+// The shell keeps the deadline; one that does not answer long after it never will.
+constexpr Duration kAnswerPatience = std::chrono::seconds(30);
+
+}  // namespace
+
+void Core::on(const DumpStacks& event, Instant now, ActionList& out) {
+  if (is_stale(event.epoch, "DumpStacks", out)) return;
+  std::erase_if(dumps_, [&](const auto& entry) {
+    const Dump& dump = entry.second;
+    return !dump.read_at && dump.asked + dump.request.deadline + kAnswerPatience < now;
+  });
+  const bool sane = event.samples >= 1 && !event.ranks.empty() &&
+                    event.ranks.size() <= size_t{kRanksPerNodeMax} && dumps_.size() < kDumpsMax;
+  if (!sane || dumps_.contains(event.dump)) {
+    out.push_back(Note{true, absl::StrCat("ignoring a DumpStacks for ", event.samples,
+                                          " samples of ", event.ranks.size(), " ranks while ",
+                                          dumps_.size(), " dumps are on their way")});
+    return;
+  }
+  Dump dump;
+  dump.request = event;
+  dump.request.samples = std::min(event.samples, kSamplesMax);
+  dump.request.apart = std::clamp(event.apart, Duration::zero(), kApartMax);
+  dump.request.deadline = std::clamp(event.deadline, kDeadlineMin, kDeadlineMax);
+  dump.read_at = now;
+  dumps_.emplace(event.dump, std::move(dump));
+  read_due_samples(now, out);
+}
+
+void Core::read_due_samples(Instant now, ActionList& out) {
+  std::vector<uint64_t> due;
+  for (const auto& [id, dump] : dumps_) {
+    if (dump.read_at && *dump.read_at <= now) due.push_back(id);
+  }
+  for (const uint64_t id : due) read_sample(id, now, out);
+}
+
+void Core::read_sample(uint64_t id, Instant now, ActionList& out) {
+  Dump& dump = dumps_.at(id);
+  dump.read_at.reset();
+  dump.asked = now;
+  const DumpStacks& request = dump.request;
+  ReadStacks read{request.launch, id, dump.sample, request.deadline, {}};
+  for (const Rank rank : request.ranks) {
+    const auto found = ranks_.find({request.launch.job, request.launch.attempt, rank});
+    if (found != ranks_.end() && found->second.life == Life::kUp) read.ranks.push_back(rank);
+  }
+  if (read.ranks.empty()) {
+    on(StacksRead{request.launch, id, dump.sample, {}, {}, {}}, now, out);
+  } else {
+    out.push_back(std::move(read));
+  }
+}
+
+void Core::on(const StacksRead& event, Instant now, ActionList& out) {
+  const auto found = dumps_.find(event.dump);
+  if (found == dumps_.end()) return;
+  Dump& dump = found->second;
+  if (dump.read_at || dump.sample != event.sample || dump.request.launch != event.launch) return;
+  SendStackReport report{event.launch, event.dump,  event.sample,
+                         event.stacks, event.ranks, event.kernel_messages};
+  std::set<int32_t> told;
+  for (const RankEvidence& rank : event.ranks) told.insert(rank.rank);
+  for (const Rank rank : dump.request.ranks) {
+    if (!told.insert(rank.value()).second) continue;
+    RankEvidence& absent = report.ranks.emplace_back();
+    absent.rank = rank.value();
+    absent.page_problem = absent.stack_problem = "it does not run here";
+  }
+  if (link_ == Link::kRegistered) out.push_back(std::move(report));
+  if (++dump.sample >= dump.request.samples) {
+    dumps_.erase(found);
+  } else {
+    dump.read_at = std::max(now, dump.asked + dump.request.apart);
+  }
+}
+
+void Core::on(const Symbolize& event, Instant, ActionList& out) {
+  if (is_stale(event.epoch, "Symbolize", out)) return;
+  if (event.addresses.size() > kStackTreeNodesMax) {
+    out.push_back(Note{true, absl::StrCat("ignoring a Symbolize with ", event.addresses.size(),
+                                          " addresses: no dump has as many")});
+    return;
+  }
+  out.push_back(ReadSymbols{event.launch, event.dump, event.module, event.addresses});
+}
+
+void Core::on(const SymbolsRead& event, Instant, ActionList& out) {
+  if (link_ == Link::kRegistered)
+    out.push_back(SendSymbols{event.dump, event.module, event.symbols});
+}
+
+}  // namespace muster::worker

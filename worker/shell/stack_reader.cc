@@ -1,0 +1,123 @@
+#include "worker/shell/stack_reader.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "common/progress_page.h"
+#include "worker/shell/pidfd.h"
+#include "worker/stacks/kernel_messages.h"
+#include "worker/stacks/process_evidence.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr const char* kKernelLog = "/dev/kmsg";
+// What the kernel said longer ago has nothing to do with a rank that stands now.
+constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
+// The coordinator waits no longer for names.
+constexpr Duration kSymbolsBudget = std::chrono::seconds(4);
+
+}  // namespace
+
+// A rank's process.
+class StackReader::Process {
+ public:
+  explicit Process(const Target& target) : target_(target), pidfd_(target.pid) {}
+
+  const Target& target() const { return target_; }
+  StackTarget stack_target() const { return {target_.key.rank.value(), target_.pid, pidfd_.get()}; }
+
+ private:
+  Target target_;
+  PidFd pidfd_;
+};
+
+StackReader::StackReader(boost::asio::io_context& loop, const Launcher& launcher,
+                         std::string proc_root, Callbacks callbacks)
+    : loop_(loop),
+      launcher_(launcher),
+      proc_root_(std::move(proc_root)),
+      callbacks_(std::move(callbacks)) {}
+
+StackReader::~StackReader() {
+  stacks_thread_.join();
+  symbols_thread_.join();
+}
+
+void StackReader::read(const ReadStacks& request, std::vector<Target> targets) {
+  const auto processes = std::make_shared<std::vector<Process>>();
+  for (const Target& target : targets) processes->emplace_back(target);
+  const Instant deadline = monotonic_now() + request.deadline;
+  boost::asio::post(stacks_thread_, [this, request, processes, deadline] {
+    auto read = std::make_shared<StacksRead>(read_now(request, *processes, deadline));
+    boost::asio::post(loop_, [this, read] { callbacks_.on_stacks(std::move(*read)); });
+  });
+}
+
+void StackReader::symbolize(const ReadSymbols& request, pid_t pid) {
+  boost::asio::post(symbols_thread_, [this, request, pid] {
+    auto read = std::make_shared<SymbolsRead>(symbolize_now(request, pid));
+    boost::asio::post(loop_, [this, read] { callbacks_.on_symbols(std::move(*read)); });
+  });
+}
+
+StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Process>& processes,
+                                 Instant deadline) {
+  std::vector<StackTarget> targets;
+  std::vector<pid_t> pids;
+  for (const Process& process : processes) {
+    targets.push_back(process.stack_target());
+    pids.push_back(process.target().pid);
+  }
+  StacksRead result{request.launch, request.dump, request.sample, {}, {}, {}};
+  // Pages first: they say what the ranks did before they were touched.
+  for (const Process& process : processes) result.ranks.push_back(evidence_of(process));
+  const StackSample sample = sampler_.sample(targets, deadline);
+  result.stacks.add(sample);
+  for (size_t i = 0; i < std::min(sample.ranks.size(), result.ranks.size()); ++i) {
+    result.ranks[i].stack_problem = sample.ranks[i].problem;
+    result.ranks[i].stack_note = sample.ranks[i].note;
+  }
+  const Instant now = monotonic_now();
+  const Instant since = now - std::min(kKernelMessagesAge, now.time_since_epoch());
+  for (const KernelMessage& message : read_kernel_messages(kKernelLog, {pids, since}))
+    result.kernel_messages.push_back(kernel_message_text(message));
+  return result;
+}
+
+RankEvidence StackReader::evidence_of(const Process& process) const {
+  const Target& target = process.target();
+  const auto page =
+      read_progress_page(launcher_.folders().page_path(target.key.launch(), target.local_rank));
+  RankEvidence evidence;
+  if (page.ok()) {
+    evidence = evidence_from_page(*page, monotonic_now());
+  } else {
+    evidence.page_problem = std::string(page.status().message());
+  }
+  evidence.rank = target.key.rank.value();
+  evidence.pid = target.pid;
+  read_process_state(proc_root_, target.pid, evidence);
+  evidence.last_lines = launcher_.last_lines(target.key, kEvidenceLinesMax);
+  return evidence;
+}
+
+SymbolsRead StackReader::symbolize_now(const ReadSymbols& request, pid_t pid) {
+  SymbolsRead result{request.dump, request.module, {}};
+  const auto symbols = symbolizer_.symbolize(request.module, request.addresses, pid,
+                                             monotonic_now() + kSymbolsBudget);
+  if (!symbols.ok())
+    spdlog::info("no names of {}: {}", request.module.path,
+                 std::string(symbols.status().message()));
+  for (size_t i = 0; i < request.addresses.size(); ++i)
+    result.symbols.emplace_back(
+        request.addresses[i], symbols.ok() && i < symbols->size() ? (*symbols)[i] : FrameSymbol{});
+  return result;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,93 @@
+// Periodic stack traces of launches that want them (common/stack_trace_spec.h): into each rank's own output, as JSON lines into a folder
+// that a log agent watches, or to an OTLP endpoint. A rank that cannot be read costs the others nothing, and the event loop waits for nothing.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+#include "common/stack_trace_spec.h"
+#include "worker/core/rank.h"
+#include "worker/shell/otlp_logs.h"
+#include "worker/shell/stack_trace.h"
+#include "worker/shell/trace_file.h"
+#include "worker/stacks/stack_sampler.h"
+#include "worker/stacks/symbolizer.h"
+
+namespace muster::worker {
+
+struct StackTracerOptions {
+  std::string worker;
+  std::string folder;              // of the JSON lines
+  std::optional<OtlpTarget> otlp;  // instead of them
+};
+
+// The event loop's thread calls everything.
+class StackTracer {
+ public:
+  struct Rank {
+    RankKey key;
+    pid_t pid = 0;
+    std::string log_path;
+  };
+  // The ranks of a launch that are up.
+  using Ranks = std::function<std::vector<Rank>(const LaunchKey& launch)>;
+
+  StackTracer(boost::asio::io_context& loop, StackTracerOptions options, Ranks ranks);
+  // Waits for the trace that is being taken.
+  ~StackTracer();
+  StackTracer(const StackTracer&) = delete;
+  StackTracer& operator=(const StackTracer&) = delete;
+
+  // Nothing, unless the launch wants traces; once for each launch, more often does no harm.
+  void begin(const LaunchKey& launch, const LaunchSpec& spec);
+  void end(const LaunchKey& launch);
+
+  // Ranks' traces that were written or handed to OTLP, and those that were lost, since the start. Any thread.
+  uint64_t taken() const { return taken_; }
+  uint64_t dropped() const { return dropped_ + (otlp_ == nullptr ? 0 : otlp_->dropped()); }
+
+ private:
+  struct Launch {
+    std::string job_name;
+    StackTraceSpec spec;
+    boost::asio::steady_timer timer;
+    std::shared_ptr<TraceFile> file;  // null: the traces go elsewhere
+    bool is_being_read = false;
+  };
+  struct Job;
+
+  void arm(const LaunchKey& key);
+  void take(const LaunchKey& key);
+  // On the thread.
+  void trace(const Job& job);
+  std::vector<StackTrace> read(const Job& job);
+  void write(const Job& job, const std::vector<StackTrace>& traces);
+  void tell(const absl::Status& status);
+
+  boost::asio::io_context& loop_;
+  const StackTracerOptions options_;
+  const Ranks ranks_;
+  std::map<LaunchKey, Launch> launches_;
+  std::atomic<uint64_t> taken_{0};
+  std::atomic<uint64_t> dropped_{0};
+  // Of the thread, made for the first trace.
+  std::unique_ptr<StackSampler> sampler_;
+  std::unique_ptr<Symbolizer> symbolizer_;
+  bool trouble_told_ = false;
+  std::unique_ptr<OtlpLogs> otlp_;
+  boost::asio::thread_pool thread_{1};
+};
+
+}  // namespace muster::worker

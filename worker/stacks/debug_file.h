@@ -1,0 +1,50 @@
+// An ELF file opened for its names: symbol tables, and DWARF in it or in its separate debug file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <elfutils/libdwfl.h>
+
+#include "common/stack_frame.h"
+#include "common/time.h"
+
+namespace muster::worker {
+
+class DebugFile {
+ public:
+  // Takes `fd`, an ELF file that was checked to be the right one. nullptr: it is damaged. `path`: where debug links start from.
+  static std::unique_ptr<DebugFile> open(int fd, std::string path, std::string debug_folder);
+  ~DebugFile();
+  DebugFile(const DebugFile&) = delete;
+  DebugFile& operator=(const DebugFile&) = delete;
+
+  // `address` as the file's symbols count.
+  FrameSymbol symbol(uint64_t address, Instant deadline);
+
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  DebugFile(int fd, std::string path, std::string debug_folder);
+
+  bool report();
+  Dwarf_Die* unit_of(uint64_t address, Dwarf_Addr& bias, Instant deadline);
+  void add_line(Dwarf_Die* unit, uint64_t address, FrameSymbol& symbol) const;
+
+  static int find_elf(Dwfl_Module*, void** user, const char*, Dwarf_Addr, char**, Elf** elf);
+  static int find_debug_file(Dwfl_Module*, void** user, const char*, Dwarf_Addr, const char*,
+                             const char* link, GElf_Word crc, char** found);
+
+  const int fd_;
+  const std::string path_;
+  const std::string debug_folder_;
+  uint64_t bytes_ = 0;
+  Elf* elf_ = nullptr;  // libdwfl's, once it has asked
+  bool handed_over_ = false;
+  bool has_dwarf_ = false;
+  Dwfl* dwfl_ = nullptr;
+  Dwfl_Module* module_ = nullptr;
+};
+
+}  // namespace muster::worker

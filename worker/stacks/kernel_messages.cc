@@ -1,0 +1,128 @@
+#include "worker/stacks/kernel_messages.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
+
+#include "common/absl_view.h"
+#include "worker/stacks/demangle.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr size_t kRecordBytesMax = 8192;  // the kernel's own bound
+constexpr size_t kRecordsMax =
+    100'000;  // its buffer has some ten thousand; new ones may come while it is read
+
+// Words of messages that explain a death or a stand-still, in lower case.
+constexpr std::array<std::string_view, 20> kTelling = {
+    "out of memory",  "oom-kill",      "invoked oom-killer", "oom_reaper",
+    "nvrm: xid",      "nvlink",        "hung_task",          "blocked for more than",
+    "i/o error",      "buffer i/o",    "ext4-fs error",      "xfs",
+    "remounting",     "nfs: server",   "lustreerror",        "soft lockup",
+    "hardware error", "machine check", "segfault",           "general protection",
+};
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Whether `text` has the number as a word of its own.
+bool names_pid(std::string_view text, pid_t pid) {
+  const std::string number = absl::StrCat(pid);
+  for (size_t at = text.find(number); at != std::string_view::npos;
+       at = text.find(number, at + 1)) {
+    const size_t end = at + number.size();
+    const bool begins = at == 0 || (!is_digit(text[at - 1]) && text[at - 1] != '.');
+    const bool ends = end == text.size() || (!is_digit(text[end]) && text[end] != '.');
+    // "123kB", "0x123", "+123/0x": figures, not processes. Ids stand behind a blank, a bracket, a colon, an equals sign or a slash.
+    const bool after_mark =
+        at == 0 || std::string_view(" [(:=/").find(text[at - 1]) != std::string_view::npos;
+    const bool before_mark =
+        end == text.size() || std::string_view(" ]),:;").find(text[end]) != std::string_view::npos;
+    if (begins && ends && after_mark && before_mark) return true;
+  }
+  return false;
+}
+
+// "6,1234,987654321,-;text\n KEY=value": level, number, microseconds, flags.
+std::optional<KernelMessage> parse_record(std::string_view record) {
+  const size_t semicolon = record.find(';');
+  if (semicolon == std::string_view::npos) return std::nullopt;
+  const std::vector<absl::string_view> head = absl::StrSplit(av(record.substr(0, semicolon)), ',');
+  int64_t microseconds = 0;
+  if (head.size() < 3 || !absl::SimpleAtoi(head[2], &microseconds) || microseconds < 0 ||
+      microseconds > INT64_MAX / 1000) {
+    return std::nullopt;
+  }
+  std::string_view text = record.substr(semicolon + 1);
+  text = text.substr(0, text.find('\n'));
+  return KernelMessage{.at = Instant(std::chrono::microseconds(microseconds)),
+                       .text = bounded_text(std::string(text), kKernelMessageBytesMax)};
+}
+
+bool is_relevant(const KernelMessage& message, const KernelMessageQuery& query) {
+  if (message.at < query.since) return false;
+  const std::string lower = absl::AsciiStrToLower(message.text);
+  const bool telling = std::ranges::any_of(
+      kTelling, [&](std::string_view words) { return lower.find(words) != std::string::npos; });
+  return telling ||
+         std::ranges::any_of(query.pids, [&](pid_t pid) { return names_pid(message.text, pid); });
+}
+
+}  // namespace
+
+std::vector<KernelMessage> relevant_kernel_messages(std::span<const std::string> records,
+                                                    const KernelMessageQuery& query) {
+  std::vector<KernelMessage> messages;
+  for (const std::string& record : records) {
+    auto message = parse_record(record);
+    if (!message || !is_relevant(*message, query)) continue;
+    messages.push_back(*std::move(message));
+  }
+  if (messages.size() > kKernelMessagesMax)
+    messages.erase(messages.begin(), messages.end() - static_cast<ptrdiff_t>(kKernelMessagesMax));
+  return messages;
+}
+
+std::vector<KernelMessage> read_kernel_messages(const std::string& path,
+                                                const KernelMessageQuery& query) {
+  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return {};
+  absl::Cleanup close_log = [&] { close(fd); };
+  std::vector<std::string> records;
+  std::vector<char> buffer(kRecordBytesMax);
+  for (size_t i = 0; i < kRecordsMax; ++i) {
+    // One record per read; EPIPE: it was overwritten before it was read, and the next one is there.
+    const ssize_t got = read(fd, buffer.data(), buffer.size());
+    if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;
+    if (got <= 0) break;
+    records.emplace_back(buffer.data(), static_cast<size_t>(got));
+  }
+  return relevant_kernel_messages(records, query);
+}
+
+bool says_oom_killed(std::span<const KernelMessage> messages, pid_t pid) {
+  const std::string killed = absl::StrCat("Killed process ", pid, " ");
+  return std::ranges::any_of(messages, [&](const KernelMessage& message) {
+    return message.text.find(killed) != std::string::npos;
+  });
+}
+
+std::string kernel_message_text(const KernelMessage& message) {
+  return absl::StrFormat("[%.6f] %s", to_seconds(message.at.time_since_epoch()), message.text);
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,51 @@
+// The part of an ELF file that unwinding needs, copied from the memory of a process that has it mapped: headers, .eh_frame_hdr and
+// .eh_frame. So no file is opened: it may have been deleted, replaced, cut off, lie in another mount namespace or on a file
+// system that does not answer. Ranks that run the same code share the copy.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "worker/stacks/process_map.h"
+
+namespace muster::worker {
+
+// Bytes at the places that they have in the file; what was not copied takes no memory and reads as zeros.
+class ModuleImage {
+ public:
+  // nullptr: the module has no .eh_frame_hdr, or it cannot be read.
+  static std::shared_ptr<const ModuleImage> copy(pid_t pid, const ModuleHeaders& headers);
+  ~ModuleImage();
+  ModuleImage(const ModuleImage&) = delete;
+  ModuleImage& operator=(const ModuleImage&) = delete;
+
+  const char* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  ModuleImage(char* data, size_t size) : data_(data), size_(size) {}
+
+  bool fill(pid_t pid, const ModuleHeaders& headers);
+  bool copy_range(pid_t pid, const ModuleHeaders& headers, uint64_t address, uint64_t size);
+  bool copy_frames(pid_t pid, const ModuleHeaders& headers, uint64_t address);
+
+  char* const data_;
+  const size_t size_;
+};
+
+// Images in use, by build id. Any thread.
+class ModuleImages {
+ public:
+  std::shared_ptr<const ModuleImage> get(pid_t pid, const ModuleHeaders& headers);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<const ModuleImage>> images_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,153 @@
+#include "worker/stacks/proc_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
+
+#include "common/absl_view.h"
+#include "common/escape.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr size_t kStatBytesMax = 4096;     // some fifty numbers
+constexpr size_t kStatusBytesMax = 16384;  // masks of processors grow with the machine
+constexpr size_t kKernelStackBytesMax = 16384;
+constexpr size_t kKernelFramesMax = 64;
+constexpr size_t kKernelNameBytesMax = 128;
+
+std::string task_folder(const std::string& proc_root, pid_t pid, pid_t tid) {
+  return absl::StrCat(proc_root, "/", pid, "/task/", tid);
+}
+
+std::string printable_name(std::string_view name) {
+  return escape_controls(name.substr(0, kKernelNameBytesMax), Layout::kOneLine);
+}
+
+}  // namespace
+
+std::optional<std::string> read_proc_file(const std::string& path, size_t bytes_max) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return std::nullopt;
+  std::string content(std::min<size_t>(bytes_max, 4096), '\0');
+  size_t size = 0;
+  int error = 0;
+  while (size < bytes_max) {
+    if (size == content.size()) content.resize(std::min(bytes_max, 2 * content.size()));
+    const ssize_t got = read(fd, content.data() + size, content.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) error = errno;
+    if (got <= 0) break;
+    size += static_cast<size_t>(got);
+  }
+  close(fd);
+  content.resize(size);
+  if (error == 0) return content;
+  errno = error;
+  return std::nullopt;
+}
+
+std::optional<TaskStat> parse_task_stat(std::string_view line) {
+  // "17 (name) S 1 …": the name is the program's choice and may have blanks and parentheses.
+  const size_t open = line.find('(');
+  const size_t close = line.rfind(')');
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open)
+    return std::nullopt;
+  const std::vector<absl::string_view> fields =
+      absl::StrSplit(av(line.substr(close + 1)), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  // Counted from the state, which proc(5) calls field 3.
+  constexpr size_t kStart = 22 - 3;
+  constexpr size_t kStackStart = 28 - 3;
+  TaskStat stat{.name = printable_name(line.substr(open + 1, close - open - 1))};
+  if (fields.size() <= kStackStart || fields[0].size() != 1 ||
+      !absl::SimpleAtoi(fields[kStart], &stat.start_ticks) ||
+      !absl::SimpleAtoi(fields[kStackStart], &stat.stack_start)) {
+    return std::nullopt;
+  }
+  stat.state = fields[0][0];
+  return stat;
+}
+
+std::optional<TaskStat> read_task_stat(const std::string& proc_root, pid_t pid) {
+  const auto line = read_proc_file(absl::StrCat(proc_root, "/", pid, "/stat"), kStatBytesMax);
+  return line ? parse_task_stat(*line) : std::nullopt;
+}
+
+std::optional<TaskStat> read_task_stat(const std::string& proc_root, pid_t pid, pid_t tid) {
+  const auto line =
+      read_proc_file(absl::StrCat(task_folder(proc_root, pid, tid), "/stat"), kStatBytesMax);
+  return line ? parse_task_stat(*line) : std::nullopt;
+}
+
+std::vector<pid_t> read_thread_ids(const std::string& proc_root, pid_t pid, size_t count_max) {
+  DIR* folder = opendir(absl::StrCat(proc_root, "/", pid, "/task").c_str());
+  if (folder == nullptr) return {};
+  absl::Cleanup close_folder = [&] { closedir(folder); };
+  std::vector<pid_t> tids;
+  // The kernel lists threads in the order of their making, and the main one is the oldest.
+  while (const dirent* entry = readdir(folder)) {
+    pid_t tid = 0;
+    if (!absl::SimpleAtoi(entry->d_name, &tid)) continue;
+    if (tids.size() == count_max) break;
+    tids.push_back(tid);
+  }
+  std::stable_partition(tids.begin(), tids.end(), [&](pid_t tid) { return tid == pid; });
+  return tids;
+}
+
+pid_t read_tracer(const std::string& proc_root, pid_t pid) {
+  const auto status = read_proc_file(absl::StrCat(proc_root, "/", pid, "/status"), kStatusBytesMax);
+  if (!status) return 0;
+  for (absl::string_view line : absl::StrSplit(*status, '\n')) {
+    pid_t tracer = 0;
+    if (absl::ConsumePrefix(&line, "TracerPid:"))
+      return absl::SimpleAtoi(line, &tracer) ? tracer : 0;
+  }
+  return 0;
+}
+
+std::string read_wait_channel(const std::string& proc_root, pid_t pid, pid_t tid) {
+  const auto channel =
+      read_proc_file(absl::StrCat(task_folder(proc_root, pid, tid), "/wchan"), kKernelNameBytesMax);
+  return !channel || *channel == "0" ? "" : printable_name(*channel);
+}
+
+std::vector<std::string> read_kernel_stack(const std::string& proc_root, pid_t pid, pid_t tid) {
+  const auto stack = read_proc_file(absl::StrCat(task_folder(proc_root, pid, tid), "/stack"),
+                                    kKernelStackBytesMax);
+  std::vector<std::string> frames;
+  if (!stack) return frames;
+  // "[<0>] io_schedule+0x46/0x70"
+  for (const absl::string_view line : absl::StrSplit(*stack, '\n', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() < 2 || frames.size() == kKernelFramesMax) continue;
+    frames.push_back(printable_name(sv(words[1].substr(0, words[1].find('+')))));
+  }
+  return frames;
+}
+
+std::optional<UserPosition> read_user_position(const std::string& proc_root, pid_t pid, pid_t tid) {
+  const auto line =
+      read_proc_file(absl::StrCat(task_folder(proc_root, pid, tid), "/syscall"), kStatBytesMax);
+  if (!line) return std::nullopt;
+  // "running", or "7 0x… (six arguments) SP PC"; "-1 SP PC" when it waits outside of a system call (a page fault).
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(absl::StripSuffix(*line, "\n"), ' ', absl::SkipEmpty());
+  UserPosition position;
+  if (words.size() < 3 || !absl::SimpleHexAtoi(words[words.size() - 2], &position.stack_pointer) ||
+      !absl::SimpleHexAtoi(words[words.size() - 1], &position.instruction)) {
+    return std::nullopt;
+  }
+  return position;
+}
+
+}  // namespace muster::worker

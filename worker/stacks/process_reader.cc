@@ -1,0 +1,174 @@
+#include "worker/stacks/process_reader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "worker/stacks/blocked_thread.h"
+
+namespace muster::worker {
+namespace {
+
+// For threads to come to a stop; the rest of the deadline is for reading files and for py-spy.
+constexpr Duration kStopMax = std::chrono::seconds(1);
+
+}  // namespace
+
+ProcessReader::ProcessReader(std::string proc_root, pid_t pid, uint64_t start_ticks,
+                             ModuleImages* images)
+    : proc_root_(proc_root),
+      pid_(pid),
+      start_ticks_(start_ticks),
+      unwinder_(std::move(proc_root), pid, images) {}
+
+RankStacks ProcessReader::read(const PySpy& py_spy, Instant deadline,
+                               std::vector<StackModule>& modules) {
+  RankStacks stacks;
+  stacks.pid = pid_;
+  stacks.problem = obstacle();
+  if (!stacks.problem.empty()) return stacks;
+
+  const auto before = read_task_stat(proc_root_, pid_);
+  const std::vector<pid_t> tids = read_thread_ids(proc_root_, pid_, kThreadsPerRankMax);
+  // As they were before we came: a thread that ptrace holds has a state of its own.
+  std::map<pid_t, TaskStat> stats;
+  for (const pid_t tid : tids) {
+    if (auto stat = read_task_stat(proc_root_, pid_, tid)) stats[tid] = *std::move(stat);
+  }
+  bool readable = unwinder_.refresh();
+  const Instant now = monotonic_now();
+  std::vector<ThreadCopy> copies;
+  try {
+    copies =
+        copy_threads(pid_, tids, unwinder_.map(), now + std::min(kStopMax, (deadline - now) / 2));
+  } catch (const std::system_error&) {
+    stacks.problem = "no thread could be started to read it";
+    return stacks;
+  }
+  // It may have loaded something since.
+  const bool is_known = std::ranges::all_of(copies, [this](const ThreadCopy& copy) {
+    return copy.result != CopyResult::kCopied ||
+           unwinder_.map().find(copy.registers.instruction) != nullptr;
+  });
+  if (!is_known) readable = unwinder_.refresh();
+  const auto after = read_task_stat(proc_root_, pid_);
+  if (!before || !after || after->state == 'Z' || after->state == 'X') {
+    stacks.problem = "died while it was read";
+  } else if (before->stack_start != after->stack_start) {
+    stacks.problem = "became another program while it was read";
+  } else if (!readable) {
+    stacks.problem = refusal(copies);
+  }
+  if (!stacks.problem.empty()) return stacks;
+
+  for (const ThreadCopy& copy : copies) {
+    const auto stat = stats.find(copy.tid);
+    if (stat == stats.end() || copy.result == CopyResult::kGone) continue;
+    ThreadStack thread = describe(copy, modules);
+    thread.name = copy.tid == pid_ ? "main" : stat->second.name;
+    thread.state = stat->second.state;
+    if (!thread.frames.empty()) stacks.threads.push_back(std::move(thread));
+  }
+  if (stacks.threads.empty()) {
+    stacks.problem = refusal(copies);
+  } else if (tids.size() == kThreadsPerRankMax) {
+    stacks.note =
+        absl::StrCat("has ", kThreadsPerRankMax, " threads or more, which are all that are read");
+  }
+  if (runs_python(unwinder_.map())) add_python_frames(py_spy, deadline, modules, stacks);
+  return stacks;
+}
+
+std::string ProcessReader::obstacle() const {
+  const auto stat = read_task_stat(proc_root_, pid_);
+  if (!stat || stat->start_ticks != start_ticks_) return "dead";
+  // A main thread may end before the others.
+  const bool ended = stat->state == 'Z' || stat->state == 'X';
+  if (ended && read_thread_ids(proc_root_, pid_, 2).size() < 2) return "dead, not reaped yet";
+  const pid_t tracer = read_tracer(proc_root_, pid_);
+  if (tracer == 0) return "";
+  const auto who = read_task_stat(proc_root_, tracer);
+  return absl::StrCat("held by a debugger (pid ", tracer, who ? ", " : "", who ? who->name : "",
+                      ")");
+}
+
+ThreadStack ProcessReader::describe(const ThreadCopy& copy, std::vector<StackModule>& modules) {
+  ThreadStack thread;
+  thread.tid = copy.tid;
+  switch (copy.result) {
+    case CopyResult::kCopied: {
+      Unwinder::Stack stack = unwinder_.unwind(copy, modules);
+      thread.frames = std::move(stack.frames);
+      thread.truncated = stack.truncated;
+      break;
+    }
+    case CopyResult::kDidNotStop:
+      add_kernel_frames(copy.tid, thread, modules);
+      break;
+    case CopyResult::kOtherWordSize:
+      thread.frames.push_back({.text = "[32-bit code]"});
+      thread.truncated = true;
+      break;
+    case CopyResult::kGone:
+    case CopyResult::kRefused:
+      break;
+  }
+  return thread;
+}
+
+// A thread that the kernel does not let stop has a stack all the same: what of it is in user code stands still, too.
+void ProcessReader::add_kernel_frames(pid_t tid, ThreadStack& thread,
+                                      std::vector<StackModule>& modules) {
+  if (const auto copy = copy_blocked_thread(proc_root_, pid_, tid, unwinder_.map())) {
+    Unwinder::Stack stack = unwinder_.unwind(*copy, modules);
+    thread.frames = std::move(stack.frames);
+    thread.truncated = stack.truncated;
+  }
+  std::vector<std::string> kernel = read_kernel_stack(proc_root_, pid_, tid);
+  if (kernel.empty()) {
+    const std::string channel = read_wait_channel(proc_root_, pid_, tid);
+    kernel.push_back(channel.empty() ? "?" : channel);
+  }
+  std::ranges::reverse(kernel);
+  for (const std::string& function : kernel)
+    thread.frames.push_back({.text = absl::StrCat("[kernel] ", function)});
+  if (thread.frames.size() > kStackDepthMax) {
+    thread.frames.erase(thread.frames.begin(), thread.frames.end() - kStackDepthMax);
+    thread.truncated = true;
+  }
+}
+
+std::string ProcessReader::refusal(const std::vector<ThreadCopy>& copies) const {
+  const bool refused = std::ranges::any_of(
+      copies, [](const ThreadCopy& copy) { return copy.result == CopyResult::kRefused; });
+  if (!refused) return "died while it was read";
+  const std::string held = obstacle();
+  if (!held.empty()) return held;
+  const auto scope = read_proc_file("/proc/sys/kernel/yama/ptrace_scope", 16);
+  return absl::StrCat("ptrace is not permitted",
+                      scope && *scope > "0" ? " (kernel.yama.ptrace_scope=" : "",
+                      scope && *scope > "0" ? scope->substr(0, 1) + ")" : "",
+                      "; the worker needs CAP_SYS_PTRACE, or the rank's user id");
+}
+
+void ProcessReader::add_python_frames(const PySpy& py_spy, Instant deadline,
+                                      const std::vector<StackModule>& modules,
+                                      RankStacks& stacks) const {
+  const auto frames = py_spy.dump(pid_, deadline);
+  if (!frames.ok()) {
+    stacks.note = absl::StrCat("no Python frames: ", frames.status().message());
+    return;
+  }
+  for (ThreadStack& thread : stacks.threads) {
+    const auto python = frames->find(thread.tid);
+    if (python != frames->end())
+      thread.frames = with_python_frames(thread.frames, python->second, modules);
+  }
+}
+
+}  // namespace muster::worker

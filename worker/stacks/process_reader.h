@@ -1,0 +1,42 @@
+// Reads the stacks of one process, step by step: who it is and whether it can be read, copies of its threads, frames. Owned by one
+// thread at a time, which may block in the kernel for as long as the process does.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/stack_frame.h"
+#include "common/time.h"
+#include "worker/stacks/proc_files.h"
+#include "worker/stacks/python_frames.h"
+#include "worker/stacks/thread_copies.h"
+#include "worker/stacks/unwinder.h"
+
+namespace muster::worker {
+
+class ProcessReader {
+ public:
+  ProcessReader(std::string proc_root, pid_t pid, uint64_t start_ticks, ModuleImages* images);
+
+  // The frames' modules are indices into `modules`.
+  RankStacks read(const PySpy& py_spy, Instant deadline, std::vector<StackModule>& modules);
+
+ private:
+  // Why it cannot be read, or empty.
+  std::string obstacle() const;
+  ThreadStack describe(const ThreadCopy& copy, std::vector<StackModule>& modules);
+  void add_kernel_frames(pid_t tid, ThreadStack& thread, std::vector<StackModule>& modules);
+  std::string refusal(const std::vector<ThreadCopy>& copies) const;
+  void add_python_frames(const PySpy& py_spy, Instant deadline,
+                         const std::vector<StackModule>& modules, RankStacks& stacks) const;
+
+  const std::string proc_root_;
+  const pid_t pid_;
+  const uint64_t start_ticks_;  // of the life that is meant
+  Unwinder unwinder_;
+};
+
+}  // namespace muster::worker

@@ -1,0 +1,119 @@
+#include "worker/stacks/python_frames.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <nlohmann/json.hpp>
+
+#include "common/absl_view.h"
+#include "common/escape.h"
+#include "worker/stacks/child_output.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr size_t kOutputBytesMax = 16 << 20;  // some 300 bytes per frame
+constexpr size_t kErrorBytesMax = 200;
+constexpr char kInstall[] = "py-spy is not installed: python3 -m pip install py-spy";
+
+std::string find_in_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+    const std::string candidate = absl::StrCat(folder, "/", name);
+    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+std::string bounded(std::string text) {
+  text = escape_controls(text, Layout::kOneLine);
+  if (text.size() > kFrameTextBytesMax) text.resize(kFrameTextBytesMax);
+  return text;
+}
+
+StackFrame frame_of(const nlohmann::json& frame) {
+  const std::string name = frame.value("name", "?");
+  const auto line = frame.value("line", int64_t{0});
+  const nlohmann::json& file =
+      frame.at("short_filename").is_string() ? frame.at("short_filename") : frame.at("filename");
+  return {.text = bounded(absl::StrCat(file.get<std::string>(), ":", line, " ", name))};
+}
+
+std::string_view base_name(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+}  // namespace
+
+bool is_python_interpreter(std::string_view module_path) {
+  const absl::string_view name = av(base_name(module_path));
+  return absl::StartsWith(name, "libpython3") ||
+         (absl::StartsWith(name, "python") &&
+          name.find_first_not_of("0123456789.", 6) == absl::string_view::npos);
+}
+
+bool runs_python(const ProcessMap& map) {
+  return std::ranges::any_of(
+      map.modules, [](const MappedModule& module) { return is_python_interpreter(module.path); });
+}
+
+PySpy::PySpy(const std::string& program)
+    : program_(program.empty() ? find_in_path("py-spy") : program) {}
+
+absl::StatusOr<PythonFrames> PySpy::dump(pid_t pid, Instant deadline) const {
+  if (program_.empty()) return absl::NotFoundError(kInstall);
+  // Not stopped by it: killed at the deadline, it could leave a program stopped that it has attached to.
+  const auto output =
+      run_child({program_, "dump", "--nonblocking", "--json", "--pid", absl::StrCat(pid)},
+                {.output_bytes_max = kOutputBytesMax, .error_bytes_max = kErrorBytesMax}, deadline);
+  if (!output.ok()) return output.status();
+  if (output->exit_code != 0) {
+    const std::string reason = output->error.substr(0, output->error.find('\n'));
+    return absl::UnavailableError(
+        absl::StrCat("py-spy: ", escape_controls(reason, Layout::kOneLine)));
+  }
+  return parse_py_spy(output->output);
+}
+
+absl::StatusOr<PythonFrames> parse_py_spy(std::string_view json) {
+  const auto dump = nlohmann::json::parse(json, nullptr, false);
+  if (!dump.is_array()) return absl::DataLossError("py-spy printed no JSON list of threads");
+  PythonFrames threads;
+  try {
+    for (const nlohmann::json& thread : dump) {
+      if (threads.size() == kThreadsPerRankMax) break;
+      if (!thread.at("os_thread_id").is_number_integer()) continue;
+      std::vector<StackFrame>& frames = threads[thread.at("os_thread_id").get<pid_t>()];
+      for (const nlohmann::json& frame : thread.at("frames")) {
+        if (frames.size() == kStackDepthMax) break;
+        frames.push_back(frame_of(frame));
+      }
+      std::ranges::reverse(frames);
+    }
+  } catch (const nlohmann::json::exception& error) {
+    return absl::DataLossError(absl::StrCat("py-spy's JSON: ", error.what()));
+  }
+  return threads;
+}
+
+std::vector<StackFrame> with_python_frames(const std::vector<StackFrame>& native,
+                                           const std::vector<StackFrame>& python,
+                                           const std::vector<StackModule>& modules) {
+  if (python.empty()) return native;
+  const auto last = std::find_if(native.rbegin(), native.rend(), [&](const StackFrame& frame) {
+    return frame.module < modules.size() && is_python_interpreter(modules[frame.module].path);
+  });
+  std::vector<StackFrame> merged = python;
+  if (last != native.rend()) merged.insert(merged.end(), last.base(), native.end());
+  if (merged.size() > kStackDepthMax)
+    merged.erase(merged.begin(), merged.end() - static_cast<ptrdiff_t>(kStackDepthMax));
+  return merged;
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,218 @@
+#include "worker/stacks/stack_sampler.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_format.h>
+
+#include "worker/stacks/process_reader.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr char kProcRoot[] = "/proc";
+constexpr size_t kTargetsMax = 256;  // ranks of one node
+constexpr size_t kReadersKeptMax = 64;
+constexpr Duration kFarewell = std::chrono::seconds(1);
+// Kept back of the deadline for what comes after a reader's own waits.
+constexpr Duration kReserveMax = std::chrono::milliseconds(100);
+
+// What one reader found.
+struct Reading {
+  RankStacks stacks;
+  std::vector<StackModule> modules;  // of the frames in `stacks`
+};
+
+bool has_ended(int pidfd) {
+  pollfd state{.fd = pidfd, .events = POLLIN, .revents = 0};
+  return pidfd >= 0 && poll(&state, 1, 0) > 0;
+}
+
+// A thread that nobody joins: it may never come back from the kernel. All signals are the others'.
+bool start_thread(std::function<void()> body) {
+  auto owned = std::make_unique<std::function<void()>>(std::move(body));
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  const auto run = [](void* argument) -> void* {
+    const std::unique_ptr<std::function<void()>> mine(
+        static_cast<std::function<void()>*>(argument));
+    (*mine)();
+    return nullptr;
+  };
+  pthread_t thread{};
+  const bool started = pthread_create(&thread, &attributes, run, owned.get()) == 0;
+  if (started) static_cast<void>(owned.release());
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+// Why a process was not read in time, by what can be asked without waiting for it.
+std::string delay(pid_t pid, Duration waited) {
+  const auto stat = read_task_stat(kProcRoot, pid);
+  const std::string channel = read_wait_channel(kProcRoot, pid, pid);
+  return absl::StrFormat("did not answer within %.3g s (state %c%s%s)", to_seconds(waited),
+                         stat ? stat->state : '?', channel.empty() ? "" : ", waits in ", channel);
+}
+
+void append(Reading&& reading, StackSample& sample) {
+  std::vector<uint32_t> places;
+  for (const StackModule& module : reading.modules)
+    places.push_back(module_index(module, sample.modules));
+  for (ThreadStack& thread : reading.stacks.threads) {
+    for (StackFrame& frame : thread.frames) {
+      if (frame.module != kNoModule) frame.module = places.at(frame.module);
+    }
+  }
+  sample.ranks.push_back(std::move(reading.stacks));
+}
+
+}  // namespace
+
+class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Impl> {
+ public:
+  explicit Impl(StackSamplerOptions options) : py_spy_(options.py_spy) {}
+
+  StackSample sample(std::span<const StackTarget> targets, Instant deadline) {
+    const Instant now = monotonic_now();
+    const Duration reserve = std::clamp((deadline - now) / 10, Duration{}, kReserveMax);
+    const auto round = std::make_shared<Round>();
+    round->readings.resize(targets.size());
+    for (size_t i = 0; i < targets.size(); ++i) start(targets[i], deadline - reserve, round, i);
+
+    std::unique_lock lock(mutex_);
+    // wait_until would take the time of another clock.
+    changed_.wait_for(lock, deadline - now, [&] { return round->pending == 0; });
+    StackSample sample;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      std::optional<Reading>& reading = round->readings[i];
+      if (!reading) reading = problem(targets[i], delay(targets[i].pid, deadline - now));
+      append(*std::move(reading), sample);
+    }
+    return sample;
+  }
+
+  void say_farewell() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kFarewell, [this] { return running_ == 0; });
+  }
+
+ private:
+  // One call of sample(): its readers may outlive it.
+  struct Round {
+    std::vector<std::optional<Reading>> readings;
+    size_t pending = 0;
+  };
+  // A process whose tables are at hand.
+  struct Known {
+    std::shared_ptr<ProcessReader> reader;
+    uint64_t start_ticks = 0;
+    bool busy = false;
+    Instant used;
+  };
+
+  static Reading problem(const StackTarget& target, std::string text) {
+    Reading reading;
+    reading.stacks.rank = target.rank;
+    reading.stacks.pid = target.pid;
+    reading.stacks.problem = std::move(text);
+    return reading;
+  }
+
+  void start(const StackTarget& target, Instant deadline, const std::shared_ptr<Round>& round,
+             size_t index) {
+    const auto stat = read_task_stat(kProcRoot, target.pid);
+    const std::lock_guard lock(mutex_);
+    const auto refuse = [&](const char* why) { round->readings[index] = problem(target, why); };
+    if (!stat || has_ended(target.pidfd)) return refuse("dead");
+    if (index >= kTargetsMax) return refuse("more processes than are read at once");
+    Known& known = find(target.pid, stat->start_ticks);
+    if (known.busy) return refuse("an earlier reader still waits for it in the kernel");
+    known.busy = true;
+    ++running_;
+    ++round->pending;
+    const bool started =
+        start_thread([self = shared_from_this(), reader = known.reader, target, deadline, round,
+                      index] { self->run(*reader, target, deadline, *round, index); });
+    if (started) return;
+    known.busy = false;
+    --running_;
+    --round->pending;
+    refuse("no thread could be started to read it");
+  }
+
+  void run(ProcessReader& reader, const StackTarget& target, Instant deadline, Round& round,
+           size_t index) {
+    Reading reading;
+    reading.stacks = reader.read(py_spy_, deadline, reading.modules);
+    reading.stacks.rank = target.rank;
+    // Whoever has the pid by now, it may not be the process that was meant.
+    if (has_ended(target.pidfd)) reading = problem(target, "died while it was read");
+    const std::lock_guard lock(mutex_);
+    round.readings[index] = std::move(reading);
+    --round.pending;
+    --running_;
+    for (auto& [pid, known] : known_) {
+      if (known.reader.get() == &reader) known.busy = false;
+    }
+    changed_.notify_all();
+  }
+
+  // Called with the lock.
+  Known& find(pid_t pid, uint64_t start_ticks) {
+    const auto found = known_.find(pid);
+    const bool same_life = found != known_.end() && found->second.start_ticks == start_ticks;
+    // A reader that is blocked keeps what it has.
+    if (!same_life) known_.erase(pid);
+    if (known_.size() >= kReadersKeptMax && !known_.contains(pid)) forget_oldest();
+    Known& known = known_[pid];
+    if (known.reader == nullptr) {
+      known.reader = std::make_shared<ProcessReader>(kProcRoot, pid, start_ticks, &images_);
+      known.start_ticks = start_ticks;
+    }
+    known.used = monotonic_now();
+    return known;
+  }
+
+  void forget_oldest() {
+    auto oldest = known_.end();
+    for (auto it = known_.begin(); it != known_.end(); ++it) {
+      if (it->second.busy) continue;
+      if (oldest == known_.end() || it->second.used < oldest->second.used) oldest = it;
+    }
+    if (oldest != known_.end()) known_.erase(oldest);
+  }
+
+  const PySpy py_spy_;
+  ModuleImages images_;  // outlives the readers
+  std::mutex mutex_;     // of all below, and of rounds
+  std::condition_variable changed_;
+  std::map<pid_t, Known> known_;
+  size_t running_ = 0;
+};
+
+StackSampler::StackSampler(StackSamplerOptions options)
+    : impl_(std::make_shared<Impl>(std::move(options))) {}
+StackSampler::~StackSampler() { impl_->say_farewell(); }
+
+StackSample StackSampler::sample(std::span<const StackTarget> targets, Instant deadline) {
+  return impl_->sample(targets, deadline);
+}
+
+}  // namespace muster::worker

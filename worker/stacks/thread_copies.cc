@@ -1,0 +1,165 @@
+#include "worker/stacks/thread_copies.h"
+
+#include <sched.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <system_error>
+#include <thread>
+
+#include "worker/stacks/proc_files.h"
+
+namespace muster::worker {
+namespace {
+
+// While threads are on their way to a stop: spin a little, because a thread that stands waits for us; then sleep, because the processor
+// may be what the others wait for.
+constexpr Duration kSpin = std::chrono::microseconds(500);
+constexpr Duration kNapMin = std::chrono::microseconds(50);
+constexpr Duration kNapMax = std::chrono::milliseconds(2);
+// A disk read is over sooner than this; what sleeps uninterruptibly for longer is a finding.
+constexpr Duration kUninterruptible = std::chrono::milliseconds(200);
+
+constexpr int kNice = -10;
+
+size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+class Tracer {
+ public:
+  Tracer(pid_t pid, std::span<const pid_t> tids, const ProcessMap& map, Instant deadline)
+      : pid_(pid), map_(map), deadline_(deadline), buffer_(kStackCopyBytesMax) {
+    copies_.reserve(tids.size());
+    for (const pid_t tid : tids) copies_.push_back({.tid = tid});
+    // One piece per page: the kernel copies whole pieces, and the stack's mapping may end after any page.
+    pieces_.reserve(kStackCopyBytesMax / page_bytes() + 2);
+  }
+
+  std::vector<ThreadCopy> run() {
+    // Who waits for a processor here keeps others standing. Where that is not permitted, nothing is lost.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+    for (ThreadCopy& copy : copies_) interrupt(copy);
+    wait_for_stops();
+    for (const auto& [tid, copy] : waiting_) copy->result = CopyResult::kDidNotStop;
+    return std::move(copies_);
+  }
+
+ private:
+  void interrupt(ThreadCopy& copy) {
+    if (ptrace(PTRACE_SEIZE, copy.tid, nullptr, nullptr) != 0) {
+      copy.result = errno == ESRCH ? CopyResult::kGone : CopyResult::kRefused;
+      return;
+    }
+    // Fails when the thread has ended since, which waitpid will say.
+    ptrace(PTRACE_INTERRUPT, copy.tid, nullptr, nullptr);
+    waiting_[copy.tid] = &copy;
+  }
+
+  void wait_for_stops() {
+    Instant newest = monotonic_now();
+    Duration nap = kNapMin;
+    while (!waiting_.empty()) {
+      int status = 0;
+      // This thread has no children: whatever it can wait for is traced.
+      const pid_t tid = waitpid(-1, &status, __WALL | __WNOTHREAD | WNOHANG);
+      if (tid < 0 && errno != EINTR) waiting_.clear();  // the others went with an exec
+      const Instant now = monotonic_now();
+      if (tid > 0) {
+        handle(tid, status, now);
+        newest = now;
+        nap = kNapMin;
+      } else if (now >= deadline_ || (now - newest > kUninterruptible && all_uninterruptible())) {
+        return;
+      } else if (now - newest < kSpin) {
+        sched_yield();
+      } else {
+        std::this_thread::sleep_for(nap);
+        nap = std::min(2 * nap, kNapMax);
+      }
+    }
+  }
+
+  void handle(pid_t tid, int status, Instant seen) {
+    const auto found = waiting_.find(tid);
+    if (!WIFSTOPPED(status)) {
+      if (found != waiting_.end()) waiting_.erase(found);  // kGone
+      return;
+    }
+    size_t size = 0;
+    if (found != waiting_.end()) size = copy_stopped(*found->second);
+    // A stop that is about to deliver a signal has to pass it on; of the others the signal is part of the event's name.
+    const bool delivers = status >> 16 == 0;
+    const auto signo = static_cast<uintptr_t>(delivers ? WSTOPSIG(status) : 0);
+    ptrace(PTRACE_DETACH, tid, nullptr, reinterpret_cast<void*>(signo));
+    if (found == waiting_.end()) return;
+    found->second->held = monotonic_now() - seen;
+    std::vector<std::byte>& stack = found->second->stack;
+    stack.assign(buffer_.begin(), buffer_.begin() + static_cast<ptrdiff_t>(size));
+    waiting_.erase(found);
+  }
+
+  // Returns how much of the stack is in the buffer: it moves to the copy when the thread runs again.
+  size_t copy_stopped(ThreadCopy& copy) {
+    switch (read_registers(copy.tid, copy.registers)) {
+      case RegistersRead::kYes:
+        copy.result = CopyResult::kCopied;
+        break;
+      case RegistersRead::kOtherWordSize:
+        copy.result = CopyResult::kOtherWordSize;
+        return 0;
+      case RegistersRead::kNotStopped:
+        return 0;  // killed since it stopped
+    }
+    const uint64_t page = page_bytes();
+    copy.stack_address = (copy.registers.stack_pointer - kRedZoneBytes) & ~uint64_t{7};
+    const uint64_t used = map_.writable_end(copy.registers.stack_pointer) - copy.stack_address;
+    const uint64_t limit =
+        std::min({used, kStackCopyBytesMax, kStackCopiesBytesMax - copied_bytes_});
+    pieces_.clear();
+    for (uint64_t done = 0; done < limit;) {
+      const uint64_t address = copy.stack_address + done;
+      const uint64_t size = std::min(limit - done, page - address % page);
+      pieces_.push_back({reinterpret_cast<void*>(address), size});
+      done += size;
+    }
+    iovec local{buffer_.data(), limit};
+    const ssize_t got = process_vm_readv(pid_, &local, 1, pieces_.data(), pieces_.size(), 0);
+    const size_t size = got > 0 ? static_cast<size_t>(got) : 0;
+    copied_bytes_ += size;
+    return size;
+  }
+
+  bool all_uninterruptible() const {
+    return std::ranges::all_of(waiting_, [this](const auto& entry) {
+      const auto stat = read_task_stat("/proc", pid_, entry.first);
+      return stat && stat->state == 'D';
+    });
+  }
+
+  const pid_t pid_;
+  const ProcessMap& map_;
+  const Instant deadline_;
+  std::vector<std::byte> buffer_;
+  std::vector<iovec> pieces_;
+  std::vector<ThreadCopy> copies_;
+  std::map<pid_t, ThreadCopy*> waiting_;  // interrupted, not seen to stop or end
+  size_t copied_bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<ThreadCopy> copy_threads(pid_t pid, std::span<const pid_t> tids, const ProcessMap& map,
+                                     Instant deadline) {
+  std::vector<ThreadCopy> copies;
+  std::thread tracer([&] { copies = Tracer(pid, tids, map, deadline).run(); });
+  tracer.join();
+  return copies;
+}
+
+}  // namespace muster::worker
