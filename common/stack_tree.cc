@@ -22,7 +22,7 @@ constexpr uint16_t kDepthMax = kStackDepthMax + 2;
 std::string_view last_parts(std::string_view path, int count) {
   size_t at = path.size();
   while (count-- > 0 && at != std::string_view::npos && at > 0) at = path.rfind('/', at - 1);
-  return at == std::string_view::npos || at == 0 ? path : path.substr(at + 1);
+  return path.empty() || at == std::string_view::npos ? path : path.substr(at + 1);
 }
 
 int fields_of(const FrameSymbol& symbol) {
@@ -282,13 +282,13 @@ std::vector<StackTree::Class> StackTree::classes(std::string_view thread) const 
 }
 
 void StackTree::set_symbol(uint32_t frame, const FrameSymbol& symbol) {
-  if (frame >= parts_.frames.size() || symbol == FrameSymbol{}) return;
+  if (frame >= parts_.frames.size()) return;
   FrameSymbol clean{.function = printable(symbol.function, kFrameTextBytesMax),
                     .file = printable(symbol.file, kModulePathBytesMax),
                     .line = std::max(symbol.line, 0)};
-  if (parts_.symbols.size() <= frame) parts_.symbols.resize(parts_.frames.size());
-  FrameSymbol& own = parts_.symbols[frame];
-  if (says_more(clean, own)) own = std::move(clean);
+  if (fields_of(clean) == 0 || !says_more(clean, this->symbol(frame))) return;
+  if (parts_.symbols.size() <= frame) parts_.symbols.resize(frame + 1);
+  parts_.symbols[frame] = std::move(clean);
 }
 
 const FrameSymbol& StackTree::symbol(uint32_t frame) const {

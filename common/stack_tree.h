@@ -9,7 +9,8 @@
 // deepest frame that has a place, and is counted in dropped(): the tree stays true of the frames that it has.
 //
 // A value. Plain memory, one thread at a time. Whatever comes from messages goes through of(), which refuses what is no tree or is
-// beyond the bounds, and makes texts printable. Merging a tree of n nodes takes n look-ups.
+// beyond the bounds, and makes texts printable. Merging a tree of n nodes takes n look-ups, and moves the sets of ranks that it adds to: thousands
+// of trees are added up by StackForest.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,8 @@ namespace muster {
 // A node takes some 200 bytes with its frame, symbol and look-ups.
 constexpr size_t kStackTreeNodesMax = 65'536;
 constexpr size_t kStackTreeModulesMax = 4'096;
-// Of all sets of ranks together, 8 bytes each: enough for every second of 131,072 ranks in 16 places.
-constexpr size_t kStackTreeRangesMax = 1 << 20;
+// Of all sets of ranks together, 8 bytes each: enough for every second of 131,072 ranks in 64 places.
+constexpr size_t kStackTreeRangesMax = 1 << 22;
 
 class StackTree {
  public:

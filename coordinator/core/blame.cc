@@ -59,8 +59,7 @@ std::string suspect_text(const Suspect& suspect, int64_t victims, const BlameInp
                         "; the network or the transport is the likeliest cause");
   const std::string holds =
       victims == 0 ? "" : absl::StrCat(" holds up ", victims, victims == 1 ? " rank" : " ranks");
-  return absl::StrCat(rank_text(suspect.rank.value(), input.placement), holds,
-                      holds.empty() ? ": it " : ": it ", suspect.why,
+  return absl::StrCat(rank_text(suspect.rank.value(), input.placement), holds, ": it ", suspect.why,
                       suspect.source.empty() ? "" : "; it stands at ", suspect.source);
 }
 
@@ -86,7 +85,7 @@ std::string sentence_of(const Blame& blame, const WaitGraph& graph, const BlameI
 Blame blame(const BlameInput& input) {
   const BlameFacts facts(input);
   const WaitGraph graph(facts.views());
-  const Findings findings(facts, graph, input.placement);
+  const Findings findings(facts, graph);
   const std::vector<Ranked> order = ranked(findings);
   double all_points = kDoubtPoints;
   for (const Ranked& entry : order) all_points += entry.second.points;

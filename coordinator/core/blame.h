@@ -2,25 +2,30 @@
 // it works on pages alone and gets better with stacks.
 //
 // First who waits for whom (wait_graph.h): its ends are the ranks that are behind, collectives that everybody entered and nobody
-// completed, and circles. Then what else speaks against those ranks. Points are added, and
+// completed, and circles. Then what else speaks against those ranks (blame_facts.h), and who contradicts whom (witnesses.h). Points are
+// added, and
 //
 //     confidence = points / (points of all suspects + 1)
 //
 // so that one clear culprit is at 0.9, two faults at once are at 0.45 each, and where little is known nobody is sure.
 //
-//     9   of a finding, shared by its ranks; a rank gets
-//           behind             all of it: others wait for it, and it waits for nobody
-//           never joined       all of it, divided where several may be meant
-//           another collective all of it: one number of one group, other kind, type, bytes or name than most; in a group of two half of it
-//           circle             all of it for ranks whose counts no other rank in the same place has; else divided
-//           all entered        4, divided: the other 5 are the transport's
-//     +9  dead, its worker gone, no page          +9  stopped, held by a debugger, a zombie
-//     +3  in the kernel (D) in both samples       +4  in another phase than most that wait
-//     up to +5  by how early its main thread's stack leaves that of most others of the finding, if few are where it is
-//     +1  runs while the others sleep
-//     0.3 who only waits, to have a runner-up
+//     9    a rank is behind: others wait for it, and it is not seen to wait for anybody. Divided where several main threads may or may
+//          not wait for a thread of their own
+//     9    it never joined the group; times the share of places where more ranks may be meant than are missing
+//     9    it entered another collective under the number: other kind, type, bytes or name than most. Where parts are equally large and no
+//          witness knows more, as in a group of two, divided by all their members
+//     9    of a circle, divided by those whom witnesses contradict; where there are none, by those with whom nobody agrees; else by all
+//     6    of a collective that everybody entered, divided by the few whose main threads stand elsewhere; 5 for the transport between its
+//          members, 4 divided by the others
+//     9    another phase than most; fewer steps than most: divided by who they are, where no collective is involved
+//     +9   dead, its worker gone, no page where others have one; stopped, held by a debugger, a zombie
+//     +4   in another phase than most                  +3   in the kernel (D) in all samples
+//     +0…5 by how early its main thread's stack leaves that of most others of the finding, if few are where it is
+//     +1   runs while most sleep
+//     0.3  who only waits, to have a runner-up
 //
-// Ranks with one of the marks of +9 are suspects where nobody is seen to wait for them, too, with 3 points instead of the finding's.
+// Ranks with a mark of +9 are suspects where nobody is seen to wait for them, too, with 3 points instead of a finding's. The marks of a rank
+// whose evidence is good in one finding and weak in another count once, with the stronger.
 //
 // 16,384 ranks take some tens of milliseconds. Evidence of ranks that the job does not have is ignored.
 #pragma once

@@ -53,12 +53,12 @@ struct CoreOptions {
   Duration cancel_grace =
       std::chrono::seconds(4);  // SIGTERM to SIGKILL: time to write a checkpoint
   Duration culprit_wait =
-      std::chrono::seconds(2);       // for the dead rank's report when only victims reported
+      std::chrono::seconds(2);  // for the dead rank's report when only victims reported
   // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. Three
   // heartbeats: less would be a hiccup of the network.
   Duration unreachable_after = std::chrono::milliseconds(900);
-  Duration broken_stream_wait =
-      std::chrono::milliseconds(500);  // the same of one whose stream broke, when peers of its ranks report them lost
+  Duration broken_stream_wait = std::chrono::milliseconds(
+      500);  // the same of one whose stream broke, when peers of its ranks report them lost
   HangBudgets hang;
   Duration samples_apart = std::chrono::seconds(1);  // two looks at the stacks tell slow from stuck
   Duration sample_deadline = std::chrono::milliseconds(1500);
@@ -104,10 +104,12 @@ struct Worker {
   std::set<RankKey> missing;
   int32_t heartbeats = 0;  // since the last registration; counts to kHeartbeatsBeforeVerdict
 
-  Instant last_pages{};      // the newest heartbeat
-  Duration longest_pause{};  // between two of them, lately: a node under load is late more than once
+  Instant last_pages{};  // the newest heartbeat
+  Duration
+      longest_pause{};  // between two of them, lately: a node under load is late more than once
   std::optional<Instant> away_since;  // its stream broke
-  bool given_up = false;  // ranks of it were taken for lost: it gets no others before it is heard of
+  bool given_up =
+      false;  // ranks of it were taken for lost: it gets no others before it is heard of
 };
 
 class Core {
@@ -132,10 +134,10 @@ class Core {
  private:
   // What is known of a live job beyond its record. Volatile: rebuilt after a restart.
   struct Launch {
-    std::optional<Instant> start_deadline;    // while STARTING
-    std::optional<Instant> victim_deadline;   // once a victim reported and no culprit did
-    Duration stop_grace{};                    // of the newest StopRanks
-    std::optional<int64_t> checkpoint_after;  // somebody waits for a checkpoint of more steps
+    std::optional<Instant> start_deadline;          // while STARTING
+    std::optional<Instant> victim_deadline;         // once a victim reported and no culprit did
+    Duration stop_grace{};                          // of the newest StopRanks
+    std::optional<int64_t> checkpoint_after;        // somebody waits for a checkpoint of more steps
     std::map<WorkerName, std::vector<Rank>> ranks;  // by worker
     std::optional<HangDetector> hang;
     std::optional<Stragglers> stragglers;
@@ -145,6 +147,7 @@ class Core {
     // While SUSPECT or DUMPING.
     Instant suspected{};
     Instant progress_then{};           // of steps and phases
+    int64_t step_then = -1;            // the newest that was known
     std::set<WorkerName> no_news;      // workers whose pages have not been seen since
     std::set<WorkerName> unreachable;  // outlives a suspicion
     std::optional<DumpId> dump;
@@ -226,6 +229,7 @@ class Core {
   void go_on(Job& job, std::string reason);
   void leave_ladder(Job& job);
   void conclude_dump(Job& job);
+  bool shows_progress(const Job& job, const Dump& dump) const;
   void conclude_stuck(Job& job, const Dump& dump);
   std::map<Rank, std::string> ranks_gone(const Job& job) const;
   void resume_incidents(const Job& job);
@@ -279,8 +283,9 @@ class Core {
   JobQueue queue_;
   JobId last_job_id_{0};
   bool schedule_needed_ = false;
-  std::vector<JobId> looks_again_;  // running when this coordinator was started: until its first step
-  Instant reach_from_{};            // no worker is unreachable before
+  std::vector<JobId>
+      looks_again_;       // running when this coordinator was started: until its first step
+  Instant reach_from_{};  // no worker is unreachable before
 
   // Of the step in progress.
   Instant now_{};

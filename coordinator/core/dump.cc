@@ -90,9 +90,8 @@ bool Dump::add(const StackReportReceived& report) {
   }
   for (const StackModule& module : report.stacks.modules()) modules_.emplace(module, report.worker);
   kernel_messages_[report.worker] = report.kernel_messages;
-  const bool all = std::all_of(samples_.begin(), samples_.end(), [&](const Sample& s) {
-    return s.from.contains(report.worker);
-  });
+  const bool all = std::all_of(samples_.begin(), samples_.end(),
+                               [&](const Sample& s) { return s.from.contains(report.worker); });
   if (all) waiting_.erase(report.worker);
   return true;
 }

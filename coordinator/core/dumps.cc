@@ -35,8 +35,9 @@ void Core::on(const StacksRequested& event) {
     return refuse(absl::InvalidArgumentError(absl::StrCat(
         "rank is ", event.rank.value(), ": ", name, " has ranks 0 to ", job.placement.size() - 1)));
   }
-  const auto asking = std::count_if(dumps_.begin(), dumps_.end(),
-                                    [](const auto& entry) { return entry.second.request.has_value(); });
+  const auto asking = std::count_if(dumps_.begin(), dumps_.end(), [](const auto& entry) {
+    return entry.second.request.has_value();
+  });
   if (static_cast<size_t>(asking) >= kRequestsMax) {
     return refuse(absl::ResourceExhaustedError(
         absl::StrCat(asking, " dumps are on their way; ask again when they are there")));
@@ -69,8 +70,9 @@ std::optional<DumpId> Core::begin_dump(const Job& job, Rank only, int32_t sample
       now_ + (samples - 1) * options_.samples_apart + options_.sample_deadline + kAnswerSlack;
   for (const auto& [name, ranks] : asked) {
     if (!reachable(name)) continue;
-    send(workers_.at(name), SendDumpStacks{job.id, job.attempt, last_dump_, samples,
-                                           options_.samples_apart, options_.sample_deadline, ranks});
+    send(workers_.at(name),
+         SendDumpStacks{job.id, job.attempt, last_dump_, samples, options_.samples_apart,
+                        options_.sample_deadline, ranks});
   }
   dumps_.emplace(last_dump_,
                  OpenDump{Dump(job.id, job.attempt, samples, std::move(asked)), deadline, request});
@@ -81,12 +83,12 @@ std::optional<DumpId> Core::begin_dump(const Job& job, Rank only, int32_t sample
 bool Core::is_over(const OpenDump& open) const {
   const auto launch = launches_.find(open.dump.job());
   if (open.deadline <= now_ || launch == launches_.end()) return true;
-  return std::none_of(
-      open.dump.waiting().begin(), open.dump.waiting().end(), [&](const WorkerName& name) {
-        const auto worker = workers_.find(name);
-        return worker != workers_.end() && worker->second.connected &&
-               !launch->second.unreachable.contains(name);
-      });
+  return std::none_of(open.dump.waiting().begin(), open.dump.waiting().end(),
+                      [&](const WorkerName& name) {
+                        const auto worker = workers_.find(name);
+                        return worker != workers_.end() && worker->second.connected &&
+                               !launch->second.unreachable.contains(name);
+                      });
 }
 
 void Core::on(const StackReportReceived& event) {

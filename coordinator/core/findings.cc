@@ -15,8 +15,8 @@ namespace muster::coordinator {
 namespace {
 
 // The table in blame.h.
-constexpr double kFindingPoints = 9, kAllEnteredPoints = 4, kTransportPoints = 5, kStackPoints = 5,
-                 kAsidePoints = 3, kVictimPoints = 0.3, kHaltedPoints = 9;
+constexpr double kFindingPoints = 9, kAllEnteredPoints = 4, kElsewherePoints = 6,
+                 kTransportPoints = 5, kStackPoints = 5, kAsidePoints = 3, kVictimPoints = 0.3;
 
 std::vector<int32_t> ranks_inside(const WaitGraph::Instance& instance) {
   std::vector<int32_t> ranks;
@@ -31,21 +31,10 @@ Call call_of(const GroupEvidence& group) {
   return {group.kind, group.dtype, bytes_may_differ ? 0 : group.bytes, group.collective};
 }
 
-// How far the main thread is: collectives entered in each group of its lane.
-using Place = std::vector<std::pair<std::string_view, uint64_t>>;
-Place place_of(const RankEvidence& evidence) {
-  Place place;
-  for (const GroupEvidence& group : evidence.groups)
-    if (group.name.find('#') == std::string::npos) place.emplace_back(group.name, group.started);
-  std::sort(place.begin(), place.end());
-  return place;
-}
-
 }  // namespace
 
-Findings::Findings(const BlameFacts& facts, const WaitGraph& graph,
-                   const std::vector<RankPlacement>& placement)
-    : facts_(facts), graph_(graph), placement_(placement) {
+Findings::Findings(const BlameFacts& facts, const WaitGraph& graph)
+    : facts_(facts), graph_(graph), witnesses_(facts.views(), graph) {
   for (const WaitGraph::End& end : graph_.ends()) judge_end(end);
   for (size_t i = 0; i < graph_.instances().size(); ++i) judge_mismatch(i);
   judge_halted();
@@ -58,6 +47,15 @@ Findings::Findings(const BlameFacts& facts, const WaitGraph& graph,
 std::vector<int32_t> Findings::all_ranks() const {
   std::vector<int32_t> ranks(facts_.views().size());
   for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int32_t>(i);
+  return ranks;
+}
+
+std::vector<int32_t> Findings::all_inside() const {
+  std::vector<int32_t> ranks;
+  for (const Instance& instance : graph_.instances())
+    for (const WaitGraph::Member& member : instance.inside) ranks.push_back(member.rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
 
@@ -83,32 +81,42 @@ void Findings::judge_end(const WaitGraph::End& end) {
   judge_circle(end);
 }
 
+const Findings::Words& Findings::words_of(size_t index) {
+  const auto [place, is_new] = words_.try_emplace(index);
+  Words& words = place->second;
+  if (!is_new) return words;
+  const Instance& instance = graph_.instances()[index];
+  words.inside = ranks_of(instance.inside);
+  words.what = collective_text(graph_, instance);
+  words.age = wait_text(instance.inside);
+  words.who = ranks_text(words.inside);
+  words.wait = absl::StrCat(words.who, instance.inside.size() == 1 ? " waits" : " wait", words.age);
+  words.whom = ranks_text(ranks_of(graph_.absent(instance)));
+  return words;
+}
+
 // Why others wait for the rank in this collective; what kind of fault that is, and how likely it is meant.
-std::string Findings::behind_text(int32_t rank, size_t index, HangShape& shape,
-                                  double& share) const {
+std::string Findings::behind_text(int32_t rank, size_t index, HangShape& shape, double& share) {
   const Instance& instance = graph_.instances()[index];
   const WaitGraph::Group& group = graph_.groups()[instance.group];
-  const RankSet inside = ranks_of(instance.inside);
-  const std::string what = collective_text(graph_, instance);
-  if (inside.contains(rank))
-    return absl::StrCat("stands still inside ", what, " with the others of ", ranks_text(inside),
-                        wait_text(instance.inside));
-  const std::string wait =
-      absl::StrCat(" which ", ranks_text(inside), inside.size() == 1 ? " waits" : " wait",
-                   wait_text(instance.inside));
-  const bool is_shown = std::any_of(group.members.begin(), group.members.end(),
-                                    [&](const auto& member) { return member.rank == rank; });
+  const Words& words = words_of(index);
+  if (words.inside.contains(rank))
+    return absl::StrCat("stands still inside ", words.what, " with the others of ", words.who,
+                        words.age);
+  const auto member = std::lower_bound(group.members.begin(), group.members.end(), rank,
+                                       [](const auto& m, int32_t r) { return m.rank < r; });
+  const bool is_shown = member != group.members.end() && member->rank == rank;
   if (is_shown || facts_.view(rank).evidence == nullptr) {
-    if (instance.seq == 0) return absl::StrCat("is not at the other end of ", what, ", in", wait);
-    return absl::StrCat("never entered ", what, ", in", wait);
+    if (instance.seq == 0)
+      return absl::StrCat("is not at the other end of ", words.what, ", in which ", words.wait);
+    return absl::StrCat("never entered ", words.what, ", in which ", words.wait);
   }
   shape = HangShape::kNeverJoined;
   if (group.pool != WaitGraph::kNoPool) {
-    const double places = static_cast<double>(group.size - group.members.size());
-    const double ranks = static_cast<double>(graph_.absent(instance).size());
-    share = std::min(1.0, places / std::max(ranks, 1.0));
+    const auto places = static_cast<double>(group.size - group.members.size());
+    share = std::min(1.0, places / static_cast<double>(graph_.pool_of(group).size()));
   }
-  return absl::StrCat("never joined ", axis_text(group), ", for whose ", what, wait);
+  return absl::StrCat("never joined the group of ", words.what, ", in which ", words.wait);
 }
 
 void Findings::judge_behind(const std::vector<int32_t>& ranks) {
@@ -135,44 +143,36 @@ void Findings::judge_behind(const std::vector<int32_t>& ranks) {
   }
 }
 
-// In a circle of those who do what the program says somebody does not: it has made another number of calls than whoever else is where it is.
-// Who has company there has an alibi.
+// Whom witnesses contradict closed the circle; where there are none, who has nobody that agrees; else all.
 void Findings::judge_circle(const WaitGraph::End& end) {
   std::map<int32_t, size_t> where;  // rank → the circle's instance that it is in
-  std::set<int32_t> alibis;
-  for (const size_t i : end.instances) {
-    std::map<Place, std::vector<int32_t>> places;
-    for (const WaitGraph::Member& member : graph_.instances()[i].inside) {
+  for (const size_t i : end.instances)
+    for (const WaitGraph::Member& member : graph_.instances()[i].inside)
       where.try_emplace(member.rank, i);
-      places[place_of(*facts_.view(member.rank).evidence)].push_back(member.rank);
-    }
-    for (const auto& [place, ranks] : places)
-      if (ranks.size() > 1) alibis.insert(ranks.begin(), ranks.end());
-  }
-  std::vector<int32_t> odd;
-  for (const int32_t rank : end.ranks)
-    if (!alibis.contains(rank)) odd.push_back(rank);
-  const std::vector<int32_t>& culprits = odd.empty() ? end.ranks : odd;
-  const BlameFacts::Usual usual = facts_.usual_of(end.ranks);
+  std::map<int32_t, Testimony> testimonies;
+  std::map<Testimony, int> counts;
   for (const int32_t rank : end.ranks) {
-    const bool is_culprit = odd.empty() || !alibis.contains(rank);
     const auto at = where.find(rank);
     if (at == where.end()) continue;
-    const Instance& own = graph_.instances()[at->second];
-    Candidate candidate{.points = is_culprit ? kFindingPoints / static_cast<double>(culprits.size())
-                                             : kVictimPoints,
+    const Testimony testimony = witnesses_.on(rank, at->second);
+    testimonies[rank] = testimony;
+    ++counts[testimony];
+  }
+  const BlameFacts::Usual usual = facts_.usual_of(end.ranks);
+  for (const auto& [rank, testimony] : testimonies) {
+    const auto& [worst, culprits] = *counts.rbegin();
+    const Words& own = words_of(where[rank]);
+    Candidate candidate{.points = testimony == worst ? kFindingPoints / culprits : kVictimPoints,
                         .shape = HangShape::kDeadlock,
-                        .instance = at->second,
-                        .why = absl::StrCat("waits in ", collective_text(graph_, own), " for ",
-                                            ranks_text(ranks_of(graph_.absent(own))))};
-    for (const size_t i : graph_.waiting_in(rank)) {
-      const Instance& other = graph_.instances()[i];
-      absl::StrAppend(&candidate.why, ", while ", ranks_text(ranks_of(other.inside)), " wait",
-                      other.inside.size() == 1 ? "s" : "", " for it in ",
-                      collective_text(graph_, other));
-      candidate.instance = i;
-      break;
+                        .instance = where[rank],
+                        .why = absl::StrCat("waits in ", own.what, " for ", own.whom)};
+    if (const auto waiting = graph_.waiting_in(rank); !waiting.empty()) {
+      const Words& other = words_of(waiting[0]);
+      absl::StrAppend(&candidate.why, ", while ", other.wait, " for it in ", other.what);
+      candidate.instance = waiting[0];
     }
+    if (testimony == Testimony::kContradicts)
+      candidate.why += "; it has entered other collectives than ranks that do the same";
     add(rank, std::move(candidate), usual);
   }
 }
@@ -181,27 +181,32 @@ void Findings::judge_all_entered(size_t index) {
   const Instance& instance = graph_.instances()[index];
   if (judge_mismatch(index)) return;
   const std::vector<int32_t> ranks = ranks_inside(instance);
-  const BlameFacts::Usual usual = facts_.usual_of(ranks);
-  const std::string what = collective_text(graph_, instance);
-  const WaitGraph::Group& group = graph_.groups()[instance.group];
-  const std::string all =
-      ranks.size() < group.members.size()
-          ? absl::StrCat(ranks_text(ranks_of(instance.inside)), " of ", group.members.size(),
-                         " members are still in ", what)
-          : absl::StrCat("all ", group.members.size(), " members are in ", what);
+  // Of two members both are elsewhere than the other: ranks in any collective say what is usual.
+  const BlameFacts::Usual usual = facts_.usual_of(ranks.size() > 2 ? ranks : all_inside());
+  const Words& words = words_of(index);
+  const size_t members = graph_.groups()[instance.group].members.size();
+  const std::string all = ranks.size() < members
+                              ? absl::StrCat(words.who, " of ", members, " members are still in ")
+                              : absl::StrCat("all ", members, " members are in ");
+  const auto elsewhere = std::count_if(ranks.begin(), ranks.end(),
+                                       [&](int32_t rank) { return usual.departure(rank) > 0; });
   for (const int32_t rank : ranks) {
+    const bool is_elsewhere = usual.departure(rank) > 0;
+    const auto share = static_cast<double>(is_elsewhere ? elsewhere : std::ssize(ranks));
     add(rank,
-        {.points = kAllEnteredPoints / static_cast<double>(ranks.size()),
-         .shape = HangShape::kTransport,
+        {.points = (is_elsewhere ? kElsewherePoints : kAllEnteredPoints) / share,
+         .shape = is_elsewhere ? HangShape::kBehind : HangShape::kTransport,
          .instance = index,
-         .why = absl::StrCat("is in ", what, " like whoever else is", wait_text(instance.inside))},
+         .why =
+             absl::StrCat("is in ", words.what,
+                          is_elsewhere ? " with the others" : " like whoever else is", words.age)},
         usual);
   }
   add(kNoRank,
       {.points = kTransportPoints,
        .shape = HangShape::kTransport,
        .instance = index,
-       .why = absl::StrCat(all, wait_text(instance.inside), " and nothing moves between them")},
+       .why = absl::StrCat(all, words.what, words.age, " and nothing moves between them")},
       usual);
 }
 
@@ -215,20 +220,29 @@ bool Findings::judge_mismatch(size_t index) {
   const auto most = std::max_element(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();
   });
-  size_t rivals = 0;
-  for (const auto& [call, members] : calls)
-    if (members.size() == most->second.size()) ++rivals;
+  // Where several parts are the largest, witnesses may know.
+  using Part = std::map<Call, std::vector<WaitGraph::Member>>::const_iterator;
+  std::vector<std::pair<Testimony, Part>> rivals;
+  for (Part part = calls.begin(); part != calls.end(); ++part)
+    if (part->second.size() == most->second.size())
+      rivals.emplace_back(witnesses_.on(part->second[0].rank, no_instance()), part);
+  const auto worse = [](const auto& a, const auto& b) { return a.first < b.first; };
+  const auto [best, worst] = std::minmax_element(rivals.begin(), rivals.end(), worse);
+  const Part right = best->second;
+  const bool is_tie = rivals.size() > 1 && best->first == worst->first;
   const WaitGraph::Group& group = graph_.groups()[instance.group];
   const BlameFacts::Usual usual = facts_.usual_of(ranks_inside(instance));
-  // Whom those of the largest part are told beside.
-  const auto another = most == calls.begin() ? std::next(most) : calls.begin();
-  for (auto part = calls.begin(); part != calls.end(); ++part) {
-    if (rivals == 1 && part == most) continue;
-    const auto& others = part == most ? another->second : most->second;
-    const auto share = rivals > 1 ? static_cast<double>(rivals * part->second.size()) : 1.0;
+  // Whom those of the right part are told beside.
+  const auto another = right == calls.begin() ? std::next(right) : Part(calls.begin());
+  for (Part part = calls.begin(); part != calls.end(); ++part) {
+    if (part == right && rivals.size() == 1) continue;
+    const auto& others = part == right ? another->second : right->second;
+    double points = kFindingPoints;
+    if (is_tie) points /= static_cast<double>(rivals.size() * part->second.size());
+    if (!is_tie && part == right) points = kVictimPoints;
     for (const WaitGraph::Member& member : part->second) {
       add(member.rank,
-          {.points = kFindingPoints / share,
+          {.points = points,
            .shape = HangShape::kMismatch,
            .instance = index,
            .why = absl::StrCat("entered ", call_text(*member.group), " as number ", instance.seq,
@@ -241,11 +255,12 @@ bool Findings::judge_mismatch(size_t index) {
 }
 
 void Findings::judge_halted() {
+  const BlameFacts::Usual nobody = facts_.usual_of({});
   for (const int32_t rank : all_ranks()) {
-    if (facts_.points(rank) < kHaltedPoints || candidates_.contains(rank)) continue;
+    if (!facts_.view(rank).halted || candidates_.contains(rank)) continue;
     add(rank,
         {.points = kAsidePoints, .shape = HangShape::kHalted, .instance = no_instance(), .why = {}},
-        facts_.usual_of({}));
+        nobody);
   }
 }
 
@@ -320,9 +335,7 @@ void Findings::add_runner_up() {
   for (size_t i = 0; i < graph_.instances().size() && left > 0; ++i) {
     const Instance& instance = graph_.instances()[i];
     for (const WaitGraph::Member& member : instance.inside)
-      add_victim(
-          member.rank, i,
-          absl::StrCat("waits in ", collective_text(graph_, instance), wait_text(instance.inside)));
+      add_victim(member.rank, i, absl::StrCat("waits in ", words_of(i).what, words_of(i).age));
   }
   for (const int32_t rank : all_ranks())
     add_victim(rank, no_instance(), "does nothing that others do not");

@@ -10,6 +10,7 @@
 #include "coordinator/core/blame.h"
 #include "coordinator/core/blame_facts.h"
 #include "coordinator/core/wait_graph.h"
+#include "coordinator/core/witnesses.h"
 
 namespace muster::coordinator {
 
@@ -26,9 +27,8 @@ struct Candidate {
 
 class Findings {
  public:
-  // Both outlive the findings.
-  Findings(const BlameFacts& facts, const WaitGraph& graph,
-           const std::vector<RankPlacement>& placement);
+  // All outlive the findings.
+  Findings(const BlameFacts& facts, const WaitGraph& graph);
 
   const std::map<int32_t, Candidate>& candidates() const { return candidates_; }
 
@@ -47,15 +47,28 @@ class Findings {
   void judge_stacks();
   void add_runner_up();
 
+  // What is told of an instance by each of the ranks around it: made once, however many they are.
+  struct Words {
+    std::string what;  // "all-reduce 41 "layer 3 mlp" of fsdp"
+    std::string wait;  // "ranks 0-4 wait (12.3 s)"
+    std::string who;   // "ranks 0-4"
+    std::string whom;  // "ranks 5-7": whom it waits for
+    std::string age;   // " (12.3 s)"
+    RankSet inside;
+  };
+  const Words& words_of(size_t instance);
+
   size_t no_instance() const { return graph_.instances().size(); }
   std::vector<int32_t> all_ranks() const;
+  std::vector<int32_t> all_inside() const;  // some collective
   // Points, clauses and stacks of facts_ are added; the strongest finding of a rank stays. `among`: whom its stack is compared with.
   void add(int32_t rank, Candidate candidate, const BlameFacts::Usual& among);
-  std::string behind_text(int32_t rank, size_t instance, HangShape& shape, double& share) const;
+  std::string behind_text(int32_t rank, size_t instance, HangShape& shape, double& share);
 
   const BlameFacts& facts_;
   const WaitGraph& graph_;
-  const std::vector<RankPlacement>& placement_;
+  Witnesses witnesses_;
+  std::map<size_t, Words> words_;
   std::map<int32_t, Candidate> candidates_;
 };
 

@@ -196,14 +196,13 @@ void Core::on(const HeartbeatReceived& event) {
   }
 }
 
-// How late it has been lately is how late it may be again: the longest pause is forgotten slowly.
+// How late it has been lately, with ranks, is how late it may be again: the longest pause is forgotten slowly.
 void Core::hear_heartbeat(Worker& worker) {
   constexpr Duration kPauseMax = std::chrono::seconds(3);
   constexpr double kForget = 0.99;
   if (worker.heartbeats > 0) {
     const Duration pause = std::min(now_ - worker.last_pages, kPauseMax);
-    const auto before =
-        std::chrono::duration_cast<Duration>(worker.longest_pause * kForget);
+    const auto before = std::chrono::duration_cast<Duration>(worker.longest_pause * kForget);
     worker.longest_pause = std::max(pause, before);
   }
   worker.last_pages = now_;
@@ -279,7 +278,8 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
   }
   if (!lost) return;
   const auto known = workers_.find(worker);
-  if (known != workers_.end() && known->second.incarnation != survivor) known->second.given_up = true;
+  if (known != workers_.end() && known->second.incarnation != survivor)
+    known->second.given_up = true;
   if (job.state != JobState::kRestarting && !job.cancel_requested) {
     Fault cause;
     cause.worker = worker;

@@ -66,7 +66,8 @@ void HangDetector::change_phase(Rank& rank, const Sample& sample) {
   rank.phase_start = sample.phase_start;
 }
 
-// Several steps may lie between two heartbeats: then their mean is known, and the last one.
+// Several steps may lie between two heartbeats: then their mean is known, and the last one. Of a step the fastest rank's time counts:
+// those that waited for another one's checkpoint have that in theirs, and the one that wrote it does not.
 void HangDetector::learn_step(Rank& rank, const Sample& sample) {
   if (sample.steps <= rank.steps) return;
   double seconds = sane_seconds(sample.step_seconds);
@@ -84,7 +85,7 @@ void HangDetector::learn_step(Rank& rank, const Sample& sample) {
     step_seconds_.push_back(seconds);
     if (step_seconds_.size() > kStepsRemembered) step_seconds_.pop_front();
   } else if (!step_seconds_.empty()) {
-    step_seconds_.back() = std::max(step_seconds_.back(), seconds);
+    step_seconds_.back() = std::min(step_seconds_.back(), seconds);
   }
 }
 
@@ -113,8 +114,8 @@ bool HangDetector::forgive() {
 
 bool HangDetector::trains() const {
   for (size_t phase = 0; phase < kPhases; ++phase) {
-    const bool training = phase == static_cast<size_t>(Phase::kData) ||
-                          phase == static_cast<size_t>(Phase::kStep);
+    const bool training =
+        phase == static_cast<size_t>(Phase::kData) || phase == static_cast<size_t>(Phase::kStep);
     if (in_phase_[phase] > 0 && !training) return false;
   }
   return true;
@@ -140,8 +141,7 @@ Duration HangDetector::allowance(Phase phase) const {
     case Phase::kData:
     case Phase::kStep:
       if (!knows_steps()) return budgets_.first_steps;
-      return std::max(budgets_.floor,
-                      duration_of(budgets_.steps * to_seconds(longest_step())));
+      return std::max(budgets_.floor, duration_of(budgets_.steps * to_seconds(longest_step())));
     case Phase::kEval:
       return std::max(budgets_.evaluation, seen);
     case Phase::kCheckpointSave:
@@ -180,7 +180,8 @@ std::string HangDetector::reason(Instant now) const {
           ? absl::StrFormat("no rank has made progress for %.1f s", still)
           : absl::StrFormat("no step was completed for %.1f s", to_seconds(now - foreground_));
   if (trains() && knows_steps())
-    return absl::StrCat(why, absl::StrFormat("; its steps take %.2f s", to_seconds(longest_step())));
+    return absl::StrCat(why,
+                        absl::StrFormat("; its steps take %.2f s", to_seconds(longest_step())));
   std::string_view phase = "STEP";
   Duration most = Duration::zero();
   for (size_t p = 0; p < kPhases; ++p) {

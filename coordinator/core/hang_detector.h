@@ -104,7 +104,7 @@ class HangDetector {
   Instant foreground_;
   int64_t step_ = -1;
   uint64_t steps_ = 0;               // that some rank has completed in this attempt
-  std::deque<double> step_seconds_;  // of the last ones, the slowest rank's
+  std::deque<double> step_seconds_;  // of the last ones, the fastest rank's
   int32_t patience_ = 1;             // times the allowance
 };
 

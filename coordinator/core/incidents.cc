@@ -19,9 +19,8 @@ constexpr double kSelfEvident = 0.95;
 
 bool says_any_of(const std::string& text, const auto& words) {
   const std::string lower = absl::AsciiStrToLower(text);
-  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
-    return lower.find(word) != std::string::npos;
-  });
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return lower.find(word) != std::string::npos; });
 }
 
 }  // namespace

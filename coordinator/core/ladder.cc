@@ -58,7 +58,6 @@ void Core::watch(const Job& job, const RankProgress& progress) {
   if (launch.stragglers->look_is_due()) look_for_stragglers(job);
 }
 
-// A slow rank is told, and nothing is done about it: to restart a job costs more than to go on slowly.
 std::vector<std::pair<Rank, double>> Core::straggler_scores(const Job& job,
                                                             size_t count_max) const {
   std::vector<std::pair<Rank, double>> scores;
@@ -75,6 +74,7 @@ std::vector<std::pair<Rank, double>> Core::straggler_scores(const Job& job,
   return scores;
 }
 
+// A slow rank is told, and nothing is done about it: to restart a job costs more than to go on slowly.
 void Core::look_for_stragglers(const Job& job) {
   Launch& launch = launches_.at(job.id);
   for (const Stragglers::Change& change : launch.stragglers->look(now_)) {
@@ -111,7 +111,8 @@ void Core::hear_pages_of(const Worker& worker) {
   }
   for (const JobId id : told) {
     if (Job& job = jobs_.at(id); suspects_.contains(id)) {
-      if (launches_.at(id).unreachable.contains(worker.name)) tell_reachable(job, worker.name, "is heard of again");
+      if (launches_.at(id).unreachable.contains(worker.name))
+        tell_reachable(job, worker.name, "is heard of again");
       climb(job);
     }
   }
@@ -148,6 +149,8 @@ void Core::suspect(Job& job, std::string reason) {
   suspects_.insert(job.id);
   launch.suspected = now_;
   launch.progress_then = launch.hang->last_step_or_phase();
+  launch.step_then = -1;
+  for (const RankState& rank : job.ranks) launch.step_then = std::max(launch.step_then, rank.step);
   launch.no_news.clear();
   for (const auto& [name, ranks] : launch.ranks) {
     const auto worker = workers_.find(name);
@@ -176,18 +179,36 @@ void Core::leave_ladder(Job& job) {
     job.state = JobState::kRunning;
 }
 
+// Heartbeats may be on their way for long: what a dump says of steps and phases is newer.
+bool Core::shows_progress(const Job& job, const Dump& dump) const {
+  const Launch& launch = launches_.at(job.id);
+  if (launch.hang->last_step_or_phase() > launch.progress_then) return true;
+  const std::vector<RankEvidence> ranks = dump.newest_ranks();
+  return std::any_of(ranks.begin(), ranks.end(), [&](const RankEvidence& rank) {
+    return rank.page_problem.empty() && rank.step > launch.step_then;
+  });
+}
+
 void Core::conclude_dump(Job& job) {
   Launch& launch = launches_.at(job.id);
   const Dump dump = std::move(dumps_.at(*launch.dump).dump);
   const Motion motion = motion_in(dump);
-  const bool progressed =
-      launch.hang->last_step_or_phase() > launch.progress_then || motion == Motion::kProgress;
+  const bool progressed = shows_progress(job, dump) || motion == Motion::kProgress;
+  // One look tells nothing of what moves. A worker that heartbeats and is late with its stacks is given another try.
+  const bool blind =
+      std::any_of(dump.waiting().begin(), dump.waiting().end(), [&](const WorkerName& name) {
+        const auto worker = workers_.find(name);
+        return worker != workers_.end() && worker->second.connected &&
+               !launch.unreachable.contains(name);
+      });
   if (progressed) {
     launch.hang->make_progress(now_);
     (void)launch.hang->forgive();
     go_on(job, "it made progress while its stacks were read");
-  } else if (motion == Motion::kStacks && launch.hang->forgive()) {
-    go_on(job, "it is slow: its ranks are not where they were; it is looked at again later");
+  } else if ((motion == Motion::kStacks || blind) && launch.hang->forgive()) {
+    go_on(job, motion == Motion::kStacks
+                   ? "it is slow: its ranks are not where they were; it is looked at again later"
+                   : "its stacks were not read in time; it is looked at again");
   } else {
     conclude_stuck(job, dump);
   }

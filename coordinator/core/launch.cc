@@ -72,6 +72,11 @@ void Core::rank_up(Job& job, Rank rank) {
   if (job.state == JobState::kStarting) {
     job.state = JobState::kRunning;
     resume_incidents(job);
+    // An idle worker's pauses are longer, and say nothing of what comes.
+    for (const auto& [name, ranks] : launch.ranks) {
+      if (const auto worker = workers_.find(name); worker != workers_.end())
+        worker->second.longest_pause = Duration::zero();
+    }
     note(job, absl::StrCat("attempt ", job.attempt.value(), ": every rank is up"));
   }
 }

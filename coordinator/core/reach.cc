@@ -91,18 +91,18 @@ void Core::tell_unreachable(Job& job, const Worker& worker) {
   Launch& launch = launches_.at(job.id);
   launch.unreachable.insert(worker.name);
   launch.no_news.erase(worker.name);
-  const std::string how =
-      worker.away_since
-          ? absl::StrFormat("its stream broke %.1f s ago", to_seconds(now_ - *worker.away_since))
-          : absl::StrFormat("nothing was heard of it for %.1f s", to_seconds(now_ - worker.last_heard));
+  const std::string how = worker.away_since ? absl::StrFormat("its stream broke %.1f s ago",
+                                                              to_seconds(now_ - *worker.away_since))
+                                            : absl::StrFormat("nothing was heard of it for %.1f s",
+                                                              to_seconds(now_ - worker.last_heard));
   Fault what;
   what.worker = worker.name;
   what.unix_ns = unix_ns_;
-  what.message = absl::StrCat("worker ", worker.name.value(), " (", worker.host,
-                              ") cannot be reached: ", how);
+  what.message =
+      absl::StrCat("worker ", worker.name.value(), " (", worker.host, ") cannot be reached: ", how);
   if (!launch.incident) {
-    launch.incident = incidents_.open(incident_of_fault(
-        job, what, IncidentKind::kWorkerLost, unix_ns_of(launch.hang->last_progress())));
+    launch.incident = incidents_.open(incident_of_fault(job, what, IncidentKind::kWorkerLost,
+                                                        unix_ns_of(launch.hang->last_progress())));
     incidents_.change(*launch.incident)->action = "none yet: its ranks may run on";
   } else {
     incidents_.note(*launch.incident, unix_ns_, what.message);
@@ -139,10 +139,11 @@ void Core::lose_confirmed(Job& job) {
     const auto found = workers_.find(name);
     if (found == workers_.end() || !has_ranks(job, found->second)) continue;
     const Worker& worker = found->second;
-    const bool stayed_away =
-        worker.slots > 0 && worker.away_since && *worker.away_since + options_.broken_stream_wait <= now_;
+    const bool stayed_away = worker.slots > 0 && worker.away_since &&
+                             *worker.away_since + options_.broken_stream_wait <= now_;
     if (stayed_away || is_unreachable(worker))
-      lose_ranks_of(job, name, std::nullopt, "cannot be reached, and peers of its ranks have lost them");
+      lose_ranks_of(job, name, std::nullopt,
+                    "cannot be reached, and peers of its ranks have lost them");
   }
 }
 

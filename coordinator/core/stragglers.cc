@@ -27,9 +27,11 @@ constexpr int32_t kLooksToEnd = 2;
 constexpr Duration kTimeToTell = std::chrono::seconds(4);
 constexpr size_t kSlowShare = 4;  // one in so many, at most
 
-// The lower one of two: where two ranks differ, the faster one is usual.
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+enum class Middle { kLower, kUpper };  // of an even number of values
+
+double median_of(std::vector<double> values, Middle which = Middle::kLower) {
+  const size_t index = which == Middle::kLower ? (values.size() - 1) / 2 : values.size() / 2;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(index);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
@@ -101,13 +103,14 @@ std::vector<Stragglers::Change> Stragglers::look(Instant now) {
   }
   next_look_ += kStepsBetweenLooks;
   ready_ = 0;
-  const auto median_by = [&](double Times::*field) {
+  // Where two ranks differ, the faster one is usual, which is the one that waits.
+  const auto median_by = [&](double Times::*field, Middle which = Middle::kLower) {
     std::vector<double> values;
     for (const Times& times : all) values.push_back(times.*field);
-    return median_of(std::move(values));
+    return median_of(std::move(values), which);
   };
-  const Times median{0, median_by(&Times::own), median_by(&Times::data), median_by(&Times::wait),
-                     median_by(&Times::step)};
+  const Times median{0, median_by(&Times::own), median_by(&Times::data),
+                     median_by(&Times::wait, Middle::kUpper), median_by(&Times::step)};
   for (const Times& times : all)
     ranks_[times.rank].score = median.own > 0 ? times.own / median.own : 0;
   std::vector<double> distances;

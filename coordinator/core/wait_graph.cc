@@ -145,9 +145,11 @@ void WaitGraph::add_collectives(size_t g) {
   for (const Member& member : groups_[g].members) {
     if (!member.is_inside() || is_message(member.group->kind)) continue;
     const auto [place, is_new] = by_seq.try_emplace(member.group->completed + 1, instances_.size());
-    if (is_new)
-      instances_.push_back(
-          {.group = g, .seq = place->first, .message = {}, .inside = {}, .peers = {}});
+    if (is_new) {
+      instances_.emplace_back();
+      instances_.back().group = g;
+      instances_.back().seq = place->first;
+    }
     instances_[place->second].inside.push_back(member);
   }
   for (const auto& [seq, instance] : by_seq) groups_[g].instances.push_back(instance);
@@ -162,8 +164,9 @@ void WaitGraph::add_messages(size_t g) {
     const auto [place, is_new] = by_message.try_emplace(message, instances_.size());
     if (is_new) {
       group.instances.push_back(instances_.size());
-      instances_.push_back(
-          {.group = g, .seq = 0, .message = std::string(message), .inside = {}, .peers = {}});
+      instances_.emplace_back();
+      instances_.back().group = g;
+      instances_.back().message = message;
     }
     instances_[place->second].inside.push_back(member);
   }
@@ -179,6 +182,10 @@ void WaitGraph::add_messages(size_t g) {
     Instance& instance = instances_[index];
     if (instance.inside.size() != 1 || done.contains(message))
       continue;  // the other end is, or was, in it
+    if (group.pool != kNoPool) {
+      instance.waits_for_pool = true;
+      continue;
+    }
     const Member& one = instance.inside[0];
     const auto at = static_cast<size_t>(std::lower_bound(places.begin(), places.end(), one.rank) -
                                         places.begin());
@@ -192,7 +199,7 @@ void WaitGraph::add_messages(size_t g) {
 }
 
 std::vector<int32_t> WaitGraph::absent(const Instance& instance) const {
-  if (instance.seq == 0) return instance.peers;
+  if (instance.seq == 0 && !instance.waits_for_pool) return instance.peers;
   const Group& group = groups_[instance.group];
   std::vector<int32_t> absent = group.missing;
   if (group.pool != kNoPool) absent = pools_[group.pool];
@@ -262,6 +269,7 @@ void WaitGraph::connect_collectives(const Group& group) {
     const Node node = node_of(i);
     if (instance.seq == 0) {
       for (const int32_t rank : instance.peers) add_edge(node, thread(rank, group.lane));
+      if (instance.waits_for_pool) add_edge(node, first_pool_ + static_cast<Node>(group.pool));
       continue;
     }
     if (earlier == instances_.size()) {
@@ -278,25 +286,57 @@ void WaitGraph::connect_collectives(const Group& group) {
 
 void WaitGraph::find_ends() {
   const std::vector<uint32_t> component = components_of(edges_);
-  std::vector<bool> is_left(edges_.size()), is_entered(edges_.size());  // by component
+  std::vector<bool> is_left(edges_.size());  // by component
   waiting_.resize(edges_.size());
   for (Node from = 0; from < edges_.size(); ++from) {
     for (const Node to : edges_[from]) {
       waiting_[to].push_back(from);
-      if (component[from] == component[to]) continue;
-      is_left[component[from]] = true;
-      is_entered[component[to]] = true;
+      if (component[from] != component[to]) is_left[component[from]] = true;
     }
   }
-  std::map<uint32_t, size_t> index;
-  for (Node node = 0; node < first_pool_; ++node) {
-    const bool is_lone_rank = node < ranks_.size() && waiting_[node].empty();
-    if (is_left[component[node]] || is_lone_rank) continue;
-    // A lane of a rank that nobody waits for.
-    if (!is_entered[component[node]] && node < first_instance_ && edges_[node].empty()) continue;
-    const auto [place, is_new] = index.try_emplace(component[node], ends_.size());
-    if (is_new) ends_.emplace_back();
-    End& end = ends_[place->second];
+  std::map<uint32_t, std::vector<Node>> ends;
+  for (Node node = 0; node < first_pool_; ++node)
+    if (!is_left[component[node]] && (node >= first_instance_ || is_wanted(node)))
+      ends[component[node]].push_back(node);
+  for (const auto& [number, nodes] : ends) {
+    // A circle of those that are seen to wait is one whatever the others do.
+    const std::vector<std::vector<Node>> circles = hard_circles(nodes);
+    for (const std::vector<Node>& circle : circles) add_end(circle);
+    if (circles.empty()) add_end(nodes);
+  }
+}
+
+// Some collective needs this thread, for itself or for another one of its rank.
+bool WaitGraph::is_wanted(Node thread) const {
+  return std::any_of(waiting_[thread].begin(), waiting_[thread].end(),
+                     [&](Node from) { return from >= first_instance_ || !waiting_[from].empty(); });
+}
+
+std::vector<std::vector<WaitGraph::Node>> WaitGraph::hard_circles(
+    const std::vector<Node>& nodes) const {
+  std::map<Node, Node> place;
+  for (const Node node : nodes) place.try_emplace(node, static_cast<Node>(place.size()));
+  std::vector<std::vector<Node>> edges(nodes.size());
+  for (const Node from : nodes) {
+    if (from < ranks_.size() && soft_[from]) continue;
+    for (const Node to : edges_[from]) {
+      const auto found = place.find(to);
+      if (found != place.end()) edges[place.at(from)].push_back(found->second);
+    }
+  }
+  const std::vector<uint32_t> component = components_of(edges);
+  std::map<uint32_t, std::vector<Node>> parts;
+  for (const auto& [node, local] : place) parts[component[local]].push_back(node);
+  std::vector<std::vector<Node>> circles;
+  for (auto& [number, part] : parts)
+    if (part.size() > 1) circles.push_back(std::move(part));
+  return circles;
+}
+
+void WaitGraph::add_end(const std::vector<Node>& nodes) {
+  End end;
+  for (const Node node : nodes) {
+    if (node >= first_pool_) continue;
     if (node >= first_instance_) {
       end.instances.push_back(node - first_instance_);
       continue;
@@ -304,7 +344,8 @@ void WaitGraph::find_ends() {
     end.ranks.push_back(rank_of_[node]);
     if (node < ranks_.size() && soft_[node]) end.soft.push_back(rank_of_[node]);
   }
-  for (End& end : ends_) sort_unique(end.ranks);
+  sort_unique(end.ranks);
+  ends_.push_back(std::move(end));
 }
 
 RankSet WaitGraph::waiting_for(int32_t rank) const {
@@ -329,8 +370,13 @@ RankSet WaitGraph::waiting_for(int32_t rank) const {
 std::vector<size_t> WaitGraph::waiting_in(int32_t rank) const {
   std::vector<size_t> found;
   const auto collect = [&](Node node) {
-    for (const Node from : waiting_[node])
-      if (from >= first_instance_ && from < first_pool_) found.push_back(from - first_instance_);
+    for (const Node from : waiting_[node]) {
+      if (from >= first_pool_) {
+        for (const Node instance : waiting_[from]) found.push_back(instance - first_instance_);
+      } else if (from >= first_instance_) {
+        found.push_back(from - first_instance_);
+      }
+    }
   };
   collect(static_cast<Node>(rank));
   for (auto thread = threads_.lower_bound({rank, std::numeric_limits<int32_t>::min()});

@@ -65,10 +65,11 @@ class WaitGraph {
   // A collective, or a message, that somebody is in.
   struct Instance {
     size_t group = 0;
-    uint64_t seq = 0;            // 0: a message
-    std::string message;         // of a message: its name without the end
-    std::vector<Member> inside;  // have entered and not completed it
-    std::vector<int32_t> peers;  // of a message: whom it waits for
+    uint64_t seq = 0;             // 0: a message
+    std::string message;          // of a message: its name without the end
+    std::vector<Member> inside;   // have entered and not completed it
+    std::vector<int32_t> peers;   // of a message: whom it waits for
+    bool waits_for_pool = false;  // of a message: or for one of the group's pool
   };
 
   // `ranks` by rank; what it points to outlives the graph.
@@ -76,6 +77,9 @@ class WaitGraph {
 
   const std::vector<Group>& groups() const { return groups_; }
   const std::vector<Instance>& instances() const { return instances_; }
+
+  // Ranks of which some are missing in the group, which has a pool.
+  const std::vector<int32_t>& pool_of(const Group& group) const { return pools_[group.pool]; }
 
   // Whom a collective or a message waits for: growing.
   std::vector<int32_t> absent(const Instance& instance) const;
@@ -105,6 +109,9 @@ class WaitGraph {
   void connect_threads();
   void connect_collectives(const Group& group);
   void find_ends();
+  bool is_wanted(Node thread) const;
+  std::vector<std::vector<Node>> hard_circles(const std::vector<Node>& nodes) const;
+  void add_end(const std::vector<Node>& nodes);
 
   int32_t rank_count() const { return static_cast<int32_t>(ranks_.size()); }
   bool is_halted(int32_t rank) const { return ranks_[static_cast<size_t>(rank)].halted; }

@@ -18,7 +18,6 @@ namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
-
 std::string refusal_text(const WorkerName& worker, const absl::Status& status) {
   return absl::StrCat("refuse ", worker.value(), " ", absl::StatusCodeToString(status.code()), " ",
                       status.message());

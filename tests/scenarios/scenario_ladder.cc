@@ -11,7 +11,8 @@
 namespace muster::coordinator {
 namespace {
 
-Duration seconds_of(const std::vector<std::string>& words, const std::string& key, double otherwise) {
+Duration seconds_of(const std::vector<std::string>& words, const std::string& key,
+                    double otherwise) {
   return Duration(std::llround(number_of(words, key, otherwise) * 1e9));
 }
 
@@ -34,7 +35,8 @@ void Scenario::train(const Words& words) {
   const double factor = slow < 0 ? 1 : number_of(words, "by", 1.0);
   const auto steps = number_of<int64_t>(words, "steps", 1);
   for (int64_t i = 0; i < steps; ++i) {
-    const auto step = Duration(std::llround(static_cast<double>(training.step_time.count()) * factor));
+    const auto step =
+        Duration(std::llround(static_cast<double>(training.step_time.count()) * factor));
     for (Duration done{}; done < step;) {
       const Duration part = std::min<Duration>(std::chrono::milliseconds(250), step - done);
       wait(part);
@@ -114,8 +116,7 @@ std::string Scenario::report_stacks(const Words& words) {
     evidence.phase = Phase::kStep;
     evidence.step = trainings_[report.job].step;
     evidence.process_state = 'S';
-    const auto members =
-        static_cast<uint32_t>(core_->jobs().at(report.job).placement.size());
+    const auto members = static_cast<uint32_t>(core_->jobs().at(report.job).placement.size());
     GroupEvidence group;
     group.name = "data";
     group.members = members;
@@ -171,10 +172,10 @@ std::string Scenario::expect_incident(const Words& words) const {
 // expect stacks OK [ranks N] [silent N] | expect stacks CODE ["part of the message"]
 std::string Scenario::expect_stacks(const Words& words) const {
   if (!last_stacks_) return words.at(2) == "none" ? "" : "there was no answer";
-  const std::string got = absl::StrCat(
-      av(absl::StatusCodeToString(last_stacks_->status.code())), " ranks ",
-      last_stacks_->dump.ranks.size(), " silent ", last_stacks_->dump.silent.size(), " ",
-      last_stacks_->status.message());
+  const std::string got =
+      absl::StrCat(av(absl::StatusCodeToString(last_stacks_->status.code())), " ranks ",
+                   last_stacks_->dump.ranks.size(), " silent ", last_stacks_->dump.silent.size(),
+                   " ", last_stacks_->status.message());
   std::string wanted = words.at(2);
   for (size_t i = 3; i < words.size(); ++i) absl::StrAppend(&wanted, " ", words[i]);
   const bool good = last_stacks_->status.ok()

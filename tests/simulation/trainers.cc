@@ -179,7 +179,8 @@ void Trainers::hang(const ProcessKey& key, Process& process) {
   }
   hangs_.push_back({process.store, key.second.job, key.second.attempt, key.second.rank,
                     scheduler_.now(),
-                    std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest))});
+                    std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest)),
+                    process.times.total()});
 }
 
 // Who waits for a rank that is gone notices it soon.

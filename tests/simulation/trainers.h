@@ -55,6 +55,7 @@ struct HangTruth {
   Rank rank;
   Instant began{};
   Duration longest_step{};  // of its launch so far
+  uint64_t steps = 0;       // that its launch had made
 };
 
 struct ProcessEnd {

@@ -22,6 +22,7 @@ ARROWS = {
     "coordinator/core/": ["common/", "coordinator/core/"],
     "coordinator/": ["common/", "daemon/", "coordinator/", "muster/v1/"],
     "worker/core/": ["common/", "worker/core/"],
+    "worker/stacks/": ["common/", "worker/stacks/"],
     "worker/": ["common/", "daemon/", "worker/", "muster/v1/"],
     "trainer_core/base/": ["common/", "trainer_core/base/"],
     "trainer_core/ops/": ["common/", "trainer_core/base/", "trainer_core/ops/"],

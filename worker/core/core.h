@@ -187,7 +187,7 @@ class Core {
   uint64_t next_report_id_ = 1;
 
   std::map<uint64_t, Dump> dumps_;  // at most kDumpsMax
-  std::set<RankKey> unsettled_;  // ends are acknowledged, logs are not
+  std::set<RankKey> unsettled_;     // ends are acknowledged, logs are not
   std::set<LaunchKey>
       unfinished_;  // have a folder, and a rank, a report or a log that is not done with
   std::deque<LaunchKey>

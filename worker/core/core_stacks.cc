@@ -31,9 +31,9 @@ void Core::on(const DumpStacks& event, Instant now, ActionList& out) {
   const bool sane = event.samples >= 1 && !event.ranks.empty() &&
                     event.ranks.size() <= size_t{kRanksPerNodeMax} && dumps_.size() < kDumpsMax;
   if (!sane || dumps_.contains(event.dump)) {
-    out.push_back(Note{true, absl::StrCat("ignoring a DumpStacks for ", event.samples, " samples of ",
-                                          event.ranks.size(), " ranks while ", dumps_.size(),
-                                          " dumps are on their way")});
+    out.push_back(Note{true, absl::StrCat("ignoring a DumpStacks for ", event.samples,
+                                          " samples of ", event.ranks.size(), " ranks while ",
+                                          dumps_.size(), " dumps are on their way")});
     return;
   }
   Dump dump;
@@ -105,7 +105,8 @@ void Core::on(const Symbolize& event, Instant, ActionList& out) {
 }
 
 void Core::on(const SymbolsRead& event, Instant, ActionList& out) {
-  if (link_ == Link::kRegistered) out.push_back(SendSymbols{event.dump, event.module, event.symbols});
+  if (link_ == Link::kRegistered)
+    out.push_back(SendSymbols{event.dump, event.module, event.symbols});
 }
 
 }  // namespace muster::worker

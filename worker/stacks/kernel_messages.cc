@@ -24,16 +24,17 @@
 namespace muster::worker {
 namespace {
 
-constexpr size_t kRecordBytesMax = 8192;   // the kernel's own bound
-constexpr size_t kRecordsMax = 100'000;    // its buffer has some ten thousand; new ones may come while it is read
+constexpr size_t kRecordBytesMax = 8192;  // the kernel's own bound
+constexpr size_t kRecordsMax =
+    100'000;  // its buffer has some ten thousand; new ones may come while it is read
 
 // Words of messages that explain a death or a stand-still, in lower case.
 constexpr std::array<std::string_view, 20> kTelling = {
-    "out of memory",  "oom-kill",         "invoked oom-killer", "oom_reaper",
-    "nvrm: xid",      "nvlink",           "hung_task",          "blocked for more than",
-    "i/o error",      "buffer i/o",       "ext4-fs error",      "xfs",
-    "remounting",     "nfs: server",      "lustreerror",        "soft lockup",
-    "hardware error", "machine check",    "segfault",           "general protection",
+    "out of memory",  "oom-kill",      "invoked oom-killer", "oom_reaper",
+    "nvrm: xid",      "nvlink",        "hung_task",          "blocked for more than",
+    "i/o error",      "buffer i/o",    "ext4-fs error",      "xfs",
+    "remounting",     "nfs: server",   "lustreerror",        "soft lockup",
+    "hardware error", "machine check", "segfault",           "general protection",
 };
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -47,8 +48,10 @@ bool names_pid(std::string_view text, pid_t pid) {
     const bool begins = at == 0 || (!is_digit(text[at - 1]) && text[at - 1] != '.');
     const bool ends = end == text.size() || (!is_digit(text[end]) && text[end] != '.');
     // "123kB", "0x123", "+123/0x": figures, not processes. Ids stand behind a blank, a bracket, a colon, an equals sign or a slash.
-    const bool after_mark = at == 0 || std::string_view(" [(:=/").find(text[at - 1]) != std::string_view::npos;
-    const bool before_mark = end == text.size() || std::string_view(" ]),:;").find(text[end]) != std::string_view::npos;
+    const bool after_mark =
+        at == 0 || std::string_view(" [(:=/").find(text[at - 1]) != std::string_view::npos;
+    const bool before_mark =
+        end == text.size() || std::string_view(" ]),:;").find(text[end]) != std::string_view::npos;
     if (begins && ends && after_mark && before_mark) return true;
   }
   return false;
@@ -73,12 +76,10 @@ std::optional<KernelMessage> parse_record(std::string_view record) {
 bool is_relevant(const KernelMessage& message, const KernelMessageQuery& query) {
   if (message.at < query.since) return false;
   const std::string lower = absl::AsciiStrToLower(message.text);
-  const bool telling = std::ranges::any_of(kTelling, [&](std::string_view words) {
-    return lower.find(words) != std::string::npos;
-  });
-  return telling || std::ranges::any_of(query.pids, [&](pid_t pid) {
-           return names_pid(message.text, pid);
-         });
+  const bool telling = std::ranges::any_of(
+      kTelling, [&](std::string_view words) { return lower.find(words) != std::string::npos; });
+  return telling ||
+         std::ranges::any_of(query.pids, [&](pid_t pid) { return names_pid(message.text, pid); });
 }
 
 }  // namespace

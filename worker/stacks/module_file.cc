@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <libelf.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -74,6 +76,21 @@ int open_module_file(const std::string& proc_root, pid_t pid, const MappedModule
     if (is_module(fd, module, headers)) return fd;
     close(fd);
   }
+  return -1;
+}
+
+int open_vdso() {
+  const auto map = read_process_map("/proc", getpid());
+  if (!map) return -1;
+  const auto vdso = std::ranges::find(map->modules, "[vdso]", &MappedModule::path);
+  if (vdso == map->modules.end()) return -1;
+  const int fd = memfd_create("vdso", MFD_CLOEXEC);
+  const auto size = static_cast<size_t>(vdso->end - vdso->start);
+  if (fd < 0 ||
+      write(fd, reinterpret_cast<const void*>(vdso->start), size) == static_cast<ssize_t>(size)) {
+    return fd;
+  }
+  close(fd);
   return -1;
 }
 

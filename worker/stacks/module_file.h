@@ -21,6 +21,9 @@ int open_regular_file(const std::string& path);
 int open_module_file(const std::string& proc_root, pid_t pid, const MappedModule& module,
                      const ModuleHeaders& headers);
 
+// A descriptor of the kernel's code that every process has mapped, [vdso], as this one has it; -1: there is none.
+int open_vdso();
+
 // What a file says of the one with the debug data that was split off it.
 struct DebugLink {
   std::string path;      // of the file itself

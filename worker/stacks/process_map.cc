@@ -29,6 +29,7 @@ constexpr size_t kBuildIdBytesMax = 64;  // SHA-1 has 20
 struct MapLine {
   uint64_t start = 0;
   uint64_t end = 0;
+  bool writable = false;
   bool executable = false;
   uint64_t offset = 0;
   uint64_t device = 0;
@@ -48,7 +49,9 @@ std::optional<MapLine> parse_map_line(absl::string_view line) {
   line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
   const std::pair<absl::string_view, absl::string_view> range = absl::StrSplit(words[0], '-');
   const std::pair<absl::string_view, absl::string_view> device = absl::StrSplit(words[3], ':');
-  MapLine out{.executable = words[1].size() > 2 && words[1][2] == 'x', .path = sv(line)};
+  MapLine out{.writable = words[1].size() > 2 && words[1][1] == 'w',
+              .executable = words[1].size() > 2 && words[1][2] == 'x',
+              .path = sv(line)};
   uint64_t major = 0;
   uint64_t minor = 0;
   if (!absl::SimpleHexAtoi(range.first, &out.start) ||
@@ -101,6 +104,15 @@ std::optional<std::vector<Elf64_Phdr>> read_program_headers(pid_t pid, uint64_t 
   return headers;
 }
 
+// The range with `address`; nullptr: none.
+template <class Range>
+const Range* range_of(const std::vector<Range>& ranges, uint64_t address) {
+  const auto after = std::ranges::upper_bound(ranges, address, {}, &Range::start);
+  if (after == ranges.begin()) return nullptr;
+  const Range& range = *std::prev(after);
+  return address < range.end ? &range : nullptr;
+}
+
 }  // namespace
 
 size_t read_memory(pid_t pid, uint64_t address, void* out, size_t size) {
@@ -110,16 +122,17 @@ size_t read_memory(pid_t pid, uint64_t address, void* out, size_t size) {
   return got > 0 ? static_cast<size_t>(got) : 0;
 }
 
-const ExecutableRange* ProcessMap::find(uint64_t address) const {
-  const auto after = std::ranges::upper_bound(code, address, {}, &ExecutableRange::start);
-  if (after == code.begin()) return nullptr;
-  const ExecutableRange& range = *std::prev(after);
-  return address < range.end ? &range : nullptr;
+const ExecutableRange* ProcessMap::find(uint64_t address) const { return range_of(code, address); }
+
+uint64_t ProcessMap::writable_end(uint64_t address) const {
+  const MemoryRange* range = range_of(writable, address);
+  return range == nullptr ? address : range->end;
 }
 
 ProcessMap parse_process_map(std::string_view maps) {
   ProcessMap map;
-  MappedModule module;  // whose lines are being read; of none where it ends at 0
+  MappedModule module;       // whose lines are being read; of none where it ends at 0
+  uint64_t last_offset = 0;  // of its newest line
   bool has_code = false;
   const auto finish = [&] {
     if (has_code && map.modules.size() < kModulesMax) map.modules.push_back(std::move(module));
@@ -131,7 +144,9 @@ ProcessMap parse_process_map(std::string_view maps) {
     if (!line) continue;
     const bool is_vdso = line->path == "[vdso]";
     // Memory without a file between a file's mappings is its zeroed data, or what the linker left out.
-    const bool continues = module.end != 0 && same_file(module, *line) && line->offset != 0;
+    // Segments of a small file share its first page, so another mapping from its beginning may be the next segment.
+    const bool continues = module.end != 0 && same_file(module, *line) &&
+                           (line->offset != 0 || (line->start == module.end && last_offset == 0));
     if (continues) {
       module.end = line->end;
     } else if (line->inode != 0 || is_vdso) {
@@ -145,6 +160,8 @@ ProcessMap parse_process_map(std::string_view maps) {
                               .path = std::string(line->path)};
       }
     }
+    if (module.end == line->end) last_offset = line->offset;
+    if (line->writable) map.writable.push_back({.start = line->start, .end = line->end});
     if (!line->executable) continue;
     const bool inside =
         module.end != 0 && same_file(module, *line) && map.modules.size() < kModulesMax;

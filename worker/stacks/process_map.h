@@ -38,14 +38,20 @@ struct ExecutableRange {
   friend bool operator==(const ExecutableRange&, const ExecutableRange&) = default;
 };
 
+struct MemoryRange {
+  uint64_t start = 0;
+  uint64_t end = 0;
+};
+
 struct ProcessMap {
   std::vector<MappedModule> modules;  // with code, growing
   std::vector<ExecutableRange> code;  // growing, disjoint
+  std::vector<MemoryRange> writable;  // the same: stacks are among them
 
   // nullptr: no code is there.
   const ExecutableRange* find(uint64_t address) const;
-
-  friend bool operator==(const ProcessMap&, const ProcessMap&) = default;
+  // Where the writable memory at `address` ends; `address` where there is none.
+  uint64_t writable_end(uint64_t address) const;
 };
 
 // Of the text of /proc/PID/maps. Lines that are none are left out.

@@ -40,15 +40,22 @@ RankStacks ProcessReader::read(const PySpy& py_spy, Instant deadline,
   for (const pid_t tid : tids) {
     if (auto stat = read_task_stat(proc_root_, pid_, tid)) stats[tid] = *std::move(stat);
   }
+  bool readable = unwinder_.refresh();
   const Instant now = monotonic_now();
   std::vector<ThreadCopy> copies;
   try {
-    copies = copy_threads(pid_, tids, now + std::min(kStopMax, (deadline - now) / 2));
+    copies =
+        copy_threads(pid_, tids, unwinder_.map(), now + std::min(kStopMax, (deadline - now) / 2));
   } catch (const std::system_error&) {
     stacks.problem = "no thread could be started to read it";
     return stacks;
   }
-  const bool readable = unwinder_.refresh();
+  // It may have loaded something since.
+  const bool is_known = std::ranges::all_of(copies, [this](const ThreadCopy& copy) {
+    return copy.result != CopyResult::kCopied ||
+           unwinder_.map().find(copy.registers.instruction) != nullptr;
+  });
+  if (!is_known) readable = unwinder_.refresh();
   const auto after = read_task_stat(proc_root_, pid_);
   if (!before || !after || after->state == 'Z' || after->state == 'X') {
     stacks.problem = "died while it was read";

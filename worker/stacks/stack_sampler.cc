@@ -21,6 +21,7 @@
 namespace muster::worker {
 namespace {
 
+constexpr char kProcRoot[] = "/proc";
 constexpr size_t kTargetsMax = 256;  // ranks of one node
 constexpr size_t kReadersKeptMax = 64;
 constexpr Duration kFarewell = std::chrono::seconds(1);
@@ -62,6 +63,14 @@ bool start_thread(std::function<void()> body) {
   return started;
 }
 
+// Why a process was not read in time, by what can be asked without waiting for it.
+std::string delay(pid_t pid, Duration waited) {
+  const auto stat = read_task_stat(kProcRoot, pid);
+  const std::string channel = read_wait_channel(kProcRoot, pid, pid);
+  return absl::StrFormat("did not answer within %.3g s (state %c%s%s)", to_seconds(waited),
+                         stat ? stat->state : '?', channel.empty() ? "" : ", waits in ", channel);
+}
+
 void append(Reading&& reading, StackSample& sample) {
   std::vector<uint32_t> places;
   for (const StackModule& module : reading.modules)
@@ -82,7 +91,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
 
   StackSample sample(std::span<const StackTarget> targets, Instant deadline) {
     const Instant now = monotonic_now();
-    const Duration reserve = std::min(kReserveMax, (deadline - now) / 10);
+    const Duration reserve = std::clamp((deadline - now) / 10, Duration{}, kReserveMax);
     const auto round = std::make_shared<Round>();
     round->readings.resize(targets.size());
     for (size_t i = 0; i < targets.size(); ++i) start(targets[i], deadline - reserve, round, i);
@@ -93,10 +102,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     StackSample sample;
     for (size_t i = 0; i < targets.size(); ++i) {
       std::optional<Reading>& reading = round->readings[i];
-      if (!reading) {
-        reading = problem(targets[i], absl::StrFormat("did not answer within %.3g s",
-                                                      to_seconds(deadline - now)));
-      }
+      if (!reading) reading = problem(targets[i], delay(targets[i].pid, deadline - now));
       append(*std::move(reading), sample);
     }
     return sample;
@@ -192,8 +198,6 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     }
     if (oldest != known_.end()) known_.erase(oldest);
   }
-
-  static constexpr char kProcRoot[] = "/proc";
 
   const PySpy py_spy_;
   ModuleImages images_;  // outlives the readers

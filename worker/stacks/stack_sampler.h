@@ -9,7 +9,8 @@
 // interrupt may say EINTR where the kernel knows no better way (epoll_wait, semop, reads of inotify: signal(7)). One that is
 // stopped (SIGSTOP) stays stopped. The kernel lets go of all threads when the thread that traces them ends, whatever it ends by.
 //
-// A process that waits for any child (waitid P_ALL) has to do so with __WNOTHREAD: stops of traced children look like ends to it.
+// A process that samples its own children must not wait for any child (waitid P_ALL): stops of traced ones come back from it, too, even
+// with WEXITED alone.
 #pragma once
 
 #include <sys/types.h>

@@ -30,9 +30,8 @@ struct Found {
   bool other_build = false;
 };
 
-void try_path(const std::string& path, const std::string& build_id, Found& found) {
-  if (found.fd >= 0) return;
-  const int fd = open_regular_file(path);
+// Takes `fd`, which may be none.
+void try_file(int fd, const std::string& build_id, Found& found) {
   if (fd < 0) return;
   if (build_id.empty() || file_build_id(fd) == build_id) {
     found.fd = fd;
@@ -57,10 +56,14 @@ void try_mapping(const StackModule& module, pid_t pid, Found& found) {
 
 Found find_file(const StackModule& module, pid_t pid, const std::string& debug_folder) {
   Found found;
+  if (module.path == "[vdso]") try_file(open_vdso(), module.build_id, found);
   const std::string path(absl::StripSuffix(module.path, " (deleted)"));
-  if (path.empty() || path.front() != '/') return found;
-  if (pid > 0) try_path(absl::StrCat(kProcRoot, "/", pid, "/root", path), module.build_id, found);
-  try_path(path, module.build_id, found);
+  if (!path.starts_with('/')) return found;
+  if (pid > 0) {
+    const std::string seen = absl::StrCat(kProcRoot, "/", pid, "/root", path);
+    try_file(open_regular_file(seen), module.build_id, found);
+  }
+  if (found.fd < 0) try_file(open_regular_file(path), module.build_id, found);
   if (module.build_id.empty()) return found;
   try_mapping(module, pid, found);
   // A debug file has the symbols, too.

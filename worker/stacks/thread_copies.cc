@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,12 +27,14 @@ constexpr Duration kNapMax = std::chrono::milliseconds(2);
 // A disk read is over sooner than this; what sleeps uninterruptibly for longer is a finding.
 constexpr Duration kUninterruptible = std::chrono::milliseconds(200);
 
+constexpr int kNice = -10;
+
 size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 class Tracer {
  public:
-  Tracer(pid_t pid, std::span<const pid_t> tids, Instant deadline)
-      : pid_(pid), deadline_(deadline), buffer_(kStackCopyBytesMax) {
+  Tracer(pid_t pid, std::span<const pid_t> tids, const ProcessMap& map, Instant deadline)
+      : pid_(pid), map_(map), deadline_(deadline), buffer_(kStackCopyBytesMax) {
     copies_.reserve(tids.size());
     for (const pid_t tid : tids) copies_.push_back({.tid = tid});
     // One piece per page: the kernel copies whole pieces, and the stack's mapping may end after any page.
@@ -39,6 +42,8 @@ class Tracer {
   }
 
   std::vector<ThreadCopy> run() {
+    // Who waits for a processor here keeps others standing. Where that is not permitted, nothing is lost.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
     for (ThreadCopy& copy : copies_) interrupt(copy);
     wait_for_stops();
     for (const auto& [tid, copy] : waiting_) copy->result = CopyResult::kDidNotStop;
@@ -66,7 +71,7 @@ class Tracer {
       if (tid < 0 && errno != EINTR) waiting_.clear();  // the others went with an exec
       const Instant now = monotonic_now();
       if (tid > 0) {
-        handle(tid, status);
+        handle(tid, status, now);
         newest = now;
         nap = kNapMin;
       } else if (now >= deadline_ || (now - newest > kUninterruptible && all_uninterruptible())) {
@@ -80,7 +85,7 @@ class Tracer {
     }
   }
 
-  void handle(pid_t tid, int status) {
+  void handle(pid_t tid, int status, Instant seen) {
     const auto found = waiting_.find(tid);
     if (!WIFSTOPPED(status)) {
       if (found != waiting_.end()) waiting_.erase(found);  // kGone
@@ -93,6 +98,7 @@ class Tracer {
     const auto signo = static_cast<uintptr_t>(delivers ? WSTOPSIG(status) : 0);
     ptrace(PTRACE_DETACH, tid, nullptr, reinterpret_cast<void*>(signo));
     if (found == waiting_.end()) return;
+    found->second->held = monotonic_now() - seen;
     std::vector<std::byte>& stack = found->second->stack;
     stack.assign(buffer_.begin(), buffer_.begin() + static_cast<ptrdiff_t>(size));
     waiting_.erase(found);
@@ -112,7 +118,9 @@ class Tracer {
     }
     const uint64_t page = page_bytes();
     copy.stack_address = (copy.registers.stack_pointer - kRedZoneBytes) & ~uint64_t{7};
-    const uint64_t limit = std::min(kStackCopyBytesMax, kStackCopiesBytesMax - copied_bytes_);
+    const uint64_t used = map_.writable_end(copy.registers.stack_pointer) - copy.stack_address;
+    const uint64_t limit =
+        std::min({used, kStackCopyBytesMax, kStackCopiesBytesMax - copied_bytes_});
     pieces_.clear();
     for (uint64_t done = 0; done < limit;) {
       const uint64_t address = copy.stack_address + done;
@@ -135,6 +143,7 @@ class Tracer {
   }
 
   const pid_t pid_;
+  const ProcessMap& map_;
   const Instant deadline_;
   std::vector<std::byte> buffer_;
   std::vector<iovec> pieces_;
@@ -145,9 +154,10 @@ class Tracer {
 
 }  // namespace
 
-std::vector<ThreadCopy> copy_threads(pid_t pid, std::span<const pid_t> tids, Instant deadline) {
+std::vector<ThreadCopy> copy_threads(pid_t pid, std::span<const pid_t> tids, const ProcessMap& map,
+                                     Instant deadline) {
   std::vector<ThreadCopy> copies;
-  std::thread tracer([&] { copies = Tracer(pid, tids, deadline).run(); });
+  std::thread tracer([&] { copies = Tracer(pid, tids, map, deadline).run(); });
   tracer.join();
   return copies;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/time.h"
+#include "worker/stacks/process_map.h"
 #include "worker/stacks/registers.h"
 
 namespace muster::worker {
@@ -35,11 +36,14 @@ struct ThreadCopy {
   Registers registers{};
   uint64_t stack_address = 0;  // of stack's first byte
   std::vector<std::byte> stack{};
+  Duration held{};  // from when it was seen to stand to when it was let go
 };
 
-// One entry per thread, in their order. Waits until `deadline` for those that do not stop, and shorter where all that are left are in
+// One entry per thread, in their order. `map`: of the process; a copy ends where its stack does, because what lies behind may be a
+// file's memory, for which the thread would be held until the file has been read. Waits until `deadline` for those that do not stop, and shorter where all that are left are in
 // uninterruptible sleep. Runs in a thread of its own that ends before this returns: its end is what makes the kernel let
 // go of threads that never stopped.
-std::vector<ThreadCopy> copy_threads(pid_t pid, std::span<const pid_t> tids, Instant deadline);
+std::vector<ThreadCopy> copy_threads(pid_t pid, std::span<const pid_t> tids, const ProcessMap& map,
+                                     Instant deadline);
 
 }  // namespace muster::worker

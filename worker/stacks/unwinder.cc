@@ -44,9 +44,13 @@ class Unwinder::Impl {
   bool refresh() {
     auto map = read_process_map(proc_root_, pid_);
     if (!map) return false;
-    if (dwfl_ != nullptr && *map == map_) return true;
-    end_session();
-    map_ = *std::move(map);
+    // Memory comes and goes; what libdwfl knows is the modules.
+    const bool same = dwfl_ != nullptr && map->modules == map_.modules;
+    if (!same) end_session();
+    map_.code = std::move(map->code);
+    map_.writable = std::move(map->writable);
+    if (same) return true;
+    map_.modules = std::move(map->modules);
     begin_session();
     return true;
   }

@@ -26,7 +26,7 @@ class Unwinder {
   Unwinder(const Unwinder&) = delete;
   Unwinder& operator=(const Unwinder&) = delete;
 
-  // What the process has mapped now; to be called before each round of unwind(). false: it is gone or may not be read.
+  // Reads what the process has mapped now. false: it is gone or may not be read.
   bool refresh();
 
   struct Stack {

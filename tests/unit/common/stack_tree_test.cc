@@ -10,6 +10,8 @@
 #include <absl/strings/str_join.h>
 #include <gtest/gtest.h>
 
+#include "common/stack_forest.h"
+
 namespace muster {
 namespace {
 
@@ -82,13 +84,16 @@ TEST(StackTree, ClassesGiveBackTheStacksAndMergingKnowsNoOrder) {
   std::mt19937 random(2);
   for (int round = 0; round < 200; ++round) {
     Canonical expected;
-    std::vector<StackTree> trees(1 + random() % 6);
+    std::vector<StackTree> trees(1 + random() % 9);
     for (size_t i = 0; i < trees.size(); ++i) {
       const StackSample sample = random_sample(random, static_cast<int32_t>(random() % 20), 4);
       trees[i].add(sample);
       add_to(expected, sample);
     }
     StackTree forward, backward, nested;
+    StackForest forest;
+    for (const StackTree& tree : trees) forest.add(tree);
+    StackTree total = forest.total();
     for (const StackTree& tree : trees) forward.merge(tree);
     for (size_t i = trees.size(); i-- > 0;) backward.merge(trees[i]);
     for (size_t i = trees.size(); i-- > 0;) {
@@ -96,7 +101,7 @@ TEST(StackTree, ClassesGiveBackTheStacksAndMergingKnowsNoOrder) {
       rest.merge(nested);
       nested = rest;
     }
-    for (const StackTree* merged : {&forward, &backward, &nested}) {
+    for (const StackTree* merged : {&forward, &backward, &nested, &total}) {
       EXPECT_EQ(canonical(*merged), expected);
       EXPECT_EQ(merged->dropped(), 0);
       const auto again = StackTree::of(merged->parts());

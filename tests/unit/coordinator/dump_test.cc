@@ -71,7 +71,8 @@ TEST(Dump, WaitsForEverySampleOfEveryWorkerThatWasAsked) {
   EXPECT_TRUE(dump.add(report("a", 1, {{0, 41, "x"}, {1, 41, "x"}})));
   EXPECT_EQ(dump.waiting(), std::set<WorkerName>{WorkerName("b")});
   EXPECT_EQ(dump.silent(), std::vector<WorkerName>{WorkerName("b")});
-  EXPECT_TRUE(dump.add(report("b", 0, {{2, 41, "x"}, {1, 99, "a lie about another worker's rank"}})));
+  EXPECT_TRUE(
+      dump.add(report("b", 0, {{2, 41, "x"}, {1, 99, "a lie about another worker's rank"}})));
   EXPECT_TRUE(dump.add(report("b", 1, {{2, 41, "x"}})));
   EXPECT_TRUE(dump.waiting().empty());
   ASSERT_EQ(dump.ranks(0).size(), 3U);
@@ -90,7 +91,8 @@ TEST(Dump, ListsRanksOfSilentWorkersAsSuch) {
 
 TEST(Motion, CollectivesThatGoOnAreProgress) {
   EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 41, "x"}}, {{0, 41, "x"}, {1, 41, "x"}}), Motion::kNone);
-  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 41, "x"}}, {{0, 41, "x"}, {1, 42, "x"}}), Motion::kProgress);
+  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 41, "x"}}, {{0, 41, "x"}, {1, 42, "x"}}),
+            Motion::kProgress);
 }
 
 TEST(Motion, WhatRunsBesideTheComputationIsNone) {

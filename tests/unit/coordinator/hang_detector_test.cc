@@ -116,18 +116,22 @@ TEST_F(HangDetectorTest, ARankWithALargerBudgetExcusesThoseThatWaitForIt) {
 }
 
 TEST_F(HangDetectorTest, EachPhaseHasABudget) {
-  const std::vector<std::pair<Phase, Duration>> budgets = {
-      {Phase::kInit, minutes(2)},           {Phase::kRendezvous, minutes(5)},
-      {Phase::kLoad, minutes(30)},          {Phase::kCompile, minutes(30)},
-      {Phase::kEval, minutes(10)},          {Phase::kCheckpointSave, minutes(10)},
-      {Phase::kCheckpointRestore, minutes(10)}, {Phase::kShutdown, minutes(5)},
-      {static_cast<Phase>(77), minutes(30)}};
+  const std::vector<std::pair<Phase, Duration>> budgets = {{Phase::kInit, minutes(2)},
+                                                           {Phase::kRendezvous, minutes(5)},
+                                                           {Phase::kLoad, minutes(30)},
+                                                           {Phase::kCompile, minutes(30)},
+                                                           {Phase::kEval, minutes(10)},
+                                                           {Phase::kCheckpointSave, minutes(10)},
+                                                           {Phase::kCheckpointRestore, minutes(10)},
+                                                           {Phase::kShutdown, minutes(5)},
+                                                           {static_cast<Phase>(77), minutes(30)}};
   for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
   for (const auto& [phase, budget] : budgets) {
     enter(2, phase);
     EXPECT_EQ(detector.due(), now + budget) << phase_name(phase);
   }
-  EXPECT_NE(detector.reason(now).find("in phase COMPILE"), std::string::npos) << detector.reason(now);
+  EXPECT_NE(detector.reason(now).find("in phase COMPILE"), std::string::npos)
+      << detector.reason(now);
 }
 
 TEST_F(HangDetectorTest, WhatMovesBesideTheComputationCompletesNoStep) {
@@ -176,15 +180,16 @@ TEST_F(HangDetectorTest, NonsenseFromPagesDoesNoHarm) {
   };
   for (int i = 0; i < 2'000; ++i) {
     now += milliseconds(random() % 500);
-    detector.observe(random() % 4,
-                     {.phase = static_cast<Phase>(random() % 12),
-                      .phase_start = instant_from_ns(static_cast<int64_t>(random() % 2'000) * 1'000'000'000),
-                      .last_progress = instant_from_ns(static_cast<int64_t>(random() % 2'000) * 1'000'000'000),
-                      .step = static_cast<int64_t>(random()),
-                      .step_seconds = any(),
-                      .steps = random() % 50,
-                      .seconds = any()},
-                     now);
+    detector.observe(
+        random() % 4,
+        {.phase = static_cast<Phase>(random() % 12),
+         .phase_start = instant_from_ns(static_cast<int64_t>(random() % 2'000) * 1'000'000'000),
+         .last_progress = instant_from_ns(static_cast<int64_t>(random() % 2'000) * 1'000'000'000),
+         .step = static_cast<int64_t>(random()),
+         .step_seconds = any(),
+         .steps = random() % 50,
+         .seconds = any()},
+        now);
     EXPECT_GE(detector.due(), instant_from_ns(0));
     EXPECT_LE(detector.last_progress(), now);
     EXPECT_FALSE(detector.reason(now).empty());

@@ -12,7 +12,8 @@ namespace {
 // A job whose ranks compute, wait for data and wait for each other, looked at after each step or after several.
 class Job {
  public:
-  explicit Job(size_t ranks) : stragglers(ranks), own(ranks, 0.4), data(ranks, 0.01), pages(ranks) {}
+  explicit Job(size_t ranks)
+      : stragglers(ranks), own(ranks, 0.4), data(ranks, 0.01), pages(ranks) {}
 
   void step(int count = 1) {
     for (int i = 0; i < count; ++i) {

@@ -113,13 +113,15 @@ TEST_F(CoreStacks, SymbolsAreLookedUpAndTold) {
 TEST_F(CoreStacks, HeartbeatsComeFourTimesAsOftenWhileThereAreRanks) {
   pass(seconds(2));
   int with_ranks = 0;
-  for (int i = 0; i < 40; ++i) with_ranks += static_cast<int>(only<ReadPages>(pass(milliseconds(50))).size());
+  for (int i = 0; i < 40; ++i)
+    with_ranks += static_cast<int>(only<ReadPages>(pass(milliseconds(50))).size());
   EXPECT_EQ(with_ranks, 8);
   step(stop(1, 1, Duration::zero()));
   for (int r = 0; r < 2; ++r) step(RankReaped{key(1, 1, r), -1, 9, -1, ""});
   pass(seconds(2));
   int idle = 0;
-  for (int i = 0; i < 40; ++i) idle += static_cast<int>(only<SendHeartbeat>(pass(milliseconds(50))).size());
+  for (int i = 0; i < 40; ++i)
+    idle += static_cast<int>(only<SendHeartbeat>(pass(milliseconds(50))).size());
   EXPECT_EQ(idle, 2);
 }
 

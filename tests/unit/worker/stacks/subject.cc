@@ -35,7 +35,13 @@ void say_ready() {
   ++depth;
 }
 
-[[gnu::noinline]] void middle() {
+#ifdef SUBJECT_INLINES
+[[gnu::always_inline]] inline
+#else
+[[gnu::noinline]]
+#endif
+    void
+    middle() {
   innermost();  // the line that tests look for: middle
   ++depth;
 }
@@ -47,7 +53,7 @@ void say_ready() {
 
 [[gnu::noinline]] int recurse(int left) {
   if (left == 0) wait_forever();
-  volatile std::array<char, 64> space;
+  volatile char space[64];
   space[0] = 1;
   return recurse(left - 1) + space[0];
 }
@@ -101,10 +107,10 @@ void run_churn() {
 }
 
 // Becomes itself again and again.
-void run_exec(const char* program) {
-  say_ready();
+void run_exec(const char* program, bool again) {
+  if (!again) say_ready();
   usleep(1000);
-  execl(program, program, "exec", nullptr);
+  execl(program, program, "exec", "again", nullptr);
 }
 
 // The parent of a vfork sleeps uninterruptibly until the child has executed something or ended.
@@ -151,11 +157,12 @@ void run_many() {
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "nested";
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // Yama: other programs of the tests look at it, too
   if (mode == "nested") subject::outermost();
   if (mode == "deep") subject::recurse(1000);
   if (mode == "threads") subject::run_threads();
   if (mode == "churn") subject::run_churn();
-  if (mode == "exec") subject::run_exec(argv[0]);
+  if (mode == "exec") subject::run_exec(argv[0], argc > 2);
   if (mode == "vfork") subject::above_vfork();
   if (mode == "jit") subject::run_jit();
   if (mode == "many") subject::run_many();

@@ -101,7 +101,8 @@ inline const ThreadStack* find_thread(const RankStacks& stacks, const std::strin
 // What the frames are called, outermost first: functions, or the text of frames that are none.
 inline std::vector<FrameSymbol> symbols_of(const StackSample& sample, const ThreadStack& thread,
                                            pid_t pid) {
-  Symbolizer symbolizer;
+  static Symbolizer
+      symbolizer;  // the C library's debug file, where it is installed, takes a second to unpack
   std::vector<FrameSymbol> symbols;
   for (const StackFrame& frame : thread.frames) {
     if (frame.module == kNoModule) {

@@ -1,0 +1,108 @@
+#include "common/rank_evidence.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+using std::chrono::milliseconds;
+
+class RankEvidenceTest : public ::testing::Test {
+ protected:
+  Instant at(int ms) const { return begin + milliseconds(ms); }
+  RankEvidence evidence(int ms) const { return evidence_from_page(writer->page(), at(ms)); }
+
+  const Instant begin = monotonic_now();
+  const std::unique_ptr<ProgressWriter> writer =
+      ProgressWriter::anonymous({.job = 1, .attempt = 2, .rank = 5});
+};
+
+TEST_F(RankEvidenceTest, AgesAndFigures) {
+  writer->set_phase(Phase::kStep, at(100));
+  writer->complete_step(
+      {.step = 7, .seconds = 0.5, .data_wait_seconds = 0.1, .collective_wait_seconds = 0.2},
+      at(600));
+  const RankEvidence found = evidence(1000);
+  EXPECT_EQ(found.rank, 5);
+  EXPECT_GT(found.pid, 0);
+  EXPECT_EQ(found.phase, Phase::kStep);
+  EXPECT_EQ(found.phase_age, milliseconds(900));
+  EXPECT_EQ(found.progress_age, milliseconds(400));
+  EXPECT_EQ(found.step, 7);
+  EXPECT_EQ(found.step_seconds, 0.5);
+  EXPECT_EQ(found.data_wait_seconds, 0.1);
+  EXPECT_EQ(found.collective_wait_seconds, 0.2);
+  EXPECT_TRUE(found.groups.empty());
+  EXPECT_EQ(evidence(0).progress_age, Duration{}) << "of the future: written since `now` was taken";
+}
+
+TEST_F(RankEvidenceTest, TheOutstandingCollectiveIsNamed) {
+  const int fsdp = writer->add_group("fsdp", 8, 3);
+  const int tensor = writer->add_group("tensor\x1b[1m", 2, 4);
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t seq =
+        writer->begin_collective(tensor, CollectiveKind::kAllReduce, "mlp", 64, 1, at(i));
+    writer->complete_collective(tensor, seq, at(i));
+  }
+  writer->complete_collective(
+      fsdp, writer->begin_collective(fsdp, CollectiveKind::kAllGather, "layer 3", 10, 1, at(10)),
+      at(20));
+  writer->begin_collective(fsdp, CollectiveKind::kReduceScatter, "layer 4\n", 20, 1, at(30));
+
+  const RankEvidence found = evidence(100);
+  ASSERT_EQ(found.groups.size(), 2);
+  const GroupEvidence& waits = found.groups[0];
+  EXPECT_TRUE(waits.waits());
+  EXPECT_EQ(waits.name, "fsdp");
+  EXPECT_EQ(waits.members, 8);
+  EXPECT_EQ(waits.id, 3);
+  EXPECT_EQ(waits.enqueued, 2);
+  EXPECT_EQ(waits.completed, 1);
+  EXPECT_EQ(waits.kind, CollectiveKind::kReduceScatter);
+  EXPECT_EQ(waits.bytes, 20);
+  EXPECT_EQ(waits.collective, "layer 4\\x0a");
+  EXPECT_EQ(waits.age, milliseconds(70));
+  const GroupEvidence& idle = found.groups[1];
+  EXPECT_FALSE(idle.waits());
+  EXPECT_EQ(idle.name, "tensor\\x1b[1m");
+  EXPECT_EQ(idle.collective, "mlp");
+  EXPECT_EQ(idle.age, milliseconds(98)) << "of the newest one";
+}
+
+TEST_F(RankEvidenceTest, TheRingForgets) {
+  const int slow = writer->add_group("data", 2, 0);
+  const int busy = writer->add_group("tensor", 2, 0);
+  writer->begin_collective(slow, CollectiveKind::kAllReduce, "loss", 4, 1, at(0));
+  for (int i = 0; i < kProgressRingLength; ++i)
+    writer->begin_collective(busy, CollectiveKind::kAllGather, "x", 8, 1, at(i));
+  const RankEvidence found = evidence(100);
+  EXPECT_TRUE(found.groups[0].waits());
+  EXPECT_EQ(found.groups[0].kind, CollectiveKind::kAllReduce) << "the group remembers";
+  EXPECT_EQ(found.groups[0].collective, "");
+  EXPECT_EQ(found.groups[0].age, Duration{});
+}
+
+// A page of which nothing can be trusted.
+TEST(RankEvidenceOfGarbageTest, IsBoundedAndPrintable) {
+  ProgressPage page;
+  std::memset(static_cast<void*>(&page), 0xff, sizeof(page));
+  page.step_seconds = std::numeric_limits<double>::quiet_NaN();
+  page.collective_wait_seconds = -std::numeric_limits<double>::infinity();
+  const RankEvidence found = evidence_from_page(page, Instant(milliseconds(5)));
+  EXPECT_EQ(found.groups.size(), kProgressGroupsMax);
+  EXPECT_EQ(found.step_seconds, 0);
+  EXPECT_EQ(found.collective_wait_seconds, 0);
+  EXPECT_EQ(found.phase_age, Duration{});
+  page.phase_start_ns = std::numeric_limits<int64_t>::min();
+  page.last_progress_ns = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(evidence_from_page(page, Instant(milliseconds(5))).progress_age, Duration{});
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,88 @@
+#include "worker/stacks/kernel_messages.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+
+#include "tests/unit/mutate.h"
+#include "tests/unit/temp_folder.h"
+
+namespace muster::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::vector<std::string> kRecords = {
+    "6,1,1000000,-;old: Out of memory: Killed process 41 (python)",
+    "6,2,5000000,-;usb 1-1: new high-speed device",
+    "3,3,6000000,-;Out of memory: Killed process 1780 (python) total-vm:5588648kB, anon-rss:41kB\n "
+    "SUBSYSTEM=x",
+    "4,4,7000000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=41, GPU has fallen off the bus.",
+    "4,5,7500000,-;something about [41] and nothing else",
+    "4,6,7600000,-;addresses 0x41 and 41kB and 410 and 1.41",
+    "3,7,8000000,c;INFO: task muster-trainer:99 blocked for more than 120 seconds.\x1b[31m",
+    "3,8,9000000,-;blk_update_request: I/O error, dev sda, sector 4100",
+    "no record",
+    "1,2;short",
+    "1,2,-5,-;negative",
+};
+
+std::vector<std::string> texts(const std::vector<KernelMessage>& messages) {
+  std::vector<std::string> result;
+  for (const KernelMessage& message : messages) result.push_back(kernel_message_text(message));
+  return result;
+}
+
+TEST(KernelMessagesTest, WhatExplainsADeathIsKept) {
+  const std::vector<pid_t> pids = {41};
+  const auto messages =
+      relevant_kernel_messages(kRecords, {.pids = pids, .since = Instant(std::chrono::seconds(2))});
+  EXPECT_THAT(
+      texts(messages),
+      ElementsAre(
+          "[6.000000] Out of memory: Killed process 1780 (python) total-vm:5588648kB, "
+          "anon-rss:41kB",
+          "[7.000000] NVRM: Xid (PCI:0000:3b:00): 79, pid=41, GPU has fallen off the bus.",
+          "[7.500000] something about [41] and nothing else",
+          "[8.000000] INFO: task muster-trainer:99 blocked for more than 120 seconds.\\x1b[31m",
+          "[9.000000] blk_update_request: I/O error, dev sda, sector 4100"));
+  EXPECT_TRUE(says_oom_killed(messages, 1780));
+  EXPECT_FALSE(says_oom_killed(messages, 178));
+  EXPECT_FALSE(says_oom_killed(messages, 41)) << "that was before";
+}
+
+TEST(KernelMessagesTest, TheNewestAreKept) {
+  std::vector<std::string> records;
+  for (int i = 0; i < 500; ++i)
+    records.push_back("3," + std::to_string(i) + "," + std::to_string(i) + ",-;I/O error " +
+                      std::to_string(i));
+  const auto messages = relevant_kernel_messages(records, {.pids = {}, .since = Instant()});
+  ASSERT_EQ(messages.size(), kKernelMessagesMax);
+  EXPECT_EQ(messages.back().text, "I/O error 499");
+}
+
+TEST(KernelMessagesTest, AnyTextIsBoundedAndPrintable) {
+  Mutator mutator(1);
+  for (int i = 0; i < 2000; ++i) {
+    const std::vector<std::string> records = {mutator.mutate(kRecords[2])};
+    for (const KernelMessage& message :
+         relevant_kernel_messages(records, {.pids = {}, .since = Instant()})) {
+      EXPECT_LE(message.text.size(), kKernelMessageBytesMax);
+      EXPECT_EQ(message.text.find('\n'), std::string::npos);
+    }
+  }
+}
+
+TEST(KernelMessagesTest, ALogThatCannotBeReadIsEmpty) {
+  const TempFolder folder;
+  EXPECT_THAT(read_kernel_messages(folder.file("none"), {.pids = {}, .since = Instant()}),
+              IsEmpty());
+  EXPECT_THAT(read_kernel_messages(folder.path(), {.pids = {}, .since = Instant()}), IsEmpty());
+  // The real one, where that is allowed: it ends, and what it says is bounded.
+  EXPECT_LE(read_kernel_messages("/dev/kmsg", {.pids = {}, .since = Instant()}).size(),
+            kKernelMessagesMax);
+}
+
+}  // namespace
+}  // namespace muster::worker

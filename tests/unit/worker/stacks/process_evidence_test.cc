@@ -1,0 +1,87 @@
+#include "worker/stacks/process_evidence.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/unit/mutate.h"
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/worker/stacks/subject.h"
+
+namespace muster::worker {
+namespace {
+
+TEST(ProcFilesTest, NamesMayHaveParenthesesAndControls) {
+  std::string rest = " S 1";
+  for (int field = 5; field <= 52; ++field) rest += " " + std::to_string(field);
+  const auto stat = parse_task_stat("17 (a) R \x1b(b))" + rest + "\n");
+  ASSERT_TRUE(stat.has_value());
+  EXPECT_EQ(stat->name, "a) R \\x1b(b)");
+  EXPECT_EQ(stat->state, 'S');
+  EXPECT_EQ(stat->start_ticks, 22);
+  EXPECT_EQ(stat->stack_start, 28);
+  EXPECT_FALSE(parse_task_stat("").has_value());
+  EXPECT_FALSE(parse_task_stat("17 (x) S 1 2 3").has_value());
+  EXPECT_FALSE(parse_task_stat(")(").has_value());
+  Mutator mutator(1);
+  for (int i = 0; i < 2000; ++i) parse_task_stat(mutator.mutate("17 (x)" + rest));
+}
+
+TEST(ProcessEvidenceTest, StateAndWaitChannelOfARealProcess) {
+  const Subject subject("nested");
+  subject.kill(SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return subject.state() == 'T'; }));
+  RankEvidence evidence;
+  read_process_state("/proc", subject.pid(), evidence);
+  EXPECT_EQ(evidence.process_state, 'T');
+  EXPECT_EQ(evidence.tracer_pid, 0);
+  read_process_state("/proc", -1, evidence);
+  EXPECT_EQ(evidence.process_state, '?');
+  EXPECT_EQ(evidence.wait_channel, "");
+}
+
+class OomKillCounterTest : public ::testing::Test {
+ protected:
+  void cgroup_of_7(const std::string& lines) {
+    std::filesystem::create_directories(folder.file("proc/7"));
+    write_file(folder.file("proc/7/cgroup"), lines);
+  }
+  void file(const std::string& path, const std::string& content) {
+    std::filesystem::create_directories(std::filesystem::path(folder.file(path)).parent_path());
+    write_file(folder.file(path), content);
+  }
+  OomKillCounter counter() const {
+    return OomKillCounter::of(folder.file("proc"), folder.file("cgroup"), 7);
+  }
+
+  const TempFolder folder;
+};
+
+TEST_F(OomKillCounterTest, VersionTwo) {
+  cgroup_of_7("0::/jobs/7\n");
+  file("cgroup/jobs/7/memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 0\n");
+  const OomKillCounter kills = counter();
+  EXPECT_EQ(kills.count(), 0);
+  file("cgroup/jobs/7/memory.events",
+       "low 0\nhigh 0\nmax 9\noom 2\noom_kill 3\noom_group_kill 1\n");
+  EXPECT_EQ(kills.count(), 3);
+  std::filesystem::remove_all(folder.file("cgroup/jobs"));
+  EXPECT_EQ(kills.count(), -1);
+}
+
+TEST_F(OomKillCounterTest, VersionOneBesideAnEmptyVersionTwo) {
+  cgroup_of_7("9:name=systemd:/\n4:cpu,memory:/box/a:b\n0::/\n");
+  file("cgroup/memory/box/a:b/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+  EXPECT_EQ(counter().count(), 5);
+}
+
+TEST_F(OomKillCounterTest, NothingToCount) {
+  EXPECT_EQ(counter().count(), -1);
+  cgroup_of_7("0::/../../etc\nbroken\n");
+  EXPECT_EQ(counter().count(), -1);
+  EXPECT_EQ(OomKillCounter().count(), -1);
+}
+
+}  // namespace
+}  // namespace muster::worker

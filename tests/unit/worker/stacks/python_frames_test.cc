@@ -1,0 +1,152 @@
+#include "worker/stacks/python_frames.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/unit/mutate.h"
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/worker/stacks/subject.h"
+#include "worker/stacks/child_output.h"
+
+namespace muster::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+
+constexpr char kDump[] = R"([
+ {"pid": 7, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": 7, "active": true, "owns_gil": true,
+  "frames": [{"name": "step", "filename": "/x/train.py", "short_filename": "train.py", "line": 31},
+             {"name": "<mod\u001bule>", "filename": "/x/train.py", "short_filename": null, "line": 40}]},
+ {"pid": 7, "thread_id": 2, "thread_name": null, "os_thread_id": null, "frames": []},
+ {"pid": 7, "thread_id": 3, "thread_name": "loader", "os_thread_id": 9,
+  "frames": [{"name": "load", "filename": "d.py", "short_filename": "d.py", "line": 5}]}])";
+
+std::vector<std::string> texts(const std::vector<StackFrame>& frames) {
+  std::vector<std::string> result;
+  for (const StackFrame& frame : frames) result.push_back(frame.text);
+  return result;
+}
+
+TEST(PythonFramesTest, DumpsAreFramesByThread) {
+  const auto threads = parse_py_spy(kDump);
+  ASSERT_TRUE(threads.ok()) << threads.status();
+  ASSERT_EQ(threads->size(), 2);
+  EXPECT_THAT(texts(threads->at(7)),
+              ElementsAre("/x/train.py:40 <mod\\x1bule>", "train.py:31 step"));
+  EXPECT_THAT(texts(threads->at(9)), ElementsAre("d.py:5 load"));
+}
+
+TEST(PythonFramesTest, WhatIsNoDumpIsRefused) {
+  for (const char* json :
+       {"", "{}", "[1]", R"([{"os_thread_id": 1}])", R"([{"os_thread_id": 1, "frames": [{}]}])",
+        R"([{"os_thread_id": 1, "frames": 3}])"}) {
+    EXPECT_EQ(parse_py_spy(json).status().code(), absl::StatusCode::kDataLoss) << json;
+  }
+  Mutator mutator(1);
+  for (int i = 0; i < 2000; ++i) {
+    const auto threads = parse_py_spy(mutator.mutate(kDump));
+    EXPECT_TRUE(threads.ok() || absl::IsDataLoss(threads.status())) << threads.status();
+  }
+}
+
+TEST(PythonFramesTest, InterpretersAreKnownByName) {
+  for (const char* path :
+       {"/usr/bin/python3.11", "/usr/bin/python", "/usr/lib/libpython3.11.so.1.0"})
+    EXPECT_TRUE(is_python_interpreter(path)) << path;
+  for (const char* path : {"/usr/bin/pythonic", "/usr/lib/libtorch_python.so",
+                           "/usr/bin/python3-config", "[vdso]", ""})
+    EXPECT_FALSE(is_python_interpreter(path)) << path;
+}
+
+TEST(PythonFramesTest, TheInterpretersOwnFramesGiveWay) {
+  const std::vector<StackModule> modules = {{.build_id = "", .path = "/lib/libc.so.6"},
+                                            {.build_id = "", .path = "/usr/bin/python3.11"},
+                                            {.build_id = "", .path = "/x/libtorch.so"}};
+  const auto in = [](uint32_t module, uint64_t address) {
+    return StackFrame{.module = module, .address = address, .text = ""};
+  };
+  const std::vector<StackFrame> native = {in(0, 1), in(1, 2), in(2, 3),
+                                          in(1, 4), in(2, 5), in(0, 6)};
+  const std::vector<StackFrame> python = {{.text = "train.py:40 <module>"},
+                                          {.text = "train.py:31 step"}};
+  EXPECT_THAT(with_python_frames(native, python, modules),
+              ElementsAre(python[0], python[1], native[4], native[5]));
+  EXPECT_EQ(with_python_frames(native, {}, modules), native);
+  // A stack that could not be unwound to the interpreter.
+  EXPECT_EQ(with_python_frames({in(0, 6)}, python, modules), python);
+}
+
+TEST(PythonFramesTest, AMissingPySpySaysHowToGetIt) {
+  const TempFolder folder;
+  const std::string path = getenv("PATH");
+  setenv("PATH", folder.path().c_str(), 1);
+  const PySpy py_spy("");
+  setenv("PATH", path.c_str(), 1);
+  const auto frames = py_spy.dump(getpid(), in_seconds(30));
+  EXPECT_EQ(frames.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(frames.status().message(), HasSubstr("pip install py-spy"));
+}
+
+TEST(PythonFramesTest, ToolsAreBounded) {
+  const ChildOutputLimits limits{.output_bytes_max = 1000, .error_bytes_max = 10};
+  const auto said = run_child({"/bin/sh", "-c", "echo out; echo error that is long >&2; exit 3"},
+                              limits, in_seconds(30));
+  ASSERT_TRUE(said.ok()) << said.status();
+  EXPECT_EQ(said->output, "out\n");
+  EXPECT_EQ(said->error, "error that");
+  EXPECT_EQ(said->exit_code, 3);
+  EXPECT_EQ(run_child({"/bin/sh", "-c", "while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaa; done"},
+                      limits, in_seconds(30))
+                .status()
+                .code(),
+            absl::StatusCode::kResourceExhausted);
+  const Instant soon = monotonic_now() + std::chrono::milliseconds(50);
+  EXPECT_EQ(run_child({"/bin/sleep", "1000"}, limits, soon).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(run_child({"/nowhere/py-spy"}, limits, in_seconds(30)).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "no child is left behind";
+}
+
+// With the real one, where the peers' folder or PATH has it.
+TEST(PythonFramesTest, APythonProgramShowsItsLines) {
+  const char* python = getenv("MUSTER_PEERS_PYTHON");
+  if (python == nullptr) GTEST_SKIP() << "MUSTER_PEERS_PYTHON names no interpreter";
+  const std::string py_spy = std::filesystem::path(python).parent_path() / "py-spy";
+  if (!std::filesystem::exists(py_spy)) GTEST_SKIP() << "no " << py_spy;
+  const TempFolder folder;
+  const std::string script = folder.file("train.py");
+  write_file(script,
+             "import os, time\n"
+             "def step():\n"
+             "    os.write(1, b'ready\\n')\n"
+             "    time.sleep(1000)\n"
+             "def run():\n"
+             "    step()\n"
+             "run()\n");
+  const Subject subject(script, python);
+  StackSampler sampler({.py_spy = py_spy});
+  std::vector<std::string> frames;
+  EXPECT_TRUE(eventually([&] {
+    const StackSample sample = sample_one(sampler, subject.pid());
+    EXPECT_EQ(sample.ranks.at(0).note, "");
+    frames = texts(sample.ranks.at(0).threads.at(0).frames);
+    return std::ranges::count(frames, "train.py:4 step") == 1;
+  }));
+  EXPECT_THAT(frames, IsSupersetOf({"train.py:7 <module>", "train.py:6 run"}));
+  EXPECT_EQ(frames.back(), "") << "the C library's sleep comes behind";
+  EXPECT_EQ(subject.tracer(), 0);
+
+  StackSampler without({.py_spy = "/nowhere/py-spy"});
+  const StackSample sample = sample_one(without, subject.pid());
+  EXPECT_THAT(sample.ranks.at(0).note, HasSubstr("no Python frames"));
+  EXPECT_EQ(sample.ranks.at(0).problem, "");
+  EXPECT_FALSE(sample.ranks.at(0).threads.empty());
+}
+
+}  // namespace
+}  // namespace muster::worker

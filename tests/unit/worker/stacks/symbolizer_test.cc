@@ -1,0 +1,174 @@
+#include "worker/stacks/symbolizer.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "tests/unit/mutate.h"
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/worker/stacks/subject.h"
+#include "worker/stacks/demangle.h"
+#include "worker/stacks/process_map.h"
+
+namespace muster::worker {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+// Where the subject's functions are, from a sample of it.
+class SymbolizerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Subject subject("nested");
+    StackSampler sampler;
+    const StackSample sample = sample_one(sampler, subject.pid());
+    for (const StackFrame& frame : sample.ranks.at(0).threads.at(0).frames) {
+      if (frame.module == kNoModule || sample.modules.at(frame.module).path != subject_program())
+        continue;
+      module = sample.modules[frame.module];
+      addresses.push_back(frame.address);
+    }
+  }
+
+  std::vector<std::string> functions(const absl::StatusOr<std::vector<FrameSymbol>>& symbols) {
+    std::vector<std::string> names;
+    if (!symbols.ok()) return {std::string(symbols.status().message())};
+    for (const FrameSymbol& symbol : *symbols) names.push_back(symbol.function);
+    return names;
+  }
+
+  const std::vector<std::string> expected = {"_start",
+                                             "main",
+                                             "subject::outermost()",
+                                             "subject::middle()",
+                                             "subject::innermost()",
+                                             "subject::wait_forever()"};
+  StackModule module;
+  std::vector<uint64_t> addresses;
+  Symbolizer symbolizer;
+};
+
+TEST_F(SymbolizerTest, NamesWithoutTheProcess) {
+  const auto symbols = symbolizer.symbolize(module, addresses, 0, in_seconds(30));
+  EXPECT_EQ(functions(symbols), expected);
+  EXPECT_THAT(symbols->at(3).file, EndsWith("tests/unit/worker/stacks/subject.cc"));
+  EXPECT_EQ(symbols->at(3).line, subject_line("middle"));
+}
+
+TEST_F(SymbolizerTest, TheKernelsOwnCodeHasNames) {
+  const auto map = read_process_map("/proc", getpid());
+  const auto vdso = std::ranges::find(map->modules, "[vdso]", &MappedModule::path);
+  if (vdso == map->modules.end()) GTEST_SKIP() << "this kernel has no vdso";
+  const auto headers = read_module_headers(getpid(), *vdso);
+  ASSERT_TRUE(headers.has_value());
+  std::vector<uint64_t> all;
+  for (uint64_t address = 0; address < vdso->end - vdso->start; address += 16)
+    all.push_back(address);
+  const StackModule kernel{.build_id = headers->build_id, .path = "[vdso]"};
+  const auto names = functions(symbolizer.symbolize(kernel, all, 0, in_seconds(30)));
+  EXPECT_THAT(names, ::testing::Contains(HasSubstr("clock_gettime")));
+}
+
+TEST_F(SymbolizerTest, UnknownPlacesStayUnnamed) {
+  const std::vector<uint64_t> nowhere = {0, 1, ~uint64_t{0}, uint64_t{1} << 40};
+  const auto symbols = symbolizer.symbolize(module, nowhere, 0, in_seconds(30));
+  ASSERT_TRUE(symbols.ok()) << symbols.status();
+  for (const FrameSymbol& symbol : *symbols) EXPECT_EQ(symbol, FrameSymbol{});
+}
+
+TEST_F(SymbolizerTest, ADeadlineCutsOff) {
+  const auto symbols = symbolizer.symbolize(module, addresses, 0, monotonic_now());
+  ASSERT_TRUE(symbols.ok());
+  EXPECT_EQ(*symbols, std::vector<FrameSymbol>(addresses.size()));
+}
+
+TEST_F(SymbolizerTest, AnotherBuildIsRefused) {
+  StackModule other = module;
+  other.build_id = std::string(40, 'a');
+  const auto refused = symbolizer.symbolize(other, addresses, 0, in_seconds(30));
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(refused.status().message(), HasSubstr("was replaced"));
+  other.path = "/nowhere/\x1b[31mlib.so";
+  const auto missing = symbolizer.symbolize(other, addresses, 0, in_seconds(30));
+  EXPECT_EQ(missing.status().message(), "no file /nowhere/\\x1b[31mlib.so");
+}
+
+// What distributions and release builds do: the program is stripped, and names and lines lie in a file of their own.
+TEST_F(SymbolizerTest, SeparateDebugFiles) {
+  const TempFolder folder;
+  StackModule split = module;
+  split.path = folder.file("split");
+  std::filesystem::copy_file(subject_program("stack_subject_split"), split.path);
+  EXPECT_NE(functions(symbolizer.symbolize(split, addresses, 0, in_seconds(30))), expected);
+
+  // By the name in the program's debug link, beside it.
+  const std::string debug = folder.file("stack_subject.debug");
+  std::filesystem::copy_file(subject_program("stack_subject.debug"), debug);
+  Symbolizer beside;
+  const auto symbols = beside.symbolize(split, addresses, 0, in_seconds(30));
+  EXPECT_EQ(functions(symbols), expected);
+  EXPECT_EQ(symbols->at(3).line, subject_line("middle"));
+
+  // By build id, even where the program itself is gone.
+  const std::string by_id = folder.file("debug") + "/.build-id/" + module.build_id.substr(0, 2);
+  std::filesystem::create_directories(by_id);
+  std::filesystem::rename(debug, by_id + "/" + module.build_id.substr(2) + ".debug");
+  Symbolizer other({.debug_folder = folder.file("debug")});
+  EXPECT_EQ(functions(other.symbolize(split, addresses, 0, in_seconds(30))), expected);
+  std::filesystem::remove(split.path);
+  Symbolizer again({.debug_folder = folder.file("debug")});
+  EXPECT_EQ(functions(again.symbolize(split, addresses, 0, in_seconds(30))), expected);
+}
+
+TEST_F(SymbolizerTest, InlinedFunctionsAreNamed) {
+  const Subject subject("nested", subject_program("stack_subject_inlined"));
+  StackSampler sampler;
+  const StackSample sample = sample_one(sampler, subject.pid());
+  const auto names = functions_of(sample, sample.ranks.at(0).threads.at(0), subject.pid());
+  EXPECT_THAT(names, ::testing::Contains("subject::middle() inlined in main"));
+}
+
+// Files may be damaged or lie: names may be missing or wrong, nothing else.
+TEST_F(SymbolizerTest, DamagedFilesAreHarmless) {
+  const TempFolder folder;
+  const std::string whole = read_file(subject_program());
+  StackModule damaged{.build_id = "", .path = folder.file("damaged")};
+  Mutator mutator(1);
+  for (int i = 0; i < 150; ++i) {
+    write_file(damaged.path, mutator.mutate(whole));
+    Symbolizer fresh;
+    const auto symbols = fresh.symbolize(damaged, addresses, 0, in_seconds(30));
+    if (!symbols.ok()) continue;
+    for (const FrameSymbol& symbol : *symbols) {
+      EXPECT_LE(symbol.function.size(), kFrameTextBytesMax);
+      EXPECT_LE(symbol.file.size(), kFrameTextBytesMax);
+    }
+  }
+}
+
+TEST(DemangleTest, NamesAreReadableAndBounded) {
+  EXPECT_EQ(demangled("_ZN6muster7trainer3runEv", 100), "muster::trainer::run()");
+  EXPECT_EQ(demangled("clock_nanosleep", 100), "clock_nanosleep");
+  EXPECT_EQ(demangled("_Zbroken", 100), "_Zbroken");
+  EXPECT_EQ(demangled("evil\x1b[2J\n", 100), "evil\\x1b[2J\\x0a");
+  const std::string cut = demangled(std::string(5000, 'x').c_str(), 100);
+  EXPECT_EQ(cut.size(), 100);
+  EXPECT_THAT(cut, EndsWith("x…"));
+  // A name of pairs of itself: 2^60 words when it is written out.
+  std::string bomb = "_Z1fSt4pairIiiE";
+  for (int i = 0; i < 60; ++i)
+    bomb += "St4pairIS" + std::string(i == 0 ? "" : std::to_string(i % 10)) + "_S_E";
+  EXPECT_LE(demangled(bomb.c_str(), 512).size(), 512);
+}
+
+TEST(DemangleTest, CutsAtCharacters) {
+  for (size_t bytes = 4; bytes < 20; ++bytes) {
+    const std::string text = bounded_text("ääääääääää", bytes);
+    EXPECT_LE(text.size(), std::max<size_t>(bytes, 3));
+    EXPECT_EQ(text.find("\xC3…"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace muster::worker
