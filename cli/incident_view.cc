@@ -218,7 +218,8 @@ absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int6
                                               StackView view) {
   const auto evidence = evidence_of(incident);
   if (!evidence.ok()) return evidence.status();
-  for (const v1::Suspect& suspect : incident.suspects()) view.suspects.add(suspect.rank());
+  // Of the runners-up most stand with the victims.
+  if (incident.suspects_size() > 0) view.suspects.add(incident.suspects(0).rank());
   view.classes_max = std::min(view.classes_max, kClassesShown);
   view.frames_max = std::min(view.frames_max, kFramesShown);
   std::string text = absl::StrCat(

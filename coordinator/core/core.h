@@ -160,11 +160,16 @@ class Core {
     std::optional<RequestToken> request;  // who asked; nobody: the ladder
   };
   // Names that an incident still waits for.
+  // Names that are awaited, for an incident or for somebody who wants to see stacks.
   struct OpenSymbols {
-    IncidentId incident;
+    IncidentId incident;  // whose stacks are input.later's …
     BlameInput input;
+    std::optional<RequestToken> request;  // … or whose answer waits
+    StackDump answer;
     std::set<StackModule> modules;
     Instant deadline;
+
+    StackTree& stacks() { return request ? answer.stacks : input.later.stacks; }
   };
 
   // core.cc
@@ -249,7 +254,7 @@ class Core {
                                    std::optional<RequestToken> request);
   bool is_over(const OpenDump& open) const;
   void answer_request(const OpenDump& open);
-  void ask_for_symbols(const Job& job, const Dump& dump, IncidentId incident, BlameInput input);
+  bool ask_for_symbols(const Dump& dump, OpenSymbols open);
   void end_symbols(DumpId id);
   void check_dumps();
 

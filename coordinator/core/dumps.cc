@@ -103,39 +103,44 @@ void Core::on(const StackReportReceived& event) {
 }
 
 void Core::answer_request(const OpenDump& open) {
-  actions_.push_back(ReplyStacks{*open.request, absl::OkStatus(), open.dump.to_people()});
+  StackDump answer = open.dump.to_people();
+  OpenSymbols named;
+  named.request = open.request;
+  named.answer = answer;
+  if (ask_for_symbols(open.dump, std::move(named))) return;
+  actions_.push_back(ReplyStacks{*open.request, absl::OkStatus(), std::move(answer)});
 }
 
-// One worker for each module: all of them have the same code. The rank may be gone by the time it looks; the file is not.
-void Core::ask_for_symbols(const Job& job, const Dump& dump, IncidentId incident,
-                           BlameInput input) {
-  const StackTree& tree = input.later.stacks;
+// One worker for each module: all of them have the same code. The rank may be gone by the time it looks; the file is not. False:
+// nobody can be asked.
+bool Core::ask_for_symbols(const Dump& dump, OpenSymbols open) {
+  const StackTree& tree = open.stacks();
   std::map<uint32_t, std::set<uint64_t>> addresses;
   for (const StackFrame& frame : tree.frames()) {
     if (frame.module == kNoModule || addresses[frame.module].size() >= kAddressesMax) continue;
     addresses[frame.module].insert(frame.address);
   }
   last_dump_ = DumpId(last_dump_.value() + 1);
-  OpenSymbols open{incident, {}, {}, now_ + options_.symbols_wait};
+  open.deadline = now_ + options_.symbols_wait;
   for (const auto& [index, places] : addresses) {
     const StackModule& module = tree.modules()[index];
     const auto worker = workers_.find(dump.worker_with(module));
     if (worker == workers_.end() || !worker->second.connected) continue;
     send(worker->second,
-         SendSymbolize{last_dump_, job.id, job.attempt, module, {places.begin(), places.end()}});
+         SendSymbolize{
+             last_dump_, dump.job(), dump.attempt(), module, {places.begin(), places.end()}});
     open.modules.insert(module);
   }
-  if (open.modules.empty()) return;
-  open.input = std::move(input);
-  incidents_.await(incident);
+  if (open.modules.empty()) return false;
   symbols_.emplace(last_dump_, std::move(open));
+  return true;
 }
 
 void Core::on(const SymbolsReceived& event) {
   if (current_worker(event.worker, event.incarnation) == nullptr) return;
   const auto found = symbols_.find(event.dump);
   if (found == symbols_.end() || found->second.modules.erase(event.module) == 0) return;
-  StackTree& tree = found->second.input.later.stacks;
+  StackTree& tree = found->second.stacks();
   const std::map<uint64_t, FrameSymbol> names(event.symbols.begin(), event.symbols.end());
   for (uint32_t i = 0; i < tree.frames().size(); ++i) {
     const StackFrame& frame = tree.frames()[i];
@@ -151,6 +156,10 @@ void Core::end_symbols(DumpId id) {
   const auto found = symbols_.find(id);
   const OpenSymbols open = std::move(found->second);
   symbols_.erase(found);
+  if (open.request) {
+    actions_.push_back(ReplyStacks{*open.request, absl::OkStatus(), open.answer});
+    return;
+  }
   if (Incident* incident = incidents_.change(open.incident))
     take_blame(*incident, open.input, blame(open.input));
   incidents_.settle(open.incident);

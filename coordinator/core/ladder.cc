@@ -260,7 +260,10 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
     launch.incident = incidents_.open(std::move(incident));
   }
   incidents_.note(*launch.incident, unix_ns_, "verdict: " + blamed.sentence);
-  ask_for_symbols(job, dump, *launch.incident, std::move(input));
+  OpenSymbols named;
+  named.incident = *launch.incident;
+  named.input = std::move(input);
+  if (ask_for_symbols(dump, std::move(named))) incidents_.await(*launch.incident);
 
   if (lost) {
     const std::set<WorkerName> gone = launch.unreachable;

@@ -230,7 +230,8 @@ TEST(OtlpLogs, AsksAgainWhenTheCollectorIsBusy) {
   OtlpLogs logs(*otlp_target(collector.endpoint(), ""), "node0", kQuick);
   logs.send({trace_record(sample_trace())});
   ASSERT_TRUE(eventually([&] { return collector.bodies().size() == 3; }));
-  const json& resource = collector.bodies()[2]["resourceLogs"][0];
+  const std::vector<json> bodies = collector.bodies();
+  const json& resource = bodies[2]["resourceLogs"][0];
   const json& record = resource["scopeLogs"][0]["logRecords"][0];
   EXPECT_EQ(record["timeUnixNano"], absl::StrCat(kNoon));
   EXPECT_EQ(record["severityNumber"], 9);
