@@ -73,8 +73,11 @@ TEST(StackSamplerTest, ThreadsInEveryKindOfWait) {
     sample = sample_one(sampler, subject.pid());
     return std::ranges::all_of(where, [&](const auto& entry) {
       const ThreadStack* thread = find_thread(sample.ranks[0], entry.first);
-      return thread != nullptr &&
-             std::ranges::count(functions_of(sample, *thread, subject.pid()), entry.second) == 1;
+      if (thread == nullptr) return false;
+      // What the function calls may be inlined: "load() inlined in f()".
+      return std::ranges::any_of(
+          functions_of(sample, *thread, subject.pid()),
+          [&](const std::string& function) { return function.ends_with(entry.second); });
     });
   }));
   ASSERT_EQ(sample.ranks[0].threads.size(), 5);
