@@ -1,5 +1,7 @@
 #include "worker/stacks/blocked_thread.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "worker/stacks/proc_files.h"
@@ -10,9 +12,11 @@ namespace {
 #if defined(__x86_64__)
 constexpr size_t kFramePointer = 6;  // rbp
 constexpr size_t kStackPointer = 7;
+constexpr std::array<size_t, 6> kArguments = {5, 4, 1, 10, 8, 9};  // rdi rsi rdx r10 r8 r9
 #elif defined(__aarch64__)
 constexpr size_t kFramePointer = 29;
 constexpr size_t kStackPointer = 31;
+constexpr std::array<size_t, 6> kArguments = {0, 1, 2, 3, 4, 5};
 #endif
 constexpr int kLinksMin = 2;  // one may be a chance
 
@@ -60,6 +64,9 @@ std::optional<ThreadCopy> copy_blocked_thread(const std::string& proc_root, pid_
   copy.registers.instruction = position->instruction;
   copy.registers.stack_pointer = position->stack_pointer;
   copy.registers.dwarf[kStackPointer] = position->stack_pointer;
+  // vfork keeps its return address in one of these.
+  for (size_t i = 0; i < kArguments.size(); ++i)
+    copy.registers.dwarf.at(kArguments.at(i)) = position->arguments.at(i);
 #if defined(__x86_64__)
   copy.registers.dwarf[kDwarfRegisters - 1] = position->instruction;
 #endif

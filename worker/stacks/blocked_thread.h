@@ -11,7 +11,7 @@
 
 namespace muster::worker {
 
-// As if it had been stopped, from what /proc/PID/task/TID/syscall tells: stack pointer and program counter. The frame pointer is
+// As if it had been stopped, from what /proc/PID/task/TID/syscall tells: stack pointer, program counter and the call's arguments. The frame pointer is
 // the first word of the stack that begins a chain of frames; the other registers are not known, which functions that are
 // compiled without frame pointers seldom need. nullopt: the kernel does not tell, or the thread runs.
 std::optional<ThreadCopy> copy_blocked_thread(const std::string& proc_root, pid_t pid, pid_t tid,

@@ -147,6 +147,10 @@ std::optional<UserPosition> read_user_position(const std::string& proc_root, pid
       !absl::SimpleHexAtoi(words[words.size() - 1], &position.instruction)) {
     return std::nullopt;
   }
+  const size_t count = position.arguments.size();
+  for (size_t i = 0; i < count && words.size() == count + 3; ++i) {
+    if (!absl::SimpleHexAtoi(words[i + 1], &position.arguments.at(i))) return std::nullopt;
+  }
   return position;
 }
 

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -46,6 +47,8 @@ std::vector<std::string> read_kernel_stack(const std::string& proc_root, pid_t p
 struct UserPosition {
   uint64_t stack_pointer = 0;
   uint64_t instruction = 0;
+  std::array<uint64_t, 6>
+      arguments{};  // of the system call, by the registers that they are in; zeros outside of one
 };
 std::optional<UserPosition> read_user_position(const std::string& proc_root, pid_t pid, pid_t tid);
 

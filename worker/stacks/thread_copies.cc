@@ -1,6 +1,7 @@
 #include "worker/stacks/thread_copies.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
@@ -65,13 +66,14 @@ class Tracer {
     Instant newest = monotonic_now();
     Duration nap = kNapMin;
     while (!waiting_.empty()) {
-      int status = 0;
-      // This thread has no children: whatever it can wait for is traced.
-      const pid_t tid = waitpid(-1, &status, __WALL | __WNOTHREAD | WNOHANG);
-      if (tid < 0 && errno != EINTR) waiting_.clear();  // the others went with an exec
+      siginfo_t stop{};
+      // Stops alone. The end of a process that is our own child is not ours to take: its parent's thread waits for it.
+      constexpr int kStops = WSTOPPED | WNOHANG | __WALL | __WNOTHREAD;
+      const int waited = waitid(P_ALL, 0, &stop, kStops);
+      if (waited != 0 && errno != EINTR) waiting_.clear();  // nobody is left
       const Instant now = monotonic_now();
-      if (tid > 0) {
-        handle(tid, status, now);
+      if (waited == 0 && stop.si_pid != 0) {
+        handle(stop, now);
         newest = now;
         nap = kNapMin;
       } else if (now >= deadline_ || (now - newest > kUninterruptible && all_uninterruptible())) {
@@ -79,29 +81,34 @@ class Tracer {
       } else if (now - newest < kSpin) {
         sched_yield();
       } else {
+        forget_ended();
         std::this_thread::sleep_for(nap);
         nap = std::min(2 * nap, kNapMax);
       }
     }
   }
 
-  void handle(pid_t tid, int status, Instant seen) {
-    const auto found = waiting_.find(tid);
-    if (!WIFSTOPPED(status)) {
-      if (found != waiting_.end()) waiting_.erase(found);  // kGone
-      return;
-    }
+  void handle(const siginfo_t& stop, Instant seen) {
+    const auto found = waiting_.find(stop.si_pid);
     size_t size = 0;
     if (found != waiting_.end()) size = copy_stopped(*found->second);
     // A stop that is about to deliver a signal has to pass it on; of the others the signal is part of the event's name.
-    const bool delivers = status >> 16 == 0;
-    const auto signo = static_cast<uintptr_t>(delivers ? WSTOPSIG(status) : 0);
-    ptrace(PTRACE_DETACH, tid, nullptr, reinterpret_cast<void*>(signo));
+    const bool delivers = stop.si_status >> 8 == 0;
+    const auto signo = static_cast<uintptr_t>(delivers ? stop.si_status : 0);
+    ptrace(PTRACE_DETACH, stop.si_pid, nullptr, reinterpret_cast<void*>(signo));
     if (found == waiting_.end()) return;
     found->second->held = monotonic_now() - seen;
     std::vector<std::byte>& stack = found->second->stack;
     stack.assign(buffer_.begin(), buffer_.begin() + static_cast<ptrdiff_t>(size));
     waiting_.erase(found);
+  }
+
+  // Ends are not waited for, so they are looked for.
+  void forget_ended() {
+    std::erase_if(waiting_, [this](const auto& entry) {
+      const auto stat = read_task_stat("/proc", pid_, entry.first);
+      return !stat || stat->state == 'Z' || stat->state == 'X';
+    });
   }
 
   // Returns how much of the stack is in the buffer: it moves to the copy when the thread runs again.

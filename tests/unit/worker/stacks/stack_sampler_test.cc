@@ -26,12 +26,12 @@ using ::testing::StartsWith;
 // The subject goes on as it did, and nobody holds it.
 void expect_untouched(const Subject& subject, const std::string& states) {
   EXPECT_EQ(subject.tracer(), 0);
-  EXPECT_THAT(states, HasSubstr(std::string(1, subject.state())));
+  // Who was let go a moment ago is on its way back.
+  EXPECT_TRUE(eventually([&] { return states.find(subject.state()) != std::string::npos; }));
 }
 
 TEST(StackSamplerTest, NestedCallsHaveNamesAndLines) {
   const Subject subject("nested");
-  ASSERT_TRUE(eventually([&] { return subject.state() == 'S'; }));
   StackSampler sampler;
   const StackSample sample = sample_one(sampler, subject.pid());
   ASSERT_EQ(sample.ranks.size(), 1);
@@ -73,8 +73,11 @@ TEST(StackSamplerTest, ThreadsInEveryKindOfWait) {
     sample = sample_one(sampler, subject.pid());
     return std::ranges::all_of(where, [&](const auto& entry) {
       const ThreadStack* thread = find_thread(sample.ranks[0], entry.first);
-      return thread != nullptr &&
-             std::ranges::count(functions_of(sample, *thread, subject.pid()), entry.second) == 1;
+      if (thread == nullptr) return false;
+      // What the function calls may be inlined: "load() inlined in f()".
+      return std::ranges::any_of(
+          functions_of(sample, *thread, subject.pid()),
+          [&](const std::string& function) { return function.ends_with(entry.second); });
     });
   }));
   ASSERT_EQ(sample.ranks[0].threads.size(), 5);
@@ -90,7 +93,10 @@ TEST(StackSamplerTest, ThreadsInEveryKindOfWait) {
 TEST(StackSamplerTest, AStoppedProcessStaysStopped) {
   const Subject subject("threads");
   subject.kill(SIGSTOP);
-  ASSERT_TRUE(eventually([&] { return subject.state() == 'T'; }));
+  for (const pid_t tid : read_thread_ids("/proc", subject.pid(), 100)) {
+    ASSERT_TRUE(
+        eventually([&] { return read_task_stat("/proc", subject.pid(), tid)->state == 'T'; }));
+  }
   StackSampler sampler;
   for (int i = 0; i < 20; ++i) {
     const StackSample sample = sample_one(sampler, subject.pid());
