@@ -44,7 +44,8 @@ void Core::restore(Job job) {
   } else {
     job.ranks.assign(job.placement.size(), RankState{});
     Launch& launch = launches_[id];
-    if (job.cancel_requested) launch.stop_grace = options_.cancel_grace;
+    const bool preempted = job.state == JobState::kRestarting && is_preempted(job.faults.back());
+    if (job.cancel_requested || preempted) launch.stop_grace = options_.cancel_grace;
     const bool undecided = job.state != JobState::kRestarting && !job.cancel_requested;
     if (undecided && job.state == JobState::kStarting) {
       launch.start_deadline = now_ + options_.start_budget;

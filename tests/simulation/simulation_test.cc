@@ -27,15 +27,17 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
     sum.attempts += t.attempts;
     sum.crashes += t.crashes;
     sum.saved_on_request += t.saved_on_request;
+    sum.left_together += t.left_together;
   }
   std::cout << sum.jobs << " jobs in " << sum.attempts << " attempts: " << sum.succeeded
             << " succeeded, " << sum.failed << " failed, " << sum.cancelled << " cancelled; "
             << sum.crashes << " daemons crashed; " << sum.saved_on_request
-            << " checkpoints on request\n";
+            << " checkpoints on request; " << sum.left_together << " attempts left together\n";
   // A simulation in which nothing happens proves nothing.
   EXPECT_GT(sum.succeeded, sum.jobs / 10);
   EXPECT_GT(sum.attempts, sum.jobs);
   EXPECT_GT(sum.saved_on_request, sum.jobs / 20);
+  EXPECT_GT(sum.left_together, sum.jobs / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds, testing::Range<uint64_t>(1, 1601, kSeedsPerTest));

@@ -140,6 +140,8 @@ void Worker::carry_out(const ReadPages& action) {
 
 void Worker::carry_out(const SendRegister& action) { stream_.send(to_message(action)); }
 
+void Worker::carry_out(const SendLeaving& action) { stream_.send(to_message(action)); }
+
 void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.count_heartbeat(monotonic_now());
   stream_.send(to_message(action));

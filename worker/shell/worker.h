@@ -55,6 +55,7 @@ class Worker {
   void carry_out(const SignalRank& action);
   void carry_out(const ReadPages& action);
   void carry_out(const SendRegister& action);
+  void carry_out(const SendLeaving& action);
   void carry_out(const SendHeartbeat& action);
   void carry_out(const SendRankExited& action);
   void carry_out(const ForgetRank& action);
