@@ -11,7 +11,8 @@ constexpr int64_t kStackTraceIntervalSecondsMax = 7 * 86'400;
 
 struct StackTraceSpec {
   bool collect = false;
-  bool to_cloud = false;  // for a log agent or an OTLP endpoint; otherwise into each rank's own output
+  bool to_cloud =
+      false;  // for a log agent or an OTLP endpoint; otherwise into each rank's own output
   int64_t interval_seconds = 600;
 
   friend bool operator==(const StackTraceSpec&, const StackTraceSpec&) = default;

@@ -86,8 +86,8 @@ class Trainer : public RunningStep {
 
   // The loop cannot go on. Where the signal thread leaves for the rank, it says why.
   ExitCode fail(const std::string& where, const absl::Status& status, ExitCode code) {
-    if (leaving_.claim(By::kLoop)) return explain(where, status, code);
-    return leave_to_signal_thread(status);
+    return leaving_.claim(By::kLoop) ? explain(where, status, code)
+                                     : leave_to_signal_thread(status);
   }
 
   ExitCode leave_to_signal_thread(const absl::Status& why) {

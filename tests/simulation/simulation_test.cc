@@ -36,9 +36,9 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   std::cout << sum.jobs << " jobs in " << sum.attempts << " attempts: " << sum.succeeded
             << " succeeded, " << sum.failed << " failed, " << sum.cancelled << " cancelled; "
             << sum.crashes << " daemons crashed; " << sum.saved_on_request
-              << " checkpoints on request; " << sum.left_together << " attempts left together; "
-              << sum.hangs << " hangs, of them " << sum.hangs_named << " judged; " << sum.incidents
-              << " incidents, " << sum.slow_ranks << " slow ranks\n";
+            << " checkpoints on request; " << sum.left_together << " attempts left together; "
+            << sum.hangs << " hangs, of them " << sum.hangs_named << " judged; " << sum.incidents
+            << " incidents, " << sum.slow_ranks << " slow ranks\n";
   // A simulation in which nothing happens proves nothing.
   EXPECT_GT(sum.succeeded, sum.jobs / 10);
   EXPECT_GT(sum.attempts, sum.jobs);

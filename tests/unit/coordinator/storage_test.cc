@@ -289,9 +289,9 @@ TEST_F(StorageTest, NamesTheIncidentThatCannotBeRead) {
   auto storage = open_sqlite_storage(path_);
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
-  ASSERT_EQ(
-      sqlite3_exec(db, "INSERT INTO incidents VALUES(5, 1, X'FF', X'FF')", nullptr, nullptr, nullptr),
-      SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "INSERT INTO incidents VALUES(5, 1, X'FF', X'FF')", nullptr, nullptr,
+                         nullptr),
+            SQLITE_OK);
   sqlite3_close(db);
   for (const absl::Status& status :
        {(*storage)->load().status(), (*storage)->incident(IncidentId(5)).status()}) {
