@@ -86,11 +86,10 @@ class Trainer : public RunningStep {
 
   // The loop cannot go on. Where the signal thread leaves for the rank, it says why.
   ExitCode fail(const std::string& where, const absl::Status& status, ExitCode code) {
-    return leaving_.claim(By::kLoop) ? explain(where, status, code)
-                                     : leave_to_signal_thread(status);
+    return leaving_.claim(By::kLoop) ? explain(where, status, code) : stand_aside(status);
   }
 
-  ExitCode leave_to_signal_thread(const absl::Status& why) {
+  ExitCode stand_aside(const absl::Status& why) {
     leaving_.wait_until_left(why);
     return ExitCode::kPreempted;
   }
@@ -270,7 +269,7 @@ class Trainer : public RunningStep {
       context_.err << not_finite_line(record, *culprit, position_, end - 1, decision) << std::endl;
     if (decision.action == NotFiniteAction::kAbort) {
       if (leaving_.claim(By::kLoop)) return ExitCode::kNotFinite;
-      return leave_to_signal_thread(absl::InternalError("its loss or gradient is not finite"));
+      return stand_aside(absl::InternalError("its loss or gradient is not finite"));
     }
     position_ = end;
     ++skipped_;
@@ -290,7 +289,7 @@ class Trainer : public RunningStep {
   // A step or a rollback failed. Where peers are lost and this rank was asked to leave, they were, too, and one of them did in
   // the middle of it: nothing is wrong where this rank needs nobody to save what it has to.
   ExitCode leave_broken(const std::string& where, const absl::Status& status) {
-    if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(status);
+    if (!leaving_.claim(By::kLoop)) return stand_aside(status);
     const ExitCode code = exit_code_of_step(status);
     if (code != ExitCode::kPeerLost || !context_.signals.stop || writers_)
       return explain(where, status, code);
@@ -301,7 +300,7 @@ class Trainer : public RunningStep {
   // On all ranks at the same place. What is completed is good, and saved before anybody is gone, which ends them all.
   ExitCode leave_without_data(const std::string& where, const absl::Status& why) {
     leaving_.expect_no_turn();
-    if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(why);
+    if (!leaving_.claim(By::kLoop)) return stand_aside(why);
     const ExitCode code = explain(where, why, exit_code_of_step(why));
     const absl::Status together = meet_writers(/*wants_save=*/true).status();
     std::unique_lock lock(mutex_);
@@ -313,7 +312,7 @@ class Trainer : public RunningStep {
   }
 
   ExitCode end() {
-    if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(absl::OkStatus());
+    if (!leaving_.claim(By::kLoop)) return stand_aside(absl::OkStatus());
     const auto saves = meet_writers(config_.save_checkpoint_on_completion || context_.signals.stop);
     const std::lock_guard lock(mutex_);
     absl::Status status = saves.status();
@@ -325,7 +324,7 @@ class Trainer : public RunningStep {
   }
 
   ExitCode stop_on_vote() {
-    if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(absl::OkStatus());
+    if (!leaving_.claim(By::kLoop)) return stand_aside(absl::OkStatus());
     const absl::Status together = meet_writers(/*wants_save=*/true).status();
     const std::lock_guard lock(mutex_);
     return save_and_stop(together);
