@@ -45,7 +45,7 @@ StackSample random_sample(std::mt19937& random, int32_t first_rank, int32_t rank
         {.build_id = path == "/bin/trainer" ? "" : absl::StrCat("id", path.substr(4)),
          .path = path});
   for (int32_t rank = first_rank; rank < first_rank + ranks; ++rank) {
-    RankStacks stacks{.rank = rank, .pid = 100 + rank, .problem = {}, .threads = {}};
+    RankStacks stacks{.rank = rank, .pid = 100 + rank, .problem = {}, .threads = {}, .note = {}};
     for (unsigned t = random() % 4; t > 0; --t) {
       ThreadStack thread{.tid = 1, .name = random() % 2 == 0 ? "main" : "loader", .frames = {}};
       for (unsigned depth = random() % 6; depth > 0; --depth) {
@@ -146,7 +146,8 @@ TEST(StackTree, LargestClassesFirst) {
          .pid = 0,
          .problem = {},
          .threads = {{.name = "main", .frames = {text_frame("run"), text_frame(where)}},
-                     {.name = "beside", .frames = {}}}});
+                     {.name = "beside", .frames = {}}},
+         .note = {}});
   }
   tree.add(sample);
   std::vector<std::string> said;
@@ -164,7 +165,7 @@ StackSample deep_sample(int32_t rank, size_t depth, size_t salt) {
   ThreadStack thread{.name = "main", .frames = {}};
   for (size_t i = 0; i < depth; ++i)
     thread.frames.push_back({.module = 0, .address = salt * 1000 + i, .text = {}});
-  sample.ranks.push_back({.rank = rank, .pid = 0, .problem = {}, .threads = {thread}});
+  sample.ranks.push_back({.rank = rank, .pid = 0, .problem = {}, .threads = {thread}, .note = {}});
   return sample;
 }
 
