@@ -19,8 +19,7 @@ struct CancelOptions {
 int cancel(const CancelOptions& options) {
   const auto job = Client(options.coordinator).cancel_job(options.job, options.force);
   if (!job.ok()) return fail(job.status());
-  write_text(STDOUT_FILENO, (options.json ? job_to_json(*job).dump(2) : headline(*job)) + "\n");
-  return 0;
+  return print_result((options.json ? job_to_json(*job).dump(2) : headline(*job)) + "\n");
 }
 
 }  // namespace

@@ -76,12 +76,11 @@ int checkpoint(const CheckpointOptions& options) {
   const Asked asked{job.attempt(), answer->after_step(), rank_zero(job).checkpoints().failed()};
   if (options.no_wait) {
     const nlohmann::json out = {{"job", options.job}, {"after_step", asked.after_step}};
-    write_text(STDOUT_FILENO,
-               options.json ? out.dump(2) + "\n"
+    return print_result(options.json
+                            ? out.dump(2) + "\n"
                             : absl::StrCat("job ", options.job, " is asked for a checkpoint, of ",
                                            "the first step that it completes after step ",
                                            asked.after_step, "\n"));
-    return 0;
   }
   absl::StatusOr<std::optional<int64_t>> saved = std::nullopt;
   const absl::Status status = with_reconnection(
@@ -101,9 +100,8 @@ int checkpoint(const CheckpointOptions& options) {
   const int64_t step = **saved;
   const std::string folder = folder_of(job, step);
   const nlohmann::json out = {{"job", options.job}, {"step", step}, {"folder", folder}};
-  write_text(STDOUT_FILENO, options.json ? out.dump(2) + "\n"
-                                         : absl::StrCat("saved step ", step, " in ", folder, "\n"));
-  return 0;
+  return print_result(options.json ? out.dump(2) + "\n"
+                                   : absl::StrCat("saved step ", step, " in ", folder, "\n"));
 }
 
 }  // namespace

@@ -99,10 +99,9 @@ std::string fish(const CLI::App& app) {
 }
 
 int completion(const CompletionOptions& options) {
-  write_text(STDOUT_FILENO, options.shell == "bash"  ? fill(kBashScript, *options.app)
-                            : options.shell == "zsh" ? fill(kZshScript, *options.app)
-                                                     : fish(*options.app));
-  return 0;
+  return print_result(options.shell == "bash"  ? fill(kBashScript, *options.app)
+                      : options.shell == "zsh" ? fill(kZshScript, *options.app)
+                                               : fish(*options.app));
 }
 
 }  // namespace

@@ -76,16 +76,13 @@ int show(const ShowOptions& options) {
                                 {"ranks_per_node", job->spec.ranks_per_node()},
                                 {"output_directory", job->spec.output_directory()},
                                 {"warnings", job->warnings}};
-    write_text(STDOUT_FILENO, out.dump(2) + "\n");
-    return 0;
+    return print_result(out.dump(2) + "\n");
   }
-  write_text(
-      STDOUT_FILENO,
+  return print_result(
       absl::StrCat(as_yaml(rows), rows.empty() ? "" : "\n", "# model: ", name_of(job->train.model),
                    ", ", with_commas(parameters), " parameters\n# mesh: ", job->mesh.to_string(),
                    " (", job->mesh.ranks(), job->mesh.ranks() == 1 ? " rank)" : " ranks)",
                    "\n# output: ", job->spec.output_directory(), "\n"));
-  return 0;
 }
 
 }  // namespace

@@ -1,11 +1,9 @@
 // muster convert, in muster-text: a model from one program's files to another's.
 #include "trainer_core/convert/convert.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <cmath>
 
@@ -17,8 +15,9 @@
 #include "cli/progress_bar.h"
 #include "cli/terminal.h"
 #include "cli/text_commands.h"
+#include "cli/text_stop.h"
 #include "common/absl_view.h"
-#include "common/exit_code.h"
+#include "common/escape.h"
 
 namespace muster::cli {
 namespace {
@@ -27,9 +26,6 @@ using trainer::ConvertReport;
 using trainer::ConvertTarget;
 using trainer::ParameterFormat;
 using trainer::StoredType;
-
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
-std::atomic<bool> stop_asked{false};
 
 // "5GB", "500MB", "64KB", "2GiB", "1000": bytes. Hugging Face's units: GB is 10^9.
 absl::StatusOr<int64_t> parse_size(const std::string& text) {
@@ -68,7 +64,6 @@ absl::StatusOr<trainer::ConvertOptions> options_of(const ConvertArguments& argum
   options.from = arguments.from;
   options.to = arguments.to;
   options.tokenizer = arguments.tokenizer;
-  options.stop = &stop_asked;
   if (!arguments.target.empty()) {
     options.target =
         arguments.target == "hf" ? ConvertTarget::kHuggingFace : ConvertTarget::kMuster;
@@ -119,10 +114,10 @@ std::string report_text(const ConvertReport& report, double seconds) {
                           av(trainer::type_name(report.stored)));
   }
   if (report.target == ConvertTarget::kMuster) {
-    absl::StrAppend(&text, "train from it: load_parameters_path=", report.to,
-                    report.has_tokenizer
-                        ? absl::StrCat("; try it: muster decode --run ", report.to, " --prompt …")
-                        : std::string(),
+    absl::StrAppend(&text, "train from it: load_parameters_path=", shell_quoted(report.to),
+                    report.has_tokenizer ? absl::StrCat("; try it: muster decode --run ",
+                                                        shell_quoted(report.to), " --prompt …")
+                                         : std::string(),
                     "\n");
   }
   return text;
@@ -145,27 +140,19 @@ trainer::ConvertProgress show_on(ProgressBar& bar, Instant start) {
 }  // namespace
 
 int convert(const ConvertArguments& arguments) {
-  const auto options = options_of(arguments);
+  auto options = options_of(arguments);
   if (!options.ok()) return fail(options.status());
-  for (const int number : {SIGINT, SIGTERM}) signal(number, [](int) { stop_asked = true; });
+  options->stop = &stop_on_signal();
   const Instant start = monotonic_now();
   Output output(STDERR_FILENO);
   ProgressBar bar(output, "convert", start);
   const auto report = trainer::convert(*options, show_on(bar, start));
   bar.hide();
-  if (absl::IsCancelled(report.status())) {
-    fail(report.status());
-    return to_int(ExitCode::kInterrupted);
-  }
-  if (!report.ok()) return fail(report.status());
+  if (!report.ok()) return fail_or_stop(report.status());
   const double seconds = to_seconds(monotonic_now() - start);
-  if (arguments.json) {
-    write_text(STDOUT_FILENO, report_json(*report, seconds).dump(2) + "\n");
-    return 0;
-  }
+  if (arguments.json) return print_result(report_json(*report, seconds).dump(2) + "\n");
   for (const std::string& note : report->notes) warn(note);
-  write_text(STDOUT_FILENO, report_text(*report, seconds));
-  return 0;
+  return print_result(report_text(*report, seconds));
 }
 
 }  // namespace muster::cli

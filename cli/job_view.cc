@@ -142,6 +142,7 @@ json worker_to_json(const v1::WorkerInfo& worker) {
           {"slots_used", worker.slots_used()},
           {"version", worker.version()},
           {"connected", worker.connected()},
+          {"leaving", worker.leaving()},
           {"heartbeat_age_seconds", number(worker.heartbeat_age_seconds())}};
 }
 
@@ -236,7 +237,9 @@ std::string describe_workers(const v1::ListWorkersResponse& workers) {
   for (const v1::WorkerInfo& worker : workers.workers()) {
     rows.push_back({worker.name(), worker.host(), absl::StrCat(worker.slots()),
                     absl::StrCat(worker.slots_used()), worker.version(),
-                    worker.connected() ? "connected" : "away",
+                    !worker.connected() ? "away"
+                    : worker.leaving()  ? "leaving"
+                                        : "connected",
                     absl::StrCat(format_duration(worker.heartbeat_age_seconds()), " ago")});
   }
   return format_table(rows);

@@ -21,13 +21,11 @@ int list_workers(const ListOptions& options) {
   const auto workers = Client(options.coordinator).list_workers();
   if (!workers.ok()) return fail(workers.status());
   if (!options.json) {
-    write_text(STDOUT_FILENO, describe_workers(*workers));
-    return 0;
+    return print_result(describe_workers(*workers));
   }
   nlohmann::json out = {{"workers", nlohmann::json::array()}};
   for (const auto& worker : workers->workers()) out["workers"].push_back(worker_to_json(worker));
-  write_text(STDOUT_FILENO, out.dump(2) + "\n");
-  return 0;
+  return print_result(out.dump(2) + "\n");
 }
 
 int list(const ListOptions& options) {
@@ -35,13 +33,11 @@ int list(const ListOptions& options) {
   const auto jobs = Client(options.coordinator).list_jobs(options.active);
   if (!jobs.ok()) return fail(jobs.status());
   if (!options.json) {
-    write_text(STDOUT_FILENO, describe_jobs(*jobs, wall_clock_unix_ns()));
-    return 0;
+    return print_result(describe_jobs(*jobs, wall_clock_unix_ns()));
   }
   nlohmann::json out = {{"jobs", nlohmann::json::array()}};
   for (const auto& job : jobs->jobs()) out["jobs"].push_back(job_to_json(job));
-  write_text(STDOUT_FILENO, out.dump(2) + "\n");
-  return 0;
+  return print_result(out.dump(2) + "\n");
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ int logs(const LogsOptions& options) {
                               })
           : stream();
   printer.finish();
-  return status.ok() ? 0 : fail(status);
+  return status.ok() ? end_of_output(output.error()) : fail(status);
 }
 
 }  // namespace

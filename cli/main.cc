@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
+#include <sstream>
 #include <vector>
 
 #include "cli/command.h"
@@ -26,7 +26,7 @@ int run(int argc, char** argv) {
   muster::cli::Action action;
   muster::cli::declare_all(app, action, argv);
   if (argc < 2) {
-    std::cout << app.help();
+    muster::cli::print_result(app.help());
     return muster::to_int(muster::ExitCode::kBadInput);
   }
   // `muster help run` as people of other programs write it.
@@ -50,7 +50,11 @@ int run(int argc, char** argv) {
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      std::ostringstream said;
+      app.exit(error, said, said);
+      return muster::cli::print_result(said.str());
+    }
     return muster::cli::fail(muster::cli::explain(app, error, words));
   }
   return action ? action() : muster::to_int(muster::ExitCode::kBadInput);

@@ -68,7 +68,10 @@ bool Output::write(std::string_view text) {
         ::write(own_fd_ >= 0 ? own_fd_ : fd_, text.data(), std::min(text.size(), size_t{PIPE_BUF}));
     refusals = written < 0 && errno == EAGAIN ? refusals + 1 : 0;
     if (refusals > 0 || (written < 0 && errno == EINTR)) continue;
-    if (written <= 0) return is_gone_ = true, false;
+    if (written <= 0) {
+      if (written < 0) error_ = errno;
+      return is_gone_ = true, false;
+    }
     text.remove_prefix(static_cast<size_t>(written));
   }
   return true;

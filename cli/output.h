@@ -19,6 +19,8 @@ class Output {
   int fd() const { return fd_; }
   // Writes all of `text`. False when the reader is gone or the disk is full, and at once from then on.
   bool write(std::string_view text);
+  // Why nothing can be written any more, as errno says it; 0 while it can, and where the reader takes nothing.
+  int error() const { return error_; }
   // From now on, and for a write that is waiting now, a reader that takes nothing for half a second is gone.
   void hurry();
 
@@ -31,6 +33,7 @@ class Output {
   const int hurry_fd_;  // readable once there is a hurry
   std::atomic<bool> is_hurried_{false};
   std::atomic<bool> is_gone_{false};
+  std::atomic<int> error_{0};
 };
 
 }  // namespace muster::cli

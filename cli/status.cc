@@ -21,18 +21,21 @@ struct StatusOptions {
 // One line per change (with --json one object per line) until the job has ended; its exit code is ours.
 int watch(const StatusOptions& options, Client& client) {
   JobNews news;
-  int exit_code = 0;
+  int exit_code = 0, error = 0;
   const auto take = [&](const v1::Job& job) {
     exit_code = job.exit_code();
-    if (options.json) return write_text(STDOUT_FILENO, job_to_json(job).dump() + "\n");
-    for (const std::string& sentence : news.update(job)) {
-      if (!write_text(STDOUT_FILENO, sentence + "\n")) return false;
-    }
-    return true;
+    std::string text;
+    if (options.json) text = job_to_json(job).dump() + "\n";
+    if (!options.json)
+      for (const std::string& sentence : news.update(job)) text += sentence + "\n";
+    if (write_text(STDOUT_FILENO, text)) return true;
+    error = errno;
+    return false;
   };
   const absl::Status status = with_reconnection(
       client, [&] { return client.watch_job(options.job, take); },
       [](const absl::Status&) { warn("lost the coordinator; waiting for it to come back"); });
+  if (error != 0 && error != EPIPE) return end_of_output(error);
   return status.ok() ? exit_code : fail(status);
 }
 
@@ -41,9 +44,8 @@ int status(const StatusOptions& options) {
   if (options.watch) return watch(options, client);
   const auto job = client.get_job(options.job);
   if (!job.ok()) return fail(job.status());
-  write_text(STDOUT_FILENO, options.json ? job_to_json(*job).dump(2) + "\n"
-                                         : describe_job(*job, wall_clock_unix_ns()));
-  return 0;
+  return print_result(options.json ? job_to_json(*job).dump(2) + "\n"
+                                   : describe_job(*job, wall_clock_unix_ns()));
 }
 
 }  // namespace

@@ -38,11 +38,10 @@ int submit(const SubmitOptions& options) {
         warn(absl::StrCat(loss.message(), "; trying again for ", kSubmitPatience.count(), " s"));
       });
   if (!submitted.ok()) return fail(submitted.status());
-  write_text(STDOUT_FILENO,
-             options.json ? job_to_json(*submitted).dump(2) + "\n"
+  return print_result(options.json
+                          ? job_to_json(*submitted).dump(2) + "\n"
                           : absl::StrCat(headline(*submitted), "\nfollow it with: muster logs -f ",
                                          submitted->id(), "\n"));
-  return 0;
 }
 
 }  // namespace

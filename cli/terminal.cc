@@ -12,8 +12,10 @@
 #include <absl/strings/str_format.h>
 
 #include "common/absl_view.h"
+#include "common/errno_status.h"
 #include "common/escape.h"
 #include "common/exit_code.h"
+#include "common/file_write.h"
 
 namespace muster::cli {
 namespace {
@@ -97,6 +99,16 @@ bool write_text(int fd, std::string_view text) {
     text.remove_prefix(static_cast<size_t>(written));
   }
   return true;
+}
+
+int print_result(std::string_view text) {
+  const absl::Status status = write_result(text);
+  return status.ok() ? to_int(ExitCode::kOk) : fail(status);
+}
+
+int end_of_output(int error) {
+  if (error == 0 || error == EPIPE) return to_int(ExitCode::kOk);
+  return fail(errno_status(error, "cannot write to standard output"));
 }
 
 int fail(const absl::Status& status) {

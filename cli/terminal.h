@@ -30,6 +30,11 @@ std::string coloured(int fd, Colour colour, std::string_view text);
 // Writes all of `text`; false when the reader is gone or the disk is full.
 bool write_text(int fd, std::string_view text);
 
+// A command's result on stdout; returns its exit code. A full disk is an error; a reader that has seen enough (`| head`) is none.
+int print_result(std::string_view text);
+// The same where writing has failed already, with that errno; 0: it has not.
+int end_of_output(int error);
+
 // "muster: error: …" on stderr, with control characters escaped. Returns the exit code that fits: 2 for what the user can set right.
 int fail(const absl::Status& status);
 void warn(std::string_view message);

@@ -13,6 +13,7 @@
 #include "cli/terminal.h"
 #include "cli/text_commands.h"
 #include "cli/text_progress.h"
+#include "cli/text_stop.h"
 #include "common/escape.h"
 
 namespace muster::cli {
@@ -144,17 +145,18 @@ int tokenize(const TokenizeArguments& arguments) {
   const Instant start = monotonic_now();
   Output output(STDERR_FILENO);
   ProgressBar bar(output, "tokenize", start);
-  const auto report = trainer::tokenize_files(
-      options_of(arguments), [&](const trainer::TokenizeProgress& progress) {
+  trainer::TokenizeOptions options = options_of(arguments);
+  options.stop = &stop_on_signal();
+  const auto report =
+      trainer::tokenize_files(options, [&](const trainer::TokenizeProgress& progress) {
         const Instant now = monotonic_now();
         bar.update(reading_progress(progress.done, progress.total, start, now, progress.from), now);
       });
   bar.hide();
-  if (!report.ok()) return fail(report.status());
+  if (!report.ok()) return fail_or_stop(report.status());
   const double seconds = to_seconds(monotonic_now() - start);
-  write_text(STDOUT_FILENO, arguments.json ? summary_json(arguments, *report, seconds)
-                                           : summary_text(arguments, *report, seconds));
-  return 0;
+  return print_result(arguments.json ? summary_json(arguments, *report, seconds)
+                                     : summary_text(arguments, *report, seconds));
 }
 
 }  // namespace muster::cli

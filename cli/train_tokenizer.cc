@@ -38,12 +38,11 @@ int train_tokenizer(const TrainTokenizerArguments& arguments) {
                                   {"vocab_size", report->vocab_size},
                                   {"sentences", report->sentences},
                                   {"seconds", seconds}};
-  write_text(STDOUT_FILENO,
-             arguments.json
-                 ? summary.dump(2) + "\n"
-                 : absl::StrFormat("%s: %d pieces from %d sentences in %.1f s\n", options.output,
-                                   report->vocab_size, report->sentences, seconds));
-  return 0;
+  return print_result(arguments.json
+                          ? summary.dump(2) + "\n"
+                          : absl::StrFormat("%s: %d pieces from %d sentences in %.1f s\n",
+                                            options.output, report->vocab_size, report->sentences,
+                                            seconds));
 }
 
 }  // namespace muster::cli

@@ -17,9 +17,8 @@ struct VersionOptions {
 };
 
 int version(const VersionOptions& options) {
-  write_text(STDOUT_FILENO, options.json ? nlohmann::json({{"version", kVersion}}).dump() + "\n"
-                                         : absl::StrCat("muster ", kVersion, "\n"));
-  return 0;
+  return print_result(options.json ? nlohmann::json({{"version", kVersion}}).dump() + "\n"
+                                   : absl::StrCat("muster ", kVersion, "\n"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Text for people's eyes: what a terminal would obey is made visible.
+// Text for people's eyes: what a terminal would obey is made visible, and what they may paste into a shell is one word of it.
 #pragma once
 
 #include <cstddef>
@@ -17,5 +17,8 @@ std::string escape_controls(std::string_view text, Layout layout = Layout::kLine
 // One line of valid UTF-8 and at most `bytes_max` bytes (3 or more) of whatever `text` is: what would not be valid is written as \xff, and what
 // was cut off as "…".
 std::string printable(std::string_view text, size_t bytes_max);
+
+// `text` as one word of a POSIX shell: as it is where that needs no quotes.
+std::string shell_quoted(std::string_view text);
 
 }  // namespace muster

@@ -32,6 +32,17 @@ absl::StatusOr<int> create_beside(const std::string& path, mode_t mode, std::str
   return file_status(errno, "creating a file beside it");
 }
 
+// 0 or an errno.
+int try_write(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
 absl::Status write_and_close(int fd, std::string_view content, const FileWriteOptions& options) {
   absl::Status status = write_all(fd, content);
   if (status.ok() && options.mode && fchmod(fd, *options.mode) != 0)
@@ -68,13 +79,14 @@ absl::Status write_file_atomically(const std::string& path, std::string_view con
 }
 
 absl::Status write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return file_status(errno, "write");
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
+  const int error = try_write(fd, bytes);
+  return error == 0 ? absl::OkStatus() : file_status(error, "write");
+}
+
+absl::Status write_result(std::string_view text) {
+  const int error = try_write(STDOUT_FILENO, text);
+  if (error == 0 || error == EPIPE) return absl::OkStatus();
+  return file_status(error, "cannot write to standard output");
 }
 
 absl::Status sync_path(const std::string& path) {

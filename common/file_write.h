@@ -31,6 +31,8 @@ absl::Status write_file_atomically(const std::string& path, std::string_view con
 
 // Writes all of `bytes` at the descriptor's position, going on after partial writes and signals.
 absl::Status write_all(int fd, std::string_view bytes);
+// A program's result on standard output: as write_all(), but a reader that has seen enough (`| head`) is none to blame.
+absl::Status write_result(std::string_view text);
 
 // Makes the content of a file, or the names in a folder, outlive a power loss. The error names the path.
 absl::Status sync_path(const std::string& path);

@@ -21,19 +21,19 @@
 //     56  u64    incarnation                176  i64  total_steps (of the job; -1: unknown)
 //     64  i64    start_ns                   184  u32  group_count
 //     72  i64    phase_start_ns             188  u32  ring_head (collectives ever recorded, modulo 2^32)
-//     80  i64    reserved, zero             192  GroupProgress[32], 80 bytes each
-//                                          2752  CollectiveRecord[32], 72 bytes each
-//                                          5056  StepTimes, 136 bytes
-//                                          5192  CheckpointTimes, 48 bytes
-//                                          5240  f64  data_wait_seconds (of the steps in StepTimes)
-//                                          5248  i64  eval_step (steps completed at the last evaluation; 0: none)
-//                                          5256  f64  eval_loss (mean over its targets)
-//                                          5264  f64  collective_wait_seconds (of the steps in StepTimes)
-//                                          5272  zero up to page_bytes = 8192
+//     80  i64    reserved, zero             192  GroupProgress[32], 104 bytes each
+//                                          3520  CollectiveRecord[32], 72 bytes each
+//                                          5824  StepTimes, 136 bytes
+//                                          5960  CheckpointTimes, 48 bytes
+//                                          6008  f64  data_wait_seconds (of the steps in StepTimes)
+//                                          6016  i64  eval_step (steps completed at the last evaluation; 0: none)
+//                                          6024  f64  eval_loss (mean over its targets)
+//                                          6032  f64  collective_wait_seconds (of the steps in StepTimes)
+//                                          6040  zero up to page_bytes = 8192
 //
-// GroupProgress: 0 char[32] name (NUL-padded) | 32 u64 enqueued | 40 u64 started | 48 u64 completed |
-//                56 u64 bytes (of the last enqueued) | 64 u32 kind | 68 u32 dtype |
-//                72 u32 members (ranks in it; 0: unknown) | 76 u32 id (the same on all its members, and different for two
+// GroupProgress: 0 char[56] name (NUL-padded) | 56 u64 enqueued | 64 u64 started | 72 u64 completed |
+//                80 u64 bytes (of the last enqueued) | 88 u32 kind | 92 u32 dtype |
+//                96 u32 members (ranks in it; 0: unknown) | 100 u32 id (the same on all its members, and different for two
 //                groups of one name: who meets whom is known without knowing the mesh)
 // CollectiveRecord: 0 u64 seq | 8 u32 group | 12 u32 kind | 16 u64 bytes | 24 i64 enqueued_ns |
 //                   32 i64 completed_ns (0: not yet) | 40 char[32] name (NUL-padded)
@@ -119,17 +119,17 @@ constexpr std::array<std::string_view, 10> kCollectiveNames = {
 std::string_view collective_name(CollectiveKind kind);
 
 struct GroupProgress {
-  std::array<char, 32> name;
-  uint64_t enqueued;   // sequence number of the last collective handed to the group, from 1
-  uint64_t started;    // … that began to move data
-  uint64_t completed;  // … that finished on this rank
+  std::array<char, 56> name;  // all axes and a lane fit
+  uint64_t enqueued;          // sequence number of the last collective handed to the group, from 1
+  uint64_t started;           // … that began to move data
+  uint64_t completed;         // … that finished on this rank
   uint64_t bytes;
   CollectiveKind kind;
   uint32_t dtype;
   uint32_t members;
   uint32_t id;
 };
-static_assert(sizeof(GroupProgress) == 80);
+static_assert(sizeof(GroupProgress) == 104);
 
 struct CollectiveRecord {
   uint64_t seq;
@@ -181,16 +181,16 @@ struct ProgressPage {
   int64_t eval_step;
   double eval_loss;
   double collective_wait_seconds;
-  std::array<char, 2920> padding;
+  std::array<char, 2152> padding;
 };
 static_assert(sizeof(ProgressPage) == kProgressPageBytes);
 static_assert(offsetof(ProgressPage, phase) == 52 &&
               offsetof(ProgressPage, last_progress_ns) == 88);
 static_assert(offsetof(ProgressPage, group_count) == 184 && offsetof(ProgressPage, groups) == 192);
-static_assert(offsetof(ProgressPage, ring) == 2752 && offsetof(ProgressPage, step_times) == 5056);
-static_assert(sizeof(StepTimes) == 136 && offsetof(ProgressPage, checkpoints) == 5192 &&
-              offsetof(ProgressPage, data_wait_seconds) == 5240 &&
-              offsetof(ProgressPage, padding) == 5272);
+static_assert(offsetof(ProgressPage, ring) == 3520 && offsetof(ProgressPage, step_times) == 5824);
+static_assert(sizeof(StepTimes) == 136 && offsetof(ProgressPage, checkpoints) == 5960 &&
+              offsetof(ProgressPage, data_wait_seconds) == 6008 &&
+              offsetof(ProgressPage, padding) == 6040);
 
 struct ProgressIdentity {
   uint64_t job = 0;
@@ -246,7 +246,7 @@ class ProgressWriter {
   void complete_evaluation(int64_t step, double loss, Instant now);
 
   // Registers a process group and returns its index; -1 when kProgressGroupsMax are taken (the collectives
-  // of such a group are not recorded). `name` is cut to 31 bytes; `members` and `id` as in the layout.
+  // of such a group are not recorded). `name` is cut to 55 bytes; `members` and `id` as in the layout.
   int add_group(std::string_view name, uint32_t members, uint32_t id);
   // Records the next collective of `group`: returns its sequence number, to be completed with the same.
   uint64_t begin_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,

@@ -95,6 +95,7 @@ absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
   int64_t reuse = 0;
   reader.read("reuse_example_batch", reuse);
   train.reuse_example_batch = reuse != 0;
+  reader.read("resume_with_other_data", train.resume_with_other_data);
   read_eval(reader, train.per_device_batch_size,
             trainer::ranks_of_slice(trainer::mesh_of(train.mesh)), train.eval);
   warn_of_no_evaluation(reader, train.eval, warnings);

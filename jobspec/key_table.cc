@@ -291,6 +291,7 @@ constexpr Key kTable[] = {
     works("max_num_checkpoints_to_keep", ValueType::kOptionalInteger),
     works("save_checkpoint_on_completion", ValueType::kBool),
     works("load_parameters_path", ValueType::kString),
+    works("resume_with_other_data", ValueType::kBool),
     only("load_full_state_path", ValueType::kString, "", kFullState),
     no_effect("load_from_other_directory_step", ValueType::kInteger, kFullState),
     no_effect("enable_single_replica_ckpt_restoring", ValueType::kBool, "every rank reads the checkpoint itself"),

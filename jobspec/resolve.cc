@@ -1,10 +1,7 @@
 #include "jobspec/resolve.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <filesystem>
-#include <limits>
 #include <utility>
 
 #include <absl/strings/ascii.h>
@@ -15,6 +12,7 @@
 #include "common/absl_view.h"
 #include "common/limits.h"
 #include "jobspec/data_keys.h"
+#include "jobspec/mesh_keys.h"
 #include "jobspec/model_keys.h"
 #include "jobspec/optimizer_keys.h"
 #include "jobspec/pipeline_keys.h"
@@ -23,10 +21,14 @@
 #include "jobspec/settings_reader.h"
 #include "jobspec/stack_trace_keys.h"
 #include "trainer_core/base/data_paths.h"
+#include "trainer_core/base/mesh_rules.h"
 #include "trainer_core/base/train_mesh.h"
 
 namespace muster::jobspec {
 namespace {
+
+// A choice, in one sentence.
+constexpr size_t kNearMeshes = 3;
 
 absl::StatusOr<std::string> absolute_path(std::string_view key, const std::string& path,
                                           const LaunchOptions& options) {
@@ -45,111 +47,6 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
   std::string text = full.lexically_normal().string();
   if (text.size() > 1 && text.back() == '/') text.pop_back();
   return text;
-}
-
-// A preset's global_batch_size gives way to a user's per_device_batch_size; of two wishes both must hold.
-bool uses_global_batch(const SettingsReader& reader, int64_t global) {
-  if (global == 0) return false;
-  return reader.is_wished("global_batch_size") || !reader.is_wished("per_device_batch_size");
-}
-
-std::string count_of_ranks(int64_t ranks) {
-  return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
-}
-
-// Those who share a batch: ranks, or groups of ranks that compute one slice of it together.
-std::string count_of_slices(const Mesh& mesh, int64_t slices) {
-  if (slices == mesh.ranks()) return count_of_ranks(slices);
-  return absl::StrCat(slices, " groups of ", count_of_ranks(mesh.ranks() / slices));
-}
-
-// Sequences of a slice's micro-batch, which need not be whole.
-double read_share(SettingsReader& reader, const Mesh& mesh, int64_t slices, int32_t micro_batches) {
-  double batch = 12;
-  reader.read("per_device_batch_size", batch);
-  int64_t global = 0;
-  reader.read("global_batch_size", global);
-  reader.require(global >= 0, "global_batch_size", "must be at least 0");
-  if (!uses_global_batch(reader, global)) return batch * mesh.ranks() / static_cast<double>(slices);
-  const std::string times =
-      micro_batches == 1 ? "" : absl::StrCat(" times gradient_accumulation_steps=", micro_batches);
-  reader.require(global % (slices * micro_batches) == 0, "global_batch_size",
-                 absl::StrCat("must be a multiple of the ", count_of_slices(mesh, slices), times));
-  const double of_ranks = batch * mesh.ranks() * micro_batches;
-  reader.require(
-      !reader.is_wished("per_device_batch_size") || of_ranks == static_cast<double>(global),
-      "global_batch_size",
-      absl::StrCat("per_device_batch_size=", batch, " times ", count_of_ranks(mesh.ranks()), times,
-                   " is ", of_ranks, "; give one of the two"));
-  return static_cast<double>(global) / static_cast<double>(slices * micro_batches);
-}
-
-void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train) {
-  reader.read("gradient_accumulation_steps", train.gradient_accumulation_steps);
-  reader.require(train.gradient_accumulation_steps >= 1, "gradient_accumulation_steps",
-                 "must be at least 1");
-  const int64_t slices = mesh.group_size({.axes = trainer::kBatchAxes});
-  const double batch =
-      read_share(reader, mesh, slices, std::max(train.gradient_accumulation_steps, 1));
-  const double global = batch * static_cast<double>(slices);
-  const bool whole =
-      batch >= 1 && batch <= std::numeric_limits<int32_t>::max() && std::floor(batch) == batch;
-  const bool would_do =
-      global >= 1 && global < static_cast<double>(slices) && std::floor(global) == global;
-  reader.require(
-      whole, "per_device_batch_size",
-      absl::StrCat("a rank trains on whole sequences, so it must be a whole number of at least 1; ",
-                   count_of_slices(mesh, slices), " would share ", global, " sequences",
-                   would_do ? absl::StrCat(", for which ", count_of_ranks(std::llround(global)),
-                                           " with 1 each would do")
-                            : ""));
-  if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
-  reader.read("max_target_length", train.max_target_length);
-}
-
-// What base.yml leaves open, as MaxText's does.
-constexpr MeshAxis kOpenInNode = MeshAxis::kFsdp, kOpenBetweenNodes = MeshAxis::kData;
-
-// The degrees of one level ("ici" inside a node, "dcn" between nodes) as the user writes them.
-using Degrees = std::array<int32_t, kMeshAxisCount>;
-
-// `open` is base.yml's.
-void read_level(SettingsReader& reader, std::string_view level, MeshAxis open, Degrees& degrees) {
-  int32_t& of_open = degrees[static_cast<size_t>(open)];
-  of_open = -1;
-  for (size_t i = 0; i < degrees.size(); ++i)
-    reader.read(mesh_key(level, static_cast<MeshAxis>(i)), degrees[i]);
-  for (size_t i = 0; i < degrees.size(); ++i) {
-    const auto axis = static_cast<MeshAxis>(i);
-    // A person who opens another means that one.
-    if (axis != open && degrees[i] == -1 && of_open == -1 &&
-        !reader.is_wished(mesh_key(level, open)))
-      of_open = 1;
-  }
-}
-
-// The number of ranks that the degrees make; an open one adds none.
-int32_t product_of(const Degrees& degrees) {
-  int64_t product = 1;
-  for (const int32_t degree : degrees) {
-    product = std::min<int64_t>(product * std::max(degree, 1), std::numeric_limits<int32_t>::max());
-  }
-  return static_cast<int32_t>(product);
-}
-
-absl::StatusOr<Mesh> read_mesh(SettingsReader& reader, const LaunchOptions& options) {
-  MeshShape shape;
-  read_level(reader, "ici", kOpenInNode, shape.ici);
-  read_level(reader, "dcn", kOpenBetweenNodes, shape.dcn);
-  if (!reader.status().ok()) return reader.status();
-  const int32_t nodes = options.nodes.value_or(product_of(shape.dcn));
-  const int32_t ranks = options.ranks_per_node.value_or(product_of(shape.ici));
-  if (nodes < 1 || nodes > kNodesMax || ranks < 1 || ranks > kRanksPerNodeMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(nodes, " nodes with ", ranks, " ranks each: a job has 1 to ", kNodesMax,
-                     " nodes and 1 to ", kRanksPerNodeMax, " ranks per node"));
-  }
-  return Mesh::resolve(shape, nodes, ranks);
 }
 
 absl::Status check_run_name(const Config& config, std::string_view name) {
@@ -319,45 +216,96 @@ absl::Status check_root(const Config& config) {
   return absl::OkStatus();
 }
 
+// What no mesh changes.
+absl::Status read_anywhere(SettingsReader& reader, const Config& config,
+                           const LaunchOptions& options, trainer::TrainConfig& train,
+                           std::vector<std::string>& warnings) {
+  reader.read("zero_stage", train.zero_stage);
+  reader.read("run_name", train.run_name);
+  if (train.run_name.empty()) train.run_name = options.default_run_name;
+  if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
+  if (auto status = read_model(reader, train.model, warnings); !status.ok()) return status;
+  read_dtype(reader, train.dtype);
+  if (auto status = read_quantization(reader, train.model.quantization, warnings); !status.ok())
+    return status;
+  if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;
+  read_optimizer(reader, train.optimizer, warnings);
+  read_schedule(reader, train, warnings);
+  read_not_finite_policy(reader, train.not_finite_policy, warnings);
+  return read_rest(reader, train);
+}
+
+// The rest, and whether all of it goes together. Returns the job's output folder.
+absl::StatusOr<std::string> read_on_mesh(const Mesh& mesh, const Config& config,
+                                         const LaunchOptions& options, trainer::TrainConfig& train,
+                                         std::vector<std::string>& warnings) {
+  SettingsReader reader(config.settings);
+  train.mesh = mesh.shape();
+  read_batch(reader, mesh, train);
+  read_pipeline(reader, mesh, train);
+  if (auto status = read_data(reader, train, warnings); !status.ok()) return status;
+  absl::StatusOr<std::string> output = read_paths(reader, options, train);
+  if (!output.ok()) return output.status();
+  warn_of_same_batches(train, warnings);
+  warn_of_tensor_between_nodes(train, warnings);
+  train.checkpoint_directory = absl::StrCat(*output, "/checkpoints");
+  if (auto status = trainer::validate(train); !status.ok()) return status;
+  return output;
+}
+
+// "; as many ranks would do with ici_fsdp_parallelism=4, or with …": the nearest meshes on which nothing is wrong with the job, of
+// which `train` has what no mesh changes; nothing where there is none, because then it is not the mesh that is wrong.
+std::string meshes_that_work(const WantedMesh& wanted, const Config& config,
+                             const LaunchOptions& options, const trainer::TrainConfig& train) {
+  const auto works = [&](const MeshShape& shape) {
+    const auto mesh = Mesh::resolve(shape, wanted.nodes, wanted.ranks_per_node);
+    trainer::TrainConfig there = train;
+    std::vector<std::string> warnings;
+    return mesh.ok() && read_on_mesh(*mesh, config, options, there, warnings).ok();
+  };
+  std::string meshes;
+  for (const MeshShape& near : trainer::nearest_meshes(wanted.nodes, wanted.ranks_per_node,
+                                                       wanted.shape, kNearMeshes, works)) {
+    absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
+                    trainer::mesh_keys(near));
+  }
+  return meshes;
+}
+
 }  // namespace
 
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options) {
   if (auto status = check_root(config); !status.ok()) return status;
   SettingsReader reader(config.settings);
-  absl::StatusOr<Mesh> mesh = read_mesh(reader, options);
-  if (!mesh.ok()) return mesh.status();
-  ResolvedJob job(*mesh);
-  job.warnings = config.warnings;
-  trainer::TrainConfig& train = job.train;
-  train.mesh = mesh->shape();
-  reader.read("zero_stage", train.zero_stage);
-  reader.read("run_name", train.run_name);
-  if (train.run_name.empty()) train.run_name = options.default_run_name;
-  if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
-  if (auto status = read_model(reader, train.model, job.warnings); !status.ok()) return status;
-  read_dtype(reader, train.dtype);
-  if (auto status = read_quantization(reader, train.model.quantization, job.warnings); !status.ok())
-    return status;
-  if (auto status = read_remat(reader, train, job.warnings); !status.ok()) return status;
-  read_optimizer(reader, train.optimizer, job.warnings);
-  read_schedule(reader, train, job.warnings);
-  read_batch(reader, *mesh, train);
-  read_pipeline(reader, *mesh, train);
-  read_not_finite_policy(reader, train.not_finite_policy, job.warnings);
+  absl::StatusOr<WantedMesh> wanted = read_mesh(reader, options.nodes, options.ranks_per_node);
+  if (!wanted.ok()) return wanted.status();
+  trainer::TrainConfig anywhere;
+  std::vector<std::string> warnings = config.warnings;
   int32_t restarts_max = 3;
   reader.read("restarts_max", restarts_max);
   reader.require(restarts_max >= 0, "restarts_max", "must be at least 0");
-  read_stack_traces(reader, *job.spec.mutable_stack_traces(), job.warnings);
-  if (auto status = read_rest(reader, train); !status.ok()) return status;
-  if (auto status = read_data(reader, train, job.warnings); !status.ok()) return status;
-  absl::StatusOr<std::string> output = read_paths(reader, options, train);
-  if (!output.ok()) return output.status();
-  warn_of_same_batches(train, job.warnings);
-  warn_of_tensor_between_nodes(train, job.warnings);
-  train.checkpoint_directory = absl::StrCat(*output, "/checkpoints");
-  if (auto status = trainer::validate(train); !status.ok()) return status;
-  fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);
-  return job;
+  v1::StackTraces traces;
+  read_stack_traces(reader, traces, warnings);
+  if (auto status = read_anywhere(reader, config, options, anywhere, warnings); !status.ok())
+    return status;
+  const auto mesh = Mesh::resolve(wanted->shape, wanted->nodes, wanted->ranks_per_node);
+  absl::Status status = mesh.status();
+  if (mesh.ok()) {
+    wanted->shape = mesh->shape();
+    ResolvedJob job(*mesh);
+    job.train = anywhere;
+    job.warnings = warnings;
+    *job.spec.mutable_stack_traces() = traces;
+    absl::StatusOr<std::string> output =
+        read_on_mesh(*mesh, config, options, job.train, job.warnings);
+    if (output.ok()) {
+      fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);
+      return job;
+    }
+    status = output.status();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(status.message(), meshes_that_work(*wanted, config, options, anywhere)));
 }
 
 }  // namespace muster::jobspec

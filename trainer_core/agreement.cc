@@ -21,11 +21,12 @@ constexpr size_t kHeaderNumbers = 2 + 2 * kFloatsPerU64;
 
 absl::StatusOr<std::optional<RestoredAt>> restore_from_disk(CheckpointPeers* readers,
                                                             const CheckpointStore& store,
+                                                            const CheckpointJudge& judge,
                                                             Replica& replica, std::ostream& log) {
   const bool leads = readers == nullptr || readers->rank() == 0;
   std::vector<std::string> notes;
-  const auto newest =
-      store.restore_newest(replica.plan().checkpoint_layout(), replica.state(), notes, readers);
+  const auto newest = store.restore_newest(replica.plan().checkpoint_layout(), replica.state(),
+                                           notes, readers, judge);
   for (const std::string& note : notes) log << note << std::endl;
   if (!newest.ok() && !leads)
     return absl::Status(newest.status().code(),
@@ -195,9 +196,10 @@ absl::Status check_agreement(ProcessGroups& groups, uint64_t data_fingerprint, R
 absl::StatusOr<std::optional<RestoredAt>> restore_newest(ProcessGroup& data,
                                                          CheckpointPeers* readers,
                                                          const CheckpointStore& store,
+                                                         const CheckpointJudge& judge,
                                                          Replica& replica, std::ostream& log) {
   absl::StatusOr<std::optional<RestoredAt>> restored = std::nullopt;
-  if (data.rank() == 0) restored = restore_from_disk(readers, store, replica, log);
+  if (data.rank() == 0) restored = restore_from_disk(readers, store, judge, replica, log);
   if (data.size() == 1) return restored;
   std::array<float, kHeaderNumbers> header{};
   if (restored.ok() && restored->has_value()) {

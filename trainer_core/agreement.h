@@ -34,10 +34,11 @@ struct RestoredAt {
 // Brings every rank to the newest checkpoint that is whole for all of them and says which; none when there is none. The ranks that
 // are first along `data` read what they hold, and nothing else: `readers` are all of them, null where one has all. Each then broadcasts along data, so that
 // the disk is read once, and replicas need not share its file system. Where a rank cannot restore, all fail with the same code.
-// Lines about damaged checkpoints go to `log` on rank 0.
+// Lines about damaged checkpoints go to `log` on rank 0, which asks `judge` (checkpoint.h).
 absl::StatusOr<std::optional<RestoredAt>> restore_newest(ProcessGroup& data,
                                                          CheckpointPeers* readers,
                                                          const CheckpointStore& store,
+                                                         const CheckpointJudge& judge,
                                                          Replica& replica, std::ostream& log);
 
 }  // namespace muster::trainer

@@ -6,6 +6,8 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer_core/data_order.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -46,7 +48,8 @@ Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& cont
              config.checkpoint_file_bytes),
       peers_(GroupPeers::of_writers(context.groups, kCheckpointLane)) {}
 
-absl::Status Checkpointing::open() {
+absl::Status Checkpointing::open(const nlohmann::json& data) {
+  data_ = data;
   if (!config_.enable_checkpointing || !writes()) return absl::OkStatus();
   return store_.open(context_.owner, peers());
 }
@@ -68,13 +71,20 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore() {
       if (auto status = report(*outcome); !status.ok()) return status;
     }
   }
-  auto newest = restore_newest(context_.groups.of({.axes = {MeshAxis::kData}}), peers(), store_,
-                               *replica_, context_.out);
+  auto newest = restore_newest(
+      context_.groups.of({.axes = {MeshAxis::kData}}), peers(), store_,
+      [this](const CheckpointInfo& found) { return judge(found); }, *replica_, context_.out);
   if (newest.ok() && newest->has_value()) {
     saved_step_ = (*newest)->step;
     context_.page.set_checkpoint_step(saved_step_);
   }
   return newest;
+}
+
+absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) const {
+  const auto note = judge_data_order(config_, checkpoint, data_);
+  if (note.ok() && !note->empty()) context_.out << *note << std::endl;
+  return note.status();
 }
 
 void Checkpointing::ask() {
@@ -97,7 +107,8 @@ bool Checkpointing::is_news(int64_t step) const {
 }
 
 CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
-  return {.folder = "", .step = step, .samples = samples, .config = to_json(config_)};
+  return {
+      .folder = "", .step = step, .samples = samples, .config = to_json(config_), .data = data_};
 }
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {

@@ -17,6 +17,7 @@
 #include <optional>
 
 #include <absl/status/statusor.h>
+#include <nlohmann/json.hpp>
 
 #include "common/time.h"
 #include "trainer_core/agreement.h"
@@ -37,11 +38,12 @@ class Checkpointing {
  public:
   Checkpointing(const TrainConfig& config, const TrainContext& context);
 
-  // Rank 0 takes the directory, and all writers see it.
-  absl::Status open();
+  // Rank 0 takes the directory, and all writers see it. `data` (data_order.h) is what checkpoints are of.
+  absl::Status open(const nlohmann::json& data);
   // From here on `replica` can be saved.
   void attach(Replica& replica);
-  // Brings all ranks' replicas to the newest whole checkpoint, when the save in flight is over; none when there is none.
+  // Brings all ranks' replicas to the newest whole checkpoint, when the save in flight is over; none when there is none. One of
+  // other data is an error (judge_data_order).
   absl::StatusOr<std::optional<RestoredAt>> restore();
 
   // Somebody wants a checkpoint after the next completed step.
@@ -61,6 +63,9 @@ class Checkpointing {
   // Waits for the save in flight and reports it.
   void finish();
 
+  // A save runs in the background. Any thread, once a replica is attached.
+  bool is_saving() const { return saver_ != nullptr && saver_->is_saving(); }
+
   // How long the training stood still for checkpoints since the last call.
   Duration take_stall();
 
@@ -73,6 +78,7 @@ class Checkpointing {
   CheckpointPeers* peers() { return peers_.has_value() ? &*peers_ : nullptr; }
   // Whether there is something to save that no checkpoint has, or is about to have.
   bool is_news(int64_t step) const;
+  absl::Status judge(const CheckpointInfo& checkpoint) const;
   CheckpointInfo info(int64_t step, uint64_t samples) const;
   std::optional<SaveOutcome> wait_for_saver();
   SaveOutcome save_now(int64_t step, uint64_t samples);
@@ -82,6 +88,7 @@ class Checkpointing {
   const TrainConfig& config_;
   const TrainContext& context_;
   CheckpointStore store_;
+  nlohmann::json data_;  // in which order
   Replica* replica_ = nullptr;
   std::optional<GroupPeers> peers_;         // of a writer: the others
   std::unique_ptr<BackgroundSaver> saver_;  // of a writer, with async_checkpointing

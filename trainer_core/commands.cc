@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/escape.h"
+#include "common/file_write.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
@@ -99,6 +100,11 @@ absl::StatusOr<DecodeOptions> decode_options(const CommandLine& line, const Trai
 
 }  // namespace
 
+ExitCode print_result(std::string_view text) {
+  const absl::Status status = write_result(text);
+  return status.ok() ? ExitCode::kOk : report("muster: error", status);
+}
+
 ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals) {
   const auto env = read_rank_env();
   if (!env.ok()) return report("muster-trainer", env.status());
@@ -154,13 +160,11 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
     const nlohmann::json out = {
         {"prompt", options->prompt}, {"text", *text}, {"checkpoint", options->checkpoint}};
     // The model's bytes need not be UTF-8.
-    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
-    return ExitCode::kOk;
+    return print_result(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
   const std::string said = absl::StrCat("Input `", options->prompt, "` -> `", *text, "`");
   // A program gets the bytes; a terminal is not told by a model, or by a prompt from somewhere, what to do.
-  std::cout << (isatty(STDOUT_FILENO) == 1 ? escape_controls(said) : said) << std::endl;
-  return ExitCode::kOk;
+  return print_result((isatty(STDOUT_FILENO) == 1 ? escape_controls(said) : said) + "\n");
 }
 
 ExitCode debug_step_command(std::span<const std::string_view> arguments) {
@@ -193,14 +197,13 @@ ExitCode debug_step_command(std::span<const std::string_view> arguments) {
                                 {"parameters", result->parameter_count},
                                 {"not_finite", result->not_finite},
                                 {"out", options.out}};
-    std::cout << out.dump(2) << std::endl;
-    return code;
+    const ExitCode said = print_result(out.dump(2) + "\n");
+    return finite ? said : code;
   }
-  std::cout << absl::StrFormat("loss: %.6f, gradient norm: %.6f, parameters: %d, wrote %s",
-                               result->loss, result->gradient_norm, result->parameter_count,
-                               options.out)
-            << std::endl;
-  return code;
+  const ExitCode said = print_result(
+      absl::StrFormat("loss: %.6f, gradient norm: %.6f, parameters: %d, wrote %s\n", result->loss,
+                      result->gradient_norm, result->parameter_count, options.out));
+  return finite ? said : code;
 }
 
 }  // namespace muster::trainer

@@ -13,5 +13,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
 ExitCode check_command(std::span<const std::string_view> arguments);
 ExitCode decode_command(std::span<const std::string_view> arguments);
 ExitCode debug_step_command(std::span<const std::string_view> arguments);
+// What a command has to say, on standard output.
+ExitCode print_result(std::string_view text);
 
 }  // namespace muster::trainer

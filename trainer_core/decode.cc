@@ -42,7 +42,9 @@ class Decoder {
 
   // Once, after load().
   std::vector<int32_t> generate(std::span<const int32_t> prompt, const DecodeOptions& options,
-                                int32_t eos_id) {
+                                const Tokenizer& tokenizer) {
+    // What a padded vocabulary has beyond the tokenizer's is no token.
+    const auto of_tokens = std::span(logits_).first(static_cast<size_t>(tokenizer.vocab_size()));
     Transformer model(plan_, arena_, *ops_);
     while (!prompt.empty()) {
       const size_t count = std::min(prompt.size(), size_t{kPrefillChunk});
@@ -51,8 +53,8 @@ class Decoder {
     }
     std::vector<int32_t> output;
     for (;;) {
-      const int32_t next = sample_token(logits_, options.sampling, output.size());
-      if (next == eos_id) break;
+      const int32_t next = sample_token(of_tokens, options.sampling, output.size());
+      if (next == tokenizer.eos_id()) break;
       output.push_back(next);
       if (model.length() == plan_.cache_capacity) break;
       model.extend({&next, 1}, logits_.data());
@@ -105,7 +107,7 @@ absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOption
   Decoder decoder(config, capacity(config.model, prompt->size(), options.max_tokens),
                   options.threads);
   if (auto status = decoder.load(options.checkpoint); !status.ok()) return status;
-  return (*tokenizer)->decode(decoder.generate(*prompt, options, eos_id));
+  return (*tokenizer)->decode(decoder.generate(*prompt, options, **tokenizer));
 }
 
 }  // namespace muster::trainer

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "trainer_core/data_fault.h"
 #include "trainer_core/step_passes.h"
 #include "trainer_core/step_tail.h"
 
@@ -19,23 +20,25 @@ bool Evaluation::is_due(int64_t completed_steps) const {
 absl::StatusOr<EvalRecord> Evaluation::run(Replica& replica, int64_t step) {
   StepPasses passes(replica);
   StepTail sum;
+  DataFault fault;
   for (uint64_t i = 0; i < data_->steps(); ++i) {
     const auto load = [&](int32_t micro_batch) {
       context_.page.set_phase(Phase::kEval, monotonic_now());
-      return data_->load(i * data_->samples_per_step(), micro_batch);
+      return fault.load(*data_, i * data_->samples_per_step(), micro_batch);
     };
-    const auto loss = passes.evaluate(data_->micro_batches(), load);
-    if (!loss.ok()) return loss.status();
+    const LossSum loss = passes.evaluate(data_->micro_batches(), load).value();
     if (replica.broken()) break;
-    sum.loss += loss->loss;
-    sum.weight += loss->weight;
+    sum.loss += loss.loss;
+    sum.weight += loss.weight;
   }
   if (auto status = replica.finish_passes(); !status.ok()) return status;
+  fault.vote(context_.groups.world().rank(), sum);
   std::array<float, kStepTailElements> numbers{};
   sum.write(numbers);
   if (auto status = context_.groups.world().all_reduce(numbers, "evaluation"); !status.ok())
     return status;
   const StepTail total = StepTail::read(numbers);
+  if (data_verdict_ = fault.verdict(total); !data_verdict_.ok()) return data_verdict_;
   const double mean = total.weight > 0 ? total.loss / total.weight : 0;
   return EvalRecord{.step = step, .loss = mean, .total_weights = total.weight};
 }

@@ -21,8 +21,10 @@ class Evaluation {
 
   bool is_due(int64_t completed_steps) const;
   // Every rank's forward passes over its part of the data, from its beginning, and one all-reduce. Overwrites the model's
-  // activations; parameters and gradients stay. Errors are those of the data and of the group.
+  // activations; parameters and gradients stay. Errors are those of the group, and data_verdict().
   absl::StatusOr<EvalRecord> run(Replica& replica, int64_t step);
+  // Of the newest run: whether all ranks could read the data (data_fault.h).
+  const absl::Status& data_verdict() const { return data_verdict_; }
   // Not by an evaluation that had nothing to predict.
   bool reaches_target(const EvalRecord& record) const {
     return record.total_weights > 0 && record.loss <= config_.eval.target_loss;
@@ -34,6 +36,7 @@ class Evaluation {
   const TrainConfig& config_;
   const TrainContext& context_;
   std::unique_ptr<StepData> data_;
+  absl::Status data_verdict_;
 };
 
 }  // namespace muster::trainer

@@ -17,19 +17,20 @@ GradientStep::GradientStep(const TrainConfig& config, const TrainContext& contex
       passes_(replica),
       tflops_(step_tflops(config)) {}
 
-absl::StatusOr<LossSum> GradientStep::compute(uint64_t position) {
+LossSum GradientStep::compute(uint64_t position) {
+  data_fault_ = {};
   data_wait_ = Duration::zero();
   comm_before_ = comm_times();
   if (replica_.messages() != nullptr) waited_before_ = replica_.messages()->waited();
   const auto load = [&](int32_t micro_batch) {
     enter(Phase::kData);
     const Instant asked = monotonic_now();
-    auto batch = data_.load(position, micro_batch);
+    const Batch batch = data_fault_.load(data_, position, micro_batch);
     data_wait_ += monotonic_now() - asked;
-    if (batch.ok()) enter(Phase::kStep);
+    enter(Phase::kStep);
     return batch;
   };
-  return passes_.train(data_.micro_batches(), load, {});
+  return passes_.train(data_.micro_batches(), load, {}).value();  // nothing else could end them
 }
 
 absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local) {
@@ -49,6 +50,7 @@ absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local) {
     mine.bad_ranks = 1;
     mine.bad_rank_sum = world.rank();
   }
+  data_fault_.vote(world.rank(), mine);
   std::array<float, kStepTailElements> tail{};
   mine.write(tail);
   if (auto status = world.all_reduce(tail, "step"); !status.ok()) return status;

@@ -6,6 +6,7 @@
 #include <absl/status/statusor.h>
 
 #include "common/time.h"
+#include "trainer_core/data_fault.h"
 #include "trainer_core/flops.h"
 #include "trainer_core/replica.h"
 #include "trainer_core/step_data.h"
@@ -22,11 +23,13 @@ class GradientStep {
   GradientStep(const TrainConfig& config, const TrainContext& context, Replica& replica,
                StepData& data);
 
-  // Runs the passes of the step whose first sample is `position`. The data's errors; those of groups are reduce()'s to say.
-  absl::StatusOr<LossSum> compute(uint64_t position);
+  // Runs the passes of the step whose first sample is `position`. Errors of groups are reduce()'s to say.
+  LossSum compute(uint64_t position);
   // Leaves the step's gradients in the replica's block, and adds up what is said of them: one small collective, and one for the
   // scales of quantized products where there are any. The groups' errors.
   absl::StatusOr<StepTail> reduce(const LossSum& local);
+  // Whether all ranks could read the step's data (data_fault.h). Without it the rest of what was reduced means nothing.
+  absl::Status data_verdict(const StepTail& reduced) const { return data_fault_.verdict(reduced); }
   // What the reduced sums say. Time, update and parameters come later.
   StepRecord record(int64_t step, const StepTail& reduced) const;
   // What the computation has stood waiting for peers since the step began: in its passes, its reduced sums and its update.
@@ -52,6 +55,7 @@ class GradientStep {
   StepPasses passes_;
   StepTflops tflops_;
   // Of the step that was computed last:
+  DataFault data_fault_;
   Duration data_wait_{};
   CommTimes comm_before_;     // when its passes began
   CommTimes comm_;            // of them

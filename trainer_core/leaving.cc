@@ -42,6 +42,7 @@ absl::StatusOr<Place> highest(const std::vector<PeerMessage>& places) {
 }
 
 absl::StatusOr<Place> meet(CheckpointPeers& peers, Leaving& leaving, const Place& mine) {
+  leaving.wait_for_peers();
   const auto places = gather_messages(peers, {absl::OkStatus(), mine.text()});
   if (!places.ok()) return places.status();
   const auto wanted = highest(*places);
@@ -49,6 +50,7 @@ absl::StatusOr<Place> meet(CheckpointPeers& peers, Leaving& leaving, const Place
   if (!told.ok()) return told.status();
   auto target = place_of(*told);
   if (!target.ok()) return target;
+  if (!leaving.peers_are_there()) return absl::DeadlineExceededError("this rank has given up");
   const auto there = gather_messages(peers, {leaving.reach(target->turn)});
   if (!there.ok()) return there.status();
   const auto verdict = share_message(peers, {first_error(peers, *there)});
@@ -69,10 +71,22 @@ bool Leaving::started() const {
   return started_;
 }
 
+void Leaving::expect_turn() {
+  const std::lock_guard lock(mutex_);
+  expects_turn_ = true;
+}
+
+void Leaving::expect_no_turn() {
+  const std::lock_guard lock(mutex_);
+  expects_turn_ = false;
+  changed_.notify_all();
+}
+
 bool Leaving::begin_turn() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return turns_ < turns_max_ || left_; });
   if (left_) return false;
+  expects_turn_ = false;
   in_turn_ = true;
   return true;
 }
@@ -115,6 +129,35 @@ int64_t Leaving::hold() {
 void Leaving::wait_for_turn() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !in_turn_ || over_; });
+}
+
+void Leaving::wait_for_expected_turn() {
+  std::unique_lock lock(mutex_);
+  turns_max_ = turns_ + (in_turn_ || expects_turn_ ? 1 : 0);
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return (!in_turn_ && !expects_turn_) || over_; });
+}
+
+void Leaving::wait_for_peers() {
+  const std::lock_guard lock(mutex_);
+  meeting_ = Meeting::kWaits;
+}
+
+bool Leaving::peers_are_there() {
+  const std::lock_guard lock(mutex_);
+  if (meeting_ == Meeting::kWaits) meeting_ = Meeting::kTogether;
+  return meeting_ == Meeting::kTogether;
+}
+
+bool Leaving::give_up() {
+  const std::lock_guard lock(mutex_);
+  if (meeting_ == Meeting::kWaits) meeting_ = Meeting::kGivenUp;
+  return meeting_ == Meeting::kGivenUp;
+}
+
+bool Leaving::has_given_up() const {
+  const std::lock_guard lock(mutex_);
+  return meeting_ == Meeting::kGivenUp;
 }
 
 absl::Status Leaving::reach(int64_t turn) {

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <iostream>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -53,12 +54,10 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
   const bool wants_help = command == "--help" || command == "-h" || command == "help" ||
                           (!rest.empty() && (rest[0] == "--help" || rest[0] == "-h"));
   if (wants_help) {
-    std::cout << kUsage;
-    return ExitCode::kOk;
+    return muster::trainer::print_result(kUsage);
   }
   if (command == "version" || command == "--version") {
-    std::cout << "muster-trainer " << muster::kVersion << '\n';
-    return ExitCode::kOk;
+    return muster::trainer::print_result(std::string("muster-trainer ") + muster::kVersion + "\n");
   }
   if (command == "train") return train(rest);
   if (command == "check") return muster::trainer::check_command(rest);

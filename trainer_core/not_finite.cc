@@ -92,4 +92,18 @@ std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool f
                     group.size());
 }
 
+absl::StatusOr<std::string> blame_not_finite(ProcessGroup& group, Replica& replica, StepData& data,
+                                             uint64_t first, const StepTail& reduced,
+                                             bool own_loss_is_bad,
+                                             const std::function<void(const std::string&)>& log) {
+  bool found_here = false;
+  if (own_loss_is_bad || reduced.bad_ranks == 0 || replica.shares_parameters()) {
+    const auto tensor = find_not_finite(replica, data, first);
+    if (!tensor.ok() && replica.shares_parameters()) return tensor.status();
+    found_here = tensor.ok() && tensor->has_value();
+    if (found_here) log(describe(**tensor));
+  }
+  return name_not_finite(group, reduced, found_here);
+}
+
 }  // namespace muster::trainer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -36,5 +37,13 @@ absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(Replica& replica,
 // are mixed by then, so each rank says whether find_not_finite found something here. Every rank of `group` calls this, and gets
 // the same sentence; a peer that is gone leaves the origin unnamed.
 std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool found_here);
+
+// Both for a step whose first sample is `first`: all ranks of `group` call it and get the same sentence. Where a loss is bad, ranks
+// with a good one look only as far as others need them to. `log` gets the tensor, where this rank has found one. An error is that
+// of a search that others take part in.
+absl::StatusOr<std::string> blame_not_finite(ProcessGroup& group, Replica& replica, StepData& data,
+                                             uint64_t first, const StepTail& reduced,
+                                             bool own_loss_is_bad,
+                                             const std::function<void(const std::string&)>& log);
 
 }  // namespace muster::trainer

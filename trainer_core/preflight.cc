@@ -18,6 +18,7 @@
 #include "common/missing_folders.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/data_order.h"
 #include "trainer_core/initial_parameters.h"
 #include "trainer_core/load_config.h"
 #include "trainer_core/load_tokenizer.h"
@@ -116,7 +117,9 @@ absl::Status check_tokenizer(const TrainConfig& config, std::optional<uint64_t>&
   return absl::OkStatus();
 }
 
-absl::Status check_data(const TrainConfig& config, std::optional<uint64_t> tokenizer_fingerprint) {
+// Returns in which order it comes.
+absl::StatusOr<nlohmann::json> check_data(const TrainConfig& config,
+                                          std::optional<uint64_t> tokenizer_fingerprint) {
   const auto data = open_training_data(config);
   if (!data.ok()) return data.status();
   for (const auto& dataset : data->datasets) {
@@ -130,7 +133,7 @@ absl::Status check_data(const TrainConfig& config, std::optional<uint64_t> token
     if (index.tokens * token_bytes_for(index.vocab_size) > kPreflightPayloadBytesMax) continue;
     if (auto status = dataset->verify_payloads(); !status.ok()) return status;
   }
-  return absl::OkStatus();
+  return data->order;
 }
 
 // `elements` of a checkpoint.
@@ -153,7 +156,7 @@ absl::Status check_initial_parameters(const TrainConfig& config) {
   return open_initial_parameters(config, notes).status();
 }
 
-absl::Status check_checkpoints(const TrainConfig& config) {
+absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& data_order) {
   if (!config.enable_checkpointing) return check_initial_parameters(config);
   const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
   const std::vector<ParamSpec> table = model_params(config.model);
@@ -163,6 +166,8 @@ absl::Status check_checkpoints(const TrainConfig& config) {
   auto newest = store.newest(notes, /*checksums=*/false);
   if (!newest.ok()) return newest.status();
   if (newest->has_value()) {
+    const auto same_data = judge_data_order(config, **newest, data_order);
+    if (!same_data.ok()) return same_data.status();
     const CheckpointLayout layout =
         checkpoint_layout(config.model, ShardLayout::whole(table), *optimizer);
     if (auto status = check_tensors((*newest)->folder, layout); !status.ok()) return status;
@@ -181,8 +186,9 @@ absl::Status check_what_is_there(const TrainConfig& config,
   }
   std::optional<uint64_t> fingerprint;
   if (auto status = check_tokenizer(config, fingerprint); !status.ok()) return status;
-  if (auto status = check_data(config, fingerprint); !status.ok()) return status;
-  return check_checkpoints(config);
+  const auto data_order = check_data(config, fingerprint);
+  if (!data_order.ok()) return data_order.status();
+  return check_checkpoints(config, *data_order);
 }
 
 // Whether something can be written is found out by writing.

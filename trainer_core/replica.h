@@ -38,7 +38,7 @@ class Replica {
 
   // Whether other ranks must run the same passes as this one.
   bool shares_parameters() const {
-    return plan_.model.sharding.shares() || !plan_.model.pipeline().is_whole();
+    return plan_.model.sharding.shares() || !plan_.model.pipeline().has_all_layers();
   }
   // What goes between the stages of a pipeline; null without one.
   StageMessages* messages() { return messages_.get(); }
@@ -70,6 +70,7 @@ class Replica {
   CommTimes comm_times() const {
     CommTimes times = parameters_ ? parameters_->times() : CommTimes();
     if (exchange_) times += exchange_->times();
+    if (messages_) times += messages_->sent_times();
     return times;
   }
 
@@ -107,10 +108,10 @@ class Replica {
         parameters_(groups == nullptr || groups->mesh().ranks() == 1
                         ? nullptr
                         : std::make_unique<ShardedParameters>(plan_.model, arena_, *ops_, *groups)),
-        exchange_(groups == nullptr || plan_.model.part().is_whole()
+        exchange_(groups == nullptr || !plan_.model.part().exchanges()
                       ? nullptr
                       : std::make_unique<MeshExchange>(plan_.model, arena_, *ops_, *groups)),
-        messages_(groups == nullptr || plan_.model.pipeline().is_whole()
+        messages_(groups == nullptr || plan_.model.pipeline().has_all_layers()
                       ? nullptr
                       : std::make_unique<StageMessages>(plan_.model, arena_, *ops_, *groups)),
         model_(plan_.model, arena_, *ops_, parameters_.get(), exchange_.get()) {

@@ -18,7 +18,8 @@ sigset_t watched_signals() {
   return set;
 }
 
-constexpr Instant kNever = Instant::max();
+// Between two looks whether there is something to give up.
+constexpr Duration kLookAgain = std::chrono::milliseconds(50);
 
 // The next signal; none when it is `deadline` before one comes.
 std::optional<int> next_signal(const sigset_t& set, Instant deadline) {
@@ -34,8 +35,8 @@ std::optional<int> next_signal(const sigset_t& set, Instant deadline) {
 
 }  // namespace
 
-SignalWatcher::SignalWatcher(StopSignals& signals, EndProcess end_process)
-    : signals_(signals), end_process_(end_process) {
+SignalWatcher::SignalWatcher(StopSignals& signals, EndProcess end_process, const SignalWaits& waits)
+    : signals_(signals), end_process_(end_process), waits_(waits) {
   const sigset_t set = watched_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   thread_ = std::thread([this] { watch(); });
@@ -45,27 +46,47 @@ SignalWatcher::~SignalWatcher() {
   done_ = true;
   pthread_kill(thread_.native_handle(), SIGUSR1);  // ends the wait
   thread_.join();
+  if (leaving_.joinable()) leaving_.join();
 }
 
 void SignalWatcher::watch() {
   const sigset_t set = watched_signals();
-  Instant leave_at = kNever;
   while (true) {
-    const std::optional<int> signal = next_signal(set, leave_at);
+    const std::optional<int> signal = next_signal(set, std::min(leave_at_, give_up_at_));
     if (done_) return;
-    if (!signal) {
-      leave_at = kNever;
-      signals_.leave_step(end_process_);
-      continue;
+    if (signal) {
+      take(*signal, monotonic_now());
+    } else {
+      act(monotonic_now());
     }
-    if (signal == SIGUSR2) {
-      signals_.checkpoint = true;
-      continue;
-    }
-    if (!signals_.training) end_process_(ExitCode::kPreempted);
-    if (signal == SIGINT && signals_.stop) end_process_(ExitCode::kInterrupted);
-    if (!signals_.stop.exchange(true)) leave_at = monotonic_now() + signals_.vote_wait();
   }
+}
+
+void SignalWatcher::take(int signal, Instant now) {
+  if (signal == SIGUSR2) {
+    signals_.checkpoint = true;
+    return;
+  }
+  if (!signals_.training) end_process_(ExitCode::kPreempted);
+  const bool asked = signals_.stop.exchange(true);
+  if (!asked) {
+    leave_at_ = now + signals_.vote_wait();
+    give_up_at_ = now + waits_.peers;
+  } else if (signal == SIGINT) {
+    end_process_(ExitCode::kInterrupted);
+  } else if (signal == SIGTERM && told_to_end_ && now - *told_to_end_ >= waits_.same_wish) {
+    end_process_(ExitCode::kPreempted);
+  }
+  if (signal != SIGUSR1 && !told_to_end_) told_to_end_ = now;
+}
+
+void SignalWatcher::act(Instant now) {
+  if (leave_at_ <= now) {
+    leave_at_ = Instant::max();
+    leaving_ = std::thread([this] { signals_.leave_step(end_process_); });
+  }
+  if (give_up_at_ <= now)
+    give_up_at_ = signals_.give_up(end_process_) ? Instant::max() : now + kLookAgain;
 }
 
 }  // namespace muster::trainer

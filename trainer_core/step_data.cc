@@ -95,6 +95,20 @@ double StepData::tokens_per_step() const {
   return double{1} * geometry_.per_device * geometry_.seq_len / ranks_of_slice_;
 }
 
+Batch StepData::blank() {
+  const auto sequences = static_cast<size_t>(order_.sequences);
+  const size_t tokens = sequences * static_cast<size_t>(order_.tokens);
+  blank_.tokens.assign(tokens, 0);
+  blank_.targets.assign(tokens, 0);
+  blank_.starts.assign(sequences * static_cast<size_t>(order_.starts), 0);
+  blank_.weights.assign(tokens, 0.0F);
+  return Batch{.tokens = blank_.tokens,
+               .targets = blank_.targets,
+               .weights = blank_.weights,
+               .dropout = {seed_, 0},
+               .starts = blank_.starts};
+}
+
 absl::StatusOr<Batch> StepData::load(uint64_t first, int32_t micro_batch) {
   const bool same_batch = order_.samples_per_step == 0;
   const auto numbers = prefetcher_->take({same_batch ? 0 : first, micro_batch});

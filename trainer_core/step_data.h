@@ -47,6 +47,8 @@ class StepData {
 
   // Micro-batch `micro_batch` of the step whose first sample is `first`, valid until the next call.
   absl::StatusOr<Batch> load(uint64_t first, int32_t micro_batch);
+  // One in which nothing counts, valid until it is asked for again.
+  Batch blank();
   // The samples that it consists of.
   SampleRange samples(uint64_t first, int32_t micro_batch) const;
 
@@ -57,8 +59,9 @@ class StepData {
   BatchGeometry geometry_;
   BatchSequence order_;
   int32_t ranks_of_slice_;
-  uint64_t samples_;  // that there are, over all ranks
-  uint64_t seed_;     // of dropout
+  uint64_t samples_;    // that there are, over all ranks
+  uint64_t seed_;       // of dropout
+  BatchNumbers blank_;  // once it is asked for
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 

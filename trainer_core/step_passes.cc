@@ -12,7 +12,7 @@ void StepPasses::HeldBatch::hold(const Batch& batch) {
 
 absl::StatusOr<LossSum> StepPasses::train(int32_t micro_batches, const Load& load,
                                           const Options& options) {
-  if (!part().is_whole()) return train_stage(micro_batches, load, options);
+  if (!part().has_all_layers()) return train_stage(micro_batches, load, options);
   LossSum sum;
   for (int32_t i = 0; i < micro_batches && !replica_.broken(); ++i) {
     const auto batch = load(i);
@@ -34,10 +34,10 @@ absl::StatusOr<LossSum> StepPasses::train_stage(int32_t micro_batches, const Loa
   loaded_ = 0;
   LossSum sum;
   bool first = true;  // of those that make gradients
-  for (const PipelinePass& pass : passes) {
-    if (replica_.broken()) break;
+  for (size_t i = 0; i < passes.size() && !replica_.broken(); ++i) {
+    const PipelinePass& pass = passes[i];
     const LayerRun run = plan.run(pass.chunk, pass.slot);
-    const auto batch = begin(pass, run, load);
+    const auto batch = begin(std::span(passes).subspan(i), run, load);
     if (!batch.ok()) return batch.status();
     if (options.before_pass) options.before_pass(pass.micro_batch);
     if (pass.kind == PassKind::kForward) {
@@ -54,8 +54,16 @@ absl::StatusOr<LossSum> StepPasses::train_stage(int32_t micro_batches, const Loa
   return sum;
 }
 
-absl::StatusOr<Batch> StepPasses::begin(const PipelinePass& pass, const LayerRun& run,
+std::optional<size_t> StepPasses::first_block(const PipelinePass& pass) const {
+  const TransformerPlan& plan = replica_.plan().model;
+  const LayerRun run = plan.run(pass.chunk, pass.slot);
+  return pass.kind == PassKind::kForward ? plan.first_block_forward(run)
+                                         : plan.first_block_backward(run);
+}
+
+absl::StatusOr<Batch> StepPasses::begin(std::span<const PipelinePass> passes, const LayerRun& run,
                                         const Load& load) {
+  const PipelinePass& pass = passes.front();
   const auto place = static_cast<size_t>(pass.batch);
   if (pass.kind == PassKind::kForward && pass.micro_batch == loaded_) {
     const auto batch = load(loaded_++);
@@ -65,7 +73,8 @@ absl::StatusOr<Batch> StepPasses::begin(const PipelinePass& pass, const LayerRun
   }
   Transformer& model = replica_.model();
   const bool forward = pass.kind == PassKind::kForward;
-  forward ? model.expect_forward(run) : model.expect_backward(run);
+  model.expect(first_block(pass));
+  model.expect_behind(passes.size() > 1 ? first_block(passes[1]) : std::nullopt);
   StageMessages& messages = *replica_.messages();
   if (messages.needs(pass))
     messages.receive(pass, forward ? model.entrance(run) : model.stream_gradient());
@@ -87,7 +96,7 @@ void StepPasses::leave(const PipelinePass& pass) {
 
 absl::StatusOr<LossSum> StepPasses::evaluate(int32_t micro_batches, const Load& load) {
   LossSum sum;
-  if (part().is_whole()) {
+  if (part().has_all_layers()) {
     for (int32_t i = 0; i < micro_batches && !replica_.broken(); ++i) {
       const auto batch = load(i);
       if (!batch.ok()) return batch.status();
@@ -98,10 +107,10 @@ absl::StatusOr<LossSum> StepPasses::evaluate(int32_t micro_batches, const Load& 
   const auto passes = forward_schedule(shape(micro_batches));
   replica_.begin_passes(passes);
   loaded_ = 0;
-  for (const PipelinePass& pass : passes) {
-    if (replica_.broken()) break;
+  for (size_t i = 0; i < passes.size() && !replica_.broken(); ++i) {
+    const PipelinePass& pass = passes[i];
     const LayerRun run = replica_.plan().model.run(pass.chunk);
-    const auto batch = begin(pass, run, load);
+    const auto batch = begin(std::span(passes).subspan(i), run, load);
     if (!batch.ok()) return batch.status();
     sum += replica_.model().evaluate_run(run, *batch);
     leave(pass);

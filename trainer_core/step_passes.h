@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include <absl/status/statusor.h>
@@ -51,8 +53,11 @@ class StepPasses {
   }
   absl::StatusOr<LossSum> train_stage(int32_t micro_batches, const Load& load,
                                       const Options& options);
-  // What the pass reads: of its tokens, and of the stage before it.
-  absl::StatusOr<Batch> begin(const PipelinePass& pass, const LayerRun& run, const Load& load);
+  // Which parameters the pass reads first, if they are not those that are there.
+  std::optional<size_t> first_block(const PipelinePass& pass) const;
+  // What the first of the passes reads: of its tokens, and of the stage before it. The others come after it.
+  absl::StatusOr<Batch> begin(std::span<const PipelinePass> passes, const LayerRun& run,
+                              const Load& load);
   void leave(const PipelinePass& pass);
 
   Replica& replica_;

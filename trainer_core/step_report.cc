@@ -11,6 +11,19 @@ absl::Status StepReport::open() {
   return metrics.status();
 }
 
+void StepReport::begin(const Replica& replica) {
+  if (!leader()) return;
+  context_.out << memory_line(replica.plan().memory()) << '\n'
+               << parameters_line(parameter_count(replica.table())) << '\n'
+               << per_step_block(step_tflops(config_)) << pipeline_line(config_) << std::endl;
+}
+
+void StepReport::nothing_to_do(int64_t completed) {
+  if (!leader()) return;
+  context_.out << "nothing to do: " << completed
+               << " steps are completed and steps=" << config_.steps << std::endl;
+}
+
 void StepReport::restart_clock(Duration stall) {
   stall_between_steps_ += stall;
   last_step_end_ = monotonic_now();
@@ -41,6 +54,12 @@ void StepReport::end(int64_t completed, bool data_ends) {
                  << " of " << config_.steps << " steps" << std::endl;
   }
   if (data_wait_.steps() > 0) context_.out << data_wait_.line() << std::endl;
+}
+
+void StepReport::stop(int64_t completed) {
+  if (!leader()) return;
+  context_.out << "stopped on request: " << completed << " of " << config_.steps
+               << " steps are completed" << std::endl;
 }
 
 }  // namespace muster::trainer

@@ -7,6 +7,7 @@
 
 #include "common/time.h"
 #include "trainer_core/metrics_file.h"
+#include "trainer_core/replica.h"
 #include "trainer_core/train.h"
 
 namespace muster::trainer {
@@ -22,6 +23,10 @@ class StepReport {
   // Null where none is written.
   MetricsFile* metrics() { return metrics_.get(); }
 
+  // What the training takes, before it begins; or why it does not.
+  void begin(const Replica& replica);
+  void nothing_to_do(int64_t completed);
+
   // What was done until now is no step's, but for `stall` of it, which the next one says: the training waited for a checkpoint.
   void restart_clock(Duration stall = {});
   // The step is completed; `stall` as above, in the step.
@@ -30,6 +35,8 @@ class StepReport {
   void publish(const StepRecord& record, bool last);
   // The training is over after `completed` steps.
   void end(int64_t completed, bool data_ends);
+  // Somebody has asked for that.
+  void stop(int64_t completed);
 
  private:
   bool leader() const { return context_.groups.rank() == 0; }

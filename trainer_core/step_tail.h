@@ -11,7 +11,7 @@
 
 namespace muster::trainer {
 
-constexpr size_t kStepTailElements = 18;
+constexpr size_t kStepTailElements = 20;
 
 // Of one rank before the all-reduce, of all ranks after it.
 struct StepTail {
@@ -24,7 +24,9 @@ struct StepTail {
   double balance = 0;    // these three: LossSum's
   int64_t routed = 0;
   int64_t dropped = 0;
-  double squares = 0;  // of the gradients, each of them counted by one rank
+  double squares = 0;           // of the gradients, each of them counted by one rank
+  int data_faults = 0;          // ranks that cannot read their data
+  int data_fault_rank_sum = 0;  // as bad_rank_sum
 
   void write(std::span<float> tail) const {
     const auto loss_parts = split_double(loss);
@@ -41,6 +43,8 @@ struct StepTail {
     write_count(static_cast<double>(dropped), tail.subspan(11));
     tail[13] = static_cast<float>(checkpoint_votes);
     std::ranges::copy(split_wide(squares), tail.subspan(14).begin());
+    tail[18] = static_cast<float>(data_faults);
+    tail[19] = static_cast<float>(data_fault_rank_sum);
   }
 
   static StepTail read(std::span<const float> tail) {
@@ -55,6 +59,8 @@ struct StepTail {
     total.dropped = static_cast<int64_t>(read_count(tail.subspan(11)));
     total.checkpoint_votes = static_cast<int>(tail[13]);
     total.squares = join_wide(tail.subspan(14));
+    total.data_faults = static_cast<int>(tail[18]);
+    total.data_fault_rank_sum = static_cast<int>(tail[19]);
     return total;
   }
 

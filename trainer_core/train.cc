@@ -1,14 +1,10 @@
 #include "trainer_core/train.h"
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <mutex>
-#include <utility>
-#include <vector>
 
 #include <absl/strings/str_cat.h>
-#include <nlohmann/json.hpp>
 
 #include "trainer_core/agreement.h"
 #include "trainer_core/checkpointing.h"
@@ -16,13 +12,13 @@
 #include "trainer_core/failure.h"
 #include "trainer_core/gradient_step.h"
 #include "trainer_core/group_peers.h"
-#include "trainer_core/initial_parameters.h"
 #include "trainer_core/leaving.h"
 #include "trainer_core/load_config.h"
 #include "trainer_core/not_finite.h"
 #include "trainer_core/not_finite_policy.h"
 #include "trainer_core/ops/gemm_peak.h"
 #include "trainer_core/replica.h"
+#include "trainer_core/starting_point.h"
 #include "trainer_core/step_data.h"
 #include "trainer_core/step_report.h"
 
@@ -38,6 +34,7 @@ class Trainer : public RunningStep {
         context_(context),
         checkpoints_(config, context),
         report_(config, context),
+        writes_(writes_checkpoints(context.groups.mesh(), context.groups.rank())),
         writers_(GroupPeers::of_writers(context.groups, kLeaveLane, "leave")),
         guard_(config.not_finite_policy) {}
 
@@ -54,11 +51,23 @@ class Trainer : public RunningStep {
       context_.groups.isolate_channels();
       const absl::Status together = meet_writers(/*wants_save=*/true).status();
       const std::lock_guard lock(mutex_);
-      end_process(save_and_stop(together));  // under the lock: the loop says nothing more
+      // Under the lock: the loop says nothing more.
+      if (!leaving_.has_given_up()) end_process(save_and_stop(together));
     } else {
       end_process(ExitCode::kPreempted);
     }
     leaving_.left();
+  }
+
+  bool give_up(EndProcess end_process) override {
+    if (!leaving_.started()) return false;
+    // Held by a save that the loop waits for; one in the background does not hold it.
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || checkpoints_.is_saving() || !leaving_.give_up()) return false;
+    say("asked to leave", kPeersStayedAway);
+    end_process(ExitCode::kPreempted);
+    context_.groups.abort();  // tests: as the peers of a process that has ended see it
+    return true;
   }
 
  private:
@@ -87,13 +96,15 @@ class Trainer : public RunningStep {
   }
 
   ExitCode explain(const std::string& where, const absl::Status& status, ExitCode code) {
-    context_.err << "rank " << context_.groups.rank() << ": " << where << ": " << status.message()
-                 << std::endl;
+    say(where, std::string(status.message()));
     return code;
   }
 
+  void say(const std::string& where, std::string_view what) {
+    context_.err << "rank " << context_.groups.rank() << ": " << where << ": " << what << std::endl;
+  }
+
   // Everything before the first step
-  // -----------------------------------------------------------------------------------------------------
 
   absl::Status start() {
     enter(Phase::kLoad);
@@ -108,11 +119,7 @@ class Trainer : public RunningStep {
         config_, context_.threads, staging_of(config_, context_.groups.rank()), context_.groups);
     checkpoints_.attach(*replica_);
     gradients_ = std::make_unique<GradientStep>(config_, context_, *replica_, *data_);
-    if (leader()) {
-      context_.out << memory_line(replica_->plan().memory()) << '\n'
-                   << parameters_line(parameter_count(replica_->table())) << '\n'
-                   << per_step_block(step_tflops(config_)) << pipeline_line(config_) << std::endl;
-    }
+    report_.begin(*replica_);
     if (auto status = load_parameters(); !status.ok()) return status;
     if (auto status = check_agreement(context_.groups, data->fingerprint, *replica_); !status.ok())
       return status;
@@ -123,17 +130,14 @@ class Trainer : public RunningStep {
   absl::Status open_files(TrainingData& data) {
     data_ = StepData::training(config_, context_.groups.rank(), data);
     if (config_.eval.enabled()) evaluation_ = std::make_unique<Evaluation>(config_, context_, data);
-    if (auto status = checkpoints_.open(); !status.ok()) return status;
+    if (auto status = checkpoints_.open(data.order); !status.ok()) return status;
     return report_.open();
   }
 
   absl::Status load_parameters() {
     if (auto status = restore(); !status.ok()) return status;
     position_ = restored_samples_;
-    if (at_end() && leader()) {
-      context_.out << "nothing to do: " << completed_
-                   << " steps are completed and steps=" << config_.steps << std::endl;
-    }
+    if (at_end()) report_.nothing_to_do(completed_);
     return absl::OkStatus();
   }
 
@@ -142,40 +146,28 @@ class Trainer : public RunningStep {
     return completed_ >= config_.steps || data_->ends_at(position_) || target_reached_;
   }
 
-  // Parameters and state of the newest checkpoint, or those of the beginning.
   absl::Status restore() {
-    completed_ = 0;
-    restored_samples_ = 0;
-    if (config_.enable_checkpointing) enter(Phase::kCheckpointRestore);
-    const auto newest = checkpoints_.restore();
-    if (!newest.ok()) return newest.status();
-    replica_->parameters_changed();
-    enter(Phase::kCompile);
-    if (newest->has_value()) {
-      completed_ = (*newest)->step;
-      restored_samples_ = (*newest)->samples;
-      return absl::OkStatus();
-    }
-    replica_->model().reset_scaling();
-    std::ranges::fill(replica_->state().state, 0.0F);
-    return begin_parameters(config_, replica_->plan().model.sharding.layout,
-                            replica_->model().params(), context_.groups, context_.out);
+    const auto at = restore_or_begin(config_, context_, checkpoints_, *replica_);
+    if (!at.ok()) return at.status();
+    completed_ = at->step;
+    restored_samples_ = at->samples;
+    return absl::OkStatus();
   }
 
   // One step
-  // -----------------------------------------------------------------------------------------------------
 
   ExitCode run_step(int64_t step) {
-    const auto local = gradients_->compute(position_);
-    if (!local.ok())
-      return fail(absl::StrCat("data of step ", step), local.status(), ExitCode::kFailure);
-    const auto reduced = gradients_->reduce(*local);
+    const LossSum local = gradients_->compute(position_);
+    leaving_.expect_turn();
+    const auto reduced = gradients_->reduce(local);
     if (!reduced.ok()) return leave_broken(absl::StrCat("step ", step), reduced.status());
+    if (auto status = gradients_->data_verdict(*reduced); !status.ok())
+      return leave_without_data(absl::StrCat("data of step ", step), status);
     StepRecord record = gradients_->record(step, *reduced);
     record.skipped_batches = skipped_;
     const bool stop = reduced->stop_votes > 0;
     if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
-      return pass_over(record, *reduced, !std::isfinite(local->loss), stop);
+      return pass_over(record, *reduced, !std::isfinite(local.loss), stop);
     if (!leaving_.begin_turn()) return ExitCode::kPreempted;
     if (reduced->checkpoint_votes > 0) checkpoints_.ask();
     if (auto status = complete(record, GradientStep::divisor(*reduced)); !status.ok())
@@ -216,8 +208,10 @@ class Trainer : public RunningStep {
 
   ExitCode after_step(int64_t step, bool stop) {
     if (!stop && evaluated_after(completed_)) {
+      const std::string where = absl::StrCat("evaluation after step ", step);
       if (auto status = run_evaluation(step); !status.ok())
-        return leave_broken(absl::StrCat("evaluation after step ", step), status);
+        return evaluation_->data_verdict().ok() ? leave_broken(where, status)
+                                                : leave_without_data(where, status);
     }
     const bool last = at_end();
     // The first step's time is what people wait for: the peak is measured after it.
@@ -242,7 +236,6 @@ class Trainer : public RunningStep {
   }
 
   // Evaluation
-  // -----------------------------------------------------------------------------------------------------
 
   bool evaluated_after(int64_t completed) const {
     return evaluation_ != nullptr && evaluation_->is_due(completed);
@@ -260,29 +253,21 @@ class Trainer : public RunningStep {
   }
 
   // A step that is not finite
-  // -----------------------------------------------------------------------------------------------------
 
   // All ranks come to the same decision here, from the same numbers.
   ExitCode pass_over(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
                      bool stop) {
-    bool found_here = false;
-    // Where a loss is bad, ranks with a good one have nothing to look for, but may have what others need to look.
-    if (own_loss_is_bad || reduced.bad_ranks == 0 || replica_->shares_parameters()) {
-      const auto first = find_not_finite(*replica_, *data_, position_);
-      if (!first.ok() && replica_->shares_parameters())  // others' passes need this rank's
-        return fail("not finite", first.status(), exit_code_of_step(first.status()));
-      found_here = first.ok() && first->has_value();
-      if (found_here)
-        context_.err << "rank " << context_.groups.rank() << ": step " << record.step << ": "
-                     << describe(**first) << std::endl;
-    }
-    const std::string culprit = name_not_finite(context_.groups.world(), reduced, found_here);
+    const auto culprit = blame_not_finite(
+        context_.groups.world(), *replica_, *data_, position_, reduced, own_loss_is_bad,
+        [&](const std::string& found) { say(absl::StrCat("step ", record.step), found); });
+    if (!culprit.ok())
+      return fail("not finite", culprit.status(), exit_code_of_step(culprit.status()));
     if (!leaving_.begin_turn()) return ExitCode::kPreempted;
     if (reduced.checkpoint_votes > 0) checkpoints_.ask();
     const NotFiniteDecision decision = guard_.on_not_finite();
     const uint64_t end = position_ + data_->samples_per_step();
     if (leader())
-      context_.err << not_finite_line(record, culprit, position_, end - 1, decision) << std::endl;
+      context_.err << not_finite_line(record, *culprit, position_, end - 1, decision) << std::endl;
     if (decision.action == NotFiniteAction::kAbort) {
       if (leaving_.claim(By::kLoop)) return ExitCode::kNotFinite;
       return leave_to_signal_thread(absl::InternalError("its loss or gradient is not finite"));
@@ -313,6 +298,20 @@ class Trainer : public RunningStep {
     return save_and_stop(absl::OkStatus());
   }
 
+  // On all ranks at the same place. What is completed is good, and saved before anybody is gone, which ends them all.
+  ExitCode leave_without_data(const std::string& where, const absl::Status& why) {
+    leaving_.expect_no_turn();
+    if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(why);
+    const ExitCode code = explain(where, why, exit_code_of_step(why));
+    const absl::Status together = meet_writers(/*wants_save=*/true).status();
+    std::unique_lock lock(mutex_);
+    if (leaving_.has_given_up()) return code;
+    if (auto status = save_completed(together); !status.ok()) explain("checkpoint", status, code);
+    lock.unlock();
+    (void)context_.groups.world().barrier("data fault");
+    return code;
+  }
+
   ExitCode end() {
     if (!leaving_.claim(By::kLoop)) return leave_to_signal_thread(absl::OkStatus());
     const auto saves = meet_writers(config_.save_checkpoint_on_completion || context_.signals.stop);
@@ -333,22 +332,26 @@ class Trainer : public RunningStep {
   }
 
   // By who has claimed, on either thread
-  // -----------------------------------------------------------------------------------------------------
 
   // Whether the state is to be saved; afterwards no turn is being taken.
   absl::StatusOr<bool> meet_writers(bool wants_save) {
-    return leave_together(writers_ ? &*writers_ : nullptr, leaving_, wants_save);
+    if (writes_) return leave_together(writers_ ? &*writers_ : nullptr, leaving_, wants_save);
+    leaving_.wait_for_expected_turn();
+    return wants_save;
   }
 
   // `together`: what became of meeting the others. Without them what is saved already is enough. Under the lock.
-  ExitCode save_and_stop(const absl::Status& together) {
+  absl::Status save_completed(const absl::Status& together) {
     const bool possible = together.ok() || checkpoints_.has_saved(completed_);
-    const auto status = possible ? save(/*goes_on=*/false) : not_saved(completed_, together);
+    return possible ? save(/*goes_on=*/false) : not_saved(completed_, together);
+  }
+
+  ExitCode save_and_stop(const absl::Status& together) {
+    if (leaving_.has_given_up()) return ExitCode::kPreempted;
+    const absl::Status status = save_completed(together);
     if (!status.ok()) return explain("checkpoint", status, exit_code_of_step(status));
     enter(Phase::kShutdown);
-    if (leader())
-      context_.out << "stopped on request: " << completed_ << " of " << config_.steps
-                   << " steps are completed" << std::endl;
+    report_.stop(completed_);
     return ExitCode::kPreempted;
   }
 
@@ -374,6 +377,7 @@ class Trainer : public RunningStep {
 
   // Parameters, optimizer state and what follows change in turns alone: forward and backward change nothing that a checkpoint holds.
   Leaving leaving_;
+  const bool writes_;                  // saves, alone or with others
   std::optional<GroupPeers> writers_;  // of one of several: to leave together
   NotFiniteGuard guard_;
   int64_t completed_ = 0;  // steps that the parameters have seen

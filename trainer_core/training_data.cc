@@ -8,6 +8,7 @@
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/data_order.h"
 
 namespace muster::trainer {
 namespace {
@@ -115,12 +116,14 @@ uint64_t TrainingData::eval_sequences() const {
 
 absl::StatusOr<TrainingData> open_training_data(const TrainConfig& config) {
   TrainingData data;
+  data.order = data_order(config, {}, {});
   if (config.dataset_type != DatasetType::kShards) return data;
   const auto shares = parse_data_paths(config.dataset_path);
   if (!shares.ok()) return shares.status();
   for (const DataShare& share : *shares) {
     if (auto status = add_dataset(config, share, data); !status.ok()) return status;
   }
+  data.order = data_order(config, *shares, data.datasets);
   if (!config.eval.dataset_path.empty()) {
     if (auto status = add_eval_dataset(config, data); !status.ok()) return status;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <absl/status/statusor.h>
+#include <nlohmann/json.hpp>
 
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/data/batches.h"
@@ -19,7 +20,8 @@ struct TrainingData {
   std::vector<std::unique_ptr<Samples>> eval;                 // none: nothing is evaluated
   std::vector<std::shared_ptr<const TokenDataset>> datasets;  // whatever is read
   uint64_t fingerprint =
-      0;  // of the shards' tokens, by their checksums: equal where the same is read
+      0;                 // of the shards' tokens, by their checksums: equal where the same is read
+  nlohmann::json order;  // of what is trained on (data_order.h)
 
   // Sequences of an epoch, and of all that can be evaluated.
   uint64_t train_sequences() const;

@@ -40,7 +40,7 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
   const PipelineShape pipeline = pipeline_shape(config);
   RankPart part = RankPart::of(mesh, rank);
   part.micro_batches = batch_slice(mesh, rank).count * config.micro_batches();
-  if (!part.pipeline.is_whole()) {
+  if (!part.pipeline.has_all_layers()) {
     part.pipeline.chunks = pipeline.chunks;
     part.pipeline.slots = activation_slots(pipeline, part.pipeline.stage.index);
   }

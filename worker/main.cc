@@ -36,14 +36,17 @@ not take each other's. OMP_NUM_THREADS in this program's or the job's environmen
 config, says otherwise.
 
 The worker reconnects for as long as it runs, and its ranks run on while the coordinator is away.
-SIGTERM stops its ranks (they checkpoint), reports their ends and leaves; a second SIGTERM kills them. So do Ctrl-C
-and the end of its terminal.
+SIGTERM makes it leave: all ranks of its jobs save a checkpoint and leave, those on other workers, too, and the jobs go
+on from it elsewhere, or here when a worker is back, at no cost to their restarts. What has not left after --leave-grace is killed;
+give it less than whoever stops the worker gives the worker. A second SIGTERM kills at once. So do Ctrl-C and the end of its terminal.
 Exit codes: 0 asked to leave, 2 wrong options or refused by the coordinator (its version, its name).
 )";
 
 struct CommandLine {
   muster::worker::WorkerOptions options;
   std::string log_level = "info";
+  int32_t leave_grace_seconds =
+      static_cast<int32_t>(muster::worker::kLeaveGrace / std::chrono::seconds(1));
   bool die_with_parent = false;
 };
 
@@ -85,6 +88,10 @@ void describe(CLI::App& app, CommandLine& line) {
                  "Program to run as a rank (default: muster-trainer beside this program)");
   app.add_option("--port-file", options.port_file,
                  "Write the ports as JSON to this file once ready");
+  app.add_option("--leave-grace", line.leave_grace_seconds,
+                 "Seconds that ranks get to save and leave when this worker is told to")
+      ->check(is_positive_number("--leave-grace"))
+      ->capture_default_str();
   app.add_flag("--die-with-parent", line.die_with_parent,
                "Leave when the process that started this one ends");
   app.add_flag("--insecure", options.insecure, "Allow listeners that other machines can reach");
@@ -122,6 +129,7 @@ int main(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return fail(muster::daemon::explain(app, error));
   }
+  line.options.leave_grace = std::chrono::seconds(line.leave_grace_seconds);
   if (line.die_with_parent) {
     if (auto status = muster::daemon::die_with_parent(); !status.ok()) return fail(status);
   }

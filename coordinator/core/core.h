@@ -95,6 +95,7 @@ struct Worker {
   std::string rendezvous_address;
   int32_t slots = 0;
   bool connected = false;
+  bool leaving = false;  // was told to end: nothing is placed on it any more
   Instant last_heard{};
 
   // Ranks that should not be there and were told to stop: they hold slots until they are gone.
@@ -193,6 +194,7 @@ class Core {
   void rank_up(Job& job, Rank rank);
   void rank_gone(Job& job, Rank rank);
   void rank_exited(Job& job, RankExit exit, const WorkerName& worker);
+  void preempt_ranks_of(const Worker& worker, Duration grace);
   void fault(Job& job, Fault fault, Duration grace, IncidentKind kind = IncidentKind::kRankDied);
   void record_fault(Job& job, IncidentKind kind);
   void stop_ranks(Job& job, Duration grace, std::string_view reason);
@@ -206,6 +208,7 @@ class Core {
   // fleet.cc
   void on(const WorkerRegistered& event);
   void on(const WorkerDisconnected& event);
+  void on(const WorkerLeaving& event);
   void on(const HeartbeatReceived& event);
   void on(const RankExited& event);
   void hear_heartbeat(Worker& worker);

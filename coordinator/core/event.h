@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -62,6 +63,7 @@ struct WorkerRegistered {
   std::string rendezvous_address;
   StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
+  std::optional<Duration> leaving;  // as WorkerLeaving's grace, of one that leaves
   int64_t unix_ns = 0;
 };
 
@@ -69,6 +71,14 @@ struct WorkerRegistered {
 struct WorkerDisconnected {
   WorkerName worker;
   Incarnation incarnation;
+  int64_t unix_ns = 0;
+};
+
+// It was told to end. Repeated with each registration.
+struct WorkerLeaving {
+  WorkerName worker;
+  Incarnation incarnation;
+  Duration grace{};  // until it kills its ranks
   int64_t unix_ns = 0;
 };
 
@@ -154,8 +164,9 @@ struct Tick {
   int64_t unix_ns = 0;
 };
 
-using Event = std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested,
-                           WorkerRegistered, WorkerDisconnected, HeartbeatReceived, RankExited,
-                           StacksRequested, StackReportReceived, SymbolsReceived, Tick>;
+using Event =
+    std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested, WorkerRegistered,
+                 WorkerDisconnected, WorkerLeaving, HeartbeatReceived, RankExited, StacksRequested,
+                 StackReportReceived, SymbolsReceived, Tick>;
 
 }  // namespace muster::coordinator

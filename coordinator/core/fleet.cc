@@ -74,6 +74,8 @@ void Core::on(const WorkerRegistered& event) {
   worker.heartbeats = 0;
   send(worker, SendRegistered{options_.heartbeat_interval, store_});
   compare_running(worker, event);
+  worker.leaving = event.leaving.has_value();
+  if (worker.leaving) preempt_ranks_of(worker, *event.leaving);
   schedule_needed_ = true;
 }
 
@@ -152,6 +154,15 @@ void Core::on(const WorkerDisconnected& event) {
     worker->away_since = now_;
     worker->missing.clear();
   }
+}
+
+void Core::on(const WorkerLeaving& event) {
+  Worker* worker = current_worker(event.worker, event.incarnation);
+  if (worker == nullptr) return;
+  worker->last_heard = now_;
+  worker->leaving = true;
+  preempt_ranks_of(*worker, event.grace);
+  schedule_needed_ = true;  // what waits may have to wait for others now
 }
 
 void Core::on(const HeartbeatReceived& event) {

@@ -112,6 +112,20 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
   settle(job);
 }
 
+// Ranks that share a model leave together: where those of `worker` alone were asked, they would wait for the others until they are
+// killed, and their end would be a fault.
+void Core::preempt_ranks_of(const Worker& worker, Duration grace) {
+  for (const auto& [id, launch] : launches_) {
+    Job& job = jobs_.at(id);
+    if (!nothing_decided(job) || awaited_ranks(job, worker).empty()) continue;
+    Fault cause = faultless(absl::StrCat("worker ", worker.name.value(), " is leaving"),
+                            to_int(ExitCode::kPreempted), unix_ns_);
+    cause.worker = worker.name;
+    for (const RankState& rank : job.ranks) cause.last_step = std::max(cause.last_step, rank.step);
+    fault(job, std::move(cause), grace);
+  }
+}
+
 void Core::fault(Job& job, Fault cause, Duration grace, IncidentKind kind) {
   leave_ladder(job);
   job.state = JobState::kRestarting;
@@ -119,7 +133,8 @@ void Core::fault(Job& job, Fault cause, Duration grace, IncidentKind kind) {
   job.faults.push_back(std::move(cause));
   const RestartDecision decision = decide_restart(job);
   note(job, absl::StrCat(decision.restart ? job.faults.back().message : "ends: " + decision.reason,
-                         "; the other ranks are stopped"));
+                         grace > Duration::zero() ? "; all ranks save and leave"
+                                                  : "; the other ranks are stopped"));
   launches_[job.id].start_deadline.reset();
   launches_[job.id].victim_deadline.reset();
   if (!is_preempted(job.faults.back())) record_fault(job, kind);
@@ -175,14 +190,15 @@ void Core::settle(Job& job) {
                         " gone"));
     return;
   }
-  if (job.state == JobState::kRestarting) {
-    end_attempt(job);
-    return;
-  }
+  // Also of an attempt that was asked to leave, and was through before it heard of it.
   if (std::all_of(job.exits.begin(), job.exits.end(), is_success) &&
       job.exits.size() == job.ranks.size()) {
     finish(job, JobState::kSucceeded, to_int(ExitCode::kOk),
            absl::StrCat(all_ranks(job), " exited with code 0"));
+    return;
+  }
+  if (job.state == JobState::kRestarting) {
+    end_attempt(job);
     return;
   }
   conclude_without_culprit(job);

@@ -65,11 +65,12 @@ RestartDecision decide_restart(const Job& job) {
     decision.reason = absl::StrCat(fault.message, "; a retry would compute the same values");
     return decision;
   }
-  if (own_exit && fault.exit_code == to_int(ExitCode::kPreempted)) {
+  if (is_preempted(fault)) {
     const int64_t preemptions = int64_t{job.attempt.value()} - 1 - job.restarts;
     decision.counts = false;
     decision.restart = preemptions < kPreemptionsMax;
-    decision.delay = kPreemptedDelay;
+    const bool worker_said_so = fault.rank.value() < 0;
+    decision.delay = worker_said_so ? Duration::zero() : kPreemptedDelay;
     decision.reason = decision.restart
                           ? absl::StrCat("will go on from its checkpoint: ", fault.message)
                           : absl::StrCat("preempted ", preemptions, " times; ", fault.message);

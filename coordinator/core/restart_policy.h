@@ -18,8 +18,8 @@ constexpr int32_t kPreemptionsMax = 100;
 constexpr Duration kBackoffFirst = std::chrono::milliseconds(500);
 constexpr Duration kBackoffMax = std::chrono::seconds(30);
 
-// A worker that was told to leave has its other ranks' grace before it is gone: placed at once, a preempted job
-// could land on it again.
+// Who told a rank to leave may be about to tell its worker, too: placed at once, a preempted job could land there again. A worker
+// that has said that it leaves gets no job.
 constexpr Duration kPreemptedDelay = std::chrono::seconds(6);
 
 struct RestartDecision {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include "common/natural_order.h"
 #include "coordinator/core/core.h"
@@ -14,6 +15,18 @@ std::string need_text(const JobSpec& spec) {
   return absl::StrCat(spec.nodes, spec.nodes == 1 ? " worker with " : " workers with ",
                       spec.ranks_per_node, spec.ranks_per_node == 1 ? " free slot" : " free slots",
                       spec.nodes == 1 ? "" : " each");
+}
+
+// Of the connected workers on which nothing is placed any more.
+std::string leaving_text(const std::vector<std::string>& workers) {
+  constexpr size_t kNamedMax = 3;  // a reason is one line
+  if (workers.empty()) return "";
+  const size_t named = std::min(workers.size(), kNamedMax);
+  const std::string names =
+      absl::StrJoin(workers.begin(), workers.begin() + static_cast<std::ptrdiff_t>(named), ", ");
+  const size_t more = workers.size() - named;
+  return absl::StrCat(" (", names, more > 0 ? absl::StrCat(" and ", more, " more") : "",
+                      workers.size() == 1 ? " is" : " are", " leaving)");
 }
 
 }  // namespace
@@ -33,8 +46,12 @@ void Core::schedule() {
   if (queue_.size() == 0) return;
   std::map<WorkerName, int32_t> used = slots_used_by_worker();
   std::vector<Host> hosts;
+  std::vector<std::string> leaving;
   for (const auto& [name, worker] : workers_) {
-    if (worker.connected && !worker.given_up) {
+    if (!worker.connected || worker.given_up) continue;
+    if (worker.leaving) {
+      leaving.push_back(name.value());
+    } else {
       hosts.push_back({name, worker.incarnation, worker.slots, worker.slots - used[name]});
     }
   }
@@ -61,7 +78,10 @@ void Core::schedule() {
       }
       turn_taken = placement.fit == Fit::kLater;
       reason = absl::StrCat("waits for ", need_text(job.spec),
-                            turn_taken ? ": they are busy" : ": fewer are connected");
+                            turn_taken        ? ": they are busy"
+                            : leaving.empty() ? ": fewer are connected"
+                                              : ": fewer are connected and stay",
+                            leaving_text(leaving));
     }
     if (reason != job.reason) note(job, std::move(reason));
   }

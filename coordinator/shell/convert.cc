@@ -11,6 +11,9 @@ namespace muster::coordinator {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
+// A day: longer than any checkpoint takes.
+constexpr int64_t kGraceMsMax = 86'400'000;
+
 v1::JobState state_to_proto(JobState state) {
   switch (state) {
     case JobState::kQueued:
@@ -166,10 +169,17 @@ WorkerRegistered registration_from_proto(const v1::Register& proto) {
   event.slots = proto.slots();
   event.rendezvous_address = proto.rendezvous_address();
   event.store = StoreId(proto.store_id());
+  if (proto.has_leaving()) event.leaving = leaving_from_proto(proto.leaving()).grace;
   for (const v1::RunningRank& rank : proto.running()) {
     event.running.push_back(
         {JobId(rank.job_id()), Attempt(rank.attempt()), Rank(rank.rank()), rank.pid()});
   }
+  return event;
+}
+
+WorkerLeaving leaving_from_proto(const v1::Leaving& proto) {
+  WorkerLeaving event;
+  event.grace = std::chrono::milliseconds(std::clamp<int64_t>(proto.grace_ms(), 0, kGraceMsMax));
   return event;
 }
 
@@ -233,6 +243,7 @@ v1::WorkerInfo worker_to_proto(const Worker& worker, int32_t slots_used, Instant
   proto.set_slots_used(slots_used);
   proto.set_version(worker.version);
   proto.set_connected(worker.connected);
+  proto.set_leaving(worker.leaving);
   proto.set_heartbeat_age_seconds(to_seconds(now - worker.last_heard));
   return proto;
 }

@@ -93,6 +93,8 @@ class WorkerStream final
         return post(heartbeat_from_proto(incoming_.heartbeat()));
       case v1::WorkerMessage::kRankExited:
         return post(exit_from_proto(incoming_.rank_exited()));
+      case v1::WorkerMessage::kLeaving:
+        return post(leaving_from_proto(incoming_.leaving()));
       case v1::WorkerMessage::kLog:
         return on_log(incoming_.log());
       case v1::WorkerMessage::kStackReport:

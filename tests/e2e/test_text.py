@@ -3,7 +3,7 @@ import json
 import re
 import subprocess
 
-from harness import MusterTest, metrics
+from harness import BIN, MusterTest, metrics
 
 # Repetitive: a model that looks one token back beats the unigram entropy by far.
 TEXT = "".join(f"rank {i % 10} waits for rank {(i + 1) % 10} and then goes on.\n" for i in range(3000))
@@ -48,6 +48,27 @@ class Text(MusterTest):
 
 
 class ForPrograms(MusterTest):
+    def test_a_result_that_cannot_be_written_is_an_error(self):
+        text = self.dir / "text.txt"
+        text.write_text(TEXT)
+        tokenizer = ["train-tokenizer", "--text", text, "--vocab-size", "320", "--out", self.dir / "tok"]
+        tokenize = ["tokenize", "--text", text, "--tokenizer", self.dir / "tok.model", "--out", self.dir / "shards"]
+        commands = [["version"], ["--help"], ["--version"], ["config", "show", self.base_yml()], ["completion", "bash"], tokenizer,
+                    tokenize, [*tokenize, "--json"]]
+        for command in commands:
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([BIN / "muster", *map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True,
+                                        env=self.env, cwd=self.dir, timeout=60)
+            self.assertEqual(result.returncode, 2, command)
+            self.assertIn("cannot write to standard output: No space left on device", result.stderr)
+        for program in ["muster-trainer"]:
+            with open("/dev/full", "w") as full:
+                self.assertEqual(subprocess.run([BIN / program, "--help"], stdout=full, stderr=subprocess.DEVNULL).returncode, 2)
+        # Who reads the first line alone has seen enough.
+        head = subprocess.run(["bash", "-c", '"$0" config show "$1" | head -1; exit ${PIPESTATUS[0]}', BIN / "muster", self.base_yml()],
+                              capture_output=True, text=True, env=self.env, timeout=60)
+        self.assertEqual((head.returncode, head.stderr), (0, ""))
+
     def test_bash_takes_the_completion_script(self):
         script = self.muster("completion", "bash", check=0).stdout
         checked = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, timeout=20)

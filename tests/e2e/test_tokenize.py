@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from harness import BIN, MusterTest
+from harness import BIN, MusterTest, wait_until
 
 KILLS = 12
 
@@ -63,7 +63,9 @@ class Tokenize(MusterTest):
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
                 killed += 1
-            if process.wait() == 0:  # it was quicker: another run from the beginning
+            process.wait()
+            # It was quicker than the kill: another run from the beginning.
+            if (self.dir / "killed/index.json").exists() and not (self.dir / "killed/.tokenize.journal").exists():
                 shutil.rmtree(self.dir / "killed")
         self.assertGreater(killed, 0, "nothing was killed; the runs are too short")
         report = json.loads(self.muster(*self.command("killed", "--json"), check=0).stdout)
@@ -72,6 +74,18 @@ class Tokenize(MusterTest):
         for name, content in files.items():
             self.assertTrue(content == expected[name], f"{name} differs")
         self.assertEqual(report["tokens"], json.loads(expected["index.json"])["tokens"])
+
+    def test_ctrl_c_says_where_it_stopped_and_how_to_go_on(self):
+        more = corpus(20_000, 3)
+        for index in range(8):  # a second of work and more behind the first shards
+            (self.text / f"part-{3 + index}.txt").write_text(more)
+        process = self.start(BIN / "muster", *self.command("stopped", "--threads", "1"))
+        wait_until(lambda: self.shards("stopped") > 3, what="a shard")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), 130)
+        self.assertRegex(self.output(process), r"error: stopped after \d+ of \d+ bytes of the input \(\d+\.\d%\) "
+                                               r"\(\d+ shards are finished and kept: the same command goes on behind them\)")
+        self.assertRegex(self.muster(*self.command("stopped"), check=0).stdout, r"resumed: \d+ shards of an interrupted run kept")
 
     def test_the_report_names_what_is_wrong(self):
         (self.text / "part-3.jsonl").write_bytes(b'{"text": "fine"}\n{"text": \n{"text": "caf\xe9"}\n')

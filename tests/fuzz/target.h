@@ -8,10 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "tests/unit/temp_folder.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/text/byte_source.h"
 
@@ -58,6 +61,27 @@ class FuzzFile {
 
  private:
   const int fd_;
+};
+
+// The input as a file of a folder, for what wants a folder: one for all of a run's inputs.
+class FuzzFolder {
+ public:
+  // Golden files to lie beside the input, by their paths below tests/golden.
+  explicit FuzzFolder(std::initializer_list<std::string> beside = {}) {
+    for (const std::string& name : beside) {
+      const std::filesystem::path from = std::string(MUSTER_SOURCE_DIR) + "/tests/golden/" + name;
+      std::filesystem::copy(from, folder_.file(from.filename().string()));
+    }
+  }
+
+  const std::string& with(const std::string& name, std::string_view bytes) const {
+    write_file(folder_.file(name), std::string(bytes));
+    return folder_.path();
+  }
+
+ private:
+  // In memory: thousands of inputs a second are written.
+  const TempFolder folder_{"/dev/shm"};
 };
 
 }  // namespace muster::trainer

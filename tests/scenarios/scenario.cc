@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include <absl/strings/numbers.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
@@ -18,6 +18,10 @@ namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
+Duration seconds_of(const std::string& text) {
+  return Duration(std::llround(std::stod(text) * 1e9));
+}
+
 std::string refusal_text(const WorkerName& worker, const absl::Status& status) {
   return absl::StrCat("refuse ", worker.value(), " ", absl::StatusCodeToString(status.code()), " ",
                       status.message());
@@ -28,10 +32,6 @@ std::string range_text(const std::vector<RankPlacement>& ranks) {
   const int32_t first = ranks.front().rank.value();
   const int32_t last = ranks.back().rank.value();
   return first == last ? absl::StrCat(first) : absl::StrCat(first, "-", last);
-}
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
 }
 
 }  // namespace
@@ -78,6 +78,11 @@ std::string Scenario::run_event(const Words& words) {
     FakeWorker& worker = workers_[WorkerName(words[1])];
     worker.connected = false;
     step(WorkerDisconnected{WorkerName(words[1]), worker.incarnation, unix_ns_});
+  } else if (verb == "leaving") {
+    const WorkerName name(words[1]);
+    const Incarnation life(
+        number_of<uint64_t>(words, "incarnation", workers_[name].incarnation.value()));
+    step(WorkerLeaving{name, life, seconds_of(words.at(2)), unix_ns_});
   } else if (verb == "silence") {
     workers_[WorkerName(words[1])].silent = true;
   } else if (verb == "speak") {
@@ -104,9 +109,9 @@ std::string Scenario::run_event(const Words& words) {
   } else if (verb == "exit") {
     report_exit(words);
   } else if (verb == "wait") {
-    wait(Duration(std::llround(std::stod(words[1]) * 1e9)));
+    wait(seconds_of(words[1]));
   } else if (verb == "coordinator" && words[1] == "stalls") {
-    stall(Duration(std::llround(std::stod(words.at(2)) * 1e9)));
+    stall(seconds_of(words.at(2)));
   } else if (verb == "coordinator") {
     restart_coordinator();
   } else {
@@ -125,6 +130,7 @@ void Scenario::add_worker(const Words& words) {
   event.slots = number_of(words, "slots", 4);
   event.rendezvous_address = words[1] + ":1234";
   event.store = StoreId(number_of<uint64_t>(words, "store", 0));
+  if (const auto grace = value_of(words, "leaving")) event.leaving = seconds_of(*grace);
   event.unix_ns = unix_ns_;
   for (const std::string& word : words) {
     const size_t colon = word.find(':');
@@ -314,7 +320,7 @@ std::string Scenario::expect(const Words& words) {
   if (what == "refuse") {
     const std::string wanted = absl::StrCat("refuse ", words.at(2), " ", words.at(3));
     for (const std::string& decision : decisions_) {
-      if (words.size() > 4 && !contains(decision, words[4])) continue;
+      if (words.size() > 4 && !absl::StrContains(decision, words[4])) continue;
       if (take(wanted)) return "";
     }
     return absl::StrCat("instead: ",
@@ -340,7 +346,7 @@ std::string Scenario::expect_reply(const Words& words) {
   }
   const std::string& part = words.back();
   const bool has_part = words.size() == 4 || words.size() == 6;
-  return !has_part || contains(got, part) ? "" : absl::StrCat("instead: ", got);
+  return !has_part || absl::StrContains(got, part) ? "" : absl::StrCat("instead: ", got);
 }
 
 std::string Scenario::expect_state(const Words& words) {
@@ -372,7 +378,7 @@ std::string Scenario::expect_state(const Words& words) {
   }
   if (what != "job") return absl::StrCat("no such expectation: ", what);
   const bool good = job_state_name(job.state) == words.at(3) &&
-                    (words.size() < 5 || contains(job.reason, words[4]));
+                    (words.size() < 5 || absl::StrContains(job.reason, words[4]));
   return good ? "" : absl::StrCat("it is ", av(job_state_name(job.state)), ": ", job.reason);
 }
 

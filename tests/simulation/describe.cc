@@ -46,10 +46,15 @@ struct EventText {
       absl::StrAppend(&text, " ", launch_text(r.job, r.attempt), ":", r.rank.value(),
                       r.pid == 0 ? "?" : "");
     }
+    if (e.leaving) absl::StrAppend(&text, ", leaving within ", to_seconds(*e.leaving));
     return text;
   }
   std::string operator()(const WorkerDisconnected& e) const {
     return absl::StrCat("disconnect ", life_text(e.worker, e.incarnation));
+  }
+  std::string operator()(const WorkerLeaving& e) const {
+    return absl::StrCat("leaving ", life_text(e.worker, e.incarnation), " within ",
+                        to_seconds(e.grace));
   }
   std::string operator()(const HeartbeatReceived& e) const {
     std::string text = absl::StrCat("heartbeat ", life_text(e.worker, e.incarnation));

@@ -151,6 +151,7 @@ void FakeCoordinator::send_register(StreamId stream, const worker::SendRegister&
   event.store = message.store;
   for (const auto& r : message.running)
     event.running.push_back({r.key.job, r.key.attempt, r.key.rank, r.pid});
+  event.leaving = message.leaving;
   world_.network.to_coordinator(stream, false, [this, stream, event] {
     const auto peer = peers_.find(stream);
     if (peer == peers_.end()) return;
@@ -158,6 +159,12 @@ void FakeCoordinator::send_register(StreamId stream, const worker::SendRegister&
     peer->second.life = Life{event.worker, event.incarnation};
     post(stream, event);
   });
+}
+
+void FakeCoordinator::send_leaving(StreamId stream, const worker::SendLeaving& message) {
+  WorkerLeaving event;
+  event.grace = message.grace;
+  world_.network.to_coordinator(stream, false, [this, stream, event] { post(stream, event); });
 }
 
 void FakeCoordinator::send_heartbeat(StreamId stream, const worker::SendHeartbeat& message) {

@@ -52,6 +52,7 @@ class FakeCoordinator {
   void accept(StreamId stream, int host);
   void stream_broke(StreamId stream);
   void send_register(StreamId stream, const worker::SendRegister& message);
+  void send_leaving(StreamId stream, const worker::SendLeaving& message);
   void send_heartbeat(StreamId stream, const worker::SendHeartbeat& message);
   void send_stack_report(StreamId stream, const worker::SendStackReport& message);
   void send_exit(StreamId stream, const worker::SendRankExited& message);

@@ -206,6 +206,8 @@ void FakeWorker::carry_out(const worker::Action& action) {
     if (stream_) world_.coordinator.send_stack_report(*stream_, *report);
   } else if (const auto* message = std::get_if<worker::SendRegister>(&action)) {
     if (stream_) world_.coordinator.send_register(*stream_, *message);
+  } else if (const auto* leaving = std::get_if<worker::SendLeaving>(&action)) {
+    if (stream_) world_.coordinator.send_leaving(*stream_, *leaving);
   } else if (const auto* heartbeat = std::get_if<worker::SendHeartbeat>(&action)) {
     if (stream_) world_.coordinator.send_heartbeat(*stream_, *heartbeat);
   } else if (const auto* forget = std::get_if<worker::ForgetRank>(&action)) {

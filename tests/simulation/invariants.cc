@@ -5,6 +5,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/exit_code.h"
+#include "coordinator/core/restart_policy.h"
 #include "tests/simulation/world.h"
 
 namespace muster::simulation {
@@ -34,6 +35,7 @@ void Invariants::after_commit(const Event& event) {
         !is_live(job.state))
       continue;
     ranks_are_a_bijection(job);
+    nobody_stays_where_a_worker_leaves(job);
     ends_are_final_and_true(was, job);
     if (was != nullptr) attempts_follow_each_other(*was, job);
     if (was != nullptr) states_follow_the_ladder(*was, job);
@@ -109,8 +111,26 @@ void Invariants::ranks_are_a_bijection(const Job& job) {
   world_.require(std::ssize(nodes) == job.spec.nodes, "the job has another number of nodes");
 }
 
+// Its ranks would be killed there, and the attempt would count as a fault. Nothing new is placed there either.
+void Invariants::nobody_stays_where_a_worker_leaves(const Job& job) {
+  const bool goes_on = job.state == JobState::kStarting || job.state == JobState::kRunning;
+  if (!goes_on || job.cancel_requested) return;
+  for (size_t i = 0; i < job.placement.size(); ++i) {
+    const auto& workers = world_.coordinator.core().workers();
+    const auto worker = workers.find(job.placement[i].worker);
+    const bool leaves = worker != workers.end() && worker->second.leaving &&
+                        worker->second.incarnation == job.placement[i].incarnation;
+    world_.require(!leaves || job.ranks[i].life == RankState::Life::kExited,
+                   absl::StrCat("job ", job.id.value(), " goes on with rank ", i, " on ",
+                                job.placement[i].worker.value(), ", which leaves"));
+  }
+}
+
 void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
   world_.require(job.restarts <= job.spec.restarts_max, "more restarts than allowed");
+  const bool by_leaving = !job.faults.empty() && is_preempted(job.faults.back());
+  world_.require(!by_leaving || job.restarts == before.restarts,
+                 absl::StrCat("job ", job.id.value(), " paid for being preempted"));
   if (job.attempt != before.attempt) {
     world_.require(job.attempt.value() == before.attempt.value() + 1,
                    "attempts are not counted one by one");

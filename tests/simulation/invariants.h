@@ -32,6 +32,7 @@ class Invariants {
   void reload_equals_memory();
   void numbers_are_given_once();
   void no_slot_is_overbooked();
+  void nobody_stays_where_a_worker_leaves(const coordinator::Job& job);
   void ranks_are_a_bijection(const coordinator::Job& job);
   void attempts_follow_each_other(const coordinator::Job& before, const coordinator::Job& job);
   void old_ranks_are_gone(const coordinator::Job& before);

@@ -31,18 +31,21 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
     sum.hangs_named += t.hangs_named;
     sum.slow_ranks += t.slow_ranks;
     sum.incidents += t.incidents;
+    sum.left_together += t.left_together;
   }
   std::cout << sum.jobs << " jobs in " << sum.attempts << " attempts: " << sum.succeeded
             << " succeeded, " << sum.failed << " failed, " << sum.cancelled << " cancelled; "
             << sum.crashes << " daemons crashed; " << sum.saved_on_request
-            << " checkpoints on request; " << sum.hangs << " hangs, of them " << sum.hangs_named
-            << " judged; " << sum.incidents << " incidents, " << sum.slow_ranks << " slow ranks\n";
+            << " checkpoints on request; " << sum.left_together << " attempts left together; "
+            << sum.hangs << " hangs, of them " << sum.hangs_named << " judged; " << sum.incidents
+            << " incidents, " << sum.slow_ranks << " slow ranks\n";
   // A simulation in which nothing happens proves nothing.
   EXPECT_GT(sum.succeeded, sum.jobs / 10);
   EXPECT_GT(sum.attempts, sum.jobs);
   EXPECT_GT(sum.saved_on_request, sum.jobs / 20);
   EXPECT_GT(sum.hangs, sum.jobs / 20);
   EXPECT_GT(sum.hangs_named, 0);
+  EXPECT_GT(sum.left_together, sum.jobs / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds, testing::Range<uint64_t>(1, 1601, kSeedsPerTest));

@@ -11,6 +11,8 @@ namespace muster::simulation {
 namespace {
 
 constexpr int64_t kCheckpointEvery = 5;
+// How long a rank that was asked to leave waits for its peers.
+constexpr Duration kPeersWait = std::chrono::seconds(3);
 
 LaunchKey launch_of(const Process& process, const worker::RankKey& key) {
   return {{process.store, key.job}, key.attempt};
@@ -67,6 +69,7 @@ void Trainers::tick(ProcessKey key, int32_t pid) {
     return;
   }
   if (nature.bad_input_rank == key.second.rank.value()) return leave(ExitCode::kBadInput);
+  if (process->leaving) return;  // holds its state
   if (process->waits) return;
   if (!all_up(launch, process->world_size)) {
     scheduler_.after(nature.step_time, [this, key, pid] { tick(key, pid); });
@@ -288,10 +291,32 @@ void Trainers::signal(int host, const worker::RankKey& key, int signo) {
     end({host, key}, process, {-1, SIGKILL, process.step}, random_.between_ms(1, 30));
   } else if (signo == SIGUSR2) {
     process.asked = true;
-  } else if (!process.deaf && process.hung == Hang::kNone) {
-    end({host, key}, process, {to_int(ExitCode::kPreempted), 0, process.step},
-        random_.between_ms(10, 800));
+  } else if (!process.deaf && !process.leaving && process.hung == Hang::kNone) {
+    leave({host, key}, process);
   }
+}
+
+void Trainers::leave(const ProcessKey& key, Process& process) {
+  process.leaving = true;
+  const LaunchKey launch = launch_of(process, key.second);
+  hung_launches_.insert(launch);  // its peers wait for it
+  std::map<ProcessKey, Process*> asked;
+  for (auto& [other, peer] : processes_) {
+    if (peer.running && peer.leaving && launch_of(peer, other.second) == launch)
+      asked[other] = &peer;
+  }
+  const auto end_it = [this](const ProcessKey& at, Process& which) {
+    end(at, which, {to_int(ExitCode::kPreempted), 0, which.step}, random_.between_ms(10, 800));
+  };
+  if (std::ssize(asked) == process.world_size) {
+    if (all_up(launch, process.world_size)) checkpoints_[launch.first] = process.step;
+    left_together_ += process.world_size > 1 ? 1 : 0;
+    for (auto& [at, which] : asked) end_it(at, *which);
+    return;
+  }
+  scheduler_.after(kPeersWait, [this, key, pid = process.pid, end_it] {
+    if (Process* alone = find(key, pid); alone != nullptr) end_it(key, *alone);
+  });
 }
 
 void Trainers::host_died(int host) {

@@ -1,5 +1,6 @@
 // Model trainers: processes that wait for their peers in each step, evaluate, checkpoint, hang, straggle, die by themselves or by signal,
-// and notice when a peer is gone. They know nothing of coordinators.
+// and notice when a peer is gone. Asked to leave they save when all of them are, and those that wait in vain leave without. They know
+// nothing of coordinators.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +31,10 @@ enum class Hang {
   kSleeps,   // in a lock
 };
 
-// How the trainers of a job behave; drawn when the job is submitted.
+// How the trainers of a job behave; drawn when the job is submitted, and known when that is answered, which its ranks may not wait for.
 struct JobNature {
   int64_t steps = 20;
-  Duration step_time{};
+  Duration step_time = std::chrono::milliseconds(100);
   int32_t bad_input_rank = -1;  // exits with kBadInput at its start
   int64_t nan_step = -1;        // rank 0 exits with kNotFinite there
   double crash_per_step = 0;
@@ -72,6 +73,7 @@ struct Process {
   bool running = false;  // false while it is being reaped
   bool deaf = false;     // ignores SIGTERM
   bool asked = false;    // for a checkpoint after its next step
+  bool leaving = false;  // was asked to leave, and waits for its peers
   int64_t step = -1;
   bool waits = false;  // has entered the collective of its next step
   Hang hung = Hang::kNone;
@@ -120,6 +122,8 @@ class Trainers {
   bool is_troubled(const LaunchKey& launch) const {
     return broken_.contains(launch) || hung_launches_.contains(launch);
   }
+  // Attempts of several ranks whose ranks have left together.
+  int left_together() const { return left_together_; }
   // Ranks of the launch that exited with code 0.
   const std::set<Rank>& succeeded(const LaunchKey& launch) { return succeeded_[launch]; }
 
@@ -138,11 +142,13 @@ class Trainers {
   void hang(const ProcessKey& key, Process& process);
   void break_launch(const LaunchKey& launch);
   void enter(Process& process, Phase phase);
+  void leave(const ProcessKey& key, Process& process);
 
   Scheduler& scheduler_;
   Random& random_;
   bool crashing_ = true;
   int saved_on_request_ = 0;
+  int left_together_ = 0;
   int32_t next_pid_ = 1000;
   std::map<JobKey, JobNature> natures_;
   std::map<JobKey, int64_t> checkpoints_;

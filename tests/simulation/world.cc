@@ -67,6 +67,7 @@ std::string World::run() {
   if (problem_.empty()) judge_hangs();
   if (problem_.empty() && coordinator.is_up()) problem_ = coordinator.replay();
   totals_.saved_on_request = trainers.saved_on_request();
+  totals_.left_together = trainers.left_together();
   if (problem_.empty()) {
     for (const auto& [id, job] : coordinator.core().jobs()) {
       ++totals_.jobs;

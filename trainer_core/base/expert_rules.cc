@@ -52,8 +52,7 @@ absl::Status validate_rows(const TrainConfig& config) {
   const ExpertConfig& experts = config.model.experts;
   const int64_t ranks = mesh_of(config.mesh).degree(MeshAxis::kExpert);
   const int64_t tokens = int64_t{config.micro_batch_sequences()} * config.max_target_length;
-  const int64_t of_token = std::min<int64_t>(experts.per_token, experts.count / ranks);
-  const int64_t rows = tokens * of_token * ranks;
+  const int64_t rows = tokens * expert_rows_per_token(config);
   if (rows <= std::numeric_limits<int32_t>::max()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("num_experts_per_tok is ", experts.per_token, ", which makes up to ", rows,
@@ -62,6 +61,12 @@ absl::Status validate_rows(const TrainConfig& config) {
 }
 
 }  // namespace
+
+int64_t expert_rows_per_token(const TrainConfig& config) {
+  const ExpertConfig& experts = config.model.experts;
+  const int64_t ranks = mesh_of(config.mesh).degree(MeshAxis::kExpert);
+  return std::max<int64_t>(std::min<int64_t>(experts.per_token, experts.count / ranks), 1) * ranks;
+}
 
 absl::Status validate_experts(const TrainConfig& config) {
   if (config.model.experts.count <= 1) return absl::OkStatus();

@@ -12,7 +12,12 @@ namespace muster::trainer {
 BufferId MemoryPlan::add(std::string name, MemoryCategory category, size_t bytes) {
   buffers_.push_back({std::move(name), category, total_bytes_, bytes});
   total_bytes_ += (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-  return buffers_.size() - 1;
+  return BufferId(buffers_.size() - 1);
+}
+
+const PlannedBuffer& MemoryPlan::at(BufferId id) const {
+  MUSTER_CHECK(id.index_ < buffers_.size()) << "no buffer of " << buffers_.size();
+  return buffers_[id.index_];
 }
 
 size_t MemoryPlan::category_bytes(MemoryCategory category) const {
@@ -48,8 +53,8 @@ Arena::~Arena() {
 }
 
 void* Arena::buffer(BufferId id) const {
-  MUSTER_CHECK(id < offsets_.size()) << "buffer " << id << " of " << offsets_.size();
-  return base_ + offsets_[id];
+  MUSTER_CHECK(id.index_ < offsets_.size()) << "no buffer of " << offsets_.size();
+  return base_ + offsets_[id.index_];
 }
 
 }  // namespace muster::trainer

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,8 +43,21 @@ struct PlannedBuffer {
   size_t bytes;
 };
 
-// Identifies a buffer of one plan.
-using BufferId = size_t;
+// Identifies a buffer of one plan; by default none, whose memory nobody may ask for.
+class BufferId {
+ public:
+  constexpr BufferId() = default;
+
+  constexpr bool exists() const { return *this != BufferId(); }
+  friend constexpr bool operator==(BufferId, BufferId) = default;
+
+ private:
+  friend class MemoryPlan;
+  friend class Arena;
+  constexpr explicit BufferId(size_t index) : index_(index) {}
+
+  size_t index_ = std::numeric_limits<size_t>::max();
+};
 
 class MemoryPlan {
  public:
@@ -65,6 +79,7 @@ class MemoryPlan {
   }
 
   const std::vector<PlannedBuffer>& buffers() const { return buffers_; }
+  const PlannedBuffer& at(BufferId id) const;
   size_t total_bytes() const { return total_bytes_; }
   // Of the category's buffers; what lies on each other counts once.
   size_t category_bytes(MemoryCategory category) const;
@@ -85,6 +100,7 @@ class Arena {
 
   void* buffer(BufferId id) const;
   float* f32(BufferId id) const { return static_cast<float*>(buffer(id)); }
+  void* begin() const { return base_; }
   size_t bytes() const { return bytes_; }
 
  private:

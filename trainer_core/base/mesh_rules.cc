@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <queue>
+#include <tuple>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -134,7 +136,7 @@ double distance(const Degrees& a, const Degrees& b) {
   for (size_t i = 0; i < kMeshAxisCount; ++i) {
     const auto axis = static_cast<MeshAxis>(i);
     const double weight = axis == MeshAxis::kData || axis == MeshAxis::kFsdp ? 1 : 2;
-    sum += weight * std::abs(std::log2(static_cast<double>(a[i]) / b[i]));
+    sum += weight * std::abs(std::log2(static_cast<double>(a[i]) / std::max(b[i], 1)));
   }
   return sum;
 }
@@ -176,28 +178,29 @@ std::vector<std::string> mesh_conflicts(const MeshDemands& demands, const MeshSh
   return Judge(demands, shape).conflicts();
 }
 
-std::vector<MeshShape> nearest_meshes(const MeshDemands& demands, int32_t nodes,
-                                      int32_t ranks_per_node, const MeshShape& shape,
-                                      size_t count) {
+std::vector<MeshShape> nearest_meshes(int32_t nodes, int32_t ranks_per_node, const MeshShape& shape,
+                                      size_t count,
+                                      const std::function<bool(const MeshShape&)>& works) {
   const std::vector<Division> inside = divisions(ranks_per_node, shape.ici);
   const std::vector<Division> between = divisions(nodes, shape.dcn);
-  std::vector<std::pair<double, MeshShape>> found;
-  const auto is_full = [&] { return found.size() == count; };
-  for (const Division& dcn : between) {
-    if (is_full() && dcn.distance >= found.back().first) break;
-    for (const Division& ici : inside) {
-      const double total = dcn.distance + ici.distance;
-      if (is_full() && total >= found.back().first) break;
-      const MeshShape mesh{.ici = ici.degrees, .dcn = dcn.degrees};
-      if (!mesh_conflicts(demands, mesh).empty()) continue;
-      const auto place =
-          std::ranges::upper_bound(found, total, {}, &std::pair<double, MeshShape>::first);
-      found.insert(place, {total, mesh});
-      if (found.size() > count) found.pop_back();
-    }
-  }
+  // Pairs of both by the sum of their distances: who is taken out brings in those that come after it.
+  using Pair = std::tuple<double, size_t, size_t>;
+  std::priority_queue<Pair, std::vector<Pair>, std::greater<>> pairs;
+  const auto add = [&](size_t dcn, size_t ici) {
+    if (dcn < between.size() && ici < inside.size())
+      pairs.push({between[dcn].distance + inside[ici].distance, dcn, ici});
+  };
+  add(0, 0);
   std::vector<MeshShape> meshes;
-  for (auto& [total, mesh] : found) meshes.push_back(mesh);
+  for (int tried = 0; tried < kNearMeshesTried && !pairs.empty() && meshes.size() < count;
+       ++tried) {
+    const auto [distance, dcn, ici] = pairs.top();
+    pairs.pop();
+    if (ici == 0) add(dcn + 1, 0);
+    add(dcn, ici + 1);
+    const MeshShape mesh{.ici = inside[ici].degrees, .dcn = between[dcn].degrees};
+    if (works(mesh)) meshes.push_back(mesh);
+  }
   return meshes;
 }
 

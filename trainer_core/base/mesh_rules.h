@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,11 +40,13 @@ MeshDemands mesh_demands(const ModelConfig& model, int32_t seq_len, int32_t sequ
 // A sentence for each rule that the mesh breaks, with its keys and their values; empty: none. Requires degrees of at least 1.
 std::vector<std::string> mesh_conflicts(const MeshDemands& demands, const MeshShape& shape);
 
-// The meshes of as many nodes and ranks per node that break no rule and differ least from `shape`, whose degrees may be anything of at
-// least 1: the sum of the logarithms of what a degree grows or shrinks by, axes other than data and fsdp counting twice. At most
-// `count`, the nearest first.
-std::vector<MeshShape> nearest_meshes(const MeshDemands& demands, int32_t nodes,
-                                      int32_t ranks_per_node, const MeshShape& shape, size_t count);
+// The meshes of as many nodes and ranks per node that work and differ least from `shape`, whose degrees may be anything: the sum of
+// the logarithms of what a degree grows or shrinks by, axes other than data and fsdp counting twice. At most `count`, the nearest
+// first; kNearMeshesTried are asked for at most.
+constexpr int kNearMeshesTried = 2000;  // a fraction of a second where a job is resolved on each
+std::vector<MeshShape> nearest_meshes(int32_t nodes, int32_t ranks_per_node, const MeshShape& shape,
+                                      size_t count,
+                                      const std::function<bool(const MeshShape&)>& works);
 
 // "ici_fsdp_parallelism=4 ici_tensor_parallelism=2": the keys that are not 1.
 std::string mesh_keys(const MeshShape& shape);

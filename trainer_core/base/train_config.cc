@@ -13,6 +13,7 @@
 #include "trainer_core/base/data_paths.h"
 #include "trainer_core/base/expert_rules.h"
 #include "trainer_core/base/name_patterns.h"
+#include "trainer_core/base/size_rules.h"
 #include "trainer_core/base/train_mesh.h"
 
 namespace muster::trainer {
@@ -26,10 +27,6 @@ constexpr int64_t kBucketsMax = 4096;  // T5 has 32
 // and rows (some 60 thousand).
 constexpr int64_t kExpertsMax = 4096;
 constexpr double kExpertRowsMax = 1 << 20;
-// 17.6 trillion; a model, its gradients and moments count their bytes in 64 bits.
-constexpr int64_t kParametersMax = int64_t{1} << 44;
-// 4.5 PB: what a step keeps of its tokens, in fp32 numbers.
-constexpr int64_t kActivationsMax = int64_t{1} << 50;
 constexpr int64_t kStepsMax = int64_t{1} << 48;
 // Smaller files would make a folder of thousands, larger ones fit no file system's limit.
 constexpr int64_t kCheckpointFileBytesMin = int64_t{1} << 20;
@@ -177,41 +174,6 @@ void check_quantization(const ModelConfig& model, Checker& check) {
                              ": this version does not quantize experts; set quantization=\"\""));
 }
 
-// What no single size shows: the model's parameters, and what a step keeps of its tokens. Sizes are in range.
-void check_totals(const TrainConfig& config, Checker& check) {
-  const ModelConfig& model = config.model;
-  const double width = model.emb_dim;
-  // The larger of both kinds of layer, for all of them.
-  const ExpertConfig& experts = model.experts;
-  const double dense = model.mlp_dim, expert = experts.count > 1 ? experts.mlp_dim : 0;
-  const double mlp = std::max(dense, (expert + 1) * experts.count);  // the router, too
-  const double mlp_rows = std::max(dense, (expert + width) * experts.per_token + experts.count);
-  const double query = double{1} * model.num_query_heads * model.head_dim;
-  const double kv = double{1} * model.num_kv_heads * model.head_dim;
-  const double embeddings = (model.logits_via_embedding ? 1.0 : 2.0) * model.vocab_size * width +
-                            double{1} * model.trainable_position_size * width;
-  // With gates and biases, whether the model has them or not.
-  const double parameters =
-      embeddings + 2 * width +
-      model.num_layers * (width * (6 + 2 * (query + kv) + 3 * mlp) + query + 2 * kv + 2 * mlp +
-                          double{1} * model.num_query_heads * model.relative_buckets.count);
-  check.require(parameters <= static_cast<double>(kParametersMax),
-                absl::StrCat("the model has ", parameters, " parameters, but must have at most ",
-                             kParametersMax, ": base_emb_dim is ", model.emb_dim,
-                             ", base_num_query_heads times head_dim ", query, ", base_mlp_dim ",
-                             model.mlp_dim, ", num_experts ", experts.count, ", base_moe_mlp_dim ",
-                             experts.mlp_dim, ", vocab_size ", model.vocab_size));
-  const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
-  const double activations =
-      tokens * model.num_layers *
-      (4 * width + 2 * (query + kv) + 3 * mlp_rows + model.num_query_heads + 4);
-  check.require(
-      activations <= static_cast<double>(kActivationsMax),
-      absl::StrCat("a step of per_device_batch_size (", config.per_device_batch_size,
-                   ") times max_target_length (", config.max_target_length, ") tokens keeps ",
-                   activations, " numbers, but must keep at most ", kActivationsMax));
-}
-
 bool has_decay_start(ScheduleType schedule) {
   return schedule == ScheduleType::kWsd || schedule == ScheduleType::kRampupCosine ||
          schedule == ScheduleType::kRampupExponential;
@@ -328,6 +290,7 @@ absl::Status validate(const ModelConfig& model) {
   check_model(model, check);
   check_experts(model, check);
   check_quantization(model, check);
+  if (check.status().ok()) check.take(check_parameter_count(model));
   return check.status();
 }
 
@@ -371,7 +334,8 @@ absl::Status validate(const TrainConfig& config) {
       absl::StrCat("max_target_length is ", config.max_target_length,
                    ", but the model has learned positions for ",
                    config.model.trainable_position_size, " tokens (trainable_position_size)"));
-  if (check.status().ok()) check_totals(config, check);
+  if (check.status().ok()) check.take(check_parameter_count(config.model));
+  if (check.status().ok()) check.take(check_activation_count(config));
   if (check.status().ok()) check.take(validate_on_mesh(config));
   if (check.status().ok()) check.take(validate_experts(config));
   check_data(config, check);

@@ -127,6 +127,8 @@ struct TrainConfig {
   int64_t max_checkpoints_to_keep = -1;  // -1: all
   bool save_checkpoint_on_completion = true;
   int64_t checkpoint_file_bytes = int64_t{2} << 30;  // of numbers in a file of a checkpoint
+  bool resume_with_other_data =
+      false;  // goes on from a checkpoint of another data order (data_order.h)
   // Where a run without a checkpoint of its own has its first parameters from, absolute (ParameterSource::open); empty: from
   // init_weights_seed.
   std::string load_parameters_path;

@@ -239,6 +239,7 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("save_checkpoint_on_completion", config.save_checkpoint_on_completion);
   visit("checkpoint_storage_target_data_file_size_bytes", config.checkpoint_file_bytes);
   visit("load_parameters_path", config.load_parameters_path);
+  visit.flag("resume_with_other_data", config.resume_with_other_data);
   visit("metrics_file", config.metrics_file);
   visit("threads", config.threads);
 }
@@ -253,6 +254,10 @@ struct Writer {
     } else {
       json[std::string(key)] = value;
     }
+  }
+  // Absent is false: configs in checkpoints from before there was such a key stay what they are.
+  void flag(std::string_view key, bool value) {
+    if (value) (*this)(key, value);
   }
 };
 
@@ -272,6 +277,9 @@ struct Reader {
       return;
     }
     read(key, *found, value);
+  }
+  void flag(std::string_view key, bool& value) {
+    if (json.contains(std::string(key))) (*this)(key, value);
   }
 
   void fail(std::string_view key, const Json& json_value, std::string_view wanted) {

@@ -16,15 +16,13 @@
 namespace muster::trainer {
 namespace {
 
-// A choice, in one sentence.
-constexpr size_t kNearMeshes = 3;
-
 absl::Status validate_products(const ModelConfig& model, int32_t tensor) {
-  if (tensor == 1 || !model.quantization.enabled()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("quantization is ", av(name_of(kQuantizationNames, model.quantization.type)),
-                   ", but the products of ", tensor,
-                   " tensor ranks are not quantized: set quantization= or a tensor degree of 1"));
+  if (!model.quantization.enabled() || model.num_kv_heads % tensor == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "quantization is ", av(name_of(kQuantizationNames, model.quantization.type)),
+      ", but base_num_kv_heads is ", model.num_kv_heads, " on ", tensor,
+      " tensor ranks: the gradient of a KV head on several ranks would be rounded in parts; "
+      "set quantization= or a tensor degree that divides base_num_kv_heads"));
 }
 
 int32_t product(const std::array<int32_t, kMeshAxisCount>& degrees) {
@@ -67,13 +65,7 @@ absl::Status validate_on_mesh(const TrainConfig& config) {
   demands.repeats = config.pipeline_repeats;
   const std::vector<std::string> conflicts = mesh_conflicts(demands, config.mesh);
   if (conflicts.empty()) return validate_products(model, mesh.degree(MeshAxis::kTensor));
-  std::string meshes;
-  for (const MeshShape& near :
-       nearest_meshes(demands, mesh.nodes(), mesh.ranks_per_node(), config.mesh, kNearMeshes)) {
-    absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
-                    mesh_keys(near));
-  }
-  return absl::InvalidArgumentError(absl::StrCat(absl::StrJoin(conflicts, "; "), meshes));
+  return absl::InvalidArgumentError(absl::StrJoin(conflicts, "; "));
 }
 
 int32_t ranks_of_slice(const Mesh& mesh) {

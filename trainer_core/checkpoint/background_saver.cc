@@ -42,6 +42,11 @@ void BackgroundSaver::wait_staged() {
   changed_.wait(lock, [this] { return state_ != State::kStaging; });
 }
 
+bool BackgroundSaver::is_saving() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kStaging || state_ == State::kWriting;
+}
+
 std::optional<SaveOutcome> BackgroundSaver::take() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kEnded) return std::nullopt;

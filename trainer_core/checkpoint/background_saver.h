@@ -47,6 +47,8 @@ class BackgroundSaver {
   void begin(CheckpointInfo info, const CheckpointBlocks& source);
   // Returns at once when no copy is running.
   void wait_staged();
+  // A save is in flight. Any thread.
+  bool is_saving() const;
   // The outcome of a save that has ended, once.
   std::optional<SaveOutcome> take();
   // Waits for the save in flight; its outcome, or one that was not taken yet.
@@ -66,7 +68,7 @@ class BackgroundSaver {
   const std::function<void(const SaveOutcome&)> on_end_;
   CheckpointPeers* const peers_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   State state_ = State::kIdle;
   bool leaving_ = false;

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,6 +53,9 @@ struct CheckpointBlocks {
   std::span<float> params;
   std::span<float> state;
 };
+
+// Whether a training may go on from a checkpoint, before a number of it is read. An error ends the search for one.
+using CheckpointJudge = std::function<absl::Status(const CheckpointInfo&)>;
 
 // "checkpoint of step 8 is not saved: …", with the code.
 absl::Status not_saved(int64_t step, const absl::Status& why);
@@ -90,10 +94,11 @@ class CheckpointStore {
 
   // The same, and restores it, each byte read once; the blocks hold anything after an error. InvalidArgument as of
   // check_tensors. With peers all of them call it, each with what it has, and come to the newest checkpoint of which every one could
-  // read what it wants; notes are the leader's alone.
+  // read what it wants; notes are the leader's alone, and so is `judge` (may be null), whose InvalidArgument is everybody's.
   absl::StatusOr<std::optional<CheckpointInfo>> restore_newest(
       const CheckpointLayout& layout, const CheckpointBlocks& blocks,
-      std::vector<std::string>& notes, CheckpointPeers* peers = nullptr) const;
+      std::vector<std::string>& notes, CheckpointPeers* peers = nullptr,
+      const CheckpointJudge& judge = nullptr) const;
 
   const std::string& directory() const { return directory_; }
   std::string folder(int64_t step) const;

@@ -1,7 +1,10 @@
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -28,6 +31,18 @@ absl::Status compare_owner(const std::string& directory, const std::string& lead
   return absl::FailedPreconditionError(absl::StrCat(
       "checkpoint directory ", directory, " is another one than rank 0's: ranks that share the ",
       "storage of a model save and restore together, in a directory that all of them see"));
+}
+
+// A file of a name that nobody else uses, so that a preflight beside a running job is harmless, and so is who removes leftovers.
+absl::Status write_probe(const std::string& directory) {
+  std::string probe = absl::StrCat(directory, "/", kTemporaryPrefix, "probe-XXXXXX");
+  const int fd = mkostemp(probe.data(), O_CLOEXEC);
+  if (fd < 0) return file_status(errno, absl::StrCat("cannot create ", probe));
+  absl::Status status = write_all(fd, "probe");
+  // A network file system may report a full disk only now.
+  if (close(fd) != 0 && status.ok()) status = file_status(errno, "close");
+  unlink(probe.c_str());
+  return status;
 }
 
 }  // namespace
@@ -77,8 +92,11 @@ void CheckpointStore::remove_leftovers() const {
   const auto names = list_directory(directory_);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
+    const fs::path path = fs::path(directory_) / name;
+    if (!name.starts_with(kTemporaryPrefix)) continue;
+    if (name.starts_with(kTemporaryOwnerPrefix) && owner_is_alive(path)) continue;
     std::error_code ignored;
-    if (name.starts_with(kTemporaryPrefix)) fs::remove_all(fs::path(directory_) / name, ignored);
+    fs::remove_all(path, ignored);
   }
 }
 
@@ -87,10 +105,7 @@ absl::Status CheckpointStore::prepare() const {
     return absl::Status(status.code(),
                         absl::StrCat("checkpoint directory ", directory_, ": ", status.message()));
   }
-  // The process id makes a preflight beside a running job harmless.
-  const std::string probe = absl::StrCat(directory_, "/", kTemporaryPrefix, "probe-", getpid());
-  const absl::Status status = write_file_atomically(probe, "probe");
-  unlink(probe.c_str());
+  const absl::Status status = write_probe(directory_);
   if (status.ok()) return absl::OkStatus();
   return absl::Status(status.code(), absl::StrCat("checkpoint directory ", directory_,
                                                   " cannot be written: ", status.message()));
@@ -215,10 +230,13 @@ absl::Status CheckpointStore::try_restore(const Manifest& manifest, const Checkp
 
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::restore_newest(
     const CheckpointLayout& layout, const CheckpointBlocks& blocks, std::vector<std::string>& notes,
-    CheckpointPeers* peers) const {
+    CheckpointPeers* peers, const CheckpointJudge& judge) const {
   if (peers != nullptr && peers->rank() != 0) return follow_restore(layout, blocks, *peers);
   auto newest = newest_that(
-      [&](const Manifest& manifest) { return try_restore(manifest, layout, blocks, peers); },
+      [&](const Manifest& manifest) {
+        const absl::Status status = judge ? judge(manifest.info) : absl::OkStatus();
+        return status.ok() ? try_restore(manifest, layout, blocks, peers) : status;
+      },
       notes);
   if (peers == nullptr || absl::IsUnavailable(newest.status()) ||
       absl::IsDeadlineExceeded(newest.status()))

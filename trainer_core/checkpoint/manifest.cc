@@ -225,6 +225,7 @@ Manifest read_body(const json& j) {
   manifest.info.samples = count_of(j.at("samples"), "samples");
   manifest.info.optimizer = j.at("optimizer").get<std::string>();
   manifest.info.config = j.at("config");
+  manifest.info.data = j.value("data", json());
   if (j.at("block_bytes") != kBlockBytes)
     damaged("block_bytes is ", j.at("block_bytes").dump(), "; it must be ", kBlockBytes);
   KnownTensors tensors[] = {read_tensors(j.at("tensors").at(name_of(CheckpointPart::kModel))),
@@ -303,6 +304,7 @@ std::string manifest_text(const Manifest& manifest, const std::vector<json>& oth
   j["samples"] = manifest.info.samples;
   j["optimizer"] = manifest.info.optimizer;
   j["config"] = manifest.info.config;
+  if (!manifest.info.data.is_null()) j["data"] = manifest.info.data;
   j["block_bytes"] = kBlockBytes;
   const std::string sum = checksum_text(checksum_of(j));
   j["checksum"] = sum;

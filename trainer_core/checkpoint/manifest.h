@@ -1,7 +1,7 @@
 // manifest.json of a checkpoint: everything that a reader needs to know before it reads a number.
 //
 //   {"format": "muster-checkpoint", "version": 3, "step": 120, "samples": 960, "optimizer": "adamw", "config": {…},
-//    "block_bytes": 4194304,
+//    "data": {…}, "block_bytes": 4194304,
 //    "tensors": {"model": {"lm_head.weight": {"dtype": "F32", "shape": [320, 32]}, …}, "optimizer": {…}},
 //    "files": [{"name": "model-00000-00000.safetensors", "part": "model", "bytes": 81920, "xxh3": ["2d06800538d394c2", …],
 //               "boxes": [{"tensor": "lm_head.weight", "begin": [0, 0], "extent": [320, 32], "at": 1048}, …]}, …],
@@ -9,7 +9,7 @@
 //
 // A file holds boxes of tensors, each dense and row-major from byte `at` on; all boxes of a tensor together are the tensor,
 // each number once. `xxh3` has a checksum for every block_bytes of the file. `checksum` is that of the rest of the manifest
-// as compact JSON with sorted keys.
+// as compact JSON with sorted keys. `data` (data_order.h) is missing in checkpoints from before it was kept.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,7 @@ struct CheckpointInfo {
   int64_t step = 0;
   uint64_t samples = 0;  // of the data set, consumed before this step
   nlohmann::json config;
+  nlohmann::json data = {};    // in which order it had which data (data_order.h); null: not said
   std::string optimizer = {};  // whose state it has; save() takes it from the layout
 };
 

@@ -7,6 +7,8 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
+#include <exception>
 #include <optional>
 #include <string_view>
 
@@ -18,6 +20,7 @@
 #include "common/errno_status.h"
 #include "common/file_write.h"
 #include "common/time.h"
+#include "trainer_core/base/json_file.h"
 #include "trainer_core/checkpoint/publish.h"
 
 namespace muster::trainer {
@@ -27,6 +30,10 @@ using nlohmann::json;
 
 // Three numbers and their names.
 constexpr size_t kOwnerBytesMax = 4096;
+// Others read it, whoever they are.
+constexpr mode_t kOwnerMode = 0644;
+// Each further try means that another process has opened the directory in these microseconds.
+constexpr int kTriesMax = 10;
 
 std::string text_of(const CheckpointOwner& owner) {
   const json text = {
@@ -45,9 +52,10 @@ struct PresentOwner {
 std::optional<CheckpointOwner> parse_owner(std::string_view text) {
   const json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
   try {
-    return CheckpointOwner{j.at("job").get<uint64_t>(), j.at("attempt").get<uint32_t>(),
-                           j.at("incarnation").get<uint64_t>()};
-  } catch (const json::exception&) {
+    return CheckpointOwner{whole_number<uint64_t>(j.at("job")),
+                           whole_number<uint32_t>(j.at("attempt")),
+                           whole_number<uint64_t>(j.at("incarnation"))};
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }
@@ -102,6 +110,11 @@ absl::StatusOr<std::string> owner_text(const std::string& directory) {
   return present->has_value() && (*present)->readable ? text_of((*present)->owner) : "";
 }
 
+bool owner_is_alive(const std::string& path) {
+  const auto present = read_owner(path);
+  return present.ok() && present->has_value() && (*present)->alive;
+}
+
 absl::StatusOr<std::unique_ptr<DirectoryFence>> DirectoryFence::take(const std::string& directory,
                                                                      const CheckpointOwner& owner) {
   auto present = read_owner(absl::StrCat(directory, "/", kOwnerFile));
@@ -125,23 +138,35 @@ DirectoryFence::~DirectoryFence() {
 
 absl::Status DirectoryFence::write() {
   const std::string path = absl::StrCat(directory_, "/", kOwnerFile);
-  const std::string temporary = absl::StrCat(directory_, "/", kTemporaryPrefix, "owner-",
-                                             owner_.job, "-", owner_.attempt, "-", getpid());
-  const int fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return file_status(errno, absl::StrCat("cannot create ", temporary));
-  (void)flock(fd, LOCK_EX | LOCK_NB);
-  absl::Status status = write_text(fd, text_of(owner_));
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0)
-    status = file_status(errno, "rename");
+  absl::StatusOr<int> fd = write_beside(path);
+  // Who starts at the same moment may take the temporary file, before it is locked, for a dead process's.
+  for (int tries = 1; absl::IsNotFound(fd.status()) && tries < kTriesMax; ++tries)
+    fd = write_beside(path);
+  absl::Status status = fd.status();
   if (status.ok()) status = sync_path(directory_);
   if (!status.ok()) {
-    unlink(temporary.c_str());
-    close(fd);
+    if (fd.ok()) close(*fd);
     return absl::Status(status.code(), absl::StrCat("cannot write ", path, ": ", status.message()));
   }
   if (fd_ >= 0) close(fd_);
-  fd_ = fd;
+  fd_ = *fd;
   return absl::OkStatus();
+}
+
+// Puts a new file in the place of `path`, open and locked. Its first name is nobody else's: process ids are, in other containers.
+absl::StatusOr<int> DirectoryFence::write_beside(const std::string& path) const {
+  std::string temporary = absl::StrCat(directory_, "/", kTemporaryOwnerPrefix, owner_.job, "-",
+                                       owner_.attempt, "-XXXXXX");
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return file_status(errno, absl::StrCat("cannot create ", temporary));
+  (void)flock(fd, LOCK_EX | LOCK_NB);
+  absl::Status status =
+      fchmod(fd, kOwnerMode) == 0 ? write_text(fd, text_of(owner_)) : file_status(errno, "fchmod");
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) == 0) return fd;
+  if (status.ok()) status = file_status(errno, "rename");
+  unlink(temporary.c_str());
+  close(fd);
+  return status;
 }
 
 absl::Status DirectoryFence::check() {

@@ -20,6 +20,11 @@ namespace muster::trainer {
 constexpr char kOwnerFile[] = "OWNER";
 // What a process that died while it wrote may leave behind; remove_leftovers() removes it.
 constexpr char kTemporaryPrefix[] = ".tmp-";
+// An OWNER before it is in its place.
+constexpr char kTemporaryOwnerPrefix[] = ".tmp-owner-";
+
+// Whether the process that wrote the OWNER at `path`, or writes it there, is known to live.
+bool owner_is_alive(const std::string& path);
 
 // Zeros: a trainer that was started by hand.
 struct CheckpointOwner {
@@ -53,6 +58,7 @@ class DirectoryFence {
       : directory_(std::move(directory)), owner_(owner) {}
 
   absl::Status write();
+  absl::StatusOr<int> write_beside(const std::string& path) const;
 
   std::string directory_;
   CheckpointOwner owner_;

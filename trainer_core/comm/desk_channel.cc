@@ -251,7 +251,9 @@ absl::Status DeskChannel::end_round(absl::Status status) {
   for (int lane = 0; lane < kLanes && status.ok() && lent_; ++lane) status = await_taken(lane);
   if (status.ok()) return status;
   give_up(std::string(status.message()));  // peers say this cause, too
-  revoke();
+  // Between processes what an isolated rank has posted stays where it is: a peer that is not through with an earlier round, which may
+  // be its turn's, takes it, as it could if this rank had ended. What it waits for in vain it learns when this rank has.
+  if (transport_.options_.threads || !transport_.isolated()) revoke();
   if (transport_.isolated()) broken_ = status;
   return status;
 }

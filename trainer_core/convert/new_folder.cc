@@ -2,20 +2,27 @@
 
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "common/absl_view.h"
 #include "common/errno_status.h"
+#include "common/file_lock.h"
 #include "common/file_write.h"
 #include "common/free_space.h"
+#include "trainer_core/checkpoint/owner.h"
+#include "trainer_core/checkpoint/publish.h"
 
 namespace muster::trainer {
 namespace {
@@ -36,6 +43,52 @@ absl::Status check_room(const std::string& folder, const std::string& path, uint
                       static_cast<double>(bytes) / kMiB, static_cast<double>(*available) / kMiB));
 }
 
+// ".tmp-<name>-XXXXXX" of mkdtemp, as processes that make folder `name` have them.
+constexpr std::string_view kPattern = "XXXXXX";
+std::string prefix_of(const std::string& name) { return absl::StrCat(kTemporaryPrefix, name, "-"); }
+
+// What processes have left that died before they had made `place`. Those that live hold their locks.
+void remove_leftovers(const fs::path& place) {
+  const auto names = list_directory(place.parent_path().string());
+  if (!names.ok()) return;
+  const std::string prefix = prefix_of(place.filename().string());
+  for (const std::string& name : *names) {
+    if (!name.starts_with(prefix) || name.size() != prefix.size() + kPattern.size()) continue;
+    const fs::path leftover = place.parent_path() / name;
+    const auto lock = try_lock(leftover.string());
+    if (!lock.ok() || !lock->has_value()) continue;
+    std::error_code ignored;
+    fs::remove_all(leftover, ignored);
+    close(**lock);
+  }
+}
+
+struct Temporary {
+  std::string path;
+  int lock = -1;  // none where the file system has none
+};
+
+absl::StatusOr<Temporary> make_temporary(const fs::path& place) {
+  const fs::path parent = place.parent_path();
+  // Until it is locked, who clears up may take it for a dead one's; hardly twice in a row.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    std::string path =
+        (parent / absl::StrCat(prefix_of(place.filename().string()), av(kPattern))).string();
+    if (mkdtemp(path.data()) == nullptr)
+      return errno_status(errno, absl::StrCat("cannot make a folder in ", parent.string()));
+    const auto lock = try_lock(path);
+    if (lock.ok() && !lock->has_value()) continue;
+    std::error_code error;
+    if (!fs::exists(path, error)) {
+      if (lock.ok()) close(**lock);
+      continue;
+    }
+    return Temporary{std::move(path), lock.ok() ? lock->value_or(-1) : -1};
+  }
+  return absl::AbortedError(
+      absl::StrCat("cannot keep a folder in ", parent.string(), ": others remove it"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NewFolder>> NewFolder::create(const std::string& path,
@@ -52,12 +105,12 @@ absl::StatusOr<std::unique_ptr<NewFolder>> NewFolder::create(const std::string& 
     return absl::NotFoundError(
         absl::StrCat(path, ": there is no folder ", parent.string(), " to make it in"));
   }
+  remove_leftovers(place);
   if (auto status = check_room(parent, path, bytes); !status.ok()) return status;
-  std::string temporary =
-      (parent / absl::StrCat(".tmp-", place.filename().string(), "-XXXXXX")).string();
-  if (mkdtemp(temporary.data()) == nullptr)
-    return errno_status(errno, absl::StrCat("cannot make a folder in ", parent.string()));
-  auto folder = absl::WrapUnique(new NewFolder(place.string(), std::move(temporary)));
+  auto temporary = make_temporary(place);
+  if (!temporary.ok()) return temporary.status();
+  auto folder =
+      absl::WrapUnique(new NewFolder(place.string(), std::move(temporary->path), temporary->lock));
   // As any program's output under the user's umask; mkdtemp's is its user's alone.
   const mode_t mask = umask(0);
   umask(mask);
@@ -68,6 +121,7 @@ absl::StatusOr<std::unique_ptr<NewFolder>> NewFolder::create(const std::string& 
 NewFolder::~NewFolder() {
   std::error_code ignored;
   if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+  if (lock_ >= 0) close(lock_);
 }
 
 absl::Status NewFolder::publish() {

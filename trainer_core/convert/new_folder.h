@@ -9,7 +9,8 @@
 
 namespace muster::trainer {
 
-// It grows under another name beside its place. One thread.
+// It grows under another name beside its place, and is locked while it does: what lies there under such a name and has no lock is
+// a dead process's, and the next one for the same place removes it. One thread.
 class NewFolder {
  public:
   // AlreadyExists when something is at `path`, but for an empty folder; ResourceExhausted when the disk has no room for
@@ -27,11 +28,12 @@ class NewFolder {
   absl::Status publish();
 
  private:
-  NewFolder(std::string path, std::string temporary)
-      : path_(std::move(path)), temporary_(std::move(temporary)) {}
+  NewFolder(std::string path, std::string temporary, int lock)
+      : path_(std::move(path)), temporary_(std::move(temporary)), lock_(lock) {}
 
   std::string path_;
   std::string temporary_;
+  int lock_;  // owned descriptor of it
 };
 
 }  // namespace muster::trainer

@@ -12,6 +12,7 @@
 #include "trainer_core/base/json_file.h"
 #include "trainer_core/base/mapped_file.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
+#include "trainer_core/data/sentencepiece_check.h"
 #include "trainer_core/data/sentencepiece_model.h"
 #include "trainer_core/data/tokenizer.h"
 
@@ -38,8 +39,9 @@ absl::StatusOr<std::unique_ptr<SentencePieceModel>> load(const std::string& path
   if (!file.ok())
     return absl::Status(file.status().code(), absl::StrCat("tokenizer: ", file.status().message()));
   const std::span<const char> bytes = (*file)->bytes();
-  if (bytes.size() > kTokenizerBytesMax) return nullptr;
-  return SentencePieceModel::parse({bytes.data(), bytes.size()});
+  const std::string_view model(bytes.data(), bytes.size());
+  if (model.size() > kTokenizerBytesMax || !check_sentencepiece(model).ok()) return nullptr;
+  return SentencePieceModel::parse(model);
 }
 
 std::string piece_or_empty(const SentencePieceModel& model, int32_t id) {

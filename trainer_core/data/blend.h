@@ -24,6 +24,10 @@ class Blend {
     uint64_t number = 0;  // how many the source has given before
   };
   Pick operator()(uint64_t sample) const;
+  // Of all samples, as it is kept: what the weights were rounded to.
+  double share(size_t source) const {
+    return static_cast<double>(parts_[source]) / static_cast<double>(period_.size());
+  }
 
  private:
   std::vector<uint64_t> parts_;  // of each source in a period

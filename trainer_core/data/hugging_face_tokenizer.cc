@@ -88,10 +88,14 @@ class Reader {
     }
   }
 
-  void set_token(int64_t id, std::string bytes, bool is_special) {
+  // `name` is what the file calls it.
+  void set_token(int64_t id, const std::string& name, std::string bytes, bool is_special) {
     const auto most = static_cast<int64_t>(entries_) + kIdGapMax;
     if (id < 0 || id >= most || id >= int64_t{kVocabSizeMax})
       throw Refused(absl::StrCat("token id ", id, " among ", entries_, " tokens"));
+    if (const auto [other, is_new] = names_.emplace(id, name); !is_new && other->second != name)
+      throw Refused(absl::StrCat("token id ", id, " is that of \"", other->second, "\" and of \"",
+                                 name, "\"; each token has an id of its own"));
     const auto index = static_cast<size_t>(id);
     if (index >= parts_.tokens.size()) {
       parts_.tokens.resize(index + 1);
@@ -111,7 +115,7 @@ class Reader {
         throw Refused(absl::StrCat("model.vocab: the id of \"", token, "\" is ", brief(id)));
       const auto number = id.get<int64_t>();
       std::optional<std::string> bytes = bytes_of_alphabet(token);
-      set_token(number, bytes.value_or(token), false);
+      set_token(number, token, bytes.value_or(token), false);
       ids_.emplace(token, static_cast<int32_t>(number));
       if (!bytes) continue;
       if (bytes->size() == 1)
@@ -168,8 +172,8 @@ class Reader {
                                      "\" is true; only false works"));
         }
       }
-      const auto id = token.at("id").get<int64_t>();
-      set_token(id, content, token.value("special", false));
+      const auto id = whole_number<int64_t>(token.at("id"));
+      set_token(id, content, content, token.value("special", false));
       ids_.insert_or_assign(content, static_cast<int32_t>(id));
       AddedTokens& tokens = token.value("normalized", false) ? parts_.normalized : parts_.raw;
       tokens.add(content, static_cast<int32_t>(id));
@@ -234,7 +238,8 @@ class Reader {
   const json& file_;
   const std::string folder_;
   ByteBpeParts parts_;
-  Ids ids_;  // by what the file calls tokens
+  Ids ids_;                                          // by what the file calls tokens
+  absl::flat_hash_map<int64_t, std::string> names_;  // the other way round
   size_t entries_ = 0;
   bool has_byte_level_ = false;
 };

@@ -18,8 +18,12 @@ std::string error_of(const sentencepiece::util::Status& status) {
 class ProcessorModel : public SentencePieceModel {
  public:
   bool load(std::string_view bytes) {
-    return processor_.LoadFromSerializedProto({bytes.data(), bytes.size()}).ok() &&
-           processor_.GetPieceSize() > 0;
+    try {
+      return processor_.LoadFromSerializedProto({bytes.data(), bytes.size()}).ok() &&
+             processor_.GetPieceSize() > 0;
+    } catch (const std::exception&) {  // its tries throw, for what it did not look for
+      return false;
+    }
   }
 
   int32_t pieces() const override { return processor_.GetPieceSize(); }

@@ -4,6 +4,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/data/sentencepiece_check.h"
 #include "trainer_core/data/sentencepiece_model.h"
 #include "trainer_core/data/sentencepiece_words.h"
 #include "trainer_core/data/word_cache.h"
@@ -73,6 +74,10 @@ class SentencePieceTokenizer : public Tokenizer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_sentencepiece(std::string_view bytes) {
+  if (auto status = check_sentencepiece(bytes); !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is not a SentencePiece model: ", status.message()));
+  }
   auto model = SentencePieceModel::parse(bytes);
   if (model == nullptr) return absl::InvalidArgumentError("is not a SentencePiece model");
   return std::make_unique<SentencePieceTokenizer>(std::move(model), word_independence(bytes));

@@ -2,26 +2,31 @@
 // with `shard-00000.mtok`, `shard-00001.mtok`, … and `index.json` (token_index.h), which says which of the shards count, and
 // means the concatenation of their tokens.
 //
-// A shard, version 2. Little endian; offsets in bytes:
+// A shard, version 3. Little endian; offsets in bytes:
 //
 //    0  u8[8]  magic "MUSTTOKN"          32  u64  token_count
-//    8  u32    version = 2               40  u64  document_count
+//    8  u32    version = 3               40  u64  document_count
 //   12  u32    header_bytes = 64         48  u32  tokens_crc32 (zlib's, over the tokens)
 //   16  u32    token_bytes: 2 or 4       52  u32  documents_crc32 (over the ends of documents)
-//   20  u32    vocab_size                56  u32  zero
+//   20  u32    vocab_size                56  u32  block_bytes = 65536
 //   24  u64    tokenizer_fingerprint     60  u32  header_crc32 (over bytes 0 … 59)
 //
 //   64  u16 or u32 [token_count]  token ids, each below vocab_size
 //       zeros up to a multiple of 8
 //       u64 [document_count]      for each document, the number of the shard's tokens up to its end; the last is token_count
+//       u64 [blocks]              XXH3 (64 bits) of each block_bytes of the file up to here; of the first what is behind the header
 //                                     end of file
+//
+// Version 2, which is read, too, has no block_bytes (0) and no checksums of blocks.
 //
 // Two bytes a token when the vocabulary fits in them. A document lies in one shard, with its end-of-sequence token where there
 // is one: where documents begin does not depend on ids, which a text can hold, too. Nothing is trusted before the checksums and
-// the file's size agree with the header; nothing is allocated from a header's figures.
+// the file's size agree with the header; nothing is allocated from a header's figures. A corpus is larger than what anybody reads
+// before a training begins: so each block is compared with its checksum when something of it is read for the first time.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -34,8 +39,11 @@
 namespace muster::trainer {
 
 constexpr std::array<char, 8> kShardMagic = {'M', 'U', 'S', 'T', 'T', 'O', 'K', 'N'};
-constexpr uint32_t kShardVersion = 2;
+constexpr uint32_t kShardVersion = 3;
+constexpr uint32_t kShardVersionWithoutBlocks = 2;
 constexpr size_t kShardHeaderBytes = 64;
+// What is read to verify a sequence of some KiB: a disk or network takes little longer for it than for a page.
+constexpr size_t kShardBlockBytes = size_t{64} << 10;
 // Largest vocabulary that a shard may claim: beyond any tokenizer in use, and small enough that an
 // id always fits in an int32.
 constexpr uint32_t kVocabSizeMax = 1U << 24;
@@ -48,6 +56,14 @@ struct ShardHeader {
   uint64_t document_count = 0;
   uint32_t tokens_crc32 = 0;
   uint32_t documents_crc32 = 0;
+  uint32_t block_bytes = 0;  // 0: version 2
+
+  // Where the ends of documents begin, and where they are over.
+  uint64_t documents_offset() const;
+  uint64_t documents_end() const { return documents_offset() + document_count * sizeof(uint64_t); }
+  uint64_t blocks() const {
+    return block_bytes == 0 ? 0 : (documents_end() + block_bytes - 1) / block_bytes;
+  }
 
   friend bool operator==(const ShardHeader&, const ShardHeader&) = default;
 };
@@ -79,7 +95,11 @@ class ShardWriter {
   absl::StatusOr<ShardHeader> finish();
 
  private:
+  class BlockSums;
+
   ShardWriter(std::string path, std::FILE* file, ShardHeader header);
+  // Behind what was written before, in the checksums, too.
+  absl::Status write(const void* data, size_t bytes);
 
   std::string path_;
   std::string temporary_path_;
@@ -87,10 +107,12 @@ class ShardWriter {
   ShardHeader header_;
   std::string packed_;  // the last append's bytes; kept to reuse its memory
   std::vector<uint64_t> document_ends_;
+  std::unique_ptr<BlockSums> sums_;
 };
 
-// A shard mapped read-only. Immutable: any thread. A file that is cut off or written to meanwhile is an error of the calls below
-// (mapped_read.h); one that is replaced or removed stays as it was for who has it open.
+// A shard mapped read-only. Any thread. A file that is cut off or written to meanwhile is an error of the calls below
+// (mapped_read.h); one that is replaced or removed stays as it was for who has it open. Errors of reads are DataLoss and name the
+// file and the offset: a block whose checksum differs, or what no shard can hold where there are no checksums of blocks.
 class ShardReader {
  public:
   // NotFound, or DataLoss naming the file, the offset and what is wrong. Reads the header alone.
@@ -102,11 +124,10 @@ class ShardReader {
   const ShardHeader& header() const { return header_; }
   // Reads the whole payload and compares its checksums; documents must follow each other up to the last token.
   absl::Status verify_payload() const;
-  // Copies tokens [position, position + out.size()). Requires that they exist. DataLoss for an id
-  // that is not below vocab_size, with the file and the offset.
+  // Copies tokens [position, position + out.size()), ids below vocab_size. Requires that they exist.
   absl::Status read(uint64_t position, std::span<int32_t> out) const;
   // The ends of documents [first, first + out.size()), which must exist: document d has the tokens from the end of d - 1 (0 for
-  // the first) up to its own. DataLoss for an end that is not behind the one before it, or lies outside of the shard.
+  // the first) up to its own. Each end is behind the one before it, and inside the shard.
   absl::Status document_ends(uint64_t first, std::span<uint64_t> out) const;
   // DataLoss when the file was written to since it was opened: what has been read since may be neither the old nor the new.
   absl::Status check_unchanged() const;
@@ -121,6 +142,9 @@ class ShardReader {
 
   ShardReader(std::string path, const char* data, size_t bytes, const Identity& identity,
               const ShardHeader& header);
+  // Bytes [begin, end) of the file, which are tokens or ends of documents.
+  absl::Status verify_blocks(uint64_t begin, uint64_t end) const;
+  absl::Status verify_block(uint64_t block) const;
   absl::Status cut_off() const;
 
   std::string path_;
@@ -128,6 +152,7 @@ class ShardReader {
   size_t bytes_;
   Identity identity_;
   ShardHeader header_;
+  mutable std::vector<std::atomic<uint64_t>> verified_;  // a bit for each block
 };
 
 }  // namespace muster::trainer

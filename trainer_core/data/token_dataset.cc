@@ -42,11 +42,11 @@ absl::StatusOr<std::unique_ptr<TokenDataset>> TokenDataset::open(const std::stri
                                                                  int32_t vocab_size) {
   auto index = read_token_index(folder);
   if (!index.ok()) return index.status();
-  if (index->vocab_size != static_cast<uint32_t>(vocab_size)) {
+  if (index->vocab_size > static_cast<uint32_t>(vocab_size)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the data set in ", folder, " was made with a vocabulary of ", index->vocab_size,
         ", but vocab_size=", vocab_size, "; set vocab_size=", index->vocab_size,
-        " or tokenise with another tokenizer"));
+        " or a larger one, or tokenise with another tokenizer"));
   }
   auto dataset = absl::WrapUnique(new TokenDataset);
   uint64_t token = 0, document = 0;

@@ -19,7 +19,7 @@ namespace muster::trainer {
 class TokenDataset {
  public:
   // DataLoss for a shard that is damaged or disagrees with the index (named, with the offset);
-  // InvalidArgument when its vocabulary differs from `vocab_size` of the model.
+  // InvalidArgument when its vocabulary is larger than the model's `vocab_size`.
   static absl::StatusOr<std::unique_ptr<TokenDataset>> open(const std::string& folder,
                                                             int32_t vocab_size);
 

@@ -1,17 +1,15 @@
 #include "trainer_core/data/token_index.h"
 
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <regex>
 #include <stdexcept>
-#include <system_error>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/file_write.h"
+#include "trainer_core/base/json_file.h"
 #include "trainer_core/data/shard.h"
 
 namespace muster::trainer {
@@ -25,24 +23,6 @@ constexpr int kFormatVersion = 1;
 constexpr size_t kIndexBytesMax = 16 << 20;
 // No disk holds more, and kShardsMax times it is still counted in 64 bits.
 constexpr uint64_t kTokensMax = uint64_t{1} << 46;
-
-absl::StatusOr<std::string> read_bounded(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return absl::NotFoundError(absl::StrCat(
-        "no data set: cannot open ", path,
-        "; make one with `muster tokenize --text INPUT.txt --tokenizer MODEL.model --out FOLDER`"));
-  }
-  std::error_code error;
-  const uint64_t bytes = std::filesystem::file_size(path, error);
-  if (error || bytes > kIndexBytesMax) {
-    return absl::DataLossError(absl::StrCat(path, " is larger than ", kIndexBytesMax, " bytes"));
-  }
-  std::string text(bytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
-}
 
 bool plain_file_name(const std::string& name) {
   return !name.empty() && name.size() < 256 && name.find('/') == std::string::npos && name != "." &&
@@ -131,10 +111,17 @@ absl::Status write_token_index(const std::string& folder, const TokenIndex& inde
 
 absl::StatusOr<TokenIndex> read_token_index(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kTokenIndexFile);
-  auto text = read_bounded(path);
-  if (!text.ok()) return text.status();
+  const auto json = read_json_file(path, kIndexBytesMax);
+  if (absl::IsNotFound(json.status()) || absl::IsFailedPrecondition(json.status())) {
+    return absl::NotFoundError(absl::StrCat(
+        "no data set: ", json.status().message(),
+        "; make one with `muster tokenize --text INPUT.txt --tokenizer MODEL.model --out FOLDER`"));
+  }
+  if (absl::IsInvalidArgument(json.status()))
+    return absl::DataLossError(absl::StrCat(json.status().message()));
+  if (!json.ok()) return json.status();
   try {
-    auto index = parse(json::parse(*text));
+    auto index = parse(*json);
     if (!index.ok()) return absl::DataLossError(absl::StrCat(path, ": ", index.status().message()));
     return index;
   } catch (const std::exception& e) {

@@ -25,7 +25,7 @@
 namespace muster::trainer {
 
 struct MemoryPlace {
-  BufferId buffer = 0;
+  BufferId buffer;
   int64_t offset = 0;  // bytes
 };
 

@@ -56,7 +56,7 @@ class ExchangePlanner {
   void routed() {
     plan_.routed_weights = plan_.weights;
     if (!has_experts(plan_) || part_.sequence_sharers() == 1) return;
-    if (plan_.model.experts.balance_weight != 0)
+    if (plan_.routing_shape().weighs_tokens())
       plan_.routed_weights = add("routed_weights", plan_.routed_tokens());
     plan_.routed_order = add("routed_order", plan_.routed_tokens());
   }

@@ -29,11 +29,11 @@ struct LayerTensor {
 
 // What ranks that share experts out exchange; X of them. Rows are those of one layer at a time.
 struct ExpertExchangeBuffers {
-  BufferId staging = 0;        // (R', d) rows by rank, before or after they lie by expert
-  BufferId rows_in_order = 0;  // (R') int32: 0, 1, …
-  BufferId gate_rows = 0;      // (R) training: gates, and then their gradients, by expert
-  BufferId gates = 0;          // (R') training: of the own experts' rows
-  BufferId d_gates = 0;        // (R') training
+  BufferId staging;        // (R', d) rows by rank, before or after they lie by expert
+  BufferId rows_in_order;  // (R') int32: 0, 1, …
+  BufferId gate_rows;      // (R) training: gates, and then their gradients, by expert
+  BufferId gates;          // (R') training: of the own experts' rows
+  BufferId d_gates;        // (R') training
 };
 
 // The most rows that a rank can receive of `ranks` that share experts out. `shape` is a rank's routing, of which all have the like.

@@ -95,6 +95,9 @@ class ModelExchange {
   // `own` may be its own place in `partial`.
   virtual void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) = 0;
 
+  // Each number becomes the largest that any of the ranks has which have other columns of the same product.
+  virtual void take_largest(ExchangePlace place, const Tensor& numbers) = 0;
+
   // Own rows of `all` (T*, …), of the tokens of whole sequences, are there: fetches the others.
   virtual void fill_routed(ExchangePlace place, const Tensor& all) = 0;
 
@@ -132,6 +135,7 @@ class NoExchange final : public ModelExchange {
   Tensor all_rows(ExchangePlace, const Tensor& own) override { return own; }
   Tensor partial_rows(const Tensor& own) override { return own; }
   void sum_rows(ExchangePlace, const Tensor&, const Tensor&) override {}
+  void take_largest(ExchangePlace, const Tensor&) override {}
   void fill_routed(ExchangePlace, const Tensor&) override {}
   void to_heads(ExchangePlace, const AttentionShape&, const Tensor&) override {}
   void attention(ExchangePlace, const AttentionLayer& layer) override {

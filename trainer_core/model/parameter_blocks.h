@@ -23,6 +23,9 @@ class ParameterBlocks {
 
   // The block will be acquired soon, after what lies in its place has been released.
   virtual void prefetch(size_t block) = 0;
+  // The same of a block that the next pass begins with, for which nothing is given up: it may wait for its pass where its place is
+  // not free yet.
+  virtual void expect(size_t block) = 0;
   // Returns when the block's weights are in their place, where they stay until it is released. Not between acquire and release.
   virtual void acquire(size_t block) = 0;
   virtual void release(size_t block) = 0;
@@ -40,6 +43,7 @@ class ParameterBlocks {
 class WholeBlocks final : public ParameterBlocks {
  public:
   void prefetch(size_t) override {}
+  void expect(size_t) override {}
   void acquire(size_t) override {}
   void release(size_t) override {}
   Accumulate begin_gradient(size_t, Accumulate wanted) override { return wanted; }

@@ -13,17 +13,33 @@ void check_part(const TransformerPlan& plan) {
       << plan.token_count() << " rows on " << tensor << " ranks";
   MUSTER_CHECK(plan.own_positions().count() * plan.part().sequence_sharers() == plan.seq_len)
       << plan.seq_len << " positions on " << plan.part().sequence_sharers() << " ranks";
-  MUSTER_CHECK(plan.part().is_whole() || plan.cache_capacity == 0) << "decoding on several ranks";
-  MUSTER_CHECK(tensor == 1 || !plan.model.quantization.enabled())
-      << "quantized products on " << tensor << " ranks";
+  MUSTER_CHECK(!plan.part().exchanges() || plan.cache_capacity == 0) << "decoding on several ranks";
+  MUSTER_CHECK(!plan.model.quantization.enabled() || !plan.stacks_qkv())
+      << "quantized products of KV heads on several ranks";
   const PipelinePart& pipeline = plan.pipeline();
   MUSTER_CHECK(plan.model.num_layers % (pipeline.stage.ranks * pipeline.chunks) == 0)
       << plan.model.num_layers << " layers in " << pipeline.stage.ranks << " stages";
-  MUSTER_CHECK(pipeline.is_whole() ? pipeline.slots * pipeline.chunks == 1 : plan.training)
+  MUSTER_CHECK(pipeline.has_all_layers() ? pipeline.slots * pipeline.chunks == 1 : plan.training)
       << "slots of a pipeline";
 }
 
 }  // namespace
+
+DenseShape TransformerPlan::dense_shape(DenseProduct product) const {
+  const AttentionShape heads = attention_shape();
+  const int64_t width = model.emb_dim, columns = mlp_columns().count;
+  switch (product) {
+    case DenseProduct::kQkv:
+      return {heads.qkv_width(), width};
+    case DenseProduct::kOut:
+      return {width, heads.out_width()};
+    case DenseProduct::kGateUp:
+      return {activation().input_width(columns), width};
+    case DenseProduct::kDown:
+      return {width, columns};
+  }
+  return {};
+}
 
 LayerRun TransformerPlan::run(int32_t chunk, int32_t slot) const {
   const AxisPlace& place = pipeline().stage;

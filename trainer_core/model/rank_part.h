@@ -45,7 +45,7 @@ struct PipelinePart {
 
   bool begins_model() const { return stage.index == 0; }
   bool ends_model() const { return stage.index + 1 == stage.ranks; }
-  bool is_whole() const { return stage.ranks == 1; }
+  bool has_all_layers() const { return stage.ranks == 1; }
   // Messages of the forward passes, and of backward passes the other way round: the wrap from the last stage to the first one's next
   // chunk included.
   bool receives_stream() const { return !begins_model() || chunks > 1; }
@@ -72,8 +72,8 @@ struct RankPart {
   int among_sharers() const { return sequence.index * context.ranks + context.index; }
   // Whether each rank has some of a layer's experts, for the tokens of all of them.
   bool splits_experts() const { return expert.ranks > 1; }
-  // Whether passes need nobody else.
-  bool is_whole() const { return !splits_rows() && sequence_sharers() == 1 && !splits_experts(); }
+  // Whether layers need what other ranks have (ModelExchange).
+  bool exchanges() const { return splits_rows() || sequence_sharers() > 1 || splits_experts(); }
 };
 
 }  // namespace muster::trainer

@@ -43,22 +43,6 @@ void for_scales(const ModelConfig& config, const Body& body) {
 
 }  // namespace
 
-DenseShape dense_shape(const ModelConfig& config, DenseProduct product) {
-  const int64_t width = config.emb_dim, heads = config.num_query_heads;
-  const int64_t head_dim = config.head_dim, mlp = config.mlp_dim;
-  switch (product) {
-    case DenseProduct::kQkv:
-      return {(heads + 2 * int64_t{config.num_kv_heads}) * head_dim, width};
-    case DenseProduct::kOut:
-      return {width, heads * head_dim};
-    case DenseProduct::kGateUp:
-      return {config.gated_mlp ? 2 * mlp : mlp, width};
-    case DenseProduct::kDown:
-      return {width, mlp};
-  }
-  return {};
-}
-
 int64_t scaling_scales(const ModelConfig& config) {
   if (config.quantization.type != QuantizationType::kFp8Delayed) return 0;
   return config.num_layers * static_cast<int64_t>(kDenseProducts * kDenseOperands);

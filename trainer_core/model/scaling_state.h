@@ -25,13 +25,6 @@ constexpr size_t kDenseProducts = 4;  // of a layer
 enum class DenseOperand : uint8_t { kInput, kKernel, kOutputGradient };
 constexpr size_t kDenseOperands = 3;  // of a product
 
-// (out, in) of the product's kernel.
-struct DenseShape {
-  int64_t out = 0;
-  int64_t in = 0;
-};
-DenseShape dense_shape(const ModelConfig& config, DenseProduct product);
-
 // Scales of the model's state, 0 where it has none: products times operands, in the order of layers. In the block all scales lie
 // before all histories.
 int64_t scaling_scales(const ModelConfig& config);

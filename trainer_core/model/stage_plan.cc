@@ -32,7 +32,7 @@ std::string name_at(const TransformerPlan& plan, size_t i) {
 }
 
 void plan_stage(TransformerPlan& plan) {
-  if (plan.pipeline().is_whole()) return;
+  if (plan.pipeline().has_all_layers()) return;
   const auto add = [&](const char* name) {
     const int64_t elements = plan.own_rows() * plan.model.emb_dim;
     return plan.memory.add(name, MemoryCategory::kWorkspace,

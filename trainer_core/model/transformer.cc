@@ -65,12 +65,12 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
   MUSTER_CHECK(arena.bytes() == plan.memory.total_bytes()) << "the arena is another plan's";
   MUSTER_CHECK(blocks != nullptr || !plan.sharding.shares())
       << "a plan of shards, and nobody who gathers them";
-  MUSTER_CHECK(exchange != nullptr || plan.part().is_whole())
+  MUSTER_CHECK(exchange != nullptr || !plan.part().exchanges())
       << "a part of the model, and no others";
   if (plan.packed) shape_.starts = view_i32(arena, plan.starts, rows_);
   if (plan.training) grads_ = std::make_unique<Weights>(plan, arena, Weights::What::kGradients);
   if (plan.cache_capacity == 0) reset_scaling();  // a decoder's has been loaded
-  if (plan.routed_order != 0) {
+  if (plan.routed_order.exists()) {
     ops.upload(routed_order(plan).data(), view_i32(arena, plan.routed_order, plan.routed_tokens()));
   }
   if (!plan.model.has_rope()) return;
@@ -212,7 +212,7 @@ LossSum Transformer::evaluate_run(const LayerRun& run, const Batch& batch) {
 }
 
 LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate) {
-  MUSTER_CHECK(plan_.pipeline().is_whole()) << "some of the layers";
+  MUSTER_CHECK(plan_.pipeline().has_all_layers()) << "some of the layers";
   if (accumulate == Accumulate::kNo) forget_magnitudes();
   LossSum sum = forward_run(plan_.run(), batch);
   if (!broken()) sum += backward_layers_and_ends(accumulate);
@@ -240,9 +240,8 @@ Tensor Transformer::entrance(const LayerRun& run) const {
   return stream(plan_.buffers_of(run, run.first).input);
 }
 
-void Transformer::expect_forward(const LayerRun& run) {
-  blocks_.prefetch(plan_.begins_model(run) ? plan_.embedding_block()
-                                           : plan_.layer_block(run.first));
+void Transformer::expect(std::optional<size_t> block) {
+  if (block) blocks_.expect(*block);
 }
 
 void Transformer::release_end() {
@@ -283,7 +282,10 @@ LossSum Transformer::forward_layers() {
   make_normed1(run_.first);
   for (size_t i = run_.first; i < run_.end; ++i) {
     const bool last = plan_.is_last(i), goes_on = i + 1 != run_.end || last;
-    if (goes_on) blocks_.prefetch(block_behind(i));
+    if (goes_on)
+      blocks_.prefetch(block_behind(i));
+    else
+      expect(block_behind_pass_);
     make_qkv(i);
     make_context(i);
     make_middle(i);

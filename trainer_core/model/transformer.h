@@ -96,9 +96,10 @@ class Transformer {
   // The stream behind the run that was passed through last, which does not end the model.
   void leave_run(const Tensor& exit);  // (T', d)
   Tensor stream_gradient() const;      // (T', d)
-  // The run will be passed through next, forward or backward.
-  void expect_forward(const LayerRun& run);
-  void expect_backward(const LayerRun& run);
+  // The next pass begins with this block; none: with what is there.
+  void expect(std::optional<size_t> block);
+  // The pass behind the next one does: it is fetched beside the next one's last layer.
+  void expect_behind(std::optional<size_t> block) { block_behind_pass_ = block; }
 
   // Logits of every position, out (B, S, V), for `tokens` (B, S). Not of packed plans.
   void all_logits(std::span<const int32_t> tokens, float* out);
@@ -293,7 +294,8 @@ class Transformer {
   int64_t own_rows_;  // and T'
   int64_t width_;     // d
   int64_t parameters_;
-  LayerRun run_;                          // whose pass is running
+  LayerRun run_;  // whose pass is running
+  std::optional<size_t> block_behind_pass_;
   std::optional<DropoutSource> dropout_;  // while a pass with gradients runs
   int64_t cached_ = 0;                    // positions that came before this call's
   PassObserver* observer_ = nullptr;

@@ -110,15 +110,14 @@ LossSum Transformer::backward_layers_and_ends(Accumulate wanted) {
 
 Tensor Transformer::stream_gradient() const { return stream(plan_.d_stream); }
 
-void Transformer::expect_backward(const LayerRun& run) {
-  if (!plan_.ends_model(run)) blocks_.prefetch(plan_.layer_block(run.end - 1));
-}
-
 void Transformer::backward_layers(Accumulate wanted) {
   for (size_t i = run_.end; i-- > run_.first;) {
     const size_t block = plan_.layer_block(i);
     blocks_.acquire(block);
-    if (i > run_.first) blocks_.prefetch(plan_.layer_block(i - 1));
+    if (i > run_.first)
+      blocks_.prefetch(plan_.layer_block(i - 1));
+    else
+      expect(block_behind_pass_);
     const Accumulate accumulate = blocks_.begin_gradient(block, wanted);
     if (broken()) return;
     // The shared buffers still hold the last layer's forward pass.

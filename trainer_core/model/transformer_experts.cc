@@ -35,8 +35,8 @@ Routing Transformer::routing(size_t layer) const {
           .offsets = view_i32(arena_, buffers.expert_offsets, shape.experts + 1),
           .density = view(buffers.density, {shape.groups, shape.experts}),
           .balance = view(buffers.balance, {shape.groups}),
-          .order = plan_.routed_order == 0 ? Tensor{}
-                                           : view_i32(arena_, plan_.routed_order, shape.tokens)};
+          .order = plan_.routed_order.exists() ? view_i32(arena_, plan_.routed_order, shape.tokens)
+                                               : Tensor{}};
 }
 
 Transformer::OwnChoices Transformer::own_choices(const Routing& routing) const {
@@ -45,7 +45,7 @@ Transformer::OwnChoices Transformer::own_choices(const Routing& routing) const {
 }
 
 Tensor Transformer::target_weights() const {
-  if (plan_.cache_capacity > 0 || plan_.model.experts.balance_weight == 0) return {};
+  if (plan_.cache_capacity > 0 || !plan_.routing_shape().weighs_tokens()) return {};
   return view(plan_.routed_weights, {plan_.routed_tokens()});
 }
 

@@ -100,10 +100,10 @@ void Transformer::download_logits(const Tensor& hidden, float* out) {
 }
 
 void Transformer::all_logits(std::span<const int32_t> tokens, float* out) {
-  MUSTER_CHECK(plan_.cache_capacity == 0 && !plan_.packed && plan_.part().is_whole())
+  MUSTER_CHECK(plan_.cache_capacity == 0 && !plan_.packed && !plan_.part().exchanges())
       << "a plan for other sequences, or of some of the logits";
   MUSTER_CHECK(tokens.size() == static_cast<size_t>(rows_)) << tokens.size() << " tokens";
-  MUSTER_CHECK(plan_.pipeline().is_whole()) << "some of the layers";
+  MUSTER_CHECK(plan_.pipeline().has_all_layers()) << "some of the layers";
   ops_.upload(tokens.data(), view_i32(arena_, plan_.tokens, rows_));
   forward_layers();
   if (broken()) return;

@@ -159,7 +159,7 @@ class Planner {
     if (!quantization.enabled()) return;
     int64_t widest_in = 0, widest_out = 0, largest = 0;
     for (size_t i = 0; i < kDenseProducts; ++i) {
-      const DenseShape shape = dense_shape(model_, static_cast<DenseProduct>(i));
+      const DenseShape shape = plan_.dense_shape(static_cast<DenseProduct>(i));
       widest_in = std::max(widest_in, shape.in);
       widest_out = std::max(widest_out, shape.out);
       largest = std::max(largest, shape.in * shape.out);

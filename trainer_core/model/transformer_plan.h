@@ -21,8 +21,8 @@ namespace muster::trainer {
 
 // A tensor of a layer whose place between forward and backward is the host's memory.
 struct OffloadedTensor {
-  BufferId device = 0;  // where operations write and read it: all layers share it
-  BufferId host = 0;    // this layer's own, of kOffloaded
+  BufferId device;  // where operations write and read it: all layers share it
+  BufferId host;    // this layer's own, of kOffloaded
   int64_t elements = 0;
   DType dtype = DType::kF32;
   bool is_attentions = true;  // else the MLP's, which lies where attention's exchange does its work
@@ -32,32 +32,32 @@ struct OffloadedTensor {
 // buffer of its own, and all else shares one with the other layers: what is recomputed, and what is
 // fetched from the host's memory.
 struct LayerBuffers {
-  BufferId input = 0;    // (T', d) the residual stream at the layer's entrance
-  BufferId stats1 = 0;   // NormShape::stats(T')
-  BufferId normed1 = 0;  // (T', d)
-  BufferId qkv = 0;      // (T, (H + 2K) h) after RoPE, as ModelExchange::to_heads has left it
-  BufferId context = 0;  // (T, H h) attention's output
-  BufferId lse = 0;      // (B, H, S), of the heads and positions of attended_shape()
+  BufferId input;    // (T', d) the residual stream at the layer's entrance
+  BufferId stats1;   // NormShape::stats(T')
+  BufferId normed1;  // (T', d)
+  BufferId qkv;      // (T, (H + 2K) h) after RoPE, as ModelExchange::to_heads has left it
+  BufferId context;  // (T, H h) attention's output
+  BufferId lse;      // (B, H, S), of the heads and positions of attended_shape()
   // (T', d) the residual stream after attention; in a parallel block's backward pass the MLP's gradient of normed1
-  BufferId middle = 0;
-  BufferId stats2 = 0;   // NormShape::stats(T')
-  BufferId normed2 = 0;  // (T', d) what the MLP reads: in a parallel block normed1
+  BufferId middle;
+  BufferId stats2;   // NormShape::stats(T')
+  BufferId normed2;  // (T', d) what the MLP reads: in a parallel block normed1
   // Of an MLP; of experts R' rows in place of T, and the experts' m.
-  BufferId gate_up = 0;  // (T, 2m), without a gate (T, m); its gradient during backward
-  BufferId act = 0;      // (T, m); its gradient during backward
+  BufferId gate_up;  // (T, 2m), without a gate (T, m); its gradient during backward
+  BufferId act;      // (T, m); its gradient during backward
 
   // Of a layer with experts: see Routing. Every layer has its own offsets, counts and balance, from which the step's sums are made. T*
   // are the tokens of whole sequences: more than T where ranks have parts of them.
-  BufferId router_probs = 0;    // (T*, E)
-  BufferId chosen_experts = 0;  // (T*, k)
-  BufferId gates = 0;           // (T*, k)
-  BufferId slots = 0;           // (T*, k)
-  BufferId density = 0;         // (G, E)
-  BufferId expert_offsets = 0;  // (E + 1)
-  BufferId balance = 0;         // (G)
+  BufferId router_probs;    // (T*, E)
+  BufferId chosen_experts;  // (T*, k)
+  BufferId gates;           // (T*, k)
+  BufferId slots;           // (T*, k)
+  BufferId density;         // (G, E)
+  BufferId expert_offsets;  // (E + 1)
+  BufferId balance;         // (G)
   // ExpertTraffic. On one rank its own offsets are those of all experts, and there are no counts.
-  BufferId expert_counts = 0;       // (X, E/X)
-  BufferId own_expert_offsets = 0;  // (E/X + 1)
+  BufferId expert_counts;       // (X, E/X)
+  BufferId own_expert_offsets;  // (E/X + 1)
 
   // Copied out when the layer's forward pass is done and back in before its backward pass. The model's last
   // layer has no need of it: its backward pass comes next, and finds the shared buffers as they were.
@@ -74,47 +74,52 @@ struct LayerRun {
 // Of a pipeline stage: the stream (T', d) at the entrance or the exit of its layers, or its gradient, on its way between two stages.
 // The computation copies what has come to where it reads it, and what goes is made or copied here.
 struct StageBuffers {
-  BufferId received = 0;
-  BufferId sent = 0;
-  BufferId received_gradient = 0;
-  BufferId sent_gradient = 0;
+  BufferId received;
+  BufferId sent;
+  BufferId received_gradient;
+  BufferId sent_gradient;
 };
 
 // Of one layer of a decoding plan: (B, K, capacity, h) each.
 struct CacheBuffers {
-  BufferId keys = 0;
-  BufferId values = 0;
+  BufferId keys;
+  BufferId values;
 };
 
 // Of a quantized model: one product's operands on their grid, in turn. int8's scales are of rows or columns, fp8's current ones of
 // tensors, and delayed ones the state's.
 struct QuantizedBuffers {
-  BufferId input = 0;            // (T, the widest input)
-  BufferId output_gradient = 0;  // (T, the widest output) training
-  BufferId kernel =
-      0;  // (out, in) of the largest kernel, or in fp32 the product that is its gradient
-  BufferId left_scale = 0;   // of what lies left in a product
-  BufferId right_scale = 0;  // and right
-  BufferId amax = 0;         // (scaling_scales) training, of delayed scaling: this step's so far
+  BufferId input;            // (T, the widest input)
+  BufferId output_gradient;  // (T, the widest output) training
+  BufferId kernel;  // (out, in) of the largest kernel, or in fp32 the product that is its gradient
+  BufferId left_scale;   // of what lies left in a product
+  BufferId right_scale;  // and right
+  BufferId amax;         // (scaling_scales) training, of delayed scaling: this step's so far
 };
 
 // Where one KV head is that of several ranks, which hold its parameters together, queries and keys are stored apart: a layer's are
 // stacked here when they are used, and their gradients made here.
 struct StackedBuffers {
-  BufferId qkv = 0;         // ((H + 2K) h, d) of the activations' type
-  BufferId qkv_bias = 0;    // ((H + 2K) h)
-  BufferId d_qkv = 0;       // training, fp32
-  BufferId d_qkv_bias = 0;  // training
+  BufferId qkv;         // ((H + 2K) h, d) of the activations' type
+  BufferId qkv_bias;    // ((H + 2K) h)
+  BufferId d_qkv;       // training, fp32
+  BufferId d_qkv_bias;  // training
 };
 
 // Where ranks have positions of the same sequences. During attention a rank has all positions that a context rank has, of its share of
 // the heads: Q T rows.
 struct AttentionBuffers {
-  BufferId starts = 0;                       // (Q T), of packed sequences
-  BufferId staging = 0;                      // twice the largest that is exchanged for heads
+  BufferId starts;                           // (Q T), of packed sequences
+  BufferId staging;                          // twice the largest that is exchanged for heads
   std::array<BufferId, 2> ring_blocks = {};  // RingSizes says what of
-  BufferId ring_sums = 0;
-  BufferId ring_gradients = 0;  // training
+  BufferId ring_sums;
+  BufferId ring_gradients;  // training
+};
+
+// (out, in) of a product's kernel.
+struct DenseShape {
+  int64_t out = 0;
+  int64_t in = 0;
 };
 
 // The buffers of one rank's step, by id in `memory`. Flat blocks hold the rank's shards: on one rank they follow the ParamSpec
@@ -144,50 +149,50 @@ struct TransformerPlan {
   MemoryPlan memory;
   size_t device_bytes = 0;  // of `memory`, those before the offloaded buffers
   // The shards as rounds_params() says, and behind flat ones the scaling state.
-  BufferId param_block = 0;
-  BufferId loading_block = 0;  // what is loaded: parameters and scaling state, flat fp32
+  BufferId param_block;
+  BufferId loading_block;  // what is loaded: parameters and scaling state, flat fp32
   // Of a training plan only:
-  BufferId grad_block = 0;       // of the shards
-  BufferId optimizer_state = 0;  // as many numbers as the plan was asked for
+  BufferId grad_block;       // of the shards
+  BufferId optimizer_state;  // as many numbers as the plan was asked for
 
   // Of each slot in turn, those of a run's layers: of a rank that has all layers, by layer. See buffers_of().
   std::vector<LayerBuffers> layers;
   std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
-  BufferId output = 0;               // (T', d) the residual stream after the last layer
-  BufferId final_stats = 0;          // NormShape::stats(T')
-  BufferId final_normed = 0;         // (T', d)
-  BufferId rope_cos = 0;             // (positions(), h/2), with RoPE
-  BufferId rope_sin = 0;             // (positions(), h/2), with RoPE
-  BufferId tokens = 0;               // (T)
-  BufferId targets = 0;              // (T)
-  BufferId starts = 0;               // (T), of packed sequences
-  BufferId weights = 0;              // (T)
-  BufferId losses = 0;               // (T)
-  BufferId logits = 0;               // (head_rows, V)
-  BufferId delta =
-      0;  // (T', d) what a sublayer adds to the stream; a norm's input gradient in backward
-  BufferId d_stream = 0;   // (T', d) training: gradient of the residual stream
-  BufferId d_context = 0;  // (T, H h) training
-  BufferId d_qkv = 0;      // (T, (H + 2K) h) training
+  BufferId output;                   // (T', d) the residual stream after the last layer
+  BufferId final_stats;              // NormShape::stats(T')
+  BufferId final_normed;             // (T', d)
+  BufferId rope_cos;                 // (positions(), h/2), with RoPE
+  BufferId rope_sin;                 // (positions(), h/2), with RoPE
+  BufferId tokens;                   // (T)
+  BufferId targets;                  // (T)
+  BufferId starts;                   // (T), of packed sequences
+  BufferId weights;                  // (T)
+  BufferId losses;                   // (T)
+  BufferId logits;                   // (head_rows, V)
+  BufferId
+      delta;  // (T', d) what a sublayer adds to the stream; a norm's input gradient in backward
+  BufferId d_stream;   // (T', d) training: gradient of the residual stream
+  BufferId d_context;  // (T, H h) training
+  BufferId d_qkv;      // (T, (H + 2K) h) training
   // Of a model with experts (expert_memory.h):
   // (R, d) what experts read of this rank's tokens, and what they give them
-  BufferId expert_rows = 0;
+  BufferId expert_rows;
   // (R', d) what this rank's experts read, and what they give: on one rank expert_rows
-  BufferId own_expert_rows = 0;
-  BufferId d_expert_act = 0;  // (R', m) training
-  BufferId d_gates = 0;       // (T, k) training
+  BufferId own_expert_rows;
+  BufferId d_expert_act;  // (R', m) training
+  BufferId d_gates;       // (T, k) training
   ExpertExchangeBuffers expert_exchange;
   QuantizedBuffers quantized;
   // Of ranks that split rows:
-  BufferId all_rows = 0;    // (T, d) what is gathered of all ranks' rows, or will be their sum
-  BufferId logit_sums = 0;  // vocabulary_sums() of the head's rows
+  BufferId all_rows;    // (T, d) what is gathered of all ranks' rows, or will be their sum
+  BufferId logit_sums;  // vocabulary_sums() of the head's rows
   StackedBuffers stacked;
   AttentionBuffers attention;
   // Of a model with experts; without other ranks' tokens the former is `weights`, and the latter is not there.
-  BufferId routed_weights = 0;  // (T*) of targets
-  BufferId routed_order = 0;    // (T*) Routing::order
+  BufferId routed_weights;  // (T*) of targets
+  BufferId routed_order;    // (T*) Routing::order
   StageBuffers stage;
-  BufferId workspace = 0;
+  BufferId workspace;
   int64_t workspace_elements = 0;
   // Rows that the head and the loss handle at a time: the logits of all T rows are never kept.
   int64_t head_rows = 0;
@@ -218,6 +223,14 @@ struct TransformerPlan {
   size_t embedding_block() const { return 0; }
   size_t layer_block(size_t layer) const;
   size_t end_block() const { return sharding.layout.blocks().size() - 1; }
+  // What the first thing is that a pass over the run reads. Backward of the last run: what its forward pass has left.
+  size_t first_block_forward(const LayerRun& run) const {
+    return begins_model(run) ? embedding_block() : layer_block(run.first);
+  }
+  std::optional<size_t> first_block_backward(const LayerRun& run) const {
+    if (ends_model(run)) return std::nullopt;
+    return layer_block(run.end - 1);
+  }
   size_t head_block() const { return model.logits_via_embedding ? embedding_block() : end_block(); }
   // Of a sequence: S of them.
   Positions own_positions() const;
@@ -227,6 +240,7 @@ struct TransformerPlan {
   int64_t own_rows() const { return token_count() / part().tensor.ranks; }    // T'
   int64_t first_own_row() const { return own_rows() * part().tensor.index; }  // of the T
   Share mlp_columns() const { return share_of(model.mlp_dim, part().tensor); }
+  DenseShape dense_shape(DenseProduct product) const;  // of this rank's share
   Share expert_columns() const { return share_of(model.experts.mlp_dim, part().tensor); }
   Share own_experts() const { return share_of(model.experts.count, part().expert); }
   // Of a layer with experts, and all tokens that a call may have.

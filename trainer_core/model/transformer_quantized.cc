@@ -1,6 +1,9 @@
 // Quantized products: their operands rounded to a grid, the product of these, and its scale put back (base/quantization.h,
 // ops/quantize_ops.h). With x (T, i), w (o, i) and y = x wᵀ: the kernel is rounded again for each product, since no plan would
 // hold a second copy of all weights.
+//
+// Tensor parallelism leaves a rank some rows of qkv's and gate_up's kernels (and so some columns of dy), and some columns of out's and
+// down's (and so of x). A scale along what is split is made from the largest magnitudes of all of these ranks.
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/model/transformer_params.h"
 
@@ -10,6 +13,36 @@ namespace {
 NumberGrid grid_of(QuantizationType type, DenseOperand operand) {
   if (type == QuantizationType::kInt8) return NumberGrid::kInt8;
   return operand == DenseOperand::kOutputGradient ? NumberGrid::kE5m2 : NumberGrid::kE4m3;
+}
+
+// Which dimension of an operand is split among tensor ranks; of x of qkv and gate_up, and of dy of the others, none.
+bool splits_rows_of(DenseProduct product, DenseOperand operand) {
+  const bool by_columns = product == DenseProduct::kQkv || product == DenseProduct::kGateUp;
+  return by_columns && operand == DenseOperand::kKernel;
+}
+bool splits_columns_of(DenseProduct product, DenseOperand operand) {
+  const bool by_columns = product == DenseProduct::kQkv || product == DenseProduct::kGateUp;
+  return by_columns == (operand == DenseOperand::kOutputGradient);
+}
+
+// Whether numbers of one scale are on several ranks.
+bool is_split(ScaleOf of, DenseProduct product, DenseOperand operand) {
+  const bool rows = splits_rows_of(product, operand), columns = splits_columns_of(product, operand);
+  return of == ScaleOf::kTensor ? rows || columns : of == ScaleOf::kRow ? columns : rows;
+}
+
+ExchangeSite site_of(DenseProduct product) {
+  switch (product) {
+    case DenseProduct::kQkv:
+      return ExchangeSite::kQkv;
+    case DenseProduct::kOut:
+      return ExchangeSite::kOut;
+    case DenseProduct::kGateUp:
+      return ExchangeSite::kMlpUp;
+    case DenseProduct::kDown:
+      return ExchangeSite::kMlpDown;
+  }
+  return {};
 }
 
 }  // namespace
@@ -47,13 +80,21 @@ void Transformer::advance_scaling() {
                      Tensor::f32(state + scales, {scales, history}), Tensor::f32(state, {scales}));
 }
 
-// What AQT's gradients are rounded with: two draws, for the product that makes dx and the one that makes dw.
+// What AQT's gradients are rounded with: two draws, for the product that makes dx and the one that makes dw. Columns that tensor ranks
+// have alone are numbered apart from the others'.
 RoundingNoise Transformer::rounding_noise(const DenseSite& site, bool for_kernel) const {
   const auto product =
       static_cast<uint32_t>(site.layer * kDenseProducts) + static_cast<uint32_t>(site.product);
+  SampleElements elements{dropout_->first_sample, shape_.token_rows()};
+  const AxisPlace& tensor = plan_.part().tensor;
+  if (tensor.ranks > 1 && splits_columns_of(site.product, DenseOperand::kOutputGradient)) {
+    const int64_t apart = largest_share(plan_.model.mlp_dim, tensor.ranks) * 2 + shape_.qkv_width();
+    elements.columns = tensor.ranks * apart;
+    elements.first_column = tensor.index * apart;
+  }
   return {.key = dropout_->seed ^ fnv1a("stochastic rounding"),
           .place = 2 * product + (for_kernel ? 1 : 0),
-          .elements = {dropout_->first_sample, shape_.token_rows()}};
+          .elements = elements};
 }
 
 // x rounded into `into`. `of` is int8's; fp8 has one scale for a tensor.
@@ -77,6 +118,8 @@ Transformer::Rounded Transformer::round(const DenseSite& site, DenseOperand oper
                                          : of == ScaleOf::kRow  ? x.dim(0)
                                                                 : x.dim(1)});
   ops_.abs_max(x, of, scale, Accumulate::kNo);
+  if (is_split(of, site.product, operand))
+    exchange_.take_largest({site_of(site.product), site.layer}, scale);
   ops_.current_scale(grid, scale, scale);
   ops_.quantize(grid, x, of, scale, noise, values);
   return {values, scale};

@@ -30,6 +30,10 @@ struct RoutingShape {
   int64_t group_tokens() const { return tokens / groups; }
   int64_t own_tokens() const { return own == 0 ? tokens : own; }
   int64_t rows() const { return tokens * per_token; }
+  // Whether the targets' weights are looked at.
+  bool weighs_tokens() const {
+    return balance_weight != 0 || (style == RouterStyle::kPax && capacity > 0);
+  }
 };
 
 // What one layer's router decided.
@@ -51,9 +55,10 @@ class ExpertOps {
   virtual ~ExpertOps() = default;
 
   // Softmax, the top k, and who gets a row. An expert with more than `capacity` tokens of a group takes the earliest. kPax:
-  // all first choices in order of T, then all second ones, and so on; kMaxText: in order of T, all choices of a token
-  // together. balance[g] = balance_weight W_g E sum_e density[g, e] mean_t probs[t, e], with W_g the sum of the group's
-  // target weights (T), which are not looked at where balance_weight is 0; density counts first choices (kPax: GShard, Lepikhin et al., 2021, as GLaM uses it) or all choices
+  // all first choices in order of T, then all second ones, and so on, and in the same way behind all of these those of tokens whose
+  // targets weigh nothing: padding (praxis does not route it), or a document's last token; kMaxText: in order of T, all choices of a token
+  // together, so that what is behind a sequence's end comes last in its group. balance[g] = balance_weight W_g E sum_e density[g, e] mean_t probs[t, e], with W_g the sum of the group's
+  // target weights (T), which are not looked at where shape.weighs_tokens() says no; density counts first choices (kPax: GShard, Lepikhin et al., 2021, as GLaM uses it) or all choices
   // (kMaxText). routing.probs holds the logits before and probabilities after.
   virtual void route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) = 0;
   // Replaces routing.probs of this rank's own tokens by the gradient of the logits, given their dgates (own, k): through gates and

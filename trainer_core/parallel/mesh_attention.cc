@@ -71,6 +71,7 @@ AttentionLayer MeshAttention::attended(const AttentionLayer& layer) const {
 
 RingLayer MeshAttention::ring_layer(const AttentionLayer& attended, std::string_view name) const {
   const AttentionBuffers& buffers = plan_.attention;
+  const auto if_planned = [&](BufferId id) { return id.exists() ? arena_.f32(id) : nullptr; };
   return {.shape = attended.shape,
           .qkv = attended.qkv,
           .bias = attended.bias,
@@ -78,8 +79,8 @@ RingLayer MeshAttention::ring_layer(const AttentionLayer& attended, std::string_
           .lse = attended.lse,
           .buffers = {.blocks = {arena_.buffer(buffers.ring_blocks[0]),
                                  arena_.buffer(buffers.ring_blocks[1])},
-                      .sums = arena_.f32(buffers.ring_sums),
-                      .gradients = arena_.f32(buffers.ring_gradients),
+                      .sums = if_planned(buffers.ring_sums),
+                      .gradients = if_planned(buffers.ring_gradients),
                       .workspace = attended.workspace},
           .name = absl::StrCat(av(name), " ring")};
 }

@@ -104,6 +104,11 @@ void MeshExchange::sum_rows(ExchangePlace place, const Tensor& partial, const Te
   run([&] { return tensor_.reduce_scatter(partial, own, name_of(place, "reduce-scatter")); });
 }
 
+void MeshExchange::take_largest(ExchangePlace place, const Tensor& numbers) {
+  if (!splits_rows()) return;
+  run([&] { return tensor_.all_reduce_max(numbers, name_of(place, "magnitudes")); });
+}
+
 void MeshExchange::fill_routed(ExchangePlace place, const Tensor& all) {
   const Tensor own = rows_at(all, plan_.first_routed() + plan_.first_own_row(), plan_.own_rows());
   run([&] { return routers_.all_gather(own, all, name_of(place, "all-gather")); });

@@ -6,8 +6,10 @@
 //   backward   head n, a layer 6 n (its two inputs are gathered again), embedding n
 // A layer with experts adds, in fp32, (T - 1) / T R k gradients of gates backward. What a layer recomputes it exchanges again.
 //
+// Quantized products add 4 (T - 1) bytes a scale of each operand that is split along what the scale is of (transformer_quantized.cc).
+//
 // Along sequence and context: mesh_attention.h. The G ranks along sequence, context and tensor, of T' rows each, gather for a layer with
-// experts 4 (G - 1) T' E of router logits forward, and for a pass whose routers are balanced 4 (G - 1) T' of targets' weights where
+// experts 4 (G - 1) T' E of router logits forward, and for a pass whose routers look at them (RoutingShape::weighs_tokens) 4 (G - 1) T' of targets' weights where
 // sequence or context is more than 1.
 //
 // Along expert, with X ranks that share E experts out, a layer of which this rank's tokens have r rows with other ranks' experts, and
@@ -43,6 +45,7 @@ class MeshExchange final : public ModelExchange {
   Tensor all_rows(ExchangePlace place, const Tensor& own) override;
   Tensor partial_rows(const Tensor& own) override;
   void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) override;
+  void take_largest(ExchangePlace place, const Tensor& numbers) override;
   void fill_routed(ExchangePlace place, const Tensor& all) override;
   void to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) override;
   void attention(ExchangePlace place, const AttentionLayer& layer) override;

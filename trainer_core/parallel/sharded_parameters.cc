@@ -118,6 +118,11 @@ void ShardedParameters::prefetch(size_t block) {
   }
 }
 
+void ShardedParameters::expect(size_t block) {
+  if (!plan_.sharding.layout.gathers(block)) return;
+  if (!weight_slots_[plan_.blocks.weight_slot[block]].in_use) prefetch(block);
+}
+
 void ShardedParameters::acquire(size_t block) {
   if (broken() || !plan_.sharding.layout.gathers(block)) return;
   prefetch(block);
@@ -154,7 +159,7 @@ void ShardedParameters::begin(const StepPass& pass) {
 bool ShardedParameters::is_complete(size_t block) const {
   const bool is_used_twice = block == plan_.embedding_block() &&
                              plan_.head_block() == plan_.embedding_block() &&
-                             plan_.pipeline().is_whole();
+                             plan_.pipeline().has_all_layers();
   return pass_.last && parts_[block] == (is_used_twice ? 2 : 1);
 }
 

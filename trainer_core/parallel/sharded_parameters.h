@@ -65,6 +65,7 @@ class ShardedParameters final : public ParameterBlocks {
   CommTimes times() const { return stream_->times(); }
 
   void prefetch(size_t block) override;
+  void expect(size_t block) override;
   void acquire(size_t block) override;
   void release(size_t block) override;
   Accumulate begin_gradient(size_t block, Accumulate wanted) override;

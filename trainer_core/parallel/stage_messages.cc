@@ -18,8 +18,8 @@ StageMessages::StageMessages(const TransformerPlan& plan, const Arena& arena, Op
     : part_(plan.pipeline()),
       ops_(ops),
       groups_(groups),
-      sender_(CommStream::start()),
-      receiver_(CommStream::start()) {
+      sender_(CommStream::start([&groups] { groups.abort(); })),
+      receiver_(CommStream::start([&groups] { groups.abort(); })) {
   const auto stream = [&](BufferId id) { return stream_in(plan, arena, id); };
   if (part_.receives_stream()) {
     forward_.incoming = stream(plan.stage.received);
@@ -29,10 +29,6 @@ StageMessages::StageMessages(const TransformerPlan& plan, const Arena& arena, Op
     forward_.outgoing = stream(plan.stage.sent);
     backward_.incoming = stream(plan.stage.received_gradient);
   }
-}
-
-StageMessages::~StageMessages() {
-  if (is_under_way_) groups_.abort();
 }
 
 bool StageMessages::is_first(const PipelinePass& pass) const {
@@ -68,7 +64,6 @@ std::string StageMessages::name_of(const PipelinePass& pass, const char* what) c
 
 void StageMessages::begin(std::span<const PipelinePass> passes) {
   MUSTER_CHECK(broken() || ahead_.empty()) << "passes that have not come";
-  is_under_way_ = true;
   for (const PipelinePass& pass : passes)
     if (needs(pass)) ahead_.push_back(pass);
   receive_ahead();
@@ -115,7 +110,6 @@ void StageMessages::send(const PipelinePass& pass) {
 
 absl::Status StageMessages::finish() {
   if (!broken()) status_.Update(sender_->wait_all());  // else nobody may take what was sent
-  is_under_way_ = broken();
   return status_;
 }
 

@@ -33,8 +33,6 @@ class StageMessages {
  public:
   // All outlive it. `plan` is that of this rank of the groups' mesh, whose stages are more than one.
   StageMessages(const TransformerPlan& plan, const Arena& arena, Ops& ops, ProcessGroups& groups);
-  // A rank that goes in the middle of its passes takes its peers with it: they wait for each other.
-  ~StageMessages();
   StageMessages(const StageMessages&) = delete;
   StageMessages& operator=(const StageMessages&) = delete;
 
@@ -52,6 +50,9 @@ class StageMessages {
   absl::Status finish();
 
   bool broken() const { return !status_.ok(); }
+  // Of messages where they are sent, which is once each, since the beginning. What a receive takes has the time in it that the stage
+  // before needs.
+  CommTimes sent_times() const { return sender_->times(); }
   // Time for which passes waited for other stages, since the beginning.
   Duration waited() const { return receiver_->times().blocked + sender_->times().blocked; }
 
@@ -79,7 +80,6 @@ class StageMessages {
   ProcessGroups& groups_;
   Buffers forward_, backward_;
   std::deque<PipelinePass> ahead_;  // whose messages are not being received yet
-  bool is_under_way_ = false;
   absl::Status status_;
   std::unique_ptr<CommStream> sender_, receiver_;  // end before what their work uses
 };

@@ -16,6 +16,7 @@
 #include <absl/strings/str_cat.h>
 #include <zlib.h>
 
+#include "common/absl_view.h"
 #include "common/errno_status.h"
 
 namespace muster::trainer {
@@ -23,9 +24,11 @@ namespace {
 
 // Large enough to forget the system call.
 constexpr size_t kBufferBytes = 256 << 10;
-constexpr size_t kMagicBytes = 4;
+constexpr size_t kMagicBytes = 10;
 constexpr std::string_view kGzipMagic = "\x1F\x8B";
 constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD";
+// Of a frame to be skipped, whose first byte is 0x50 to 0x5F: pzstd and seekable files may begin with one (RFC 8878, 3.1.2).
+constexpr std::string_view kZstdSkippableMagic = "\x2A\x4D\x18";
 // zlib: 15 bits of window, and a gzip header.
 constexpr int kGzipWindowBits = 15 + 16;
 
@@ -222,6 +225,37 @@ class ZstdSource : public ByteSource {
   size_t expected_ = 0;  // 0: between two frames
 };
 
+bool is_zstd(std::string_view begins) {
+  return begins.starts_with(kZstdMagic) || (begins.size() > kZstdSkippableMagic.size() &&
+                                            (static_cast<uint8_t>(begins[0]) & 0xF0) == 0x50 &&
+                                            begins.substr(1).starts_with(kZstdSkippableMagic));
+}
+
+// Compressions that are not read. Where it is easily mistaken, the magic goes on behind some bytes of the file's own.
+struct Unread {
+  std::string_view name;
+  std::string_view magic;
+  std::string_view later = {};  // at offset kLater
+};
+constexpr size_t kLater = 4;
+constexpr Unread kUnread[] = {{"bzip2", "BZh", "\x31\x41\x59\x26\x53\x59"},  // of a block
+                              {"bzip2", "BZh", "\x17\x72\x45\x38\x50\x90"},  // of the end
+                              {"xz", "\xFD\x37\x7A\x58\x5A"},
+                              {"zip", "PK\x03\x04"},
+                              {"7z", "7z\xBC\xAF\x27\x1C"},
+                              {"lz4", "\x04\x22\x4D\x18"}};
+
+absl::Status check_compression(const std::string& path, std::string_view begins) {
+  for (const Unread& kind : kUnread) {
+    if (!begins.starts_with(kind.magic) ||
+        begins.substr(std::min(kLater, begins.size()), kind.later.size()) != kind.later)
+      continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is compressed: ", av(kind.name), " is not read; recompress it with zstd or gzip"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ByteSource::skip(uint64_t bytes) {
@@ -251,12 +285,13 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& 
   const ssize_t count = pread(fd, magic.data(), magic.size(), 0);
   if (count < 0) return errno_status(errno, absl::StrCat("cannot read ", path));
   const std::string_view begins(magic.data(), static_cast<size_t>(count));
+  if (auto status = check_compression(path, begins); !status.ok()) return status;
   // Read once from the front to the back; where it cannot be told, nothing is lost.
   (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   std::move(close_file).Cancel();
   auto file = std::make_unique<PlainSource>(path, fd, info);
   if (begins.starts_with(kGzipMagic)) return std::make_unique<GzipSource>(std::move(file));
-  if (begins.starts_with(kZstdMagic)) return std::make_unique<ZstdSource>(std::move(file));
+  if (is_zstd(begins)) return std::make_unique<ZstdSource>(std::move(file));
   return file;
 }
 

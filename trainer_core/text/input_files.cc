@@ -34,6 +34,9 @@ constexpr std::array<std::pair<std::string_view, InputFormat>, 9> kEndings = {{
     {".parquet", InputFormat::kParquet},
     {".pq", InputFormat::kParquet},
 }};
+// What is not read, by the ending of its name.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kUnread = {
+    {{".bz2", "bzip2"}, {".xz", "xz"}, {".zip", "zip"}, {".7z", "7z"}, {".lz4", "lz4"}}};
 constexpr std::string_view kShardedTfRecord = ".tfrecord-";
 
 absl::StatusOr<InputFile> examine(const std::string& path, InputFormat format) {
@@ -45,6 +48,17 @@ absl::StatusOr<InputFile> examine(const std::string& path, InputFormat format) {
         absl::StrCat(path, " is neither a regular file nor a folder"));
   return InputFile{path, format, static_cast<uint64_t>(info.st_size),
                    int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
+// Of a file whose name says a format that would be read, if it were not compressed: to leave it out would be no wish of anybody.
+absl::Status check_compression(const std::string& name) {
+  for (const auto& [ending, kind] : kUnread) {
+    if (!absl::EndsWithIgnoreCase(name, av(ending))) continue;
+    if (!format_of(std::string_view(name).substr(0, name.size() - ending.size()))) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " is compressed: ", av(kind), " is not read; recompress it with zstd or gzip"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> names_below(const std::string& folder) {
@@ -75,6 +89,7 @@ absl::Status add_folder(const std::string& folder, std::optional<InputFormat> fo
   for (const std::string& name : *names) {
     const std::optional<InputFormat> format = forced ? forced : format_of(name);
     if (!format) {
+      if (auto status = check_compression(name); !status.ok()) return status;
       found.ignored.push_back(name);
       continue;
     }

@@ -16,6 +16,7 @@
 #include "common/absl_view.h"
 #include "common/errno_status.h"
 #include "common/file_write.h"
+#include "trainer_core/base/json_file.h"
 #include "trainer_core/data/token_index.h"
 
 namespace muster::trainer {
@@ -81,14 +82,15 @@ Journal::Content head_from(const json& head) {
   if (head.at("format") != kFormat || head.at("version") != kVersion)
     throw std::invalid_argument("another format");
   Journal::Content content;
-  content.generation = head.at("generation").get<uint64_t>();
+  content.generation = whole_number<uint64_t>(head.at("generation"));
   for (const auto& [name, value] : head.at("settings").items())
     content.run.settings[name] = utf8_to_latin1(value.get<std::string>());
   for (const json& file : head.at("inputs")) {
     const auto format = value_named<InputFormat>(kInputFormatNames, file.at(1).get<std::string>());
     if (!format) throw std::invalid_argument("no format of ours");
     content.run.inputs.push_back({utf8_to_latin1(file.at(0).get<std::string>()), *format,
-                                  file.at(2).get<uint64_t>(), file.at(3).get<int64_t>()});
+                                  whole_number<uint64_t>(file.at(2)),
+                                  whole_number<int64_t>(file.at(3))});
   }
   return content;
 }
@@ -113,17 +115,18 @@ FinishedShard shard_from(const json& line) {
   FinishedShard shard;
   shard.file = line.at("shard").get<std::string>();
   if (!shard_generation(shard.file)) throw std::invalid_argument("no shard's name");
-  shard.header.token_count = line.at("tokens").get<uint64_t>();
-  shard.header.document_count = line.at("documents").get<uint64_t>();
-  shard.header.tokens_crc32 = line.at("tokens_crc32").get<uint32_t>();
-  shard.header.documents_crc32 = line.at("documents_crc32").get<uint32_t>();
-  shard.end = {line.at("end").at(0).get<size_t>(), line.at("end").at(1).get<uint64_t>(),
-               line.at("end").at(2).get<uint64_t>()};
-  shard.file_position = line.at("file_position").get<uint64_t>();
-  shard.counts.text_bytes = line.at("text_bytes").get<uint64_t>();
-  shard.counts.repaired = line.at("repaired").get<uint64_t>();
-  shard.counts.skipped = line.at("skipped").get<uint64_t>();
-  shard.counts.cut = line.at("cut").get<uint64_t>();
+  shard.header.token_count = whole_number<uint64_t>(line.at("tokens"));
+  shard.header.document_count = whole_number<uint64_t>(line.at("documents"));
+  shard.header.tokens_crc32 = whole_number<uint32_t>(line.at("tokens_crc32"));
+  shard.header.documents_crc32 = whole_number<uint32_t>(line.at("documents_crc32"));
+  shard.end = {whole_number<size_t>(line.at("end").at(0)),
+               whole_number<uint64_t>(line.at("end").at(1)),
+               whole_number<uint64_t>(line.at("end").at(2))};
+  shard.file_position = whole_number<uint64_t>(line.at("file_position"));
+  shard.counts.text_bytes = whole_number<uint64_t>(line.at("text_bytes"));
+  shard.counts.repaired = whole_number<uint64_t>(line.at("repaired"));
+  shard.counts.skipped = whole_number<uint64_t>(line.at("skipped"));
+  shard.counts.cut = whole_number<uint64_t>(line.at("cut"));
   shard.counts.repaired_examples = names_from(line.at("repaired_examples"));
   shard.counts.skipped_examples = names_from(line.at("skipped_examples"));
   return shard;

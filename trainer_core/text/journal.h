@@ -1,6 +1,6 @@
 // What a run of `muster tokenize` has finished, so that the next one can go on after a kill. `.tokenize.journal` in the output
 // folder, one JSON object a line: first what the run was told to do, then each shard when it is on the disk, with the position in
-// the input behind it. The file is there while a data set is unfinished, and removed when its index is written.
+// the input behind it. The file is there while a data set is unfinished, and the last thing to go when its index is written.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include "trainer_core/text/bounded_pool.h"
 #include "trainer_core/text/document_text.h"
 
 namespace muster::trainer {
@@ -24,15 +25,19 @@ namespace {
 constexpr int64_t kBufferBytes = 1 << 20;
 // Rows without text take no bytes, but some memory.
 constexpr uint64_t kRowsPerChunk = 64 << 10;
+// Arrow writes pages of 1 MiB, but looks at their size every 1024 values: documents of 1 MiB make pages of this. Memory is taken for what
+// a page's header says, before there is a page.
+constexpr int64_t kArrowBytesMax = int64_t{1} << 30;
 
 // Arrow's own C++ interface below its tables, which has stayed the same for years. It throws.
 class ParquetChunks : public ChunkReader {
  public:
   ParquetChunks(const InputFile& file, const std::string& field, uint64_t row)
       : file_(file), row_(row) {
-    parquet::ReaderProperties properties = parquet::default_reader_properties();
+    parquet::ReaderProperties properties(&pool_);
     properties.enable_buffered_stream();
     properties.set_buffer_size(kBufferBytes);
+    properties.set_page_checksum_verification(true);
     reader_ = parquet::ParquetFileReader::OpenFile(file.path, /*memory_map=*/false, properties);
     rows_ = static_cast<uint64_t>(std::max<int64_t>(reader_->metadata()->num_rows(), 0));
     find_column(field);
@@ -45,8 +50,8 @@ class ParquetChunks : public ChunkReader {
     try {
       return read(chunk);
     } catch (const std::exception& e) {
-      return absl::DataLossError(
-          absl::StrCat(file_.path, " is damaged near row ", row_ + 1, ": ", e.what()));
+      return absl::DataLossError(absl::StrCat(file_.path, " is damaged near row ", row_ + 1,
+                                              place_of_group(), ": ", e.what()));
     }
   }
 
@@ -70,30 +75,43 @@ class ParquetChunks : public ChunkReader {
   bool read(Chunk& chunk) {
     const uint64_t begin = row_;
     while (row_ < rows_ && chunk.bytes.size() < kChunkBytes && row_ - begin < kRowsPerChunk) {
-      if (text_ == nullptr || !text_->HasNext()) open_group();
+      if (row_ >= group_end_) open_group();
       read_row(chunk);
     }
     chunk.end = {0, 0, row_};
-    chunk.file_position = rows_ == 0 ? file_.bytes : file_.bytes / rows_ * row_;
+    const double share = rows_ == 0 ? 1 : static_cast<double>(row_) / static_cast<double>(rows_);
+    chunk.file_position = static_cast<uint64_t>(share * static_cast<double>(file_.bytes));
     return row_ > begin;
   }
 
-  // The row group that has row_, from that row on.
+  // The row group that has row_, which is none of the groups so far, from that row on.
   void open_group() {
-    uint64_t first = 0;
     const parquet::FileMetaData& metadata = *reader_->metadata();
-    for (int group = 0; group < metadata.num_row_groups(); ++group) {
-      const auto rows = static_cast<uint64_t>(metadata.RowGroup(group)->num_rows());
-      if (row_ - first < rows) {
-        group_ = reader_->RowGroup(group);
-        text_ = std::static_pointer_cast<parquet::ByteArrayReader>(group_->Column(column_));
-        const auto passed = static_cast<int64_t>(row_ - first);
-        if (text_->Skip(passed) != passed) throw std::runtime_error("a row group ends too early");
-        return;
-      }
-      first += rows;
+    uint64_t begin = group_end_;
+    while (row_ >= group_end_) {
+      if (++group_ >= metadata.num_row_groups())
+        throw std::runtime_error("its row groups have fewer rows than it says");
+      begin = group_end_;
+      pages_at_ = -1;
+      const int64_t rows = metadata.RowGroup(group_)->num_rows();
+      if (rows < 0 || static_cast<uint64_t>(rows) > rows_ - begin)
+        throw std::runtime_error(
+            absl::StrCat("a row group of ", rows, " rows, with ", rows_ - begin, " rows left"));
+      group_end_ += static_cast<uint64_t>(rows);
     }
-    throw std::runtime_error("its row groups have fewer rows than it says");
+    pages_at_ = metadata.RowGroup(group_)->ColumnChunk(column_)->data_page_offset();
+    text_ = std::static_pointer_cast<parquet::ByteArrayReader>(
+        reader_->RowGroup(group_)->Column(column_));
+    const auto passed = static_cast<int64_t>(row_ - begin);
+    if (text_->Skip(passed) != passed) throw std::runtime_error("a row group ends too early");
+  }
+
+  // Where a person can look for what is wrong; empty before the first row group.
+  std::string place_of_group() const {
+    if (group_ < 0) return "";
+    const std::string group = absl::StrCat(" (row group ", group_);
+    if (pages_at_ < 0) return group + ")";
+    return absl::StrCat(group, ", whose column has its pages from byte ", pages_at_, ")");
   }
 
   // One: what Arrow has decoded and the chunk does not take could not be put back, and its page is in memory anyway.
@@ -120,8 +138,11 @@ class ParquetChunks : public ChunkReader {
   uint64_t rows_ = 0;
   int column_ = -1;
   std::string problem_;
+  BoundedPool pool_{kArrowBytesMax};  // outlives what takes from it
   std::unique_ptr<parquet::ParquetFileReader> reader_;
-  std::shared_ptr<parquet::RowGroupReader> group_;
+  int group_ = -1;
+  int64_t pages_at_ = -1;   // byte of the file; -1: not known
+  uint64_t group_end_ = 0;  // the row behind it
   std::shared_ptr<parquet::ByteArrayReader> text_;
 };
 

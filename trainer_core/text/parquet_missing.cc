@@ -11,8 +11,9 @@ absl::StatusOr<std::unique_ptr<ChunkReader>> open_parquet_chunks(const InputFile
   return absl::FailedPreconditionError(absl::StrCat(
       file.path,
       " is Parquet, and this muster was built without Arrow C++: install libarrow-dev and "
-      "libparquet-dev (https://arrow.apache.org/install has packages for Debian and Ubuntu) and "
-      "build again, or convert the file to JSON lines"));
+      "libparquet-dev (https://arrow.apache.org/install has packages for Debian and Ubuntu), or "
+      "`pip install pyarrow` and set MUSTER_ARROW_ROOT to its folder (docs/data.md), and build "
+      "again; or convert the file to JSON lines"));
 }
 
 }  // namespace muster::trainer

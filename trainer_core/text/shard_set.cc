@@ -1,12 +1,9 @@
 #include "trainer_core/text/shard_set.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -17,6 +14,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
+#include "common/file_lock.h"
 #include "common/file_write.h"
 
 namespace muster::trainer {
@@ -60,7 +58,8 @@ std::set<std::string> published_shards(const std::string& folder) {
   return names;
 }
 
-// Whether a run got as far as its index, and died before it removed its journal.
+// Whether a run got as far as its index, and died before it removed its journal. The same run goes on even then, so that the
+// same command makes the same files whenever it was killed; any other is a new one, and nothing is lost by it.
 bool is_published(const std::string& folder, uint64_t generation) {
   const std::set<std::string> names = published_shards(folder);
   return std::any_of(names.begin(), names.end(), [generation](const std::string& name) {
@@ -79,12 +78,9 @@ absl::StatusOr<int> lock_folder(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return errno_status(error.value(), absl::StrCat("cannot make folder ", folder));
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno_status(errno, absl::StrCat("cannot open folder ", folder));
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  const int reason = errno;
-  close(fd);
-  if (reason != EWOULDBLOCK) return errno_status(reason, absl::StrCat("cannot lock ", folder));
+  const auto lock = try_lock(folder);
+  if (!lock.ok()) return lock.status();
+  if (lock->has_value()) return **lock;
   return absl::FailedPreconditionError(absl::StrCat(
       "another muster tokenize is writing to ", folder, "; wait for it, or name another folder"));
 }
@@ -112,11 +108,14 @@ ShardSet::~ShardSet() { close(lock_); }
 absl::Status ShardSet::begin(const RunIdentity& run) {
   auto earlier = Journal::read(options_.folder);
   if (!earlier.ok()) return earlier.status();
-  if (*earlier && is_published(options_.folder, (*earlier)->generation)) earlier->reset();
+  const absl::Status same = *earlier ? check_same_run(**earlier, run) : absl::OkStatus();
+  if (*earlier && (options_.restart || !same.ok()) &&
+      is_published(options_.folder, (*earlier)->generation))
+    earlier->reset();
   const bool has_shards = *earlier && !(*earlier)->shards.empty();
   if (has_shards && !options_.restart) {
-    if (auto status = check_same_run(**earlier, run); !status.ok())
-      return absl::Status(status.code(), absl::StrCat(options_.folder, ": ", status.message()));
+    if (!same.ok())
+      return absl::Status(same.code(), absl::StrCat(options_.folder, ": ", same.message()));
     journal_content_.generation = (*earlier)->generation;
     keep((*earlier)->shards);
   } else {
@@ -151,6 +150,7 @@ bool ShardSet::is_whole(const FinishedShard& shard) {
   expected.token_bytes = token_bytes_for(index_.vocab_size);
   expected.vocab_size = index_.vocab_size;
   expected.tokenizer_fingerprint = index_.tokenizer_fingerprint;
+  expected.block_bytes = kShardBlockBytes;
   if ((*reader)->header() != expected || !(*reader)->verify_payload().ok()) return false;
   std::vector<int32_t> ids;
   for (uint64_t at = 0; at < expected.token_count; at += ids.size()) {
@@ -216,13 +216,14 @@ absl::StatusOr<TokenIndex> ShardSet::finish() {
 
 absl::Status ShardSet::publish(const TokenIndex& index) {
   if (auto status = write_token_index(options_.folder, index); !status.ok()) return status;
-  Journal::remove(options_.folder);
   const std::set<std::string> current = published_shards(options_.folder);
   std::error_code ignored;
   for (const std::string& name : names_in(options_.folder)) {
     const bool is_old = shard_generation(name) && !current.contains(name);
     if (is_old || is_temporary(name)) fs::remove(fs::path(options_.folder) / name, ignored);
   }
+  // Last: until then the same command goes on here.
+  Journal::remove(options_.folder);
   return absl::OkStatus();
 }
 

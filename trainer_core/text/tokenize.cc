@@ -59,7 +59,11 @@ absl::Status no_documents(const std::vector<InputFile>& files, const DocumentCou
 
 // An error of a run that can go on.
 absl::Status with_hint(const absl::Status& status, size_t finished) {
-  if (finished == 0) return status;
+  if (finished == 0 && !absl::IsCancelled(status)) return status;
+  if (finished == 0) {
+    return absl::CancelledError(absl::StrCat(
+        status.message(), " (no shard is finished yet: the same command begins anew)"));
+  }
   return absl::Status(
       status.code(),
       absl::StrCat(status.message(), " (", finished, finished == 1 ? " shard is" : " shards are",
@@ -101,11 +105,19 @@ class Run {
         [this] { return std::make_unique<ChunkEncoder>(tokenizer_, files_, options_.encode); },
         threads);
     while (auto chunk = pool.next()) {
+      if (options_.stop != nullptr && *options_.stop)
+        return stopped(done(shards.position(), shards.file_position()));
       if (!chunk->status.ok()) return chunk->status;
       if (auto status = shards.append(*chunk); !status.ok()) return status;
       if (progress) progress({done(chunk->end, chunk->file_position), starts_.back(), from});
     }
     return absl::OkStatus();
+  }
+
+  absl::Status stopped(uint64_t bytes) const {
+    return absl::CancelledError(
+        absl::StrFormat("stopped after %d of %d bytes of the input (%.1f%%)", bytes, starts_.back(),
+                        100.0 * static_cast<double>(bytes) / static_cast<double>(starts_.back())));
   }
 
   uint64_t done(const Position& position, uint64_t file_position) const {

@@ -1,6 +1,7 @@
 // The tokenize pipeline: files → documents → ids with an end-of-sequence id each → shards and index.json.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -21,9 +22,10 @@ struct TokenizeOptions {
   std::string tokenizer_path;
   std::string output_directory;  // made if it is not there; an earlier data set is replaced
   EncodeOptions encode;
-  int32_t threads = 0;                  // 0: all cores
-  uint64_t shard_tokens = 64ULL << 20;  // a shard ends with the first chunk that reaches this
-  bool restart = false;                 // forget what an interrupted run has finished
+  int32_t threads = 0;                      // 0: all cores
+  uint64_t shard_tokens = 64ULL << 20;      // a shard ends with the first chunk that reaches this
+  bool restart = false;                     // forget what an interrupted run has finished
+  const std::atomic<bool>* stop = nullptr;  // becomes true when a person has lost patience
 };
 
 struct TokenizeProgress {
@@ -49,7 +51,7 @@ struct TokenizeReport {
 // failed, goes on behind its last finished shard when it is repeated, and makes the same bytes.
 // InvalidArgument: no document, a bad one (encode.h), a tokenizer that is none, no end-of-sequence id. DataLoss: a damaged input
 // file, with the offset. FailedPrecondition: an interrupted run that was another one. ResourceExhausted / PermissionDenied: the
-// output folder. On an error, and at every moment before the new data set is whole, an earlier one in the folder stays as it was.
+// output folder. Cancelled after `stop`: the message says how far it was. On an error, and at every moment before the new data set is whole, an earlier one in the folder stays as it was.
 absl::StatusOr<TokenizeReport> tokenize_files(const TokenizeOptions& options,
                                               const TokenizeProgressFn& progress = nullptr);
 

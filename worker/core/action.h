@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -13,6 +14,7 @@
 #include "common/ids.h"
 #include "common/rank_evidence.h"
 #include "common/stack_tree.h"
+#include "common/time.h"
 #include "worker/core/rank.h"
 
 namespace muster::worker {
@@ -73,6 +75,12 @@ struct SendRegister {
   std::string rendezvous_address;
   StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
+  std::optional<Duration> leaving;  // SendLeaving's grace, of a worker that leaves
+};
+
+// This worker leaves: all ranks of the launches that have some here are to save and leave. Before any report of one that does.
+struct SendLeaving {
+  Duration grace{};  // until this worker kills its ranks
 };
 
 struct SendHeartbeat {
@@ -142,8 +150,8 @@ struct Exit {
 
 using Action =
     std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, ReadStacks, ReadSymbols,
-                 SendRegister, SendHeartbeat, SendStackReport, SendSymbols, SendRankExited,
-                 ForgetRank, DropLog, RemoveLaunch, EndLaunch, Note, Exit>;
+                 SendRegister, SendLeaving, SendHeartbeat, SendStackReport, SendSymbols,
+                 SendRankExited, ForgetRank, DropLog, RemoveLaunch, EndLaunch, Note, Exit>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::worker

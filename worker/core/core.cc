@@ -51,7 +51,7 @@ std::optional<Instant> Core::next_deadline() const {
   return earliest;
 }
 
-void Core::on(const Connected&, Instant, ActionList& out) {
+void Core::on(const Connected&, Instant now, ActionList& out) {
   if (link_ != Link::kConnecting) return;
   link_ = Link::kGreeting;
   SendRegister message{.worker = options_.name,
@@ -61,7 +61,9 @@ void Core::on(const Connected&, Instant, ActionList& out) {
                        .slots = options_.slots,
                        .rendezvous_address = options_.rendezvous_address,
                        .store = store_.value_or(StoreId{}),
-                       .running = {}};
+                       .running = {},
+                       .leaving = std::nullopt};
+  if (leaving_) message.leaving = grace_left(now);
   std::map<RankKey, int32_t> running;
   for (const auto& [id, report] : reports_) running[report.key] = 0;
   for (const auto& [key, rank] : ranks_) running[key] = rank.pid;
@@ -108,6 +110,7 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
       std::clamp(event.heartbeat_interval, kHeartbeatIntervalMin, kHeartbeatIntervalMax);
   heartbeat_at_ = now;  // the new coordinator wants every figure at once
   for (auto& [key, rank] : ranks_) rank.dirty = true;
+  if (leaving_) out.push_back(SendLeaving{grace_left(now)});  // perhaps only since the greeting
   send_last_figures(0, now, out);
   for (const auto& [id, report] : reports_) out.push_back(report);
 }
@@ -130,7 +133,7 @@ void Core::change_store(StoreId store, Instant now, ActionList& out) {
     end_launch(key.launch(), out);
   }
   for (auto& [key, rank] : ranks_) rank.disowned = true;
-  stop_all(options_.shutdown_grace, "its coordinator's state store is gone", now, out);
+  stop_all(options_.leave_grace, "its coordinator's state store is gone", now, out);
   link_ = Link::kDown;
   greeting_until_.reset();
   heartbeat_at_.reset();
@@ -254,8 +257,12 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
   leaving_ = true;
   exit_code_ = code;
   exit_reason_ = reason;
-  stop_all(options_.shutdown_grace, "its worker is leaving", now, out);
+  leave_by_ = now + options_.leave_grace;
+  if (link_ == Link::kRegistered) out.push_back(SendLeaving{grace_left(now)});
+  stop_all(options_.leave_grace, "its worker is leaving", now, out);
 }
+
+Duration Core::grace_left(Instant now) const { return std::max(leave_by_ - now, Duration::zero()); }
 
 void Core::leave_when_done(Instant now, ActionList& out) {
   if (!leaving_ || left_ || !ranks_.empty()) return;

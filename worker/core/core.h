@@ -3,7 +3,8 @@
 //   shell: events ──▶ Core::step(event, now, out) ──▶ actions, carried out in order
 //
 // It keeps the stream to the coordinator alive, starts and stops ranks as it is told, heartbeats
-// their figures and reports each rank's end until that is acknowledged. Ranks run on undisturbed
+// their figures and reports each rank's end until that is acknowledged. When it is told to leave it says so at once, because its
+// ranks may share a model with others, which only the coordinator can ask to leave, too. Ranks run on undisturbed
 // while there is no coordinator; one with another state store, where their numbers mean other jobs, has them stopped
 // before this worker works for it. A refusal ends a worker that has never been registered, and no other: the coordinator
 // may have been restarted as another version, and may come back. step() is total: whatever the event says, it neither fails nor
@@ -50,6 +51,9 @@ namespace muster::worker {
 // months does not fill its disk with logs that the coordinator has, too.
 constexpr size_t kLaunchesKeptMax = 20;
 
+// Time to write a checkpoint, and to tell of it before whoever ends the worker kills it: Slurm and Kubernetes wait 30 s, systemd 90 s.
+constexpr Duration kLeaveGrace = std::chrono::seconds(25);
+
 struct CoreOptions {
   WorkerName name;
   Incarnation incarnation;  // also the seed of the reconnection's jitter
@@ -58,7 +62,7 @@ struct CoreOptions {
   int32_t slots = 1;
   std::string rendezvous_address;
   size_t launches_kept_max = kLaunchesKeptMax;
-  Duration shutdown_grace = std::chrono::seconds(4);  // SIGTERM to SIGKILL when the worker leaves
+  Duration leave_grace = kLeaveGrace;  // SIGTERM to SIGKILL when the worker leaves
   Duration retry_first =
       std::chrono::milliseconds(50);             // a restarted coordinator is found at once …
   Duration retry_max = std::chrono::seconds(1);  // … and a long absence costs little
@@ -158,6 +162,7 @@ class Core {
   void read_sample(uint64_t id, Instant now, ActionList& out);
   void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
   void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);
+  Duration grace_left(Instant now) const;
   void leave_when_done(Instant now, ActionList& out);
   void change_store(StoreId store, Instant now, ActionList& out);
   void answer_for_absent(const StopRanks& event, ActionList& out);
@@ -194,6 +199,7 @@ class Core {
       finished_;  // have a folder and nothing else, in the order in which they finished
 
   bool leaving_ = false;
+  Instant leave_by_{};  // when the ranks are killed, once leaving_
   bool left_ = false;
   int exit_code_ = 0;
   std::string exit_reason_;

@@ -7,12 +7,15 @@
 #include <cstdint>
 #include <string>
 
+#include "worker/core/core.h"
+
 namespace muster::worker {
 
 struct WorkerOptions {
   std::string coordinator = "127.0.0.1:7070";
   std::string name;  // the host's name when empty
   int32_t slots = 1;
+  Duration leave_grace = kLeaveGrace;
   std::string work_dir;
   std::string http = "127.0.0.1:0";
   std::string rendezvous = "127.0.0.1:0";

@@ -70,6 +70,12 @@ Symbolize symbolize(Epoch epoch, const v1::Symbolize& message) {
   return event;
 }
 
+v1::Leaving leaving(Duration grace) {
+  v1::Leaving message;
+  message.set_grace_ms(std::chrono::floor<std::chrono::milliseconds>(grace).count());
+  return message;
+}
+
 void set_identity(const RankKey& key, auto* message) {
   message->set_job_id(key.job.value());
   message->set_attempt(key.attempt.value());
@@ -107,6 +113,8 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kReportAck:
       return ReportAcked{message.report_ack().report_id()};
     case v1::CoordinatorMessage::kLogAck:
+    case v1::CoordinatorMessage::kDumpStacks:
+    case v1::CoordinatorMessage::kSymbolize:
     case v1::CoordinatorMessage::BODY_NOT_SET:
       break;
   }
@@ -128,6 +136,13 @@ v1::WorkerMessage to_message(const SendRegister& action) {
     set_identity(rank.key, running);
     running->set_pid(rank.pid);
   }
+  if (action.leaving) *body->mutable_leaving() = leaving(*action.leaving);
+  return message;
+}
+
+v1::WorkerMessage to_message(const SendLeaving& action) {
+  v1::WorkerMessage message;
+  *message.mutable_leaving() = leaving(action.grace);
   return message;
 }
 

@@ -14,6 +14,7 @@ namespace muster::worker {
 absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message);
 
 v1::WorkerMessage to_message(const SendRegister& action);
+v1::WorkerMessage to_message(const SendLeaving& action);
 v1::WorkerMessage to_message(const SendHeartbeat& action);
 v1::WorkerMessage to_message(const SendStackReport& action);
 // Names that have no room in a message are left out, their addresses are not.

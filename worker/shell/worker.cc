@@ -179,6 +179,8 @@ void Worker::carry_out(const ReadSymbols& action) {
 
 void Worker::carry_out(const SendRegister& action) { stream_.send(to_message(action)); }
 
+void Worker::carry_out(const SendLeaving& action) { stream_.send(to_message(action)); }
+
 void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.count_heartbeat(monotonic_now());
   reap_children();  // whose end came while their stack was read

@@ -62,6 +62,7 @@ class Worker {
   void carry_out(const ReadStacks& action);
   void carry_out(const ReadSymbols& action);
   void carry_out(const SendRegister& action);
+  void carry_out(const SendLeaving& action);
   void carry_out(const SendHeartbeat& action);
   void carry_out(const SendStackReport& action);
   void carry_out(const SendSymbols& action);

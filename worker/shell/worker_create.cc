@@ -219,7 +219,8 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
                                              .version = kVersion,
                                              .host = daemon::host_name(),
                                              .slots = options.slots,
-                                             .rendezvous_address = reachable.to_string()},
+                                             .rendezvous_address = reachable.to_string(),
+                                             .leave_grace = options.leave_grace},
                                  monotonic_now());
   if (options.port_file.empty()) return absl::OkStatus();
   const nlohmann::json ports = {

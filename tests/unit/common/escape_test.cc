@@ -1,5 +1,8 @@
 #include "common/escape.h"
 
+#include <cstdio>
+#include <string>
+
 #include <gtest/gtest.h>
 
 namespace muster {
@@ -40,6 +43,21 @@ TEST(Printable, IsCutBetweenCharacters) {
   EXPECT_EQ(printable("12\n4567", 7), "12…") << "and no half of what is written for a control";
   EXPECT_EQ(printable("12\n4567", 9), "12\\x0a…");
   EXPECT_EQ(printable("1234", 3), "…");
+// A shell says the same word again.
+TEST(ShellQuoted, IsOneWordOfAShell) {
+  EXPECT_EQ(shell_quoted("out/llama2-7b_x.y:z,a=1"), "out/llama2-7b_x.y:z,a=1");
+  EXPECT_EQ(shell_quoted(""), "''");
+  EXPECT_EQ(shell_quoted("my model"), "'my model'");
+  for (const std::string word :
+       {"it's", "$(rm -rf x)", "~user", "a*b?[c]", "a\\b", "'", "\\'", "世界 \n!"}) {
+    const std::string command = "printf %s " + shell_quoted(word);
+    std::FILE* shell = popen(command.c_str(), "r");
+    ASSERT_NE(shell, nullptr);
+    std::string said(100, '\0');
+    said.resize(std::fread(said.data(), 1, said.size(), shell));
+    EXPECT_EQ(pclose(shell), 0);
+    EXPECT_EQ(said, word) << command;
+  }
 }
 
 }  // namespace

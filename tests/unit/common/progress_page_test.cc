@@ -100,26 +100,26 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
   EXPECT_EQ(at<uint32_t>(bytes, 184), 1U);
   EXPECT_EQ(at<uint32_t>(bytes, 188), 1U);
   EXPECT_STREQ(&bytes[192], "fsdp");
-  EXPECT_EQ(at<uint64_t>(bytes, 192 + 32), 1U);
-  EXPECT_EQ(at<uint64_t>(bytes, 192 + 40), 1U);
-  EXPECT_EQ(at<uint64_t>(bytes, 192 + 48), 0U);
-  EXPECT_EQ(at<uint64_t>(bytes, 192 + 56), 1U << 20);
-  EXPECT_EQ(at<uint32_t>(bytes, 192 + 64), static_cast<uint32_t>(CollectiveKind::kAllReduce));
-  EXPECT_EQ(at<uint32_t>(bytes, 192 + 68), 9U);
-  EXPECT_EQ(at<uint32_t>(bytes, 192 + 72), 4U);
-  EXPECT_EQ(at<uint32_t>(bytes, 192 + 76), 2U);
-  EXPECT_EQ(at<uint64_t>(bytes, 2752), 1U);
-  EXPECT_EQ(at<uint64_t>(bytes, 2752 + 16), 1U << 20);
-  EXPECT_EQ(at<int64_t>(bytes, 2752 + 24), 3'000);
-  EXPECT_EQ(at<int64_t>(bytes, 2752 + 32), 0);
-  EXPECT_STREQ(&bytes[2752 + 40], "grads");
-  EXPECT_EQ(at<uint64_t>(bytes, 5056 + 8 * 6), 1U) << "0.5 s is the bound of the seventh bucket";
-  EXPECT_EQ(at<double>(bytes, 5056 + 128), 0.5);
-  EXPECT_EQ(at<double>(bytes, 5240), 0.125);
-  EXPECT_EQ(at<int64_t>(bytes, 5248), 40);
-  EXPECT_EQ(at<double>(bytes, 5256), 3.5);
-  EXPECT_EQ(at<double>(bytes, 5264), 0.0625);
-  EXPECT_EQ(bytes.substr(5272), std::string(2920, '\0'));
+  EXPECT_EQ(at<uint64_t>(bytes, 192 + 56), 1U);
+  EXPECT_EQ(at<uint64_t>(bytes, 192 + 64), 1U);
+  EXPECT_EQ(at<uint64_t>(bytes, 192 + 72), 0U);
+  EXPECT_EQ(at<uint64_t>(bytes, 192 + 80), 1U << 20);
+  EXPECT_EQ(at<uint32_t>(bytes, 192 + 88), static_cast<uint32_t>(CollectiveKind::kAllReduce));
+  EXPECT_EQ(at<uint32_t>(bytes, 192 + 92), 9U);
+  EXPECT_EQ(at<uint32_t>(bytes, 192 + 96), 4U);
+  EXPECT_EQ(at<uint32_t>(bytes, 192 + 100), 2U);
+  EXPECT_EQ(at<uint64_t>(bytes, 3520), 1U);
+  EXPECT_EQ(at<uint64_t>(bytes, 3520 + 16), 1U << 20);
+  EXPECT_EQ(at<int64_t>(bytes, 3520 + 24), 3'000);
+  EXPECT_EQ(at<int64_t>(bytes, 3520 + 32), 0);
+  EXPECT_STREQ(&bytes[3520 + 40], "grads");
+  EXPECT_EQ(at<uint64_t>(bytes, 5824 + 8 * 6), 1U) << "0.5 s is the bound of the seventh bucket";
+  EXPECT_EQ(at<double>(bytes, 5824 + 128), 0.5);
+  EXPECT_EQ(at<double>(bytes, 6008), 0.125);
+  EXPECT_EQ(at<int64_t>(bytes, 6016), 40);
+  EXPECT_EQ(at<double>(bytes, 6024), 3.5);
+  EXPECT_EQ(at<double>(bytes, 6032), 0.0625);
+  EXPECT_EQ(bytes.substr(6040), std::string(2152, '\0'));
 }
 
 TEST_F(ProgressPageTest, IsItsUsersAlone) {
@@ -151,7 +151,8 @@ TEST_F(ProgressPageTest, AReaderSeesWhatWasWritten) {
 
 TEST_F(ProgressPageTest, CollectivesKeepTheLatestAndCompleteInAnyOrder) {
   const auto writer = ProgressWriter::anonymous(kIdentity);
-  const int group = writer->add_group("a-name-longer-than-thirty-two-bytes", 0, 0);
+  const int group =
+      writer->add_group("a-name-that-is-longer-than-all-axes-of-a-mesh-and-a-lane-together", 0, 0);
   const int other = writer->add_group("other", 0, 0);
   for (int i = 0; i < 3 * kProgressRingLength; ++i) {
     writer->begin_collective(group, CollectiveKind::kAllGather, "n", 8, 0, instant_from_ns(i));

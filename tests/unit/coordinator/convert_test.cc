@@ -35,5 +35,16 @@ TEST(HeartbeatFromProto, NumbersThatNoArithmeticBearsAreMadeHarmless) {
   EXPECT_TRUE(std::isnan(event.ranks[0].loss)) << "that is news for people";
 }
 
+TEST(LeavingFromProto, AGraceIsMadeOneThatAnyClockBears) {
+  v1::Leaving leaving;
+  const auto grace = [&](int64_t ms) {
+    leaving.set_grace_ms(ms);
+    return leaving_from_proto(leaving).grace;
+  };
+  EXPECT_EQ(grace(2'500), std::chrono::milliseconds(2'500));
+  EXPECT_EQ(grace(-1), Duration::zero());
+  EXPECT_EQ(grace(std::numeric_limits<int64_t>::max()), std::chrono::hours(24));
+}
+
 }  // namespace
 }  // namespace muster::coordinator

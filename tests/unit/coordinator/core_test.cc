@@ -24,7 +24,7 @@ Event random_event(std::mt19937_64& random) {
   const JobId job(below(4));
   const Attempt attempt(static_cast<uint32_t>(below(3)));
   const Rank rank(static_cast<int32_t>(below(6)) - 1);
-  switch (below(10)) {
+  switch (below(11)) {
     case 0: {
       JobSpec spec;
       if (below(8) != 0) spec.name.assign(1, 'j');
@@ -45,7 +45,9 @@ Event random_event(std::mt19937_64& random) {
                              "h:1",
                              StoreId(below(2)),
                              {},
+                             std::nullopt,
                              1};
+      if (below(4) == 0) event.leaving = std::chrono::seconds(below(3));
       if (below(2) == 0) event.running.push_back({job, attempt, rank, 5});
       return event;
     }
@@ -103,6 +105,8 @@ Event random_event(std::mt19937_64& random) {
       event.symbols = {{below(3), {"f()", "f.cc", 3}}};
       return event;
     }
+    case 9:
+      return WorkerLeaving{worker, incarnation, std::chrono::seconds(below(3)), 1};
     default:
       return Tick{1};
   }

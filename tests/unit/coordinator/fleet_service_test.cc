@@ -71,6 +71,33 @@ TEST_F(ShellTest, ALogIsWrittenOnlyByTheWorkerOfItsRank) {
   EXPECT_EQ(log_of(job.id()), "true\n");
 }
 
+TEST_F(ShellTest, AWorkerThatLeavesHasItsJobsAskedAndGetsNoOther) {
+  FakeWorker leaver(*fleet_);
+  leaver.send(registration("node1", 1, 1));
+  leaver.next();
+  v1::Job job;
+  ASSERT_TRUE(submit(submission("a", 1), &job).ok());
+  ASSERT_TRUE(leaver.next().has_start_ranks());
+  v1::WorkerMessage message;
+  message.mutable_leaving()->set_grace_ms(7'000);
+  leaver.send(message);
+  const v1::StopRanks stop = leaver.next().stop_ranks();
+  EXPECT_EQ(stop.grace_ms(), 7'000);
+  EXPECT_EQ(stop.reason(), "worker node1 is leaving");
+  leaver.exited(job.id(), 1, 0, 75);
+  EXPECT_TRUE(leaver.next().has_report_ack());
+
+  FakeWorker other(*fleet_);
+  v1::WorkerMessage late = registration("node2", 2, 1);
+  late.mutable_register_()->mutable_leaving()->set_grace_ms(1);
+  other.send(late);
+  EXPECT_TRUE(other.next().has_registered());
+  FakeWorker third(*fleet_);
+  third.send(registration("node3", 3, 1));
+  EXPECT_TRUE(third.next().has_registered());
+  EXPECT_TRUE(third.next().has_start_ranks());
+}
+
 TEST_F(ShellTest, EndsStreamsThatDoNotRegister) {
   registration_budget_ = std::chrono::milliseconds(200);
   restart();

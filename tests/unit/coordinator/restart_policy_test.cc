@@ -34,6 +34,9 @@ TEST(RestartPolicy, PreemptionCostsNoRestartButIsBounded) {
   Job job = job_with_fault(75, 0, 0, 0);
   EXPECT_TRUE(decide_restart(job).restart);
   EXPECT_FALSE(decide_restart(job).counts);
+  EXPECT_EQ(decide_restart(job).delay, kPreemptedDelay) << "perhaps its worker is about to leave";
+  job.faults.back().rank = Rank(-1);
+  EXPECT_EQ(decide_restart(job).delay, Duration::zero()) << "the worker has said so";
   job.attempt = Attempt(kPreemptionsMax + 1);
   EXPECT_FALSE(decide_restart(job).restart);
 }

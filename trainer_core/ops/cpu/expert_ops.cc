@@ -17,7 +17,7 @@ void check_routing(const RoutingShape& shape, const Tensor& weights, const Routi
       << shape.tokens << " tokens in " << shape.groups << " groups, " << shape.per_token << " of "
       << shape.experts << " experts";
   MUSTER_CHECK(
-      (shape.balance_weight == 0 || weights.elements() == shape.tokens) &&
+      (!shape.weighs_tokens() || weights.elements() == shape.tokens) &&
       routing.probs.elements() == shape.tokens * shape.experts &&
       routing.experts.elements() == shape.rows() && routing.gates.elements() == shape.rows() &&
       routing.slots.elements() == shape.rows() && routing.offsets.elements() == shape.experts + 1 &&
@@ -32,7 +32,7 @@ void check_routing(const RoutingShape& shape, const Tensor& weights, const Routi
 RoutingArrays arrays(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
   check_routing(shape, weights, routing);
   return {shape,
-          shape.balance_weight == 0 ? nullptr : weights.f32(),
+          shape.weighs_tokens() ? weights.f32() : nullptr,
           routing.probs.f32(),
           routing.experts.i32(),
           routing.gates.f32(),

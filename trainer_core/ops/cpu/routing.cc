@@ -39,7 +39,15 @@ template <class Body>
 void for_choices(const RoutingArrays& r, int64_t group, const Body& body) {
   const int64_t k = r.shape.per_token;
   if (r.shape.style == RouterStyle::kPax) {
-    for (int64_t j = 0; j < k; ++j) for_tokens(r, group, [&](int64_t row) { body(row, j); });
+    const auto for_weight = [&](bool weighs) {
+      for (int64_t j = 0; j < k; ++j) {
+        for_tokens(r, group, [&](int64_t row) {
+          if ((r.weights == nullptr || r.weights[row] != 0) == weighs) body(row, j);
+        });
+      }
+    };
+    for_weight(true);
+    if (r.weights != nullptr) for_weight(false);
   } else {
     for_tokens(r, group, [&](int64_t row) {
       for (int64_t j = 0; j < k; ++j) body(row, j);

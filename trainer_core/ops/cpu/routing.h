@@ -10,7 +10,7 @@ namespace muster::trainer::cpu {
 // A Routing by its plain arrays.
 struct RoutingArrays {
   RoutingShape shape;
-  const float* weights;  // (T)
+  const float* weights;  // (T), or null: nobody looks at them
   float* probs;          // (T, E)
   int32_t* experts;      // (T, k)
   float* gates;          // (T, k)

@@ -14,9 +14,9 @@ TEST(MemoryPlan, BuffersAreAlignedAndCounted) {
   const BufferId a = plan.add("a", MemoryCategory::kParameters, 100);
   const BufferId b = plan.add("b", MemoryCategory::kActivations, 1);
   const BufferId c = plan.add("c", MemoryCategory::kParameters, 64);
-  EXPECT_EQ(plan.buffers()[a].offset, 0U);
-  EXPECT_EQ(plan.buffers()[b].offset, 128U);
-  EXPECT_EQ(plan.buffers()[c].offset, 192U);
+  EXPECT_EQ(plan.at(a).offset, 0U);
+  EXPECT_EQ(plan.at(b).offset, 128U);
+  EXPECT_EQ(plan.at(c).offset, 192U);
   EXPECT_EQ(plan.total_bytes(), 256U);
   EXPECT_EQ(plan.category_bytes(MemoryCategory::kParameters), 164U);
   EXPECT_EQ(plan.category_bytes(MemoryCategory::kGradients), 0U);
@@ -25,7 +25,7 @@ TEST(MemoryPlan, BuffersAreAlignedAndCounted) {
 TEST(MemoryPlan, WhatIsNeverInUseTogetherSharesMemory) {
   MemoryPlan plan;
   plan.add("before", MemoryCategory::kWorkspace, 64);
-  BufferId small = 0, large = 0, larger = 0;
+  BufferId small, large, larger;
   plan.overlay([&] { small = plan.add("small", MemoryCategory::kWorkspace, 10); },
                [&] {
                  large = plan.add("large", MemoryCategory::kWorkspace, 100);
@@ -33,10 +33,10 @@ TEST(MemoryPlan, WhatIsNeverInUseTogetherSharesMemory) {
                },
                [] {});
   const BufferId after = plan.add("after", MemoryCategory::kWorkspace, 1);
-  EXPECT_EQ(plan.buffers()[small].offset, 64U);
-  EXPECT_EQ(plan.buffers()[large].offset, 64U);
-  EXPECT_EQ(plan.buffers()[larger].offset, 192U);
-  EXPECT_EQ(plan.buffers()[after].offset, 448U);
+  EXPECT_EQ(plan.at(small).offset, 64U);
+  EXPECT_EQ(plan.at(large).offset, 64U);
+  EXPECT_EQ(plan.at(larger).offset, 192U);
+  EXPECT_EQ(plan.at(after).offset, 448U);
   EXPECT_EQ(plan.total_bytes(), 512U);
   EXPECT_EQ(plan.category_bytes(MemoryCategory::kWorkspace), 64U + 100 + 200 + 1);
 }
@@ -55,8 +55,11 @@ TEST(Arena, IsZeroedAndExactlyThePlan) {
 TEST(Arena, OfAnEmptyPlan) { EXPECT_EQ(Arena(MemoryPlan()).bytes(), 0U); }
 
 TEST(ArenaDeathTest, UnknownBuffer) {
-  const Arena arena{MemoryPlan()};
-  EXPECT_DEATH(arena.buffer(3), "buffer 3 of 0");
+  MemoryPlan plan;
+  const BufferId only = plan.add("only", MemoryCategory::kWorkspace, 8);
+  EXPECT_DEATH(Arena(plan).buffer(BufferId()), "no buffer of 1");
+  EXPECT_DEATH(plan.at(BufferId()), "no buffer of 1");
+  EXPECT_DEATH(Arena(MemoryPlan()).buffer(only), "no buffer of 0");
 }
 
 TEST(Tensor, KnowsItsSize) {

@@ -111,9 +111,10 @@ TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
   demands.query_heads = 12;
   demands.kv_heads = 4;
   const MeshShape wanted = shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kFsdp, 3}});
-  const auto nearest = nearest_meshes(demands, 1, 24, wanted, 3);
+  const auto works = [&](const MeshShape& mesh) { return mesh_conflicts(demands, mesh).empty(); };
+  const auto nearest = nearest_meshes(1, 24, wanted, 3, works);
   ASSERT_THAT(nearest, SizeIs(3));
-  const auto everything = nearest_meshes(demands, 1, 24, wanted, 100'000);
+  const auto everything = nearest_meshes(1, 24, wanted, 100'000, works);
   EXPECT_THAT(everything, SizeIs(testing::Gt(100U)));
   EXPECT_TRUE(std::equal(nearest.begin(), nearest.end(), everything.begin()));
   for (const MeshShape& mesh : everything) {
@@ -127,11 +128,20 @@ TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
 }
 
 TEST(MeshRules, NodesAndRanksAreDividedApart) {
-  const auto nearest =
-      nearest_meshes(kDense, 4, 8, shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kExpert, 4}}), 1);
+  const MeshShape wanted = shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kExpert, 4}});
+  const auto nearest = nearest_meshes(
+      4, 8, wanted, 1, [](const MeshShape& mesh) { return mesh_conflicts(kDense, mesh).empty(); });
   ASSERT_THAT(nearest, SizeIs(1));
   EXPECT_EQ(mesh_keys(nearest.front()), "ici_tensor_parallelism=8 dcn_data_parallelism=4");
   EXPECT_EQ(mesh_keys({}), "every degree 1");
+}
+
+TEST(MeshRules, TheSearchForANearMeshEnds) {
+  MeshShape open = shape_of({{MeshAxis::kTensor, -1}, {MeshAxis::kFsdp, 0}});
+  int tried = 0;
+  EXPECT_THAT(nearest_meshes(4096, 1024, open, 1, [&](const MeshShape&) { return ++tried < 0; }),
+              IsEmpty());
+  EXPECT_EQ(tried, kNearMeshesTried);
 }
 
 }  // namespace

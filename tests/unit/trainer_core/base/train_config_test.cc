@@ -14,6 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 TrainConfig valid_config() {
   TrainConfig config;
@@ -171,6 +172,18 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
               }),
               HasSubstr("a step of per_device_batch_size (32768) times max_target_length (32768) "
                         "tokens keeps"));
+  // What ranks that share experts may all send to one.
+  const auto error_on_ranks = [&](int32_t ranks) {
+    return error_with([&](TrainConfig& c) {
+      c.model.experts = {.count = 1024, .per_token = 1, .mlp_dim = 1 << 22};
+      c.model.emb_dim = 2;
+      c.per_device_batch_size = 1;
+      c.max_target_length = 1 << 20;
+      c.mesh.ici[static_cast<size_t>(MeshAxis::kExpert)] = ranks;
+    });
+  };
+  EXPECT_THAT(error_on_ranks(1), Not(HasSubstr("tokens keeps")));
+  EXPECT_THAT(error_on_ranks(1024), HasSubstr("tokens keeps"));
 }
 
 }  // namespace

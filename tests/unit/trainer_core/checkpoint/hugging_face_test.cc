@@ -164,6 +164,9 @@ TEST_F(HuggingFace, RefusesWhatItCannotRun) {
   change("hidden_act", "gelu");
   EXPECT_THAT(config_error(), HasSubstr("this trainer runs \"gelu_pytorch_tanh\""));
   copy("llama_gqa");
+  for (const char* size : {"hidden_size", "num_attention_heads", "head_dim"}) change(size, 1 << 24);
+  EXPECT_THAT(config_error(), HasSubstr("parameters, but must have at most"));
+  copy("llama_gqa");
   change("vocab_size", std::string(200'000, '9'));
   EXPECT_LT(config_error().size(), 1000U);
   std::ofstream(config_path()) << R"({"vocab_size": )" << std::string(200'000, '[')

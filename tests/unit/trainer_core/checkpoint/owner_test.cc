@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
@@ -31,6 +33,24 @@ TEST(Owner, AnAttemptLeftBehindSavesNothingMore) {
   EXPECT_EQ(names_in(folder.path()), (Names{"5", "OWNER"}));
   EXPECT_TRUE(save_state(live, 6, State(3)).ok());
   EXPECT_EQ(names_in(folder.path()), (Names{"6", "OWNER"}));
+}
+
+// Two of one process id, as ranks of different containers may be, and of one job and attempt, as coordinators count anew.
+TEST(Owner, WhoOpensTheDirectoryAtTheSameMomentIsNoError) {
+  TempFolder folder;
+  std::vector<std::thread> threads;
+  std::vector<absl::Status> failures(4);
+  for (size_t t = 0; t < failures.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 0; i < 50; ++i) {
+        CheckpointStore store(folder.path(), 1);
+        failures[t].Update(store.open({7, 1, 100 * t + i}));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& failure : failures) EXPECT_TRUE(failure.ok()) << failure;
+  EXPECT_EQ(names_in(folder.path()), (Names{"OWNER"}));
 }
 
 TEST(Owner, ALowerAttemptTouchesNothingWhileTheHigherOneLives) {

@@ -163,9 +163,18 @@ TEST(ByteBpe, WhatCannotBeFollowedExactlyIsRefused) {
   EXPECT_THAT(with("/model/vocab/zz", 1 << 20), HasSubstr("token id 1048576 among"));
   EXPECT_THAT(with("/model/vocab/zz", -1), HasSubstr("token id -1 among"));
   EXPECT_THAT(with("/model/vocab/zz", "x"), HasSubstr("the id of \"zz\" is \"x\""));
+  const std::string a =
+      "token id " + good["model"]["vocab"]["A"].dump() + " is that of \"A\" and of ";
+  EXPECT_THAT(with("/model/vocab/zz", good["model"]["vocab"]["A"]), HasSubstr(a + "\"zz\""));
+  EXPECT_THAT(with("/added_tokens/0/id", good["model"]["vocab"]["A"]),
+              HasSubstr(a + "\"<|begin_of_text|>\""));
   EXPECT_THAT(with("/model/merges/3", "nonsense"), HasSubstr("model.merges[3] is no pair"));
   EXPECT_THAT(with("/model/merges/3", "zz yy"), HasSubstr("\"zzyy\", which is not in the vocab"));
   EXPECT_THAT(with("/added_tokens/0/lstrip", true), HasSubstr("lstrip of \"<|begin_of_text|>\""));
+  // GPT-2's has its special token in both lists.
+  json twice = good;
+  twice["model"]["vocab"]["<|begin_of_text|>"] = twice["added_tokens"][0]["id"];
+  EXPECT_EQ(problem_of(twice.dump()), "");
   json missing = good;
   missing["model"]["vocab"].erase("A");
   EXPECT_THAT(problem_of(missing.dump()), HasSubstr("no token for byte 65"));

@@ -1,8 +1,14 @@
 #include "trainer_core/data/shard.h"
 
 #include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <vector>
 
@@ -21,6 +27,30 @@ std::vector<int32_t> ramp(size_t count, int32_t modulus) {
   std::vector<int32_t> tokens(count);
   for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<int32_t>(i) % modulus;
   return tokens;
+}
+
+// With the checksums of blocks that such bytes have.
+std::string with_sums(std::string shard) {
+  const auto header = decode_shard_header({shard.data(), kShardHeaderBytes}, shard.size());
+  EXPECT_TRUE(header.ok()) << header.status();
+  for (uint64_t block = 0; block < header->blocks(); ++block) {
+    const uint64_t begin = std::max<uint64_t>(block * kShardBlockBytes, kShardHeaderBytes);
+    const uint64_t end = std::min((block + 1) * kShardBlockBytes, header->documents_end());
+    const uint64_t sum = XXH3_64bits(shard.data() + begin, end - begin);
+    std::memcpy(shard.data() + header->documents_end() + block * sizeof(sum), &sum, sizeof(sum));
+  }
+  return shard;
+}
+
+// As version 2 wrote it.
+std::string without_sums(std::string shard) {
+  auto header = decode_shard_header({shard.data(), kShardHeaderBytes}, shard.size());
+  EXPECT_TRUE(header.ok()) << header.status();
+  shard.resize(header->documents_end());
+  header->block_bytes = 0;
+  const auto bytes = encode_shard_header(*header);
+  std::memcpy(shard.data(), bytes.data(), bytes.size());
+  return shard;
 }
 
 // Three documents: of half of the tokens, of one, of the rest.
@@ -113,7 +143,7 @@ TEST(Shard, DocumentsThatDoNotFollowEachOtherAreRefused) {
   make_shard(folder.file("a.mtok"), 300, ramp(101, 300));
   const std::string good = read_file(folder.file("a.mtok"));
   const size_t table = kShardHeaderBytes + 208;  // 202 bytes of tokens and 6 zeros
-  ASSERT_EQ(good.size(), table + 24);
+  ASSERT_EQ(good.size(), table + 24 + 8);
   struct Case {
     std::vector<uint64_t> ends;
     std::string says;
@@ -131,7 +161,7 @@ TEST(Shard, DocumentsThatDoNotFollowEachOtherAreRefused) {
         static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bad.data() + table), 24));
     const auto bytes = encode_shard_header(*header);
     std::memcpy(bad.data(), bytes.data(), bytes.size());
-    write_file(folder.file("bad.mtok"), bad);
+    write_file(folder.file("bad.mtok"), with_sums(bad));
     const auto shard = ShardReader::open(folder.file("bad.mtok"));
     ASSERT_TRUE(shard.ok()) << shard.status();
     const absl::Status status = (*shard)->verify_payload();
@@ -140,7 +170,7 @@ TEST(Shard, DocumentsThatDoNotFollowEachOtherAreRefused) {
   }
   std::string flipped = good;
   flipped[table + 8] = static_cast<char>(flipped[table + 8] ^ 1);
-  write_file(folder.file("bad.mtok"), flipped);
+  write_file(folder.file("bad.mtok"), with_sums(flipped));
   EXPECT_THAT(
       std::string((*ShardReader::open(folder.file("bad.mtok")))->verify_payload().message()),
       HasSubstr("checksum of its documents"));
@@ -151,14 +181,136 @@ TEST(Shard, DamagedTokensAreFoundByTheChecksumAndTheIdCheck) {
   make_shard(folder.file("a.mtok"), 300, ramp(100, 300));
   std::string bad = read_file(folder.file("a.mtok"));
   bad[kShardHeaderBytes + 21] = '\x7F';
-  write_file(folder.file("a.mtok"), bad);
+  write_file(folder.file("a.mtok"), with_sums(bad));
   auto shard = ShardReader::open(folder.file("a.mtok"));
   ASSERT_TRUE(shard.ok()) << shard.status();
-  EXPECT_EQ((*shard)->verify_payload().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string((*shard)->verify_payload().message()),
+              HasSubstr("checksum of its tokens"));
   std::vector<int32_t> out(100);
   const absl::Status status = (*shard)->read(0, out);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("offset 84"));
+}
+
+// Whatever is read first, and nothing before it is.
+TEST(Shard, ADamagedBlockIsFoundWhenItIsReadForTheFirstTime) {
+  constexpr size_t kTokens =
+      100'000;  // of 2 bytes: tokens up to block 3, where the ends of documents are, too
+  TempFolder folder;
+  const auto tokens = ramp(kTokens, 300);
+  make_shard(folder.file("a.mtok"), 300, tokens);
+  const std::string good = read_file(folder.file("a.mtok"));
+  const auto header = decode_shard_header({good.data(), kShardHeaderBytes}, good.size());
+  ASSERT_TRUE(header.ok());
+  ASSERT_EQ(header->blocks(), 4U);
+  const std::string path = folder.file("bad.mtok");
+  const auto damaged_at = [&](size_t offset) {
+    std::string bad = good;
+    bad[offset] = static_cast<char>(bad[offset] ^ 1);
+    write_file(path, bad);
+    auto shard = ShardReader::open(path);
+    EXPECT_TRUE(shard.ok()) << shard.status();
+    return *std::move(shard);
+  };
+  const size_t tokens_a_block = kShardBlockBytes / 2;
+  std::vector<int32_t> out(2);
+  {
+    const auto shard = damaged_at(kShardBlockBytes);                // the first byte of block 1
+    const uint64_t first = tokens_a_block - kShardHeaderBytes / 2;  // the first token there
+    EXPECT_TRUE(shard->read(first - 2, out).ok());
+    const absl::Status status = shard->read(first - 1, out);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(path + " is damaged: the checksum of its bytes 65536 to 131071 differs"));
+    EXPECT_FALSE(shard->read(first + 100, out).ok()) << "found once, it is not forgotten";
+    EXPECT_TRUE(shard->read(first + tokens_a_block, out).ok());
+    EXPECT_THAT(std::string(shard->verify_payload().message()), HasSubstr("bytes 65536 to"));
+  }
+  std::vector<uint64_t> ends(1);
+  {
+    const auto shard = damaged_at(header->documents_offset() + 8);
+    EXPECT_TRUE(shard->read(0, out).ok());
+    EXPECT_THAT(std::string(shard->document_ends(2, ends).message()),
+                HasSubstr("bytes 196608 to " + std::to_string(header->documents_end() - 1)));
+  }
+  {
+    const auto shard = damaged_at(header->documents_end() + 8);  // a checksum itself
+    EXPECT_TRUE(shard->read(0, out).ok());
+    EXPECT_THAT(std::string(shard->read(tokens_a_block, out).message()),
+                HasSubstr("bytes 65536 to"));
+    EXPECT_TRUE(shard->document_ends(0, ends).ok());
+  }
+}
+
+TEST(Shard, AShardFromBeforeThereWereChecksumsOfBlocksIsRead) {
+  TempFolder folder;
+  const auto tokens = ramp(50'000, 300);
+  make_shard(folder.file("new.mtok"), 300, tokens);
+  write_file(folder.file("old.mtok"), without_sums(read_file(folder.file("new.mtok"))));
+  const auto shard = ShardReader::open(folder.file("old.mtok"));
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  EXPECT_TRUE((*shard)->verify_payload().ok());
+  std::vector<int32_t> out(tokens.size());
+  ASSERT_TRUE((*shard)->read(0, out).ok());
+  EXPECT_EQ(out, tokens);
+}
+
+// Of any cut of appends, at every remainder of a block.
+TEST(Shard, ChecksumsOfBlocksAreOfTheFileWhateverAppendsWere) {
+  TempFolder folder;
+  for (const size_t count : {size_t{1}, size_t{32'736 - 4}, size_t{32'736}, size_t{70'001}}) {
+    const auto tokens = ramp(count, 300);
+    auto writer = ShardWriter::create(folder.file("a.mtok"), 300, 7);
+    ASSERT_TRUE(writer.ok());
+    for (size_t at = 0; at < count;) {
+      const size_t part = std::min<size_t>(count - at, 1 + at * 7 % 20'011);
+      ASSERT_TRUE((*writer)
+                      ->append(std::span(tokens).subspan(at, part), {{static_cast<uint32_t>(part)}})
+                      .ok());
+      at += part;
+    }
+    ASSERT_TRUE((*writer)->finish().ok());
+    const std::string shard = read_file(folder.file("a.mtok"));
+    EXPECT_EQ(with_sums(shard), shard) << count;
+    EXPECT_TRUE((*ShardReader::open(folder.file("a.mtok")))->verify_payload().ok());
+  }
+}
+
+// Fills the process's table of mappings, which a sanitizer needs itself.
+TEST(Shard, MoreShardsThanAProcessMayMapAreAnErrorThatNamesTheLimit) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "under a sanitizer";
+#endif
+  std::ifstream limit("/proc/sys/vm/max_map_count");
+  uint64_t most = 0;
+  if (!(limit >> most) || most > 1'000'000) GTEST_SKIP() << "no limit that is reached soon";
+  TempFolder folder;
+  make_shard(folder.file("a.mtok"), 300, ramp(100, 300));
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = 2 * most * page;
+  void* const memory =
+      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  // Every other page has other rights, which makes it a mapping of its own.
+  size_t split = 0;
+  while (mprotect(static_cast<char*>(memory) + (2 * split + 1) * page, page, PROT_READ) == 0)
+    ++split;
+  // The last few, of which none is joined with another.
+  std::vector<void*> rest;
+  rest.reserve(16);
+  do {
+    rest.push_back(mmap(nullptr, page, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  } while (rest.back() != MAP_FAILED && rest.size() < rest.capacity());
+  const auto shard = ShardReader::open(folder.file("a.mtok"));
+  munmap(memory, bytes);
+  for (void* const mapping : rest) {
+    if (mapping != MAP_FAILED) munmap(mapping, page);
+  }
+  EXPECT_EQ(shard.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      std::string(shard.status().message()),
+      HasSubstr("a process may have " + std::to_string(most) + " of them (vm.max_map_count)"));
+  EXPECT_TRUE(ShardReader::open(folder.file("a.mtok")).ok());
 }
 
 TEST(Shard, AnUnfinishedWriterLeavesNothing) {
@@ -197,6 +349,8 @@ TEST(Shard, MutationsAreRefusedOrReadWithinTheVocabulary) {
       const auto crc = static_cast<uint32_t>(
           crc32_z(0, reinterpret_cast<const Bytef*>(bad.data()), kShardHeaderBytes - 4));
       std::memcpy(bad.data() + kShardHeaderBytes - 4, &crc, sizeof(crc));
+      if (decode_shard_header({bad.data(), kShardHeaderBytes}, bad.size()).ok())
+        bad = with_sums(bad);
     }
     write_file(folder.file("bad.mtok"), bad);
     const auto shard = ShardReader::open(folder.file("bad.mtok"));
@@ -208,6 +362,7 @@ TEST(Shard, MutationsAreRefusedOrReadWithinTheVocabulary) {
     const ShardHeader& header = (*shard)->header();
     ASSERT_LE(kShardHeaderBytes + header.token_count * header.token_bytes, bad.size());
     ASSERT_LE(header.document_count * 8, bad.size());
+    ASSERT_LE(header.blocks() * 8, bad.size());
     (void)(*shard)->verify_payload();
     std::vector<uint64_t> ends(header.document_count);
     if ((*shard)->document_ends(0, ends).ok()) {

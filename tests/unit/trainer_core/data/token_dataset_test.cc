@@ -15,12 +15,14 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(TokenDataset, AnotherVocabularyIsBadInput) {
+TEST(TokenDataset, ALargerVocabularyThanTheModelsIsBadInput) {
   TempFolder folder;
   make_token_folder(folder.path(), {{Document(100, 1)}});
   const auto status = TokenDataset::open(folder.path(), 512).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("vocab_size=512"));
+  EXPECT_TRUE(TokenDataset::open(folder.path(), kFolderVocab).ok());
+  EXPECT_TRUE(TokenDataset::open(folder.path(), 1024).ok()) << "padded";
 }
 
 TEST(TokenDataset, AShardThatDisagreesWithTheIndexIsRefused) {

@@ -18,13 +18,14 @@ using Document = std::vector<int32_t>;
 
 // A shard for each list of documents.
 inline void make_token_folder(const std::string& folder,
-                              const std::vector<std::vector<Document>>& shards) {
+                              const std::vector<std::vector<Document>>& shards,
+                              uint32_t vocab_size = kFolderVocab) {
   TokenIndex index;
-  index.vocab_size = kFolderVocab;
+  index.vocab_size = vocab_size;
   index.tokenizer_fingerprint = 7;
   for (const std::vector<Document>& documents : shards) {
     const std::string name = shard_file_name(index.shards.size());
-    auto writer = ShardWriter::create(folder + "/" + name, kFolderVocab, 7);
+    auto writer = ShardWriter::create(folder + "/" + name, vocab_size, 7);
     ASSERT_TRUE(writer.ok()) << writer.status();
     for (const Document& document : documents) {
       const auto size = static_cast<uint32_t>(document.size());

@@ -62,6 +62,18 @@ TEST(TokenIndex, DamageIsAnErrorAndNeverACrash) {
   }
 }
 
+// A value for a message is printed by recursion.
+TEST(TokenIndex, DepthIsBounded) {
+  const TempFolder folder;
+  constexpr size_t kDepth = 1 << 20;
+  const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');
+  write_file(folder.file(kTokenIndexFile),
+             R"({"format": "muster-tokens", "version": )" + deep + "}");
+  const absl::Status status = read_token_index(folder.path()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("index.json nests values more than"));
+}
+
 TEST(TokenIndex, AShardOutsideTheFolderIsRefused) {
   TempFolder folder;
   for (const char* name : {"../secret", "/etc/passwd", "..", ""}) {

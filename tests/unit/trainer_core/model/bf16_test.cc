@@ -191,9 +191,9 @@ TEST(Bf16Plan, DecodingKeepsMatricesAndCachesRounded) {
     EXPECT_EQ(bytes(wide, MemoryCategory::kParameters), 4 * n);
     EXPECT_EQ(2 * bytes(narrow, MemoryCategory::kKvCache), bytes(wide, MemoryCategory::kKvCache));
     EXPECT_LT(narrow.memory.total_bytes(), wide.memory.total_bytes());
-    const auto& buffers = narrow.memory.buffers();
-    EXPECT_EQ(buffers[narrow.loading_block].offset, buffers[narrow.param_block].offset);
-    EXPECT_EQ(buffers[narrow.loading_block].bytes, 4 * n);
+    EXPECT_EQ(narrow.memory.at(narrow.loading_block).offset,
+              narrow.memory.at(narrow.param_block).offset);
+    EXPECT_EQ(narrow.memory.at(narrow.loading_block).bytes, 4 * n);
     EXPECT_EQ(narrow.memory.total_bytes() % kBufferAlignment, 0U);
     EXPECT_GE(narrow.memory.total_bytes(), 4 * n);
   }

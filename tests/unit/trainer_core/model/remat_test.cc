@@ -39,7 +39,7 @@ void poison(const TestModel& test) {
   for (const PlannedBuffer& buffer : test.plan.memory.buffers()) {
     if (buffer.name.starts_with("rope_")) continue;
     auto* const start =
-        reinterpret_cast<float*>(static_cast<std::byte*>(test.arena.buffer(0)) + buffer.offset);
+        reinterpret_cast<float*>(static_cast<std::byte*>(test.arena.begin()) + buffer.offset);
     if (start == params) continue;
     std::fill_n(start, buffer.bytes / sizeof(float), std::numeric_limits<float>::quiet_NaN());
   }

@@ -23,7 +23,7 @@ constexpr uint32_t kUntouched = 0x7FA5A5A5;
 inline std::span<uint32_t> words_of(const Arena& arena) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t mapped = (arena.bytes() + page - 1) / page * page;
-  return {static_cast<uint32_t*>(arena.buffer(0)), mapped / sizeof(uint32_t)};
+  return {static_cast<uint32_t*>(arena.begin()), mapped / sizeof(uint32_t)};
 }
 
 // Every planned word was written, and no other.

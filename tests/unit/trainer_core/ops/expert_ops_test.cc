@@ -113,7 +113,8 @@ TEST(Routing, ChoosesAndBalances) {
   }
 }
 
-// Each expert's rows are a run of their own; it takes the earliest choices of each group up to its capacity.
+// Each expert's rows are a run of their own; it takes the earliest choices of each group up to its capacity: of what has no target
+// none before all others.
 TEST(Routing, GivesRowsUpToCapacity) {
   for (const RoutingShape& shape : shapes()) {
     RoutingValues values(shape);
@@ -122,7 +123,8 @@ TEST(Routing, GivesRowsUpToCapacity) {
     std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int32_t>>> queues;
     for (int64_t t = 0; t < shape.tokens; ++t) {
       for (int64_t j = 0; j < k; ++j) {
-        const int64_t turn = shape.style == RouterStyle::kPax ? j * n + t % n : t * k + j;
+        const int64_t behind = values.weights[t] == 0 ? n * k : 0;
+        const int64_t turn = shape.style == RouterStyle::kPax ? behind + j * n + t % n : t * k + j;
         const auto i = static_cast<size_t>(t * k + j);
         queues[{t / n, values.experts[i]}].emplace_back(turn, values.slots[i]);
       }

@@ -40,7 +40,7 @@ void run_step(const TrainConfig& config, ProcessGroups& groups) {
   const auto ops = cpu_ops(1);
   ShardedParameters parameters(plan.model, arena, *ops, groups);
   std::optional<MeshExchange> exchange;
-  if (!plan.model.part().is_whole()) exchange.emplace(plan.model, arena, *ops, groups);
+  if (plan.model.part().exchanges()) exchange.emplace(plan.model, arena, *ops, groups);
   Transformer model(plan.model, arena, *ops, &parameters, exchange ? &*exchange : nullptr);
   const std::span<float> state = {arena.f32(plan.model.optimizer_state),
                                   static_cast<size_t>(plan.optimizer->state_elements())};

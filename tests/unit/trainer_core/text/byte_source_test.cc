@@ -105,6 +105,32 @@ TEST(ByteSource, DamageIsFoundOrHarmless) {
               HasSubstr("junk is damaged at offset"));
 }
 
+TEST(ByteSource, ACompressionThatIsNotReadIsNamed) {
+  TempFolder folder;
+  const std::pair<std::string, std::string> cases[] = {
+      {"BZh91AY&SY\x01\x02", "bzip2"}, {"BZh9\x17\x72\x45\x38\x50\x90", "bzip2"},
+      {"\xFD\x37zXZ", "xz"},           {"PK\x03\x04\x14", "zip"},
+      {"7z\xBC\xAF\x27\x1C", "7z"},    {"\x04\x22\x4D\x18\x64", "lz4"}};
+  for (const auto& [bytes, name] : cases) {
+    write_file(folder.file("text"), bytes);
+    const absl::Status status = ByteSource::open(folder.file("text")).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), folder.file("text") + " is compressed: " + name +
+                                    " is not read; recompress it with zstd or gzip");
+  }
+  for (const std::string text : {"BZh is no magic", "PK", "7zip", "LZ4 4"}) {
+    write_file(folder.file("text"), text);
+    EXPECT_EQ(*read_all(folder.file("text"), 10), text);
+  }
+}
+
+TEST(ByteSource, AZstdFileMayBeginWithAFrameToBeSkipped) {
+  TempFolder folder;
+  write_file(folder.file("zst"),
+             "\x50\x2A\x4D\x18\x04" + std::string(3, '\0') + "skip" + zstd("text"));
+  EXPECT_EQ(*read_all(folder.file("zst"), 100), "text");
+}
+
 TEST(ByteSource, OpensRegularFilesAlone) {
   TempFolder folder;
   EXPECT_EQ(ByteSource::open(folder.file("none")).status().code(), absl::StatusCode::kNotFound);

@@ -60,6 +60,13 @@ TEST(InputFiles, AFolderWithoutTextIsAnError) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr(folder.path() + " has no text in it: none of its 1 files"));
+  write_file(folder.file("a.txt"), "x");
+  write_file(folder.file("notes.zip"), "x");
+  EXPECT_TRUE(find_input_files({{folder.path()}}, std::nullopt).ok());
+  write_file(folder.file("b.jsonl.BZ2"), "x");
+  EXPECT_EQ(find_input_files({{folder.path()}}, std::nullopt).status().message(),
+            folder.file("b.jsonl.BZ2") +
+                " is compressed: bzip2 is not read; recompress it with zstd or gzip");
   EXPECT_EQ(find_input_files({{folder.file("none")}}, std::nullopt).status().code(),
             absl::StatusCode::kNotFound);
 }

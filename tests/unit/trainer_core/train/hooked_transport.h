@@ -25,6 +25,8 @@ struct RoundHooks {
   std::function<absl::Status(std::string_view channel)> before;
   // With what became of it. May be empty.
   std::function<void(std::string_view channel, const absl::Status& status)> after = nullptr;
+  // When the rank's channels are isolated. May be empty.
+  std::function<void()> isolated = nullptr;
 };
 
 class HookedChannel : public Channel {
@@ -70,7 +72,10 @@ class HookedTransport : public Transport {
                                            hooks_);
   }
   void fail(const std::string& reason) override { transport_->fail(reason); }
-  void isolate_channels() override { transport_->isolate_channels(); }
+  void isolate_channels() override {
+    transport_->isolate_channels();
+    if (hooks_.isolated) hooks_.isolated();
+  }
 
  private:
   std::shared_ptr<Transport> transport_;

@@ -12,11 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/trainer_core/train/hooked_transport.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
-#include "trainer_core/base/train_mesh.h"
-#include "trainer_core/comm/local.h"
-#include "trainer_core/train.h"
+#include "tests/unit/trainer_core/train/leaving_ranks.h"
 
 namespace muster::trainer {
 namespace {
@@ -62,13 +58,6 @@ class LongStep {
   bool waiting_ = false;
   bool released_ = false;
 };
-
-std::mutex ended_mutex;
-std::vector<ExitCode> ended_with;  // by leave(), on the thread that calls it
-void note_end(ExitCode code) {
-  const std::lock_guard lock(ended_mutex);
-  ended_with.push_back(code);
-}
 
 struct Outcome {
   std::vector<ExitCode> ended_with;

@@ -4,22 +4,14 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <filesystem>
-#include <mutex>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/meshes.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/trainer_core/train/hooked_transport.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
-#include "trainer_core/base/train_mesh.h"
-#include "trainer_core/comm/local.h"
-#include "trainer_core/train.h"
+#include "tests/unit/trainer_core/train/leaving_ranks.h"
 #include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
@@ -29,76 +21,6 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 namespace fs = std::filesystem;
-
-std::mutex ended_mutex;
-std::vector<ExitCode> ended_with;  // by leave(), on the thread that calls it
-void note_end(ExitCode code) {
-  const std::lock_guard lock(ended_mutex);
-  ended_with.push_back(code);
-}
-
-// Something that happens once. Any thread.
-class Moment {
- public:
-  void happen() {
-    const std::lock_guard lock(mutex_);
-    happened_ = true;
-    changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return happened_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool happened_ = false;
-};
-
-// The ranks of a training as threads, of which a test sees every round of messages.
-struct Ranks {
-  explicit Ranks(const TrainConfig& with) : config(with), mesh(mesh_of(with.mesh)) {
-    const auto size = static_cast<size_t>(mesh.ranks());
-    hooks.resize(size, {.before = [](std::string_view) { return absl::OkStatus(); }});
-    on_step.resize(size);
-    codes.resize(size);
-    errs = std::vector<std::ostringstream>(size);
-    signals = std::vector<StopSignals>(size);
-  }
-
-  void run(int rank) {
-    const auto r = static_cast<size_t>(rank);
-    auto page = ProgressWriter::anonymous({});
-    ProcessGroups groups(std::make_shared<HookedTransport>(world.join(rank), hooks[r]), mesh,
-                         page.get());
-    codes[r] = train(config, {.groups = groups,
-                              .page = *page,
-                              .out = rank == 0 ? out : errs[r],
-                              .err = errs[r],
-                              .signals = signals[r],
-                              .threads = 1,
-                              .on_step = on_step[r]});
-  }
-
-  std::string err() const {
-    std::string all;
-    for (const std::ostringstream& err : errs) all += err.str();
-    return all;
-  }
-
-  TrainConfig config;
-  Mesh mesh;
-  LocalWorld world{mesh.ranks(), std::chrono::milliseconds(60'000)};
-  std::vector<RoundHooks> hooks;
-  std::vector<std::function<void(const StepRecord&)>> on_step;
-  std::vector<StopSignals> signals;
-  std::vector<ExitCode> codes;
-  std::ostringstream out;
-  std::vector<std::ostringstream> errs;
-};
-
-constexpr int64_t kCompleted = 2;  // steps, when a rank stands still
 
 struct Outcome {
   bool reached = false;  // the place
@@ -160,16 +82,7 @@ Outcome leave_at(const TrainConfig& config, int slow, int place) {
 class LeaveTogether : public testing::Test {
  protected:
   TrainConfig config(const std::string& checkpoints, const Degrees& degrees) const {
-    TrainConfig config = tiny_config(mesh_of({.ici = degrees}).ranks());
-    config.mesh.ici = degrees;
-    config.per_device_batch_size = 4 / (degrees[0] * degrees[2]) / degrees[6];
-    config.per_device_batch_size = std::max(config.per_device_batch_size, 1);
-    config.model.num_layers = 1;
-    config.steps = 8;
-    config.enable_checkpointing = true;
-    config.checkpoint_directory = folder_.file(checkpoints);
-    config.checkpoint_period = 1000;
-    return config;
+    return leaving_config(folder_.file(checkpoints), degrees);
   }
 
   // At all places of a step and some of the next one, or at every `stride`-th of them, where rank `slow` stands still.
@@ -248,6 +161,13 @@ TEST_F(LeaveTogether, WhoHasNothingToSaveBreaksNoSave) {
   Moment there, gone, noticed;
   std::atomic<int64_t> completed{0};
   ranks.on_step[2] = [&](const StepRecord& record) { completed = record.step + 1; };
+  // Rank 2 may be ahead of those that save.
+  Moment ready[2];
+  for (const size_t r : {0, 1}) {
+    ranks.on_step[r] = [&ready, r](const StepRecord& record) {
+      if (record.step + 1 >= kCompleted) ready[r].happen();
+    };
+  }
   ranks.hooks[2].before = [&](std::string_view channel) {
     if (!is_of_lane(channel, kStreamLane) || completed < kCompleted) return absl::OkStatus();
     there.happen();
@@ -269,7 +189,7 @@ TEST_F(LeaveTogether, WhoHasNothingToSaveBreaksNoSave) {
   }
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank) threads.emplace_back([&, rank] { ranks.run(rank); });
-  there.wait();
+  for (Moment* moment : {&there, &ready[0], &ready[1]}) moment->wait();
   ended_with.clear();
   ranks.signals[0].stop = ranks.signals[1].stop = true;
   for (const size_t r : {0, 1})

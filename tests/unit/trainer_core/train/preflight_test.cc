@@ -80,9 +80,14 @@ TEST_F(Preflight, TheMemoryOfANodeIsThatOfItsRanks) {
                            "MiB, and [0-9]+ MiB for a checkpoint in the background\\), but .*"));
 }
 
-TEST_F(Preflight, AVocabularyThatDiffersIsNamed) {
+TEST_F(Preflight, AVocabularyIsThatOfTheTokenizerOrLarger) {
+  config_.model.vocab_size = 319;
+  EXPECT_THAT(problem(), HasSubstr("has a vocabulary of 320, but vocab_size=319; it must be at "
+                                   "least 320"));
+  config_.tokenizer_path = "";
+  EXPECT_THAT(problem(), HasSubstr("was made with a vocabulary of 320, but vocab_size=319"));
   config_.model.vocab_size = 512;
-  EXPECT_THAT(problem(), HasSubstr("has a vocabulary of 320, but vocab_size=512"));
+  EXPECT_EQ(problem(), "");
 }
 
 TEST_F(Preflight, AnotherTokenizerOfTheSameSizeIsFound) {

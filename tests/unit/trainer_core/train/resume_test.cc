@@ -10,7 +10,6 @@
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
-#include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/decode.h"
 
 namespace muster::trainer {
@@ -342,50 +341,6 @@ TEST_F(Resume, OfAnotherModelNamesTheTensorOnEveryRank) {
       HasSubstr(
           "tensor model.layers.0.mlp.gate_proj.weight has shape [48, 32] there and [64, 32]"));
   EXPECT_THAT(result.err, HasSubstr("rank 1: start: rank 0 could not restore"));
-}
-
-TEST_F(Resume, DecodeContinuesAPrompt) {
-  TrainConfig longer = config("decode");
-  longer.steps = longer.optimizer.schedule_steps = 80;
-  longer.optimizer.learning_rate = 1e-2;
-  longer.max_target_length = 32;
-  longer.checkpoint_period = 80;
-  ASSERT_THAT(run(longer).codes, Each(ExitCode::kOk));
-  const auto checkpoint = find_checkpoint(longer.checkpoint_directory);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  DecodeOptions options;
-  options.checkpoint = *checkpoint;
-  options.prompt = "And it came to";
-  options.max_tokens = 40;
-  const auto text = decode(longer, options);
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, HasSubstr("pass in the year"));
-  EXPECT_EQ(*decode(longer, options), *text);
-  options.max_tokens = 0;
-  EXPECT_FALSE(decode(longer, options).ok());
-  EXPECT_EQ(find_checkpoint(folder_.file("data")).status().code(), absl::StatusCode::kNotFound);
-}
-
-// A model with learned positions has no more of them: text ends where they do.
-TEST_F(Resume, DecodeEndsWithTheLearnedPositions) {
-  TrainConfig gpt = config("gpt", 1);
-  gpt.model.position_type = PositionType::kLearned;
-  gpt.model.norm_type = NormType::kLayer;
-  gpt.model.trainable_position_size = gpt.max_target_length;
-  ASSERT_THAT(run(gpt).codes, Each(ExitCode::kOk)) << run(gpt).err;
-  const auto checkpoint = find_checkpoint(gpt.checkpoint_directory);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  DecodeOptions options;
-  options.checkpoint = *checkpoint;
-  options.prompt = "And";
-  options.max_tokens = 100;
-  const auto text = decode(gpt, options);
-  ASSERT_TRUE(text.ok()) << text.status();
-  options.max_tokens = 17;  // there are 16 positions
-  EXPECT_EQ(*decode(gpt, options), *text);
-  options.prompt = std::string(200, 'x');
-  EXPECT_THAT(std::string(decode(gpt, options).status().message()),
-              HasSubstr("learned positions for 16"));
 }
 
 }  // namespace

@@ -47,6 +47,23 @@ TEST(SignalWatcher, AskedForACheckpointItGoesOnAlsoBeforeTraining) {
 class LongStep : public RunningStep {
  public:
   void leave(EndProcess end_process) override { end_process(ExitCode::kPreempted); }
+  bool give_up(EndProcess) override { return false; }
+};
+
+// One whose peers do not come.
+class LonelyStep : public RunningStep {
+ public:
+  void leave(EndProcess) override {
+    leaving = true;
+    while (!gone) std::this_thread::yield();
+  }
+  bool give_up(EndProcess end_process) override {
+    if (++asked < 3) return false;  // a save is under way
+    end_process(ExitCode::kPreempted);
+    return true;
+  }
+  std::atomic<bool> leaving{false}, gone{false};
+  std::atomic<int> asked{0};
 };
 
 TEST(SignalWatcher, AStepThatIsStillRunningAfterTheWaitIsLeftOnce) {
@@ -77,6 +94,78 @@ TEST(SignalWatcher, WhileTrainingItAsksToStopAndTheSecondInterruptEndsTheProcess
     EXPECT_TRUE(soon([] { return ended_with == to_int(ExitCode::kInterrupted); }));
     signals.loop_ends();
   }
+}
+
+TEST(SignalWatcher, AStepWhosePeersDoNotComeIsAskedToGiveUpUntilItCan) {
+  ended_with = -1;
+  StopSignals signals;
+  LonelyStep step;
+  signals.training = true;
+  signals.loop_begins(step, std::chrono::milliseconds(1));
+  {
+    const SignalWatcher watcher(signals, remember_end, {.peers = std::chrono::milliseconds(2)});
+    kill(getpid(), SIGTERM);
+    EXPECT_TRUE(soon([] { return ended_with == to_int(ExitCode::kPreempted); }));
+    EXPECT_TRUE(step.leaving);
+    step.gone = true;
+  }
+  EXPECT_EQ(step.asked, 3);
+  signals.loop_ends();
+}
+
+// Who leaves keeps nobody from hearing a further signal.
+TEST(SignalWatcher, ASecondWishEndsAProcessThatIsLeaving) {
+  for (const int second : {SIGTERM, SIGINT}) {
+    ended_with = -1;
+    StopSignals signals;
+    LonelyStep step;
+    signals.training = true;
+    signals.loop_begins(step, std::chrono::milliseconds(1));
+    {
+      const SignalWatcher watcher(signals, remember_end,
+                                  {.same_wish = Duration::zero(), .peers = std::chrono::hours(1)});
+      kill(getpid(), SIGTERM);
+      EXPECT_TRUE(soon([&] { return step.leaving.load(); }));
+      kill(getpid(), second);
+      EXPECT_TRUE(soon([] { return ended_with != -1; }));
+      EXPECT_EQ(ended_with,
+                to_int(second == SIGTERM ? ExitCode::kPreempted : ExitCode::kInterrupted));
+      step.gone = true;
+    }
+    signals.loop_ends();
+  }
+}
+
+TEST(SignalWatcher, WhatManySendAtOnceIsOneWishAndATimeLimitIsNone) {
+  ended_with = -1;
+  StopSignals signals;
+  LongStep step;
+  signals.training = true;
+  signals.loop_begins(step, std::chrono::hours(1));
+  const auto send = [&](int signal) {
+    kill(getpid(), signal);
+    EXPECT_TRUE(soon([&] {
+      sigset_t waiting;
+      return sigpending(&waiting) == 0 && sigismember(&waiting, signal) == 0;
+    }));
+    kill(getpid(), SIGUSR2);  // is heard after it
+    EXPECT_TRUE(soon([&] { return signals.checkpoint.load(); }));
+    signals.checkpoint = false;
+  };
+  {
+    const SignalWatcher watcher(signals, remember_end, {.same_wish = std::chrono::hours(1)});
+    for (int i = 0; i < 3; ++i) send(SIGTERM);
+    EXPECT_EQ(ended_with, -1);
+  }
+  signals.stop = false;
+  const SignalWatcher watcher(signals, remember_end, {.same_wish = Duration::zero()});
+  for (const int signal : {SIGUSR1, SIGUSR1, SIGTERM}) {
+    send(signal);
+    EXPECT_EQ(ended_with, -1);
+  }
+  send(SIGTERM);
+  EXPECT_EQ(ended_with, to_int(ExitCode::kPreempted));
+  signals.loop_ends();
 }
 
 }  // namespace

@@ -288,7 +288,8 @@ TEST_F(CoreTest, AnotherStoreGetsAWorkerWithNothingOfTheEarlierOne) {
       << "on its way when the stream ended";
   step(Disconnected{});
   EXPECT_THAT(only<Connect>(pass(seconds(2))), SizeIs(0)) << "not before the last one is gone";
-  EXPECT_THAT(only<SignalRank>(pass(seconds(2))), SizeIs(1)) << "its grace has an end";
+  EXPECT_THAT(only<SignalRank>(pass(kLeaveGrace - seconds(2))), SizeIs(1))
+      << "its grace has an end";
 
   actions = step(RankReaped{key(1, 1, 0), -1, SIGKILL, 9, ""});
   EXPECT_THAT(only<DropLog>(actions), SizeIs(1));
@@ -313,6 +314,38 @@ TEST_F(CoreTest, LeavingStopsRanksReportsAndWaitsForTheAcknowledgement) {
   const auto exits = only<Exit>(step(ReportAcked{1}));
   ASSERT_THAT(exits, SizeIs(1));
   EXPECT_EQ(exits[0].code, 0);
+}
+
+// Before its ranks are asked, and in each registration, so that the coordinator asks their peers on other workers, too.
+TEST_F(CoreTest, LeavingIsToldBeforeAnythingElseAndAgainAfterEachReconnection) {
+  connect();
+  start_up(start(1, 1, 2));
+  ActionList actions = step(ShutdownRequested{});
+  ASSERT_FALSE(actions.empty());
+  ASSERT_TRUE(std::holds_alternative<SendLeaving>(actions[0]));
+  EXPECT_EQ(std::get<SendLeaving>(actions[0]).grace, kLeaveGrace);
+  EXPECT_THAT(only<SignalRank>(actions), SizeIs(2));
+  step(Disconnected{});
+  now += seconds(5);
+  step(RankReaped{key(1, 1, 0), -1, SIGKILL, 3, ""});
+  actions = connect();
+  const auto registers = only<SendRegister>(actions);
+  ASSERT_THAT(registers, SizeIs(1));
+  ASSERT_TRUE(registers[0].leaving.has_value());
+  EXPECT_LE(*registers[0].leaving, kLeaveGrace - seconds(5)) << "what is left of it";
+  const auto is = [&](auto tag) {
+    return std::find_if(actions.begin(), actions.end(), [](const Action& action) {
+      return std::holds_alternative<decltype(tag)>(action);
+    });
+  };
+  ASSERT_NE(is(SendLeaving{}), actions.end());
+  EXPECT_LT(is(SendLeaving{}), is(SendRankExited{})) << "a rank that it has killed is no fault";
+}
+
+TEST_F(CoreTest, ARegistrationOfAWorkerThatStaysSaysNothingOfLeaving) {
+  const ActionList actions = connect();
+  EXPECT_FALSE(only<SendRegister>(actions).at(0).leaving.has_value());
+  EXPECT_THAT(only<SendLeaving>(actions), SizeIs(0));
 }
 
 TEST_F(CoreTest, LeavingDoesNotWaitForEverForAnAcknowledgement) {

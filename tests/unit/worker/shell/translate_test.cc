@@ -144,6 +144,14 @@ TEST(Translate, AHeartbeatCarriesEveryStep) {
   EXPECT_DOUBLE_EQ(times.seconds(), 250);
 }
 
+TEST(Translate, ARegistrationSaysOnlyOfALeaverThatItLeaves) {
+  SendRegister registration;
+  EXPECT_FALSE(to_message(registration).register_().has_leaving());
+  registration.leaving = std::chrono::microseconds(2'500'900);
+  EXPECT_EQ(to_message(registration).register_().leaving().grace_ms(), 2'500);
+  EXPECT_EQ(to_message(SendLeaving{std::chrono::seconds(3)}).leaving().grace_ms(), 3'000);
+}
+
 TEST(Translate, OutgoingTextIsAlwaysValid) {
   SendRankExited report;
   report.key = {JobId(1), Attempt(2), Rank(3)};

@@ -1,0 +1,127 @@
+#include "jobspec/mesh_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/limits.h"
+#include "trainer_core/base/train_mesh.h"
+
+namespace muster::jobspec {
+namespace {
+
+// A preset's global_batch_size gives way to a user's per_device_batch_size; of two wishes both must hold.
+bool uses_global_batch(const SettingsReader& reader, int64_t global) {
+  if (global == 0) return false;
+  return reader.is_wished("global_batch_size") || !reader.is_wished("per_device_batch_size");
+}
+
+std::string count_of_ranks(int64_t ranks) {
+  return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
+}
+
+// Those who share a batch: ranks, or groups of ranks that compute one slice of it together.
+std::string count_of_slices(const Mesh& mesh, int64_t slices) {
+  if (slices == mesh.ranks()) return count_of_ranks(slices);
+  return absl::StrCat(slices, " groups of ", count_of_ranks(mesh.ranks() / slices));
+}
+
+// Sequences of a slice's micro-batch, which need not be whole.
+double read_share(SettingsReader& reader, const Mesh& mesh, int64_t slices, int32_t micro_batches) {
+  double batch = 12;
+  reader.read("per_device_batch_size", batch);
+  int64_t global = 0;
+  reader.read("global_batch_size", global);
+  reader.require(global >= 0, "global_batch_size", "must be at least 0");
+  if (!uses_global_batch(reader, global)) return batch * mesh.ranks() / static_cast<double>(slices);
+  const std::string times =
+      micro_batches == 1 ? "" : absl::StrCat(" times gradient_accumulation_steps=", micro_batches);
+  reader.require(global % (slices * micro_batches) == 0, "global_batch_size",
+                 absl::StrCat("must be a multiple of the ", count_of_slices(mesh, slices), times));
+  const double of_ranks = batch * mesh.ranks() * micro_batches;
+  reader.require(
+      !reader.is_wished("per_device_batch_size") || of_ranks == static_cast<double>(global),
+      "global_batch_size",
+      absl::StrCat("per_device_batch_size=", batch, " times ", count_of_ranks(mesh.ranks()), times,
+                   " is ", of_ranks, "; give one of the two"));
+  return static_cast<double>(global) / static_cast<double>(slices * micro_batches);
+}
+
+// What base.yml leaves open, as MaxText's does.
+constexpr MeshAxis kOpenInNode = MeshAxis::kFsdp, kOpenBetweenNodes = MeshAxis::kData;
+
+// The degrees of one level ("ici" inside a node, "dcn" between nodes) as the user writes them.
+using Degrees = std::array<int32_t, kMeshAxisCount>;
+
+// `open` is base.yml's.
+void read_level(SettingsReader& reader, std::string_view level, MeshAxis open, Degrees& degrees) {
+  int32_t& of_open = degrees[static_cast<size_t>(open)];
+  of_open = -1;
+  for (size_t i = 0; i < degrees.size(); ++i)
+    reader.read(mesh_key(level, static_cast<MeshAxis>(i)), degrees[i]);
+  for (size_t i = 0; i < degrees.size(); ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    // A person who opens another means that one.
+    if (axis != open && degrees[i] == -1 && of_open == -1 &&
+        !reader.is_wished(mesh_key(level, open)))
+      of_open = 1;
+  }
+}
+
+// The number of ranks that the degrees make; an open one adds none.
+int32_t product_of(const Degrees& degrees) {
+  int64_t product = 1;
+  for (const int32_t degree : degrees) {
+    product = std::min<int64_t>(product * std::max(degree, 1), std::numeric_limits<int32_t>::max());
+  }
+  return static_cast<int32_t>(product);
+}
+
+}  // namespace
+
+absl::StatusOr<WantedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
+                                     std::optional<int32_t> ranks_per_node) {
+  WantedMesh wanted;
+  read_level(reader, "ici", kOpenInNode, wanted.shape.ici);
+  read_level(reader, "dcn", kOpenBetweenNodes, wanted.shape.dcn);
+  if (!reader.status().ok()) return reader.status();
+  wanted.nodes = nodes.value_or(product_of(wanted.shape.dcn));
+  wanted.ranks_per_node = ranks_per_node.value_or(product_of(wanted.shape.ici));
+  if (wanted.nodes < 1 || wanted.nodes > kNodesMax || wanted.ranks_per_node < 1 ||
+      wanted.ranks_per_node > kRanksPerNodeMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        wanted.nodes, " nodes with ", wanted.ranks_per_node, " ranks each: a job has 1 to ",
+        kNodesMax, " nodes and 1 to ", kRanksPerNodeMax, " ranks per node"));
+  }
+  return wanted;
+}
+
+void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train) {
+  reader.read("gradient_accumulation_steps", train.gradient_accumulation_steps);
+  reader.require(train.gradient_accumulation_steps >= 1, "gradient_accumulation_steps",
+                 "must be at least 1");
+  const int64_t slices = mesh.group_size({.axes = trainer::kBatchAxes});
+  const double batch =
+      read_share(reader, mesh, slices, std::max(train.gradient_accumulation_steps, 1));
+  const double global = batch * static_cast<double>(slices);
+  const bool whole =
+      batch >= 1 && batch <= std::numeric_limits<int32_t>::max() && std::floor(batch) == batch;
+  const bool would_do =
+      global >= 1 && global < static_cast<double>(slices) && std::floor(global) == global;
+  reader.require(
+      whole, "per_device_batch_size",
+      absl::StrCat("a rank trains on whole sequences, so it must be a whole number of at least 1; ",
+                   count_of_slices(mesh, slices), " would share ", global, " sequences",
+                   would_do ? absl::StrCat(", for which ", count_of_ranks(std::llround(global)),
+                                           " with 1 each would do")
+                            : ""));
+  if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
+  reader.read("max_target_length", train.max_target_length);
+}
+
+}  // namespace muster::jobspec

@@ -1,0 +1,62 @@
+"""A worker that is told to end takes its job down in good order: all ranks save one step, and the job goes on without a restart."""
+import json
+import signal
+import unittest
+
+from harness import MusterTest, wait_until
+
+# Steps that take seconds: no rank learns by the vote at a step's end, in time, that another one was asked to leave.
+LONG_STEPS = ["override_model_config=true", "base_emb_dim=256", "base_num_decoder_layers=4", "base_num_query_heads=4",
+              "base_num_kv_heads=4", "head_dim=64", "base_mlp_dim=1024", "vocab_size=512", "max_target_length=512",
+              "gradient_accumulation_steps=6", "per_device_batch_size=2", "learning_rate=1e-3"]
+
+
+class LeavingWorker(MusterTest):
+    def submit(self, name, *overrides):
+        """The number of a job of two nodes that share a model, which may not be restarted."""
+        result = self.muster("submit", self.base_yml(), f"run_name={name}", f"base_output_directory={self.dir}/out",
+                             "dataset_type=synthetic", "log_period=1", "restarts_max=0", "ici_fsdp_parallelism=1", "dcn_fsdp_parallelism=2",
+                             *overrides, "--nodes", "2", "--ranks-per-node", "1", "--json", check=0)
+        return json.loads(result.stdout)["id"]
+
+    def state(self, job, *states):
+        """The job, once it is in one of these states."""
+        def there():
+            record = self.job(job)
+            return record if record["state"] in states else None
+        return wait_until(there, 90, f"job {job} in state {' or '.join(states)}")
+
+    def wait_for_steps(self, job, steps):
+        wait_until(lambda: any(r["step"] >= steps for r in self.job(job)["ranks"]), 90, f"step {steps}")
+
+    def checkpoints(self, name):
+        return sorted(int(p.name) for p in (self.dir / "out" / name / "checkpoints").iterdir() if p.name.isdigit())
+
+    def test_all_ranks_save_one_step_and_the_job_goes_on_when_another_worker_comes(self):
+        coordinator = self.start_coordinator()
+        leaver = self.start_worker(coordinator, "node1", 1)
+        self.start_worker(coordinator, "node2", 1)
+        job = self.submit("left", "steps=1000000", *LONG_STEPS)
+        self.wait_for_steps(job, 1)
+        leaver.send_signal(signal.SIGTERM)
+        queued = self.state(job, "QUEUED", "FAILED")
+        self.assertEqual(leaver.wait(timeout=60), 0, self.output(leaver))
+        self.assertEqual(queued["state"], "QUEUED", queued)
+        self.assertEqual([fault["message"] for fault in queued["faults"]], ["worker node1 is leaving"])
+        self.assertIn("waits for 2 workers with 1 free slot each: fewer are connected", queued["reason"])
+        self.assertIn("worker node1 is leaving; all ranks save and leave", self.output(coordinator))
+        saved = self.checkpoints("left")
+        self.assertEqual(len(saved), 1, self.output(leaver))
+        folder = self.dir / "out/left/checkpoints" / str(saved[0])
+        self.assertEqual(len(list(folder.glob("model-*.safetensors"))), 2, "not both ranks have saved")
+
+        self.start_worker(coordinator, "node3", 1)
+        self.state(job, "RUNNING")
+        self.wait_for_steps(job, saved[0] + 1)
+        self.assertIn(f"restored checkpoint {folder}: {saved[0]} step", self.muster("logs", job, check=0).stdout)
+        self.muster("cancel", job, "--force", check=0)
+        self.state(job, "CANCELLED")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,34 @@
+// Any bytes as a text under each kind of tokenizer: ids of the vocabulary, that byte-level ones turn into the repaired text again.
+#include <memory>
+#include <vector>
+
+#include "tests/fuzz/target.h"
+#include "trainer_core/data/tokenizer.h"
+#include "trainer_core/data/utf8.h"
+
+namespace {
+
+using namespace muster::trainer;
+
+std::unique_ptr<Tokenizer> load(const std::string& name) {
+  auto tokenizer = Tokenizer::load(std::string(MUSTER_SOURCE_DIR) + "/tests/" + name);
+  MUSTER_CHECK(tokenizer.ok()) << tokenizer.status().message();
+  return *std::move(tokenizer);
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const std::unique_ptr<Tokenizer> tokenizers[] = {
+      load("golden/tokenizers/llama3.tiktoken"), load("golden/tokenizers/gpt2.json"),
+      load("fuzz/seeds/sentencepiece/bpe.model"), load("fuzz/seeds/sentencepiece/unigram.model")};
+  const std::string text = repair_utf8(fuzz_input(data, size));
+  for (const auto& tokenizer : tokenizers) {
+    const auto ids = tokenizer->encode(fuzz_input(data, size));
+    MUSTER_CHECK(ids.ok()) << ids.status().message();
+    const auto decoded = tokenizer->decode(*ids);  // which looks at every id
+    MUSTER_CHECK(decoded.ok()) << decoded.status().message();
+    if (tokenizer->type() == "tiktoken") MUSTER_CHECK(*decoded == text) << tokenizer->type();
+  }
+  return 0;
+}
