@@ -164,9 +164,8 @@ struct Tick {
   int64_t unix_ns = 0;
 };
 
-using Event =
-    std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested, WorkerRegistered,
-                 WorkerDisconnected, WorkerLeaving, HeartbeatReceived, RankExited, StacksRequested,
-                 StackReportReceived, SymbolsReceived, Tick>;
+using Event = std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested,
+                           WorkerRegistered, WorkerDisconnected, WorkerLeaving, HeartbeatReceived,
+                           RankExited, StacksRequested, StackReportReceived, SymbolsReceived, Tick>;
 
 }  // namespace muster::coordinator
