@@ -295,6 +295,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
     ResolvedJob job(*mesh);
     job.train = anywhere;
     job.warnings = warnings;
+    *job.spec.mutable_stack_traces() = traces;
     absl::StatusOr<std::string> output =
         read_on_mesh(*mesh, config, options, job.train, job.warnings);
     if (output.ok()) {

@@ -182,10 +182,9 @@ class Trainer : public RunningStep {
     if (auto status = update(record, weight); !status.ok()) return status;
     record.collective_wait_seconds = gradients_->collective_wait_seconds();
     report_.finish(record, checkpoints_.take_stall());
-    const uint64_t position = position_ + data_->samples_per_step();
-    report_.publish(record, record.step + 1 == config_.steps || data_->ends_at(position));
+    position_ += data_->samples_per_step();
+    report_.publish(record, record.step + 1 == config_.steps || data_->ends_at(position_));
     completed_ = record.step + 1;
-    position_ = position;
     guard_.on_step();
     return absl::OkStatus();
   }

@@ -59,6 +59,8 @@ struct CoreOptions {
   Duration unreachable_after = std::chrono::milliseconds(900);
   Duration broken_stream_wait = std::chrono::milliseconds(
       500);  // the same of one whose stream broke, when peers of its ranks report them lost
+  // The same before the others' stacks may confirm it: what its ranks have begun meanwhile, a checkpoint perhaps, nobody has heard.
+  Duration unreachable_confirm = std::chrono::seconds(5);
   HangBudgets hang;
   Duration samples_apart = std::chrono::seconds(1);  // two looks at the stacks tell slow from stuck
   Duration sample_deadline = std::chrono::milliseconds(1500);
@@ -159,7 +161,6 @@ class Core {
     Instant deadline;
     std::optional<RequestToken> request;  // who asked; nobody: the ladder
   };
-  // Names that an incident still waits for.
   // Names that are awaited, for an incident or for somebody who wants to see stacks.
   struct OpenSymbols {
     IncidentId incident;  // whose stacks are input.later's …
@@ -237,6 +238,7 @@ class Core {
   void go_on(Job& job, std::string reason);
   void leave_ladder(Job& job);
   void conclude_dump(Job& job);
+  void watch_evidence(const StackReportReceived& event);
   bool shows_progress(const Job& job, const Dump& dump) const;
   void conclude_stuck(Job& job, const Dump& dump);
   std::map<Rank, std::string> ranks_gone(const Job& job) const;
@@ -262,6 +264,7 @@ class Core {
   bool has_ranks(const Job& job, const Worker& worker) const;
   Duration patience_with(const Worker& worker) const;
   bool is_unreachable(const Worker& worker) const;
+  bool may_be_confirmed(const Launch& launch) const;
   void check_reach(Job& job);
   void tell_unreachable(Job& job, const Worker& worker);
   void tell_reachable(Job& job, const WorkerName& name, std::string_view how);

@@ -99,6 +99,7 @@ void Core::on(const StackReportReceived& event) {
     if (is_over(open->second)) answer_request(dumps_.extract(open).mapped());
     return;
   }
+  watch_evidence(event);
   climb(jobs_.at(open->second.dump.job()));
 }
 

@@ -52,6 +52,7 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   progress_ = std::max(progress_, foreground_);
   change_phase(rank, sample);
   learn_step(rank, sample);
+  if (!trains()) paused_ = step_;
 }
 
 void HangDetector::change_phase(Rank& rank, const Sample& sample) {
@@ -66,14 +67,20 @@ void HangDetector::change_phase(Rank& rank, const Sample& sample) {
   rank.phase_start = sample.phase_start;
 }
 
-// Several steps may lie between two heartbeats: then their mean is known, and the last one. Of a step the fastest rank's time counts:
-// those that waited for another one's checkpoint have that in theirs, and the one that wrote it does not.
+// Several steps may lie between two heartbeats: then their mean is known, and the last one. A step in which a rank evaluated or saved
+// says nothing, because those that waited for it have that in theirs; and of the others the fastest rank's time counts.
 void HangDetector::learn_step(Rank& rank, const Sample& sample) {
   if (sample.steps <= rank.steps) return;
   double seconds = sane_seconds(sample.step_seconds);
-  if (rank.steps >= kWarmUpSteps) {
-    const auto count = static_cast<double>(sample.steps - rank.steps);
-    seconds = std::max(seconds, sane_seconds((sample.seconds - rank.seconds) / count));
+  const uint64_t count = sample.steps - rank.steps;
+  const int64_t first_good = paused_ + 2;
+  const bool all_good =
+      rank.steps >= kWarmUpSteps &&
+      sample.step >=
+          first_good + static_cast<int64_t>(std::min<uint64_t>(count, kStepsRemembered)) - 1;
+  if (all_good && count <= kStepsRemembered) {
+    const double mean = (sample.seconds - rank.seconds) / static_cast<double>(count);
+    seconds = std::max(seconds, sane_seconds(mean));
   }
   rank.steps = sample.steps;
   rank.seconds = sample.seconds;
@@ -81,10 +88,10 @@ void HangDetector::learn_step(Rank& rank, const Sample& sample) {
   if (sample.step > step_) {
     step_ = sample.step;
     patience_ = std::max(1, patience_ / 2);
-    if (sample.steps <= kWarmUpSteps) return;
+    if (sample.steps <= kWarmUpSteps || sample.step < first_good) return;
     step_seconds_.push_back(seconds);
     if (step_seconds_.size() > kStepsRemembered) step_seconds_.pop_front();
-  } else if (!step_seconds_.empty()) {
+  } else if (sample.step == step_ && sample.step >= first_good && !step_seconds_.empty()) {
     step_seconds_.back() = std::min(step_seconds_.back(), seconds);
   }
 }

@@ -103,6 +103,7 @@ class HangDetector {
   Instant progress_;
   Instant foreground_;
   int64_t step_ = -1;
+  int64_t paused_ = -2;              // steps completed when a rank was last seen in another phase
   uint64_t steps_ = 0;               // that some rank has completed in this attempt
   std::deque<double> step_seconds_;  // of the last ones, the fastest rank's
   int32_t patience_ = 1;             // times the allowance

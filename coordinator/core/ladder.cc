@@ -135,7 +135,7 @@ void Core::climb(Job& job) {
     if (launch.unreachable.empty()) go_on(job, "it makes progress again");
     return;
   }
-  if (!launch.no_news.empty()) return;
+  if (!launch.no_news.empty() || !may_be_confirmed(launch)) return;
   launch.dump = begin_dump(job, Rank(-1), /*samples=*/2, std::nullopt);
   if (!launch.dump) return;  // nobody can be asked: the lease decides
   suspects_.erase(job.id);
@@ -179,6 +179,23 @@ void Core::leave_ladder(Job& job) {
     job.state = JobState::kRunning;
 }
 
+// Pages that a dump brings are newer than those of heartbeats that are on their way.
+void Core::watch_evidence(const StackReportReceived& event) {
+  Launch& launch = launches_.at(event.job);
+  for (const RankEvidence& rank : event.ranks) {
+    const auto index = static_cast<size_t>(rank.rank);
+    if (!rank.page_problem.empty() || rank.rank < 0 || index >= jobs_.at(event.job).ranks.size())
+      continue;
+    const Duration since_start = now_.time_since_epoch();
+    HangDetector::Sample sample;
+    sample.phase = rank.phase;
+    sample.phase_start = now_ - std::min(rank.phase_age, since_start);
+    sample.last_progress = now_ - std::min(rank.progress_age, since_start);
+    sample.step = rank.step;
+    launch.hang->observe(index, sample, now_);
+  }
+}
+
 // Heartbeats may be on their way for long: what a dump says of steps and phases is newer.
 bool Core::shows_progress(const Job& job, const Dump& dump) const {
   const Launch& launch = launches_.at(job.id);
@@ -194,6 +211,7 @@ void Core::conclude_dump(Job& job) {
   const Dump dump = std::move(dumps_.at(*launch.dump).dump);
   const Motion motion = motion_in(dump);
   const bool progressed = shows_progress(job, dump) || motion == Motion::kProgress;
+  const bool allowed = launch.hang->due() > now_;  // by what the dump's pages say
   // One look tells nothing of what moves. A worker that heartbeats and is late with its stacks is given another try.
   const bool blind =
       std::any_of(dump.waiting().begin(), dump.waiting().end(), [&](const WorkerName& name) {
@@ -205,6 +223,8 @@ void Core::conclude_dump(Job& job) {
     launch.hang->make_progress(now_);
     (void)launch.hang->forgive();
     go_on(job, "it made progress while its stacks were read");
+  } else if (allowed) {
+    go_on(job, "a rank is in a phase that may take longer");
   } else if ((motion == Motion::kStacks || blind) && launch.hang->forgive()) {
     go_on(job, motion == Motion::kStacks
                    ? "it is slow: its ranks are not where they were; it is looked at again later"

@@ -48,6 +48,15 @@ bool Core::is_unreachable(const Worker& worker) const {
   return known && worker.last_heard + patience_with(worker) <= now_;
 }
 
+bool Core::may_be_confirmed(const Launch& launch) const {
+  return std::all_of(launch.unreachable.begin(), launch.unreachable.end(),
+                     [&](const WorkerName& name) {
+                       const auto worker = workers_.find(name);
+                       return worker == workers_.end() ||
+                              worker->second.last_heard + options_.unreachable_confirm <= now_;
+                     });
+}
+
 // What is told may end the attempt, and its launch with it: first all is seen, and then it is told.
 void Core::check_reach(Job& job) {
   if (job.cancel_requested) return;

@@ -18,6 +18,10 @@ namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
+Duration seconds_of(const std::string& text) {
+  return Duration(std::llround(std::stod(text) * 1e9));
+}
+
 std::string refusal_text(const WorkerName& worker, const absl::Status& status) {
   return absl::StrCat("refuse ", worker.value(), " ", absl::StatusCodeToString(status.code()), " ",
                       status.message());

@@ -27,11 +27,11 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
     sum.attempts += t.attempts;
     sum.crashes += t.crashes;
     sum.saved_on_request += t.saved_on_request;
-    sum.left_together += t.left_together;
     sum.hangs += t.hangs;
     sum.hangs_named += t.hangs_named;
     sum.slow_ranks += t.slow_ranks;
     sum.incidents += t.incidents;
+    sum.left_together += t.left_together;
   }
   std::cout << sum.jobs << " jobs in " << sum.attempts << " attempts: " << sum.succeeded
             << " succeeded, " << sum.failed << " failed, " << sum.cancelled << " cancelled; "
@@ -43,9 +43,9 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   EXPECT_GT(sum.succeeded, sum.jobs / 10);
   EXPECT_GT(sum.attempts, sum.jobs);
   EXPECT_GT(sum.saved_on_request, sum.jobs / 20);
-  EXPECT_GT(sum.left_together, sum.jobs / 10);
   EXPECT_GT(sum.hangs, sum.jobs / 20);
   EXPECT_GT(sum.hangs_named, 0);
+  EXPECT_GT(sum.left_together, sum.jobs / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds, testing::Range<uint64_t>(1, 1601, kSeedsPerTest));

@@ -299,6 +299,7 @@ void Trainers::signal(int host, const worker::RankKey& key, int signo) {
 void Trainers::leave(const ProcessKey& key, Process& process) {
   process.leaving = true;
   const LaunchKey launch = launch_of(process, key.second);
+  hung_launches_.insert(launch);  // its peers wait for it
   std::map<ProcessKey, Process*> asked;
   for (auto& [other, peer] : processes_) {
     if (peer.running && peer.leaving && launch_of(peer, other.second) == launch)

@@ -112,8 +112,6 @@ class Trainers {
   int64_t step_of(int host, const worker::RankKey& key) const;
   int64_t checkpoint_of(StoreId store, JobId job) const;
   int saved_on_request() const { return saved_on_request_; }
-  // Attempts of several ranks whose ranks have left together.
-  int left_together() const { return left_together_; }
   const Process* process(int host, const worker::RankKey& key) const;
   worker::RankFigures figures(int host, const worker::RankKey& key) const;
   // What a reader of stacks sees of it, and where its main thread stands; it changes its place when it computes.
@@ -124,6 +122,8 @@ class Trainers {
   bool is_troubled(const LaunchKey& launch) const {
     return broken_.contains(launch) || hung_launches_.contains(launch);
   }
+  // Attempts of several ranks whose ranks have left together.
+  int left_together() const { return left_together_; }
   // Ranks of the launch that exited with code 0.
   const std::set<Rank>& succeeded(const LaunchKey& launch) { return succeeded_[launch]; }
 
@@ -134,7 +134,6 @@ class Trainers {
   void end(const ProcessKey& key, Process& process, ProcessEnd end, Duration reap_delay);
   Process* find(const ProcessKey& key, int32_t pid);
   bool all_up(const LaunchKey& launch, int32_t world_size) const;
-  void leave(const ProcessKey& key, Process& process);
   void compute(const ProcessKey& key, Process& process, Duration more);
   void complete_step(const LaunchKey& launch);
   // False: the process has ended.
@@ -143,6 +142,7 @@ class Trainers {
   void hang(const ProcessKey& key, Process& process);
   void break_launch(const LaunchKey& launch);
   void enter(Process& process, Phase phase);
+  void leave(const ProcessKey& key, Process& process);
 
   Scheduler& scheduler_;
   Random& random_;

@@ -45,7 +45,7 @@ class World {
   struct Totals {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;
     int saved_on_request = 0, left_together = 0;
-    int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0, dumps = 0;
+    int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0;
   };
   const Totals& totals() const { return totals_; }
 

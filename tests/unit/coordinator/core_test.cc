@@ -76,10 +76,8 @@ Event random_event(std::mt19937_64& random) {
                         code,   code < 0 ? 9 : 0, 3,        "x", 1};
     }
     case 6:
-      return WorkerLeaving{worker, incarnation, std::chrono::seconds(below(3)), 1};
-    case 7:
       return StacksRequested{RequestToken(random()), job, rank, 1};
-    case 8: {
+    case 7: {
       StackReportReceived event;
       event.worker = worker;
       event.incarnation = incarnation;
@@ -98,7 +96,7 @@ Event random_event(std::mt19937_64& random) {
       event.ranks.emplace_back().rank = rank.value();
       return event;
     }
-    case 9: {
+    case 8: {
       SymbolsReceived event;
       event.worker = worker;
       event.incarnation = incarnation;
@@ -107,6 +105,8 @@ Event random_event(std::mt19937_64& random) {
       event.symbols = {{below(3), {"f()", "f.cc", 3}}};
       return event;
     }
+    case 9:
+      return WorkerLeaving{worker, incarnation, std::chrono::seconds(below(3)), 1};
     default:
       return Tick{1};
   }
