@@ -52,8 +52,9 @@ class Incident(MusterTest):
         self.assertEqual(self.samples(coordinator)['muster_job_incidents_total{job="1",kind="hang",name="hung"}'], 1)
         # It goes on in another attempt, and the job remembers.
         wait_until(lambda: self.job(1)["attempt"] == 2 and self.job(1)["state"] == "RUNNING", 60, "attempt 2")
-        self.assertEqual(self.job(1)["incident"]["id"], 1)
-        self.assertIn("newest incident: 1: ", self.muster("status", 1).stdout)
+        newest = self.incidents(1)[0]["id"]
+        self.assertEqual(self.job(1)["incident"]["id"], newest)
+        self.assertIn(f"newest incident: {newest}: ", self.muster("status", 1).stdout)
         self.assertNotEqual(self.ranks_of_test().get(2), stopped[0]["pid"])
 
     def test_incidents_outlive_the_coordinator(self):
