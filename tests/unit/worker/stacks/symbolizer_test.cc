@@ -135,7 +135,7 @@ TEST_F(SymbolizerTest, DamagedFilesAreHarmless) {
   const std::string whole = read_file(subject_program());
   StackModule damaged{.build_id = "", .path = folder.file("damaged")};
   Mutator mutator(1);
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < 50; ++i) {
     write_file(damaged.path, mutator.mutate(whole));
     Symbolizer fresh;
     const auto symbols = fresh.symbolize(damaged, addresses, 0, in_seconds(30));
