@@ -102,6 +102,7 @@ bool DebugFile::report() {
     // As libdwfl counts: the place is the file's own, so that there is no bias between addresses.
     if (end == 0) start = header.p_vaddr & -std::max<uint64_t>(header.p_align, 1);
     end = std::max(end, header.p_vaddr + header.p_memsz);
+    if ((header.p_flags & PF_X) != 0) code_.push_back({header.p_vaddr, header.p_memsz});
   }
   static constexpr Dwfl_Callbacks kCallbacks = {.find_elf = &find_elf,
                                                 .find_debuginfo = &find_debug_file,
@@ -123,6 +124,11 @@ bool DebugFile::report() {
 
 FrameSymbol DebugFile::symbol(uint64_t address, Instant deadline) {
   FrameSymbol symbol;
+  // Elsewhere are the linker's marks, which name whatever follows them.
+  const bool is_code = std::ranges::any_of(code_, [&](const Code& code) {
+    return address >= code.address && address - code.address < code.bytes;
+  });
+  if (!is_code) return symbol;
   GElf_Off offset = 0;
   GElf_Sym entry{};
   const char* name =

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <elfutils/libdwfl.h>
 
@@ -36,6 +37,11 @@ class DebugFile {
   static int find_debug_file(Dwfl_Module*, void** user, const char*, Dwarf_Addr, const char*,
                              const char* link, GElf_Word crc, char** found);
 
+  struct Code {
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+  };
+
   const int fd_;
   const std::string path_;
   const std::string debug_folder_;
@@ -43,6 +49,7 @@ class DebugFile {
   Elf* elf_ = nullptr;  // libdwfl's, once it has asked
   bool handed_over_ = false;
   bool has_dwarf_ = false;
+  std::vector<Code> code_;  // executable segments
   Dwfl* dwfl_ = nullptr;
   Dwfl_Module* module_ = nullptr;
 };
