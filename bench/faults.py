@@ -114,7 +114,7 @@ def percentile(values, part):
 
 def summary(results):
     groups = {}
-    for group in ("dead", "hang", "slow"):
+    for group in ("dead", "hang", "slow", "disk"):
         rows = [row for row in results if row["group"] == group]
         found = [row for row in rows if row.get("found")]
         seconds = [row["seconds"] for row in found]

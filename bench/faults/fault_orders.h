@@ -1,4 +1,4 @@
-// What bench/faults wants a rank to do wrong, and when it did. One folder for all ranks of a job, in MUSTER_FAULTS:
+// What bench/faults wants a rank to do wrong, and when it did. One folder for all ranks of a job, in FAULT_ORDERS:
 //
 //   order.json      {"number": 7, "faults": [{"rank": 5, "kind": "busy_loop", "factor": 3, "path": "…"}]}, renamed into place
 //   done.7.5        written by rank 5 just before it does it: nanoseconds since the epoch

@@ -30,7 +30,7 @@ class FaultyRank {
   void after_step(trainer::ProcessGroups& groups, ProgressWriter& page,
                   const trainer::StepRecord& record) {
     if (orders_ == nullptr) {
-      const char* folder = std::getenv("MUSTER_FAULTS");
+      const char* folder = std::getenv("FAULT_ORDERS");
       orders_ =
           std::make_unique<faults::FaultOrders>(folder == nullptr ? "" : folder, groups.rank());
     }
@@ -40,7 +40,7 @@ class FaultyRank {
       collective = faults::commit(*fault, page, slow_factor_);
     }
     // First, while all are here: what the others wait for a slow rank, they wait in the next step's collectives.
-    meet(groups.of(AxisSet::all(), kFaultLane), collective);
+    meet(groups.of({.axes = AxisSet::all()}, kFaultLane), collective);
     std::this_thread::sleep_for(std::chrono::duration<double>(pace_ * slow_factor_));
   }
 
@@ -63,7 +63,7 @@ class FaultyRank {
   double slow_factor_ = 1;
   // Seconds that a step takes beside its computation, as if a device of its own computed: eight ranks on two cores would
   // only show how the kernel shares them.
-  double pace_ = seconds_from("MUSTER_FAULTS_PACE");
+  double pace_ = seconds_from("FAULT_PACE");
 };
 
 void end_process(ExitCode code) { _exit(to_int(code)); }

@@ -82,6 +82,12 @@ class Fleet:
         self.out.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "muster-faults", self.out], check=True)
         self.order_number = 0
+        self.disk = self.folder / "disk"  # a file system that can be frozen
+        self.disk.mkdir()
+        image = self.folder / "disk.img"
+        subprocess.run(["truncate", "-s", "64M", image], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, self.disk], check=True)
         self.environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
         self.network = Network(nodes)
         self.workers = [None] * nodes
@@ -147,8 +153,8 @@ class Fleet:
         nodes = len(self.workers)
         answer = self.muster(
             "submit", config, f"run_name={name}", f"base_output_directory={self.out}", "dataset_type=synthetic",
-            *overrides, "--nodes", nodes, "--ranks-per-node", self.slots, "--env", f"MUSTER_FAULTS={self.orders}",
-            "--env", f"MUSTER_FAULTS_PACE={self.pace}", "--no-check", "--json")
+            *overrides, "--nodes", nodes, "--ranks-per-node", self.slots, "--env", f"FAULT_ORDERS={self.orders}",
+            "--env", f"FAULT_PACE={self.pace}", "--no-check", "--json")
         return json.loads(answer)["id"]
 
     def job(self, job):
@@ -196,5 +202,6 @@ class Fleet:
                 process.kill()
                 process.wait()
         self.network.close()
-        subprocess.run(["umount", "--lazy", self.out], check=False)
+        for mount in (self.out, self.disk):
+            subprocess.run(["umount", "--lazy", mount], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
