@@ -105,7 +105,8 @@ ExitCode print_result(std::string_view text) {
   return status.ok() ? ExitCode::kOk : report("muster: error", status);
 }
 
-ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals) {
+ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals,
+                       const StepHook& hook) {
   const auto env = read_rank_env();
   if (!env.ok()) return report("muster-trainer", env.status());
   const std::string who = absl::StrCat("rank ", env->rank);
@@ -122,13 +123,16 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   if (!transport.ok()) return report(absl::StrCat(who, ": rendezvous"), transport.status());
   ProcessGroups groups(*std::move(transport), mesh_of(config->mesh), page->get());
   signals.training = true;
+  const auto on_step = [&](const StepRecord& record) {
+    if (hook) hook(groups, **page, record);
+  };
   return train(*config, {.groups = groups,
                          .page = **page,
                          .out = std::cout,
                          .err = std::cerr,
                          .signals = signals,
                          .threads = threads_per_rank(*config, *env),
-                         .on_step = nullptr,
+                         .on_step = on_step,
                          .owner = {env->job, env->attempt, env->incarnation}});
 }
 

@@ -1,15 +1,24 @@
 // The commands of muster-trainer. Each explains its errors on stderr and returns the process's exit code.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 
 #include "common/exit_code.h"
+#include "common/progress_page.h"
+#include "trainer_core/comm/process_groups.h"
+#include "trainer_core/step_log.h"
 #include "trainer_core/stop_signals.h"
 
 namespace muster::trainer {
 
-ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals);
+// Called after each step, on the thread that trains.
+using StepHook = std::function<void(ProcessGroups&, ProgressWriter&, const StepRecord&)>;
+
+// `hook` may be empty.
+ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals,
+                       const StepHook& hook = nullptr);
 ExitCode check_command(std::span<const std::string_view> arguments);
 ExitCode decode_command(std::span<const std::string_view> arguments);
 ExitCode debug_step_command(std::span<const std::string_view> arguments);

@@ -1,0 +1,238 @@
+"""The fault matrix: what is done to a running job, and what is true of it then.
+
+A case's `inject(fleet, job, pick)` does it and returns a Truth. `pick` is seeded: which rank, which node.
+"""
+import contextlib
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+
+
+@dataclasses.dataclass
+class Truth:
+    at: float                          # seconds since the epoch when it happened
+    ranks: tuple = ()                  # any of them is the right answer
+    node: str = ""                     # or this node
+    kinds: tuple = ()                  # what it may be called
+    alarm: bool = True                 # False: nothing is wrong, and nothing may be said
+    undo: object = None                # called afterwards
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    inject: object
+    group: str                         # "dead", "hang", "slow", "disk", "harmless": which target counts
+    settings: tuple = ()               # of the job, beside the usual
+
+
+HANG, DIED, LOST, SLOW, MEMORY, DISK = "hang", "rank died", "worker lost", "slow rank", "out of memory", "disk full"
+
+
+def node_of(fleet, rank):
+    return rank // fleet.slots
+
+
+def ordered(kind, kinds=(HANG,), **more):
+    """A rank does it to itself."""
+    def inject(fleet, job, pick):
+        rank = pick.rank()
+        return Truth(fleet.order({"rank": rank, "kind": kind, **more}), (rank,), kinds=kinds)
+    return inject
+
+
+def signalled(signo, kinds):
+    def inject(fleet, job, pick):
+        rank = pick.rank()
+        pid = fleet.pid_of(job, rank)
+        at = time.time()
+        os.kill(pid, signo)
+        return Truth(at, (rank,), kinds=kinds, undo=lambda: continue_process(pid))
+    return inject
+
+
+def continue_process(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def node_stopped(fleet, job, pick):
+    """All ranks of a node, and its worker."""
+    node = pick.node()
+    pids = [fleet.workers[node].pid] + [fleet.pid_of(job, node * fleet.slots + i) for i in range(fleet.slots)]
+    at = time.time()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    ranks = tuple(node * fleet.slots + i for i in range(fleet.slots))
+    return Truth(at, ranks, f"node{node}", (LOST, HANG), undo=lambda: [continue_process(pid) for pid in pids])
+
+
+def worker_killed(fleet, job, pick):
+    node = pick.node()
+    at = time.time()
+    fleet.workers[node].kill()
+    fleet.workers[node].wait()
+    return Truth(at, tuple(node * fleet.slots + i for i in range(fleet.slots)), f"node{node}", (LOST, DIED))
+
+
+def worker_paused(seconds):
+    """The agent alone: its ranks go on."""
+    def inject(fleet, job, pick):
+        worker = fleet.workers[pick.node()]
+        at = time.time()
+        worker.send_signal(signal.SIGSTOP)
+        threading.Timer(seconds, worker.send_signal, [signal.SIGCONT]).start()
+        return Truth(at, alarm=False, undo=lambda: worker.send_signal(signal.SIGCONT))
+    return inject
+
+
+def partitioned(fleet, job, pick):
+    node = pick.node()
+    at = time.time()
+    fleet.network.connect(node, False)
+    return Truth(at, tuple(node * fleet.slots + i for i in range(fleet.slots)), f"node{node}", (LOST, HANG),
+                 undo=lambda: fleet.network.connect(node, True))
+
+
+def network_blip(fleet, job, pick):
+    node = pick.node()
+    at = time.time()
+    fleet.network.connect(node, False)
+    time.sleep(0.2)
+    fleet.network.connect(node, True)
+    return Truth(at, alarm=False)
+
+
+def paused_briefly(fleet, job, pick):
+    """A debugger that somebody attaches, a machine that swaps: shorter than any threshold."""
+    pid = fleet.pid_of(job, pick.rank())
+    at = time.time()
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    os.kill(pid, signal.SIGCONT)
+    return Truth(at, alarm=False)
+
+
+def coordinator_restarted(fleet, job, pick):
+    at = time.time()
+    port = fleet.port
+    fleet.coordinator.kill()
+    fleet.coordinator.wait()
+    fleet.start_coordinator(port)
+    return Truth(at, alarm=False)
+
+
+def two_stopped(fleet, job, pick):
+    first, second = pick.two_ranks()
+    pids = [fleet.pid_of(job, rank) for rank in (first, second)]
+    at = time.time()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    return Truth(at, (first, second), kinds=(HANG,), undo=lambda: [continue_process(pid) for pid in pids])
+
+
+def two_kinds(fleet, job, pick):
+    """One leaves a collective out and another one waits for a lock."""
+    first, second = pick.two_ranks()
+    at = fleet.order({"rank": first, "kind": "skip_collective"}, {"rank": second, "kind": "lock"})
+    return Truth(at, (first, second), kinds=(HANG,))
+
+
+def stopped_and_killed(fleet, job, pick):
+    first, second = pick.two_ranks()
+    stopped, killed = fleet.pid_of(job, first), fleet.pid_of(job, second)
+    at = time.time()
+    os.kill(stopped, signal.SIGSTOP)
+    os.kill(killed, signal.SIGKILL)
+    return Truth(at, (first, second), kinds=(HANG, DIED), undo=lambda: continue_process(stopped))
+
+
+def frozen_file_system(fleet, job, pick):
+    """fsync on a file system that does not answer."""
+    rank = pick.rank()
+    subprocess.run(["fsfreeze", "--freeze", fleet.disk], check=True)
+
+    def undo():
+        subprocess.run(["fsfreeze", "--unfreeze", fleet.disk], check=False)
+    try:
+        at = fleet.order({"rank": rank, "kind": "fsync", "path": str(fleet.disk / "file")})
+    except BaseException:
+        undo()
+        raise
+    return Truth(at, (rank,), kinds=(HANG,), undo=undo)
+
+
+def memory_limit(fleet, job, pick):
+    """The kernel kills the rank for its memory."""
+    rank = pick.rank()
+    pid = fleet.pid_of(job, rank)
+    group, limit = memory_group(f"muster-faults-{os.getpid()}-{job}")
+    (group / limit).write_text(str(512 << 20))
+    (group / "cgroup.procs").write_text(str(pid))
+    at = fleet.order({"rank": rank, "kind": "out_of_memory"})
+    return Truth(at, (rank,), kinds=(MEMORY,), undo=group.rmdir)
+
+
+def memory_group(name):
+    v1 = pathlib.Path("/sys/fs/cgroup/memory")
+    root, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (v1.parent, "memory.max")
+    group = root / name
+    group.mkdir()
+    return group, limit
+
+
+def full_disk(fleet, job, pick):
+    """A checkpoint's file system fills up: rank 0's node is not more to blame than the others."""
+    mount = fleet.out
+    at = time.time()
+    filler = mount / "filler"
+    subprocess.run(["fallocate", "-l", str(free_bytes(mount)), filler], check=True)
+    return Truth(at, tuple(range(fleet.slots * len(fleet.workers))), kinds=(DISK,), undo=filler.unlink)
+
+
+def free_bytes(folder):
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_bsize
+
+
+CASES = [
+    Case("SIGKILL", signalled(signal.SIGKILL, (DIED, MEMORY)), "dead"),
+    Case("SIGABRT", signalled(signal.SIGABRT, (DIED,)), "dead"),
+    Case("SIGBUS", signalled(signal.SIGBUS, (DIED,)), "dead"),
+    Case("SIGILL", signalled(signal.SIGILL, (DIED,)), "dead"),
+    Case("SIGFPE", signalled(signal.SIGFPE, (DIED,)), "dead"),
+    Case("SIGQUIT", signalled(signal.SIGQUIT, (DIED,)), "dead"),
+    Case("segmentation fault", ordered("segv", (DIED,)), "dead"),
+    Case("abort()", ordered("abort", (DIED,)), "dead"),
+    Case("exit code 1", ordered("exit_1", (DIED,)), "dead"),
+    Case("exit code 0 too early", ordered("exit_0", (DIED, HANG)), "dead"),
+    Case("std::bad_alloc", ordered("bad_alloc", (DIED, MEMORY)), "dead"),
+    Case("killed for memory", memory_limit, "dead"),
+    Case("worker killed", worker_killed, "dead"),
+    Case("node cut off", partitioned, "dead"),
+    Case("disk full", full_disk, "disk", ("checkpoint_period=5",)),
+    Case("SIGSTOP", signalled(signal.SIGSTOP, (HANG,)), "hang"),
+    Case("collective left out", ordered("skip_collective"), "hang"),
+    Case("another collective", ordered("other_collective", (HANG, DIED)), "hang"),
+    Case("sleeps in its step", ordered("sleep"), "hang"),
+    Case("sleeps in the data loader", ordered("sleep_in_data"), "hang"),
+    Case("waits for a lock", ordered("lock"), "hang"),
+    Case("busy loop", ordered("busy_loop"), "hang"),
+    Case("uninterruptible sleep", ordered("uninterruptible"), "hang"),
+    Case("fsync on a frozen file system", frozen_file_system, "hang"),
+    Case("main thread is a zombie", ordered("zombie"), "hang"),
+    Case("node stopped", node_stopped, "hang"),
+    Case("two ranks stopped", two_stopped, "hang"),
+    Case("collective left out, and a lock", two_kinds, "hang"),
+    Case("one stopped, one killed", stopped_and_killed, "dead"),
+    Case("slow by 1.5", ordered("slow", (SLOW,), factor=1.5), "slow"),
+    Case("slow by 3", ordered("slow", (SLOW,), factor=3), "slow"),
+    Case("worker paused for 1.5 s", worker_paused(1.5), "harmless"),
+    Case("network away for 0.2 s", network_blip, "harmless"),
+    Case("rank paused for 0.5 s", paused_briefly, "harmless"),
+    Case("coordinator restarted", coordinator_restarted, "harmless"),
+]

@@ -1,0 +1,207 @@
+"""A coordinator and workers as on nodes of their own: each worker in a network namespace, joined by a bridge.
+
+Needs root. Everything is in one temporary folder and in namespaces named after this process; close() ends each process by
+pid and takes the namespaces away.
+"""
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+READY_SECONDS_MAX = 30
+NETWORK = "10.99.0"  # inside the namespaces alone
+_numbers = itertools.count()
+
+
+def wait_until(condition, seconds, what):
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds} s")
+        time.sleep(0.02)
+
+
+def ip(*arguments):
+    subprocess.run(["ip", *map(str, arguments)], check=True, capture_output=True, text=True)
+
+
+class Network:
+    """A hub and one namespace per node: muster<pid>-hub, muster<pid>-0, …"""
+
+    def __init__(self, nodes):
+        self.prefix = f"muster{os.getpid()}"
+        self.namespaces = []
+        self.hub = self._add("hub")
+        ip("-n", self.hub, "link", "add", "br0", "type", "bridge")
+        ip("-n", self.hub, "addr", "add", f"{NETWORK}.1/24", "dev", "br0")
+        ip("-n", self.hub, "link", "set", "br0", "up")
+        self.nodes = [self._add_node(node) for node in range(nodes)]
+
+    def _add(self, name):
+        namespace = f"{self.prefix}-{name}"
+        ip("netns", "add", namespace)
+        self.namespaces.append(namespace)
+        ip("-n", namespace, "link", "set", "lo", "up")
+        return namespace
+
+    def _add_node(self, node):
+        namespace = self._add(node)
+        ip("-n", self.hub, "link", "add", f"v{node}", "type", "veth", "peer", "name", "eth0", "netns", namespace)
+        ip("-n", self.hub, "link", "set", f"v{node}", "master", "br0", "up")
+        ip("-n", namespace, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
+        ip("-n", namespace, "link", "set", "eth0", "up")
+        return namespace
+
+    @staticmethod
+    def address(node):
+        return f"{NETWORK}.{10 + node}"
+
+    def connect(self, node, connected):
+        ip("-n", self.hub, "link", "set", f"v{node}", "up" if connected else "down")
+
+    def close(self):
+        for namespace in self.namespaces:
+            subprocess.run(["ip", "netns", "del", namespace], capture_output=True)
+
+
+class Fleet:
+    def __init__(self, binaries, nodes=4, slots=2, pace=0.1):
+        self.binaries, self.slots, self.pace = binaries, slots, pace
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-faults-"))
+        self.orders = self.folder / "orders"
+        self.orders.mkdir()
+        self.out = self.folder / "out"  # small, so that it can be filled
+        self.out.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "muster-faults", self.out], check=True)
+        self.order_number = 0
+        self.disk = self.folder / "disk"  # a file system that can be frozen
+        self.disk.mkdir()
+        image = self.folder / "disk.img"
+        subprocess.run(["truncate", "-s", "64M", image], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, self.disk], check=True)
+        self.environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+        self.network = Network(nodes)
+        self.workers = [None] * nodes
+        self.coordinator = None
+        try:
+            self.start_coordinator()
+            for node in range(nodes):
+                self.start_worker(node)
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------ daemons
+
+    def _start(self, namespace, *command):
+        number = next(_numbers)
+        with open(self.folder / f"{number}.log", "w") as log:
+            process = subprocess.Popen(["ip", "netns", "exec", namespace, *map(str, command)], stdout=log, stderr=log,
+                                       stdin=subprocess.DEVNULL, env=self.environment, start_new_session=True)
+        process.log = self.folder / f"{number}.log"
+        return process
+
+    def _wait_for_ports(self, process, path):
+        def ready():
+            if process.poll() is not None:
+                raise RuntimeError(f"{process.args}: ended with {process.returncode}\n{process.log.read_text()}")
+            return path.exists()
+        wait_until(ready, READY_SECONDS_MAX, path.name)
+        return json.loads(path.read_text())
+
+    def start_coordinator(self, listen_port=0):
+        ports = self.folder / f"coordinator-{next(_numbers)}.json"
+        self.coordinator = self._start(
+            self.network.hub, self.binaries / "muster-coordinator", "--listen", f"{NETWORK}.1:{listen_port}", "--insecure",
+            "--http", "127.0.0.1:0", "--state-dir", self.folder / "state", "--port-file", ports)
+        self.port = self._wait_for_ports(self.coordinator, ports)["grpc_port"]
+        self.environment["MUSTER_COORDINATOR"] = f"{NETWORK}.1:{self.port}"
+
+    def start_worker(self, node):
+        ports = self.folder / f"worker-{next(_numbers)}.json"
+        address = self.network.address(node)
+        self.workers[node] = self._start(
+            self.network.nodes[node], self.binaries / "muster-worker", "--coordinator", f"{NETWORK}.1:{self.port}",
+            "--name", f"node{node}", "--slots", self.slots, "--work-dir", self.folder / f"work{node}", "--rendezvous",
+            f"{address}:0", "--insecure", "--trainer", self.binaries / "faulty_trainer", "--port-file", ports)
+        self._wait_for_ports(self.workers[node], ports)
+
+    def ensure_workers(self):
+        for node, worker in enumerate(self.workers):
+            if worker.poll() is not None:
+                self.start_worker(node)
+
+    # ------------------------------------------------------------------ jobs
+
+    def muster(self, *arguments, check=True):
+        result = subprocess.run(["ip", "netns", "exec", self.network.hub, str(self.binaries / "muster"), *map(str, arguments)],
+                                capture_output=True, text=True, env=self.environment, timeout=60)
+        if check and result.returncode != 0:
+            raise RuntimeError(f"muster {' '.join(map(str, arguments))}: {result.returncode}\n{result.stdout}{result.stderr}")
+        return result.stdout
+
+    def submit(self, config, name, *overrides):
+        nodes = len(self.workers)
+        answer = self.muster(
+            "submit", config, f"run_name={name}", f"base_output_directory={self.out}", "dataset_type=synthetic",
+            *overrides, "--nodes", nodes, "--ranks-per-node", self.slots, "--env", f"FAULT_ORDERS={self.orders}",
+            "--env", f"FAULT_PACE={self.pace}", "--no-check", "--json")
+        return json.loads(answer)["id"]
+
+    def job(self, job):
+        return json.loads(self.muster("status", job, "--json"))
+
+    def wait_for_step(self, job, step, seconds=60):
+        def reached():
+            state = self.job(job)
+            if state["state"] in ("FAILED", "CANCELLED", "SUCCEEDED"):
+                raise RuntimeError(f"job {job} is {state['state']}: {state['reason']}")
+            ranks = state.get("ranks", [])
+            return ranks and min(rank["step"] for rank in ranks) >= step
+        wait_until(reached, seconds, f"step {step} of job {job}")
+
+    def wait_for_end(self, job, seconds=60):
+        wait_until(lambda: self.job(job)["state"] in ("FAILED", "CANCELLED", "SUCCEEDED"), seconds, f"the end of job {job}")
+
+    def incidents(self, job):
+        return json.loads(self.muster("incident", "list", job, "--json"))
+
+    def pid_of(self, job, rank):
+        return next(r["pid"] for r in self.job(job)["ranks"] if r["rank"] == rank)
+
+    # ------------------------------------------------------------------ faults
+
+    def order(self, *faults):
+        """Orders faults of ranks and returns when each has been committed: seconds since the epoch, the first one's."""
+        self.order_number += 1
+        done = [self.orders / f"done.{self.order_number}.{fault['rank']}" for fault in faults]
+        new = self.orders / "order.new"
+        new.write_text(json.dumps({"number": self.order_number, "faults": faults}))
+        new.rename(self.orders / "order.json")
+        wait_until(lambda: all(path.exists() for path in done), READY_SECONDS_MAX, "the fault")
+        return min(int(path.read_text()) for path in done) / 1e9
+
+    def close(self):
+        for process in [*self.workers, self.coordinator]:
+            if process is None or process.poll() is not None:
+                continue
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.network.close()
+        for mount in (self.out, self.disk):
+            subprocess.run(["umount", "--lazy", mount], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
