@@ -65,26 +65,6 @@ struct SendSaveCheckpoint {
   Rank rank;
 };
 
-// Asks for stacks and evidence of ranks of the receiving worker: `samples` of them, the first one at once.
-struct SendDumpStacks {
-  JobId job;
-  Attempt attempt;
-  DumpId dump;
-  int32_t samples = 1;
-  Duration apart{};     // from one sample to the next
-  Duration deadline{};  // for each: what is not read by then is told as such
-  std::vector<Rank> ranks;
-};
-
-// Asks what places in a module are called, of a worker whose ranks have it mapped.
-struct SendSymbolize {
-  DumpId dump;
-  JobId job;
-  Attempt attempt;
-  StackModule module;
-  std::vector<uint64_t> addresses;
-};
-
 struct SendReportAck {
   uint64_t report_id = 0;
 };
@@ -119,32 +99,6 @@ struct Reply {
   RequestToken token;
   absl::Status status;
   JobId job;
-};
-
-// Stores the incident's record, replacing what is there.
-struct PersistIncident {
-  Incident incident;
-};
-
-// Drops the record of an incident of long ago.
-struct ForgetIncident {
-  IncidentId incident;
-};
-
-// What `muster stacks` shows.
-struct StackDump {
-  JobId job;
-  Attempt attempt;
-  StackTree stacks;
-  std::vector<RankEvidence> ranks;  // in their order
-  std::vector<WorkerName> silent;   // workers that did not answer in time
-};
-
-// Answers a StacksRequested.
-struct ReplyStacks {
-  RequestToken token;
-  absl::Status status;
-  StackDump dump;
 };
 
 // The job's state, reason or placement changed: watchers want it, and metrics follow it.

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -16,7 +15,6 @@
 #include "common/progress_page.h"
 #include "common/step_times.h"
 #include "common/time.h"
-#include "coordinator/core/incident.h"
 #include "coordinator/core/job.h"
 
 namespace muster::coordinator {
@@ -99,10 +97,6 @@ struct RankProgress {
   int64_t checkpoint_step = -1;
   StepTimes step_times;  // since the attempt began; for the metrics alone
   CheckpointTimes checkpoints;
-  Duration phase_age{};
-  double collective_wait_seconds = 0;  // since the attempt began, as step_times
-  double data_wait_seconds = 0;
-  char process_state = '?';  // of /proc
 };
 
 struct HeartbeatReceived {
@@ -123,38 +117,6 @@ struct RankExited {
   int32_t signal = 0;
   int64_t last_step = -1;
   std::string detail;
-  int64_t unix_ns = 0;
-};
-
-// Somebody wants to see the stacks of a job's ranks now; answered by ReplyStacks.
-struct StacksRequested {
-  RequestToken token;
-  JobId job;
-  Rank rank{-1};  // -1: all of them
-  int64_t unix_ns = 0;
-};
-
-// One worker's part of one sample of a dump.
-struct StackReportReceived {
-  WorkerName worker;
-  Incarnation incarnation;
-  DumpId dump;
-  JobId job;
-  Attempt attempt;
-  int32_t sample = 0;  // from 0
-  StackTree stacks;
-  std::vector<RankEvidence> ranks;  // each rank that was asked for
-  std::vector<std::string> kernel_messages;
-  int64_t unix_ns = 0;
-};
-
-// Answers SendSymbolize. An address that the worker could not name comes with an empty symbol.
-struct SymbolsReceived {
-  WorkerName worker;
-  Incarnation incarnation;
-  DumpId dump;
-  StackModule module;
-  std::vector<std::pair<uint64_t, FrameSymbol>> symbols;
   int64_t unix_ns = 0;
 };
 

@@ -94,8 +94,6 @@ class WorkerStream final
         return post(leaving_from_proto(incoming_.leaving()));
       case v1::WorkerMessage::kLog:
         return on_log(incoming_.log());
-      case v1::WorkerMessage::kStackReport:  // nobody has asked
-      case v1::WorkerMessage::kSymbols:
       case v1::WorkerMessage::BODY_NOT_SET:
         break;  // a later version's message
     }

@@ -6,13 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
 #include "common/ids.h"
-#include "common/rank_evidence.h"
-#include "common/stack_tree.h"
 #include "common/time.h"
 #include "worker/core/rank.h"
 
@@ -66,22 +63,6 @@ struct SendLeaving {
 
 struct SendHeartbeat {
   std::vector<RankProgress> ranks;  // those whose figures changed since the last one
-};
-
-// One sample of a dump, as it was read.
-struct SendStackReport {
-  LaunchKey launch;
-  uint64_t dump = 0;
-  int32_t sample = 0;
-  StackTree stacks;
-  std::vector<RankEvidence> ranks;
-  std::vector<std::string> kernel_messages;
-};
-
-struct SendSymbols {
-  uint64_t dump = 0;
-  StackModule module;
-  std::vector<std::pair<uint64_t, FrameSymbol>> symbols;
 };
 
 // The shell sends the rest of the rank's log before it.

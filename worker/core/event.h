@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/stack_frame.h"
 #include "common/time.h"
 #include "worker/core/rank.h"
 
@@ -55,26 +54,6 @@ struct StopRanks {
 struct SaveCheckpoint {
   Epoch epoch;
   RankKey key;
-};
-
-// The coordinator wants stacks and evidence of ranks of this worker; see muster.v1.DumpStacks.
-struct DumpStacks {
-  Epoch epoch;
-  LaunchKey launch;
-  uint64_t dump = 0;
-  int32_t samples = 1;
-  Duration apart{};
-  Duration deadline{};
-  std::vector<Rank> ranks;
-};
-
-// It wants to know what places in a module are called, that ranks of `launch` have mapped.
-struct Symbolize {
-  Epoch epoch;
-  LaunchKey launch;
-  uint64_t dump = 0;
-  StackModule module;
-  std::vector<uint64_t> addresses;
 };
 
 struct ReportAcked {

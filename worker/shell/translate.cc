@@ -85,8 +85,6 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kReportAck:
       return ReportAcked{message.report_ack().report_id()};
     case v1::CoordinatorMessage::kLogAck:
-    case v1::CoordinatorMessage::kDumpStacks:
-    case v1::CoordinatorMessage::kSymbolize:
     case v1::CoordinatorMessage::BODY_NOT_SET:
       break;
   }
