@@ -19,7 +19,8 @@ struct GlooOptions {
   std::string scope;                       // "<job>/<attempt>/": keys of another launch meet nobody
   // Until every rank has come: as long as the slowest may take to start.
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(120);
-  std::chrono::milliseconds timeout = kRoundTimeout;
+  // Of one round: longer than the longest a rank may keep the others waiting (a checkpoint).
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
 // Meets the world's other ranks and connects to each of them. DeadlineExceeded names the ranks that

@@ -49,7 +49,7 @@ struct ShmOptions {
   std::map<int, std::string>
       listeners;     // names by world rank: the ranks of this host, this one among them
   Instant deadline;  // until all have met
-  std::chrono::milliseconds timeout = kRoundTimeout;
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of one round
 };
 
 // The transport among the ranks of options.listeners. All of them call this at the same time, each with its seat among as many.

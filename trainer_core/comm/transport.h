@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -15,12 +14,6 @@
 #include <absl/status/status.h>
 
 namespace muster::trainer {
-
-// How long a round waits for a peer that is there and silent, by default. A peer that has gone is noticed at once, whatever the time-out;
-// one that hangs is found by whoever compares progress pages. A rank may keep others waiting for as long as it has work that they have
-// not (a stage's passes before the last one's first, a save), so that no number of minutes says that anything is wrong: this one only
-// keeps what nobody watches from waiting for ever.
-constexpr std::chrono::milliseconds kRoundTimeout = std::chrono::hours(24);
 
 // Parts of a round; `to` and `from` count members of the channel. Each has a byte at least, and a round has one part to a
 // member and one from it at most.
