@@ -44,7 +44,9 @@ void Core::restore(Job job) {
   } else {
     job.ranks.assign(job.placement.size(), RankState{});
     Launch& launch = launches_[id];
-    const bool preempted = job.state == JobState::kRestarting && is_preempted(job.faults.back());
+    // A job that is cancelled while it restarts may have no fault.
+    const bool preempted = job.state == JobState::kRestarting && !job.faults.empty() &&
+                           is_preempted(job.faults.back());
     if (job.cancel_requested || preempted) launch.stop_grace = options_.cancel_grace;
     const bool undecided = job.state != JobState::kRestarting && !job.cancel_requested;
     if (undecided && job.state == JobState::kStarting) {
