@@ -1,10 +1,10 @@
 // The checksum of a shard's header, tokens and documents: zlib's CRC-32.
 #pragma once
 
-#include <zlib.h>
-
 #include <cstddef>
 #include <cstdint>
+
+#include <zlib.h>
 
 namespace muster::trainer {
 
