@@ -135,7 +135,9 @@ void Leaving::wait_for_expected_turn() {
   std::unique_lock lock(mutex_);
   turns_max_ = turns_ + (in_turn_ || expects_turn_ ? 1 : 0);
   changed_.notify_all();
-  changed_.wait(lock, [&] { return (!in_turn_ && !expects_turn_) || over_; });
+  // Behind the turn that was expected the loop may expect the next one before this thread is awake.
+  changed_.wait(lock,
+                [&] { return over_ || (!in_turn_ && (turns_ >= turns_max_ || !expects_turn_)); });
 }
 
 void Leaving::wait_for_peers() {

@@ -116,8 +116,10 @@ uint64_t TrainingData::eval_sequences() const {
 
 absl::StatusOr<TrainingData> open_training_data(const TrainConfig& config) {
   TrainingData data;
-  data.order = data_order(config, {}, {});
-  if (config.dataset_type != DatasetType::kShards) return data;
+  if (config.dataset_type != DatasetType::kShards) {
+    data.order = data_order(config, {}, {});
+    return data;
+  }
   const auto shares = parse_data_paths(config.dataset_path);
   if (!shares.ok()) return shares.status();
   for (const DataShare& share : *shares) {

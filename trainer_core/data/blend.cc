@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "trainer_core/base/check.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -30,6 +32,7 @@ std::vector<uint64_t> parts_of(std::span<const double> weights) {
 }  // namespace
 
 Blend::Blend(std::span<const double> weights) : parts_(parts_of(weights)) {
+  MUSTER_CHECK(!parts_.empty()) << "a blend of nothing";
   uint64_t divisor = parts_.front();
   for (const uint64_t part : parts_) divisor = std::gcd(divisor, part);
   for (uint64_t& part : parts_) part /= divisor;

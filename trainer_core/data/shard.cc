@@ -5,7 +5,8 @@
 #include <cstring>
 
 #include <absl/strings/str_cat.h>
-#include <zlib.h>
+
+#include "trainer_core/data/crc32.h"
 
 namespace muster::trainer {
 namespace {
@@ -27,10 +28,6 @@ T get(std::span<const char> header, size_t offset) {
   T value;
   std::memcpy(&value, header.data() + offset, sizeof(value));
   return value;
-}
-
-uint32_t crc32_of(uint32_t start, const void* data, size_t bytes) {
-  return static_cast<uint32_t>(crc32_z(start, static_cast<const Bytef*>(data), bytes));
 }
 
 absl::Status wrong(size_t offset, const std::string& field, uint64_t value,
@@ -101,7 +98,7 @@ std::array<char, kShardHeaderBytes> encode_shard_header(const ShardHeader& heade
   put(bytes.data(), 48, header.tokens_crc32);
   put(bytes.data(), 52, header.documents_crc32);
   put(bytes.data(), 56, header.block_bytes);
-  put(bytes.data(), kHeaderCrcOffset, crc32_of(0, bytes.data(), kHeaderCrcOffset));
+  put(bytes.data(), kHeaderCrcOffset, crc32_of(bytes.data(), kHeaderCrcOffset));
   return bytes;
 }
 
@@ -120,7 +117,7 @@ absl::StatusOr<ShardHeader> decode_shard_header(std::span<const char> bytes, uin
                  absl::StrCat("this program reads versions ", kShardVersionWithoutBlocks, " and ",
                               kShardVersion, "; tokenise again"));
   }
-  const uint32_t crc = crc32_of(0, bytes.data(), kHeaderCrcOffset);
+  const uint32_t crc = crc32_of(bytes.data(), kHeaderCrcOffset);
   if (get<uint32_t>(bytes, kHeaderCrcOffset) != crc) {
     return absl::DataLossError("at offset 60: the header is damaged (its checksum differs)");
   }

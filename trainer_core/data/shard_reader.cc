@@ -15,20 +15,16 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
-#include <zlib.h>
 
 #include "common/errno_status.h"
 #include "trainer_core/base/mapped_read.h"
+#include "trainer_core/data/crc32.h"
 #include "trainer_core/data/shard.h"
 
 namespace muster::trainer {
 namespace {
 
 constexpr size_t kBits = 64;  // of a word of verified_
-
-uint32_t crc32_of(const void* data, size_t bytes) {
-  return static_cast<uint32_t>(crc32_z(0, static_cast<const Bytef*>(data), bytes));
-}
 
 int64_t modified_ns(const struct stat& info) {
   constexpr int64_t kSecondNs = 1'000'000'000;

@@ -9,20 +9,13 @@
 
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
-#include <zlib.h>
 
 #include "common/errno_status.h"
 #include "trainer_core/base/check.h"
+#include "trainer_core/data/crc32.h"
 #include "trainer_core/data/shard.h"
 
 namespace muster::trainer {
-namespace {
-
-uint32_t crc32_of(uint32_t start, const void* data, size_t bytes) {
-  return static_cast<uint32_t>(crc32_z(start, static_cast<const Bytef*>(data), bytes));
-}
-
-}  // namespace
 
 // Checksums of the blocks of what is written from front to back.
 class ShardWriter::BlockSums {
@@ -110,7 +103,7 @@ absl::Status ShardWriter::append(std::span<const int32_t> tokens,
     std::memcpy(packed_.data() + i * header_.token_bytes, &id, header_.token_bytes);
   }
   if (auto status = write(packed_.data(), packed_.size()); !status.ok()) return status;
-  header_.tokens_crc32 = crc32_of(header_.tokens_crc32, packed_.data(), packed_.size());
+  header_.tokens_crc32 = crc32_of(packed_.data(), packed_.size(), header_.tokens_crc32);
   uint64_t end = header_.token_count;
   for (const uint32_t size : documents) document_ends_.push_back(end += size);
   header_.token_count += tokens.size();
@@ -130,7 +123,7 @@ absl::StatusOr<ShardHeader> ShardWriter::finish() {
   const uint64_t tokens_end = kShardHeaderBytes + header_.token_count * header_.token_bytes;
   const std::array<char, sizeof(uint64_t)> zeros{};
   const size_t ends_bytes = document_ends_.size() * sizeof(uint64_t);
-  header_.documents_crc32 = crc32_of(0, document_ends_.data(), ends_bytes);
+  header_.documents_crc32 = crc32_of(document_ends_.data(), ends_bytes);
   absl::Status status = write(zeros.data(), header_.documents_offset() - tokens_end);
   if (status.ok()) status = write(document_ends_.data(), ends_bytes);
   if (!status.ok()) return status;

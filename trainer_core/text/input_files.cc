@@ -35,7 +35,7 @@ constexpr std::array<std::pair<std::string_view, InputFormat>, 9> kEndings = {{
     {".pq", InputFormat::kParquet},
 }};
 // What is not read, by the ending of its name.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kUnread = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kUnreadEndings = {
     {{".bz2", "bzip2"}, {".xz", "xz"}, {".zip", "zip"}, {".7z", "7z"}, {".lz4", "lz4"}}};
 constexpr std::string_view kShardedTfRecord = ".tfrecord-";
 
@@ -52,7 +52,7 @@ absl::StatusOr<InputFile> examine(const std::string& path, InputFormat format) {
 
 // Of a file whose name says a format that would be read, if it were not compressed: to leave it out would be no wish of anybody.
 absl::Status check_compression(const std::string& name) {
-  for (const auto& [ending, kind] : kUnread) {
+  for (const auto& [ending, kind] : kUnreadEndings) {
     if (!absl::EndsWithIgnoreCase(name, av(ending))) continue;
     if (!format_of(std::string_view(name).substr(0, name.size() - ending.size()))) continue;
     return absl::InvalidArgumentError(absl::StrCat(

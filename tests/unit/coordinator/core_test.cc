@@ -151,6 +151,21 @@ TEST(Core, GivesEachSubmissionItsReplyInTheSameStep) {
   EXPECT_EQ(core.jobs().at(JobId(1)).submitted_unix_ns, 5);
 }
 
+// What a store may hold: a restart of a cancelled job whose faults are gone.
+TEST(Core, TakesUpARestartWithoutAFault) {
+  Job job;
+  job.id = JobId(1);
+  job.spec.name = "j";
+  job.state = JobState::kRestarting;
+  job.attempt = Attempt(1);
+  job.cancel_requested = true;
+  job.placement = {{Rank(0), WorkerName("w"), 0, Incarnation(1)}};
+  DurableState state;
+  state.jobs = {job};
+  const Core core(CoreOptions{}, std::move(state), instant_from_ns(1));
+  EXPECT_EQ(core.jobs().at(JobId(1)).state, JobState::kRestarting);
+}
+
 TEST(Core, KeepsTheEnvironmentsValuesOnlyWhileTheJobMayRun) {
   Core core(options(), {}, Instant{});
   ActionList actions;

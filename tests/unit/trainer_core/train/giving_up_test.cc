@@ -10,6 +10,7 @@
 
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/leaving_ranks.h"
+#include "trainer_core/leaving.h"
 
 namespace muster::trainer {
 namespace {
@@ -157,6 +158,24 @@ TEST_F(GivingUp, WhoHasNothingToSaveStaysForTheTurnThatItsPeersAreTaking) {
   EXPECT_THAT(ended_with, Each(ExitCode::kPreempted)) << ranks.err();
   EXPECT_THAT(ranks.err(), IsEmpty());
   EXPECT_TRUE(fs::exists(folder_.file("served/3/manifest.json")));
+}
+
+// Who waits for the turn that is expected may be awake only when the loop is at the next one's sums, which it never gets past.
+TEST(Leaving, TheTurnThatWasExpectedIsEnough) {
+  for (int round = 0; round < 300; ++round) {
+    Leaving leaving;
+    leaving.start();
+    leaving.expect_turn();
+    std::thread loop([&] {
+      while (leaving.begin_turn()) {
+        leaving.end_turn();
+        leaving.expect_turn();
+      }
+    });
+    leaving.wait_for_expected_turn();
+    leaving.left();
+    loop.join();
+  }
 }
 
 }  // namespace
