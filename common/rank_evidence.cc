@@ -11,7 +11,8 @@ namespace muster {
 namespace {
 
 // Of a page's NUL-padded field, which the rank's program fills as it likes.
-std::string printable(const std::array<char, 32>& field) {
+template <size_t N>
+std::string printable(const std::array<char, N>& field) {
   const auto end = std::ranges::find(field, '\0');
   return escape_controls({field.data(), static_cast<size_t>(end - field.begin())},
                          Layout::kOneLine);
@@ -74,6 +75,7 @@ RankEvidence evidence_from_page(const ProgressPage& page, Instant now) {
                         .groups = {},
                         .wait_channel = {},
                         .stack_problem = {},
+                        .stack_note = {},
                         .last_lines = {}};
   const uint32_t groups = std::min<uint32_t>(page.group_count, kProgressGroupsMax);
   for (uint32_t i = 0; i < groups; ++i) evidence.groups.push_back(group_evidence(page, i, now));
