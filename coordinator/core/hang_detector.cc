@@ -55,6 +55,21 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   if (!trains()) paused_ = step_;
 }
 
+void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_t step,
+                           Instant now) {
+  Rank& rank = ranks_[index];
+  if (rank.ended) return;
+  if (known(phase) != rank.phase) {
+    Sample sample;
+    sample.phase = phase;
+    sample.phase_start = now - std::min(phase_age, now.time_since_epoch());
+    make_progress(sample.phase_start);
+    change_phase(rank, sample);
+    if (!trains()) paused_ = step_;
+  }
+  if (step > step_) make_progress(now);
+}
+
 void HangDetector::change_phase(Rank& rank, const Sample& sample) {
   const Phase phase = known(sample.phase);
   if (phase != rank.phase) {

@@ -59,6 +59,9 @@ class HangDetector {
   HangDetector(const HangBudgets& budgets, size_t ranks, Instant now);
 
   void observe(size_t rank, const Sample& sample, Instant now);
+  // What a dump says of it, which may be newer than its heartbeats: another phase, a further step. Its ages are taken by another
+  // hand and at another moment, and are no progress by themselves.
+  void correct(size_t rank, Phase phase, Duration phase_age, int64_t step, Instant now);
   // It has ended, and neither excuses nor is waited for.
   void forget(size_t rank);
   // Time in which nobody listened.

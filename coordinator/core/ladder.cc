@@ -186,13 +186,7 @@ void Core::watch_evidence(const StackReportReceived& event) {
     const auto index = static_cast<size_t>(rank.rank);
     if (!rank.page_problem.empty() || rank.rank < 0 || index >= jobs_.at(event.job).ranks.size())
       continue;
-    const Duration since_start = now_.time_since_epoch();
-    HangDetector::Sample sample;
-    sample.phase = rank.phase;
-    sample.phase_start = now_ - std::min(rank.phase_age, since_start);
-    sample.last_progress = now_ - std::min(rank.progress_age, since_start);
-    sample.step = rank.step;
-    launch.hang->observe(index, sample, now_);
+    launch.hang->correct(index, rank.phase, rank.phase_age, rank.step, now_);
   }
 }
 

@@ -309,7 +309,8 @@ void Trainers::leave(const ProcessKey& key, Process& process) {
     end(at, which, {to_int(ExitCode::kPreempted), 0, which.step}, random_.between_ms(10, 800));
   };
   if (std::ssize(asked) == process.world_size) {
-    if (all_up(launch, process.world_size)) checkpoints_[launch.first] = process.step;
+    const bool began = all_up(launch, process.world_size) && process.step >= 0;
+    if (began) checkpoints_[launch.first] = process.step;
     left_together_ += process.world_size > 1 ? 1 : 0;
     for (auto& [at, which] : asked) end_it(at, *which);
     return;
