@@ -45,7 +45,8 @@ void Core::restore(Job job) {
   } else {
     job.ranks.assign(job.placement.size(), RankState{});
     Launch& launch = launches_[id];
-    const bool preempted = job.state == JobState::kRestarting && is_preempted(job.faults.back());
+    const bool preempted = job.state == JobState::kRestarting && !job.faults.empty() &&
+                           is_preempted(job.faults.back());
     if (job.cancel_requested || preempted) launch.stop_grace = options_.cancel_grace;
     if (job.state == JobState::kSuspect || job.state == JobState::kDumping) {
       job.state = JobState::kRunning;

@@ -17,8 +17,6 @@ constexpr size_t kStepsRemembered = 16;
 constexpr uint64_t kWarmUpSteps = 1;
 constexpr uint64_t kStepsKnown = 3;
 constexpr int32_t kPhaseMargin = 3;
-// 2, 4, 8: who has not completed a step by then is stuck, whatever moves.
-constexpr int32_t kPatienceMax = 8;
 // A page may say anything: a day is beyond any step, and far from overflowing the clock.
 constexpr double kStepSecondsMax = 86'400;
 
@@ -129,7 +127,8 @@ void HangDetector::make_progress(Instant now) {
 }
 
 bool HangDetector::forgive() {
-  if (patience_ >= kPatienceMax) return false;
+  // Whatever moves: who has not completed a step in the time of the first ones never will.
+  if (patience_ * allowance() >= std::max(budgets_.first_steps, 2 * allowance())) return false;
   patience_ *= 2;
   return true;
 }

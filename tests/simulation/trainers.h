@@ -57,6 +57,7 @@ struct HangTruth {
   Instant began{};
   Duration longest_step{};  // of its launch so far
   uint64_t steps = 0;       // that its launch had made
+  bool computes = false;    // in one place, as a long step might
 };
 
 struct ProcessEnd {

@@ -121,7 +121,9 @@ void World::judge_hangs() {
                         (hang.began - scheduler.now()).count());
     // Before its launch has made some steps, nobody knows what they take.
     const Duration known = hang.steps > 3 ? 3 * hang.longest_step : core_options.hang.first_steps;
-    require(took <= known + kBound,
+    // Who computes is given time, and then looked at when twice as much is over.
+    const Duration doubt = hang.computes ? 2 * core_options.hang.unsure + known : Duration::zero();
+    require(took <= known + doubt + kBound,
             absl::StrCat(what, " was found after ", to_seconds(took), " s; its steps take ",
                          to_seconds(hang.longest_step)));
     ++totals_.hangs_named;
