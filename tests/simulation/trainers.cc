@@ -183,7 +183,7 @@ void Trainers::hang(const ProcessKey& key, Process& process) {
   hangs_.push_back({process.store, key.second.job, key.second.attempt, key.second.rank,
                     scheduler_.now(),
                     std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest)),
-                    process.times.total(), nature.hang == Hang::kLoops});
+                    process.times.total(), nature.hang == Hang::kLoops, nature.pause_every > 0});
 }
 
 // Who waits for a rank that is gone notices it soon.
