@@ -238,6 +238,7 @@ class Core {
   void go_on(Job& job, std::string reason);
   void leave_ladder(Job& job);
   void conclude_dump(Job& job);
+  void drop_reachable(Job& job);
   void watch_evidence(const StackReportReceived& event);
   bool shows_progress(const Job& job, const Dump& dump) const;
   void conclude_stuck(Job& job, const Dump& dump);
@@ -266,6 +267,7 @@ class Core {
   bool is_unreachable(const Worker& worker) const;
   bool may_be_confirmed(const Launch& launch) const;
   void check_reach(Job& job);
+  bool is_missed(const Job& job, const Worker& worker) const;
   void tell_unreachable(Job& job, const Worker& worker);
   void tell_reachable(Job& job, const WorkerName& name, std::string_view how);
   void lose_confirmed(Job& job);

@@ -37,6 +37,15 @@ std::map<int32_t, std::string> paths_of(const StackTree& tree, const std::set<in
   return paths;
 }
 
+// A process that sleeps in one place of the kernel, is stopped or dead stands still, whether its stack can be read or not.
+bool stands_still(const RankEvidence& before, const RankEvidence& after) {
+  const auto halted = [](char state) { return state == 'T' || state == 't' || state == 'Z'; };
+  if (halted(after.process_state)) return true;
+  return before.process_state == 'S' && after.process_state == 'S' &&
+         before.wait_channel == after.wait_channel &&
+         (!after.wait_channel.empty() || after.stack_problem.empty());
+}
+
 bool went_on(const RankEvidence& before, const RankEvidence& after) {
   if (before.step != after.step || before.phase != after.phase) return true;
   for (const GroupEvidence& group : after.groups) {
@@ -162,12 +171,15 @@ Motion motion_in(const Dump& dump) {
   std::map<int32_t, RankEvidence> first;
   for (RankEvidence& rank : dump.ranks(0)) first.emplace(rank.rank, std::move(rank));
   std::set<int32_t> free;  // wait for nobody in either
+  bool unsure = false;
   for (const RankEvidence& rank : dump.ranks(dump.samples() - 1)) {
     const auto before = first.find(rank.rank);
     if (before == first.end() || !rank.page_problem.empty()) continue;
     if (!before->second.page_problem.empty()) continue;
     if (went_on(before->second, rank)) return Motion::kProgress;
-    if (!waits_for_peers(rank)) free.insert(rank.rank);
+    if (waits_for_peers(rank)) continue;
+    free.insert(rank.rank);
+    unsure = unsure || !stands_still(before->second, rank);
   }
   const auto before = paths_of(dump.stacks(0), free);
   const auto after = paths_of(dump.stacks(dump.samples() - 1), free);
@@ -175,7 +187,7 @@ Motion motion_in(const Dump& dump) {
     const auto was = before.find(entry.first);
     return was != before.end() && was->second != entry.second;
   });
-  return moved ? Motion::kStacks : Motion::kNone;
+  return moved ? Motion::kStacks : unsure ? Motion::kUnsure : Motion::kNone;
 }
 
 }  // namespace muster::coordinator

@@ -69,6 +69,7 @@ class Dump {
 
 enum class Motion {
   kNone,
+  kUnsure,  // a rank that waits for nobody computes or waits for a disk where it was, or could not be read
   kStacks,    // a rank that waits for nobody was somewhere else
   kProgress,  // collectives, phases or steps went on
 };

@@ -233,7 +233,7 @@ void Core::judge_missing(Worker& worker) {
       continue;
     }
     rank_gone(*job, key.rank);
-    if (job->state == JobState::kRunning && !job->cancel_requested) {
+    if (is_running(job->state) && !job->cancel_requested) {
       Fault cause;
       cause.rank = key.rank;
       cause.worker = worker.name;

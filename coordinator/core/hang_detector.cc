@@ -17,8 +17,6 @@ constexpr size_t kStepsRemembered = 16;
 constexpr uint64_t kWarmUpSteps = 1;
 constexpr uint64_t kStepsKnown = 3;
 constexpr int32_t kPhaseMargin = 3;
-// 2, 4, 8: who has not completed a step by then is stuck, whatever moves.
-constexpr int32_t kPatienceMax = 8;
 // A page may say anything: a day is beyond any step, and far from overflowing the clock.
 constexpr double kStepSecondsMax = 86'400;
 
@@ -53,6 +51,21 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   change_phase(rank, sample);
   learn_step(rank, sample);
   if (!trains()) paused_ = step_;
+}
+
+void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_t step,
+                           Instant now) {
+  Rank& rank = ranks_[index];
+  if (rank.ended) return;
+  if (known(phase) != rank.phase) {
+    Sample sample;
+    sample.phase = phase;
+    sample.phase_start = now - std::min(phase_age, now.time_since_epoch());
+    make_progress(sample.phase_start);
+    change_phase(rank, sample);
+    if (!trains()) paused_ = step_;
+  }
+  if (step > step_) make_progress(now);
 }
 
 void HangDetector::change_phase(Rank& rank, const Sample& sample) {
@@ -114,7 +127,8 @@ void HangDetector::make_progress(Instant now) {
 }
 
 bool HangDetector::forgive() {
-  if (patience_ >= kPatienceMax) return false;
+  // Whatever moves: who has not completed a step in the time of the first ones never will.
+  if (patience_ * allowance() >= std::max(budgets_.first_steps, 2 * allowance())) return false;
   patience_ *= 2;
   return true;
 }

@@ -34,6 +34,8 @@ struct HangBudgets {
   double steps = 2;                          // times the longest of the last steps
   double steps_completed = 3;                // the same, from one completed step to the next
   Duration first_steps = std::chrono::minutes(10);
+  Duration unsure =
+      std::chrono::seconds(10);  // for what computes, or waits for a disk, in one place
   Duration init = std::chrono::minutes(2);
   Duration rendezvous = std::chrono::minutes(5);
   Duration load = std::chrono::minutes(30);
@@ -59,13 +61,16 @@ class HangDetector {
   HangDetector(const HangBudgets& budgets, size_t ranks, Instant now);
 
   void observe(size_t rank, const Sample& sample, Instant now);
+  // What a dump says of it, which may be newer than its heartbeats: another phase, a further step. Its ages are taken by another
+  // hand and at another moment, and are no progress by themselves.
+  void correct(size_t rank, Phase phase, Duration phase_age, int64_t step, Instant now);
   // It has ended, and neither excuses nor is waited for.
   void forget(size_t rank);
   // Time in which nobody listened.
   void excuse(Duration time);
   // Its stacks and pages have shown that it makes progress, before its heartbeats do.
   void make_progress(Instant now);
-  // It was found slow and not stuck. False: it has been forgiven as often as anybody is.
+  // It was found slow and not stuck, and gets twice the time. False: nobody is given more.
   bool forgive();
 
   // The job is suspicious from then on, unless something moves before.

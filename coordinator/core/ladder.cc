@@ -186,13 +186,18 @@ void Core::watch_evidence(const StackReportReceived& event) {
     const auto index = static_cast<size_t>(rank.rank);
     if (!rank.page_problem.empty() || rank.rank < 0 || index >= jobs_.at(event.job).ranks.size())
       continue;
-    const Duration since_start = now_.time_since_epoch();
-    HangDetector::Sample sample;
-    sample.phase = rank.phase;
-    sample.phase_start = now_ - std::min(rank.phase_age, since_start);
-    sample.last_progress = now_ - std::min(rank.progress_age, since_start);
-    sample.step = rank.step;
-    launch.hang->observe(index, sample, now_);
+    launch.hang->correct(index, rank.phase, rank.phase_age, rank.step, now_);
+  }
+}
+
+// Who came back while stacks were read, or whose ranks have all ended, explains nothing any more.
+void Core::drop_reachable(Job& job) {
+  const std::set<WorkerName> names = launches_.at(job.id).unreachable;
+  for (const WorkerName& name : names) {
+    const auto worker = workers_.find(name);
+    const bool there = worker != workers_.end() && has_ranks(job, worker->second);
+    if (there && is_unreachable(worker->second)) continue;
+    tell_reachable(job, name, there ? "is heard of again" : "has none of its ranks any more");
   }
 }
 
@@ -209,9 +214,12 @@ bool Core::shows_progress(const Job& job, const Dump& dump) const {
 void Core::conclude_dump(Job& job) {
   Launch& launch = launches_.at(job.id);
   const Dump dump = std::move(dumps_.at(*launch.dump).dump);
+  drop_reachable(job);
   const Motion motion = motion_in(dump);
   const bool progressed = shows_progress(job, dump) || motion == Motion::kProgress;
   const bool allowed = launch.hang->due() > now_;  // by what the dump's pages say
+  const bool unsure =
+      motion == Motion::kUnsure && now_ - launch.hang->last_progress() < options_.hang.unsure;
   // One look tells nothing of what moves. A worker that heartbeats and is late with its stacks is given another try.
   const bool blind =
       std::any_of(dump.waiting().begin(), dump.waiting().end(), [&](const WorkerName& name) {
@@ -225,7 +233,7 @@ void Core::conclude_dump(Job& job) {
     go_on(job, "it made progress while its stacks were read");
   } else if (allowed) {
     go_on(job, "a rank is in a phase that may take longer");
-  } else if ((motion == Motion::kStacks || blind) && launch.hang->forgive()) {
+  } else if ((motion == Motion::kStacks || blind || unsure) && launch.hang->forgive()) {
     go_on(job, motion == Motion::kStacks
                    ? "it is slow: its ranks are not where they were; it is looked at again later"
                    : "its stacks were not read in time; it is looked at again");
@@ -291,6 +299,7 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
       if (is_running(job.state))
         lose_ranks_of(job, name, std::nullopt, "cannot be reached, and the others wait for it");
     }
+    if (is_running(job.state)) go_on(job, "no rank of a worker that cannot be reached is left");
     return;
   }
   Fault cause;

@@ -149,7 +149,7 @@ void Core::record_fault(Job& job, IncidentKind kind) {
   if (known == nullptr || known->kind != kind) {
     const Instant progress = launch.hang ? launch.hang->last_progress() : now_;
     launch.incident = incidents_.open(incident_of_fault(job, cause, kind, unix_ns_of(progress)));
-  } else {
+  } else if (kind != IncidentKind::kHang) {  // whose verdict is noted already
     incidents_.note(*launch.incident, unix_ns_, cause.message);
   }
   incidents_.change(*launch.incident)->action = action_text(decide_restart(job), cause);

@@ -87,13 +87,23 @@ void Core::check_reach(Job& job) {
     const bool runs = launch.hang->goes_on_since(worker.last_heard, now_);
     if (told && runs)
       back.emplace_back(name, "cannot be heard, but its ranks run: steps are completed");
-    if (!told && !runs) gone.push_back(name);
+    if (!told && !runs && is_missed(job, worker)) gone.push_back(name);
   }
   launch.reach_check = next;
   for (const auto& [name, how] : back) tell_reachable(job, name, how);
   for (const WorkerName& name : gone) {
     if (is_running(job.state)) tell_unreachable(job, workers_.at(name));
   }
+}
+
+// Nothing has moved since it was heard: where the others go on, or there are no others, a node that is only late is no incident yet.
+bool Core::is_missed(const Job& job, const Worker& worker) const {
+  constexpr int32_t kAlone = 3;
+  const Launch& launch = launches_.at(job.id);
+  const Duration patience = patience_with(worker);
+  if (launch.hang->last_progress() > worker.last_heard + patience / 2) return false;
+  const bool alone = launch.ranks.size() == 1 && !worker.away_since;
+  return !alone || worker.last_heard + kAlone * patience <= now_;
 }
 
 void Core::tell_unreachable(Job& job, const Worker& worker) {

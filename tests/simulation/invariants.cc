@@ -156,8 +156,8 @@ void Invariants::old_ranks_are_gone(const Job& before) {
     // A worker that is silent and whose ranks are missed by their peers is given up before its lease is over.
     const bool missed = world_.trainers.is_troubled({{process.store, before.id}, before.attempt}) ||
                         before.state == JobState::kDumping;
-    const Duration patience =
-        missed ? world_.core_options.broken_stream_wait : world_.core_options.worker_lease;
+    if (missed) continue;
+    const Duration patience = world_.core_options.worker_lease;
     world_.require(heard + patience <= world_.scheduler.now(),
                    absl::StrCat("attempt ", before.attempt.value(), " of job ", before.id.value(),
                                 " was ended while rank ", key.second.rank.value(), " runs on node",

@@ -183,7 +183,7 @@ void Trainers::hang(const ProcessKey& key, Process& process) {
   hangs_.push_back({process.store, key.second.job, key.second.attempt, key.second.rank,
                     scheduler_.now(),
                     std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest)),
-                    process.times.total()});
+                    process.times.total(), nature.hang == Hang::kLoops, nature.pause_every > 0});
 }
 
 // Who waits for a rank that is gone notices it soon.
@@ -212,7 +212,8 @@ worker::RankFigures Trainers::figures(int host, const worker::RankKey& key) cons
   figures.step_seconds = p->step_seconds;
   figures.step_times = p->times;
   figures.collective_wait_seconds = p->waited;
-  figures.process_state = p->hung == Hang::kStopped ? 'T' : p->waits ? 'S' : 'R';
+  const bool sleeps = p->waits || p->hung == Hang::kSleeps;
+  figures.process_state = p->hung == Hang::kStopped ? 'T' : sleeps ? 'S' : 'R';
   return figures;
 }
 
@@ -309,7 +310,8 @@ void Trainers::leave(const ProcessKey& key, Process& process) {
     end(at, which, {to_int(ExitCode::kPreempted), 0, which.step}, random_.between_ms(10, 800));
   };
   if (std::ssize(asked) == process.world_size) {
-    if (all_up(launch, process.world_size)) checkpoints_[launch.first] = process.step;
+    const bool began = all_up(launch, process.world_size) && process.step >= 0;
+    if (began) checkpoints_[launch.first] = process.step;
     left_together_ += process.world_size > 1 ? 1 : 0;
     for (auto& [at, which] : asked) end_it(at, *which);
     return;

@@ -57,6 +57,9 @@ struct HangTruth {
   Instant began{};
   Duration longest_step{};  // of its launch so far
   uint64_t steps = 0;       // that its launch had made
+  bool computes = false;    // in one place, as a long step might
+  bool pauses =
+      false;  // its launch evaluates and saves for long: fewer of its steps can be learned from
 };
 
 struct ProcessEnd {

@@ -27,6 +27,7 @@ StackReportReceived report(const char* worker, int32_t sample, const std::vector
     rank.rank = look.rank;
     rank.phase = Phase::kStep;
     rank.step = 4;
+    rank.process_state = 'S';
     GroupEvidence& its = rank.groups.emplace_back();
     its.name = group;
     its.enqueued = look.seq == 0 ? 40 : look.seq;
@@ -111,6 +112,25 @@ TEST(Motion, OnlyRanksThatWaitForNobodyMove) {
 TEST(Motion, ALoopDoesNotGetAnywhere) {
   EXPECT_EQ(motion_of({{0, 0, "loop", "a"}, {1, 41, "x"}}, {{0, 0, "loop", "b"}, {1, 41, "x"}}),
             Motion::kNone);
+}
+
+TEST(Motion, WhatComputesOrWaitsForADiskInOnePlaceIsNotSureToBeStuck) {
+  const auto motion_in_state = [](char state, const std::string& problem) {
+    Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1)}}});
+    for (int32_t sample = 0; sample < 2; ++sample) {
+      StackReportReceived event = report("a", sample, {{0, 0, "read"}, {1, 41, "x"}});
+      event.ranks[0].process_state = state;
+      event.ranks[0].stack_problem = problem;
+      if (!problem.empty()) event.stacks = StackTree();
+      EXPECT_TRUE(dump.add(event));
+    }
+    return motion_in(dump);
+  };
+  EXPECT_EQ(motion_in_state('R', ""), Motion::kUnsure);
+  EXPECT_EQ(motion_in_state('D', ""), Motion::kUnsure);
+  EXPECT_EQ(motion_in_state('S', ""), Motion::kNone);
+  EXPECT_EQ(motion_in_state('T', "not permitted"), Motion::kNone);
+  EXPECT_EQ(motion_in_state('S', "not permitted"), Motion::kUnsure);
 }
 
 TEST(Motion, WhatOneSampleLacksDidNotMove) {

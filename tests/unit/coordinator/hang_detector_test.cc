@@ -152,10 +152,12 @@ TEST_F(HangDetectorTest, WhoIsForgivenGetsTwiceTheTimeUntilStepsAreCompleted) {
   EXPECT_TRUE(detector.forgive());
   EXPECT_EQ(detector.due(), last + seconds(4));
   EXPECT_TRUE(detector.forgive());
-  EXPECT_TRUE(detector.forgive());
-  EXPECT_EQ(detector.due(), last + seconds(16));
-  EXPECT_FALSE(detector.forgive()) << "a loop moves for ever";
-  for (int i = 0; i < 3; ++i) silent_step(seconds(1));
+  EXPECT_EQ(detector.due(), last + seconds(8));
+  while (detector.forgive()) {
+  }
+  EXPECT_GE(detector.due(), last + minutes(10));
+  EXPECT_LE(detector.due(), last + minutes(40)) << "a loop moves for ever";
+  for (int i = 0; i < 12; ++i) silent_step(seconds(1));
   EXPECT_EQ(detector.due(), now + seconds(2));
 }
 
