@@ -17,10 +17,10 @@
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
+#include "common/escape.h"
 #include "common/file_write.h"
 #include "common/progress_page.h"
 #include "common/variable_name.h"
-#include "daemon/logging.h"
 #include "worker/shell/spawn.h"
 
 namespace muster::worker {
@@ -59,9 +59,9 @@ absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& 
   const Launch& launch = *request.launch;
   for (const auto& [name, value] : launch.spec.environment) {
     if (!is_variable_name(name) || value.find('\0') != std::string::npos) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("environment variable '", daemon::printable(name, 64),
-                       "': ", av(kVariableNameRule), "; a value has no NUL"));
+      return absl::InvalidArgumentError(absl::StrCat("environment variable '", printable(name, 64),
+                                                     "': ", av(kVariableNameRule),
+                                                     "; a value has no NUL"));
     }
     variables[name] = value;
   }
@@ -134,7 +134,7 @@ std::vector<std::string> Launcher::last_lines(const RankKey& key, size_t count_m
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(tail, '\n')) {
     const absl::string_view text = absl::StripTrailingAsciiWhitespace(line);
-    if (!text.empty()) lines.push_back(daemon::printable(sv(text), kLastLineBytesMax));
+    if (!text.empty()) lines.push_back(printable(sv(text), kLastLineBytesMax));
   }
   if (lines.size() > count_max)
     lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count_max));

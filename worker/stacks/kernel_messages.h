@@ -4,7 +4,6 @@
 
 #include <sys/types.h>
 
-#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,9 +12,6 @@
 #include "common/time.h"
 
 namespace muster::worker {
-
-constexpr size_t kKernelMessagesMax = 50;  // the newest ones
-constexpr size_t kKernelMessageBytesMax = 512;
 
 struct KernelMessage {
   Instant at;        // the kernel's clock is CLOCK_MONOTONIC but for suspends
@@ -27,7 +23,7 @@ struct KernelMessageQuery {
   Instant since;
 };
 
-// What concerns us, oldest first; empty where the log cannot be read. Never waits. `path`: "/dev/kmsg".
+// What concerns us, oldest first, the newest kKernelMessagesMax of it; empty where the log cannot be read. Never waits. `path`: "/dev/kmsg".
 std::vector<KernelMessage> read_kernel_messages(const std::string& path,
                                                 const KernelMessageQuery& query);
 

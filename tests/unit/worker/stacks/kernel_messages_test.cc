@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "common/rank_evidence.h"
 #include "tests/unit/mutate.h"
 #include "tests/unit/temp_folder.h"
 
@@ -68,7 +69,7 @@ TEST(KernelMessagesTest, AnyTextIsBoundedAndPrintable) {
     const std::vector<std::string> records = {mutator.mutate(kRecords[2])};
     for (const KernelMessage& message :
          relevant_kernel_messages(records, {.pids = {}, .since = Instant()})) {
-      EXPECT_LE(message.text.size(), kKernelMessageBytesMax);
+      EXPECT_LE(message.text.size(), kEvidenceLineBytesMax);
       EXPECT_EQ(message.text.find('\n'), std::string::npos);
     }
   }
