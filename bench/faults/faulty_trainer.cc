@@ -13,6 +13,7 @@
 #include "bench/faults/faults.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/signal_watcher.h"
+#include "trainer_core/uncaught.h"
 
 namespace {
 
@@ -73,6 +74,7 @@ void end_process(ExitCode code) { _exit(to_int(code)); }
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  trainer::end_at_uncaught_exceptions("faulty_trainer");
   if (argc < 2 || std::string_view(argv[1]) != "train") {
     std::cerr << "faulty_trainer: only `train` is done here\n";
     return to_int(ExitCode::kBadInput);
@@ -81,13 +83,8 @@ int main(int argc, char** argv) {
   trainer::StopSignals signals;
   const trainer::SignalWatcher watcher(signals, end_process);
   FaultyRank rank;
-  try {
-    return to_int(trainer::train_command(
-        arguments, signals,
-        [&rank](trainer::ProcessGroups& groups, ProgressWriter& page,
-                const trainer::StepRecord& record) { rank.after_step(groups, page, record); }));
-  } catch (const std::exception& e) {
-    std::cerr << "faulty_trainer: " << e.what() << std::endl;
-    return to_int(ExitCode::kFailure);
-  }
+  return to_int(trainer::train_command(
+      arguments, signals,
+      [&rank](trainer::ProcessGroups& groups, ProgressWriter& page,
+              const trainer::StepRecord& record) { rank.after_step(groups, page, record); }));
 }
