@@ -28,7 +28,7 @@ double seconds_from(const char* variable) {
 class FaultyRank {
  public:
   void after_step(trainer::ProcessGroups& groups, ProgressWriter& page,
-                  const trainer::StepRecord& record) {
+                  const trainer::StepRecord& /*record*/) {
     if (orders_ == nullptr) {
       const char* folder = std::getenv("FAULT_ORDERS");
       orders_ =

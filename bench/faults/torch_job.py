@@ -1,0 +1,66 @@
+"""The same faults of a job of PyTorch: torchrun and Gloo, one process a rank on this machine."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+from faults.orders import Orders, wait_until
+
+PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "peers/hang_torch.py"
+READY_SECONDS_MAX = 120
+END_SECONDS_MAX = 45  # torchrun gives ranks 30 s to end
+LINES_KEPT = 60
+# What names a rank as the one that is missed, and not as one that complains.
+BLAMES = (re.compile(r"Ranks? ([\d, ]+?) failed to (?:pass monitoredBarrier|respond)"),
+          re.compile(r"Detected mismatch between collectives on ranks\. Rank (\d+)"),
+          re.compile(r"Root Cause .*?rank\s*: (\d+)", re.DOTALL))
+
+
+class TorchJob:
+    """Lines that it prints are kept with the moment when they came."""
+
+    def __init__(self, python, ranks, pace, environment):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-torch-"))
+        self.orders = Orders(self.folder / "orders")
+        self.lines, self.ended = [], None
+        torchrun = pathlib.Path(python).with_name("torchrun")
+        self.process = subprocess.Popen(
+            [str(torchrun), "--standalone", "--nproc-per-node", str(ranks), str(PROGRAM)], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "FAULT_ORDERS": str(self.orders.folder), "FAULT_PACE": str(pace), **environment})
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        files = [self.orders.folder / f"ready.{rank}" for rank in range(ranks)]
+        wait_until(lambda: all(file.exists() and file.read_text() for file in files), READY_SECONDS_MAX, "warm ranks of PyTorch")
+        self.pids = [int(file.read_text()) for file in files]
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append((time.time(), line.rstrip()))
+        self.ended = time.time()
+
+    def follow(self, at, seconds):
+        """What came after the fault, at most so long."""
+        self.reader.join(timeout=max(0, at + seconds - time.time()))
+        said = [(when, line) for when, line in list(self.lines) if when > at and line.strip()]
+        text = "\n".join(line for _, line in said)
+        blamed = next((found.group(1) for pattern in BLAMES if (found := pattern.search(text))), None)
+        return {"seconds": round(said[0][0] - at, 3) if said else None,
+                "ended_seconds": round(self.ended - at, 3) if self.ended else None,
+                "blamed": [int(rank) for rank in re.findall(r"\d+", blamed)] if blamed else [],
+                "lines": [f"{when - at:.1f} s: {line[:300]}" for when, line in said[:LINES_KEPT]]}
+
+    def close(self):
+        for pid in [*getattr(self, "pids", []), self.process.pid]:
+            for signo in (signal.SIGCONT, signal.SIGKILL):
+                try:
+                    os.kill(pid, signo)
+                except ProcessLookupError:
+                    break
+        self.process.wait(timeout=END_SECONDS_MAX)
+        shutil.rmtree(self.folder, ignore_errors=True)
