@@ -176,25 +176,12 @@ def frozen_file_system(fleet, job, pick):
 
 
 def memory_limit(fleet, job, pick):
-    """The kernel kills the rank for its memory."""
+    """A rank takes all that its node has, and the kernel kills it."""
     rank = pick.rank()
-    pid = fleet.pid_of(job, rank)
-    group, limit = memory_group(f"muster-faults-{os.getpid()}-{job}")
-    (group / limit).write_text(str(512 << 20))
-    (group / "cgroup.procs").write_text(str(pid))
+    memory = fleet.memory[node_of(fleet, rank)]
+    memory.allow(256 << 20)
     at = fleet.orders.give({"rank": rank, "kind": "out_of_memory"})
-    return Truth(at, (rank,), kinds=(MEMORY,), undo=group.rmdir)
-
-
-def memory_group(name):
-    v1 = pathlib.Path("/sys/fs/cgroup/memory")
-    root, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (v1.parent, "memory.max")
-    group = root / name
-    try:
-        group.mkdir()
-    except OSError as error:
-        raise NotHere(f"control groups: {error}") from error
-    return group, limit
+    return Truth(at, (rank,), kinds=(MEMORY,), undo=lambda: memory.allow(None))
 
 
 def full_disk(fleet, job, pick):

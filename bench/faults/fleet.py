@@ -4,6 +4,7 @@ a wall clock of its own.
 Needs root. Everything is in one temporary folder and in namespaces named after this process; close() ends each process by
 pid and takes the namespaces away. What a machine refuses is not had: a case that needs it raises NotHere.
 """
+import contextlib
 import itertools
 import json
 import os
@@ -85,22 +86,21 @@ class Network:
 
 
 class Clocks:
-    """A wall clock for each daemon and what it starts, by fault_clock.so, and where the kernel has time namespaces another uptime."""
+    """A wall clock for each daemon, by libfault_clock.so, and where the kernel has time namespaces another uptime for a node."""
 
     def __init__(self, folder, library):
         self.folder, self.library = folder, library
         self.problem = None if library.exists() else f"{library.name} is not built"
         self.apart = run_or_refuse("time namespaces", "unshare", "-T", "--monotonic", "1", "true") is None
 
-    def environment(self, name):
+    def inside(self, name, uptime_seconds):
+        """The beginning of a command: what follows it has the clocks of this name."""
+        own_uptime = ("unshare", "-T", "--monotonic", str(uptime_seconds)) if self.apart and uptime_seconds else ()
         if self.problem:
-            return {}
+            return own_uptime
         if not self._file(name).exists():
             self._file(name).write_bytes(struct.pack("q", 0))
-        return {"LD_PRELOAD": str(self.library), "FAULT_CLOCK": str(self._file(name))}
-
-    def inside(self, number):
-        return ("unshare", "-T", "--monotonic", str(UPTIME_SECONDS * number)) if self.apart else ()
+        return (*own_uptime, "env", f"LD_PRELOAD={self.library}", f"FAULT_CLOCK={self._file(name)}")
 
     def move(self, name, seconds):
         if self.problem:
@@ -110,6 +110,57 @@ class Clocks:
 
     def _file(self, name):
         return self.folder / f"{name}.clock"
+
+
+class Memory:
+    """A control group of one node, beside what this process is in: of the kernel's version 1 or 2."""
+
+    def __init__(self, name):
+        self.problem = None
+        try:
+            self.folder, self.limit = self._own_folder()
+            self.folder = self.folder / name
+            self.folder.mkdir()
+            if not (self.folder / self.limit).exists():
+                raise OSError(f"{self.folder} has no {self.limit}")
+        except OSError as error:
+            self.problem = f"control groups of memory: {error}"
+
+    @staticmethod
+    def _own_folder():
+        root = pathlib.Path("/sys/fs/cgroup")
+        for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                return root / "memory" / path.lstrip("/"), "memory.limit_in_bytes"
+            if not controllers and not (root / "memory").is_dir():
+                return root / path.lstrip("/"), "memory.max"
+        raise OSError("none is mounted")
+
+    def add(self, pid):
+        if not self.problem:
+            (self.folder / "cgroup.procs").write_text(str(pid))
+
+    def allow(self, more_bytes):
+        """So much more than is in use; None: no limit."""
+        if self.problem:
+            raise NotHere(self.problem)
+        version_1 = self.limit == "memory.limit_in_bytes"
+        if more_bytes is None:
+            text = "-1" if version_1 else "max"
+        else:
+            used = self.folder / ("memory.usage_in_bytes" if version_1 else "memory.current")
+            text = str(int(used.read_text()) + more_bytes)
+        (self.folder / self.limit).write_text(text)
+
+    def close(self):
+        if not self.problem:
+            wait_until(self._remove, READY_SECONDS_MAX, f"the end of {self.folder}")
+
+    def _remove(self):
+        with contextlib.suppress(OSError):  # it has processes that are ending
+            self.folder.rmdir()
+        return not self.folder.exists()
 
 
 class Fleet:
@@ -126,6 +177,7 @@ class Fleet:
         self.workers = [None] * nodes
         self.coordinator = None
         self.network = Network(nodes)
+        self.memory = [Memory(f"muster-faults-{os.getpid()}-{node}") for node in range(nodes)]
         try:
             self.start_coordinator()
             for node in range(nodes):
@@ -147,13 +199,12 @@ class Fleet:
 
     # ------------------------------------------------------------------ daemons
 
-    def _start(self, namespace, name, clock, *command):
+    def _start(self, namespace, clock, *command):
         """Every program of the command replaces the one before: the process is the daemon's."""
         number = next(_numbers)
         with open(self.folder / f"{number}.log", "w") as log:
             process = subprocess.Popen([*Network.inside(namespace), *clock, *map(str, command)], stdout=log, stderr=log,
-                                       stdin=subprocess.DEVNULL, env={**self.environment, **self.clocks.environment(name)},
-                                       start_new_session=True)
+                                       stdin=subprocess.DEVNULL, env=self.environment, start_new_session=True)
         process.log = self.folder / f"{number}.log"
         return process
 
@@ -168,7 +219,7 @@ class Fleet:
     def start_coordinator(self, listen_port=0):
         ports = self.folder / f"coordinator-{next(_numbers)}.json"
         self.coordinator = self._start(
-            self.network.hub, "coordinator", (), self.binaries / "muster-coordinator", "--listen", f"{NETWORK}.1:{listen_port}", "--insecure",
+            self.network.hub, self.clocks.inside("coordinator", 0), self.binaries / "muster-coordinator", "--listen", f"{NETWORK}.1:{listen_port}", "--insecure",
             "--http", "127.0.0.1:0", "--state-dir", self.folder / "state", "--port-file", ports)
         self.port = self._wait_for_ports(self.coordinator, ports)["grpc_port"]
         self.environment["MUSTER_COORDINATOR"] = f"{NETWORK}.1:{self.port}"
@@ -177,9 +228,10 @@ class Fleet:
         ports = self.folder / f"worker-{next(_numbers)}.json"
         address = self.network.address(node)
         self.workers[node] = self._start(
-            self.network.nodes[node], f"node{node}", self.clocks.inside(node + 1), self.binaries / "muster-worker",
+            self.network.nodes[node], self.clocks.inside(f"node{node}", UPTIME_SECONDS * (node + 1)), self.binaries / "muster-worker",
             "--coordinator", f"{NETWORK}.1:{self.port}", "--name", f"node{node}", "--slots", self.slots, "--work-dir", self.folder / f"work{node}", "--rendezvous",
             f"{address}:0", "--insecure", "--trainer", self.binaries / "faulty_trainer", "--port-file", ports)
+        self.memory[node].add(self.workers[node].pid)
         self._wait_for_ports(self.workers[node], ports)
 
     def ensure_workers(self):
@@ -240,6 +292,8 @@ class Fleet:
                 process.kill()
                 process.wait()
         self.network.close()
+        for memory in self.memory:
+            memory.close()
         for mount in (self.out, self.disk):
             subprocess.run(["umount", "--lazy", mount], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)

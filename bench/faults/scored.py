@@ -15,6 +15,7 @@ MODEL = ("override_model_config=true", "base_emb_dim=32", "base_num_decoder_laye
 WARM_STEPS = 12  # until the job's step time is known
 VERDICT_SECONDS_MAX = 40
 STOP_SECONDS_MAX = 40  # after an incident: of what may yet be slow, the evidence is told at once and the job is stopped later
+NAMES_SECONDS = 1  # a verdict does not wait for names of functions: the record is read when it has them
 QUIET_SECONDS = 4  # how long a harmless case is watched
 
 
@@ -40,10 +41,11 @@ def seconds_of(unix_ns):
     return int(unix_ns) / 1e9
 
 
-def verdict_time(incident):
-    """When it was said who did it: of a hang its verdict, of what explains itself when it was first told."""
-    moments = incident["moments"]
-    told = [m for m in moments if m["text"].startswith("verdict: ")] or [m for m in moments if not m["text"].startswith("last progress")]
+def told_time(incident, truth):
+    """When it was first said who did it: a worker that cannot be reached is told before its ranks are given up."""
+    moments = [m for m in incident["moments"] if not m["text"].startswith(("last progress", "suspected"))]
+    right = [f"rank {rank} " for rank in truth.ranks] + ([f"worker {truth.node} "] if truth.node else [])
+    told = [m for m in moments if any(name in m["text"] for name in right)] or moments
     return seconds_of(told[0]["unix_ns"])
 
 
@@ -61,11 +63,12 @@ def follow(fleet, job, truth):
         if incidents and (stopped or truth.stays):
             break
         time.sleep(0.1)
-    return incidents, stopped
+    time.sleep(NAMES_SECONDS if incidents else 0)
+    return fleet.incidents(job), stopped
 
 
 def names(suspect, truth):
-    return suspect["rank"] in truth.ranks or (truth.node and suspect["worker"] == truth.node)
+    return suspect["rank"] in truth.ranks or bool(truth.node and suspect["worker"] == truth.node)
 
 
 def score(incidents, stopped, truth, step_seconds):
@@ -77,11 +80,11 @@ def score(incidents, stopped, truth, step_seconds):
     incident = incidents[0]
     suspects = incident["suspects"]
     return {"found": True,
-            "seconds": round(verdict_time(incident) - truth.at, 3),
+            "seconds": round(told_time(incident, truth) - truth.at, 3),
             "stopped_seconds": round(stopped - truth.at, 3) if stopped else None,
             "step_seconds": round(step_seconds, 3),
             "kind": incident["kind"], "right_kind": incident["kind"] in truth.kinds,
-            "named": bool(suspects) and names(suspects[0], truth),
+            "named": bool(suspects and names(suspects[0], truth)),
             "among_suspects": any(names(suspect, truth) for suspect in suspects),
             "runners_up": max(0, len(suspects) - 1),
             "others": [f"{other['kind']}: {other['sentence']}" for other in incidents[1:]],
