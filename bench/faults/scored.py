@@ -22,10 +22,9 @@ QUIET_SECONDS = 4  # how long a harmless case is watched
 class Pick:
     """What a seed chooses."""
 
-    def __init__(self, seed, case, fleet):
+    def __init__(self, seed, case, ranks, nodes=1):
         self.random = random.Random(f"{seed}/{case}")
-        self.nodes = len(fleet.workers)
-        self.ranks = self.nodes * fleet.slots
+        self.ranks, self.nodes = ranks, nodes
 
     def rank(self):
         return self.random.randrange(self.ranks)
@@ -113,7 +112,7 @@ def fault(fleet, case, seed):
             before = fleet.incidents(job)
             if before:
                 return {"false_alarm": True, "before_the_fault": True, "sentence": before[0]["sentence"]}
-        truth = case.inject(fleet, job, Pick(seed, case.name, fleet))
+        truth = case.inject(fleet, job, Pick(seed, case.name, len(fleet.workers) * fleet.slots, len(fleet.workers)))
         undo = truth.undo
         return score(*follow(fleet, job, truth), truth, step_seconds)
     finally:

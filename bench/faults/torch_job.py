@@ -15,6 +15,8 @@ PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "peers/hang_torch.py"
 READY_SECONDS_MAX = 120
 END_SECONDS_MAX = 45  # torchrun gives ranks 30 s to end
 LINES_KEPT = 60
+SETTINGS = {"default timeout": {}, "timeout 30 s": {"FAULT_TIMEOUT": "30"},
+            "timeout 30 s, DETAIL": {"FAULT_TIMEOUT": "30", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}
 # What names a rank as the one that is missed, and not as one that complains.
 BLAMES = (re.compile(r"Ranks? ([\d, ]+?) failed to (?:pass monitoredBarrier|respond)"),
           re.compile(r"Detected mismatch between collectives on ranks\. Rank (\d+)"),
@@ -35,14 +37,30 @@ class TorchJob:
             env={**os.environ, "OMP_NUM_THREADS": "1", "FAULT_ORDERS": str(self.orders.folder), "FAULT_PACE": str(pace), **environment})
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        files = [self.orders.folder / f"ready.{rank}" for rank in range(ranks)]
-        wait_until(lambda: all(file.exists() and file.read_text() for file in files), READY_SECONDS_MAX, "warm ranks of PyTorch")
+        self.pids = []
+        try:
+            self._wait_until_warm([self.orders.folder / f"ready.{rank}" for rank in range(ranks)])
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait_until_warm(self, files):
+        def warm():
+            if self.process.poll() is not None:
+                raise RuntimeError("PyTorch's job ended:\n" + "\n".join(line for _, line in self.lines))
+            return all(file.exists() and file.read_text() for file in files)
+        wait_until(warm, READY_SECONDS_MAX, "warm ranks of PyTorch")
         self.pids = [int(file.read_text()) for file in files]
 
     def _read(self):
         for line in self.process.stdout:
             self.lines.append((time.time(), line.rstrip()))
         self.ended = time.time()
+
+    def stop(self, rank):
+        at = time.time()
+        os.kill(self.pids[rank], signal.SIGSTOP)
+        return at
 
     def follow(self, at, seconds):
         """What came after the fault, at most so long."""
@@ -56,7 +74,7 @@ class TorchJob:
                 "lines": [f"{when - at:.1f} s: {line[:300]}" for when, line in said[:LINES_KEPT]]}
 
     def close(self):
-        for pid in [*getattr(self, "pids", []), self.process.pid]:
+        for pid in [*self.pids, self.process.pid]:
             for signo in (signal.SIGCONT, signal.SIGKILL):
                 try:
                     os.kill(pid, signo)
