@@ -1,4 +1,5 @@
 """The same faults of a job of PyTorch: torchrun and Gloo, one process a rank on this machine."""
+import collections
 import os
 import pathlib
 import re
@@ -17,10 +18,17 @@ END_SECONDS_MAX = 45  # torchrun gives ranks 30 s to end
 LINES_KEPT = 60
 SETTINGS = {"default timeout": {}, "timeout 30 s": {"FAULT_TIMEOUT": "30"},
             "timeout 30 s, DETAIL": {"FAULT_TIMEOUT": "30", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}
-# What names a rank as the one that is missed, and not as one that complains.
+# What names a rank as the one that is missed or goes another way, and not as one that complains: most often, by all that ranks print.
 BLAMES = (re.compile(r"Ranks? ([\d, ]+?) failed to (?:pass monitoredBarrier|respond)"),
-          re.compile(r"Detected mismatch between collectives on ranks\. Rank (\d+)"),
+          re.compile(r"but Rank (\d+) is running collective"),
           re.compile(r"Root Cause .*?rank\s*: (\d+)", re.DOTALL))
+
+
+def blamed_in(text):
+    for pattern in BLAMES:
+        if found := pattern.findall(text):
+            return [int(rank) for rank in re.findall(r"\d+", collections.Counter(found).most_common(1)[0][0])]
+    return []
 
 
 class TorchJob:
@@ -67,10 +75,9 @@ class TorchJob:
         self.reader.join(timeout=max(0, at + seconds - time.time()))
         said = [(when, line) for when, line in list(self.lines) if when > at and line.strip()]
         text = "\n".join(line for _, line in said)
-        blamed = next((found.group(1) for pattern in BLAMES if (found := pattern.search(text))), None)
         return {"seconds": round(said[0][0] - at, 3) if said else None,
                 "ended_seconds": round(self.ended - at, 3) if self.ended else None,
-                "blamed": [int(rank) for rank in re.findall(r"\d+", blamed)] if blamed else [],
+                "blamed": blamed_in(text),
                 "lines": [f"{when - at:.1f} s: {line[:300]}" for when, line in said[:LINES_KEPT]]}
 
     def close(self):
