@@ -93,9 +93,10 @@ void use_all_memory() {
   }
 }
 
+// A segmentation fault by the hardware, and not by raise().
 void touch_nothing() {
-  void* nothing = mmap(nullptr, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  *static_cast<volatile char*>(nothing) = 1;
+  void* page = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  *static_cast<volatile int*>(page) = 1;
 }
 
 }  // namespace
