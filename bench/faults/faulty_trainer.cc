@@ -19,8 +19,6 @@ namespace {
 
 using namespace muster;  // NOLINT(google-build-using-namespace): this program's own parts and the trainer's
 
-constexpr int kFaultLane = 8;  // no lane of the trainer's
-
 double seconds_from(const char* variable) {
   const char* text = std::getenv(variable);
   return text == nullptr ? 0 : std::atof(text);
@@ -29,7 +27,7 @@ double seconds_from(const char* variable) {
 class FaultyRank {
  public:
   void after_step(trainer::ProcessGroups& groups, ProgressWriter& page,
-                  const trainer::StepRecord& record) {
+                  const trainer::StepRecord& /*record*/) {
     if (orders_ == nullptr) {
       const char* folder = std::getenv("FAULT_ORDERS");
       orders_ =
@@ -41,7 +39,7 @@ class FaultyRank {
       collective = faults::commit(*fault, page, slow_factor_);
     }
     // First, while all are here: what the others wait for a slow rank, they wait in the next step's collectives.
-    meet(groups.of({.axes = AxisSet::all()}, kFaultLane), collective);
+    meet(groups.world(), collective);
     std::this_thread::sleep_for(std::chrono::duration<double>(pace_ * slow_factor_));
   }
 
