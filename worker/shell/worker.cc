@@ -8,6 +8,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <spdlog/spdlog.h>
 
+#include "common/self_stacks.h"
 #include "worker/shell/translate.h"
 
 namespace muster::worker {
@@ -17,7 +18,7 @@ constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
 
 }  // namespace
 
-Worker::~Worker() = default;
+Worker::~Worker() { stack_tools_.stop(); }
 
 int Worker::run() {
   const auto keep_running = boost::asio::make_work_guard(context_);
@@ -112,6 +113,7 @@ ExitCause Worker::cause_of(const ReapedRank& end) {
 
 void Worker::carry_out(const Connect&) {
   metrics_.count_connection();
+  ++streams_;
   stream_.open();
   pending_.emplace_back(Connected{});
 }
@@ -189,9 +191,9 @@ void Worker::carry_out(const SendHeartbeat& action) {
   logs_.pump(true);
 }
 
-void Worker::carry_out(const SendStackReport& action) { stream_.send(to_message(action)); }
+void Worker::carry_out(const SendStackReport& action) { stack_reader_.write(streams_, action); }
 
-void Worker::carry_out(const SendSymbols& action) { stream_.send(to_message(action)); }
+void Worker::carry_out(const SendSymbols& action) { stack_reader_.write(streams_, action); }
 
 void Worker::carry_out(const SendRankExited& action) {
   due_reports_.push_back(action);
@@ -231,7 +233,8 @@ std::vector<StackTracer::Rank> Worker::ranks_to_trace(const LaunchKey& launch) c
   std::vector<StackTracer::Rank> ranks;
   for (const auto& [key, rank] : core_->ranks()) {
     if (key.launch() == launch && rank.life == Core::Life::kUp)
-      ranks.push_back({key, rank.pid, launcher_.folders().log_path(key)});
+      ranks.push_back({key, rank.pid, launcher_.folders().log_path(key),
+                       self_stacks_path(launcher_.folders().page_path(launch, rank.local_rank))});
   }
   return ranks;
 }
