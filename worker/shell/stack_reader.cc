@@ -18,7 +18,6 @@
 namespace muster::worker {
 namespace {
 
-constexpr const char* kKernelLog = "/dev/kmsg";
 // What the kernel said longer ago has nothing to do with a rank that stands now.
 constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
 // The coordinator waits no longer for names.

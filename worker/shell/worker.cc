@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -10,6 +11,7 @@
 
 #include "common/self_stacks.h"
 #include "worker/shell/translate.h"
+#include "worker/stacks/kernel_messages.h"
 
 namespace muster::worker {
 namespace {
@@ -101,14 +103,25 @@ void Worker::reap_children() {
   }
 }
 
-// The control group may hold other ranks, too: one that this worker has killed was not killed by the kernel.
+// The control group may hold other ranks, too: one that this worker has killed was not killed by the kernel. A rank that was moved to
+// another group, or died because the whole machine had no memory left, is named in the kernel's log.
 ExitCause Worker::cause_of(const ReapedRank& end) {
   const auto before = oom_kills_.extract(end.key);
   const auto rank = core_->ranks().find(end.key);
-  const bool stopped = rank != core_->ranks().end() && rank->second.killed;
-  if (end.signal != SIGKILL || stopped || before.empty()) return ExitCause::kUnknown;
-  const auto& [counter, count] = before.mapped();
-  return count >= 0 && counter.count() > count ? ExitCause::kOutOfMemory : ExitCause::kUnknown;
+  const bool known = rank != core_->ranks().end();
+  if (end.signal != SIGKILL || (known && rank->second.killed)) return ExitCause::kUnknown;
+  if (!before.empty()) {
+    const auto& [counter, count] = before.mapped();
+    if (count >= 0 && counter.count() > count) return ExitCause::kOutOfMemory;
+  }
+  if (!known) return ExitCause::kUnknown;
+  constexpr Duration kRecent = std::chrono::seconds(30);  // before, it was another of this pid
+  const Instant now = monotonic_now();
+  const std::array<pid_t, 1> pids = {rank->second.pid};
+  const auto messages = read_kernel_messages(
+      kKernelLog, {.pids = pids, .since = now - std::min(kRecent, now.time_since_epoch())});
+  return says_oom_killed(messages, rank->second.pid) ? ExitCause::kOutOfMemory
+                                                     : ExitCause::kUnknown;
 }
 
 void Worker::carry_out(const Connect&) {

@@ -15,6 +15,8 @@
 
 namespace muster::worker {
 
+constexpr const char* kKernelLog = "/dev/kmsg";
+
 struct KernelMessage {
   Instant at;        // the kernel's clock is CLOCK_MONOTONIC but for suspends
   std::string text;  // printable, without the facility
