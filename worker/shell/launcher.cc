@@ -22,6 +22,7 @@
 #include "common/self_stacks.h"
 #include "common/variable_name.h"
 #include "daemon/logging.h"
+#include "worker/shell/program_dumps.h"
 #include "worker/shell/spawn.h"
 
 namespace muster::worker {
@@ -58,6 +59,7 @@ absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& 
   variables.emplace("OMP_WAIT_POLICY", "passive");
   variables.emplace("OMP_NUM_THREADS", absl::StrCat(options_.threads_per_rank));
   const Launch& launch = *request.launch;
+  variables.merge(program_dump_variables(folders_.folder(request.key.launch()), request.key.rank));
   for (const auto& [name, value] : launch.spec.environment) {
     if (!is_variable_name(name) || value.find('\0') != std::string::npos) {
       return absl::InvalidArgumentError(

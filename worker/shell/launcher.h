@@ -40,8 +40,8 @@ class Launcher {
   // Starts the rank. Call from the event loop's thread, whose end would end the rank.
   absl::StatusOr<pid_t> launch(const SpawnRank& request) const;
 
-  // The rank's whole environment: OMP_NUM_THREADS and a passive OMP_WAIT_POLICY, then the base, then
-  // the job's, then ours. InvalidArgument names a variable that cannot be one.
+  // The rank's whole environment: OMP_NUM_THREADS, a passive OMP_WAIT_POLICY and where dumps go (program_dumps.h), then the base, then the
+  // job's, then ours. InvalidArgument names a variable that cannot be one.
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
   // The figures of the rank's page and (unless `pid` is 0) the state of its process, or why there are none: absent, damaged, or another launch's.
