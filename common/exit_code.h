@@ -11,6 +11,8 @@ enum class ExitCode : int {
   kDiskFull = 4,      // no room for a checkpoint, or a quota is used up
   kPreempted = 75,    // checkpointed and left on SIGTERM (EX_TEMPFAIL: start again to go on)
   kPeerLost = 76,     // a collective failed because another rank is gone: a victim, not a cause
+  kNotExecutable = 126,    // of a program that is not ours, as shells have it
+  kProgramNotFound = 127,  // likewise
   kInterrupted = 130  // the CLI was left with Ctrl-C
 };
 
