@@ -1,11 +1,12 @@
 // muster_progress.h as C and as C++, and muster_progress.py: what they write is what common/progress_page.h reads.
+#include <fcntl.h>
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ class Program {
     std::array<int, 2> in{}, out{};
     EXPECT_EQ(pipe2(in.data(), O_CLOEXEC), 0);
     EXPECT_EQ(pipe2(out.data(), O_CLOEXEC), 0);
+    // An interpreter may be found through them.
+    for (const char* name : {"PATH", "HOME"}) {
+      if (const char* value = getenv(name); value != nullptr) variables.emplace(name, value);
+    }
     std::vector<std::string> environment;
     for (const auto& [name, value] : variables)
       environment.push_back(absl::StrCat(name, "=", value));
@@ -229,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Writer{"Cpp", {MUSTER_BIN_DIR "/progress_writer_cpp"}},
                       Writer{"Python",
                              {MUSTER_PYTHON, "-B", MUSTER_SOURCE_DIR "/tests/unit/progress/writer.py"}}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& writer) { return std::string(writer.param.name); });
 
 }  // namespace
 }  // namespace muster
