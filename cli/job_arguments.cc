@@ -192,9 +192,10 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
                   "Of a program behind --: the job's folder, for logs (default: ./NAME)")
       ->type_name("FOLDER");
   command
-      .add_option("--restarts", arguments.restarts,
-                  "Of a program behind --: how often it may be started again (default: 3); a config "
-                  "says restarts_max=N")
+      .add_option(
+          "--restarts", arguments.restarts,
+          "Of a program behind --: how often it may be started again (default: 3); a config "
+          "says restarts_max=N")
       ->type_name("N")
       ->check(whole_number(0, 100'000));
 }

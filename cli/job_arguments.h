@@ -24,7 +24,8 @@ struct JobArguments {
   int32_t priority = 0;
   std::vector<std::string> environment;  // NAME=VALUE, or NAME alone: our own value
   // Of a program of the user's own, in place of config and overrides.
-  std::string program;  // its words as a JSON array: CLI11 would take some of them apart; empty: there is none
+  std::string
+      program;  // its words as a JSON array: CLI11 would take some of them apart; empty: there is none
   std::string name;
   std::string output_directory;
   std::optional<int32_t> restarts;

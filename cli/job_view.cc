@@ -92,12 +92,11 @@ std::vector<std::string> rank_row(const v1::Job& job, const v1::RankStatus& rank
     row.resize(row.size() + 7, "-");
     return row;
   }
-  row.insert(row.end(),
-             {rank.phase(), absl::StrCat(rank.step()), fixed(rank.loss(), 3),
-              absl::StrCat(fixed(rank.step_seconds(), 3), "s"),
-              format_count(rank.tokens_per_second()),
-              rank.mfu() > 0 ? absl::StrCat(fixed(rank.mfu() * 100, 1), "%") : "-",
-              absl::StrCat(format_duration(rank.last_progress_age_seconds()), " ago")});
+  row.insert(row.end(), {rank.phase(), absl::StrCat(rank.step()), fixed(rank.loss(), 3),
+                         absl::StrCat(fixed(rank.step_seconds(), 3), "s"),
+                         format_count(rank.tokens_per_second()),
+                         rank.mfu() > 0 ? absl::StrCat(fixed(rank.mfu() * 100, 1), "%") : "-",
+                         absl::StrCat(format_duration(rank.last_progress_age_seconds()), " ago")});
   return row;
 }
 

@@ -200,12 +200,13 @@ absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
   const char* own_path = std::getenv("PATH");
   auto program = daemon::find_program(spec->command(0),
                                       path != spec->environment().end() ? path->second
-                                      : own_path != nullptr            ? own_path
-                                                                       : "",
+                                      : own_path != nullptr             ? own_path
+                                                                        : "",
                                       spec->working_directory());
   if (!program.ok()) return program.status();
   const int32_t ranks = spec->nodes() * spec->ranks_per_node();
-  return WantedJob{*std::move(spec), absl::StrCat(*program, ": ", ranks, ranks == 1 ? " rank" : " ranks")};
+  return WantedJob{*std::move(spec),
+                   absl::StrCat(*program, ": ", ranks, ranks == 1 ? " rank" : " ranks")};
 }
 
 int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedFleet& fleet,

@@ -54,10 +54,10 @@ absl::StatusOr<std::string> find_program(const std::string& name, std::string_vi
   }
   if (!refused.empty()) return not_executable(refused);
   const bool is_here = is_file((fs::path(directory) / name).string());
-  return absl::NotFoundError(absl::StrCat(
-      "there is no program ", printable(name, kShownNameBytesMax), " in PATH=",
-      printable(path, kShownPathBytesMax),
-      is_here ? absl::StrCat("; the file in ", directory, " would be ./", name) : ""));
+  return absl::NotFoundError(
+      absl::StrCat("there is no program ", printable(name, kShownNameBytesMax),
+                   " in PATH=", printable(path, kShownPathBytesMax),
+                   is_here ? absl::StrCat("; the file in ", directory, " would be ./", name) : ""));
 }
 
 }  // namespace muster::daemon

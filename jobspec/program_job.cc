@@ -42,9 +42,8 @@ std::string program_name(const std::vector<std::string>& command) {
   };
   std::string name = base(command.front());
   if (is_interpreter(name)) {
-    const auto script = std::find_if(command.begin() + 1, command.end(), [](const auto& word) {
-      return !absl::StartsWith(word, "-");
-    });
+    const auto script = std::find_if(command.begin() + 1, command.end(),
+                                     [](const auto& word) { return !absl::StartsWith(word, "-"); });
     if (script != command.end() && script->size() <= kProgramNameBytesMax) name = base(*script);
   }
   std::erase_if(name, [](char c) { return !fits_name(c); });

@@ -19,10 +19,10 @@
  * in Python) of one process are the same file: each changes what it knows. After fork() the child's calls do nothing.
  *
  * In strict C (-std=c11) include it first, or compile with -D_POSIX_C_SOURCE=200809L. */
-#ifndef MUSTER_PROGRESS_H
-#define MUSTER_PROGRESS_H
+#pragma once
 
-#if defined(__STRICT_ANSI__) && !defined(__cplusplus) && !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE)
+#if defined(__STRICT_ANSI__) && !defined(__cplusplus) && !defined(_POSIX_C_SOURCE) && \
+    !defined(_GNU_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
 
@@ -41,36 +41,18 @@
 #error "muster_progress.h is for Linux on little-endian processors"
 #endif
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
+/* clang-format off */
 /* Each has a budget of its own in the hang detector. */
 typedef enum {
-  MUSTER_INIT,
-  MUSTER_RENDEZVOUS,
-  MUSTER_LOAD,
-  MUSTER_COMPILE,
-  MUSTER_DATA,
-  MUSTER_STEP,
-  MUSTER_EVAL,
-  MUSTER_CHECKPOINT_SAVE,
-  MUSTER_CHECKPOINT_RESTORE,
-  MUSTER_SHUTDOWN
+  MUSTER_INIT, MUSTER_RENDEZVOUS, MUSTER_LOAD, MUSTER_COMPILE, MUSTER_DATA, MUSTER_STEP,
+  MUSTER_EVAL, MUSTER_CHECKPOINT_SAVE, MUSTER_CHECKPOINT_RESTORE, MUSTER_SHUTDOWN
 } muster_phase;
 
 typedef enum {
-  MUSTER_NO_COLLECTIVE,
-  MUSTER_ALL_REDUCE,
-  MUSTER_ALL_GATHER,
-  MUSTER_REDUCE_SCATTER,
-  MUSTER_ALL_TO_ALL,
-  MUSTER_BROADCAST,
-  MUSTER_SEND,
-  MUSTER_RECV,
-  MUSTER_BARRIER,
-  MUSTER_SEND_RECV
+  MUSTER_NO_COLLECTIVE, MUSTER_ALL_REDUCE, MUSTER_ALL_GATHER, MUSTER_REDUCE_SCATTER,
+  MUSTER_ALL_TO_ALL, MUSTER_BROADCAST, MUSTER_SEND, MUSTER_RECV, MUSTER_BARRIER, MUSTER_SEND_RECV
 } muster_collective;
+/* clang-format on */
 
 typedef struct {
   unsigned char* bytes; /* the mapping; NULL: there is none */
@@ -82,58 +64,34 @@ typedef struct {
   int64_t step; /* steps completed, of the whole job */
   double loss;
   double grad_norm;
-  double seconds; /* that it took; 0: since the step before, or since training went on after a pause */
-  double data_wait_seconds;       /* of them */
+  double seconds;           /* that it took; 0: since the step before, or since a pause has ended */
+  double data_wait_seconds; /* of them */
   double collective_wait_seconds; /* of them */
   uint64_t tokens;                /* of this rank, in this step */
   double tflops_per_device;
   double learning_rate;
 } muster_step;
 
-/* Offsets of the page, and of what its tables hold. */
+/* clang-format off */
+/* Offsets of the page, and of what its tables hold.
+ * A group: name 0, enqueued 56, started 64, completed 72, bytes 80, kind 88, dtype 92, members 96, id 100.
+ * A record: seq 0, group 8, kind 12, bytes 16, enqueued_ns 24, completed_ns 32, name 40. */
 enum {
-  MUSTER_PAGE_BYTES = 8192,
-  MUSTER_PAGE_VERSION = 4,
-  MUSTER_GROUPS_MAX = 32,
-  MUSTER_RING_LENGTH = 32,
-  MUSTER_AT_VERSION = 8,
-  MUSTER_AT_SEQUENCE = 16,
-  MUSTER_AT_JOB = 24,
-  MUSTER_AT_ATTEMPT = 32,
-  MUSTER_AT_RANK = 36,
-  MUSTER_AT_LOCAL_RANK = 40,
-  MUSTER_AT_WORLD_SIZE = 44,
-  MUSTER_AT_PID = 48,
-  MUSTER_AT_PHASE = 52,
-  MUSTER_AT_INCARNATION = 56,
-  MUSTER_AT_START = 64,
-  MUSTER_AT_PHASE_START = 72,
-  MUSTER_AT_LAST_PROGRESS = 88,
-  MUSTER_AT_STEP = 96,
-  MUSTER_AT_LOSS = 104,
-  MUSTER_AT_GRAD_NORM = 112,
-  MUSTER_AT_STEP_SECONDS = 120,
-  MUSTER_AT_STEP_EWMA = 128,
-  MUSTER_AT_TOKENS = 136,
-  MUSTER_AT_TFLOPS = 144,
-  MUSTER_AT_LEARNING_RATE = 160,
-  MUSTER_AT_CHECKPOINT_STEP = 168,
-  MUSTER_AT_TOTAL_STEPS = 176,
-  MUSTER_AT_GROUP_COUNT = 184,
-  MUSTER_AT_RING_HEAD = 188,
-  MUSTER_AT_GROUPS = 192,
-  MUSTER_AT_RING = 3520,
-  MUSTER_AT_STEP_COUNTS = 5824,
-  MUSTER_AT_STEPS_SECONDS = 5952,
-  MUSTER_AT_DATA_WAIT = 6008,
-  MUSTER_AT_COLLECTIVE_WAIT = 6032,
-  MUSTER_GROUP_BYTES = 104, /* name 0, enqueued 56, started 64, completed 72, bytes 80, kind 88, dtype 92, members 96, id 100 */
-  MUSTER_GROUP_NAME_BYTES = 56,
-  MUSTER_RECORD_BYTES = 72, /* seq 0, group 8, kind 12, bytes 16, enqueued_ns 24, completed_ns 32, name 40 */
-  MUSTER_RECORD_NAME_BYTES = 32
+  MUSTER_PAGE_BYTES = 8192, MUSTER_PAGE_VERSION = 4, MUSTER_GROUPS_MAX = 32,
+  MUSTER_RING_LENGTH = 32, MUSTER_AT_VERSION = 8, MUSTER_AT_SEQUENCE = 16, MUSTER_AT_JOB = 24,
+  MUSTER_AT_ATTEMPT = 32, MUSTER_AT_RANK = 36, MUSTER_AT_LOCAL_RANK = 40,
+  MUSTER_AT_WORLD_SIZE = 44, MUSTER_AT_PID = 48, MUSTER_AT_PHASE = 52,
+  MUSTER_AT_INCARNATION = 56, MUSTER_AT_START = 64, MUSTER_AT_PHASE_START = 72,
+  MUSTER_AT_LAST_PROGRESS = 88, MUSTER_AT_STEP = 96, MUSTER_AT_LOSS = 104,
+  MUSTER_AT_GRAD_NORM = 112, MUSTER_AT_STEP_SECONDS = 120, MUSTER_AT_STEP_EWMA = 128,
+  MUSTER_AT_TOKENS = 136, MUSTER_AT_TFLOPS = 144, MUSTER_AT_LEARNING_RATE = 160,
+  MUSTER_AT_CHECKPOINT_STEP = 168, MUSTER_AT_TOTAL_STEPS = 176, MUSTER_AT_GROUP_COUNT = 184,
+  MUSTER_AT_RING_HEAD = 188, MUSTER_AT_GROUPS = 192, MUSTER_AT_RING = 3520,
+  MUSTER_AT_STEP_COUNTS = 5824, MUSTER_AT_STEPS_SECONDS = 5952, MUSTER_AT_DATA_WAIT = 6008,
+  MUSTER_AT_COLLECTIVE_WAIT = 6032, MUSTER_GROUP_BYTES = 104, MUSTER_GROUP_NAME_BYTES = 56,
+  MUSTER_RECORD_BYTES = 72, MUSTER_RECORD_NAME_BYTES = 32
 };
-
-/* ------------------------------------------------------------------ words of the page */
+/* clang-format on */
 
 static inline uint64_t muster_load64(const muster_progress* p, int at) {
   return __atomic_load_n((const uint64_t*)(const void*)(p->bytes + at), __ATOMIC_RELAXED);
@@ -160,12 +118,11 @@ static inline void muster_store_double(muster_progress* p, int at, double value)
 }
 /* `size`: a multiple of 8; the last byte stays NUL. */
 static inline void muster_store_name(muster_progress* p, int at, int size, const char* name) {
-  int i = 0, k;
   int ended = name == NULL;
-  for (; i < size; i += 8) {
+  for (int i = 0; i < size; i += 8) {
     unsigned char chars[8] = {0};
     uint64_t word;
-    for (k = 0; k < 8 && !ended; ++k) {
+    for (int k = 0; k < 8 && !ended; ++k) {
       ended = i + k == size - 1 || name[i + k] == '\0';
       if (!ended) chars[k] = (unsigned char)name[i + k];
     }
@@ -173,14 +130,11 @@ static inline void muster_store_name(muster_progress* p, int at, int size, const
     muster_store64(p, at + i, word);
   }
 }
-
 static inline int64_t muster_now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
-
-/* ------------------------------------------------------------------ the sequence lock */
 
 /* Odd while somebody writes: readers look again, other writers wait. A writer holds it for nanoseconds; one that was stopped inside (by a
  * signal whose handler calls, too) is not waited for beyond this. */
@@ -193,7 +147,8 @@ static inline uint64_t muster_lock(muster_progress* p) {
   for (;;) {
     const uint64_t mine = seen + 1 + (seen & 1);
     const int may_take = (seen & 1) == 0 || tries > MUSTER_LOCK_TRIES_MAX;
-    if (may_take && __atomic_compare_exchange_n(sequence, &seen, mine, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+    if (may_take &&
+        __atomic_compare_exchange_n(sequence, &seen, mine, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
       /* What is written next must not be seen before the odd number. */
       __atomic_thread_fence(__ATOMIC_RELEASE);
       return mine;
@@ -202,36 +157,35 @@ static inline uint64_t muster_lock(muster_progress* p) {
     seen = __atomic_load_n(sequence, __ATOMIC_RELAXED);
   }
 }
-
 static inline void muster_unlock(muster_progress* p, uint64_t mine) {
   __atomic_store_n((uint64_t*)(void*)(p->bytes + MUSTER_AT_SEQUENCE), mine + 1, __ATOMIC_RELEASE);
 }
 
 /* A child of fork() shares the mapping and is not the rank. */
-static inline int muster_is_open(const muster_progress* p) { return p->bytes != NULL && p->pid == getpid(); }
-
-/* ------------------------------------------------------------------ begin and end */
+static inline int muster_is_open(const muster_progress* p) {
+  return p->bytes != NULL && p->pid == getpid();
+}
 
 static inline uint64_t muster_variable(const char* name) {
   const char* text = getenv(name);
   return text == NULL ? 0 : strtoull(text, NULL, 10);
 }
-
 static inline int muster_has_page(const muster_progress* p) {
-  return memcmp(p->bytes, "MUSTPAGE", 8) == 0 && muster_load32(p, MUSTER_AT_VERSION) == MUSTER_PAGE_VERSION;
+  return memcmp(p->bytes, "MUSTPAGE", 8) == 0 &&
+         muster_load32(p, MUSTER_AT_VERSION) == MUSTER_PAGE_VERSION;
 }
 
 /* Another process of this rank has the page, and lives: it is the one that the worker watches. */
 static inline int muster_is_taken(const muster_progress* p) {
   const pid_t owner = (pid_t)muster_load32(p, MUSTER_AT_PID);
-  return muster_has_page(p) && owner != getpid() && owner > 0 && (kill(owner, 0) == 0 || errno == EPERM);
+  return muster_has_page(p) && owner != getpid() && owner > 0 &&
+         (kill(owner, 0) == 0 || errno == EPERM);
 }
 
 static inline void muster_write_identity(muster_progress* p) {
   const uint64_t now = (uint64_t)muster_now_ns();
   uint64_t magic;
-  int at;
-  for (at = MUSTER_AT_JOB; at < MUSTER_PAGE_BYTES; at += 8) muster_store64(p, at, 0);
+  for (int at = MUSTER_AT_JOB; at < MUSTER_PAGE_BYTES; at += 8) muster_store64(p, at, 0);
   muster_store64(p, MUSTER_AT_JOB, muster_variable("MUSTER_JOB"));
   muster_store32(p, MUSTER_AT_ATTEMPT, (uint32_t)muster_variable("MUSTER_ATTEMPT"));
   muster_store32(p, MUSTER_AT_RANK, (uint32_t)muster_variable("RANK"));
@@ -254,36 +208,29 @@ static inline void muster_write_identity(muster_progress* p) {
  * process, EBUSY when another process of this rank writes the page. */
 static inline int muster_progress_begin(muster_progress* p) {
   const char* path = getenv("MUSTER_PROGRESS_PAGE");
-  void* memory;
-  uint64_t mine;
-  int fd, problem;
   p->bytes = NULL;
   p->pid = getpid();
   p->step_start_ns = muster_now_ns();
-  if (path == NULL || path[0] == '\0') {
-    errno = ENOENT;
-    return -1;
-  }
-  fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  errno = ENOENT;
+  if (path == NULL || path[0] == '\0') return -1;
+  const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return -1;
   /* A full disk is an error here, and no SIGBUS in the first store. */
-  problem = posix_fallocate(fd, 0, MUSTER_PAGE_BYTES);
-  memory = problem == 0 ? mmap(NULL, MUSTER_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-  if (problem == 0) problem = errno;
+  errno = posix_fallocate(fd, 0, MUSTER_PAGE_BYTES);
+  void* memory = MAP_FAILED;
+  if (errno == 0) memory = mmap(NULL, MUSTER_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
-  if (memory == MAP_FAILED) {
-    errno = problem;
-    return -1;
-  }
+  if (memory == MAP_FAILED) return -1;
   p->bytes = (unsigned char*)memory;
-  mine = muster_lock(p);
-  problem = muster_is_taken(p) ? EBUSY : 0;
-  if (problem == 0 && (!muster_has_page(p) || (pid_t)muster_load32(p, MUSTER_AT_PID) != p->pid)) muster_write_identity(p);
+  const uint64_t mine = muster_lock(p);
+  const int is_taken = muster_is_taken(p);
+  const int is_ours = muster_has_page(p) && (pid_t)muster_load32(p, MUSTER_AT_PID) == p->pid;
+  if (!is_taken && !is_ours) muster_write_identity(p);
   muster_unlock(p, mine);
-  if (problem == 0) return 0;
+  if (!is_taken) return 0;
   munmap(memory, MUSTER_PAGE_BYTES);
   p->bytes = NULL;
-  errno = problem;
+  errno = EBUSY;
   return -1;
 }
 
@@ -292,11 +239,9 @@ static inline void muster_progress_end(muster_progress* p) {
   if (p->bytes != NULL) munmap(p->bytes, MUSTER_PAGE_BYTES);
   p->bytes = NULL;
 }
-
-/* ------------------------------------------------------------------ phases and steps */
-
-static inline int muster_trains(uint32_t phase) { return phase == MUSTER_DATA || phase == MUSTER_STEP; }
-
+static inline int muster_trains(uint32_t phase) {
+  return phase == MUSTER_DATA || phase == MUSTER_STEP;
+}
 /* Inside the lock. */
 static inline void muster_enter_phase(muster_progress* p, muster_phase phase, int64_t now) {
   const uint32_t before = muster_load32(p, MUSTER_AT_PHASE);
@@ -310,49 +255,48 @@ static inline void muster_enter_phase(muster_progress* p, muster_phase phase, in
 }
 
 static inline void muster_progress_phase(muster_progress* p, muster_phase phase) {
-  uint64_t mine;
   if (!muster_is_open(p)) return;
-  mine = muster_lock(p);
+  const uint64_t mine = muster_lock(p);
   muster_enter_phase(p, phase, muster_now_ns());
   muster_unlock(p, mine);
 }
 
 /* Bucket of common/step_times.h. */
 static inline int muster_step_bucket(double seconds) {
-  static const double bounds[15] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250};
+  static const double bounds[15] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+                                    2.5,   5,    10,    25,   50,  100,  250};
   int i = 0;
   while (i < 15 && bounds[i] < seconds) ++i;
   return i;
 }
-
-static inline double muster_sane_seconds(double seconds) { return seconds > 0 && seconds < 1e12 ? seconds : 0; }
+static inline double muster_sane_seconds(double seconds) {
+  return seconds > 0 && seconds < 1e12 ? seconds : 0;
+}
+static inline void muster_add_seconds(muster_progress* p, int at, double seconds) {
+  muster_store_double(p, at, muster_load_double(p, at) + muster_sane_seconds(seconds));
+}
 
 /* A step is completed. In another phase than DATA or STEP it says that training goes on. */
 static inline void muster_progress_step(muster_progress* p, const muster_step* step) {
-  const int64_t now = muster_now_ns();
-  double seconds, ewma;
-  uint64_t mine;
-  int bucket;
   if (!muster_is_open(p)) return;
-  mine = muster_lock(p);
-  seconds = muster_sane_seconds(step->seconds);
+  const int64_t now = muster_now_ns();
+  const uint64_t mine = muster_lock(p);
+  double seconds = muster_sane_seconds(step->seconds);
   if (seconds == 0) seconds = (double)(now - p->step_start_ns) / 1e9;
   p->step_start_ns = now;
   if (!muster_trains(muster_load32(p, MUSTER_AT_PHASE))) muster_enter_phase(p, MUSTER_STEP, now);
-  ewma = muster_load_double(p, MUSTER_AT_STEP_EWMA);
-  muster_store_double(p, MUSTER_AT_STEP_EWMA, ewma == 0 ? seconds : ewma + 0.1 * (seconds - ewma));
+  const double ewma = muster_load_double(p, MUSTER_AT_STEP_EWMA);
+  const double newest = ewma == 0 ? seconds : ewma + 0.1 * (seconds - ewma);
+  const int bucket = MUSTER_AT_STEP_COUNTS + 8 * muster_step_bucket(seconds);
+  muster_store_double(p, MUSTER_AT_STEP_EWMA, newest);
   muster_store64(p, MUSTER_AT_STEP, (uint64_t)step->step);
   muster_store_double(p, MUSTER_AT_LOSS, step->loss);
   muster_store_double(p, MUSTER_AT_GRAD_NORM, step->grad_norm);
   muster_store_double(p, MUSTER_AT_STEP_SECONDS, seconds);
-  bucket = MUSTER_AT_STEP_COUNTS + 8 * muster_step_bucket(seconds);
   muster_store64(p, bucket, muster_load64(p, bucket) + 1);
-  muster_store_double(p, MUSTER_AT_STEPS_SECONDS, muster_load_double(p, MUSTER_AT_STEPS_SECONDS) + seconds);
-  muster_store_double(p, MUSTER_AT_DATA_WAIT,
-                      muster_load_double(p, MUSTER_AT_DATA_WAIT) + muster_sane_seconds(step->data_wait_seconds));
-  muster_store_double(
-      p, MUSTER_AT_COLLECTIVE_WAIT,
-      muster_load_double(p, MUSTER_AT_COLLECTIVE_WAIT) + muster_sane_seconds(step->collective_wait_seconds));
+  muster_add_seconds(p, MUSTER_AT_STEPS_SECONDS, seconds);
+  muster_add_seconds(p, MUSTER_AT_DATA_WAIT, step->data_wait_seconds);
+  muster_add_seconds(p, MUSTER_AT_COLLECTIVE_WAIT, step->collective_wait_seconds);
   muster_store64(p, MUSTER_AT_TOKENS, muster_load64(p, MUSTER_AT_TOKENS) + step->tokens);
   muster_store_double(p, MUSTER_AT_TFLOPS, step->tflops_per_device);
   muster_store_double(p, MUSTER_AT_LEARNING_RATE, step->learning_rate);
@@ -360,35 +304,32 @@ static inline void muster_progress_step(muster_progress* p, const muster_step* s
   muster_unlock(p, mine);
 }
 
+static inline void muster_set_word(muster_progress* p, int at, int64_t value) {
+  if (!muster_is_open(p)) return;
+  const uint64_t mine = muster_lock(p);
+  muster_store64(p, at, (uint64_t)value);
+  muster_unlock(p, mine);
+}
 /* How many steps the whole job makes, for people; the newest whole checkpoint has so many steps. */
 static inline void muster_progress_total_steps(muster_progress* p, int64_t steps) {
-  uint64_t mine;
-  if (!muster_is_open(p)) return;
-  mine = muster_lock(p);
-  muster_store64(p, MUSTER_AT_TOTAL_STEPS, (uint64_t)steps);
-  muster_unlock(p, mine);
+  muster_set_word(p, MUSTER_AT_TOTAL_STEPS, steps);
 }
 static inline void muster_progress_checkpoint(muster_progress* p, int64_t step) {
-  uint64_t mine;
-  if (!muster_is_open(p)) return;
-  mine = muster_lock(p);
-  muster_store64(p, MUSTER_AT_CHECKPOINT_STEP, (uint64_t)step);
-  muster_unlock(p, mine);
+  muster_set_word(p, MUSTER_AT_CHECKPOINT_STEP, step);
 }
 
-/* ------------------------------------------------------------------ collectives */
-
-static inline int muster_group_at(int group) { return MUSTER_AT_GROUPS + group * MUSTER_GROUP_BYTES; }
+static inline int muster_group_at(int group) {
+  return MUSTER_AT_GROUPS + group * MUSTER_GROUP_BYTES;
+}
 
 /* A process group, by a name for people ("data"), the number of its ranks, and an id: the same on all of them, and another one for
  * another group of that name. Returns its index; -1 when there is no page or no room (calls with -1 do nothing). */
-static inline int muster_progress_group(muster_progress* p, const char* name, uint32_t members, uint32_t id) {
-  uint64_t mine;
-  uint32_t count;
+static inline int muster_progress_group(muster_progress* p, const char* name, uint32_t members,
+                                        uint32_t id) {
   int group = -1;
   if (!muster_is_open(p)) return -1;
-  mine = muster_lock(p);
-  count = muster_load32(p, MUSTER_AT_GROUP_COUNT);
+  const uint64_t mine = muster_lock(p);
+  const uint32_t count = muster_load32(p, MUSTER_AT_GROUP_COUNT);
   if (count < MUSTER_GROUPS_MAX) {
     group = (int)count;
     muster_store_name(p, muster_group_at(group), MUSTER_GROUP_NAME_BYTES, name);
@@ -402,17 +343,15 @@ static inline int muster_progress_group(muster_progress* p, const char* name, ui
 
 /* The next collective of the group is handed over, to a stream or a thread. Returns its number for what follows; 0: none. `name` for
  * people ("gradients"), may be NULL; `dtype`: any number that tells types apart. */
-static inline uint64_t muster_progress_enqueued(muster_progress* p, int group, muster_collective kind, const char* name,
+static inline uint64_t muster_progress_enqueued(muster_progress* p, int group,
+                                                muster_collective kind, const char* name,
                                                 uint64_t bytes, uint32_t dtype) {
-  uint64_t mine, seq;
-  uint32_t head;
-  int at, record;
   if (!muster_is_open(p) || group < 0 || group >= MUSTER_GROUPS_MAX) return 0;
-  mine = muster_lock(p);
-  at = muster_group_at(group);
-  seq = muster_load64(p, at + 56) + 1;
-  head = muster_load32(p, MUSTER_AT_RING_HEAD);
-  record = MUSTER_AT_RING + (int)(head % MUSTER_RING_LENGTH) * MUSTER_RECORD_BYTES;
+  const uint64_t mine = muster_lock(p);
+  const int at = muster_group_at(group);
+  const uint64_t seq = muster_load64(p, at + 56) + 1;
+  const uint32_t head = muster_load32(p, MUSTER_AT_RING_HEAD);
+  const int record = MUSTER_AT_RING + (int)(head % MUSTER_RING_LENGTH) * MUSTER_RECORD_BYTES;
   muster_store64(p, at + 56, seq);
   muster_store64(p, at + 80, bytes);
   muster_store32(p, at + 88, (uint32_t)kind);
@@ -429,38 +368,32 @@ static inline uint64_t muster_progress_enqueued(muster_progress* p, int group, m
   return seq;
 }
 
+/* Inside the lock. */
+static inline void muster_raise64(muster_progress* p, int at, uint64_t value) {
+  if (muster_load64(p, at) < value) muster_store64(p, at, value);
+}
+
 /* It begins to move data. */
 static inline void muster_progress_started(muster_progress* p, int group, uint64_t seq) {
-  uint64_t mine;
-  if (!muster_is_open(p) || group < 0 || group >= MUSTER_GROUPS_MAX || seq == 0) return;
-  mine = muster_lock(p);
-  if (muster_load64(p, muster_group_at(group) + 64) < seq) muster_store64(p, muster_group_at(group) + 64, seq);
+  if (!muster_is_open(p) || group < 0 || group >= MUSTER_GROUPS_MAX) return;
+  const uint64_t mine = muster_lock(p);
+  muster_raise64(p, muster_group_at(group) + 64, seq);
   muster_unlock(p, mine);
 }
 
 /* It is through on this rank. */
 static inline void muster_progress_done(muster_progress* p, int group, uint64_t seq) {
-  const uint64_t now = (uint64_t)muster_now_ns();
-  uint64_t mine;
-  int i, at;
   if (!muster_is_open(p) || group < 0 || group >= MUSTER_GROUPS_MAX || seq == 0) return;
-  mine = muster_lock(p);
-  at = muster_group_at(group);
-  if (muster_load64(p, at + 64) < seq) muster_store64(p, at + 64, seq);
-  if (muster_load64(p, at + 72) < seq) muster_store64(p, at + 72, seq);
-  for (i = 0; i < MUSTER_RING_LENGTH; ++i) {
+  const uint64_t now = (uint64_t)muster_now_ns();
+  const uint64_t mine = muster_lock(p);
+  muster_raise64(p, muster_group_at(group) + 64, seq);
+  muster_raise64(p, muster_group_at(group) + 72, seq);
+  for (int i = 0; i < MUSTER_RING_LENGTH; ++i) {
     const int record = MUSTER_AT_RING + i * MUSTER_RECORD_BYTES;
-    if (muster_load64(p, record) == seq && muster_load32(p, record + 8) == (uint32_t)group &&
-        muster_load64(p, record + 32) == 0) {
-      muster_store64(p, record + 32, now);
-    }
+    const int is_it =
+        muster_load64(p, record) == seq && muster_load32(p, record + 8) == (uint32_t)group;
+    if (is_it && muster_load64(p, record + 32) == 0) muster_store64(p, record + 32, now);
   }
   muster_store64(p, MUSTER_AT_LAST_PROGRESS, now);
   muster_unlock(p, mine);
 }
-
-#ifdef __cplusplus
-}
-#endif
-
-#endif /* MUSTER_PROGRESS_H */

@@ -11,8 +11,6 @@
 // NCCL calls from several threads, and stops events without a context; so what is known of communicators is static here. A
 // handle is a number and not a pointer: nothing is allocated per collective, and one that NCCL keeps for longer than we remember
 // is recognised as such. Whatever is wrong, NCCL is told that all is well: a profiler must not end a training.
-#include "progress/nccl_profiler_abi.h"
-
 #include <atomic>
 #include <cinttypes>
 #include <cstdio>
@@ -20,13 +18,15 @@
 #include <mutex>
 
 #include "progress/muster_progress.h"
+#include "progress/nccl_profiler_abi.h"
 
 namespace muster::nccl {
 namespace {
 
 // Collectives of one communicator that may be on their way at once; what was asked for longer ago is not followed any more.
 constexpr uint64_t kInFlight = 1024;
-constexpr int kHandleKernel = 1;  // lowest bit: a kernel channel's; then the communicator, then the number
+constexpr int kHandleKernel =
+    1;  // lowest bit: a kernel channel's; then the communicator, then the number
 constexpr int kCommunicatorBits = 5;
 static_assert(MUSTER_GROUPS_MAX == 1 << kCommunicatorBits);
 
@@ -68,9 +68,9 @@ struct Datatype {
   uint64_t bytes;
 };
 constexpr Datatype kDatatypes[] = {
-    {"ncclInt8", 1},       {"ncclUint8", 1},      {"ncclInt32", 4},    {"ncclUint32", 4},
-    {"ncclInt64", 8},      {"ncclUint64", 8},     {"ncclFloat16", 2},  {"ncclFloat32", 4},
-    {"ncclFloat64", 8},    {"ncclBfloat16", 2},   {"ncclFloat8e4m3", 1}, {"ncclFloat8e5m2", 1}};
+    {"ncclInt8", 1},    {"ncclUint8", 1},    {"ncclInt32", 4},      {"ncclUint32", 4},
+    {"ncclInt64", 8},   {"ncclUint64", 8},   {"ncclFloat16", 2},    {"ncclFloat32", 4},
+    {"ncclFloat64", 8}, {"ncclBfloat16", 2}, {"ncclFloat8e4m3", 1}, {"ncclFloat8e5m2", 1}};
 
 muster_collective kind_of(const char* function) {
   for (const Name& known : kFunctions) {
@@ -122,8 +122,8 @@ int communicator(uint64_t hash, const char* name, int ranks) {
 }
 
 void* handle_of(int group, uint64_t number, int kind) {
-  const uint64_t value = (number << (kCommunicatorBits + 1)) |
-                         (static_cast<uint64_t>(group) << 1) | static_cast<uint64_t>(kind);
+  const uint64_t value = (number << (kCommunicatorBits + 1)) | (static_cast<uint64_t>(group) << 1) |
+                         static_cast<uint64_t>(kind);
   void* handle = nullptr;
   memcpy(&handle, &value, sizeof(handle));
   return handle;
@@ -143,7 +143,8 @@ Followed follow(void* handle) {
   found.is_kernel = (value & kHandleKernel) != 0;
   found.group = static_cast<int>((value >> 1) % MUSTER_GROUPS_MAX);
   found.number = value >> (kCommunicatorBits + 1);
-  if (found.number == 0 || found.group >= state().count.load(std::memory_order_acquire)) return found;
+  if (found.number == 0 || found.group >= state().count.load(std::memory_order_acquire))
+    return found;
   Flight& flight = state().communicators[found.group].flights[found.number % kInFlight];
   if (flight.number.load(std::memory_order_acquire) == found.number) found.flight = &flight;
   return found;
@@ -179,8 +180,9 @@ int stop_event(void* handle) {
   const uint32_t channels = event.flight->channels.load(std::memory_order_relaxed);
   // One that has no channels has no kernel of which anything could be heard.
   const bool is_done =
-      event.is_kernel ? event.flight->stopped.fetch_add(1, std::memory_order_acq_rel) + 1 == channels
-                      : channels == 0;
+      event.is_kernel
+          ? event.flight->stopped.fetch_add(1, std::memory_order_acq_rel) + 1 == channels
+          : channels == 0;
   if (is_done) muster_progress_done(&state().page, event.group, event.number);
   return kSuccess;
 }
@@ -189,9 +191,7 @@ int record_event_state(void*, int, void*) { return kSuccess; }
 int finalize(void*) { return kSuccess; }
 
 // A context is the communicator's group and 1.
-void* context_of(int group) {
-  return handle_of(0, static_cast<uint64_t>(group) + 1, 0);
-}
+void* context_of(int group) { return handle_of(0, static_cast<uint64_t>(group) + 1, 0); }
 int group_of_context(void* context) { return static_cast<int>(follow(context).number) - 1; }
 
 int begin(void** context, int* mask, uint64_t hash, const char* name, int ranks) {
@@ -240,16 +240,17 @@ int start_event(void* context, void** handle, AnyEvent* event) {
 }  // namespace
 
 extern "C" {
-#define MUSTER_EXPORTED __attribute__((visibility("default"), used))
-extern const Profiler<InitV3, EventV3> ncclProfiler_v3 MUSTER_EXPORTED;
-extern const Profiler<InitV4, EventV4> ncclProfiler_v4 MUSTER_EXPORTED;
-extern const Profiler<InitV5, EventV5> ncclProfiler_v5 MUSTER_EXPORTED;
+#pragma GCC visibility push(default)
+extern const Profiler<InitV3, EventV3> ncclProfiler_v3;
+extern const Profiler<InitV4, EventV4> ncclProfiler_v4;
+extern const Profiler<InitV5, EventV5> ncclProfiler_v5;
 const Profiler<InitV3, EventV3> ncclProfiler_v3 = {
     "muster", init_v3, start_event_v3, stop_event, record_event_state, finalize};
 const Profiler<InitV4, EventV4> ncclProfiler_v4 = {
     "muster", init_v4, start_event<EventV4>, stop_event, record_event_state, finalize};
 const Profiler<InitV5, EventV5> ncclProfiler_v5 = {
     "muster", init_v5, start_event<EventV5>, stop_event, record_event_state, finalize};
+#pragma GCC visibility pop
 }
 
 }  // namespace muster::nccl

@@ -11,7 +11,8 @@ namespace muster::nccl {
 enum Result : int { kSuccess = 0, kInternalError = 3 };
 // Event types, and bits of what a plugin wants to be told of.
 constexpr uint64_t kCollective = 1 << 1;
-constexpr uint64_t kKernelChannel = 1 << 6;  // one channel of a collective's kernel: its parent is the collective
+constexpr uint64_t kKernelChannel =
+    1 << 6;  // one channel of a collective's kernel: its parent is the collective
 
 using Log = void (*)(int level, unsigned long flags, const char* file, int line, const char* format,
                      ...);

@@ -57,8 +57,8 @@ bool HangDetector::stays_silent(Rank& rank, const Sample& sample) {
 }
 
 bool HangDetector::is_silent() const {
-  return silent_ > 0 && std::all_of(in_phase_.begin(), in_phase_.end(),
-                                    [](int32_t ranks) { return ranks == 0; });
+  return silent_ > 0 &&
+         std::all_of(in_phase_.begin(), in_phase_.end(), [](int32_t ranks) { return ranks == 0; });
 }
 
 void HangDetector::observe(size_t index, const Sample& sample, Instant now) {

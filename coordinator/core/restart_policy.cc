@@ -120,9 +120,9 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   fault.last_step = exit.last_step;
   fault.unix_ns = unix_ns;
   fault.of_program = exit.of_program;
-  const std::string how = exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
-                                          : absl::StrCat("exited with code ", exit.exit_code,
-                                                         av(meaning_of(exit)));
+  const std::string how =
+      exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
+                      : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
   // Who is killed says nothing of it: the newest line of its output is about something else. But
   // who aborts has just said why.
   constexpr int32_t kSigabrt = 6;

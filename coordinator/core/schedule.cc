@@ -135,7 +135,7 @@ int32_t Core::free_program_port(const Job& job) const {
 }
 
 void Core::send_start(const Job& job, const Worker& worker) {
-  SendStartRanks message{job.id,           job.attempt, job.spec, {}, job.rendezvous_address,
+  SendStartRanks message{job.id,          job.attempt, job.spec, {}, job.rendezvous_address,
                          job.program_port};
   for (const RankPlacement& rank : job.placement) {
     if (rank.worker == worker.name) message.ranks.push_back(rank);

@@ -67,9 +67,9 @@ absl::Status check_text(std::string_view field, std::string_view value, size_t b
 bool is_reserved(std::string_view name, bool for_program) {
   constexpr std::array<std::string_view, 4> kReserved = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
                                                          "LOCAL_WORLD_SIZE"};
-  constexpr std::array<std::string_view, 5> kOfPrograms = {
-      "MASTER_ADDR", "MASTER_PORT", "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES",
-      "JAX_PROCESS_ID"};
+  constexpr std::array<std::string_view, 5> kOfPrograms = {"MASTER_ADDR", "MASTER_PORT",
+                                                           "JAX_COORDINATOR_ADDRESS",
+                                                           "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"};
   const auto has = [&](const auto& names) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };

@@ -82,12 +82,9 @@ Fault fault_from(const json& j) {
 }
 
 json to_json(const RankExit& exit) {
-  return {{"rank", exit.rank.value()},
-          {"exit_code", exit.exit_code},
-          {"signal", exit.signal},
-          {"last_step", exit.last_step},
-          {"detail", exit.detail},
-          {"out_of_memory", exit.cause == ExitCause::kOutOfMemory},
+  return {{"rank", exit.rank.value()},    {"exit_code", exit.exit_code},
+          {"signal", exit.signal},        {"last_step", exit.last_step},
+          {"detail", exit.detail},        {"out_of_memory", exit.cause == ExitCause::kOutOfMemory},
           {"of_program", exit.of_program}};
 }
 

@@ -283,12 +283,10 @@ void Scenario::step(const Event& event) {
           workers_[refuse->worker].incarnation != refuse->incarnation;
     } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
       if (const auto* start = std::get_if<SendStartRanks>(&send->payload)) {
-        decisions_.push_back(absl::StrCat("start ", send->worker.value(), " ", start->job.value(),
-                                          "/", start->attempt.value(), " ",
-                                          range_text(start->ranks),
-                                          start->program_port == 0
-                                              ? ""
-                                              : absl::StrCat(" port ", start->program_port)));
+        decisions_.push_back(absl::StrCat(
+            "start ", send->worker.value(), " ", start->job.value(), "/", start->attempt.value(),
+            " ", range_text(start->ranks),
+            start->program_port == 0 ? "" : absl::StrCat(" port ", start->program_port)));
       } else if (const auto* stop = std::get_if<SendStopRanks>(&send->payload)) {
         decisions_.push_back(absl::StrCat("stop ", send->worker.value(), " ", stop->job.value(),
                                           "/", stop->attempt.value(), " grace ",

@@ -17,6 +17,7 @@ SOURCE_SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh"}
 # matches a file decides; `tests/` and `bench/` may include anything.
 ARROWS = {
     "common/": ["common/"],
+    "progress/": ["progress/"],
     "daemon/": ["common/", "daemon/"],
     "daemon/evidence_messages.": ["common/", "daemon/", "muster/v1/"],
     "coordinator/core/": ["common/", "coordinator/core/"],

@@ -55,9 +55,9 @@ absl::Status add_program_variables(const SpawnRank& request, Variables& variable
 absl::StatusOr<std::vector<std::string>> program_arguments(const LaunchSpec& spec,
                                                            const Variables& variables) {
   const auto path = variables.find("PATH");
-  auto program =
-      daemon::find_program(spec.command.front(), path == variables.end() ? kDefaultPath : path->second,
-                           spec.working_directory);
+  auto program = daemon::find_program(spec.command.front(),
+                                      path == variables.end() ? kDefaultPath : path->second,
+                                      spec.working_directory);
   if (!program.ok()) return program.status();
   std::vector<std::string> arguments = spec.command;
   arguments.front() = *std::move(program);

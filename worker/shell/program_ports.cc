@@ -65,14 +65,14 @@ absl::StatusOr<std::unique_ptr<ProgramPorts>> ProgramPorts::reserve(const std::s
                                                                     uint64_t seed) {
   const int32_t blocks = (end_of_ports(proc_root) - kFirstPort) / kProgramPorts;
   for (int32_t i = 0; i < blocks; ++i) {
-    const auto block = static_cast<int32_t>((seed + static_cast<uint64_t>(i)) %
-                                            static_cast<uint64_t>(blocks));
+    const auto block =
+        static_cast<int32_t>((seed + static_cast<uint64_t>(i)) % static_cast<uint64_t>(blocks));
     const int32_t first = kFirstPort + block * kProgramPorts;
     if (const int fd = take_block(first); fd >= 0)
       return std::unique_ptr<ProgramPorts>(new ProgramPorts(fd, {first, kProgramPorts}));
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "other workers of this host have all ", blocks, " blocks of ports for programs"));
+  return absl::ResourceExhaustedError(absl::StrCat("other workers of this host have all ", blocks,
+                                                   " blocks of ports for programs"));
 }
 
 ProgramPorts::~ProgramPorts() { close(fd_); }

@@ -92,7 +92,8 @@ TEST_F(MetricsTest, OnlyRank0CountsAndOnlyWhereItRuns) {
   step(heartbeat(0, 2));
   step(heartbeat(1, 50));
   step(heartbeat(0, 60, 2));
-  step(WorkerRegistered{WorkerName("node2"), Incarnation(9), "test", "h", 2, "h:1", {}, {}, {}, {}, 1});
+  step(WorkerRegistered{
+      WorkerName("node2"), Incarnation(9), "test", "h", 2, "h:1", {}, {}, {}, {}, 1});
   HeartbeatReceived foreign = heartbeat(0, 70);
   foreign.worker = WorkerName("node2");
   foreign.incarnation = Incarnation(9);

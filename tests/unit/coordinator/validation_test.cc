@@ -62,7 +62,7 @@ TEST(CheckSpec, JudgesPrograms) {
               "spec.environment sets " + name + ": the worker sets it for each rank");
   }
   spec.command[1] = std::string("a\0b", 3);
-  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.command[1] is \"a\\x00b\""));
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.command[1] is \"a\\x00\\x62\""));
   spec.command = {""};
   EXPECT_EQ(problem(spec), "spec.command[0] is empty: it must name a program");
   spec.command = {"true"};

@@ -171,7 +171,8 @@ class Communicator<Table<Init, Descr>> {
   int mask() const { return mask_; }
   void* enqueue(const Call& call) {
     Descr event;
-    memset(static_cast<void*>(&event), 0xEE, sizeof(event));  // what follows is not zero in NCCL either
+    memset(static_cast<void*>(&event), 0xEE,
+           sizeof(event));  // what follows is not zero in NCCL either
     event.type = static_cast<decltype(event.type)>(kColl);
     event.parentObj = nullptr;
     event.rank = 0;
@@ -307,9 +308,15 @@ class NcclProfiler : public ::testing::Test {
 };
 
 // The third version does not say how many ranks there are, and names communicators with each collective.
-TEST_F(NcclProfiler, RecordsCollectivesOfVersion3) { records_collectives<V3>("ncclProfiler_v3", 0); }
-TEST_F(NcclProfiler, RecordsCollectivesOfVersion4) { records_collectives<V4>("ncclProfiler_v4", 8); }
-TEST_F(NcclProfiler, RecordsCollectivesOfVersion5) { records_collectives<V5>("ncclProfiler_v5", 8); }
+TEST_F(NcclProfiler, RecordsCollectivesOfVersion3) {
+  records_collectives<V3>("ncclProfiler_v3", 0);
+}
+TEST_F(NcclProfiler, RecordsCollectivesOfVersion4) {
+  records_collectives<V4>("ncclProfiler_v4", 8);
+}
+TEST_F(NcclProfiler, RecordsCollectivesOfVersion5) {
+  records_collectives<V5>("ncclProfiler_v5", 8);
+}
 
 TEST_F(NcclProfiler, WithoutMusterNcclNeedNotCall) {
   in_a_rank(

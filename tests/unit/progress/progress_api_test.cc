@@ -101,8 +101,12 @@ class ProgressApi : public ::testing::TestWithParam<Writer> {
   const TempFolder folder_;
   const std::string path_ = folder_.file("progress.1");
   const std::map<std::string, std::string> variables_ = {
-      {"MUSTER_PROGRESS_PAGE", path_}, {"MUSTER_JOB", "7"}, {"MUSTER_ATTEMPT", "3"},
-      {"MUSTER_INCARNATION", "1234605616436508552"}, {"RANK", "5"}, {"LOCAL_RANK", "1"},
+      {"MUSTER_PROGRESS_PAGE", path_},
+      {"MUSTER_JOB", "7"},
+      {"MUSTER_ATTEMPT", "3"},
+      {"MUSTER_INCARNATION", "1234605616436508552"},
+      {"RANK", "5"},
+      {"LOCAL_RANK", "1"},
       {"WORLD_SIZE", "8"}};
 };
 
@@ -228,13 +232,14 @@ TEST_P(ProgressApi, AReaderSeesNoTornPage) {
   EXPECT_EQ(program.end(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Writers, ProgressApi,
-    ::testing::Values(Writer{"C", {MUSTER_BIN_DIR "/progress_writer_c"}},
-                      Writer{"Cpp", {MUSTER_BIN_DIR "/progress_writer_cpp"}},
-                      Writer{"Python",
-                             {MUSTER_PYTHON, "-B", MUSTER_SOURCE_DIR "/tests/unit/progress/writer.py"}}),
-    [](const auto& writer) { return std::string(writer.param.name); });
+INSTANTIATE_TEST_SUITE_P(Writers, ProgressApi,
+                         ::testing::Values(Writer{"C", {MUSTER_BIN_DIR "/progress_writer_c"}},
+                                           Writer{"Cpp", {MUSTER_BIN_DIR "/progress_writer_cpp"}},
+                                           Writer{"Python",
+                                                  {MUSTER_PYTHON, "-B",
+                                                   MUSTER_SOURCE_DIR
+                                                   "/tests/unit/progress/writer.py"}}),
+                         [](const auto& writer) { return std::string(writer.param.name); });
 
 }  // namespace
 }  // namespace muster

@@ -2,11 +2,13 @@
  *
  *   writer script    a few calls of each kind, then waits for the end of its input. Exit code 3: it got no page
  *   writer race      steps in which every figure follows from the step's number, until its input ends */
-#include "progress/muster_progress.h"
 
+/* clang-format off */
+#include "progress/muster_progress.h"  /* first, as strict C needs it */
 #include <poll.h>
 #include <stdio.h>
 #include <sys/wait.h>
+/* clang-format on */
 
 static void wait_for_the_end(void) {
   char byte;
@@ -44,13 +46,15 @@ static void follow_script(muster_progress* page) {
   complete(page, 1, 0.5);
   complete(page, 2, 0.25);
   data = muster_progress_group(page, "data", 4, 7);
-  other = muster_progress_group(page, "a name that is far longer than the fifty-five bytes of room", 2, 8);
+  other = muster_progress_group(page, "a name that is far longer than the fifty-five bytes of room",
+                                2, 8);
   seq = muster_progress_enqueued(page, data, MUSTER_ALL_REDUCE, "gradients", 1 << 20, 9);
   muster_progress_started(page, data, seq);
   muster_progress_done(page, data, seq);
   seq = muster_progress_enqueued(page, data, MUSTER_BARRIER, "", 0, 0);
   muster_progress_started(page, data, seq);
-  muster_progress_enqueued(page, data, MUSTER_ALL_GATHER, "weights of every layer of the model", 64, 1);
+  muster_progress_enqueued(page, data, MUSTER_ALL_GATHER, "weights of every layer of the model", 64,
+                           1);
   muster_progress_enqueued(page, other, MUSTER_SEND, NULL, 8, 2);
   muster_progress_checkpoint(page, 2);
   /* Another page of this process is the same one, and says nothing away. */
