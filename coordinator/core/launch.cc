@@ -207,13 +207,7 @@ void Core::settle(Job& job) {
 }
 
 void Core::conclude_without_culprit(Job& job) {
-  const auto victim = std::find_if(job.exits.begin(), job.exits.end(), is_victim);
-  const int32_t rank = victim == job.exits.end() ? -1 : victim->rank.value();
-  Fault cause =
-      faultless(absl::StrCat("rank ", rank, " lost a peer, but no rank was reported dead"),
-                to_int(ExitCode::kPeerLost), unix_ns_);
-  if (victim != job.exits.end()) cause.last_step = victim->last_step;
-  fault(job, std::move(cause), Duration::zero());
+  fault(job, fault_without_culprit(job, unix_ns_), Duration::zero());
   settle(job);
 }
 

@@ -54,4 +54,8 @@ int32_t exit_code_of(const Fault& fault);
 // "rank 2 on node7 was killed by signal 9 (SIGKILL) after 17 steps: <detail>"
 Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns);
 
+// Of an attempt whose ranks have lost a peer, and no rank has died: one that was through too early is to blame, or one that alone has not
+// reported a loss; else the message says which have not.
+Fault fault_without_culprit(const Job& job, int64_t unix_ns);
+
 }  // namespace muster::coordinator

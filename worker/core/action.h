@@ -56,7 +56,7 @@ struct ReadStacks {
   std::vector<Rank> ranks;  // that are up here
 };
 
-// Find out what places in a module are called; answered by SymbolsRead.
+// Find out what places in a module are called; answered by SymbolsRead with an entry for each.
 struct ReadSymbols {
   LaunchKey launch;
   uint64_t dump = 0;
@@ -94,7 +94,7 @@ struct SendStackReport {
   LaunchKey launch;
   uint64_t dump = 0;
   int32_t sample = 0;
-  StackTree stacks;
+  std::shared_ptr<const StackTree> stacks;  // null: none
   std::vector<RankEvidence> ranks;
   std::vector<std::string> kernel_messages;
 };

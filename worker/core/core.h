@@ -194,6 +194,7 @@ class Core {
   uint64_t next_report_id_ = 1;
 
   std::map<uint64_t, Dump> dumps_;  // at most kDumpsMax
+  size_t places_ = 0;               // whose names the shell has been asked for
   std::set<RankKey> unsettled_;     // ends are acknowledged, logs are not
   std::set<LaunchKey>
       unfinished_;  // have a folder, and a rank, a report or a log that is not done with

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr char kConfigName[] = "config.json";
 constexpr char kPagePrefix[] = "progress.";
+constexpr char kStacksSuffix[] = ".stacks";  // as self_stacks_path() has it
 constexpr char kLogPrefix[] = "rank-";
 constexpr char kLogSuffix[] = ".log";
 
@@ -44,7 +45,10 @@ bool is_number(absl::string_view text) {
 
 bool is_ours(absl::string_view name) {
   if (name == kConfigName) return true;
-  if (absl::ConsumePrefix(&name, kPagePrefix)) return is_number(name);
+  if (absl::ConsumePrefix(&name, kPagePrefix)) {
+    absl::ConsumeSuffix(&name, kStacksSuffix);
+    return is_number(name);
+  }
   return absl::ConsumePrefix(&name, kLogPrefix) && absl::ConsumeSuffix(&name, kLogSuffix) &&
          is_number(name);
 }

@@ -2,6 +2,7 @@
 //
 //   <work-dir>/<job>/<attempt>/config.json       the job's resolved config, the same for every rank
 //                              progress.<local>  the rank's progress page, made by the rank
+//                              progress.<local>.stacks  what it tells of its stacks; only of programs that do that
 //                              rank-<rank>.log   its stdout and stderr
 //
 // It is the ranks' working directory, too: whatever else is there belongs to them.

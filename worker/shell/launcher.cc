@@ -18,6 +18,7 @@
 #include "common/errno_status.h"
 #include "common/file_write.h"
 #include "common/progress_page.h"
+#include "common/self_stacks.h"
 #include "common/variable_name.h"
 #include "daemon/logging.h"
 #include "worker/shell/program_ports.h"
@@ -119,7 +120,9 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
     return status;
   }
   // A page left by a launch of another coordinator with the same numbers.
-  unlink(folders_.page_path(key, request.local_rank).c_str());
+  const std::string page = folders_.page_path(key, request.local_rank);
+  unlink(page.c_str());
+  unlink(self_stacks_path(page).c_str());
   const LaunchSpec& spec = request.launch->spec;
   return spawn({.arguments = *std::move(words),
                 .environment = *std::move(variables),

@@ -195,7 +195,10 @@ v1::WorkerMessage to_message(const SendStackReport& action) {
   body->set_attempt(action.launch.attempt.value());
   body->set_dump_id(action.dump);
   body->set_sample(action.sample);
-  daemon::stack_tree_to_proto(action.stacks, daemon::kStackTreeBytesMax, *body->mutable_stacks());
+  if (action.stacks != nullptr) {
+    daemon::stack_tree_to_proto(*action.stacks, daemon::kStackTreeBytesMax,
+                                *body->mutable_stacks());
+  }
   daemon::evidence_to_proto(action.ranks, daemon::kEvidenceBytesMax, *body->mutable_ranks());
   daemon::lines_to_proto(action.kernel_messages, kKernelMessagesMax, kEvidenceLineBytesMax,
                          *body->mutable_kernel_messages());

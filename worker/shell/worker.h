@@ -26,6 +26,7 @@
 #include "worker/shell/reaper.h"
 #include "worker/shell/rendezvous_server.h"
 #include "worker/shell/stack_reader.h"
+#include "worker/shell/stack_tools.h"
 #include "worker/shell/stack_tracer.h"
 #include "worker/shell/stream.h"
 #include "worker/stacks/process_evidence.h"
@@ -92,6 +93,8 @@ class Worker {
   Metrics metrics_;
   LogShipper logs_;
   CoordinatorStream stream_;
+  uint64_t streams_ = 0;  // that were opened
+  StackTools stack_tools_;
   StackReader stack_reader_;
   StackTracer stack_tracer_;
   std::map<RankKey, std::pair<OomKillCounter, int64_t>> oom_kills_;  // when each rank was started

@@ -144,10 +144,15 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher, StackTrac
                .on_closed = [this](StreamEnd end,
                                    const std::string& reason) { on_closed(end, reason); },
                .on_room = [this] { logs_.pump(); }}),
-      stack_reader_(context_, launcher_, options.proc_root,
+      stack_reader_(context_, launcher_, stack_tools_, options.proc_root,
                     {.on_stacks = [this](StacksRead read) { handle(std::move(read)); },
-                     .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); }}),
-      stack_tracer_(context_, std::move(tracer),
+                     .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); },
+                     .on_message =
+                         [this](uint64_t stream, v1::WorkerMessage message) {
+                           // What an earlier stream asked for is nobody's any more.
+                           if (stream == streams_) stream_.send(std::move(message));
+                         }}),
+      stack_tracer_(context_, stack_tools_, std::move(tracer),
                     [this](const LaunchKey& launch) { return ranks_to_trace(launch); }),
       proc_root_(options.proc_root) {}
 

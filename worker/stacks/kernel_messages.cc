@@ -70,7 +70,7 @@ std::optional<KernelMessage> parse_record(std::string_view record) {
   std::string_view text = record.substr(semicolon + 1);
   text = text.substr(0, text.find('\n'));
   return KernelMessage{.at = Instant(std::chrono::microseconds(microseconds)),
-                       .text = bounded_text(std::string(text), kKernelMessageBytesMax)};
+                       .text = bounded_text(std::string(text), kEvidenceLineBytesMax)};
 }
 
 bool is_relevant(const KernelMessage& message, const KernelMessageQuery& query) {

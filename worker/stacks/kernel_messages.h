@@ -10,12 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include "common/rank_evidence.h"
 #include "common/time.h"
 
 namespace muster::worker {
 
-constexpr size_t kKernelMessagesMax = 50;  // the newest ones
-constexpr size_t kKernelMessageBytesMax = 512;
+constexpr const char* kKernelLog = "/dev/kmsg";
 
 struct KernelMessage {
   Instant at;        // the kernel's clock is CLOCK_MONOTONIC but for suspends
@@ -27,7 +27,7 @@ struct KernelMessageQuery {
   Instant since;
 };
 
-// What concerns us, oldest first; empty where the log cannot be read. Never waits. `path`: "/dev/kmsg".
+// What concerns us, oldest first, of more than kKernelMessagesMax the newest; empty where the log cannot be read. Never waits. `path`: "/dev/kmsg".
 std::vector<KernelMessage> read_kernel_messages(const std::string& path,
                                                 const KernelMessageQuery& query);
 

@@ -110,6 +110,21 @@ TEST_F(CoreStacks, SymbolsAreLookedUpAndTold) {
   EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
 }
 
+TEST_F(CoreStacks, LookUpsAreBoundedUntilTheyAreAnswered) {
+  Symbolize ask{Epoch(1), {JobId(1), Attempt(1)}, 9, {"ab", "/lib/x.so"}, {}};
+  ask.addresses.resize(50'000);
+  std::vector<ReadSymbols> asked;
+  for (int i = 0; i < 100; ++i) {
+    for (ReadSymbols& read : only<ReadSymbols>(step(ask))) asked.push_back(std::move(read));
+  }
+  EXPECT_EQ(asked.size(), 5U);
+  SymbolsRead answer{9, ask.module, {}};
+  answer.symbols.resize(ask.addresses.size());
+  step(answer);
+  EXPECT_EQ(only<ReadSymbols>(step(ask)).size(), 1U);
+  EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
+}
+
 TEST_F(CoreStacks, HeartbeatsComeFourTimesAsOftenWhileThereAreRanks) {
   pass(seconds(2));
   int with_ranks = 0;

@@ -75,8 +75,9 @@ TEST_F(LaunchFoldersTest, RemovesAFolderAndItsJobsWithTheLastOne) {
 }
 
 TEST_F(LaunchFoldersTest, NothingUnknownIsRemoved) {
-  for (const std::string name : {"core", "config.json.bak", "progress.x", "progress.", "rank-.log",
-                                 "rank-1.log.old", "rank-01.log", "rank-0.txt"}) {
+  for (const std::string name :
+       {"core", "config.json.bak", "progress.x", "progress.", "progress..stacks", "rank-.log",
+        "rank-1.log.old", "rank-01.log", "rank-0.txt"}) {
     make(launch(1, 1), {});
     std::ofstream(work / "1/1" / name) << "theirs";
     const absl::Status status = subject().remove(launch(1, 1));

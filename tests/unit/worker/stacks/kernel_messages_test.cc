@@ -68,7 +68,7 @@ TEST(KernelMessagesTest, AnyTextIsBoundedAndPrintable) {
     const std::vector<std::string> records = {mutator.mutate(kRecords[2])};
     for (const KernelMessage& message :
          relevant_kernel_messages(records, {.pids = {}, .since = Instant()})) {
-      EXPECT_LE(message.text.size(), kKernelMessageBytesMax);
+      EXPECT_LE(message.text.size(), kEvidenceLineBytesMax);
       EXPECT_EQ(message.text.find('\n'), std::string::npos);
     }
   }
