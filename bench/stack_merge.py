@@ -24,7 +24,7 @@ def measure(binary, ranks, where, runs):
                for seed in range(1, runs + 1)]
     row = {key: statistics.median(answer[key] for answer in answers) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
            for key, value in answers[0].items()}
-    print(f"  {ranks:7} ranks, a worker's {where}: {row['seconds']:.3f} s (take {row['take_seconds']:.3f}, merge {row['merge_seconds']:.3f}), "
+    print(f"  {ranks:7} ranks, a worker's {where}: {row['seconds']:.3f} s, of a core {row['cpu_seconds']:.3f} s (take {row['take_seconds']:.3f}, merge {row['merge_seconds']:.3f}), "
           f"{row['classes']:.0f} classes, blame {row['blame_seconds']:.3f} s, {row['peak_mib']:.0f} MiB", file=sys.stderr)
     return row
 

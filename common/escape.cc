@@ -73,6 +73,9 @@ std::string shell_quoted(std::string_view text) {
 }
 
 std::string printable(std::string_view text, size_t bytes_max) {
+  const auto is_plain = [](char c) { return c >= ' ' && c < '\x7F'; };
+  if (text.size() <= bytes_max && std::all_of(text.begin(), text.end(), is_plain))
+    return std::string(text);
   constexpr std::string_view kCut = "…";
   std::string out;
   size_t whole = 0;  // of `out`, with room for the mark behind it

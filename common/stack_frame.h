@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace muster {
@@ -37,10 +36,6 @@ struct StackFrame {
 
   friend bool operator==(const StackFrame&, const StackFrame&) = default;
   friend auto operator<=>(const StackFrame&, const StackFrame&) = default;
-  template <class H>
-  friend H AbslHashValue(H h, const StackFrame& frame) {
-    return H::combine(std::move(h), frame.module, frame.address, frame.text);
-  }
 };
 
 struct ThreadStack {

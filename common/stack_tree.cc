@@ -137,19 +137,25 @@ uint32_t StackTree::intern(const StackModule& module) {
 }
 
 uint32_t StackTree::intern(StackFrame frame) {
-  if (frame.module == kNoModule) {
-    frame.address = 0;
-    frame.text = printable(frame.text, kFrameTextBytesMax);
-  } else {
+  if (frame.module != kNoModule) {
     frame.text.clear();
+    return intern(place_index_, std::pair{frame.module, frame.address}, std::move(frame));
   }
-  const auto found = frame_index_.find(frame);
-  if (found != frame_index_.end()) return found->second;
+  frame.address = 0;
+  std::string text = printable(frame.text, kFrameTextBytesMax);
+  frame.text = text;
+  return intern(text_index_, text, std::move(frame));
+}
+
+template <class Index, class Key>
+uint32_t StackTree::intern(Index& index, const Key& key, StackFrame frame) {
+  const auto found = index.find(key);
+  if (found != index.end()) return found->second;
   if (parts_.frames.size() == kStackTreeNodesMax) return kNone;
-  const auto index = static_cast<uint32_t>(parts_.frames.size());
-  frame_index_.emplace(frame, index);
+  const auto number = static_cast<uint32_t>(parts_.frames.size());
+  index.emplace(key, number);
   parts_.frames.push_back(std::move(frame));
-  return index;
+  return number;
 }
 
 uint32_t StackTree::child(uint32_t parent, uint32_t frame) {
@@ -189,6 +195,13 @@ void StackTree::merge(const StackTree& other) {
 }
 
 void StackTree::take(const Parts& parts) {
+  if (empty()) {
+    place_index_.reserve(parts.frames.size());
+    node_index_.reserve(parts.nodes.size());
+    parts_.frames.reserve(parts.frames.size());
+    parts_.nodes.reserve(parts.nodes.size());
+    depths_.reserve(parts.nodes.size());
+  }
   std::vector<char> has_ends(parts.nodes.size());
   for (size_t i = parts.nodes.size(); i-- > 0;) {
     if (!parts.nodes[i].ends.empty()) has_ends[i] = 1;

@@ -107,6 +107,8 @@ class StackTree {
   // Indices of what is there or is added, texts made printable; kNone: there is no room.
   uint32_t intern(const StackModule& module);
   uint32_t intern(StackFrame frame);
+  template <class Index, class Key>
+  uint32_t intern(Index& index, const Key& key, StackFrame frame);
   uint32_t child(uint32_t parent, uint32_t frame);  // parent kNone: a root
   // Ends the stacks of `ranks` at `node`. `cut`: that is not where they really end.
   void end_at(uint32_t node, const RankSet& ranks, bool cut);
@@ -114,7 +116,8 @@ class StackTree {
   Parts parts_;
   // Look-ups of what is in parts_. A module is known by its build id, or by its path where it has none.
   absl::flat_hash_map<std::pair<bool, std::string>, uint32_t> module_index_;
-  absl::flat_hash_map<StackFrame, uint32_t> frame_index_;
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, uint32_t> place_index_;  // (module, address)
+  absl::flat_hash_map<std::string, uint32_t> text_index_;
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, uint32_t> node_index_;  // (parent, frame)
   std::vector<uint16_t> depths_;  // by node; a root's is 1
   size_t ranges_ = 0;             // of all nodes' sets

@@ -14,6 +14,7 @@
 
 #include "common/escape.h"
 #include "common/file_write.h"
+#include "common/self_stacks.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
@@ -118,6 +119,14 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
     return report(who, status);
   const auto page = open_page(*env, *config);
   if (!page.ok()) return report(who, page.status());
+  if (!env->progress_page.empty()) {
+    const absl::Status offered = offer_self_stacks(self_stacks_path(env->progress_page));
+    if (!offered.ok()) {
+      std::cerr << who << ": its stacks cannot be read where ptrace is refused: "
+                << std::string(offered.message()) << std::endl;
+    }
+  }
+  const SelfStackThread answers;
   (*page)->set_phase(Phase::kRendezvous, monotonic_now());
   auto transport = join_world(*env);
   if (!transport.ok()) return report(absl::StrCat(who, ": rendezvous"), transport.status());

@@ -11,6 +11,7 @@
 #include "common/version.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/signal_watcher.h"
+#include "trainer_core/uncaught.h"
 
 namespace {
 
@@ -73,10 +74,6 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a peer that is gone is an error of its connection
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow of write()
-  try {
-    return muster::to_int(run(std::vector<std::string_view>(argv + 1, argv + argc)));
-  } catch (const std::exception& e) {
-    std::cerr << "muster-trainer: " << e.what() << std::endl;
-    return muster::to_int(ExitCode::kFailure);
-  }
+  muster::trainer::end_at_uncaught_exceptions("muster-trainer");
+  return muster::to_int(run(std::vector<std::string_view>(argv + 1, argv + argc)));
 }

@@ -11,6 +11,9 @@ import subprocess
 import threading
 import time
 
+from faults.fleet import NotHere
+from faults.orders import wait_until
+
 
 @dataclasses.dataclass
 class Truth:
@@ -19,6 +22,7 @@ class Truth:
     node: str = ""                     # or this node
     kinds: tuple = ()                  # what it may be called
     alarm: bool = True                 # False: nothing is wrong, and nothing may be said
+    stays: bool = False                # the job goes on with it, and is not stopped
     undo: object = None                # called afterwards
 
 
@@ -28,20 +32,23 @@ class Case:
     inject: object
     group: str                         # "dead", "hang", "slow", "disk", "harmless": which target counts
     settings: tuple = ()               # of the job, beside the usual
+    breaks_itself: bool = False        # it does not get far enough to learn its step time
 
 
 HANG, DIED, LOST, SLOW, MEMORY, DISK = "hang", "rank died", "worker lost", "slow rank", "out of memory", "disk full"
+NOT_FINITE = "not finite"
+JUMP_SECONDS = 3600
 
 
 def node_of(fleet, rank):
     return rank // fleet.slots
 
 
-def ordered(kind, kinds=(HANG,), **more):
+def ordered(kind, kinds=(HANG,), stays=False, **more):
     """A rank does it to itself."""
     def inject(fleet, job, pick):
         rank = pick.rank()
-        return Truth(fleet.order({"rank": rank, "kind": kind, **more}), (rank,), kinds=kinds)
+        return Truth(fleet.orders.give({"rank": rank, "kind": kind, **more}), (rank,), kinds=kinds, stays=stays)
     return inject
 
 
@@ -138,7 +145,7 @@ def two_stopped(fleet, job, pick):
 def two_kinds(fleet, job, pick):
     """One leaves a collective out and another one waits for a lock."""
     first, second = pick.two_ranks()
-    at = fleet.order({"rank": first, "kind": "skip_collective"}, {"rank": second, "kind": "lock"})
+    at = fleet.orders.give({"rank": first, "kind": "skip_collective"}, {"rank": second, "kind": "lock"})
     return Truth(at, (first, second), kinds=(HANG,))
 
 
@@ -154,12 +161,14 @@ def stopped_and_killed(fleet, job, pick):
 def frozen_file_system(fleet, job, pick):
     """fsync on a file system that does not answer."""
     rank = pick.rank()
+    if fleet.disk_problem:
+        raise NotHere(fleet.disk_problem)
     subprocess.run(["fsfreeze", "--freeze", fleet.disk], check=True)
 
     def undo():
         subprocess.run(["fsfreeze", "--unfreeze", fleet.disk], check=False)
     try:
-        at = fleet.order({"rank": rank, "kind": "fsync", "path": str(fleet.disk / "file")})
+        at = fleet.orders.give({"rank": rank, "kind": "fsync", "path": str(fleet.disk / "file")})
     except BaseException:
         undo()
         raise
@@ -167,31 +176,51 @@ def frozen_file_system(fleet, job, pick):
 
 
 def memory_limit(fleet, job, pick):
-    """The kernel kills the rank for its memory."""
+    """A rank takes all that its node has, and the kernel kills it."""
     rank = pick.rank()
-    pid = fleet.pid_of(job, rank)
-    group, limit = memory_group(f"muster-faults-{os.getpid()}-{job}")
-    (group / limit).write_text(str(512 << 20))
-    (group / "cgroup.procs").write_text(str(pid))
-    at = fleet.order({"rank": rank, "kind": "out_of_memory"})
-    return Truth(at, (rank,), kinds=(MEMORY,), undo=group.rmdir)
-
-
-def memory_group(name):
-    v1 = pathlib.Path("/sys/fs/cgroup/memory")
-    root, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (v1.parent, "memory.max")
-    group = root / name
-    group.mkdir()
-    return group, limit
+    memory = fleet.memory[node_of(fleet, rank)]
+    memory.allow(256 << 20)
+    at = fleet.orders.give({"rank": rank, "kind": "out_of_memory"})
+    return Truth(at, (rank,), kinds=(MEMORY,), undo=lambda: memory.allow(None))
 
 
 def full_disk(fleet, job, pick):
     """A checkpoint's file system fills up: rank 0's node is not more to blame than the others."""
     mount = fleet.out
+    if fleet.out_problem:
+        raise NotHere(fleet.out_problem)
     at = time.time()
     filler = mount / "filler"
     subprocess.run(["fallocate", "-l", str(free_bytes(mount)), filler], check=True)
     return Truth(at, tuple(range(fleet.slots * len(fleet.workers))), kinds=(DISK,), undo=filler.unlink)
+
+
+def clock_jumps(seconds, of_node):
+    """The wall clock of a node, or of the coordinator: no deadline is its."""
+    def inject(fleet, job, pick):
+        name = f"node{pick.node()}" if of_node else "coordinator"
+        at = time.time()
+        fleet.clocks.move(name, seconds)
+        return Truth(at, alarm=False, undo=lambda: fleet.clocks.move(name, 0))
+    return inject
+
+
+def not_finite(fleet, job, pick):
+    """By its learning rate: all ranks are as much to blame. What counts is when the first one ends."""
+    def started():
+        ranks = fleet.job(job).get("ranks", [])
+        return [rank["pid"] for rank in ranks if rank.get("pid", 0) > 0]
+    pids = wait_until(started, 30, "its processes")
+    while all(is_alive(pid) for pid in pids):
+        time.sleep(0.005)
+    return Truth(time.time(), tuple(range(pick.ranks)), kinds=(NOT_FINITE,))
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def free_bytes(folder):
@@ -212,6 +241,7 @@ CASES = [
     Case("exit code 0 too early", ordered("exit_0", (DIED, HANG)), "dead"),
     Case("std::bad_alloc", ordered("bad_alloc", (DIED, MEMORY)), "dead"),
     Case("killed for memory", memory_limit, "dead"),
+    Case("loss not finite", not_finite, "dead", ("learning_rate=1e30",), breaks_itself=True),
     Case("worker killed", worker_killed, "dead"),
     Case("node cut off", partitioned, "dead"),
     Case("disk full", full_disk, "disk", ("checkpoint_period=5",)),
@@ -229,10 +259,12 @@ CASES = [
     Case("two ranks stopped", two_stopped, "hang"),
     Case("collective left out, and a lock", two_kinds, "hang"),
     Case("one stopped, one killed", stopped_and_killed, "dead"),
-    Case("slow by 1.5", ordered("slow", (SLOW,), factor=1.5), "slow"),
-    Case("slow by 3", ordered("slow", (SLOW,), factor=3), "slow"),
+    Case("slow by 1.5", ordered("slow", (SLOW,), stays=True, factor=1.5), "slow"),
+    Case("slow by 3", ordered("slow", (SLOW,), stays=True, factor=3), "slow"),
     Case("worker paused for 1.5 s", worker_paused(1.5), "harmless"),
     Case("network away for 0.2 s", network_blip, "harmless"),
     Case("rank paused for 0.5 s", paused_briefly, "harmless"),
     Case("coordinator restarted", coordinator_restarted, "harmless"),
+    Case("a node's clock jumps ahead", clock_jumps(JUMP_SECONDS, of_node=True), "harmless"),
+    Case("the coordinator's clock jumps back", clock_jumps(-JUMP_SECONDS, of_node=False), "harmless"),
 ]

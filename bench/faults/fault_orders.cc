@@ -41,7 +41,8 @@ std::optional<Fault> FaultOrders::read() const {
   for (const auto& fault : order.value("faults", nlohmann::json::array())) {
     if (fault.value("rank", -1) != rank_) continue;
     return Fault{order.value("number", int64_t{0}), fault.value("kind", std::string()),
-                 fault.value("factor", 1.0), fault.value("path", std::string())};
+                 fault.value("factor", 1.0), fault.value("seconds", 0.0),
+                 fault.value("path", std::string())};
   }
   return std::nullopt;
 }

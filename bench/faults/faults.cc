@@ -1,8 +1,8 @@
 #include "bench/faults/faults.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -29,6 +29,13 @@ void sleep_forever() { std::this_thread::sleep_for(kForever); }
 void sleep_in_data(ProgressWriter& page) {
   page.set_phase(Phase::kData, monotonic_now());
   sleep_forever();
+}
+
+// As a program that tries out kernels, or compiles for a shape that it has not seen before: no fault.
+void compile(ProgressWriter& page, double seconds) {
+  page.set_phase(Phase::kCompile, monotonic_now());
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  page.set_phase(Phase::kStep, monotonic_now());
 }
 
 // Another thread has the lock and waits for something else.
@@ -86,8 +93,11 @@ void use_all_memory() {
   }
 }
 
-// NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
-void touch_nothing() { *reinterpret_cast<volatile int*>(8) = 1; }
+// A segmentation fault by the hardware, and not by raise().
+void touch_nothing() {
+  void* page = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  *static_cast<volatile int*>(page) = 1;
+}
 
 }  // namespace
 
@@ -100,6 +110,7 @@ Collective commit(const Fault& fault, ProgressWriter& page, double& slow_factor)
   }
   const std::map<std::string, std::function<void()>> kinds = {
       {"sleep", sleep_forever},
+      {"compile", [&fault, &page] { compile(page, fault.seconds); }},
       {"sleep_in_data", [&page] { sleep_in_data(page); }},
       {"lock", wait_for_lock},
       {"busy_loop", loop},
@@ -111,7 +122,7 @@ Collective commit(const Fault& fault, ProgressWriter& page, double& slow_factor)
       {"bad_alloc", [] { throw std::bad_alloc(); }},
       {"exit_0", [] { _exit(0); }},
       {"exit_1", [] { _exit(1); }},
-      {"zombie", [] { pthread_exit(nullptr); }},
+      {"zombie", [] { syscall(SYS_exit, 0); }},  // of this thread: others, and connections, stay
   };
   const auto kind = kinds.find(fault.kind);
   if (kind == kinds.end()) {

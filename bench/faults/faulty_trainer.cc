@@ -13,12 +13,11 @@
 #include "bench/faults/faults.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/signal_watcher.h"
+#include "trainer_core/uncaught.h"
 
 namespace {
 
 using namespace muster;  // NOLINT(google-build-using-namespace): this program's own parts and the trainer's
-
-constexpr int kFaultLane = 8;  // no lane of the trainer's
 
 double seconds_from(const char* variable) {
   const char* text = std::getenv(variable);
@@ -28,7 +27,7 @@ double seconds_from(const char* variable) {
 class FaultyRank {
  public:
   void after_step(trainer::ProcessGroups& groups, ProgressWriter& page,
-                  const trainer::StepRecord& record) {
+                  const trainer::StepRecord& /*record*/) {
     if (orders_ == nullptr) {
       const char* folder = std::getenv("FAULT_ORDERS");
       orders_ =
@@ -40,7 +39,7 @@ class FaultyRank {
       collective = faults::commit(*fault, page, slow_factor_);
     }
     // First, while all are here: what the others wait for a slow rank, they wait in the next step's collectives.
-    meet(groups.of({.axes = AxisSet::all()}, kFaultLane), collective);
+    meet(groups.world(), collective);
     std::this_thread::sleep_for(std::chrono::duration<double>(pace_ * slow_factor_));
   }
 
@@ -73,6 +72,7 @@ void end_process(ExitCode code) { _exit(to_int(code)); }
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  trainer::end_at_uncaught_exceptions("faulty_trainer");
   if (argc < 2 || std::string_view(argv[1]) != "train") {
     std::cerr << "faulty_trainer: only `train` is done here\n";
     return to_int(ExitCode::kBadInput);
@@ -81,13 +81,8 @@ int main(int argc, char** argv) {
   trainer::StopSignals signals;
   const trainer::SignalWatcher watcher(signals, end_process);
   FaultyRank rank;
-  try {
-    return to_int(trainer::train_command(
-        arguments, signals,
-        [&rank](trainer::ProcessGroups& groups, ProgressWriter& page,
-                const trainer::StepRecord& record) { rank.after_step(groups, page, record); }));
-  } catch (const std::exception& e) {
-    std::cerr << "faulty_trainer: " << e.what() << std::endl;
-    return to_int(ExitCode::kFailure);
-  }
+  return to_int(trainer::train_command(
+      arguments, signals,
+      [&rank](trainer::ProcessGroups& groups, ProgressWriter& page,
+              const trainer::StepRecord& record) { rank.after_step(groups, page, record); }));
 }

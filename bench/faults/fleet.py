@@ -1,32 +1,40 @@
-"""A coordinator and workers as on nodes of their own: each worker in a network namespace, joined by a bridge.
+"""A coordinator and workers as on nodes of their own: each worker in a network namespace, joined by a bridge, with a monotonic clock and
+a wall clock of its own.
 
 Needs root. Everything is in one temporary folder and in namespaces named after this process; close() ends each process by
-pid and takes the namespaces away.
+pid and takes the namespaces away. What a machine refuses is not had: a case that needs it raises NotHere.
 """
+import contextlib
 import itertools
 import json
 import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
-import time
+
+from faults.orders import Orders, wait_until
 
 READY_SECONDS_MAX = 30
 NETWORK = "10.99.0"  # inside the namespaces alone
+UPTIME_SECONDS = 100_000  # more of each node than of the one before: monotonic clocks of nodes have nothing to do with each other
+ENDED = ("FAILED", "CANCELLED", "SUCCEEDED")
 _numbers = itertools.count()
 
 
-def wait_until(condition, seconds, what):
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {seconds} s")
-        time.sleep(0.02)
+class NotHere(RuntimeError):
+    """This machine cannot do it: why."""
+
+
+def run_or_refuse(what, *command):
+    """Nothing when it works, else why `what` is not to be had."""
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    except OSError as error:
+        return f"{what}: {error}"
+    return None if done.returncode == 0 else f"{what}: {done.stderr.strip() or done.returncode}"
 
 
 def ip(*arguments):
@@ -67,31 +75,109 @@ class Network:
     def connect(self, node, connected):
         ip("-n", self.hub, "link", "set", f"v{node}", "up" if connected else "down")
 
+    @staticmethod
+    def inside(namespace):
+        """The beginning of a command that runs in it, and keeps its process id."""
+        return ("nsenter", f"--net=/run/netns/{namespace}")
+
     def close(self):
         for namespace in self.namespaces:
             subprocess.run(["ip", "netns", "del", namespace], capture_output=True)
+
+
+class Clocks:
+    """A wall clock for each daemon, by libfault_clock.so, and where the kernel has time namespaces another uptime for a node."""
+
+    def __init__(self, folder, library):
+        self.folder, self.library = folder, library
+        self.problem = None if library.exists() else f"{library.name} is not built"
+        self.apart = run_or_refuse("time namespaces", "unshare", "-T", "--monotonic", "1", "true") is None
+
+    def inside(self, name, uptime_seconds):
+        """The beginning of a command: what follows it has the clocks of this name."""
+        own_uptime = ("unshare", "-T", "--monotonic", str(uptime_seconds)) if self.apart and uptime_seconds else ()
+        if self.problem:
+            return own_uptime
+        if not self._file(name).exists():
+            self._file(name).write_bytes(struct.pack("q", 0))
+        return (*own_uptime, "env", f"LD_PRELOAD={self.library}", f"FAULT_CLOCK={self._file(name)}")
+
+    def move(self, name, seconds):
+        if self.problem:
+            raise NotHere(self.problem)
+        with open(self._file(name), "r+b") as file:
+            file.write(struct.pack("q", int(seconds * 1e9)))
+
+    def _file(self, name):
+        return self.folder / f"{name}.clock"
+
+
+class Memory:
+    """A control group of one node, beside what this process is in: of the kernel's version 1 or 2."""
+
+    def __init__(self, name):
+        self.problem = None
+        try:
+            self.folder, self.limit = self._own_folder()
+            self.folder = self.folder / name
+            self.folder.mkdir()
+            if not (self.folder / self.limit).exists():
+                raise OSError(f"{self.folder} has no {self.limit}")
+        except OSError as error:
+            self.problem = f"control groups of memory: {error}"
+
+    @staticmethod
+    def _own_folder():
+        root = pathlib.Path("/sys/fs/cgroup")
+        for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                return root / "memory" / path.lstrip("/"), "memory.limit_in_bytes"
+            if not controllers and not (root / "memory").is_dir():
+                return root / path.lstrip("/"), "memory.max"
+        raise OSError("none is mounted")
+
+    def add(self, pid):
+        if not self.problem:
+            (self.folder / "cgroup.procs").write_text(str(pid))
+
+    def allow(self, more_bytes):
+        """So much more than is in use; None: no limit."""
+        if self.problem:
+            raise NotHere(self.problem)
+        version_1 = self.limit == "memory.limit_in_bytes"
+        if more_bytes is None:
+            text = "-1" if version_1 else "max"
+        else:
+            used = self.folder / ("memory.usage_in_bytes" if version_1 else "memory.current")
+            text = str(int(used.read_text()) + more_bytes)
+        (self.folder / self.limit).write_text(text)
+
+    def close(self):
+        if not self.problem:
+            wait_until(self._remove, READY_SECONDS_MAX, f"the end of {self.folder}")
+
+    def _remove(self):
+        with contextlib.suppress(OSError):  # it has processes that are ending
+            self.folder.rmdir()
+        return not self.folder.exists()
 
 
 class Fleet:
     def __init__(self, binaries, nodes=4, slots=2, pace=0.1):
         self.binaries, self.slots, self.pace = binaries, slots, pace
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-faults-"))
-        self.orders = self.folder / "orders"
-        self.orders.mkdir()
+        self.orders = Orders(self.folder / "orders")
         self.out = self.folder / "out"  # small, so that it can be filled
-        self.out.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "muster-faults", self.out], check=True)
-        self.order_number = 0
         self.disk = self.folder / "disk"  # a file system that can be frozen
-        self.disk.mkdir()
-        image = self.folder / "disk.img"
-        subprocess.run(["truncate", "-s", "64M", image], check=True)
-        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
-        subprocess.run(["mount", "-o", "loop", image, self.disk], check=True)
+        self.out_problem = self._mount_small()
+        self.disk_problem = self._mount_disk()
+        self.clocks = Clocks(self.folder, binaries / "libfault_clock.so")
         self.environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
-        self.network = Network(nodes)
         self.workers = [None] * nodes
         self.coordinator = None
+        self.network = Network(nodes)
+        self.memory = [Memory(f"muster-faults-{os.getpid()}-{node}") for node in range(nodes)]
         try:
             self.start_coordinator()
             for node in range(nodes):
@@ -100,12 +186,24 @@ class Fleet:
             self.close()
             raise
 
+    def _mount_small(self):
+        self.out.mkdir()
+        return run_or_refuse("a small file system", "mount", "-t", "tmpfs", "-o", "size=64m", "muster-faults", self.out)
+
+    def _mount_disk(self):
+        self.disk.mkdir()
+        image = self.folder / "disk.img"
+        return (run_or_refuse("a disk's image", "truncate", "-s", "64M", image)
+                or run_or_refuse("a disk", "mkfs.ext4", "-q", "-F", image)
+                or run_or_refuse("a disk", "mount", "-o", "loop", image, self.disk))
+
     # ------------------------------------------------------------------ daemons
 
-    def _start(self, namespace, *command):
+    def _start(self, namespace, clock, *command):
+        """Every program of the command replaces the one before: the process is the daemon's."""
         number = next(_numbers)
         with open(self.folder / f"{number}.log", "w") as log:
-            process = subprocess.Popen(["ip", "netns", "exec", namespace, *map(str, command)], stdout=log, stderr=log,
+            process = subprocess.Popen([*Network.inside(namespace), *clock, *map(str, command)], stdout=log, stderr=log,
                                        stdin=subprocess.DEVNULL, env=self.environment, start_new_session=True)
         process.log = self.folder / f"{number}.log"
         return process
@@ -121,7 +219,7 @@ class Fleet:
     def start_coordinator(self, listen_port=0):
         ports = self.folder / f"coordinator-{next(_numbers)}.json"
         self.coordinator = self._start(
-            self.network.hub, self.binaries / "muster-coordinator", "--listen", f"{NETWORK}.1:{listen_port}", "--insecure",
+            self.network.hub, self.clocks.inside("coordinator", 0), self.binaries / "muster-coordinator", "--listen", f"{NETWORK}.1:{listen_port}", "--insecure",
             "--http", "127.0.0.1:0", "--state-dir", self.folder / "state", "--port-file", ports)
         self.port = self._wait_for_ports(self.coordinator, ports)["grpc_port"]
         self.environment["MUSTER_COORDINATOR"] = f"{NETWORK}.1:{self.port}"
@@ -130,9 +228,10 @@ class Fleet:
         ports = self.folder / f"worker-{next(_numbers)}.json"
         address = self.network.address(node)
         self.workers[node] = self._start(
-            self.network.nodes[node], self.binaries / "muster-worker", "--coordinator", f"{NETWORK}.1:{self.port}",
-            "--name", f"node{node}", "--slots", self.slots, "--work-dir", self.folder / f"work{node}", "--rendezvous",
+            self.network.nodes[node], self.clocks.inside(f"node{node}", UPTIME_SECONDS * (node + 1)), self.binaries / "muster-worker",
+            "--coordinator", f"{NETWORK}.1:{self.port}", "--name", f"node{node}", "--slots", self.slots, "--work-dir", self.folder / f"work{node}", "--rendezvous",
             f"{address}:0", "--insecure", "--trainer", self.binaries / "faulty_trainer", "--port-file", ports)
+        self.memory[node].add(self.workers[node].pid)
         self._wait_for_ports(self.workers[node], ports)
 
     def ensure_workers(self):
@@ -143,7 +242,7 @@ class Fleet:
     # ------------------------------------------------------------------ jobs
 
     def muster(self, *arguments, check=True):
-        result = subprocess.run(["ip", "netns", "exec", self.network.hub, str(self.binaries / "muster"), *map(str, arguments)],
+        result = subprocess.run([*Network.inside(self.network.hub), str(self.binaries / "muster"), *map(str, arguments)],
                                 capture_output=True, text=True, env=self.environment, timeout=60)
         if check and result.returncode != 0:
             raise RuntimeError(f"muster {' '.join(map(str, arguments))}: {result.returncode}\n{result.stdout}{result.stderr}")
@@ -153,7 +252,7 @@ class Fleet:
         nodes = len(self.workers)
         answer = self.muster(
             "submit", config, f"run_name={name}", f"base_output_directory={self.out}", "dataset_type=synthetic",
-            *overrides, "--nodes", nodes, "--ranks-per-node", self.slots, "--env", f"FAULT_ORDERS={self.orders}",
+            *overrides, "--nodes", nodes, "--ranks-per-node", self.slots, "--env", f"FAULT_ORDERS={self.orders.folder}",
             "--env", f"FAULT_PACE={self.pace}", "--no-check", "--json")
         return json.loads(answer)["id"]
 
@@ -161,34 +260,25 @@ class Fleet:
         return json.loads(self.muster("status", job, "--json"))
 
     def wait_for_step(self, job, step, seconds=60):
+        """The seconds that its newest step has taken."""
         def reached():
             state = self.job(job)
-            if state["state"] in ("FAILED", "CANCELLED", "SUCCEEDED"):
+            if state["state"] in ENDED:
                 raise RuntimeError(f"job {job} is {state['state']}: {state['reason']}")
             ranks = state.get("ranks", [])
-            return ranks and min(rank["step"] for rank in ranks) >= step
-        wait_until(reached, seconds, f"step {step} of job {job}")
+            done = ranks and min(rank["step"] for rank in ranks) >= step
+            return max(rank["step_seconds"] for rank in ranks) if done else None
+        return wait_until(reached, seconds, f"step {step} of job {job}")
 
     def wait_for_end(self, job, seconds=60):
-        wait_until(lambda: self.job(job)["state"] in ("FAILED", "CANCELLED", "SUCCEEDED"), seconds, f"the end of job {job}")
+        wait_until(lambda: self.job(job)["state"] in ENDED, seconds, f"the end of job {job}")
 
     def incidents(self, job):
-        return json.loads(self.muster("incident", "list", job, "--json"))
+        """The oldest first, without stacks."""
+        return json.loads(self.muster("incident", "list", job, "--json"))["incidents"][::-1]
 
     def pid_of(self, job, rank):
         return next(r["pid"] for r in self.job(job)["ranks"] if r["rank"] == rank)
-
-    # ------------------------------------------------------------------ faults
-
-    def order(self, *faults):
-        """Orders faults of ranks and returns when each has been committed: seconds since the epoch, the first one's."""
-        self.order_number += 1
-        done = [self.orders / f"done.{self.order_number}.{fault['rank']}" for fault in faults]
-        new = self.orders / "order.new"
-        new.write_text(json.dumps({"number": self.order_number, "faults": faults}))
-        new.rename(self.orders / "order.json")
-        wait_until(lambda: all(path.exists() for path in done), READY_SECONDS_MAX, "the fault")
-        return min(int(path.read_text()) for path in done) / 1e9
 
     def close(self):
         for process in [*self.workers, self.coordinator]:
@@ -202,6 +292,8 @@ class Fleet:
                 process.kill()
                 process.wait()
         self.network.close()
+        for memory in self.memory:
+            memory.close()
         for mount in (self.out, self.disk):
             subprocess.run(["umount", "--lazy", mount], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)

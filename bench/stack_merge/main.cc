@@ -14,6 +14,7 @@
 //   symbols   one look-up for each place that a class has, and its text
 //   blame     of pages with four groups each and these stacks, which names the one that sleeps
 #include <sys/resource.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -169,20 +170,29 @@ FrameSymbol symbol_of(const StackModule& module, uint64_t address) {
           .line = static_cast<int32_t>(address % 1000)};
 }
 
-class Stopwatch {
- public:
-  // Adds the time that `body` takes to `seconds`.
+double cpu_seconds_now() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Of one stage, by both clocks.
+struct Stopwatch {
+  double seconds = 0, cpu_seconds = 0;
+
   template <class F>
-  static void add(double& seconds, F&& body) {
+  void add(F&& body) {
     const Instant start = monotonic_now();
+    const double cpu_start = cpu_seconds_now();
     body();
+    cpu_seconds += cpu_seconds_now() - cpu_start;
     seconds += to_seconds(monotonic_now() - start);
   }
 };
 
 nlohmann::json run(int32_t ranks, bool near, uint64_t seed) {
   Workload workload(ranks, near, seed);
-  double make = 0, take = 0, merge = 0, classes = 0, symbols = 0;
+  Stopwatch make, take, merge, classes, symbols, blaming;
   StackForest forest;
   const std::vector<int32_t> workers = workload.workers();
   for (size_t begin = 0; begin < workers.size(); begin += kWorkersAtOnce) {
@@ -191,22 +201,22 @@ nlohmann::json run(int32_t ranks, bool near, uint64_t seed) {
     for (size_t i = begin; i < std::min(workers.size(), begin + kWorkersAtOnce); ++i) {
       const StackSample sample = workload.sample(workers[i]);
       StackTree tree;
-      Stopwatch::add(make, [&] { tree.add(sample); });
+      make.add([&] { tree.add(sample); });
       messages.push_back(tree.parts());
     }
-    Stopwatch::add(take, [&] {
+    take.add([&] {
       for (const StackTree::Parts& parts : messages) trees.push_back(StackTree::of(parts).value());
     });
-    Stopwatch::add(merge, [&] {
+    merge.add([&] {
       for (StackTree& tree : trees) forest.add(std::move(tree));
     });
   }
   StackTree all;
-  Stopwatch::add(merge, [&] { all = forest.total(); });
+  merge.add([&] { all = forest.total(); });
   std::vector<StackTree::Class> found;
-  Stopwatch::add(classes, [&] { found = all.classes(""); });
+  classes.add([&] { found = all.classes(""); });
   size_t places = 0, text_bytes = 0;
-  Stopwatch::add(symbols, [&] {
+  symbols.add([&] {
     std::set<uint32_t> frames;
     for (const StackTree::Class& one : found) frames.insert(one.frames.begin(), one.frames.end());
     places = frames.size();
@@ -220,8 +230,7 @@ nlohmann::json run(int32_t ranks, bool near, uint64_t seed) {
   coordinator::BlameInput input = workload.pages();
   input.later.stacks = all;
   coordinator::Blame blame;
-  double blame_seconds = 0;
-  Stopwatch::add(blame_seconds, [&] { blame = coordinator::blame(input); });
+  blaming.add([&] { blame = coordinator::blame(input); });
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   size_t main_classes = 0;
@@ -230,13 +239,15 @@ nlohmann::json run(int32_t ranks, bool near, uint64_t seed) {
           {"workers", workers.size()},
           {"threads_per_rank", 31},
           {"worker_ranks_are", near ? "near" : "far"},
-          {"make_seconds_per_worker", make / static_cast<double>(workers.size())},
-          {"take_seconds", take},
-          {"merge_seconds", merge},
-          {"classes_seconds", classes},
-          {"symbols_seconds", symbols},
-          {"seconds", take + merge + classes + symbols},
-          {"blame_seconds", blame_seconds},
+          {"make_seconds_per_worker", make.seconds / static_cast<double>(workers.size())},
+          {"take_seconds", take.seconds},
+          {"merge_seconds", merge.seconds},
+          {"classes_seconds", classes.seconds},
+          {"symbols_seconds", symbols.seconds},
+          {"seconds", take.seconds + merge.seconds + classes.seconds + symbols.seconds},
+          {"cpu_seconds",
+           take.cpu_seconds + merge.cpu_seconds + classes.cpu_seconds + symbols.cpu_seconds},
+          {"blame_seconds", blaming.seconds},
           {"blame_is_right", blame.suspects[0].rank.value() == workload.culprit()},
           {"nodes", all.nodes().size()},
           {"classes", found.size()},

@@ -142,7 +142,8 @@ std::optional<Instant> Core::ladder_deadline(const Job& job, const Launch& launc
   const auto consider = [&next](Instant t) { next = next ? std::min(*next, t) : t; };
   if (job.state == JobState::kDumping || launch.victim_deadline) return next;
   const Instant due = launch.hang->due();
-  if (job.state == JobState::kRunning || due > now_) consider(due);
+  const bool waits = job.state == JobState::kRunning || due > now_;
+  if (waits && due != HangDetector::kNever) consider(due);
   if (launch.next_look && *launch.next_look > now_) consider(*launch.next_look);
   return next;
 }

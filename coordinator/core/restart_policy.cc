@@ -1,7 +1,8 @@
 #include "coordinator/core/restart_policy.h"
 
+#include <string.h>
+
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -9,39 +10,40 @@
 #include <absl/strings/str_format.h>
 
 #include "common/absl_view.h"
+#include "common/rank_set.h"
 
 namespace muster::coordinator {
 namespace {
 
 std::string signal_text(int32_t signal) {
-  constexpr std::array<std::pair<int32_t, std::string_view>, 10> kNames = {{{1, "SIGHUP"},
-                                                                            {2, "SIGINT"},
-                                                                            {4, "SIGILL"},
-                                                                            {6, "SIGABRT"},
-                                                                            {7, "SIGBUS"},
-                                                                            {8, "SIGFPE"},
-                                                                            {9, "SIGKILL"},
-                                                                            {11, "SIGSEGV"},
-                                                                            {15, "SIGTERM"},
-                                                                            {24, "SIGXCPU"}}};
-  for (const auto& [number, name] : kNames) {
-    if (number == signal) return absl::StrCat("signal ", signal, " (", av(name), ")");
-  }
-  return absl::StrCat("signal ", signal);
+  const char* name = sigabbrev_np(signal);
+  return absl::StrCat("signal ", signal, name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
 }
 
-std::string_view meaning_of(int32_t exit_code) {
-  if (exit_code == to_int(ExitCode::kBadInput)) return " (bad input)";
-  if (exit_code == to_int(ExitCode::kNotFinite)) return " (loss or gradient not finite)";
-  if (exit_code == to_int(ExitCode::kDiskFull)) return " (disk full)";
-  if (exit_code == to_int(ExitCode::kPreempted)) return " (preempted)";
-  if (exit_code == to_int(ExitCode::kPeerLost)) return " (lost a peer)";
+std::string_view meaning_of(const RankExit& exit) {
+  if (ended_as(exit, ExitCode::kBadInput)) return " (bad input)";
+  if (ended_as(exit, ExitCode::kNotFinite)) return " (loss or gradient not finite)";
+  if (ended_as(exit, ExitCode::kDiskFull)) return " (disk full)";
+  if (ended_as(exit, ExitCode::kPreempted)) return " (preempted)";
+  if (ended_as(exit, ExitCode::kPeerLost)) return " (lost a peer)";
   return "";
+}
+
+bool was_no_program(const Fault& fault) {
+  return fault.of_program && fault.signal == 0 &&
+         (fault.exit_code == to_int(ExitCode::kNotExecutable) ||
+          fault.exit_code == to_int(ExitCode::kProgramNotFound));
 }
 
 std::string progress_text(int64_t last_step) {
   if (last_step < 0) return "before its first step";
   return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
+}
+
+std::string place_text(const RankExit& exit, const Job& job) {
+  const auto index = static_cast<size_t>(exit.rank.value());
+  return absl::StrCat("rank ", exit.rank.value(), index < job.placement.size() ? " on " : "",
+                      index < job.placement.size() ? job.placement[index].worker.value() : "");
 }
 
 }  // namespace
@@ -56,12 +58,15 @@ Duration backoff_before_restart(int32_t restart) {
 RestartDecision decide_restart(const Job& job) {
   const Fault& fault = job.faults.back();
   RestartDecision decision;
-  const bool own_exit = fault.signal == 0;
-  if (own_exit && fault.exit_code == to_int(ExitCode::kBadInput)) {
+  if (was_no_program(fault)) {
+    decision.reason = absl::StrCat(fault.message, "; what cannot be started is not retried");
+    return decision;
+  }
+  if (ended_as(fault, ExitCode::kBadInput)) {
     decision.reason = absl::StrCat(fault.message, "; bad input is not retried");
     return decision;
   }
-  if (own_exit && fault.exit_code == to_int(ExitCode::kNotFinite)) {
+  if (ended_as(fault, ExitCode::kNotFinite)) {
     decision.reason = absl::StrCat(fault.message, "; a retry would compute the same values");
     return decision;
   }
@@ -110,9 +115,10 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   fault.exit_code = exit.exit_code;
   fault.last_step = exit.last_step;
   fault.unix_ns = unix_ns;
-  const std::string how = exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
-                                          : absl::StrCat("exited with code ", exit.exit_code,
-                                                         av(meaning_of(exit.exit_code)));
+  fault.of_program = exit.of_program;
+  const std::string how =
+      exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
+                      : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
   // Who is killed says nothing of it: the newest line of its output is about something else. But
   // who aborts has just said why.
   constexpr int32_t kSigabrt = 6;
@@ -120,6 +126,39 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   fault.message =
       absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how, " ",
                    progress_text(exit.last_step), tells ? ": " : "", tells ? exit.detail : "");
+  return fault;
+}
+
+Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
+  Fault fault;
+  fault.exit_code = to_int(ExitCode::kPeerLost);
+  fault.unix_ns = unix_ns;
+  const auto victim = std::find_if(job.exits.begin(), job.exits.end(), is_victim);
+  if (victim != job.exits.end()) fault.last_step = victim->last_step;
+  const std::string loss =
+      absl::StrCat("rank ", victim == job.exits.end() ? -1 : victim->rank.value(), " lost a peer");
+  const auto blame = [&](Rank rank) {
+    fault.rank = rank;
+    const auto index = static_cast<size_t>(rank.value());
+    if (index < job.placement.size()) fault.worker = job.placement[index].worker;
+  };
+  // Reports come in their order: who was through before the first victim left the others alone.
+  const auto leaver = std::find_if(job.exits.begin(), job.exits.end(), is_success);
+  if (leaver != job.exits.end()) {
+    blame(leaver->rank);
+    fault.message =
+        absl::StrCat(place_text(*leaver, job), " exited with code 0 ",
+                     progress_text(leaver->last_step), ", before the others were through; ", loss);
+    return fault;
+  }
+  RankSet silent;
+  for (size_t rank = 0; rank < job.ranks.size(); ++rank)
+    if (job.ranks[rank].life != RankState::Life::kExited) silent.add(static_cast<int32_t>(rank));
+  fault.message = absl::StrCat(loss, ", but no rank was reported dead");
+  if (silent.empty() || victim == job.exits.end()) return fault;
+  if (silent.size() == 1) blame(Rank(silent.ranges()[0].first));
+  absl::StrAppend(&fault.message, silent.size() == 1 ? "; rank " : "; ranks ", silent.text(8),
+                  silent.size() == 1 ? " alone has" : " have", " not said so");
   return fault;
 }
 

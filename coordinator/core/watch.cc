@@ -11,7 +11,9 @@ namespace muster::coordinator {
 // Of a new launch, or of one that an earlier life of the coordinator has started.
 void Core::begin_watching(const Job& job) {
   Launch& launch = launches_[job.id];
-  launch.hang.emplace(options_.hang, job.placement.size(), now_);
+  using Speech = HangDetector::Speech;
+  launch.hang.emplace(options_.hang, job.placement.size(), now_,
+                      job.spec.is_program() ? Speech::kPerhapsLater : Speech::kFromTheStart);
   launch.stragglers.emplace(job.placement.size());
   launch.reach_check = now_;
   launch.ranks.clear();

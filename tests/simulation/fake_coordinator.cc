@@ -196,7 +196,7 @@ void FakeCoordinator::send_stack_report(StreamId stream, const worker::SendStack
   event.job = message.launch.job;
   event.attempt = message.launch.attempt;
   event.sample = message.sample;
-  event.stacks = message.stacks;
+  if (message.stacks != nullptr) event.stacks = *message.stacks;
   event.ranks = message.ranks;
   world_.network.to_coordinator(stream, true, [this, stream, event] { post(stream, event); });
 }

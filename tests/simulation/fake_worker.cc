@@ -173,11 +173,13 @@ void FakeWorker::read_stacks(const worker::ReadStacks& action) {
   for (const Rank rank : action.ranks) {
     const worker::RankKey key{action.launch.job, action.launch.attempt, rank};
     read.ranks.push_back(world_.trainers.evidence(host_, key));
-    RankStacks& stacks = sample.ranks.emplace_back();
-    stacks.rank = rank.value();
-    stacks.threads.push_back(world_.trainers.stack(host_, key));
+    RankStacks& one = sample.ranks.emplace_back();
+    one.rank = rank.value();
+    one.threads.push_back(world_.trainers.stack(host_, key));
   }
-  read.stacks.add(sample);
+  auto stacks = std::make_shared<StackTree>();
+  stacks->add(sample);
+  read.stacks = std::move(stacks);
   world_.scheduler.after(time, [this, life = life_, read = std::move(read)] {
     if (life == life_) step(read);
   });

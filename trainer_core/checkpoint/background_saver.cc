@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/self_stacks.h"
 #include "trainer_core/base/check.h"
 
 namespace muster::trainer {
@@ -69,6 +70,7 @@ void BackgroundSaver::enter(State state) {
 }
 
 void BackgroundSaver::run() {
+  const SelfStackThread answers;
   // The kernel gives pages when they are written first: now, and not while an update waits for the copy.
   std::ranges::fill(staging_.params, 0.0F);
   std::ranges::fill(staging_.state, 0.0F);

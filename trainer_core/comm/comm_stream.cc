@@ -5,6 +5,8 @@
 
 #include <absl/memory/memory.h>
 
+#include "common/self_stacks.h"
+
 namespace muster::trainer {
 
 double CommTimes::hidden() const {
@@ -65,6 +67,7 @@ CommTimes CommStream::times() const {
 }
 
 void CommStream::run() {
+  const SelfStackThread answers;
   std::unique_lock lock(mutex_);
   while (true) {
     arrived_.wait(lock, [&] { return stopping_ || !queue_.empty(); });

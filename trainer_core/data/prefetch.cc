@@ -5,6 +5,8 @@
 
 #include <absl/memory/memory.h>
 
+#include "common/self_stacks.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -70,6 +72,7 @@ bool Prefetcher::has_work() const {
 }
 
 void Prefetcher::run() {
+  const SelfStackThread answers;
   std::unique_lock lock(mutex_);
   while (true) {
     wanted_.wait(lock, [&] { return ending_ || has_work(); });

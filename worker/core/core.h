@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/port_range.h"
 #include "common/time.h"
 #include "worker/core/action.h"
 #include "worker/core/event.h"
@@ -61,6 +62,7 @@ struct CoreOptions {
   std::string host;
   int32_t slots = 1;
   std::string rendezvous_address;
+  PortRange program_ports;
   size_t launches_kept_max = kLaunchesKeptMax;
   Duration leave_grace = kLeaveGrace;  // SIGTERM to SIGKILL when the worker leaves
   Duration retry_first =
@@ -192,6 +194,7 @@ class Core {
   uint64_t next_report_id_ = 1;
 
   std::map<uint64_t, Dump> dumps_;  // at most kDumpsMax
+  size_t places_ = 0;               // whose names the shell has been asked for
   std::set<RankKey> unsettled_;     // ends are acknowledged, logs are not
   std::set<LaunchKey>
       unfinished_;  // have a folder, and a rank, a report or a log that is not done with

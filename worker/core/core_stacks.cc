@@ -19,6 +19,10 @@ constexpr Duration kDeadlineMin = std::chrono::milliseconds(50);
 constexpr Duration kDeadlineMax = std::chrono::minutes(1);
 // The shell keeps the deadline; one that does not answer long after it never will.
 constexpr Duration kAnswerPatience = std::chrono::seconds(30);
+// Places whose names are looked up or wait for it, and one for each module: what two dumps of programs of thousands of modules ask for.
+constexpr size_t kPlacesMax = 4 * kStackTreeNodesMax;
+
+size_t places_of(size_t addresses) { return addresses + 1; }
 
 }  // namespace
 
@@ -59,7 +63,7 @@ void Core::read_sample(uint64_t id, Instant now, ActionList& out) {
   dump.read_at.reset();
   dump.asked = now;
   const DumpStacks& request = dump.request;
-  ReadStacks read{request.launch, id, dump.sample, request.deadline, {}};
+  ReadStacks read{request.launch, id, dump.sample, request.samples, request.deadline, {}};
   for (const Rank rank : request.ranks) {
     const auto found = ranks_.find({request.launch.job, request.launch.attempt, rank});
     if (found != ranks_.end() && found->second.life == Life::kUp) read.ranks.push_back(rank);
@@ -96,15 +100,20 @@ void Core::on(const StacksRead& event, Instant now, ActionList& out) {
 
 void Core::on(const Symbolize& event, Instant, ActionList& out) {
   if (is_stale(event.epoch, "Symbolize", out)) return;
-  if (event.addresses.size() > kStackTreeNodesMax) {
+  const size_t places = places_of(event.addresses.size());
+  if (event.addresses.size() > kStackTreeNodesMax || places_ + places > kPlacesMax) {
     out.push_back(Note{true, absl::StrCat("ignoring a Symbolize with ", event.addresses.size(),
-                                          " addresses: no dump has as many")});
+                                          " addresses while ", places_,
+                                          " others are looked up: no dumps "
+                                          "have as many")});
     return;
   }
+  places_ += places;
   out.push_back(ReadSymbols{event.launch, event.dump, event.module, event.addresses});
 }
 
 void Core::on(const SymbolsRead& event, Instant, ActionList& out) {
+  places_ -= std::min(places_, places_of(event.symbols.size()));
   if (link_ == Link::kRegistered)
     out.push_back(SendSymbols{event.dump, event.module, event.symbols});
 }

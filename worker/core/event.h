@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -93,6 +94,7 @@ struct RankStarted {
 struct SpawnFailed {
   RankKey key;
   std::string reason;
+  int32_t exit_code = to_int(ExitCode::kFailure);
 };
 
 struct RankReaped {
@@ -130,12 +132,12 @@ struct StacksRead {
   LaunchKey launch;
   uint64_t dump = 0;
   int32_t sample = 0;
-  StackTree stacks;
+  std::shared_ptr<const StackTree> stacks;  // of tens of thousands of nodes; null: none
   std::vector<RankEvidence> ranks;
   std::vector<std::string> kernel_messages;
 };
 
-// Answers a ReadSymbols action.
+// Answers a ReadSymbols action: an entry for each place.
 struct SymbolsRead {
   uint64_t dump = 0;
   StackModule module;

@@ -9,18 +9,23 @@
 #include <spdlog/spdlog.h>
 
 #include "common/progress_page.h"
+#include "common/self_stacks.h"
 #include "worker/shell/pidfd.h"
+#include "worker/shell/translate.h"
 #include "worker/stacks/kernel_messages.h"
 #include "worker/stacks/process_evidence.h"
 
 namespace muster::worker {
 namespace {
 
-constexpr const char* kKernelLog = "/dev/kmsg";
 // What the kernel said longer ago has nothing to do with a rank that stands now.
 constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
 // The coordinator waits no longer for names.
 constexpr Duration kSymbolsBudget = std::chrono::seconds(4);
+// Of dumps that are read at once: they wait for ranks that do not answer, and not for a processor.
+constexpr size_t kStacksThreads = 4;
+// Ranks whose dumps are awaited: all that a node has, of a few jobs.
+constexpr size_t kAskedMax = 4096;
 
 }  // namespace
 
@@ -30,55 +35,81 @@ class StackReader::Process {
   explicit Process(const Target& target) : target_(target), pidfd_(target.pid) {}
 
   const Target& target() const { return target_; }
-  StackTarget stack_target() const { return {target_.key.rank.value(), target_.pid, pidfd_.get()}; }
+  StackTarget stack_target(const LaunchFolders& folders) const {
+    return {target_.key.rank.value(), target_.pid, pidfd_.get(),
+            self_stacks_path(folders.page_path(target_.key.launch(), target_.local_rank))};
+  }
 
  private:
   Target target_;
   PidFd pidfd_;
 };
 
-StackReader::StackReader(boost::asio::io_context& loop, const Launcher& launcher,
+StackReader::StackReader(boost::asio::io_context& loop, const Launcher& launcher, StackTools& tools,
                          std::string proc_root, Callbacks callbacks)
     : loop_(loop),
       launcher_(launcher),
+      tools_(tools),
       proc_root_(std::move(proc_root)),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)),
+      stacks_threads_(kStacksThreads) {}
 
 StackReader::~StackReader() {
-  stacks_thread_.join();
+  for (boost::asio::thread_pool* threads : {&stacks_threads_, &symbols_thread_, &messages_thread_})
+    threads->stop();
+  stacks_threads_.join();
   symbols_thread_.join();
+  messages_thread_.join();
 }
 
 void StackReader::read(const ReadStacks& request, std::vector<Target> targets) {
   const auto processes = std::make_shared<std::vector<Process>>();
   for (const Target& target : targets) processes->emplace_back(target);
-  const Instant deadline = monotonic_now() + request.deadline;
-  boost::asio::post(stacks_thread_, [this, request, processes, deadline] {
-    auto read = std::make_shared<StacksRead>(read_now(request, *processes, deadline));
+  boost::asio::post(stacks_threads_, [this, request, processes] {
+    auto read = std::make_shared<StacksRead>(read_now(request, *processes));
     boost::asio::post(loop_, [this, read] { callbacks_.on_stacks(std::move(*read)); });
   });
 }
 
 void StackReader::symbolize(const ReadSymbols& request, pid_t pid) {
-  boost::asio::post(symbols_thread_, [this, request, pid] {
-    auto read = std::make_shared<SymbolsRead>(symbolize_now(request, pid));
+  const Instant deadline = monotonic_now() + kSymbolsBudget;
+  boost::asio::post(symbols_thread_, [this, request, pid, deadline] {
+    auto read = std::make_shared<SymbolsRead>(symbolize_now(request, pid, deadline));
     boost::asio::post(loop_, [this, read] { callbacks_.on_symbols(std::move(*read)); });
   });
 }
 
-StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Process>& processes,
-                                 Instant deadline) {
+template <class Action>
+void StackReader::write(uint64_t stream, Action action) {
+  boost::asio::post(messages_thread_, [this, stream, action = std::move(action)] {
+    auto message = std::make_shared<v1::WorkerMessage>(to_message(action));
+    boost::asio::post(
+        loop_, [this, stream, message] { callbacks_.on_message(stream, std::move(*message)); });
+  });
+}
+template void StackReader::write(uint64_t stream, SendStackReport action);
+template void StackReader::write(uint64_t stream, SendSymbols action);
+
+StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Process>& processes) {
+  const Instant deadline = monotonic_now() + request.deadline;
   std::vector<StackTarget> targets;
   std::vector<pid_t> pids;
   for (const Process& process : processes) {
-    targets.push_back(process.stack_target());
+    targets.push_back(process.stack_target(launcher_.folders()));
     pids.push_back(process.target().pid);
   }
   StacksRead result{request.launch, request.dump, request.sample, {}, {}, {}};
-  // Pages first: they say what the ranks did before they were touched.
+  // A suspicion, and no curious person: programs are asked for what they know, too.
+  const bool wants_dumps = request.samples > 1 && request.sample == 0;
+  const bool keeps_dumps = request.samples > 1 && request.sample + 1 == request.samples;
+  // Pages and states first: they say what the ranks did before they were touched.
   for (const Process& process : processes) result.ranks.push_back(evidence_of(process));
-  const StackSample sample = sampler_.sample(targets, deadline);
-  result.stacks.add(sample);
+  if (wants_dumps) ask_for_dumps(processes);
+  const StackSample sample = tools_.sampler.sample(targets, deadline);
+  if (keeps_dumps) keep_dumps(processes, deadline, result.ranks);
+  auto stacks = std::make_shared<StackTree>();
+  stacks->add(sample);
+  result.stacks = std::move(stacks);
   for (size_t i = 0; i < std::min(sample.ranks.size(), result.ranks.size()); ++i) {
     result.ranks[i].stack_problem = sample.ranks[i].problem;
     result.ranks[i].stack_note = sample.ranks[i].note;
@@ -88,6 +119,33 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
   for (const KernelMessage& message : read_kernel_messages(kKernelLog, {pids, since}))
     result.kernel_messages.push_back(kernel_message_text(message));
   return result;
+}
+
+void StackReader::ask_for_dumps(const std::vector<Process>& processes) {
+  for (const Process& process : processes) {
+    const RankKey& key = process.target().key;
+    AskedDumps asked = ask_for_program_dumps(launcher_.folders().folder(key.launch()), key.rank);
+    const std::lock_guard lock(asked_mutex_);
+    if (asked.paths.empty()) {
+      asked_.erase(key);
+    } else if (asked_.size() < kAskedMax || asked_.contains(key)) {
+      asked_[key] = std::move(asked);
+    }
+  }
+}
+
+void StackReader::keep_dumps(const std::vector<Process>& processes, Instant deadline,
+                             std::vector<RankEvidence>& evidence) {
+  std::vector<AskedDumps> asked;
+  for (const Process& process : processes) {
+    const std::lock_guard lock(asked_mutex_);
+    if (auto one = asked_.extract(process.target().key)) asked.push_back(std::move(one.mapped()));
+  }
+  wait_for_program_dumps(asked, deadline);
+  for (size_t i = 0; i < std::min(processes.size(), evidence.size()); ++i) {
+    const RankKey& key = processes[i].target().key;
+    evidence[i].files = find_program_dumps(launcher_.folders().folder(key.launch()), key.rank);
+  }
 }
 
 RankEvidence StackReader::evidence_of(const Process& process) const {
@@ -107,10 +165,10 @@ RankEvidence StackReader::evidence_of(const Process& process) const {
   return evidence;
 }
 
-SymbolsRead StackReader::symbolize_now(const ReadSymbols& request, pid_t pid) {
+SymbolsRead StackReader::symbolize_now(const ReadSymbols& request, pid_t pid, Instant deadline) {
   SymbolsRead result{request.dump, request.module, {}};
-  const auto symbols = symbolizer_.symbolize(request.module, request.addresses, pid,
-                                             monotonic_now() + kSymbolsBudget);
+  const auto symbols =
+      tools_.symbolizer.symbolize(request.module, request.addresses, pid, deadline);
   if (!symbols.ok())
     spdlog::info("no names of {}: {}", request.module.path,
                  std::string(symbols.status().message()));

@@ -21,8 +21,8 @@
 namespace muster::worker {
 namespace {
 
-// What cannot be read by then is told as such; the next trace is at least a second away.
-constexpr Duration kReadBudget = std::chrono::seconds(3);
+// What cannot be read by then is told as such; the next trace is at least a second away, and a dump may want the same ranks meanwhile.
+constexpr Duration kReadBudget = std::chrono::seconds(1);
 // For the names of one module: a trace without names is worth little, and one that never comes is worth nothing.
 constexpr Duration kSymbolsBudget = std::chrono::seconds(10);
 // Of a launch on this node: weeks of traces of eight ranks every ten minutes.
@@ -70,10 +70,14 @@ struct StackTracer::Job {
   int64_t unix_ns = 0;
 };
 
-StackTracer::StackTracer(boost::asio::io_context& loop, StackTracerOptions options, Ranks ranks)
-    : loop_(loop), options_(std::move(options)), ranks_(std::move(ranks)) {}
+StackTracer::StackTracer(boost::asio::io_context& loop, StackTools& tools,
+                         StackTracerOptions options, Ranks ranks)
+    : loop_(loop), tools_(tools), options_(std::move(options)), ranks_(std::move(ranks)) {}
 
-StackTracer::~StackTracer() { thread_.join(); }
+StackTracer::~StackTracer() {
+  thread_.stop();
+  thread_.join();
+}
 
 void StackTracer::begin(const LaunchKey& key, const LaunchSpec& spec) {
   if (!spec.stack_traces.collect || launches_.contains(key)) return;
@@ -127,7 +131,7 @@ void StackTracer::take(const LaunchKey& key) {
   for (const Rank& rank : ranks) job->pidfds.emplace_back(rank.pid);
   job->ranks = std::move(ranks);
   boost::asio::post(thread_, [this, job] {
-    trace(*job);
+    write(*job, read(*job));
     boost::asio::post(loop_, [this, key = job->key] {
       const auto found = launches_.find(key);
       if (found != launches_.end()) found->second.is_being_read = false;
@@ -135,17 +139,12 @@ void StackTracer::take(const LaunchKey& key) {
   });
 }
 
-void StackTracer::trace(const Job& job) {
-  if (sampler_ == nullptr) sampler_ = std::make_unique<StackSampler>();
-  if (symbolizer_ == nullptr) symbolizer_ = std::make_unique<Symbolizer>();
-  write(job, read(job));
-}
-
 std::vector<StackTrace> StackTracer::read(const Job& job) {
   std::vector<StackTarget> targets;
   for (size_t i = 0; i < job.ranks.size(); ++i)
-    targets.push_back({job.ranks[i].key.rank.value(), job.ranks[i].pid, job.pidfds[i].get()});
-  const StackSample sample = sampler_->sample(targets, monotonic_now() + kReadBudget);
+    targets.push_back({job.ranks[i].key.rank.value(), job.ranks[i].pid, job.pidfds[i].get(),
+                       job.ranks[i].self_stacks});
+  const StackSample sample = tools_.sampler.sample(targets, monotonic_now() + kReadBudget);
 
   // Ranks run the same code: each place is looked up once.
   StackTree all;
@@ -156,8 +155,8 @@ std::vector<StackTrace> StackTracer::read(const Job& job) {
   }
   std::map<std::pair<StackModule, uint64_t>, FrameSymbol> names;
   for (size_t m = 0; m < addresses.size(); ++m) {
-    const auto symbols = symbolizer_->symbolize(all.modules()[m], addresses[m], job.ranks[0].pid,
-                                                monotonic_now() + kSymbolsBudget);
+    const auto symbols = tools_.symbolizer.symbolize(
+        all.modules()[m], addresses[m], job.ranks[0].pid, monotonic_now() + kSymbolsBudget);
     if (!symbols.ok()) continue;  // "libc.so.6+0x1234" says enough
     for (size_t i = 0; i < std::min(symbols->size(), addresses[m].size()); ++i)
       names[{all.modules()[m], addresses[m][i]}] = (*symbols)[i];

@@ -20,10 +20,9 @@
 #include "common/stack_trace_spec.h"
 #include "worker/core/rank.h"
 #include "worker/shell/otlp_logs.h"
+#include "worker/shell/stack_tools.h"
 #include "worker/shell/stack_trace.h"
 #include "worker/shell/trace_file.h"
-#include "worker/stacks/stack_sampler.h"
-#include "worker/stacks/symbolizer.h"
 
 namespace muster::worker {
 
@@ -40,12 +39,15 @@ class StackTracer {
     RankKey key;
     pid_t pid = 0;
     std::string log_path;
+    std::string self_stacks{};  // see StackTarget
   };
   // The ranks of a launch that are up.
   using Ranks = std::function<std::vector<Rank>(const LaunchKey& launch)>;
 
-  StackTracer(boost::asio::io_context& loop, StackTracerOptions options, Ranks ranks);
-  // Waits for the trace that is being taken.
+  // `tools` outlive the tracer.
+  StackTracer(boost::asio::io_context& loop, StackTools& tools, StackTracerOptions options,
+              Ranks ranks);
+  // Waits for the trace that is being taken, which a stop() of the tools makes short.
   ~StackTracer();
   StackTracer(const StackTracer&) = delete;
   StackTracer& operator=(const StackTracer&) = delete;
@@ -71,21 +73,18 @@ class StackTracer {
   void arm(const LaunchKey& key);
   void take(const LaunchKey& key);
   // On the thread.
-  void trace(const Job& job);
   std::vector<StackTrace> read(const Job& job);
   void write(const Job& job, const std::vector<StackTrace>& traces);
   void tell(const absl::Status& status);
 
   boost::asio::io_context& loop_;
+  StackTools& tools_;
   const StackTracerOptions options_;
   const Ranks ranks_;
   std::map<LaunchKey, Launch> launches_;
   std::atomic<uint64_t> taken_{0};
   std::atomic<uint64_t> dropped_{0};
-  // Of the thread, made for the first trace.
-  std::unique_ptr<StackSampler> sampler_;
-  std::unique_ptr<Symbolizer> symbolizer_;
-  bool trouble_told_ = false;
+  bool trouble_told_ = false;  // of the thread
   std::unique_ptr<OtlpLogs> otlp_;
   boost::asio::thread_pool thread_{1};
 };

@@ -3,21 +3,32 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <spdlog/spdlog.h>
 
+#include "common/self_stacks.h"
 #include "worker/shell/translate.h"
+#include "worker/stacks/kernel_messages.h"
 
 namespace muster::worker {
 namespace {
 
 constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
 
+// What a shell would have ended with.
+int32_t exit_code_of_start(const SpawnRank& request, const absl::Status& problem) {
+  if (request.launch->spec.command.empty()) return to_int(ExitCode::kFailure);
+  if (absl::IsNotFound(problem)) return to_int(ExitCode::kProgramNotFound);
+  if (absl::IsPermissionDenied(problem)) return to_int(ExitCode::kNotExecutable);
+  return to_int(ExitCode::kFailure);
+}
+
 }  // namespace
 
-Worker::~Worker() = default;
+Worker::~Worker() { stack_tools_.stop(); }
 
 int Worker::run() {
   const auto keep_running = boost::asio::make_work_guard(context_);
@@ -100,18 +111,30 @@ void Worker::reap_children() {
   }
 }
 
-// The control group may hold other ranks, too: one that this worker has killed was not killed by the kernel.
+// The control group may hold other ranks, too: one that this worker has killed was not killed by the kernel. A rank that was moved to
+// another group, or died because the whole machine had no memory left, is named in the kernel's log.
 ExitCause Worker::cause_of(const ReapedRank& end) {
   const auto before = oom_kills_.extract(end.key);
   const auto rank = core_->ranks().find(end.key);
-  const bool stopped = rank != core_->ranks().end() && rank->second.killed;
-  if (end.signal != SIGKILL || stopped || before.empty()) return ExitCause::kUnknown;
-  const auto& [counter, count] = before.mapped();
-  return count >= 0 && counter.count() > count ? ExitCause::kOutOfMemory : ExitCause::kUnknown;
+  const bool known = rank != core_->ranks().end();
+  if (end.signal != SIGKILL || (known && rank->second.killed)) return ExitCause::kUnknown;
+  if (!before.empty()) {
+    const auto& [counter, count] = before.mapped();
+    if (count >= 0 && counter.count() > count) return ExitCause::kOutOfMemory;
+  }
+  if (!known) return ExitCause::kUnknown;
+  constexpr Duration kRecent = std::chrono::seconds(30);  // before, it was another of this pid
+  const Instant now = monotonic_now();
+  const std::array<pid_t, 1> pids = {rank->second.pid};
+  const auto messages = read_kernel_messages(
+      kKernelLog, {.pids = pids, .since = now - std::min(kRecent, now.time_since_epoch())});
+  return says_oom_killed(messages, rank->second.pid) ? ExitCause::kOutOfMemory
+                                                     : ExitCause::kUnknown;
 }
 
 void Worker::carry_out(const Connect&) {
   metrics_.count_connection();
+  ++streams_;
   stream_.open();
   pending_.emplace_back(Connected{});
 }
@@ -124,7 +147,8 @@ void Worker::carry_out(const SpawnRank& action) {
   if (!pid.ok()) {
     spdlog::error("{} could not be started: {}", to_string(action.key),
                   std::string(pid.status().message()));
-    pending_.emplace_back(SpawnFailed{action.key, std::string(pid.status().message())});
+    pending_.emplace_back(SpawnFailed{action.key, std::string(pid.status().message()),
+                                      exit_code_of_start(action, pid.status())});
     return;
   }
   spdlog::info("{} started: pid {}", to_string(action.key), *pid);
@@ -189,9 +213,9 @@ void Worker::carry_out(const SendHeartbeat& action) {
   logs_.pump(true);
 }
 
-void Worker::carry_out(const SendStackReport& action) { stream_.send(to_message(action)); }
+void Worker::carry_out(const SendStackReport& action) { stack_reader_.write(streams_, action); }
 
-void Worker::carry_out(const SendSymbols& action) { stream_.send(to_message(action)); }
+void Worker::carry_out(const SendSymbols& action) { stack_reader_.write(streams_, action); }
 
 void Worker::carry_out(const SendRankExited& action) {
   due_reports_.push_back(action);
@@ -231,7 +255,8 @@ std::vector<StackTracer::Rank> Worker::ranks_to_trace(const LaunchKey& launch) c
   std::vector<StackTracer::Rank> ranks;
   for (const auto& [key, rank] : core_->ranks()) {
     if (key.launch() == launch && rank.life == Core::Life::kUp)
-      ranks.push_back({key, rank.pid, launcher_.folders().log_path(key)});
+      ranks.push_back({key, rank.pid, launcher_.folders().log_path(key),
+                       self_stacks_path(launcher_.folders().page_path(launch, rank.local_rank))});
   }
   return ranks;
 }

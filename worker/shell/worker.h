@@ -22,9 +22,11 @@
 #include "worker/shell/log_shipper.h"
 #include "worker/shell/metrics.h"
 #include "worker/shell/options.h"
+#include "worker/shell/program_ports.h"
 #include "worker/shell/reaper.h"
 #include "worker/shell/rendezvous_server.h"
 #include "worker/shell/stack_reader.h"
+#include "worker/shell/stack_tools.h"
 #include "worker/shell/stack_tracer.h"
 #include "worker/shell/stream.h"
 #include "worker/stacks/process_evidence.h"
@@ -91,11 +93,14 @@ class Worker {
   Metrics metrics_;
   LogShipper logs_;
   CoordinatorStream stream_;
+  uint64_t streams_ = 0;  // that were opened
+  StackTools stack_tools_;
   StackReader stack_reader_;
   StackTracer stack_tracer_;
   std::map<RankKey, std::pair<OomKillCounter, int64_t>> oom_kills_;  // when each rank was started
   const std::string proc_root_;
   std::unique_ptr<RendezvousServer> rendezvous_;
+  std::unique_ptr<ProgramPorts> program_ports_;  // none: there was no room for them
   std::unique_ptr<daemon::HttpServer> http_;
   std::unique_ptr<Core> core_;
 

@@ -144,10 +144,15 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher, StackTrac
                .on_closed = [this](StreamEnd end,
                                    const std::string& reason) { on_closed(end, reason); },
                .on_room = [this] { logs_.pump(); }}),
-      stack_reader_(context_, launcher_, options.proc_root,
+      stack_reader_(context_, launcher_, stack_tools_, options.proc_root,
                     {.on_stacks = [this](StacksRead read) { handle(std::move(read)); },
-                     .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); }}),
-      stack_tracer_(context_, std::move(tracer),
+                     .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); },
+                     .on_message =
+                         [this](uint64_t stream, v1::WorkerMessage message) {
+                           // What an earlier stream asked for is nobody's any more.
+                           if (stream == streams_) stream_.send(std::move(message));
+                         }}),
+      stack_tracer_(context_, stack_tools_, std::move(tracer),
                     [this](const LaunchKey& launch) { return ranks_to_trace(launch); }),
       proc_root_(options.proc_root) {}
 
@@ -214,14 +219,21 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
   spdlog::info("version {} serves HTTP on port {} and the rendezvous on port {}", kVersion,
                http_->port(), rendezvous_->port());
   const daemon::Endpoint reachable{reachable_host(rendezvous), rendezvous_->port()};
-  core_ = std::make_unique<Core>(CoreOptions{.name = WorkerName(name_of(options)),
-                                             .incarnation = incarnation_,
-                                             .version = kVersion,
-                                             .host = daemon::host_name(),
-                                             .slots = options.slots,
-                                             .rendezvous_address = reachable.to_string(),
-                                             .leave_grace = options.leave_grace},
-                                 monotonic_now());
+  if (auto ports = ProgramPorts::reserve(options.proc_root, incarnation_.value()); ports.ok()) {
+    program_ports_ = *std::move(ports);
+  } else {
+    spdlog::warn("runs no programs but the trainer: {}", std::string(ports.status().message()));
+  }
+  core_ = std::make_unique<Core>(
+      CoreOptions{.name = WorkerName(name_of(options)),
+                  .incarnation = incarnation_,
+                  .version = kVersion,
+                  .host = daemon::host_name(),
+                  .slots = options.slots,
+                  .rendezvous_address = reachable.to_string(),
+                  .program_ports = program_ports_ ? program_ports_->range() : PortRange{},
+                  .leave_grace = options.leave_grace},
+      monotonic_now());
   if (options.port_file.empty()) return absl::OkStatus();
   const nlohmann::json ports = {
       {"http_port", http_->port()}, {"rendezvous_port", rendezvous_->port()}, {"pid", getpid()}};

@@ -9,9 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "common/rank_evidence.h"
 #include "common/time.h"
 
 namespace muster::worker {
+
+constexpr const char* kKernelLog = "/dev/kmsg";
 
 struct KernelMessage {
   Instant at;        // the kernel's clock is CLOCK_MONOTONIC but for suspends
@@ -23,7 +26,7 @@ struct KernelMessageQuery {
   Instant since;
 };
 
-// What concerns us, oldest first, the newest kKernelMessagesMax of it; empty where the log cannot be read. Never waits. `path`: "/dev/kmsg".
+// What concerns us, oldest first, of more than kKernelMessagesMax the newest; empty where the log cannot be read. Never waits. `path`: "/dev/kmsg".
 std::vector<KernelMessage> read_kernel_messages(const std::string& path,
                                                 const KernelMessageQuery& query);
 

@@ -22,8 +22,8 @@ namespace muster::worker {
 namespace {
 
 // Whether the open file is what is mapped.
-bool is_module(int fd, const MappedModule& module, const ModuleHeaders& headers) {
-  if (!headers.build_id.empty()) return file_build_id(fd) == headers.build_id;
+bool is_module(int fd, const MappedModule& module, const std::string& build_id) {
+  if (!build_id.empty()) return file_build_id(fd) == build_id;
   struct stat status {};
   return fstat(fd, &status) == 0 && status.st_ino == module.inode;
 }
@@ -65,15 +65,17 @@ int open_regular_file(const std::string& path) {
 }
 
 int open_module_file(const std::string& proc_root, pid_t pid, const MappedModule& module,
-                     const ModuleHeaders& headers) {
+                     const std::string& build_id) {
+  if (module.path == "[vdso]") return open_vdso();
   if (!absl::StartsWith(module.path, "/")) return -1;
   const std::string folder = absl::StrCat(proc_root, "/", pid);
   const std::string mapping =
       absl::StrFormat("%s/map_files/%x-%x", folder, module.start, module.first_end);
-  for (const std::string& path : {absl::StrCat(folder, "/root", module.path), mapping}) {
+  for (const std::string& path :
+       {absl::StrCat(folder, "/root", module.path), mapping, module.path}) {
     const int fd = open_regular_file(path);
     if (fd < 0) continue;
-    if (is_module(fd, module, headers)) return fd;
+    if (is_module(fd, module, build_id)) return fd;
     close(fd);
   }
   return -1;

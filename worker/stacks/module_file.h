@@ -16,10 +16,11 @@ std::string file_build_id(int fd);
 // Opens a regular file for reading, without waiting for what else may lie there; -1 with errno set.
 int open_regular_file(const std::string& path);
 
-// A descriptor of the file that a process has mapped, looked up through its own eyes, or by the kernel's handle of the mapping where
-// the path leads to another file or to none; -1: it is gone.
+// A descriptor of the file that a process has mapped, looked up through its own eyes, by the kernel's handle of the mapping where the path
+// leads to another file or to none, or through ours; -1: it is gone. It is told by `build_id`, or where that is empty by its inode. Of
+// [vdso]: see open_vdso.
 int open_module_file(const std::string& proc_root, pid_t pid, const MappedModule& module,
-                     const ModuleHeaders& headers);
+                     const std::string& build_id);
 
 // A descriptor of the kernel's code that every process has mapped, [vdso], as this one has it; -1: there is none.
 int open_vdso();

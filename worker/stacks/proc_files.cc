@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include <absl/cleanup/cleanup.h>
+#include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
@@ -104,15 +105,35 @@ std::vector<pid_t> read_thread_ids(const std::string& proc_root, pid_t pid, size
   return tids;
 }
 
-pid_t read_tracer(const std::string& proc_root, pid_t pid) {
+TraceState read_trace_state(const std::string& proc_root, pid_t pid) {
+  TraceState state;
   const auto status = read_proc_file(absl::StrCat(proc_root, "/", pid, "/status"), kStatusBytesMax);
-  if (!status) return 0;
+  if (!status) return state;
   for (absl::string_view line : absl::StrSplit(*status, '\n')) {
-    pid_t tracer = 0;
-    if (absl::ConsumePrefix(&line, "TracerPid:"))
-      return absl::SimpleAtoi(line, &tracer) ? tracer : 0;
+    if (absl::ConsumePrefix(&line, "State:")) {
+      line = absl::StripLeadingAsciiWhitespace(line);
+      if (!line.empty()) state.state = line[0];
+    } else if (absl::ConsumePrefix(&line, "TracerPid:")) {
+      if (!absl::SimpleAtoi(line, &state.tracer)) state.tracer = 0;
+    }
   }
-  return 0;
+  return state;
+}
+
+bool handles_signal(const std::string& proc_root, pid_t pid, int signal) {
+  const auto status = read_proc_file(absl::StrCat(proc_root, "/", pid, "/status"), kStatusBytesMax);
+  if (!status || signal < 1 || signal > 64) return false;
+  for (absl::string_view line : absl::StrSplit(*status, '\n')) {
+    uint64_t handled = 0;
+    if (absl::ConsumePrefix(&line, "SigCgt:"))
+      return absl::SimpleHexAtoi(absl::StripAsciiWhitespace(line), &handled) &&
+             (handled >> (signal - 1) & 1) != 0;
+  }
+  return false;
+}
+
+bool is_own_thread(const std::string& proc_root, pid_t tid) {
+  return tid > 0 && access(absl::StrCat(proc_root, "/self/task/", tid).c_str(), F_OK) == 0;
 }
 
 std::string read_wait_channel(const std::string& proc_root, pid_t pid, pid_t tid) {

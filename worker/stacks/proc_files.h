@@ -34,8 +34,17 @@ std::optional<TaskStat> read_task_stat(const std::string& proc_root, pid_t pid, 
 // Threads of a process, the main one first, at most `count_max`; empty: there is no such process.
 std::vector<pid_t> read_thread_ids(const std::string& proc_root, pid_t pid, size_t count_max);
 
-// Who traces it; 0: nobody, or it is not known.
-pid_t read_tracer(const std::string& proc_root, pid_t pid);
+// A process' state and who traces it, as the kernel says both at one moment.
+struct TraceState {
+  char state = '?';  // '?': there is no such process
+  pid_t tracer = 0;  // a thread's id; 0: nobody
+};
+TraceState read_trace_state(const std::string& proc_root, pid_t pid);
+// Whether the one that traces is a thread of this program, which reads a stack and lets go soon.
+bool is_own_thread(const std::string& proc_root, pid_t tid);
+
+// Whether it has a handler for a signal.
+bool handles_signal(const std::string& proc_root, pid_t pid, int signal);
 
 // The kernel function in which a thread waits; empty when it runs or the kernel does not tell.
 std::string read_wait_channel(const std::string& proc_root, pid_t pid, pid_t tid);

@@ -1,5 +1,7 @@
 #include "worker/stacks/process_evidence.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include <absl/strings/numbers.h>
@@ -7,6 +9,7 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
+#include "common/time.h"
 #include "worker/stacks/proc_files.h"
 
 namespace muster::worker {
@@ -14,6 +17,10 @@ namespace {
 
 constexpr size_t kCgroupBytesMax = 64 << 10;
 constexpr size_t kEventsBytesMax = 4096;
+// A reader of ours holds a thread for some tens of microseconds.
+constexpr int kLooksMax = 10;
+constexpr Duration kLookAgain = std::chrono::milliseconds(1);
+constexpr char kHeldChannel[] = "ptrace_stop";
 
 // The file that counts, for a line of /proc/PID/cgroup: "0::/jobs/7" (v2), "4:memory,cpu:/jobs/7" (v1); empty: not this line.
 std::string counting_file(const std::string& cgroup_root, absl::string_view line) {
@@ -42,10 +49,22 @@ int64_t kills_in(const std::string& path) {
 }  // namespace
 
 void read_process_state(const std::string& proc_root, pid_t pid, RankEvidence& evidence) {
-  const auto stat = read_task_stat(proc_root, pid);
-  evidence.process_state = stat ? stat->state : '?';
-  evidence.tracer_pid = read_tracer(proc_root, pid);
-  evidence.wait_channel = read_wait_channel(proc_root, pid, pid);
+  bool is_ours = true;
+  for (int look = 0; look < kLooksMax; ++look) {
+    if (look > 0) std::this_thread::sleep_for(kLookAgain);
+    const TraceState state = read_trace_state(proc_root, pid);
+    is_ours = state.tracer == 0 || is_own_thread(proc_root, state.tracer);
+    evidence.process_state = state.state;
+    evidence.tracer_pid = is_ours ? 0 : state.tracer;
+    evidence.wait_channel = read_wait_channel(proc_root, pid, pid);
+    // It may also be let go between two looks, by a thread that is gone then.
+    const bool is_held = is_ours ? state.state == 't' || evidence.wait_channel == kHeldChannel
+                                 : !read_task_stat(proc_root, state.tracer);
+    if (!is_held) return;
+  }
+  if (!is_ours) return;
+  evidence.process_state = 'S';
+  evidence.wait_channel.clear();
 }
 
 OomKillCounter OomKillCounter::of(const std::string& proc_root, const std::string& cgroup_root,

@@ -11,7 +11,9 @@
 
 namespace muster::worker {
 
-// Fills process_state, tracer_pid and wait_channel of `evidence` for `pid`. `proc_root`: "/proc", or a folder like it.
+// Fills process_state, tracer_pid and wait_channel of `evidence` for `pid`. `proc_root`: "/proc", or a folder like it. A thread of this
+// program that holds it to read its stack is no debugger: the state is the one that it has besides, or 'S' without a channel when it is
+// not let go within milliseconds.
 void read_process_state(const std::string& proc_root, pid_t pid, RankEvidence& evidence);
 
 // Kills for want of memory in the control group of a process, counted by the kernel since the group was made: read once

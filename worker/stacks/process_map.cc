@@ -2,12 +2,14 @@
 
 #include <elf.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <span>
 
+#include <absl/functional/function_ref.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -88,10 +90,13 @@ std::string build_id_of_notes(std::span<const std::byte> notes) {
   return "";
 }
 
-std::optional<std::vector<Elf64_Phdr>> read_program_headers(pid_t pid, uint64_t start,
+// Reads at most so many bytes of a module, at a place in memory that is also one in the file; returns how many.
+using ModuleBytes = absl::FunctionRef<size_t(uint64_t address, uint64_t offset, void*, size_t)>;
+
+std::optional<std::vector<Elf64_Phdr>> read_program_headers(ModuleBytes read, uint64_t start,
                                                             uint64_t& end) {
   Elf64_Ehdr header{};
-  if (read_memory(pid, start, &header, sizeof(header)) != sizeof(header)) return std::nullopt;
+  if (read(start, 0, &header, sizeof(header)) != sizeof(header)) return std::nullopt;
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
       header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phnum > kProgramHeadersMax ||
       header.e_phoff > kProgramHeadersOffsetMax) {
@@ -99,9 +104,38 @@ std::optional<std::vector<Elf64_Phdr>> read_program_headers(pid_t pid, uint64_t 
   }
   std::vector<Elf64_Phdr> headers(header.e_phnum);
   const size_t bytes = headers.size() * sizeof(Elf64_Phdr);
-  if (read_memory(pid, start + header.e_phoff, headers.data(), bytes) != bytes) return std::nullopt;
+  if (read(start + header.e_phoff, header.e_phoff, headers.data(), bytes) != bytes)
+    return std::nullopt;
   end = std::max<uint64_t>(sizeof(header), header.e_phoff + bytes);
   return headers;
+}
+
+std::optional<ModuleHeaders> headers_of(const MappedModule& module, ModuleBytes read) {
+  ModuleHeaders out;
+  const auto headers = read_program_headers(read, module.start, out.bytes);
+  if (!headers) return std::nullopt;
+  bool placed = false;
+  for (const Elf64_Phdr& header : *headers) {
+    if (header.p_type != PT_LOAD) continue;
+    // The first segment holds the file's beginning, which is where the module starts.
+    if (!placed) out.load_bias = module.start - (header.p_vaddr - header.p_offset);
+    placed = true;
+    out.segments.push_back({.file_offset = header.p_offset,
+                            .address = out.load_bias + header.p_vaddr,
+                            .bytes = header.p_filesz});
+  }
+  if (!placed) return std::nullopt;
+  for (const Elf64_Phdr& header : *headers) {
+    if (header.p_type == PT_GNU_EH_FRAME) {
+      out.unwind_header = out.load_bias + header.p_vaddr;
+      out.unwind_header_bytes = header.p_filesz;
+    }
+    if (header.p_type != PT_NOTE || !out.build_id.empty()) continue;
+    std::vector<std::byte> notes(std::min<uint64_t>(header.p_filesz, kNotesBytesMax));
+    notes.resize(read(out.load_bias + header.p_vaddr, header.p_offset, notes.data(), notes.size()));
+    out.build_id = build_id_of_notes(notes);
+  }
+  return out;
 }
 
 // The range with `address`; nullptr: none.
@@ -181,31 +215,16 @@ std::optional<ProcessMap> read_process_map(const std::string& proc_root, pid_t p
 }
 
 std::optional<ModuleHeaders> read_module_headers(pid_t pid, const MappedModule& module) {
-  ModuleHeaders out;
-  const auto headers = read_program_headers(pid, module.start, out.bytes);
-  if (!headers) return std::nullopt;
-  bool placed = false;
-  for (const Elf64_Phdr& header : *headers) {
-    if (header.p_type != PT_LOAD) continue;
-    // The first segment holds the file's beginning, which is where the module starts.
-    if (!placed) out.load_bias = module.start - (header.p_vaddr - header.p_offset);
-    placed = true;
-    out.segments.push_back({.file_offset = header.p_offset,
-                            .address = out.load_bias + header.p_vaddr,
-                            .bytes = header.p_filesz});
-  }
-  if (!placed) return std::nullopt;
-  for (const Elf64_Phdr& header : *headers) {
-    if (header.p_type == PT_GNU_EH_FRAME) {
-      out.unwind_header = out.load_bias + header.p_vaddr;
-      out.unwind_header_bytes = header.p_filesz;
-    }
-    if (header.p_type != PT_NOTE || !out.build_id.empty()) continue;
-    std::vector<std::byte> notes(std::min<uint64_t>(header.p_filesz, kNotesBytesMax));
-    notes.resize(read_memory(pid, out.load_bias + header.p_vaddr, notes.data(), notes.size()));
-    out.build_id = build_id_of_notes(notes);
-  }
-  return out;
+  return headers_of(module, [pid](uint64_t address, uint64_t, void* out, size_t size) {
+    return read_memory(pid, address, out, size);
+  });
+}
+
+std::optional<ModuleHeaders> read_file_headers(int fd, const MappedModule& module) {
+  return headers_of(module, [fd](uint64_t, uint64_t offset, void* out, size_t size) -> size_t {
+    const ssize_t got = pread(fd, out, size, static_cast<off_t>(offset));
+    return got > 0 ? static_cast<size_t>(got) : 0;
+  });
 }
 
 }  // namespace muster::worker

@@ -73,7 +73,9 @@ struct ModuleHeaders {
   uint64_t unwind_header = 0;  // .eh_frame_hdr's address in memory; 0: none
   uint64_t unwind_header_bytes = 0;
 };
-// nullopt: it is no ELF file of this machine's word size.
+// nullopt: it is no ELF file of this machine's word size, or cannot be read.
 std::optional<ModuleHeaders> read_module_headers(pid_t pid, const MappedModule& module);
+// The same from the file that is mapped, for a process whose memory may not be read.
+std::optional<ModuleHeaders> read_file_headers(int fd, const MappedModule& module);
 
 }  // namespace muster::worker

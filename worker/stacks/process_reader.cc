@@ -10,12 +10,25 @@
 #include <absl/strings/str_cat.h>
 
 #include "worker/stacks/blocked_thread.h"
+#include "worker/stacks/self_copies.h"
 
 namespace muster::worker {
 namespace {
 
 // For threads to come to a stop; the rest of the deadline is for reading files and for py-spy.
 constexpr Duration kStopMax = std::chrono::seconds(1);
+
+// Nothing was copied, because that is not permitted.
+bool is_refused(const std::vector<ThreadCopy>& copies) {
+  const auto has = [&](CopyResult result) {
+    return std::ranges::find(copies, result, &ThreadCopy::result) != copies.end();
+  };
+  return has(CopyResult::kRefused) && !has(CopyResult::kCopied);
+}
+
+void add_note(const std::string& text, RankStacks& stacks) {
+  absl::StrAppend(&stacks.note, stacks.note.empty() ? "" : "; ", text);
+}
 
 }  // namespace
 
@@ -26,8 +39,8 @@ ProcessReader::ProcessReader(std::string proc_root, pid_t pid, uint64_t start_ti
       start_ticks_(start_ticks),
       unwinder_(std::move(proc_root), pid, images) {}
 
-RankStacks ProcessReader::read(const PySpy& py_spy, Instant deadline,
-                               std::vector<StackModule>& modules) {
+RankStacks ProcessReader::read(const PySpy& py_spy, const std::string& self_stacks,
+                               Instant deadline, std::vector<StackModule>& modules) {
   RankStacks stacks;
   stacks.pid = pid_;
   stacks.problem = obstacle();
@@ -50,12 +63,15 @@ RankStacks ProcessReader::read(const PySpy& py_spy, Instant deadline,
     stacks.problem = "no thread could be started to read it";
     return stacks;
   }
+  if (is_refused(copies) && obstacle().empty())
+    stacks.note = ask_instead(self_stacks, tids, now + std::min(kStopMax, (deadline - now) / 2),
+                              copies, readable);
   // It may have loaded something since.
   const bool is_known = std::ranges::all_of(copies, [this](const ThreadCopy& copy) {
     return copy.result != CopyResult::kCopied ||
            unwinder_.map().find(copy.registers.instruction) != nullptr;
   });
-  if (!is_known) readable = unwinder_.refresh();
+  if (!is_known) readable = unwinder_.refresh() || readable;
   const auto after = read_task_stat(proc_root_, pid_);
   if (!before || !after || after->state == 'Z' || after->state == 'X') {
     stacks.problem = "died while it was read";
@@ -77,8 +93,9 @@ RankStacks ProcessReader::read(const PySpy& py_spy, Instant deadline,
   if (stacks.threads.empty()) {
     stacks.problem = refusal(copies);
   } else if (tids.size() == kThreadsPerRankMax) {
-    stacks.note =
-        absl::StrCat("has ", kThreadsPerRankMax, " threads or more, which are all that are read");
+    add_note(
+        absl::StrCat("has ", kThreadsPerRankMax, " threads or more, which are all that are read"),
+        stacks);
   }
   if (runs_python(unwinder_.map())) add_python_frames(py_spy, deadline, modules, stacks);
   return stacks;
@@ -90,8 +107,9 @@ std::string ProcessReader::obstacle() const {
   // A main thread may end before the others.
   const bool ended = stat->state == 'Z' || stat->state == 'X';
   if (ended && read_thread_ids(proc_root_, pid_, 2).size() < 2) return "dead, not reaped yet";
-  const pid_t tracer = read_tracer(proc_root_, pid_);
+  const pid_t tracer = read_trace_state(proc_root_, pid_).tracer;
   if (tracer == 0) return "";
+  if (is_own_thread(proc_root_, tracer)) return "its worker's last reader still holds it";
   const auto who = read_task_stat(proc_root_, tracer);
   return absl::StrCat("held by a debugger (pid ", tracer, who ? ", " : "", who ? who->name : "",
                       ")");
@@ -114,8 +132,11 @@ ThreadStack ProcessReader::describe(const ThreadCopy& copy, std::vector<StackMod
       thread.frames.push_back({.text = "[32-bit code]"});
       thread.truncated = true;
       break;
-    case CopyResult::kGone:
     case CopyResult::kRefused:
+      if (!read_wait_channel(proc_root_, pid_, copy.tid).empty())
+        add_kernel_frames(copy.tid, thread, modules);
+      break;
+    case CopyResult::kGone:
       break;
   }
   return thread;
@@ -143,12 +164,28 @@ void ProcessReader::add_kernel_frames(pid_t tid, ThreadStack& thread,
   }
 }
 
+std::string ProcessReader::ask_instead(const std::string& self_stacks, std::span<const pid_t> tids,
+                                       Instant deadline, std::vector<ThreadCopy>& copies,
+                                       bool& readable) {
+  auto own = ask_for_copies(proc_root_, self_stacks, pid_, tids,
+                            static_cast<uint64_t>(to_ns(monotonic_now())), !readable, deadline);
+  const std::string why = ptrace_refusal();
+  if (!own) return absl::StrCat(why, "; what the kernel tells is all");
+  copies = std::move(own->copies);
+  if (own->map) {
+    unwinder_.use(*std::move(own->map));
+    readable = true;
+  }
+  return absl::StrCat(why, "; its threads were asked by a signal");
+}
+
 std::string ProcessReader::refusal(const std::vector<ThreadCopy>& copies) const {
-  const bool refused = std::ranges::any_of(
-      copies, [](const ThreadCopy& copy) { return copy.result == CopyResult::kRefused; });
-  if (!refused) return "died while it was read";
   const std::string held = obstacle();
   if (!held.empty()) return held;
+  return is_refused(copies) ? ptrace_refusal() : "died while it was read";
+}
+
+std::string ProcessReader::ptrace_refusal() const {
   const auto scope = read_proc_file("/proc/sys/kernel/yama/ptrace_scope", 16);
   return absl::StrCat("ptrace is not permitted",
                       scope && *scope > "0" ? " (kernel.yama.ptrace_scope=" : "",
@@ -161,7 +198,7 @@ void ProcessReader::add_python_frames(const PySpy& py_spy, Instant deadline,
                                       RankStacks& stacks) const {
   const auto frames = py_spy.dump(pid_, deadline);
   if (!frames.ok()) {
-    stacks.note = absl::StrCat("no Python frames: ", frames.status().message());
+    add_note(absl::StrCat("no Python frames: ", frames.status().message()), stacks);
     return;
   }
   for (ThreadStack& thread : stacks.threads) {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,15 +22,20 @@ class ProcessReader {
  public:
   ProcessReader(std::string proc_root, pid_t pid, uint64_t start_ticks, ModuleImages* images);
 
-  // The frames' modules are indices into `modules`.
-  RankStacks read(const PySpy& py_spy, Instant deadline, std::vector<StackModule>& modules);
+  // The frames' modules are indices into `modules`. `self_stacks`: see StackTarget.
+  RankStacks read(const PySpy& py_spy, const std::string& self_stacks, Instant deadline,
+                  std::vector<StackModule>& modules);
 
  private:
   // Why it cannot be read, or empty.
   std::string obstacle() const;
   ThreadStack describe(const ThreadCopy& copy, std::vector<StackModule>& modules);
   void add_kernel_frames(pid_t tid, ThreadStack& thread, std::vector<StackModule>& modules);
+  // Fills `copies` by what the process itself can tell, and `readable` when that makes its map known. Returns what is said of it.
+  std::string ask_instead(const std::string& self_stacks, std::span<const pid_t> tids,
+                          Instant deadline, std::vector<ThreadCopy>& copies, bool& readable);
   std::string refusal(const std::vector<ThreadCopy>& copies) const;
+  std::string ptrace_refusal() const;
   void add_python_frames(const PySpy& py_spy, Instant deadline,
                          const std::vector<StackModule>& modules, RankStacks& stacks) const;
 

@@ -63,12 +63,15 @@ bool start_thread(std::function<void()> body) {
   return started;
 }
 
-// Why a process was not read in time, by what can be asked without waiting for it.
+// Why a process was not read in time, by what can be asked without waiting for it. One that may not be interrupted is the cause itself; of
+// the others it is who reads.
 std::string delay(pid_t pid, Duration waited) {
   const auto stat = read_task_stat(kProcRoot, pid);
+  const char state = stat ? stat->state : '?';
   const std::string channel = read_wait_channel(kProcRoot, pid, pid);
-  return absl::StrFormat("did not answer within %.3g s (state %c%s%s)", to_seconds(waited),
-                         stat ? stat->state : '?', channel.empty() ? "" : ", waits in ", channel);
+  return absl::StrFormat("%s within %.3g s (state %c%s%s)",
+                         state == 'D' ? "did not answer" : "its worker could not read it",
+                         to_seconds(waited), state, channel.empty() ? "" : ", waits in ", channel);
 }
 
 void append(Reading&& reading, StackSample& sample) {
@@ -94,18 +97,33 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     const Duration reserve = std::clamp((deadline - now) / 10, Duration{}, kReserveMax);
     const auto round = std::make_shared<Round>();
     round->readings.resize(targets.size());
-    for (size_t i = 0; i < targets.size(); ++i) start(targets[i], deadline - reserve, round, i);
+    std::vector<size_t> busy;  // whom another call reads
+    for (size_t i = 0; i < targets.size(); ++i) busy.push_back(i);
 
     std::unique_lock lock(mutex_);
-    // wait_until would take the time of another clock.
-    changed_.wait_for(lock, deadline - now, [&] { return round->pending == 0; });
+    while (!stopped_) {
+      std::erase_if(busy,
+                    [&](size_t i) { return start(targets[i], deadline - reserve, round, i); });
+      const Duration left = deadline - monotonic_now();
+      if ((busy.empty() && round->pending == 0) || left <= Duration::zero()) break;
+      changed_.wait_for(lock, left);  // wait_until would take the time of another clock
+    }
     StackSample sample;
     for (size_t i = 0; i < targets.size(); ++i) {
       std::optional<Reading>& reading = round->readings[i];
-      if (!reading) reading = problem(targets[i], delay(targets[i].pid, deadline - now));
+      if (!reading) {
+        reading = problem(targets[i],
+                          stopped_ ? "its worker leaves" : delay(targets[i].pid, deadline - now));
+      }
       append(*std::move(reading), sample);
     }
     return sample;
+  }
+
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
   }
 
   void say_farewell() {
@@ -124,6 +142,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     std::shared_ptr<ProcessReader> reader;
     uint64_t start_ticks = 0;
     bool busy = false;
+    Instant until;  // when its reader was to be done
     Instant used;
   };
 
@@ -135,32 +154,38 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     return reading;
   }
 
-  void start(const StackTarget& target, Instant deadline, const std::shared_ptr<Round>& round,
+  // Called with the lock. False: another call reads it now.
+  bool start(const StackTarget& target, Instant deadline, const std::shared_ptr<Round>& round,
              size_t index) {
+    const auto refuse = [&](const char* why) {
+      round->readings[index] = problem(target, why);
+      return true;
+    };
     const auto stat = read_task_stat(kProcRoot, target.pid);
-    const std::lock_guard lock(mutex_);
-    const auto refuse = [&](const char* why) { round->readings[index] = problem(target, why); };
     if (!stat || has_ended(target.pidfd)) return refuse("dead");
     if (index >= kTargetsMax) return refuse("more processes than are read at once");
     Known& known = find(target.pid, stat->start_ticks);
-    if (known.busy) return refuse("an earlier reader still waits for it in the kernel");
+    if (known.busy && monotonic_now() > known.until)
+      return refuse("an earlier reader still waits for it in the kernel");
+    if (known.busy) return false;
     known.busy = true;
+    known.until = deadline;
     ++running_;
     ++round->pending;
     const bool started =
         start_thread([self = shared_from_this(), reader = known.reader, target, deadline, round,
                       index] { self->run(*reader, target, deadline, *round, index); });
-    if (started) return;
+    if (started) return true;
     known.busy = false;
     --running_;
     --round->pending;
-    refuse("no thread could be started to read it");
+    return refuse("no thread could be started to read it");
   }
 
   void run(ProcessReader& reader, const StackTarget& target, Instant deadline, Round& round,
            size_t index) {
     Reading reading;
-    reading.stacks = reader.read(py_spy_, deadline, reading.modules);
+    reading.stacks = reader.read(py_spy_, target.self_stacks, deadline, reading.modules);
     reading.stacks.rank = target.rank;
     // Whoever has the pid by now, it may not be the process that was meant.
     if (has_ended(target.pidfd)) reading = problem(target, "died while it was read");
@@ -205,6 +230,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
   std::condition_variable changed_;
   std::map<pid_t, Known> known_;
   size_t running_ = 0;
+  bool stopped_ = false;
 };
 
 StackSampler::StackSampler(StackSamplerOptions options)
@@ -214,5 +240,7 @@ StackSampler::~StackSampler() { impl_->say_farewell(); }
 StackSample StackSampler::sample(std::span<const StackTarget> targets, Instant deadline) {
   return impl_->sample(targets, deadline);
 }
+
+void StackSampler::stop() { impl_->stop(); }
 
 }  // namespace muster::worker

@@ -5,6 +5,8 @@
 // files lie on a file system that does not answer, one that a debugger holds. Nothing is waited for beyond the deadline: what is not
 // there then is listed with its reason.
 //
+// One that may not be traced is asked for copies of its own (self_copies.h); of one that knows no such thing there is what /proc says.
+//
 // What a target notices: its threads stand still for some tens of microseconds, and a blocking system call that a handled signal would
 // interrupt may say EINTR where the kernel knows no better way (epoll_wait, semop, reads of inotify: signal(7)). One that is
 // stopped (SIGSTOP) stays stopped. The kernel lets go of all threads when the thread that traces them ends, whatever it ends by.
@@ -30,6 +32,8 @@ struct StackTarget {
   pid_t pid = 0;
   int pidfd =
       -1;  // of that process, borrowed while it is read; -1: the caller knows that `pid` is not reused meanwhile
+  // The file by which it tells its stacks where it may not be traced (common/self_stacks.h); empty, or not there: it does not.
+  std::string self_stacks{};
 };
 
 struct StackSamplerOptions {
@@ -45,9 +49,13 @@ class StackSampler {
   StackSampler(const StackSampler&) = delete;
   StackSampler& operator=(const StackSampler&) = delete;
 
-  // The stacks of all targets, one entry each and in their order, at `deadline` at the latest. Blocks; any thread, several at once.
-  // What is learned of a process (its modules' unwind tables) is kept for the next time.
+  // The stacks of all targets, one entry each and in their order, at `deadline` at the latest. Blocks; any thread, several at once: who
+  // wants a process that another call reads waits for it. What is learned of a process (its modules' unwind tables) is kept for the
+  // next time. A program has one sampler: two would find their processes held by a tracer.
   StackSample sample(std::span<const StackTarget> targets, Instant deadline);
+
+  // All calls return at once from now on, with what they have. Any thread.
+  void stop();
 
  private:
   class Impl;

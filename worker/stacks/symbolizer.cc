@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <list>
 #include <mutex>
 #include <utility>
@@ -49,7 +50,7 @@ void try_mapping(const StackModule& module, pid_t pid, Found& found) {
   for (const MappedModule& mapped : map->modules) {
     const auto headers = read_module_headers(pid, mapped);
     if (!headers || headers->build_id != module.build_id) continue;
-    found.fd = open_module_file(kProcRoot, pid, mapped, *headers);
+    found.fd = open_module_file(kProcRoot, pid, mapped, headers->build_id);
     return;
   }
 }
@@ -81,14 +82,18 @@ class Symbolizer::Impl {
   absl::StatusOr<std::vector<FrameSymbol>> symbolize(const StackModule& module,
                                                      std::span<const uint64_t> addresses, pid_t pid,
                                                      Instant deadline) {
-    const std::lock_guard lock(mutex_);
-    const auto file = open(module, pid);
-    if (!file.ok()) return file.status();
     std::vector<FrameSymbol> symbols(addresses.size());
-    for (size_t i = 0; i < addresses.size() && monotonic_now() < deadline; ++i)
+    for (size_t i = 0; i < addresses.size() && !stopped_ && monotonic_now() < deadline; ++i) {
+      // For one place at a time: who wants a few names waits for no list of thousands.
+      const std::lock_guard lock(mutex_);
+      const auto file = open(module, pid);
+      if (!file.ok()) return file.status();
       symbols[i] = (*file)->symbol(addresses[i], deadline);
+    }
     return symbols;
   }
+
+  void stop() { stopped_ = true; }
 
  private:
   struct Kept {
@@ -132,6 +137,7 @@ class Symbolizer::Impl {
   }
 
   const SymbolizerOptions options_;
+  std::atomic<bool> stopped_{false};
   std::mutex mutex_;
   std::list<Kept> files_;  // the last used first
 };
@@ -145,5 +151,7 @@ absl::StatusOr<std::vector<FrameSymbol>> Symbolizer::symbolize(const StackModule
                                                                pid_t pid, Instant deadline) {
   return impl_->symbolize(module, addresses, pid, deadline);
 }
+
+void Symbolizer::stop() { impl_->stop(); }
 
 }  // namespace muster::worker

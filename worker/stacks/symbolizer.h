@@ -35,10 +35,13 @@ class Symbolizer {
   // One symbol per address, as StackFrame counts them; an empty one where nothing is known, and for all that are left at `deadline`. `pid`:
   // a process that has the module mapped, through whose eyes the path is looked up (a container, a deleted file); 0: none.
   // NotFound: there is no such file, or it is another build's. DataLoss: it is no ELF file. Blocks while files are read, which may
-  // take longer than `deadline` says on a file system that does not answer; any thread, one after another.
+  // take longer than `deadline` says on a file system that does not answer; any thread, several at once.
   absl::StatusOr<std::vector<FrameSymbol>> symbolize(const StackModule& module,
                                                      std::span<const uint64_t> addresses, pid_t pid,
                                                      Instant deadline);
+
+  // All calls return soon from now on, with what they have. Any thread.
+  void stop();
 
  private:
   class Impl;

@@ -44,15 +44,19 @@ class Unwinder::Impl {
   bool refresh() {
     auto map = read_process_map(proc_root_, pid_);
     if (!map) return false;
-    // Memory comes and goes; what libdwfl knows is the modules.
-    const bool same = dwfl_ != nullptr && map->modules == map_.modules;
-    if (!same) end_session();
-    map_.code = std::move(map->code);
-    map_.writable = std::move(map->writable);
-    if (same) return true;
-    map_.modules = std::move(map->modules);
-    begin_session();
+    use(*std::move(map));
     return true;
+  }
+
+  void use(ProcessMap map) {
+    // Memory comes and goes; what libdwfl knows is the modules.
+    const bool same = dwfl_ != nullptr && map.modules == map_.modules;
+    if (!same) end_session();
+    map_.code = std::move(map.code);
+    map_.writable = std::move(map.writable);
+    if (same) return;
+    map_.modules = std::move(map.modules);
+    begin_session();
   }
 
   Stack unwind(const ThreadCopy& thread, std::vector<StackModule>& modules) {
@@ -134,8 +138,14 @@ class Unwinder::Impl {
   }
 
   const ModuleHeaders& headers(Module& module) {
-    if (!module.headers)
-      module.headers = read_module_headers(pid_, *module.mapped).value_or(ModuleHeaders{});
+    if (module.headers) return *module.headers;
+    module.headers = read_module_headers(pid_, *module.mapped);
+    if (!module.headers) {
+      const int fd = open_module_file(proc_root_, pid_, *module.mapped, "");
+      if (fd >= 0) module.headers = read_file_headers(fd, *module.mapped);
+      if (fd >= 0) close(fd);
+    }
+    if (!module.headers) module.headers.emplace();
     return *module.headers;
   }
 
@@ -180,7 +190,7 @@ class Unwinder::Impl {
       *elf = elf_memory(const_cast<char*>(module.image->data()), module.image->size());
       return -1;
     }
-    const int fd = open_module_file(self.proc_root_, self.pid_, *module.mapped, headers);
+    const int fd = open_module_file(self.proc_root_, self.pid_, *module.mapped, headers.build_id);
     if (fd < 0) return -1;
     // Reads and not a mapping: somebody may cut the file off while it is used.
     *elf = elf_begin(fd, ELF_C_READ, nullptr);
@@ -243,6 +253,7 @@ Unwinder::Unwinder(std::string proc_root, pid_t pid, ModuleImages* images)
 Unwinder::~Unwinder() = default;
 
 bool Unwinder::refresh() { return impl_->refresh(); }
+void Unwinder::use(ProcessMap map) { impl_->use(std::move(map)); }
 
 Unwinder::Stack Unwinder::unwind(const ThreadCopy& thread, std::vector<StackModule>& modules) {
   return impl_->unwind(thread, modules);

@@ -28,6 +28,8 @@ class Unwinder {
 
   // Reads what the process has mapped now. false: it is gone or may not be read.
   bool refresh();
+  // The same as the process tells it, for one that may not be read. Its modules are read from their files then.
+  void use(ProcessMap map);
 
   struct Stack {
     std::vector<StackFrame> frames;  // outermost first

@@ -1,5 +1,7 @@
 #include "coordinator/core/restart_policy.h"
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 namespace muster::coordinator {
@@ -30,6 +32,28 @@ TEST(RestartPolicy, OnlyWhatARetryCanHelpIsRetried) {
   EXPECT_FALSE(decide_restart(job_with_fault(3, 0, 0, 9)).restart);
 }
 
+// What our trainer means by its codes, a program does not.
+TEST(RestartPolicy, AProgramsCodesAreFaultsLikeAnyOther) {
+  for (const int32_t code : {1, 2, 3, 4, 75, 76, 255}) {
+    const RankExit exit{Rank(3), code, 0, 7, "", ExitCause::kUnknown, true};
+    EXPECT_FALSE(is_victim(exit)) << code;
+    EXPECT_FALSE(is_preempted(exit)) << code;
+    Job job = job_with_fault(1, 0, 0, 1);
+    job.faults = {fault_of(exit, WorkerName("n1"), 0)};
+    EXPECT_EQ(job.faults[0].message,
+              "rank 3 on n1 exited with code " + std::to_string(code) + " after 7 steps");
+    EXPECT_TRUE(decide_restart(job).restart) << code;
+    EXPECT_TRUE(decide_restart(job).counts) << code;
+  }
+  for (const int32_t code : {126, 127}) {
+    Job job = job_with_fault(1, 0, 0, 9);
+    job.faults[0].exit_code = code;
+    EXPECT_TRUE(decide_restart(job).restart) << "of our trainer it means nothing";
+    job.faults[0].of_program = true;
+    EXPECT_FALSE(decide_restart(job).restart) << code;
+  }
+}
+
 TEST(RestartPolicy, PreemptionCostsNoRestartButIsBounded) {
   Job job = job_with_fault(75, 0, 0, 0);
   EXPECT_TRUE(decide_restart(job).restart);
@@ -53,6 +77,49 @@ TEST(RestartPolicy, SaysHowARankEnded) {
   EXPECT_EQ(exit_code_of(job_with_fault(-1, 9, 0, 0).faults[0]), 137);
   EXPECT_EQ(exit_code_of(job_with_fault(3, 0, 0, 0).faults[0]), 3);
   EXPECT_EQ(exit_code_of(Fault{}), 1);
+}
+
+TEST(RestartPolicy, EverySignalHasItsName) {
+  EXPECT_EQ(fault_of({Rank(0), -1, 3, 1, ""}, WorkerName("n"), 0).message,
+            "rank 0 on n was killed by signal 3 (SIGQUIT) after 1 step");
+  EXPECT_EQ(fault_of({Rank(0), -1, 63, 1, ""}, WorkerName("n"), 0).message,
+            "rank 0 on n was killed by signal 63 after 1 step");
+}
+
+// Three ranks on node0, of which those with an exit have ended.
+Job job_of_victims(const std::vector<RankExit>& exits) {
+  Job job;
+  job.ranks.resize(3);
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    RankPlacement& placement = job.placement.emplace_back();
+    placement.rank = Rank(rank);
+    placement.worker = WorkerName("node0");
+  }
+  for (const RankExit& exit : exits) {
+    job.ranks[static_cast<size_t>(exit.rank.value())].life = RankState::Life::kExited;
+    job.exits.push_back(exit);
+  }
+  return job;
+}
+
+TEST(RestartPolicy, WhoLeavesTooEarlyIsToBlameAndWhoIsSilentIsTold) {
+  const RankExit first{Rank(0), 76, 0, 5, ""}, second{Rank(1), 76, 0, 5, ""};
+  const Fault early =
+      fault_without_culprit(job_of_victims({{Rank(2), 0, 0, 5, ""}, first, second}), 7);
+  EXPECT_EQ(early.rank, Rank(2));
+  EXPECT_EQ(early.worker, WorkerName("node0"));
+  EXPECT_EQ(early.message,
+            "rank 2 on node0 exited with code 0 after 5 steps, before the others were through; "
+            "rank 0 lost a peer");
+  const Fault silent = fault_without_culprit(job_of_victims({first, second}), 7);
+  EXPECT_EQ(silent.rank, Rank(2));
+  EXPECT_EQ(silent.message,
+            "rank 0 lost a peer, but no rank was reported dead; rank 2 alone has not said so");
+  const Fault two = fault_without_culprit(job_of_victims({first}), 7);
+  EXPECT_LT(two.rank.value(), 0);
+  EXPECT_EQ(two.message,
+            "rank 0 lost a peer, but no rank was reported dead; ranks 1-2 have not said so");
+  EXPECT_EQ(two.exit_code, 76);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <omp.h>
 #endif
 
+#include "common/self_stacks.h"
+
 namespace muster::trainer::cpu {
 
 // Fewer elements than this are not worth waking a thread for (a few microseconds of work).
@@ -27,6 +29,7 @@ void parallel_for(int threads, int64_t items, const Body& body) {
 #pragma omp parallel for schedule(static) num_threads(static_cast <int>(parts))
 #endif
   for (int64_t part = 0; part < parts; ++part) {
+    answer_for_stack();
     body(items * part / parts, items * (part + 1) / parts, static_cast<int>(part));
   }
 }
@@ -39,7 +42,10 @@ void parallel_team([[maybe_unused]] int threads, const Body& body) {
 #ifdef _OPENMP
   if (threads > 1) {
 #pragma omp parallel num_threads(threads)
-    body(omp_get_thread_num(), omp_get_num_threads());
+    {
+      answer_for_stack();
+      body(omp_get_thread_num(), omp_get_num_threads());
+    }
     return;
   }
 #endif

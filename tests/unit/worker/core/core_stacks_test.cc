@@ -33,6 +33,7 @@ TEST_F(CoreStacks, SamplesAreReadApartAndToldAsTheyCome) {
   auto read = only<ReadStacks>(step(dump(7, 2, {0, 1})));
   ASSERT_EQ(read.size(), 1U);
   EXPECT_EQ(read[0].sample, 0);
+  EXPECT_EQ(read[0].samples, 2);
   EXPECT_EQ(read[0].ranks, (std::vector<Rank>{Rank(0), Rank(1)}));
   now += milliseconds(300);
   const auto first = only<SendStackReport>(step(answer(read[0])));
@@ -107,6 +108,21 @@ TEST_F(CoreStacks, SymbolsAreLookedUpAndTold) {
   EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
   ask.epoch = Epoch(1);
   ask.addresses.resize(100'000);
+  EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
+}
+
+TEST_F(CoreStacks, LookUpsAreBoundedUntilTheyAreAnswered) {
+  Symbolize ask{Epoch(1), {JobId(1), Attempt(1)}, 9, {"ab", "/lib/x.so"}, {}};
+  ask.addresses.resize(50'000);
+  std::vector<ReadSymbols> asked;
+  for (int i = 0; i < 100; ++i) {
+    for (ReadSymbols& read : only<ReadSymbols>(step(ask))) asked.push_back(std::move(read));
+  }
+  EXPECT_EQ(asked.size(), 5U);
+  SymbolsRead answer{9, ask.module, {}};
+  answer.symbols.resize(ask.addresses.size());
+  step(answer);
+  EXPECT_EQ(only<ReadSymbols>(step(ask)).size(), 1U);
   EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
 }
 

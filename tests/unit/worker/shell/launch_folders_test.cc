@@ -1,6 +1,7 @@
 #include "worker/shell/launch_folders.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <string>
@@ -30,6 +31,8 @@ class LaunchFoldersTest : public ShellTest {
     std::ofstream(subject().config_path(key)) << "{}";
     for (int32_t r = 0; r < 2; ++r) {
       std::ofstream(subject().page_path(key, r)) << "page";
+      std::ofstream(subject().page_path(key, r) + ".stacks") << "stacks";
+      mkfifo((subject().folder(key) + "/nccl-trace-1.pipe").c_str(), 0600);
       std::ofstream(subject().log_path({key.job, key.attempt, Rank(r)})) << "log";
     }
     fs::last_write_time(subject().config_path(key), fs::file_time_type::clock::now() - age);
@@ -75,8 +78,9 @@ TEST_F(LaunchFoldersTest, RemovesAFolderAndItsJobsWithTheLastOne) {
 }
 
 TEST_F(LaunchFoldersTest, NothingUnknownIsRemoved) {
-  for (const std::string name : {"core", "config.json.bak", "progress.x", "progress.", "rank-.log",
-                                 "rank-1.log.old", "rank-01.log", "rank-0.txt"}) {
+  for (const std::string name :
+       {"core", "config.json.bak", "progress.x", "progress.", "progress..stacks", "rank-.log",
+        "rank-1.log.old", "rank-01.log", "rank-0.txt"}) {
     make(launch(1, 1), {});
     std::ofstream(work / "1/1" / name) << "theirs";
     const absl::Status status = subject().remove(launch(1, 1));

@@ -305,6 +305,7 @@ class StackTracerTest : public testing::Test {
   Waiting process_;  // before any thread
   TempFolder folder_;
   boost::asio::io_context loop_;
+  StackTools tools_;
   const LaunchKey launch_{JobId(7), Attempt(2)};
   LaunchSpec spec_{.job_name = "llama",
                    .nodes = 1,
@@ -317,7 +318,7 @@ class StackTracerTest : public testing::Test {
 TEST_F(StackTracerTest, WritesIntoTheRanksOutputOnALineOfItsOwn) {
   const std::string log = folder_.path() + "/rank-3.log";
   std::ofstream(log) << "half a line";
-  StackTracer tracer(loop_, {"node0", folder_.path() + "/debugging", std::nullopt},
+  StackTracer tracer(loop_, tools_, {"node0", folder_.path() + "/debugging", std::nullopt},
                      [this](const LaunchKey&) { return ranks(); });
   tracer.begin(launch_, spec_);
   tracer.begin(launch_, spec_);
@@ -336,7 +337,7 @@ TEST_F(StackTracerTest, WritesJsonLinesForAnAgent) {
   spec_.stack_traces.to_cloud = true;
   const std::string debugging = folder_.path() + "/a/debugging";
   const mode_t umask_before = umask(077);
-  StackTracer tracer(loop_, {"node0", debugging, std::nullopt},
+  StackTracer tracer(loop_, tools_, {"node0", debugging, std::nullopt},
                      [this](const LaunchKey&) { return ranks(); });
   tracer.begin(launch_, spec_);
   ASSERT_TRUE(run_until([&] { return tracer.taken() == 1; }));
@@ -357,7 +358,8 @@ TEST_F(StackTracerTest, HandsThemToACollectorInstead) {
   spec_.stack_traces.to_cloud = true;
   Collector collector({200});
   StackTracer tracer(
-      loop_, {"node0", folder_.path() + "/debugging", *otlp_target(collector.endpoint(), "")},
+      loop_, tools_,
+      {"node0", folder_.path() + "/debugging", *otlp_target(collector.endpoint(), "")},
       [this](const LaunchKey&) { return ranks(); });
   tracer.begin(launch_, spec_);
   ASSERT_TRUE(run_until([&] { return !collector.bodies().empty(); }));
@@ -366,7 +368,7 @@ TEST_F(StackTracerTest, HandsThemToACollectorInstead) {
 
 TEST_F(StackTracerTest, ALaunchThatWantsNoneGetsNone) {
   spec_.stack_traces.collect = false;
-  StackTracer tracer(loop_, {"node0", folder_.path(), std::nullopt},
+  StackTracer tracer(loop_, tools_, {"node0", folder_.path(), std::nullopt},
                      [](const LaunchKey&) -> std::vector<StackTracer::Rank> {
                        ADD_FAILURE() << "asked for ranks";
                        return {};

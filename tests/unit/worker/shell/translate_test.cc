@@ -69,11 +69,14 @@ TEST(Translate, ADumpIsAskedForAndAnswered) {
   EXPECT_EQ(asked.deadline, Duration::zero());
   EXPECT_EQ(asked.ranks, std::vector<Rank>{Rank(4)});
 
-  SendStackReport report{asked.launch, 9, 1, {}, {}, {"oom", "killer\x1b"}};
+  SendStackReport report{asked.launch, 9, 1, nullptr, {}, {"oom", "killer\x1b"}};
+  EXPECT_EQ(to_message(report).stack_report().stacks().nodes_size(), 0);
   report.ranks.emplace_back().rank = 4;
   StackSample sample;
   sample.ranks.push_back({4, 1, "", {{1, "main", 'S', {{kNoModule, 0, "[jit]"}}, false}}, ""});
-  report.stacks.add(sample);
+  auto stacks = std::make_shared<StackTree>();
+  stacks->add(sample);
+  report.stacks = std::move(stacks);
   const v1::StackReport sent = to_message(report).stack_report();
   EXPECT_EQ(sent.job_id(), 7U);
   EXPECT_EQ(sent.attempt(), 2U);

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <sys/ptrace.h>
 
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/worker/stacks/subject.h"
+#include "worker/stacks/process_evidence.h"
 
 namespace muster::worker {
 namespace {
@@ -340,6 +343,43 @@ TEST(StackSamplerTest, ManyProcessesAtOnceWhateverTheyDo) {
   }
   std::set<StackModule> once(sample.modules.begin(), sample.modules.end());
   EXPECT_EQ(once.size(), sample.modules.size());
+}
+
+// Dumps and traces by the clock meet: they wait for each other, and none takes the other for a debugger.
+TEST(StackSamplerTest, SeveralCallsWantTheSameProcess) {
+  const Subject subject("many");
+  StackSampler sampler;
+  std::vector<std::thread> callers;
+  std::atomic<int> halted{0};
+  std::atomic<bool> done{false};
+  std::thread looker([&] {
+    while (!done) {
+      RankEvidence evidence;
+      read_process_state("/proc", subject.pid(), evidence);
+      if (evidence.process_state == 't' || evidence.tracer_pid != 0) ++halted;
+    }
+  });
+  for (int i = 0; i < 3; ++i) {
+    callers.emplace_back([&] {
+      for (int n = 0; n < 20; ++n) {
+        const StackSample sample = sample_one(sampler, subject.pid());
+        EXPECT_EQ(sample.ranks[0].problem, "");
+        EXPECT_EQ(sample.ranks[0].threads.size(), 21);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  done = true;
+  looker.join();
+  EXPECT_EQ(halted, 0);
+  expect_untouched(subject, "S");
+}
+
+TEST(StackSamplerTest, WhoIsStoppedReturns) {
+  const Subject subject("nested");
+  StackSampler sampler;
+  sampler.stop();
+  EXPECT_EQ(sample_one(sampler, subject.pid()).ranks[0].problem, "its worker leaves");
 }
 
 // A deadline that has passed is an answer, too, and whoever was being read is let go.

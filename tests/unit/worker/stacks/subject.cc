@@ -15,6 +15,10 @@
 #include <cstring>
 #include <string_view>
 
+#ifdef SUBJECT_TELLS
+#include "common/self_stacks.h"
+#endif
+
 namespace subject {
 
 // What keeps calls calls, and in their frames.
@@ -152,6 +156,28 @@ void run_many() {
   outermost();
 }
 
+#ifdef SUBJECT_TELLS
+[[gnu::noinline]] void* answer_and_sleep(void* argument) {
+  const muster::SelfStackThread answers;
+  return sleep_long(argument);
+}
+
+[[gnu::noinline]] void* answer_and_spin(void* argument) {
+  muster::answer_for_stack();
+  return spin(argument);
+}
+
+// Tells its stacks itself, but for one thread.
+void run_self(const char* path) {
+  if (!muster::offer_self_stacks(path).ok()) std::abort();
+  const muster::SelfStackThread answers;
+  start(answer_and_sleep, "sleeper");
+  start(answer_and_spin, "spinner");
+  start(sleep_long, "silent");
+  outermost();
+}
+#endif
+
 }  // namespace subject
 
 int main(int argc, char** argv) {
@@ -166,5 +192,8 @@ int main(int argc, char** argv) {
   if (mode == "vfork") subject::above_vfork();
   if (mode == "jit") subject::run_jit();
   if (mode == "many") subject::run_many();
+#ifdef SUBJECT_TELLS
+  if (mode == "self" && argc > 2) subject::run_self(argv[2]);
+#endif
   return 2;
 }

@@ -29,14 +29,16 @@ inline std::string subject_program(const std::string& name = "stack_subject") {
 
 class Subject {
  public:
-  explicit Subject(const std::string& mode, const std::string& program = subject_program()) {
+  explicit Subject(const std::string& mode, const std::string& program = subject_program(),
+                   const std::string& argument = "") {
     std::array<int, 2> ends{};
     if (pipe(ends.data()) != 0) std::abort();
     pid_ = fork();
     if (pid_ == 0) {
       setpgid(0, 0);
       dup2(ends[1], STDOUT_FILENO);
-      execl(program.c_str(), program.c_str(), mode.c_str(), nullptr);
+      execl(program.c_str(), program.c_str(), mode.c_str(),
+            argument.empty() ? nullptr : argument.c_str(), nullptr);
       _exit(127);
     }
     close(ends[1]);
@@ -63,7 +65,7 @@ class Subject {
 
   pid_t pid() const { return pid_; }
   char state() const { return read_task_stat("/proc", pid_).value_or(TaskStat{}).state; }
-  pid_t tracer() const { return read_tracer("/proc", pid_); }
+  pid_t tracer() const { return read_trace_state("/proc", pid_).tracer; }
 
   void kill(int signo) const { ::kill(pid_, signo); }
   // Kills it and everything it has started, and takes its end.
