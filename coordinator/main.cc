@@ -62,6 +62,9 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
   add("--hang-checkpoint-seconds", budgets.checkpoint,
       "… while a checkpoint is saved or restored, or three times the longest so far");
   add("--hang-shutdown-seconds", budgets.shutdown, "… while they leave");
+  add("--hang-doubt-seconds", budgets.unsure,
+      "How long a job is looked at again before it is ended, when it stands still and may yet go "
+      "on");
 }
 
 void declare(CLI::App& app, Flags& flags) {

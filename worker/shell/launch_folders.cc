@@ -15,7 +15,7 @@
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
-#include "daemon/logging.h"
+#include "common/escape.h"
 #include "worker/shell/program_dumps.h"
 
 namespace muster::worker {
@@ -128,9 +128,8 @@ absl::Status LaunchFolders::remove(const LaunchKey& launch) const {
       return errno_status(errno, absl::StrCat("removing ", file.string()));
   }
   if (!other.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " holds ",
-                                                      daemon::printable(other, kShownNameBytesMax),
-                                                      ", which the worker did not make"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " holds ", printable(other, kShownNameBytesMax), ", which the worker did not make"));
   }
   if (rmdir(path.c_str()) != 0 && errno != ENOENT)
     return errno_status(errno, absl::StrCat("removing ", path));
