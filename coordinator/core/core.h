@@ -297,6 +297,7 @@ class Core {
 
   // reach.cc
   bool has_ranks(const Job& job, const Worker& worker) const;
+  void learn_common_pause();
   Duration patience_with(const Worker& worker) const;
   bool is_unreachable(const Worker& worker) const;
   bool may_be_confirmed(const Launch& launch) const;
@@ -333,8 +334,9 @@ class Core {
   JobId last_job_id_{0};
   bool schedule_needed_ = false;
   std::vector<JobId>
-      looks_again_;       // running when this coordinator was started: until its first step
-  Instant reach_from_{};  // no worker is unreachable before
+      looks_again_;          // running when this coordinator was started: until its first step
+  Duration common_pause_{};  // of two workers at least, lately
+  Instant reach_from_{};     // no worker is unreachable before
 
   // Of the step in progress.
   Instant now_{};
