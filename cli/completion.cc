@@ -26,6 +26,7 @@ struct CompletionOptions {
 std::vector<const CLI::Option*> options_of(const CLI::App& command) {
   std::vector<const CLI::Option*> options;
   const auto add = [&](const CLI::Option* option) {
+    if (option->get_group().empty()) return;  // hidden
     const bool is_known = std::any_of(
         options.begin(), options.end(),
         [&](const CLI::Option* other) { return other->get_name() == option->get_name(); });

@@ -157,6 +157,8 @@ std::string describe_ranks(const v1::Incident& incident, const std::vector<RankE
     absl::StrAppend(&text,
                     is_suspect(incident, rank.rank) ? coloured(view.fd, Colour::kRed, line) : line,
                     "\n");
+    for (const std::string& file : rank.files)
+      absl::StrAppend(&text, shorten(absl::StrCat("    kept: ", file), view.columns_max), "\n");
   }
   const std::string groups = describe_groups(
       {ranks.begin(), ranks.begin() + static_cast<ptrdiff_t>(std::min(ranks.size(), kLinesShown))});

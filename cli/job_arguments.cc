@@ -11,6 +11,7 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/help.h"
 #include "cli/pasted.h"
@@ -20,6 +21,7 @@
 #include "common/variable_name.h"
 #include "jobspec/dialect.h"
 #include "jobspec/launcher.h"
+#include "jobspec/program_job.h"
 
 namespace muster::cli {
 namespace {
@@ -51,7 +53,16 @@ std::vector<std::pair<std::string, std::string>> own_environment() {
   return variables;
 }
 
-// For a run without a name: which model, and when.
+// For a run without a name: what, and when.
+std::string name_with_time(const std::string& what) {
+  const time_t now = wall_clock_unix_ns() / 1'000'000'000;
+  tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> stamp{};
+  strftime(stamp.data(), stamp.size(), "%Y%m%d-%H%M%S", &utc);
+  return absl::StrCat(what, "-", stamp.data());
+}
+
 std::string default_run_name(const jobspec::Config& config) {
   std::string model = "run";
   const auto setting = config.settings.find("model_name");
@@ -60,12 +71,7 @@ std::string default_run_name(const jobspec::Config& config) {
     const auto name = setting->second.value.get<std::string>();
     if (!name.empty()) model = name;
   }
-  const time_t now = wall_clock_unix_ns() / 1'000'000'000;
-  tm utc{};
-  gmtime_r(&now, &utc);
-  std::array<char, 32> stamp{};
-  strftime(stamp.data(), stamp.size(), "%Y%m%d-%H%M%S", &utc);
-  return absl::StrCat(model, "-", stamp.data());
+  return name_with_time(model);
 }
 
 absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArguments& arguments) {
@@ -170,6 +176,61 @@ void add_rank_options(CLI::App& command, JobArguments& arguments) {
       ->allow_extra_args(false);
 }
 
+void add_program_options(CLI::App& command, JobArguments& arguments) {
+  CLI::Option* config = command.get_option("config");
+  const auto take = [&arguments, config](const std::string& words) {
+    arguments.program = words;
+    config->required(false);
+  };
+  command.add_option_function<std::string>(kProgram, take)->group("");
+  command
+      .add_option("--name", arguments.name,
+                  "Of a program behind --: the job's name (default: the program's, and the time)")
+      ->type_name("NAME");
+  command
+      .add_option("--output", arguments.output_directory,
+                  "Of a program behind --: the job's folder, for logs (default: ./NAME)")
+      ->type_name("FOLDER");
+  command
+      .add_option(
+          "--restarts", arguments.restarts,
+          "Of a program behind --: how often it may be started again (default: 3); a config "
+          "says restarts_max=N")
+      ->type_name("N")
+      ->check(whole_number(0, 100'000));
+}
+
+absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
+  const auto words = nlohmann::json::parse(arguments.program, nullptr, /*allow_exceptions=*/false);
+  if (!words.is_array()) {
+    return absl::InvalidArgumentError(
+        "--program is not for command lines; put -- in front of the program: muster run -- "
+        "COMMAND ARGS");
+  }
+  jobspec::ProgramRequest request;
+  for (const auto& word : words) {
+    if (word.is_string()) request.command.push_back(word.get<std::string>());
+  }
+  std::error_code error;
+  request.working_directory = std::filesystem::current_path(error).string();
+  if (error) return absl::NotFoundError("the working directory is gone");
+  request.name = arguments.name;
+  // Two of one second are told apart.
+  request.default_name =
+      absl::StrCat(name_with_time(jobspec::program_name(request.command)), "-", getpid());
+  request.output_directory = arguments.output_directory;
+  request.user = user_name();
+  request.nodes = arguments.nodes.value_or(1);
+  request.ranks_per_node =
+      arguments.ranks ? *arguments.ranks : arguments.ranks_per_node.value_or(1);
+  request.priority = arguments.priority;
+  if (arguments.restarts) request.restarts_max = *arguments.restarts;
+  auto environment = job_environment(arguments);
+  if (!environment.ok()) return environment.status();
+  request.environment = *std::move(environment);
+  return jobspec::program_job(request);
+}
+
 absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
   std::vector<std::string> words = arguments.overrides;
   words.insert(words.begin(), arguments.config_path);
@@ -209,6 +270,16 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
 }
 
 absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments) {
+  const std::pair<const char*, bool> only_programs[] = {
+      {"--name goes with a program behind --; a config says run_name=NAME",
+       !arguments.name.empty()},
+      {"--output goes with a program behind --; a config says base_output_directory=FOLDER",
+       !arguments.output_directory.empty()},
+      {"--restarts goes with a program behind --; a config says restarts_max=N",
+       arguments.restarts.has_value()}};
+  for (const auto& [message, is_given] : only_programs) {
+    if (is_given) return absl::InvalidArgumentError(message);
+  }
   const auto config = load_config(arguments);
   if (!config.ok()) return config.status();
   auto job = resolve_job(*config, arguments);

@@ -23,10 +23,21 @@ struct JobArguments {
   std::optional<int32_t> ranks;
   int32_t priority = 0;
   std::vector<std::string> environment;  // NAME=VALUE, or NAME alone: our own value
+  // Of a program of the user's own, in place of config and overrides.
+  std::string
+      program;  // its words as a JSON array: CLI11 would take some of them apart; empty: there is none
+  std::string name;
+  std::string output_directory;
+  std::optional<int32_t> restarts;
+
+  bool is_program() const { return !program.empty(); }
 };
 
 void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required);
 void add_rank_options(CLI::App& command, JobArguments& arguments);
+// For commands that take `-- COMMAND ARGS…`, which arrange_pasted() hands over as this option.
+inline constexpr char kProgram[] = "--program";
+void add_program_options(CLI::App& command, JobArguments& arguments);
 
 // Loads and resolves with this process's working directory, environment, user and clock.
 absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments);
@@ -34,5 +45,7 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
                                                  const JobArguments& arguments);
 // Both, and the warnings on stderr.
 absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments);
+// The job of a program; requires that there is one.
+absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments);
 
 }  // namespace muster::cli

@@ -12,6 +12,7 @@
 
 #include "cli/terminal.h"
 #include "common/escape.h"
+#include "common/progress_page.h"
 
 namespace muster::cli {
 namespace {
@@ -68,10 +69,35 @@ json spec_to_json(const v1::JobSpec& spec) {
                 {"interval_seconds", spec.stack_traces().interval_seconds()}}}};
   // Values are often tokens and passwords, and this output ends in logs.
   for (const auto& variable : spec.environment()) out["environment"][variable.first] = "***";
+  if (spec.command_size() > 0) {
+    out["command"] = std::vector<std::string>(spec.command().begin(), spec.command().end());
+    out["working_directory"] = spec.working_directory();
+  }
   if (spec.train_config_json().empty()) return out;  // a list's
   json config = json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
   out["train_config"] = config.is_discarded() ? json(nullptr) : std::move(config);
   return out;
+}
+
+// A program that tells nothing of what it does is in no phase.
+bool is_silent(const v1::Job& job, const v1::RankStatus& rank) {
+  return job.spec().command_size() > 0 && rank.phase() == phase_name(Phase::kInit) &&
+         rank.step() < 0;
+}
+
+std::vector<std::string> rank_row(const v1::Job& job, const v1::RankStatus& rank) {
+  std::vector<std::string> row = {absl::StrCat(rank.rank()), rank.worker(),
+                                  absl::StrCat(rank.pid())};
+  if (is_silent(job, rank)) {
+    row.resize(row.size() + 7, "-");
+    return row;
+  }
+  row.insert(row.end(), {rank.phase(), absl::StrCat(rank.step()), fixed(rank.loss(), 3),
+                         absl::StrCat(fixed(rank.step_seconds(), 3), "s"),
+                         format_count(rank.tokens_per_second()),
+                         rank.mfu() > 0 ? absl::StrCat(fixed(rank.mfu() * 100, 1), "%") : "-",
+                         absl::StrCat(format_duration(rank.last_progress_age_seconds()), " ago")});
+  return row;
 }
 
 json rank_to_json(const v1::RankStatus& rank) {
@@ -198,14 +224,7 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   if (job.ranks_size() > 0) {
     std::vector<std::vector<std::string>> rows = {{"RANK", "WORKER", "PID", "PHASE", "STEP", "LOSS",
                                                    "STEP TIME", "TOKENS/S", "MFU", "PROGRESS"}};
-    for (const v1::RankStatus& rank : job.ranks()) {
-      rows.push_back({absl::StrCat(rank.rank()), rank.worker(), absl::StrCat(rank.pid()),
-                      rank.phase(), absl::StrCat(rank.step()), fixed(rank.loss(), 3),
-                      absl::StrCat(fixed(rank.step_seconds(), 3), "s"),
-                      format_count(rank.tokens_per_second()),
-                      rank.mfu() > 0 ? absl::StrCat(fixed(rank.mfu() * 100, 1), "%") : "-",
-                      absl::StrCat(format_duration(rank.last_progress_age_seconds()), " ago")});
-    }
+    for (const v1::RankStatus& rank : job.ranks()) rows.push_back(rank_row(job, rank));
     absl::StrAppend(&text, "\n", format_table(rows));
   }
   if (job.faults_size() > 0) absl::StrAppend(&text, "\nfaults\n");

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/job_arguments.h"
 #include "daemon/command_line.h"
@@ -78,19 +80,37 @@ Separated separate(const CLI::App& command, const std::vector<std::string>& word
   return out;
 }
 
-// Behind `--` a program may be meant that is none of ours.
-absl::Status check_program(const Separated& words) {
-  if (!words.is_by_user || words.foreign.empty()) return absl::OkStatus();
-  const std::string& first = words.foreign.front();
-  if (absl::StartsWith(first, "-") || absl::StrContains(first, "=") ||
-      absl::EndsWith(first, ".yml") || absl::EndsWith(first, ".yaml")) {
-    return absl::OkStatus();
+// Behind `--` a program may be meant that is none of ours: what is no flag, no key=value and no config. Where it begins; NAME=VALUE
+// in front is its environment.
+std::optional<size_t> begin_of_program(const Separated& words) {
+  if (!words.is_by_user) return std::nullopt;
+  size_t at = 0;
+  while (at < words.foreign.size() && jobspec::is_assignment(words.foreign[at])) ++at;
+  if (at == words.foreign.size()) return std::nullopt;
+  const std::string& first = words.foreign[at];
+  const bool is_config = absl::StartsWith(first, "-") || absl::StrContains(first, "=") ||
+                         absl::EndsWith(first, ".yml") || absl::EndsWith(first, ".yaml");
+  return is_config ? std::nullopt : std::optional(at);
+}
+
+absl::StatusOr<Arranged> arrange_program(const Command& command, std::vector<std::string> words,
+                                         const Separated& separated, size_t begin) {
+  const auto& foreign = separated.foreign;
+  const std::string name = command.app->get_name();
+  if (command.app->get_option_no_throw(kProgram) == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "muster ", name, " takes a config; programs are for muster run and muster submit"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      first,
-      ": programs of your own are not supported yet; behind -- this version takes a FILE.yml, "
-      "or the command lines of MaxText/train.py, paxml.main and "
-      "axlearn.common.launch_trainer_main"));
+  words.insert(words.end(), separated.own.begin(), separated.own.end());
+  for (size_t i = 0; i < begin; ++i) words.insert(words.end(), {"--env", foreign[i]});
+  const auto first = foreign.begin() + static_cast<std::ptrdiff_t>(begin);
+  const nlohmann::json program = std::vector<std::string>(first, foreign.end());
+  try {
+    words.push_back(absl::StrCat(kProgram, "=", program.dump()));
+  } catch (const nlohmann::json::type_error&) {
+    return absl::InvalidArgumentError("the program's command line is not UTF-8");
+  }
+  return Arranged{std::move(words), {}};
 }
 
 }  // namespace
@@ -100,9 +120,11 @@ absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::st
   if (command.app == nullptr) return Arranged{std::move(words), {}};
   const auto begin = words.begin() + static_cast<std::ptrdiff_t>(command.words);
   Separated separated = separate(*command.app, {begin, words.end()});
+  if (const auto program = begin_of_program(separated)) {
+    return arrange_program(command, {words.begin(), begin}, separated, *program);
+  }
   const auto launch = jobspec::skip_launcher(separated.foreign);
   if (!launch.ok()) return launch.status();
-  if (auto status = check_program(separated); !status.ok()) return status;
   const bool is_foreign = jobspec::dialect_of(separated.foreign) != jobspec::Dialect::kMaxText;
   if (!launch->has_program && !is_foreign) return Arranged{std::move(words), {}};
   Arranged arranged;

@@ -1,5 +1,6 @@
 // Command lines of other programs, pasted behind `muster run`: `python3 MaxText/train.py …`, Pax's --fdl_config=…, AXLearn's
-// --module=… . Their flags are hidden from CLI11 behind `--`; load_config() translates them.
+// --module=… . Their flags are hidden from CLI11 behind `--`; load_config() translates them. A program behind a `--` of the
+// user's own is run as it is, whatever it is called.
 #pragma once
 
 #include <string>

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -23,6 +24,7 @@
 #include "common/file_write.h"
 #include "common/time.h"
 #include "common/with_commas.h"
+#include "daemon/find_program.h"
 #include "jobspec/value.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -47,18 +49,18 @@ pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
 
 // Until the check has passed and the coordinator, which starts beside it, is ready; only then is the worker on its way.
 // Cancelled by Ctrl-C.
-absl::Status bring_up(EmbeddedFleet& fleet, Preflight& preflight, Interrupts& interrupts,
-                      int32_t slots) {
+absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
+                      Interrupts& interrupts, int32_t slots) {
   bool ready = false;
-  bool checked = false;
+  bool checked = !preflight;
   while (!ready || !checked) {
     std::vector<pollfd> fds = {readable(interrupts.fd()), readable(fleet.coordinator().pidfd()),
                                readable(ready ? -1 : fleet.ready_fd()),
-                               readable(checked ? -1 : preflight.process().pidfd())};
+                               readable(checked ? -1 : preflight->process().pidfd())};
     wait_readable(fds, std::nullopt);
     if (interrupts.take() > 0) return absl::CancelledError("interrupted");
     if (fds[3].revents != 0) {
-      if (auto status = preflight.result(); !status.ok()) return status;
+      if (auto status = preflight->result(); !status.ok()) return status;
       checked = true;
     }
     if (auto status = fleet.health(); !status.ok()) return status;
@@ -175,15 +177,46 @@ absl::StatusOr<int> Session::follow() {
                                                               : job.exit_code();
 }
 
-int submit_and_follow(const RunOptions& options, const jobspec::ResolvedJob& job,
-                      EmbeddedFleet& fleet, Interrupts& interrupts, const RunFolder& folder) {
+// What is to run, and the first line about it.
+struct WantedJob {
+  v1::JobSpec spec;
+  std::string headline;
+
+  int32_t ranks() const { return spec.nodes() * spec.ranks_per_node(); }
+};
+
+absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
+  if (!arguments.is_program()) {
+    auto job = load_job(arguments);
+    if (!job.ok()) return job.status();
+    const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
+    return WantedJob{std::move(job->spec), absl::StrCat(job->train.model.name, ": ",
+                                                        with_commas(parameters), " parameters")};
+  }
+  auto spec = load_program(arguments);
+  if (!spec.ok()) return spec.status();
+  // The rank's environment is ours with the job's over it.
+  const auto path = spec->environment().find("PATH");
+  const char* own_path = std::getenv("PATH");
+  auto program = daemon::find_program(spec->command(0),
+                                      path != spec->environment().end() ? path->second
+                                      : own_path != nullptr             ? own_path
+                                                                        : "",
+                                      spec->working_directory());
+  if (!program.ok()) return program.status();
+  const int32_t ranks = spec->nodes() * spec->ranks_per_node();
+  return WantedJob{*std::move(spec),
+                   absl::StrCat(*program, ": ", ranks, ranks == 1 ? " rank" : " ranks")};
+}
+
+int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedFleet& fleet,
+                      Interrupts& interrupts, const RunFolder& folder) {
   Client client(fleet.address());
   Output output(STDOUT_FILENO), news(STDERR_FILENO);
   // With --json, stdout is for the final object alone.
   LogPrinter printer(options.json ? news : output, news,
-                     {.steps = job.train.steps, .ranks = job.mesh.ranks()});
-  const auto parameters = trainer::parameter_count(trainer::model_params(job.train.model));
-  printer.news(absl::StrCat(job.train.model.name, ": ", with_commas(parameters), " parameters"));
+                     {.steps = job.spec.steps(), .ranks = job.ranks()});
+  printer.news(job.headline);
   absl::StatusOr<int> end = 0;
   v1::Job last;
   LeaveTime time;
@@ -209,39 +242,48 @@ int submit_and_follow(const RunOptions& options, const jobspec::ResolvedJob& job
   return exit_code;
 }
 
-int run_job(const RunOptions& options, const jobspec::ResolvedJob& job, RunFolder& folder,
-            Interrupts& interrupts) {
-  const std::string config_path = folder.file("config.json");
-  if (auto status =
-          write_file_atomically(config_path, job.spec.train_config_json(), {.mode = 0600});
+// None for a program, whose files are its own business.
+absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
+                                                         const RunFolder& folder) {
+  if (spec.command_size() > 0) return std::nullopt;
+  const std::string path = folder.file("config.json");
+  if (auto status = write_file_atomically(path, spec.train_config_json(), {.mode = 0600});
       !status.ok()) {
-    folder.discard();
-    return fail(status);
+    return status;
   }
-  auto preflight = Preflight::start(config_path, folder.file("check.log"), Preflight::Ranks::kHere);
+  auto preflight = Preflight::start(path, folder.file("check.log"), Preflight::Ranks::kHere);
+  if (!preflight.ok()) return preflight.status();
+  return std::optional(*std::move(preflight));
+}
+
+int run_job(const RunOptions& options, const WantedJob& job, RunFolder& folder,
+            Interrupts& interrupts) {
+  auto preflight = start_preflight(job.spec, folder);
   if (!preflight.ok()) return folder.discard(), fail(preflight.status());
   auto fleet = EmbeddedFleet::start(folder.path());
   if (!fleet.ok()) return folder.discard(), fail(fleet.status());
-  const absl::Status up = bring_up(**fleet, *preflight, interrupts, job.mesh.ranks());
+  const absl::Status up = bring_up(**fleet, *preflight, interrupts, job.ranks());
   if (!up.ok()) {
     (*fleet)->kill();
     folder.discard();
     return absl::IsCancelled(up) ? to_int(ExitCode::kInterrupted) : fail(up);
   }
-  const std::string kept = job.spec.output_directory() + "/config.json";
-  if (auto status = write_file_atomically(kept, job.spec.train_config_json()); !status.ok())
-    return fail(status);
+  if (job.spec.command_size() == 0) {
+    const std::string kept = job.spec.output_directory() + "/config.json";
+    if (auto status = write_file_atomically(kept, job.spec.train_config_json()); !status.ok())
+      return fail(status);
+  }
   return submit_and_follow(options, job, **fleet, interrupts, folder);
 }
 
 int run(const RunOptions& options) {
   auto interrupts = Interrupts::block();
   if (!interrupts.ok()) return fail(interrupts.status());
-  const auto job = load_job(options.job);
+  const auto job = wanted_job(options.job);
   if (!job.ok()) return fail(job.status());
-  if (job->mesh.nodes() != 1) {
+  if (job->spec.nodes() != 1) {
     return fail(absl::InvalidArgumentError(
-        absl::StrCat("muster run works on this machine alone, but the job has ", job->mesh.nodes(),
+        absl::StrCat("muster run works on this machine alone, but the job has ", job->spec.nodes(),
                      " nodes; use --ranks, or muster submit with a coordinator")));
   }
   auto folder = RunFolder::create(job->spec.output_directory());
@@ -257,6 +299,7 @@ void declare_run(CLI::App& app, Action& action) {
       "run", "Train on this machine: starts everything, follows it, leaves nothing running");
   add_config_arguments(*command, options->job, true);
   add_rank_options(*command, options->job);
+  add_program_options(*command, options->job);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"
@@ -275,6 +318,9 @@ void declare_run(CLI::App& app, Action& action) {
       "  muster run --module=text.gpt.c4_trainer --config=fuji-test --trainer_dir=out/fuji "
       "--data_dir=FAKE \\\n"
       "      --jax_backend=cpu\n"
+      "\n"
+      "A program of your own, as torchrun would start it (docs/any-program.md):\n"
+      "  muster run --ranks 4 -- python3 train.py --lr 1e-3\n"
       "\n"
       "The same command again goes on from the newest checkpoint in "
       "base_output_directory/run_name.\n"

@@ -22,18 +22,25 @@ struct SubmitOptions {
   bool json = false;
 };
 
-int submit(const SubmitOptions& options) {
-  const auto job = load_job(options.job);
-  if (!job.ok()) return fail(job.status());
+// A program's files are its own business, and may be on other machines alone.
+absl::StatusOr<v1::JobSpec> checked_spec(const SubmitOptions& options) {
+  if (options.job.is_program()) return load_program(options.job);
+  auto job = load_job(options.job);
+  if (!job.ok()) return job.status();
   if (!options.no_check) {
-    if (auto status = check_config(job->spec.train_config_json()); !status.ok())
-      return fail(status);
+    if (auto status = check_config(job->spec.train_config_json()); !status.ok()) return status;
   }
+  return std::move(job->spec);
+}
+
+int submit(const SubmitOptions& options) {
+  const auto spec = checked_spec(options);
+  if (!spec.ok()) return fail(spec.status());
   const auto request_id = daemon::draw_random_id();
   if (!request_id.ok()) return fail(request_id.status());
   Client client(options.coordinator);
   const auto submitted = submit_with_repeats(
-      client, job->spec, absl::StrCat(absl::Hex(*request_id)), kSubmitPatience,
+      client, *spec, absl::StrCat(absl::Hex(*request_id)), kSubmitPatience,
       [](const absl::Status& loss) {
         warn(absl::StrCat(loss.message(), "; trying again for ", kSubmitPatience.count(), " s"));
       });
@@ -51,6 +58,7 @@ void declare_submit(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("submit", "Queue a job at a coordinator");
   add_config_arguments(*command, options->job, true);
   add_rank_options(*command, options->job);
+  add_program_options(*command, options->job);
   command->add_option("--priority", options->job.priority, "Higher goes first")
       ->type_name("N")
       ->check(whole_number(-1'000'000, 1'000'000))
@@ -65,6 +73,7 @@ void declare_submit(CLI::App& app, Action& action) {
       "  muster submit configs/base.yml model_name=llama2-tiny run_name=first steps=100 --ranks 4\n"
       "  muster submit configs/base.yml model_name=llama2-tiny run_name=wide --nodes 2 "
       "--ranks-per-node 4\n"
+      "  muster submit --nodes 2 --ranks-per-node 4 --env PATH -- python3 train.py --lr 1e-3\n"
       "  id=$(muster submit … --json | jq .id); muster logs -f $id");
   on_call(*command, action, options, submit);
 }

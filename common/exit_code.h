@@ -5,13 +5,15 @@ namespace muster {
 
 enum class ExitCode : int {
   kOk = 0,
-  kFailure = 1,       // anything not named below; the job may be retried
-  kBadInput = 2,      // config, data or checkpoint is wrong: retrying cannot help
-  kNotFinite = 3,     // NaN or Inf in loss or gradient: retrying would repeat it
-  kDiskFull = 4,      // no room for a checkpoint, or a quota is used up
-  kPreempted = 75,    // checkpointed and left on SIGTERM (EX_TEMPFAIL: start again to go on)
-  kPeerLost = 76,     // a collective failed because another rank is gone: a victim, not a cause
-  kInterrupted = 130  // the CLI was left with Ctrl-C
+  kFailure = 1,          // anything not named below; the job may be retried
+  kBadInput = 2,         // config, data or checkpoint is wrong: retrying cannot help
+  kNotFinite = 3,        // NaN or Inf in loss or gradient: retrying would repeat it
+  kDiskFull = 4,         // no room for a checkpoint, or a quota is used up
+  kPreempted = 75,       // checkpointed and left on SIGTERM (EX_TEMPFAIL: start again to go on)
+  kPeerLost = 76,        // a collective failed because another rank is gone: a victim, not a cause
+  kNotExecutable = 126,  // of a program that is not ours, as shells have it
+  kProgramNotFound = 127,  // likewise
+  kInterrupted = 130       // the CLI was left with Ctrl-C
 };
 
 // What a worker knows of the end of a rank beyond its code or signal.

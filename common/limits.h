@@ -13,6 +13,9 @@ constexpr size_t kNameBytesMax = 128;
 constexpr size_t kTrainConfigBytesMax = 1 << 20;
 // More than any shell's own environment.
 constexpr size_t kEnvironmentEntriesMax = 1024;
+// A program with its arguments: a quarter of what Linux takes for arguments and environment together.
+constexpr size_t kCommandWordsMax = 8192;
+constexpr size_t kCommandBytesMax = 512 << 10;
 // More ranks than any node has devices or cores for; a larger number is a typing error.
 constexpr int32_t kRanksPerNodeMax = 1024;
 // A worker with ranks heartbeats this many times as often as the coordinator asks for: a second is long where a step takes less, and an

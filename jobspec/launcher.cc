@@ -45,12 +45,6 @@ bool is_starter(absl::string_view word) {
          std::find(std::begin(kStarters), std::end(kStarters), sv(word)) != std::end(kStarters);
 }
 
-// NAME=VALUE as a shell takes it in front of a command.
-bool is_assignment(const std::string& word) {
-  const auto split = split_override(word);
-  return split.ok() && is_variable_name(split->first);
-}
-
 bool is_launcher(bool is_module, const std::string& name) {
   return std::any_of(std::begin(kLaunchers), std::end(kLaunchers), [&](const Launcher& launcher) {
     return is_module ? name == launcher.module
@@ -82,6 +76,11 @@ size_t skip_python_options(const std::vector<std::string>& words, size_t at) {
 
 }  // namespace
 
+bool is_assignment(const std::string& word) {
+  const auto split = split_override(word);
+  return split.ok() && is_variable_name(split->first);
+}
+
 absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words) {
   size_t at = 0;
   while (at < words.size() && is_assignment(words[at])) ++at;
@@ -89,7 +88,8 @@ absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words) {
     return absl::InvalidArgumentError(
         absl::StrCat(show(words[at]),
                      ": that is a shell, a script or a launcher; paste the python3 line in it, "
-                     "or CONFIG=… alone"));
+                     "or CONFIG=… alone. A program of your own goes behind --: muster run -- ",
+                     words[at], " …"));
   }
   if (at == words.size() || !is_python(words[at])) return Launch();
   const auto begin = words.begin();
@@ -102,8 +102,10 @@ absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words) {
   if (at >= words.size() || !is_launcher(is_module, words[at])) {
     return absl::InvalidArgumentError(
         absl::StrCat(python, " ", is_module ? "-m " : "", at < words.size() ? show(words[at]) : "",
-                     ": this version takes the command lines of MaxText/train.py, paxml.main and "
-                     "axlearn.common.launch_trainer_main; other programs are not part of it yet"));
+                     ": the command lines of MaxText/train.py, paxml.main and "
+                     "axlearn.common.launch_trainer_main are taken as configs; a program of your "
+                     "own goes behind --: muster run -- ",
+                     python, " …"));
   }
   const bool is_pax =
       absl::StartsWith(words[at], "paxml") || absl::EndsWith(words[at], "paxml/main.py");

@@ -15,6 +15,9 @@ struct Launch {
       environment;  // its NAME=VALUE words; those that Pax reads itself stay among the flags
 };
 
+// NAME=VALUE as a shell takes it in front of a command.
+bool is_assignment(const std::string& word);
+
 // Takes `python3 -m paxml.main`, `XLA_FLAGS=… python3 MaxText/train.py` and the like from the front of `words`.
 // InvalidArgument for a program that is none of the three, and for what starts programs (bash, srun, …).
 absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words);

@@ -48,6 +48,7 @@ struct SendStartRanks {
   JobSpec spec;
   std::vector<RankPlacement> ranks;  // of the receiving worker alone
   std::string rendezvous_address;
+  int32_t program_port = 0;
 };
 
 struct SendStopRanks {

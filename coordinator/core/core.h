@@ -95,6 +95,7 @@ struct Worker {
   std::string host;
   std::string version;
   std::string rendezvous_address;
+  PortRange program_ports;
   int32_t slots = 0;
   bool connected = false;
   bool leaving = false;  // was told to end: nothing is placed on it any more
@@ -193,6 +194,7 @@ class Core {
   // schedule.cc
   void schedule();
   void start(Job& job, std::vector<RankPlacement> placement);
+  int32_t free_program_port(const Job& job) const;
   void send_start(const Job& job, const Worker& worker);
 
   // launch.cc

@@ -13,6 +13,7 @@
 
 #include "common/checkpoint_times.h"
 #include "common/ids.h"
+#include "common/port_range.h"
 #include "common/progress_page.h"
 #include "common/step_times.h"
 #include "common/time.h"
@@ -61,6 +62,7 @@ struct WorkerRegistered {
   std::string host;
   int32_t slots = 0;
   std::string rendezvous_address;
+  PortRange program_ports{};
   StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
   std::optional<Duration> leaving;  // as WorkerLeaving's grace, of one that leaves

@@ -66,6 +66,7 @@ void Core::on(const WorkerRegistered& event) {
   worker.host = event.host;
   worker.version = event.version;
   worker.rendezvous_address = event.rendezvous_address;
+  worker.program_ports = event.program_ports;
   worker.slots = event.slots;
   worker.connected = true;
   worker.away_since.reset();

@@ -35,15 +35,35 @@ Phase known(Phase phase) {
 
 }  // namespace
 
-HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now)
+HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now, Speech speech)
     : budgets_(budgets), ranks_(ranks), progress_(now), foreground_(now) {
-  in_phase_[static_cast<size_t>(Phase::kInit)] = static_cast<int32_t>(ranks);
-  for (Rank& rank : ranks_) rank.phase_start = now;
+  const bool silent = speech == Speech::kPerhapsLater;
+  (silent ? silent_ : in_phase_[static_cast<size_t>(Phase::kInit)]) = static_cast<int32_t>(ranks);
+  for (Rank& rank : ranks_) {
+    rank.phase_start = now;
+    rank.silent = silent;
+  }
+}
+
+// The first phase that it names begins to count.
+bool HangDetector::stays_silent(Rank& rank, const Sample& sample) {
+  if (!rank.silent) return false;
+  if (sample.phase == Phase::kInit && sample.steps == 0) return true;
+  rank.silent = false;
+  --silent_;
+  ++in_phase_[static_cast<size_t>(rank.phase)];
+  rank.phase_start = sample.phase_start;
+  return false;
+}
+
+bool HangDetector::is_silent() const {
+  return silent_ > 0 &&
+         std::all_of(in_phase_.begin(), in_phase_.end(), [](int32_t ranks) { return ranks == 0; });
 }
 
 void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   Rank& rank = ranks_[index];
-  if (rank.ended) return;
+  if (rank.ended || stays_silent(rank, sample)) return;
   progress_ = std::max(progress_, std::min(sample.last_progress, now));
   foreground_ = std::max(foreground_, std::min(sample.phase_start, now));
   if (sample.step > step_) foreground_ = std::max(foreground_, now);
@@ -56,7 +76,7 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
 void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_t step,
                            Instant now) {
   Rank& rank = ranks_[index];
-  if (rank.ended) return;
+  if (rank.ended || rank.silent) return;
   if (known(phase) != rank.phase) {
     Sample sample;
     sample.phase = phase;
@@ -113,7 +133,7 @@ void HangDetector::forget(size_t index) {
   Rank& rank = ranks_[index];
   if (rank.ended) return;
   rank.ended = true;
-  --in_phase_[static_cast<size_t>(rank.phase)];
+  --(rank.silent ? silent_ : in_phase_[static_cast<size_t>(rank.phase)]);
 }
 
 void HangDetector::excuse(Duration time) {
@@ -183,6 +203,7 @@ Duration HangDetector::allowance() const {
 }
 
 Instant HangDetector::due() const {
+  if (is_silent()) return kNever;
   const Instant still = progress_ + patience_ * allowance();
   if (!trains() || !knows_steps()) return still;
   const Duration step = duration_of(budgets_.steps_completed * to_seconds(longest_step()));

@@ -11,6 +11,9 @@
 // on, when a thread beside the computation (a checkpoint being written) does: so while all ranks train, the time since the last completed step
 // counts as well.
 //
+// A program that is not ours may tell nothing, or collectives alone: until a rank of it says what phase it is in, that rank is silent. It
+// neither excuses nor is waited for, and where all are silent nothing is ever suspicious.
+//
 // A suspicion is cheap; what it leads to is decided by looking at stacks. forgive() is for when that finds the job slow: it doubles
 // the allowance until steps are completed again.
 //
@@ -58,7 +61,9 @@ class HangDetector {
     double seconds = 0;       // … and what they took
   };
 
-  HangDetector(const HangBudgets& budgets, size_t ranks, Instant now);
+  enum class Speech { kFromTheStart, kPerhapsLater };  // of our trainer; of other programs
+  HangDetector(const HangBudgets& budgets, size_t ranks, Instant now,
+               Speech speech = Speech::kFromTheStart);
 
   void observe(size_t rank, const Sample& sample, Instant now);
   // What a dump says of it, which may be newer than its heartbeats: another phase, a further step. Its ages are taken by another
@@ -73,8 +78,11 @@ class HangDetector {
   // It was found slow and not stuck, and gets twice the time. False: nobody is given more.
   bool forgive();
 
-  // The job is suspicious from then on, unless something moves before.
+  // The job is suspicious from then on, unless something moves before; kNever while it is silent.
+  static constexpr Instant kNever = Instant::max();
   Instant due() const;
+  // Some ranks have not ended, and none of them says what it does.
+  bool is_silent() const;
   Instant last_progress() const { return progress_; }
   // Of steps, which nothing beside the computation can make.
   Instant last_step_or_phase() const { return foreground_; }
@@ -88,11 +96,13 @@ class HangDetector {
   struct Rank {
     Phase phase = Phase::kInit;
     bool ended = false;
+    bool silent = false;
     Instant phase_start{};
     uint64_t steps = 0;
     double seconds = 0;
   };
 
+  bool stays_silent(Rank& rank, const Sample& sample);
   void learn_step(Rank& rank, const Sample& sample);
   void change_phase(Rank& rank, const Sample& sample);
   bool trains() const;  // all ranks are in DATA or STEP
@@ -103,7 +113,8 @@ class HangDetector {
 
   HangBudgets budgets_;
   std::vector<Rank> ranks_;
-  std::array<int32_t, kPhases> in_phase_{};  // ranks that have not ended
+  std::array<int32_t, kPhases> in_phase_{};  // ranks that have not ended and are not silent
+  int32_t silent_ = 0;                       // that have not ended
   std::array<Duration, kPhases> longest_phase_{};
   Instant progress_;
   Instant foreground_;

@@ -108,10 +108,8 @@ IncidentKind kind_of_exit(const RankExit& exit) {
   constexpr std::array<std::string_view, 2> kDiskWords = {"no space left on device",
                                                           "disk quota exceeded"};
   if (exit.cause == ExitCause::kOutOfMemory) return IncidentKind::kOutOfMemory;
-  if (exit.signal == 0 && exit.exit_code == to_int(ExitCode::kNotFinite))
-    return IncidentKind::kNotFinite;
-  if (exit.signal == 0 && exit.exit_code == to_int(ExitCode::kDiskFull))
-    return IncidentKind::kDiskFull;
+  if (ended_as(exit, ExitCode::kNotFinite)) return IncidentKind::kNotFinite;
+  if (ended_as(exit, ExitCode::kDiskFull)) return IncidentKind::kDiskFull;
   if (says_any_of(exit.detail, kMemoryWords)) return IncidentKind::kOutOfMemory;
   if (says_any_of(exit.detail, kDiskWords)) return IncidentKind::kDiskFull;
   return IncidentKind::kRankDied;

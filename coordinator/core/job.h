@@ -73,8 +73,12 @@ struct JobSpec {
   std::map<std::string, std::string> environment;
   int64_t steps = 0;
   StackTraceSpec stack_traces;
+  std::vector<std::string> command;
+  std::string working_directory;
 
   int32_t world_size() const { return nodes * ranks_per_node; }
+  // It is not our trainer that runs: its exit codes have no meaning of ours, and it may show no progress.
+  bool is_program() const { return !command.empty(); }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
@@ -97,6 +101,7 @@ struct RankExit {
   int64_t last_step = -1;
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
+  bool of_program = false;  // its exit code has no meaning of ours
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
@@ -110,6 +115,7 @@ struct Fault {
   int64_t last_step = -1;
   std::string message;
   int64_t unix_ns = 0;
+  bool of_program = false;  // as RankExit's
 
   friend bool operator==(const Fault&, const Fault&) = default;
 };
@@ -149,6 +155,7 @@ struct Job {
   int64_t finished_unix_ns = 0;
   int32_t exit_code = 0;
   std::string rendezvous_address;  // of the current attempt: the store of the worker with rank 0
+  int32_t program_port = 0;        // of the current attempt of a program, on the node of rank 0
   std::vector<RankExit> exits;     // of the current attempt, in the order of their reports
   int32_t restarts = 0;            // launches after a fault; a preempted attempt does not count
   IncidentNote incident;           // the newest one

@@ -21,7 +21,9 @@ namespace muster::coordinator {
 // Of a new launch, or of one that an earlier life of the coordinator has started.
 void Core::begin_watching(const Job& job) {
   Launch& launch = launches_[job.id];
-  launch.hang.emplace(options_.hang, job.placement.size(), now_);
+  using Speech = HangDetector::Speech;
+  launch.hang.emplace(options_.hang, job.placement.size(), now_,
+                      job.spec.is_program() ? Speech::kPerhapsLater : Speech::kFromTheStart);
   launch.stragglers.emplace(job.placement.size());
   launch.ranks.clear();
   for (const RankPlacement& rank : job.placement) {
@@ -347,7 +349,7 @@ std::optional<Instant> Core::ladder_deadline(const Job& job, const Launch& launc
   if (!is_running(job.state) || job.cancel_requested || !launch.hang) return std::nullopt;
   std::optional<Instant> next = launch.reach_check;
   const Instant due = launch.hang->due();
-  const bool waits = job.state == JobState::kRunning || due > now_;
+  const bool waits = (job.state == JobState::kRunning || due > now_) && due != HangDetector::kNever;
   if (waits && job.state != JobState::kDumping) next = next ? std::min(*next, due) : due;
   return next;
 }

@@ -91,6 +91,7 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
   if (state_of(job, exit.rank).life == RankState::Life::kExited) return;
   rank_up(job, exit.rank);  // who exits has been up
   rank_gone(job, exit.rank);
+  exit.of_program = job.spec.is_program();
   state_of(job, exit.rank).step = std::max(state_of(job, exit.rank).step, exit.last_step);
   persist_.insert(job.id);
   if (nothing_decided(job) && !is_success(exit)) {
@@ -147,7 +148,8 @@ void Core::record_fault(Job& job, IncidentKind kind) {
   Launch& launch = launches_.at(job.id);
   const Incident* known = launch.incident ? incidents_.find(*launch.incident) : nullptr;
   if (known == nullptr || known->kind != kind) {
-    const Instant progress = launch.hang ? launch.hang->last_progress() : now_;
+    const bool known_progress = launch.hang && !launch.hang->is_silent();
+    const Instant progress = known_progress ? launch.hang->last_progress() : now_;
     launch.incident = incidents_.open(incident_of_fault(job, cause, kind, unix_ns_of(progress)));
   } else if (kind != IncidentKind::kHang) {  // whose verdict is noted already
     incidents_.note(*launch.incident, unix_ns_, cause.message);

@@ -20,13 +20,19 @@ std::string signal_text(int32_t signal) {
   return absl::StrCat("signal ", signal, name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
 }
 
-std::string_view meaning_of(int32_t exit_code) {
-  if (exit_code == to_int(ExitCode::kBadInput)) return " (bad input)";
-  if (exit_code == to_int(ExitCode::kNotFinite)) return " (loss or gradient not finite)";
-  if (exit_code == to_int(ExitCode::kDiskFull)) return " (disk full)";
-  if (exit_code == to_int(ExitCode::kPreempted)) return " (preempted)";
-  if (exit_code == to_int(ExitCode::kPeerLost)) return " (lost a peer)";
+std::string_view meaning_of(const RankExit& exit) {
+  if (ended_as(exit, ExitCode::kBadInput)) return " (bad input)";
+  if (ended_as(exit, ExitCode::kNotFinite)) return " (loss or gradient not finite)";
+  if (ended_as(exit, ExitCode::kDiskFull)) return " (disk full)";
+  if (ended_as(exit, ExitCode::kPreempted)) return " (preempted)";
+  if (ended_as(exit, ExitCode::kPeerLost)) return " (lost a peer)";
   return "";
+}
+
+bool was_no_program(const Fault& fault) {
+  return fault.of_program && fault.signal == 0 &&
+         (fault.exit_code == to_int(ExitCode::kNotExecutable) ||
+          fault.exit_code == to_int(ExitCode::kProgramNotFound));
 }
 
 std::string progress_text(int64_t last_step) {
@@ -52,12 +58,15 @@ Duration backoff_before_restart(int32_t restart) {
 RestartDecision decide_restart(const Job& job) {
   const Fault& fault = job.faults.back();
   RestartDecision decision;
-  const bool own_exit = fault.signal == 0;
-  if (own_exit && fault.exit_code == to_int(ExitCode::kBadInput)) {
+  if (was_no_program(fault)) {
+    decision.reason = absl::StrCat(fault.message, "; what cannot be started is not retried");
+    return decision;
+  }
+  if (ended_as(fault, ExitCode::kBadInput)) {
     decision.reason = absl::StrCat(fault.message, "; bad input is not retried");
     return decision;
   }
-  if (own_exit && fault.exit_code == to_int(ExitCode::kNotFinite)) {
+  if (ended_as(fault, ExitCode::kNotFinite)) {
     decision.reason = absl::StrCat(fault.message, "; a retry would compute the same values");
     return decision;
   }
@@ -106,9 +115,10 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   fault.exit_code = exit.exit_code;
   fault.last_step = exit.last_step;
   fault.unix_ns = unix_ns;
-  const std::string how = exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
-                                          : absl::StrCat("exited with code ", exit.exit_code,
-                                                         av(meaning_of(exit.exit_code)));
+  fault.of_program = exit.of_program;
+  const std::string how =
+      exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
+                      : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
   // Who is killed says nothing of it: the newest line of its output is about something else. But
   // who aborts has just said why.
   constexpr int32_t kSigabrt = 6;

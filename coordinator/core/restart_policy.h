@@ -34,19 +34,18 @@ RestartDecision decide_restart(const Job& job);
 
 Duration backoff_before_restart(int32_t restart);
 
-// The rank left because another rank was gone: never the one to blame.
-constexpr bool is_victim(const RankExit& exit) {
-  return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kPeerLost);
+// A program that is not ours may end with any of our codes, and means nothing by it.
+template <class End>
+constexpr bool ended_as(const End& end, ExitCode code) {
+  return !end.of_program && end.signal == 0 && end.exit_code == to_int(code);
 }
+// The rank left because another rank was gone: never the one to blame.
+constexpr bool is_victim(const RankExit& exit) { return ended_as(exit, ExitCode::kPeerLost); }
 constexpr bool is_success(const RankExit& exit) {
   return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kOk);
 }
-constexpr bool is_preempted(const RankExit& exit) {
-  return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kPreempted);
-}
-inline bool is_preempted(const Fault& fault) {
-  return fault.signal == 0 && fault.exit_code == to_int(ExitCode::kPreempted);
-}
+constexpr bool is_preempted(const RankExit& exit) { return ended_as(exit, ExitCode::kPreempted); }
+inline bool is_preempted(const Fault& fault) { return ended_as(fault, ExitCode::kPreempted); }
 
 // What `muster run` ends with when this fault ends the job: the rank's own code, or 128 + signal as
 // shells have it.

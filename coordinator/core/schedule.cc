@@ -96,6 +96,7 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   job.ranks.assign(job.placement.size(), RankState{});
   job.started_unix_ns = unix_ns_;
   job.rendezvous_address = workers_.at(job.placement.front().worker).rendezvous_address;
+  job.program_port = job.spec.is_program() ? free_program_port(job) : 0;
   Launch& launch = launches_[job.id];
   launch = Launch{};
   launch.start_deadline = now_ + options_.start_budget;
@@ -113,8 +114,29 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   }
 }
 
+// Another one than the attempt before had, which may not have let go of it yet, and than others on that node have. 0 where its
+// worker keeps none, or all are taken: its rank 0 then cannot be started there, and says so.
+int32_t Core::free_program_port(const Job& job) const {
+  const WorkerName& home = job.placement.front().worker;
+  const PortRange ports = workers_.at(home).program_ports;
+  std::set<int32_t> taken;
+  for (const auto& [id, launch] : launches_) {
+    const Job& other = jobs_.at(id);
+    if (!other.placement.empty() && other.placement.front().worker == home)
+      taken.insert(other.program_port);
+  }
+  const uint64_t begin = job.id.value() + job.attempt.value();
+  for (int32_t i = 0; i < ports.count; ++i) {
+    const auto at = static_cast<int32_t>((begin + static_cast<uint64_t>(i)) %
+                                         static_cast<uint64_t>(ports.count));
+    if (!taken.contains(ports.first + at)) return ports.first + at;
+  }
+  return 0;
+}
+
 void Core::send_start(const Job& job, const Worker& worker) {
-  SendStartRanks message{job.id, job.attempt, job.spec, {}, job.rendezvous_address};
+  SendStartRanks message{job.id,          job.attempt, job.spec, {}, job.rendezvous_address,
+                         job.program_port};
   for (const RankPlacement& rank : job.placement) {
     if (rank.worker == worker.name) message.ranks.push_back(rank);
   }

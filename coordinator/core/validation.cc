@@ -63,11 +63,21 @@ absl::Status check_text(std::string_view field, std::string_view value, size_t b
                                                  " bytes without a NUL"));
 }
 
-absl::Status check_environment(const std::map<std::string, std::string>& environment,
-                               const InputLimits& limits) {
-  // The worker sets these for each rank; a job's own value would break the rendezvous.
+// The worker sets them for each rank; a job's own value would break the rendezvous.
+bool is_reserved(std::string_view name, bool for_program) {
   constexpr std::array<std::string_view, 4> kReserved = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
                                                          "LOCAL_WORLD_SIZE"};
+  constexpr std::array<std::string_view, 5> kOfPrograms = {"MASTER_ADDR", "MASTER_PORT",
+                                                           "JAX_COORDINATOR_ADDRESS",
+                                                           "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"};
+  const auto has = [&](const auto& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return has(kReserved) || (for_program && has(kOfPrograms));
+}
+
+absl::Status check_environment(const JobSpec& spec, const InputLimits& limits) {
+  const std::map<std::string, std::string>& environment = spec.environment;
   if (environment.size() > limits.environment_entries_max) {
     return absl::InvalidArgumentError(absl::StrCat("spec.environment has ", environment.size(),
                                                    " entries: at most ",
@@ -79,7 +89,7 @@ absl::Status check_environment(const std::map<std::string, std::string>& environ
           absl::StrCat("spec.environment has the name ", in_quotes(key), ": ",
                        av(kVariableNameRule), "; at most ", limits.name_bytes_max, " bytes"));
     }
-    if (std::find(kReserved.begin(), kReserved.end(), key) != kReserved.end()) {
+    if (is_reserved(key, spec.is_program())) {
       return absl::InvalidArgumentError(
           absl::StrCat("spec.environment sets ", key, ": the worker sets it for each rank"));
     }
@@ -88,7 +98,8 @@ absl::Status check_environment(const std::map<std::string, std::string>& environ
                                                      ": names that begin with MUSTER_ are between "
                                                      "the worker and its ranks; use another name"));
     }
-    if (absl::StartsWith(key, "LD_") || key == "GLIBC_TUNABLES") {
+    const bool for_loader = absl::StartsWith(key, "LD_") || key == "GLIBC_TUNABLES";
+    if (for_loader && !spec.is_program()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "spec.environment sets ", key,
           ": it would change what code the loader puts into the trainer; set it for the worker"));
@@ -100,6 +111,31 @@ absl::Status check_environment(const std::map<std::string, std::string>& environ
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status check_command(const JobSpec& spec, const InputLimits& limits) {
+  size_t bytes = 0;
+  for (const std::string& word : spec.command) bytes += word.size() + 1;
+  if (spec.command.size() > limits.command_words_max || bytes > limits.command_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "spec.command has ", spec.command.size(), " words of ", bytes, " bytes: at most ",
+        limits.command_words_max, " of ", limits.command_bytes_max, " bytes are allowed"));
+  }
+  for (size_t i = 0; i < spec.command.size(); ++i) {
+    const std::string field = absl::StrCat("spec.command[", i, "]");
+    if (auto status = check_text(field, spec.command[i], limits.command_bytes_max); !status.ok())
+      return status;
+  }
+  if (spec.command.front().empty())
+    return absl::InvalidArgumentError("spec.command[0] is empty: it must name a program");
+  absl::Status status =
+      check_line("spec.working_directory", spec.working_directory, limits.path_bytes_max);
+  if (status.ok() && !absl::StartsWith(spec.working_directory, "/")) {
+    status = absl::InvalidArgumentError(absl::StrCat("spec.working_directory is ",
+                                                     in_quotes(spec.working_directory),
+                                                     ": it must be an absolute path"));
+  }
+  return status;
 }
 
 }  // namespace
@@ -130,7 +166,8 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   }
   status.Update(
       check_text("spec.train_config_json", spec.train_config_json, limits.train_config_bytes_max));
-  status.Update(check_environment(spec.environment, limits));
+  status.Update(check_environment(spec, limits));
+  if (spec.is_program()) status.Update(check_command(spec, limits));
   return status;
 }
 
@@ -152,6 +189,10 @@ absl::Status check_registration(const WorkerRegistered& event, const InputLimits
   if (status.ok() && event.rendezvous_address.empty()) {
     status = absl::InvalidArgumentError("rendezvous_address is empty: it must be host:port");
   }
+  const PortRange& ports = event.program_ports;
+  status.Update(check_range("program_ports.count", ports.count, 0, kPortMax));
+  if (status.ok() && ports.count > 0)
+    status.Update(check_range("program_ports.first", ports.first, 1, kPortMax - ports.count + 1));
   return status;
 }
 

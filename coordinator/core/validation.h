@@ -22,6 +22,8 @@ struct InputLimits {
   size_t train_config_bytes_max = kTrainConfigBytesMax;
   size_t environment_entries_max = kEnvironmentEntriesMax;
   size_t environment_value_bytes_max = 32768;  // a quarter of what Linux takes for one string
+  size_t command_words_max = kCommandWordsMax;
+  size_t command_bytes_max = kCommandBytesMax;
   size_t request_id_bytes_max = 128;
   size_t detail_bytes_max = 1024;  // one line of a rank's stderr
   int32_t nodes_max = kNodesMax;

@@ -53,6 +53,8 @@ void spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
   traces.set_collect(spec.stack_traces.collect);
   traces.set_to_cloud(spec.stack_traces.to_cloud);
   traces.set_interval_seconds(spec.stack_traces.interval_seconds);
+  for (const std::string& word : spec.command) proto.add_command(word);
+  proto.set_working_directory(spec.working_directory);
 }
 
 void placement_to_proto(const RankPlacement& rank, v1::RankPlacement& proto) {
@@ -157,6 +159,8 @@ JobSpec spec_from_proto(const v1::JobSpec& proto) {
   spec.environment = {proto.environment().begin(), proto.environment().end()};
   spec.steps = proto.steps();
   spec.stack_traces = daemon::stack_traces_from_proto(proto.stack_traces());
+  spec.command = {proto.command().begin(), proto.command().end()};
+  spec.working_directory = proto.working_directory();
   return spec;
 }
 
@@ -168,6 +172,7 @@ WorkerRegistered registration_from_proto(const v1::Register& proto) {
   event.host = proto.host();
   event.slots = proto.slots();
   event.rendezvous_address = proto.rendezvous_address();
+  event.program_ports = {proto.program_ports().first(), proto.program_ports().count()};
   event.store = StoreId(proto.store_id());
   if (proto.has_leaving()) event.leaving = leaving_from_proto(proto.leaving()).grace;
   for (const v1::RunningRank& rank : proto.running()) {
@@ -232,6 +237,7 @@ v1::Job job_summary_to_proto(const Job& job, Instant now) {
   v1::Job proto = convert_job(job, now, 1);
   proto.mutable_spec()->clear_train_config_json();
   proto.mutable_spec()->clear_environment();
+  proto.mutable_spec()->clear_command();
   return proto;
 }
 
@@ -267,6 +273,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       spec_to_proto(p.spec, *start.mutable_spec());
       for (const RankPlacement& rank : p.ranks) placement_to_proto(rank, *start.add_ranks());
       start.set_rendezvous_address(p.rendezvous_address);
+      start.set_program_port(p.program_port);
     }
     void operator()(const SendStopRanks& p) const {
       v1::StopRanks& stop = *message.mutable_stop_ranks();

@@ -22,7 +22,9 @@ json to_json(const JobSpec& spec) {
           {"stack_traces",
            {{"collect", spec.stack_traces.collect},
             {"to_cloud", spec.stack_traces.to_cloud},
-            {"interval_seconds", spec.stack_traces.interval_seconds}}}};
+            {"interval_seconds", spec.stack_traces.interval_seconds}}},
+          {"command", spec.command},
+          {"working_directory", spec.working_directory}};
 }
 
 JobSpec spec_from(const json& j) {
@@ -42,6 +44,8 @@ JobSpec spec_from(const json& j) {
   wanted.collect = traces.value("collect", wanted.collect);
   wanted.to_cloud = traces.value("to_cloud", wanted.to_cloud);
   wanted.interval_seconds = traces.value("interval_seconds", wanted.interval_seconds);
+  spec.command = j.value("command", spec.command);
+  spec.working_directory = j.value("working_directory", spec.working_directory);
   return spec;
 }
 
@@ -61,7 +65,7 @@ json to_json(const Fault& fault) {
   return {{"rank", fault.rank.value()},   {"worker", fault.worker.value()},
           {"signal", fault.signal},       {"exit_code", fault.exit_code},
           {"last_step", fault.last_step}, {"message", fault.message},
-          {"unix_ns", fault.unix_ns}};
+          {"unix_ns", fault.unix_ns},     {"of_program", fault.of_program}};
 }
 
 Fault fault_from(const json& j) {
@@ -73,13 +77,15 @@ Fault fault_from(const json& j) {
   fault.last_step = j.value("last_step", int64_t{-1});
   fault.message = j.value("message", std::string());
   fault.unix_ns = j.value("unix_ns", int64_t{0});
+  fault.of_program = j.value("of_program", false);
   return fault;
 }
 
 json to_json(const RankExit& exit) {
-  return {{"rank", exit.rank.value()}, {"exit_code", exit.exit_code},
-          {"signal", exit.signal},     {"last_step", exit.last_step},
-          {"detail", exit.detail},     {"out_of_memory", exit.cause == ExitCause::kOutOfMemory}};
+  return {{"rank", exit.rank.value()},    {"exit_code", exit.exit_code},
+          {"signal", exit.signal},        {"last_step", exit.last_step},
+          {"detail", exit.detail},        {"out_of_memory", exit.cause == ExitCause::kOutOfMemory},
+          {"of_program", exit.of_program}};
 }
 
 RankExit exit_from(const json& j) {
@@ -88,7 +94,8 @@ RankExit exit_from(const json& j) {
           j.value("signal", 0),
           j.value("last_step", int64_t{-1}),
           j.value("detail", std::string()),
-          j.value("out_of_memory", false) ? ExitCause::kOutOfMemory : ExitCause::kUnknown};
+          j.value("out_of_memory", false) ? ExitCause::kOutOfMemory : ExitCause::kUnknown,
+          j.value("of_program", false)};
 }
 
 json to_json(const IncidentNote& incident) {
@@ -164,6 +171,7 @@ std::string job_to_record(const Job& job) {
                        {"finished_unix_ns", job.finished_unix_ns},
                        {"exit_code", job.exit_code},
                        {"rendezvous_address", job.rendezvous_address},
+                       {"program_port", job.program_port},
                        {"exits", list_to_json(job.exits)},
                        {"restarts", job.restarts},
                        {"incident", to_json(job.incident)}};
@@ -189,6 +197,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.finished_unix_ns = j.value("finished_unix_ns", int64_t{0});
   job.exit_code = j.value("exit_code", 0);
   job.rendezvous_address = j.value("rendezvous_address", std::string());
+  job.program_port = j.value("program_port", 0);
   job.exits = list_from<RankExit>(j, "exits", exit_from);
   job.restarts = j.value("restarts", 0);
   job.incident = incident_from(j.value("incident", json::object()));

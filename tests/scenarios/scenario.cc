@@ -129,6 +129,7 @@ void Scenario::add_worker(const Words& words) {
   event.host = "host-of-" + words[1];
   event.slots = number_of(words, "slots", 4);
   event.rendezvous_address = words[1] + ":1234";
+  event.program_ports = {12'000, number_of(words, "ports", 0)};
   event.store = StoreId(number_of<uint64_t>(words, "store", 0));
   if (const auto grace = value_of(words, "leaving")) event.leaving = seconds_of(*grace);
   event.unix_ns = unix_ns_;
@@ -157,6 +158,10 @@ void Scenario::submit(const Words& words) {
   spec.restarts_max = number_of(words, "restarts", 0);
   spec.output_directory = value_of(words, "output").value_or(absl::StrCat("/out/", next_token_));
   spec.train_config_json = "{}";
+  if (std::find(words.begin(), words.end(), "program") != words.end()) {
+    spec.command = {"train.py"};
+    spec.working_directory = "/home/ada";
+  }
   step(JobSubmitted{RequestToken(next_token_++), value_of(words, "request").value_or(""), spec,
                     unix_ns_});
 }
@@ -278,9 +283,10 @@ void Scenario::step(const Event& event) {
           workers_[refuse->worker].incarnation != refuse->incarnation;
     } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
       if (const auto* start = std::get_if<SendStartRanks>(&send->payload)) {
-        decisions_.push_back(absl::StrCat("start ", send->worker.value(), " ", start->job.value(),
-                                          "/", start->attempt.value(), " ",
-                                          range_text(start->ranks)));
+        decisions_.push_back(absl::StrCat(
+            "start ", send->worker.value(), " ", start->job.value(), "/", start->attempt.value(),
+            " ", range_text(start->ranks),
+            start->program_port == 0 ? "" : absl::StrCat(" port ", start->program_port)));
       } else if (const auto* stop = std::get_if<SendStopRanks>(&send->payload)) {
         decisions_.push_back(absl::StrCat("stop ", send->worker.value(), " ", stop->job.value(),
                                           "/", stop->attempt.value(), " grace ",

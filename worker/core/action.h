@@ -12,6 +12,7 @@
 
 #include "common/exit_code.h"
 #include "common/ids.h"
+#include "common/port_range.h"
 #include "common/rank_evidence.h"
 #include "common/stack_tree.h"
 #include "common/time.h"
@@ -51,6 +52,7 @@ struct ReadStacks {
   LaunchKey launch;
   uint64_t dump = 0;
   int32_t sample = 0;
+  int32_t samples = 1;  // of the dump
   Duration deadline{};
   std::vector<Rank> ranks;  // that are up here
 };
@@ -73,6 +75,7 @@ struct SendRegister {
   std::string host;
   int32_t slots = 0;
   std::string rendezvous_address;
+  PortRange program_ports{};
   StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
   std::optional<Duration> leaving;  // SendLeaving's grace, of a worker that leaves

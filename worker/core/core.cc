@@ -60,6 +60,7 @@ void Core::on(const Connected&, Instant now, ActionList& out) {
                        .host = options_.host,
                        .slots = options_.slots,
                        .rendezvous_address = options_.rendezvous_address,
+                       .program_ports = options_.program_ports,
                        .store = store_.value_or(StoreId{}),
                        .running = {},
                        .leaving = std::nullopt};

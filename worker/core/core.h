@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/port_range.h"
 #include "common/time.h"
 #include "worker/core/action.h"
 #include "worker/core/event.h"
@@ -61,6 +62,7 @@ struct CoreOptions {
   std::string host;
   int32_t slots = 1;
   std::string rendezvous_address;
+  PortRange program_ports;
   size_t launches_kept_max = kLaunchesKeptMax;
   Duration leave_grace = kLeaveGrace;  // SIGTERM to SIGKILL when the worker leaves
   Duration retry_first =

@@ -156,7 +156,7 @@ void Core::on(const RankStarted& event, Instant now, ActionList& out) {
 
 void Core::on(const SpawnFailed& event, Instant now, ActionList& out) {
   SendRankExited exited;
-  exited.exit_code = to_int(ExitCode::kFailure);
+  exited.exit_code = event.exit_code;
   exited.detail = absl::StrCat("could not be started: ", event.reason);
   end_rank(event.key, std::move(exited), now, out);
 }

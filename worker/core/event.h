@@ -94,6 +94,7 @@ struct RankStarted {
 struct SpawnFailed {
   RankKey key;
   std::string reason;
+  int32_t exit_code = to_int(ExitCode::kFailure);
 };
 
 struct RankReaped {

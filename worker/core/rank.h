@@ -43,6 +43,9 @@ struct LaunchSpec {
   std::string train_config_json;
   std::map<std::string, std::string> environment;
   StackTraceSpec stack_traces{};
+  std::vector<std::string> command{};  // empty: the trainer
+  std::string working_directory{};
+  int32_t restarts_max = 0;  // for a program that wants to know
 
   int32_t world_size() const { return nodes * ranks_per_node; }
 };
@@ -61,6 +64,7 @@ struct Launch {
   LaunchSpec spec;
   std::vector<RankAssignment> ranks;
   std::string rendezvous_address;  // host:port of the store of the worker that holds rank 0
+  int32_t program_port = 0;        // of that worker's node, for this attempt of a program alone
 };
 
 // What a progress page says, as far as the coordinator wants it.

@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
-#include <map>
 #include <string_view>
 
 #include <absl/cleanup/cleanup.h>
@@ -22,6 +21,8 @@
 #include "common/self_stacks.h"
 #include "common/variable_name.h"
 #include "daemon/logging.h"
+#include "worker/shell/program_dumps.h"
+#include "worker/shell/program_ports.h"
 #include "worker/shell/spawn.h"
 
 namespace muster::worker {
@@ -46,8 +47,8 @@ char state_of_process(const std::string& proc_root, pid_t pid) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& request) const {
-  std::map<std::string, std::string> variables;
+absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
+  Variables variables;
   for (const std::string& entry : base_environment_) {
     const size_t equals = entry.find('=');
     if (equals != std::string::npos) variables[entry.substr(0, equals)] = entry.substr(equals + 1);
@@ -58,6 +59,7 @@ absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& 
   variables.emplace("OMP_WAIT_POLICY", "passive");
   variables.emplace("OMP_NUM_THREADS", absl::StrCat(options_.threads_per_rank));
   const Launch& launch = *request.launch;
+  variables.merge(program_dump_variables(folders_.folder(request.key.launch()), request.key.rank));
   for (const auto& [name, value] : launch.spec.environment) {
     if (!is_variable_name(name) || value.find('\0') != std::string::npos) {
       return absl::InvalidArgumentError(
@@ -77,14 +79,38 @@ absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& 
   variables["MUSTER_PROGRESS_PAGE"] = folders_.page_path(key.launch(), request.local_rank);
   variables["MUSTER_RENDEZVOUS"] = launch.rendezvous_address;
   variables["MUSTER_BIND_ADDRESS"] = options_.bind_address;
+  if (!launch.spec.command.empty()) {
+    if (auto status = add_program_variables(request, variables); !status.ok()) return status;
+  }
+  return variables;
+}
+
+absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& request) const {
+  const auto named = variables(request);
+  if (!named.ok()) return named.status();
   std::vector<std::string> result;
-  for (const auto& [name, value] : variables) result.push_back(absl::StrCat(name, "=", value));
+  for (const auto& [name, value] : *named) result.push_back(absl::StrCat(name, "=", value));
   return result;
+}
+
+absl::StatusOr<std::vector<std::string>> Launcher::arguments(const SpawnRank& request) const {
+  const LaunchSpec& spec = request.launch->spec;
+  if (spec.command.empty()) {
+    return std::vector<std::string>{options_.trainer, "train", "--config",
+                                    folders_.config_path(request.key.launch())};
+  }
+  if (request.key.rank == Rank(0)) {
+    if (auto status = check_program_port(request.launch->program_port); !status.ok()) return status;
+  }
+  const auto named = variables(request);
+  return named.ok() ? program_arguments(spec, *named) : named.status();
 }
 
 absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
   auto variables = environment(request);
   if (!variables.ok()) return variables.status();
+  auto words = arguments(request);
+  if (!words.ok()) return words.status();
   const LaunchKey key = request.key.launch();
   const std::string folder = folders_.folder(key);
   std::error_code error;
@@ -99,9 +125,10 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
   const std::string page = folders_.page_path(key, request.local_rank);
   unlink(page.c_str());
   unlink(self_stacks_path(page).c_str());
-  return spawn({.arguments = {options_.trainer, "train", "--config", config},
+  const LaunchSpec& spec = request.launch->spec;
+  return spawn({.arguments = *std::move(words),
                 .environment = *std::move(variables),
-                .directory = folder,
+                .directory = spec.command.empty() ? folder : spec.working_directory,
                 .log_path = folders_.log_path(request.key),
                 .umask = options_.rank_umask,
                 .open_files = options_.rank_open_files});

@@ -1,4 +1,4 @@
-// From the core's SpawnRank to a running process: folder, config.json, environment.
+// From the core's SpawnRank to a running process, the trainer or a program of the job's own: folder, config.json, environment.
 #pragma once
 
 #include <sys/resource.h>
@@ -13,6 +13,7 @@
 #include "worker/core/action.h"
 #include "worker/core/rank.h"
 #include "worker/shell/launch_folders.h"
+#include "worker/shell/program_environment.h"
 
 namespace muster::worker {
 
@@ -37,11 +38,12 @@ class Launcher {
 
   const LaunchFolders& folders() const { return folders_; }
 
-  // Starts the rank. Call from the event loop's thread, whose end would end the rank.
+  // Starts the rank. Call from the event loop's thread, whose end would end the rank. NotFound and PermissionDenied: the
+  // program or its working directory.
   absl::StatusOr<pid_t> launch(const SpawnRank& request) const;
 
-  // The rank's whole environment: OMP_NUM_THREADS and a passive OMP_WAIT_POLICY, then the base, then
-  // the job's, then ours. InvalidArgument names a variable that cannot be one.
+  // The rank's whole environment: OMP_NUM_THREADS, a passive OMP_WAIT_POLICY and where dumps go (program_dumps.h), then the base, then the
+  // job's, then ours (and program_environment.h's, of a program). InvalidArgument names a variable that cannot be one.
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
   // The figures of the rank's page and (unless `pid` is 0) the state of its process, or why there are none: absent, damaged, or another launch's.
@@ -53,6 +55,9 @@ class Launcher {
   std::string last_line(const RankKey& key) const;
 
  private:
+  absl::StatusOr<Variables> variables(const SpawnRank& request) const;
+  absl::StatusOr<std::vector<std::string>> arguments(const SpawnRank& request) const;
+
   LauncherOptions options_;
   LaunchFolders folders_;
   std::vector<std::string> base_environment_;

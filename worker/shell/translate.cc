@@ -27,7 +27,9 @@ absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
   const auto entries = static_cast<size_t>(spec.environment_size());
   if (spec.train_config_json().size() > kTrainConfigBytesMax || entries > kEnvironmentEntriesMax ||
       spec.name().size() > kNameBytesMax ||
-      message.rendezvous_address().size() > kAddressBytesMax) {
+      message.rendezvous_address().size() > kAddressBytesMax ||
+      static_cast<size_t>(spec.command_size()) > kCommandWordsMax || message.program_port() < 0 ||
+      message.program_port() > kPortMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("StartRanks of job ", message.job_id(), " has a field over its bound"));
   }
@@ -41,7 +43,11 @@ absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
                        .ranks_per_node = spec.ranks_per_node(),
                        .train_config_json = spec.train_config_json(),
                        .environment = {spec.environment().begin(), spec.environment().end()},
-                       .stack_traces = daemon::stack_traces_from_proto(spec.stack_traces())};
+                       .stack_traces = daemon::stack_traces_from_proto(spec.stack_traces()),
+                       .command = {spec.command().begin(), spec.command().end()},
+                       .working_directory = spec.working_directory(),
+                       .restarts_max = spec.restarts_max()};
+  event.launch.program_port = message.program_port();
   for (const v1::RankPlacement& rank : message.ranks()) {
     event.launch.ranks.push_back({Rank(rank.rank()), rank.local_rank()});
   }
@@ -128,6 +134,8 @@ v1::WorkerMessage to_message(const SendRegister& action) {
   body->set_host(action.host);
   body->set_slots(action.slots);
   body->set_rendezvous_address(action.rendezvous_address);
+  body->mutable_program_ports()->set_first(action.program_ports.first);
+  body->mutable_program_ports()->set_count(action.program_ports.count);
   body->set_store_id(action.store.value());
   for (const RunningRank& rank : action.running) {
     v1::RunningRank* running = body->add_running();

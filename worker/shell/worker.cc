@@ -18,6 +18,14 @@ namespace {
 
 constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
 
+// What a shell would have ended with.
+int32_t exit_code_of_start(const SpawnRank& request, const absl::Status& problem) {
+  if (request.launch->spec.command.empty()) return to_int(ExitCode::kFailure);
+  if (absl::IsNotFound(problem)) return to_int(ExitCode::kProgramNotFound);
+  if (absl::IsPermissionDenied(problem)) return to_int(ExitCode::kNotExecutable);
+  return to_int(ExitCode::kFailure);
+}
+
 }  // namespace
 
 Worker::~Worker() { stack_tools_.stop(); }
@@ -139,7 +147,8 @@ void Worker::carry_out(const SpawnRank& action) {
   if (!pid.ok()) {
     spdlog::error("{} could not be started: {}", to_string(action.key),
                   std::string(pid.status().message()));
-    pending_.emplace_back(SpawnFailed{action.key, std::string(pid.status().message())});
+    pending_.emplace_back(SpawnFailed{action.key, std::string(pid.status().message()),
+                                      exit_code_of_start(action, pid.status())});
     return;
   }
   spdlog::info("{} started: pid {}", to_string(action.key), *pid);

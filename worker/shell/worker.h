@@ -22,6 +22,7 @@
 #include "worker/shell/log_shipper.h"
 #include "worker/shell/metrics.h"
 #include "worker/shell/options.h"
+#include "worker/shell/program_ports.h"
 #include "worker/shell/reaper.h"
 #include "worker/shell/rendezvous_server.h"
 #include "worker/shell/stack_reader.h"
@@ -99,6 +100,7 @@ class Worker {
   std::map<RankKey, std::pair<OomKillCounter, int64_t>> oom_kills_;  // when each rank was started
   const std::string proc_root_;
   std::unique_ptr<RendezvousServer> rendezvous_;
+  std::unique_ptr<ProgramPorts> program_ports_;  // none: there was no room for them
   std::unique_ptr<daemon::HttpServer> http_;
   std::unique_ptr<Core> core_;
 

@@ -219,14 +219,21 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
   spdlog::info("version {} serves HTTP on port {} and the rendezvous on port {}", kVersion,
                http_->port(), rendezvous_->port());
   const daemon::Endpoint reachable{reachable_host(rendezvous), rendezvous_->port()};
-  core_ = std::make_unique<Core>(CoreOptions{.name = WorkerName(name_of(options)),
-                                             .incarnation = incarnation_,
-                                             .version = kVersion,
-                                             .host = daemon::host_name(),
-                                             .slots = options.slots,
-                                             .rendezvous_address = reachable.to_string(),
-                                             .leave_grace = options.leave_grace},
-                                 monotonic_now());
+  if (auto ports = ProgramPorts::reserve(options.proc_root, incarnation_.value()); ports.ok()) {
+    program_ports_ = *std::move(ports);
+  } else {
+    spdlog::warn("runs no programs but the trainer: {}", std::string(ports.status().message()));
+  }
+  core_ = std::make_unique<Core>(
+      CoreOptions{.name = WorkerName(name_of(options)),
+                  .incarnation = incarnation_,
+                  .version = kVersion,
+                  .host = daemon::host_name(),
+                  .slots = options.slots,
+                  .rendezvous_address = reachable.to_string(),
+                  .program_ports = program_ports_ ? program_ports_->range() : PortRange{},
+                  .leave_grace = options.leave_grace},
+      monotonic_now());
   if (options.port_file.empty()) return absl::OkStatus();
   const nlohmann::json ports = {
       {"http_port", http_->port()}, {"rendezvous_port", rendezvous_->port()}, {"pid", getpid()}};

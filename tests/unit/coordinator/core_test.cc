@@ -32,6 +32,10 @@ Event random_event(std::mt19937_64& random) {
       spec.ranks_per_node = static_cast<int32_t>(below(4));
       spec.restarts_max = static_cast<int32_t>(below(3));
       spec.output_directory = absl::StrCat("/", below(20));
+      if (below(3) == 0) {
+        spec.command.emplace_back("x");
+        spec.working_directory.assign(1, '/');
+      }
       return JobSubmitted{RequestToken(random()), absl::StrCat(below(9)), spec, 1};
     }
     case 1:
@@ -43,6 +47,7 @@ Event random_event(std::mt19937_64& random) {
                              "h",
                              static_cast<int32_t>(below(4)),
                              "h:1",
+                             {12'000, static_cast<int32_t>(below(3))},
                              StoreId(below(2)),
                              {},
                              std::nullopt,

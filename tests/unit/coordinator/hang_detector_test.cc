@@ -68,6 +68,62 @@ class HangDetectorTest : public ::testing::Test {
   HangDetector detector;
 };
 
+// A program that is not ours.
+class SilentHangDetector : public ::testing::Test {
+ protected:
+  HangDetector::Sample page(Phase phase, uint64_t steps = 0) const {
+    HangDetector::Sample sample;
+    sample.phase = phase;
+    sample.phase_start = sample.last_progress = now;
+    sample.steps = steps;
+    sample.step = steps == 0 ? -1 : static_cast<int64_t>(steps);
+    sample.step_seconds = 0.5;
+    sample.seconds = 0.5 * static_cast<double>(steps);
+    return sample;
+  }
+
+  Instant now = Instant(seconds(1000));
+  HangDetector detector{HangBudgets{}, 2, now, HangDetector::Speech::kPerhapsLater};
+};
+
+TEST_F(SilentHangDetector, WhoSaysNothingIsNeverSuspicious) {
+  EXPECT_TRUE(detector.is_silent());
+  EXPECT_EQ(detector.due(), HangDetector::kNever);
+  for (int i = 0; i < 100; ++i) {
+    now += minutes(60);
+    detector.observe(0, page(Phase::kInit), now);  // collectives alone, or no page at all
+    detector.correct(1, Phase::kInit, seconds(9), -1, now);
+    detector.excuse(seconds(1));
+  }
+  EXPECT_EQ(detector.due(), HangDetector::kNever);
+  detector.forget(0);
+  EXPECT_EQ(detector.due(), HangDetector::kNever);
+  detector.forget(1);
+  EXPECT_FALSE(detector.is_silent());
+}
+
+TEST_F(SilentHangDetector, FromItsFirstPhaseOnItIsWatched) {
+  now += minutes(60);
+  detector.observe(0, page(Phase::kLoad), now);
+  EXPECT_FALSE(detector.is_silent());
+  EXPECT_EQ(detector.due(), now + HangBudgets{}.load) << "of the phase, not of the time before";
+  uint64_t steps = 0;
+  for (; steps < 10; ++steps) {
+    now += milliseconds(500);
+    detector.observe(0, page(Phase::kStep, steps), now);
+    detector.observe(1, page(Phase::kInit), now);  // only rank 0 tells
+  }
+  now += seconds(3);
+  EXPECT_LE(detector.due(), now) << "its own steps say what is long";
+  detector.forget(0);
+  EXPECT_EQ(detector.due(), HangDetector::kNever) << "nobody is left who tells anything";
+}
+
+TEST_F(SilentHangDetector, StepsWithoutAPhaseCountToo) {
+  detector.observe(1, page(Phase::kInit, 1), now);
+  EXPECT_FALSE(detector.is_silent());
+}
+
 TEST_F(HangDetectorTest, TheFirstStepsHaveABudgetAndTheOthersAreLearnedFrom) {
   EXPECT_EQ(detector.due(), now + minutes(10));
   silent_step(minutes(9));  // allocates and warms up

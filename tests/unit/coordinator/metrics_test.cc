@@ -22,7 +22,7 @@ using testing::Not;
 class MetricsTest : public testing::Test {
  protected:
   MetricsTest() {
-    step(WorkerRegistered{worker_, life_, "test", "h", 2, "h:1", {}, {}, {}, 1});
+    step(WorkerRegistered{worker_, life_, "test", "h", 2, "h:1", {}, {}, {}, {}, 1});
     JobSpec spec;
     spec.name = "llama";
     spec.ranks_per_node = 2;
@@ -92,7 +92,8 @@ TEST_F(MetricsTest, OnlyRank0CountsAndOnlyWhereItRuns) {
   step(heartbeat(0, 2));
   step(heartbeat(1, 50));
   step(heartbeat(0, 60, 2));
-  step(WorkerRegistered{WorkerName("node2"), Incarnation(9), "test", "h", 2, "h:1", {}, {}, {}, 1});
+  step(WorkerRegistered{
+      WorkerName("node2"), Incarnation(9), "test", "h", 2, "h:1", {}, {}, {}, {}, 1});
   HeartbeatReceived foreign = heartbeat(0, 70);
   foreign.worker = WorkerName("node2");
   foreign.incarnation = Incarnation(9);

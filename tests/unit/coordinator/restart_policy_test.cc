@@ -1,5 +1,7 @@
 #include "coordinator/core/restart_policy.h"
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 namespace muster::coordinator {
@@ -28,6 +30,28 @@ TEST(RestartPolicy, OnlyWhatARetryCanHelpIsRetried) {
   EXPECT_FALSE(decide_restart(job_with_fault(-1, 9, 1, 1)).restart);
   EXPECT_FALSE(decide_restart(job_with_fault(2, 0, 0, 9)).restart);
   EXPECT_FALSE(decide_restart(job_with_fault(3, 0, 0, 9)).restart);
+}
+
+// What our trainer means by its codes, a program does not.
+TEST(RestartPolicy, AProgramsCodesAreFaultsLikeAnyOther) {
+  for (const int32_t code : {1, 2, 3, 4, 75, 76, 255}) {
+    const RankExit exit{Rank(3), code, 0, 7, "", ExitCause::kUnknown, true};
+    EXPECT_FALSE(is_victim(exit)) << code;
+    EXPECT_FALSE(is_preempted(exit)) << code;
+    Job job = job_with_fault(1, 0, 0, 1);
+    job.faults = {fault_of(exit, WorkerName("n1"), 0)};
+    EXPECT_EQ(job.faults[0].message,
+              "rank 3 on n1 exited with code " + std::to_string(code) + " after 7 steps");
+    EXPECT_TRUE(decide_restart(job).restart) << code;
+    EXPECT_TRUE(decide_restart(job).counts) << code;
+  }
+  for (const int32_t code : {126, 127}) {
+    Job job = job_with_fault(1, 0, 0, 9);
+    job.faults[0].exit_code = code;
+    EXPECT_TRUE(decide_restart(job).restart) << "of our trainer it means nothing";
+    job.faults[0].of_program = true;
+    EXPECT_FALSE(decide_restart(job).restart) << code;
+  }
 }
 
 TEST(RestartPolicy, PreemptionCostsNoRestartButIsBounded) {

@@ -37,19 +37,22 @@ Job full_job() {
   job.spec.environment = {{"A", "b"}};
   job.spec.steps = 5;
   job.spec.stack_traces = {.collect = true, .to_cloud = true, .interval_seconds = 7};
+  job.spec.command = {"python3", "train.py", "--lr", "é"};
+  job.spec.working_directory = "/home/ada";
   job.state = JobState::kRestarting;
   job.reason = "rank 1 died";
   job.attempt = Attempt(3);
   job.cancel_requested = true;
   job.placement = {{Rank(0), WorkerName("n1"), 0, Incarnation(UINT64_MAX)},
                    {Rank(1), WorkerName("n1"), 1, Incarnation(5)}};
-  job.faults = {{Rank(1), WorkerName("n1"), 9, -1, 17, "killed", 99}};
+  job.faults = {{Rank(1), WorkerName("n1"), 9, -1, 17, "killed", 99, true}};
   job.submitted_unix_ns = 1;
   job.started_unix_ns = 2;
   job.finished_unix_ns = 3;
   job.exit_code = 137;
   job.rendezvous_address = "n1:1";
-  job.exits = {{Rank(1), -1, 9, 17, "detail"}};
+  job.program_port = 12'345;
+  job.exits = {{Rank(1), -1, 9, 17, "detail", ExitCause::kOutOfMemory, true}};
   job.restarts = 2;
   job.incident = {IncidentId(12), "rank 1 hung"};
   return job;

@@ -48,6 +48,48 @@ TEST(CheckSpec, NamesFieldValueAndWhatWouldBeRight) {
   EXPECT_THAT(problem(spec), testing::HasSubstr("spec.train_config_json"));
 }
 
+TEST(CheckSpec, JudgesPrograms) {
+  JobSpec spec = good_spec();
+  spec.command = {"python3", "train.py", "", "a\nb"};
+  spec.working_directory = "/home/ada";
+  EXPECT_EQ(problem(spec), "");
+  spec.environment["LD_LIBRARY_PATH"] = "/opt/lib";  // its own loader's, not our trainer's
+  EXPECT_EQ(problem(spec), "");
+  for (const std::string name : {"MASTER_PORT", "JAX_PROCESS_ID", "RANK"}) {
+    JobSpec other = spec;
+    other.environment[name] = "1";
+    EXPECT_EQ(problem(other),
+              "spec.environment sets " + name + ": the worker sets it for each rank");
+  }
+  spec.command[1] = std::string("a\0b", 3);
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.command[1] is \"a\\x00\\x62\""));
+  spec.command = {""};
+  EXPECT_EQ(problem(spec), "spec.command[0] is empty: it must name a program");
+  spec.command = {"true"};
+  spec.working_directory = "home";
+  EXPECT_EQ(problem(spec), "spec.working_directory is \"home\": it must be an absolute path");
+  spec.command.assign(kCommandWordsMax + 1, "x");
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.command has 8193 words"));
+  spec.command = {std::string(kCommandBytesMax, 'x')};
+  EXPECT_THAT(problem(spec), testing::HasSubstr("words of 524289 bytes"));
+}
+
+TEST(CheckSpec, JudgesPortsOfWorkers) {
+  WorkerRegistered worker;
+  worker.worker = WorkerName("n1");
+  worker.slots = 1;
+  worker.rendezvous_address = "h:1";
+  const auto ports_problem = [&](PortRange ports) {
+    worker.program_ports = ports;
+    return std::string(check_registration(worker, InputLimits{}).message());
+  };
+  EXPECT_EQ(ports_problem({}), "");
+  EXPECT_EQ(ports_problem({65'408, 128}), "");
+  EXPECT_EQ(ports_problem({65'409, 128}), "program_ports.first is 65409: it must be 1 to 65408");
+  EXPECT_EQ(ports_problem({0, 1}), "program_ports.first is 0: it must be 1 to 65535");
+  EXPECT_EQ(ports_problem({1, -1}), "program_ports.count is -1: it must be 0 to 65535");
+}
+
 TEST(CheckSpec, RefusesControlCharactersWhereALineIsShown) {
   JobSpec spec = good_spec();
   spec.user = "ada\x1b[2J";

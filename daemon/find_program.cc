@@ -1,0 +1,63 @@
+#include "daemon/find_program.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include "common/absl_view.h"
+#include "daemon/logging.h"
+
+namespace muster::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A sentence has to hold them.
+constexpr size_t kShownNameBytesMax = 256;
+constexpr size_t kShownPathBytesMax = 512;
+
+bool is_file(const std::string& path) {
+  struct stat there {};
+  return stat(path.c_str(), &there) == 0 && S_ISREG(there.st_mode);
+}
+
+absl::Status not_executable(const std::string& file) {
+  return absl::PermissionDeniedError(
+      absl::StrCat(printable(file, kShownPathBytesMax), " cannot be executed: chmod +x, or name ",
+                   "its interpreter in front (python3 FILE, bash FILE)"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> find_program(const std::string& name, std::string_view path,
+                                         const std::string& directory) {
+  if (name.empty()) return absl::NotFoundError("a program's name is empty");
+  if (name.find('/') != std::string::npos) {
+    const std::string file = (fs::path(directory) / name).lexically_normal().string();
+    if (!is_file(file)) {
+      return absl::NotFoundError(
+          absl::StrCat("there is no program ", printable(file, kShownPathBytesMax)));
+    }
+    if (access(file.c_str(), X_OK) != 0) return not_executable(file);
+    return file;
+  }
+  std::string refused;
+  for (const absl::string_view folder : absl::StrSplit(av(path), ':')) {
+    const std::string file = (fs::path(directory) / std::string(folder) / name).string();
+    if (!is_file(file)) continue;
+    if (access(file.c_str(), X_OK) == 0) return file;
+    if (refused.empty()) refused = file;
+  }
+  if (!refused.empty()) return not_executable(refused);
+  const bool is_here = is_file((fs::path(directory) / name).string());
+  return absl::NotFoundError(
+      absl::StrCat("there is no program ", printable(name, kShownNameBytesMax),
+                   " in PATH=", printable(path, kShownPathBytesMax),
+                   is_here ? absl::StrCat("; the file in ", directory, " would be ./", name) : ""));
+}
+
+}  // namespace muster::daemon

@@ -1,0 +1,368 @@
+"""What a program of your own does, for Muster to see: step, phase and collectives of one rank.
+
+They go into the progress page that the worker reads (version 4; common/progress_page.h is the layout), so that a hang is noticed by the
+program's own step times and named by rank and collective. This file is all there is: put it where Python finds it.
+
+    import muster_progress as progress
+
+    progress.begin()                       # once, early; without Muster every call does nothing
+    progress.phase("LOAD")
+    for n in range(steps):
+        ...
+        progress.step(n + 1, loss=loss, tokens=tokens)
+        with progress.phase("CHECKPOINT_SAVE"):
+            save()
+
+Say what takes long: until a program names a phase or completes a step it is never taken for hung, and from then on it is expected to go
+on. Evaluation and checkpoints have phases, and budgets of their own.
+
+Any thread may call. After os.fork() the child's calls do nothing.
+"""
+import mmap
+import os
+import threading
+import time
+
+PHASES = ("INIT", "RENDEZVOUS", "LOAD", "COMPILE", "DATA", "STEP", "EVAL", "CHECKPOINT_SAVE", "CHECKPOINT_RESTORE", "SHUTDOWN")
+COLLECTIVES = ("none", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send", "recv", "barrier",
+               "send-recv")
+
+_PAGE_BYTES, _VERSION, _MAGIC = 8192, 4, b"MUSTPAGE"
+_GROUPS_MAX, _RING_LENGTH = 32, 32
+# Offsets in bytes, as common/progress_page.h lists them.
+_AT = dict(version=8, page_bytes=12, sequence=16, job=24, attempt=32, rank=36, local_rank=40, world_size=44, pid=48, phase=52,
+           incarnation=56, start=64, phase_start=72, last_progress=88, step=96, loss=104, grad_norm=112, step_seconds=120,
+           step_ewma=128, tokens=136, tflops=144, learning_rate=160, checkpoint_step=168, total_steps=176, group_count=184,
+           ring_head=188, groups=192, ring=3520, step_counts=5824, steps_seconds=5952, data_wait=6008, collective_wait=6032)
+_GROUP = dict(enqueued=56, started=64, completed=72, bytes=80, kind=88, dtype=92, members=96, id=100)
+_GROUP_BYTES, _GROUP_NAME_BYTES = 104, 56
+_RECORD = dict(seq=0, group=8, kind=12, bytes=16, enqueued_ns=24, completed_ns=32, name=40)
+_RECORD_BYTES, _RECORD_NAME_BYTES = 72, 32
+_STEP_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
+_WORD = (1 << 64) - 1
+_TRAINING = (PHASES.index("DATA"), PHASES.index("STEP"))
+# A writer holds the page for microseconds; one that died inside is not waited for.
+_LOCK_TRIES_MAX = 1000
+
+
+class _Page:
+    """The mapping. Words are stored through typed views, which copy each of them by one store of its size.
+
+    A sequence lock guards it: odd while somebody writes. Python has no fence, and processors but x86's may show another core a later store
+    first; taking and giving back a lock orders what comes before and after it on all of them, which is what the second lock is for.
+    """
+
+    def __init__(self, memory):
+        view = memoryview(memory)
+        self.bytes = view
+        self.u64, self.f64, self.u32 = view.cast("Q"), view.cast("d"), view.cast("I")
+        self._writers = threading.RLock()  # a signal's handler may come in between, on the same thread
+        self._order = threading.Lock()
+        self._depth = 0
+
+    def _fence(self):
+        with self._order:
+            pass
+
+    def __enter__(self):
+        self._writers.acquire()
+        self._depth += 1
+        if self._depth == 1:
+            at = _AT["sequence"] // 8
+            tries = 0
+            while self.u64[at] % 2 and tries < _LOCK_TRIES_MAX:  # the NCCL plugin's or a C library's turn
+                tries += 1
+                time.sleep(0)
+            self._mine = (self.u64[at] | 1) if self.u64[at] % 2 else self.u64[at] + 1
+            self.u64[at] = self._mine
+            self._fence()
+        return self
+
+    def __exit__(self, *_):
+        if self._depth == 1:
+            self._fence()
+            self.u64[_AT["sequence"] // 8] = (self._mine + 1) & _WORD
+        self._depth -= 1
+        self._writers.release()
+
+    def set(self, name, value, base=0, table=_AT):
+        self.u64[(base + table[name]) // 8] = value & _WORD
+
+    def set32(self, name, value, base=0, table=_AT):
+        self.u32[(base + table[name]) // 4] = value & 0xFFFFFFFF
+
+    def set_double(self, name, value):
+        self.f64[_AT[name] // 8] = value
+
+    def get(self, name, base=0, table=_AT):
+        return self.u64[(base + table[name]) // 8]
+
+    def get32(self, name, base=0, table=_AT):
+        return self.u32[(base + table[name]) // 4]
+
+    def get_double(self, name):
+        return self.f64[_AT[name] // 8]
+
+    def set_name(self, at, size, name):
+        raw = name.encode(errors="replace")[:size - 1]
+        self.bytes[at:at + size] = raw + bytes(size - len(raw))
+
+
+_page = None
+_pid = 0
+_step_start_ns = 0
+
+
+def _detach():
+    global _page
+    _page = None
+
+
+os.register_at_fork(after_in_child=_detach)
+
+
+def _variable(name):
+    try:
+        return int(os.environ.get(name, "0"))
+    except ValueError:
+        return 0
+
+
+def _owner(page):
+    """The process whose page it is; 0: it is nobody's yet."""
+    if bytes(page.bytes[:8]) != _MAGIC or page.get32("version") != _VERSION:
+        return 0
+    return page.get32("pid")
+
+
+def _lives(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _write_identity(page, pid):
+    now = time.monotonic_ns()
+    page.bytes[_AT["job"]:_PAGE_BYTES] = bytes(_PAGE_BYTES - _AT["job"])
+    page.set("job", _variable("MUSTER_JOB"))
+    page.set("incarnation", _variable("MUSTER_INCARNATION"))
+    for name, value in (("attempt", _variable("MUSTER_ATTEMPT")), ("rank", _variable("RANK")),
+                        ("local_rank", _variable("LOCAL_RANK")), ("world_size", _variable("WORLD_SIZE")), ("pid", pid)):
+        page.set32(name, value)
+    for name in ("start", "phase_start", "last_progress"):
+        page.set(name, now)
+    for name in ("step", "checkpoint_step", "total_steps"):
+        page.set(name, -1)
+    page.set32("version", _VERSION)
+    page.set32("page_bytes", _PAGE_BYTES)
+    page.bytes[:8] = _MAGIC
+
+
+def begin():
+    """Opens this rank's page. False, and every later call does nothing, when Muster has not started this process, or another
+    process of this rank (a launcher's child, a data loader's parent) writes the page already. OSError when the file cannot be."""
+    global _page, _pid, _step_start_ns
+    path = os.environ.get("MUSTER_PROGRESS_PAGE")
+    _step_start_ns = time.monotonic_ns()
+    if not path:
+        return False
+    if _page is not None:
+        return True
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, _PAGE_BYTES)  # a full disk is an error here, and no SIGBUS in the first store
+        page = _Page(mmap.mmap(fd, _PAGE_BYTES))
+    finally:
+        os.close(fd)
+    pid = os.getpid()
+    with page:
+        owner = _owner(page)
+        if owner not in (0, pid) and _lives(owner):
+            return False
+        if owner != pid:
+            _write_identity(page, pid)
+    _page, _pid = page, pid
+    return True
+
+
+def _enter(page, phase, now):
+    global _step_start_ns
+    before = page.get32("phase")
+    if before != phase:
+        page.set32("phase", phase)
+        page.set("phase_start", now)
+        if before not in _TRAINING and phase in _TRAINING:  # a pause is no part of the step that follows it
+            _step_start_ns = now
+    page.set("last_progress", now)
+
+
+class _Back:
+    """Of `with phase(…)`: back to the phase before."""
+
+    def __init__(self, before):
+        self._before = before
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._before is not None:
+            phase(PHASES[self._before])
+
+
+def phase(name):
+    """What the rank does from now on, one of PHASES; inside `with`, until its end."""
+    if name not in PHASES:
+        raise ValueError(f"phase {name!r}: must be one of {', '.join(PHASES)}")
+    page = _page
+    if page is None:
+        return _Back(None)
+    with page:
+        before = page.get32("phase")
+        _enter(page, PHASES.index(name), time.monotonic_ns())
+    return _Back(before if before < len(PHASES) else None)
+
+
+def _sane(seconds):
+    return seconds if 0 < seconds < 1e12 else 0.0
+
+
+def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_seconds=0.0, collective_wait_seconds=0.0,
+         tflops_per_device=0.0, learning_rate=0.0):
+    """So many steps of the whole job are completed. `seconds`: that the last one took; 0: since the one before, or since training went
+    on after a pause. `tokens`: of this rank in this step. In another phase than DATA or STEP it says that training goes on."""
+    global _step_start_ns
+    page = _page
+    if page is None:
+        return
+    now = time.monotonic_ns()
+    with page:
+        took = _sane(float(seconds)) or (now - _step_start_ns) / 1e9
+        _step_start_ns = now
+        if page.get32("phase") not in _TRAINING:
+            _enter(page, PHASES.index("STEP"), now)
+            _step_start_ns = now
+        ewma = page.get_double("step_ewma")
+        page.set_double("step_ewma", took if ewma == 0 else ewma + 0.1 * (took - ewma))
+        page.set("step", int(completed))
+        page.set_double("loss", float(loss))
+        page.set_double("grad_norm", float(grad_norm))
+        page.set_double("step_seconds", took)
+        bucket = _AT["step_counts"] // 8 + sum(bound < took for bound in _STEP_BOUNDS)
+        page.u64[bucket] += 1
+        page.set_double("steps_seconds", page.get_double("steps_seconds") + took)
+        page.set_double("data_wait", page.get_double("data_wait") + _sane(float(data_wait_seconds)))
+        page.set_double("collective_wait", page.get_double("collective_wait") + _sane(float(collective_wait_seconds)))
+        page.set("tokens", page.get("tokens") + int(tokens))
+        page.set_double("tflops", float(tflops_per_device))
+        page.set_double("learning_rate", float(learning_rate))
+        page.set("last_progress", now)
+
+
+def total_steps(steps):
+    """How many steps the whole job makes, for people."""
+    if _page is not None:
+        with _page as page:
+            page.set("total_steps", int(steps))
+
+
+def checkpoint(completed):
+    """The newest whole checkpoint has so many steps."""
+    if _page is not None:
+        with _page as page:
+            page.set("checkpoint_step", int(completed))
+
+
+class Group:
+    """A process group of this rank. Its collectives are numbered in the order in which they are handed over."""
+
+    def __init__(self, index):
+        self._at = None if index is None else _AT["groups"] + index * _GROUP_BYTES
+        self._index = index
+
+    def enqueued(self, kind, name="", bytes=0, dtype=0):
+        """The next one is handed over; one of COLLECTIVES. Returns its number for started() and done(); 0: there is no page."""
+        code = COLLECTIVES.index(kind)
+        page = _page
+        if page is None or self._at is None:
+            return 0
+        with page:
+            seq = page.get("enqueued", self._at, _GROUP) + 1
+            head = page.get32("ring_head")
+            record = _AT["ring"] + head % _RING_LENGTH * _RECORD_BYTES
+            page.set("enqueued", seq, self._at, _GROUP)
+            page.set("bytes", bytes, self._at, _GROUP)
+            page.set32("kind", code, self._at, _GROUP)
+            page.set32("dtype", dtype, self._at, _GROUP)
+            page.set("seq", seq, record, _RECORD)
+            page.set32("group", self._index, record, _RECORD)
+            page.set32("kind", code, record, _RECORD)
+            page.set("bytes", bytes, record, _RECORD)
+            page.set("enqueued_ns", time.monotonic_ns(), record, _RECORD)
+            page.set("completed_ns", 0, record, _RECORD)
+            page.set_name(record + _RECORD["name"], _RECORD_NAME_BYTES, name)
+            page.set32("ring_head", head + 1)
+        return seq
+
+    def started(self, seq):
+        """It begins to move data."""
+        page = _page
+        if page is None or self._at is None or seq == 0:
+            return
+        with page:
+            page.set("started", max(seq, page.get("started", self._at, _GROUP)), self._at, _GROUP)
+
+    def done(self, seq):
+        """It is through on this rank."""
+        page = _page
+        if page is None or self._at is None or seq == 0:
+            return
+        now = time.monotonic_ns()
+        with page:
+            for count in ("started", "completed"):
+                page.set(count, max(seq, page.get(count, self._at, _GROUP)), self._at, _GROUP)
+            for i in range(_RING_LENGTH):
+                record = _AT["ring"] + i * _RECORD_BYTES
+                if page.get("seq", record, _RECORD) == seq and page.get32("group", record, _RECORD) == self._index \
+                        and page.get("completed_ns", record, _RECORD) == 0:
+                    page.set("completed_ns", now, record, _RECORD)
+            page.set("last_progress", now)
+
+    def collective(self, kind, name="", bytes=0, dtype=0):
+        """`with group.collective("all-reduce"): …` around one that returns when it is through."""
+        return _Running(self, self.enqueued(kind, name, bytes, dtype))
+
+
+class _Running:
+    def __init__(self, group, seq):
+        self._group, self._seq = group, seq
+
+    def __enter__(self):
+        self._group.started(self._seq)
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self._group.done(self._seq)
+
+
+def group(name, members, id=0):
+    """A process group, by a name for people ("data"), the number of its ranks, and an id: the same on all of them, and another one for
+    another group of that name."""
+    page = _page
+    if page is None:
+        return Group(None)
+    with page:
+        count = page.get32("group_count")
+        if count >= _GROUPS_MAX:
+            return Group(None)
+        at = _AT["groups"] + count * _GROUP_BYTES
+        page.set_name(at, _GROUP_NAME_BYTES, name)
+        page.set32("members", members, at, _GROUP)
+        page.set32("id", id, at, _GROUP)
+        page.set32("group_count", count + 1)
+    return Group(count)

@@ -1,0 +1,275 @@
+"""`muster run -- COMMAND`: programs that are not ours, as torchrun would start them."""
+import json
+import os
+import re
+import signal
+import unittest
+
+from harness import SOURCE, MusterTest, processes_with_mark, wait_gone, wait_until
+PEERS = os.environ.get("MUSTER_PEERS_PYTHON")
+
+# What init_process_group("gloo") does with its environment, in few lines: rank 0 listens on MASTER_PORT, the others find it there.
+PEERS_PY = '''
+import os, socket, sys, time
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+
+def connect():
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return socket.create_connection(address, timeout=60)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+if rank == 0:
+    server = socket.create_server(address)
+    peers = [server.accept()[0] for _ in range(world - 1)]
+else:
+    peers = [connect()]
+
+def all_reduce(value):
+    """The sum over the ranks. Who lost a peer fails, as Gloo does."""
+    def get(peer):
+        data = b""
+        while not data.endswith(b"\\n"):
+            part = peer.recv(64)
+            if not part:
+                raise ConnectionError("Connection closed by peer")
+            data += part
+        return int(data)
+    if rank == 0:
+        value += sum(get(peer) for peer in peers)
+        for peer in peers:
+            peer.sendall(b"%d\\n" % value)
+        return value
+    peers[0].sendall(b"%d\\n" % value)
+    return get(peers[0])
+'''
+
+# Both are as people have them: nothing in them knows of Muster.
+DDP_PY = '''
+import os, signal, sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+state, first = sys.argv[1], 0
+if os.path.exists(state):
+    saved = torch.load(state)
+    model.module.load_state_dict(saved["model"])
+    first = saved["step"]
+for step in range(first, 6):
+    torch.manual_seed(100 * step + rank)
+    loss = model(torch.randn(8, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if rank == 0:
+        torch.save({"model": model.module.state_dict(), "step": step + 1}, state + ".new")
+        os.replace(state + ".new", state)
+    dist.barrier()
+    print(f"rank {rank} step {step + 1}", flush=True)
+    if step == 2 and rank == 1 and first == 0 and len(sys.argv) > 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+if rank == 0:
+    print("weights", [round(x, 6) for x in model.module.weight.flatten().tolist()], flush=True)
+dist.destroy_process_group()
+'''
+JAX_PY = '''
+import os, signal, sys
+import jax
+jax.distributed.initialize(coordinator_address=os.environ["JAX_COORDINATOR_ADDRESS"],
+                           num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
+                           process_id=int(os.environ["JAX_PROCESS_ID"]))
+from jax.experimental import multihost_utils
+import jax.numpy as jnp
+total = multihost_utils.process_allgather(jnp.array([jax.process_index() + 1.0])).sum()
+mark = sys.argv[1]
+if jax.process_index() == 1 and not os.path.exists(mark):
+    open(mark, "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+multihost_utils.sync_global_devices("end")
+print(f"process {jax.process_index()} of {jax.process_count()}: total {float(total)}", flush=True)
+'''
+
+
+class ProgramTest(MusterTest):
+    def script(self, name, text):
+        path = self.dir / name
+        path.write_text(text)
+        return path
+
+    def run_program(self, *words, ranks=1, options=(), check=0, **kwargs):
+        result = self.muster("run", "--name", "job", "--ranks", ranks, *options, "--", *words, check=check, **kwargs)
+        self.assertEqual(wait_gone(self.mark, 10), [], "something is still running")
+        return result
+
+    def start_program(self, *words, ranks=1, options=()):
+        return self.start(self.bin("muster"), "run", "--name", "job", "--ranks", ranks, *options, "--", *words)
+
+    @staticmethod
+    def bin(name):
+        return os.path.join(os.environ["MUSTER_BIN_DIR"], name)
+
+    def pids_of_ranks(self):
+        """{rank: pid} of the live processes that are ranks."""
+        found = {}
+        for pid in processes_with_mark(self.mark):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    environ = dict(e.split(b"=", 1) for e in file.read().split(b"\0") if b"=" in e)
+            except OSError:
+                continue
+            if b"MUSTER_PROGRESS_PAGE" in environ:
+                found[int(environ[b"RANK"])] = pid
+        return found
+
+
+class AnyProgram(ProgramTest):
+    # ------------------------------------------------------------------ starting
+
+    def test_ranks_find_each_other_as_under_torchrun(self):
+        script = self.script("sum.py", PEERS_PY + '''
+total = all_reduce(rank)
+names = ["LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "NNODES", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_MAX_RESTARTS",
+         "TORCHELASTIC_USE_AGENT_STORE", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"]
+assert os.environ["JAX_COORDINATOR_ADDRESS"] == "%s:%d" % address
+print("total", total, "of", world, [os.environ[name] for name in names], flush=True)
+''')
+        result = self.run_program("python3", script, ranks=4)
+        self.assertIn("total 6 of 4 ['0', '4', '0', '0', '1', 'muster-1', '3', 'False', '4', '0']\n", result.stdout)
+        self.assertIn("python3: 4 ranks\n", result.stderr)
+        self.assertIn("SUCCEEDED", result.stderr)
+
+    def test_words_environment_and_folder_arrive_unchanged(self):
+        script = self.script("words.sh", '#!/bin/sh\nprintf "<%s>" "$@"; echo; pwd; echo "$GREETING"\n')
+        script.chmod(0o755)
+        result = self.run_program("GREETING=good day", "./words.sh", "--ranks", "a b", "[1,2]", "", "x=1", "--", "ü*")
+        self.assertEqual(result.stdout, f"<--ranks><a b><[1,2]><><x=1><--><ü*>\n{self.dir}\ngood day\n")
+
+    def test_what_is_no_program_says_so(self):
+        result = self.run_program("nosuchprogram", "-v", check=2)
+        self.assertRegex(result.stderr, r"there is no program nosuchprogram in PATH=\S")
+        self.script("plain.sh", "echo")
+        result = self.run_program("./plain.sh", check=2)
+        self.assertIn("plain.sh cannot be executed: chmod +x, or name its interpreter", result.stderr)
+        self.assertFalse((self.dir / "job").exists(), "a job that never began left a folder")
+        result = self.muster("run", "--name", "a b", "--", "true", check=2)
+        self.assertIn("--name a b: a name has", result.stderr)
+        result = self.muster("config", "show", "--", "python3", "train.py", check=2)
+        self.assertIn("programs are for muster run and muster submit", result.stderr)
+        result = self.muster("run", "python3", "train.py", check=2)
+        self.assertIn("muster run -- python3", result.stderr)
+
+    # ------------------------------------------------------------------ ends
+
+    def test_codes_of_programs_mean_nothing_but_success(self):
+        for code in (3, 75, 76):  # not finite, preempted, peer lost: of our trainer
+            result = self.run_program("sh", "-c", f"exit {code}", options=["--restarts", "1"], check=code)
+            self.assertIn(f"exited with code {code} before its first step", result.stderr)
+            self.assertIn("the one restart is used up", result.stderr)
+
+    def test_a_killed_rank_is_started_again_on_another_port(self):
+        script = self.script("again.py", PEERS_PY + '''
+print("attempt", attempt, "port", address[1], "total", all_reduce(rank), flush=True)
+while attempt == 0:
+    all_reduce(1)
+    time.sleep(0.02)
+''')
+        run = self.start_program("python3", script, ranks=3)
+        wait_until(lambda: "total 3" in self.output(run), 30, "the first attempt's sum")
+        os.kill(self.pids_of_ranks()[2], signal.SIGKILL)
+        self.assertEqual(run.wait(timeout=60), 0, self.output(run))
+        ports = re.findall(r"^attempt (\d) port (\d+) total 3$", run.out_path.read_text(), re.M)
+        self.assertEqual([attempt for attempt, _ in ports], ["0", "1"], self.output(run))
+        self.assertNotEqual(ports[0][1], ports[1][1])
+        self.assertIn("rank 2 on ", self.output(run))
+
+    def test_a_program_that_hangs_is_noticed_and_started_again(self):
+        script = self.script("hangs.py", PEERS_PY + '''
+import muster_progress as progress
+progress.begin()
+ring = progress.group("data", world, 1)
+for n in range(1, 41):
+    with ring.collective("all-reduce", "gradients", 8):
+        all_reduce(n)
+    time.sleep(0.02)
+    progress.step(n, loss=1 / n, tokens=10)
+    if attempt == 0 and n == 20 and rank == 1:
+        time.sleep(1000)
+print("attempt", attempt, "ends", flush=True)
+''')
+        result = self.run_program("python3", script, ranks=3, options=["--env", f"PYTHONPATH={SOURCE}/progress"])
+        self.assertIn("attempt 1 ends\n", result.stdout)
+        sentence = re.search(r"fault at step 20: hang: (.*)", result.stderr)
+        self.assertTrue(sentence, result.stderr)
+        self.assertRegex(sentence[1], r"^rank 1\b")
+
+    # ------------------------------------------------------------------ a fleet
+
+    def test_a_fleet_runs_programs_on_several_nodes_and_its_coordinator_may_die(self):
+        coordinator = self.start_coordinator(listen="127.0.0.1:0")
+        port = coordinator.address.rsplit(":", 1)[1]
+        for name in ("node0", "node1"):
+            self.start_worker(coordinator, name, slots=2)
+        go = self.dir / "go"
+        script = self.script("wide.py", PEERS_PY + f'''
+print("node", os.environ["GROUP_RANK"], "of", os.environ["NNODES"], "total", all_reduce(rank), flush=True)
+while not os.path.exists({str(go)!r}):
+    time.sleep(0.02)
+all_reduce(1)
+''')
+        job = json.loads(self.muster("submit", "--nodes", 2, "--ranks-per-node", 2, "--json", "--", "python3", script, "--lr",
+                                     "1", check=0).stdout)
+        self.assertEqual(job["spec"]["command"], ["python3", str(script), "--lr", "1"])
+        logs = lambda: self.muster("logs", job["id"], "--rank", "all", check=0).stdout
+        wait_until(lambda: logs().count("total 6") == 4, 60, "all four ranks")
+        self.assertEqual(sorted(re.findall(r"node (\d) of 2", logs())), ["0", "0", "1", "1"])
+        shown = self.muster("status", job["id"], check=0).stdout
+        self.assertIn("RUNNING", shown)
+        self.assertNotIn("INIT", shown, "a program without a page is in no phase")
+        coordinator.kill()
+        coordinator.wait()
+        self.start_coordinator(listen=f"127.0.0.1:{port}")
+        go.touch()
+        ended = wait_until(lambda: (j := self.job(job["id"]))["state"] == "SUCCEEDED" and j, 30, "the end")
+        self.assertEqual(ended["attempt"], 1)
+
+    def test_a_worker_without_the_program_says_so_once(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        job = json.loads(self.muster("submit", "--json", "--", "nosuchprogram", check=0).stdout)
+        ended = wait_until(lambda: (j := self.job(job["id"]))["state"] == "FAILED" and j, 30, "the end")
+        self.assertEqual((ended["attempt"], ended["exit_code"]), (1, 127))
+        self.assertIn("there is no program nosuchprogram in PATH=", ended["reason"])
+        self.assertIn("what cannot be started is not retried", ended["reason"])
+
+
+@unittest.skipUnless(PEERS, "MUSTER_PEERS_PYTHON names no Python with PyTorch and JAX")
+class RealPrograms(ProgramTest):
+    """Scripts that know nothing of Muster."""
+
+    def test_pytorch_ddp_survives_a_killed_rank(self):
+        script = self.script("ddp.py", DDP_PY)
+        disturbed = self.run_program(PEERS, script, "disturbed.pt", "kill", ranks=2, timeout=170)
+        self.assertIn("killed by signal 9", disturbed.stderr)
+        self.assertIn("rank 0 step 6\n", disturbed.stdout)
+        calm = self.run_program(PEERS, script, "calm.pt", ranks=2, timeout=170)
+        weights = [re.search(r"weights (.*)", run.stdout)[1] for run in (disturbed, calm)]
+        self.assertEqual(*weights)
+
+    def test_jax_processes_survive_a_killed_one(self):
+        script = self.script("jax_psum.py", JAX_PY)
+        result = self.run_program(PEERS, script, "mark", ranks=2, options=["--env", "JAX_PLATFORMS=cpu"], timeout=170)
+        self.assertIn("process 0 of 2: total 3.0\n", result.stdout)
+        self.assertIn("attempt 2: every rank is up", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,1 @@
+#include "tests/unit/progress/writer.c"  // NOLINT: muster_progress.h is C++, too

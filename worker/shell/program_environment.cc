@@ -1,0 +1,67 @@
+#include "worker/shell/program_environment.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "daemon/endpoint.h"
+#include "daemon/find_program.h"
+
+namespace muster::worker {
+namespace {
+
+// Of a worker that was started without one.
+constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+}  // namespace
+
+absl::Status add_program_variables(const SpawnRank& request, Variables& variables) {
+  const Launch& launch = *request.launch;
+  const auto home = daemon::parse_endpoint("rendezvous address", launch.rendezvous_address);
+  if (!home.ok()) return home.status();
+  const int32_t rank = request.key.rank.value();
+  const std::string node = absl::StrCat(rank / launch.spec.ranks_per_node);
+  const std::string nodes = absl::StrCat(launch.spec.nodes);
+  const std::string world = absl::StrCat(launch.spec.world_size());
+  const std::string port = absl::StrCat(launch.program_port);
+
+  variables["GROUP_RANK"] = variables["NODE_RANK"] = node;
+  variables["GROUP_WORLD_SIZE"] = variables["NNODES"] = nodes;
+  variables["ROLE_NAME"] = "default";
+  variables["ROLE_RANK"] = absl::StrCat(rank);
+  variables["ROLE_WORLD_SIZE"] = world;
+  variables["MASTER_ADDR"] = home->host;
+  variables["MASTER_PORT"] = port;
+  variables["TORCHELASTIC_RUN_ID"] = absl::StrCat("muster-", request.key.job.value());
+  variables["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(request.key.attempt.value() - 1);
+  variables["TORCHELASTIC_MAX_RESTARTS"] = absl::StrCat(launch.spec.restarts_max);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  variables.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+
+  variables["JAX_COORDINATOR_ADDRESS"] =
+      daemon::Endpoint{home->host, launch.program_port}.to_string();
+  variables["JAX_COORDINATOR_IP"] = home->host;
+  variables["JAX_COORDINATOR_PORT"] = port;
+  variables["JAX_NUM_PROCESSES"] = world;
+  variables["JAX_PROCESS_ID"] = absl::StrCat(rank);
+
+  if (variables.contains("SLURM_JOB_ID")) {
+    variables["SLURM_PROCID"] = absl::StrCat(rank);
+    variables["SLURM_LOCALID"] = absl::StrCat(request.local_rank);
+    variables["SLURM_NODEID"] = node;
+    variables["SLURM_NTASKS"] = variables["SLURM_NPROCS"] = world;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> program_arguments(const LaunchSpec& spec,
+                                                           const Variables& variables) {
+  const auto path = variables.find("PATH");
+  auto program = daemon::find_program(spec.command.front(),
+                                      path == variables.end() ? kDefaultPath : path->second,
+                                      spec.working_directory);
+  if (!program.ok()) return program.status();
+  std::vector<std::string> arguments = spec.command;
+  arguments.front() = *std::move(program);
+  return arguments;
+}
+
+}  // namespace muster::worker
