@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two faults beside PyTorch: a stopped rank, and one that leaves a collective out; when it is noticed, and whether the rank is named.
 
-  bench/faults_torch.py --bin build/release/bin [--ranks 8] [--runs 3] [--wait 120] [--out bench/results/faults_torch.json]
+  bench/faults_torch.py --bin build/release/bin [--ranks 8] [--runs 2] [--wait 90] [--out bench/results/faults_torch.json]
 
 PyTorch's job is data parallel over Gloo under torchrun, without restarts, its ranks on this machine; ours are 8 ranks on 4 workers as in
 bench/faults.py. Both train a tiny model at the same pace. Rows of PyTorch: its default timeout of half an hour, of which --wait seconds are
@@ -64,8 +64,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--wait", type=float, default=120, help="seconds that a job of PyTorch is watched after its fault")
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--wait", type=float, default=90, help="seconds that a job of PyTorch is watched after its fault")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/faults_torch.json")
     args = parser.parse_args()
     rows = []

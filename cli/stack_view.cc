@@ -221,7 +221,8 @@ json evidence_to_json(const RankEvidence& rank) {
           {"wait_channel", rank.wait_channel},
           {"stack_problem", rank.stack_problem},
           {"stack_note", rank.stack_note},
-          {"last_lines", rank.last_lines}};
+          {"last_lines", rank.last_lines},
+          {"files", rank.files}};
 }
 
 }  // namespace muster::cli

@@ -14,6 +14,7 @@ namespace muster {
 
 constexpr size_t kEvidenceLinesMax = 20;       // last lines of output
 constexpr size_t kEvidenceLineBytesMax = 512;  // of each, and of each message of the kernel
+constexpr size_t kEvidenceFilesMax = 8;        // dumps of a rank's programs
 constexpr size_t kKernelMessagesMax = 50;      // of a node, the newest
 
 // A process group of the rank, as its page has it.
@@ -55,6 +56,8 @@ struct RankEvidence {
   std::string stack_problem;  // empty: stacks were read
   std::string stack_note;  // what is missing in them: "no Python frames: py-spy is not installed"
   std::vector<std::string> last_lines;  // of its output, oldest first
+  std::vector<std::string>
+      files{};  // on its node, that its programs have dumped into: "PATH (1234 bytes)"
 
   friend bool operator==(const RankEvidence&, const RankEvidence&) = default;
 };

@@ -31,7 +31,7 @@ struct Flags {
   bool die_with_parent = false;
   int64_t worker_lease_ms = 10'000;
   int64_t heartbeat_interval_ms = 1'000;
-  int64_t unreachable_ms = 900;
+  int64_t unreachable_ms = 750;
   std::string log_level = "info";
 };
 
@@ -62,6 +62,9 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
   add("--hang-checkpoint-seconds", budgets.checkpoint,
       "… while a checkpoint is saved or restored, or three times the longest so far");
   add("--hang-shutdown-seconds", budgets.shutdown, "… while they leave");
+  add("--hang-doubt-seconds", budgets.unsure,
+      "How long a job is looked at again before it is ended, when it stands still and may yet go "
+      "on");
 }
 
 void declare(CLI::App& app, Flags& flags) {

@@ -88,6 +88,7 @@ RankEvidence rank_from_proto(const v1::RankEvidence& proto) {
   rank.stack_problem = printable(proto.stack_problem(), kProblemBytesMax);
   rank.stack_note = printable(proto.stack_note(), kProblemBytesMax);
   rank.last_lines = lines_from_proto(proto.last_lines(), kEvidenceLinesMax, kEvidenceLineBytesMax);
+  rank.files = lines_from_proto(proto.files(), kEvidenceFilesMax, kEvidenceLineBytesMax);
   return rank;
 }
 
@@ -131,6 +132,8 @@ void rank_to_proto(const RankEvidence& rank, const Detail& detail, v1::RankEvide
   proto.set_stack_problem(printable(rank.stack_problem, kProblemBytesMax));
   proto.set_stack_note(printable(rank.stack_note, kProblemBytesMax));
   lines_to_proto(rank.last_lines, detail.lines, detail.line_bytes, *proto.mutable_last_lines());
+  if (detail.lines > 0)
+    lines_to_proto(rank.files, kEvidenceFilesMax, kEvidenceLineBytesMax, *proto.mutable_files());
 }
 
 // False when it does not fit; then what did is there.

@@ -1,7 +1,6 @@
 // The daemons' log: one line per event on stderr, in UTC, through spdlog.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include <absl/status/status.h>
@@ -12,9 +11,5 @@ namespace muster::daemon {
 // InvalidArgument names the levels when `level` is none of trace, debug, info, warning, error, off.
 // Call once, before any thread starts.
 absl::Status set_up_logging(std::string_view program, std::string_view level);
-
-// `text` from outside, safe to log and to show: control characters and invalid bytes become '?',
-// and what is longer than `bytes_max` is cut with "…".
-std::string printable(std::string_view text, size_t bytes_max);
 
 }  // namespace muster::daemon

@@ -10,6 +10,7 @@
 #include <absl/strings/numbers.h>
 #include <spdlog/spdlog.h>
 
+#include "common/escape.h"
 #include "common/exit_code.h"
 #include "common/version.h"
 #include "daemon/command_line.h"
@@ -57,7 +58,7 @@ CLI::Validator is_positive_number(const std::string& flag) {
     int32_t number = 0;
     if (absl::SimpleAtoi(text, &number) && number > 0) return std::string();
     throw CLI::ParseError(
-        flag + " takes a positive number, not '" + muster::daemon::printable(text, 64) + "'",
+        flag + " takes a positive number, not '" + muster::printable(text, 64) + "'",
         CLI::ExitCodes::ValidationError);
   };
   return CLI::Validator(check, "");

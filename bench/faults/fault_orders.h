@@ -15,7 +15,7 @@ namespace muster::faults {
 struct Fault {
   int64_t number = 0;
   std::string kind;
-  double factor = 1;  // of a slow rank: its compute time against what it would be
+  double factor = 1;   // of a slow rank: its compute time against what it would be
   double seconds = 0;  // of what ends by itself
   std::string path;    // of a file, for faults that need one
 };

@@ -8,7 +8,6 @@
 
 #include "common/absl_view.h"
 #include "common/exit_code.h"
-#include "coordinator/core/restart_policy.h"
 
 namespace muster::coordinator {
 
@@ -45,10 +44,6 @@ void Core::restore(Job job) {
   } else {
     job.ranks.assign(job.placement.size(), RankState{});
     Launch& launch = launches_[id];
-    // A job that is cancelled while it restarts may have no fault.
-    const bool preempted = job.state == JobState::kRestarting && !job.faults.empty() &&
-                           is_preempted(job.faults.back());
-    if (job.cancel_requested || preempted) launch.stop_grace = options_.cancel_grace;
     if (job.state == JobState::kSuspect || job.state == JobState::kDumping) {
       job.state = JobState::kRunning;
       job.reason = absl::StrCat("the coordinator was started anew, and looks again: ", job.reason);
@@ -91,8 +86,13 @@ void Core::forgive_own_stall(Instant now) {
     if (worker.away_since) *worker.away_since += late;
   }
   for (auto& [id, open] : dumps_) open.deadline += late;
+  for (auto& [id, open] : symbols_) open.deadline += late;
   for (auto& [id, launch] : launches_) {
     if (launch.hang) launch.hang->excuse(late);
+    launch.suspected += late;
+    launch.progress_then += late;
+    if (launch.next_look) *launch.next_look += late;
+    if (launch.doubt) launch.doubt->excuse(late);
     if (launch.start_deadline) *launch.start_deadline += late;
     if (launch.victim_deadline) *launch.victim_deadline += late;
   }
@@ -243,6 +243,7 @@ void Core::on(const JobCancelRequested& event) {
   launch.start_deadline.reset();  // how the attempt ends does not matter any more
   launch.victim_deadline.reset();
   leave_ladder(job);
+  end_doubt(job, "none: the job was cancelled", "the job was cancelled");
   if (job.state == JobState::kRestarting && !event.force) {
     note(job, "cancelled during a restart; waits for the last ranks to be reaped");
     return;

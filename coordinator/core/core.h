@@ -11,7 +11,9 @@
 //   schedule.cc  the queue's pass: which waiting jobs are placed
 //   launch.cc    one attempt of one job: ranks up, ranks gone, faults, the end
 //   fleet.cc     workers: registration, leases, heartbeats, exit reports
-//   ladder.cc    a job that may hang: suspicion, dump, verdict
+//   watch.cc     what ranks' figures say: progress for the ladder, stragglers
+//   ladder.cc    a job that may hang: suspicion and dump
+//   verdict.cc   what a dump comes to, and what cannot be told yet
 //   dumps.cc     dumps of stacks and their symbols, for the ladder and for people
 //   reach.cc     workers that cannot be reached
 #pragma once
@@ -56,7 +58,7 @@ struct CoreOptions {
       std::chrono::seconds(2);  // for the dead rank's report when only victims reported
   // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. Three
   // heartbeats: less would be a hiccup of the network.
-  Duration unreachable_after = std::chrono::milliseconds(900);
+  Duration unreachable_after = std::chrono::milliseconds(750);
   Duration broken_stream_wait = std::chrono::milliseconds(
       500);  // the same of one whose stream broke, when peers of its ranks report them lost
   // The same before the others' stacks may confirm it: what its ranks have begun meanwhile, a checkpoint perhaps, nobody has heard.
@@ -136,11 +138,25 @@ class Core {
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
 
  private:
+  // Nobody can tell whether the attempt hangs: an incident says so, and the job runs. One incident for all doubts of an attempt.
+  struct Doubt {
+    IncidentId incident;
+    bool open = false;
+    Instant progress{};            // of steps and phases, when it began
+    Instant began{};               // the look that could not tell
+    std::optional<Instant> until;  // then it is stuck; nothing: it has moved since
+    std::string reason;            // why nothing is done
+
+    void excuse(Duration time) {
+      progress += time;
+      began += time;
+      if (until) *until += time;
+    }
+  };
   // What is known of a live job beyond its record. Volatile: rebuilt after a restart.
   struct Launch {
     std::optional<Instant> start_deadline;          // while STARTING
     std::optional<Instant> victim_deadline;         // once a victim reported and no culprit did
-    Duration stop_grace{};                          // of the newest StopRanks
     std::optional<int64_t> checkpoint_after;        // somebody waits for a checkpoint of more steps
     std::map<WorkerName, std::vector<Rank>> ranks;  // by worker
     std::optional<HangDetector> hang;
@@ -148,6 +164,7 @@ class Core {
     std::map<Rank, IncidentId> slow;     // ranks that are told to be
     std::optional<Instant> reach_check;  // the next look at whether its workers can be reached
     std::optional<IncidentId> incident;  // what the suspicion or the verdict is recorded as
+    std::optional<IncidentId> silence;   // the attempt's, of workers that could not be reached
     // While SUSPECT or DUMPING.
     Instant suspected{};
     Instant progress_then{};           // of steps and phases
@@ -155,6 +172,9 @@ class Core {
     std::set<WorkerName> no_news;      // workers whose pages have not been seen since
     std::set<WorkerName> unreachable;  // outlives a suspicion
     std::optional<DumpId> dump;
+    int32_t looks = 0;                 // dumps of this suspicion that could not tell
+    std::optional<Instant> next_look;  // no dump before
+    std::optional<Doubt> doubt;        // outlives a suspicion
   };
   // One dump on its way.
   struct OpenDump {
@@ -229,27 +249,39 @@ class Core {
   void lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
                      std::string_view why);
   void check_leases();
-  // ladder.cc
+
+  // watch.cc
   void begin_watching(const Job& job);
   static void forget_rank(Launch& launch, Rank rank);
   void watch(const Job& job, const RankProgress& progress);
-  void hear_pages_of(const Worker& worker);
+  void watch_evidence(const StackReportReceived& event);
   void look_for_stragglers(const Job& job);
+
+  // ladder.cc
+  void hear_pages_of(const Worker& worker);
   void climb(Job& job);
   void suspect(Job& job, std::string reason);
   void go_on(Job& job, std::string reason);
   void leave_ladder(Job& job);
-  void conclude_dump(Job& job);
-  void drop_reachable(Job& job);
-  void watch_evidence(const StackReportReceived& event);
-  bool shows_progress(const Job& job, const Dump& dump) const;
-  void conclude_stuck(Job& job, const Dump& dump);
-  std::map<Rank, std::string> ranks_gone(const Job& job) const;
   void resume_incidents(const Job& job);
   void close_incidents(const Job& job, const std::string& text);
   int64_t unix_ns_of(Instant then) const;
   void check_ladders();
   std::optional<Instant> ladder_deadline(const Job& job, const Launch& launch) const;
+
+  // verdict.cc
+  void conclude_dump(Job& job);
+  void drop_reachable(Job& job);
+  bool shows_progress(const Job& job, const Dump& dump) const;
+  void look_again(Job& job, const Dump& dump, Motion motion);
+  void open_doubt(const Job& job, const Dump& dump);
+  void end_doubt_if_it_goes_on(Job& job);
+  void end_doubt(const Job& job, std::string_view action, std::string text);
+  void forget_launch(const Job& job);
+  void conclude_stuck(Job& job, const Dump& dump);
+  Blame judge(const Job& job, const Dump& dump, IncidentKind kind,
+              std::optional<IncidentId>& incident);
+  std::map<Rank, std::string> ranks_gone(const Job& job) const;
 
   // dumps.cc
   void on(const StacksRequested& event);
@@ -271,8 +303,10 @@ class Core {
   void check_reach(Job& job);
   bool is_missed(const Job& job, const Worker& worker) const;
   void tell_unreachable(Job& job, const Worker& worker);
+  IncidentId open_silence(const Job& job, const Fault& what);
   void tell_reachable(Job& job, const WorkerName& name, std::string_view how);
   void lose_confirmed(Job& job);
+  void give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why);
 
   Worker* current_worker(const WorkerName& name, Incarnation incarnation);
   Job* live_job(JobId id, Attempt attempt);

@@ -30,20 +30,19 @@ std::map<int32_t, std::string> paths_of(const StackTree& tree, const std::set<in
                         frame.address, ";");
       }
     }
-    for (const int32_t rank : ranks) {
-      if (place.ranks.contains(rank)) paths[rank] = path;
+    for (const RankSet::Range& range : place.ranks.ranges()) {
+      for (auto rank = ranks.lower_bound(range.first); rank != ranks.end() && *rank <= range.last;
+           ++rank)
+        paths[*rank] = path;
     }
   }
   return paths;
 }
 
-// A process that sleeps in one place of the kernel, is stopped or dead stands still, whether its stack can be read or not.
-bool stands_still(const RankEvidence& before, const RankEvidence& after) {
+// It cannot go on by itself. A look that stops it itself, for a moment, is seen in one sample alone.
+bool is_halted(const RankEvidence& before, const RankEvidence& after) {
   const auto halted = [](char state) { return state == 'T' || state == 't' || state == 'Z'; };
-  if (halted(after.process_state)) return true;
-  return before.process_state == 'S' && after.process_state == 'S' &&
-         before.wait_channel == after.wait_channel &&
-         (!after.wait_channel.empty() || after.stack_problem.empty());
+  return halted(before.process_state) && halted(after.process_state);
 }
 
 bool went_on(const RankEvidence& before, const RankEvidence& after) {
@@ -60,6 +59,47 @@ bool went_on(const RankEvidence& before, const RankEvidence& after) {
   }
   return false;
 }
+
+// The collectives that ranks wait in, and how many of their members are in them: where all are, in the same call, it may be completed yet.
+class Meetings {
+ public:
+  void add(const RankEvidence& rank) {
+    for (const GroupEvidence& group : rank.groups) {
+      if (is_background(group)) continue;
+      Meeting& meeting = meetings_[{group.name, group.id}];
+      meeting.members = std::max(meeting.members, group.members);
+      ++meeting.seen;
+      if (!group.waits()) continue;
+      if (meeting.inside++ == 0) {
+        meeting.seq = group.enqueued;
+        meeting.kind = group.kind;
+      }
+      meeting.same = meeting.same && group.enqueued == meeting.seq && group.kind == meeting.kind;
+    }
+  }
+
+  bool some_is_whole() const {
+    return std::any_of(meetings_.begin(), meetings_.end(), [](const auto& entry) {
+      const Meeting& meeting = entry.second;
+      // A group that does not say how many it has is as large as it is seen to be. Of a message one end alone may be there.
+      const uint32_t members = std::max(meeting.members, meeting.seen);
+      const bool message =
+          meeting.kind == CollectiveKind::kSend || meeting.kind == CollectiveKind::kRecv;
+      return meeting.inside > 0 && meeting.inside == members && meeting.same && !message;
+    });
+  }
+
+ private:
+  struct Meeting {
+    uint32_t members = 0;
+    uint32_t seen = 0;
+    uint32_t inside = 0;
+    uint64_t seq = 0;
+    CollectiveKind kind = CollectiveKind::kNone;
+    bool same = true;
+  };
+  std::map<std::pair<std::string, uint32_t>, Meeting> meetings_;
+};
 
 }  // namespace
 
@@ -91,7 +131,7 @@ bool Dump::add(const StackReportReceived& report) {
   if (!wanted) return false;
   Sample& sample = samples_[static_cast<size_t>(report.sample)];
   if (!sample.from.insert(report.worker).second) return false;
-  sample.stacks.merge(report.stacks);
+  sample.stacks.add(report.stacks);
   for (const RankEvidence& rank : report.ranks) {
     const bool theirs = std::find(asked->second.begin(), asked->second.end(), Rank(rank.rank)) !=
                         asked->second.end();
@@ -141,10 +181,10 @@ std::vector<RankEvidence> Dump::newest_ranks() const {
   return ranks;
 }
 
-const StackTree& Dump::newest_stacks() const {
+StackTree Dump::newest_stacks() const {
   const auto newest = std::find_if(samples_.rbegin(), samples_.rend(),
                                    [](const Sample& sample) { return !sample.from.empty(); });
-  return newest == samples_.rend() ? samples_.front().stacks : newest->stacks;
+  return newest == samples_.rend() ? StackTree() : newest->stacks.total();
 }
 
 std::vector<std::string> Dump::kernel_messages() const {
@@ -167,27 +207,42 @@ StackDump Dump::to_people() const {
   return {job_, attempt_, newest_stacks(), newest_ranks(), silent()};
 }
 
-Motion motion_in(const Dump& dump) {
+Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone) {
   std::map<int32_t, RankEvidence> first;
   for (RankEvidence& rank : dump.ranks(0)) first.emplace(rank.rank, std::move(rank));
-  std::set<int32_t> free;  // wait for nobody in either
-  bool unsure = false;
+  std::set<int32_t> free;  // wait for nobody
+  Meetings meetings;
+  bool halted = false;
+  bool unseen = false;
+  std::set<int32_t> seen;
   for (const RankEvidence& rank : dump.ranks(dump.samples() - 1)) {
     const auto before = first.find(rank.rank);
-    if (before == first.end() || !rank.page_problem.empty()) continue;
-    if (!before->second.page_problem.empty()) continue;
+    if (before == first.end() || gone.contains(Rank(rank.rank))) continue;
+    seen.insert(rank.rank);
+    halted = halted || is_halted(before->second, rank);
+    if (!rank.page_problem.empty() || !before->second.page_problem.empty()) {
+      free.insert(rank.rank);
+      continue;
+    }
     if (went_on(before->second, rank)) return Motion::kProgress;
-    if (waits_for_peers(rank)) continue;
-    free.insert(rank.rank);
-    unsure = unsure || !stands_still(before->second, rank);
+    meetings.add(rank);
+    if (!waits_for_peers(rank)) free.insert(rank.rank);
   }
+  for (const auto& [worker, ranks] : dump.asked()) {
+    unseen = unseen || std::any_of(ranks.begin(), ranks.end(), [&](const Rank rank) {
+               return !seen.contains(rank.value()) && !gone.contains(rank);
+             });
+  }
+  if (halted) return Motion::kNone;
   const auto before = paths_of(dump.stacks(0), free);
   const auto after = paths_of(dump.stacks(dump.samples() - 1), free);
   const bool moved = std::any_of(after.begin(), after.end(), [&](const auto& entry) {
     const auto was = before.find(entry.first);
     return was != before.end() && was->second != entry.second;
   });
-  return moved ? Motion::kStacks : unsure ? Motion::kUnsure : Motion::kNone;
+  if (moved) return Motion::kStacks;
+  if (unseen) return Motion::kUnseen;
+  return !free.empty() || meetings.some_is_whole() ? Motion::kUnsure : Motion::kNone;
 }
 
 }  // namespace muster::coordinator

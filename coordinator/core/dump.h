@@ -11,6 +11,7 @@
 
 #include "common/ids.h"
 #include "common/rank_evidence.h"
+#include "common/stack_forest.h"
 #include "common/stack_tree.h"
 #include "common/time.h"
 #include "coordinator/core/action.h"
@@ -36,13 +37,14 @@ class Dump {
   std::vector<WorkerName> silent() const;
 
   size_t samples() const { return samples_.size(); }
-  const StackTree& stacks(size_t sample) const { return samples_[sample].stacks; }
+  // Added up anew each time.
+  StackTree stacks(size_t sample) const { return samples_[sample].stacks.total(); }
   // In their order; of workers that sent this sample.
   std::vector<RankEvidence> ranks(size_t sample) const;
   // The newest of each rank that was asked for, in their order. One whose worker is silent says so.
   std::vector<RankEvidence> newest_ranks() const;
   // The newest sample that anybody has sent.
-  const StackTree& newest_stacks() const;
+  StackTree newest_stacks() const;
   // "node3: Out of memory: Killed process 17", of all workers, as they were read last.
   std::vector<std::string> kernel_messages() const;
 
@@ -53,7 +55,7 @@ class Dump {
 
  private:
   struct Sample {
-    StackTree stacks;
+    StackForest stacks;
     std::map<int32_t, RankEvidence> ranks;
     std::set<WorkerName> from;
   };
@@ -67,16 +69,18 @@ class Dump {
   std::map<StackModule, WorkerName> modules_;
 };
 
+// What two looks say of whether a job can go on.
 enum class Motion {
-  kNone,
-  kUnsure,  // a rank that waits for nobody computes or waits for a disk where it was, or could not be read
-  kStacks,    // a rank that waits for nobody was somewhere else
+  kNone,    // it cannot: a rank is stopped or dead, or all wait for each other
+  kUnsure,  // nothing moved, and it may: a rank waits for nobody, or everybody has entered what is not completed
+  kUnseen,  // of a rank whose worker may answer yet one look is missing
+  kStacks,  // a rank that waits for nobody was somewhere else
   kProgress,  // collectives, phases or steps went on
 };
 
 // What moved from the first to the last sample. Threads that work beside the computation do not count: a checkpoint being written does not
-// make a step.
-Motion motion_in(const Dump& dump);
+// make a step. `gone`: ranks of which nothing will be seen.
+Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone);
 
 // Whether the group is one of those beside the computation: "data#6", by its lane (trainer_core/comm/process_groups.h).
 bool is_background(const GroupEvidence& group);

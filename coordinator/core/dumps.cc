@@ -112,9 +112,15 @@ void Core::answer_request(const OpenDump& open) {
   actions_.push_back(ReplyStacks{*open.request, absl::OkStatus(), std::move(answer)});
 }
 
-// One worker for each module: all of them have the same code. The rank may be gone by the time it looks; the file is not. False:
-// nobody can be asked.
+// One worker for each module: all of them have the same code. The rank may be gone by the time it looks; the file is not. Names of an
+// incident's earlier stacks are not waited for any more. False: nobody can be asked.
 bool Core::ask_for_symbols(const Dump& dump, OpenSymbols open) {
+  std::erase_if(symbols_, [&](const auto& entry) {
+    const bool earlier =
+        !open.request && !entry.second.request && entry.second.incident == open.incident;
+    if (earlier) incidents_.settle(open.incident);
+    return earlier;
+  });
   const StackTree& tree = open.stacks();
   std::map<uint32_t, std::set<uint64_t>> addresses;
   for (const StackFrame& frame : tree.frames()) {
@@ -133,6 +139,7 @@ bool Core::ask_for_symbols(const Dump& dump, OpenSymbols open) {
     open.modules.insert(module);
   }
   if (open.modules.empty()) return false;
+  if (!open.request) incidents_.await(open.incident);
   symbols_.emplace(last_dump_, std::move(open));
   return true;
 }

@@ -111,8 +111,8 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
   worker.strays = std::move(strays);
   for (const JobId id : stopping) {
     const Job& job = jobs_.at(id);
-    send(worker, SendStopRanks{id, job.attempt, launches_[id].stop_grace, job.reason,
-                               awaited_ranks(job, worker)});
+    send(worker,
+         SendStopRanks{id, job.attempt, job.stop_grace, job.reason, awaited_ranks(job, worker)});
   }
   worker.missing.clear();
   for (const auto& [id, launch] : launches_) {
@@ -154,6 +154,8 @@ void Core::on(const WorkerDisconnected& event) {
     worker->connected = false;
     worker->away_since = now_;
     worker->missing.clear();
+    for (auto& [id, launch] : launches_)
+      if (launch.ranks.contains(worker->name)) launch.reach_check = now_;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -63,10 +64,14 @@ bool HangDetector::is_silent() const {
 
 void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   Rank& rank = ranks_[index];
+  // What was overtaken on its way is old.
+  if (std::pair(sample.steps, sample.step) < std::pair(rank.steps, rank.step)) return;
   if (rank.ended || stays_silent(rank, sample)) return;
+  rank.step = sample.step;
+  learn_silence(std::min(sample.last_progress, now));
   progress_ = std::max(progress_, std::min(sample.last_progress, now));
   foreground_ = std::max(foreground_, std::min(sample.phase_start, now));
-  if (sample.step > step_) foreground_ = std::max(foreground_, now);
+  see_step(sample.step, now);
   progress_ = std::max(progress_, foreground_);
   change_phase(rank, sample);
   learn_step(rank, sample);
@@ -77,15 +82,23 @@ void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_
                            Instant now) {
   Rank& rank = ranks_[index];
   if (rank.ended || rank.silent) return;
-  if (known(phase) != rank.phase) {
+  const Instant phase_start = now - std::min(phase_age, now.time_since_epoch());
+  // Where heartbeats have told of a later phase, the dump was long on its way.
+  if (known(phase) != rank.phase && phase_start > rank.phase_start) {
     Sample sample;
     sample.phase = phase;
-    sample.phase_start = now - std::min(phase_age, now.time_since_epoch());
+    sample.phase_start = phase_start;
     make_progress(sample.phase_start);
     change_phase(rank, sample);
     if (!trains()) paused_ = step_;
   }
-  if (step > step_) make_progress(now);
+  see_step(step, now);
+}
+
+void HangDetector::see_step(int64_t step, Instant now) {
+  if (step <= seen_) return;
+  seen_ = step;
+  make_progress(now);
 }
 
 void HangDetector::change_phase(Rank& rank, const Sample& sample) {
@@ -121,12 +134,27 @@ void HangDetector::learn_step(Rank& rank, const Sample& sample) {
   if (sample.step > step_) {
     step_ = sample.step;
     patience_ = std::max(1, patience_ / 2);
+    const Duration silence = std::exchange(silence_, Duration::zero());
     if (sample.steps <= kWarmUpSteps || sample.step < first_good) return;
+    silences_.push_back(silence);
+    if (silences_.size() > kStepsRemembered) silences_.pop_front();
     step_seconds_.push_back(seconds);
     if (step_seconds_.size() > kStepsRemembered) step_seconds_.pop_front();
   } else if (sample.step == step_ && sample.step >= first_good && !step_seconds_.empty()) {
     step_seconds_.back() = std::min(step_seconds_.back(), seconds);
   }
+}
+
+void HangDetector::learn_silence(Instant progress) {
+  if (progress > progress_) silence_ = std::max(silence_, progress - progress_);
+}
+
+Duration HangDetector::usual_silence() const {
+  if (!trains() || !knows_steps() || silences_.empty()) return Duration::zero();
+  std::vector<Duration> sorted(silences_.begin(), silences_.end());
+  const auto median = sorted.begin() + std::ssize(sorted) / 2;
+  std::nth_element(sorted.begin(), median, sorted.end());
+  return *median;
 }
 
 void HangDetector::forget(size_t index) {

@@ -37,8 +37,9 @@ struct HangBudgets {
   double steps = 2;                          // times the longest of the last steps
   double steps_completed = 3;                // the same, from one completed step to the next
   Duration first_steps = std::chrono::minutes(10);
-  Duration unsure =
-      std::chrono::seconds(10);  // for what computes, or waits for a disk, in one place
+  // For what stands still and may go on: a rank that waits for nobody, in one long computation or for a slow disk. At least as long again as
+  // nothing moved before it was suspected.
+  Duration unsure = std::chrono::seconds(10);
   Duration init = std::chrono::minutes(2);
   Duration rendezvous = std::chrono::minutes(5);
   Duration load = std::chrono::minutes(30);
@@ -66,7 +67,7 @@ class HangDetector {
                Speech speech = Speech::kFromTheStart);
 
   void observe(size_t rank, const Sample& sample, Instant now);
-  // What a dump says of it, which may be newer than its heartbeats: another phase, a further step. Its ages are taken by another
+  // What a dump says of it, which may be newer than its heartbeats, or older: another phase, a further step. Its ages are taken by another
   // hand and at another moment, and are no progress by themselves.
   void correct(size_t rank, Phase phase, Duration phase_age, int64_t step, Instant now);
   // It has ended, and neither excuses nor is waited for.
@@ -84,8 +85,14 @@ class HangDetector {
   // Some ranks have not ended, and none of them says what it does.
   bool is_silent() const;
   Instant last_progress() const { return progress_; }
+  int64_t newest_step() const { return seen_; }
   // Of steps, which nothing beside the computation can make.
   Instant last_step_or_phase() const { return foreground_; }
+  // How long nothing may move before it is suspicious.
+  Duration patience() const { return patience_ * allowance(); }
+  // How long nothing is seen to move in a usual step: some programs tell of their steps alone. Zero before steps are known, and while a rank is
+  // in another phase.
+  Duration usual_silence() const;
   // Steps are completed, and more than one since `then`: nobody who takes part in them is gone since.
   bool goes_on_since(Instant then, Instant now) const;
   // "no rank has made progress for 2.1 s; its steps take 0.4 s". For people.
@@ -98,12 +105,15 @@ class HangDetector {
     bool ended = false;
     bool silent = false;
     Instant phase_start{};
+    int64_t step = -1;
     uint64_t steps = 0;
     double seconds = 0;
   };
 
   bool stays_silent(Rank& rank, const Sample& sample);
   void learn_step(Rank& rank, const Sample& sample);
+  void learn_silence(Instant progress);
+  void see_step(int64_t step, Instant now);
   void change_phase(Rank& rank, const Sample& sample);
   bool trains() const;  // all ranks are in DATA or STEP
   bool knows_steps() const;
@@ -118,10 +128,13 @@ class HangDetector {
   std::array<Duration, kPhases> longest_phase_{};
   Instant progress_;
   Instant foreground_;
-  int64_t step_ = -1;
-  int64_t paused_ = -2;              // steps completed when a rank was last seen in another phase
+  int64_t seen_ = -1;                // the newest step, of an earlier attempt perhaps …
+  int64_t step_ = -1;                // … and that of which is known what it took
+  int64_t paused_ = -2;              // that step when a rank was last seen in another phase
   uint64_t steps_ = 0;               // that some rank has completed in this attempt
   std::deque<double> step_seconds_;  // of the last ones, the fastest rank's
+  Duration silence_{};               // the longest in this step …
+  std::deque<Duration> silences_;    // … and in the last ones
   int32_t patience_ = 1;             // times the allowance
 };
 

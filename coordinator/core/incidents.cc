@@ -77,7 +77,7 @@ std::vector<IncidentId> IncidentBook::open_of(JobId job) const {
 }
 
 void IncidentBook::settle(IncidentId id) {
-  awaited_.erase(id);
+  if (const auto awaited = awaited_.find(id); awaited != awaited_.end()) awaited_.erase(awaited);
   if (!changed_.contains(id)) forget_if_over(id);
 }
 

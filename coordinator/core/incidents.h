@@ -36,7 +36,7 @@ class IncidentBook {
   // Those of the job that are open, oldest first.
   std::vector<IncidentId> open_of(JobId job) const;
 
-  // Between these a closed incident may be changed, too: its symbols are awaited.
+  // Between these a closed incident may be changed, too: its symbols are awaited, or it may be opened again. As often as the other.
   void await(IncidentId id) { awaited_.insert(id); }
   void settle(IncidentId id);
 
@@ -49,7 +49,7 @@ class IncidentBook {
   std::set<IncidentId> stored_;
   IncidentId last_{0};
   std::map<IncidentId, Incident> incidents_;  // open or awaited
-  std::set<IncidentId> awaited_;
+  std::multiset<IncidentId> awaited_;
   std::set<IncidentId> changed_;
 };
 

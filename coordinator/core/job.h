@@ -159,6 +159,7 @@ struct Job {
   std::vector<RankExit> exits;     // of the current attempt, in the order of their reports
   int32_t restarts = 0;            // launches after a fault; a preempted attempt does not count
   IncidentNote incident;           // the newest one
+  Duration stop_grace{};           // that ranks of the current attempt were told to stop with
 
   std::vector<RankState> ranks;  // by rank; volatile, not persisted
 

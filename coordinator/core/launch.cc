@@ -98,6 +98,8 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
     if (is_victim(exit)) {
       Launch& launch = launches_[job.id];
       if (!launch.victim_deadline) launch.victim_deadline = now_ + options_.culprit_wait;
+      launch.reach_check = now_;  // a worker that is away explains it
+      launch.reach_check = now_;
       note(job, absl::StrCat("rank ", exit.rank.value(),
                              " lost a peer; waits for the report of the rank that died"));
     } else {
@@ -129,6 +131,7 @@ void Core::preempt_ranks_of(const Worker& worker, Duration grace) {
 
 void Core::fault(Job& job, Fault cause, Duration grace, IncidentKind kind) {
   leave_ladder(job);
+  end_doubt(job, "none: its attempt ended first", cause.message);
   job.state = JobState::kRestarting;
   if (job.faults.size() >= kFaultsKeptMax) job.faults.erase(job.faults.begin());
   job.faults.push_back(std::move(cause));
@@ -158,7 +161,8 @@ void Core::record_fault(Job& job, IncidentKind kind) {
 }
 
 void Core::stop_ranks(Job& job, Duration grace, std::string_view reason) {
-  launches_[job.id].stop_grace = grace;
+  job.stop_grace = grace;
+  persist_.insert(job.id);
   std::set<WorkerName> told;
   for (const RankPlacement& rank : job.placement) {
     const auto it = workers_.find(rank.worker);
@@ -227,7 +231,7 @@ void Core::end_attempt(Job& job) {
     incidents_.note(id, unix_ns_, "its attempt has ended");
     incidents_.close(id);
   }
-  launches_.erase(job.id);
+  forget_launch(job);
   note(job, std::move(decision.reason));
   queue_.add(job.id, job.spec.priority, now_ + decision.delay);
   schedule_needed_ = true;
@@ -235,6 +239,7 @@ void Core::end_attempt(Job& job) {
 
 void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reason) {
   leave_ladder(job);
+  end_doubt(job, "none: the job ended first", "the job has ended");
   close_incidents(job, absl::StrCat("the job is ", av(job_state_name(state))));
   job.state = state;
   job.exit_code = exit_code;
@@ -242,7 +247,7 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   // Tokens and passwords among them: only an attempt needs the values, and there will be none.
   for (auto& [name, value] : job.spec.environment) value.clear();
   note(job, std::move(reason));
-  launches_.erase(job.id);
+  forget_launch(job);
   release_output(job);
   finished_.emplace(job.finished_unix_ns, job.id);
   schedule_needed_ = true;
@@ -262,7 +267,7 @@ void Core::check_launch_deadlines() {
   for (const auto& [id, launch] : launches_) live.push_back(id);
   for (const JobId id : live) {
     Job& job = jobs_.at(id);
-    const Launch launch = launches_.at(id);
+    const Launch& launch = launches_.at(id);
     if (!nothing_decided(job)) continue;
     if (launch.victim_deadline && *launch.victim_deadline <= now_ && !awaits_a_worker(job)) {
       conclude_without_culprit(job);

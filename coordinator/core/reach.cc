@@ -96,12 +96,15 @@ void Core::check_reach(Job& job) {
   }
 }
 
-// Nothing has moved since it was heard: where the others go on, or there are no others, a node that is only late is no incident yet.
+// Nothing has moved since it was heard: where the others go on, or there are no others, a node that is only late is no incident yet. Nor is one
+// that is silent, while nobody would hear more of the job in any other step.
 bool Core::is_missed(const Job& job, const Worker& worker) const {
   constexpr int32_t kAlone = 3;
   const Launch& launch = launches_.at(job.id);
   const Duration patience = patience_with(worker);
-  if (launch.hang->last_progress() > worker.last_heard + patience / 2) return false;
+  const Instant progress = launch.hang->last_progress();
+  if (progress > worker.last_heard + patience / 2) return false;
+  if (!worker.away_since && progress + launch.hang->usual_silence() > now_) return false;
   const bool alone = launch.ranks.size() == 1 && !worker.away_since;
   return !alone || worker.last_heard + kAlone * patience <= now_;
 }
@@ -119,18 +122,34 @@ void Core::tell_unreachable(Job& job, const Worker& worker) {
   what.unix_ns = unix_ns_;
   what.message =
       absl::StrCat("worker ", worker.name.value(), " (", worker.host, ") cannot be reached: ", how);
-  if (!launch.incident) {
-    launch.incident = incidents_.open(incident_of_fault(job, what, IncidentKind::kWorkerLost,
-                                                        unix_ns_of(launch.hang->last_progress())));
-    incidents_.change(*launch.incident)->action = "none yet: its ranks may run on";
-  } else {
+  if (launch.incident) {
     incidents_.note(*launch.incident, unix_ns_, what.message);
+  } else {
+    launch.incident = open_silence(job, what);
   }
   if (job.state == JobState::kRunning) {
     suspect(job, what.message);
   } else {
     climb(job);
   }
+}
+
+// One for all silences of an attempt: a busy fleet has many, and each incident more drives an older one out.
+IncidentId Core::open_silence(const Job& job, const Fault& what) {
+  Launch& launch = launches_.at(job.id);
+  Incident fresh = incident_of_fault(job, what, IncidentKind::kWorkerLost,
+                                     unix_ns_of(launch.hang->last_progress()));
+  if (Incident* known = launch.silence ? incidents_.change(*launch.silence) : nullptr) {
+    known->open = true;
+    known->sentence = std::move(fresh.sentence);
+    known->suspects = std::move(fresh.suspects);
+    incidents_.note(*launch.silence, unix_ns_, what.message);
+  } else {
+    launch.silence = incidents_.open(std::move(fresh));
+    incidents_.await(*launch.silence);
+  }
+  incidents_.change(*launch.silence)->action = "none yet: its ranks may run on";
+  return *launch.silence;
 }
 
 void Core::tell_reachable(Job& job, const WorkerName& name, std::string_view how) {
@@ -146,7 +165,8 @@ void Core::tell_reachable(Job& job, const WorkerName& name, std::string_view how
       launch.incident.reset();
     }
   }
-  if (launch.unreachable.empty() && job.state == JobState::kSuspect) go_on(job, text);
+  const bool waits = launch.next_look.has_value();
+  if (launch.unreachable.empty() && job.state == JobState::kSuspect && !waits) go_on(job, text);
 }
 
 // Peers say that they have lost somebody, and a worker is away: its ranks are the ones.
@@ -161,9 +181,21 @@ void Core::lose_confirmed(Job& job) {
     const bool stayed_away = worker.slots > 0 && worker.away_since &&
                              *worker.away_since + options_.broken_stream_wait <= now_;
     if (stayed_away || is_unreachable(worker))
-      lose_ranks_of(job, name, std::nullopt,
-                    "cannot be reached, and peers of its ranks have lost them");
+      give_up_ranks_of(job, name, "cannot be reached, and peers of its ranks have lost them");
   }
+}
+
+// They may run on. A stream that is whole, and comes back to life without another registration, brings them the order to stop.
+void Core::give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why) {
+  const auto worker = workers_.find(name);
+  if (worker != workers_.end() && worker->second.connected) {
+    std::set<RankKey> strays;
+    for (const Rank rank : awaited_ranks(job, worker->second))
+      strays.insert({job.id, job.attempt, rank});
+    stop_launches(worker->second, strays);
+    worker->second.strays.merge(strays);
+  }
+  lose_ranks_of(job, name, std::nullopt, why);
 }
 
 }  // namespace muster::coordinator

@@ -93,6 +93,7 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   job.state = JobState::kStarting;
   job.placement = std::move(placement);
   job.exits.clear();
+  job.stop_grace = Duration::zero();
   job.ranks.assign(job.placement.size(), RankState{});
   job.started_unix_ns = unix_ns_;
   job.rendezvous_address = workers_.at(job.placement.front().worker).rendezvous_address;

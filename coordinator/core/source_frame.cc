@@ -14,17 +14,21 @@ constexpr std::array<std::string_view, 26> kModules = {
     "libiomp",  "libgloo",    "libnccl",   "libmpi",   "libuc",      "libibverbs", "libcuda",
     "libtorch", "libc10",     "libpython", "python3",  "libjemalloc"};
 // Parts of paths of source files, and of Python's frames, which begin with their files.
-constexpr std::array<std::string_view, 6> kFiles = {
-    "trainer_core/comm/", "trainer_core/parallel/comm_stream",
-    "/include/c++/",      "site-packages/",
-    "dist-packages/",     "lib/python3"};
+constexpr std::array<std::string_view, 7> kFiles = {"trainer_core/comm/",
+                                                    "trainer_core/parallel/comm_stream",
+                                                    "trainer_core/parallel/sharded_parameters",
+                                                    "/include/c++/",
+                                                    "site-packages/",
+                                                    "dist-packages/",
+                                                    "lib/python3"};
 // Beginnings of functions, for programs without debug data.
 constexpr std::array<std::string_view, 4> kLibraryFunctions = {"std::", "absl::", "__", "gloo::"};
 // Parts of functions: classes of our trainer's collectives.
-constexpr std::array<std::string_view, 12> kMachinery = {
-    "::TransportGroup::", "::Rounds::",          "::CommStream::", "::CollectiveTrace::",
-    "::DeskTransport::",  "::DeskChannel::",     "::Desk::",       "::GlooTransport::",
-    "::GlooChannel::",    "::HybridTransport::", "::futex_",       "::ProcessGroups::"};
+constexpr std::array<std::string_view, 14> kMachinery = {
+    "::TransportGroup::", "::Rounds::",           "::CommStream::",    "::CollectiveTrace::",
+    "::DeskTransport::",  "::DeskChannel::",      "::Desk::",          "::GlooTransport::",
+    "::GlooChannel::",    "::HybridTransport::",  "::HybridChannel::", "::futex_",
+    "::ProcessGroups::",  "::ShardedParameters::"};
 
 template <size_t n>
 bool begins_with_any(std::string_view text, const std::array<std::string_view, n>& beginnings) {

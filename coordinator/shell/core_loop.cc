@@ -7,8 +7,8 @@
 #include <spdlog/spdlog.h>
 
 #include "common/absl_view.h"
+#include "common/escape.h"
 #include "daemon/limits.h"
-#include "daemon/logging.h"
 
 namespace muster::coordinator {
 namespace {
@@ -22,7 +22,7 @@ LogScope scope_of(const Job& job) {
 }
 
 void log_refusal(const WorkerName& worker, const absl::Status& status) {
-  spdlog::warn("worker {} is refused: {}", daemon::printable(worker.value(), kLogLineBytesMax),
+  spdlog::warn("worker {} is refused: {}", printable(worker.value(), kLogLineBytesMax),
                std::string(status.message()));
 }
 
@@ -272,7 +272,7 @@ void CoreLoop::log_decision(const Job& job) {
   std::string& last = logged_[job.id];
   if (line != last) {
     spdlog::info("job {} ({}) {}", job.id.value(), job.spec.name,
-                 daemon::printable(line, kLogLineBytesMax));
+                 printable(line, kLogLineBytesMax));
     last = std::move(line);
   }
   if (is_terminal(job.state)) logged_.erase(job.id);
@@ -284,8 +284,8 @@ void CoreLoop::tell_incident(const Incident& incident) {
   newest_incident_ = incident.id;
   metrics_.count_incident(core_, incident, wall_clock_unix_ns());
   spdlog::warn("job {} ({}) incident {}: {} (muster incident show {})", incident.job.value(),
-               daemon::printable(incident.job_name, kLogLineBytesMax), incident.id.value(),
-               daemon::printable(incident.sentence, kLogLineBytesMax), incident.id.value());
+               printable(incident.job_name, kLogLineBytesMax), incident.id.value(),
+               printable(incident.sentence, kLogLineBytesMax), incident.id.value());
 }
 
 void CoreLoop::answer(Item& item) {

@@ -12,12 +12,12 @@
 #include <grpcpp/alarm.h>
 #include <spdlog/spdlog.h>
 
+#include "common/escape.h"
 #include "common/limits.h"
 #include "coordinator/shell/convert.h"
 #include "coordinator/shell/grpc_status.h"
 #include "coordinator/shell/incident_messages.h"
 #include "daemon/limits.h"
-#include "daemon/logging.h"
 
 namespace muster::coordinator {
 namespace {
@@ -123,7 +123,7 @@ class WorkerStream final
     if (event.ok()) return post(*std::move(event));
     if (std::exchange(report_trouble_told_, true)) return;
     spdlog::warn("stack reports of worker {} are dropped: {}",
-                 identity_ ? daemon::printable(identity_->first.value(), kNameBytesMax) : "?",
+                 identity_ ? printable(identity_->first.value(), kNameBytesMax) : "?",
                  std::string(event.status().message()));
   }
 

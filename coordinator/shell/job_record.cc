@@ -174,7 +174,8 @@ std::string job_to_record(const Job& job) {
                        {"program_port", job.program_port},
                        {"exits", list_to_json(job.exits)},
                        {"restarts", job.restarts},
-                       {"incident", to_json(job.incident)}};
+                       {"incident", to_json(job.incident)},
+                       {"stop_grace_ns", job.stop_grace.count()}};
   // A worker's text may hold anything; what is not UTF-8 is replaced, not refused.
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -201,6 +202,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.exits = list_from<RankExit>(j, "exits", exit_from);
   job.restarts = j.value("restarts", 0);
   job.incident = incident_from(j.value("incident", json::object()));
+  job.stop_grace = Duration(j.value("stop_grace_ns", int64_t{0}));
   if (absl::Status status = check_consistency(job); !status.ok()) return status;
   return job;
 } catch (const json::exception& e) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <absl/strings/str_cat.h>
+#include <spdlog/spdlog.h>
 
 #include "common/absl_view.h"
 #include "coordinator/shell/incident_messages.h"
@@ -44,6 +45,7 @@ class SqliteStorage final : public Storage {
   absl::Status name_store();
   absl::Status load_jobs(DurableState& state);
   absl::Status load_incidents(DurableState& state);
+  absl::StatusOr<Incident> open_incident(IncidentId id, absl::Status summary);
   absl::Status write(const StorageBatch& batch);
   absl::Status write_jobs(const StorageBatch& batch);
   absl::Status write_incidents(const StorageBatch& batch);
@@ -155,24 +157,34 @@ absl::Status SqliteStorage::load_jobs(DurableState& state) {
   return row.status();
 }
 
+// A record that cannot be read is left where it is, with its number, until it is the oldest: jobs do not depend on it.
 absl::Status SqliteStorage::load_incidents(DurableState& state) {
   auto rows = db_.prepare("SELECT id, summary FROM incidents ORDER BY id");
   if (!rows.ok()) return rows.status();
   absl::StatusOr<bool> row;
   while ((row = rows->next_row()).ok() && *row) {
-    const auto summary = read_incident(*rows);
-    if (!summary.ok()) return summary.status();
     const IncidentId id(static_cast<uint64_t>(rows->number(0)));
     state.incidents.push_back(id);
-    if (!summary->open()) continue;
-    // Whole: what is not in it when it is stored again is lost.
-    const auto record = incident(id);
-    if (!record.ok()) return record.status();
-    auto open = incident_from_proto(*record);
-    if (!open.ok()) return unreadable("incident", rows->number(0), sv(open.status().message()));
-    state.open_incidents.push_back(*std::move(open));
+    const auto summary = read_incident(*rows);
+    if (summary.ok() && !summary->open()) continue;
+    auto open = open_incident(id, summary.status());
+    if (open.ok()) {
+      state.open_incidents.push_back(*std::move(open));
+    } else {
+      spdlog::warn("{}; it is left out", std::string(open.status().message()));
+    }
   }
   return row.status();
+}
+
+// Whole: what is not in it when it is stored again is lost.
+absl::StatusOr<Incident> SqliteStorage::open_incident(IncidentId id, absl::Status summary) {
+  if (!summary.ok()) return summary;
+  const auto record = incident(id);
+  if (!record.ok()) return record.status();
+  auto open = incident_from_proto(*record);
+  if (open.ok()) return open;
+  return unreadable("incident", static_cast<int64_t>(id.value()), sv(open.status().message()));
 }
 
 absl::StatusOr<DurableState> SqliteStorage::load() {
@@ -208,20 +220,19 @@ absl::StatusOr<v1::Incident> SqliteStorage::incident(IncidentId id) {
 }
 
 absl::StatusOr<std::vector<v1::Incident>> SqliteStorage::incidents(JobId job, size_t count_max) {
-  auto rows = db_.prepare(
-      "SELECT id, summary FROM incidents WHERE ?1=0 OR job=?1 ORDER BY id DESC LIMIT ?2");
+  auto rows =
+      db_.prepare("SELECT id, summary FROM incidents WHERE ?1=0 OR job=?1 ORDER BY id DESC");
   if (!rows.ok()) return rows.status();
-  absl::Status status = rows->bind(1, job.value());
-  if (status.ok()) status = rows->bind(2, uint64_t{count_max});
-  if (!status.ok()) return status;
+  if (absl::Status status = rows->bind(1, job.value()); !status.ok()) return status;
   std::vector<v1::Incident> incidents;
-  absl::StatusOr<bool> row;
-  while ((row = rows->next_row()).ok() && *row) {
-    auto incident = read_incident(*rows);
-    if (!incident.ok()) return incident.status();
-    incidents.push_back(*std::move(incident));
+  while (incidents.size() < count_max) {
+    const absl::StatusOr<bool> row = rows->next_row();
+    if (!row.ok()) return row.status();
+    if (!*row) break;
+    // Who asks for one that cannot be read is told why; a list has the others.
+    if (auto incident = read_incident(*rows); incident.ok())
+      incidents.push_back(*std::move(incident));
   }
-  if (!row.ok()) return row.status();
   return incidents;
 }
 

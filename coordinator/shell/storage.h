@@ -33,7 +33,7 @@ class Storage {
  public:
   virtual ~Storage() = default;
 
-  // DataLoss names the record that cannot be read.
+  // DataLoss names the job's record that cannot be read. An incident's is left out, with a warning.
   virtual absl::StatusOr<DurableState> load() = 0;
 
   // Durable when it returns OK. The error says what the disk or the file is at fault for; nothing was stored.
@@ -44,7 +44,7 @@ class Storage {
 
   // What is stored of an incident; NotFound when there is none of that number.
   virtual absl::StatusOr<v1::Incident> incident(IncidentId id) = 0;
-  // Newest first, as a list shows them, of one job or (0) of all of them.
+  // Newest first, as a list shows them, of one job or (0) of all of them. Those that cannot be read are left out.
   virtual absl::StatusOr<std::vector<v1::Incident>> incidents(JobId job, size_t count_max) = 0;
 };
 

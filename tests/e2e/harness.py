@@ -3,11 +3,14 @@
 Every process is started in its own session under one subreaper-free parent and is ended by pid in tearDown;
 `leftovers()` finds any process that still carries the test's mark in its environment.
 """
+import ctypes
+import errno
 import fcntl
 import glob
 import json
 import os
 import pathlib
+import platform
 import re
 import select
 import shutil
@@ -72,6 +75,20 @@ def command_line(pid):
             return file.read().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         return ""
+
+
+def forbid_tracing():
+    """Of this process and its children, as a container's seccomp profile does: ptrace and process_vm_readv are refused."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    ptrace, read_memory = (101, 310) if platform.machine() == "x86_64" else (117, 270)
+    load, if_equal, give, allowed, refused = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000 | errno.EPERM
+    program = b"".join(struct.pack("HBBI", *step) for step in (
+        (load, 0, 0, 0), (if_equal, 2, 0, ptrace), (if_equal, 1, 0, read_memory), (give, 0, 0, allowed), (give, 0, 0, refused)))
+    bytes_ = ctypes.create_string_buffer(program, len(program))
+    head = struct.pack("HP", len(program) // 8, ctypes.addressof(bytes_))
+    no_new_privileges, set_seccomp, filter_mode = 38, 22, 2
+    if libc.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or libc.prctl(set_seccomp, filter_mode, head) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
 
 
 class MusterTest(unittest.TestCase):
@@ -173,11 +190,11 @@ class MusterTest(unittest.TestCase):
         self.env["MUSTER_COORDINATOR"] = process.address
         return process
 
-    def start_worker(self, coordinator, name="node0", slots=4, extra=()):
+    def start_worker(self, coordinator, name="node0", slots=4, extra=(), **kwargs):
         port_file = self.dir / f"worker-{len(self.processes)}.json"
         process = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--name", name, "--slots",
                              slots, "--work-dir", self.dir / "work" / name, "--http", "127.0.0.1:0", "--port-file",
-                             port_file, *extra)
+                             port_file, *extra, **kwargs)
         process.ports = json.loads(self.wait_for_file(process, port_file))
         return process
 

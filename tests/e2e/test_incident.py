@@ -6,7 +6,7 @@ import re
 import signal
 import unittest
 
-from harness import BIN, TINY, MusterTest, wait_until
+from harness import BIN, TINY, MusterTest, forbid_tracing, wait_until
 
 
 class Incident(MusterTest):
@@ -101,6 +101,26 @@ class Incident(MusterTest):
         for line in watching.out_path.read_text().splitlines():
             json.loads(line)
         self.assertIn("already ended", self.muster("stacks", 1, check=2).stderr)
+
+    def test_ranks_tell_their_stacks_where_ptrace_is_refused(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator, preexec_fn=forbid_tracing)
+        self.submit("untraceable")
+        self.wait_for_steps(1)
+        dump = json.loads(self.muster("stacks", 1, "--threads", "--json", check=0).stdout)
+        self.assertEqual([rank["stack_problem"] for rank in dump["ranks"]], [""] * 4, dump["ranks"])
+        for rank in dump["ranks"]:
+            self.assertIn("ptrace is not permitted", rank["stack_note"])
+            self.assertIn("asked by a signal", rank["stack_note"])
+        outermost = {rank: one["frames"][-1]["text"] for one in dump["classes"] if one["thread"] == "main"
+                     for first, last in one["ranks"] for rank in range(first, last + 1)}
+        self.assertEqual(sorted(outermost), [0, 1, 2, 3])
+        for text in outermost.values():
+            self.assertIn("_start", text)
+        before = max(self.steps_of(1))
+        wait_until(lambda: max(self.steps_of(1)) > before, 30, "it trains on")
+        self.assertEqual(self.job(1)["attempt"], 1)
+        self.muster("cancel", 1, "--force", check=0)
 
     def test_run_tells_of_a_hang_and_keeps_it(self):
         run = self.start_run("hung", "steps=1000000", "enable_checkpointing=false", "restarts_max=0")

@@ -89,7 +89,7 @@ void Scenario::heartbeat_training(const Job& job, FakeTraining& training) {
 }
 
 // One sample of what NAME was asked for: all its ranks wait in one collective; those `behind` have not entered it, and stand in a lock,
-// or compute (`moving`); `on` says that the collective was completed meanwhile.
+// are `stopped`, or compute (`moving`); `on` says that the collective was completed meanwhile.
 std::string Scenario::report_stacks(const Words& words) {
   const WorkerName name(words[1]);
   const auto asked = dumps_.find(name);
@@ -103,6 +103,7 @@ std::string Scenario::report_stacks(const Words& words) {
   report.sample = number_of(words, "sample", 0);
   report.unix_ns = unix_ns_;
   const bool moving = std::find(words.begin(), words.end(), "moving") != words.end();
+  const bool stopped = std::find(words.begin(), words.end(), "stopped") != words.end();
   const bool on = std::find(words.begin(), words.end(), "on") != words.end();
   const auto behind = value_of(words, "behind");
   const auto [first, last] = behind ? range_of(*behind) : std::pair(-1, -1);
@@ -115,7 +116,7 @@ std::string Scenario::report_stacks(const Words& words) {
     evidence.pid = 1000 + rank.value();
     evidence.phase = Phase::kStep;
     evidence.step = trainings_[report.job].step;
-    evidence.process_state = 'S';
+    evidence.process_state = late && stopped ? 'T' : 'S';
     const auto members = static_cast<uint32_t>(core_->jobs().at(report.job).placement.size());
     GroupEvidence group;
     group.name = "data";

@@ -180,10 +180,10 @@ void Trainers::hang(const ProcessKey& key, Process& process) {
     if (launch_of(peer, other.second) == launch_of(process, key.second))
       longest = std::max(longest, peer.step_seconds);
   }
-  hangs_.push_back({process.store, key.second.job, key.second.attempt, key.second.rank,
-                    scheduler_.now(),
-                    std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest)),
-                    process.times.total(), nature.hang == Hang::kLoops, nature.pause_every > 0});
+  hangs_.push_back(
+      {process.store, key.second.job, key.second.attempt, key.second.rank, scheduler_.now(),
+       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(longest)),
+       process.times.total(), nature.pause_every > 0 ? nature.pause : Duration::zero()});
 }
 
 // Who waits for a rank that is gone notices it soon.

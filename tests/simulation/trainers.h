@@ -57,9 +57,8 @@ struct HangTruth {
   Instant began{};
   Duration longest_step{};  // of its launch so far
   uint64_t steps = 0;       // that its launch had made
-  bool computes = false;    // in one place, as a long step might
-  bool pauses =
-      false;  // its launch evaluates and saves for long: fewer of its steps can be learned from
+  Duration
+      pause{};  // of its launch's evaluations and long saves: until they are over others go on, and fewer steps can be learned from
 };
 
 struct ProcessEnd {
@@ -96,11 +95,9 @@ class Trainers {
   Trainers(Scheduler& scheduler, Random& random) : scheduler_(scheduler), random_(random) {}
 
   void set_nature(const JobKey& job, const JobNature& nature) { natures_[job] = nature; }
-  // No more crashes; each job may hang once more.
-  void stop_crashing() {
-    crashing_ = false;
-    hung_.clear();
-  }
+  void stop_crashing() { crashing_ = false; }
+  // Each job may hang once more.
+  void hang_again() { hung_.clear(); }
 
   int32_t spawn(int host, StoreId store, const worker::RankKey& key, int32_t world_size,
                 std::function<void(const ProcessEnd&)> on_reaped);

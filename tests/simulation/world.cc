@@ -14,6 +14,8 @@ namespace {
 constexpr Duration kFaultyTime = std::chrono::seconds(90);
 // After the faults stop: the slowest job, its last restarts with their back-off, and leases.
 constexpr Duration kCalmTime = std::chrono::seconds(1'500);
+// What was said while faults happened may come as late: networks are parted, and the coordinator stands still, for as long.
+constexpr Duration kLatestNews = std::chrono::seconds(16);
 constexpr size_t kLogLinesMax = 400;
 // A busy instant has some dozens of events.
 constexpr int kEventsAtOnceMax = 10'000;
@@ -54,13 +56,16 @@ std::string World::run() {
   for (const auto& worker : workers_) worker->boot();
   submit_later();
   fault_later();
-  const Instant calm = calm_ = scheduler.now() + kFaultyTime;
+  const Instant calm = scheduler.now() + kFaultyTime;
   bool good = run_until(calm);
   faults_on = false;
   network.heal_all();
   network.be_kind();
   trainers.stop_crashing();
   note("---- the faults stop ----");
+  if (good) good = run_until(calm + kLatestNews);
+  calm_ = scheduler.now();
+  trainers.hang_again();
   if (good) good = run_until(calm + kCalmTime);
   if (problem_.empty() && !everything_ended())
     fail("a job, or a process of one, did not reach an end");
@@ -120,11 +125,10 @@ void World::judge_hangs() {
     const Duration took(verdict->unix_ns - scheduler.unix_ns() -
                         (hang.began - scheduler.now()).count());
     // Before its launch has made some steps, nobody knows what they take.
-    const bool learned = hang.steps > 4 && !hang.pauses;
-    const Duration known = learned ? 3 * hang.longest_step : core_options.hang.first_steps;
-    // Who computes is given time, and then looked at when twice as much is over.
-    const Duration doubt = hang.computes ? 2 * core_options.hang.unsure + known : Duration::zero();
-    require(took <= known + doubt + kBound,
+    const bool learned = hang.steps > 4 && hang.pause == Duration::zero();
+    const Duration known =
+        learned ? 3 * hang.longest_step : core_options.hang.first_steps + hang.pause;
+    require(took <= known + kBound,
             absl::StrCat(what, " was found after ", to_seconds(took), " s; its steps take ",
                          to_seconds(hang.longest_step)));
     ++totals_.hangs_named;

@@ -52,6 +52,7 @@ struct ReadStacks {
   LaunchKey launch;
   uint64_t dump = 0;
   int32_t sample = 0;
+  int32_t samples = 1;  // of the dump
   Duration deadline{};
   std::vector<Rank> ranks;  // that are up here
 };

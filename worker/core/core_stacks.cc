@@ -63,7 +63,7 @@ void Core::read_sample(uint64_t id, Instant now, ActionList& out) {
   dump.read_at.reset();
   dump.asked = now;
   const DumpStacks& request = dump.request;
-  ReadStacks read{request.launch, id, dump.sample, request.deadline, {}};
+  ReadStacks read{request.launch, id, dump.sample, request.samples, request.deadline, {}};
   for (const Rank rank : request.ranks) {
     const auto found = ranks_.find({request.launch.job, request.launch.attempt, rank});
     if (found != ranks_.end() && found->second.life == Life::kUp) read.ranks.push_back(rank);

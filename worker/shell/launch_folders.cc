@@ -15,7 +15,8 @@
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
-#include "daemon/logging.h"
+#include "common/escape.h"
+#include "worker/shell/program_dumps.h"
 
 namespace muster::worker {
 namespace {
@@ -44,7 +45,7 @@ bool is_number(absl::string_view text) {
 }
 
 bool is_ours(absl::string_view name) {
-  if (name == kConfigName) return true;
+  if (name == kConfigName || is_program_dump(sv(name))) return true;
   if (absl::ConsumePrefix(&name, kPagePrefix)) {
     absl::ConsumeSuffix(&name, kStacksSuffix);
     return is_number(name);
@@ -115,7 +116,8 @@ absl::Status LaunchFolders::remove(const LaunchKey& launch) const {
   for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
     std::error_code unreadable;
     const std::string name = it->path().filename().string();
-    if (is_ours(name) && it->symlink_status(unreadable).type() == fs::file_type::regular) {
+    const fs::file_type kind = it->symlink_status(unreadable).type();
+    if (is_ours(name) && (kind == fs::file_type::regular || kind == fs::file_type::fifo)) {
       ours.push_back(it->path());
     } else {
       other = name;
@@ -126,9 +128,8 @@ absl::Status LaunchFolders::remove(const LaunchKey& launch) const {
       return errno_status(errno, absl::StrCat("removing ", file.string()));
   }
   if (!other.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " holds ",
-                                                      daemon::printable(other, kShownNameBytesMax),
-                                                      ", which the worker did not make"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " holds ", printable(other, kShownNameBytesMax), ", which the worker did not make"));
   }
   if (rmdir(path.c_str()) != 0 && errno != ENOENT)
     return errno_status(errno, absl::StrCat("removing ", path));

@@ -4,6 +4,7 @@
 //                              progress.<local>  the rank's progress page, made by the rank
 //                              progress.<local>.stacks  what it tells of its stacks; only of programs that do that
 //                              rank-<rank>.log   its stdout and stderr
+//                              nccl-trace-…, cuda-core-…  dumps of its programs (program_dumps.h)
 //
 // It is the ranks' working directory, too: whatever else is there belongs to them.
 #pragma once

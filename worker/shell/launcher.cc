@@ -16,11 +16,12 @@
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
+#include "common/escape.h"
 #include "common/file_write.h"
 #include "common/progress_page.h"
 #include "common/self_stacks.h"
 #include "common/variable_name.h"
-#include "daemon/logging.h"
+#include "worker/shell/program_dumps.h"
 #include "worker/shell/program_ports.h"
 #include "worker/shell/spawn.h"
 
@@ -58,11 +59,12 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
   variables.emplace("OMP_WAIT_POLICY", "passive");
   variables.emplace("OMP_NUM_THREADS", absl::StrCat(options_.threads_per_rank));
   const Launch& launch = *request.launch;
+  variables.merge(program_dump_variables(folders_.folder(request.key.launch()), request.key.rank));
   for (const auto& [name, value] : launch.spec.environment) {
     if (!is_variable_name(name) || value.find('\0') != std::string::npos) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("environment variable '", daemon::printable(name, 64),
-                       "': ", av(kVariableNameRule), "; a value has no NUL"));
+      return absl::InvalidArgumentError(absl::StrCat("environment variable '", printable(name, 64),
+                                                     "': ", av(kVariableNameRule),
+                                                     "; a value has no NUL"));
     }
     variables[name] = value;
   }
@@ -162,7 +164,7 @@ std::vector<std::string> Launcher::last_lines(const RankKey& key, size_t count_m
   std::vector<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(tail, '\n')) {
     const absl::string_view text = absl::StripTrailingAsciiWhitespace(line);
-    if (!text.empty()) lines.push_back(daemon::printable(sv(text), kLastLineBytesMax));
+    if (!text.empty()) lines.push_back(printable(sv(text), kLastLineBytesMax));
   }
   if (lines.size() > count_max)
     lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count_max));

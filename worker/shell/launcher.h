@@ -42,8 +42,8 @@ class Launcher {
   // program or its working directory.
   absl::StatusOr<pid_t> launch(const SpawnRank& request) const;
 
-  // The rank's whole environment: OMP_NUM_THREADS and a passive OMP_WAIT_POLICY, then the base, then
-  // the job's, then ours (and worker/shell/program_environment's, of a program). InvalidArgument names a variable that cannot be one.
+  // The rank's whole environment: OMP_NUM_THREADS, a passive OMP_WAIT_POLICY and where dumps go (program_dumps.h), then the base, then the
+  // job's, then ours (and program_environment.h's, of a program). InvalidArgument names a variable that cannot be one.
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
   // The figures of the rank's page and (unless `pid` is 0) the state of its process, or why there are none: absent, damaged, or another launch's.

@@ -15,8 +15,8 @@
 #include <boost/beast/http.hpp>
 #include <spdlog/spdlog.h>
 
+#include "common/escape.h"
 #include "common/version.h"
-#include "daemon/logging.h"
 
 namespace muster::worker {
 namespace {
@@ -34,9 +34,9 @@ constexpr size_t kTroubleBytesMax = 256;
 constexpr int kInfo = 9;
 
 absl::Status bad_endpoint(const std::string& endpoint, const char* why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("OTLP endpoint ", daemon::printable(endpoint, kTroubleBytesMax), ": ", why,
-                   "; it must be like http://127.0.0.1:4318"));
+  return absl::InvalidArgumentError(absl::StrCat("OTLP endpoint ",
+                                                 printable(endpoint, kTroubleBytesMax), ": ", why,
+                                                 "; it must be like http://127.0.0.1:4318"));
 }
 
 // %41 is A. What is no such escape stays.
@@ -261,7 +261,7 @@ bool OtlpLogs::deliver(const std::string& body, const std::stop_token& stop) {
   }
   if (!std::exchange(trouble_told_, true)) {
     spdlog::warn("stack traces for {}:{} are dropped: {}", target_.host, target_.port,
-                 daemon::printable(why, kTroubleBytesMax));
+                 printable(why, kTroubleBytesMax));
   }
   return false;
 }

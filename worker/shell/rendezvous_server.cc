@@ -21,9 +21,9 @@
 #include <spdlog/spdlog.h>
 
 #include "common/absl_view.h"
+#include "common/escape.h"
 #include "common/rendezvous_wire.h"
 #include "daemon/listen.h"
-#include "daemon/logging.h"
 #include "worker/shell/rendezvous_store.h"
 
 namespace muster::worker {
@@ -109,7 +109,7 @@ class Session : public std::enable_shared_from_this<Session> {
       session.respond(false,
                       absl::StrFormat("waited %.1f s for key '%s', which no rank has set",
                                       std::chrono::duration<double>(wait).count(),
-                                      daemon::printable(key, kShownKeyBytesMax)),
+                                      printable(key, kShownKeyBytesMax)),
                       true);
     });
     notice_hang_up();

@@ -7,7 +7,7 @@
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
-#include "daemon/logging.h"
+#include "common/escape.h"
 
 namespace muster::worker {
 namespace {
@@ -30,7 +30,7 @@ absl::Status RendezvousStore::check_scope(std::string_view key) const {
                   absl::SimpleAtoi(parts[1], &attempt) && !parts[2].empty();
   if (!ok) {
     return absl::InvalidArgumentError(
-        absl::StrCat("key '", daemon::printable(key, kShownKeyBytesMax),
+        absl::StrCat("key '", printable(key, kShownKeyBytesMax),
                      "' does not begin with its scope, <job>/<attempt>/"));
   }
   return dropped_.contains({JobId(job), Attempt(attempt)}) ? ended(job, attempt) : absl::OkStatus();

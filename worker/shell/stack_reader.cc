@@ -24,6 +24,8 @@ constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
 constexpr Duration kSymbolsBudget = std::chrono::seconds(4);
 // Of dumps that are read at once: they wait for ranks that do not answer, and not for a processor.
 constexpr size_t kStacksThreads = 4;
+// Ranks whose dumps are awaited: all that a node has, of a few jobs.
+constexpr size_t kAskedMax = 4096;
 
 }  // namespace
 
@@ -97,9 +99,14 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
     pids.push_back(process.target().pid);
   }
   StacksRead result{request.launch, request.dump, request.sample, {}, {}, {}};
+  // A suspicion, and no curious person: programs are asked for what they know, too.
+  const bool wants_dumps = request.samples > 1 && request.sample == 0;
+  const bool keeps_dumps = request.samples > 1 && request.sample + 1 == request.samples;
   // Pages and states first: they say what the ranks did before they were touched.
   for (const Process& process : processes) result.ranks.push_back(evidence_of(process));
+  if (wants_dumps) ask_for_dumps(processes);
   const StackSample sample = tools_.sampler.sample(targets, deadline);
+  if (keeps_dumps) keep_dumps(processes, deadline, result.ranks);
   auto stacks = std::make_shared<StackTree>();
   stacks->add(sample);
   result.stacks = std::move(stacks);
@@ -112,6 +119,33 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
   for (const KernelMessage& message : read_kernel_messages(kKernelLog, {pids, since}))
     result.kernel_messages.push_back(kernel_message_text(message));
   return result;
+}
+
+void StackReader::ask_for_dumps(const std::vector<Process>& processes) {
+  for (const Process& process : processes) {
+    const RankKey& key = process.target().key;
+    AskedDumps asked = ask_for_program_dumps(launcher_.folders().folder(key.launch()), key.rank);
+    const std::lock_guard lock(asked_mutex_);
+    if (asked.paths.empty()) {
+      asked_.erase(key);
+    } else if (asked_.size() < kAskedMax || asked_.contains(key)) {
+      asked_[key] = std::move(asked);
+    }
+  }
+}
+
+void StackReader::keep_dumps(const std::vector<Process>& processes, Instant deadline,
+                             std::vector<RankEvidence>& evidence) {
+  std::vector<AskedDumps> asked;
+  for (const Process& process : processes) {
+    const std::lock_guard lock(asked_mutex_);
+    if (auto one = asked_.extract(process.target().key)) asked.push_back(std::move(one.mapped()));
+  }
+  wait_for_program_dumps(asked, deadline);
+  for (size_t i = 0; i < std::min(processes.size(), evidence.size()); ++i) {
+    const RankKey& key = processes[i].target().key;
+    evidence[i].files = find_program_dumps(launcher_.folders().folder(key.launch()), key.rank);
+  }
 }
 
 RankEvidence StackReader::evidence_of(const Process& process) const {

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "worker/core/action.h"
 #include "worker/core/event.h"
 #include "worker/shell/launcher.h"
+#include "worker/shell/program_dumps.h"
 #include "worker/shell/stack_tools.h"
 
 namespace muster::worker {
@@ -58,6 +61,9 @@ class StackReader {
  private:
   class Process;
   StacksRead read_now(const ReadStacks& request, const std::vector<Process>& processes);
+  void ask_for_dumps(const std::vector<Process>& processes);
+  void keep_dumps(const std::vector<Process>& processes, Instant deadline,
+                  std::vector<RankEvidence>& evidence);
   RankEvidence evidence_of(const Process& process) const;
   SymbolsRead symbolize_now(const ReadSymbols& request, pid_t pid, Instant deadline);
 
@@ -66,6 +72,8 @@ class StackReader {
   StackTools& tools_;
   const std::string proc_root_;
   const Callbacks callbacks_;
+  std::mutex asked_mutex_;
+  std::map<RankKey, AskedDumps> asked_;  // of whom dumps are to come
   boost::asio::thread_pool stacks_threads_;
   boost::asio::thread_pool symbols_thread_{1};   // a slow file system must not keep stacks waiting
   boost::asio::thread_pool messages_thread_{1};  // nor either of them what has been read

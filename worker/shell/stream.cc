@@ -6,8 +6,8 @@
 #include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
 
+#include "common/escape.h"
 #include "daemon/limits.h"
-#include "daemon/logging.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::worker {
@@ -98,7 +98,7 @@ class CoordinatorStream::Call
       --owner_->calls_;
       if (owner_->call_.get() != this) return;
       owner_->on_done(meaning_of(status.error_code()),
-                      daemon::printable(status.error_message(), kReasonBytesMax));
+                      printable(status.error_message(), kReasonBytesMax));
     });
   }
 

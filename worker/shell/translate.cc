@@ -6,9 +6,9 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/escape.h"
 #include "common/limits.h"
 #include "daemon/evidence_messages.h"
-#include "daemon/logging.h"
 
 namespace muster::worker {
 namespace {
@@ -102,8 +102,7 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kStopRanks: {
       const v1::StopRanks& stop = message.stop_ranks();
       StopRanks event{epoch, JobId(stop.job_id()), Attempt(stop.attempt()),
-                      milliseconds(stop.grace_ms()),
-                      daemon::printable(stop.reason(), kTextBytesMax)};
+                      milliseconds(stop.grace_ms()), printable(stop.reason(), kTextBytesMax)};
       for (const int32_t rank : stop.ranks()) event.ranks.emplace_back(rank);
       return event;
     }
@@ -230,7 +229,7 @@ v1::WorkerMessage to_message(const SendRankExited& action) {
   body->set_exit_code(action.exit_code);
   body->set_signal(action.signal);
   body->set_last_step(action.last_step);
-  body->set_detail(daemon::printable(action.detail, kTextBytesMax));
+  body->set_detail(printable(action.detail, kTextBytesMax));
   body->set_cause(static_cast<uint32_t>(action.cause));
   return message;
 }

@@ -18,11 +18,11 @@
 #include <spdlog/spdlog.h>
 
 #include "common/errno_status.h"
+#include "common/escape.h"
 #include "common/file_write.h"
 #include "common/limits.h"
 #include "common/version.h"
 #include "daemon/endpoint.h"
-#include "daemon/logging.h"
 #include "daemon/process.h"
 #include "worker/shell/worker.h"
 
@@ -44,7 +44,7 @@ absl::Status check_name(const std::string& name) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
   });
   if (ok && !name.empty() && name.size() <= kNameBytesMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--name=", daemon::printable(name, kNameBytesMax),
+  return absl::InvalidArgumentError(absl::StrCat("--name=", printable(name, kNameBytesMax),
                                                  ": must be 1 to ", kNameBytesMax,
                                                  " letters, digits, '.', '_' or '-'"));
 }
@@ -89,7 +89,7 @@ absl::Status lock_work_dir(const std::string& work_dir) {
     if (error != EWOULDBLOCK) return errno_status(error, absl::StrCat("locking ", path));
     return absl::FailedPreconditionError(
         absl::StrCat("--work-dir=", work_dir, ": in use by another worker, pid ",
-                     daemon::printable(holder, 32), "; give this one a folder of its own"));
+                     printable(holder, 32), "; give this one a folder of its own"));
   }
   const std::string pid = absl::StrCat(getpid());
   if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {

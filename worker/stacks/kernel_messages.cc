@@ -19,6 +19,7 @@
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
+#include "common/rank_evidence.h"
 #include "worker/stacks/demangle.h"
 
 namespace muster::worker {

@@ -16,12 +16,12 @@
 
 #include <absl/strings/str_format.h>
 
+#include "worker/stacks/proc_files.h"
 #include "worker/stacks/process_reader.h"
 
 namespace muster::worker {
 namespace {
 
-constexpr char kProcRoot[] = "/proc";
 constexpr size_t kTargetsMax = 256;  // ranks of one node
 constexpr size_t kReadersKeptMax = 64;
 constexpr Duration kFarewell = std::chrono::seconds(1);
@@ -142,6 +142,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     std::shared_ptr<ProcessReader> reader;
     uint64_t start_ticks = 0;
     bool busy = false;
+    Instant until;  // when its reader was to be done
     Instant used;
   };
 
@@ -164,8 +165,11 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     if (!stat || has_ended(target.pidfd)) return refuse("dead");
     if (index >= kTargetsMax) return refuse("more processes than are read at once");
     Known& known = find(target.pid, stat->start_ticks);
+    if (known.busy && monotonic_now() > known.until)
+      return refuse("an earlier reader still waits for it in the kernel");
     if (known.busy) return false;
     known.busy = true;
+    known.until = deadline;
     ++running_;
     ++round->pending;
     const bool started =

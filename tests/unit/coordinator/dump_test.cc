@@ -55,7 +55,7 @@ Motion motion_of(const std::vector<Look>& first, const std::vector<Look>& second
   Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1), Rank(2)}}});
   EXPECT_TRUE(dump.add(report("a", 0, first, group)));
   EXPECT_TRUE(dump.add(report("a", 1, second, group)));
-  return motion_in(dump);
+  return motion_in(dump, {{Rank(2), "is on a worker that does not answer"}});
 }
 
 TEST(Dump, WaitsForEverySampleOfEveryWorkerThatWasAsked) {
@@ -91,50 +91,84 @@ TEST(Dump, ListsRanksOfSilentWorkersAsSuch) {
 }
 
 TEST(Motion, CollectivesThatGoOnAreProgress) {
-  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 41, "x"}}, {{0, 41, "x"}, {1, 41, "x"}}), Motion::kNone);
+  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 42, "x"}}, {{0, 41, "x"}, {1, 42, "x"}}), Motion::kNone);
   EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 41, "x"}}, {{0, 41, "x"}, {1, 42, "x"}}),
             Motion::kProgress);
 }
 
 TEST(Motion, WhatRunsBesideTheComputationIsNone) {
-  EXPECT_EQ(motion_of({{0, 41, "x"}}, {{0, 55, "x"}}, "data#6"), Motion::kNone);
-  EXPECT_EQ(motion_of({{0, 41, "x"}}, {{0, 55, "x"}}, "data#1"), Motion::kProgress);
+  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 0, "y"}}, {{0, 55, "x"}, {1, 0, "y"}}, "data#6"),
+            Motion::kUnsure);
+  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 0, "y"}}, {{0, 55, "x"}, {1, 0, "y"}}, "data#1"),
+            Motion::kProgress);
 }
 
 TEST(Motion, OnlyRanksThatWaitForNobodyMove) {
   EXPECT_EQ(motion_of({{0, 0, "layer 1"}, {1, 41, "x"}}, {{0, 0, "layer 2"}, {1, 41, "x"}}),
             Motion::kStacks);
   EXPECT_EQ(motion_of({{0, 0, "lock"}, {1, 41, "poll"}}, {{0, 0, "lock"}, {1, 41, "sleep"}}),
-            Motion::kNone)
-      << "who waits may look around meanwhile";
+            Motion::kUnsure)
+      << "who waits may look around meanwhile, and who waits for nobody may go on";
 }
 
 TEST(Motion, ALoopDoesNotGetAnywhere) {
   EXPECT_EQ(motion_of({{0, 0, "loop", "a"}, {1, 41, "x"}}, {{0, 0, "loop", "b"}, {1, 41, "x"}}),
+            Motion::kUnsure);
+}
+
+// Two ranks of one group: the first stands in "read" in a state, before and after; the second waits in collective 41.
+Motion motion_in_state(const char* states, const std::string& problem = "") {
+  Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1)}}});
+  for (int32_t sample = 0; sample < 2; ++sample) {
+    StackReportReceived event = report("a", sample, {{0, 0, "read"}, {1, 41, "x"}});
+    event.ranks[0].process_state = states[sample];
+    event.ranks[0].stack_problem = problem;
+    if (!problem.empty()) event.stacks = StackTree();
+    EXPECT_TRUE(dump.add(event));
+  }
+  return motion_in(dump, {});
+}
+
+TEST(Motion, WhoWaitsForNobodyMayGoOnUnlessItIsStopped) {
+  for (const char* states : {"RR", "DD", "SS", "RT", "tR"})
+    EXPECT_EQ(motion_in_state(states), Motion::kUnsure) << states;
+  for (const char* states : {"TT", "tt", "ZZ"})
+    EXPECT_EQ(motion_in_state(states), Motion::kNone) << states;
+  EXPECT_EQ(motion_in_state("TT", "not permitted"), Motion::kNone);
+  EXPECT_EQ(motion_in_state("SS", "not permitted"), Motion::kUnsure);
+}
+
+// Collective `seq` of a group of as many as there are ranks.
+Motion motion_of_waiting(const std::vector<Look>& looks, CollectiveKind other) {
+  Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1), Rank(2)}}});
+  for (int32_t sample = 0; sample < 2; ++sample) {
+    StackReportReceived event = report("a", sample, looks);
+    for (RankEvidence& rank : event.ranks) {
+      rank.groups[0].members = 3;
+      rank.groups[0].kind = CollectiveKind::kAllReduce;
+    }
+    event.ranks.back().groups[0].kind = other;
+    EXPECT_TRUE(dump.add(event));
+  }
+  return motion_in(dump, {});
+}
+
+TEST(Motion, WhatEverybodyHasEnteredMayBeCompleted) {
+  constexpr CollectiveKind kSum = CollectiveKind::kAllReduce;
+  EXPECT_EQ(motion_of_waiting({{0, 41, "x"}, {1, 41, "x"}, {2, 41, "x"}}, kSum), Motion::kUnsure);
+  EXPECT_EQ(motion_of_waiting({{0, 41, "x"}, {1, 41, "x"}, {2, 42, "x"}}, kSum), Motion::kNone);
+  EXPECT_EQ(motion_of_waiting({{0, 41, "x"}, {1, 41, "x"}, {2, 41, "x"}}, CollectiveKind::kBarrier),
             Motion::kNone);
 }
 
-TEST(Motion, WhatComputesOrWaitsForADiskInOnePlaceIsNotSureToBeStuck) {
-  const auto motion_in_state = [](char state, const std::string& problem) {
-    Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1)}}});
-    for (int32_t sample = 0; sample < 2; ++sample) {
-      StackReportReceived event = report("a", sample, {{0, 0, "read"}, {1, 41, "x"}});
-      event.ranks[0].process_state = state;
-      event.ranks[0].stack_problem = problem;
-      if (!problem.empty()) event.stacks = StackTree();
-      EXPECT_TRUE(dump.add(event));
-    }
-    return motion_in(dump);
-  };
-  EXPECT_EQ(motion_in_state('R', ""), Motion::kUnsure);
-  EXPECT_EQ(motion_in_state('D', ""), Motion::kUnsure);
-  EXPECT_EQ(motion_in_state('S', ""), Motion::kNone);
-  EXPECT_EQ(motion_in_state('T', "not permitted"), Motion::kNone);
-  EXPECT_EQ(motion_in_state('S', "not permitted"), Motion::kUnsure);
-}
-
-TEST(Motion, WhatOneSampleLacksDidNotMove) {
-  EXPECT_EQ(motion_of({{0, 41, "x"}}, {{0, 41, "x"}, {1, 0, "y"}}), Motion::kNone);
+TEST(Motion, OfAWorkerThatIsLateNothingIsKnown) {
+  Dump dump = two_workers();
+  for (int32_t sample = 0; sample < 2; ++sample)
+    EXPECT_TRUE(dump.add(report("a", sample, {{0, 41, "x"}, {1, 42, "x"}})));
+  EXPECT_EQ(motion_in(dump, {}), Motion::kUnseen);
+  EXPECT_EQ(motion_in(dump, {{Rank(2), "exited with code 1"}}), Motion::kNone);
+  EXPECT_TRUE(dump.add(report("b", 0, {{2, 0, "x"}})));
+  EXPECT_EQ(motion_in(dump, {}), Motion::kUnseen) << "one look is none";
 }
 
 }  // namespace

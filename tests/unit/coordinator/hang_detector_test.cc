@@ -230,6 +230,56 @@ TEST_F(HangDetectorTest, KnowsTheStepsThatWereMadeBeforeItLooked) {
   EXPECT_EQ(detector.due(), now + seconds(5));
 }
 
+// A dump's page was read before the heartbeat that has come meanwhile.
+TEST_F(HangDetectorTest, ADumpThatWasLongOnItsWayCorrectsNothing) {
+  for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
+  enter(0, Phase::kCheckpointSave);
+  now += seconds(20);
+  enter(0, Phase::kStep);
+  now += milliseconds(300);
+  detector.correct(0, Phase::kCheckpointSave, seconds(20), 5, now);
+  EXPECT_LE(detector.due(), now + seconds(2));
+  detector.correct(0, Phase::kCheckpointSave, milliseconds(100), 5, now);
+  EXPECT_GE(detector.due(), now + seconds(59)) << "three times the longest";
+}
+
+TEST_F(HangDetectorTest, APageThatWasOvertakenOnItsWaySaysNothing) {
+  enter(0, Phase::kLoad);
+  HangDetector::Sample old = ranks[0].page;
+  for (Rank& rank : ranks) rank.page.step = 20;  // restored
+  enter(0, Phase::kStep);
+  const Instant due = detector.due();
+  now += seconds(2);
+  old.phase_start = old.last_progress = now;
+  detector.observe(0, old, now);
+  EXPECT_EQ(detector.due(), due);
+}
+
+// Its ranks are at the step of a checkpoint, and have made none themselves.
+TEST_F(HangDetectorTest, AStepOfAnEarlierAttemptIsProgressOnce) {
+  for (Rank& rank : ranks) rank.page.step = 20;
+  look();
+  const Instant due = detector.due();
+  now += seconds(5);
+  look();
+  detector.correct(1, Phase::kStep, seconds(5), 20, now);
+  EXPECT_EQ(detector.due(), due);
+  detector.correct(1, Phase::kStep, seconds(5), 21, now);
+  EXPECT_EQ(detector.due(), now + minutes(10));
+}
+
+TEST_F(HangDetectorTest, KnowsHowLongAProgramIsUsuallySilent) {
+  EXPECT_EQ(detector.usual_silence(), Duration::zero());
+  for (int i = 0; i < 5; ++i) silent_step(seconds(3));
+  EXPECT_EQ(detector.usual_silence(), seconds(3));
+  for (int i = 0; i < 16; ++i) step(seconds(3));
+  EXPECT_EQ(detector.usual_silence(), milliseconds(250));
+  silent_step(seconds(5));
+  EXPECT_EQ(detector.usual_silence(), milliseconds(250)) << "once is not usual";
+  enter(0, Phase::kEval);
+  EXPECT_EQ(detector.usual_silence(), Duration::zero());
+}
+
 TEST_F(HangDetectorTest, NonsenseFromPagesDoesNoHarm) {
   std::mt19937_64 random(7);
   const auto any = [&] {

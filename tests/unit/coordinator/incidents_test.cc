@@ -64,6 +64,25 @@ TEST(IncidentBook, AClosedOneWaitsForItsSymbols) {
   EXPECT_EQ(book.find(id), nullptr);
 }
 
+TEST(IncidentBook, WhatIsAwaitedTwiceIsOpenedAgain) {
+  IncidentBook book;
+  const IncidentId id = book.open(of_job(1));
+  book.await(id);
+  book.await(id);
+  book.close(id);
+  (void)stored(book);
+  book.settle(id);
+  ASSERT_NE(book.change(id), nullptr);
+  book.change(id)->open = true;
+  EXPECT_EQ(book.open_of(JobId(1)), std::vector<IncidentId>{id});
+  book.settle(id);
+  (void)stored(book);
+  EXPECT_NE(book.find(id), nullptr) << "it is open";
+  book.close(id);
+  (void)stored(book);
+  EXPECT_EQ(book.find(id), nullptr);
+}
+
 TEST(IncidentBook, KeepsTheNewestAndTheMomentsThatTell) {
   IncidentBook book;
   ActionList actions;

@@ -50,6 +50,16 @@ TEST(SourceFrame, IsTheProgramsOwnInnermostOne) {
                     {"/bin/x", {"send()", "/src/trainer_core/comm/shm.cc", 9}},
                     {"/bin/x", {"wait()", "/usr/include/c++/12/condition_variable", 1}}}),
             "src/x.cc:3 in run()");
+  // Who waits for gathered parameters stands where they are needed.
+  for (const bool has_lines : {true, false}) {
+    const char* file = has_lines ? "/src/trainer_core/parallel/sharded_parameters.cc" : "";
+    EXPECT_EQ(
+        source(
+            {{"/bin/x",
+              {"muster::trainer::Transformer::embed()", "/src/trainer_core/model/embed.cc", 254}},
+             {"/bin/x", {"muster::trainer::ShardedParameters::wait()", file, has_lines ? 98 : 0}}}),
+        "model/embed.cc:254 in muster::trainer::Transformer::embed()");
+  }
 }
 
 TEST(SourceFrame, OfPythonIsTheUsersLine) {

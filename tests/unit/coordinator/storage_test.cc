@@ -6,9 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <sqlite3.h>
 
 #include "coordinator/shell/incident_messages.h"
@@ -51,6 +54,7 @@ Job full_job() {
   job.finished_unix_ns = 3;
   job.exit_code = 137;
   job.rendezvous_address = "n1:1";
+  job.stop_grace = std::chrono::milliseconds(24'500);
   job.program_port = 12'345;
   job.exits = {{Rank(1), -1, 9, 17, "detail", ExitCause::kOutOfMemory, true}};
   job.restarts = 2;
@@ -288,19 +292,57 @@ TEST_F(StorageTest, NamesTheRecordThatCannotBeRead) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the record of job 5"));
 }
 
-TEST_F(StorageTest, NamesTheIncidentThatCannotBeRead) {
+// Of five open incidents the records of three are damaged in the file: a summary, a record, and a record of a kind that is not known.
+TEST_F(StorageTest, AnIncidentThatCannotBeReadKeepsNobodyFromStarting) {
   auto storage = open_sqlite_storage(path_);
+  StorageBatch batch;
+  for (uint64_t id = 1; id <= 5; ++id) {
+    Incident incident = full_incident(id);
+    incident.open = true;
+    batch.incidents.emplace(IncidentId(id), incident);
+  }
+  ASSERT_TRUE((*storage)->commit(batch).ok());
+  v1::Incident strange;
+  strange.set_id(4);
+  strange.set_kind("dancing");
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(db, "INSERT INTO incidents VALUES(5, 1, X'FF', X'FF')", nullptr, nullptr,
-                         nullptr),
+  sqlite3_stmt* put = nullptr;
+  ASSERT_EQ(
+      sqlite3_exec(db,
+                   "UPDATE incidents SET summary=X'FF' WHERE id=2;"
+                   "UPDATE incidents SET record=substr(record, 1, length(record) - 7) WHERE id=3;",
+                   nullptr, nullptr, nullptr),
+      SQLITE_OK);
+  const std::string bytes = strange.SerializeAsString();
+  ASSERT_EQ(sqlite3_prepare_v2(db, "UPDATE incidents SET record=?1 WHERE id=4", -1, &put, nullptr),
             SQLITE_OK);
+  sqlite3_bind_blob(put, 1, bytes.data(), static_cast<int>(bytes.size()), SQLITE_STATIC);
+  ASSERT_EQ(sqlite3_step(put), SQLITE_DONE);
+  sqlite3_finalize(put);
   sqlite3_close(db);
-  for (const absl::Status& status :
-       {(*storage)->load().status(), (*storage)->incident(IncidentId(5)).status()}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("the record of incident 5"));
-  }
+
+  std::ostringstream said;
+  const auto logger = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(said)));
+  const auto state = (*storage)->load();
+  spdlog::set_default_logger(logger);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->incidents.size(), 5U) << "their numbers are given";
+  ASSERT_EQ(state->open_incidents.size(), 2U);
+  EXPECT_EQ(state->open_incidents[0], batch.incidents.at(IncidentId(1)));
+  EXPECT_EQ(state->open_incidents[1], batch.incidents.at(IncidentId(5)));
+  for (const char* id : {"incident 2 ", "incident 3 ", "incident 4 "})
+    EXPECT_THAT(said.str(), HasSubstr(id));
+
+  const auto list = (*storage)->incidents(JobId(0), 2);
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_EQ(list->size(), 2U);
+  EXPECT_EQ((*storage)->incidents(JobId(0), 100)->size(), 4U);
+  const absl::Status status = (*storage)->incident(IncidentId(3)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the record of incident 3"));
 }
 
 TEST_F(StorageTest, LeavesNothingWhenTheDiskIsFull) {

@@ -88,6 +88,7 @@ RankEvidence full_evidence(int32_t number) {
   evidence.stack_problem = "held by a debugger (pid 12)";
   evidence.stack_note = "no Python frames";
   evidence.last_lines = {"first", "completed step: 41"};
+  evidence.files = {"/work/7/1/nccl-trace-3 (1234 bytes)"};
   return evidence;
 }
 
@@ -251,7 +252,10 @@ TEST(EvidenceMessages, EvidenceThatIsTooMuchLosesOutputFirst) {
   EXPECT_THAT(read[0].last_lines, SizeIs(5));
   EXPECT_THAT(read[0].groups, SizeIs(2));
   // Just not enough for all groups.
-  for (RankEvidence& rank : ranks) rank.last_lines.clear();
+  for (RankEvidence& rank : ranks) {
+    rank.last_lines.clear();
+    rank.files.clear();
+  }
   EvidenceMessages all_groups;
   evidence_to_proto(ranks, kEvidenceBytesMax, all_groups);
   size_t all_bytes = 0;

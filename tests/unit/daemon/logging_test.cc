@@ -21,24 +21,5 @@ TEST(Logging, AnUnknownLevelNamesTheKnownOnes) {
   }
 }
 
-TEST(Printable, LeavesTextAndReplacesWhatATerminalWouldObey) {
-  EXPECT_EQ(printable("plain text", 100), "plain text");
-  EXPECT_EQ(printable("Größe → 3 🙂", 100), "Größe → 3 🙂");
-  EXPECT_EQ(printable("\x1b[2Jx\r\n\x7f", 100), "?[2Jx???");
-  EXPECT_EQ(printable(std::string("a\0b", 3), 100), "a?b");
-}
-
-TEST(Printable, InvalidUtf8IsReplacedByteByByte) {
-  EXPECT_EQ(printable("\xFF\xC3", 100), "??");
-  EXPECT_EQ(printable("\xC0\xAF", 100), "??");
-  EXPECT_EQ(printable("ok\xE2\x82", 100), "ok??");
-}
-
-TEST(Printable, CutsWithoutSplittingACharacter) {
-  EXPECT_EQ(printable("abcdef", 3), "abc…");
-  EXPECT_EQ(printable("aöö", 4), "aö…");
-  EXPECT_EQ(printable("", 0), "");
-}
-
 }  // namespace
 }  // namespace muster::daemon

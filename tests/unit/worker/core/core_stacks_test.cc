@@ -33,6 +33,7 @@ TEST_F(CoreStacks, SamplesAreReadApartAndToldAsTheyCome) {
   auto read = only<ReadStacks>(step(dump(7, 2, {0, 1})));
   ASSERT_EQ(read.size(), 1U);
   EXPECT_EQ(read[0].sample, 0);
+  EXPECT_EQ(read[0].samples, 2);
   EXPECT_EQ(read[0].ranks, (std::vector<Rank>{Rank(0), Rank(1)}));
   now += milliseconds(300);
   const auto first = only<SendStackReport>(step(answer(read[0])));

@@ -1,6 +1,7 @@
 #include "worker/shell/launch_folders.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <string>
@@ -30,6 +31,8 @@ class LaunchFoldersTest : public ShellTest {
     std::ofstream(subject().config_path(key)) << "{}";
     for (int32_t r = 0; r < 2; ++r) {
       std::ofstream(subject().page_path(key, r)) << "page";
+      std::ofstream(subject().page_path(key, r) + ".stacks") << "stacks";
+      mkfifo((subject().folder(key) + "/nccl-trace-1.pipe").c_str(), 0600);
       std::ofstream(subject().log_path({key.job, key.attempt, Rank(r)})) << "log";
     }
     fs::last_write_time(subject().config_path(key), fs::file_time_type::clock::now() - age);

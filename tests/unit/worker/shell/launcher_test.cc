@@ -58,6 +58,17 @@ TEST_F(LauncherTest, ARankGetsItsPlaceInTheWorld) {
   EXPECT_THAT(*variables, Not(Contains(StartsWith("RANK=99"))));
 }
 
+TEST_F(LauncherTest, ProgramsDumpIntoTheFolderUnlessTheJobSaysOtherwise) {
+  const std::string folder_of_launch = folder.string() + "/7/2/";
+  const auto variables =
+      launcher("/x").environment(request({{"TORCH_NCCL_TRACE_BUFFER_SIZE", "17"}}));
+  EXPECT_THAT(*variables, Contains("TORCH_NCCL_TRACE_BUFFER_SIZE=17"));
+  EXPECT_THAT(*variables, Not(Contains("TORCH_NCCL_TRACE_BUFFER_SIZE=2000")));
+  EXPECT_THAT(*variables,
+              Contains("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=" + folder_of_launch + "nccl-trace-"));
+  EXPECT_THAT(*variables, Contains("CUDA_COREDUMP_FILE=" + folder_of_launch + "cuda-core-5-%p"));
+}
+
 TEST_F(LauncherTest, IdleThreadsOfARankDoNotSpinUnlessTheJobWantsIt) {
   EXPECT_THAT(*launcher("/x").environment(request()), Contains("OMP_WAIT_POLICY=passive"));
   const auto variables = launcher("/x").environment(request({{"OMP_WAIT_POLICY", "active"}}));

@@ -129,6 +129,30 @@ TEST_F(SymbolizerTest, InlinedFunctionsAreNamed) {
   EXPECT_THAT(names, ::testing::Contains("subject::middle() inlined in subject::outermost()"));
 }
 
+// A name is what somebody has put into the file.
+TEST_F(SymbolizerTest, NamesWithControlCharactersArePrintable) {
+  const TempFolder folder;
+  std::string bytes = read_file(subject_program());
+  const std::string name = "_ZN7subject6middleEv";
+  std::string evil = "evil\x1b[31m\n\x07";
+  evil.resize(name.size(), '\x7f');
+  size_t replaced = 0;
+  for (size_t at = bytes.find(name); at != std::string::npos; at = bytes.find(name, at)) {
+    bytes.replace(at, name.size(), evil);
+    ++replaced;
+  }
+  ASSERT_GT(replaced, 0);
+  StackModule other = module;
+  other.path = folder.file("subject");
+  write_file(other.path, bytes);
+  const auto names = functions(symbolizer.symbolize(other, addresses, 0, in_seconds(30)));
+  EXPECT_THAT(names, ::testing::Contains(::testing::StartsWith("evil\\x1b[31m\\x0a\\x07")));
+  for (const std::string& shown : names) {
+    EXPECT_TRUE(std::ranges::all_of(shown, [](char c) { return c >= ' ' && c != '\x7f'; }))
+        << shown;
+  }
+}
+
 // Files may be damaged or lie: names may be missing or wrong, nothing else.
 TEST_F(SymbolizerTest, DamagedFilesAreHarmless) {
   const TempFolder folder;

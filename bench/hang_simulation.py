@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""The fault matrix in the simulator: who is named, how soon, and who is left alone, of 8 to 16,384 ranks.
+
+  bench/hang_simulation.py --bin build/release/bin [--runs 8:50,64:20,1024:5,16384:2] [--out bench/results/hang_simulation.json]
+
+The coordinator's core is the real one, the trainings are tests/simulation/fleet.h's, and so are the faults. Latencies are of simulated time, from the fault to
+its incident: what real workers, stacks and networks add is measured by bench/faults.py.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from peers.environment import describe_run  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def measure(binary, ranks, seeds):
+    answer = json.loads(subprocess.run([str(binary), ranks, seeds], capture_output=True, text=True, check=True).stdout)
+    for row in answer["rows"]:
+        told = (f"named right {row['named_right']} of {row['runs']}, in time {row['in_time']}, p50 {row['latency_seconds_p50']:.2f} s, "
+                f"p99 {row['latency_seconds_p99']:.2f} s" if "told" in row else f"{row['runs']} runs")
+        print(f"  {ranks:>6} ranks, {row['trouble']:16}: {told}, false alarms {row['false_alarms']}", file=sys.stderr)
+    return answer
+
+
+def summary(rows):
+    faults = [row for row in rows if "told" in row]
+    told, right, runs = (sum(row[key] for row in faults) for key in ("told", "named_right", "runs"))
+    return {"faults": runs, "precision": right / told, "recall": right / runs, "in_time": sum(row["in_time"] for row in faults),
+            "runs_without_a_fault": sum(row["runs"] for row in rows if "told" not in row),
+            "false_alarms": sum(row["false_alarms"] for row in rows),
+            "attempts_ended_for_nothing": sum(row["attempts_ended_for_nothing"] for row in rows)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
+    parser.add_argument("--runs", default="8:50,64:20,1024:5,16384:2")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/hang_simulation.json")
+    args = parser.parse_args()
+    answers = [measure(args.bin / "hang_simulation", *pair.split(":")) for pair in args.runs.split(",")]
+    rows = [row for answer in answers for row in answer["rows"]]
+    report = {**describe_run(), "what": "simulated trainings with one fault each: incidents of the real coordinator core",
+              "cpu_seconds": sum(answer["cpu_seconds"] for answer in answers), "summary": summary(rows), "cases": rows}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report["summary"]), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

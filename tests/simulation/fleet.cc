@@ -1,0 +1,398 @@
+#include "tests/simulation/fleet.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+namespace muster::simulation {
+namespace {
+
+using namespace coordinator;  // NOLINT: this file is about its types
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kHeartbeats = milliseconds(250);
+constexpr double kWaits = 0.25;  // of a step, for peers, when nobody is slow
+constexpr Duration kNodePause = seconds(3);
+constexpr Duration kWorkerSilence = seconds(6);
+constexpr Duration kLongPhase = seconds(60);
+// After a trouble that is none, and before one that is given up to be found.
+constexpr Duration kAfterwards = seconds(12);
+constexpr Duration kSlowIsFoundWithin = seconds(90);
+// What pauses a busy machine has, that nobody has to be told of (docs/hangs.md): a rank may stand still for less than it takes to suspect its job
+// and to look twice, a node for less than its worker may be silent.
+constexpr uint64_t kRankPauseMsMax = 1'900;
+constexpr uint64_t kNodePauseMsMax = 600;
+constexpr Duration kPausesLast = seconds(40);
+
+WorkerName name_of(int32_t node) { return WorkerName(absl::StrCat("node", node)); }
+
+CoreOptions options() {
+  CoreOptions options;
+  options.version = "fleet";
+  return options;
+}
+
+}  // namespace
+
+Expected expected_of(Trouble trouble) {
+  if (trouble <= Trouble::kTwoStopped) return Expected::kHang;
+  if (trouble <= Trouble::kNodePaused) return Expected::kEnd;
+  if (trouble <= Trouble::kThriceAsSlow) return Expected::kSlow;
+  return trouble == Trouble::kLongPauses ? Expected::kPassing : Expected::kNothing;
+}
+
+Fleet::Fleet(int32_t ranks, Trouble trouble, uint64_t seed)
+    : ranks_(ranks),
+      ranks_per_node_(std::min<int32_t>(8, ranks / 2)),
+      nodes_(ranks / ranks_per_node_),
+      trouble_(trouble),
+      random_(seed * 1'000 + static_cast<uint64_t>(trouble)),
+      step_time_(random_.between_ms(200, 1'200)),
+      nodes_state_(static_cast<size_t>(nodes_)),
+      core_(options(), DurableState{}, now_) {
+  for (Node& node : nodes_state_) node.offset = kTurn * static_cast<int64_t>(random_.below(10));
+  first_mark_ = kLayers * static_cast<int64_t>(14 + random_.below(6)) +
+                static_cast<int64_t>(random_.below(kLayers));
+  culprits_.insert(static_cast<int32_t>(random_.below(static_cast<uint64_t>(ranks))));
+  while (trouble_ == Trouble::kTwoStopped && culprits_.size() < 2) {
+    const auto other = static_cast<int32_t>(random_.below(static_cast<uint64_t>(ranks)));
+    if (node_of(other) != node_of(*culprits_.begin())) culprits_.insert(other);
+  }
+  before_tensor_ = trouble_ == Trouble::kSkips || random_.chance(0.5);
+  if (trouble_ == Trouble::kTwoStopped || trouble_ == Trouble::kOtherCall) before_tensor_ = false;
+}
+
+FleetResult Fleet::run() {
+  register_workers();
+  submit();
+  begin_step();
+  if (trouble_ == Trouble::kCompiles) enter(Phase::kCompile, true);
+  const Expected expected = expected_of(trouble_);
+  const bool long_phase = trouble_ == Trouble::kEvaluates || trouble_ == Trouble::kSaves;
+  const Duration watched = expected == Expected::kSlow ? kSlowIsFoundWithin
+                           : pauses_again()            ? kPausesLast + kAfterwards
+                           : long_phase                ? kLongPhase + kAfterwards
+                                                       : kAfterwards;
+  const bool goes_on = expected == Expected::kNothing || expected == Expected::kPassing ||
+                       trouble_ == Trouble::kNodePaused;
+  while (!began_ || now_ < began_at_ + watched) {
+    turn();
+    if (result_.told && !goes_on) break;
+  }
+  const bool lives = is_running(job().state) && job().attempt == Attempt(1);
+  if (!lives && goes_on) ++result_.ended;
+  if (expected == Expected::kPassing) {
+    result_.right = result_.told && incidents_.size() == 1;
+    for (const auto& [id, incident] : incidents_)
+      result_.right =
+          result_.right && !incident.open && incident.action == "none: it went on by itself";
+  }
+  if (expected == Expected::kHang) result_.bound = 3 * step_time_ + seconds(3);
+  if (expected == Expected::kEnd) result_.bound = seconds(1);
+  return result_;
+}
+
+void Fleet::register_workers() {
+  for (int32_t node = 0; node < nodes_; ++node) {
+    WorkerRegistered event;
+    event.worker = name_of(node);
+    event.incarnation = Incarnation(1);
+    event.version = "fleet";
+    event.host = event.worker.value();
+    event.slots = ranks_per_node_;
+    event.rendezvous_address = "h:1";
+    step(event);
+  }
+}
+
+void Fleet::submit() {
+  JobSpec spec;
+  spec.name = "large";
+  spec.nodes = nodes_;
+  spec.ranks_per_node = ranks_per_node_;
+  spec.output_directory = "/out";
+  step(JobSubmitted{RequestToken(1), "", spec, 0});
+}
+
+// ------------------------------------------------------------------------- what is true
+
+void Fleet::begin_step() {
+  const Duration time = step_time_ + step_time_ * static_cast<int64_t>(random_.below(15)) / 100;
+  const double own = to_seconds(time) * (1 - kWaits);
+  const double wait = to_seconds(time) * kWaits;
+  newest_.seconds = slow_factor_ > 1 ? own * slow_factor_ + wait / 4 : own + wait;
+  newest_.waited = newest_.seconds - own;
+  newest_.waited_slow = newest_.seconds - own * slow_factor_;
+  layer_time_ = Duration(std::llround(newest_.seconds * 1e9)) / kLayers;
+  next_mark_ = now_ + layer_time_;
+}
+
+void Fleet::enter(Phase phase, bool all) {
+  phase_ = phase;
+  all_in_phase_ = all;
+  phase_start_ = now_;
+  phase_ends_ = now_ + kLongPhase;
+}
+
+void Fleet::train() {
+  if (phase_ != Phase::kStep) {
+    if (phase_ends_ > now_) return;
+    phase_ = Phase::kStep;
+    phase_start_ = now_;
+    next_mark_ = now_ + layer_time_;
+  }
+  while (!broken_ && next_mark_ <= now_ && phase_ == Phase::kStep) {
+    last_mark_ = next_mark_;
+    next_mark_ += layer_time_;
+    ++marks_;
+    if (marks_ % kLayers == 0) {
+      whole_.seconds += newest_.seconds;
+      whole_.waited += newest_.waited;
+      whole_.waited_slow += newest_.waited_slow;
+      last_step_seconds_ = newest_.seconds;
+      begin_step();
+    }
+    if (marks_ >= first_mark_ && !began_) begin_trouble();
+  }
+}
+
+void Fleet::begin_trouble() {
+  began_ = true;
+  began_at_ = now_;
+  const int32_t culprit = *culprits_.begin();
+  Node& node = nodes_state_[static_cast<size_t>(node_of(culprit))];
+  switch (trouble_) {
+    case Trouble::kRankKilled: {
+      RankExited event;
+      event.worker = name_of(node_of(culprit));
+      event.job = JobId(1);
+      event.attempt = Attempt(1);
+      event.rank = Rank(culprit);
+      event.exit_code = -1;
+      event.signal = 9;
+      broken_ = true;
+      return send(random_.between_ms(5, 60), event);
+    }
+    case Trouble::kWorkerKilled:
+      broken_ = true;
+      node.silent_until = Instant::max();
+      send(random_.between_ms(1, 50), WorkerDisconnected{name_of(node_of(culprit)), {}, 0});
+      for (int32_t rank = 0, told = 0; rank < ranks_ && told < 4; ++rank) {
+        if (node_of(rank) == node_of(culprit)) continue;
+        RankExited event;
+        event.worker = name_of(node_of(rank));
+        event.job = JobId(1);
+        event.attempt = Attempt(1);
+        event.rank = Rank(rank);
+        event.exit_code = 76;
+        send(random_.between_ms(60, 300), event);
+        ++told;
+      }
+      return;
+    case Trouble::kNodeCutOff:
+      broken_ = true;
+      node.silent_until = Instant::max();
+      return;
+    case Trouble::kNodePaused:
+      node.silent_until = now_ + kNodePause;
+      stands_until_ = now_ + kNodePause;
+      return;
+    case Trouble::kWorkerPaused:
+    case Trouble::kWorkerCutOff:
+      node.silent_until = now_ + kWorkerSilence;
+      return;
+    case Trouble::kSlowByHalf:
+    case Trouble::kThriceAsSlow:
+      slow_factor_ = trouble_ == Trouble::kSlowByHalf ? 1.5 : 3;
+      return;
+    case Trouble::kClockJumps:
+      unix_ns_ += (random_.chance(0.5) ? 1 : -1) * int64_t{3'600'000'000'000};
+      return;
+    case Trouble::kEvaluates:
+    case Trouble::kSaves:
+      return enter(trouble_ == Trouble::kSaves ? Phase::kCheckpointSave : Phase::kEval,
+                   trouble_ == Trouble::kEvaluates);
+    case Trouble::kLateHeartbeats:
+    case Trouble::kLostHeartbeats:
+    case Trouble::kCompiles:
+    case Trouble::kShortPauses:
+    case Trouble::kLongPauses:
+      return;
+    default:
+      broken_ = true;
+  }
+}
+
+// A rank, a whole node, or a worker alone, for a while; then all is well for a second: a worker that is silent while its job stands still is told.
+void Fleet::pause_some() {
+  if (!pauses_again() || !began_ || now_ > began_at_ + kPausesLast) return;
+  if (pauses_until_ + seconds(1) > now_ || !random_.chance(0.02)) return;
+  if (trouble_ == Trouble::kLongPauses) {
+    paused_rank_ = *culprits_.begin();
+    pauses_until_ = stands_until_ = now_ + random_.between_ms(5'000, 9'000);
+    return;
+  }
+  const auto rank = static_cast<int32_t>(random_.below(static_cast<uint64_t>(ranks_)));
+  Node& node = nodes_state_[static_cast<size_t>(node_of(rank))];
+  switch (random_.below(3)) {
+    case 0:
+      paused_rank_ = rank;
+      pauses_until_ = stands_until_ = now_ + random_.between_ms(50, kRankPauseMsMax);
+      return;
+    case 1:
+      pauses_until_ = stands_until_ = now_ + random_.between_ms(50, kNodePauseMsMax);
+      node.silent_until = stands_until_;
+      return;
+    default:
+      pauses_until_ = node.silent_until = now_ + random_.between_ms(50, 4'000);
+  }
+}
+
+// --------------------------------------------------------------- what is said about it
+
+void Fleet::turn() {
+  now_ += kTurn;
+  unix_ns_ += kTurn.count();
+  if (stands_until_ > now_) {
+    next_mark_ += kTurn;
+  } else {
+    paused_rank_ = -1;
+    train();
+  }
+  pause_some();
+  for (int32_t node = 0; node < nodes_; ++node) {
+    const Node& one = nodes_state_[static_cast<size_t>(node)];
+    if ((now_.time_since_epoch() + one.offset) % kHeartbeats < kTurn && one.silent_until <= now_)
+      heartbeat(node);
+  }
+  while (!on_the_way_.empty() && on_the_way_.begin()->first <= now_) {
+    const Event event = std::move(on_the_way_.begin()->second);
+    on_the_way_.erase(on_the_way_.begin());
+    step(event);
+  }
+  while (!reports_.empty() && reports_.begin()->first <= now_) {
+    const Report due = reports_.begin()->second;
+    reports_.erase(reports_.begin());
+    report(due);
+  }
+  const auto deadline = core_.next_deadline();
+  if (deadline && *deadline <= now_) step(Tick{});
+}
+
+void Fleet::heartbeat(int32_t index) {
+  Node& node = nodes_state_[static_cast<size_t>(index)];
+  if (began_ && trouble_ == Trouble::kLostHeartbeats && random_.chance(0.1)) return;
+  HeartbeatReceived event;
+  event.worker = name_of(index);
+  const int64_t news = 2 * marks_ + (phase_ == Phase::kStep ? 0 : 1);
+  if (std::exchange(node.told, news) != news) {
+    const auto steps = static_cast<uint64_t>(marks_ / kLayers);
+    for (int32_t rank = index * ranks_per_node_; rank < (index + 1) * ranks_per_node_; ++rank) {
+      const bool slow = slow_factor_ > 1 && culprits_.contains(rank);
+      RankProgress& page = event.ranks.emplace_back();
+      page.job = JobId(1);
+      page.attempt = Attempt(1);
+      page.rank = Rank(rank);
+      page.phase = phase_of(rank);
+      page.phase_age = now_ - phase_start_;
+      page.last_progress_age = now_ - last_mark_;
+      page.step = static_cast<int64_t>(steps);
+      page.step_seconds = last_step_seconds_;
+      page.step_times.counts[6] = steps;
+      page.step_times.seconds = whole_.seconds;
+      page.collective_wait_seconds = slow ? whole_.waited_slow : whole_.waited;
+    }
+  }
+  const bool late = began_ && trouble_ == Trouble::kLateHeartbeats && random_.chance(0.2);
+  send(late ? random_.between_ms(100, 700) : random_.between_ms(1, 20), event);
+}
+
+// By its worker's stream, which keeps the order.
+void Fleet::send(Duration delay, const Event& event) {
+  Instant when = now_ + delay;
+  std::visit(
+      [&](const auto& e) {
+        if constexpr (requires { e.worker; }) {
+          Instant& newest = newest_of_[std::stoi(e.worker.value().substr(4))];
+          when = newest = std::max(newest, when);
+        }
+      },
+      event);
+  on_the_way_.emplace(when, event);
+}
+
+void Fleet::report(const Report& due) {
+  if (nodes_state_[static_cast<size_t>(due.node)].silent_until > now_) return;
+  StackReportReceived event;
+  event.worker = name_of(due.node);
+  event.dump = due.dump.dump;
+  event.job = due.dump.job;
+  event.attempt = due.dump.attempt;
+  event.sample = due.sample;
+  StackSample stacks;
+  stacks.modules.push_back({"abcdef", "/usr/bin/muster-trainer"});
+  for (const Rank rank : due.dump.ranks) {
+    event.ranks.push_back(evidence_of(rank.value()));
+    RankStacks& read = stacks.ranks.emplace_back();
+    read.rank = rank.value();
+    read.threads.push_back(stack_of(rank.value()));
+  }
+  event.stacks.add(stacks);
+  step(event);
+}
+
+// --------------------------------------------------------------------- what is decided
+
+void Fleet::step(Event event) {
+  std::visit(
+      [&](auto& e) {
+        e.unix_ns = unix_ns_;
+        if constexpr (requires { e.incarnation; }) e.incarnation = Incarnation(1);
+      },
+      event);
+  ActionList actions;
+  core_.step(event, now_, actions);
+  for (const Action& action : actions) {
+    if (const auto* incident = std::get_if<PersistIncident>(&action)) judge(incident->incident);
+    const auto* send = std::get_if<SendToWorker>(&action);
+    const auto* dump = send == nullptr ? nullptr : std::get_if<SendDumpStacks>(&send->payload);
+    if (dump == nullptr) continue;
+    for (int32_t sample = 0; sample < dump->samples; ++sample) {
+      reports_.emplace(now_ + sample * dump->apart + random_.between_ms(30, 250),
+                       Report{node_of(dump->ranks.front().value()), *dump, sample});
+    }
+  }
+}
+
+// Each incident once, as it was told first.
+void Fleet::judge(const Incident& incident) {
+  if (!incidents_.insert_or_assign(incident.id, incident).second) return;
+  const Expected expected = expected_of(trouble_);
+  if (!began_ || expected == Expected::kNothing) {
+    ++result_.false_alarms;
+    result_.sentence = incident.sentence;
+    return;
+  }
+  if (result_.told) return;
+  result_.told = true;
+  result_.latency = now_ - began_at_;
+  result_.sentence = incident.sentence;
+  const bool node = trouble_ == Trouble::kWorkerKilled || trouble_ == Trouble::kNodeCutOff ||
+                    trouble_ == Trouble::kNodePaused;
+  const bool hang = expected == Expected::kHang || expected == Expected::kPassing;
+  const IncidentKind kind = node                          ? IncidentKind::kWorkerLost
+                            : hang                        ? IncidentKind::kHang
+                            : expected == Expected::kSlow ? IncidentKind::kSlowRank
+                                                          : IncidentKind::kRankDied;
+  result_.right = incident.kind == kind && incident.suspects.size() >= culprits_.size();
+  for (size_t i = 0; result_.right && i < culprits_.size(); ++i) {
+    const Suspect& suspect = incident.suspects[i];
+    result_.right = node ? suspect.worker == name_of(node_of(*culprits_.begin()))
+                         : culprits_.contains(suspect.rank.value());
+  }
+}
+
+}  // namespace muster::simulation

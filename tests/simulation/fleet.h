@@ -1,0 +1,165 @@
+// One large training on very many nodes, and one fault in it, told to the real coordinator core alone: what World tells of a few nodes with real
+// worker cores in thousands of stories, this tells of up to 16,384 ranks. From a seed, in simulated time.
+//
+// A step of all ranks is four layers, and a progress page tells of each. Of every node's ranks the next collective is one of group
+// "tensor", and then all ranks meet in one of "data". Workers heartbeat four times a second what has changed, and answer dumps after some
+// tens of milliseconds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "coordinator/core/core.h"
+#include "tests/simulation/scheduler.h"
+
+namespace muster::simulation {
+
+enum class Trouble {
+  // A rank goes no further.
+  kStopped,      // SIGSTOP, outside any collective
+  kStopsInside,  // … inside one
+  kLock,
+  kLoop,    // computes for ever
+  kLoader,  // sleeps while it gets data
+  kDisk,    // waits for a disk meanwhile
+  kSkips,   // leaves a collective out
+  kOtherCall,
+  kTwoStopped,
+  // Ends and silences.
+  kRankKilled,
+  kWorkerKilled,
+  kNodeCutOff,  // from the coordinator and from its peers
+  kNodePaused,  // worker and ranks stand still for 3 s
+  // One rank computes longer.
+  kSlowByHalf,
+  kThriceAsSlow,
+  // A rank stands still for 5 to 9 s, again and again: that is told, and nothing is done about it.
+  kLongPauses,
+  // What is none, and leaves no incident.
+  kWorkerPaused,  // its ranks go on
+  kWorkerCutOff,  // the same, and nothing that it says arrives before the end
+  kLateHeartbeats,
+  kLostHeartbeats,
+  kClockJumps,
+  kCompiles,
+  kEvaluates,
+  kSaves,        // one rank, for a minute
+  kShortPauses,  // ranks, nodes and workers stand still again and again, as on a busy machine
+};
+constexpr std::array<std::string_view, 25> kTroubleNames = {
+    "stopped",       "stopped inside", "lock",           "busy loop",       "data loader",
+    "disk",          "skipped",        "other call",     "two stopped",     "rank killed",
+    "worker killed", "node cut off",   "node paused",    "slow by half",    "thrice as slow",
+    "long pauses",   "worker paused",  "worker cut off", "late heartbeats", "lost heartbeats",
+    "clock jumps",   "compiles",       "evaluates",      "saves",           "short pauses"};
+
+enum class Expected { kHang, kEnd, kSlow, kPassing, kNothing };
+Expected expected_of(Trouble trouble);
+
+struct FleetResult {
+  bool told = false;     // an incident was opened after the trouble began
+  bool right = false;    // … of the expected kind, and names who is at fault
+  int false_alarms = 0;  // incidents that nothing explains
+  int ended = 0;         // attempts that were ended, though nothing was wrong
+  Duration latency{};    // from the beginning of the trouble to the incident
+  Duration bound{};      // what the latency may be; zero: anything
+  std::string sentence;
+};
+
+class Fleet {
+ public:
+  Fleet(int32_t ranks, Trouble trouble, uint64_t seed);
+
+  FleetResult run();
+
+ private:
+  static constexpr int64_t kLayers = 4;
+  static constexpr Duration kTurn = std::chrono::milliseconds(25);
+
+  struct Node {
+    Instant silent_until{};  // says nothing before
+    int64_t told = -1;       // the newest mark that it told of
+    Duration offset{};       // of its heartbeats
+  };
+  struct Report {
+    int32_t node = 0;
+    coordinator::SendDumpStacks dump;
+    int32_t sample = 0;
+  };
+
+  void register_workers();
+  void submit();
+  void turn();
+  void train();
+  void begin_step();
+  void enter(Phase phase, bool all);
+  void pause_some();
+  void begin_trouble();
+  void heartbeat(int32_t node);
+  void send(Duration delay, const coordinator::Event& event);
+  void report(const Report& report);
+  RankEvidence evidence_of(int32_t rank) const;
+  ThreadStack stack_of(int32_t rank) const;
+  void step(coordinator::Event event);
+  void judge(const coordinator::Incident& incident);
+  bool is_culprit(int32_t rank) const { return broken_ && culprits_.contains(rank); }
+  int32_t node_of(int32_t rank) const { return rank / ranks_per_node_; }
+  bool pauses_again() const {
+    return trouble_ == Trouble::kShortPauses || trouble_ == Trouble::kLongPauses;
+  }
+  Phase phase_of(int32_t rank) const { return all_in_phase_ || rank == 0 ? phase_ : Phase::kStep; }
+  const coordinator::Job& job() const { return core_.jobs().at(JobId(1)); }
+
+  const int32_t ranks_, ranks_per_node_, nodes_;
+  const Trouble trouble_;
+  Random random_;
+  const Duration step_time_;
+  Instant now_ = instant_from_ns(1'000'000'000);
+  int64_t unix_ns_ = 1'700'000'000'000'000'000;
+  std::vector<Node> nodes_state_;
+  std::multimap<Instant, coordinator::Event> on_the_way_;
+  std::map<int32_t, Instant>
+      newest_of_;  // arrival of a node's newest message: a stream keeps their order
+  std::multimap<Instant, Report> reports_;
+
+  // The training.
+  int64_t marks_ = 0;  // layers completed
+  Instant next_mark_{};
+  Instant last_mark_{};
+  Duration layer_time_{};
+  struct Times {
+    double seconds = 0;
+    double waited = 0;
+    double waited_slow = 0;  // by the slow rank
+  };
+  Times whole_;   // of all completed steps
+  Times newest_;  // of the one that is made
+  double last_step_seconds_ = 0;
+  Phase phase_ = Phase::kStep;  // of rank 0 or of all
+  Instant phase_start_{};
+  Instant phase_ends_{};
+  bool all_in_phase_ = false;
+
+  // The trouble.
+  int64_t first_mark_ = 0;  // after which it begins
+  bool began_ = false;
+  bool broken_ = false;  // nobody completes anything any more
+  Instant began_at_{};
+  std::set<int32_t> culprits_;
+  bool before_tensor_ = false;  // it broke before its node's collective, or after it
+  double slow_factor_ = 1;
+  Instant stands_until_{};  // by a pause
+  Instant pauses_until_{};  // of anybody
+  int32_t paused_rank_ = -1;
+
+  std::map<coordinator::IncidentId, coordinator::Incident> incidents_;  // as they are now
+  FleetResult result_;
+  coordinator::Core core_;
+};
+
+}  // namespace muster::simulation

@@ -1,0 +1,98 @@
+// What a dump shows of the model training's ranks: pages, process states and stacks.
+#include <string>
+
+#include "tests/simulation/fleet.h"
+
+namespace muster::simulation {
+namespace {
+
+GroupEvidence group(const char* name, int32_t members, int32_t id, int64_t completed, bool waits) {
+  GroupEvidence group;
+  group.name = name;
+  group.members = static_cast<uint32_t>(members);
+  group.id = static_cast<uint32_t>(id);
+  group.completed = static_cast<uint64_t>(completed);
+  group.enqueued = group.started = group.completed + (waits ? 1 : 0);
+  group.kind = CollectiveKind::kAllReduce;
+  group.bytes = 4096;
+  group.collective = std::string(name) + " sum";
+  return group;
+}
+
+}  // namespace
+
+// Where it is: how far in its node's collectives and in those of all.
+RankEvidence Fleet::evidence_of(int32_t rank) const {
+  RankEvidence evidence;
+  evidence.rank = rank;
+  evidence.pid = 1'000 + rank;
+  evidence.phase = phase_of(rank);
+  evidence.phase_age = now_ - phase_start_;
+  evidence.step = marks_ / kLayers;
+  evidence.process_state = 'S';
+  const bool stuck = is_culprit(rank);
+  const bool mate = broken_ && before_tensor_ && node_of(rank) == node_of(*culprits_.begin());
+  const bool computes = !broken_ && (stands_until_ <= now_ || rank == paused_rank_);
+  if (computes) evidence.process_state = 'R';
+  // The others are in the next collective of their node, or through it and in the one of all.
+  const int64_t tensor = marks_ + (mate ? 0 : broken_ || !computes ? 1 : 0);
+  evidence.groups = {
+      group("tensor", ranks_per_node_, node_of(rank) * ranks_per_node_, tensor, mate),
+      group("data", ranks_, 0, marks_, broken_ ? !mate : !computes)};
+  if (!stuck) return evidence;
+  GroupEvidence& all = evidence.groups[1];
+  evidence.groups[0] = group("tensor", ranks_per_node_, node_of(rank) * ranks_per_node_,
+                             marks_ + (before_tensor_ ? 0 : 1), false);
+  all = group("data", ranks_, 0, marks_, false);
+  switch (trouble_) {
+    case Trouble::kStopped:
+    case Trouble::kTwoStopped:
+      evidence.process_state = 'T';
+      break;
+    case Trouble::kStopsInside:
+      evidence.process_state = 'T';
+      evidence.groups[before_tensor_ ? 0 : 1].enqueued += 1;
+      evidence.groups[before_tensor_ ? 0 : 1].started += 1;
+      break;
+    case Trouble::kLoop:
+      evidence.process_state = 'R';
+      break;
+    case Trouble::kDisk:
+    case Trouble::kLoader:
+      evidence.phase = Phase::kData;
+      evidence.process_state = trouble_ == Trouble::kDisk ? 'D' : 'S';
+      break;
+    case Trouble::kSkips:
+    case Trouble::kOtherCall:
+      all = group("data", ranks_, 0, marks_, true);
+      if (trouble_ == Trouble::kOtherCall) {
+        all.kind = CollectiveKind::kBroadcast;
+        all.bytes = 8;
+      }
+      break;
+    default:
+      break;
+  }
+  return evidence;
+}
+
+ThreadStack Fleet::stack_of(int32_t rank) const {
+  ThreadStack stack;
+  stack.name = "main";
+  const RankEvidence evidence = evidence_of(rank);
+  const auto turns = static_cast<uint64_t>(now_.time_since_epoch() / kTurn);
+  std::vector<uint64_t> calls = {0x10, 0x20};
+  const bool enters = evidence.groups[0].waits() || evidence.groups[1].waits();
+  if (enters) {
+    calls.insert(calls.end(), {0x30, evidence.groups[0].waits() ? 0x31ULL : 0x32ULL, 0x40});
+  } else if (is_culprit(rank)) {
+    calls.insert(calls.end(), {0x50, 0x51, trouble_ == Trouble::kLoop ? 0x60 + turns % 7 : 0x52});
+  } else {
+    const bool still = rank == paused_rank_;
+    calls.insert(calls.end(), {0x70, 0x80 + (still ? 0 : turns % 31), 0x90});
+  }
+  for (const uint64_t address : calls) stack.frames.push_back({0, address, ""});
+  return stack;
+}
+
+}  // namespace muster::simulation
