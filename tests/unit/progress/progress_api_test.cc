@@ -1,7 +1,6 @@
 // muster_progress.h as C and as C++, and muster_progress.py: what they write is what common/progress_page.h reads.
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -235,24 +234,12 @@ TEST_P(ProgressApi, AReaderSeesNoTornPage) {
   EXPECT_EQ(program.end(), 0);
 }
 
-// One that is stopped anywhere, in the middle of a step's stores, too: then nothing but the sequence tells a whole page from a torn one.
-TEST_P(ProgressApi, AWriterThatIsStoppedInsideSaysSo) {
-  constexpr int kStops = 300;
-  Program program(command("race"), variables_);
+TEST_P(ProgressApi, AWriterThatStopsInsideSaysSo) {
+  Program program(command("hold"), variables_);
   ASSERT_TRUE(program.is_ready());
-  for (int i = 0; i < kStops; ++i) {
-    ASSERT_EQ(kill(program.pid(), SIGSTOP), 0);
-    int status = 0;
-    ASSERT_EQ(waitpid(program.pid(), &status, WUNTRACED), program.pid());
-    ASSERT_TRUE(WIFSTOPPED(status));
-    const auto page = read_progress_page(path_);
-    ASSERT_TRUE(page.ok()) << page.status();
-    if (page->sequence % 2 == 0) {
-      ASSERT_NO_FATAL_FAILURE(expect_whole(*page));
-    }
-    ASSERT_EQ(kill(program.pid(), SIGCONT), 0);
-  }
+  EXPECT_EQ(read_progress_page(path_)->sequence % 2, 1U);
   EXPECT_EQ(program.end(), 0);
+  EXPECT_EQ(read_progress_page(path_)->sequence % 2, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Writers, ProgressApi,
