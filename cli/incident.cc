@@ -73,7 +73,7 @@ void declare_incident_list(CLI::App& incident, Action& action) {
       "Examples:\n"
       "  muster incident list\n"
       "  muster incident list 7 --json | jq -r '.incidents[].sentence'");
-  on_call(*command, action, options, list);
+  on_call(*command, action, options, list_incidents);
 }
 
 void declare_incident_show(CLI::App& incident, Action& action) {
@@ -95,7 +95,7 @@ void declare_incident_show(CLI::App& incident, Action& action) {
       "Examples:\n"
       "  muster incident show 3\n"
       "  muster incident show 3 --json | jq '.suspects[0]'");
-  on_call(*command, action, options, show);
+  on_call(*command, action, options, show_incident);
 }
 
 }  // namespace
