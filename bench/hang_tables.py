@@ -49,7 +49,7 @@ def matrix(result):
                          seconds(max(told)) if told else "–", seconds(statistics.median(stopped)) if stopped else "goes on"))
     groups = result["groups"]
     text = (f"Faults of a running job of 8 ranks on 4 workers, each worker in a network namespace with clocks of its own; a step takes "
-            f"{result['pace_seconds']:.1f} s and a little; {result['seeds']} runs a case, each with another rank or node (`bench/faults.py`; {where(result)}). "
+            f"{result['pace_seconds']:.1f} s and a little; runs of each case: {result['seeds']}, with other ranks and nodes (`bench/faults.py`; {where(result)}). "
             f"Right rank or node named first: {100 * result['named']:.0f}% of all runs. Dead processes and nodes: told after "
             f"{seconds(groups['dead']['seconds_p50'])} (median), {seconds(groups['dead']['seconds_p99'])} (99%). Hangs: {seconds(groups['hang']['seconds_p50'])}, "
             f"{seconds(groups['hang']['seconds_p99'])}. False alarms: {result['false_alarms']}.\n\n")
@@ -98,9 +98,8 @@ def main():
         path = args.results / f"{name}.json"
         if path.exists():
             parts.append(text_of(json.loads(path.read_text())))
-    page = args.page.read_text()
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
+    before, _, rest = args.page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
     args.page.write_text(before + BEGIN + "\n" + "\n".join(parts) + "\n" + END + after)
 
 

@@ -14,19 +14,19 @@
 namespace muster::cli {
 namespace {
 
-struct ListOptions {
+struct IncidentListOptions {
   uint64_t job = 0;  // 0: of all jobs
   std::string coordinator;
   bool json = false;
 };
 
-struct ShowOptions {
+struct IncidentShowOptions {
   uint64_t incident = 0;
   std::string coordinator;
   bool json = false;
 };
 
-int list(const ListOptions& options) {
+int list_incidents(const IncidentListOptions& options) {
   const auto incidents = Client(options.coordinator).list_incidents(options.job);
   if (!incidents.ok()) return fail(incidents.status());
   if (!options.json) {
@@ -44,7 +44,7 @@ int list(const ListOptions& options) {
   return 0;
 }
 
-int show(const ShowOptions& options) {
+int show_incident(const IncidentShowOptions& options) {
   const auto incident = Client(options.coordinator).get_incident(options.incident);
   if (!incident.ok()) return fail(incident.status());
   if (options.json) {
@@ -63,7 +63,7 @@ int show(const ShowOptions& options) {
 }
 
 void declare_incident_list(CLI::App& incident, Action& action) {
-  auto options = std::make_shared<ListOptions>();
+  auto options = std::make_shared<IncidentListOptions>();
   CLI::App* command = incident.add_subcommand("list", "Show incidents, newest first");
   command->group("Commands");
   add_job_argument(*command, options->job)->required(false)->description("Only those of this job");
@@ -73,11 +73,11 @@ void declare_incident_list(CLI::App& incident, Action& action) {
       "Examples:\n"
       "  muster incident list\n"
       "  muster incident list 7 --json | jq -r '.incidents[].sentence'");
-  on_call(*command, action, options, list);
+  on_call(*command, action, options, list_incidents);
 }
 
 void declare_incident_show(CLI::App& incident, Action& action) {
-  auto options = std::make_shared<ShowOptions>();
+  auto options = std::make_shared<IncidentShowOptions>();
   CLI::App* command = incident.add_subcommand(
       "show", "Show one incident: the verdict, suspects, stacks and what was done");
   command->group("Commands");
@@ -95,7 +95,7 @@ void declare_incident_show(CLI::App& incident, Action& action) {
       "Examples:\n"
       "  muster incident show 3\n"
       "  muster incident show 3 --json | jq '.suspects[0]'");
-  on_call(*command, action, options, show);
+  on_call(*command, action, options, show_incident);
 }
 
 }  // namespace

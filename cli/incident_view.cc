@@ -23,14 +23,12 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
-constexpr size_t kRanksMax = 1'024;  // whose evidence is read; an incident has fewer
+constexpr size_t kRanksShownMax = 1'024;  // whose evidence is read; an incident has fewer
 // Of a screen.
 constexpr size_t kClassesShown = 4;
 constexpr size_t kFramesShown = 6;
 constexpr size_t kLinesShown = 5;
 constexpr size_t kKernelLinesShown = 5;
-
-std::string shown(const std::string& text) { return escape_controls(text, Layout::kOneLine); }
 
 // "2026-11-22 12:00:03 UTC"; "-" for a time that is none.
 std::string date_of(int64_t unix_ns) {
@@ -185,7 +183,7 @@ struct Evidence {
 absl::StatusOr<Evidence> evidence_of(const v1::Incident& incident) {
   auto stacks = daemon::stack_tree_from_proto(incident.stacks());
   if (!stacks.ok()) return stacks.status();
-  return Evidence{*std::move(stacks), daemon::evidence_from_proto(incident.ranks(), kRanksMax),
+  return Evidence{*std::move(stacks), daemon::evidence_from_proto(incident.ranks(), kRanksShownMax),
                   daemon::lines_from_proto(incident.kernel_messages(), kKernelMessagesMax,
                                            kEvidenceLineBytesMax)};
 }

@@ -26,7 +26,6 @@ std::string fixed(double value, int decimals) {
 }
 
 // Other users' words, in a line of ours.
-std::string shown(const std::string& text) { return escape_controls(text, Layout::kOneLine); }
 
 std::string age(int64_t unix_ns, int64_t now_unix_ns) {
   return unix_ns == 0 ? "-" : format_duration(static_cast<double>(now_unix_ns - unix_ns) / 1e9);

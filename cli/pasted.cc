@@ -81,9 +81,9 @@ Separated separate(const CLI::App& command, const std::vector<std::string>& word
 }
 
 // Behind `--` a program may be meant that is none of ours: what is no flag, no key=value and no config. Where it begins; NAME=VALUE
-// in front is its environment.
-std::optional<size_t> begin_of_program(const Separated& words) {
-  if (!words.is_by_user) return std::nullopt;
+// in front is its environment. Commands that only look at configs read the line as one of those they know.
+std::optional<size_t> begin_of_program(const CLI::App& command, const Separated& words) {
+  if (!words.is_by_user || command.get_option_no_throw(kProgram) == nullptr) return std::nullopt;
   size_t at = 0;
   while (at < words.foreign.size() && jobspec::is_assignment(words.foreign[at])) ++at;
   if (at == words.foreign.size()) return std::nullopt;
@@ -93,14 +93,9 @@ std::optional<size_t> begin_of_program(const Separated& words) {
   return is_config ? std::nullopt : std::optional(at);
 }
 
-absl::StatusOr<Arranged> arrange_program(const Command& command, std::vector<std::string> words,
-                                         const Separated& separated, size_t begin) {
+absl::StatusOr<Arranged> arrange_program(std::vector<std::string> words, const Separated& separated,
+                                         size_t begin) {
   const auto& foreign = separated.foreign;
-  const std::string name = command.app->get_name();
-  if (command.app->get_option_no_throw(kProgram) == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "muster ", name, " takes a config; programs are for muster run and muster submit"));
-  }
   words.insert(words.end(), separated.own.begin(), separated.own.end());
   for (size_t i = 0; i < begin; ++i) words.insert(words.end(), {"--env", foreign[i]});
   const auto first = foreign.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -120,8 +115,8 @@ absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::st
   if (command.app == nullptr) return Arranged{std::move(words), {}};
   const auto begin = words.begin() + static_cast<std::ptrdiff_t>(command.words);
   Separated separated = separate(*command.app, {begin, words.end()});
-  if (const auto program = begin_of_program(separated)) {
-    return arrange_program(command, {words.begin(), begin}, separated, *program);
+  if (const auto program = begin_of_program(*command.app, separated)) {
+    return arrange_program({words.begin(), begin}, separated, *program);
   }
   const auto launch = jobspec::skip_launcher(separated.foreign);
   if (!launch.ok()) return launch.status();

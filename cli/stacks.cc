@@ -24,7 +24,7 @@ namespace {
 constexpr int32_t kAllRanks = -1;
 constexpr double kWatchSecondsDefault = 2;
 constexpr double kWatchSecondsMax = 86'400;
-constexpr size_t kRanksMax = size_t{kNodesMax} * kRanksPerNodeMax;
+constexpr size_t kRanksReadMax = size_t{kNodesMax} * kRanksPerNodeMax;
 // Cursor home, and what is below it gone: less flicker than clearing first.
 constexpr char kHome[] = "\x1b[H\x1b[J";
 
@@ -71,7 +71,7 @@ absl::Status show(const StacksOptions& options, Client& client) {
   if (!dump.ok()) return dump.status();
   const auto stacks = daemon::stack_tree_from_proto(dump->stacks());
   if (!stacks.ok()) return stacks.status();
-  const auto ranks = daemon::evidence_from_proto(dump->ranks(), kRanksMax);
+  const auto ranks = daemon::evidence_from_proto(dump->ranks(), kRanksReadMax);
   const bool watching = options.watch_seconds > 0;
   if (options.json) {
     // Watched, one object is one line.

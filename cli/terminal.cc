@@ -76,6 +76,8 @@ size_t columns(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
 
+std::string shown(const std::string& text) { return escape_controls(text, Layout::kOneLine); }
+
 std::string shorten(std::string_view text, size_t columns_max) {
   if (columns(text) <= columns_max) return std::string(text);
   if (columns_max == 0) return "";

@@ -19,6 +19,8 @@ bool takes_colour(int fd);
 // Columns of the terminal at `fd` as it is now; 80 when it is none or does not say.
 int terminal_width(int fd);
 
+// `text` of other programs on one line, with control characters escaped.
+std::string shown(const std::string& text);
 // Columns that `text` takes: its characters, not its bytes.
 size_t columns(std::string_view text);
 // `text` in at most `columns_max` columns: a longer one ends with "…".

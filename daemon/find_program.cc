@@ -9,7 +9,7 @@
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
-#include "daemon/logging.h"
+#include "common/escape.h"
 
 namespace muster::daemon {
 namespace {

@@ -15,7 +15,7 @@
  * go on. Evaluation and checkpoints have phases, and budgets of their own.
  *
  * Started without Muster there is no page, and every call does nothing. Any thread may call; a call takes well below a
- * microsecond and makes no system call but for the time. Several pages (one in the program, one in the NCCL plugin, one
+ * microsecond and waits for nobody. Several pages (one in the program, one in the NCCL plugin, one
  * in Python) of one process are the same file: each changes what it knows. After fork() the child's calls do nothing.
  *
  * In strict C (-std=c11) include it first, or compile with -D_POSIX_C_SOURCE=200809L. */

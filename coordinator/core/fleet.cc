@@ -154,6 +154,8 @@ void Core::on(const WorkerDisconnected& event) {
     worker->connected = false;
     worker->away_since = now_;
     worker->missing.clear();
+    for (auto& [id, launch] : launches_)
+      if (launch.ranks.contains(worker->name)) launch.reach_check = now_;
   }
 }
 

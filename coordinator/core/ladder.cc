@@ -124,6 +124,7 @@ void Core::close_incidents(const Job& job, const std::string& text) {
 int64_t Core::unix_ns_of(Instant then) const { return unix_ns_ - (now_ - then).count(); }
 
 void Core::check_ladders() {
+  learn_common_pause();
   std::vector<JobId> running;
   for (const auto& [id, launch] : launches_) {
     if (is_running(jobs_.at(id).state)) running.push_back(id);

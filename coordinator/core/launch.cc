@@ -98,6 +98,7 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
     if (is_victim(exit)) {
       Launch& launch = launches_[job.id];
       if (!launch.victim_deadline) launch.victim_deadline = now_ + options_.culprit_wait;
+      launch.reach_check = now_;  // a worker that is away explains it
       launch.reach_check = now_;
       note(job, absl::StrCat("rank ", exit.rank.value(),
                              " lost a peer; waits for the report of the rank that died"));

@@ -1,8 +1,7 @@
 #include "coordinator/core/restart_policy.h"
 
-#include <string.h>
-
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <utility>
 

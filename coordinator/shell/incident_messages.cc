@@ -15,9 +15,8 @@
 namespace muster::coordinator {
 namespace {
 
-constexpr int64_t kNsPerMs = 1'000'000;
-constexpr size_t kSentenceBytesMax = 1'024;  // sentences, clauses and actions
-constexpr size_t kWordBytesMax = 256;        // axes and collectives
+constexpr size_t kStoredTextBytesMax = 1'024;  // sentences, clauses and actions
+constexpr size_t kWordBytesMax = 256;          // axes and collectives
 constexpr size_t kSourceBytesMax = kFrameTextBytesMax + kModulePathBytesMax;
 
 // Of a record: the rest is the stacks'.
@@ -36,7 +35,7 @@ void suspect_to_proto(const Suspect& suspect, v1::Suspect& proto) {
   proto.set_axis(printable(suspect.axis, kWordBytesMax));
   proto.set_collective(printable(suspect.collective, kWordBytesMax));
   proto.set_source(printable(suspect.source, kSourceBytesMax));
-  proto.set_why(printable(suspect.why, kSentenceBytesMax));
+  proto.set_why(printable(suspect.why, kStoredTextBytesMax));
   proto.set_confidence(suspect.confidence);
 }
 
@@ -46,7 +45,7 @@ Suspect suspect_from_proto(const v1::Suspect& proto) {
           .axis = printable(proto.axis(), kWordBytesMax),
           .collective = printable(proto.collective(), kWordBytesMax),
           .source = printable(proto.source(), kSourceBytesMax),
-          .why = printable(proto.why(), kSentenceBytesMax),
+          .why = printable(proto.why(), kStoredTextBytesMax),
           .confidence =
               std::isfinite(proto.confidence()) ? std::clamp(proto.confidence(), 0.0, 1.0) : 0.0};
 }
@@ -87,13 +86,13 @@ v1::Incident incident_summary_to_proto(const Incident& incident) {
   proto.set_job_name(incident.job_name);
   proto.set_kind(std::string(kIncidentKindNames[static_cast<size_t>(incident.kind)]));
   proto.set_open(incident.open);
-  proto.set_sentence(printable(incident.sentence, kSentenceBytesMax));
+  proto.set_sentence(printable(incident.sentence, kStoredTextBytesMax));
   for (const Suspect& suspect : incident.suspects) suspect_to_proto(suspect, *proto.add_suspects());
-  proto.set_action(printable(incident.action, kSentenceBytesMax));
+  proto.set_action(printable(incident.action, kStoredTextBytesMax));
   for (const IncidentMoment& moment : incident.moments) {
     v1::Incident::Moment& added = *proto.add_moments();
     added.set_unix_ns(moment.unix_ns);
-    added.set_text(printable(moment.text, kSentenceBytesMax));
+    added.set_text(printable(moment.text, kStoredTextBytesMax));
   }
   return proto;
 }
@@ -126,7 +125,7 @@ absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto) {
   incident.job_name = printable(proto.job_name(), kNameBytesMax);
   incident.kind = *kind;
   incident.open = proto.open();
-  incident.sentence = printable(proto.sentence(), kSentenceBytesMax);
+  incident.sentence = printable(proto.sentence(), kStoredTextBytesMax);
   for (const v1::Suspect& suspect : proto.suspects()) {
     if (incident.suspects.size() == kSuspectsMax) break;
     incident.suspects.push_back(suspect_from_proto(suspect));
@@ -135,10 +134,10 @@ absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto) {
   incident.stacks = *std::move(stacks);
   incident.kernel_messages =
       daemon::lines_from_proto(proto.kernel_messages(), kKernelMessagesMax, kEvidenceLineBytesMax);
-  incident.action = printable(proto.action(), kSentenceBytesMax);
+  incident.action = printable(proto.action(), kStoredTextBytesMax);
   for (const v1::Incident::Moment& moment : proto.moments()) {
     if (incident.moments.size() == kIncidentMomentsMax) break;
-    incident.moments.push_back({moment.unix_ns(), printable(moment.text(), kSentenceBytesMax)});
+    incident.moments.push_back({moment.unix_ns(), printable(moment.text(), kStoredTextBytesMax)});
   }
   return incident;
 }
@@ -159,8 +158,8 @@ void dump_request_to_proto(const SendDumpStacks& payload, v1::DumpStacks& proto)
   proto.set_attempt(payload.attempt.value());
   proto.set_dump_id(payload.dump.value());
   proto.set_samples(payload.samples);
-  proto.set_apart_ms(payload.apart.count() / kNsPerMs);
-  proto.set_deadline_ms(payload.deadline.count() / kNsPerMs);
+  proto.set_apart_ms(payload.apart / std::chrono::milliseconds(1));
+  proto.set_deadline_ms(payload.deadline / std::chrono::milliseconds(1));
   for (const Rank rank : payload.ranks) proto.add_ranks(rank.value());
 }
 

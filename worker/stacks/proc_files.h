@@ -14,6 +14,8 @@
 
 namespace muster::worker {
 
+constexpr char kProcRoot[] = "/proc";
+
 // At most `bytes_max` of a file; nullopt with errno set when it cannot be opened or read.
 std::optional<std::string> read_proc_file(const std::string& path, size_t bytes_max);
 

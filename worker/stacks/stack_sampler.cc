@@ -16,12 +16,12 @@
 
 #include <absl/strings/str_format.h>
 
+#include "worker/stacks/proc_files.h"
 #include "worker/stacks/process_reader.h"
 
 namespace muster::worker {
 namespace {
 
-constexpr char kProcRoot[] = "/proc";
 constexpr size_t kTargetsMax = 256;  // ranks of one node
 constexpr size_t kReadersKeptMax = 64;
 constexpr Duration kFarewell = std::chrono::seconds(1);

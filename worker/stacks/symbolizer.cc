@@ -15,6 +15,7 @@
 #include "worker/stacks/debug_file.h"
 #include "worker/stacks/demangle.h"
 #include "worker/stacks/module_file.h"
+#include "worker/stacks/proc_files.h"
 #include "worker/stacks/process_map.h"
 
 namespace muster::worker {
@@ -22,8 +23,6 @@ namespace {
 
 constexpr size_t kFilesKeptMax = 32;
 constexpr uint64_t kFileBytesKeptMax = uint64_t{1} << 30;  // of all of them, but for the newest
-
-constexpr char kProcRoot[] = "/proc";
 
 // A descriptor, or -1 and why not.
 struct Found {

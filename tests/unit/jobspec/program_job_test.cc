@@ -49,7 +49,8 @@ TEST(ProgramJob, FoldersStartInTheWorkingDirectory) {
 }
 
 TEST(ProgramJob, RefusesNamesThatNoFolderShouldHave) {
-  for (const std::string name : {"a b", ".hidden", "a/b", std::string(200, 'x')}) {
+  for (const std::string& name :
+       std::vector<std::string>{"a b", ".hidden", "a/b", std::string(200, 'x')}) {
     ProgramRequest wanted = request();
     wanted.name = name;
     EXPECT_THAT(std::string(program_job(wanted).status().message()), HasSubstr("--name ")) << name;

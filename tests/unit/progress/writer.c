@@ -1,7 +1,8 @@
 /* A program that says what it does through muster_progress.h; writer.cc is the same as C++ and writer.py in Python.
  *
  *   writer script    a few calls of each kind, then waits for the end of its input. Exit code 3: it got no page
- *   writer race      steps in which every figure follows from the step's number, until its input ends */
+ *   writer race      steps in which every figure follows from the step's number, until its input ends
+ *   writer hold      stops in the middle of a change until its input ends */
 
 /* clang-format off */
 #include "progress/muster_progress.h"  /* first, as strict C needs it */
@@ -81,6 +82,13 @@ int main(int argc, char** argv) {
     puts("ready");
     fflush(stdout);
     wait_for_the_end();
+  }
+  if (strcmp(argv[1], "hold") == 0) {
+    const uint64_t mine = muster_lock(&page);
+    puts("ready");
+    fflush(stdout);
+    wait_for_the_end();
+    muster_unlock(&page, mine);
   }
   for (n = 1; strcmp(argv[1], "race") == 0 && (n % 64 != 0 || !has_input_ended()); ++n) {
     muster_step step;

@@ -42,6 +42,10 @@ if sys.argv[1] == "script":
     follow_script()
     print("ready", flush=True)
     sys.stdin.read()
+if sys.argv[1] == "hold":
+    with progress._page:
+        print("ready", flush=True)
+        sys.stdin.read()
 n = 1
 while sys.argv[1] == "race" and (n % 64 or not select.select([0], [], [], 0)[0]):
     progress.step(n, loss=n, grad_norm=n + 1, tokens=3, seconds=1)

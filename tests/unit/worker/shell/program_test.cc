@@ -83,9 +83,12 @@ TEST_F(ProgramTest, InsideASlurmJobARankIsATask) {
 }
 
 TEST_F(ProgramTest, RunsWhereItWasSubmittedWithItsWordsAsTheyAre) {
-  script("for word in \"$@\"; do echo \"<$word>\"; done; pwd");
+  const std::string path =
+      "./" + std::filesystem::path(script("for word in \"$@\"; do echo \"<$word>\"; done; pwd"))
+                 .filename()
+                 .string();
   const Launcher subject = launcher();
-  const auto pid = subject.launch(request({"./trainer.sh", "a b", "", "*"}));
+  const auto pid = subject.launch(request({path, "a b", "", "*"}));
   ASSERT_TRUE(pid.ok()) << pid.status();
   ASSERT_EQ(waitpid(*pid, nullptr, 0), *pid);
   EXPECT_EQ(read_file(subject.folders().log_path({JobId(7), Attempt(2), Rank(5)})),
