@@ -115,7 +115,8 @@ bool Core::is_missed(const Job& job, const Worker& worker) const {
   const Launch& launch = launches_.at(job.id);
   const Duration patience = patience_with(worker);
   const Instant progress = launch.hang->last_progress();
-  if (progress > worker.last_heard + patience / 2) return false;
+  // Those that went on without it have to stand still for as long.
+  if (progress > worker.last_heard + patience / 2 && progress + patience > now_) return false;
   const Duration news =
       launch.hang->usual_silence() + options_.heartbeat_interval / kBusyHeartbeats;
   if (!worker.away_since && progress + news > now_) return false;
