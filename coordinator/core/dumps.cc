@@ -92,7 +92,9 @@ bool Core::is_over(const OpenDump& open) const {
 }
 
 void Core::on(const StackReportReceived& event) {
-  if (current_worker(event.worker, event.incarnation) == nullptr) return;
+  Worker* worker = current_worker(event.worker, event.incarnation);
+  if (worker == nullptr) return;
+  worker->last_heard = now_;
   const auto open = dumps_.find(event.dump);
   if (open == dumps_.end() || !open->second.dump.add(event)) return;
   if (open->second.request) {
@@ -145,7 +147,9 @@ bool Core::ask_for_symbols(const Dump& dump, OpenSymbols open) {
 }
 
 void Core::on(const SymbolsReceived& event) {
-  if (current_worker(event.worker, event.incarnation) == nullptr) return;
+  Worker* worker = current_worker(event.worker, event.incarnation);
+  if (worker == nullptr) return;
+  worker->last_heard = now_;
   const auto found = symbols_.find(event.dump);
   if (found == symbols_.end() || found->second.modules.erase(event.module) == 0) return;
   StackTree& tree = found->second.stacks();
