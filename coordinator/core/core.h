@@ -58,7 +58,7 @@ struct CoreOptions {
       std::chrono::seconds(2);  // for the dead rank's report when only victims reported
   // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. Three
   // heartbeats: less would be a hiccup of the network.
-  Duration unreachable_after = std::chrono::milliseconds(750);
+  Duration unreachable_after = std::chrono::milliseconds(900);
   Duration broken_stream_wait = std::chrono::milliseconds(
       500);  // the same of one whose stream broke, when peers of its ranks report them lost
   // The same before the others' stacks may confirm it: what its ranks have begun meanwhile, a checkpoint perhaps, nobody has heard.
