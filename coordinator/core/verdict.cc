@@ -90,7 +90,11 @@ void Core::look_again(Job& job, const Dump& dump, Motion motion) {
   Duration pause = options_.samples_apart;
   if (!late && launch.unreachable.empty()) {
     if (launch.doubt && launch.doubt->open && launch.doubt->until && *launch.doubt->until <= now_) {
-      return conclude_stuck(job, dump);
+      // What has moved meanwhile, if only for a while, gets the time anew, as long as anything that moves gets.
+      const bool moved = launch.hang->last_progress() > launch.doubt->began;
+      if (!moved || !launch.hang->forgive()) return conclude_stuck(job, dump);
+      launch.doubt->until.reset();
+      launch.doubt->began = now_;
     }
     open_doubt(job, dump);
     reason = launch.doubt->reason;

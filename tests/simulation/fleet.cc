@@ -24,7 +24,8 @@ constexpr Duration kSlowIsFoundWithin = seconds(90);
 // What pauses a busy machine has, that nobody has to be told of (docs/hangs.md): a rank may stand still for less than it takes to suspect its job
 // and to look twice, a node for less than its worker may be silent.
 constexpr uint64_t kRankPauseMsMax = 1'900;
-constexpr uint64_t kNodePauseMsMax = 600;
+constexpr uint64_t kNodePauseMsMax =
+    350;  // and its next heartbeat may be due half a second after its last
 constexpr Duration kPausesLast = seconds(40);
 
 WorkerName name_of(int32_t node) { return WorkerName(absl::StrCat("node", node)); }
