@@ -261,7 +261,7 @@ class Core {
   void hear_pages_of(const Worker& worker);
   void climb(Job& job);
   void suspect(Job& job, std::string reason);
-  void go_on(Job& job, std::string reason);
+  void go_on(Job& job, std::string_view reason);
   void leave_ladder(Job& job);
   void resume_incidents(const Job& job);
   void close_incidents(const Job& job, const std::string& text);
@@ -297,7 +297,6 @@ class Core {
 
   // reach.cc
   bool has_ranks(const Job& job, const Worker& worker) const;
-  void learn_common_pause();
   Duration patience_with(const Worker& worker) const;
   bool is_unreachable(const Worker& worker) const;
   bool may_be_confirmed(const Launch& launch) const;
@@ -335,7 +334,6 @@ class Core {
   bool schedule_needed_ = false;
   std::vector<JobId>
       looks_again_;          // running when this coordinator was started: until its first step
-  Duration common_pause_{};  // of two workers at least, lately
   Instant reach_from_{};     // no worker is unreachable before
 
   // Of the step in progress.
