@@ -147,7 +147,8 @@ bool Dump::add(const StackReportReceived& report) {
 
 std::vector<WorkerName> Dump::silent() const {
   std::vector<WorkerName> silent;
-  for (const auto& [worker, ranks] : asked_) {
+  for (const auto& asked : asked_) {
+    const WorkerName& worker = asked.first;
     const bool sent = std::any_of(samples_.begin(), samples_.end(), [&](const Sample& sample) {
       return sample.from.contains(worker);
     });

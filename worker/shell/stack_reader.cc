@@ -62,7 +62,7 @@ StackReader::~StackReader() {
   messages_thread_.join();
 }
 
-void StackReader::read(const ReadStacks& request, std::vector<Target> targets) {
+void StackReader::read(const ReadStacks& request, const std::vector<Target>& targets) {
   const auto processes = std::make_shared<std::vector<Process>>();
   for (const Target& target : targets) processes->emplace_back(target);
   boost::asio::post(stacks_threads_, [this, request, processes] {
