@@ -56,8 +56,8 @@ struct CoreOptions {
       std::chrono::seconds(4);  // SIGTERM to SIGKILL: time to write a checkpoint
   Duration culprit_wait =
       std::chrono::seconds(2);  // for the dead rank's report when only victims reported
-  // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. Three
-  // heartbeats: less would be a hiccup of the network.
+  // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. More
+  // than three heartbeats of a busy worker: less would be a hiccup of the network.
   Duration unreachable_after = std::chrono::milliseconds(900);
   Duration broken_stream_wait = std::chrono::milliseconds(
       500);  // the same of one whose stream broke, when peers of its ranks report them lost
@@ -333,8 +333,8 @@ class Core {
   JobId last_job_id_{0};
   bool schedule_needed_ = false;
   std::vector<JobId>
-      looks_again_;          // running when this coordinator was started: until its first step
-  Instant reach_from_{};     // no worker is unreachable before
+      looks_again_;       // running when this coordinator was started: until its first step
+  Instant reach_from_{};  // no worker is unreachable before
 
   // Of the step in progress.
   Instant now_{};

@@ -99,7 +99,6 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
       Launch& launch = launches_[job.id];
       if (!launch.victim_deadline) launch.victim_deadline = now_ + options_.culprit_wait;
       launch.reach_check = now_;  // a worker that is away explains it
-      launch.reach_check = now_;
       note(job, absl::StrCat("rank ", exit.rank.value(),
                              " lost a peer; waits for the report of the rank that died"));
     } else {

@@ -128,7 +128,9 @@ void StackReader::ask_for_dumps(const std::vector<Process>& processes) {
     const std::lock_guard lock(asked_mutex_);
     if (asked.paths.empty()) {
       asked_.erase(key);
-    } else if (asked_.size() < kAskedMax || asked_.contains(key)) {
+    } else {
+      // A dump that was broken off leaves its own behind.
+      if (asked_.size() >= kAskedMax && !asked_.contains(key)) asked_.erase(asked_.begin());
       asked_[key] = std::move(asked);
     }
   }
