@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/escape.h"
+#include "common/limits.h"
 
 namespace muster::daemon {
 namespace {

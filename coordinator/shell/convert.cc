@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "common/limits.h"
 #include "coordinator/shell/incident_messages.h"
 #include "daemon/evidence_messages.h"
 
