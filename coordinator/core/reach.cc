@@ -104,7 +104,9 @@ bool Core::is_missed(const Job& job, const Worker& worker) const {
   const Duration patience = patience_with(worker);
   const Instant progress = launch.hang->last_progress();
   if (progress > worker.last_heard + patience / 2) return false;
-  if (!worker.away_since && progress + launch.hang->usual_silence() > now_) return false;
+  const Duration news =
+      launch.hang->usual_silence() + options_.heartbeat_interval / kBusyHeartbeats;
+  if (!worker.away_since && progress + news > now_) return false;
   const bool alone = launch.ranks.size() == 1 && !worker.away_since;
   return !alone || worker.last_heard + kAlone * patience <= now_;
 }

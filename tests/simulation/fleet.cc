@@ -25,7 +25,7 @@ constexpr Duration kSlowIsFoundWithin = seconds(90);
 // and to look twice, a node for less than its worker may be silent.
 constexpr uint64_t kRankPauseMsMax = 1'900;
 constexpr uint64_t kNodePauseMsMax =
-    350;  // and its next heartbeat may be due half a second after its last
+    200;  // and its next heartbeat may be due half a second after its last
 constexpr Duration kPausesLast = seconds(40);
 
 WorkerName name_of(int32_t node) { return WorkerName(absl::StrCat("node", node)); }
@@ -308,7 +308,7 @@ void Fleet::heartbeat(int32_t index) {
     }
   }
   const bool late = began_ && trouble_ == Trouble::kLateHeartbeats && random_.chance(0.2);
-  send(late ? random_.between_ms(100, 700) : random_.between_ms(1, 20), event);
+  send(late ? random_.between_ms(100, 400) : random_.between_ms(1, 20), event);
 }
 
 // By its worker's stream, which keeps the order.
