@@ -12,6 +12,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/absl_view.h"
 #include "coordinator/core/core.h"
 
 namespace muster::coordinator {
