@@ -211,6 +211,10 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   for (const auto& word : words) {
     if (word.is_string()) request.command.push_back(word.get<std::string>());
   }
+  if (request.command.empty() || request.command.size() != words.size())
+    return absl::InvalidArgumentError(
+        "--program is not for command lines; put -- in front of the program: muster run -- COMMAND "
+        "ARGS");
   std::error_code error;
   request.working_directory = std::filesystem::current_path(error).string();
   if (error) return absl::NotFoundError("the working directory is gone");

@@ -136,7 +136,8 @@ void declare_stacks(CLI::App& app, Action& action) {
   add_json_option(*command, options->json);
   command->footer(
       "Ranks with the same stack are shown together, as ranges, the largest group first and the "
-      "innermost frame first.\nReading a rank stops it for some milliseconds.\n"
+      "innermost frame first.\nReading a rank stops each of its threads for some tens of "
+      "microseconds.\n"
       "\n"
       "Examples:\n"
       "  muster stacks 7\n"

@@ -18,6 +18,8 @@ constexpr size_t kCommandWordsMax = 8192;
 constexpr size_t kCommandBytesMax = 512 << 10;
 // More ranks than any node has devices or cores for; a larger number is a typing error.
 constexpr int32_t kRanksPerNodeMax = 1024;
+// Whole numbers that JSON's readers keep exactly, and no training reaches. Pages and messages may say anything.
+constexpr int64_t kStepMax = int64_t{1} << 53;
 // A worker with ranks heartbeats this many times as often as the coordinator asks for: a second is long where a step takes less, and an
 // idle node has nothing to tell.
 constexpr int32_t kBusyHeartbeats = 4;

@@ -33,6 +33,8 @@ struct GroupEvidence {
   Duration age{};          // since it was enqueued; zero when the ring has forgotten it
 
   bool waits() const { return completed < enqueued; }
+  // The collective is under way: what is handed over and not begun waits for its own stream's other work, and for nobody yet.
+  bool is_inside() const { return completed < started; }
   friend bool operator==(const GroupEvidence&, const GroupEvidence&) = default;
 };
 

@@ -15,6 +15,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/address.h"
 #include "common/errno_status.h"
 
 namespace muster {
@@ -94,7 +95,7 @@ void write_thread(int fd, const ucontext_t& context, uint64_t request) {
     record.stack_address = (pointer - kRedZoneBytes) & ~uint64_t{7};
     const size_t used =
         std::min<uint64_t>(answering.stack_end - record.stack_address, kSelfStackBytesMax);
-    const auto* stack = reinterpret_cast<const void*>(record.stack_address);
+    const void* stack = pointer_at(record.stack_address);
     record.stack_bytes = static_cast<uint32_t>(
         write_at(fd, stack, used, offset + static_cast<off_t>(kSelfStackOffset)));
   }

@@ -139,7 +139,8 @@ uint32_t StackTree::intern(const StackModule& module) {
 uint32_t StackTree::intern(StackFrame frame) {
   if (frame.module != kNoModule) {
     frame.text.clear();
-    return intern(place_index_, std::pair{frame.module, frame.address}, std::move(frame));
+    const std::pair key{frame.module, frame.address};
+    return intern(place_index_, key, std::move(frame));
   }
   frame.address = 0;
   std::string text = printable(frame.text, kFrameTextBytesMax);

@@ -31,7 +31,7 @@ struct Flags {
   bool die_with_parent = false;
   int64_t worker_lease_ms = 10'000;
   int64_t heartbeat_interval_ms = 1'000;
-  int64_t unreachable_ms = 750;
+  int64_t unreachable_ms = 900;
   std::string log_level = "info";
 };
 

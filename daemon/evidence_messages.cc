@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/escape.h"
+#include "common/limits.h"
 
 namespace muster::daemon {
 namespace {
@@ -73,7 +74,7 @@ RankEvidence rank_from_proto(const v1::RankEvidence& proto) {
   rank.page_problem = printable(proto.page_problem(), kProblemBytesMax);
   rank.phase = static_cast<Phase>(proto.phase());
   rank.phase_age = age_from(proto.phase_age_ns());
-  rank.step = std::max<int64_t>(proto.step(), -1);
+  rank.step = std::clamp<int64_t>(proto.step(), -1, kStepMax);
   rank.progress_age = age_from(proto.progress_age_ns());
   rank.step_seconds = seconds_from(proto.step_seconds());
   rank.collective_wait_seconds = seconds_from(proto.collective_wait_seconds());

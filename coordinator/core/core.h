@@ -56,9 +56,9 @@ struct CoreOptions {
       std::chrono::seconds(4);  // SIGTERM to SIGKILL: time to write a checkpoint
   Duration culprit_wait =
       std::chrono::seconds(2);  // for the dead rank's report when only victims reported
-  // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. Three
-  // heartbeats: less would be a hiccup of the network.
-  Duration unreachable_after = std::chrono::milliseconds(750);
+  // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. More
+  // than three heartbeats of a busy worker: less would be a hiccup of the network.
+  Duration unreachable_after = std::chrono::milliseconds(900);
   Duration broken_stream_wait = std::chrono::milliseconds(
       500);  // the same of one whose stream broke, when peers of its ranks report them lost
   // The same before the others' stacks may confirm it: what its ranks have begun meanwhile, a checkpoint perhaps, nobody has heard.
@@ -261,7 +261,7 @@ class Core {
   void hear_pages_of(const Worker& worker);
   void climb(Job& job);
   void suspect(Job& job, std::string reason);
-  void go_on(Job& job, std::string reason);
+  void go_on(Job& job, std::string_view reason);
   void leave_ladder(Job& job);
   void resume_incidents(const Job& job);
   void close_incidents(const Job& job, const std::string& text);
@@ -297,7 +297,6 @@ class Core {
 
   // reach.cc
   bool has_ranks(const Job& job, const Worker& worker) const;
-  void learn_common_pause();
   Duration patience_with(const Worker& worker) const;
   bool is_unreachable(const Worker& worker) const;
   bool may_be_confirmed(const Launch& launch) const;
@@ -334,9 +333,8 @@ class Core {
   JobId last_job_id_{0};
   bool schedule_needed_ = false;
   std::vector<JobId>
-      looks_again_;          // running when this coordinator was started: until its first step
-  Duration common_pause_{};  // of two workers at least, lately
-  Instant reach_from_{};     // no worker is unreachable before
+      looks_again_;       // running when this coordinator was started: until its first step
+  Instant reach_from_{};  // no worker is unreachable before
 
   // Of the step in progress.
   Instant now_{};

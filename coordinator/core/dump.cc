@@ -39,9 +39,9 @@ std::map<int32_t, std::string> paths_of(const StackTree& tree, const std::set<in
   return paths;
 }
 
-// It cannot go on by itself. A look that stops it itself, for a moment, is seen in one sample alone.
+// It cannot go on by itself. Whom a debugger holds ('t') may: somebody looks at it.
 bool is_halted(const RankEvidence& before, const RankEvidence& after) {
-  const auto halted = [](char state) { return state == 'T' || state == 't' || state == 'Z'; };
+  const auto halted = [](char state) { return state == 'T' || state == 'Z'; };
   return halted(before.process_state) && halted(after.process_state);
 }
 
@@ -69,12 +69,15 @@ class Meetings {
       Meeting& meeting = meetings_[{group.name, group.id}];
       meeting.members = std::max(meeting.members, group.members);
       ++meeting.seen;
-      if (!group.waits()) continue;
+      if (!group.is_inside()) continue;
       if (meeting.inside++ == 0) {
-        meeting.seq = group.enqueued;
+        meeting.completed = group.completed;
+        meeting.enqueued = group.enqueued;
         meeting.kind = group.kind;
       }
-      meeting.same = meeting.same && group.enqueued == meeting.seq && group.kind == meeting.kind;
+      // The page tells the kind of what was handed over last, which members may be ahead by.
+      meeting.same = meeting.same && group.completed == meeting.completed &&
+                     (group.enqueued != meeting.enqueued || group.kind == meeting.kind);
     }
   }
 
@@ -94,7 +97,8 @@ class Meetings {
     uint32_t members = 0;
     uint32_t seen = 0;
     uint32_t inside = 0;
-    uint64_t seq = 0;
+    uint64_t completed = 0;
+    uint64_t enqueued = 0;
     CollectiveKind kind = CollectiveKind::kNone;
     bool same = true;
   };
@@ -113,7 +117,7 @@ bool is_background(const GroupEvidence& group) {
 
 bool waits_for_peers(const RankEvidence& rank) {
   return std::any_of(rank.groups.begin(), rank.groups.end(),
-                     [](const auto& group) { return group.waits() && !is_background(group); });
+                     [](const auto& group) { return group.is_inside() && !is_background(group); });
 }
 
 Dump::Dump(JobId job, Attempt attempt, int32_t samples, Asked asked)
@@ -147,7 +151,8 @@ bool Dump::add(const StackReportReceived& report) {
 
 std::vector<WorkerName> Dump::silent() const {
   std::vector<WorkerName> silent;
-  for (const auto& [worker, ranks] : asked_) {
+  for (const auto& asked : asked_) {
+    const WorkerName& worker = asked.first;
     const bool sent = std::any_of(samples_.begin(), samples_.end(), [&](const Sample& sample) {
       return sample.from.contains(worker);
     });

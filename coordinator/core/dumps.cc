@@ -10,8 +10,9 @@
 namespace muster::coordinator {
 namespace {
 
-// People and scripts that look at once; each dump stops every rank for a moment.
-constexpr size_t kRequestsMax = 16;
+// People and scripts that look at once. Fewer than a worker reads at once (worker/shell/stack_reader.cc), so that a suspicion's own dump
+// finds a reader that is free.
+constexpr size_t kRequestsMax = 3;
 // What an answer takes to travel, beyond the time to read.
 constexpr Duration kAnswerSlack = std::chrono::milliseconds(500);
 // Of one module, whose names are looked up while people wait.
@@ -66,8 +67,10 @@ std::optional<DumpId> Core::begin_dump(const Job& job, Rank only, int32_t sample
                                    [&](const auto& entry) { return reachable(entry.first); });
   if (!anybody) return std::nullopt;
   last_dump_ = DumpId(last_dump_.value() + 1);
+  // A worker begins a sample when the one before is there, which may take its whole time.
   const Instant deadline =
-      now_ + (samples - 1) * options_.samples_apart + options_.sample_deadline + kAnswerSlack;
+      now_ + (samples - 1) * std::max(options_.samples_apart, options_.sample_deadline) +
+      options_.sample_deadline + kAnswerSlack;
   for (const auto& [name, ranks] : asked) {
     if (!reachable(name)) continue;
     send(workers_.at(name),

@@ -230,9 +230,15 @@ Duration HangDetector::allowance() const {
   return most;
 }
 
+// What was forgiven in short steps is not carried into a phase of minutes.
+Duration HangDetector::patience() const {
+  const Duration once = allowance();
+  return std::min(patience_ * once, std::max(budgets_.first_steps, 2 * once));
+}
+
 Instant HangDetector::due() const {
   if (is_silent()) return kNever;
-  const Instant still = progress_ + patience_ * allowance();
+  const Instant still = progress_ + patience();
   if (!trains() || !knows_steps()) return still;
   const Duration step = duration_of(budgets_.steps_completed * to_seconds(longest_step()));
   return std::min(still, foreground_ + patience_ * std::max(allowance(), step));
@@ -246,7 +252,7 @@ bool HangDetector::goes_on_since(Instant then, Instant now) const {
 std::string HangDetector::reason(Instant now) const {
   const double still = to_seconds(now - progress_);
   std::string why =
-      progress_ + patience_ * allowance() <= now
+      progress_ + patience() <= now
           ? absl::StrFormat("no rank has made progress for %.1f s", still)
           : absl::StrFormat("no step was completed for %.1f s", to_seconds(now - foreground_));
   if (trains() && knows_steps())

@@ -40,6 +40,8 @@ struct HangBudgets {
   // For what stands still and may go on: a rank that waits for nobody, in one long computation or for a slow disk. At least as long again as
   // nothing moved before it was suspected.
   Duration unsure = std::chrono::seconds(10);
+  Duration unsure_program =
+      std::chrono::minutes(5);  // of other programs, which may not name every phase
   Duration init = std::chrono::minutes(2);
   Duration rendezvous = std::chrono::minutes(5);
   Duration load = std::chrono::minutes(30);
@@ -89,7 +91,7 @@ class HangDetector {
   // Of steps, which nothing beside the computation can make.
   Instant last_step_or_phase() const { return foreground_; }
   // How long nothing may move before it is suspicious.
-  Duration patience() const { return patience_ * allowance(); }
+  Duration patience() const;
   // How long nothing is seen to move in a usual step: some programs tell of their steps alone. Zero before steps are known, and while a rank is
   // in another phase.
   Duration usual_silence() const;

@@ -12,6 +12,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/absl_view.h"
 #include "coordinator/core/core.h"
 
 namespace muster::coordinator {
@@ -85,11 +86,11 @@ void Core::suspect(Job& job, std::string reason) {
   note(job, std::move(reason));
 }
 
-void Core::go_on(Job& job, std::string reason) {
+void Core::go_on(Job& job, std::string_view reason) {
   leave_ladder(job);
   // A doubt that no step has ended is one of what comes from now on.
   if (auto& doubt = launches_.at(job.id).doubt) doubt->until.reset();
-  note(job, absl::StrCat("attempt ", job.attempt.value(), ": goes on: ", reason));
+  note(job, absl::StrCat("attempt ", job.attempt.value(), ": goes on: ", av(reason)));
 }
 
 // However it ends: what was asked for is not waited for any more.
@@ -124,7 +125,6 @@ void Core::close_incidents(const Job& job, const std::string& text) {
 int64_t Core::unix_ns_of(Instant then) const { return unix_ns_ - (now_ - then).count(); }
 
 void Core::check_ladders() {
-  learn_common_pause();
   std::vector<JobId> running;
   for (const auto& [id, launch] : launches_) {
     if (is_running(jobs_.at(id).state)) running.push_back(id);

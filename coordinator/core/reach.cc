@@ -35,22 +35,10 @@ bool Core::has_ranks(const Job& job, const Worker& worker) const {
          });
 }
 
-// What two workers have been late by is the coordinator's own load, or the network's, and may delay any of them. One alone may be
-// on its way out.
-void Core::learn_common_pause() {
-  Duration longest{}, second{};
-  for (const auto& [name, worker] : workers_) {
-    second = std::max(second, std::min(longest, worker.longest_pause));
-    longest = std::max(longest, worker.longest_pause);
-  }
-  common_pause_ = second;
-}
-
 Duration Core::patience_with(const Worker& worker) const {
   const Duration interval = options_.heartbeat_interval / kBusyHeartbeats;
-  const Duration usual =
-      std::max({options_.unreachable_after, kHeartbeatsMissed * interval,
-                kPauseMargin * worker.longest_pause, kPauseMargin * common_pause_});
+  const Duration usual = std::max({options_.unreachable_after, kHeartbeatsMissed * interval,
+                                   kPauseMargin * worker.longest_pause});
   return std::min(usual, options_.worker_lease);
 }
 

@@ -110,7 +110,9 @@ void Core::look_again(Job& job, const Dump& dump, Motion motion) {
 // Told at once, because who looks at a job that stands still wants to know where; and once for each attempt.
 void Core::open_doubt(const Job& job, const Dump& dump) {
   Launch& launch = launches_.at(job.id);
-  const Duration time = std::max(options_.hang.unsure, launch.hang->patience());
+  const Duration least =
+      job.spec.is_program() ? options_.hang.unsure_program : options_.hang.unsure;
+  const Duration time = std::max(least, launch.hang->patience());
   if (launch.doubt && launch.doubt->open) {
     if (!launch.doubt->until) launch.doubt->until = now_ + time;
     return;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "common/limits.h"
 #include "coordinator/shell/incident_messages.h"
 #include "daemon/evidence_messages.h"
 
@@ -197,7 +198,7 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto) {
     progress.rank = Rank(rank.rank());
     progress.pid = rank.pid();
     progress.phase = static_cast<Phase>(rank.phase());
-    progress.step = rank.step();
+    progress.step = std::clamp<int64_t>(rank.step(), -1, kStepMax);
     progress.loss = rank.loss();
     progress.grad_norm = rank.grad_norm();
     progress.step_seconds = finite_or_zero(rank.step_seconds());

@@ -161,8 +161,9 @@ grpc::ServerUnaryReactor* MusterService::GetIncident(grpc::CallbackServerContext
   refuse_unless_ok(reactor, loop_.read([=](Storage* storage) {
     if (storage == nullptr) return reactor->Finish(to_grpc(stopped()));
     auto incident = storage->incident(id);
-    if (incident.ok()) *response = *std::move(incident);
-    reactor->Finish(to_grpc(incident.status()));
+    const absl::Status status = incident.status();
+    if (status.ok()) *response = *std::move(incident);
+    reactor->Finish(to_grpc(status));
   }));
   return reactor;
 }

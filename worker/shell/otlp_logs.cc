@@ -213,7 +213,7 @@ OtlpLogs::OtlpLogs(OtlpTarget target, std::string worker, OtlpOptions options)
 
 OtlpLogs::~OtlpLogs() = default;
 
-void OtlpLogs::send(std::vector<json> records) {
+void OtlpLogs::send(const std::vector<json>& records) {
   if (records.empty()) return;
   Request request{otlp_body(records, worker_).dump(-1, ' ', false, json::error_handler_t::replace),
                   records.size()};

@@ -52,7 +52,7 @@ class OtlpLogs {
   OtlpLogs& operator=(const OtlpLogs&) = delete;
 
   // Any thread; never waits. Records for which there is no room are dropped.
-  void send(std::vector<nlohmann::json> records);
+  void send(const std::vector<nlohmann::json>& records);
   // Records that were given up since the start.
   uint64_t dropped() const { return dropped_; }
 

@@ -31,7 +31,8 @@ constexpr char kPipeSuffix[] = ".pipe";
 constexpr char kTraceEntries[] = "2000";
 // All memory is tens of gigabytes; registers and where each warp stands is what explains a hang.
 constexpr char kCoreFlags[] =
-    "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory";
+    "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,"
+    "skip_abort";  // who is looked at may only be slow
 constexpr size_t kFolderEntriesMax = 10'000;
 constexpr Duration kLookAgain = std::chrono::milliseconds(50);
 

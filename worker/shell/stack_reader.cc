@@ -62,7 +62,7 @@ StackReader::~StackReader() {
   messages_thread_.join();
 }
 
-void StackReader::read(const ReadStacks& request, std::vector<Target> targets) {
+void StackReader::read(const ReadStacks& request, const std::vector<Target>& targets) {
   const auto processes = std::make_shared<std::vector<Process>>();
   for (const Target& target : targets) processes->emplace_back(target);
   boost::asio::post(stacks_threads_, [this, request, processes] {
@@ -128,7 +128,9 @@ void StackReader::ask_for_dumps(const std::vector<Process>& processes) {
     const std::lock_guard lock(asked_mutex_);
     if (asked.paths.empty()) {
       asked_.erase(key);
-    } else if (asked_.size() < kAskedMax || asked_.contains(key)) {
+    } else {
+      // A dump that was broken off leaves its own behind.
+      if (asked_.size() >= kAskedMax && !asked_.contains(key)) asked_.erase(asked_.begin());
       asked_[key] = std::move(asked);
     }
   }

@@ -50,7 +50,7 @@ class StackReader {
 
   // `targets`: the ranks of `request`, alive at this moment. Its deadline counts from when they are looked at: several dumps are read at
   // once, but not any number.
-  void read(const ReadStacks& request, std::vector<Target> targets);
+  void read(const ReadStacks& request, const std::vector<Target>& targets);
   // `pid`: of a rank of the launch, alive at this moment; 0: there is none any more. Its deadline counts from now, because who asks
   // waits no longer; what comes too late has no names.
   void symbolize(const ReadSymbols& request, pid_t pid);

@@ -24,7 +24,7 @@ namespace {
 // What cannot be read by then is told as such; the next trace is at least a second away, and a dump may want the same ranks meanwhile.
 constexpr Duration kReadBudget = std::chrono::seconds(1);
 // For the names of one module: a trace without names is worth little, and one that never comes is worth nothing.
-constexpr Duration kSymbolsBudget = std::chrono::seconds(10);
+constexpr Duration kNamesBudget = std::chrono::seconds(10);
 // Of a launch on this node: weeks of traces of eight ranks every ten minutes.
 constexpr uint64_t kTraceFileBytesMax = 256 << 20;
 // Agents run as users of their own.
@@ -156,7 +156,7 @@ std::vector<StackTrace> StackTracer::read(const Job& job) {
   std::map<std::pair<StackModule, uint64_t>, FrameSymbol> names;
   for (size_t m = 0; m < addresses.size(); ++m) {
     const auto symbols = tools_.symbolizer.symbolize(
-        all.modules()[m], addresses[m], job.ranks[0].pid, monotonic_now() + kSymbolsBudget);
+        all.modules()[m], addresses[m], job.ranks[0].pid, monotonic_now() + kNamesBudget);
     if (!symbols.ok()) continue;  // "libc.so.6+0x1234" says enough
     for (size_t i = 0; i < std::min(symbols->size(), addresses[m].size()); ++i)
       names[{all.modules()[m], addresses[m][i]}] = (*symbols)[i];
@@ -188,7 +188,7 @@ void StackTracer::write(const Job& job, const std::vector<StackTrace>& traces) {
     std::vector<nlohmann::json> records;
     for (const StackTrace& trace : traces) records.push_back(trace_record(trace));
     taken_ += records.size();
-    return otlp_->send(std::move(records));
+    return otlp_->send(records);
   }
   for (size_t i = 0; i < traces.size(); ++i) {
     const absl::Status status = job.file != nullptr

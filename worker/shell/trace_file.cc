@@ -33,7 +33,8 @@ absl::Status TraceFile::open() {
                kFileMode);
   if (fd_ < 0) return errno_status(errno, absl::StrCat("opening ", path_));
   struct stat what {};
-  const bool is_ours = fstat(fd_, &what) == 0 && S_ISREG(what.st_mode) && what.st_uid == geteuid();
+  const bool is_ours = fstat(fd_, &what) == 0 && S_ISREG(what.st_mode) &&
+                       what.st_uid == geteuid() && what.st_nlink == 1;
   if (is_ours) {
     fchmod(fd_, kFileMode);
     return absl::OkStatus();

@@ -18,6 +18,8 @@
 #include <elfutils/libdwelf.h>
 #include <zlib.h>
 
+#include "common/address.h"
+
 namespace muster::worker {
 namespace {
 
@@ -88,8 +90,7 @@ int open_vdso() {
   if (vdso == map->modules.end()) return -1;
   const int fd = memfd_create("vdso", MFD_CLOEXEC);
   const auto size = static_cast<size_t>(vdso->end - vdso->start);
-  if (fd < 0 ||
-      write(fd, reinterpret_cast<const void*>(vdso->start), size) == static_cast<ssize_t>(size)) {
+  if (fd < 0 || write(fd, pointer_at(vdso->start), size) == static_cast<ssize_t>(size)) {
     return fd;
   }
   close(fd);

@@ -16,6 +16,7 @@
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
+#include "common/address.h"
 #include "worker/stacks/proc_files.h"
 
 namespace muster::worker {
@@ -151,7 +152,7 @@ const Range* range_of(const std::vector<Range>& ranges, uint64_t address) {
 
 size_t read_memory(pid_t pid, uint64_t address, void* out, size_t size) {
   iovec local{out, size};
-  iovec remote{reinterpret_cast<void*>(address), size};
+  iovec remote{pointer_at(address), size};
   const ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
   return got > 0 ? static_cast<size_t>(got) : 0;
 }

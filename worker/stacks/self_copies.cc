@@ -13,6 +13,7 @@
 
 #include <absl/cleanup/cleanup.h>
 
+#include "common/address.h"
 #include "common/self_stacks.h"
 #include "worker/stacks/module_file.h"
 #include "worker/stacks/proc_files.h"
@@ -87,7 +88,7 @@ class Asker {
     info.si_code = SI_QUEUE;
     info.si_pid = getpid();
     info.si_uid = getuid();
-    info.si_value.sival_ptr = reinterpret_cast<void*>(2 * request_ + (wants_map ? 1 : 0));
+    info.si_value.sival_ptr = pointer_at(2 * request_ + (wants_map ? 1 : 0));
     return syscall(SYS_rt_tgsigqueueinfo, pid_, tid, header_.signal, &info) == 0;
   }
 

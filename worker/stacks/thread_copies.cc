@@ -15,6 +15,7 @@
 #include <system_error>
 #include <thread>
 
+#include "common/address.h"
 #include "worker/stacks/proc_files.h"
 
 namespace muster::worker {
@@ -23,8 +24,8 @@ namespace {
 // While threads are on their way to a stop: spin a little, because a thread that stands waits for us; then sleep, because the processor
 // may be what the others wait for.
 constexpr Duration kSpin = std::chrono::microseconds(500);
-constexpr Duration kNapMin = std::chrono::microseconds(50);
-constexpr Duration kNapMax = std::chrono::milliseconds(2);
+constexpr Duration kStopNapMin = std::chrono::microseconds(50);
+constexpr Duration kStopNapMax = std::chrono::milliseconds(2);
 // A disk read is over sooner than this; what sleeps uninterruptibly for longer is a finding.
 constexpr Duration kUninterruptible = std::chrono::milliseconds(200);
 
@@ -64,7 +65,7 @@ class Tracer {
 
   void wait_for_stops() {
     Instant newest = monotonic_now();
-    Duration nap = kNapMin;
+    Duration nap = kStopNapMin;
     while (!waiting_.empty()) {
       siginfo_t stop{};
       // Stops alone. The end of a process that is our own child is not ours to take: its parent's thread waits for it.
@@ -75,7 +76,7 @@ class Tracer {
       if (waited == 0 && stop.si_pid != 0) {
         handle(stop, now);
         newest = now;
-        nap = kNapMin;
+        nap = kStopNapMin;
       } else if (now >= deadline_ || (now - newest > kUninterruptible && all_uninterruptible())) {
         return;
       } else if (now - newest < kSpin) {
@@ -83,7 +84,7 @@ class Tracer {
       } else {
         forget_ended();
         std::this_thread::sleep_for(nap);
-        nap = std::min(2 * nap, kNapMax);
+        nap = std::min(2 * nap, kStopNapMax);
       }
     }
   }
@@ -94,8 +95,8 @@ class Tracer {
     if (found != waiting_.end()) size = copy_stopped(*found->second);
     // A stop that is about to deliver a signal has to pass it on; of the others the signal is part of the event's name.
     const bool delivers = stop.si_status >> 8 == 0;
-    const auto signo = static_cast<uintptr_t>(delivers ? stop.si_status : 0);
-    ptrace(PTRACE_DETACH, stop.si_pid, nullptr, reinterpret_cast<void*>(signo));
+    const auto signo = static_cast<uint64_t>(delivers ? stop.si_status : 0);
+    ptrace(PTRACE_DETACH, stop.si_pid, nullptr, pointer_at(signo));
     if (found == waiting_.end()) return;
     found->second->held = monotonic_now() - seen;
     std::vector<std::byte>& stack = found->second->stack;
@@ -132,7 +133,7 @@ class Tracer {
     for (uint64_t done = 0; done < limit;) {
       const uint64_t address = copy.stack_address + done;
       const uint64_t size = std::min(limit - done, page - address % page);
-      pieces_.push_back({reinterpret_cast<void*>(address), size});
+      pieces_.push_back({pointer_at(address), size});
       done += size;
     }
     iovec local{buffer_.data(), limit};

@@ -160,7 +160,7 @@ TEST(Translate, OutgoingTextIsAlwaysValid) {
   report.key = {JobId(1), Attempt(2), Rank(3)};
   report.detail = "bad \xFF\x01 bytes";
   const v1::WorkerMessage message = to_message(report);
-  EXPECT_EQ(message.rank_exited().detail(), "bad ?? bytes");
+  EXPECT_EQ(message.rank_exited().detail(), R"(bad \xff\x01 bytes)");
   EXPECT_EQ(message.rank_exited().rank(), 3);
   v1::WorkerMessage parsed;
   EXPECT_TRUE(parsed.ParseFromString(message.SerializeAsString()));
