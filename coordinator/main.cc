@@ -65,6 +65,8 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
   add("--hang-doubt-seconds", budgets.unsure,
       "How long a job is looked at again before it is ended, when it stands still and may yet go "
       "on");
+  add("--hang-doubt-program-seconds", budgets.unsure_program,
+      "The same of programs that are not ours, which may not name every phase");
 }
 
 void declare(CLI::App& app, Flags& flags) {

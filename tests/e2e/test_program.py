@@ -10,7 +10,7 @@ PEERS = os.environ.get("MUSTER_PEERS_PYTHON")
 
 # What init_process_group("gloo") does with its environment, in few lines: rank 0 listens on MASTER_PORT, the others find it there.
 PEERS_PY = '''
-import os, socket, sys, time
+import os, signal, socket, sys, time
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -202,7 +202,7 @@ for n in range(1, 41):
     time.sleep(0.02)
     progress.step(n, loss=1 / n, tokens=10)
     if attempt == 0 and n == 20 and rank == 1:
-        time.sleep(1000)
+        os.kill(os.getpid(), signal.SIGSTOP)
 print("attempt", attempt, "ends", flush=True)
 ''')
         result = self.run_program("python3", script, ranks=3, options=["--env", f"PYTHONPATH={SOURCE}/progress"])
