@@ -190,7 +190,7 @@ void Worker::carry_out(const ReadStacks& action) {
     if (state != core_->ranks().end())
       targets.push_back({key, state->second.local_rank, state->second.pid});
   }
-  stack_reader_.read(action, std::move(targets));
+  stack_reader_.read(action, targets);
 }
 
 void Worker::carry_out(const ReadSymbols& action) {

@@ -90,7 +90,7 @@ void append(Reading&& reading, StackSample& sample) {
 
 class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Impl> {
  public:
-  explicit Impl(StackSamplerOptions options) : py_spy_(std::move(options.py_spy)) {}
+  explicit Impl(const StackSamplerOptions& options) : py_spy_(options.py_spy) {}
 
   StackSample sample(std::span<const StackTarget> targets, Instant deadline) {
     const Instant now = monotonic_now();
