@@ -233,8 +233,8 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
   bool stopped_ = false;
 };
 
-StackSampler::StackSampler(StackSamplerOptions options)
-    : impl_(std::make_shared<Impl>(std::move(options))) {}
+StackSampler::StackSampler(const StackSamplerOptions& options)
+    : impl_(std::make_shared<Impl>(options)) {}
 StackSampler::~StackSampler() { impl_->say_farewell(); }
 
 StackSample StackSampler::sample(std::span<const StackTarget> targets, Instant deadline) {

@@ -42,7 +42,7 @@ struct StackSamplerOptions {
 
 class StackSampler {
  public:
-  explicit StackSampler(StackSamplerOptions options = {});
+  explicit StackSampler(const StackSamplerOptions& options = {});
   // Waits for readers that the last sample() gave up, for a second at most: what the kernel does not give back (a read from the memory
   // of a process in D state) ends with the program.
   ~StackSampler();

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 #ifdef SUBJECT_TELLS
@@ -110,11 +111,12 @@ void run_churn() {
   }
 }
 
-// Becomes itself again and again.
-void run_exec(const char* program, bool again) {
-  if (!again) say_ready();
-  usleep(1000);
-  execl(program, program, "exec", "again", nullptr);
+// Becomes itself again and again. Its lives last from 1 ms to half a second in turns: some end while they are read, and some are
+// longer than any look takes.
+void run_exec(const char* program, int life) {
+  if (life == 0) say_ready();
+  usleep(1000U << (life % 10));
+  execl(program, program, "exec", std::to_string(life + 1).c_str(), nullptr);
 }
 
 // The parent of a vfork sleeps uninterruptibly until the child has executed something or ended.
@@ -188,7 +190,7 @@ int main(int argc, char** argv) {
   if (mode == "deep") subject::recurse(1000);
   if (mode == "threads") subject::run_threads();
   if (mode == "churn") subject::run_churn();
-  if (mode == "exec") subject::run_exec(argv[0], argc > 2);
+  if (mode == "exec") subject::run_exec(argv[0], argc > 2 ? std::atoi(argv[2]) : 0);
   if (mode == "vfork") subject::above_vfork();
   if (mode == "jit") subject::run_jit();
   if (mode == "many") subject::run_many();
