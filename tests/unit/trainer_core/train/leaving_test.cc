@@ -54,12 +54,18 @@ Outcome leave_at(const TrainConfig& config, int slow, int place) {
       return absl::OkStatus();
     };
   }
-  ranks.on_step[static_cast<size_t>(slow)] = [&](const StepRecord& record) {
-    completed = record.step + 1;
-  };
+  // Others may be about to complete the step that the slow one has completed.
+  std::vector<Moment> caught_up(size);
+  for (size_t r = 0; r < size; ++r) {
+    ranks.on_step[r] = [&, r](const StepRecord& record) {
+      if (static_cast<int>(r) == slow) completed = record.step + 1;
+      if (record.step + 1 >= kCompleted) caught_up[r].happen();
+    };
+  }
   std::vector<std::thread> loops, signals;
   for (size_t r = 0; r < size; ++r) loops.emplace_back([&, r] { ranks.run(static_cast<int>(r)); });
   there.wait();
+  for (Moment& moment : caught_up) moment.wait();
   ended_with.clear();
   for (StopSignals& asked : ranks.signals) asked.stop = true;
   // Who does not save leaves later: stop_signals.h.
