@@ -29,7 +29,8 @@ inline bool eventually(const std::function<bool()>& condition) {
 class ShellTest : public ::testing::Test {
  protected:
   std::string script(const std::string& body) {
-    const std::filesystem::path path = folder / "trainer.sh";
+    // A name of its own: what was started before may not have read its script yet.
+    const std::filesystem::path path = folder / ("trainer-" + std::to_string(scripts_++) + ".sh");
     std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return path;
@@ -37,6 +38,9 @@ class ShellTest : public ::testing::Test {
 
   const TempFolder temp;
   const std::filesystem::path folder = temp.path();
+
+ private:
+  int scripts_ = 0;
 };
 
 }  // namespace muster::worker
