@@ -45,6 +45,13 @@ char state_of_process(const std::string& proc_root, pid_t pid) {
                                                                            : text[name_end + 2];
 }
 
+// NAME=VALUE, as programs are given them.
+std::vector<std::string> entries_of(const Variables& variables) {
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : variables) entries.push_back(absl::StrCat(name, "=", value));
+  return entries;
+}
+
 }  // namespace
 
 absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
@@ -88,12 +95,11 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
 absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& request) const {
   const auto named = variables(request);
   if (!named.ok()) return named.status();
-  std::vector<std::string> result;
-  for (const auto& [name, value] : *named) result.push_back(absl::StrCat(name, "=", value));
-  return result;
+  return entries_of(*named);
 }
 
-absl::StatusOr<std::vector<std::string>> Launcher::arguments(const SpawnRank& request) const {
+absl::StatusOr<std::vector<std::string>> Launcher::arguments(const SpawnRank& request,
+                                                             const Variables& named) const {
   const LaunchSpec& spec = request.launch->spec;
   if (spec.command.empty()) {
     return std::vector<std::string>{options_.trainer, "train", "--config",
@@ -102,14 +108,13 @@ absl::StatusOr<std::vector<std::string>> Launcher::arguments(const SpawnRank& re
   if (request.key.rank == Rank(0)) {
     if (auto status = check_program_port(request.launch->program_port); !status.ok()) return status;
   }
-  const auto named = variables(request);
-  return named.ok() ? program_arguments(spec, *named) : named.status();
+  return program_arguments(spec, named);
 }
 
 absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
-  auto variables = environment(request);
-  if (!variables.ok()) return variables.status();
-  auto words = arguments(request);
+  const auto named = variables(request);
+  if (!named.ok()) return named.status();
+  auto words = arguments(request, *named);
   if (!words.ok()) return words.status();
   const LaunchKey key = request.key.launch();
   const std::string folder = folders_.folder(key);
@@ -127,7 +132,7 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
   unlink(self_stacks_path(page).c_str());
   const LaunchSpec& spec = request.launch->spec;
   return spawn({.arguments = *std::move(words),
-                .environment = *std::move(variables),
+                .environment = entries_of(*named),
                 .directory = spec.command.empty() ? folder : spec.working_directory,
                 .log_path = folders_.log_path(request.key),
                 .umask = options_.rank_umask,

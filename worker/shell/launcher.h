@@ -56,7 +56,9 @@ class Launcher {
 
  private:
   absl::StatusOr<Variables> variables(const SpawnRank& request) const;
-  absl::StatusOr<std::vector<std::string>> arguments(const SpawnRank& request) const;
+  // The program's words; `named` is the rank's environment.
+  absl::StatusOr<std::vector<std::string>> arguments(const SpawnRank& request,
+                                                     const Variables& named) const;
 
   LauncherOptions options_;
   LaunchFolders folders_;
