@@ -268,7 +268,7 @@ std::string HangDetector::reason(Instant now) const {
     }
   }
   return absl::StrCat(why, absl::StrFormat(" in phase %s, which may take %.0f s", av(phase),
-                                           to_seconds(patience_ * most)));
+                                           to_seconds(patience())));
 }
 
 }  // namespace muster::coordinator
