@@ -10,6 +10,7 @@
 
 #include "common/absl_view.h"
 #include "common/rank_set.h"
+#include "coordinator/core/blame_text.h"
 
 namespace muster::coordinator {
 namespace {
@@ -37,12 +38,6 @@ bool was_no_program(const Fault& fault) {
 std::string progress_text(int64_t last_step) {
   if (last_step < 0) return "before its first step";
   return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
-}
-
-std::string place_text(const RankExit& exit, const Job& job) {
-  const auto index = static_cast<size_t>(exit.rank.value());
-  return absl::StrCat("rank ", exit.rank.value(), index < job.placement.size() ? " on " : "",
-                      index < job.placement.size() ? job.placement[index].worker.value() : "");
 }
 
 }  // namespace
@@ -146,7 +141,7 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
   if (leaver != job.exits.end()) {
     blame(leaver->rank);
     fault.message =
-        absl::StrCat(place_text(*leaver, job), " exited with code 0 ",
+        absl::StrCat(rank_text(leaver->rank.value(), job.placement), " exited with code 0 ",
                      progress_text(leaver->last_step), ", before the others were through; ", loss);
     return fault;
   }
@@ -156,7 +151,7 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
   fault.message = absl::StrCat(loss, ", but no rank was reported dead");
   if (silent.empty() || victim == job.exits.end()) return fault;
   if (silent.size() == 1) blame(Rank(silent.ranges()[0].first));
-  absl::StrAppend(&fault.message, silent.size() == 1 ? "; rank " : "; ranks ", silent.text(8),
+  absl::StrAppend(&fault.message, "; ", ranks_text(silent),
                   silent.size() == 1 ? " alone has" : " have", " not said so");
   return fault;
 }
