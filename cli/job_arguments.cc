@@ -202,19 +202,16 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
 
 absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   const auto words = nlohmann::json::parse(arguments.program, nullptr, /*allow_exceptions=*/false);
-  if (!words.is_array()) {
+  const bool are_words =
+      words.is_array() && !words.empty() &&
+      std::all_of(words.begin(), words.end(), [](const auto& word) { return word.is_string(); });
+  if (!are_words) {
     return absl::InvalidArgumentError(
         "--program is not for command lines; put -- in front of the program: muster run -- "
         "COMMAND ARGS");
   }
   jobspec::ProgramRequest request;
-  for (const auto& word : words) {
-    if (word.is_string()) request.command.push_back(word.get<std::string>());
-  }
-  if (request.command.empty() || request.command.size() != words.size())
-    return absl::InvalidArgumentError(
-        "--program is not for command lines; put -- in front of the program: muster run -- COMMAND "
-        "ARGS");
+  request.command = words.get<std::vector<std::string>>();
   std::error_code error;
   request.working_directory = std::filesystem::current_path(error).string();
   if (error) return absl::NotFoundError("the working directory is gone");
