@@ -200,6 +200,12 @@ absl::StatusOr<std::optional<RestoredAt>> restore_newest(ProcessGroup& data,
                                                          Replica& replica, std::ostream& log) {
   absl::StatusOr<std::optional<RestoredAt>> restored = std::nullopt;
   if (data.rank() == 0) restored = restore_from_disk(readers, store, judge, replica, log);
+  return share_restored(data, restored, replica);
+}
+
+absl::StatusOr<std::optional<RestoredAt>> share_restored(
+    ProcessGroup& data, const absl::StatusOr<std::optional<RestoredAt>>& restored,
+    Replica& replica) {
   if (data.size() == 1) return restored;
   std::array<float, kHeaderNumbers> header{};
   if (restored.ok() && restored->has_value()) {

@@ -41,4 +41,9 @@ absl::StatusOr<std::optional<RestoredAt>> restore_newest(ProcessGroup& data,
                                                          const CheckpointJudge& judge,
                                                          Replica& replica, std::ostream& log);
 
+// The end of it, for who has restored otherwise: ranks that are not first along `data` get what that one has, or its error's code.
+absl::StatusOr<std::optional<RestoredAt>> share_restored(
+    ProcessGroup& data, const absl::StatusOr<std::optional<RestoredAt>>& restored,
+    Replica& replica);
+
 }  // namespace muster::trainer

@@ -9,37 +9,14 @@
 #include "trainer_core/data_order.h"
 
 namespace muster::trainer {
-namespace {
-
-std::string saved_line(const std::string& folder, uint64_t bytes, Duration written_in,
+std::string saved_line(const std::string& what, uint64_t bytes, Duration written_in,
                        Duration stall) {
   constexpr double kMiB = 1 << 20, kGiga = 1e9;
   const double seconds = to_seconds(written_in);
-  return absl::StrFormat(
-      "saved checkpoint %s: %.1f MiB in %.3f s (%.2f GB/s), training waited %.3f s", folder,
-      static_cast<double>(bytes) / kMiB, seconds, static_cast<double>(bytes) / kGiga / seconds,
-      to_seconds(stall));
+  return absl::StrFormat("saved %s: %.1f MiB in %.3f s (%.2f GB/s), training waited %.3f s", what,
+                         static_cast<double>(bytes) / kMiB, seconds,
+                         static_cast<double>(bytes) / kGiga / seconds, to_seconds(stall));
 }
-
-}  // namespace
-
-// Counts the time of its life.
-class Checkpointing::Stall {
- public:
-  explicit Stall(Checkpointing& checkpoints) : checkpoints_(checkpoints), begin_(monotonic_now()) {}
-  ~Stall() {
-    const Duration waited = monotonic_now() - begin_;
-    checkpoints_.stall_ += waited;
-    checkpoints_.stall_of_save_ += waited;
-    checkpoints_.context_.page.add_checkpoint_stall(to_seconds(waited));
-  }
-  Stall(const Stall&) = delete;
-  Stall& operator=(const Stall&) = delete;
-
- private:
-  Checkpointing& checkpoints_;
-  Instant begin_;
-};
 
 Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& context)
     : config_(config),
@@ -50,20 +27,25 @@ Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& cont
 
 absl::Status Checkpointing::open(const nlohmann::json& data) {
   data_ = data;
-  if (!config_.enable_checkpointing || !writes()) return absl::OkStatus();
-  return store_.open(context_.owner, peers());
+  if (!config_.enable_checkpointing) return absl::OkStatus();
+  if (writes()) {
+    if (auto status = store_.open(context_.owner, peers()); !status.ok()) return status;
+  }
+  return config_.enable_emergency_checkpoint ? open_local() : absl::OkStatus();
 }
 
 void Checkpointing::attach(Replica& replica) {
   replica_ = &replica;
-  if (!replica.staging()) return;
+  const bool keeps_copies = local_.has_value() && config_.async_checkpointing;
+  if (!replica.staging() && !keeps_copies) return;
   saver_ = std::make_unique<BackgroundSaver>(
-      store_, replica.plan().checkpoint_layout(), *replica.staging(),
+      store_, replica.plan().checkpoint_layout(), replica.staging().value_or(CheckpointBlocks{}),
       [this](const SaveOutcome& outcome) { show(outcome); }, peers());
 }
 
-absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore() {
+absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom from) {
   saved_step_ = -1;
+  local_step_ = 0;
   if (!config_.enable_checkpointing) return std::nullopt;
   // A disk that stays full would let every rollback begin at the same checkpoint, for ever.
   if (saver_ != nullptr) {
@@ -71,12 +53,25 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore() {
       if (auto status = report(*outcome); !status.ok()) return status;
     }
   }
+  if (local_.has_value() && from == RestoreFrom::kSharedStorage) local_->remove_saves();
+  if (local_.has_value() && from == RestoreFrom::kAnywhere) {
+    auto local = restore_local();
+    if (!local.ok() || local->has_value()) return local;
+  }
   auto newest = restore_newest(
       context_.groups.of({.axes = {MeshAxis::kData}}), peers(), store_,
       [this](const CheckpointInfo& found) { return judge(found); }, *replica_, context_.out);
+  // A node that has not mounted the file system has an empty folder in its place, and the job would begin anew in silence.
+  if (newest.ok() && !newest->has_value() && context_.known_checkpoint_step > 0) {
+    return absl::InternalError(
+        absl::StrCat("an earlier attempt has saved step ", context_.known_checkpoint_step, " in ",
+                     config_.checkpoint_directory,
+                     ", and no checkpoint is there now: is the file system mounted on this node?"));
+  }
   if (newest.ok() && newest->has_value()) {
     saved_step_ = (*newest)->step;
     context_.page.set_checkpoint_step(saved_step_);
+    local_step_ = saved_step_;
   }
   return newest;
 }
@@ -93,8 +88,17 @@ void Checkpointing::ask() {
     context_.err << "no checkpoint is saved on request: enable_checkpointing is False" << std::endl;
 }
 
-bool Checkpointing::is_due(int64_t step) const {
+void Checkpointing::hear(const StepTail& votes) {
+  if (votes.checkpoint_votes > 0) ask();
+  others_save_ = votes.saving_votes > 0;
+}
+
+bool Checkpointing::checkpoint_is_due(int64_t step) const {
   return asked_ || step % config_.checkpoint_period == 0;
+}
+
+bool Checkpointing::is_due(int64_t step, bool last) const {
+  return checkpoint_is_due(step) || (!last && local_is_due(step));
 }
 
 bool Checkpointing::has_saved(int64_t step) {
@@ -112,7 +116,9 @@ CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
 }
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
+  if (!checkpoint_is_due(step)) return save_locally(step, samples);
   asked_ = false;
+  local_step_ = step;
   // First: what becomes of it decides on all writers alike whether there is something to save.
   if (saver_ != nullptr) {
     if (const auto before = wait_for_saver()) {
@@ -127,6 +133,7 @@ absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
   stall_of_save_ = {};
   if (saver_ == nullptr) return report(save_now(step, samples));
   const Stall stall(*this);
+  saves_locally_ = false;
   saver_->begin(info(step, samples), replica_->state());
   copying_ = true;
   saved_step_ = step;
@@ -185,13 +192,14 @@ Duration Checkpointing::take_stall() { return std::exchange(stall_, {}); }
 // On either thread: whoever waits for a checkpoint sees it as soon as it is there. One page says it for all ranks, which makes it
 // count once.
 void Checkpointing::show(const SaveOutcome& outcome) {
-  if (!leader()) return;
+  if (!leader() || outcome.local) return;
   context_.page.end_checkpoint({.step = outcome.step,
                                 .saved = outcome.status.ok(),
                                 .seconds = to_seconds(outcome.written_in)});
 }
 
 absl::Status Checkpointing::report(const SaveOutcome& outcome) {
+  if (outcome.local) return report_local(outcome);
   // The leader knows the same, and speaks.
   if (!leader()) {
     if (!outcome.status.ok()) saved_step_ = -1;
@@ -200,7 +208,7 @@ absl::Status Checkpointing::report(const SaveOutcome& outcome) {
   for (const std::string& note : outcome.notes) context_.err << note << std::endl;
   if (outcome.status.ok()) {
     failures_in_a_row_ = 0;
-    context_.out << saved_line(store_.folder(outcome.step),
+    context_.out << saved_line(absl::StrCat("checkpoint ", store_.folder(outcome.step)),
                                replica_->plan().checkpoint_layout().bytes(), outcome.written_in,
                                stall_of_save_)
                  << std::endl;

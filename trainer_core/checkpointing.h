@@ -6,15 +6,21 @@
 // async_checkpointing, the default, writes in the background (background_saver.h); the training waits for what is left of the
 // copy when it is about to change parameters, and for the save before where that is not over yet. False: it waits for the disk.
 //
+// With enable_emergency_checkpoint nodes keep copies in their memory between checkpoints (local_checkpoints.h), by the same two
+// halves: one save is in flight, and a checkpoint goes first. A local one waits for the first step at which no rank saves any more,
+// which ranks say in the step's sums (step_tail.h): training never waits for it. One that fails is a line, and never more.
+//
 // A checkpoint that cannot be saved is a warning, and the training goes on: earlier checkpoints are untouched. After
 // kSaveFailuresInARowMax of them the job ends, because what it computes would be lost; so it does at once when another attempt
 // has taken the directory, and when the last state of all is not saved.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include <absl/status/statusor.h>
 #include <nlohmann/json.hpp>
@@ -25,13 +31,22 @@
 #include "trainer_core/checkpoint/background_saver.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/group_peers.h"
+#include "trainer_core/local_checkpoints.h"
 #include "trainer_core/replica.h"
+#include "trainer_core/step_tail.h"
 #include "trainer_core/train.h"
 
 namespace muster::trainer {
 
 // A disk that was full for three periods will not empty itself, and the job's restart is noticed by more people than a warning.
 constexpr int kSaveFailuresInARowMax = 3;
+
+// "saved <what>: 223.9 MiB in 0.912 s (0.26 GB/s), training waited 0.004 s"
+std::string saved_line(const std::string& what, uint64_t bytes, Duration written_in,
+                       Duration stall);
+
+// A rollback is from shared storage: what is in memory is of the moment before, and has what led to the rollback.
+enum class RestoreFrom { kAnywhere, kSharedStorage };
 
 // One thread at a time. All references outlive it.
 class Checkpointing {
@@ -43,14 +58,16 @@ class Checkpointing {
   // From here on `replica` can be saved.
   void attach(Replica& replica);
   // Brings all ranks' replicas to the newest whole checkpoint, when the save in flight is over; none when there is none. One of
-  // other data is an error (judge_data_order).
-  absl::StatusOr<std::optional<RestoredAt>> restore();
+  // other data is an error (judge_data_order). From shared storage alone: all local ones are removed first.
+  absl::StatusOr<std::optional<RestoredAt>> restore(RestoreFrom from);
 
-  // Somebody wants a checkpoint after the next completed step.
-  void ask();
-  // After `step` completed steps, of which another one follows.
-  bool is_due(int64_t step) const;
-  // Saves the state after `step` completed steps, which is at position `samples` of the data. An error ends the job.
+  // What all ranks have voted for in a step that is not over: somebody wants a checkpoint; somebody's save in the background is not over.
+  void hear(const StepTail& votes);
+  // After `step` completed steps: a checkpoint is; or a local one is, which nothing saves when no step follows.
+  bool is_due(int64_t step, bool last) const;
+  // The former alone.
+  bool checkpoint_is_due(int64_t step) const;
+  // Saves the state after `step` completed steps, which is at position `samples` of the data, where it is due. An error ends the job.
   absl::Status save(int64_t step, uint64_t samples);
   // The same when no step comes after it: returns when the checkpoint is there. An error says that it is not.
   absl::Status save_last(int64_t step, uint64_t samples);
@@ -62,20 +79,48 @@ class Checkpointing {
   absl::Status collect();
   // Waits for the save in flight and reports it.
   void finish();
+  // The job is done: its local checkpoints are removed.
+  void remove_local();
 
-  // A save runs in the background. Any thread, once a replica is attached.
-  bool is_saving() const { return saver_ != nullptr && saver_->is_saving(); }
+  // A save runs in the background that somebody waits for: no local one. Any thread, once a replica is attached.
+  bool is_saving() const { return is_busy() && !saves_locally_; }
+  // Of either kind. As is_saving().
+  bool is_busy() const { return saver_ != nullptr && saver_->is_saving(); }
 
   // How long the training stood still for checkpoints since the last call.
   Duration take_stall();
 
  private:
-  class Stall;
+  // Counts the time of its life.
+  class Stall {
+   public:
+    explicit Stall(Checkpointing& checkpoints)
+        : checkpoints_(checkpoints), begin_(monotonic_now()) {}
+    ~Stall() {
+      const Duration waited = monotonic_now() - begin_;
+      checkpoints_.stall_ += waited;
+      checkpoints_.stall_of_save_ += waited;
+      checkpoints_.context_.page.add_checkpoint_stall(to_seconds(waited));
+    }
+    Stall(const Stall&) = delete;
+    Stall& operator=(const Stall&) = delete;
+
+   private:
+    Checkpointing& checkpoints_;
+    Instant begin_;
+  };
 
   bool leader() const { return context_.groups.rank() == 0; }
   bool writes() const { return writes_checkpoints(context_.groups.mesh(), context_.groups.rank()); }
   // Null where one rank has all.
   CheckpointPeers* peers() { return peers_.has_value() ? &*peers_ : nullptr; }
+  void ask();
+  bool local_is_due(int64_t step) const;
+  absl::Status open_local();
+  absl::Status save_locally(int64_t step, uint64_t samples);
+  absl::StatusOr<std::optional<RestoredAt>> restore_local();
+  absl::Status judge_local(const CheckpointInfo& found) const;
+  absl::Status report_local(const SaveOutcome& outcome);
   // Whether there is something to save that no checkpoint has, or is about to have.
   bool is_news(int64_t step) const;
   absl::Status judge(const CheckpointInfo& checkpoint) const;
@@ -90,8 +135,15 @@ class Checkpointing {
   CheckpointStore store_;
   nlohmann::json data_;  // in which order
   Replica* replica_ = nullptr;
-  std::optional<GroupPeers> peers_;         // of a writer: the others
-  std::unique_ptr<BackgroundSaver> saver_;  // of a writer, with async_checkpointing
+  std::optional<GroupPeers> peers_;  // of a writer: the others
+  std::unique_ptr<BackgroundSaver>
+      saver_;  // with async_checkpointing, of a writer; and of all with local checkpoints
+
+  std::optional<LocalCheckpoints> local_;
+  int64_t local_step_ = 0;                   // of the newest save of either kind that was begun
+  bool others_save_ = false;                 // somebody did when the step's sums were made
+  std::atomic<bool> saves_locally_ = false;  // the save in flight is a local one
+  bool local_told_ = false;                  // that they are saved
 
   bool asked_ = false;
   bool copying_ = false;     // since the newest begin(), as far as this thread knows

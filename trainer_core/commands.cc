@@ -26,6 +26,7 @@
 #include "trainer_core/decode.h"
 #include "trainer_core/failure.h"
 #include "trainer_core/load_config.h"
+#include "trainer_core/node_check.h"
 #include "trainer_core/preflight.h"
 #include "trainer_core/rank_env.h"
 #include "trainer_core/train.h"
@@ -142,7 +143,10 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                          .signals = signals,
                          .threads = threads_per_rank(*config, *env),
                          .on_step = on_step,
-                         .owner = {env->job, env->attempt, env->incarnation}});
+                         .owner = {env->job, env->attempt, env->incarnation},
+                         .on_evaluation = nullptr,
+                         .local = local_place(*config, env->local_checkpoints),
+                         .known_checkpoint_step = env->checkpoint_step});
 }
 
 ExitCode check_command(std::span<const std::string_view> arguments) {
@@ -153,6 +157,40 @@ ExitCode check_command(std::span<const std::string_view> arguments) {
   const absl::Status status =
       preflight(*config, line->has("here") ? std::optional(MachineRoots()) : std::nullopt);
   return status.ok() ? ExitCode::kOk : report("muster-trainer check", status);
+}
+
+ExitCode check_node_command(std::span<const std::string_view> arguments) {
+  constexpr const char* kName = "muster-trainer check-node";
+  const auto line =
+      CommandLine::parse(arguments, {.values = {"work-dir", "shm-dir"}, .switches = {"json"}});
+  if (!line.ok()) return report(kName, line.status());
+  if (!line->has("work-dir"))
+    return report(kName, absl::InvalidArgumentError("--work-dir FOLDER is missing"));
+  NodeCheckOptions options;
+  options.work_dir = line->text("work-dir");
+  options.shm_dir = line->text("shm-dir", options.shm_dir);
+  const Instant began = monotonic_now();
+  const std::vector<NodeCheckPart> parts = check_node(options);
+  const double seconds = to_seconds(monotonic_now() - began);
+  const bool passed = node_check_passed(parts);
+  nlohmann::json out = {{"passed", passed},
+                        {"seconds", seconds},
+                        {"sentence", node_check_sentence(parts)},
+                        {"details", node_check_details(parts)},
+                        {"parts", nlohmann::json::array()}};
+  std::string text;
+  for (const NodeCheckPart& part : parts) {
+    const bool ok = part.status.ok();
+    const std::string said = ok ? part.text : std::string(part.status.message());
+    out["parts"].push_back(
+        {{"name", part.name}, {"passed", ok}, {"seconds", to_seconds(part.time)}, {"text", said}});
+    absl::StrAppend(&text, ok ? "good  " : "BAD   ", part.name, ": ", escape_controls(said), "\n");
+  }
+  absl::StrAppendFormat(&text, "%s in %.3f s\n", passed ? "passed" : "failed", seconds);
+  const ExitCode said = print_result(
+      line->has("json") ? out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+                        : text);
+  return passed ? said : ExitCode::kFailure;
 }
 
 ExitCode decode_command(std::span<const std::string_view> arguments) {

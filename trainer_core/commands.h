@@ -20,6 +20,8 @@ using StepHook = std::function<void(ProcessGroups&, ProgressWriter&, const StepR
 ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals,
                        const StepHook& hook = nullptr);
 ExitCode check_command(std::span<const std::string_view> arguments);
+// Exit code 1: the node is not good for ranks.
+ExitCode check_node_command(std::span<const std::string_view> arguments);
 ExitCode decode_command(std::span<const std::string_view> arguments);
 ExitCode debug_step_command(std::span<const std::string_view> arguments);
 // What a command has to say, on standard output.

@@ -43,13 +43,13 @@ absl::StatusOr<EvalRecord> Evaluation::run(Replica& replica, int64_t step) {
   return EvalRecord{.step = step, .loss = mean, .total_weights = total.weight};
 }
 
-void Evaluation::publish(const EvalRecord& record, MetricsFile* metrics) const {
+void Evaluation::publish(const EvalRecord& record, MetricsLog& metrics) const {
   context_.page.complete_evaluation(record.step + 1, record.loss, monotonic_now());
   if (context_.groups.rank() == 0) {
     context_.out << eval_line(record) << std::endl;
     if (reaches_target(record))
       context_.out << target_reached_line(config_.eval.target_loss) << std::endl;
-    if (metrics != nullptr) metrics->write(record);
+    metrics.write(record);
   }
   if (context_.on_evaluation) context_.on_evaluation(record);
 }

@@ -6,7 +6,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "trainer_core/metrics_file.h"
+#include "trainer_core/metrics_log.h"
 #include "trainer_core/replica.h"
 #include "trainer_core/step_data.h"
 #include "trainer_core/train.h"
@@ -29,8 +29,8 @@ class Evaluation {
   bool reaches_target(const EvalRecord& record) const {
     return record.total_weights > 0 && record.loss <= config_.eval.target_loss;
   }
-  // Line, page and metrics, of which `metrics` may be null.
-  void publish(const EvalRecord& record, MetricsFile* metrics) const;
+  // Line, page and metrics.
+  void publish(const EvalRecord& record, MetricsLog& metrics) const;
 
  private:
   const TrainConfig& config_;

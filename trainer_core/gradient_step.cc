@@ -33,7 +33,7 @@ LossSum GradientStep::compute(uint64_t position) {
   return passes_.train(data_.micro_batches(), load, {}).value();  // nothing else could end them
 }
 
-absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local) {
+absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local, bool saving) {
   if (auto status = replica_.finish_passes(); !status.ok()) return status;
   comm_ = comm_times() - comm_before_;
   ProcessGroup& world = context_.groups.world();
@@ -45,7 +45,8 @@ absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local) {
                 .balance = local.balance,
                 .routed = local.routed,
                 .dropped = local.dropped,
-                .squares = count_once(squares_)};
+                .squares = count_once(squares_),
+                .saving_votes = saving ? 1 : 0};
   if (!std::isfinite(local.loss)) {
     mine.bad_ranks = 1;
     mine.bad_rank_sum = world.rank();

@@ -27,7 +27,7 @@ class GradientStep {
   LossSum compute(uint64_t position);
   // Leaves the step's gradients in the replica's block, and adds up what is said of them: one small collective, and one for the
   // scales of quantized products where there are any. The groups' errors.
-  absl::StatusOr<StepTail> reduce(const LossSum& local);
+  absl::StatusOr<StepTail> reduce(const LossSum& local, bool saving);
   // Whether all ranks could read the step's data (data_fault.h). Without it the rest of what was reduced means nothing.
   absl::Status data_verdict(const StepTail& reduced) const { return data_fault_.verdict(reduced); }
   // What the reduced sums say. Time, update and parameters come later.

@@ -28,6 +28,9 @@ Train, as rank 0 of 1, or as the rank that RANK, WORLD_SIZE and MUSTER_RENDEZVOU
 See whether data, tokenizer and checkpoints fit a config, before anything is started; with --here, this machine's memory, too:
   muster-trainer check --config config.json --here
 
+See whether this machine is good for ranks: cores, memory, the folder, /dev/shm, loopback, clocks. Takes a fraction of a second:
+  muster-trainer check-node --work-dir /scratch/muster
+
 Continue a text, greedily or by chance:
   muster-trainer decode --checkpoint out/checkpoints --prompt "In the beginning" --max-tokens 64
   muster-trainer decode --config config.json --latest --prompt "And" --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
@@ -62,10 +65,11 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
   }
   if (command == "train") return train(rest);
   if (command == "check") return muster::trainer::check_command(rest);
+  if (command == "check-node") return muster::trainer::check_node_command(rest);
   if (command == "decode") return muster::trainer::decode_command(rest);
   if (command == "debug-step") return muster::trainer::debug_step_command(rest);
   std::cerr << "muster-trainer: unknown command \"" << command
-            << "\"; one of train, check, decode, debug-step, version\n";
+            << "\"; one of train, check, check-node, decode, debug-step, version\n";
   return ExitCode::kBadInput;
 }
 

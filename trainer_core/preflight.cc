@@ -1,12 +1,16 @@
 #include "trainer_core/preflight.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -14,6 +18,7 @@
 #include <absl/strings/str_format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/errno_status.h"
 #include "common/free_space.h"
 #include "common/missing_folders.h"
 #include "trainer_core/base/train_mesh.h"
@@ -41,12 +46,13 @@ constexpr size_t kLibraryBytes = size_t{64} << 20;
 struct NodeMemory {
   size_t bytes = 0;          // without what follows
   size_t staging_bytes = 0;  // for a checkpoint in the background
+  size_t local_bytes = 0;    // for local checkpoints, in memory-backed storage
   int32_t ranks = 0;
   int32_t largest_rank = 0;  // whose shares of the model take most
   size_t largest_bytes = 0;
   size_t smallest_bytes = std::numeric_limits<size_t>::max();
 
-  size_t total() const { return bytes + staging_bytes; }
+  size_t total() const { return bytes + staging_bytes + local_bytes; }
   void add(int32_t rank, const MemoryPlan& plan) {
     const size_t staging = plan.category_bytes(MemoryCategory::kCheckpoint);
     const size_t rest = plan.total_bytes() - staging + kLibraryBytes;
@@ -67,9 +73,33 @@ struct NodeMemory {
     if (staging_bytes > 0)
       absl::StrAppendFormat(&text, ", and %.0f MiB for a checkpoint in the background",
                             static_cast<double>(staging_bytes) / kMiB);
+    if (local_bytes > 0)
+      absl::StrAppendFormat(&text, ", and %.0f MiB for local checkpoints",
+                            static_cast<double>(local_bytes) / kMiB);
     return text;
   }
 };
+
+// What the writers of each node keep: two saves at a time, of which the node has its own writers' and the copies of the node before it.
+std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& mesh) {
+  std::vector<size_t> own(static_cast<size_t>(mesh.nodes())), all(own.size());
+  if (!config.enable_emergency_checkpoint) return all;
+  for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+    if (!writes_checkpoints(mesh, rank)) continue;
+    const ShardLayout shards = ShardLayout::of(config.model, mesh, rank, config.activation_type(),
+                                               pipeline_shape(config).chunks);
+    const auto optimizer = Optimizer::make(config.optimizer, shards);
+    const int64_t numbers =
+        shards.elements() + scaling_elements(config.model) + optimizer->state_elements();
+    own[static_cast<size_t>(mesh.node_of(rank))] += static_cast<size_t>(numbers) * sizeof(float);
+  }
+  constexpr size_t kSaves = 2;
+  for (size_t node = 0; node < all.size(); ++node) {
+    all[node] = kSaves * own[node];
+    if (all.size() > 1) all[node] += kSaves * own[(node + all.size() - 1) % all.size()];
+  }
+  return all;
+}
 
 // Of the node that needs most: uneven shares, the ends of a pipeline and who saves make ranks differ.
 NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
@@ -77,9 +107,11 @@ NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
   env.local_world_size = mesh.ranks_per_node();
   const int32_t threads = threads_per_rank(config, env);
   std::map<std::pair<MeshCoordinate, Staging>, MemoryPlan> plans;  // replicas have the same
+  const std::vector<size_t> local = local_bytes_by_node(config, mesh);
   NodeMemory largest;
   for (int32_t node = 0; node < mesh.nodes(); ++node) {
     NodeMemory memory;
+    memory.local_bytes = local[static_cast<size_t>(node)];
     for (int32_t rank = node * mesh.ranks_per_node(); mesh.node_of(rank) == node; ++rank) {
       MeshCoordinate place = mesh.coordinate(rank);
       place[static_cast<size_t>(MeshAxis::kData)] = 0;
@@ -106,7 +138,28 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
       static_cast<double>(needed.total()) / kMiB, needed.describe(),
       static_cast<double>(*available) / kMiB, config.per_device_batch_size,
       config.max_target_length,
-      needed.staging_bytes == 0 ? "" : ", or set async_checkpointing=False"));
+      needed.local_bytes > 0      ? ", or set enable_emergency_checkpoint=False"
+      : needed.staging_bytes == 0 ? ""
+                                  : ", or set async_checkpointing=False"));
+}
+
+// Where local checkpoints will be: a file system in memory has a bound of its own.
+absl::Status check_local_room(const TrainConfig& config) {
+  if (!config.enable_emergency_checkpoint) return absl::OkStatus();
+  const std::string folder =
+      config.local_checkpoint_directory.empty() ? "/dev/shm" : config.local_checkpoint_directory;
+  const auto missing = missing_folders(folder);
+  const fs::path there = missing.empty() ? fs::path(folder) : missing.back().parent_path();
+  const std::vector<size_t> nodes = local_bytes_by_node(config, mesh_of(config.mesh));
+  const size_t needed = *std::ranges::max_element(nodes);
+  const std::optional<uint64_t> available = free_space_bytes(there.string());
+  if (!available || *available >= needed) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "enable_emergency_checkpoint: %s has no room for local checkpoints: a node keeps %.0f MiB "
+      "(what its ranks save and the copies of another node's, twice while they are written), "
+      "%.0f MiB are free; make it larger, name another local_checkpoint_directory, or set "
+      "enable_emergency_checkpoint=False",
+      folder, static_cast<double>(needed) / kMiB, static_cast<double>(*available) / kMiB));
 }
 
 absl::Status check_tokenizer(const TrainConfig& config, std::optional<uint64_t>& fingerprint) {
@@ -183,6 +236,7 @@ absl::Status check_what_is_there(const TrainConfig& config,
                                  const std::optional<MachineRoots>& machine) {
   if (machine) {
     if (auto status = check_memory(config, *machine); !status.ok()) return status;
+    if (auto status = check_local_room(config); !status.ok()) return status;
   }
   std::optional<uint64_t> fingerprint;
   if (auto status = check_tokenizer(config, fingerprint); !status.ok()) return status;
@@ -197,8 +251,18 @@ absl::Status check_writing(const TrainConfig& config) {
     const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
     if (auto status = store.prepare(); !status.ok()) return status;
   }
-  if (config.metrics_file.empty()) return absl::OkStatus();
-  return MetricsFile::open(config.metrics_file, config.run_name).status();
+  if (!config.metrics_file.empty()) {
+    if (auto status = MetricsFile::open(config.metrics_file, config.run_name).status();
+        !status.ok())
+      return status;
+  }
+  if (config.tensorboard_dir.empty()) return absl::OkStatus();
+  std::error_code error;
+  fs::create_directories(config.tensorboard_dir, error);
+  if (access(config.tensorboard_dir.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return errno_status(
+      error ? error.value() : errno,
+      absl::StrCat("enable_tensorboard: ", config.tensorboard_dir, " cannot be written"));
 }
 
 }  // namespace
@@ -206,10 +270,12 @@ absl::Status check_writing(const TrainConfig& config) {
 absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine) {
   if (auto status = check_what_is_there(config, machine); !status.ok()) return status;
   const auto missing_for_metrics = missing_folders(fs::path(config.metrics_file).parent_path());
+  const auto missing_for_events = missing_folders(config.tensorboard_dir);
   const auto missing_for_checkpoints = missing_folders(config.checkpoint_directory);
   const absl::Status status = check_writing(config);
   if (!status.ok()) {
     remove_empty(missing_for_checkpoints);
+    remove_empty(missing_for_events);
     remove_empty(missing_for_metrics);
   }
   return status;

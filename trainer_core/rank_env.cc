@@ -85,10 +85,13 @@ absl::StatusOr<RankEnv> read_rank_env(const GetEnv& get) {
   numbers.read("MUSTER_ATTEMPT", uint32_t{0}, std::numeric_limits<uint32_t>::max(), env.attempt);
   numbers.read("MUSTER_INCARNATION", uint64_t{0}, std::numeric_limits<uint64_t>::max(),
                env.incarnation);
+  numbers.read("MUSTER_CHECKPOINT_STEP", uint64_t{0},
+               static_cast<uint64_t>(std::numeric_limits<int64_t>::max()), env.checkpoint_step);
   numbers.read_timeout("MUSTER_RENDEZVOUS_TIMEOUT_MS", env.connect_timeout);
   numbers.read_timeout("MUSTER_COLLECTIVE_TIMEOUT_MS", env.collective_timeout);
   if (!numbers.status().ok()) return numbers.status();
   env.progress_page = get("MUSTER_PROGRESS_PAGE").value_or("");
+  env.local_checkpoints = get("MUSTER_LOCAL_CHECKPOINTS").value_or("");
   env.rendezvous = get("MUSTER_RENDEZVOUS").value_or("");
   env.bind_address = get("MUSTER_BIND_ADDRESS").value_or(env.bind_address);
   if (env.world_size > 1 && env.rendezvous.empty()) {

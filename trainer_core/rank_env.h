@@ -15,16 +15,18 @@ namespace muster::trainer {
 
 // Without any of the variables: rank 0 of 1, with a page that nobody else reads.
 struct RankEnv {
-  int32_t rank = 0;              // RANK
-  int32_t world_size = 1;        // WORLD_SIZE
-  int32_t local_rank = 0;        // LOCAL_RANK
-  int32_t local_world_size = 1;  // LOCAL_WORLD_SIZE
-  int32_t threads = 0;           // OMP_NUM_THREADS, the first number; 0: not said
-  uint64_t job = 0;              // MUSTER_JOB
-  uint32_t attempt = 0;          // MUSTER_ATTEMPT
-  uint64_t incarnation = 0;      // MUSTER_INCARNATION
-  std::string progress_page;     // MUSTER_PROGRESS_PAGE; empty: none
-  std::string rendezvous;        // MUSTER_RENDEZVOUS, host:port; needed when world_size > 1
+  int32_t rank = 0;               // RANK
+  int32_t world_size = 1;         // WORLD_SIZE
+  int32_t local_rank = 0;         // LOCAL_RANK
+  int32_t local_world_size = 1;   // LOCAL_WORLD_SIZE
+  int32_t threads = 0;            // OMP_NUM_THREADS, the first number; 0: not said
+  uint64_t job = 0;               // MUSTER_JOB
+  uint32_t attempt = 0;           // MUSTER_ATTEMPT
+  uint64_t incarnation = 0;       // MUSTER_INCARNATION
+  uint64_t checkpoint_step = 0;   // MUSTER_CHECKPOINT_STEP, that an earlier attempt has saved
+  std::string progress_page;      // MUSTER_PROGRESS_PAGE; empty: none
+  std::string local_checkpoints;  // MUSTER_LOCAL_CHECKPOINTS, a folder in memory; empty: not said
+  std::string rendezvous;         // MUSTER_RENDEZVOUS, host:port; needed when world_size > 1
   std::string bind_address = "127.0.0.1";                        // MUSTER_BIND_ADDRESS
   std::chrono::milliseconds connect_timeout{120'000};            // MUSTER_RENDEZVOUS_TIMEOUT_MS
   std::chrono::milliseconds collective_timeout{10 * 60 * 1000};  // MUSTER_COLLECTIVE_TIMEOUT_MS

@@ -13,6 +13,7 @@ namespace muster::trainer {
 // Brings parameters and state to those of the newest checkpoint, or of the beginning, on all ranks. Errors are Checkpointing::restore's
 // and begin_parameters'.
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
-                                            Checkpointing& checkpoints, Replica& replica);
+                                            Checkpointing& checkpoints, Replica& replica,
+                                            RestoreFrom from);
 
 }  // namespace muster::trainer

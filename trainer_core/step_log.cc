@@ -102,7 +102,9 @@ std::string memory_line(const MemoryPlan& plan) {
                          absl::StrJoin(shares, ", "));
 }
 
-std::string metrics_line(const StepRecord& record, const std::string& run_name) {
+namespace {
+
+nlohmann::ordered_json json_of(const StepRecord& record) {
   nlohmann::ordered_json line = {
       {"learning/loss", record.loss},
       {"learning/perplexity", std::exp(record.loss)},
@@ -121,8 +123,6 @@ std::string metrics_line(const StepRecord& record, const std::string& run_name) 
       {"perf/per_device_tflops_causal_per_sec", record.tflops_causal_per_device / record.seconds},
       {"perf/per_device_tokens", record.tokens_per_device},
       {"perf/per_device_tokens_per_sec", record.tokens_per_device / record.seconds},
-      {"step", record.step},
-      {"run_name", run_name},
   };
   if (record.experts) {
     line["learning/moe_lb_loss"] = record.experts->balance_loss;
@@ -136,19 +136,51 @@ std::string metrics_line(const StepRecord& record, const std::string& run_name) 
     line["perf/pipeline_bubble_fraction"] = record.pipeline->bubble_fraction;
     line["perf/pipeline_wait_seconds"] = record.pipeline->wait_seconds;
   }
-  return line.dump();
+  return line;
 }
 
-std::string metrics_line(const EvalRecord& record, const std::string& run_name) {
-  return nlohmann::ordered_json{
+nlohmann::ordered_json json_of(const EvalRecord& record) {
+  return {
       {"eval/avg_loss", record.loss},
       {"eval/avg_perplexity", std::exp(record.loss)},
       {"eval/total_loss", record.loss * record.total_weights},
       {"eval/total_weights", record.total_weights},
-      {"step", record.step},
-      {"run_name", run_name},
-  }
-      .dump();
+  };
+}
+
+template <class Record>
+std::string line_of(const Record& record, const std::string& run_name) {
+  nlohmann::ordered_json line = json_of(record);
+  line["step"] = record.step;
+  line["run_name"] = run_name;
+  return line.dump();
+}
+
+template <class Record>
+std::vector<std::pair<std::string, double>> numbers_of(const Record& record) {
+  std::vector<std::pair<std::string, double>> numbers;
+  const nlohmann::ordered_json line = json_of(record);
+  for (const auto& [name, value] : line.items())
+    numbers.emplace_back(name, value.template get<double>());
+  return numbers;
+}
+
+}  // namespace
+
+std::string metrics_line(const StepRecord& record, const std::string& run_name) {
+  return line_of(record, run_name);
+}
+
+std::string metrics_line(const EvalRecord& record, const std::string& run_name) {
+  return line_of(record, run_name);
+}
+
+std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& record) {
+  return numbers_of(record);
+}
+
+std::vector<std::pair<std::string, double>> scalars_of(const EvalRecord& record) {
+  return numbers_of(record);
 }
 
 }  // namespace muster::trainer

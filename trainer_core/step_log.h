@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/progress_page.h"
 #include "trainer_core/base/memory_plan.h"
@@ -100,5 +102,8 @@ std::string memory_line(const MemoryPlan& plan);
 // One line of metrics_file: MaxText's scalar names, without the line break.
 std::string metrics_line(const StepRecord& record, const std::string& run_name);
 std::string metrics_line(const EvalRecord& record, const std::string& run_name);
+// Its numbers, by the same names.
+std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& record);
+std::vector<std::pair<std::string, double>> scalars_of(const EvalRecord& record);
 
 }  // namespace muster::trainer

@@ -4,12 +4,7 @@
 
 namespace muster::trainer {
 
-absl::Status StepReport::open() {
-  if (!leader() || config_.metrics_file.empty()) return absl::OkStatus();
-  auto metrics = MetricsFile::open(config_.metrics_file, config_.run_name);
-  if (metrics.ok()) metrics_ = std::move(*metrics);
-  return metrics.status();
-}
+absl::Status StepReport::open() { return leader() ? metrics_.open(config_) : absl::OkStatus(); }
 
 void StepReport::begin(const Replica& replica) {
   if (!leader()) return;
@@ -42,7 +37,7 @@ void StepReport::publish(const StepRecord& record, bool last) {
   if (leader()) {
     if (record.step % config_.log_period == 0 || last)
       context_.out << step_line(record) << std::endl;
-    if (metrics_ != nullptr) metrics_->write(record);
+    metrics_.write(record);
   }
   if (context_.on_step) context_.on_step(record);
 }

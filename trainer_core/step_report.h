@@ -1,12 +1,10 @@
 // What is said of the steps of a training, and of how long they take: rank 0's lines and metrics file, each rank's progress page.
 #pragma once
 
-#include <memory>
-
 #include <absl/status/status.h>
 
 #include "common/time.h"
-#include "trainer_core/metrics_file.h"
+#include "trainer_core/metrics_log.h"
 #include "trainer_core/replica.h"
 #include "trainer_core/train.h"
 
@@ -20,8 +18,7 @@ class StepReport {
 
   // Opens what the config wants written; its error.
   absl::Status open();
-  // Null where none is written.
-  MetricsFile* metrics() { return metrics_.get(); }
+  MetricsLog& metrics() { return metrics_; }
 
   // What the training takes, before it begins; or why it does not.
   void begin(const Replica& replica);
@@ -43,7 +40,7 @@ class StepReport {
 
   const TrainConfig& config_;
   const TrainContext& context_;
-  std::unique_ptr<MetricsFile> metrics_;
+  MetricsLog metrics_;
   Instant last_step_end_ = monotonic_now();
   Duration stall_between_steps_{};
   DataWait data_wait_;  // of all steps of this process

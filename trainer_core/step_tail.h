@@ -11,7 +11,7 @@
 
 namespace muster::trainer {
 
-constexpr size_t kStepTailElements = 20;
+constexpr size_t kStepTailElements = 21;
 
 // Of one rank before the all-reduce, of all ranks after it.
 struct StepTail {
@@ -27,6 +27,7 @@ struct StepTail {
   double squares = 0;           // of the gradients, each of them counted by one rank
   int data_faults = 0;          // ranks that cannot read their data
   int data_fault_rank_sum = 0;  // as bad_rank_sum
+  int saving_votes = 0;         // ranks whose save in the background is not over
 
   void write(std::span<float> tail) const {
     const auto loss_parts = split_double(loss);
@@ -45,6 +46,7 @@ struct StepTail {
     std::ranges::copy(split_wide(squares), tail.subspan(14).begin());
     tail[18] = static_cast<float>(data_faults);
     tail[19] = static_cast<float>(data_fault_rank_sum);
+    tail[20] = static_cast<float>(saving_votes);
   }
 
   static StepTail read(std::span<const float> tail) {
@@ -61,6 +63,7 @@ struct StepTail {
     total.squares = join_wide(tail.subspan(14));
     total.data_faults = static_cast<int>(tail[18]);
     total.data_fault_rank_sum = static_cast<int>(tail[19]);
+    total.saving_votes = static_cast<int>(tail[20]);
     return total;
   }
 

@@ -41,6 +41,7 @@ class Trainer : public RunningStep {
   ExitCode run() {
     const ExitCode code = loop();
     checkpoints_.finish();  // the loop has left: the signal thread does nothing more
+    if (code == ExitCode::kOk) checkpoints_.remove_local();
     return code;
   }
 
@@ -134,7 +135,7 @@ class Trainer : public RunningStep {
   }
 
   absl::Status load_parameters() {
-    if (auto status = restore(); !status.ok()) return status;
+    if (auto status = restore(RestoreFrom::kAnywhere); !status.ok()) return status;
     position_ = restored_samples_;
     if (at_end()) report_.nothing_to_do(completed_);
     return absl::OkStatus();
@@ -145,8 +146,8 @@ class Trainer : public RunningStep {
     return completed_ >= config_.steps || data_->ends_at(position_) || target_reached_;
   }
 
-  absl::Status restore() {
-    const auto at = restore_or_begin(config_, context_, checkpoints_, *replica_);
+  absl::Status restore(RestoreFrom from) {
+    const auto at = restore_or_begin(config_, context_, checkpoints_, *replica_, from);
     if (!at.ok()) return at.status();
     completed_ = at->step;
     restored_samples_ = at->samples;
@@ -158,7 +159,7 @@ class Trainer : public RunningStep {
   ExitCode run_step(int64_t step) {
     const LossSum local = gradients_->compute(position_);
     leaving_.expect_turn();
-    const auto reduced = gradients_->reduce(local);
+    const auto reduced = gradients_->reduce(local, checkpoints_.is_busy());
     if (!reduced.ok()) return leave_broken(absl::StrCat("step ", step), reduced.status());
     if (auto status = gradients_->data_verdict(*reduced); !status.ok())
       return leave_without_data(absl::StrCat("data of step ", step), status);
@@ -168,7 +169,7 @@ class Trainer : public RunningStep {
     if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
       return pass_over(record, *reduced, !std::isfinite(local.loss), stop);
     if (!leaving_.begin_turn()) return ExitCode::kPreempted;
-    if (reduced->checkpoint_votes > 0) checkpoints_.ask();
+    checkpoints_.hear(*reduced);
     if (auto status = complete(record, GradientStep::divisor(*reduced)); !status.ok())
       return fail(absl::StrCat("update of step ", step), status, exit_code_of_step(status));
     if (stop || (at_end() && !evaluated_after(completed_))) (void)leaving_.claim(By::kLoop);
@@ -195,7 +196,7 @@ class Trainer : public RunningStep {
     const UpdateStep step{
         .learning_rate = record.learning_rate, .grad_scale = clip / weight, .t = record.step + 1};
     if (auto status = replica_->update(step); !status.ok()) return status;
-    if (config_.metrics_file.empty()) return absl::OkStatus();
+    if (!config_.writes_metrics()) return absl::OkStatus();
     const auto norm = gradients_->parameter_norm();
     if (norm.ok()) record.param_norm = *norm;
     return norm.status();
@@ -226,7 +227,7 @@ class Trainer : public RunningStep {
 
   absl::Status save_if_due(bool last, bool stop) {
     const std::lock_guard lock(mutex_);
-    const bool due = checkpoints_.is_due(completed_) || (last && stop);
+    const bool due = checkpoints_.is_due(completed_, last) || (last && stop);
     absl::Status status = checkpoints_.collect();
     if (status.ok() && due) status = save(/*goes_on=*/!last);
     if (due) restart_clock();
@@ -261,7 +262,7 @@ class Trainer : public RunningStep {
     if (!culprit.ok())
       return fail("not finite", culprit.status(), exit_code_of_step(culprit.status()));
     if (!leaving_.begin_turn()) return ExitCode::kPreempted;
-    if (reduced.checkpoint_votes > 0) checkpoints_.ask();
+    checkpoints_.hear(reduced);
     const NotFiniteDecision decision = guard_.on_not_finite();
     const uint64_t end = position_ + data_->samples_per_step();
     if (leader())
@@ -273,11 +274,10 @@ class Trainer : public RunningStep {
     position_ = end;
     ++skipped_;
     if (decision.action == NotFiniteAction::kRollback) {
-      if (auto status = restore(); !status.ok()) return leave_broken("rollback", status);
-      if (leader()) {
-        context_.err << rollback_line(completed_, record.step, restored_samples_, end - 1)
-                     << std::endl;
-      }
+      const absl::Status status = restore(RestoreFrom::kSharedStorage);
+      if (!status.ok()) return leave_broken("rollback", status);
+      const std::string line = rollback_line(completed_, record.step, restored_samples_, end - 1);
+      if (leader()) context_.err << line << std::endl;
     }
     restart_clock();
     if (at_end()) (void)leaving_.claim(By::kLoop);
@@ -356,7 +356,7 @@ class Trainer : public RunningStep {
   // The state after the last completed step.
   absl::Status save(bool goes_on) {
     enter(Phase::kCheckpointSave);
-    guard_.on_checkpoint();
+    if (checkpoints_.checkpoint_is_due(completed_)) guard_.on_checkpoint();
     return goes_on ? checkpoints_.save(completed_, position_)
                    : checkpoints_.save_last(completed_, position_);
   }

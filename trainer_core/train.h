@@ -21,6 +21,7 @@
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/comm/process_groups.h"
+#include "trainer_core/local_checkpoints.h"
 #include "trainer_core/step_log.h"
 #include "trainer_core/stop_signals.h"
 
@@ -37,6 +38,9 @@ struct TrainContext {
   std::function<void(const StepRecord&)> on_step;  // may be empty; called on every rank
   CheckpointOwner owner = {};                      // as whom rank 0 takes the checkpoint directory
   std::function<void(const EvalRecord&)> on_evaluation = nullptr;  // as on_step
+  LocalPlace local = {};  // where this rank's node keeps local checkpoints
+  // Steps in a checkpoint that an earlier attempt of the job has told of: where there is none now, something is missing. 0: none is known.
+  uint64_t known_checkpoint_step = 0;
 };
 
 // Trains to the end, to a stop that any rank was asked for, or to an error, which is explained on `err`. Calls from

@@ -37,9 +37,14 @@ size_t MemoryPlan::category_bytes(MemoryCategory category) const {
   return bytes;
 }
 
-Arena::Arena(const MemoryPlan& plan) : bytes_(plan.total_bytes()) {
+Arena::Arena(const MemoryPlan& plan, void* memory)
+    : bytes_(plan.total_bytes()), base_(static_cast<std::byte*>(memory)), owns_(false) {
   offsets_.reserve(plan.buffers().size());
   for (const PlannedBuffer& buffer : plan.buffers()) offsets_.push_back(buffer.offset);
+}
+
+Arena::Arena(const MemoryPlan& plan) : Arena(plan, nullptr) {
+  owns_ = true;
   if (bytes_ == 0) return;
   void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -49,7 +54,7 @@ Arena::Arena(const MemoryPlan& plan) : bytes_(plan.total_bytes()) {
 }
 
 Arena::~Arena() {
-  if (base_ != nullptr) munmap(base_, bytes_);
+  if (owns_ && base_ != nullptr) munmap(base_, bytes_);
 }
 
 void* Arena::buffer(BufferId id) const {

@@ -94,6 +94,8 @@ class MemoryPlan {
 class Arena {
  public:
   explicit Arena(const MemoryPlan& plan);
+  // In memory that somebody else has and keeps longer: a device's. Of plan.total_bytes(), zeroed. Nothing here reads or writes it.
+  Arena(const MemoryPlan& plan, void* memory);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -107,6 +109,7 @@ class Arena {
   std::vector<size_t> offsets_;
   size_t bytes_ = 0;
   std::byte* base_ = nullptr;
+  bool owns_ = true;
 };
 
 }  // namespace muster::trainer

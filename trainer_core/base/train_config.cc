@@ -269,6 +269,21 @@ void check_eval(const TrainConfig& config, Checker& check) {
   check.range("eval_per_device_batch_size", eval.per_device_batch_size, 1, kSizeMax);
 }
 
+void check_local_checkpoints(const TrainConfig& config, Checker& check) {
+  check.require(config.local_checkpoint_directory.empty() ||
+                    config.local_checkpoint_directory.starts_with('/'),
+                absl::StrCat("local_checkpoint_directory is ", config.local_checkpoint_directory,
+                             ", but must begin with /: each node has its own"));
+  check.range("local_checkpoint_period", config.local_checkpoint_period, 0, kStepsMax);
+  if (!config.enable_emergency_checkpoint) return;
+  check.require(config.local_checkpoint_period > 0,
+                "local_checkpoint_period is 0, but enable_emergency_checkpoint is true: it says "
+                "after how many steps the nodes keep a copy in their memory; set it to 1 or more");
+  check.require(config.enable_checkpointing,
+                "enable_emergency_checkpoint is true, but enable_checkpointing is false: copies in "
+                "memory are for the steps since the newest checkpoint, and not in its place");
+}
+
 }  // namespace
 
 int64_t ExpertConfig::capacity(int64_t group_tokens) const {
@@ -352,6 +367,7 @@ absl::Status validate(const TrainConfig& config) {
   check.require(config.max_checkpoints_to_keep == -1 || config.max_checkpoints_to_keep >= 1,
                 absl::StrCat("max_num_checkpoints_to_keep is ", config.max_checkpoints_to_keep,
                              ", but must be -1 (all) or at least 1"));
+  check_local_checkpoints(config, check);
   check.range("threads_per_rank", config.threads, 0, kThreadsMax);
   if (config.remat_policy == RematPolicy::kCustom) check.take(validate(config.custom_remat));
   return check.status();

@@ -127,14 +127,22 @@ struct TrainConfig {
   int64_t max_checkpoints_to_keep = -1;  // -1: all
   bool save_checkpoint_on_completion = true;
   int64_t checkpoint_file_bytes = int64_t{2} << 30;  // of numbers in a file of a checkpoint
+  // Copies in the memory of the ranks' nodes (local_checkpoints.h), beside the checkpoints.
+  bool enable_emergency_checkpoint = false;
+  std::string local_checkpoint_directory;  // absolute; empty: the worker's place, or /dev/shm
+  int64_t local_checkpoint_period = 0;     // steps
   bool resume_with_other_data =
       false;  // goes on from a checkpoint of another data order (data_order.h)
   // Where a run without a checkpoint of its own has its first parameters from, absolute (ParameterSource::open); empty: from
   // init_weights_seed.
   std::string load_parameters_path;
 
-  std::string metrics_file;  // JSON lines, absolute; empty: none
-  int32_t threads = 0;       // per rank; 0: see threads_per_rank()
+  std::string metrics_file;     // JSON lines, absolute; empty: none
+  std::string tensorboard_dir;  // for event files, absolute; empty: none
+  int32_t threads = 0;          // per rank; 0: see threads_per_rank()
+
+  // Somebody wants what costs something to know: the norm of the parameters.
+  bool writes_metrics() const { return !metrics_file.empty() || !tensorboard_dir.empty(); }
 
   LayerKeeps layer_keeps() const { return trainer::layer_keeps(remat_policy, custom_remat); }
 

@@ -239,8 +239,12 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("save_checkpoint_on_completion", config.save_checkpoint_on_completion);
   visit("checkpoint_storage_target_data_file_size_bytes", config.checkpoint_file_bytes);
   visit("load_parameters_path", config.load_parameters_path);
-  visit.flag("resume_with_other_data", config.resume_with_other_data);
+  visit.unless("enable_emergency_checkpoint", config.enable_emergency_checkpoint, false);
+  visit.unless("local_checkpoint_directory", config.local_checkpoint_directory, std::string());
+  visit.unless("local_checkpoint_period", config.local_checkpoint_period, int64_t{0});
+  visit.unless("resume_with_other_data", config.resume_with_other_data, false);
   visit("metrics_file", config.metrics_file);
+  visit.unless("tensorboard_dir", config.tensorboard_dir, std::string());
   visit("threads", config.threads);
 }
 
@@ -255,9 +259,10 @@ struct Writer {
       json[std::string(key)] = value;
     }
   }
-  // Absent is false: configs in checkpoints from before there was such a key stay what they are.
-  void flag(std::string_view key, bool value) {
-    if (value) (*this)(key, value);
+  // Absent is `usual`: configs in checkpoints from before there was such a key stay what they are.
+  template <class Value>
+  void unless(std::string_view key, const Value& value, const Value& usual) {
+    if (value != usual) (*this)(key, value);
   }
 };
 
@@ -278,7 +283,8 @@ struct Reader {
     }
     read(key, *found, value);
   }
-  void flag(std::string_view key, bool& value) {
+  template <class Value>
+  void unless(std::string_view key, Value& value, const Value& /*usual*/) {
     if (json.contains(std::string(key))) (*this)(key, value);
   }
 

@@ -28,12 +28,14 @@ BackgroundSaver::~BackgroundSaver() {
   thread_.join();
 }
 
-void BackgroundSaver::begin(CheckpointInfo info, const CheckpointBlocks& source) {
+void BackgroundSaver::begin(CheckpointInfo info, const CheckpointBlocks& source,
+                            SaveCopy elsewhere) {
   const std::lock_guard lock(mutex_);
   MUSTER_CHECK(state_ == State::kIdle && source.params.size() == staging_.params.size() &&
                source.state.size() == staging_.state.size());
   info_ = std::move(info);
   source_ = source;
+  elsewhere_ = std::move(elsewhere);
   state_ = State::kStaging;
   changed_.notify_all();
 }
@@ -89,8 +91,14 @@ void BackgroundSaver::save() {
   std::ranges::copy(source_.state, staging_.state.begin());
   enter(State::kWriting);
   const Instant begin = monotonic_now();
-  outcome_ = {.step = info_.step, .status = {}, .notes = {}, .written_in = {}};
-  outcome_.status = store_.save(info_, layout_, staging_, outcome_.notes, peers_);
+  outcome_ = {.step = info_.step,
+              .status = {},
+              .notes = {},
+              .written_in = {},
+              .local = elsewhere_ != nullptr};
+  outcome_.status = elsewhere_ != nullptr
+                        ? elsewhere_(info_, staging_, outcome_.notes)
+                        : store_.save(info_, layout_, staging_, outcome_.notes, peers_);
   outcome_.written_in = monotonic_now() - begin;
   on_end_(outcome_);
   enter(State::kEnded);

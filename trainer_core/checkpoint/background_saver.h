@@ -27,7 +27,12 @@ struct SaveOutcome {
   absl::Status status;
   std::vector<std::string> notes;  // CheckpointStore::save's
   Duration written_in{};           // from the copy's end to the published folder
+  bool local = false;              // SaveCopy's, not the store's
 };
+
+// Saves a copy of the state elsewhere than in the store. On the saver's thread; errors and notes are as of CheckpointStore::save.
+using SaveCopy = std::function<absl::Status(
+    const CheckpointInfo& info, const CheckpointBlocks& copy, std::vector<std::string>& notes)>;
 
 // One thread uses it; a second one of its own writes.
 class BackgroundSaver {
@@ -43,8 +48,9 @@ class BackgroundSaver {
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
-  // Begins to save. `source` must not change before wait_staged() has returned. Requires that the last save's outcome was taken.
-  void begin(CheckpointInfo info, const CheckpointBlocks& source);
+  // Begins to save, by `elsewhere` where there is one. `source` must not change before wait_staged() has returned. Requires that the
+  // last save's outcome was taken.
+  void begin(CheckpointInfo info, const CheckpointBlocks& source, SaveCopy elsewhere = nullptr);
   // Returns at once when no copy is running.
   void wait_staged();
   // A save is in flight. Any thread.
@@ -76,6 +82,7 @@ class BackgroundSaver {
   // Of the save in flight: the saver's thread has them from begin() until kEnded.
   CheckpointInfo info_;
   CheckpointBlocks source_;
+  SaveCopy elsewhere_;
   SaveOutcome outcome_;
 
   std::thread thread_;

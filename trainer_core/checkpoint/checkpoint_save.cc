@@ -1,11 +1,9 @@
 // Saving: what the leader does, and what the other ranks of a save do.
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 
 #include "common/errno_status.h"
 #include "common/file_write.h"
@@ -19,17 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-// What is known of a disk that was full a moment ago: the temporary folder is gone by now.
-std::string missing_room(const std::string& directory, uint64_t needed) {
-  constexpr double kMiB = 1 << 20;
-  const std::optional<uint64_t> free = free_space_bytes(directory);
-  if (!free || *free >= needed) return "";  // a quota, or somebody else has made room
-  return absl::StrFormat(
-      " (it takes %.1f MiB and %.1f MiB are free on that disk: %.1f MiB are missing)",
-      static_cast<double>(needed) / kMiB, static_cast<double>(*free) / kMiB,
-      static_cast<double>(needed - *free) / kMiB);
-}
 
 // What a save begins with on all ranks: its step and the folder.
 PeerMessage opening(const absl::Status& status, int64_t step, const std::string& folder) {
@@ -162,7 +149,7 @@ absl::Status CheckpointStore::save(const CheckpointInfo& info, const CheckpointL
   const absl::Status status =
       leads ? lead_save(info, layout, blocks, peers) : follow_save(info, layout, blocks, *peers);
   if (absl::IsResourceExhausted(status)) {
-    const std::string missing = missing_room(directory_, layout.bytes());
+    const std::string missing = missing_room(free_space_bytes(directory_), layout.bytes());
     return not_saved(info.step,
                      absl::ResourceExhaustedError(absl::StrCat(status.message(), missing)));
   }

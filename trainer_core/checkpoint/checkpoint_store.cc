@@ -206,8 +206,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest(
     std::vector<std::string>& notes, bool checksums) const {
   return newest_that(
       [&](const Manifest& manifest) {
-        return checksums ? verify_checkpoint(manifest.info.folder, true).status()
-                         : absl::OkStatus();
+        return verify_checkpoint(manifest.info.folder, checksums).status();
       },
       notes);
 }

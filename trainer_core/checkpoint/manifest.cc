@@ -1,6 +1,7 @@
 #include "trainer_core/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <set>
@@ -217,6 +218,24 @@ CheckpointPart part_of(const json& entry) {
   damaged("a file's part is ", part.dump());
 }
 
+struct ListedFiles {
+  std::array<KnownTensors, 2> tensors;  // by CheckpointPart
+  std::vector<StoredFile> files{};
+};
+
+ListedFiles read_files(const json& j) {
+  ListedFiles listed{{read_tensors(j.at("tensors").at(name_of(CheckpointPart::kModel))),
+                      read_tensors(j.at("tensors").at(name_of(CheckpointPart::kOptimizer)))}};
+  std::set<std::string> names;
+  for (const json& entry : j.at("files")) {
+    const CheckpointPart part = part_of(entry);
+    listed.files.push_back(read_file(entry, part, listed.tensors[static_cast<size_t>(part)]));
+    if (!names.insert(listed.files.back().name).second)
+      damaged(listed.files.back().name, " is listed twice");
+  }
+  return listed;
+}
+
 Manifest read_body(const json& j) {
   Manifest manifest;
   const uint64_t step = count_of(j.at("step"), "step");
@@ -228,16 +247,9 @@ Manifest read_body(const json& j) {
   manifest.info.data = j.value("data", json());
   if (j.at("block_bytes") != kBlockBytes)
     damaged("block_bytes is ", j.at("block_bytes").dump(), "; it must be ", kBlockBytes);
-  KnownTensors tensors[] = {read_tensors(j.at("tensors").at(name_of(CheckpointPart::kModel))),
-                            read_tensors(j.at("tensors").at(name_of(CheckpointPart::kOptimizer)))};
-  std::set<std::string> names;
-  for (const json& entry : j.at("files")) {
-    const CheckpointPart part = part_of(entry);
-    manifest.files.push_back(read_file(entry, part, tensors[static_cast<size_t>(part)]));
-    if (!names.insert(manifest.files.back().name).second)
-      damaged(manifest.files.back().name, " is listed twice");
-  }
-  for (const KnownTensors& part : tensors) check_complete(part);
+  ListedFiles listed = read_files(j);
+  for (const KnownTensors& part : listed.tensors) check_complete(part);
+  manifest.files = std::move(listed.files);
   return manifest;
 }
 
@@ -289,6 +301,14 @@ json files_json(const std::vector<StoredFile>& files) {
   }
   for (const StoredFile& file : files) j["files"].push_back(file_to_json(file));
   return j;
+}
+
+absl::StatusOr<std::vector<StoredFile>> parse_files(const json& files) {
+  try {
+    return read_files(files).files;
+  } catch (const std::exception& e) {
+    return absl::DataLossError(absl::StrCat("a list of files is damaged: ", e.what()));
+  }
 }
 
 std::string manifest_text(const Manifest& manifest, const std::vector<json>& others) {

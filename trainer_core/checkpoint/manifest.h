@@ -72,6 +72,8 @@ struct Manifest {
 std::string manifest_text(const Manifest& manifest, const std::vector<nlohmann::json>& others = {});
 // What a manifest says of files, for who writes it.
 nlohmann::json files_json(const std::vector<StoredFile>& files);
+// Back from it: of one writer, whose boxes need not be whole tensors. DataLoss as of parse_manifest.
+absl::StatusOr<std::vector<StoredFile>> parse_files(const nlohmann::json& files);
 
 // Of a manifest's text; `info.folder` stays empty. DataLoss says what is wrong with it: no JSON, another checksum, a box outside
 // its tensor or its file, a tensor whose boxes leave a gap or overlap. FailedPrecondition names another version.

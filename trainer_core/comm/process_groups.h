@@ -22,6 +22,7 @@ constexpr int kRingLane = 2;        // of attention's ring
 constexpr int kStageLane = 3;       // and the next two: of messages between stages
 constexpr int kCheckpointLane = 6;  // of whoever saves or restores
 constexpr int kLeaveLane = 7;       // of whoever leaves for the rank
+constexpr int kLocalLane = 8;       // of local checkpoints
 
 // Groups are made when they are first asked for, which takes no message, and live as long as this object. Any thread; each group is
 // one thread's at a time.

@@ -94,7 +94,8 @@ RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int th
   for (int rank = 0; rank < ranks; ++rank) {
     const Positions keys = context_positions(shape.seq_len * ranks, {rank, ranks});
     sizes.workspace = std::max({sizes.workspace, cpu_attention_elements(shape, keys, threads),
-                                cpu_attention_backward_elements(shape, keys, threads)});
+                                cpu_attention_backward_elements(shape, keys, threads),
+                                cuda_attention_backward_elements(shape)});
   }
   return sizes;
 }
@@ -116,7 +117,8 @@ int64_t attention_elements(const TransformerPlan& plan, int32_t threads) {
   if (ranks > 1) return ring_sizes(shape, plan.dtype, ranks, threads).workspace;
   const int64_t forward = cpu_attention_elements(shape, threads);
   if (!plan.training) return forward;
-  return std::max(forward, cpu_attention_backward_elements(shape, threads));
+  return std::max({forward, cpu_attention_backward_elements(shape, threads),
+                   cuda_attention_backward_elements(shape)});
 }
 
 std::vector<int32_t> routed_order(const TransformerPlan& plan) {

@@ -34,4 +34,9 @@ int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads
   return cpu_attention_backward_elements(shape, shape.places(), threads);
 }
 
+int64_t cuda_attention_backward_elements(const AttentionShape& shape) {
+  const int64_t rows = cuda_attention_tile_rows(shape.head_dim);
+  return shape.batch * ((shape.seq_len + rows - 1) / rows) * shape.bias_elements();
+}
+
 }  // namespace muster::trainer

@@ -1,5 +1,6 @@
-// How much scratch each operation of the CPU backend needs, in fp32 elements: what the memory plan
-// reserves before a backend exists. One workspace of the largest size serves all calls.
+// How much scratch each operation of the backends needs, in fp32 elements: what the memory plan reserves before a backend exists. One
+// workspace of the largest size serves all calls. What has no function of the CUDA backend's own needs what the CPU's does
+// (gradients of norms and biases), or nothing.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +22,9 @@ int64_t cpu_attention_cached_elements(const AttentionShape& shape, int64_t capac
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, const Positions& keys,
                                         int threads);
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads);
+
+// Each tile of queries has its part of the biases' gradient: so many rows, by what four tiles in shared memory leave room for.
+constexpr int64_t cuda_attention_tile_rows(int64_t head_dim) { return head_dim <= 128 ? 16 : 8; }
+int64_t cuda_attention_backward_elements(const AttentionShape& shape);
 
 }  // namespace muster::trainer

@@ -5,7 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "trainer_core/text/crc32c.h"
+#include "trainer_core/base/crc32c.h"
 
 namespace muster::trainer {
 namespace {

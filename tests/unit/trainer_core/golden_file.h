@@ -11,12 +11,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
+
 namespace muster::trainer {
 
 class GoldenFile {
  public:
   explicit GoldenFile(const std::string& name) {
-    std::ifstream file(std::string(MUSTER_SOURCE_DIR) + "/tests/golden/" + name, std::ios::binary);
+    std::ifstream file(source_dir() + "/tests/golden/" + name, std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(file)), {});
     uint64_t header_bytes = 0;
     std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));

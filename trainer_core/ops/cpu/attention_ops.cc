@@ -14,19 +14,8 @@ KeyValueRows own_keys(const AttentionShape& shape, const Tensor& qkv) {
   return {qkv.numbers(), shape.qkv_width(), shape.out_width(), shape.places()};
 }
 
-// Tiles of a run of queries and of the same run of keys begin at the same positions; other runs are apart, so that no tile is
-// partly before another.
 KeyValueRows block_rows(const AttentionShape& shape, const KeyValueBlock& keys) {
-  const Positions queries = shape.places();
-  check_size(keys.rows, shape.batch * keys.positions.count() * shape.kv_width(), "keys and values");
-  for (int i = 0; i < queries.runs(); ++i) {
-    for (int j = 0; j < keys.positions.runs(); ++j) {
-      const PositionRun &a = queries.run(i), &b = keys.positions.run(j);
-      MUSTER_CHECK(a == b || a.end() <= b.position || b.end() <= a.position)
-          << "queries " << a.position << " + " << a.count << " overlap keys " << b.position << " + "
-          << b.count;
-    }
-  }
+  check_key_block(shape, keys);
   return {keys.rows.numbers(), shape.kv_width(), 0, keys.positions};
 }
 

@@ -16,12 +16,8 @@ namespace {
 
 using cpu::add_blocks;
 using cpu::check_ids;
-using cpu::check_positions;
-using cpu::check_size;
 using cpu::check_starts;
 using cpu::parallel_for;
-using cpu::rows_of;
-using cpu::same_type;
 using cpu::useful_threads;
 
 int64_t start_of(const Tensor& starts, int64_t row) {

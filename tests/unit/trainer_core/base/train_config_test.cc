@@ -151,6 +151,16 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
               HasSubstr("dataset_path is empty"));
   EXPECT_THAT(error_with([](TrainConfig& c) { c.checkpoint_directory.clear(); }),
               HasSubstr("checkpoint_directory is empty"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.enable_emergency_checkpoint = true; }),
+              HasSubstr("local_checkpoint_period is 0, but enable_emergency_checkpoint is true"));
+  EXPECT_THAT(error_with([](TrainConfig& c) {
+                c.enable_emergency_checkpoint = true;
+                c.local_checkpoint_period = 5;
+                c.enable_checkpointing = false;
+              }),
+              HasSubstr("enable_checkpointing is false"));
+  EXPECT_THAT(error_with([](TrainConfig& c) { c.local_checkpoint_directory = "memory"; }),
+              HasSubstr("local_checkpoint_directory is memory, but must begin with /"));
   EXPECT_THAT(error_with([](TrainConfig& c) { c.max_checkpoints_to_keep = 0; }),
               HasSubstr("max_num_checkpoints_to_keep is 0"));
   EXPECT_THAT(error_with([](TrainConfig& c) {

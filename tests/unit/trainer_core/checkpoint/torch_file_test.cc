@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/paths.h"
 #include "tests/unit/mutate.h"
 #include "tests/unit/temp_folder.h"
 
@@ -19,7 +20,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::string golden(const std::string& name) {
-  return std::string(MUSTER_SOURCE_DIR) + "/tests/golden/meta/hostile/" + name;
+  return source_dir() + "/tests/golden/meta/hostile/" + name;
 }
 
 std::string error_of(const std::string& name) {

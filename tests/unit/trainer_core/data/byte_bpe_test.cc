@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
 #include "tests/unit/mutate.h"
 #include "tests/unit/temp_folder.h"
 #include "trainer_core/data/bpe.h"
@@ -18,7 +19,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-const std::string kFolder = std::string(MUSTER_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kFolder = source_dir() + "/tests/golden/tokenizers/";
 
 const json& golden() {
   static const json kGolden = json::parse(read_file(kFolder + "golden.json"));

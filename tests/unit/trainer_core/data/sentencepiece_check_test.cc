@@ -9,6 +9,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
+#include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 #include "trainer_core/data/sentencepiece_tokenizer.h"
 
@@ -18,7 +19,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string seed(const std::string& name) {
-  return read_file(absl::StrCat(MUSTER_SOURCE_DIR, "/tests/fuzz/seeds/sentencepiece/", name));
+  return read_file(absl::StrCat(source_dir(), "/tests/fuzz/seeds/sentencepiece/", name));
 }
 
 std::string message(const std::string& model) {

@@ -215,7 +215,7 @@ class MeshTrainer {
                                 Replica& replica, StepData& data, int64_t step,
                                 std::vector<StepRecord>& records) {
     const LossSum local = gradients.compute(static_cast<uint64_t>(step) * data.samples_per_step());
-    const auto reduced = gradients.reduce(local);
+    const auto reduced = gradients.reduce(local, /*saving=*/false);
     if (!reduced.ok()) return reduced.status();
     if (auto status = gradients.data_verdict(*reduced); !status.ok()) return status;
     records.push_back(gradients.record(step, *reduced));

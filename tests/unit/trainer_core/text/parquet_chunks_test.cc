@@ -8,6 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
+#include "tests/paths.h"
 #include "tests/unit/trainer_core/text/tokenize_fixture.h"
 
 namespace muster::trainer {
@@ -31,7 +32,7 @@ Texts expected_texts() {
 }
 
 std::string golden(const std::string& name) {
-  return absl::StrCat(MUSTER_SOURCE_DIR, "/tests/golden/parquet/", name, ".parquet");
+  return absl::StrCat(source_dir(), "/tests/golden/parquet/", name, ".parquet");
 }
 
 struct Read {

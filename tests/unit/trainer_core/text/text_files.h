@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "trainer_core/text/crc32c.h"
+#include "trainer_core/base/crc32c.h"
 
 namespace muster::trainer {
 

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/hugging_face_goldens.h"
 #include "trainer_core/checkpoint/parameter_source.h"
@@ -132,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Families, DebugStepGolden, testing::ValuesIn(kHuggingFa
 // Meta's files of the weights that transformers computed the logits with: tests/golden/make_meta.py.
 TEST_F(DebugStep, AgreesOnMetasFiles) {
   for (const char* name : {"llama2", "llama3"}) {
-    const std::string golden = std::string(MUSTER_SOURCE_DIR) + "/tests/golden/meta/" + name;
+    const std::string golden = source_dir() + "/tests/golden/meta/" + name;
     const auto result = run(golden);
     ASSERT_TRUE(result.ok()) << result.status();
     const auto actual = SafetensorsFile::open(out_);

@@ -80,6 +80,30 @@ TEST_F(Preflight, TheMemoryOfANodeIsThatOfItsRanks) {
                            "MiB, and [0-9]+ MiB for a checkpoint in the background\\), but .*"));
 }
 
+// Local checkpoints: two saves, and the copies of another node's; in the node's memory, and in the folder's file system.
+TEST_F(Preflight, LocalCheckpointsAreCounted) {
+  config_ = tiny_config(1);
+  config_.mesh = {};
+  config_.mesh.dcn[static_cast<size_t>(MeshAxis::kFsdp)] = 2;
+  config_.enable_checkpointing = true;
+  config_.checkpoint_directory = folder_.file("ckpt");
+  config_.enable_emergency_checkpoint = true;
+  config_.local_checkpoint_period = 1;
+  config_.local_checkpoint_directory = folder_.file("memory");
+  config_.model.vocab_size = 100'000;
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  write_file(folder_.file("meminfo"), "MemAvailable: 1024 kB\n");
+  // 6.4 million parameters of 12 bytes, half of them on each node, which keeps those of both twice.
+  EXPECT_THAT(problem(), HasSubstr(", and 147 MiB for local checkpoints), but this machine"));
+  EXPECT_THAT(problem(), HasSubstr(", or set enable_emergency_checkpoint=False"));
+  write_file(folder_.file("meminfo"), "MemAvailable: 99999999999999 kB\n");
+  EXPECT_EQ(problem(), "");
+  config_.model.vocab_size = 1 << 24;
+  config_.model.emb_dim = 1 << 18;
+  EXPECT_THAT(problem(), HasSubstr("enable_emergency_checkpoint: " + folder_.file("memory") +
+                                   " has no room for local checkpoints: a node keeps"));
+}
+
 TEST_F(Preflight, AVocabularyIsThatOfTheTokenizerOrLarger) {
   config_.model.vocab_size = 319;
   EXPECT_THAT(problem(), HasSubstr("has a vocabulary of 320, but vocab_size=319; it must be at "

@@ -37,6 +37,7 @@ TEST(RankEnv, ReadsWhatTheWorkerSets) {
                          {"MUSTER_JOB", "12"},
                          {"MUSTER_ATTEMPT", "3"},
                          {"MUSTER_INCARNATION", "18446744073709551615"},
+                         {"MUSTER_CHECKPOINT_STEP", "40"},
                          {"MUSTER_PROGRESS_PAGE", "/p"},
                          {"MUSTER_RENDEZVOUS", "host:1"},
                          {"MUSTER_BIND_ADDRESS", "10.0.0.1"},
@@ -50,6 +51,7 @@ TEST(RankEnv, ReadsWhatTheWorkerSets) {
   EXPECT_EQ(identity.local_rank, 1);
   EXPECT_EQ(identity.world_size, 8);
   EXPECT_EQ(identity.total_steps, 100);
+  EXPECT_EQ(env->checkpoint_step, 40U);
   EXPECT_EQ(env->bind_address, "10.0.0.1");
   EXPECT_EQ(env->collective_timeout.count(), 5);
 }

@@ -186,6 +186,22 @@ TEST_F(Resume, AnotherOptimizerIsRefusedWithBothNames) {
                                     "cannot use; set opt_type=adamw, or another run_name"));
 }
 
+// The folder of a file system that this node has not mounted is empty.
+TEST_F(Resume, WithoutTheCheckpointThatTheJobHadItDoesNotBeginAnew) {
+  const std::vector<TrainConfig> configs(2, config("gone"));
+  const auto after = [&](uint64_t known) {
+    return run_ranks_with_signals(
+        configs, [](int, const StepRecord&, StopSignals&) {}, nullptr, known);
+  };
+  const RunResult refused = after(15);
+  EXPECT_THAT(refused.codes, Each(ExitCode::kFailure)) << "it is tried again, elsewhere";
+  EXPECT_THAT(refused.err, HasSubstr("an earlier attempt has saved step 15 in " +
+                                     configs[0].checkpoint_directory));
+  EXPECT_THAT(refused.records, Each(testing::IsEmpty()));
+  EXPECT_THAT(after(0).codes, Each(ExitCode::kOk));
+  EXPECT_THAT(after(15).codes, Each(ExitCode::kOk)) << "now there is one";
+}
+
 TEST_F(Resume, FallsBackFromATornCheckpoint) {
   ASSERT_THAT(run(config("whole")).codes, Each(ExitCode::kOk));
   fs::copy(folder_.file("whole"), folder_.file("torn"), fs::copy_options::recursive);

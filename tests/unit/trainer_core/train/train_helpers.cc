@@ -81,7 +81,9 @@ RunResult run_ranks(const std::vector<TrainConfig>& configs, const StepHook& hoo
                                 });
 }
 
-RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const SignalsHook& hook) {
+RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const SignalsHook& hook,
+                                 const std::function<LocalPlace(int rank)>& place,
+                                 uint64_t known_checkpoint_step) {
   const int size = static_cast<int>(configs.size());
   LocalWorld world(size, std::chrono::milliseconds(60'000));
   RunResult result;
@@ -109,11 +111,14 @@ RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const 
                                            .signals = signals,
                                            .threads = 1,
                                            .on_step = on_step,
-                                           .on_evaluation = [&](const EvalRecord& record) {
-                                             result.evaluations[r].push_back(record);
-                                             EXPECT_EQ(page->page().eval_step, record.step + 1);
-                                             EXPECT_EQ(page->page().eval_loss, record.loss);
-                                           }});
+                                           .on_evaluation =
+                                               [&](const EvalRecord& record) {
+                                                 result.evaluations[r].push_back(record);
+                                                 EXPECT_EQ(page->page().eval_step, record.step + 1);
+                                                 EXPECT_EQ(page->page().eval_loss, record.loss);
+                                               },
+                                           .local = place ? place(rank) : LocalPlace{},
+                                           .known_checkpoint_step = known_checkpoint_step});
       result.checkpoint_steps[r] = page->page().checkpoint_step;
     });
   }

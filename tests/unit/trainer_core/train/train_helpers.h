@@ -8,6 +8,7 @@
 
 #include "common/exit_code.h"
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/local_checkpoints.h"
 #include "trainer_core/step_log.h"
 #include "trainer_core/stop_signals.h"
 
@@ -37,7 +38,9 @@ using StepHook = std::function<void(int rank, const StepRecord& record, std::ato
 RunResult run_ranks(const std::vector<TrainConfig>& configs, const StepHook& hook = nullptr);
 // The same with all that a signal can ask for.
 using SignalsHook = std::function<void(int rank, const StepRecord& record, StopSignals& signals)>;
-RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const SignalsHook& hook);
+RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const SignalsHook& hook,
+                                 const std::function<LocalPlace(int rank)>& place = nullptr,
+                                 uint64_t known_checkpoint_step = 0);
 // The same config for all ranks that its mesh has.
 RunResult run(const TrainConfig& config, const StepHook& hook = nullptr);
 

@@ -1,4 +1,4 @@
-#include "trainer_core/text/crc32c.h"
+#include "trainer_core/base/crc32c.h"
 
 #include <array>
 #include <cstddef>

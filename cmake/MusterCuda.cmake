@@ -1,0 +1,62 @@
+# CUDA: the compiler, where it is. Sets CMAKE_CUDA_COMPILER and enables the language, with MUSTER_CUDA=ON alone. The compiler is a
+# toolkit's (/usr/local/cuda, or PATH) or that of the Python wheels, which need no GPU and no root: deploy/install-cuda.sh.
+# Nothing but CUDA's static runtime is linked: cuBLASLt and NCCL are opened when a process runs, where they are found.
+option(MUSTER_CUDA "Build the CUDA backend" OFF)
+set(MUSTER_CUDA_ROOT "$ENV{MUSTER_CUDA_ROOT}" CACHE PATH "Where CUDA's compiler is: a toolkit, or the folder that deploy/install-cuda.sh has filled")
+# A100; H100 and H200 with their own instructions; B200, and as PTX what comes later.
+set(MUSTER_CUDA_ARCHITECTURES "80-real;90a-real;100" CACHE STRING "What kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES")
+if(NOT MUSTER_CUDA)
+  return()
+endif()
+
+set(cuda_advice "run deploy/install-cuda.sh FOLDER and configure with -DMUSTER_CUDA_ROOT=FOLDER, or leave MUSTER_CUDA off")
+find_program(MUSTER_NVCC nvcc NO_DEFAULT_PATH PATHS "${MUSTER_CUDA_ROOT}/nvidia/cu13/bin" "${MUSTER_CUDA_ROOT}/bin")
+if(NOT MUSTER_NVCC AND NOT MUSTER_CUDA_ROOT)
+  find_program(MUSTER_NVCC nvcc PATHS /usr/local/cuda/bin)
+endif()
+if(NOT MUSTER_NVCC)
+  message(FATAL_ERROR "MUSTER_CUDA=ON, but there is no nvcc in MUSTER_CUDA_ROOT='${MUSTER_CUDA_ROOT}', in PATH or in /usr/local/cuda/bin: ${cuda_advice}")
+endif()
+if(MUSTER_SANITIZE)
+  message(FATAL_ERROR "MUSTER_CUDA=ON with MUSTER_SANITIZE=${MUSTER_SANITIZE}: kernels are checked by compute-sanitizer (tests/gpu/run.sh), and by the emulated backend's tests")
+endif()
+
+set(CMAKE_CUDA_COMPILER ${MUSTER_NVCC})
+set(CMAKE_CUDA_ARCHITECTURES ${MUSTER_CUDA_ARCHITECTURES})
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+if(NOT CMAKE_CUDA_HOST_COMPILER)
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+endif()
+if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+enable_language(CUDA)
+# Debian 12's CMake does not know that CUDA's compiler has C++20 (since 12.0).
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.0)
+  message(FATAL_ERROR "${MUSTER_NVCC} is CUDA ${CMAKE_CUDA_COMPILER_VERSION}; C++20 needs 12.0 or newer: ${cuda_advice}")
+endif()
+get_filename_component(cuda_root ${MUSTER_NVCC} DIRECTORY)
+get_filename_component(cuda_root ${cuda_root} DIRECTORY)
+find_path(MUSTER_CUBLASLT_INCLUDE_DIR cublasLt.h PATHS ${cuda_root}/include ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} NO_DEFAULT_PATH)
+if(NOT MUSTER_CUBLASLT_INCLUDE_DIR)
+  message(FATAL_ERROR "MUSTER_CUDA=ON, but there is no cublasLt.h beside ${MUSTER_NVCC}: ${cuda_advice}")
+endif()
+message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${MUSTER_NVCC}) for ${MUSTER_CUDA_ARCHITECTURES}")
+
+# What every target with kernels compiles them with.
+add_library(muster_cuda_settings INTERFACE)
+target_include_directories(muster_cuda_settings SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${MUSTER_CUBLASLT_INCLUDE_DIR})
+# Relaxed: constexpr functions of base/ and common/ may be called by kernels. Line tables, so that profilers name source lines.
+target_compile_options(muster_cuda_settings INTERFACE
+  "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall,-Wextra,-fno-omit-frame-pointer>")
+if(MUSTER_WERROR)
+  target_compile_options(muster_cuda_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xcompiler=-Werror>")
+endif()
+target_link_libraries(muster_cuda_settings INTERFACE ${CMAKE_DL_LIBS})

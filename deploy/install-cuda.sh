@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Puts CUDA's compiler and libraries into FOLDER, from Python wheels: no root, no GPU. 1.1 GB of download, 1.8 GB on disk.
+#
+#   deploy/install-cuda.sh FOLDER             what building with -DMUSTER_CUDA=ON needs, and the libraries that a run opens
+#   deploy/install-cuda.sh --compile FOLDER   what compiling alone needs: without NCCL and cuDNN, 0.6 GB of download
+#
+# Then: cmake … -DMUSTER_CUDA=ON -DMUSTER_CUDA_ROOT=FOLDER
+set -euo pipefail
+
+# One version of each, which go together; all in one call of pip, because a second one into a folder drops what is there.
+compile=(
+  nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
+  nvidia-cublas==13.1.0.3
+)
+run=(nvidia-cuda-nvrtc==13.0.88 nvidia-cudnn-cu13==9.19.0.56 nvidia-nccl-cu13==2.28.9 nvidia-nvtx==13.0.85)
+
+wheels=("${compile[@]}" "${run[@]}")
+case ${1:-} in
+  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  --compile) wheels=("${compile[@]}"); shift ;;
+esac
+if [ $# -ne 1 ] || [ -z "$1" ] || [[ $1 == -* ]]; then
+  echo "deploy/install-cuda.sh: name one folder; try --help" >&2
+  exit 2
+fi
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)
+sdk=$folder/nvidia/cu13
+if [ -x "$sdk/bin/nvcc" ] && "$sdk/bin/nvcc" --version > /dev/null 2>&1; then
+  echo "CUDA is there: $sdk"
+  exit 0
+fi
+
+# Debian's own pip may be missing, and may refuse to install beside its packages; --target does not touch those.
+pip=(python3 -m pip)
+if ! "${pip[@]}" --version > /dev/null 2>&1; then
+  echo "deploy/install-cuda.sh: python3 has no pip here; install python3-pip, or call this with a virtual environment's python3 first in PATH" >&2
+  exit 1
+fi
+echo "downloading ${#wheels[@]} wheels to $folder"
+"${pip[@]}" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --no-compile --target "$folder" "${wheels[@]}"
+
+# Wheels have neither lib64, where compilers look, nor links without a version, which linkers want.
+[ -e "$sdk/lib64" ] || ln -s lib "$sdk/lib64"
+for library in "$folder"/nvidia/*/lib/lib*.so.*; do
+  name=${library##*/}
+  case $name in *.alt.*) continue ;; esac
+  link=${library%/*}/${name%%.so.*}.so
+  [ -e "$link" ] || ln -s "$name" "$link"
+done
+"$sdk/bin/nvcc" --version | tail -n 2
+echo "CUDA is there: cmake … -DMUSTER_CUDA=ON -DMUSTER_CUDA_ROOT=$folder"

@@ -1,0 +1,188 @@
+// Attention in all its forms.
+#include "tests/gpu/both_backends.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr int kCpuThreads = 2;  // as backends() has
+
+struct AttentionCase {
+  AttentionShape shape;
+  std::vector<int32_t> documents;  // where those behind the first begin in every sequence
+};
+std::vector<AttentionCase> attention_cases() {
+  std::vector<AttentionCase> cases = {
+      {{.batch = 1, .seq_len = 1, .heads = 1, .kv_heads = 1, .head_dim = 2}, {}},
+      {{.batch = 2, .seq_len = 37, .heads = 4, .kv_heads = 2, .head_dim = 8}, {}},
+      {{.batch = 1, .seq_len = 70, .heads = 2, .kv_heads = 1, .head_dim = 64}, {}},
+      {{.batch = 1, .seq_len = 50, .heads = 2, .kv_heads = 2, .head_dim = 128}, {}},
+      {{.batch = 1, .seq_len = 40, .heads = 2, .kv_heads = 1, .head_dim = 256}, {}},
+      {{.batch = 1, .seq_len = 33, .heads = 3, .kv_heads = 3, .head_dim = 20, .window = 9}, {}},
+      {{.batch = 2,
+        .seq_len = 65,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_dim = 12,
+        .scale = 0.5,
+        .soft_cap = 2,
+        .window = 40,
+        .extra_zero = true},
+       {1, 20, 33, 64}},
+      {{.batch = 2, .seq_len = 90, .heads = 4, .kv_heads = 2, .head_dim = 16, .buckets = {8, 20}},
+       {30}},
+      {{.batch = 1,
+        .seq_len = 40,
+        .heads = 1,
+        .kv_heads = 1,
+        .head_dim = 8,
+        .soft_cap = 3,
+        .extra_zero = true,
+        .buckets = {32, 128}},
+       {}}};
+  if (large_shapes()) {
+    cases.push_back(
+        {{.batch = 2, .seq_len = 2048, .heads = 16, .kv_heads = 4, .head_dim = 128}, {}});
+    cases.push_back(
+        {{.batch = 1, .seq_len = 1500, .heads = 8, .kv_heads = 8, .head_dim = 64, .window = 512},
+         {700, 1100}});
+  }
+  return cases;
+}
+
+Both starts_of(const AttentionCase& c) {
+  Both starts(DType::kI32, {c.shape.batch, c.shape.seq_len});
+  std::vector<int32_t> values;
+  for (int64_t row = 0; row < c.shape.rows(); ++row) {
+    int32_t start = 0;
+    for (const int32_t document : c.documents)
+      if (document <= row % c.shape.seq_len) start = document;
+    values.push_back(start);
+  }
+  starts.set_ids(values);
+  return starts;
+}
+
+class Attention : public testing::TestWithParam<std::tuple<AttentionCase, DType>> {
+ protected:
+  const AttentionCase& c() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+  AttentionShape shape(Side side) {
+    AttentionShape shape = c().shape;
+    if (!c().documents.empty()) shape.starts = starts_.on(side);
+    return shape;
+  }
+  Tensor bias(Side side) { return c().shape.buckets.exist() ? bias_.on(side) : Tensor(); }
+  // The processor rounds probabilities and dS of bf16 where it has instructions for that.
+  double bound() const { return dtype() == DType::kBf16 ? 2e-2 : 2e-5; }
+
+  Both starts_ = starts_of(c());
+  Both bias_ =
+      Both::random(DType::kF32, {c().shape.heads, std::max(1, c().shape.buckets.count)}, 9);
+  Both workspace_{DType::kF32,
+                  {std::max({cpu_attention_elements(c().shape, kCpuThreads),
+                             cpu_attention_backward_elements(c().shape, kCpuThreads),
+                             cuda_attention_backward_elements(c().shape)})}};
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
+                         testing::Combine(testing::ValuesIn(attention_cases()),
+                                          testing::Values(DType::kF32, DType::kBf16)));
+
+TEST_P(Attention, ForwardAndBackward) {
+  const AttentionShape& s = c().shape;
+  Both qkv = Both::random(dtype(), {s.rows(), s.qkv_width()}, 1, 2, true);
+  Both out(dtype(), {s.rows(), s.out_width()}), lse(DType::kF32, {s.batch, s.heads, s.seq_len});
+  Both dout = Both::random(dtype(), {s.rows(), s.out_width()}, 2);
+  Both dqkv(dtype(), {s.rows(), s.qkv_width()}, true);
+  Both dbias = Both::random(DType::kF32, {s.heads, std::max(1, s.buckets.count)}, 3);
+  on_both([&](Ops& ops, Side side) {
+    ops.attention(shape(side), qkv.on(side), bias(side), out.on(side), lse.on(side),
+                  workspace_.workspace(side));
+  });
+  expect_same(out, bound(), "out");
+  expect_same(lse, dtype() == DType::kBf16 ? 1e-3 : 1e-5, "lse");
+  on_both([&](Ops& ops, Side side) {
+    ops.attention_backward(shape(side), qkv.on(side), bias(side), out.on(side), lse.on(side),
+                           dout.on(side), dqkv.on(side),
+                           s.buckets.exist() ? dbias.on(side) : Tensor(), Accumulate::kYes,
+                           workspace_.workspace(side));
+  });
+  expect_same(dqkv, 2 * bound(), "dqkv");
+  expect_same(dbias, 2 * bound(), "dbias");
+}
+
+TEST_P(Attention, OfBlocks) {
+  AttentionShape s = c().shape;
+  if (s.seq_len < 4) GTEST_SKIP() << "too short for blocks";
+  // This rank has the first and the last quarter; the others' positions come as a block behind its own.
+  const int64_t quarter = s.seq_len / 4, rest = s.seq_len - 2 * quarter;
+  const Positions own({0, quarter}, {s.seq_len - quarter, quarter}), others({quarter, rest});
+  s.seq_len = 2 * quarter;
+  s.positions = own;
+  Both starts(DType::kI32, {s.batch, s.seq_len});
+  std::vector<int32_t> begins;
+  const std::vector<double> all = starts_.numbers(Side::kCpu);
+  for (int64_t row = 0; row < s.rows(); ++row)
+    begins.push_back(static_cast<int32_t>(
+        all[static_cast<size_t>(row / s.seq_len * c().shape.seq_len + own.at(row % s.seq_len))]));
+  starts.set_ids(begins);
+  Both qkv = Both::random(dtype(), {s.rows(), s.qkv_width()}, 1, 2);
+  Both mine = Both::random(dtype(), {s.rows(), s.kv_width()}, 2, 2);
+  Both theirs = Both::random(dtype(), {s.batch * rest, s.kv_width()}, 3, 2);
+  Both sums(DType::kF32, {s.rows(), s.out_width()}),
+      lse(DType::kF32, {s.batch, s.heads, s.seq_len});
+  Both out(dtype(), {s.rows(), s.out_width()}),
+      dout = Both::random(dtype(), {s.rows(), s.out_width()}, 4);
+  Both dq = Both::random(DType::kF32, {s.rows(), s.out_width()}, 5);
+  Both dkv = Both::random(DType::kF32, {s.batch * rest, s.kv_width()}, 6);
+  Both dbias = Both::random(DType::kF32, {s.heads, std::max(1, s.buckets.count)}, 7);
+  Both workspace(DType::kF32, {std::max({cpu_attention_elements(s, own, kCpuThreads),
+                                         cpu_attention_backward_elements(s, others, kCpuThreads),
+                                         cpu_attention_elements(s, others, kCpuThreads),
+                                         cuda_attention_backward_elements(s)})});
+  const auto here = [&](Side side) {
+    AttentionShape shape = s;
+    if (!c().documents.empty()) shape.starts = starts.on(side);
+    return shape;
+  };
+  on_both([&](Ops& ops, Side side) {
+    ops.attention_block(here(side), qkv.on(side), {mine.on(side), own}, bias(side),
+                        {sums.on(side), lse.on(side)}, Accumulate::kNo, workspace.workspace(side));
+    ops.attention_block(here(side), qkv.on(side), {theirs.on(side), others}, bias(side),
+                        {sums.on(side), lse.on(side)}, Accumulate::kYes, workspace.workspace(side));
+    ops.copy(sums.on(side), out.on(side));
+  });
+  expect_same(sums, bound(), "out");
+  expect_same(lse, dtype() == DType::kBf16 ? 1e-3 : 1e-5, "lse");
+  on_both([&](Ops& ops, Side side) {
+    ops.attention_block_backward(
+        here(side), qkv.on(side), {theirs.on(side), others}, bias(side), out.on(side), lse.on(side),
+        dout.on(side), {dq.on(side), dkv.on(side), s.buckets.exist() ? dbias.on(side) : Tensor()},
+        workspace.workspace(side));
+  });
+  expect_same(dq, 2 * bound(), "dq");
+  expect_same(dkv, 2 * bound(), "dkv");
+  expect_same(dbias, 2 * bound(), "dbias");
+}
+
+TEST_P(Attention, Cached) {
+  AttentionShape s = c().shape;
+  if (!c().documents.empty()) GTEST_SKIP() << "decoding has no documents";
+  constexpr int64_t kNew = 3;
+  const int64_t position = s.seq_len, capacity = s.seq_len + kNew + 5;
+  s.seq_len = kNew;
+  Both qkv = Both::random(dtype(), {s.rows(), s.qkv_width()}, 1, 2);
+  Both keys = Both::random(dtype(), {s.batch, s.kv_heads, capacity, s.head_dim}, 2, 2);
+  Both values = Both::random(dtype(), {s.batch, s.kv_heads, capacity, s.head_dim}, 3, 2);
+  Both out(dtype(), {s.rows(), s.out_width()});
+  Both workspace(DType::kF32, {cpu_attention_cached_elements(s, capacity, kCpuThreads)});
+  on_both([&](Ops& ops, Side side) {
+    ops.attention_cached(s, position, qkv.on(side), bias(side), {keys.on(side), values.on(side)},
+                         out.on(side), workspace.workspace(side));
+  });
+  expect_equal(keys, "cached keys");
+  expect_equal(values, "cached values");
+  expect_same(out, bound(), "out");
+}
+
+}  // namespace
+}  // namespace muster::trainer

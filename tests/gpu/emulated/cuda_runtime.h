@@ -1,0 +1,129 @@
+// What trainer_core/ops/cuda uses of CUDA's runtime, on a processor: found before the real header in builds of the emulated backend, which
+// run each kernel's own source where there is no GPU. A block's threads are fibers of one thread; blocks run one after the other.
+//
+// It shows faults of indices, of sums and of the order of work, and a host that reads or writes the device's memory. It does not show what only a device has: races between warps of one step,
+// limits of registers and shared memory, the arithmetic of its functions, or that a launch is valid beyond what simt.cc checks.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+// NOLINTBEGIN: names are CUDA's
+#define __host__
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+// One block runs at a time, in one thread of the process.
+#define __shared__ static
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+void __syncthreads();
+void __syncwarp(unsigned mask = 0xffffffffU);
+
+namespace emulated {
+// Gives every lane of the warp the place where lane `lane`'s word lies; ends the process where that lane has left the kernel.
+void exchange(const void* mine, void* result, size_t bytes, int lane);
+int lane();
+unsigned ballot(bool flag);
+// Runs body for every thread of every block.
+void run(dim3 grid, dim3 block, const std::function<void()>& body);
+}  // namespace emulated
+
+template <class T>
+T __shfl_xor_sync(unsigned /*mask*/, T value, int step) {
+  T result;
+  emulated::exchange(&value, &result, sizeof(T), emulated::lane() ^ step);
+  return result;
+}
+inline unsigned __ballot_sync(unsigned /*mask*/, bool flag) { return emulated::ballot(flag); }
+
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline unsigned __float_as_uint(float x) {
+  unsigned word;
+  std::memcpy(&word, &x, sizeof(word));
+  return word;
+}
+inline float __uint_as_float(unsigned word) {
+  float x;
+  std::memcpy(&x, &word, sizeof(x));
+  return x;
+}
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline unsigned atomicMax(unsigned* at, unsigned value) {
+  const unsigned before = *at;
+  if (value > before) *at = value;
+  return before;
+}
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInsufficientDriver = 35
+};
+inline const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
+inline const char* cudaGetErrorString(cudaError_t) { return "an error of the emulation"; }
+
+#define CUDART_VERSION 13000
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int major, minor, multiProcessorCount;
+};
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+inline cudaError_t cudaDriverGetVersion(int* version) {
+  return *version = CUDART_VERSION, cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+using cudaStream_t = void*;
+constexpr unsigned cudaStreamNonBlocking = 1;
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return *stream = nullptr, cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaMalloc(void** data, size_t bytes);
+cudaError_t cudaFree(void* data);
+constexpr unsigned cudaHostAllocMapped = 2;
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned);
+cudaError_t cudaFreeHost(void* data);
+cudaError_t cudaMemset(void* data, int value, size_t bytes);
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault };
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t);
+
+struct cudaFuncAttributes {
+  int numRegs;
+};
+template <class Function>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Function*) {
+  return cudaSuccess;
+}
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments... arguments) {
+  emulated::run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
+  return cudaSuccess;
+}
+// NOLINTEND

@@ -1,0 +1,11 @@
+// There is no cuBLASLt for processors: the emulated backend multiplies by its own kernels.
+#include "trainer_core/ops/cuda/matrix_library.h"
+
+namespace muster::trainer::cuda {
+
+std::unique_ptr<MatrixLibrary> open_matrix_library(const std::string& /*device*/,
+                                                   const std::string& /*algorithms_path*/) {
+  return nullptr;
+}
+
+}  // namespace muster::trainer::cuda

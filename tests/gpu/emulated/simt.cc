@@ -1,0 +1,290 @@
+// A block's threads as fibers: each runs until it waits for others, at a barrier of its block or of its warp. A thread that ends without
+// having waited leaves its fiber to the next one, so kernels without barriers switch nothing.
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+namespace emulated {
+namespace {
+
+constexpr unsigned kWarp = 32, kThreadsMax = 1024;
+constexpr size_t kStackBytes = 128 << 10;
+constexpr size_t kWordBytes = 16;  // of what lanes exchange
+
+enum class State { kFree, kReady, kAtWarp, kAtBlock };
+
+struct Fiber {
+  ucontext_t context{};
+  std::unique_ptr<char[]> stack;
+  State state = State::kFree;
+  unsigned thread = 0;
+};
+
+[[noreturn]] void fail(const char* what) {
+  std::fprintf(stderr, "emulated GPU: block (%u, %u, %u): %s\n", blockIdx.x, blockIdx.y, blockIdx.z,
+               what);
+  std::abort();
+}
+
+class Block {
+ public:
+  void run(unsigned threads, const std::function<void()>& body) {
+    threads_ = threads, next_ = 0, body_ = &body;
+    ended_.assign(threads, false);
+    while (step()) {
+    }
+  }
+  Fiber& now() { return *now_; }
+
+  // The fiber that runs waits; comes back when those it waits for do.
+  void wait(State state) {
+    Fiber& self = *now_;
+    self.state = state;
+    swapcontext(&self.context, &scheduler_);
+    threadIdx = dim3(self.thread);
+  }
+  // Of the running thread's warp.
+  unsigned char* word(unsigned lane) { return words_[now_->thread / kWarp * kWarp + lane]; }
+  bool lane_exists(unsigned lane) const {
+    const unsigned thread = now_->thread / kWarp * kWarp + lane;
+    return thread < threads_ && !ended_[thread];
+  }
+  void entry() {
+    while (next_ < threads_) {
+      const unsigned thread = reversed_ ? threads_ - 1 - next_ : next_;
+      ++next_;
+      now_->thread = thread;
+      threadIdx = dim3(thread);
+      (*body_)();
+      ended_[thread] = true;
+    }
+    now_->state = State::kFree;
+    swapcontext(&now_->context, &scheduler_);  // for good
+  }
+
+ private:
+  bool step() {
+    if (next_ < threads_) {
+      start(free_fiber());
+      return true;
+    }
+    bool waits = false;
+    for (auto& fiber : fibers_) {
+      if (fiber->state == State::kReady) {
+        resume(*fiber);
+        return true;
+      }
+      waits = waits || fiber->state != State::kFree;
+    }
+    if (!waits) return false;
+    release();
+    return true;
+  }
+
+  // Nobody is ready: warps whose lanes are all at a barrier go on, else the block, if all of it waits at one.
+  void release() {
+    bool any = false;
+    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
+      any = release_if_together(State::kAtWarp, warp * kWarp, kWarp) || any;
+    if (!any && !release_if_together(State::kAtBlock, 0, threads_))
+      fail("its threads wait for each other at different barriers");
+  }
+  bool release_if_together(State state, unsigned first, unsigned count) {
+    bool found = false;
+    for (auto& fiber : fibers_) {
+      if (fiber->state == State::kFree || fiber->thread < first || fiber->thread >= first + count)
+        continue;
+      if (fiber->state != state) return false;
+      found = true;
+    }
+    for (auto& fiber : fibers_)
+      if (fiber->state == state && fiber->thread >= first && fiber->thread < first + count)
+        fiber->state = State::kReady;
+    return found;
+  }
+
+  Fiber& free_fiber() {
+    for (auto& fiber : fibers_)
+      if (fiber->state == State::kFree) return *fiber;
+    if (fibers_.size() == kThreadsMax) fail("more threads than a block has");
+    fibers_.push_back(std::make_unique<Fiber>());
+    fibers_.back()->stack = std::make_unique<char[]>(kStackBytes);
+    return *fibers_.back();
+  }
+  void start(Fiber& fiber);
+  void resume(Fiber& fiber) {
+    now_ = &fiber;
+    swapcontext(&scheduler_, &fiber.context);
+  }
+
+  // Threads of a step run in this order: faults of synchronisation show in one of the two.
+  const bool reversed_ = std::getenv("MUSTER_EMULATED_REVERSED") != nullptr;
+  ucontext_t scheduler_{};
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<bool> ended_;
+  unsigned char words_[kThreadsMax][kWordBytes];
+  unsigned threads_ = 0, next_ = 0;
+  const std::function<void()>* body_ = nullptr;
+  Fiber* now_ = nullptr;
+};
+
+// The device's memory: the host may touch it in kernels and copies alone, and behind each allocation nobody may.
+class DeviceMemory {
+ public:
+  class Open {
+   public:
+    explicit Open(DeviceMemory& memory) : memory_(memory) {
+      memory_.protect(PROT_READ | PROT_WRITE, 1);
+    }
+    ~Open() { memory_.protect(PROT_NONE, -1); }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+
+   private:
+    DeviceMemory& memory_;
+  };
+
+  void* add(size_t bytes) {
+    constexpr size_t kAlignment = 256;  // as CUDA's
+    const size_t used = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const size_t pages = (used + kPage - 1) / kPage * kPage;
+    void* const mapped =
+        mmap(nullptr, pages + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) fail("no memory");
+    char* const base = static_cast<char*>(mapped);
+    const std::lock_guard lock(mutex_);
+    if (open_ > 0) mprotect(base, pages, PROT_READ | PROT_WRITE);
+    char* const data = base + pages - used;
+    all_[data] = {base, pages};
+    return data;
+  }
+  void remove(void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = all_.find(static_cast<char*>(data));
+    if (found == all_.end()) fail("what is freed was never allocated");
+    munmap(found->second.first, found->second.second + kPage);
+    all_.erase(found);
+  }
+
+ private:
+  static constexpr size_t kPage = 4096;
+
+  void protect(int how, int change) {
+    const std::lock_guard lock(mutex_);
+    const int before = open_;
+    open_ += change;
+    if (before > 0 && open_ > 0) return;
+    for (const auto& [data, pages] : all_) mprotect(pages.first, pages.second, how);
+  }
+
+  std::mutex mutex_;
+  std::map<char*, std::pair<char*, size_t>> all_;
+  int open_ = 0;
+};
+
+DeviceMemory& memory() {
+  static DeviceMemory all;
+  return all;
+}
+
+Block& block() {
+  static Block one;
+  return one;
+}
+
+void enter() { block().entry(); }
+
+void Block::start(Fiber& fiber) {
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, enter, 0);
+  fiber.state = State::kReady;
+  resume(fiber);
+}
+
+}  // namespace
+
+int lane() { return static_cast<int>(block().now().thread % kWarp); }
+
+void exchange(const void* mine, void* result, size_t bytes, int from) {
+  Block& b = block();
+  if (bytes > kWordBytes) fail("a shuffle of more than 16 bytes");
+  std::memcpy(b.word(static_cast<unsigned>(lane())), mine, bytes);
+  b.wait(State::kAtWarp);
+  if (!b.lane_exists(static_cast<unsigned>(from))) fail("a shuffle from a lane that is not there");
+  std::memcpy(result, b.word(static_cast<unsigned>(from)), bytes);
+  b.wait(State::kAtWarp);
+}
+
+unsigned ballot(bool flag) {
+  Block& b = block();
+  b.word(static_cast<unsigned>(lane()))[0] = flag ? 1 : 0;
+  b.wait(State::kAtWarp);
+  unsigned bits = 0;
+  for (unsigned i = 0; i < kWarp; ++i)
+    if (b.lane_exists(i) && b.word(i)[0] != 0) bits |= 1U << i;
+  b.wait(State::kAtWarp);
+  return bits;
+}
+
+void run(dim3 grid, dim3 threads, const std::function<void()>& body) {
+  static std::mutex mutex;  // shared memory and indices are the process's
+  const std::lock_guard lock(mutex);
+  if (threads.x > kThreadsMax || threads.y != 1 || threads.z != 1)
+    fail("a block of another shape than kernels here have");
+  if (grid.y > 65'535 || grid.z > 65'535) fail("a grid beyond its bounds");
+  const DeviceMemory::Open open(memory());
+  gridDim = grid;
+  blockDim = threads;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = dim3(x, y, z);
+        block().run(threads.x, body);
+      }
+}
+
+}  // namespace emulated
+
+void __syncthreads() { emulated::block().wait(emulated::State::kAtBlock); }
+void __syncwarp(unsigned /*mask*/) { emulated::block().wait(emulated::State::kAtWarp); }
+
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
+  properties->totalGlobalMem = size_t{1} << 34;
+  properties->major = 9;
+  properties->multiProcessorCount = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  *data = emulated::memory().add(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* data) { return emulated::memory().remove(data), cudaSuccess; }
+cudaError_t cudaMemset(void* data, int value, size_t bytes) {
+  const emulated::DeviceMemory::Open open(emulated::memory());
+  return std::memset(data, value, bytes), cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t) {
+  const emulated::DeviceMemory::Open open(emulated::memory());
+  return std::memmove(to, from, bytes), cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  *data = std::malloc(bytes);
+  return *data == nullptr ? cudaErrorInvalidConfiguration : cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) { return std::free(data), cudaSuccess; }

@@ -1,0 +1,132 @@
+// Losses and optimizers.
+#include "tests/gpu/both_backends.h"
+
+namespace muster::trainer {
+namespace {
+
+struct LossCase {
+  int64_t rows, vocab;
+  LossShape shape;
+};
+std::vector<LossCase> loss_cases() {
+  std::vector<LossCase> cases;
+  for (const LossShape shape :
+       {LossShape{}, LossShape{30, 0}, LossShape{0, 1e-2}, LossShape{5, 1e-4}}) {
+    cases.push_back({1, 1, shape});
+    cases.push_back({3, 33, shape});
+    cases.push_back({7, 1000, shape});
+    if (large_shapes()) cases.push_back({128, 128'256, shape});
+  }
+  return cases;
+}
+class Losses : public testing::TestWithParam<LossCase> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, Losses, testing::ValuesIn(loss_cases()));
+
+TEST_P(Losses, CrossEntropy) {
+  const auto& [rows, vocab, shape] = GetParam();
+  for (const bool gradient : {false, true}) {
+    Both logits = Both::random(DType::kF32, {rows, vocab}, 1, 20);
+    Both targets = Both::ids({rows}, static_cast<int32_t>(vocab), 2);
+    Both weights = Both::random(DType::kF32, {rows}, 3), losses(DType::kF32, {rows});
+    on_both([&](Ops& ops, Side side) {
+      if (gradient) {
+        ops.cross_entropy_backward(shape, logits.on(side), targets.on(side), weights.on(side),
+                                   losses.on(side));
+      } else {
+        ops.cross_entropy(shape, logits.on(side), targets.on(side), weights.on(side),
+                          losses.on(side));
+      }
+    });
+    expect_same(losses, 1e-5, "losses");
+    if (vocab > 1) expect_same(logits, 1e-5, gradient ? "gradient" : "logits");
+  }
+}
+
+TEST_P(Losses, OfSlices) {
+  const auto& [rows, vocab, shape] = GetParam();
+  const int64_t first = vocab / 3, width = vocab - first;
+  const VocabularySlice slice{first, vocab};
+  Both logits = Both::random(DType::kF32, {rows, width}, 1, 20);
+  Both targets = Both::ids({rows}, static_cast<int32_t>(vocab), 2);
+  Both weights = Both::random(DType::kF32, {rows}, 3), losses(DType::kF32, {rows});
+  Both sums(DType::kF32, {1, rows, kLogitSums});
+  Both slices = Both::random(DType::kF32, {2, rows, kLogitSums}, 4);
+  std::vector<float> other;
+  for (int64_t i = 0; i < slices.elements(); ++i)
+    other.push_back(i % 3 == 1 ? 2.5F : 0.25F * static_cast<float>(i % 5));
+  slices.set(other);
+  on_both([&](Ops& ops, Side side) {
+    ops.logit_sums(shape, slice, logits.on(side), targets.on(side), sums.on(side));
+    ops.sliced_cross_entropy(shape, slices.on(side), weights.on(side), losses.on(side));
+  });
+  expect_same(sums, 1e-5, "sums");
+  expect_same(losses, 1e-5, "losses");
+  on_both([&](Ops& ops, Side side) {
+    ops.sliced_cross_entropy_backward(shape, slice, logits.on(side), targets.on(side),
+                                      sums.on(side), weights.on(side), losses.on(side));
+  });
+  expect_same(logits, 2e-5, "gradient");
+  expect_same(losses, 1e-5, "losses of the gradient's pass");
+}
+
+class Optimizers : public testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Optimizers, testing::Values(0, 1, 1023, 20'000));
+
+TEST_P(Optimizers, Adam) {
+  const int64_t n = GetParam();
+  const AdamStep step{.learning_rate = 1e-3,
+                      .b1 = 0.9,
+                      .b2 = 0.95,
+                      .eps = 1e-8,
+                      .eps_root = 1e-12,
+                      .weight_decay = 0.1,
+                      .grad_scale = 0.3,
+                      .bias_correction1 = 0.271,
+                      .bias_correction2 = 0.142};
+  Both grads = Both::random(DType::kF32, {n}, 1), params = Both::random(DType::kF32, {n}, 2);
+  Both m = Both::random(DType::kF32, {n}, 3), v = Both::filled(DType::kF32, {n}, 0.01F);
+  on_both([&](Ops& ops, Side side) {
+    ops.adam(step, grads.on(side), params.on(side), m.on(side), v.on(side));
+    ops.adam_direction(step, grads.on(side), m.on(side), v.on(side));
+    ops.apply_update(0.01, 0.999, grads.on(side), params.on(side));
+  });
+  expect_same(m, 1e-6, "m");
+  expect_same(v, 1e-6, "v");
+  expect_same(grads, 1e-6, "direction");
+  expect_same(params, 1e-6, "params");
+}
+
+TEST_P(Optimizers, Adafactor) {
+  const int64_t n = GetParam();
+  const AdafactorStep step{.decay = 0.8, .eps = 1e-30, .grad_scale = 0.5};
+  Both grads = Both::random(DType::kF32, {n}, 1), v = Both::filled(DType::kF32, {n}, 0.2F);
+  on_both([&](Ops& ops, Side side) { ops.adafactor_direction(step, grads.on(side), v.on(side)); });
+  expect_same(v, 1e-6, "v");
+  expect_same(grads, 1e-6, "direction");
+}
+
+TEST(FactoredAdafactor, OfAMatrix) {
+  constexpr int64_t kRows = 37, kColumns = 301;
+  const AdafactorStep step{.decay = 0.8, .eps = 1e-30, .grad_scale = 0.5};
+  Both grads = Both::random(DType::kF32, {kRows, kColumns}, 1, 1, true);
+  Both rows = Both::filled(DType::kF32, {kRows}, 0.3F);
+  Both columns = Both::filled(DType::kF32, {kColumns}, 0.4F);
+  std::vector<double> row_sums[2], column_sums[2];
+  on_both([&](Ops& ops, Side side) {
+    auto& of_rows = row_sums[static_cast<size_t>(side)];
+    auto& of_columns = column_sums[static_cast<size_t>(side)];
+    of_rows.assign(kRows, 1.0);
+    of_columns.assign(kColumns, 2.0);
+    ops.add_squares(grads.on(side), of_rows, of_columns);
+    ops.adafactor_factors(step, of_rows, of_columns, rows.on(side), columns.on(side));
+    ops.adafactor_factored_direction(step, grads.on(side), rows.on(side), 0, columns.on(side), 0);
+  });
+  for (size_t i = 0; i < kRows; ++i) EXPECT_NEAR(row_sums[0][i], row_sums[1][i], 1e-5);
+  for (size_t i = 0; i < kColumns; ++i) EXPECT_NEAR(column_sums[0][i], column_sums[1][i], 1e-5);
+  expect_same(rows, 1e-6, "rows");
+  expect_same(columns, 1e-6, "columns");
+  expect_same(grads, 2e-6, "direction");
+}
+
+}  // namespace
+}  // namespace muster::trainer

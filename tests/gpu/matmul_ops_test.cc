@@ -1,0 +1,77 @@
+// Matrix products, of one matrix and of experts.
+#include "tests/gpu/both_backends.h"
+
+namespace muster::trainer {
+namespace {
+
+struct MatmulCase {
+  int64_t m, n, k;
+};
+std::vector<MatmulCase> matmul_cases() {
+  std::vector<MatmulCase> cases = {{1, 1, 1},    {0, 4, 3},     {4, 3, 0},     {3, 5, 7},
+                                   {64, 64, 16}, {65, 130, 33}, {128, 8, 200}, {1, 100, 64}};
+  if (large_shapes()) cases.push_back({2048, 4096, 1024});
+  return cases;
+}
+
+class Matmul : public testing::TestWithParam<MatmulCase> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, Matmul, testing::ValuesIn(matmul_cases()));
+
+TEST_P(Matmul, OfAllTypes) {
+  const auto [m, n, k] = GetParam();
+  constexpr DType kTypes[] = {DType::kF32, DType::kBf16};
+  for (const bool skewed : {false, true}) {
+    for (int i = 0; i < 32; ++i) {
+      const Transpose ta = (i & 1) != 0 ? Transpose::kYes : Transpose::kNo;
+      const Transpose tb = (i & 2) != 0 ? Transpose::kYes : Transpose::kNo;
+      const DType type_a = kTypes[i >> 2 & 1], type_b = kTypes[i >> 3 & 1],
+                  type_c = kTypes[i >> 4 & 1];
+      const bool half = type_a == DType::kBf16 || type_b == DType::kBf16 || type_c == DType::kBf16;
+      Both a = Both::random(type_a, ta == Transpose::kYes ? Both::Shape{k, m} : Both::Shape{m, k},
+                            1, 1, skewed);
+      Both b = Both::random(type_b, tb == Transpose::kYes ? Both::Shape{n, k} : Both::Shape{k, n},
+                            2, 1, skewed);
+      Both c = Both::random(type_c, {m, n}, 3, 1, skewed),
+           sum = Both::random(DType::kF32, {m, n}, 4, 1, skewed);
+      on_both([&](Ops& ops, Side side) {
+        ops.matmul(a.on(side), ta, b.on(side), tb, c.on(side), Accumulate::kNo);
+        ops.matmul(a.on(side), ta, b.on(side), tb, sum.on(side), Accumulate::kYes);
+      });
+      // Products of bf16 numbers are exact in fp32: only sums differ, and the last bit of what is rounded.
+      expect_same(c, bound_of(type_c, half ? 2e-6 : 2e-6), "c");
+      expect_same(sum, 2e-6, "c +=");
+    }
+  }
+}
+
+class Experts : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, Experts, testing::Values(DType::kF32, DType::kBf16));
+
+// Experts with many rows, with none, and rows behind the last.
+TEST_P(Experts, Matmuls) {
+  constexpr int64_t kRows = 150, kIn = 40, kOut = 70;
+  const std::vector<int32_t> offsets = {0, 3, 3, 100, 101, 140};
+  const auto experts = static_cast<int64_t>(offsets.size()) - 1;
+  Both places(DType::kI32, {experts + 1});
+  places.set_ids(offsets);
+  Both x = Both::random(GetParam(), {kRows, kIn}, 1),
+       dy = Both::random(GetParam(), {kRows, kOut}, 2);
+  Both w = Both::random(DType::kF32, {experts, kOut, kIn}, 3);
+  Both y = Both::filled(GetParam(), {kRows, kOut}, 5),
+       dx = Both::filled(GetParam(), {kRows, kIn}, 6);
+  Both dw = Both::random(DType::kF32, {experts, kOut, kIn}, 4);
+  Both more = Both::random(DType::kF32, {experts, kOut, kIn}, 5);
+  on_both([&](Ops& ops, Side side) {
+    ops.expert_matmul(places.on(side), x.on(side), w.on(side), y.on(side));
+    ops.expert_matmul_dx(places.on(side), dy.on(side), w.on(side), dx.on(side));
+    ops.expert_matmul_dw(places.on(side), dy.on(side), x.on(side), dw.on(side), Accumulate::kNo);
+    ops.expert_matmul_dw(places.on(side), dy.on(side), x.on(side), more.on(side), Accumulate::kYes);
+  });
+  expect_same(y, bound_of(GetParam()), "y");
+  expect_same(dx, bound_of(GetParam()), "dx");
+  expect_same(dw, 2e-6, "dw");
+  expect_same(more, 2e-6, "dw +=");
+}
+
+}  // namespace
+}  // namespace muster::trainer

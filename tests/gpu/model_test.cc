@@ -1,0 +1,211 @@
+// Whole models on both backends: losses and gradients, training, and what must be the same to the last bit.
+#include <string_view>
+
+#include "tests/gpu/both_backends.h"
+#include "tests/unit/trainer_core/model/transformer_fixture.h"
+
+namespace muster::trainer {
+namespace {
+
+// A model in the GPU's memory, all of which its plan has.
+struct GpuModel {
+  GpuModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
+           RematPolicy remat = RematPolicy::kNone, DType dtype = DType::kF32)
+      : plan(plan_transformer(config, batch, seq_len, dtype, layer_keeps(remat), /*training=*/true,
+                              /*threads=*/1)),
+        memory(plan.memory.total_bytes()),
+        arena(plan.memory, memory.data()),
+        model(plan, arena, *backends().gpu) {}
+
+  static Tensor flat(std::span<float> numbers) {
+    return Tensor::f32(numbers.data(), {static_cast<int64_t>(numbers.size())});
+  }
+  void load(std::span<const float> params) {
+    backends().gpu->upload(params.data(), flat(model.params()));
+  }
+  std::vector<float> gradients() { return downloaded(model.grads()); }
+  std::vector<float> parameters() { return downloaded(model.params()); }
+
+  TransformerPlan plan;
+  CudaMemory memory;
+  Arena arena;
+  Transformer model;
+
+ private:
+  static std::vector<float> downloaded(std::span<float> numbers) {
+    std::vector<float> result(numbers.size());
+    backends().gpu->download(flat(numbers), result.data());
+    return result;
+  }
+};
+
+double normalised_error(std::span<const float> expected, std::span<const float> actual) {
+  double largest = 1e-12, difference = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+    const double apart =
+        std::abs(static_cast<double>(expected[i]) - static_cast<double>(actual[i]));
+    difference = std::isfinite(apart) ? std::max(difference, apart) : INFINITY;
+  }
+  return difference / largest;
+}
+
+struct ModelCase {
+  const char* name;
+  ModelConfig (*config)();
+  friend std::ostream& operator<<(std::ostream& out, const ModelCase& c) { return out << c.name; }
+};
+ModelConfig small_llama() { return small_config(4, 2, false); }
+
+class Models : public testing::TestWithParam<std::tuple<ModelCase, DType>> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, Models,
+    testing::Combine(testing::Values(ModelCase{"llama", small_llama}, ModelCase{"gpt", small_gpt},
+                                     ModelCase{"gemma", small_gemma},
+                                     ModelCase{"choices", small_mixture_of_choices},
+                                     ModelCase{"parallel", small_parallel},
+                                     ModelCase{"relative", small_dense_glam},
+                                     ModelCase{"mixtral", small_mixtral},
+                                     ModelCase{"glam", small_glam}),
+                     testing::Values(DType::kF32, DType::kBf16)));
+
+// Each parameter's gradient by itself, so that a small one does not hide behind large ones.
+TEST_P(Models, LossAndGradients) {
+  constexpr int32_t kBatch = 2, kSeqLen = 11;
+  const auto& [model, dtype] = GetParam();
+  const ModelConfig config = model.config();
+  TestModel cpu(config, kBatch, kSeqLen, RematPolicy::kNone, 2, true, dtype);
+  GpuModel gpu(config, kBatch, kSeqLen, RematPolicy::kNone, dtype);
+  randomize_params(cpu.plan, cpu.model.params());
+  gpu.load(cpu.model.params());
+  for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+    const TestBatch batch(config.vocab_size, kBatch * kSeqLen,
+                          accumulate == Accumulate::kNo ? 1 : 2);
+    const LossSum expected = cpu.model.forward_backward(batch.view(), accumulate);
+    const LossSum actual = gpu.model.forward_backward(batch.view(), accumulate);
+    const bool half = dtype == DType::kBf16;
+    EXPECT_NEAR(actual.loss, expected.loss, (half ? 2e-2 : 1e-5) * std::abs(expected.loss));
+    EXPECT_EQ(actual.weight, expected.weight);
+    // Of bf16 a token may choose another expert, whose probability differs in the last bit.
+    if (half && config.experts.count > 1) return;
+    EXPECT_EQ(actual.dropped, expected.dropped);
+    const std::vector<float> gradients = gpu.gradients();
+    for (const ParamSpec& spec : cpu.plan.params) {
+      const auto first = static_cast<size_t>(spec.offset);
+      const auto count = static_cast<size_t>(spec.elements());
+      EXPECT_LE(normalised_error(cpu.model.grads().subspan(first, count),
+                                 std::span(gradients).subspan(first, count)),
+                half ? 0.1 : 1e-4)
+          << spec.name;
+    }
+  }
+}
+
+// Whatever layers keep, and however often they compute it.
+TEST(Model, RematChangesNoBit) {
+  constexpr int32_t kBatch = 2, kSeqLen = 13;
+  const ModelConfig config = small_llama();
+  const TestBatch batch(config.vocab_size, kBatch * kSeqLen);
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    std::vector<float> expected;
+    for (const RematPolicy remat :
+         {RematPolicy::kNone, RematPolicy::kNone, RematPolicy::kFull, RematPolicy::kMinimal}) {
+      GpuModel gpu(config, kBatch, kSeqLen, remat, dtype);
+      std::vector<float> params(gpu.model.params().size());
+      randomize_params(gpu.plan, params);
+      gpu.load(params);
+      gpu.model.forward_backward(batch.view());
+      const std::vector<float> gradients = gpu.gradients();
+      if (expected.empty()) expected = gradients;
+      EXPECT_EQ(gradients, expected) << "remat policy " << static_cast<int>(remat);
+    }
+  }
+}
+
+// Bytes of a text, predicted one after another.
+constexpr std::string_view kText =
+    "In the beginning God created the heaven and the earth. And the earth was without form, and "
+    "void; and darkness was upon the face of "
+    "the deep. And the Spirit of God moved upon the face of the waters. And God said, Let there be "
+    "light: and there was light. And God saw "
+    "the light, that it was good: and God divided the light from the darkness. And God called the "
+    "light Day, and the darkness he called "
+    "Night. And the evening and the morning were the first day. And God said, Let there be a "
+    "firmament in the midst of the waters, and let "
+    "it divide the waters from the waters. And God made the firmament, and divided the waters "
+    "which were under the firmament from the "
+    "waters which were above the firmament: and it was so. And God called the firmament Heaven. "
+    "And the evening and the morning were the "
+    "second day.";
+
+struct TextBatch {
+  TextBatch(int64_t step, int32_t batch, int32_t seq_len) {
+    for (int64_t b = 0; b < batch; ++b) {
+      const size_t first = static_cast<size_t>(step * 37 + b * 101) %
+                           (kText.size() - static_cast<size_t>(seq_len) - 1);
+      for (size_t i = 0; i < static_cast<size_t>(seq_len); ++i) {
+        tokens.push_back(static_cast<unsigned char>(kText[first + i]));
+        targets.push_back(static_cast<unsigned char>(kText[first + i + 1]));
+      }
+    }
+    weights.assign(tokens.size(), 1.0F);
+  }
+  Batch view() const { return {tokens, targets, weights}; }
+
+  std::vector<int32_t> tokens, targets;
+  std::vector<float> weights;
+};
+
+// Adam's state of a model on one side.
+template <class Allocate>
+void adam(Ops& ops, int64_t step, double weight, std::span<float> grads, std::span<float> params,
+          const Allocate& moments) {
+  const double t = static_cast<double>(step + 1);
+  ops.adam({.learning_rate = 3e-3,
+            .b1 = 0.9,
+            .b2 = 0.95,
+            .eps = 1e-8,
+            .weight_decay = 0.1,
+            .grad_scale = 1 / weight,
+            .bias_correction1 = 1 - std::pow(0.9, t),
+            .bias_correction2 = 1 - std::pow(0.95, t)},
+           GpuModel::flat(grads), GpuModel::flat(params), moments(0), moments(1));
+}
+
+TEST(Model, TrainsAsOnTheCpu) {
+  const bool large = large_shapes();
+  const int64_t steps = large ? 200 : 6;
+  const int32_t batch = large ? 8 : 2, seq_len = large ? 128 : 24;
+  ModelConfig config = small_config(4, 2, false);
+  config.vocab_size = 128;
+  config.emb_dim = large ? 128 : 32;
+  config.head_dim = large ? 32 : 8;
+  config.mlp_dim = large ? 384 : 48;
+  TestModel cpu(config, batch, seq_len, RematPolicy::kNone, 2);
+  GpuModel gpu(config, batch, seq_len);
+  init_params(cpu.plan.params, 3, cpu.model.params().data());
+  gpu.load(cpu.model.params());
+  const auto count = static_cast<int64_t>(cpu.model.params().size());
+  Both m = Both::filled(DType::kF32, {count}, 0), v = Both::filled(DType::kF32, {count}, 0);
+  const auto moments = [&](Side side) {
+    return [&m, &v, side](int which) { return which == 0 ? m.on(side) : v.on(side); };
+  };
+  double first = 0, last = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    const TextBatch text(step, batch, seq_len);
+    const LossSum expected = cpu.model.forward_backward(text.view());
+    const LossSum actual = gpu.model.forward_backward(text.view());
+    adam(*cpu.ops, step, expected.weight, cpu.model.grads(), cpu.model.params(),
+         moments(Side::kCpu));
+    adam(*backends().gpu, step, actual.weight, gpu.model.grads(), gpu.model.params(),
+         moments(Side::kGpu));
+    last = actual.loss / actual.weight;
+    if (step == 0) first = last;
+    // Rounding grows from step to step; a wrong gradient shows in the first few.
+    ASSERT_NEAR(last, expected.loss / expected.weight, step < 20 ? 1e-4 : 3e-2) << "step " << step;
+  }
+  EXPECT_LT(last, first);
+}
+
+}  // namespace
+}  // namespace muster::trainer

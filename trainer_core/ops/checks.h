@@ -1,0 +1,64 @@
+// What a backend checks of its arguments' shapes before a kernel sees them; nothing here reads their numbers.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer {
+
+inline void check_size(const Tensor& x, int64_t elements, const char* what) {
+  MUSTER_CHECK(x.elements() == elements)
+      << what << " has " << x.elements() << " elements, not " << elements;
+}
+
+// All but the last dimension.
+inline int64_t rows_of(const Tensor& x) { return x.elements() / x.dim(x.rank - 1); }
+
+// The type of a call's activations, which is one for all of them.
+inline DType same_type(std::initializer_list<Tensor> activations) {
+  const DType dtype = activations.begin()->dtype;
+  MUSTER_CHECK(dtype == DType::kF32 || dtype == DType::kBf16) << "activations of no such type";
+  for (const Tensor& tensor : activations)
+    MUSTER_CHECK(tensor.dtype == dtype) << "activations of two types in one call";
+  return dtype;
+}
+
+inline void check_positions(const Tensor& table, const TokenRows& rows) {
+  MUSTER_CHECK(rows.positions.end() <= table.dim(0))
+      << "position " << rows.positions.end() - 1 << " of a table of " << table.dim(0);
+}
+
+// Of what there may be one for each row of the shape's positions, or none.
+inline void check_attention_shape(const AttentionShape& shape, const Tensor& qkv,
+                                  const Tensor& out) {
+  MUSTER_CHECK(shape.places().count() == shape.seq_len)
+      << shape.places().count() << " positions in sequences of " << shape.seq_len;
+  check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
+  check_size(out, shape.rows() * shape.out_width(), "out");
+}
+
+// Runs of queries and of a block of keys are the same or do not meet, so that no tile is partly before another.
+inline void check_key_block(const AttentionShape& shape, const KeyValueBlock& keys) {
+  const Positions queries = shape.places();
+  check_size(keys.rows, shape.batch * keys.positions.count() * shape.kv_width(), "keys and values");
+  for (int i = 0; i < queries.runs(); ++i) {
+    for (int j = 0; j < keys.positions.runs(); ++j) {
+      const PositionRun &a = queries.run(i), &b = keys.positions.run(j);
+      MUSTER_CHECK(a == b || a.end() <= b.position || b.end() <= a.position)
+          << "queries " << a.position << " + " << a.count << " overlap keys " << b.position << " + "
+          << b.count;
+    }
+  }
+}
+
+// Null where the shape has no buckets.
+inline float* relative_bias(const AttentionShape& shape, const Tensor& bias) {
+  if (!shape.buckets.exist()) return nullptr;
+  check_size(bias, shape.bias_elements(), "the relative bias");
+  return bias.f32();
+}
+
+}  // namespace muster::trainer

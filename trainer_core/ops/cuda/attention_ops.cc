@@ -1,0 +1,194 @@
+// The CUDA backend's rope and attention.
+#include "trainer_core/ops/cuda/attention.h"
+#include "trainer_core/ops/cuda/cuda_ops.h"
+#include "trainer_core/ops/workspace.h"
+
+namespace muster::trainer::cuda {
+namespace {
+
+// The part of qkv behind the queries.
+KeyRows own_keys(const AttentionShape& shape, const Tensor& qkv) {
+  return {qkv.numbers(), shape.qkv_width(), shape.out_width(), Runs::of(shape.places())};
+}
+KeyRows block_keys(const AttentionShape& shape, const KeyValueBlock& keys) {
+  check_key_block(shape, keys);
+  return {keys.rows.numbers(), shape.kv_width(), 0, Runs::of(keys.positions)};
+}
+
+const int32_t* starts_of(const AttentionShape& shape) {
+  if (shape.starts.data == nullptr) return nullptr;
+  check_size(shape.starts, shape.rows(), "starts");
+  return shape.starts.i32();
+}
+
+void check_head(const AttentionShape& shape) {
+  MUSTER_CHECK(shape.head_dim <= kHeadDimMax)
+      << "head_dim is " << shape.head_dim << "; attention on the GPU takes at most " << kHeadDimMax;
+  // Two dimensions of a grid.
+  constexpr int64_t kGridMax = 65'535;
+  MUSTER_CHECK(shape.heads <= kGridMax && shape.batch <= kGridMax)
+      << shape.heads << " heads of " << shape.batch << " sequences";
+}
+
+}  // namespace
+
+void CudaOps::rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
+                   RopePairs pairs, RopeDirection direction, const Tensor& qkv) {
+  MUSTER_CHECK(shape.head_dim % 2 == 0) << "rope of head_dim " << shape.head_dim;
+  check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
+  check_positions(cos, shape.token_rows());
+  check_size(cos, cos.dim(0) * shape.head_dim / 2, "cos");
+  check_size(sin, cos.elements(), "sin");
+  cuda::rope(stream_, {.dtype = same_type({qkv}),
+                       .rows = shape.rows(),
+                       .heads = shape.heads + shape.kv_heads,
+                       .head_dim = shape.head_dim,
+                       .width = shape.qkv_width(),
+                       .places = Places::of(shape.token_rows()),
+                       .starts = starts_of(shape),
+                       .neighbours = pairs == RopePairs::kNeighbours,
+                       .sign = direction == RopeDirection::kForward ? 1.0F : -1.0F,
+                       .cos = cos.f32(),
+                       .sin = sin.f32(),
+                       .qkv = qkv.data,
+                       .fault = fault()});
+}
+
+AttentionLayer CudaOps::layer_of(const AttentionShape& shape, const Tensor& qkv,
+                                 const KeyRows& keys, const Tensor& bias) const {
+  check_head(shape);
+  return {.dtype = qkv.dtype,
+          .batch = shape.batch,
+          .heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .scale = static_cast<float>(shape.score_scale()),
+          .cap = static_cast<float>(shape.soft_cap),
+          .window = shape.window,
+          .extra_zero = shape.extra_zero,
+          .queries = Runs::of(shape.places()),
+          .starts = starts_of(shape),
+          .qkv = qkv.numbers(),
+          .qkv_width = shape.qkv_width(),
+          .keys = keys,
+          .bias = relative_bias(shape, bias),
+          .buckets = Buckets::of(shape.buckets)};
+}
+
+void CudaOps::attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
+                        const Tensor& out, const Tensor& lse, Workspace /*workspace*/) {
+  check_attention_shape(shape, qkv, out);
+  check_size(lse, shape.rows() * shape.heads, "lse");
+  (void)same_type({qkv, out});
+  attention_forward(stream_, {.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
+                              .sums = false,
+                              .merge = false,
+                              .out = out.data,
+                              .lse = lse.f32()});
+}
+
+void CudaOps::attention_block(const AttentionShape& shape, const Tensor& qkv,
+                              const KeyValueBlock& keys, const Tensor& bias,
+                              const AttentionSums& sums, Accumulate accumulate,
+                              Workspace /*workspace*/) {
+  check_attention_shape(shape, qkv, sums.out);
+  check_size(sums.lse, shape.rows() * shape.heads, "lse");
+  (void)same_type({qkv, keys.rows});
+  attention_forward(stream_, {.layer = layer_of(shape, qkv, block_keys(shape, keys), bias),
+                              .sums = true,
+                              .merge = accumulate == Accumulate::kYes,
+                              .out = sums.out.f32(),
+                              .lse = sums.lse.f32()});
+}
+
+void CudaOps::attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                               const Tensor& bias, const KvCache& cache, const Tensor& out,
+                               Workspace /*workspace*/) {
+  const int64_t capacity = cache.capacity();
+  const int64_t elements = shape.batch * shape.kv_heads * capacity * shape.head_dim;
+  check_attention_shape(shape, qkv, out);
+  check_head(shape);
+  check_size(cache.keys, elements, "the cached keys");
+  check_size(cache.values, elements, "the cached values");
+  MUSTER_CHECK(position >= 0 && position + shape.seq_len <= capacity)
+      << shape.seq_len << " positions from " << position << " in a cache of " << capacity;
+  cuda::attention_cached(stream_, {.dtype = same_type({qkv, cache.keys, cache.values, out}),
+                                   .batch = shape.batch,
+                                   .seq_len = shape.seq_len,
+                                   .heads = shape.heads,
+                                   .kv_heads = shape.kv_heads,
+                                   .head_dim = shape.head_dim,
+                                   .scale = static_cast<float>(shape.score_scale()),
+                                   .cap = static_cast<float>(shape.soft_cap),
+                                   .window = shape.window,
+                                   .extra_zero = shape.extra_zero,
+                                   .position = position,
+                                   .capacity = capacity,
+                                   .qkv = qkv.data,
+                                   .qkv_width = shape.qkv_width(),
+                                   .bias = relative_bias(shape, bias),
+                                   .buckets = Buckets::of(shape.buckets),
+                                   .keys = cache.keys.data,
+                                   .values = cache.values.data,
+                                   .out = out.data});
+}
+
+void CudaOps::attention_backward(AttentionBackward args, const AttentionShape& shape,
+                                 const Tensor& dbias, Accumulate accumulate, Workspace workspace) {
+  const int64_t elements = shape.bias_elements();
+  if (shape.buckets.exist()) {
+    MUSTER_CHECK(workspace.elements >= cuda_attention_backward_elements(shape))
+        << "workspace of attention_backward is too small";
+    args.d_bias = workspace.data;
+  }
+  cuda::attention_backward(stream_, args);
+  if (shape.buckets.exist())
+    add_blocks(stream_, args.d_bias, cuda_attention_backward_elements(shape) / elements, elements,
+               elements, accumulate, relative_bias(shape, dbias));
+}
+
+void CudaOps::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
+                                 const Tensor& out, const Tensor& lse, const Tensor& dout,
+                                 const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate,
+                                 Workspace workspace) {
+  check_attention_shape(shape, qkv, out);
+  check_size(lse, shape.rows() * shape.heads, "lse");
+  check_size(dout, out.elements(), "dout");
+  check_size(dqkv, qkv.elements(), "dqkv");
+  (void)same_type({qkv, out, dout, dqkv});
+  attention_backward({.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
+                      .out = out.data,
+                      .lse = lse.f32(),
+                      .dout = dout.data,
+                      .add = false,
+                      .d_query = dqkv.data,
+                      .d_query_width = shape.qkv_width(),
+                      .d_keys = dqkv.data,
+                      .d_bias = nullptr},
+                     shape, dbias, accumulate, workspace);
+}
+
+void CudaOps::attention_block_backward(const AttentionShape& shape, const Tensor& qkv,
+                                       const KeyValueBlock& keys, const Tensor& bias,
+                                       const Tensor& out, const Tensor& lse, const Tensor& dout,
+                                       const AttentionBlockGradients& gradients,
+                                       Workspace workspace) {
+  check_attention_shape(shape, qkv, out);
+  check_size(lse, shape.rows() * shape.heads, "lse");
+  check_size(dout, out.elements(), "dout");
+  check_size(gradients.dq, out.elements(), "dq");
+  check_size(gradients.dkv, keys.rows.elements(), "dkv");
+  (void)same_type({qkv, keys.rows, out, dout});
+  attention_backward({.layer = layer_of(shape, qkv, block_keys(shape, keys), bias),
+                      .out = out.data,
+                      .lse = lse.f32(),
+                      .dout = dout.data,
+                      .add = true,
+                      .d_query = gradients.dq.f32(),
+                      .d_query_width = shape.out_width(),
+                      .d_keys = gradients.dkv.f32(),
+                      .d_bias = nullptr},
+                     shape, gradients.dbias, Accumulate::kYes, workspace);
+}
+
+}  // namespace muster::trainer::cuda

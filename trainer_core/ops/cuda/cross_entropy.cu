@@ -1,0 +1,153 @@
+// Softmax cross-entropy of rows of logits, or of slices of rows, with soft cap and z-loss, and the gradient in place. A block has a row,
+// which it reads once for the softmax's sum and once for the gradient.
+#include "trainer_core/ops/cuda/device.cuh"
+#include "trainer_core/ops/cuda/kernels.h"
+
+namespace muster::trainer::cuda {
+namespace {
+
+constexpr int kRowThreads = 512;
+constexpr int64_t kSums = 3;  // kLogitSums of shard_ops.h
+
+// What a row's logits contribute to its softmax.
+struct RowSum {
+  float peak;   // the largest
+  float total;  // of exp(logit - peak)
+};
+
+// Caps the logits on the way where cap > 0.
+__device__ inline RowSum sum_row(int64_t n, float cap, float* logits) {
+  const float inverse = cap > 0 ? 1 / cap : 0;
+  float peak = kLowest, total = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    float x = logits[i];
+    if (cap > 0) logits[i] = x = cap * tanhf(x * inverse);
+    if (x > peak) {
+      total = total * expf(peak - x) + 1.0F;
+      peak = x;
+    } else {
+      total += expf(x - peak);
+    }
+  }
+  const float whole = block_max(peak);
+  return {whole, block_sum(total * expf(peak - whole))};
+}
+
+// How a row's logits become gradients: factor * exp(logit - shift), and at the target `weight` less; all of it times 1 - (logit / cap)².
+__device__ inline void gradient_row(float shift, float factor, float weight, int64_t n, float cap,
+                                    int64_t target, float* logits) {
+  const float inverse = cap > 0 ? 1 / cap : 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const float logit = logits[i], t = logit * inverse;
+    const float p = expf(logit - shift) * factor - (i == target ? weight : 0.0F);
+    logits[i] = cap > 0 ? p * (1.0F - t * t) : p;
+  }
+}
+
+__device__ inline float loss_of(double lse, float target_logit, double z_loss, float weight) {
+  return static_cast<float>(static_cast<double>(weight) *
+                            (lse - static_cast<double>(target_logit) + z_loss * lse * lse));
+}
+
+__global__ void cross_entropy_kernel(CrossEntropy args) {
+  const int64_t row = blockIdx.x, target = args.targets[row];
+  float* const logits = args.logits + row * args.vocab;
+  if (target < 0 || target >= args.vocab) {
+    *args.fault = static_cast<int32_t>(Fault::kTarget);
+    return;  // the whole block
+  }
+  const RowSum sum = sum_row(args.vocab, args.soft_cap, logits);
+  __syncthreads();  // capped logits are other threads' from here on
+  const float weight = args.weights[row];
+  const double lse = log(static_cast<double>(sum.total)) + static_cast<double>(sum.peak);
+  if (threadIdx.x == 0) args.losses[row] = loss_of(lse, logits[target], args.z_loss, weight);
+  if (!args.gradient) return;
+  __syncthreads();  // the target's logit has been read
+  if (args.soft_cap > 0 || args.z_loss > 0) {
+    const double factor = static_cast<double>(weight) * (1 + 2 * args.z_loss * lse);
+    gradient_row(static_cast<float>(lse), static_cast<float>(factor), weight, args.vocab,
+                 args.soft_cap, target, logits);
+  } else {
+    const double factor = static_cast<double>(weight) / static_cast<double>(sum.total);
+    gradient_row(sum.peak, static_cast<float>(factor), weight, args.vocab, 0, target, logits);
+  }
+}
+
+// Where a row's target is among the slice's columns; -1: in another slice.
+__device__ inline int64_t column_of(const LogitSlice& args, int64_t row) {
+  const int64_t target = args.targets[row], column = target - args.first;
+  if (target < 0 || target >= args.limit) *args.fault = static_cast<int32_t>(Fault::kTarget);
+  return column >= 0 && column < args.width ? column : -1;
+}
+
+__global__ void logit_sums_kernel(LogitSlice args) {
+  const int64_t row = blockIdx.x;
+  float* const logits = args.logits + row * args.width;
+  const RowSum sum = sum_row(args.width, args.soft_cap, logits);
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const int64_t target = column_of(args, row);
+  float* const to = args.sums + row * kSums;
+  to[0] = sum.peak;
+  to[1] = sum.total;
+  to[2] = target < 0 ? 0.0F : logits[target];
+}
+
+struct WholeRow {
+  float peak;
+  double total;  // of exp(logit - peak)
+  float target_logit;
+
+  __device__ double lse() const { return log(total) + static_cast<double>(peak); }
+};
+__device__ inline WholeRow whole_row(const SlicedLoss& args, int64_t row) {
+  WholeRow whole{kLowest, 0, 0};
+  for (int64_t slice = 0; slice < args.slices; ++slice) {
+    const float* sums = args.sums + (slice * args.rows + row) * kSums;
+    whole.peak = fmaxf(whole.peak, sums[0]);
+    whole.target_logit += sums[2];
+  }
+  for (int64_t slice = 0; slice < args.slices; ++slice) {
+    const float* sums = args.sums + (slice * args.rows + row) * kSums;
+    whole.total += static_cast<double>(sums[1]) *
+                   exp(static_cast<double>(sums[0]) - static_cast<double>(whole.peak));
+  }
+  return whole;
+}
+
+__global__ void sliced_loss_kernel(SlicedLoss args) {
+  for (int64_t row = global_index(); row < args.rows; row += global_count()) {
+    const WholeRow whole = whole_row(args, row);
+    args.losses[row] = loss_of(whole.lse(), whole.target_logit, args.z_loss, args.weights[row]);
+  }
+}
+
+__global__ void sliced_gradient_kernel(SlicedLoss args, LogitSlice slice) {
+  const int64_t row = blockIdx.x;
+  const WholeRow whole = whole_row(args, row);
+  const float weight = args.weights[row];
+  const double factor =
+      static_cast<double>(weight) * (1 + 2 * args.z_loss * whole.lse()) / whole.total;
+  gradient_row(whole.peak, static_cast<float>(factor), weight, slice.width, slice.soft_cap,
+               column_of(slice, row), slice.logits + row * slice.width);
+}
+
+}  // namespace
+
+void cross_entropy(cudaStream_t stream, const CrossEntropy& args) {
+  launch(stream, one_block_each(args.rows), kRowThreads, cross_entropy_kernel, args);
+}
+
+void logit_sums(cudaStream_t stream, const LogitSlice& args) {
+  launch(stream, one_block_each(args.rows), kRowThreads, logit_sums_kernel, args);
+}
+
+void sliced_loss(cudaStream_t stream, const SlicedLoss& args) {
+  launch(stream, blocks_for(args.rows), kThreads, sliced_loss_kernel, args);
+}
+
+void sliced_gradient(cudaStream_t stream, const SlicedLoss& args, const LogitSlice& slice) {
+  launch(stream, one_block_each(args.rows), kRowThreads, sliced_gradient_kernel, args, slice);
+}
+
+}  // namespace muster::trainer::cuda

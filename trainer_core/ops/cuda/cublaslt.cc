@@ -1,0 +1,246 @@
+// cuBLASLt behind dlopen. Its matrices lie by columns: a row-major c = op(a) op(b) is its c' = op(b)' op(a)', with the same memory.
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <type_traits>
+
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/ops/cuda/cublaslt_algorithms.h"
+#include "trainer_core/ops/cuda/matrix_library.h"
+
+namespace muster::trainer::cuda {
+namespace {
+
+// The functions, by the types that the header gives them.
+struct Library {
+  void* handle = nullptr;
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetVersion) version = nullptr;
+  decltype(&cublasLtGetStatusName) status_name = nullptr;
+  decltype(&cublasLtMatmulDescCreate) product_create = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) product_set = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) product_destroy = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) choose = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) check_algorithm = nullptr;
+  decltype(&cublasLtMatmul) multiply = nullptr;
+};
+
+// None where the library or one of its functions is missing. It stays open: it has threads and handlers of its own.
+std::optional<Library> open_library() {
+  Library library;
+  const std::string name = absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
+  library.handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library.handle == nullptr) return std::nullopt;
+  bool all = true;
+  const auto get = [&](auto& function, const char* symbol) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
+        dlsym(library.handle, symbol));
+    all = all && function != nullptr;
+  };
+  get(library.create, "cublasLtCreate");
+  get(library.destroy, "cublasLtDestroy");
+  get(library.version, "cublasLtGetVersion");
+  get(library.status_name, "cublasLtGetStatusName");
+  get(library.product_create, "cublasLtMatmulDescCreate");
+  get(library.product_set, "cublasLtMatmulDescSetAttribute");
+  get(library.product_destroy, "cublasLtMatmulDescDestroy");
+  get(library.layout_create, "cublasLtMatrixLayoutCreate");
+  get(library.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  get(library.preference_create, "cublasLtMatmulPreferenceCreate");
+  get(library.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  get(library.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  get(library.choose, "cublasLtMatmulAlgoGetHeuristic");
+  get(library.check_algorithm, "cublasLtMatmulAlgoCheck");
+  get(library.multiply, "cublasLtMatmul");
+  return all ? std::optional(library) : std::nullopt;
+}
+
+// The largest power of two that divides the address, up to what the library asks for at most.
+uint32_t alignment_of(const void* data) {
+  constexpr uintptr_t kAlignmentMax = 256;
+  const auto address = reinterpret_cast<uintptr_t>(data) | kAlignmentMax;
+  return static_cast<uint32_t>(address & (~address + 1));
+}
+
+cudaDataType_t type_of(DType dtype) { return dtype == DType::kBf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+struct Alignments {
+  uint32_t a, b, c;
+};
+
+class CublasLt final : public MatrixLibrary {
+ public:
+  CublasLt(const Library& library, const std::string& device, const std::string& path)
+      : library_(library),
+        prefix_(absl::StrCat("cublasLt ", library.version(), "|", device, "|")),
+        algorithms_(path) {
+    check(library_.create(&handle_), "cublasLtCreate");
+  }
+  ~CublasLt() override {
+    for (auto& [key, prepared] : prepared_) release(prepared);
+    (void)library_.destroy(handle_);
+  }
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+
+  bool multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
+                size_t workspace_bytes) override {
+    const Prepared& prepared = prepare(p, workspace_bytes);
+    if (!prepared.usable || prepared.workspace_bytes > workspace_bytes) return false;
+    const float one = 1, add = p.accumulate ? 1 : 0;
+    // Its a is our b.
+    check(library_.multiply(handle_, prepared.product, &one, p.b, prepared.a, p.a, prepared.b, &add,
+                            p.c, prepared.c, p.c, prepared.c, &prepared.algorithm, workspace,
+                            workspace_bytes, stream),
+          "cublasLtMatmul");
+    return true;
+  }
+
+ private:
+  // By the library's names: a is (m, k), b (k, n), c (m, n), by columns.
+  struct Prepared {
+    cublasLtMatmulDesc_t product = nullptr;
+    cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+    cublasLtMatmulAlgo_t algorithm{};
+    size_t workspace_bytes = 0;
+    bool usable = false;
+  };
+
+  void check(cublasStatus_t status, const char* call) const {
+    MUSTER_CHECK(status == CUBLAS_STATUS_SUCCESS)
+        << call << " ends with " << library_.status_name(status);
+  }
+
+  static std::string text_of(const LibraryProduct& p, const Alignments& aligned,
+                             size_t workspace_bytes) {
+    return absl::StrCat(p.m, ",", p.n, ",", p.k, p.transpose_a ? ",t" : ",n",
+                        p.transpose_b ? "t" : "n", p.accumulate ? ",add," : ",set,",
+                        p.operand_type == DType::kBf16 ? "bf16," : "fp32,",
+                        p.type == DType::kBf16 ? "bf16," : "fp32,", aligned.a, ",", aligned.b, ",",
+                        aligned.c, ",", workspace_bytes);
+  }
+
+  const Prepared& prepare(const LibraryProduct& p, size_t workspace_bytes) {
+    const Alignments aligned{alignment_of(p.b), alignment_of(p.a), alignment_of(p.c)};
+    const std::string key = text_of(p, aligned, workspace_bytes);
+    if (const auto found = prepared_.find(key); found != prepared_.end()) return found->second;
+    if (prepared_.size() >= kPreparedMax) forget();
+    Prepared prepared = describe(p);
+    if (!recall(prefix_ + key, workspace_bytes, prepared))
+      choose(prefix_ + key, aligned, workspace_bytes, prepared);
+    return prepared_.emplace(key, prepared).first->second;
+  }
+
+  Prepared describe(const LibraryProduct& p) const {
+    Prepared result;
+    check(library_.product_create(&result.product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+          "cublasLtMatmulDescCreate");
+    const auto transpose = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
+      const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+      check(library_.product_set(result.product, attribute, &operation, sizeof(operation)),
+            "cublasLtMatmulDescSetAttribute");
+    };
+    transpose(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b);
+    transpose(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a);
+    // A row-major matrix (rows, columns) is one by columns of (columns, rows), which lie `columns` apart.
+    const auto layout = [&](cublasLtMatrixLayout_t& to, DType dtype, int64_t rows,
+                            int64_t columns) {
+      check(library_.layout_create(&to, type_of(dtype), static_cast<uint64_t>(columns),
+                                   static_cast<uint64_t>(rows), columns),
+            "cublasLtMatrixLayoutCreate");
+    };
+    layout(result.a, p.operand_type, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n);
+    layout(result.b, p.operand_type, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k);
+    layout(result.c, p.type, p.m, p.n);
+    return result;
+  }
+
+  // An algorithm from the file, if the library still takes it.
+  bool recall(const std::string& key, size_t workspace_bytes, Prepared& prepared) const {
+    const auto words = algorithms_.find(key);
+    if (!words) return false;
+    static_assert(sizeof(prepared.algorithm.data) == sizeof(*words));
+    std::copy(words->begin(), words->end(), prepared.algorithm.data);
+    cublasLtMatmulHeuristicResult_t found{};
+    const cublasStatus_t status =
+        library_.check_algorithm(handle_, prepared.product, prepared.a, prepared.b, prepared.c,
+                                 prepared.c, &prepared.algorithm, &found);
+    prepared.usable = status == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= workspace_bytes;
+    prepared.workspace_bytes = found.workspaceSize;
+    return prepared.usable;
+  }
+
+  // The one that the library thinks best. None that splits sums between blocks in an order that depends on time.
+  void choose(const std::string& key, const Alignments& aligned, size_t workspace_bytes,
+              Prepared& prepared) {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(library_.preference_create(&preference), "cublasLtMatmulPreferenceCreate");
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      check(library_.preference_set(preference, attribute, &value, sizeof(value)),
+            "cublasLtMatmulPreferenceSetAttribute");
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned.a);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned.b);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned.c);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned.c);
+    cublasLtMatmulHeuristicResult_t best{};
+    int found = 0;
+    const cublasStatus_t status =
+        library_.choose(handle_, prepared.product, prepared.a, prepared.b, prepared.c, prepared.c,
+                        preference, 1, &best, &found);
+    (void)library_.preference_destroy(preference);
+    prepared.usable =
+        status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+    if (!prepared.usable) return;
+    prepared.algorithm = best.algo;
+    prepared.workspace_bytes = best.workspaceSize;
+    AlgorithmWords words{};
+    std::copy_n(best.algo.data, words.size(), words.begin());
+    algorithms_.add(key, words);
+  }
+
+  void release(Prepared& prepared) const {
+    (void)library_.layout_destroy(prepared.a);
+    (void)library_.layout_destroy(prepared.b);
+    (void)library_.layout_destroy(prepared.c);
+    (void)library_.product_destroy(prepared.product);
+  }
+  void forget() {
+    for (auto& [key, prepared] : prepared_) release(prepared);
+    prepared_.clear();
+  }
+
+  // Shapes at a time: a model has tens.
+  static constexpr size_t kPreparedMax = 4096;
+
+  const Library library_;
+  const std::string prefix_;
+  AlgorithmFile algorithms_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<std::string, Prepared> prepared_;
+};
+
+}  // namespace
+
+std::unique_ptr<MatrixLibrary> open_matrix_library(const std::string& device,
+                                                   const std::string& algorithms_path) {
+  const auto library = open_library();
+  if (!library) return nullptr;
+  return std::make_unique<CublasLt>(*library, device, algorithms_path);
+}
+
+}  // namespace muster::trainer::cuda

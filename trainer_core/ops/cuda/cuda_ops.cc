@@ -1,0 +1,337 @@
+#include "trainer_core/ops/cuda/cuda_ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer_core/ops/cuda/gemm.h"
+#include "trainer_core/ops/workspace.h"
+
+namespace muster::trainer {
+namespace cuda {
+namespace {
+
+// Of a call's device, before anything of the object is made on it.
+int selected(int device) {
+  MUSTER_CUDA_CHECK(cudaSetDevice(device));
+  return device;
+}
+
+std::string device_name(int device) {
+  cudaDeviceProp properties{};
+  MUSTER_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  return properties.name;
+}
+
+// Alignment that libraries ask of operands, and of what is cut out of the scratch.
+constexpr size_t kScratchAlignment = 256;
+
+const void* at(const Tensor& x, int64_t element) {
+  return static_cast<const char*>(x.numbers()) +
+         element * static_cast<int64_t>(dtype_bytes(x.dtype));
+}
+void* mutable_at(const Tensor& x, int64_t element) {
+  return static_cast<char*>(x.numbers()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
+}
+
+}  // namespace
+
+CudaOps::CudaOps(const CudaOptions& options)
+    : device_(selected(options.device)),
+      scratch_(options.scratch_bytes),
+      library_(options.use_matrix_library
+                   ? open_matrix_library(device_name(options.device), options.algorithms_path)
+                   : nullptr) {}
+
+void CudaOps::check_fault() const {
+  const int32_t found = *static_cast<const volatile int32_t*>(fault_.data());
+  switch (static_cast<Fault>(found)) {
+    case Fault::kNone:
+      return;
+    case Fault::kToken:
+      MUSTER_CHECK(false) << "a token outside of the vocabulary";
+      return;
+    case Fault::kTarget:
+      MUSTER_CHECK(false) << "a target outside of the vocabulary";
+      return;
+    case Fault::kStart:
+      MUSTER_CHECK(false) << "a document that starts behind one of its positions";
+      return;
+    case Fault::kOffsets:
+      MUSTER_CHECK(false) << "more rows of experts than their buffer has";
+      return;
+  }
+}
+
+// Memory and order
+
+// Pageable memory is copied before the call returns, whatever CUDA does with page-locked memory: so it waits.
+void CudaOps::upload(const void* from, const Tensor& to) {
+  if (to.bytes() == 0) return;
+  MUSTER_CUDA_CHECK(cudaMemcpyAsync(to.data, from, to.bytes(), cudaMemcpyHostToDevice, stream_));
+  synchronize();
+}
+void CudaOps::download(const Tensor& from, void* to) {
+  if (from.bytes() == 0) return;
+  MUSTER_CUDA_CHECK(cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToHost, stream_));
+  synchronize();
+}
+// A thread has a device of its own, and calls may come from any: each call that waits selects it for those that follow on this thread.
+void CudaOps::synchronize() {
+  MUSTER_CUDA_CHECK(cudaSetDevice(device_));
+  stream_.synchronize();
+  check_fault();
+}
+
+// Elementwise and reductions
+
+void CudaOps::fill(const Tensor& x, float value) {
+  cuda::fill(stream_, x.dtype, x.elements(), value, x.numbers());
+}
+void CudaOps::copy(const Tensor& from, const Tensor& to) {
+  check_size(to, from.elements(), "copy's target");
+  if (from.dtype == DType::kF32 && to.dtype == DType::kBf16)
+    return convert(stream_, from.elements(), from.dtype, from.data, to.dtype, to.data);
+  (void)same_type({from, to});
+  if (from.bytes() == 0) return;
+  // Whose memory each is, the addresses say.
+  MUSTER_CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, stream_));
+}
+void CudaOps::add(const Tensor& x, const Tensor& delta, const Tensor& sum) {
+  check_size(delta, x.elements(), "what is added");
+  check_size(sum, x.elements(), "the sum");
+  cuda::add(stream_, same_type({x, delta, sum}), x.elements(), x.data, delta.data, sum.data);
+}
+void CudaOps::scale(double factor, const Tensor& x) {
+  cuda::scale(stream_, x.dtype, x.elements(), static_cast<float>(factor), x.numbers());
+}
+void CudaOps::dropout(const DropoutMask& mask, const Tensor& x) {
+  constexpr double kWords = 4294967296.0;  // 2^32
+  const int64_t width = x.dim(x.rank - 1);
+  cuda::dropout(
+      stream_,
+      {.dtype = x.dtype,
+       .rows = rows_of(x),
+       .width = width,
+       .key = mask.key,
+       .place = mask.place,
+       .threshold = static_cast<uint32_t>(std::min(std::round(mask.rate * kWords), kWords - 1)),
+       .factor = static_cast<float>(1 / (1 - mask.rate)),
+       .elements = Elements::of(mask.elements, width),
+       .x = x.numbers()});
+}
+
+double CudaOps::reduced(void (*kernel)(cudaStream_t, DType, int64_t, const void*, double*),
+                        const Tensor& x) {
+  auto* const partial = static_cast<double*>(sums_.data());  // in the host's memory
+  kernel(stream_, x.dtype, x.elements(), x.numbers(), partial);
+  synchronize();
+  double total = 0;
+  for (int64_t i = 0; i < kReductionBlocks; ++i) total += partial[i];
+  return total;
+}
+double CudaOps::sum(const Tensor& x) { return reduced(cuda::sum, x); }
+double CudaOps::sum_of_squares(const Tensor& x) { return reduced(cuda::sum_of_squares, x); }
+
+// Matrix product
+
+void CudaOps::matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+                     const Tensor& c, Accumulate accumulate) {
+  const bool ta = transpose_a == Transpose::kYes, tb = transpose_b == Transpose::kYes;
+  const int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1), n = b.dim(tb ? 0 : 1);
+  MUSTER_CHECK(a.rank == 2 && b.rank == 2 && c.rank == 2) << "matmul takes matrices";
+  MUSTER_CHECK(b.dim(tb ? 1 : 0) == k && c.dim(0) == m && c.dim(1) == n)
+      << "matmul of (" << m << ", " << k << ") by (" << b.dim(tb ? 1 : 0) << ", " << n << ") into ("
+      << c.dim(0) << ", " << c.dim(1) << ")";
+  if (m == 0 || n == 0) return;
+  // A bf16 result is written whatever the call says, as on the processor.
+  const bool adds = accumulate == Accumulate::kYes && c.dtype == DType::kF32;
+  if (multiply_by_library(a, ta, b, tb, c, adds)) return;
+  const bool rounded =
+      a.dtype == DType::kBf16 || b.dtype == DType::kBf16 || c.dtype == DType::kBf16;
+  multiply(stream_, {.m = m,
+                     .n = n,
+                     .k = k,
+                     .a = Operand::of(a.dtype, a.numbers(), a.dim(1), ta),
+                     .b = Operand::of(b.dtype, b.numbers(), b.dim(1), tb),
+                     .rounded = rounded,
+                     .accumulate = adds,
+                     .type = c.dtype,
+                     .c = c.numbers()});
+}
+
+// The scratch has operands that are rounded first, and behind them the library's workspace.
+bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb,
+                                  const Tensor& c, bool accumulate) {
+  const int64_t k = a.dim(ta ? 0 : 1);
+  if (library_ == nullptr || k == 0) return false;
+  const bool half = a.dtype == DType::kBf16 || b.dtype == DType::kBf16 || c.dtype == DType::kBf16;
+  size_t used = 0;
+  bool fits = true;
+  const auto operand = [&](const Tensor& x) -> const void* {
+    if (!half || x.dtype == DType::kBf16) return x.numbers();
+    const size_t bytes = static_cast<size_t>(x.elements()) * sizeof(Bf16);
+    if (used + bytes > scratch_.bytes()) {
+      fits = false;
+      return nullptr;
+    }
+    void* const rounded = static_cast<char*>(scratch_.data()) + used;
+    used += (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    convert(stream_, x.elements(), DType::kF32, x.data, DType::kBf16, rounded);
+    return rounded;
+  };
+  const void* const left = operand(a);
+  const void* const right = fits ? operand(b) : nullptr;
+  if (!fits) return false;
+  used = std::min(used, scratch_.bytes());
+  return library_->multiply(stream_,
+                            {.m = c.dim(0),
+                             .n = c.dim(1),
+                             .k = k,
+                             .transpose_a = ta,
+                             .transpose_b = tb,
+                             .accumulate = accumulate,
+                             .operand_type = half ? DType::kBf16 : DType::kF32,
+                             .a = left,
+                             .b = right,
+                             .type = c.dtype,
+                             .c = c.numbers()},
+                            static_cast<char*>(scratch_.data()) + used, scratch_.bytes() - used);
+}
+
+// Bias
+
+void CudaOps::add_bias(const Tensor& bias, const Tensor& x) {
+  const int64_t width = bias.elements();
+  MUSTER_CHECK(x.elements() % width == 0) << "add_bias of " << width << " elements";
+  cuda::add_bias(stream_, x.dtype, x.elements() / width, width, bias.f32(), x.numbers());
+}
+void CudaOps::bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                            Workspace workspace) {
+  const int64_t width = dbias.elements(), rows = dx.elements() / width;
+  check_size(dx, rows * width, "dx");
+  const int64_t blocks = std::min(kRowSumBlocks, rows);
+  MUSTER_CHECK(workspace.elements >= blocks * width) << "workspace of bias_backward is too small";
+  sum_rows(stream_, dx.dtype, rows, width, dx.numbers(), blocks, workspace.data);
+  add_blocks(stream_, workspace.data, blocks, width, width, accumulate, dbias.f32());
+}
+
+// Norms
+
+void CudaOps::norm(const NormShape& shape, const Tensor& x, const NormWeights& weights,
+                   const Tensor& y, const Tensor& stats) {
+  norm_rows(same_type({x, y}), shape, x, nullptr, weights, nullptr, y, stats);
+}
+void CudaOps::add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
+                       const NormWeights& weights, const Tensor& sum, const Tensor& y,
+                       const Tensor& stats) {
+  check_size(delta, x.elements(), "delta");
+  check_size(sum, x.elements(), "the residual sum");
+  norm_rows(same_type({x, delta, sum, y}), shape, x, delta.data, weights, sum.data, y, stats);
+}
+void CudaOps::norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,
+                        const NormWeights& weights, void* sum, const Tensor& y,
+                        const Tensor& stats) {
+  const int64_t width = weights.gain.elements(), rows = x.elements() / width;
+  const bool layer = shape.type == NormType::kLayer;
+  check_size(y, x.elements(), "the norm's output");
+  check_size(stats, shape.stats(rows), "stats");
+  if (layer) check_size(weights.bias, width, "the norm's bias");
+  cuda::norm(stream_, {.dtype = dtype,
+                       .type = shape.type,
+                       .rows = rows,
+                       .width = width,
+                       .eps = static_cast<float>(shape.eps),
+                       .gain_offset = static_cast<float>(shape.gain_offset),
+                       .x = x.data,
+                       .delta = delta,
+                       .gain = weights.gain.f32(),
+                       .bias = layer ? weights.bias.f32() : nullptr,
+                       .sum = sum,
+                       .y = y.data,
+                       .stats = stats.f32()});
+}
+void CudaOps::norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
+                            const NormWeights& weights, const Tensor& stats, const Tensor& dx,
+                            const NormWeights& d_weights, Accumulate accumulate,
+                            Workspace workspace) {
+  const bool layer = shape.type == NormType::kLayer;
+  const int64_t width = weights.gain.elements(), rows = x.elements() / width;
+  check_size(dy, x.elements(), "dy");
+  check_size(dx, x.elements(), "dx");
+  check_size(d_weights.gain, width, "the gain's gradient");
+  if (layer) check_size(d_weights.bias, width, "the bias's gradient");
+  check_size(stats, shape.stats(rows), "stats");
+  const int64_t blocks = std::min(kRowSumBlocks, rows);
+  MUSTER_CHECK(workspace.elements >= 2 * blocks * width)
+      << "workspace of norm_backward is too small";
+  cuda::norm_backward(stream_, {.dtype = same_type({dy, x, dx}),
+                                .type = shape.type,
+                                .rows = rows,
+                                .width = width,
+                                .gain_offset = static_cast<float>(shape.gain_offset),
+                                .dy = dy.data,
+                                .x = x.data,
+                                .gain = weights.gain.f32(),
+                                .stats = stats.f32(),
+                                .dx = dx.data,
+                                .blocks = blocks,
+                                .partial = workspace.data});
+  const float* sums = workspace.data;
+  add_blocks(stream_, sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
+  if (layer)
+    add_blocks(stream_, sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
+}
+
+// MLP
+
+namespace {
+
+ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in,
+                               const Tensor& out) {
+  const int64_t width = out.dim(out.rank - 1);
+  check_size(in, rows_of(out) * activation.input_width(width), "the activation's input");
+  return {.dtype = same_type({in, out}),
+          .kind = activation.kind,
+          .gated = activation.gated,
+          .rows = rows_of(out),
+          .width = width,
+          .in_width = activation.input_width(width),
+          .in = in.data,
+          .out = out.data};
+}
+
+}  // namespace
+
+void CudaOps::activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) {
+  cuda::activate(stream_, activation_rows(activation, in, out));
+}
+void CudaOps::activate_backward(const MlpActivation& activation, const Tensor& dout,
+                                const Tensor& in) {
+  cuda::activate_backward(stream_, activation_rows(activation, in, dout));
+}
+
+void CudaOps::copy_columns(const Tensor& from, int64_t from_column, const Tensor& to,
+                           int64_t to_column, int64_t columns) {
+  const int64_t from_width = from.dim(from.rank - 1), to_width = to.dim(to.rank - 1);
+  check_size(to, rows_of(from) * to_width, "copy_columns's target");
+  MUSTER_CHECK(from_column >= 0 && from_column + columns <= from_width && to_column >= 0 &&
+               to_column + columns <= to_width)
+      << columns << " columns from " << from_column << " of " << from_width << " to " << to_column
+      << " of " << to_width;
+  cuda::copy_columns(stream_, {.rows = rows_of(from),
+                               .columns = columns,
+                               .from_type = from.dtype,
+                               .from = at(from, from_column),
+                               .from_width = from_width,
+                               .to_type = to.dtype,
+                               .to = mutable_at(to, to_column),
+                               .to_width = to_width});
+}
+
+}  // namespace cuda
+
+std::unique_ptr<Ops> cuda_ops(const CudaOptions& options) {
+  return std::make_unique<cuda::CudaOps>(options);
+}
+
+}  // namespace muster::trainer

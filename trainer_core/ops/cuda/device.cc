@@ -1,0 +1,83 @@
+// Finding a device, and its memory.
+#include <cuda_runtime.h>
+
+#include <absl/status/status.h>
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/ops/cuda/cuda.h"
+#include "trainer_core/ops/cuda/cuda_check.h"
+#include "trainer_core/ops/cuda/kernels.h"
+
+namespace muster::trainer {
+namespace {
+
+// The oldest that kernels are compiled for: bf16 begins there.
+constexpr int kCapabilityMin = 80;
+
+// "13.0"
+std::string version_text(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+absl::Status no_device(cudaError_t error, int driver) {
+  const std::string what =
+      absl::StrCat(cudaGetErrorName(error), ": ", cudaGetErrorString(error), ". ");
+  if (driver == 0)
+    return absl::UnavailableError(
+        "no NVIDIA driver is loaded here: install one, or train with hardware=cpu");
+  if (error == cudaErrorInsufficientDriver)
+    return absl::UnavailableError(absl::StrCat(
+        "the NVIDIA driver knows CUDA up to ", version_text(driver), ", this build needs ",
+        version_text(CUDART_VERSION / 1000 * 1000), " or newer: update the driver"));
+  return absl::UnavailableError(absl::StrCat(
+      what, "Look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train with hardware=cpu"));
+}
+
+}  // namespace
+
+absl::StatusOr<CudaDevice> find_cuda_device(int index) {
+  int driver = 0, count = 0;
+  (void)cudaDriverGetVersion(&driver);
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess)
+    return no_device(error, driver);
+  if (index < 0 || index >= count)
+    return absl::UnavailableError(absl::StrCat("there is no GPU ", index, ": this process sees ",
+                                               count, "; look at CUDA_VISIBLE_DEVICES"));
+  cudaDeviceProp properties{};
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess)
+    return no_device(error, driver);
+  CudaDevice device{.index = index,
+                    .name = properties.name,
+                    .capability = 10 * properties.major + properties.minor,
+                    .memory_bytes = properties.totalGlobalMem,
+                    .processors = properties.multiProcessorCount,
+                    .driver_version = driver};
+  if (device.capability < kCapabilityMin)
+    return absl::UnavailableError(absl::StrCat(
+        device.name, " has compute capability ", properties.major, ".", properties.minor,
+        "; at least ", kCapabilityMin / 10, ".0 is needed (A100, H100 and newer)"));
+  if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess)
+    return no_device(error, driver);
+  if (const cudaError_t error = cuda::find_code(); error != cudaSuccess)
+    return absl::UnavailableError(
+        absl::StrCat("this build has no code for ", device.name, " (compute capability ",
+                     properties.major, ".", properties.minor, "; ", cudaGetErrorName(error),
+                     "): build with -DMUSTER_CUDA_ARCHITECTURES=", device.capability));
+  return device;
+}
+
+CudaMemory::CudaMemory(size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  const cudaError_t error = cudaMalloc(&data_, bytes);
+  MUSTER_CHECK(error == cudaSuccess)
+      << "cannot allocate " << bytes << " bytes on the GPU: " << cudaGetErrorString(error);
+  MUSTER_CUDA_CHECK(cudaMemset(data_, 0, bytes));
+  // Backends' streams do not wait for the one that this goes through.
+  MUSTER_CUDA_CHECK(cudaDeviceSynchronize());
+}
+
+CudaMemory::~CudaMemory() {
+  if (data_ != nullptr) (void)cudaFree(data_);
+}
+
+}  // namespace muster::trainer

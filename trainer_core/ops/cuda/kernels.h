@@ -1,0 +1,242 @@
+// The CUDA kernels by their launchers: each enqueues work on a stream and returns. cuda_ops.h's class checks shapes before. Formulas are in
+// ops/ops.h and its parts; what is void* are activations, fp32 or bf16 as `dtype` says.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "trainer_core/ops/cuda/places.h"
+#include "trainer_core/ops/ops.h"
+
+namespace muster::trainer::cuda {
+
+// What kernels find wrong, in the host's memory that the device has mapped: 0, or the first Fault of any thread, unordered.
+enum class Fault : int32_t { kNone, kToken, kTarget, kStart, kOffsets };
+using FaultWord = int32_t*;
+
+// elementwise.cu
+// Whether this build has code for the device: cudaSuccess, or why not.
+cudaError_t find_code();
+void fill(cudaStream_t, DType, int64_t n, float value, void* x);
+void convert(cudaStream_t, int64_t n, DType from_type, const void* from, DType to_type, void* to);
+void add(cudaStream_t, DType, int64_t n, const void* x, const void* delta, void* sum);
+void scale(cudaStream_t, DType, int64_t n, float factor, void* x);
+void soft_cap(cudaStream_t, int64_t n, float cap, float* x);
+void add_bias(cudaStream_t, DType, int64_t rows, int64_t width, const float* bias, void* x);
+struct Columns {
+  int64_t rows, columns;
+  DType from_type;
+  const void* from;  // the first of the columns
+  int64_t from_width;
+  DType to_type;
+  void* to;
+  int64_t to_width;
+};
+void copy_columns(cudaStream_t, const Columns&);
+
+// reduction.cu
+// A reduction leaves this many sums, in fp64.
+constexpr int64_t kReductionBlocks = 256;
+void sum(cudaStream_t, DType, int64_t n, const void* x, double* partial);
+void sum_of_squares(cudaStream_t, DType, int64_t n, const void* x, double* partial);
+// to (width) = or += the sum of `blocks` rows that lie `stride` apart, in order.
+void add_blocks(cudaStream_t, const float* from, int64_t blocks, int64_t stride, int64_t width,
+                Accumulate, float* to);
+// partial (blocks, width) = the sums of so many runs of rows of dx (rows, width).
+void sum_rows(cudaStream_t, DType, int64_t rows, int64_t width, const void* dx, int64_t blocks,
+              float* partial);
+// row_sums (rows) and column_sums (blocks, width) of squares.
+void squares(cudaStream_t, int64_t rows, int64_t width, const float* x, int64_t blocks,
+             double* row_sums, double* column_sums);
+
+// dropout.cu
+struct Dropout {
+  DType dtype;
+  int64_t rows, width;
+  uint64_t key;
+  uint32_t place;
+  uint32_t threshold;  // of words: those below it drop
+  float factor;
+  Elements elements;
+  void* x;
+};
+void dropout(cudaStream_t, const Dropout&);
+
+// activation.cu
+struct ActivationRows {
+  DType dtype;
+  Activation kind;
+  bool gated;
+  int64_t rows, width, in_width;
+  void* in;
+  void* out;  // or its gradient, which backward reads
+};
+void activate(cudaStream_t, const ActivationRows&);
+void activate_backward(cudaStream_t, const ActivationRows&);
+
+// norm.cu
+struct NormForward {
+  DType dtype;
+  NormType type;
+  int64_t rows, width;
+  float eps, gain_offset;
+  const void* x;
+  const void* delta;  // null: nothing is added and `sum` not written
+  const float* gain;
+  const float* bias;  // kLayer's
+  void* sum;
+  void* y;
+  float* stats;
+};
+void norm(cudaStream_t, const NormForward&);
+struct NormBackward {
+  DType dtype;
+  NormType type;
+  int64_t rows, width;
+  float gain_offset;
+  const void* dy;
+  const void* x;
+  const float* gain;
+  const float* stats;
+  void* dx;
+  int64_t blocks;  // of rows, whose sums are made apart
+  float* partial;  // (blocks, 2, width): of the gain's gradient, then of the bias's
+};
+void norm_backward(cudaStream_t, const NormBackward&);
+
+// rope.cu
+struct Rope {
+  DType dtype;
+  int64_t rows, heads, head_dim, width;  // heads: of queries and keys together
+  Places places;
+  const int32_t* starts;  // null: 0
+  bool neighbours;
+  float sign;
+  const float* cos;
+  const float* sin;
+  void* qkv;
+  FaultWord fault;
+};
+void rope(cudaStream_t, const Rope&);
+
+// embedding.cu
+struct Embedding {
+  DType dtype, table_type;
+  int64_t rows, width;
+  int64_t first, ids, limit;  // of the table's rows; tokens are below `limit`
+  float scale;
+  const int32_t* tokens;
+  const void* table;
+  void* out;
+  FaultWord fault;
+};
+void embedding(cudaStream_t, const Embedding&);
+struct EmbeddingBackward {
+  DType dtype;
+  int64_t rows, width;
+  int64_t first, ids, limit;
+  float scale;
+  const int32_t* tokens;
+  const void* dout;
+  float* dtable;
+  FaultWord fault;
+};
+void embedding_backward(cudaStream_t, const EmbeddingBackward&);
+struct PositionRows {
+  DType dtype;
+  int64_t rows, width;
+  Places places;
+  const int32_t* starts;  // null: 0
+  float* table;           // or its gradient
+  void* x;
+  FaultWord fault;
+};
+void add_positions(cudaStream_t, const PositionRows&);
+void positions_backward(cudaStream_t, const PositionRows&);
+
+// cross_entropy.cu
+struct CrossEntropy {
+  int64_t rows, vocab;
+  float soft_cap;  // 0: none
+  double z_loss;
+  float* logits;
+  const int32_t* targets;
+  const float* weights;
+  float* losses;
+  bool gradient;
+  FaultWord fault;
+};
+void cross_entropy(cudaStream_t, const CrossEntropy&);
+struct LogitSlice {
+  int64_t rows, width;
+  int64_t first, limit;  // ids
+  float soft_cap;
+  float* logits;
+  const int32_t* targets;
+  float* sums;  // (rows, 3)
+  FaultWord fault;
+};
+void logit_sums(cudaStream_t, const LogitSlice&);
+struct SlicedLoss {
+  int64_t rows, slices;
+  double z_loss;
+  const float* sums;  // (slices, rows, 3)
+  const float* weights;
+  float* losses;
+};
+void sliced_loss(cudaStream_t, const SlicedLoss&);
+void sliced_gradient(cudaStream_t, const SlicedLoss&, const LogitSlice&);
+
+// optimizer.cu
+void adam(cudaStream_t, int64_t n, const AdamStep&, const float* grads, float* params, float* m,
+          float* v);
+void adam_direction(cudaStream_t, int64_t n, const AdamStep&, float* grads, float* m, float* v);
+void adafactor(cudaStream_t, int64_t n, const AdafactorStep&, float* grads, float* v);
+// means (n) = decay means + (1 - decay) (sums grad_scale² / count + eps)
+void adafactor_means(cudaStream_t, int64_t n, const AdafactorStep&, int64_t count,
+                     const double* sums, float* means);
+struct FactoredDirection {
+  int64_t rows, width;
+  float grad_scale;
+  double mean;  // of all rows of the whole matrix
+  float* grads;
+  const float* row_means;
+  const float* column_means;
+};
+void factored_direction(cudaStream_t, const FactoredDirection&);
+void apply_update(cudaStream_t, int64_t n, float rate, float kept, const float* direction,
+                  float* params);
+
+// quantize.cu
+void abs_max(cudaStream_t, DType, int64_t rows, int64_t width, const void* x, ScaleOf, float* amax);
+void current_scale(cudaStream_t, NumberGrid, int64_t n, const float* amax, float* scale);
+void delayed_scale(cudaStream_t, int64_t scales, int64_t length, const float* amax, float* history,
+                   float* scale);
+struct Quantize {
+  NumberGrid grid;
+  int64_t rows, width;
+  ScaleOf of;
+  const float* scale;
+  bool noisy;
+  uint64_t key;
+  uint32_t place;
+  Elements elements;
+  DType from_type;
+  const void* x;
+  DType to_type;
+  void* out;
+};
+void quantize(cudaStream_t, const Quantize&);
+struct Dequantize {
+  DType dtype;
+  int64_t rows, width;
+  bool by_row, by_column, accumulate;
+  const float* row_scale;
+  const float* column_scale;
+  const void* product;
+  void* out;
+};
+void dequantize(cudaStream_t, const Dequantize&);
+
+}  // namespace muster::trainer::cuda

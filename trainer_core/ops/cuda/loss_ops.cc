@@ -1,0 +1,86 @@
+// The CUDA backend's losses.
+#include "trainer_core/ops/cuda/cuda_ops.h"
+
+namespace muster::trainer::cuda {
+namespace {
+
+LogitSlice slice_of(const LossShape& shape, const VocabularySlice& slice, const Tensor& logits,
+                    const Tensor& targets, float* sums, FaultWord fault) {
+  check_size(targets, logits.dim(0), "targets");
+  return {.rows = logits.dim(0),
+          .width = logits.dim(1),
+          .first = slice.first,
+          .limit = slice.ids(logits.dim(1)),
+          .soft_cap = static_cast<float>(shape.soft_cap),
+          .logits = logits.f32(),
+          .targets = targets.i32(),
+          .sums = sums,
+          .fault = fault};
+}
+
+SlicedLoss loss_of(const LossShape& shape, const Tensor& sums, const Tensor& weights,
+                   const Tensor& losses) {
+  const int64_t rows = weights.elements();
+  const int64_t slices = rows == 0 ? 0 : sums.elements() / (rows * kLogitSums);
+  check_size(losses, rows, "losses");
+  check_size(sums, slices * rows * kLogitSums, "sums of logits");
+  return {rows, slices, shape.z_loss, sums.f32(), weights.f32(), losses.f32()};
+}
+
+}  // namespace
+
+void CudaOps::soft_cap(double cap, const Tensor& x) {
+  cuda::soft_cap(stream_, x.elements(), static_cast<float>(cap), x.f32());
+}
+
+void CudaOps::cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                            const Tensor& weights, const Tensor& losses) {
+  loss(shape, logits, targets, weights, losses, false);
+}
+void CudaOps::cross_entropy_backward(const LossShape& shape, const Tensor& logits,
+                                     const Tensor& targets, const Tensor& weights,
+                                     const Tensor& losses) {
+  loss(shape, logits, targets, weights, losses, true);
+}
+
+void CudaOps::loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                   const Tensor& weights, const Tensor& losses, bool gradient) {
+  const int64_t rows = logits.dim(0);
+  check_size(targets, rows, "targets");
+  check_size(weights, rows, "weights");
+  check_size(losses, rows, "losses");
+  cuda::cross_entropy(stream_, {.rows = rows,
+                                .vocab = logits.dim(1),
+                                .soft_cap = static_cast<float>(shape.soft_cap),
+                                .z_loss = shape.z_loss,
+                                .logits = logits.f32(),
+                                .targets = targets.i32(),
+                                .weights = weights.f32(),
+                                .losses = losses.f32(),
+                                .gradient = gradient,
+                                .fault = fault()});
+}
+
+void CudaOps::logit_sums(const LossShape& shape, const VocabularySlice& slice, const Tensor& logits,
+                         const Tensor& targets, const Tensor& sums) {
+  check_size(sums, logits.dim(0) * kLogitSums, "sums of logits");
+  cuda::logit_sums(stream_, slice_of(shape, slice, logits, targets, sums.f32(), fault()));
+}
+
+void CudaOps::sliced_cross_entropy(const LossShape& shape, const Tensor& sums,
+                                   const Tensor& weights, const Tensor& losses) {
+  sliced_loss(stream_, loss_of(shape, sums, weights, losses));
+}
+
+void CudaOps::sliced_cross_entropy_backward(const LossShape& shape, const VocabularySlice& slice,
+                                            const Tensor& logits, const Tensor& targets,
+                                            const Tensor& sums, const Tensor& weights,
+                                            const Tensor& losses) {
+  const LogitSlice own = slice_of(shape, slice, logits, targets, nullptr, fault());
+  const SlicedLoss args = loss_of(shape, sums, weights, losses);
+  check_size(weights, logits.dim(0), "weights");
+  sliced_loss(stream_, args);
+  sliced_gradient(stream_, args, own);
+}
+
+}  // namespace muster::trainer::cuda

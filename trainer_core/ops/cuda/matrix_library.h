@@ -1,0 +1,41 @@
+// cuBLASLt, where its library is found when the process runs: nothing links it, so that a build runs on machines without it, with our own
+// products (gemm.h).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "trainer_core/base/dtype.h"
+
+namespace muster::trainer::cuda {
+
+// c (m, n) = op(a) op(b), or added to c: row-major as Ops::matmul has them. a and b are of one type; c is fp32, or bf16 as they are.
+struct LibraryProduct {
+  int64_t m, n, k;
+  bool transpose_a, transpose_b, accumulate;
+  DType operand_type;
+  const void* a;
+  const void* b;
+  DType type;
+  void* c;
+};
+
+// One thread at a time.
+class MatrixLibrary {
+ public:
+  virtual ~MatrixLibrary() = default;
+
+  // False: the library has nothing for this product, and nothing was started. `workspace` is the device's; its contents do not survive.
+  virtual bool multiply(cudaStream_t stream, const LibraryProduct& product, void* workspace,
+                        size_t workspace_bytes) = 0;
+};
+
+// Null where libcublasLt.so is not found, or of another major version than this build's. `algorithms_path` is CudaOptions'; `device` goes
+// into its keys.
+std::unique_ptr<MatrixLibrary> open_matrix_library(const std::string& device,
+                                                   const std::string& algorithms_path);
+
+}  // namespace muster::trainer::cuda

@@ -1,0 +1,116 @@
+// Adam, Adafactor and plain updates of flat blocks: one pass each. All parameters of a block lie behind each other, so that one launch serves
+// all of them.
+#include "trainer_core/ops/cuda/device.cuh"
+#include "trainer_core/ops/cuda/kernels.h"
+
+namespace muster::trainer::cuda {
+namespace {
+
+// An AdamStep in the kernel's own numbers.
+struct Adam {
+  float scale, b1, b1_rest, b2, b2_rest, m_correction, v_correction, eps, eps_root, rate, kept;
+
+  static Adam of(const AdamStep& step) {
+    const auto number = [](double value) { return static_cast<float>(value); };
+    return {number(step.grad_scale),
+            number(step.b1),
+            number(1 - step.b1),
+            number(step.b2),
+            number(1 - step.b2),
+            number(1 / step.bias_correction1),
+            number(1 / step.bias_correction2),
+            number(step.eps),
+            number(step.eps_root),
+            number(step.learning_rate),
+            number(1 - step.learning_rate * step.weight_decay)};
+  }
+};
+
+// Updates both moments of an element; returns its direction.
+__device__ inline float direction(const Adam& step, float grad, float* m, float* v) {
+  const float g = grad * step.scale;
+  *m = step.b1 * *m + step.b1_rest * g;
+  *v = step.b2 * *v + step.b2_rest * (g * g);
+  return *m * step.m_correction / (sqrtf(*v * step.v_correction + step.eps_root) + step.eps);
+}
+
+__global__ void adam_kernel(int64_t n, Adam step, const float* grads, float* params, float* m,
+                            float* v) {
+  for (int64_t i = global_index(); i < n; i += global_count()) {
+    const float update = direction(step, grads[i], m + i, v + i);
+    params[i] = params[i] * step.kept - step.rate * update;
+  }
+}
+
+__global__ void adam_direction_kernel(int64_t n, Adam step, float* grads, float* m, float* v) {
+  for (int64_t i = global_index(); i < n; i += global_count())
+    grads[i] = direction(step, grads[i], m + i, v + i);
+}
+
+__global__ void adafactor_kernel(int64_t n, float scale, float decay, float rest, float eps,
+                                 float* grads, float* v) {
+  for (int64_t i = global_index(); i < n; i += global_count()) {
+    const float g = grads[i] * scale;
+    v[i] = decay * v[i] + rest * (g * g + eps);
+    grads[i] = g / sqrtf(v[i]);
+  }
+}
+
+__global__ void means_kernel(int64_t n, double scale, double decay, double eps, const double* sums,
+                             float* means) {
+  for (int64_t i = global_index(); i < n; i += global_count()) {
+    const double square = sums[i] * scale + eps;
+    means[i] = static_cast<float>(decay * static_cast<double>(means[i]) + (1 - decay) * square);
+  }
+}
+
+__global__ void factored_direction_kernel(FactoredDirection args) {
+  for (int64_t i = global_index(); i < args.rows * args.width; i += global_count()) {
+    const double row_mean = static_cast<double>(args.row_means[i / args.width]);
+    const auto factor =
+        static_cast<float>(static_cast<double>(args.grad_scale) * sqrt(args.mean / row_mean));
+    args.grads[i] = args.grads[i] * factor / sqrtf(args.column_means[i % args.width]);
+  }
+}
+
+__global__ void apply_update_kernel(int64_t n, float rate, float kept, const float* direction,
+                                    float* params) {
+  for (int64_t i = global_index(); i < n; i += global_count())
+    params[i] = params[i] * kept - rate * direction[i];
+}
+
+}  // namespace
+
+void adam(cudaStream_t stream, int64_t n, const AdamStep& step, const float* grads, float* params,
+          float* m, float* v) {
+  launch(stream, blocks_for(n), kThreads, adam_kernel, n, Adam::of(step), grads, params, m, v);
+}
+
+void adam_direction(cudaStream_t stream, int64_t n, const AdamStep& step, float* grads, float* m,
+                    float* v) {
+  launch(stream, blocks_for(n), kThreads, adam_direction_kernel, n, Adam::of(step), grads, m, v);
+}
+
+void adafactor(cudaStream_t stream, int64_t n, const AdafactorStep& step, float* grads, float* v) {
+  launch(stream, blocks_for(n), kThreads, adafactor_kernel, n, static_cast<float>(step.grad_scale),
+         static_cast<float>(step.decay), static_cast<float>(1 - step.decay),
+         static_cast<float>(step.eps), grads, v);
+}
+
+void adafactor_means(cudaStream_t stream, int64_t n, const AdafactorStep& step, int64_t count,
+                     const double* sums, float* means) {
+  const double scale = step.grad_scale * step.grad_scale / static_cast<double>(count);
+  launch(stream, blocks_for(n), kThreads, means_kernel, n, scale, step.decay, step.eps, sums,
+         means);
+}
+
+void factored_direction(cudaStream_t stream, const FactoredDirection& args) {
+  launch(stream, blocks_for(args.rows * args.width), kThreads, factored_direction_kernel, args);
+}
+
+void apply_update(cudaStream_t stream, int64_t n, float rate, float kept, const float* direction,
+                  float* params) {
+  launch(stream, blocks_for(n), kThreads, apply_update_kernel, n, rate, kept, direction, params);
+}
+
+}  // namespace muster::trainer::cuda

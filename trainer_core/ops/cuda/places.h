@@ -1,0 +1,111 @@
+// Positions, token rows and buckets as kernels take them: plain values of plain numbers.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/base/relative_buckets.h"
+#include "trainer_core/ops/token_rows.h"
+
+namespace muster::trainer::cuda {
+
+// Positions: at most two runs. Row i of a sequence is first + i in the first run, second + (i - first_count) behind it.
+struct Runs {
+  int64_t count = 0;
+  int64_t first_count = 0;
+  int64_t first = 0;
+  int64_t second = 0;
+
+  static Runs of(const Positions& positions) {
+    static_assert(Positions::kRunsMax == 2);
+    Runs runs;
+    runs.count = positions.count();
+    if (positions.runs() > 0) {
+      runs.first_count = positions.run(0).count;
+      runs.first = positions.run(0).position;
+    }
+    if (positions.runs() > 1) runs.second = positions.run(1).position;
+    return runs;
+  }
+  __host__ __device__ int64_t at(int64_t row) const {
+    return row < first_count ? first + row : second + (row - first_count);
+  }
+};
+
+// TokenRows.
+struct Places {
+  Runs runs;
+  int64_t skipped = 0;  // rows before the tensor's first
+
+  static Places of(const TokenRows& rows) { return {Runs::of(rows.positions), rows.first}; }
+  __host__ __device__ int64_t sequence(int64_t row) const { return (skipped + row) / runs.count; }
+  __host__ __device__ int64_t position(int64_t row) const {
+    return runs.at((skipped + row) % runs.count);
+  }
+};
+
+// SampleElements: which element of which sample an element (row, column) of a tensor is.
+struct Elements {
+  uint64_t first_sample = 0;
+  Places places;
+  int64_t first_column = 0;
+  int64_t columns = 0;  // of a position in the sample
+
+  static Elements of(const SampleElements& elements, int64_t width) {
+    const bool whole = elements.columns == 0 || elements.columns == width;
+    return {elements.first_sample, Places::of(elements.rows), whole ? 0 : elements.first_column,
+            whole ? width : elements.columns};
+  }
+  __host__ __device__ uint64_t sample(int64_t row) const {
+    return first_sample + static_cast<uint64_t>(places.sequence(row));
+  }
+  __host__ __device__ int64_t element(int64_t row, int64_t column) const {
+    return places.position(row) * columns + first_column + column;
+  }
+};
+
+// RelativeBuckets by the first distance of each bucket, computed on the host: a logarithm of the device may round another way.
+struct Buckets {
+  // What a kernel takes by value; T5 has 32.
+  static constexpr int kMax = 256;
+
+  int32_t count = 0;
+  int64_t first[kMax] = {};
+
+  static Buckets of(const RelativeBuckets& buckets) {
+    MUSTER_CHECK(buckets.count <= kMax) << "relative_position_buckets is " << buckets.count
+                                        << "; with hardware=gpu at most " << kMax;
+    Buckets result;
+    result.count = buckets.count;
+    for (int32_t bucket = 1; bucket < buckets.count; ++bucket) {
+      int64_t low = result.first[bucket - 1], high = buckets.max_distance;
+      while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (buckets.of(middle) >= bucket) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      result.first[bucket] = low;
+    }
+    return result;
+  }
+  // Of buckets that begin at one distance all but the last are empty.
+  __host__ __device__ int32_t bucket(int64_t distance) const {
+    int32_t low = 0, high = count - 1;
+    while (low < high) {
+      const int32_t middle = (low + high + 1) / 2;
+      if (first[middle] <= distance) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+};
+
+}  // namespace muster::trainer::cuda
