@@ -11,4 +11,8 @@ namespace muster {
 // unknown is not full. Quotas are not in it. Any thread.
 std::optional<uint64_t> free_space_bytes(const std::string& path);
 
+// Of a disk that was full, where `needed` bytes were to go: " (it takes 3.0 MiB and 1.0 MiB are free on that disk: 2.0 MiB are
+// missing)". Empty where `free` is not the reason: a quota, or somebody else has made room.
+std::string missing_room(std::optional<uint64_t> free, uint64_t needed);
+
 }  // namespace muster

@@ -23,7 +23,12 @@ constexpr int64_t kStepMax = int64_t{1} << 53;
 // A worker with ranks heartbeats this many times as often as the coordinator asks for: a second is long where a step takes less, and an
 // idle node has nothing to tell.
 constexpr int32_t kBusyHeartbeats = 4;
+// Silence of a program, at most a week: a longer one is a typing error.
+constexpr int64_t kHangAfterSecondsMax = 604'800;
 // The largest fleets that are spoken of.
 constexpr int32_t kNodesMax = 10'000;
+
+// Sizes on which a job may go on after a fault: each is a whole config. Of the largest there are enough to lose some nodes.
+constexpr int32_t kSmallerSizesMax = 16;
 
 }  // namespace muster

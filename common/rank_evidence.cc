@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include <absl/strings/str_format.h>
+
 #include "common/escape.h"
 
 namespace muster {
@@ -60,6 +62,12 @@ GroupEvidence group_evidence(const ProgressPage& page, uint32_t index, Instant n
 }
 
 }  // namespace
+
+std::string to_string(const MemoryUse& use) {
+  constexpr double kGib = 1 << 30;
+  return absl::StrFormat("%.1f of %.1f GiB", static_cast<double>(use.used) / kGib,
+                         static_cast<double>(use.limit) / kGib);
+}
 
 RankEvidence evidence_from_page(const ProgressPage& page, Instant now) {
   RankEvidence evidence{.rank = page.rank,

@@ -38,6 +38,19 @@ struct GroupEvidence {
   friend bool operator==(const GroupEvidence&, const GroupEvidence&) = default;
 };
 
+// Of a control group, in bytes. Cached pages of files are not counted: the kernel takes them before anything stands still.
+struct MemoryUse {
+  uint64_t used = 0;
+  uint64_t limit = 0;  // 0: there is none
+
+  double part() const {
+    return limit > 0 ? static_cast<double>(used) / static_cast<double>(limit) : 0;
+  }
+  bool is_exhausted() const { return part() >= 0.98; }
+  friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
+};
+std::string to_string(const MemoryUse& use);  // "15.9 of 16.0 GiB"
+
 struct RankEvidence {
   int32_t rank = -1;
   int32_t pid = 0;
@@ -59,9 +72,18 @@ struct RankEvidence {
   std::string stack_note;  // what is missing in them: "no Python frames: py-spy is not installed"
   std::vector<std::string> last_lines;  // of its output, oldest first
   std::vector<std::string>
-      files{};  // on its node, that its programs have dumped into: "PATH (1234 bytes)"
+      files{};         // on its node, that its programs have dumped into: "PATH (1234 bytes)"
+  MemoryUse memory{};  // of its control group
 
   friend bool operator==(const RankEvidence&, const RankEvidence&) = default;
+};
+
+// What is left of a rank that has ended.
+struct EndEvidence {
+  RankEvidence rank;  // its page as the rank left it, and the end of its output
+  std::vector<std::string> kernel_messages;  // of its node, of about that time
+
+  friend bool operator==(const EndEvidence&, const EndEvidence&) = default;
 };
 
 // The page's groups with the newest of what its ring says of each. `now` is of the page's clock.

@@ -20,6 +20,7 @@
 #include "coordinator/shell/server.h"
 #include "daemon/command_line.h"
 #include "daemon/logging.h"
+#include "daemon/metric_words.h"
 #include "daemon/process.h"
 
 namespace muster::coordinator {
@@ -29,10 +30,12 @@ struct Flags {
   ServerOptions server;
   std::string port_file;
   bool die_with_parent = false;
+  bool ignore_sigterm = false;
   int64_t worker_lease_ms = 10'000;
   int64_t heartbeat_interval_ms = 1'000;
   int64_t unreachable_ms = 900;
   std::string log_level = "info";
+  std::string log_format = "text";
 };
 
 // How long a job may stand still, by what its ranks are doing.
@@ -69,6 +72,54 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
       "The same of programs that are not ours, which may not name every phase");
 }
 
+// When a job that lost nodes goes on with fewer, and with more again.
+void declare_sizes(CLI::App& app, CoreOptions& options) {
+  constexpr double kSecondsMax = 7 * 86'400;
+  const auto add = [&](const char* name, Duration& time, const char* help) {
+    app.add_option_function<double>(
+           name,
+           [&time](const double& seconds) {
+             time = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+           },
+           help)
+        ->default_str(absl::StrCat(to_seconds(time)))
+        ->check(CLI::Range(0.0, kSecondsMax));
+  };
+  add("--whole-wait-seconds", options.whole_wait,
+      "How long a job with min_nodes waits for a lost node before it goes on with fewer");
+  add("--keep-nodes-seconds", options.keep_nodes,
+      "How long a job that lost a node and cannot go on without it keeps its others from the jobs "
+      "behind it");
+  add("--grow-stable-seconds", options.grow_stable,
+      "A job that runs on fewer nodes goes on on more when they have been free for so long, twice "
+      "as long each time");
+  add("--grow-after-seconds", options.grow_after, "… and not sooner than this after its start");
+  add("--cancel-grace-seconds", options.cancel_grace,
+      "What the ranks of a job that is cancelled, or preempted, get to save a checkpoint");
+}
+
+// Who may reach the API, and what he has to show.
+void declare_trust(CLI::App& app, ServerOptions& options) {
+  const auto add = [&](const char* flag, std::string& path, const char* type, const char* help) {
+    app.add_option(flag, path, help)->type_name(type)->group("Trust");
+  };
+  add("--tls-cert", options.trust.tls_cert, "FILE",
+      "Serve the API by TLS with this certificate; it is read again when it is renewed");
+  add("--tls-key", options.trust.tls_key, "FILE", "The key of --tls-cert");
+  add("--tls-client-ca", options.trust.tls_client_ca, "FILE",
+      "Let in only who has a certificate that one of these has signed");
+  add("--token-dir", options.trust.token_dir, "FOLDER",
+      "Let in only who has a token: files worker, viewer, submitter and admin, a token a line, "
+      "which are read again when they change");
+  app.add_flag("--trusted-network", options.trusted_network,
+               "Allow --http on an address that other machines can reach; its pages have no "
+               "transport security")
+      ->group("Trust");
+  app.add_flag("--insecure", options.insecure,
+               "Allow addresses that other machines can reach, without transport security")
+      ->group("Trust");
+}
+
 void declare(CLI::App& app, Flags& flags) {
   constexpr int64_t kIntervalMsMax = 3'600'000;
   app.add_option("--listen", flags.server.listen,
@@ -82,8 +133,10 @@ void declare(CLI::App& app, Flags& flags) {
                  "Once ready, write the ports and the pid to this file as JSON");
   app.add_flag("--die-with-parent", flags.die_with_parent,
                "Stop when the process that started this one is gone");
-  app.add_flag("--insecure", flags.server.insecure,
-               "Allow addresses that other machines can reach, without transport security");
+  app.add_flag("--ignore-sigterm", flags.ignore_sigterm,
+               "Only SIGINT and SIGHUP end it: Slurm sends SIGTERM to every process of a job, and "
+               "ranks that save then need their coordinator");
+  declare_trust(app, flags.server);
   app.add_option("--worker-lease-ms", flags.worker_lease_ms,
                  "Silence after which a worker and its ranks are lost")
       ->capture_default_str()
@@ -93,18 +146,34 @@ void declare(CLI::App& app, Flags& flags) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{10}, kIntervalMsMax));
   declare_hang_budgets(app, flags.server.core.hang);
+  declare_sizes(app, flags.server.core);
   app.add_option("--unreachable-ms", flags.unreachable_ms,
                  "Silence of a worker with running ranks after which it is told to be unreachable")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{100}, kIntervalMsMax));
+  app.add_option("--worker-series", flags.server.worker_series,
+                 "Workers, spread evenly, that have metrics of their own, besides those that are "
+                 "silent; totals tell of all")
+      ->capture_default_str()
+      ->check(CLI::Range(0, daemon::kSeriesSampleMax));
+  app.add_option("--job-series", flags.server.job_series,
+                 "Jobs that have metrics of their own; totals and incidents tell of all")
+      ->capture_default_str()
+      ->check(CLI::Range(0, daemon::kJobsShownMax));
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
+      ->capture_default_str();
+  app.add_option("--log-format", flags.log_format,
+                 "text, or json: an object a line, with job, attempt and rank")
       ->capture_default_str();
   app.set_version_flag("--version", std::string("muster-coordinator ") + kVersion);
   app.footer(
       "Examples:\n"
       "  muster-coordinator --state-dir /var/lib/muster\n"
       "  muster-coordinator --state-dir /tmp/m --listen 127.0.0.1:0 --http 127.0.0.1:0 --port-file "
-      "/tmp/m/ports");
+      "/tmp/m/ports\n"
+      "  # For others: workers and commands then have --tls-ca and --token-file\n"
+      "  muster-coordinator --state-dir /var/lib/muster --listen 0.0.0.0:7070 --tls-cert tls.crt "
+      "--tls-key tls.key --token-dir /etc/muster/tokens");
 }
 
 int fail(const absl::Status& status, ExitCode code) {
@@ -126,7 +195,8 @@ int run(Flags& flags) {
                                  flags.heartbeat_interval_ms, ")")),
                 ExitCode::kBadInput);
   }
-  if (absl::Status status = daemon::set_up_logging("muster-coordinator", flags.log_level);
+  if (absl::Status status =
+          daemon::set_up_logging("muster-coordinator", flags.log_level, flags.log_format);
       !status.ok()) {
     return fail(status, ExitCode::kBadInput);
   }
@@ -134,14 +204,17 @@ int run(Flags& flags) {
     if (absl::Status status = daemon::die_with_parent(); !status.ok())
       return fail(status, ExitCode::kFailure);
   }
+  if (flags.ignore_sigterm) signal(SIGUSR1, SIG_IGN);  // the other word of Slurm's
   daemon::raise_open_files_limit();
   std::promise<absl::Status> end;
   std::once_flag ended;
   const auto finish = [&](const absl::Status& status) {
     std::call_once(ended, [&] { end.set_value(status); });
   };
-  const auto signals = daemon::SignalListener::start(daemon::leave_signals(),
-                                                     [&](int) { finish(absl::OkStatus()); });
+  const auto signals =
+      daemon::SignalListener::start(daemon::leave_signals(), [&](int signal_number) {
+        if (signal_number != SIGTERM || !flags.ignore_sigterm) finish(absl::OkStatus());
+      });
 
   flags.server.core.version = kVersion;
   flags.server.core.worker_lease = std::chrono::milliseconds(flags.worker_lease_ms);

@@ -61,12 +61,18 @@ bool is_loopback(const Endpoint& endpoint) {
   return !error && address.is_loopback();
 }
 
-absl::Status check_exposure(std::string_view flag, const Endpoint& endpoint, bool insecure) {
-  if (insecure || is_loopback(endpoint)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      av(flag), "=", endpoint.to_string(),
-      ": others could reach this address, and this version has no transport security; listen on "
-      "127.0.0.1, or say --insecure if the network is trusted"));
+absl::Status check_exposure(std::string_view flag, const Endpoint& endpoint, bool allowed,
+                            std::string_view why) {
+  if (allowed || is_loopback(endpoint)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(av(flag), "=", endpoint.to_string(),
+                                                    ": others could reach this address, and ",
+                                                    av(why), "; or listen on 127.0.0.1"));
+}
+
+absl::Status check_open_exposure(std::string_view flag, const Endpoint& endpoint, bool allowed) {
+  return check_exposure(flag, endpoint, allowed,
+                        "it has no transport security; say --trusted-network if only machines that "
+                        "you trust can reach it (--insecure means that, too)");
 }
 
 }  // namespace muster::daemon

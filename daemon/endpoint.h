@@ -21,8 +21,10 @@ absl::StatusOr<Endpoint> parse_endpoint(std::string_view flag, std::string_view 
 // localhost, 127.0.0.0/8 and ::1.
 bool is_loopback(const Endpoint& endpoint);
 
-// A listener that others can reach needs transport security, which this version lacks: it is
-// refused unless the operator said --insecure.
-absl::Status check_exposure(std::string_view flag, const Endpoint& endpoint, bool insecure);
+// FailedPrecondition for a listener that others can reach and that is not `allowed`; `why` says what it lacks and what to do.
+absl::Status check_exposure(std::string_view flag, const Endpoint& endpoint, bool allowed,
+                            std::string_view why);
+// The same of listeners that never have transport security: pages to read, and the ranks' rendezvous.
+absl::Status check_open_exposure(std::string_view flag, const Endpoint& endpoint, bool allowed);
 
 }  // namespace muster::daemon

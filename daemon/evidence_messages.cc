@@ -86,6 +86,7 @@ RankEvidence rank_from_proto(const v1::RankEvidence& proto) {
   rank.process_state = process_state_from(proto.process_state());
   rank.tracer_pid = std::max(proto.tracer_pid(), 0);
   rank.wait_channel = printable(proto.wait_channel(), kNameBytesMax);
+  rank.memory = {proto.memory_used(), proto.memory_limit()};
   rank.stack_problem = printable(proto.stack_problem(), kProblemBytesMax);
   rank.stack_note = printable(proto.stack_note(), kProblemBytesMax);
   rank.last_lines = lines_from_proto(proto.last_lines(), kEvidenceLinesMax, kEvidenceLineBytesMax);
@@ -130,6 +131,8 @@ void rank_to_proto(const RankEvidence& rank, const Detail& detail, v1::RankEvide
     proto.set_process_state(static_cast<unsigned char>(rank.process_state));
   proto.set_tracer_pid(rank.tracer_pid);
   proto.set_wait_channel(printable(rank.wait_channel, kNameBytesMax));
+  proto.set_memory_used(rank.memory.used);
+  proto.set_memory_limit(rank.memory.limit);
   proto.set_stack_problem(printable(rank.stack_problem, kProblemBytesMax));
   proto.set_stack_note(printable(rank.stack_note, kProblemBytesMax));
   lines_to_proto(rank.last_lines, detail.lines, detail.line_bytes, *proto.mutable_last_lines());

@@ -1,15 +1,10 @@
-// The words that both daemons' metrics share, so that one thing has one name:
+// The labels that both daemons' metrics share, and the bounds of how many series there may be. The names are in daemon/metric_table.h.
 //
-//   muster_job_…{job, name}                   a job, as the coordinator knows it from its ranks' heartbeats
-//   muster_fleet_…{worker}                    a worker, as the coordinator sees it
-//   muster_coordinator_…                      the coordinator itself
-//   muster_rank_…{job, name, attempt, rank}   one rank of a worker, from its progress page
-//   muster_worker_…                           the worker itself
-//
-// The figures of training have the same last words everywhere: step, step_seconds, tokens_per_second, mfu_ratio, loss,
-// grad_norm. A series of them begins with the first step that it is about: before that there is no loss, not even 0.
+// Where a job's time went: productive_seconds_total, lost_seconds_total{cause, class} (words of coordinator/core/account.h with
+// underscores) and goodput_ratio; the first two of all jobs together as muster_fleet_….
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -23,8 +18,24 @@ namespace muster::daemon {
 
 using MetricLabels = std::map<std::string, std::string>;
 
+// Ranks of a job, and workers of a fleet, that have series of their own, unless the operator says otherwise: as many as a person can look at. What
+// stands out has series, too, and totals tell of all.
+constexpr int32_t kSeriesSample = 64;
+constexpr int32_t kSeriesSampleMax = 1'000'000;
+
+// Jobs that have series of their own, unless the operator says otherwise.
+constexpr int32_t kJobsShown = 128;
+constexpr int32_t kJobsShownMax = 100'000;  // some 6 million series
+
+// Whether the `index`th of `count` is one of at most `sample` that are spread evenly.
+constexpr bool is_sampled(int64_t index, int64_t count, int64_t sample) {
+  if (sample <= 0) return false;
+  const int64_t stride = std::max<int64_t>(1, (count + sample - 1) / sample);
+  return index % stride == 0;
+}
+
 inline MetricLabels job_labels(JobId job, const std::string& name) {
-  return {{"job", std::to_string(job.value())}, {"name", name}};
+  return {{"job_id", std::to_string(job.value())}, {"name", name}};
 }
 
 inline MetricLabels rank_labels(JobId job, const std::string& name, Attempt attempt, Rank rank) {

@@ -16,9 +16,12 @@
 
 namespace muster::coordinator {
 
-// Stores the job's durable record (everything in Job but `ranks`), replacing what is there.
+// Stores the job's durable record, replacing what is there: what durable() leaves of the job as the core has it by then. A batch
+// of steps writes it once, however many of thousands of ranks have ended in it.
 struct PersistJob {
-  Job job;
+  JobId job;
+  JobState state{};    // of this step …
+  std::string reason;  // … for the log
 };
 
 // Remembers that `request_id` made `job`, so that a repeated submission returns it.
@@ -40,6 +43,8 @@ struct ForgetJob {
 struct SendRegistered {
   Duration heartbeat_interval{};
   StoreId store;
+  std::vector<JobId>
+      unfinished;  // launched: what nodes keep beyond attempts is of no use to any other
 };
 
 struct SendStartRanks {
@@ -49,6 +54,7 @@ struct SendStartRanks {
   std::vector<RankPlacement> ranks;  // of the receiving worker alone
   std::string rendezvous_address;
   int32_t program_port = 0;
+  int64_t checkpoint_step = -1;  // steps in the newest whole one that is known; below 1: none
 };
 
 struct SendStopRanks {
@@ -86,13 +92,22 @@ struct SendSymbolize {
   std::vector<uint64_t> addresses;
 };
 
+// Asks whether the node is good for ranks; answered by NodeChecked.
+struct SendCheckNode {
+  uint64_t check = 0;
+};
+
+struct SendJobEnded {
+  JobId job;
+};
+
 struct SendReportAck {
   uint64_t report_id = 0;
 };
 
 using WorkerPayload =
     std::variant<SendRegistered, SendStartRanks, SendStopRanks, SendSaveCheckpoint, SendDumpStacks,
-                 SendSymbolize, SendReportAck>;
+                 SendSymbolize, SendCheckNode, SendJobEnded, SendReportAck>;
 
 // Best effort: a worker that is not connected gets nothing, and learns what matters when it
 // registers again.
@@ -133,6 +148,25 @@ struct ForgetIncident {
   IncidentId incident;
 };
 
+// Stores what is known against the node, replacing what is there.
+struct PersistNode {
+  NodeRecord node;
+};
+
+// Nothing is known against the node any more.
+struct ForgetNode {
+  WorkerName worker;
+};
+
+// Something was decided about a node: for the log and the metrics.
+struct NodeTold {
+  enum class What { kExcluded, kAdmitted, kCheckPassed, kCheckFailed };
+  WorkerName worker;
+  What what = What::kExcluded;
+  Suspicion suspicion = Suspicion::kPerson;  // kExcluded
+  std::string text;                          // a sentence
+};
+
 // What `muster stacks` shows.
 struct StackDump {
   JobId job;
@@ -154,9 +188,10 @@ struct JobChanged {
   JobId job;
 };
 
-using Action = std::variant<PersistJob, PersistRequestId, PersistLastJobId, ForgetJob,
-                            PersistIncident, ForgetIncident, SendToWorker, RefuseWorker,
-                            RefuseRegistration, Reply, ReplyStacks, JobChanged>;
+using Action =
+    std::variant<PersistJob, PersistRequestId, PersistLastJobId, ForgetJob, PersistIncident,
+                 ForgetIncident, PersistNode, ForgetNode, NodeTold, SendToWorker, RefuseWorker,
+                 RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::coordinator

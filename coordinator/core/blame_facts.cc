@@ -149,6 +149,10 @@ std::vector<std::string> BlameFacts::clauses(int32_t rank) const {
                                    evidence->wait_channel.empty() ? "" : ", in ",
                                    printable(evidence->wait_channel, kProblemShownBytesMax), ")"));
   }
+  if (evidence->memory.is_exhausted()) {
+    clauses.push_back(absl::StrCat("is at the memory limit of its control group (",
+                                   to_string(evidence->memory), ")"));
+  }
   if (goes_on(rank)) clauses.push_back("goes on, slowly");
   return clauses;
 }

@@ -24,6 +24,8 @@ class BlameFacts {
   std::vector<std::string> clauses(int32_t rank) const;
   // The phase that most ranks are in.
   Phase usual_phase() const { return usual_phase_; }
+  // By its page; false where it has none.
+  bool is_in_other_phase(int32_t rank) const;
   // Its evidence changed from the first sample to the second.
   bool goes_on(int32_t rank) const;
 
@@ -36,7 +38,6 @@ class BlameFacts {
  private:
   const RankEvidence* earlier(int32_t rank) const { return earlier_[static_cast<size_t>(rank)]; }
   bool stays_in_kernel(int32_t rank) const;
-  bool is_in_other_phase(int32_t rank) const;
   bool has_page(int32_t rank) const;
 
   const BlameInput& input_;

@@ -8,6 +8,7 @@
 
 #include "common/absl_view.h"
 #include "common/exit_code.h"
+#include "coordinator/core/restart_policy.h"
 
 namespace muster::coordinator {
 
@@ -27,10 +28,11 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
       store_(state.store),
       request_ids_(std::move(state.request_ids)),
       incidents_(state.incidents, std::move(state.open_incidents)),
+      nodes_(std::move(state.nodes)),
       last_job_id_(state.last_job_id),
       now_(now) {
   for (Job& job : state.jobs) restore(std::move(job));
-  schedule_needed_ = queue_.size() > 0;
+  schedule_needed_ = anybody_wants_workers();
 }
 
 void Core::restore(Job job) {
@@ -38,12 +40,16 @@ void Core::restore(Job job) {
   last_job_id_ = std::max(last_job_id_, id);  // state of an earlier version has no last number
   if (!is_terminal(job.state)) outputs_.emplace(output_key(job.spec), id);
   if (job.state == JobState::kQueued) {
-    queue_.add(id, job.spec.priority, now_);
+    // Its workers have yet to come back.
+    const Instant back = now_ + options_.worker_lease;
+    queue_.add(id, job.spec.priority, now_, back + options_.whole_wait, keep_until(job, back));
+    if (job.not_before_unix_ns > 0) backed_off_.push_back(id);
   } else if (is_terminal(job.state)) {
     finished_.emplace(job.finished_unix_ns, id);
   } else {
     job.ranks.assign(job.placement.size(), RankState{});
     Launch& launch = launches_[id];
+    launch.started = now_;
     if (job.state == JobState::kSuspect || job.state == JobState::kDumping) {
       job.state = JobState::kRunning;
       job.reason = absl::StrCat("the coordinator was started anew, and looks again: ", job.reason);
@@ -62,6 +68,7 @@ void Core::restore(Job job) {
     begin_watching(job);
     if (is_running(job.state)) looks_again_.push_back(id);
   }
+  open_account(job);
   jobs_.insert_or_assign(id, std::move(job));
 }
 
@@ -84,17 +91,41 @@ void Core::forgive_own_stall(Instant now) {
     worker.last_heard += late;
     worker.last_pages += late;
     if (worker.away_since) *worker.away_since += late;
+    worker.check.deadline += late;
+    if (worker.strays_since) *worker.strays_since += late;
   }
+  queue_.excuse(late);
   for (auto& [id, open] : dumps_) open.deadline += late;
   for (auto& [id, open] : symbols_) open.deadline += late;
   for (auto& [id, launch] : launches_) {
     if (launch.hang) launch.hang->excuse(late);
+    launch.started += late;
+    if (launch.roomy_since) *launch.roomy_since += late;
     launch.suspected += late;
+    launch.evidence += late;
     launch.progress_then += late;
     if (launch.next_look) *launch.next_look += late;
     if (launch.doubt) launch.doubt->excuse(late);
     if (launch.start_deadline) *launch.start_deadline += late;
     if (launch.victim_deadline) *launch.victim_deadline += late;
+    if (launch.killed_at) *launch.killed_at += late;
+    launch.stuck_look += late;
+  }
+}
+
+// Of an earlier life, once it is known what time it is. No back-off is longer than the longest, whatever clocks say.
+void Core::resume_backoffs() {
+  if (unix_ns_ == 0) return;
+  for (const JobId id : std::exchange(backed_off_, {})) {
+    const auto found = jobs_.find(id);
+    if (found == jobs_.end() || found->second.state != JobState::kQueued) continue;
+    const Job& job = found->second;
+    const Duration left = std::clamp(Duration(job.not_before_unix_ns - unix_ns_), Duration::zero(),
+                                     std::max({kBackoffMax, kPreemptedDelay, kFullDiskDelayMax}));
+    queue_.remove(id, job.spec.priority);
+    const Instant back = now_ + std::max(left, options_.worker_lease);
+    queue_.add(id, job.spec.priority, now_ + left, back + options_.whole_wait,
+               keep_until(job, back));
   }
 }
 
@@ -107,6 +138,9 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
   std::visit(
       [this](const auto& e) {
         if (e.unix_ns != 0) unix_ns_ = e.unix_ns;
+        nodes_.set_time(now_, unix_ns_);
+        accounts_.bridge(now_, unix_ns_);
+        resume_backoffs();
         on(e);
       },
       event);
@@ -122,10 +156,13 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
   for (size_t i = before; i < out.size(); ++i) {
     if (const auto* stored = std::get_if<PersistIncident>(&out[i])) note_incident(stored->incident);
   }
+  NodeBook::Changes nodes = nodes_.take_changes();
+  for (NodeRecord& node : nodes.stored) out.push_back(PersistNode{std::move(node)});
+  for (WorkerName& name : nodes.forgotten) out.push_back(ForgetNode{std::move(name)});
   for (const JobId id : persist_) {
     if (const auto it = jobs_.find(id); it != jobs_.end()) {
-      out.push_back(PersistJob{it->second});
-      std::get<PersistJob>(out.back()).job.ranks.clear();
+      it->second.account = accounts_.take(id, it->second.account, now_, unix_ns_);
+      out.push_back(PersistJob{id, it->second.state, it->second.reason});
     }
   }
   std::move(actions_.begin(), actions_.end(), std::back_inserter(out));
@@ -179,6 +216,7 @@ void Core::on(const JobSubmitted& event) {
   job.submitted_unix_ns = event.unix_ns;
   const JobId id = job.id;
   Job& stored = jobs_.emplace(id, std::move(job)).first->second;
+  open_account(stored);
   outputs_.emplace(output_key(stored.spec), id);
   note(stored, "submitted; waits for its turn");
   queue_.add(id, stored.spec.priority, now_);
@@ -243,6 +281,7 @@ void Core::on(const JobCancelRequested& event) {
   launch.start_deadline.reset();  // how the attempt ends does not matter any more
   launch.victim_deadline.reset();
   leave_ladder(job);
+  account(job, JobTurn::kCancelled);
   end_doubt(job, "none: the job was cancelled", "the job was cancelled");
   if (job.state == JobState::kRestarting && !event.force) {
     note(job, "cancelled during a restart; waits for the last ranks to be reaped");
@@ -258,8 +297,10 @@ void Core::on(const JobCancelRequested& event) {
 void Core::on(const Tick&) {
   check_leases();
   check_launch_deadlines();
+  check_stuck();
   check_ladders();
-  schedule_needed_ = schedule_needed_ || queue_.size() > 0;
+  check_nodes();
+  schedule_needed_ = schedule_needed_ || anybody_wants_workers();
 }
 
 std::optional<Instant> Core::next_deadline() const {
@@ -269,13 +310,18 @@ std::optional<Instant> Core::next_deadline() const {
   };
   if (schedule_needed_) consider(now_);
   if (!workers_.empty() || !launches_.empty()) consider(now_ + options_.heartbeat_interval);
-  for (const auto& [name, worker] : workers_) consider(worker.last_heard + options_.worker_lease);
+  for (const auto& [name, worker] : workers_) {
+    consider(worker.last_heard + options_.worker_lease);
+    if (worker.strays_since) consider(*worker.strays_since + options_.torn_down_within);
+  }
   for (const auto& [id, launch] : launches_) {
     if (launch.start_deadline) consider(*launch.start_deadline);
     const Job& job = jobs_.at(id);
     if (launch.victim_deadline && !awaits_a_worker(job)) consider(*launch.victim_deadline);
     if (const auto look = ladder_deadline(job, launch)) consider(*look);
+    if (launch.killed_at) consider(launch.stuck_look);
   }
+  if (const auto look = nodes_deadline()) consider(*look);
   for (const auto& [id, open] : dumps_) consider(open.deadline);
   for (const auto& [id, open] : symbols_) consider(open.deadline);
   return next;

@@ -9,6 +9,7 @@
 //
 //   core.cc      events to methods, submission, cancellation, what a reload restores
 //   schedule.cc  the queue's pass: which waiting jobs are placed
+//   resize.cc    workers that are kept free for a job, and jobs that run on fewer nodes
 //   launch.cc    one attempt of one job: ranks up, ranks gone, faults, the end
 //   fleet.cc     workers: registration, leases, heartbeats, exit reports
 //   watch.cc     what ranks' figures say: progress for the ladder, stragglers
@@ -16,6 +17,9 @@
 //   verdict.cc   what a dump comes to, and what cannot be told yet
 //   dumps.cc     dumps of stacks and their symbols, for the ladder and for people
 //   reach.cc     workers that cannot be reached
+//   nodes.cc     nodes that are left out, and their checks
+//   stuck.cc     processes that cannot be killed
+//   accounts.cc  where each job's time goes, and how it comes back from faults
 #pragma once
 
 #include <cstdint>
@@ -32,55 +36,20 @@
 
 #include "common/ids.h"
 #include "common/time.h"
+#include "coordinator/core/account_book.h"
 #include "coordinator/core/action.h"
-#include "coordinator/core/blame.h"
-#include "coordinator/core/dump.h"
+#include "coordinator/core/core_options.h"
 #include "coordinator/core/event.h"
-#include "coordinator/core/hang_detector.h"
+#include "coordinator/core/exclusions.h"
 #include "coordinator/core/incidents.h"
 #include "coordinator/core/job.h"
 #include "coordinator/core/job_queue.h"
-#include "coordinator/core/stragglers.h"
+#include "coordinator/core/launch.h"
+#include "coordinator/core/placement.h"
+#include "coordinator/core/recovery_times.h"
 #include "coordinator/core/validation.h"
 
 namespace muster::coordinator {
-
-struct CoreOptions {
-  std::string version;  // workers must say the same
-  Duration heartbeat_interval = std::chrono::seconds(1);
-  Duration worker_lease =
-      std::chrono::seconds(10);  // silence after which a worker and its ranks are lost
-  Duration start_budget =
-      std::chrono::seconds(60);  // from StartRanks to the last rank's first heartbeat
-  Duration cancel_grace =
-      std::chrono::seconds(4);  // SIGTERM to SIGKILL: time to write a checkpoint
-  Duration culprit_wait =
-      std::chrono::seconds(2);  // for the dead rank's report when only victims reported
-  // Silence of a worker with running ranks after which it is told to be unreachable; its ranks are lost when that is confirmed. More
-  // than three heartbeats of a busy worker: less would be a hiccup of the network.
-  Duration unreachable_after = std::chrono::milliseconds(900);
-  Duration broken_stream_wait = std::chrono::milliseconds(
-      500);  // the same of one whose stream broke, when peers of its ranks report them lost
-  // The same before the others' stacks may confirm it: what its ranks have begun meanwhile, a checkpoint perhaps, nobody has heard.
-  Duration unreachable_confirm = std::chrono::seconds(5);
-  HangBudgets hang;
-  Duration samples_apart = std::chrono::seconds(1);  // two looks at the stacks tell slow from stuck
-  Duration sample_deadline = std::chrono::milliseconds(1500);
-  Duration symbols_wait = std::chrono::seconds(5);
-  size_t queued_jobs_max = 10'000;   // a queue longer than this is a submission loop gone wrong
-  size_t finished_jobs_max = 1'000;  // kept for people to look at; older ones are forgotten
-  InputLimits limits;
-};
-
-// What a restarted coordinator knows: the durable state, read from storage before the first step.
-struct DurableState {
-  StoreId store;
-  std::vector<Job> jobs;
-  std::map<std::string, JobId> request_ids;
-  JobId last_job_id{0};                  // the newest that was given; the job may be forgotten
-  std::vector<IncidentId> incidents;     // whose records are stored, growing; the newest never goes
-  std::vector<Incident> open_incidents;  // those of them that are open
-};
 
 // Names one rank of one launch.
 struct RankKey {
@@ -98,6 +67,7 @@ struct Worker {
   std::string version;
   std::string rendezvous_address;
   PortRange program_ports;
+  std::string switches;
   int32_t slots = 0;
   bool connected = false;
   bool leaving = false;  // was told to end: nothing is placed on it any more
@@ -105,6 +75,9 @@ struct Worker {
 
   // Ranks that should not be there and were told to stop: they hold slots until they are gone.
   std::set<RankKey> strays;
+  std::optional<Instant> strays_since;  // told to stop, and heard since
+  std::set<RankKey>
+      stuck;  // of the strays: cannot be killed; nothing is placed here before they end
   // Ranks placed here that the last registration did not list, until they are reported or found
   // lost.
   std::set<RankKey> missing;
@@ -116,6 +89,7 @@ struct Worker {
   std::optional<Instant> away_since;  // its stream broke
   bool given_up =
       false;  // ranks of it were taken for lost: it gets no others before it is heard of
+  NodeCheckState check;
 };
 
 class Core {
@@ -132,68 +106,16 @@ class Core {
   const std::map<JobId, Job>& jobs() const { return jobs_; }
   const std::map<WorkerName, Worker>& workers() const { return workers_; }
   const std::map<std::string, JobId>& request_ids() const { return request_ids_; }
+  const std::map<WorkerName, NodeRecord>& nodes() const { return nodes_.records(); }
   const CoreOptions& options() const { return options_; }
+  // Those that are held included.
   std::map<WorkerName, int32_t> slots_used_by_worker() const;
+  Account account_of(const Job& job, Instant now) const;
+  std::map<WorkerName, int32_t> slots_held_by_worker() const;
   // By rank, the largest `count_max` scores of Stragglers; empty before the first look.
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
 
  private:
-  // Nobody can tell whether the attempt hangs: an incident says so, and the job runs. One incident for all doubts of an attempt.
-  struct Doubt {
-    IncidentId incident;
-    bool open = false;
-    Instant progress{};            // of steps and phases, when it began
-    Instant began{};               // the look that could not tell
-    std::optional<Instant> until;  // then it is stuck; nothing: it has moved since
-    std::string reason;            // why nothing is done
-
-    void excuse(Duration time) {
-      progress += time;
-      began += time;
-      if (until) *until += time;
-    }
-  };
-  // What is known of a live job beyond its record. Volatile: rebuilt after a restart.
-  struct Launch {
-    std::optional<Instant> start_deadline;          // while STARTING
-    std::optional<Instant> victim_deadline;         // once a victim reported and no culprit did
-    std::optional<int64_t> checkpoint_after;        // somebody waits for a checkpoint of more steps
-    std::map<WorkerName, std::vector<Rank>> ranks;  // by worker
-    std::optional<HangDetector> hang;
-    std::optional<Stragglers> stragglers;
-    std::map<Rank, IncidentId> slow;     // ranks that are told to be
-    std::optional<Instant> reach_check;  // the next look at whether its workers can be reached
-    std::optional<IncidentId> incident;  // what the suspicion or the verdict is recorded as
-    std::optional<IncidentId> silence;   // the attempt's, of workers that could not be reached
-    // While SUSPECT or DUMPING.
-    Instant suspected{};
-    Instant progress_then{};           // of steps and phases
-    int64_t step_then = -1;            // the newest that was known
-    std::set<WorkerName> no_news;      // workers whose pages have not been seen since
-    std::set<WorkerName> unreachable;  // outlives a suspicion
-    std::optional<DumpId> dump;
-    int32_t looks = 0;                 // dumps of this suspicion that could not tell
-    std::optional<Instant> next_look;  // no dump before
-    std::optional<Doubt> doubt;        // outlives a suspicion
-  };
-  // One dump on its way.
-  struct OpenDump {
-    Dump dump;
-    Instant deadline;
-    std::optional<RequestToken> request;  // who asked; nobody: the ladder
-  };
-  // Names that are awaited, for an incident or for somebody who wants to see stacks.
-  struct OpenSymbols {
-    IncidentId incident;  // whose stacks are input.later's …
-    BlameInput input;
-    std::optional<RequestToken> request;  // … or whose answer waits
-    StackDump answer;
-    std::set<StackModule> modules;
-    Instant deadline;
-
-    StackTree& stacks() { return request ? answer.stacks : input.later.stacks; }
-  };
-
   // core.cc
   void on(const JobSubmitted& event);
   void on(const JobCancelRequested& event);
@@ -203,6 +125,7 @@ class Core {
   void note_incident(const Incident& incident);
   void restore(Job job);
   void await_workers_of(const Job& job);
+  void resume_backoffs();
   absl::StatusOr<Job*> active_job(JobId id);
   absl::Status check_output_is_free(const JobSpec& spec) const;
   void release_output(const Job& job);
@@ -213,21 +136,44 @@ class Core {
 
   // schedule.cc
   void schedule();
+  std::map<WorkerName, int32_t> slots_of_ranks() const;
+  std::string kept_text(const Job& job, const WorkerName& awaited) const;
   void start(Job& job, std::vector<RankPlacement> placement);
   int32_t free_program_port(const Job& job) const;
   void send_start(const Job& job, const Worker& worker);
+
+  // resize.cc
+  std::vector<JobQueue::Entry> in_turn() const;
+  bool wants_workers_held(const Job& job) const;
+  bool anybody_wants_workers() const;
+  bool waits_for_all(const Job& job, const JobQueue::Entry& entry) const;
+  bool is_away(const WorkerName& name) const;
+  WorkerName node_to_wait_for(const Job& job, const JobQueue::Entry& entry) const;
+  int32_t fewest_nodes(const Job& job) const;
+  int32_t size_to_start(const Job& job, const std::vector<Host>& hosts) const;
+  Placement find_place(const Job& job, bool whole, const std::vector<Host>& hosts,
+                       const std::vector<Host>& left_out, std::string& remark);
+  Wish wish_of(const Job& job) const;
+  void keep_free(Job& job, std::vector<WorkerName> names, std::vector<Host>& hosts);
+  void keep_own_nodes(Job& job, std::vector<Host>& hosts);
+  void keep_more_nodes(Job& job, bool somebody_waits, std::vector<Host>& hosts);
+  bool keeps_its_nodes(const Job& job) const;
+  void grow_when_due(Job& job, int32_t larger);
+  std::string start_text(const Job& job) const;
 
   // launch.cc
   absl::Status ask_for_checkpoint(const Job& job);
   void rank_up(Job& job, Rank rank);
   void rank_gone(Job& job, Rank rank);
   void rank_exited(Job& job, RankExit exit, const WorkerName& worker);
-  void preempt_ranks_of(const Worker& worker, Duration grace);
+  void preempt_ranks_of(const Worker& worker, Duration grace, const std::string& why);
   void fault(Job& job, Fault fault, Duration grace, IncidentKind kind = IncidentKind::kRankDied);
   void record_fault(Job& job, IncidentKind kind);
+  void complete_crash(const Job& job);
   void stop_ranks(Job& job, Duration grace, std::string_view reason);
   void settle(Job& job);
   void end_attempt(Job& job);
+  Instant keep_until(const Job& job, Instant ready) const;
   void finish(Job& job, JobState state, int32_t exit_code, std::string reason);
   void conclude_without_culprit(Job& job);
   bool awaits_a_worker(const Job& job) const;
@@ -241,6 +187,8 @@ class Core {
   void on(const RankExited& event);
   void hear_heartbeat(Worker& worker);
   absl::Status admit(const WorkerRegistered& event) const;
+  // Whether something may be placed there, as far as it depends on the worker alone.
+  bool takes_ranks(const Worker& worker) const;
   void compare_running(Worker& worker, const WorkerRegistered& event);
   std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker) const;
   void judge_missing(Worker& worker);
@@ -295,18 +243,62 @@ class Core {
   void end_symbols(DumpId id);
   void check_dumps();
 
+  // nodes.cc
+  void on(const NodeChecked& event);
+  void on(const NodeExcludeRequested& event);
+  void on(const NodeAdmitRequested& event);
+  void suspect_node(const WorkerName& name, Suspicion suspicion, std::string reason);
+  void blame_node(const Job& job);
+  void blame_stuck_node(const Suspect& suspect, const Dump& dump);
+  void welcome_node(Worker& worker, bool is_new_life);
+  void check_node(Worker& worker);
+  void conclude_check(Worker& worker, NodeCheckResult result);
+  void check_nodes();
+  std::optional<Instant> nodes_deadline() const;
+  bool may_be_taken(const WorkerName& name) const;
+  Placement place_as_last_resort(const Job& job, int32_t nodes, const std::vector<Host>& hosts,
+                                 const std::vector<Host>& left_out, std::string& remark);
+
+  // stuck.cc
+  std::vector<RankKey> unkillable_ranks(const Job& job, const Worker& worker) const;
+  void leave_stuck(Worker& worker, const std::vector<RankKey>& keys);
+  bool is_silent(const Worker& worker) const;
+  bool is_order_on_its_way(const Job& job) const;
+  void check_stuck();
+  void expect_ends(Launch& launch, Duration grace);
+  std::string stuck_text(const Worker& worker) const;
+  int64_t stuck_ranks_of(const Job& job) const;
+
   // reach.cc
   bool has_ranks(const Job& job, const Worker& worker) const;
+  Duration news_within() const;
+  Duration told_after() const;
   Duration patience_with(const Worker& worker) const;
+  bool is_silent_for(const Worker& worker, Duration time) const;
   bool is_unreachable(const Worker& worker) const;
-  bool may_be_confirmed(const Launch& launch) const;
+  bool has_place_elsewhere(const Job& job) const;
+  Duration lost_after(const Job& job) const;
+  bool may_be_confirmed(const Job& job, Duration before = Duration::zero()) const;
+  Duration stacks_take() const;
   void check_reach(Job& job);
   bool is_missed(const Job& job, const Worker& worker) const;
+  std::string silence_text(const Worker& worker) const;
   void tell_unreachable(Job& job, const Worker& worker);
-  IncidentId open_silence(const Job& job, const Fault& what);
+  void record_silence(const Job& job, const Worker& worker);
   void tell_reachable(Job& job, const WorkerName& name, std::string_view how);
   void lose_confirmed(Job& job);
   void give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why);
+
+  // accounts.cc
+  void open_account(const Job& job);
+  void account(Job& job, JobTurn turn);
+  void account_progress(Job& job, const RankProgress& progress);
+  Instant last_progress_of(const Job& job) const;
+  void account_fault(Job& job, IncidentKind kind);
+  Recovery* recovery_of(const Job& job);
+  void begin_recovery(Job& job, IncidentKind kind, Instant last_progress);
+  void follow_recovery(Job& job, const RankProgress& progress, AttemptWatch::News news);
+  void end_recovery(Job& job, IncidentId interrupted_by);
 
   Worker* current_worker(const WorkerName& name, Incarnation incarnation);
   Job* live_job(JobId id, Attempt attempt);
@@ -314,13 +306,16 @@ class Core {
   Job* owner_of(const RankKey& key, const Worker& worker);
   void revive(const RankKey& key, const Worker& worker);
   void stop_launches(const Worker& worker, const std::set<RankKey>& strays);
+  std::vector<JobId> unfinished_jobs() const;
+  void tell_job_ended(JobId job);
 
   CoreOptions options_;
   StoreId store_;
   std::map<JobId, Job> jobs_;
   std::map<WorkerName, Worker> workers_;  // ordered, so that decisions do not depend on addresses
   std::map<std::string, JobId> request_ids_;
-  std::map<JobId, Launch> launches_;              // one for each live job
+  std::map<JobId, Launch> launches_;  // one for each live job
+  AccountBook accounts_;
   std::set<std::pair<int64_t, JobId>> finished_;  // oldest end first
   // Of the jobs that have not ended. State of an earlier version may hold two of one folder.
   std::set<std::pair<std::string, JobId>> outputs_;
@@ -328,13 +323,16 @@ class Core {
   std::map<DumpId, OpenSymbols> symbols_;
   DumpId last_dump_{0};
   IncidentBook incidents_;
+  NodeBook nodes_;
+  uint64_t last_check_ = 0;
   std::set<JobId> suspects_;  // jobs that are SUSPECT
   JobQueue queue_;
   JobId last_job_id_{0};
   bool schedule_needed_ = false;
   std::vector<JobId>
-      looks_again_;       // running when this coordinator was started: until its first step
-  Instant reach_from_{};  // no worker is unreachable before
+      looks_again_;  // running when this coordinator was started: until its first step
+  std::vector<JobId> backed_off_;  // when it was: until the time of day is known
+  Instant reach_from_{};           // no worker is unreachable before
 
   // Of the step in progress.
   Instant now_{};

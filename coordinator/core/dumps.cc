@@ -36,9 +36,9 @@ void Core::on(const StacksRequested& event) {
     return refuse(absl::InvalidArgumentError(absl::StrCat(
         "rank is ", event.rank.value(), ": ", name, " has ranks 0 to ", job.placement.size() - 1)));
   }
-  const auto asking = std::count_if(dumps_.begin(), dumps_.end(), [](const auto& entry) {
-    return entry.second.request.has_value();
-  });
+  const auto is_asked_for = [](const auto& entry) { return entry.second.request.has_value(); };
+  const auto asking = std::count_if(dumps_.begin(), dumps_.end(), is_asked_for) +
+                      std::count_if(symbols_.begin(), symbols_.end(), is_asked_for);
   if (static_cast<size_t>(asking) >= kRequestsMax) {
     return refuse(absl::ResourceExhaustedError(
         absl::StrCat(asking, " dumps are on their way; ask again when they are there")));

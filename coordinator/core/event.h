@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,8 +16,10 @@
 #include "common/ids.h"
 #include "common/port_range.h"
 #include "common/progress_page.h"
+#include "common/rank_evidence.h"
 #include "common/step_times.h"
 #include "common/time.h"
+#include "coordinator/core/exclusions.h"
 #include "coordinator/core/incident.h"
 #include "coordinator/core/job.h"
 
@@ -63,7 +66,8 @@ struct WorkerRegistered {
   int32_t slots = 0;
   std::string rendezvous_address;
   PortRange program_ports{};
-  StoreId store;  // whose ranks `running` lists
+  std::string switches;  // above its node, the outermost first: "spine.leaf3"; empty: not known
+  StoreId store;         // whose ranks `running` lists
   std::vector<RunningRank> running;
   std::optional<Duration> leaving;  // as WorkerLeaving's grace, of one that leaves
   int64_t unix_ns = 0;
@@ -127,6 +131,8 @@ struct RankExited {
   std::string detail;
   int64_t unix_ns = 0;
   ExitCause cause = ExitCause::kUnknown;
+  std::shared_ptr<const EndEvidence> evidence{};  // null: none
+  bool told_to_stop = false;
 };
 
 // Somebody wants to see the stacks of a job's ranks now; answered by ReplyStacks.
@@ -161,6 +167,32 @@ struct SymbolsReceived {
   int64_t unix_ns = 0;
 };
 
+// Answers SendCheckNode.
+struct NodeChecked {
+  WorkerName worker;
+  Incarnation incarnation;
+  uint64_t check = 0;
+  NodeCheckResult result;
+  int64_t unix_ns = 0;
+};
+
+// Somebody wants nothing placed on a node any more, for `time` or until somebody admits it. What runs there runs on, or (`evacuate`)
+// saves and goes on elsewhere.
+struct NodeExcludeRequested {
+  RequestToken token;
+  WorkerName worker;
+  std::string reason;
+  std::optional<Duration> time;
+  int64_t unix_ns = 0;
+  bool evacuate = false;
+};
+
+struct NodeAdmitRequested {
+  RequestToken token;
+  WorkerName worker;
+  int64_t unix_ns = 0;
+};
+
 // A deadline that next_deadline() named may have passed.
 struct Tick {
   int64_t unix_ns = 0;
@@ -168,6 +200,7 @@ struct Tick {
 
 using Event = std::variant<JobSubmitted, JobCancelRequested, JobCheckpointRequested,
                            WorkerRegistered, WorkerDisconnected, WorkerLeaving, HeartbeatReceived,
-                           RankExited, StacksRequested, StackReportReceived, SymbolsReceived, Tick>;
+                           RankExited, StacksRequested, StackReportReceived, SymbolsReceived,
+                           NodeChecked, NodeExcludeRequested, NodeAdmitRequested, Tick>;
 
 }  // namespace muster::coordinator

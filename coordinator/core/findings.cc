@@ -267,8 +267,7 @@ void Findings::judge_halted() {
 void Findings::judge_phases() {
   std::vector<int32_t> others;
   for (const int32_t rank : all_ranks()) {
-    const RankEvidence* evidence = facts_.view(rank).evidence;
-    if (evidence != nullptr && evidence->phase != facts_.usual_phase()) others.push_back(rank);
+    if (facts_.is_in_other_phase(rank)) others.push_back(rank);
   }
   const BlameFacts::Usual usual = facts_.usual_of(all_ranks());
   for (const int32_t rank : others) {

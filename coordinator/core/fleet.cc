@@ -36,9 +36,16 @@ Job* Core::owner_of(const RankKey& key, const Worker& worker) {
   return owned ? job : nullptr;
 }
 
+bool Core::takes_ranks(const Worker& worker) const {
+  return worker.connected && !worker.leaving && !worker.given_up &&
+         worker.version == options_.version;
+}
+
 absl::Status Core::admit(const WorkerRegistered& event) const {
   if (absl::Status status = check_registration(event, options_.limits); !status.ok()) return status;
-  if (event.version != options_.version) {
+  // In the middle of an upgrade: what it runs may end there, and is saved when it leaves.
+  const bool has_ours = event.store == store_ && !event.running.empty();
+  if (event.version != options_.version && !has_ours) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", event.worker.value(), " is version ", event.version,
                      " and the coordinator is version ", options_.version,
@@ -59,25 +66,45 @@ void Core::on(const WorkerRegistered& event) {
     actions_.push_back(RefuseRegistration{event.worker, std::move(status)});
     return;
   }
+  const auto known = workers_.find(event.worker);
+  const bool is_new_life =
+      known != workers_.end() && known->second.incarnation != event.incarnation;
   lose_ranks(event.worker, event.incarnation, "was started anew");
   Worker& worker = workers_[event.worker];
+  const bool died = is_new_life && worker.slots > 0 && !worker.leaving;
   worker.name = event.worker;
   worker.incarnation = event.incarnation;
   worker.host = event.host;
   worker.version = event.version;
   worker.rendezvous_address = event.rendezvous_address;
   worker.program_ports = event.program_ports;
+  worker.switches = event.switches;
   worker.slots = event.slots;
   worker.connected = true;
   worker.away_since.reset();
   worker.given_up = false;
   worker.last_heard = now_;
   worker.heartbeats = 0;
-  send(worker, SendRegistered{options_.heartbeat_interval, store_});
+  send(worker, SendRegistered{options_.heartbeat_interval, store_, unfinished_jobs()});
   compare_running(worker, event);
   worker.leaving = event.leaving.has_value();
-  if (worker.leaving) preempt_ranks_of(worker, *event.leaving);
+  if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
+  if (died) nodes_.demand_check(worker.name);
+  welcome_node(worker, is_new_life);
   schedule_needed_ = true;
+}
+
+std::vector<JobId> Core::unfinished_jobs() const {
+  std::vector<JobId> unfinished;
+  for (const auto& [id, job] : jobs_)
+    if (!is_terminal(job.state) && job.attempt > Attempt(0)) unfinished.push_back(id);
+  return unfinished;
+}
+
+// Any of them may have kept something for it, from an attempt long ago. Who is not connected hears it when it registers.
+void Core::tell_job_ended(JobId job) {
+  for (const auto& [name, worker] : workers_)
+    if (worker.connected) send(worker, SendJobEnded{job});
 }
 
 void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
@@ -109,8 +136,12 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
   }
   if (!foreign) stop_launches(worker, strays);
   worker.strays = std::move(strays);
+  worker.strays_since.reset();
+  if (!foreign && !worker.strays.empty()) worker.strays_since = now_;
+  std::erase_if(worker.stuck, [&](const RankKey& key) { return !worker.strays.contains(key); });
   for (const JobId id : stopping) {
     const Job& job = jobs_.at(id);
+    expect_ends(launches_.at(id), job.stop_grace);
     send(worker,
          SendStopRanks{id, job.attempt, job.stop_grace, job.reason, awaited_ranks(job, worker)});
   }
@@ -153,6 +184,7 @@ void Core::on(const WorkerDisconnected& event) {
   if (Worker* worker = current_worker(event.worker, event.incarnation); worker != nullptr) {
     worker->connected = false;
     worker->away_since = now_;
+    worker->strays_since.reset();
     worker->missing.clear();
     for (auto& [id, launch] : launches_)
       if (launch.ranks.contains(worker->name)) launch.reach_check = now_;
@@ -164,7 +196,7 @@ void Core::on(const WorkerLeaving& event) {
   if (worker == nullptr) return;
   worker->last_heard = now_;
   worker->leaving = true;
-  preempt_ranks_of(*worker, event.grace);
+  preempt_ranks_of(*worker, event.grace, "is leaving");
   schedule_needed_ = true;  // what waits may have to wait for others now
 }
 
@@ -200,6 +232,7 @@ void Core::on(const HeartbeatReceived& event) {
     state.process_state = progress.process_state;
     watch(*job, progress);
     rank_up(*job, progress.rank);
+    account_progress(*job, progress);
   }
   hear_pages_of(*worker);
   // Told to stop once more, but holding no slots: what a worker really runs, its registration says.
@@ -220,7 +253,10 @@ void Core::hear_heartbeat(Worker& worker) {
     worker.longest_pause = std::max(pause, before);
   }
   worker.last_pages = now_;
-  if (std::exchange(worker.given_up, false)) schedule_needed_ = true;
+  if (!std::exchange(worker.given_up, false)) return;
+  if (!worker.strays.empty()) worker.strays_since = now_;
+  welcome_node(worker, /*is_new_life=*/false);
+  schedule_needed_ = true;
 }
 
 // Ranks placed on `worker` that it neither runs nor has reported. One that never came up was
@@ -259,11 +295,15 @@ void Core::on(const RankExited& event) {
   worker->last_heard = now_;
   const RankKey key{event.job, event.attempt, event.rank};
   worker->missing.erase(key);
+  worker->stuck.erase(key);
   if (worker->strays.erase(key) > 0) schedule_needed_ = true;
   if (Job* job = owner_of(key, *worker); job != nullptr) {
+    if (event.evidence != nullptr)
+      launches_.at(job->id).crash.keep(event.rank, worker->name, *event.evidence);
     rank_exited(*job,
                 {event.rank, event.exit_code, event.signal, event.last_step,
-                 one_line(event.detail, options_.limits.detail_bytes_max), event.cause},
+                 one_line(event.detail, options_.limits.detail_bytes_max), event.cause,
+                 job->spec.is_program(), event.told_to_stop},
                 worker->name);
   }
   send(*worker, SendReportAck{event.report_id});
@@ -292,8 +332,11 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
   }
   if (!lost) return;
   const auto known = workers_.find(worker);
-  if (known != workers_.end() && known->second.incarnation != survivor)
-    known->second.given_up = true;
+  if (known != workers_.end() && known->second.incarnation != survivor) {
+    const bool is_news = !std::exchange(known->second.given_up, true);
+    if (is_news && !known->second.leaving)
+      suspect_node(worker, Suspicion::kWorkerLost, absl::StrCat("it ", av(why)));
+  }
   if (job.state != JobState::kRestarting && !job.cancel_requested) {
     Fault cause;
     cause.worker = worker;
@@ -322,6 +365,7 @@ void Core::check_leases() {
                        absl::UnavailableError(absl::StrCat("worker ", worker.name.value(), " ", why,
                                                            ": register again"))});
     }
+    if (!worker.leaving && worker.slots > 0) nodes_.demand_check(worker.name);
     it = workers_.erase(it);
     schedule_needed_ = true;
   }

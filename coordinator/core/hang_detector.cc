@@ -36,8 +36,13 @@ Phase known(Phase phase) {
 
 }  // namespace
 
-HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now, Speech speech)
-    : budgets_(budgets), ranks_(ranks), progress_(now), foreground_(now) {
+HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now, Speech speech,
+                           Duration silence_max)
+    : budgets_(budgets),
+      silence_max_(silence_max),
+      ranks_(ranks),
+      progress_(now),
+      foreground_(now) {
   const bool silent = speech == Speech::kPerhapsLater;
   (silent ? silent_ : in_phase_[static_cast<size_t>(Phase::kInit)]) = static_cast<int32_t>(ranks);
   for (Rank& rank : ranks_) {
@@ -66,7 +71,8 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   Rank& rank = ranks_[index];
   // What was overtaken on its way is old.
   if (std::pair(sample.steps, sample.step) < std::pair(rank.steps, rank.step)) return;
-  if (rank.ended || stays_silent(rank, sample)) return;
+  if (rank.ended) return;
+  if (stays_silent(rank, sample)) return hear_silent(sample.last_progress, now);
   rank.step = sample.step;
   learn_silence(std::min(sample.last_progress, now));
   progress_ = std::max(progress_, std::min(sample.last_progress, now));
@@ -76,6 +82,12 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   change_phase(rank, sample);
   learn_step(rank, sample);
   if (!trains()) paused_ = step_;
+}
+
+void HangDetector::hear_silent(Instant sign_of_life, Instant now) {
+  if (sign_of_life <= progress_) return;
+  shows_life_ = true;
+  make_progress(std::min(sign_of_life, now));
 }
 
 void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_t step,
@@ -175,6 +187,7 @@ void HangDetector::make_progress(Instant now) {
 }
 
 bool HangDetector::forgive() {
+  if (is_silent()) return false;  // the limit is its owner's
   // Whatever moves: who has not completed a step in the time of the first ones never will.
   if (patience_ * allowance() >= std::max(budgets_.first_steps, 2 * allowance())) return false;
   patience_ *= 2;
@@ -232,25 +245,32 @@ Duration HangDetector::allowance() const {
 
 // What was forgiven in short steps is not carried into a phase of minutes.
 Duration HangDetector::patience() const {
+  if (is_silent()) return shows_life_ ? silence_max_ : std::max(silence_max_, budgets_.first_steps);
   const Duration once = allowance();
   return std::min(patience_ * once, std::max(budgets_.first_steps, 2 * once));
 }
 
 Instant HangDetector::due() const {
-  if (is_silent()) return kNever;
+  if (is_silent()) return silence_max_ > Duration::zero() ? progress_ + patience() : kNever;
   const Instant still = progress_ + patience();
   if (!trains() || !knows_steps()) return still;
   const Duration step = duration_of(budgets_.steps_completed * to_seconds(longest_step()));
   return std::min(still, foreground_ + patience_ * std::max(allowance(), step));
 }
 
-bool HangDetector::goes_on_since(Instant then, Instant now) const {
+bool HangDetector::goes_on_since(Instant then, Duration news, Instant now) const {
+  constexpr int kOverdue = 2;
   if (!knows_steps() || due() <= now) return false;
-  return foreground_ > then + longest_step();
+  const bool overdue = foreground_ + kOverdue * longest_step() + news <= now;
+  return !overdue && foreground_ > then + longest_step();
 }
 
 std::string HangDetector::reason(Instant now) const {
   const double still = to_seconds(now - progress_);
+  if (is_silent()) {
+    return absl::StrFormat("no rank has written anything for %.1f s; it may take %.0f s", still,
+                           to_seconds(patience()));
+  }
   std::string why =
       progress_ + patience() <= now
           ? absl::StrFormat("no rank has made progress for %.1f s", still)

@@ -12,7 +12,7 @@
 // counts as well.
 //
 // A program that is not ours may tell nothing, or collectives alone: until a rank of it says what phase it is in, that rank is silent. It
-// neither excuses nor is waited for, and where all are silent nothing is ever suspicious.
+// neither excuses nor is waited for. Where all are silent, nothing is suspicious unless its owner has said how long it may show no sign of life.
 //
 // A suspicion is cheap; what it leads to is decided by looking at stacks. forgive() is for when that finds the job slow: it doubles
 // the allowance until steps are completed again.
@@ -65,8 +65,10 @@ class HangDetector {
   };
 
   enum class Speech { kFromTheStart, kPerhapsLater };  // of our trainer; of other programs
+  // `silence_max`: how long all ranks may show no sign of life while none has said what it does; zero: for ever. Before the first sign they
+  // have the budget of first steps: interpreters and libraries load in silence.
   HangDetector(const HangBudgets& budgets, size_t ranks, Instant now,
-               Speech speech = Speech::kFromTheStart);
+               Speech speech = Speech::kFromTheStart, Duration silence_max = Duration::zero());
 
   void observe(size_t rank, const Sample& sample, Instant now);
   // What a dump says of it, which may be newer than its heartbeats, or older: another phase, a further step. Its ages are taken by another
@@ -81,7 +83,7 @@ class HangDetector {
   // It was found slow and not stuck, and gets twice the time. False: nobody is given more.
   bool forgive();
 
-  // The job is suspicious from then on, unless something moves before; kNever while it is silent.
+  // The job is suspicious from then on, unless something moves before; kNever while it is silent, and may be.
   static constexpr Instant kNever = Instant::max();
   Instant due() const;
   // Some ranks have not ended, and none of them says what it does.
@@ -95,8 +97,9 @@ class HangDetector {
   // How long nothing is seen to move in a usual step: some programs tell of their steps alone. Zero before steps are known, and while a rank is
   // in another phase.
   Duration usual_silence() const;
-  // Steps are completed, and more than one since `then`: nobody who takes part in them is gone since.
-  bool goes_on_since(Instant then, Instant now) const;
+  // Steps are completed, and more than one since `then`: nobody who takes part in them is gone since. One that is overdue says that they are not;
+  // of one that is completed somebody tells within `news`.
+  bool goes_on_since(Instant then, Duration news, Instant now) const;
   // "no rank has made progress for 2.1 s; its steps take 0.4 s". For people.
   std::string reason(Instant now) const;
 
@@ -113,6 +116,7 @@ class HangDetector {
   };
 
   bool stays_silent(Rank& rank, const Sample& sample);
+  void hear_silent(Instant sign_of_life, Instant now);
   void learn_step(Rank& rank, const Sample& sample);
   void learn_silence(Instant progress);
   void see_step(int64_t step, Instant now);
@@ -124,6 +128,8 @@ class HangDetector {
   Duration allowance() const;
 
   HangBudgets budgets_;
+  Duration silence_max_;
+  bool shows_life_ = false;
   std::vector<Rank> ranks_;
   std::array<int32_t, kPhases> in_phase_{};  // ranks that have not ended and are not silent
   int32_t silent_ = 0;                       // that have not ended

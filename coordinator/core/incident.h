@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +64,42 @@ struct IncidentMoment {
   friend bool operator==(const IncidentMoment&, const IncidentMoment&) = default;
 };
 
+// What a job goes through from a fault to where it was.
+enum class RecoveryMoment {
+  kProgress,   // the last before the fault
+  kDetected,   // suspected, or told
+  kEvidence,   // there are stacks, or what a dead rank has left: in the incident
+  kDecided,    // whether it is tried again
+  kStopped,    // the last rank is gone
+  kStarted,    // the order to start the next attempt is sent
+  kUp,         // every rank is
+  kLoaded,     // every rank has begun to train
+  kFirstStep,  // completed by the next attempt
+  kCaughtUp,   // a step that had not been completed before
+};
+constexpr std::array<std::string_view, 10> kRecoveryMomentNames = {
+    "progress", "detected", "evidence", "decided",    "stopped",
+    "started",  "up",       "loaded",   "first step", "caught up"};
+constexpr size_t kRecoveryMoments = kRecoveryMomentNames.size();
+
+// By attempts of a job, after a fault. coordinator/core/recovery_times.h fills it in.
+struct Recovery {
+  std::array<int64_t, kRecoveryMoments> unix_ns{};  // never falling; 0: not yet, or not known
+  bool over = false;                                // nothing is added any more
+  int32_t attempts = 0;                             // started for it
+  int64_t best_step = -1;        // completed when the fault happened; -1: none is known
+  int64_t restored_step = -1;    // that the next attempt went on from; -1: not known
+  IncidentId interrupted_by{0};  // another fault came first, which has a record of its own
+
+  int64_t at(RecoveryMoment moment) const { return unix_ns[static_cast<size_t>(moment)]; }
+  // That are made again; -1: not known.
+  int64_t steps_lost() const {
+    if (best_step < 0 || restored_step < 0) return -1;
+    return best_step > restored_step ? best_step - restored_step : 0;
+  }
+  friend bool operator==(const Recovery&, const Recovery&) = default;
+};
+
 constexpr size_t kSuspectsMax = 5;
 constexpr size_t kIncidentRanksMax = 64;  // whose evidence is kept
 constexpr size_t kIncidentMomentsMax = 64;
@@ -83,8 +120,14 @@ struct Incident {
   std::string action;  // what the coordinator did: "restart 1 of 3", "none: training goes on"
   std::vector<IncidentMoment>
       moments;  // last progress, suspicion, dump, verdict, action: oldest first
+  std::optional<Recovery> recovery;  // of one that has ended an attempt
 
   friend bool operator==(const Incident&, const Incident&) = default;
 };
+
+// More will be learned of it: a restarted coordinator needs it.
+inline bool is_unfinished(const Incident& incident) {
+  return incident.open || (incident.recovery && !incident.recovery->over);
+}
 
 }  // namespace muster::coordinator

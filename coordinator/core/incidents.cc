@@ -94,8 +94,14 @@ void IncidentBook::store(ActionList& out) {
     forget_if_over(id);
   }
   while (stored_.size() > kIncidentsKeptMax) {
-    const IncidentId oldest = *stored_.begin();
-    stored_.erase(stored_.begin());
+    // What lasts is looked for, however old it is.
+    const auto over = std::find_if(stored_.begin(), stored_.end(), [&](IncidentId id) {
+      const auto known = incidents_.find(id);
+      return known == incidents_.end() || !known->second.open;
+    });
+    const auto dropped = over == stored_.end() ? stored_.begin() : over;
+    const IncidentId oldest = *dropped;
+    stored_.erase(dropped);
     incidents_.erase(oldest);
     awaited_.erase(oldest);
     out.push_back(ForgetIncident{oldest});
@@ -129,14 +135,6 @@ Incident incident_of_fault(const Job& job, const Fault& fault, IncidentKind kind
     suspect.worker = fault.worker;
     suspect.why = fault.message;
     suspect.confidence = kSelfEvident;
-  }
-  for (const RankExit& exit : job.exits) {
-    if (incident.ranks.size() >= kIncidentRanksMax) break;
-    RankEvidence& evidence = incident.ranks.emplace_back();
-    evidence.rank = exit.rank.value();
-    evidence.step = exit.last_step;
-    evidence.page_problem = evidence.stack_problem = "it has ended";
-    if (!exit.detail.empty()) evidence.last_lines.push_back(exit.detail);
   }
   if (last_progress_unix_ns > 0)
     incident.moments.push_back({last_progress_unix_ns, "last progress of the job"});

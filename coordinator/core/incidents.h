@@ -56,7 +56,7 @@ class IncidentBook {
 // What kind of end this is, by exit code, signal, cause and (of programs that are not ours) the words of its last line.
 IncidentKind kind_of_exit(const RankExit& exit);
 
-// The incident that `fault` is, without evidence. `last_progress_unix_ns`: 0 when it is not known.
+// The incident that `fault` is, without evidence (crash_evidence.h). `last_progress_unix_ns`: 0 when it is not known.
 Incident incident_of_fault(const Job& job, const Fault& fault, IncidentKind kind,
                            int64_t last_progress_unix_ns);
 

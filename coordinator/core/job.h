@@ -14,6 +14,8 @@
 #include "common/progress_page.h"
 #include "common/stack_trace_spec.h"
 #include "common/time.h"
+#include "coordinator/core/account.h"
+#include "coordinator/core/cause.h"
 #include "coordinator/core/incident.h"
 
 namespace muster::coordinator {
@@ -60,6 +62,14 @@ constexpr bool is_running(JobState state) {
   return state == JobState::kRunning || state == JobState::kSuspect || state == JobState::kDumping;
 }
 
+// A job at a smaller size: what differs from its JobSpec.
+struct SmallerJob {
+  int32_t nodes = 0;
+  std::string train_config_json;
+
+  friend bool operator==(const SmallerJob&, const SmallerJob&) = default;
+};
+
 // See muster.v1.JobSpec for the meaning and bounds of the fields.
 struct JobSpec {
   std::string name;
@@ -75,7 +85,12 @@ struct JobSpec {
   StackTraceSpec stack_traces;
   std::vector<std::string> command;
   std::string working_directory;
+  int64_t hang_after_seconds = 0;
+  int32_t spares = 0;
+  int32_t min_nodes = 0;
+  std::vector<SmallerJob> smaller;
 
+  // Of an attempt at full size: more ranks no attempt has.
   int32_t world_size() const { return nodes * ranks_per_node; }
   // It is not our trainer that runs: its exit codes have no meaning of ours, and it may show no progress.
   bool is_program() const { return !command.empty(); }
@@ -101,7 +116,8 @@ struct RankExit {
   int64_t last_step = -1;
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
-  bool of_program = false;  // its exit code has no meaning of ours
+  bool of_program = false;    // its exit code has no meaning of ours
+  bool told_to_stop = false;  // its worker had sent it a signal to end
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
@@ -116,8 +132,24 @@ struct Fault {
   std::string message;
   int64_t unix_ns = 0;
   bool of_program = false;  // as RankExit's
+  IncidentKind kind = IncidentKind::kRankDied;
+  // Of the whole job, at this fault or before: steps in its newest whole checkpoint (below 1: none is known), and completed by any rank.
+  int64_t checkpoint_step = -1;
+  int64_t job_step = -1;
+  Duration
+      productive{};  // of the whole job by then: of a program that tells nothing, all the time that it ran
 
   friend bool operator==(const Fault&, const Fault&) = default;
+};
+
+// Restarts that faults of one cause have taken since the job last made durable progress, and how far it was at the newest of them.
+struct RestartsUsed {
+  int32_t count = 0;
+  int64_t checkpoint_step = -1;
+  int64_t job_step = -1;
+  Duration productive{};
+
+  friend bool operator==(const RestartsUsed&, const RestartsUsed&) = default;
 };
 
 // What one rank of the current attempt is doing. Volatile.
@@ -158,13 +190,28 @@ struct Job {
   int32_t program_port = 0;        // of the current attempt of a program, on the node of rank 0
   std::vector<RankExit> exits;     // of the current attempt, in the order of their reports
   int32_t restarts = 0;            // launches after a fault; a preempted attempt does not count
-  IncidentNote incident;           // the newest one
-  Duration stop_grace{};           // that ranks of the current attempt were told to stop with
+  std::map<Cause, RestartsUsed> restarts_used;
+  IncidentNote incident;     // the newest one
+  IncidentId recovering{0};  // from this one; 0: it is as far as it ever was
+  Account account;        // as it was when this was stored: Core::account_of() has it as it is now
+  Duration stop_grace{};  // that ranks of the current attempt were told to stop with
+  std::vector<WorkerName>
+      previous_nodes;  // of the newest attempt that has ended, in the order of their ranks
+  int64_t not_before_unix_ns = 0;  // while QUEUED: it backs off until then; 0: it does not
+  int32_t resizes = 0;             // attempts that were ended to go on on more nodes
 
-  std::vector<RankState> ranks;  // by rank; volatile, not persisted
+  // Volatile, not persisted.
+  std::vector<RankState> ranks;  // by rank
+  std::vector<WorkerName>
+      held;  // workers that are kept free for it; see coordinator/core/resize.cc
 
   friend bool operator==(const Job&, const Job&) = default;
 };
+
+// That the current attempt is placed on; 0 while there is none.
+inline int32_t nodes_now(const Job& job) {
+  return static_cast<int32_t>(std::ssize(job.placement)) / job.spec.ranks_per_node;
+}
 
 // Has ranks that hold slots.
 constexpr bool is_live(JobState state) {
@@ -183,6 +230,13 @@ inline double tokens_per_second(const Job& job) {
     if (is_up(job, rank)) sum += rank.tokens_per_second;
   }
   return sum;
+}
+
+// What is stored of a job.
+inline Job durable(Job job) {
+  job.ranks.clear();
+  job.held.clear();
+  return job;
 }
 
 // Enough to see a pattern, bounded for a job that fails for weeks.

@@ -47,7 +47,9 @@ void Core::climb(Job& job) {
   }
   if (job.state == JobState::kDumping) {
     const OpenDump& open = dumps_.at(*launch.dump);
-    if (is_over(open)) conclude_dump(job);
+    // With what is missing for a verdict over a silent worker: some more silence.
+    const bool soon = !may_be_confirmed(job) && may_be_confirmed(job, stacks_take());
+    if (is_over(open) && (!soon || open.deadline <= now_)) conclude_dump(job);
     return;
   }
   if (!still) {
@@ -59,7 +61,8 @@ void Core::climb(Job& job) {
     return worker == workers_.end() || !worker->second.connected || !has_ranks(job, worker->second);
   });
   const bool later = launch.next_look && *launch.next_look > now_;
-  if (later || launch.victim_deadline || !launch.no_news.empty() || !may_be_confirmed(launch))
+  if (later || launch.victim_deadline || !launch.no_news.empty() ||
+      !may_be_confirmed(job, stacks_take()))
     return;
   launch.dump = begin_dump(job, Rank(-1), /*samples=*/2, std::nullopt);
   if (!launch.dump) return;  // nobody can be asked: the lease decides

@@ -7,11 +7,25 @@
 #include "common/exit_code.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/restart_policy.h"
+#include "coordinator/core/sizes.h"
 
 namespace muster::coordinator {
 namespace {
 
 RankState& state_of(Job& job, Rank rank) { return job.ranks[static_cast<size_t>(rank.value())]; }
+
+// What the job has saved and done by now, and in all attempts before.
+void note_progress(const Job& job, Fault& fault) {
+  if (!job.faults.empty()) {
+    fault.checkpoint_step = job.faults.back().checkpoint_step;
+    fault.job_step = job.faults.back().job_step;
+  }
+  fault.job_step = std::max(fault.job_step, fault.last_step);
+  for (const RankState& rank : job.ranks) {
+    fault.checkpoint_step = std::max(fault.checkpoint_step, rank.checkpoint_step);
+    fault.job_step = std::max(fault.job_step, rank.step);
+  }
+}
 
 bool nothing_decided(const Job& job) {
   return (job.state == JobState::kStarting || is_running(job.state)) && !job.cancel_requested;
@@ -72,12 +86,15 @@ void Core::rank_up(Job& job, Rank rank) {
   if (job.state == JobState::kStarting) {
     job.state = JobState::kRunning;
     resume_incidents(job);
+    account(job, JobTurn::kUp);
     // An idle worker's pauses are longer, and say nothing of what comes.
     for (const auto& [name, ranks] : launch.ranks) {
       if (const auto worker = workers_.find(name); worker != workers_.end())
         worker->second.longest_pause = Duration::zero();
     }
-    note(job, absl::StrCat("attempt ", job.attempt.value(), ": every rank is up"));
+    note(job, absl::StrCat("attempt ", job.attempt.value(), ": every rank is up",
+                           nodes_now(job) < job.spec.nodes ? absl::StrCat(", on ", size_text(job))
+                                                           : std::string()));
   }
 }
 
@@ -91,7 +108,6 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
   if (state_of(job, exit.rank).life == RankState::Life::kExited) return;
   rank_up(job, exit.rank);  // who exits has been up
   rank_gone(job, exit.rank);
-  exit.of_program = job.spec.is_program();
   state_of(job, exit.rank).step = std::max(state_of(job, exit.rank).step, exit.last_step);
   persist_.insert(job.id);
   if (nothing_decided(job) && !is_success(exit)) {
@@ -116,11 +132,11 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
 
 // Ranks that share a model leave together: where those of `worker` alone were asked, they would wait for the others until they are
 // killed, and their end would be a fault.
-void Core::preempt_ranks_of(const Worker& worker, Duration grace) {
+void Core::preempt_ranks_of(const Worker& worker, Duration grace, const std::string& why) {
   for (const auto& [id, launch] : launches_) {
     Job& job = jobs_.at(id);
     if (!nothing_decided(job) || awaited_ranks(job, worker).empty()) continue;
-    Fault cause = faultless(absl::StrCat("worker ", worker.name.value(), " is leaving"),
+    Fault cause = faultless(absl::StrCat("worker ", worker.name.value(), " ", why),
                             to_int(ExitCode::kPreempted), unix_ns_);
     cause.worker = worker.name;
     for (const RankState& rank : job.ranks) cause.last_step = std::max(cause.last_step, rank.step);
@@ -132,6 +148,9 @@ void Core::fault(Job& job, Fault cause, Duration grace, IncidentKind kind) {
   leave_ladder(job);
   end_doubt(job, "none: its attempt ended first", cause.message);
   job.state = JobState::kRestarting;
+  cause.kind = kind;
+  note_progress(job, cause);
+  cause.productive = table_of(account_of(job, now_)).productive();
   if (job.faults.size() >= kFaultsKeptMax) job.faults.erase(job.faults.begin());
   job.faults.push_back(std::move(cause));
   const RestartDecision decision = decide_restart(job);
@@ -141,7 +160,10 @@ void Core::fault(Job& job, Fault cause, Duration grace, IncidentKind kind) {
   launches_[job.id].start_deadline.reset();
   launches_[job.id].victim_deadline.reset();
   if (!is_preempted(job.faults.back())) record_fault(job, kind);
-  stop_ranks(job, grace, job.faults.back().message);
+  account_fault(job, kind);
+  stop_ranks(job, job.spec.is_program() ? std::max(grace, options_.last_words) : grace,
+             job.faults.back().message);
+  blame_node(job);
 }
 
 // The newest fault as an incident, or as what the suspicion before it has come to.
@@ -150,17 +172,30 @@ void Core::record_fault(Job& job, IncidentKind kind) {
   Launch& launch = launches_.at(job.id);
   const Incident* known = launch.incident ? incidents_.find(*launch.incident) : nullptr;
   if (known == nullptr || known->kind != kind) {
-    const bool known_progress = launch.hang && !launch.hang->is_silent();
-    const Instant progress = known_progress ? launch.hang->last_progress() : now_;
-    launch.incident = incidents_.open(incident_of_fault(job, cause, kind, unix_ns_of(progress)));
+    launch.incident =
+        incidents_.open(incident_of_fault(job, cause, kind, unix_ns_of(last_progress_of(job))));
+    launch.crash.incident = launch.incident;
+    take_crash_evidence(*incidents_.change(*launch.incident), job, cause, launch.crash, now_);
   } else if (kind != IncidentKind::kHang) {  // whose verdict is noted already
     incidents_.note(*launch.incident, unix_ns_, cause.message);
   }
   incidents_.change(*launch.incident)->action = action_text(decide_restart(job), cause);
 }
 
+// Once, and not with each rank that ends: a record may be large. What other ranks were doing, their pages told after their deaths.
+void Core::complete_crash(const Job& job) {
+  const auto launch = launches_.find(job.id);
+  if (launch == launches_.end() || !launch->second.crash.incident) return;
+  const CrashEvidence& crash = launch->second.crash;
+  const Incident* incident = incidents_.find(*crash.incident);
+  if (incident == nullptr) return;
+  if (Incident told = *incident; complete_crash_evidence(told, crash))
+    *incidents_.change(*crash.incident) = std::move(told);
+}
+
 void Core::stop_ranks(Job& job, Duration grace, std::string_view reason) {
   job.stop_grace = grace;
+  expect_ends(launches_.at(job.id), grace);
   persist_.insert(job.id);
   std::set<WorkerName> told;
   for (const RankPlacement& rank : job.placement) {
@@ -190,9 +225,12 @@ void Core::settle(Job& job) {
   });
   if (!all_gone) return;
   if (job.cancel_requested) {
-    finish(job, JobState::kCancelled, to_int(ExitCode::kInterrupted),
-           absl::StrCat("cancelled; ", all_ranks(job), job.ranks.size() == 1 ? " is" : " are",
-                        " gone"));
+    const int64_t stuck = stuck_ranks_of(job);
+    finish(
+        job, JobState::kCancelled, to_int(ExitCode::kInterrupted),
+        absl::StrCat("cancelled; ", all_ranks(job), job.ranks.size() == 1 ? " is" : " are", " gone",
+                     stuck > 0 ? absl::StrCat(", but for ", stuck, " that cannot be killed")
+                               : std::string()));
     return;
   }
   // Also of an attempt that was asked to leave, and was through before it heard of it.
@@ -214,15 +252,24 @@ void Core::conclude_without_culprit(Job& job) {
   settle(job);
 }
 
+// Who was told to leave is gone for good.
+Instant Core::keep_until(const Job& job, Instant ready) const {
+  const bool waits = !job.faults.empty() && !is_preempted(job.faults.back());
+  return waits ? ready + options_.keep_nodes : Instant{};
+}
+
 // Requires RESTARTING with every rank gone: the newest fault is the cause.
 void Core::end_attempt(Job& job) {
+  complete_crash(job);
+  account(job, JobTurn::kGone);
   RestartDecision decision = decide_restart(job);
   if (!decision.restart) {
     finish(job, JobState::kFailed, exit_code_of(job.faults.back()), std::move(decision.reason));
     return;
   }
-  if (decision.counts) ++job.restarts;
+  count_restart(job, decision);
   job.state = JobState::kQueued;
+  job.previous_nodes = nodes_of(job.placement);
   job.placement.clear();
   job.ranks.clear();
   job.exits.clear();
@@ -232,22 +279,29 @@ void Core::end_attempt(Job& job) {
   }
   forget_launch(job);
   note(job, std::move(decision.reason));
-  queue_.add(job.id, job.spec.priority, now_ + decision.delay);
+  const Instant ready = now_ + decision.delay;
+  job.not_before_unix_ns = decision.delay > Duration::zero() ? unix_ns_of(ready) : 0;
+  queue_.add(job.id, job.spec.priority, ready, ready + options_.whole_wait, keep_until(job, ready));
   schedule_needed_ = true;
 }
 
 void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reason) {
   leave_ladder(job);
+  complete_crash(job);
   end_doubt(job, "none: the job ended first", "the job has ended");
   close_incidents(job, absl::StrCat("the job is ", av(job_state_name(state))));
   job.state = state;
   job.exit_code = exit_code;
   job.finished_unix_ns = unix_ns_;
+  account(job, JobTurn::kEnded);
+  job.held.clear();
   // Tokens and passwords among them: only an attempt needs the values, and there will be none.
   for (auto& [name, value] : job.spec.environment) value.clear();
+  for (SmallerJob& size : job.spec.smaller) size.train_config_json.clear();
   note(job, std::move(reason));
   forget_launch(job);
   release_output(job);
+  tell_job_ended(job.id);
   finished_.emplace(job.finished_unix_ns, job.id);
   schedule_needed_ = true;
 }

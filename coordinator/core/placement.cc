@@ -1,29 +1,107 @@
 #include "coordinator/core/placement.h"
 
-namespace muster::coordinator {
+#include <algorithm>
+#include <map>
+#include <set>
 
-Placement place(const JobSpec& spec, const std::vector<Host>& hosts) {
-  Placement placement;
-  std::vector<const Host*> chosen;
-  int64_t large_enough = 0;
+#include "common/natural_order.h"
+
+namespace muster::coordinator {
+namespace {
+
+// Those with room, who is taken first in front; `without` left out.
+std::vector<const Host*> in_order_of_choice(const Wish& wish, const std::set<WorkerName>& without,
+                                            const std::vector<Host>& hosts) {
+  const std::set<WorkerName> previous(wish.previous.begin(), wish.previous.end());
+  const std::set<WorkerName> own(wish.held.begin(), wish.held.end());
+  const auto choice = [&](const Host* host) {
+    if (previous.contains(host->name)) return 0;
+    if (own.contains(host->name)) return 1;
+    return host->held ? 3 : 2;
+  };
+  std::vector<const Host*> choices;
   for (const Host& host : hosts) {
-    if (host.slots >= spec.ranks_per_node) ++large_enough;
-    if (host.slots_free >= spec.ranks_per_node && std::ssize(chosen) < spec.nodes) {
-      chosen.push_back(&host);
-    }
+    if (host.slots_free >= wish.ranks_per_node && !without.contains(host.name))
+      choices.push_back(&host);
   }
-  if (std::ssize(chosen) < spec.nodes) {
-    placement.fit = large_enough >= spec.nodes ? Fit::kLater : Fit::kNever;
+  std::ranges::stable_sort(choices, {}, choice);
+  return choices;
+}
+
+// For each node of the job its host, or nothing where the one before is not there any more.
+std::vector<const Host*> seats_kept(const Wish& wish, int32_t nodes,
+                                    const std::vector<Host>& hosts) {
+  std::map<WorkerName, const Host*> there;
+  for (const Host& host : hosts)
+    if (host.slots_free >= wish.ranks_per_node) there.emplace(host.name, &host);
+  std::vector<const Host*> seats(static_cast<size_t>(nodes), nullptr);
+  for (size_t i = 0; i < std::min(seats.size(), wish.previous.size()); ++i) {
+    if (const auto host = there.find(wish.previous[i]); host != there.end())
+      seats[i] = host->second;
+  }
+  return seats;
+}
+
+void fill(std::vector<const Host*>& seats, std::vector<const Host*> choices) {
+  const auto open = static_cast<size_t>(std::ranges::count(seats, nullptr));
+  choices.resize(open);
+  std::ranges::sort(choices);  // the order of `hosts`, in which they lie
+  auto next = choices.begin();
+  for (const Host*& seat : seats)
+    if (seat == nullptr) seat = *next++;
+}
+
+}  // namespace
+
+bool comes_before(const Host& a, const Host& b) {
+  if (a.switches != b.switches) return natural_less(a.switches, b.switches);
+  return natural_less(a.name.value(), b.name.value());
+}
+
+Placement place(const Wish& wish, int32_t nodes, const std::vector<Host>& hosts) {
+  Placement placement;
+  if (nodes_free(wish.ranks_per_node, hosts) < nodes) {
+    const auto large_enough = std::ranges::count_if(
+        hosts, [&](const Host& host) { return host.slots >= wish.ranks_per_node; });
+    placement.fit = large_enough >= nodes ? Fit::kLater : Fit::kNever;
     return placement;
   }
+  if (!wish.avoid.value().empty()) {
+    std::vector<Host> others = hosts;
+    std::erase_if(others, [&](const Host& host) { return host.name == wish.avoid; });
+    Wish elsewhere = wish;
+    elsewhere.avoid = WorkerName();
+    if (nodes_free(wish.ranks_per_node, others) >= nodes) return place(elsewhere, nodes, others);
+  }
+  std::vector<const Host*> seats = seats_kept(wish, nodes, hosts);
+  std::set<WorkerName> seated;
+  for (const Host* seat : seats)
+    if (seat != nullptr) seated.insert(seat->name);
+  fill(seats, in_order_of_choice(wish, seated, hosts));
   placement.fit = Fit::kNow;
-  for (const Host* host : chosen) {
-    for (int32_t local = 0; local < spec.ranks_per_node; ++local) {
+  for (const Host* host : seats) {
+    for (int32_t local = 0; local < wish.ranks_per_node; ++local) {
       const Rank rank(static_cast<int32_t>(placement.ranks.size()));
       placement.ranks.push_back({rank, host->name, local, host->incarnation});
     }
   }
   return placement;
+}
+
+int32_t nodes_free(int32_t ranks_per_node, const std::vector<Host>& hosts) {
+  return static_cast<int32_t>(std::ranges::count_if(
+      hosts, [&](const Host& host) { return host.slots_free >= ranks_per_node; }));
+}
+
+std::vector<WorkerName> choose_held(const Wish& wish, int32_t count,
+                                    const std::vector<Host>& hosts) {
+  const std::set<WorkerName> own(wish.previous.begin(), wish.previous.end());
+  std::vector<WorkerName> chosen;
+  for (const Host* host : in_order_of_choice(wish, own, hosts)) {
+    if (std::ssize(chosen) >= count) break;
+    chosen.push_back(host->name);
+  }
+  return chosen;
 }
 
 }  // namespace muster::coordinator

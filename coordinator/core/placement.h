@@ -1,12 +1,16 @@
-// Which workers get which ranks of a job. Pure: equal inputs give equal placements.
+// Which workers get which ranks of a job, and which are kept free for it. Pure: equal inputs give equal placements.
 //
-// All ranks are placed or none (gang placement). A job takes the first workers, by the natural
-// order of their names, that have enough free slots: neighbours in a rack are usually numbered next
-// to each other. Ranks are host-contiguous: rank = node_index * ranks_per_node + local_rank, as
+// All ranks are placed or none (gang placement). Ranks are host-contiguous: rank = node_index * ranks_per_node + local_rank, as
 // common/mesh.h has it.
+//
+// A node that had ranks of the job before and can have them again gets the same ones: what is in its memory (pages of files, local
+// checkpoints) is of those ranks. Who comes in place of a lost one gets that one's ranks. The new ones are taken in this order: who
+// had other ranks of the job, who is held for it, who is held for nobody, who is held for a job behind it in the queue; and of equals
+// by comes_before(): those under one switch lie together, and neighbours in a rack are usually numbered next to each other.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/ids.h"
@@ -19,6 +23,19 @@ struct Host {
   Incarnation incarnation;
   int32_t slots = 0;
   int32_t slots_free = 0;
+  bool held = false;     // for some job
+  std::string switches;  // WorkerRegistered's
+};
+
+// By switches, and below one switch by name, both in natural order.
+bool comes_before(const Host& a, const Host& b);
+
+// What is to be placed, and where the job was.
+struct Wish {
+  int32_t ranks_per_node = 1;
+  std::vector<WorkerName> previous;  // its nodes by their ranks
+  std::vector<WorkerName> held;      // kept free for it
+  WorkerName avoid{};                // not taken where there are others; empty: none
 };
 
 enum class Fit {
@@ -32,7 +49,15 @@ struct Placement {
   std::vector<RankPlacement> ranks;  // by rank; empty unless kNow
 };
 
-// `hosts` in natural order of their names.
-Placement place(const JobSpec& spec, const std::vector<Host>& hosts);
+// `hosts` in the order of comes_before(), here and below.
+Placement place(const Wish& wish, int32_t nodes, const std::vector<Host>& hosts);
+
+// How many nodes there is room for now.
+int32_t nodes_free(int32_t ranks_per_node, const std::vector<Host>& hosts);
+
+// At most `count` workers to keep free for a job that runs on wish.previous, in the order in which they would be taken. None of those:
+// a second place there would be lost with the first.
+std::vector<WorkerName> choose_held(const Wish& wish, int32_t count,
+                                    const std::vector<Host>& hosts);
 
 }  // namespace muster::coordinator

@@ -1,8 +1,11 @@
 // Workers that cannot be reached: killed, vanished with their host, cut off, or so busy that they are late.
 //
-// Not to be heard says little by itself, because ranks need no coordinator. It is told at once, and nothing is done about it, when a worker is
-// silent for longer than it has ever been late lately and its job does not go on without it. Its ranks are lost when that is confirmed: by
-// peers that report them lost, by stacks of the others that show them waiting, or by the lease.
+// Not to be heard says little by itself, because ranks need no coordinator. So it has three steps, and only the last one stops anything:
+//
+//   unreachable_after    its job stands still, too: the job is SUSPECT, and who looks at it is told which worker
+//   unreachable_confirm  it is an incident; before, most silences are over. A worker that is often late is given twice its longest pause
+//   then                 its ranks are lost, when a second witness says so: peers that report them lost, stacks of the others that show them
+//                        waiting, or the lease. Where no other node is free for them, the stacks have to show it for longer
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -20,6 +23,8 @@ namespace {
 
 constexpr int32_t kHeartbeatsMissed = 3;
 constexpr int32_t kPauseMargin = 2;
+// What two samples take beside the time between them.
+constexpr Duration kReading = std::chrono::milliseconds(150);
 
 }  // namespace
 
@@ -35,27 +40,69 @@ bool Core::has_ranks(const Job& job, const Worker& worker) const {
          });
 }
 
+// Heartbeats of workers with ranks follow each other so fast.
+Duration Core::news_within() const { return options_.heartbeat_interval / kBusyHeartbeats; }
+
+Duration Core::told_after() const {
+  return std::min(std::max(options_.unreachable_after, kHeartbeatsMissed * news_within()),
+                  options_.worker_lease);
+}
+
+// Who is often late under load is silent for longer before that means more than load.
 Duration Core::patience_with(const Worker& worker) const {
-  const Duration interval = options_.heartbeat_interval / kBusyHeartbeats;
-  const Duration usual = std::max({options_.unreachable_after, kHeartbeatsMissed * interval,
-                                   kPauseMargin * worker.longest_pause});
-  return std::min(usual, options_.worker_lease);
+  return std::min(std::max(told_after(), kPauseMargin * worker.longest_pause),
+                  options_.worker_lease);
 }
 
 // One that this life of the coordinator has never heard is on its way: the lease tells.
-bool Core::is_unreachable(const Worker& worker) const {
+bool Core::is_silent_for(const Worker& worker, Duration time) const {
   const bool known = worker.slots > 0 && reach_from_ <= now_;
-  return known && worker.last_heard + patience_with(worker) <= now_;
+  return known && worker.last_heard + time <= now_;
 }
 
-bool Core::may_be_confirmed(const Launch& launch) const {
-  return std::all_of(launch.unreachable.begin(), launch.unreachable.end(),
-                     [&](const WorkerName& name) {
-                       const auto worker = workers_.find(name);
-                       return worker == workers_.end() ||
-                              worker->second.last_heard + options_.unreachable_confirm <= now_;
-                     });
+bool Core::is_unreachable(const Worker& worker) const {
+  return is_silent_for(worker, told_after());
 }
+
+// Another node for each that is silent.
+bool Core::has_place_elsewhere(const Job& job) const {
+  if (job.spec.restarts_max == 0) return false;
+  const Launch& launch = launches_.at(job.id);
+  const int32_t ranks = job.spec.ranks_per_node;
+  std::map<WorkerName, int32_t> used = slots_used_by_worker();
+  for (const WorkerName& own : job.held) used[own] -= ranks;
+  const auto free = std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    const auto& [name, worker] = entry;
+    const bool there = takes_ranks(worker) &&
+                       worker.last_heard + kHeartbeatsMissed * options_.heartbeat_interval > now_;
+    return there && nodes_.is_sound(name) && !launch.ranks.contains(name) &&
+           worker.slots - used[name] >= ranks;
+  });
+  return free >= std::ssize(launch.unreachable);
+}
+
+// Silence after which stacks may confirm that a worker's ranks are lost. Who waits longer than that for a node that may come back pays for all the
+// others; who cannot go on without it pays nothing.
+Duration Core::lost_after(const Job& job) const {
+  return has_place_elsewhere(job) ? options_.unreachable_confirm : options_.unreachable_wait;
+}
+
+// `before`: so much sooner.
+bool Core::may_be_confirmed(const Job& job, Duration before) const {
+  const Launch& launch = launches_.at(job.id);
+  if (launch.unreachable.empty()) return true;
+  const Duration time = lost_after(job);
+  return std::all_of(
+      launch.unreachable.begin(), launch.unreachable.end(), [&](const WorkerName& name) {
+        const auto worker = workers_.find(name);
+        return worker == workers_.end() ||
+               worker->second.last_heard + std::max(time, patience_with(worker->second)) - before <=
+                   now_;
+      });
+}
+
+// Stacks are read while the silence lasts, so that the verdict need not wait for them as well.
+Duration Core::stacks_take() const { return options_.samples_apart + kReading; }
 
 // What is told may end the attempt, and its launch with it: first all is seen, and then it is told.
 void Core::check_reach(Job& job) {
@@ -68,7 +115,9 @@ void Core::check_reach(Job& job) {
   const auto look_again_at = [&](Instant t) {
     if (t > now_) next = next ? std::min(*next, t) : t;
   };
+  const Duration lost = launch.unreachable.empty() ? Duration::zero() : lost_after(job);
   std::vector<WorkerName> gone;
+  std::vector<WorkerName> stay_gone;
   std::vector<std::pair<WorkerName, std::string_view>> back;
   for (const auto& [name, ranks] : launch.ranks) {
     const auto found = workers_.find(name);
@@ -79,85 +128,106 @@ void Core::check_reach(Job& job) {
     const bool told = launch.unreachable.contains(name);
     if (!is_unreachable(worker)) {
       if (told) back.emplace_back(name, "is heard of again");
-      look_again_at(std::max(worker.last_heard + patience_with(worker), reach_from_));
+      look_again_at(std::max(worker.last_heard + told_after(), reach_from_));
       continue;
     }
     look_again_at(now_ + options_.unreachable_after / 4);
     // The others complete no step without its ranks: where they do, it is the network between us that is broken.
-    const bool runs = launch.hang->goes_on_since(worker.last_heard, now_);
-    if (told && runs)
+    const bool runs = launch.hang->goes_on_since(worker.last_heard, news_within(), now_);
+    if (told && runs) {
       back.emplace_back(name, "cannot be heard, but its ranks run: steps are completed");
+    } else if (told) {
+      const Duration patience = patience_with(worker);
+      const Duration incident = std::max(options_.unreachable_confirm, patience);
+      if (is_silent_for(worker, incident)) stay_gone.push_back(name);
+      for (const Duration time :
+           {incident, std::max(lost, patience) - stacks_take(), std::max(lost, patience)})
+        look_again_at(worker.last_heard + time);
+    }
     if (!told && !runs && is_missed(job, worker)) gone.push_back(name);
   }
   launch.reach_check = next;
   for (const auto& [name, how] : back) tell_reachable(job, name, how);
+  for (const WorkerName& name : stay_gone) record_silence(job, workers_.at(name));
   for (const WorkerName& name : gone) {
     if (is_running(job.state)) tell_unreachable(job, workers_.at(name));
   }
 }
 
-// Nothing has moved since it was heard: where the others go on, or there are no others, a node that is only late is no incident yet. Nor is one
+// Nothing has moved since it was heard: where the others go on, or there are no others, a node that is only late is not missed yet. Nor is one
 // that is silent, while nobody would hear more of the job in any other step.
 bool Core::is_missed(const Job& job, const Worker& worker) const {
   constexpr int32_t kAlone = 3;
   const Launch& launch = launches_.at(job.id);
-  const Duration patience = patience_with(worker);
+  const Duration patience = told_after();
   const Instant progress = launch.hang->last_progress();
-  // Those that went on without it have to stand still for as long.
-  if (progress > worker.last_heard + patience / 2 && progress + patience > now_) return false;
-  const Duration news =
-      launch.hang->usual_silence() + options_.heartbeat_interval / kBusyHeartbeats;
+  // Those that went on without it have to stand still for a while, too.
+  if (progress > worker.last_heard + patience / 2 && progress + patience / 2 > now_) return false;
+  const Duration news = launch.hang->usual_silence() + news_within();
   if (!worker.away_since && progress + news > now_) return false;
   const bool alone = launch.ranks.size() == 1 && !worker.away_since;
   return !alone || worker.last_heard + kAlone * patience <= now_;
 }
 
-void Core::tell_unreachable(Job& job, const Worker& worker) {
-  Launch& launch = launches_.at(job.id);
-  launch.unreachable.insert(worker.name);
-  launch.no_news.erase(worker.name);
+std::string Core::silence_text(const Worker& worker) const {
   const std::string how = worker.away_since ? absl::StrFormat("its stream broke %.1f s ago",
                                                               to_seconds(now_ - *worker.away_since))
                                             : absl::StrFormat("nothing was heard of it for %.1f s",
                                                               to_seconds(now_ - worker.last_heard));
-  Fault what;
-  what.worker = worker.name;
-  what.unix_ns = unix_ns_;
-  what.message =
-      absl::StrCat("worker ", worker.name.value(), " (", worker.host, ") cannot be reached: ", how);
+  return absl::StrCat("worker ", worker.name.value(), " (", worker.host,
+                      ") cannot be reached: ", how);
+}
+
+// Whoever looks at the job sees it. Most silences are over before they are an incident.
+void Core::tell_unreachable(Job& job, const Worker& worker) {
+  constexpr size_t kToldMax = kIncidentMomentsMax / 2;  // the incident has other moments, too
+  Launch& launch = launches_.at(job.id);
+  launch.unreachable.insert(worker.name);
+  launch.no_news.erase(worker.name);
+  const std::string text = silence_text(worker);
   if (launch.incident) {
-    incidents_.note(*launch.incident, unix_ns_, what.message);
-  } else {
-    launch.incident = open_silence(job, what);
+    incidents_.note(*launch.incident, unix_ns_, text);
+  } else if (launch.told_silences.size() < kToldMax) {
+    launch.told_silences.push_back({unix_ns_, text});
   }
   if (job.state == JobState::kRunning) {
-    suspect(job, what.message);
+    suspect(job, text);
   } else {
     climb(job);
   }
 }
 
-// One for all silences of an attempt: a busy fleet has many, and each incident more drives an older one out.
-IncidentId Core::open_silence(const Job& job, const Fault& what) {
+// With the moments at which it was told first. One incident for all silences of an attempt: a busy fleet has many, and each incident more drives
+// an older one out.
+void Core::record_silence(const Job& job, const Worker& worker) {
   Launch& launch = launches_.at(job.id);
+  if (launch.incident) return;
+  Fault what;
+  what.worker = worker.name;
+  what.unix_ns = unix_ns_;
+  what.message = silence_text(worker);
   Incident fresh = incident_of_fault(job, what, IncidentKind::kWorkerLost,
                                      unix_ns_of(launch.hang->last_progress()));
   if (Incident* known = launch.silence ? incidents_.change(*launch.silence) : nullptr) {
     known->open = true;
     known->sentence = std::move(fresh.sentence);
     known->suspects = std::move(fresh.suspects);
-    incidents_.note(*launch.silence, unix_ns_, what.message);
   } else {
+    fresh.moments.pop_back();
     launch.silence = incidents_.open(std::move(fresh));
     incidents_.await(*launch.silence);
   }
+  launch.incident = launch.silence;
+  for (IncidentMoment& told : std::exchange(launch.told_silences, {}))
+    incidents_.note(*launch.silence, told.unix_ns, std::move(told.text));
+  incidents_.note(*launch.silence, unix_ns_, what.message);
   incidents_.change(*launch.silence)->action = "none yet: its ranks may run on";
-  return *launch.silence;
 }
 
 void Core::tell_reachable(Job& job, const WorkerName& name, std::string_view how) {
   Launch& launch = launches_.at(job.id);
   launch.unreachable.erase(name);
+  if (launch.unreachable.empty()) launch.told_silences.clear();
   const std::string text = absl::StrCat("worker ", name.value(), " ", av(how));
   if (launch.incident) {
     incidents_.note(*launch.incident, unix_ns_, text);
@@ -183,7 +253,7 @@ void Core::lose_confirmed(Job& job) {
     const Worker& worker = found->second;
     const bool stayed_away = worker.slots > 0 && worker.away_since &&
                              *worker.away_since + options_.broken_stream_wait <= now_;
-    if (stayed_away || is_unreachable(worker))
+    if (stayed_away || is_silent_for(worker, patience_with(worker)))
       give_up_ranks_of(job, name, "cannot be reached, and peers of its ranks have lost them");
   }
 }
@@ -191,6 +261,8 @@ void Core::lose_confirmed(Job& job) {
 // They may run on. A stream that is whole, and comes back to life without another registration, brings them the order to stop.
 void Core::give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why) {
   const auto worker = workers_.find(name);
+  if (worker != workers_.end() && launches_.at(job.id).unreachable.contains(name))
+    record_silence(job, worker->second);
   if (worker != workers_.end() && worker->second.connected) {
     std::set<RankKey> strays;
     for (const Rank rank : awaited_ranks(job, worker->second))

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -35,6 +37,73 @@ bool was_no_program(const Fault& fault) {
           fault.exit_code == to_int(ExitCode::kProgramNotFound));
 }
 
+// What the job has trained with is good: if it is missing now, then on this node, or for now.
+bool has_trained(const Fault& fault) { return fault.job_step >= 1 || fault.checkpoint_step >= 1; }
+
+// A program that was there for so long has not been a mistake from the start.
+bool has_run(const Fault& fault) {
+  return has_trained(fault) || fault.productive >= std::chrono::minutes(1);
+}
+
+// What was used up before counts no more: the job has got further since, for good.
+bool is_forgiven(const RestartsUsed& used, const Job& job) {
+  const Fault& fault = job.faults.back();
+  if (fault.checkpoint_step >= 1) return fault.checkpoint_step > used.checkpoint_step;
+  if (job.spec.is_program() && fault.job_step < 0)
+    return fault.productive - used.productive >= kSilentProgress;
+  return fault.job_step >= std::max<int64_t>(used.job_step, 0) + kStepsOfProgress;
+}
+
+std::map<Cause, RestartsUsed> restarts_that_count(const Job& job) {
+  std::map<Cause, RestartsUsed> used = job.restarts_used;
+  std::erase_if(used, [&](const auto& entry) { return is_forgiven(entry.second, job); });
+  return used;
+}
+
+int32_t used_by(const std::map<Cause, RestartsUsed>& used, Cause cause) {
+  const auto found = used.find(cause);
+  return found == used.end() ? 0 : found->second.count;
+}
+
+// Of all causes but preemption, which says nothing against the job.
+int32_t used_by_faults(const std::map<Cause, RestartsUsed>& used) {
+  int32_t count = 0;
+  for (const auto& [cause, one] : used) count += cause == Cause::kPreempted ? 0 : one.count;
+  return count;
+}
+
+bool is_same_fault(const Fault& a, const Fault& b) {
+  return cause_of(a) == cause_of(b) && a.signal == b.signal && a.exit_code == b.exit_code &&
+         a.rank == b.rank && a.rank.value() >= 0 && a.last_step == b.last_step && a.last_step >= 0;
+}
+
+// Where the newest faults of `job` were, oldest first, each node once.
+std::string nodes_text(const Job& job, int32_t faults) {
+  std::vector<std::string_view> names;
+  for (size_t i = job.faults.size() - static_cast<size_t>(faults); i < job.faults.size(); ++i) {
+    const std::string_view name = job.faults[i].worker.value();
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  std::string text(names.front());
+  for (size_t i = 1; i < names.size(); ++i)
+    absl::StrAppend(&text, i + 1 == names.size() ? " and " : ", ", av(names[i]));
+  return text;
+}
+
+std::string used_up_text(const JobSpec& spec, Cause cause) {
+  const int64_t allowed = restarts_allowed(spec, cause);
+  if (allowed == 0) return "no restarts were allowed";
+  const std::string kind =
+      cause == Cause::kRankDied ? "" : absl::StrCat(" for \"", av(rule_of(cause).name), "\"");
+  if (allowed == 1) return absl::StrCat("the one restart", kind, " is used up");
+  return absl::StrCat("all ", allowed, " restarts", kind, " are used up");
+}
+
+Duration doubled(Duration first, int32_t times, Duration most) {
+  constexpr int32_t kDoublingsMax = 16;  // past every bound, and far from overflow
+  return std::min<Duration>(most, first * (1LL << std::min(times, kDoublingsMax)));
+}
+
 std::string progress_text(int64_t last_step) {
   if (last_step < 0) return "before its first step";
   return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
@@ -43,56 +112,124 @@ std::string progress_text(int64_t last_step) {
 }  // namespace
 
 Duration backoff_before_restart(int32_t restart) {
-  if (restart <= 1) return Duration::zero();
-  constexpr int32_t kDoublingsMax = 16;  // past the bound, and far from overflow
-  return std::min<Duration>(kBackoffMax,
-                            kBackoffFirst * (1LL << std::min(restart - 2, kDoublingsMax)));
+  return restart <= 1 ? Duration::zero() : doubled(kBackoffFirst, restart - 2, kBackoffMax);
+}
+
+Cause cause_of(const Fault& fault) {
+  if (was_no_program(fault) && !has_run(fault)) return Cause::kNotExecutable;
+  if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
+  if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;
+  if (is_preempted(fault)) return Cause::kPreempted;
+  switch (fault.kind) {
+    case IncidentKind::kRankDied:
+    case IncidentKind::kSlowRank:   // ends nothing
+    case IncidentKind::kNotFinite:  // of a program, whose words only say so
+      return Cause::kRankDied;
+    case IncidentKind::kWorkerLost:
+      return Cause::kWorkerLost;
+    case IncidentKind::kHang:
+      return Cause::kHang;
+    case IncidentKind::kOutOfMemory:
+      return Cause::kOutOfMemory;
+    case IncidentKind::kDiskFull:
+      return Cause::kDiskFull;
+    case IncidentKind::kNotStarted:
+      return Cause::kNotStarted;
+  }
+  return Cause::kRankDied;
+}
+
+int64_t restarts_allowed(const JobSpec& spec, Cause cause) {
+  const CauseRule& rule = rule_of(cause);
+  if (!rule.retries) return 0;
+  if (rule.budget_fixed > 0) return rule.budget_fixed;
+  return int64_t{spec.restarts_max} * rule.budget_times;
+}
+
+int32_t repeats_of(const Job& job) {
+  int32_t times = 1;
+  if (rule_of(cause_of(job.faults.back())).passes) return times;
+  for (size_t i = job.faults.size() - 1; i > 0; --i) {
+    if (!is_same_fault(job.faults[i - 1], job.faults.back())) break;
+    ++times;
+  }
+  return times;
+}
+
+WorkerName node_to_avoid(const Job& job) {
+  if (job.faults.size() < 2) return WorkerName();
+  const Fault& newest = job.faults.back();
+  const Fault& before = job.faults[job.faults.size() - 2];
+  const bool same = newest.worker == before.worker && cause_of(newest) == cause_of(before) &&
+                    newest.last_step == before.last_step;
+  return same && !is_preempted(newest) ? newest.worker : WorkerName();
+}
+
+NodeBlame blame_of_node(const Fault& fault) {
+  const Cause cause = cause_of(fault);
+  if (fault.worker.value().empty() || ended_as(fault, ExitCode::kPeerLost))
+    return NodeBlame::kNothing;
+  // A program that gives up at its start has its own reasons, wherever it is.
+  const bool gave_up = cause == Cause::kRankDied && fault.signal == 0 && fault.last_step < 0;
+  return gave_up ? NodeBlame::kNothing : rule_of(cause).node;
 }
 
 RestartDecision decide_restart(const Job& job) {
   const Fault& fault = job.faults.back();
+  const Cause cause = cause_of(fault);
+  const CauseRule& rule = rule_of(cause);
+  const std::map<Cause, RestartsUsed> used = restarts_that_count(job);
+  const int32_t restart = used_by(used, cause) + 1;
+  const int64_t allowed = restarts_allowed(job.spec, cause);
+  const int32_t repeats = repeats_of(job);
   RestartDecision decision;
-  if (was_no_program(fault)) {
-    decision.reason = absl::StrCat(fault.message, "; what cannot be started is not retried");
+  if (!rule.retries) {
+    decision.reason = absl::StrCat(fault.message, "; ", av(rule.why_not));
     return decision;
   }
-  if (ended_as(fault, ExitCode::kBadInput)) {
-    decision.reason = absl::StrCat(fault.message, "; bad input is not retried");
-    return decision;
-  }
-  if (ended_as(fault, ExitCode::kNotFinite)) {
-    decision.reason = absl::StrCat(fault.message, "; a retry would compute the same values");
-    return decision;
-  }
-  if (is_preempted(fault)) {
-    const int64_t preemptions = int64_t{job.attempt.value()} - 1 - job.restarts;
+  if (cause == Cause::kPreempted) {
     decision.counts = false;
-    decision.restart = preemptions < kPreemptionsMax;
+    decision.restart = restart <= allowed;
     const bool worker_said_so = fault.rank.value() < 0;
-    decision.delay = worker_said_so ? Duration::zero() : kPreemptedDelay;
-    decision.reason = decision.restart
-                          ? absl::StrCat("will go on from its checkpoint: ", fault.message)
-                          : absl::StrCat("preempted ", preemptions, " times; ", fault.message);
-    return decision;
-  }
-  if (job.restarts >= job.spec.restarts_max) {
+    decision.delay = worker_said_so ? Duration::zero() : rule.first_delay;
     decision.reason =
-        absl::StrCat(fault.message, "; ",
-                     job.spec.restarts_max == 0 ? std::string("no restarts were allowed")
-                     : job.spec.restarts_max == 1
-                         ? std::string("the one restart is used up")
-                         : absl::StrFormat("all %d restarts are used up", job.spec.restarts_max));
+        decision.restart
+            ? absl::StrCat("will go on from its checkpoint: ", fault.message)
+            : absl::StrCat("preempted ", restart - 1, " times without progress; ", fault.message);
     return decision;
   }
-  const int32_t restart = job.restarts + 1;
+  if (repeats >= kSameFaultMax) {
+    static_assert(kSameFaultMax == 3);
+    decision.reason =
+        absl::StrCat("the same fault at step ", fault.last_step, " three times in a row, on ",
+                     nodes_text(job, repeats), ": ", fault.message);
+    return decision;
+  }
+  if (restart > allowed) {
+    decision.reason = absl::StrCat(fault.message, "; ", used_up_text(job.spec, cause));
+    return decision;
+  }
   decision.restart = true;
-  decision.delay = backoff_before_restart(restart);
-  decision.reason = absl::StrFormat("restart %d of %d%s: %s", restart, job.spec.restarts_max,
-                                    decision.delay > Duration::zero()
-                                        ? absl::StrFormat(" in %g s", to_seconds(decision.delay))
+  decision.delay = std::max(backoff_before_restart(used_by_faults(used) + 1),
+                            doubled(rule.first_delay, restart - 1, kFullDiskDelayMax));
+  decision.reason = absl::StrFormat(
+      "restart %d of %d%s%s: %s", restart, allowed,
+      decision.delay > Duration::zero() ? absl::StrFormat(" in %g s", to_seconds(decision.delay))
                                         : std::string(),
-                                    fault.message);
+      repeats > 1 ? absl::StrFormat(", the same fault at step %d again, and away from %s if others "
+                                    "are free",
+                                    fault.last_step, fault.worker.value())
+                  : std::string(),
+      fault.message);
   return decision;
+}
+
+void count_restart(Job& job, const RestartDecision& decision) {
+  job.restarts_used = restarts_that_count(job);
+  if (decision.counts) ++job.restarts;
+  const Fault& fault = job.faults.back();
+  RestartsUsed& used = job.restarts_used[cause_of(fault)];
+  used = {used.count + 1, fault.checkpoint_step, fault.job_step, fault.productive};
 }
 
 int32_t exit_code_of(const Fault& fault) {

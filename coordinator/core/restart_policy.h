@@ -1,5 +1,12 @@
 // Whether an attempt that ended by a fault is made again, and how the end of a rank is told to
-// people. Pure functions of the job's record.
+// people. Pure functions of the job's record; cause.h has the table.
+//
+// restarts_max is a budget for each cause, and durable progress gives it back: at each fault, every cause is forgiven whose newest restart was
+// made with an older checkpoint than the job has now. A job that saves none has to come kStepsOfProgress further than it ever was,
+// and a program that tells no steps, either, to run for kSilentProgress in all.
+//
+// A fault that repeats (same cause, code, signal and rank after the same number of steps, one attempt after the other) is moved to another
+// node once; the third time ends the job, whatever is left of the budget.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +18,22 @@
 
 namespace muster::coordinator {
 
-// A job that is preempted this often makes no way; someone has to look at it.
-constexpr int32_t kPreemptionsMax = 100;
 // Back-off before the n-th restart: none, then 0.5 s doubling up to this bound. The first restart
 // is immediate, because most faults are a single dead process or node.
 constexpr Duration kBackoffFirst = std::chrono::milliseconds(500);
 constexpr Duration kBackoffMax = std::chrono::seconds(30);
 
-// Who told a rank to leave may be about to tell its worker, too: placed at once, a preempted job could land there again. A worker
-// that has said that it leaves gets no job.
-constexpr Duration kPreemptedDelay = std::chrono::seconds(6);
+// Without a checkpoint nothing is safe: so much further than ever before is no crash loop any more.
+constexpr int64_t kStepsOfProgress = 1'000;
+// A program that tells neither steps nor checkpoints shows nothing but that it runs. Who ran for so long is in no crash loop, and a job of
+// weeks that dies twice a day is not to end on its second day; a program that always dies after some hours ends within a few days.
+constexpr Duration kSilentProgress = std::chrono::hours(6);
+// The same fault this many times in a row: the first repeat may be the node, the second is the program.
+constexpr int32_t kSameFaultMax = 3;
 
 struct RestartDecision {
   bool restart = false;
-  bool counts = true;  // against restarts_max
+  bool counts = true;  // as one of the job's restarts
   Duration delay{};
   std::string reason;  // one sentence, the cause included
 };
@@ -32,7 +41,21 @@ struct RestartDecision {
 // Judges the newest fault of `job`. Requires that there is one.
 RestartDecision decide_restart(const Job& job);
 
+// Notes that it was decided to restart after the newest fault.
+void count_restart(Job& job, const RestartDecision& decision);
+
 Duration backoff_before_restart(int32_t restart);
+
+Cause cause_of(const Fault& fault);
+// Where the newest two faults were the same: the node may be what is wrong, though nothing is known against it. Empty: none.
+WorkerName node_to_avoid(const Job& job);
+
+// Restarts after `cause` without durable progress in between.
+int64_t restarts_allowed(const JobSpec& spec, Cause cause);
+// How often the newest fault has come in a row; 1: for the first time.
+int32_t repeats_of(const Job& job);
+// The newest fault says something of the node that it was on.
+NodeBlame blame_of_node(const Fault& fault);
 
 // A program that is not ours may end with any of our codes, and means nothing by it.
 template <class End>
@@ -41,8 +64,10 @@ constexpr bool ended_as(const End& end, ExitCode code) {
 }
 // The rank left because another rank was gone: never the one to blame.
 constexpr bool is_victim(const RankExit& exit) { return ended_as(exit, ExitCode::kPeerLost); }
+// Programs that save at SIGTERM end with code 0 as often as not: that is no end of the job. Our trainer ends so when it is through.
 constexpr bool is_success(const RankExit& exit) {
-  return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kOk);
+  return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kOk) &&
+         !(exit.of_program && exit.told_to_stop);
 }
 constexpr bool is_preempted(const RankExit& exit) { return ended_as(exit, ExitCode::kPreempted); }
 inline bool is_preempted(const Fault& fault) { return ended_as(fault, ExitCode::kPreempted); }

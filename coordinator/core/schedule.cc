@@ -4,21 +4,24 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "common/natural_order.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/placement.h"
+#include "coordinator/core/sizes.h"
 
 namespace muster::coordinator {
 namespace {
 
-std::string need_text(const JobSpec& spec) {
-  return absl::StrCat(spec.nodes, spec.nodes == 1 ? " worker with " : " workers with ",
-                      spec.ranks_per_node, spec.ranks_per_node == 1 ? " free slot" : " free slots",
-                      spec.nodes == 1 ? "" : " each");
+// `fewest`: so many would do.
+std::string need_text(const JobSpec& spec, int32_t fewest) {
+  return absl::StrCat(
+      spec.nodes, spec.nodes == 1 ? " worker" : " workers",
+      fewest < spec.nodes ? absl::StrCat(", or at least ", fewest, ",") : std::string(), " with ",
+      spec.ranks_per_node, spec.ranks_per_node == 1 ? " free slot" : " free slots",
+      spec.nodes == 1 ? "" : " each");
 }
 
-// Of the connected workers on which nothing is placed any more.
-std::string leaving_text(const std::vector<std::string>& workers) {
+// Of connected workers on which nothing is placed any more, and why.
+std::string passed_over_text(const std::vector<std::string>& workers, const char* why) {
   constexpr size_t kNamedMax = 3;  // a reason is one line
   if (workers.empty()) return "";
   const size_t named = std::min(workers.size(), kNamedMax);
@@ -26,15 +29,36 @@ std::string leaving_text(const std::vector<std::string>& workers) {
       absl::StrJoin(workers.begin(), workers.begin() + static_cast<std::ptrdiff_t>(named), ", ");
   const size_t more = workers.size() - named;
   return absl::StrCat(" (", names, more > 0 ? absl::StrCat(" and ", more, " more") : "",
-                      workers.size() == 1 ? " is" : " are", " leaving)");
+                      workers.size() == 1 ? " is " : " are ", why, ")");
 }
 
 }  // namespace
 
+// `awaited`: that its other nodes are kept for; empty: none.
+std::string Core::kept_text(const Job& job, const WorkerName& awaited) const {
+  if (awaited.value().empty() || job.held.empty()) return "";
+  return absl::StrCat(
+      "; ", job.held.size() == 1 ? "one node is" : absl::StrCat(job.held.size(), " nodes are"),
+      " kept for it, for up to ", to_seconds(options_.keep_nodes),
+      " s after its last attempt, while ", awaited.value(), " is away");
+}
+
 std::map<WorkerName, int32_t> Core::slots_used_by_worker() const {
+  std::map<WorkerName, int32_t> used = slots_of_ranks();
+  for (const auto& [name, held] : slots_held_by_worker()) used[name] += held;
+  return used;
+}
+
+std::map<WorkerName, int32_t> Core::slots_of_ranks() const {
   std::map<WorkerName, int32_t> used;
   for (const auto& [id, launch] : launches_) {
-    for (const RankPlacement& rank : jobs_.at(id).placement) ++used[rank.worker];
+    // Ranks of a worker are neighbours: a name is looked up once for them.
+    auto last = used.end();
+    for (const RankPlacement& rank : jobs_.at(id).placement) {
+      if (last == used.end() || last->first != rank.worker)
+        last = used.try_emplace(rank.worker, 0).first;
+      ++last->second;
+    }
   }
   for (const auto& [name, worker] : workers_)
     used[name] += static_cast<int32_t>(worker.strays.size());
@@ -43,45 +67,79 @@ std::map<WorkerName, int32_t> Core::slots_used_by_worker() const {
 
 void Core::schedule() {
   schedule_needed_ = false;
-  if (queue_.size() == 0) return;
-  std::map<WorkerName, int32_t> used = slots_used_by_worker();
+  if (!anybody_wants_workers()) return;
+  std::map<WorkerName, int32_t> used = slots_of_ranks();
+  const std::map<WorkerName, int32_t> held = slots_held_by_worker();
   std::vector<Host> hosts;
+  std::vector<Host> left_out;
   std::vector<std::string> leaving;
+  std::vector<std::string> outdated;  // of another version: they run what they have
   for (const auto& [name, worker] : workers_) {
     if (!worker.connected || worker.given_up) continue;
     if (worker.leaving) {
       leaving.push_back(name.value());
+    } else if (!takes_ranks(worker)) {
+      outdated.push_back(name.value());
     } else {
-      hosts.push_back({name, worker.incarnation, worker.slots, worker.slots - used[name]});
+      (nodes_.is_sound(name) && worker.stuck.empty() ? hosts : left_out)
+          .push_back({name, worker.incarnation, worker.slots, worker.slots - used[name],
+                      held.contains(name), worker.switches});
     }
   }
-  std::sort(hosts.begin(), hosts.end(), [](const Host& a, const Host& b) {
-    return natural_less(a.name.value(), b.name.value());
-  });
+  for (std::vector<Host>* some : {&hosts, &left_out}) {
+    std::sort(some->begin(), some->end(), comes_before);
+  }
 
   bool turn_taken = false;  // by a job that waits for others to end
-  for (const JobQueue::Entry& entry : queue_.in_order()) {
-    if (entry.not_before > now_) continue;
+  for (const JobQueue::Entry& entry : in_turn()) {
     Job& job = jobs_.at(entry.job);
+    if (job.state != JobState::kQueued) {
+      keep_more_nodes(job, turn_taken, hosts);
+      continue;
+    }
+    if (entry.not_before > now_) {
+      keep_own_nodes(job, hosts);
+      continue;
+    }
     std::string reason;
+    std::string remark;  // about nodes that are left out
     if (turn_taken) {
+      keep_free(job, {}, hosts);
       reason = "waits for the jobs ahead of it in the queue";
     } else {
-      Placement placement = place(job.spec, hosts);
+      const int32_t fewest = fewest_nodes(job);
+      const bool soon = waits_for_all(job, entry);
+      const bool whole = fewest == job.spec.nodes || soon;
+      Placement placement = find_place(job, whole, hosts, left_out, remark);
       if (placement.fit == Fit::kNow) {
-        for (Host& host : hosts) {
-          for (const RankPlacement& rank : placement.ranks)
-            host.slots_free -= rank.worker == host.name;
+        std::map<WorkerName, int32_t> taken;
+        for (const RankPlacement& rank : placement.ranks) ++taken[rank.worker];
+        for (std::vector<Host>* some : {&hosts, &left_out}) {
+          for (Host& host : *some) {
+            if (const auto ranks = taken.find(host.name); ranks != taken.end())
+              host.slots_free -= ranks->second;
+          }
         }
         start(job, std::move(placement.ranks));
+        if (!remark.empty()) note(job, job.reason + remark);
+        keep_more_nodes(job, turn_taken, hosts);
         continue;
       }
+      const WorkerName awaited = node_to_wait_for(job, entry);
+      if (soon || !awaited.value().empty()) {
+        keep_own_nodes(job, hosts);
+      } else {
+        keep_free(job, {}, hosts);
+      }
       turn_taken = placement.fit == Fit::kLater;
-      reason = absl::StrCat("waits for ", need_text(job.spec),
-                            turn_taken        ? ": they are busy"
-                            : leaving.empty() ? ": fewer are connected"
-                                              : ": fewer are connected and stay",
-                            leaving_text(leaving));
+      reason =
+          absl::StrCat("waits for ", need_text(job.spec, fewest),
+                       turn_taken        ? ": they are busy"
+                       : leaving.empty() ? ": fewer are connected"
+                                         : ": fewer are connected and stay",
+                       passed_over_text(leaving, "leaving"),
+                       passed_over_text(outdated, "of another version and only ends what it runs"),
+                       remark, kept_text(job, awaited));
     }
     if (reason != job.reason) note(job, std::move(reason));
   }
@@ -89,25 +147,24 @@ void Core::schedule() {
 
 void Core::start(Job& job, std::vector<RankPlacement> placement) {
   queue_.remove(job.id, job.spec.priority);
+  job.held.clear();
   job.attempt = Attempt(job.attempt.value() + 1);
   job.state = JobState::kStarting;
   job.placement = std::move(placement);
   job.exits.clear();
   job.stop_grace = Duration::zero();
+  job.not_before_unix_ns = 0;
   job.ranks.assign(job.placement.size(), RankState{});
   job.started_unix_ns = unix_ns_;
   job.rendezvous_address = workers_.at(job.placement.front().worker).rendezvous_address;
   job.program_port = job.spec.is_program() ? free_program_port(job) : 0;
   Launch& launch = launches_[job.id];
   launch = Launch{};
+  launch.started = now_;
   launch.start_deadline = now_ + options_.start_budget;
   begin_watching(job);
-  note(job,
-       absl::StrCat("attempt ", job.attempt.value(), ": starting ", job.spec.world_size(),
-                    job.spec.world_size() == 1 ? " rank on " : " ranks on ",
-                    job.placement.front().worker.value(),
-                    job.spec.nodes > 1 ? absl::StrCat(" … ", job.placement.back().worker.value())
-                                       : std::string()));
+  account(job, JobTurn::kStarted);
+  note(job, start_text(job));
   const WorkerName* previous = nullptr;
   for (const RankPlacement& rank : job.placement) {
     if (previous == nullptr || rank.worker != *previous) send_start(job, workers_.at(rank.worker));
@@ -136,8 +193,13 @@ int32_t Core::free_program_port(const Job& job) const {
 }
 
 void Core::send_start(const Job& job, const Worker& worker) {
-  SendStartRanks message{job.id,          job.attempt, job.spec, {}, job.rendezvous_address,
-                         job.program_port};
+  SendStartRanks message{job.id,
+                         job.attempt,
+                         spec_of_size(job.spec, nodes_now(job)),
+                         {},
+                         job.rendezvous_address,
+                         job.program_port,
+                         job.faults.empty() ? -1 : job.faults.back().checkpoint_step};
   for (const RankPlacement& rank : job.placement) {
     if (rank.worker == worker.name) message.ranks.push_back(rank);
   }

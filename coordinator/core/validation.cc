@@ -138,6 +138,33 @@ absl::Status check_command(const JobSpec& spec, const InputLimits& limits) {
   return status;
 }
 
+// The sizes below `nodes`: what the client has resolved is taken as it is, but must be what placement relies on.
+absl::Status check_sizes(const JobSpec& spec, const InputLimits& limits) {
+  absl::Status status = check_range("spec.spares", spec.spares, 0, limits.nodes_max);
+  status.Update(check_range("spec.min_nodes", spec.min_nodes, 0, spec.nodes));
+  status.Update(check_range("spec.smaller (its number of sizes)", std::ssize(spec.smaller), 0,
+                            spec.is_program() ? 0 : kSmallerSizesMax));
+  size_t bytes = 0;
+  int32_t larger = spec.nodes;
+  for (const SmallerJob& size : spec.smaller) {
+    status.Update(check_range("spec.smaller.nodes", size.nodes, std::max(spec.min_nodes, 1),
+                              int64_t{larger} - 1));
+    status.Update(check_text("spec.smaller.train_config_json", size.train_config_json,
+                             limits.train_config_bytes_max));
+    larger = size.nodes;
+    bytes += size.train_config_json.size();
+  }
+  status.Update(check_range("spec.smaller (its configs' bytes)", static_cast<int64_t>(bytes), 0,
+                            static_cast<int64_t>(limits.train_config_bytes_max)));
+  const bool wants_fewer = spec.min_nodes > 0 && spec.min_nodes < spec.nodes;
+  if (status.ok() && spec.smaller.empty() == wants_fewer && !spec.is_program()) {
+    status = absl::InvalidArgumentError(absl::StrCat(
+        "spec.min_nodes is ", spec.min_nodes, " of ", spec.nodes, " nodes and spec.smaller has ",
+        spec.smaller.size(), " sizes: it must have those on which the job may go on, or none"));
+  }
+  return status;
+}
+
 }  // namespace
 
 absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
@@ -150,6 +177,8 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
       check_range("spec.ranks_per_node", spec.ranks_per_node, 1, limits.ranks_per_node_max));
   status.Update(check_range("spec.restarts_max", spec.restarts_max, 0, limits.restarts_max));
   status.Update(check_range("spec.steps", spec.steps, 0, std::numeric_limits<int64_t>::max()));
+  status.Update(check_range("spec.hang_after_seconds", spec.hang_after_seconds, 0,
+                            spec.is_program() ? kHangAfterSecondsMax : 0));
   if (spec.stack_traces.collect) {
     status.Update(check_range("spec.stack_traces.interval_seconds",
                               spec.stack_traces.interval_seconds, kStackTraceIntervalSecondsMin,
@@ -166,8 +195,15 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   }
   status.Update(
       check_text("spec.train_config_json", spec.train_config_json, limits.train_config_bytes_max));
+  status.Update(check_sizes(spec, limits));
   status.Update(check_environment(spec, limits));
-  if (spec.is_program()) status.Update(check_command(spec, limits));
+  if (spec.is_program()) {
+    status.Update(check_command(spec, limits));
+  } else if (status.ok() && !spec.working_directory.empty()) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("spec.working_directory is ", in_quotes(spec.working_directory),
+                     ": it goes with spec.command; the trainer starts in a folder of its own"));
+  }
   return status;
 }
 
@@ -175,13 +211,30 @@ absl::Status check_request_id(std::string_view request_id, const InputLimits& li
   return check_line("request_id", request_id, limits.request_id_bytes_max);
 }
 
+absl::Status check_exclusion(const NodeExcludeRequested& event, const InputLimits& limits) {
+  constexpr int64_t kSecondsMax = int64_t{10} * 365 * 24 * 3600;  // who means for ever says no time
+  absl::Status status = check_name("worker", event.worker.value(), limits.name_bytes_max);
+  status.Update(check_line("reason", event.reason, limits.detail_bytes_max));
+  if (status.ok() && event.reason.empty()) {
+    status = absl::InvalidArgumentError(
+        "reason is empty: say why the node is left out, for whoever finds it later");
+  }
+  if (event.time) {
+    status.Update(check_range(
+        "seconds", std::chrono::ceil<std::chrono::seconds>(*event.time).count(), 1, kSecondsMax));
+  }
+  return status;
+}
+
 absl::Status check_registration(const WorkerRegistered& event, const InputLimits& limits) {
-  constexpr size_t kHostBytesMax = 255;     // a DNS name
-  constexpr size_t kAddressBytesMax = 300;  // host:port
+  constexpr size_t kHostBytesMax = 255;       // a DNS name
+  constexpr size_t kAddressBytesMax = 300;    // host:port
+  constexpr size_t kSwitchesBytesMax = 1000;  // a path of some names
   absl::Status status = check_name("worker", event.worker.value(), limits.name_bytes_max);
   status.Update(check_line("host", event.host, kHostBytesMax));
   status.Update(check_line("version", event.version, limits.name_bytes_max));
   status.Update(check_line("rendezvous_address", event.rendezvous_address, kAddressBytesMax));
+  status.Update(check_line("switches", event.switches, kSwitchesBytesMax));
   status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
   // Twice the slots: ranks that are being stopped may still be there beside their successors.
   status.Update(check_range("running (its number of ranks)", std::ssize(event.running), 0,

@@ -35,6 +35,7 @@ struct InputLimits {
 
 absl::Status check_spec(const JobSpec& spec, const InputLimits& limits);
 absl::Status check_request_id(std::string_view request_id, const InputLimits& limits);
+absl::Status check_exclusion(const NodeExcludeRequested& event, const InputLimits& limits);
 absl::Status check_registration(const WorkerRegistered& event, const InputLimits& limits);
 
 // `text` without control characters, cut to `bytes_max` at a character's border.

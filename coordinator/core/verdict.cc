@@ -6,7 +6,8 @@
 //   nobody can tell                     SUSPECT: an incident says at once what is known, and the job runs while it is looked at again, for as long
 //                                       again as it was given before, and for HangBudgets::unsure at least
 //   it cannot go on, or nobody could    the evidence is stored before anything is stopped
-//   tell for so long
+//   tell for so long, or its owner has
+//   said how long it may be silent
 #include <algorithm>
 #include <utility>
 
@@ -56,7 +57,8 @@ void Core::conclude_dump(Job& job) {
     go_on(job, "a rank has lost a peer, and what became of that is waited for");
   } else if (motion == Motion::kStacks && launch.hang->forgive()) {
     go_on(job, "it is slow: its ranks are not where they were; it is looked at again later");
-  } else if (motion == Motion::kUnsure || motion == Motion::kUnseen || !may_be_confirmed(launch)) {
+  } else if ((motion == Motion::kUnsure && !launch.hang->is_silent()) ||
+             motion == Motion::kUnseen || !may_be_confirmed(job)) {
     look_again(job, dump, motion);
   } else {
     conclude_stuck(job, dump);
@@ -167,7 +169,7 @@ void Core::forget_launch(const Job& job) {
 // What the evidence says, as `incident`, or as a new one where there is none to go on with.
 Blame Core::judge(const Job& job, const Dump& dump, IncidentKind kind,
                   std::optional<IncidentId>& incident) {
-  const Launch& launch = launches_.at(job.id);
+  Launch& launch = launches_.at(job.id);
   BlameInput input = blame_input(job, dump, ranks_gone(job));
   Blame blamed = blame(input);
   if (!incident || incidents_.change(*incident) == nullptr) {
@@ -180,9 +182,11 @@ Blame Core::judge(const Job& job, const Dump& dump, IncidentKind kind,
   }
   Incident& told = *incidents_.change(*incident);
   const bool same = told.open && told.kind == kind && told.sentence == blamed.sentence;
-  if (told.moments.size() == 1 || !told.open)
+  if (told.moments.size() == 1 || !told.open) {
     incidents_.note(*incident, unix_ns_of(launch.suspected),
                     "suspected: " + launch.hang->reason(launch.suspected));
+    launch.evidence = now_;
+  }
   told.kind = kind;
   told.open = true;
   told.kernel_messages = dump.kernel_messages();
@@ -205,6 +209,7 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
     launch.incident = launch.doubt->incident;
     launch.doubt->open = false;
   }
+  if (lost) record_silence(job, workers_.at(*launch.unreachable.begin()));
   const Blame blamed =
       judge(job, dump, lost ? IncidentKind::kWorkerLost : IncidentKind::kHang, launch.incident);
   if (lost) {
@@ -224,6 +229,7 @@ void Core::conclude_stuck(Job& job, const Dump& dump) {
   if (!blamed.suspects.empty()) {
     cause.rank = blamed.suspects.front().rank;
     cause.worker = blamed.suspects.front().worker;
+    blame_stuck_node(blamed.suspects.front(), dump);
   }
   fault(job, std::move(cause), Duration::zero(), IncidentKind::kHang);
   settle(job);

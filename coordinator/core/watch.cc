@@ -13,8 +13,10 @@ void Core::begin_watching(const Job& job) {
   Launch& launch = launches_[job.id];
   using Speech = HangDetector::Speech;
   launch.hang.emplace(options_.hang, job.placement.size(), now_,
-                      job.spec.is_program() ? Speech::kPerhapsLater : Speech::kFromTheStart);
+                      job.spec.is_program() ? Speech::kPerhapsLater : Speech::kFromTheStart,
+                      std::chrono::seconds(job.spec.hang_after_seconds));
   launch.stragglers.emplace(job.placement.size());
+  launch.attempt.emplace(job.placement.size());
   launch.reach_check = now_;
   launch.ranks.clear();
   for (const RankPlacement& rank : job.placement) {
@@ -60,10 +62,12 @@ std::vector<std::pair<Rank, double>> Core::straggler_scores(const Job& job,
     const double score = launch->second.stragglers->score(static_cast<size_t>(rank.rank.value()));
     if (score > 0) scores.emplace_back(rank.rank, score);
   }
-  std::sort(scores.begin(), scores.end(), [](const auto& a, const auto& b) {
-    return a.second != b.second ? a.second > b.second : a.first < b.first;
-  });
-  scores.resize(std::min(scores.size(), count_max));
+  const size_t count = std::min(scores.size(), count_max);
+  std::partial_sort(scores.begin(), scores.begin() + static_cast<std::ptrdiff_t>(count),
+                    scores.end(), [](const auto& a, const auto& b) {
+                      return a.second != b.second ? a.second > b.second : a.first < b.first;
+                    });
+  scores.resize(count);
   return scores;
 }
 

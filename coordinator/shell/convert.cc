@@ -5,7 +5,9 @@
 #include <string>
 
 #include "common/limits.h"
+#include "coordinator/shell/account_messages.h"
 #include "coordinator/shell/incident_messages.h"
+#include "coordinator/shell/node_messages.h"
 #include "daemon/evidence_messages.h"
 
 namespace muster::coordinator {
@@ -46,6 +48,7 @@ void spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
   proto.set_nodes(spec.nodes);
   proto.set_ranks_per_node(spec.ranks_per_node);
   proto.set_restarts_max(spec.restarts_max);
+  proto.set_hang_after_seconds(spec.hang_after_seconds);
   proto.set_output_directory(spec.output_directory);
   proto.set_train_config_json(spec.train_config_json);
   for (const auto& [key, value] : spec.environment) (*proto.mutable_environment())[key] = value;
@@ -56,6 +59,13 @@ void spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
   traces.set_interval_seconds(spec.stack_traces.interval_seconds);
   for (const std::string& word : spec.command) proto.add_command(word);
   proto.set_working_directory(spec.working_directory);
+  proto.set_spares(spec.spares);
+  proto.set_min_nodes(spec.min_nodes);
+  for (const SmallerJob& size : spec.smaller) {
+    v1::Smaller& smaller = *proto.add_smaller();
+    smaller.set_nodes(size.nodes);
+    smaller.set_train_config_json(size.train_config_json);
+  }
 }
 
 void placement_to_proto(const RankPlacement& rank, v1::RankPlacement& proto) {
@@ -97,14 +107,16 @@ void fault_to_proto(const Fault& fault, v1::Fault& proto) {
   proto.set_last_step(fault.last_step);
   proto.set_message(fault.message);
   proto.set_unix_ns(fault.unix_ns);
+  proto.set_kind(std::string(kIncidentKindNames[static_cast<size_t>(fault.kind)]));
 }
 
-v1::Job convert_job(const Job& job, Instant now, size_t ranks_max) {
+v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t ranks_max) {
   v1::Job proto;
   proto.set_id(job.id.value());
   spec_to_proto(job.spec, *proto.mutable_spec());
   // Tokens and passwords are between the submitter and the ranks.
   for (auto& [key, value] : *proto.mutable_spec()->mutable_environment()) value = "***";
+  for (v1::Smaller& size : *proto.mutable_spec()->mutable_smaller()) size.clear_train_config_json();
   proto.set_state(state_to_proto(job.state));
   proto.set_reason(job.reason);
   proto.set_attempt(job.attempt.value());
@@ -122,6 +134,9 @@ v1::Job convert_job(const Job& job, Instant now, size_t ranks_max) {
     proto.mutable_incident()->set_id(job.incident.id.value());
     proto.mutable_incident()->set_sentence(job.incident.sentence);
   }
+  goodput_to_proto(core.account_of(job, now), *proto.mutable_goodput());
+  proto.set_nodes(nodes_now(job));
+  for (const WorkerName& name : job.held) proto.add_held(name.value());
   return proto;
 }
 
@@ -155,6 +170,7 @@ JobSpec spec_from_proto(const v1::JobSpec& proto) {
   spec.nodes = proto.nodes();
   spec.ranks_per_node = proto.ranks_per_node();
   spec.restarts_max = proto.restarts_max();
+  spec.hang_after_seconds = proto.hang_after_seconds();
   spec.output_directory = proto.output_directory();
   spec.train_config_json = proto.train_config_json();
   spec.environment = {proto.environment().begin(), proto.environment().end()};
@@ -162,6 +178,10 @@ JobSpec spec_from_proto(const v1::JobSpec& proto) {
   spec.stack_traces = daemon::stack_traces_from_proto(proto.stack_traces());
   spec.command = {proto.command().begin(), proto.command().end()};
   spec.working_directory = proto.working_directory();
+  spec.spares = proto.spares();
+  spec.min_nodes = proto.min_nodes();
+  for (const v1::Smaller& size : proto.smaller())
+    spec.smaller.push_back({size.nodes(), size.train_config_json()});
   return spec;
 }
 
@@ -174,6 +194,7 @@ WorkerRegistered registration_from_proto(const v1::Register& proto) {
   event.slots = proto.slots();
   event.rendezvous_address = proto.rendezvous_address();
   event.program_ports = {proto.program_ports().first(), proto.program_ports().count()};
+  event.switches = proto.switches();
   event.store = StoreId(proto.store_id());
   if (proto.has_leaving()) event.leaving = leaving_from_proto(proto.leaving()).grace;
   for (const v1::RunningRank& rank : proto.running()) {
@@ -229,29 +250,42 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
   event.detail = proto.detail();
   if (proto.cause() == static_cast<uint32_t>(ExitCause::kOutOfMemory))
     event.cause = ExitCause::kOutOfMemory;
+  if (proto.evidence_size() > 0) {
+    auto evidence = std::make_shared<EndEvidence>();
+    evidence->rank = daemon::evidence_from_proto(proto.evidence(), 1).front();
+    evidence->kernel_messages = daemon::lines_from_proto(proto.kernel_messages(),
+                                                         kKernelMessagesMax, kEvidenceLineBytesMax);
+    event.evidence = std::move(evidence);
+  }
+  event.told_to_stop = proto.told_to_stop();
   return event;
 }
 
-v1::Job job_to_proto(const Job& job, Instant now) { return convert_job(job, now, SIZE_MAX); }
+v1::Job job_to_proto(const Core& core, const Job& job, Instant now) {
+  return convert_job(core, job, now, SIZE_MAX);
+}
 
-v1::Job job_summary_to_proto(const Job& job, Instant now) {
-  v1::Job proto = convert_job(job, now, 1);
+v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now) {
+  v1::Job proto = convert_job(core, job, now, 1);
   proto.mutable_spec()->clear_train_config_json();
   proto.mutable_spec()->clear_environment();
   proto.mutable_spec()->clear_command();
   return proto;
 }
 
-v1::WorkerInfo worker_to_proto(const Worker& worker, int32_t slots_used, Instant now) {
+v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, int32_t slots_used,
+                               int32_t slots_held, Instant now) {
   v1::WorkerInfo proto;
   proto.set_name(worker.name.value());
   proto.set_host(worker.host);
   proto.set_slots(worker.slots);
   proto.set_slots_used(slots_used);
+  proto.set_slots_held(slots_held);
   proto.set_version(worker.version);
   proto.set_connected(worker.connected);
   proto.set_leaving(worker.leaving);
   proto.set_heartbeat_age_seconds(to_seconds(now - worker.last_heard));
+  if (node != nullptr) node_to_proto(*node, proto);
   return proto;
 }
 
@@ -266,6 +300,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       registered.set_epoch(message.epoch());
       registered.set_heartbeat_interval_ms(p.heartbeat_interval.count() / kNsPerMs);
       registered.set_store_id(p.store.value());
+      for (const JobId job : p.unfinished) registered.add_unfinished_job_ids(job.value());
     }
     void operator()(const SendStartRanks& p) const {
       v1::StartRanks& start = *message.mutable_start_ranks();
@@ -275,6 +310,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       for (const RankPlacement& rank : p.ranks) placement_to_proto(rank, *start.add_ranks());
       start.set_rendezvous_address(p.rendezvous_address);
       start.set_program_port(p.program_port);
+      start.set_checkpoint_step(p.checkpoint_step);
     }
     void operator()(const SendStopRanks& p) const {
       v1::StopRanks& stop = *message.mutable_stop_ranks();
@@ -295,6 +331,12 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
     }
     void operator()(const SendSymbolize& p) const {
       symbolize_to_proto(p, *message.mutable_symbolize());
+    }
+    void operator()(const SendCheckNode& p) const {
+      message.mutable_check_node()->set_check_id(p.check);
+    }
+    void operator()(const SendJobEnded& p) const {
+      message.mutable_job_ended()->set_job_id(p.job.value());
     }
     void operator()(const SendReportAck& p) const {
       message.mutable_report_ack()->set_report_id(p.report_id);

@@ -15,10 +15,13 @@ HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto);
 RankExited exit_from_proto(const v1::RankExited& proto);
 
 // For clients: the environment's values are "***". `now` turns instants into ages.
-v1::Job job_to_proto(const Job& job, Instant now);
+// Its goodput is as of `now`.
+v1::Job job_to_proto(const Core& core, const Job& job, Instant now);
 // For lists: without the config, the environment and the figures of all ranks but rank 0.
-v1::Job job_summary_to_proto(const Job& job, Instant now);
-v1::WorkerInfo worker_to_proto(const Worker& worker, int32_t slots_used, Instant now);
+v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now);
+// `node`: what is held against it; null: nothing. `slots_held` of `slots_used` have no rank.
+v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, int32_t slots_used,
+                               int32_t slots_held, Instant now);
 v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoch);
 
 }  // namespace muster::coordinator

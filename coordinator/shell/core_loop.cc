@@ -8,6 +8,7 @@
 
 #include "common/absl_view.h"
 #include "common/escape.h"
+#include "coordinator/shell/incident_messages.h"
 #include "daemon/limits.h"
 
 namespace muster::coordinator {
@@ -37,8 +38,14 @@ CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics
       on_fatal_(std::move(on_fatal)),
       queue_(daemon::kEventQueueMax) {
   // Those that are known were logged by an earlier life.
-  const auto newest = storage_.incidents(JobId(0), 1);
-  if (newest.ok() && !newest->empty()) newest_incident_ = IncidentId(newest->front().id());
+  const auto known = storage_.incidents(JobId(0), kIncidentsKeptMax);
+  if (known.ok() && !known->empty()) newest_incident_ = IncidentId(known->front().id());
+  if (known.ok()) {
+    for (const v1::Incident& record : *known) {
+      if (const auto incident = incident_from_proto(record); incident.ok())
+        metrics_.restore_incident(core_, *incident);
+    }
+  }
   for (const auto& [id, job] : core_.jobs()) logs_.set_scope(id, scope_of(job), job.placement);
   thread_ = std::thread([this] { run(); });
 }
@@ -75,6 +82,16 @@ absl::Status CoreLoop::checkpoint(JobCheckpointRequested event, ReplyFn reply) {
 absl::Status CoreLoop::stacks(StacksRequested event, StacksFn reply) {
   event.token = RequestToken(next_token_++);
   return push(Request{event, Answer(std::move(reply))});
+}
+
+absl::Status CoreLoop::exclude_node(NodeExcludeRequested event, ReplyFn reply) {
+  event.token = RequestToken(next_token_++);
+  return push(Request{std::move(event), Answer(std::move(reply))});
+}
+
+absl::Status CoreLoop::admit_node(NodeAdmitRequested event, ReplyFn reply) {
+  event.token = RequestToken(next_token_++);
+  return push(Request{std::move(event), Answer(std::move(reply))});
 }
 
 absl::Status CoreLoop::query(QueryFn query) { return push(std::move(query)); }
@@ -170,7 +187,7 @@ void CoreLoop::register_worker(FleetEvent& item, ActionList& actions) {
 
 bool CoreLoop::belongs_to_current_stream(const FleetEvent& item) {
   const auto key_of = [](const auto& e) -> LinkKey {
-    if constexpr (requires { e.worker; }) return {e.worker, e.incarnation};
+    if constexpr (requires { e.incarnation; }) return {e.worker, e.incarnation};
     return {};
   };
   const LinkKey key = std::visit(key_of, item.event);
@@ -187,7 +204,9 @@ absl::Status CoreLoop::persist(const ActionList& actions) {
   StorageBatch batch;
   for (const Action& action : actions) {
     if (const auto* job = std::get_if<PersistJob>(&action)) {
-      batch.jobs.insert_or_assign(job->job.id, job->job);
+      const auto known = core_.jobs().find(job->job);
+      if (known != core_.jobs().end() && !batch.jobs.contains(job->job))
+        batch.jobs.emplace(job->job, durable(known->second));
     } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
       batch.request_ids.insert_or_assign(request->request_id, request->job);
     } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
@@ -200,6 +219,12 @@ absl::Status CoreLoop::persist(const ActionList& actions) {
     } else if (const auto* old = std::get_if<ForgetIncident>(&action)) {
       batch.incidents.erase(old->incident);
       batch.forgotten_incidents.push_back(old->incident);
+    } else if (const auto* node = std::get_if<PersistNode>(&action)) {
+      batch.nodes.insert_or_assign(node->node.worker, node->node);
+      std::erase(batch.forgotten_nodes, node->node.worker);
+    } else if (const auto* gone = std::get_if<ForgetNode>(&action)) {
+      batch.nodes.erase(gone->worker);
+      batch.forgotten_nodes.push_back(gone->worker);
     }
   }
   return storage_.commit(batch);
@@ -211,8 +236,9 @@ void CoreLoop::carry_out(ActionList& actions) {
   std::set<JobId> changed;
   for (const Action& action : actions) {
     if (const auto* change = std::get_if<JobChanged>(&action)) changed.insert(change->job);
-    if (const auto* persisted = std::get_if<PersistJob>(&action)) log_decision(persisted->job);
+    if (const auto* persisted = std::get_if<PersistJob>(&action)) log_decision(*persisted);
     if (const auto* opened = std::get_if<PersistIncident>(&action)) tell_incident(opened->incident);
+    if (const auto* told = std::get_if<NodeTold>(&action)) tell_node(*told);
   }
   for (const JobId id : changed) publish(id);
 
@@ -230,7 +256,7 @@ void CoreLoop::carry_out(ActionList& actions) {
     } else if (auto* reply = std::get_if<Reply>(&action)) {
       const auto job = core_.jobs().find(reply->job);
       if (const auto answer = waiting<ReplyFn>(reply->token))
-        answer(reply->status, job == core_.jobs().end() ? nullptr : &job->second, now_);
+        answer(reply->status, core_, job == core_.jobs().end() ? nullptr : &job->second, now_);
     } else if (auto* stacks = std::get_if<ReplyStacks>(&action)) {
       if (const auto answer = waiting<StacksFn>(stacks->token))
         answer(stacks->status, stacks->status.ok() ? &stacks->dump : nullptr);
@@ -250,7 +276,7 @@ F CoreLoop::waiting(RequestToken token) {
 }
 
 void CoreLoop::refuse(const Answer& answer, const absl::Status& status) {
-  if (const auto* reply = std::get_if<ReplyFn>(&answer)) (*reply)(status, nullptr, now_);
+  if (const auto* reply = std::get_if<ReplyFn>(&answer)) (*reply)(status, core_, nullptr, now_);
   if (const auto* stacks = std::get_if<StacksFn>(&answer)) (*stacks)(status, nullptr);
 }
 
@@ -262,20 +288,22 @@ void CoreLoop::publish(JobId id) {
   if (watched == watchers_.end()) return;
   std::erase_if(watched->second, [](const auto& watcher) { return watcher.expired(); });
   for (const auto& watcher : watched->second) {
-    if (const auto alive = watcher.lock()) alive->on_job(it->second, now_);
+    if (const auto alive = watcher.lock()) alive->on_job(core_, it->second, now_);
   }
   if (is_terminal(it->second.state) || watched->second.empty()) watchers_.erase(watched);
 }
 
-void CoreLoop::log_decision(const Job& job) {
-  std::string line = absl::StrCat(av(job_state_name(job.state)), ": ", job.reason);
-  std::string& last = logged_[job.id];
+void CoreLoop::log_decision(const PersistJob& decision) {
+  const auto job = core_.jobs().find(decision.job);
+  if (job == core_.jobs().end()) return;
+  std::string line = absl::StrCat(av(job_state_name(decision.state)), ": ", decision.reason);
+  std::string& last = logged_[decision.job];
   if (line != last) {
-    spdlog::info("job {} ({}) {}", job.id.value(), job.spec.name,
+    spdlog::info("job {} ({}) {}", decision.job.value(), job->second.spec.name,
                  printable(line, kLogLineBytesMax));
     last = std::move(line);
   }
-  if (is_terminal(job.state)) logged_.erase(job.id);
+  if (is_terminal(decision.state)) logged_.erase(decision.job);
 }
 
 // Once, when it is opened: what is learned of it later is for who looks at it.
@@ -286,6 +314,14 @@ void CoreLoop::tell_incident(const Incident& incident) {
   spdlog::warn("job {} ({}) incident {}: {} (muster incident show {})", incident.job.value(),
                printable(incident.job_name, kLogLineBytesMax), incident.id.value(),
                printable(incident.sentence, kLogLineBytesMax), incident.id.value());
+}
+
+void CoreLoop::tell_node(const NodeTold& told) {
+  metrics_.count_node(told);
+  const bool good =
+      told.what == NodeTold::What::kAdmitted || told.what == NodeTold::What::kCheckPassed;
+  spdlog::log(good ? spdlog::level::info : spdlog::level::warn, "worker {} {}", told.worker.value(),
+              printable(told.text, kLogLineBytesMax));
 }
 
 void CoreLoop::answer(Item& item) {
@@ -305,7 +341,7 @@ void CoreLoop::answer(Item& item) {
       std::erase_if(watchers, [](const auto& watcher) { return watcher.expired(); });
       watchers.push_back(watch->watcher);
     }
-    watch->watcher->on_job(job->second, now_);
+    watch->watcher->on_job(core_, job->second, now_);
   }
 }
 

@@ -36,7 +36,7 @@ class WorkerLink {
 class JobWatcher {
  public:
   virtual ~JobWatcher() = default;
-  virtual void on_job(const Job& job, Instant now) = 0;
+  virtual void on_job(const Core& core, const Job& job, Instant now) = 0;
   // The coordinator stops, or there is no such job.
   virtual void on_end(const absl::Status& status) = 0;
 };
@@ -44,7 +44,8 @@ class JobWatcher {
 class CoreLoop {
  public:
   // `job` is null unless there is one to tell about. Called once, on the loop's thread.
-  using ReplyFn = std::function<void(const absl::Status& status, const Job* job, Instant now)>;
+  using ReplyFn = std::function<void(const absl::Status& status, const Core& core, const Job* job,
+                                     Instant now)>;
   // `dump` is null unless the status is OK. Called once, on the loop's thread.
   using StacksFn = std::function<void(const absl::Status& status, const StackDump* dump)>;
   // `core` is null when the loop stopped before the query's turn.
@@ -65,6 +66,9 @@ class CoreLoop {
   absl::Status cancel(JobCancelRequested event, ReplyFn reply);
   absl::Status checkpoint(JobCheckpointRequested event, ReplyFn reply);
   absl::Status stacks(StacksRequested event, StacksFn reply);
+  // Their replies have no job.
+  absl::Status exclude_node(NodeExcludeRequested event, ReplyFn reply);
+  absl::Status admit_node(NodeAdmitRequested event, ReplyFn reply);
   absl::Status query(QueryFn query);
   absl::Status read(ReadFn read);
   absl::Status watch(JobId job, std::shared_ptr<JobWatcher> watcher);
@@ -104,8 +108,9 @@ class CoreLoop {
   void refuse(const Answer& answer, const absl::Status& status);
   void publish(JobId id);
   void answer(Item& item);
-  void log_decision(const Job& job);
+  void log_decision(const PersistJob& decision);
   void tell_incident(const Incident& incident);
+  void tell_node(const NodeTold& told);
   void end_everything(const absl::Status& status, std::vector<Item>& items);
 
   Core core_;

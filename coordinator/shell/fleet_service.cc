@@ -17,6 +17,7 @@
 #include "coordinator/shell/convert.h"
 #include "coordinator/shell/grpc_status.h"
 #include "coordinator/shell/incident_messages.h"
+#include "coordinator/shell/node_messages.h"
 #include "daemon/limits.h"
 
 namespace muster::coordinator {
@@ -101,6 +102,8 @@ class WorkerStream final
         return on_stack_report();
       case v1::WorkerMessage::kSymbols:
         return post(symbols_from_proto(incoming_.symbols()));
+      case v1::WorkerMessage::kNodeChecked:
+        return post(node_checked_from_proto(incoming_.node_checked()));
       case v1::WorkerMessage::BODY_NOT_SET:
         break;  // a later version's message
     }

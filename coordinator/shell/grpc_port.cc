@@ -1,7 +1,9 @@
 #include "coordinator/shell/grpc_port.h"
 
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,6 +81,9 @@ void GrpcPort::take(tcp::socket socket) {
   }
   boost::system::error_code error;  // the client may have gone already; gRPC finds that out, too
   socket.set_option(tcp::no_delay(true), error);
+  // As on the worker's side (worker/shell/thin_streams.h): a lost order is not sent again later and later.
+  const int on = 1;
+  (void)setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof(on));
   socket.native_non_blocking(true, error);
   Acceptor::NewConnectionParameters connection;
   connection.fd = socket.release(error);

@@ -10,6 +10,7 @@
 
 #include "common/escape.h"
 #include "common/limits.h"
+#include "coordinator/shell/account_messages.h"
 #include "daemon/evidence_messages.h"
 
 namespace muster::coordinator {
@@ -94,6 +95,7 @@ v1::Incident incident_summary_to_proto(const Incident& incident) {
     added.set_unix_ns(moment.unix_ns);
     added.set_text(printable(moment.text, kStoredTextBytesMax));
   }
+  if (incident.recovery) recovery_to_proto(*incident.recovery, *proto.mutable_recovery());
   return proto;
 }
 
@@ -139,6 +141,7 @@ absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto) {
     if (incident.moments.size() == kIncidentMomentsMax) break;
     incident.moments.push_back({moment.unix_ns(), printable(moment.text(), kStoredTextBytesMax)});
   }
+  if (proto.has_recovery()) incident.recovery = recovery_from_proto(proto.recovery());
   return incident;
 }
 

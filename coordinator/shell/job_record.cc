@@ -1,53 +1,28 @@
 #include "coordinator/shell/job_record.h"
 
+#include <algorithm>
+
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
+
+#include "coordinator/core/sizes.h"
+#include "coordinator/shell/account_messages.h"
 
 namespace muster::coordinator {
 namespace {
 
 using nlohmann::json;
 
-json to_json(const JobSpec& spec) {
-  return {{"name", spec.name},
-          {"user", spec.user},
-          {"priority", spec.priority},
-          {"nodes", spec.nodes},
-          {"ranks_per_node", spec.ranks_per_node},
-          {"restarts_max", spec.restarts_max},
-          {"output_directory", spec.output_directory},
-          {"train_config_json", spec.train_config_json},
-          {"environment", spec.environment},
-          {"steps", spec.steps},
-          {"stack_traces",
-           {{"collect", spec.stack_traces.collect},
-            {"to_cloud", spec.stack_traces.to_cloud},
-            {"interval_seconds", spec.stack_traces.interval_seconds}}},
-          {"command", spec.command},
-          {"working_directory", spec.working_directory}};
+json to_json(const SmallerJob& size) {
+  return {{"nodes", size.nodes}, {"train_config_json", size.train_config_json}};
 }
 
-JobSpec spec_from(const json& j) {
-  JobSpec spec;
-  spec.name = j.value("name", spec.name);
-  spec.user = j.value("user", spec.user);
-  spec.priority = j.value("priority", spec.priority);
-  spec.nodes = j.value("nodes", spec.nodes);
-  spec.ranks_per_node = j.value("ranks_per_node", spec.ranks_per_node);
-  spec.restarts_max = j.value("restarts_max", spec.restarts_max);
-  spec.output_directory = j.value("output_directory", spec.output_directory);
-  spec.train_config_json = j.value("train_config_json", spec.train_config_json);
-  spec.environment = j.value("environment", spec.environment);
-  spec.steps = j.value("steps", spec.steps);
-  const json traces = j.value("stack_traces", json::object());
-  StackTraceSpec& wanted = spec.stack_traces;
-  wanted.collect = traces.value("collect", wanted.collect);
-  wanted.to_cloud = traces.value("to_cloud", wanted.to_cloud);
-  wanted.interval_seconds = traces.value("interval_seconds", wanted.interval_seconds);
-  spec.command = j.value("command", spec.command);
-  spec.working_directory = j.value("working_directory", spec.working_directory);
-  return spec;
+SmallerJob smaller_from(const json& j) {
+  return {j.value("nodes", 0), j.value("train_config_json", std::string())};
 }
+
+json to_json(const WorkerName& worker) { return worker.value(); }
+WorkerName worker_from(const json& j) { return WorkerName(j.get<std::string>()); }
 
 json to_json(const RankPlacement& rank) {
   return {{"rank", rank.rank.value()},
@@ -62,10 +37,18 @@ RankPlacement placement_from(const json& j) {
 }
 
 json to_json(const Fault& fault) {
-  return {{"rank", fault.rank.value()},   {"worker", fault.worker.value()},
-          {"signal", fault.signal},       {"exit_code", fault.exit_code},
-          {"last_step", fault.last_step}, {"message", fault.message},
-          {"unix_ns", fault.unix_ns},     {"of_program", fault.of_program}};
+  return {{"rank", fault.rank.value()},
+          {"worker", fault.worker.value()},
+          {"signal", fault.signal},
+          {"exit_code", fault.exit_code},
+          {"last_step", fault.last_step},
+          {"message", fault.message},
+          {"unix_ns", fault.unix_ns},
+          {"of_program", fault.of_program},
+          {"kind", std::string(kIncidentKindNames[static_cast<size_t>(fault.kind)])},
+          {"checkpoint_step", fault.checkpoint_step},
+          {"job_step", fault.job_step},
+          {"productive_ns", fault.productive.count()}};
 }
 
 Fault fault_from(const json& j) {
@@ -78,14 +61,45 @@ Fault fault_from(const json& j) {
   fault.message = j.value("message", std::string());
   fault.unix_ns = j.value("unix_ns", int64_t{0});
   fault.of_program = j.value("of_program", false);
+  // Of an earlier version's record, or of a later one's that this does not know: as any other death.
+  const auto kind = std::find(kIncidentKindNames.begin(), kIncidentKindNames.end(),
+                              j.value("kind", std::string()));
+  if (kind != kIncidentKindNames.end())
+    fault.kind = static_cast<IncidentKind>(kind - kIncidentKindNames.begin());
+  fault.checkpoint_step = j.value("checkpoint_step", int64_t{-1});
+  fault.job_step = j.value("job_step", int64_t{-1});
+  fault.productive = Duration(j.value("productive_ns", int64_t{0}));
   return fault;
 }
 
+json to_json(const std::map<Cause, RestartsUsed>& causes) {
+  json list = json::object();
+  for (const auto& [cause, used] : causes) {
+    list[std::string(rule_of(cause).name)] = {{"count", used.count},
+                                              {"checkpoint_step", used.checkpoint_step},
+                                              {"job_step", used.job_step},
+                                              {"productive_ns", used.productive.count()}};
+  }
+  return list;
+}
+
+std::map<Cause, RestartsUsed> restarts_used_from(const json& j) {
+  std::map<Cause, RestartsUsed> causes;
+  for (size_t i = 0; i < kCauses; ++i) {
+    const auto found = j.find(std::string(kCauseRules[i].name));
+    if (found == j.end()) continue;
+    causes[static_cast<Cause>(i)] = {
+        found->value("count", 0), found->value("checkpoint_step", int64_t{-1}),
+        found->value("job_step", int64_t{-1}), Duration(found->value("productive_ns", int64_t{0}))};
+  }
+  return causes;
+}
+
 json to_json(const RankExit& exit) {
-  return {{"rank", exit.rank.value()},    {"exit_code", exit.exit_code},
-          {"signal", exit.signal},        {"last_step", exit.last_step},
-          {"detail", exit.detail},        {"out_of_memory", exit.cause == ExitCause::kOutOfMemory},
-          {"of_program", exit.of_program}};
+  return {{"rank", exit.rank.value()},     {"exit_code", exit.exit_code},
+          {"signal", exit.signal},         {"last_step", exit.last_step},
+          {"detail", exit.detail},         {"out_of_memory", exit.cause == ExitCause::kOutOfMemory},
+          {"of_program", exit.of_program}, {"told_to_stop", exit.told_to_stop}};
 }
 
 RankExit exit_from(const json& j) {
@@ -95,7 +109,8 @@ RankExit exit_from(const json& j) {
           j.value("last_step", int64_t{-1}),
           j.value("detail", std::string()),
           j.value("out_of_memory", false) ? ExitCause::kOutOfMemory : ExitCause::kUnknown,
-          j.value("of_program", false)};
+          j.value("of_program", false),
+          j.value("told_to_stop", false)};
 }
 
 json to_json(const IncidentNote& incident) {
@@ -122,6 +137,55 @@ std::vector<T> list_from(const json& j, const char* key, F from) {
   return items;
 }
 
+json to_json(const JobSpec& spec) {
+  return {{"name", spec.name},
+          {"user", spec.user},
+          {"priority", spec.priority},
+          {"nodes", spec.nodes},
+          {"ranks_per_node", spec.ranks_per_node},
+          {"restarts_max", spec.restarts_max},
+          {"hang_after_seconds", spec.hang_after_seconds},
+          {"output_directory", spec.output_directory},
+          {"train_config_json", spec.train_config_json},
+          {"environment", spec.environment},
+          {"steps", spec.steps},
+          {"stack_traces",
+           {{"collect", spec.stack_traces.collect},
+            {"to_cloud", spec.stack_traces.to_cloud},
+            {"interval_seconds", spec.stack_traces.interval_seconds}}},
+          {"command", spec.command},
+          {"working_directory", spec.working_directory},
+          {"spares", spec.spares},
+          {"min_nodes", spec.min_nodes},
+          {"smaller", list_to_json(spec.smaller)}};
+}
+
+JobSpec spec_from(const json& j) {
+  JobSpec spec;
+  spec.name = j.value("name", spec.name);
+  spec.user = j.value("user", spec.user);
+  spec.priority = j.value("priority", spec.priority);
+  spec.nodes = j.value("nodes", spec.nodes);
+  spec.ranks_per_node = j.value("ranks_per_node", spec.ranks_per_node);
+  spec.restarts_max = j.value("restarts_max", spec.restarts_max);
+  spec.hang_after_seconds = j.value("hang_after_seconds", spec.hang_after_seconds);
+  spec.output_directory = j.value("output_directory", spec.output_directory);
+  spec.train_config_json = j.value("train_config_json", spec.train_config_json);
+  spec.environment = j.value("environment", spec.environment);
+  spec.steps = j.value("steps", spec.steps);
+  const json traces = j.value("stack_traces", json::object());
+  StackTraceSpec& wanted = spec.stack_traces;
+  wanted.collect = traces.value("collect", wanted.collect);
+  wanted.to_cloud = traces.value("to_cloud", wanted.to_cloud);
+  wanted.interval_seconds = traces.value("interval_seconds", wanted.interval_seconds);
+  spec.command = j.value("command", spec.command);
+  spec.working_directory = j.value("working_directory", spec.working_directory);
+  spec.spares = j.value("spares", spec.spares);
+  spec.min_nodes = j.value("min_nodes", spec.min_nodes);
+  spec.smaller = list_from<SmallerJob>(j, "smaller", smaller_from);
+  return spec;
+}
+
 absl::StatusOr<JobState> state_from(const std::string& name) {
   for (size_t i = 0; i < kJobStateNames.size(); ++i) {
     if (kJobStateNames[i] == name) return static_cast<JobState>(i);
@@ -134,7 +198,10 @@ absl::StatusOr<JobState> state_from(const std::string& name) {
 absl::Status check_consistency(const Job& job) {
   const auto ranks = std::ssize(job.placement);
   if (job.id == JobId(0)) return absl::InvalidArgumentError("id is missing");
-  if (is_live(job.state) && ranks != job.spec.world_size()) {
+  if (job.spec.ranks_per_node < 1) return absl::InvalidArgumentError("a node has no ranks");
+  const int32_t nodes = nodes_now(job);
+  const bool whole_nodes = ranks == int64_t{nodes} * job.spec.ranks_per_node;
+  if (is_live(job.state) && (!whole_nodes || nodes < 1 || largest_size(job.spec, nodes) != nodes)) {
     return absl::InvalidArgumentError(
         absl::StrCat("it has ", ranks, " placed ranks, not ", job.spec.world_size()));
   }
@@ -174,8 +241,14 @@ std::string job_to_record(const Job& job) {
                        {"program_port", job.program_port},
                        {"exits", list_to_json(job.exits)},
                        {"restarts", job.restarts},
+                       {"restarts_used", to_json(job.restarts_used)},
                        {"incident", to_json(job.incident)},
-                       {"stop_grace_ns", job.stop_grace.count()}};
+                       {"recovering", job.recovering.value()},
+                       {"account", account_to_json(job.account)},
+                       {"stop_grace_ns", job.stop_grace.count()},
+                       {"previous_nodes", list_to_json(job.previous_nodes)},
+                       {"not_before_unix_ns", job.not_before_unix_ns},
+                       {"resizes", job.resizes}};
   // A worker's text may hold anything; what is not UTF-8 is replaced, not refused.
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -201,8 +274,14 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.program_port = j.value("program_port", 0);
   job.exits = list_from<RankExit>(j, "exits", exit_from);
   job.restarts = j.value("restarts", 0);
+  job.restarts_used = restarts_used_from(j.value("restarts_used", json::object()));
   job.incident = incident_from(j.value("incident", json::object()));
+  job.recovering = IncidentId(j.value("recovering", uint64_t{0}));
+  job.account = account_from_json(j.value("account", json::object()));
   job.stop_grace = Duration(j.value("stop_grace_ns", int64_t{0}));
+  job.previous_nodes = list_from<WorkerName>(j, "previous_nodes", worker_from);
+  job.not_before_unix_ns = j.value("not_before_unix_ns", int64_t{0});
+  job.resizes = j.value("resizes", 0);
   if (absl::Status status = check_consistency(job); !status.ok()) return status;
   return job;
 } catch (const json::exception& e) {

@@ -13,8 +13,8 @@ void JobStream::begin(CoreLoop& loop, JobId job) {
   if (const absl::Status status = loop.watch(job, shared_from_this()); !status.ok()) on_end(status);
 }
 
-void JobStream::on_job(const Job& job, Instant now) {
-  v1::Job proto = job_to_proto(job, now);
+void JobStream::on_job(const Core& core, const Job& job, Instant now) {
+  v1::Job proto = job_to_proto(core, job, now);
   const std::lock_guard lock(mutex_);
   if (ending_) return;
   newest_ = std::move(proto);

@@ -21,7 +21,7 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
 
   void begin(CoreLoop& loop, JobId job);
 
-  void on_job(const Job& job, Instant now) override;
+  void on_job(const Core& core, const Job& job, Instant now) override;
   void on_end(const absl::Status& status) override;
 
   void OnWriteDone(bool ok) override;

@@ -16,6 +16,7 @@
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
+#include "common/time.h"
 
 namespace muster::coordinator {
 namespace {
@@ -90,6 +91,10 @@ std::string LogStore::folder(JobId job, Attempt attempt) const {
 
 std::string LogStore::path(JobId job, Attempt attempt, Rank rank) const {
   return absl::StrCat(folder(job, attempt), "/rank-", rank.value(), ".log");
+}
+
+std::string LogStore::times_path(JobId job, Attempt attempt, Rank rank) const {
+  return absl::StrCat(folder(job, attempt), "/rank-", rank.value(), ".times");
 }
 
 std::vector<std::shared_ptr<LogFollower>> LogStore::followers_of(JobLogs& logs) {
@@ -292,6 +297,8 @@ absl::StatusOr<uint64_t> LogStore::append_locked(RankLog& log, JobId job, Attemp
     if (offset > end) return end;
     if (chunk_end > end) {
       data.remove_prefix(end - offset);
+      const LogTime came{.offset = end, .unix_ns = wall_clock_unix_ns()};
+      add_log_time(times_path(job, attempt, rank), log.times, came);
       const std::string_view kept = data.substr(0, bytes_per_rank_max_ - end);
       if (absl::Status status = write_at(file.fd(), end, kept, file_path); !status.ok())
         return status;
@@ -321,6 +328,11 @@ absl::StatusOr<std::string> LogStore::read(JobId job, Attempt attempt, Rank rank
   if (bytes < 0) return errno_status(errno, absl::StrCat("reading ", file_path));
   data.resize(static_cast<size_t>(bytes));
   return data;
+}
+
+std::vector<LogTime> LogStore::times(JobId job, Attempt attempt, Rank rank, uint64_t offset,
+                                     size_t count_max) const {
+  return read_log_times(times_path(job, attempt, rank), offset, count_max);
 }
 
 }  // namespace muster::coordinator

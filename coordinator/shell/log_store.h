@@ -1,5 +1,5 @@
 // The ranks' output as their workers ship it: one append-only file per rank and attempt,
-// ROOT/<job>/<attempt>/rank-<r>.log, whose byte positions are the offsets of the rank's own log.
+// ROOT/<job>/<attempt>/rank-<r>.log, whose byte positions are the offsets of the rank's own log; beside it rank-<r>.times (log_times.h).
 //
 // Chunks come at least once: what is already stored is skipped. A chunk that begins past the end (the
 // coordinator's machine lost written pages) is not taken: the answer is the end, from where its worker sends again.
@@ -27,6 +27,7 @@
 
 #include "common/ids.h"
 #include "coordinator/core/job.h"
+#include "coordinator/shell/log_times.h"
 
 namespace muster::coordinator {
 
@@ -78,6 +79,10 @@ class LogStore {
   absl::StatusOr<std::string> read(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                                    size_t bytes_max);
 
+  // When the log's bytes from `offset` on came: log_times.h.
+  std::vector<LogTime> times(JobId job, Attempt attempt, Rank rank, uint64_t offset,
+                             size_t count_max) const;
+
   std::optional<LogScope> scope(JobId job);
   // From now on `follower` is told. Returns what scope() would.
   std::optional<LogScope> follow(JobId job, std::weak_ptr<LogFollower> follower);
@@ -94,6 +99,7 @@ class LogStore {
     uint64_t end = 0;        // the settled offset, once known
     bool forgotten = false;  // the file is being removed
     bool waits = false;      // for room or descriptors; told already
+    LogTimesEnd times;
   };
   struct JobLogs {
     LogScope scope;
@@ -104,6 +110,7 @@ class LogStore {
 
   std::string folder(JobId job, Attempt attempt) const;
   std::string path(JobId job, Attempt attempt, Rank rank) const;
+  std::string times_path(JobId job, Attempt attempt, Rank rank) const;
   absl::StatusOr<std::shared_ptr<RankLog>> find_log(const LogWriter& writer, JobId job,
                                                     Attempt attempt, Rank rank);
   absl::StatusOr<uint64_t> append_locked(RankLog& log, JobId job, Attempt attempt, Rank rank,

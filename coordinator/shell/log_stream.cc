@@ -1,6 +1,7 @@
 #include "coordinator/shell/log_stream.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 
@@ -8,6 +9,12 @@
 #include "daemon/limits.h"
 
 namespace muster::coordinator {
+namespace {
+
+// Records looked at at once: what another rank waits behind is rarely further away.
+constexpr size_t kTimesRead = 64;
+
+}  // namespace
 
 void LogStream::begin() {
   self_ = shared_from_this();
@@ -74,28 +81,54 @@ bool LogStream::more_may_come_locked() const {
   return request_.attempt() == 0 || Attempt(request_.attempt()) == scope_.newest_attempt;
 }
 
+void LogStream::give_turns_locked() {
+  for (const auto& [attempt, rank] : ready_) {
+    Turn turn{.attempt = attempt, .rank = rank};
+    if (request_.rank() < 0) {
+      const std::vector<LogTime> next =
+          logs_.times(JobId(request_.job_id()), attempt, rank, offsets_[{attempt, rank}], 1);
+      if (!next.empty()) turn.unix_ns = next.front().unix_ns;
+    }
+    turns_.insert(turn);
+  }
+  ready_.clear();
+}
+
+// What came of it before anything that another rank has to say.
+size_t LogStream::bytes_until_next_locked(const Turn& turn) const {
+  if (turns_.empty() || turns_.begin()->attempt != turn.attempt) return daemon::kLogChunkBytesMax;
+  const uint64_t from = offsets_.at({turn.attempt, turn.rank});
+  const std::vector<LogTime> times =
+      logs_.times(JobId(request_.job_id()), turn.attempt, turn.rank, from, kTimesRead);
+  uint64_t bytes = daemon::kLogChunkBytesMax;
+  for (const LogTime& time : times) {
+    if (time.offset > from && time.unix_ns > turns_.begin()->unix_ns)
+      return std::min(bytes, time.offset - from);
+  }
+  // What comes behind these records has not been looked at.
+  if (times.size() == kTimesRead) bytes = std::min(bytes, times.back().offset - from);
+  return bytes;
+}
+
 void LogStream::pump_locked() {
   if (writing_ || finished_) return;
-  while (!ready_.empty()) {
-    // In turns, so that a rank that never stops talking does not hide the others.
-    auto next = ready_.upper_bound(last_);
-    if (next == ready_.end()) next = ready_.begin();
-    const Part part = *next;
+  for (give_turns_locked(); !turns_.empty(); give_turns_locked()) {
+    const Turn turn = *turns_.begin();
+    turns_.erase(turns_.begin());
+    const Part part{turn.attempt, turn.rank};
     uint64_t& offset = offsets_[part];
     auto data = logs_.read(JobId(request_.job_id()), part.first, part.second, offset,
-                           daemon::kLogChunkBytesMax);
+                           bytes_until_next_locked(turn));
     if (!data.ok()) return finish_locked(data.status());
-    if (data->empty()) {
-      ready_.erase(next);
-      continue;
-    }
+    if (data->empty()) continue;
     chunk_.set_job_id(request_.job_id());
     chunk_.set_attempt(part.first.value());
     chunk_.set_rank(part.second.value());
     chunk_.set_offset(offset);
+    chunk_.set_unix_ns(turn.unix_ns);
     offset += data->size();
     chunk_.set_data(*std::move(data));
-    last_ = part;
+    ready_.insert(part);
     writing_ = true;
     StartWrite(&chunk_);
     return;

@@ -1,5 +1,5 @@
-// One FollowLogs call: chunks of the selected ranks' logs, older attempts first. It sleeps until the log store
-// says that there is more.
+// One FollowLogs call: chunks of the selected ranks' logs, older attempts first, and of an attempt what came first. It sleeps until the
+// log store says that there is more.
 #pragma once
 
 #include <map>
@@ -33,11 +33,21 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
 
  private:
   using Part = std::pair<Attempt, Rank>;
+  // Unread bytes of a part, by when they came; of one rank alone, and of logs without times, 0.
+  struct Turn {
+    Attempt attempt;
+    int64_t unix_ns = 0;
+    Rank rank;
+
+    friend auto operator<=>(const Turn&, const Turn&) = default;
+  };
 
   absl::Status check_request(const std::optional<LogScope>& scope) const;
   void select_locked(const LogScope& scope);
   bool more_may_come_locked() const;
   void pump_locked();
+  void give_turns_locked();
+  size_t bytes_until_next_locked(const Turn& turn) const;
   void finish_locked(const absl::Status& status);
 
   LogStore& logs_;
@@ -48,8 +58,8 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
   std::mutex mutex_;
   LogScope scope_;
   Attempt selected_through_{0};  // attempts up to this one have been made ready
-  std::set<Part> ready_;         // may have unread bytes
-  Part last_{};                  // the part of the newest chunk
+  std::set<Part> ready_;         // may have unread bytes …
+  std::set<Turn> turns_;         // … and wait for those that came before
   std::map<Part, uint64_t> offsets_;
   v1::LogChunk chunk_;
   bool writing_ = false;

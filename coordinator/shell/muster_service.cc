@@ -11,6 +11,7 @@
 #include "coordinator/shell/incident_messages.h"
 #include "coordinator/shell/job_stream.h"
 #include "coordinator/shell/log_stream.h"
+#include "coordinator/shell/node_messages.h"
 
 namespace muster::coordinator {
 namespace {
@@ -27,6 +28,27 @@ void refuse_unless_ok(grpc::ServerUnaryReactor* reactor, const absl::Status& sta
   if (!status.ok()) reactor->Finish(to_grpc(status));
 }
 
+// Registered, or only known for what is held against it, or neither.
+using SlotsByWorker = std::map<WorkerName, int32_t>;
+
+int32_t slots_of(const SlotsByWorker& slots, const WorkerName& name) {
+  const auto found = slots.find(name);
+  return found == slots.end() ? 0 : found->second;
+}
+
+v1::WorkerInfo info_of(const Core& core, const SlotsByWorker& used, const SlotsByWorker& held,
+                       const WorkerName& name, Instant now) {
+  const auto node = core.nodes().find(name);
+  const NodeRecord* known = node == core.nodes().end() ? nullptr : &node->second;
+  const auto worker = core.workers().find(name);
+  if (worker == core.workers().end()) {
+    NodeRecord nothing;
+    nothing.worker = name;
+    return absent_worker_to_proto(known == nullptr ? nothing : *known);
+  }
+  return worker_to_proto(worker->second, known, slots_of(used, name), slots_of(held, name), now);
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* MusterService::SubmitJob(grpc::CallbackServerContext* context,
@@ -36,11 +58,12 @@ grpc::ServerUnaryReactor* MusterService::SubmitJob(grpc::CallbackServerContext* 
   JobSubmitted event;
   event.request_id = request->request_id();
   event.spec = spec_from_proto(request->spec());
-  refuse_unless_ok(reactor, loop_.submit(std::move(event), [=](const absl::Status& status,
-                                                               const Job* job, Instant now) {
-    if (job != nullptr) *response->mutable_job() = job_to_proto(*job, now);
-    reactor->Finish(to_grpc(status));
-  }));
+  refuse_unless_ok(reactor,
+                   loop_.submit(std::move(event), [=](const absl::Status& status, const Core& core,
+                                                      const Job* job, Instant now) {
+                     if (job != nullptr) *response->mutable_job() = job_to_proto(core, *job, now);
+                     reactor->Finish(to_grpc(status));
+                   }));
   return reactor;
 }
 
@@ -51,11 +74,11 @@ grpc::ServerUnaryReactor* MusterService::CancelJob(grpc::CallbackServerContext* 
   JobCancelRequested event;
   event.job = JobId(request->job_id());
   event.force = request->force();
-  refuse_unless_ok(
-      reactor, loop_.cancel(event, [=](const absl::Status& status, const Job* job, Instant now) {
-        if (job != nullptr) *response->mutable_job() = job_to_proto(*job, now);
-        reactor->Finish(to_grpc(status));
-      }));
+  refuse_unless_ok(reactor, loop_.cancel(event, [=](const absl::Status& status, const Core& core,
+                                                    const Job* job, Instant now) {
+    if (job != nullptr) *response->mutable_job() = job_to_proto(core, *job, now);
+    reactor->Finish(to_grpc(status));
+  }));
   return reactor;
 }
 
@@ -65,9 +88,10 @@ grpc::ServerUnaryReactor* MusterService::CheckpointJob(grpc::CallbackServerConte
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   JobCheckpointRequested event;
   event.job = JobId(request->job_id());
-  const auto reply = [=](const absl::Status& status, const Job* job, Instant now) {
+  const auto reply = [=](const absl::Status& status, const Core& core, const Job* job,
+                         Instant now) {
     if (job != nullptr && status.ok()) {
-      *response->mutable_job() = job_to_proto(*job, now);
+      *response->mutable_job() = job_to_proto(core, *job, now);
       response->set_after_step(std::max<int64_t>(job->ranks.front().step, 0));
     }
     reactor->Finish(to_grpc(status));
@@ -88,7 +112,7 @@ grpc::ServerUnaryReactor* MusterService::GetJob(grpc::CallbackServerContext* con
       return reactor->Finish(
           to_grpc(absl::NotFoundError(absl::StrCat("there is no job ", id.value()))));
     }
-    *response = job_to_proto(job->second, now);
+    *response = job_to_proto(*core, job->second, now);
     reactor->Finish(grpc::Status::OK);
   }));
   return reactor;
@@ -99,14 +123,19 @@ grpc::ServerUnaryReactor* MusterService::ListJobs(grpc::CallbackServerContext* c
                                                   v1::ListJobsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const bool active_only = request->active_only();
+  const uint64_t before = request->before_job_id() == 0 ? UINT64_MAX : request->before_job_id();
   refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
     if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
     size_t bytes = 0;
-    for (auto it = core->jobs().rbegin(); it != core->jobs().rend(); ++it) {
+    auto it = std::make_reverse_iterator(core->jobs().lower_bound(JobId(before)));
+    for (; it != core->jobs().rend(); ++it) {
       if (active_only && is_terminal(it->second.state)) continue;
-      v1::Job job = job_summary_to_proto(it->second, now);
+      v1::Job job = job_summary_to_proto(*core, it->second, now);
       bytes += job.ByteSizeLong();
-      if (response->jobs_size() >= kJobsListedMax || bytes > kListBytesMax) break;
+      if (response->jobs_size() >= kJobsListedMax || bytes > kListBytesMax) {
+        response->set_more(true);
+        break;
+      }
       *response->add_jobs() = std::move(job);
     }
     reactor->Finish(grpc::Status::OK);
@@ -120,14 +149,58 @@ grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
     if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
-    const auto used = core->slots_used_by_worker();
-    for (const auto& [name, worker] : core->workers()) {
-      const auto count = used.find(name);
-      *response->add_workers() =
-          worker_to_proto(worker, count == used.end() ? 0 : count->second, now);
+    const SlotsByWorker used = core->slots_used_by_worker();
+    const SlotsByWorker held = core->slots_held_by_worker();
+    for (const auto& [name, worker] : core->workers())
+      *response->add_workers() = info_of(*core, used, held, name, now);
+    for (const auto& [name, node] : core->nodes()) {
+      const bool is_told = core->workers().contains(name) || !(node.excluded || node.check_due);
+      if (!is_told) *response->add_workers() = info_of(*core, used, held, name, now);
     }
     reactor->Finish(grpc::Status::OK);
   }));
+  return reactor;
+}
+
+// As it is after what was asked for. On the loop's thread, which is not waited for.
+void MusterService::answer_with_worker(const absl::Status& status, const WorkerName& name,
+                                       v1::WorkerInfo& response,
+                                       grpc::ServerUnaryReactor* reactor) {
+  if (!status.ok()) return reactor->Finish(to_grpc(status));
+  refuse_unless_ok(reactor, loop_.query([&response, name, reactor](const Core* core, Instant now) {
+    if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
+    response =
+        info_of(*core, core->slots_used_by_worker(), core->slots_held_by_worker(), name, now);
+    reactor->Finish(grpc::Status::OK);
+  }));
+}
+
+grpc::ServerUnaryReactor* MusterService::ExcludeWorker(grpc::CallbackServerContext* context,
+                                                       const v1::ExcludeWorkerRequest* request,
+                                                       v1::ExcludeWorkerResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  NodeExcludeRequested event = exclusion_from_proto(*request);
+  const WorkerName name = event.worker;
+  refuse_unless_ok(
+      reactor, loop_.exclude_node(std::move(event), [=, this](const absl::Status& status,
+                                                              const Core&, const Job*, Instant) {
+        answer_with_worker(status, name, *response->mutable_worker(), reactor);
+      }));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* MusterService::AdmitWorker(grpc::CallbackServerContext* context,
+                                                     const v1::AdmitWorkerRequest* request,
+                                                     v1::AdmitWorkerResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  NodeAdmitRequested event;
+  event.worker = WorkerName(request->worker());
+  const WorkerName name = event.worker;
+  refuse_unless_ok(
+      reactor, loop_.admit_node(std::move(event), [=, this](const absl::Status& status, const Core&,
+                                                            const Job*, Instant) {
+        answer_with_worker(status, name, *response->mutable_worker(), reactor);
+      }));
   return reactor;
 }
 

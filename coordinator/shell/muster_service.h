@@ -35,6 +35,12 @@ class MusterService final : public v1::Muster::CallbackService {
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
                                         const v1::ListWorkersRequest* request,
                                         v1::ListWorkersResponse* response) override;
+  grpc::ServerUnaryReactor* ExcludeWorker(grpc::CallbackServerContext* context,
+                                          const v1::ExcludeWorkerRequest* request,
+                                          v1::ExcludeWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* AdmitWorker(grpc::CallbackServerContext* context,
+                                        const v1::AdmitWorkerRequest* request,
+                                        v1::AdmitWorkerResponse* response) override;
   grpc::ServerUnaryReactor* ListIncidents(grpc::CallbackServerContext* context,
                                           const v1::ListIncidentsRequest* request,
                                           v1::ListIncidentsResponse* response) override;
@@ -46,6 +52,9 @@ class MusterService final : public v1::Muster::CallbackService {
                                           v1::DumpJobStacksResponse* response) override;
 
  private:
+  void answer_with_worker(const absl::Status& status, const WorkerName& name,
+                          v1::WorkerInfo& response, grpc::ServerUnaryReactor* reactor);
+
   CoreLoop& loop_;
   LogStore& logs_;
   StreamLimit streams_;

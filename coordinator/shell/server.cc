@@ -43,7 +43,8 @@ class ServerImpl final : public Server {
   absl::Status open_state(const ServerOptions& options);
   absl::Status listen_http(const std::string& address);
   absl::Status take_grpc_port(const daemon::Endpoint& endpoint);
-  absl::Status serve_grpc(Duration registration_budget);
+  absl::Status serve_grpc(Duration registration_budget,
+                          const std::shared_ptr<grpc::ServerCredentials>& credentials);
   void set_ready() { ready_ = true; }
 
   int grpc_port() const override { return port_->port(); }
@@ -101,7 +102,10 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   std::set<JobId> known;
   for (const Job& job : state->jobs) known.insert(job.id);
   logs_->remove_all_but(known);
-  metrics_ = std::make_unique<Metrics>(epoch_);
+  metrics_ =
+      std::make_unique<Metrics>(epoch_, MetricsOptions{.state_dir = options.state_dir,
+                                                       .worker_series = options.worker_series,
+                                                       .job_series = options.job_series});
   loop_ = std::make_unique<CoreLoop>(Core(options.core, *std::move(state), monotonic_now()),
                                      *storage_, *logs_, *metrics_, options.on_fatal);
   return absl::OkStatus();
@@ -146,7 +150,8 @@ absl::Status ServerImpl::take_grpc_port(const daemon::Endpoint& endpoint) {
   return absl::OkStatus();
 }
 
-absl::Status ServerImpl::serve_grpc(Duration registration_budget) {
+absl::Status ServerImpl::serve_grpc(Duration registration_budget,
+                                    const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   muster_ = std::make_unique<MusterService>(*loop_, *logs_);
   fleet_ = std::make_unique<FleetService>(*loop_, *logs_, epoch_, registration_budget);
   grpc::EnableDefaultHealthCheckService(true);
@@ -161,8 +166,7 @@ absl::Status ServerImpl::serve_grpc(Duration registration_budget) {
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   builder.RegisterService(muster_.get());
   builder.RegisterService(fleet_.get());
   grpc_ = builder.BuildAndStart();
@@ -178,18 +182,20 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
   if (!listen.ok()) return listen.status();
   const auto http = daemon::parse_endpoint("--http", options.http);
   if (!http.ok()) return http.status();
-  for (const auto& [flag, endpoint] :
-       {std::pair{"--listen", *listen}, std::pair{"--http", *http}}) {
-    if (absl::Status status = daemon::check_exposure(flag, endpoint, options.insecure);
-        !status.ok())
-      return status;
+  absl::Status status = check_trust(options.trust, *listen, options.insecure);
+  if (status.ok()) {
+    status =
+        daemon::check_open_exposure("--http", *http, options.insecure || options.trusted_network);
   }
+  if (!status.ok()) return status;
+  const auto credentials = server_credentials(options.trust);
+  if (!credentials.ok()) return credentials.status();
   auto server = std::make_unique<ServerImpl>();
   // The ports first: who cannot have them leaves no trace in the state.
-  absl::Status status = server->take_grpc_port(*listen);
+  status = server->take_grpc_port(*listen);
   if (status.ok()) status = server->listen_http(options.http);
   if (status.ok()) status = server->open_state(options);
-  if (status.ok()) status = server->serve_grpc(options.registration_budget);
+  if (status.ok()) status = server->serve_grpc(options.registration_budget, *credentials);
   if (!status.ok()) return status;
   server->set_ready();
   return server;

@@ -10,6 +10,8 @@
 #include <absl/status/statusor.h>
 
 #include "coordinator/core/core.h"
+#include "coordinator/shell/server_trust.h"
+#include "daemon/metric_words.h"
 
 namespace muster::coordinator {
 
@@ -17,8 +19,12 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:7070";
   std::string http = "127.0.0.1:7071";
   std::string state_dir;
-  bool insecure = false;
+  ServerTrust trust;
+  bool insecure = false;         // --listen and --http may be reached by others as they are
+  bool trusted_network = false;  // --http may
   CoreOptions core;
+  int32_t worker_series = daemon::kSeriesSample;  // this and the next as MetricsOptions'
+  int32_t job_series = daemon::kJobsShown;
   // From a worker's stream to its registration; a stream that waits for ever would hold memory for nothing.
   Duration registration_budget = std::chrono::seconds(10);
   // Called once, on a thread of the server's, when it can no longer store its state and has stopped working;

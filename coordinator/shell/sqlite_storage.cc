@@ -9,6 +9,7 @@
 #include "common/absl_view.h"
 #include "coordinator/shell/incident_messages.h"
 #include "coordinator/shell/job_record.h"
+#include "coordinator/shell/node_record.h"
 #include "coordinator/shell/sqlite_database.h"
 #include "daemon/process.h"
 
@@ -16,6 +17,11 @@ namespace muster::coordinator {
 namespace {
 
 using Statement = SqliteDatabase::Statement;
+
+// Its job is still coming back from it.
+bool is_recovering(const v1::Incident& summary) {
+  return summary.has_recovery() && !summary.recovery().over();
+}
 
 // Somebody looking at the file with sqlite3 may hold it for a moment.
 constexpr int kBusyTimeoutMs = 5'000;
@@ -119,6 +125,7 @@ absl::Status SqliteStorage::raise_schema(int64_t version) {
         "PRAGMA user_version=2;"
         "COMMIT;");
   }
+  if (status.ok() && version < 3) status = create_nodes_table(db_);
   return status;
 }
 
@@ -166,7 +173,7 @@ absl::Status SqliteStorage::load_incidents(DurableState& state) {
     const IncidentId id(static_cast<uint64_t>(rows->number(0)));
     state.incidents.push_back(id);
     const auto summary = read_incident(*rows);
-    if (summary.ok() && !summary->open()) continue;
+    if (summary.ok() && !summary->open() && !is_recovering(*summary)) continue;
     auto open = open_incident(id, summary.status());
     if (open.ok()) {
       state.open_incidents.push_back(*std::move(open));
@@ -194,6 +201,7 @@ absl::StatusOr<DurableState> SqliteStorage::load() {
   state.store = StoreId(static_cast<uint64_t>(*store));
   if (absl::Status status = load_jobs(state); !status.ok()) return status;
   if (absl::Status status = load_incidents(state); !status.ok()) return status;
+  if (absl::Status status = load_nodes(db_, state); !status.ok()) return status;
   const auto last =
       db_.one_number("SELECT coalesce((SELECT value FROM meta WHERE key='last_job_id'), 0)");
   if (!last.ok()) return last.status();
@@ -292,6 +300,7 @@ absl::Status SqliteStorage::forget(const char* sql, uint64_t id, const char* wha
 absl::Status SqliteStorage::write(const StorageBatch& batch) {
   absl::Status status = write_jobs(batch);
   if (status.ok()) status = write_incidents(batch);
+  if (status.ok()) status = write_nodes(db_, batch);
   for (const JobId id : batch.forgotten) {
     if (status.ok())
       status = forget("DELETE FROM jobs WHERE id=?1", id.value(), "forgetting a job");

@@ -5,6 +5,7 @@
 //   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch, store_id, last_job_id
 //   incidents(id INTEGER PRIMARY KEY, job INTEGER, summary BLOB, record BLOB)
 //                                                  muster.v1.Incident, as a list shows it and whole
+//   nodes(name TEXT PRIMARY KEY, record TEXT)      record: see node_record.h
 //   PRAGMA user_version                            the schema's version
 #pragma once
 
@@ -17,7 +18,7 @@
 
 namespace muster::coordinator {
 
-constexpr int kSchemaVersion = 2;
+constexpr int kSchemaVersion = 3;
 
 // Opens or creates `path`. Errors name the file: DataLoss when it is corrupt or no database,
 // FailedPrecondition when a newer version wrote it, Unavailable when it is busy, ResourceExhausted when the

@@ -22,10 +22,13 @@ struct StorageBatch {
   JobId last_job_id{0};                        // the newest number given in this batch, if any
   std::map<IncidentId, Incident> incidents{};  // the newest record of each
   std::vector<IncidentId> forgotten_incidents{};
+  std::map<WorkerName, NodeRecord> nodes{};  // the newest record of each
+  std::vector<WorkerName> forgotten_nodes{};
 
   bool empty() const {
     return jobs.empty() && request_ids.empty() && forgotten.empty() && last_job_id == JobId(0) &&
-           incidents.empty() && forgotten_incidents.empty();
+           incidents.empty() && forgotten_incidents.empty() && nodes.empty() &&
+           forgotten_nodes.empty();
   }
 };
 
@@ -33,7 +36,7 @@ class Storage {
  public:
   virtual ~Storage() = default;
 
-  // DataLoss names the job's record that cannot be read. An incident's is left out, with a warning.
+  // DataLoss names the job's record that cannot be read. An incident's or a node's is left out, with a warning.
   virtual absl::StatusOr<DurableState> load() = 0;
 
   // Durable when it returns OK. The error says what the disk or the file is at fault for; nothing was stored.

@@ -265,11 +265,13 @@ TEST(BlameSentence, SaysWhereItIsInTheKernelAndWhetherItGoesOn) {
   world.rank(3).groups = {group("data", 4, 0, 8, 8, "z")};
   world.rank(3).process_state = 'D';
   world.rank(3).wait_channel = "ext4_sync_file\x1b[2J";
+  world.rank(3).memory = {(uint64_t{16} << 30) - 1, uint64_t{16} << 30};
   world.input.earlier.ranks = world.input.later.ranks;
   world.input.earlier.ranks[3].groups[0].completed = 7;
   const Blame blame = world.blame();
   EXPECT_NE(blame.sentence.find("it cannot be woken in the kernel (D state, in "
-                                "ext4_sync_file\\x1b[2J); it goes on, slowly"),
+                                "ext4_sync_file\\x1b[2J); it is at the memory limit of its control "
+                                "group (16.0 of 16.0 GiB); it goes on, slowly"),
             std::string::npos)
       << blame.sentence;
 }

@@ -1,11 +1,15 @@
 #include "coordinator/shell/core_loop.h"
 
+#include <gmock/gmock.h>
+
 #include <future>
 #include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "coordinator/shell/incident_messages.h"
+#include "tests/unit/coordinator/full_incident.h"
 #include "tests/unit/coordinator/shell_fixture.h"
 
 namespace muster::coordinator {
@@ -24,12 +28,11 @@ class FlakyStorage final : public Storage {
   absl::StatusOr<v1::Incident> incident(IncidentId) override {
     return absl::NotFoundError("there is none");
   }
-  absl::StatusOr<std::vector<v1::Incident>> incidents(JobId, size_t) override {
-    return std::vector<v1::Incident>();
-  }
+  absl::StatusOr<std::vector<v1::Incident>> incidents(JobId, size_t) override { return told; }
 
   std::atomic<bool> fail{false};
   std::atomic<int> commits{0};
+  std::vector<v1::Incident> told;
 };
 
 class CoreLoopTest : public testing::Test {
@@ -47,8 +50,10 @@ class CoreLoopTest : public testing::Test {
     JobSubmitted event;
     event.spec.name.assign(1, 'j');
     event.spec.output_directory = absl::StrCat("/out/", ++submitted_);
-    const absl::Status status = loop_->submit(
-        event, [promise](const absl::Status& s, const Job*, Instant) { promise->set_value(s); });
+    const absl::Status status =
+        loop_->submit(event, [promise](const absl::Status& s, const Core&, const Job*, Instant) {
+          promise->set_value(s);
+        });
     return status.ok() ? promise->get_future().get() : status;
   }
 
@@ -68,6 +73,27 @@ TEST_F(CoreLoopTest, AnswersOnlyWhatIsStored) {
   EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(fatal_.get_future().get().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+}
+
+// Whoever was to be told of them may have come too late for the earlier life.
+TEST(CoreLoop, ShowsTheIncidentsOfItsEarlierLife) {
+  TempFolder folder;
+  FlakyStorage storage;
+  storage.told.push_back(incident_summary_to_proto(full_incident(4, JobId(1))));
+  storage.told.emplace_back().set_kind("of a later version");
+  LogStore logs{folder.path(), 1000};
+  Metrics metrics{Epoch(2)};
+  DurableState state;
+  state.jobs.emplace_back().id = JobId(1);
+  std::promise<std::string> page;
+  CoreLoop loop(Core(CoreOptions{}, std::move(state), monotonic_now()), storage, logs, metrics,
+                [](const absl::Status&) {});
+  ASSERT_TRUE(loop.query([&](const Core* core, Instant now) {
+                    page.set_value(core == nullptr ? "" : metrics.render(*core, now, 1));
+                  })
+                  .ok());
+  EXPECT_THAT(page.get_future().get(),
+              testing::HasSubstr("muster_job_incident_timestamp_seconds{incident=\"4\""));
 }
 
 TEST_F(CoreLoopTest, AnswersEverythingWhenItStops) {

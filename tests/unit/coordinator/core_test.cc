@@ -48,6 +48,7 @@ Event random_event(std::mt19937_64& random) {
                              static_cast<int32_t>(below(4)),
                              "h:1",
                              {12'000, static_cast<int32_t>(below(3))},
+                             below(2) == 0 ? "" : "s.l",
                              StoreId(below(2)),
                              {},
                              std::nullopt,
@@ -179,10 +180,11 @@ TEST(Core, KeepsTheEnvironmentsValuesOnlyWhileTheJobMayRun) {
   spec.output_directory.assign(1, '/');
   spec.environment["TOKEN"] = "hunter2";
   core.step(JobSubmitted{RequestToken(1), "", spec, 5}, Instant{}, actions);
-  EXPECT_EQ(std::get<PersistJob>(actions[0]).job.spec.environment.at("TOKEN"), "hunter2");
+  const auto stored = [&] { return durable(core.jobs().at(std::get<PersistJob>(actions[0]).job)); };
+  EXPECT_EQ(stored().spec.environment.at("TOKEN"), "hunter2");
   actions.clear();
   core.step(JobCancelRequested{RequestToken(2), JobId(1), false, 6}, Instant{}, actions);
-  const Job& ended = std::get<PersistJob>(actions[0]).job;
+  const Job ended = stored();
   EXPECT_EQ(ended.state, JobState::kCancelled);
   EXPECT_EQ(ended.spec.environment.at("TOKEN"), "");
 }

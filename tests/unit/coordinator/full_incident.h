@@ -67,6 +67,12 @@ inline Incident full_incident(uint64_t id, JobId job = JobId(3)) {
   incident.kernel_messages = {"nvme0: I/O timeout"};
   incident.action = "restart 1 of 3";
   incident.moments = {{1'000, "last progress"}, {2'000, "suspected"}};
+  incident.recovery = Recovery{.unix_ns = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+                               .over = true,
+                               .attempts = 2,
+                               .best_step = 47,
+                               .restored_step = 40,
+                               .interrupted_by = IncidentId(9)};
   return incident;
 }
 

@@ -129,7 +129,7 @@ TEST(ActionText, IsTheDecisionWithoutItsCause) {
   fault.message = "rank 0 on a exited with code 1";
   job.faults.push_back(fault);
   EXPECT_EQ(action_text(decide_restart(job), fault), "restart 1 of 2");
-  job.restarts = 2;
+  job.restarts_used[Cause::kRankDied].count = 2;
   EXPECT_EQ(action_text(decide_restart(job), fault), "the job fails: all 2 restarts are used up");
 }
 

@@ -26,6 +26,12 @@ TEST(JobQueue, KnowsWhenTheNextBackoffEnds) {
   EXPECT_EQ(queue.next_ready_after(instant_from_ns(10)), instant_from_ns(20));
   EXPECT_EQ(queue.next_ready_after(instant_from_ns(20)), instant_from_ns(50));
   EXPECT_FALSE(queue.next_ready_after(instant_from_ns(50)).has_value());
+  queue.add(JobId(3), 0, instant_from_ns(55), instant_from_ns(70));
+  EXPECT_EQ(queue.next_ready_after(instant_from_ns(50)), instant_from_ns(55));
+  EXPECT_EQ(queue.next_ready_after(instant_from_ns(55)), instant_from_ns(70))
+      << "for all its nodes";
+  queue.excuse(Duration(7));
+  EXPECT_EQ(queue.next_ready_after(instant_from_ns(60)), instant_from_ns(77));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ Job job_with_fault(int32_t exit_code, int32_t signal, int32_t restarts, int32_t 
   job.restarts = restarts;
   job.spec.restarts_max = restarts_max;
   job.faults.push_back(fault_of({Rank(3), exit_code, signal, 7, ""}, WorkerName("n1"), 0));
+  if (restarts > 0) job.restarts_used[cause_of(job.faults.back())].count = restarts;
   return job;
 }
 
@@ -61,8 +62,120 @@ TEST(RestartPolicy, PreemptionCostsNoRestartButIsBounded) {
   EXPECT_EQ(decide_restart(job).delay, kPreemptedDelay) << "perhaps its worker is about to leave";
   job.faults.back().rank = Rank(-1);
   EXPECT_EQ(decide_restart(job).delay, Duration::zero()) << "the worker has said so";
-  job.attempt = Attempt(kPreemptionsMax + 1);
+  job.restarts_used[Cause::kPreempted].count = kPreemptionsMax;
   EXPECT_FALSE(decide_restart(job).restart);
+  job.faults.back().checkpoint_step = 5;
+  EXPECT_TRUE(decide_restart(job).restart) << "it has got somewhere in between";
+}
+
+// The newest fault, with what the job had saved and done.
+Job job_after(IncidentKind kind, int64_t checkpoint_step, int64_t job_step) {
+  Job job = job_with_fault(-1, 11, 0, 2);
+  Fault& fault = job.faults.back();
+  fault.kind = kind;
+  fault.checkpoint_step = checkpoint_step;
+  fault.job_step = job_step;
+  return job;
+}
+
+TEST(RestartPolicy, EachCauseHasABudgetAndLostWorkersALargerOne) {
+  Job job = job_after(IncidentKind::kHang, 10, 12);
+  job.restarts_used[Cause::kRankDied] = {2, 10, 12};
+  EXPECT_TRUE(decide_restart(job).restart);
+  EXPECT_EQ(decide_restart(job).delay, backoff_before_restart(3)) << "the pauses are the job's";
+  job.restarts_used[Cause::kHang] = {2, 10, 12};
+  EXPECT_FALSE(decide_restart(job).restart);
+  EXPECT_NE(decide_restart(job).reason.find("all 2 restarts for \"hang\" are used up"),
+            std::string::npos);
+  job.faults.back().kind = IncidentKind::kWorkerLost;
+  job.restarts_used[Cause::kWorkerLost] = {19, 10, 12};
+  EXPECT_TRUE(decide_restart(job).restart);
+  job.restarts_used[Cause::kWorkerLost] = {20, 10, 12};
+  EXPECT_FALSE(decide_restart(job).restart);
+  job.spec.restarts_max = 0;
+  EXPECT_NE(decide_restart(job).reason.find("no restarts were allowed"), std::string::npos);
+}
+
+TEST(RestartPolicy, AFullDiskIsWaitedFor) {
+  Job job = job_after(IncidentKind::kDiskFull, 10, 12);
+  job.faults.assign(5, job.faults.back());
+  for (Fault& fault : job.faults) fault.last_step = 12;
+  EXPECT_TRUE(decide_restart(job).restart) << "the same again is not the job's fault";
+  EXPECT_EQ(decide_restart(job).delay, kFullDiskDelay);
+  job.restarts_used[Cause::kDiskFull] = {2, 10, 12};
+  EXPECT_EQ(decide_restart(job).delay, 4 * kFullDiskDelay);
+  job.restarts_used[Cause::kDiskFull] = {19, 10, 12};
+  EXPECT_EQ(decide_restart(job).delay, kFullDiskDelayMax);
+  job.restarts_used[Cause::kDiskFull] = {20, 10, 12};
+  EXPECT_FALSE(decide_restart(job).restart);
+}
+
+TEST(RestartPolicy, DurableProgressGivesTheBudgetBack) {
+  Job job = job_after(IncidentKind::kRankDied, 20, 25);
+  job.restarts_used = {{Cause::kRankDied, {2, 10, 12}}, {Cause::kHang, {2, 10, 12}}};
+  const RestartDecision decision = decide_restart(job);
+  EXPECT_TRUE(decision.restart);
+  EXPECT_EQ(decision.delay, Duration::zero());
+  count_restart(job, decision);
+  EXPECT_EQ(job.restarts_used, (std::map<Cause, RestartsUsed>{{Cause::kRankDied, {1, 20, 25}}}));
+  job = job_after(IncidentKind::kRankDied, 10, 1'000'000);
+  job.restarts_used = {{Cause::kRankDied, {2, 10, 12}}};
+  EXPECT_FALSE(decide_restart(job).restart) << "steps after a checkpoint are lost again";
+  job = job_after(IncidentKind::kRankDied, -1, 12 + kStepsOfProgress);
+  job.restarts_used = {{Cause::kRankDied, {2, -1, 12}}};
+  EXPECT_TRUE(decide_restart(job).restart) << "it saves none";
+  job.faults.back().job_step -= 1;
+  EXPECT_FALSE(decide_restart(job).restart);
+}
+
+// 54 days of Llama 3: 419 interruptions, with checkpoints in between.
+TEST(RestartPolicy, AJobOfWeeksLivesThroughHundredsOfInterruptions) {
+  Job job = job_after(IncidentKind::kRankDied, -1, -1);
+  job.spec.restarts_max = 1;
+  for (int64_t i = 1; i <= 419; ++i) {
+    Fault fault = job.faults.back();
+    fault.kind = i % 3 == 0 ? IncidentKind::kWorkerLost : IncidentKind::kRankDied;
+    fault.checkpoint_step = 100 * i;
+    fault.last_step = fault.job_step = 100 * i + 50;
+    job.faults = {fault};
+    const RestartDecision decision = decide_restart(job);
+    ASSERT_TRUE(decision.restart) << decision.reason;
+    EXPECT_EQ(decision.delay, Duration::zero());
+    count_restart(job, decision);
+  }
+  EXPECT_EQ(job.restarts, 419);
+}
+
+TEST(RestartPolicy, AFaultThatRepeatsEndsTheJobTheThirdTime) {
+  Job job = job_with_fault(1, 0, 0, 9);
+  EXPECT_EQ(repeats_of(job), 1);
+  job.faults.push_back(fault_of({Rank(3), 1, 0, 7, ""}, WorkerName("n2"), 0));
+  EXPECT_EQ(repeats_of(job), 2);
+  EXPECT_TRUE(decide_restart(job).restart);
+  EXPECT_NE(decide_restart(job).reason.find("the same fault at step 7 again, and away from n2"),
+            std::string::npos);
+  job.faults.push_back(fault_of({Rank(3), 1, 0, 7, ""}, WorkerName("n1"), 0));
+  EXPECT_FALSE(decide_restart(job).restart);
+  EXPECT_EQ(decide_restart(job).reason,
+            "the same fault at step 7 three times in a row, on n1 and n2: "
+            "rank 3 on n1 exited with code 1 after 7 steps");
+  job.faults.back().last_step = 8;
+  EXPECT_EQ(repeats_of(job), 1);
+  for (Fault& fault : job.faults) fault.last_step = -1;
+  EXPECT_EQ(repeats_of(job), 1) << "before the first step nothing repeats";
+}
+
+TEST(RestartPolicy, WhatAFaultSaysOfItsNode) {
+  const auto blame = [](int32_t code, int32_t signal, int64_t step) {
+    return blame_of_node(fault_of({Rank(0), code, signal, step, ""}, WorkerName("n1"), 0));
+  };
+  EXPECT_EQ(blame(-1, 9, -1), NodeBlame::kCounts);
+  EXPECT_EQ(blame(1, 0, 7), NodeBlame::kCounts);
+  EXPECT_EQ(blame(1, 0, -1), NodeBlame::kNothing) << "a script with a mistake fails anywhere";
+  EXPECT_EQ(blame(2, 0, 7), NodeBlame::kNothing);
+  EXPECT_EQ(blame(3, 0, 7), NodeBlame::kNothing);
+  EXPECT_EQ(blame(75, 0, 7), NodeBlame::kNothing);
+  EXPECT_EQ(blame(76, 0, 7), NodeBlame::kNothing);
 }
 
 TEST(RestartPolicy, SaysHowARankEnded) {

@@ -102,10 +102,12 @@ class FakeWorker {
 
   bool send(const v1::WorkerMessage& message) { return stream_->Write(message); }
 
-  // The next message, or an empty one when the stream has ended.
+  // The next message, or an empty one when the stream has ended. Ends of jobs, which all are told of, are left out.
   v1::CoordinatorMessage next() {
     v1::CoordinatorMessage message;
-    if (!stream_->Read(&message)) message.Clear();
+    do {
+      if (!stream_->Read(&message)) message.Clear();
+    } while (message.has_job_ended());
     return message;
   }
   grpc::Status end() {

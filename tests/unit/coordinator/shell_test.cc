@@ -190,10 +190,10 @@ TEST_F(ShellTest, RunsAJobFromSubmissionToItsEnd) {
   EXPECT_EQ(chunk.offset(), 6U);
 
   const std::string metrics = http_get(server_->http_port(), "/metrics");
-  EXPECT_THAT(metrics, HasSubstr("muster_job_step{job=\"1\",name=\"llama\"} 7"));
-  EXPECT_THAT(metrics, HasSubstr("muster_job_tokens_per_second{job=\"1\",name=\"llama\"} 2000"));
-  EXPECT_THAT(metrics, HasSubstr("muster_job_mfu_ratio{job=\"1\",name=\"llama\"} 0.25"));
-  EXPECT_THAT(metrics, HasSubstr("muster_job_step_seconds_count{job=\"1\",name=\"llama\"} 7"));
+  EXPECT_THAT(metrics, HasSubstr("muster_job_step{job_id=\"1\",name=\"llama\"} 7"));
+  EXPECT_THAT(metrics, HasSubstr("muster_job_tokens_per_second{job_id=\"1\",name=\"llama\"} 2000"));
+  EXPECT_THAT(metrics, HasSubstr("muster_job_mfu_ratio{job_id=\"1\",name=\"llama\"} 0.25"));
+  EXPECT_THAT(metrics, HasSubstr("muster_job_step_seconds_count{job_id=\"1\",name=\"llama\"} 7"));
   EXPECT_THAT(metrics, HasSubstr("muster_jobs{state=\"running\"} 1"));
   EXPECT_THAT(metrics, HasSubstr("muster_fleet_slots_used{worker=\"node1\"} 2"));
   EXPECT_THAT(http_get(server_->http_port(), "/readyz"), HasSubstr("200 OK"));
@@ -363,6 +363,14 @@ TEST_F(ShellTest, CancelsAndLists) {
   ASSERT_TRUE(muster_->ListJobs(&list_context, v1::ListJobsRequest(), &list).ok());
   ASSERT_EQ(list.jobs_size(), 2);
   EXPECT_EQ(list.jobs(0).spec().name(), "b");
+  EXPECT_FALSE(list.more());
+  grpc::ClientContext older_context;
+  set_deadline(older_context);
+  v1::ListJobsRequest older;
+  older.set_before_job_id(list.jobs(0).id());
+  ASSERT_TRUE(muster_->ListJobs(&older_context, older, &list).ok());
+  ASSERT_EQ(list.jobs_size(), 1);
+  EXPECT_EQ(list.jobs(0).spec().name(), "a");
 }
 
 }  // namespace

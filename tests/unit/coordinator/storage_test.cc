@@ -19,69 +19,13 @@
 #include "coordinator/shell/sqlite_storage.h"
 #include "coordinator/shell/state_lock.h"
 #include "tests/unit/coordinator/full_incident.h"
+#include "tests/unit/coordinator/full_job.h"
 #include "tests/unit/coordinator/shell_fixture.h"
 
 namespace muster::coordinator {
 namespace {
 
 using testing::HasSubstr;
-
-Job full_job() {
-  Job job;
-  job.id = JobId(7);
-  job.spec.name = "llama";
-  job.spec.user = "ada";
-  job.spec.priority = -3;
-  job.spec.nodes = 1;
-  job.spec.ranks_per_node = 2;
-  job.spec.restarts_max = 4;
-  job.spec.output_directory = "/out";
-  job.spec.train_config_json = "{\"steps\": 5, \"name\": \"é\"}";
-  job.spec.environment = {{"A", "b"}};
-  job.spec.steps = 5;
-  job.spec.stack_traces = {.collect = true, .to_cloud = true, .interval_seconds = 7};
-  job.spec.command = {"python3", "train.py", "--lr", "é"};
-  job.spec.working_directory = "/home/ada";
-  job.state = JobState::kRestarting;
-  job.reason = "rank 1 died";
-  job.attempt = Attempt(3);
-  job.cancel_requested = true;
-  job.placement = {{Rank(0), WorkerName("n1"), 0, Incarnation(UINT64_MAX)},
-                   {Rank(1), WorkerName("n1"), 1, Incarnation(5)}};
-  job.faults = {{Rank(1), WorkerName("n1"), 9, -1, 17, "killed", 99, true}};
-  job.submitted_unix_ns = 1;
-  job.started_unix_ns = 2;
-  job.finished_unix_ns = 3;
-  job.exit_code = 137;
-  job.rendezvous_address = "n1:1";
-  job.stop_grace = std::chrono::milliseconds(24'500);
-  job.program_port = 12'345;
-  job.exits = {{Rank(1), -1, 9, 17, "detail", ExitCause::kOutOfMemory, true}};
-  job.restarts = 2;
-  job.incident = {IncidentId(12), "rank 1 hung"};
-  return job;
-}
-
-TEST(JobRecord, KeepsEverything) {
-  const auto again = job_from_record(job_to_record(full_job()));
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(*again, full_job());
-}
-
-TEST(JobRecord, SurvivesTextThatIsNotUtf8) {
-  Job job = full_job();
-  job.exits[0].detail = "\xff\xfe";
-  EXPECT_TRUE(job_from_record(job_to_record(job)).ok());
-}
-
-TEST(JobRecord, RefusesWhatDoesNotAgree) {
-  for (const char* record : {"", "[]", "{}", "{\"id\": \"x\"}", "{\"id\":1,\"state\":\"DANCING\"}",
-                             "{\"id\":1,\"state\":\"RUNNING\"}",
-                             "{\"id\":1,\"state\":\"QUEUED\",\"exits\":[{\"rank\":4}]}",
-                             "{\"id\":1,\"state\":\"FAILED\",\"placement\":[{\"rank\":4}]}"}) {
-    EXPECT_FALSE(job_from_record(record).ok()) << record;
-  }
-}
 
 class StorageTest : public testing::Test {
  protected:

@@ -48,6 +48,31 @@ TEST(CheckSpec, NamesFieldValueAndWhatWouldBeRight) {
   EXPECT_THAT(problem(spec), testing::HasSubstr("spec.train_config_json"));
 }
 
+TEST(CheckSpec, JudgesSizes) {
+  JobSpec spec = good_spec();
+  spec.nodes = 4;
+  spec.spares = 2;
+  spec.min_nodes = 1;
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.smaller has 0 sizes"));
+  spec.smaller = {{3, "{}"}, {1, "{}"}};
+  EXPECT_EQ(problem(spec), "");
+  spec.smaller = {{3, "{}"}, {3, "{}"}};
+  EXPECT_EQ(problem(spec), "spec.smaller.nodes is 3: it must be 1 to 2");
+  spec.smaller = {{4, "{}"}};
+  EXPECT_EQ(problem(spec), "spec.smaller.nodes is 4: it must be 1 to 3");
+  spec.smaller = {{3, std::string(600'000, ' ')}, {2, std::string(600'000, ' ')}};
+  EXPECT_THAT(problem(spec), testing::HasSubstr("its configs' bytes"));
+  spec.smaller.clear();
+  spec.command = {"train.py"};
+  spec.working_directory = "/home/ada";
+  EXPECT_EQ(problem(spec), "") << "a program can have any size";
+  spec.min_nodes = 5;
+  EXPECT_EQ(problem(spec), "spec.min_nodes is 5: it must be 0 to 4");
+  spec = good_spec();
+  spec.spares = -1;
+  EXPECT_EQ(problem(spec), "spec.spares is -1: it must be 0 to 10000");
+}
+
 TEST(CheckSpec, JudgesPrograms) {
   JobSpec spec = good_spec();
   spec.command = {"python3", "train.py", "", "a\nb"};

@@ -43,15 +43,15 @@ TEST(Endpoint, APortThatIsTooLargeIsNamed) {
 TEST(Endpoint, OnlyLoopbackIsSafeWithoutTransportSecurity) {
   for (const char* host : {"localhost", "127.0.0.1", "127.8.9.10", "::1"}) {
     EXPECT_TRUE(is_loopback({host, 1})) << host;
-    EXPECT_TRUE(check_exposure("--listen", {host, 1}, false).ok());
+    EXPECT_TRUE(check_open_exposure("--http", {host, 1}, false).ok());
   }
   for (const char* host :
        {"0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "node7", "localhost.evil.com"}) {
     EXPECT_FALSE(is_loopback({host, 1})) << host;
-    const auto status = check_exposure("--listen", {host, 1}, false);
+    const auto status = check_open_exposure("--http", {host, 1}, false);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("--insecure"));
-    EXPECT_TRUE(check_exposure("--listen", {host, 1}, true).ok());
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--trusted-network"));
+    EXPECT_TRUE(check_open_exposure("--http", {host, 1}, true).ok());
   }
 }
 

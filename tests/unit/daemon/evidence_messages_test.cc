@@ -85,6 +85,7 @@ RankEvidence full_evidence(int32_t number) {
   evidence.process_state = 'T';
   evidence.tracer_pid = 12;
   evidence.wait_channel = "futex_wait";
+  evidence.memory = {1'500, 2'000};
   evidence.stack_problem = "held by a debugger (pid 12)";
   evidence.stack_note = "no Python frames";
   evidence.last_lines = {"first", "completed step: 41"};

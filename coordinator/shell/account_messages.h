@@ -1,0 +1,21 @@
+// Accounts and recoveries between the core's values, the wire's messages and the stored records.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "coordinator/core/account.h"
+#include "coordinator/core/incident.h"
+#include "muster/v1/muster.pb.h"
+
+namespace muster::coordinator {
+
+void goodput_to_proto(const Account& account, v1::Goodput& proto);
+
+// Missing members have their default; what a name does not tell this version is kept as a loss without a cause.
+nlohmann::json account_to_json(const Account& account);
+Account account_from_json(const nlohmann::json& json);
+
+void recovery_to_proto(const Recovery& recovery, v1::Recovery& proto);
+Recovery recovery_from_proto(const v1::Recovery& proto);
+
+}  // namespace muster::coordinator

@@ -1,0 +1,56 @@
+#include "coordinator/shell/fleet_goodput.h"
+
+#include <utility>
+
+#include "coordinator/shell/metric_label.h"
+#include "daemon/metric_families.h"
+
+namespace muster::coordinator {
+using daemon::counters;
+
+namespace {
+
+prometheus::Labels labels_of(size_t what, size_t cause) {
+  return {{"cause", metric_label(loss_cause_name(static_cast<LossCause>(cause)))},
+          {"class", metric_label(kTimeClassNames[what])}};
+}
+
+}  // namespace
+
+FleetGoodput::FleetGoodput(prometheus::Registry& registry)
+    : lost_(counters<"muster_fleet_lost_seconds_total">(registry)),
+      productive_(counters<"muster_fleet_productive_seconds_total">(registry).Add({})) {
+  // From 0: an increase of what had no series is none to Prometheus.
+  for (size_t what = 1; what < kTimeClasses; ++what) {
+    for (size_t cause = 0; cause < kLossCauses; ++cause) lost_.Add(labels_of(what, cause));
+  }
+}
+
+void FleetGoodput::begin(const Core& core) {
+  if (std::exchange(begun_, true)) return;
+  for (const auto& [id, job] : core.jobs()) counted_[id] = job.account.settled;
+}
+
+void FleetGoodput::update(const Core& core, Instant now) {
+  begin(core);
+  std::erase_if(counted_, [&](const auto& entry) { return !core.jobs().contains(entry.first); });
+  for (const auto& [id, job] : core.jobs()) {
+    if (job.attempt == Attempt(0)) continue;
+    const LossTable settled = core.account_of(job, now).settled;
+    LossTable& counted = counted_[id];
+    for (size_t what = 0; what < kTimeClasses; ++what) {
+      for (size_t cause = 0; cause < kLossCauses; ++cause) {
+        const Duration more = settled.time[what][cause] - counted.time[what][cause];
+        if (more <= Duration::zero()) continue;
+        counted.time[what][cause] += more;
+        if (static_cast<TimeClass>(what) == TimeClass::kProductive) {
+          productive_.Increment(to_seconds(more));
+          continue;
+        }
+        lost_.Add(labels_of(what, cause)).Increment(to_seconds(more));
+      }
+    }
+  }
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,132 @@
+// Every metric that Muster exports, in one table: what `muster metrics` prints, docs/metrics.md is made from and tests compare scrapes
+// with. Families are made from it (daemon/metric_families.h), so a metric that is not here does not compile.
+//
+//   muster_job_…{job_id, name}                   a job, as the coordinator knows it from its ranks' heartbeats
+//   muster_jobs, muster_workers, muster_slots    how many there are, by state
+//   muster_fleet_…{worker}                       a worker, as the coordinator sees it
+//   muster_coordinator_…                         the coordinator itself
+//   muster_rank_…{job_id, name, attempt, rank}   one rank of a worker, from its progress page
+//   muster_worker_…                              the worker itself
+//
+// Labels have bounds, which daemon/metric_words.h names. A job's number is `job_id`, because Prometheus gives each series a label `job` of its
+// own. The figures of training have the same last words everywhere: step, step_seconds, tokens_per_second, mfu_ratio, loss, grad_norm. A
+// series of them begins with the first step that it is about: before that there is no loss, not even 0.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace muster::daemon {
+
+enum class MetricType { kCounter, kGauge, kHistogram };
+constexpr std::array<std::string_view, 3> kMetricTypeNames = {"counter", "gauge", "histogram"};
+
+enum class MetricSource { kCoordinator, kWorker };
+constexpr std::array<std::string_view, 2> kMetricSourceNames = {"coordinator", "worker"};
+
+struct Metric {
+  MetricSource source;
+  MetricType type;
+  std::string_view name;
+  std::string_view
+      labels;  // in the order of the alphabet, with a space between; a histogram has `le`, too
+  std::string_view help;
+};
+
+namespace metric_rows {
+
+using enum MetricType;
+constexpr MetricSource kC = MetricSource::kCoordinator;
+constexpr MetricSource kW = MetricSource::kWorker;
+
+// clang-format off
+constexpr Metric kRows[] = {
+    {kC, kGauge, "muster_coordinator_build_info", "version", "1, with the version as a label."},
+    {kC, kGauge, "muster_coordinator_epoch", "", "Starts of the coordinator over its state."},
+    {kC, kGauge, "muster_coordinator_leader", "", "1 while this coordinator has the state and decides."},
+    {kC, kGauge, "muster_coordinator_disk_bytes", "", "Size of the disk that has the state folder."},
+    {kC, kGauge, "muster_coordinator_disk_free_bytes", "", "What may still be written to it."},
+    {kC, kGauge, "muster_jobs", "state", "Jobs by state."},
+    {kC, kGauge, "muster_jobs_without_series", "", "Jobs that have ranks and no series of their own, because there are too many."},
+    {kC, kGauge, "muster_job_state", "job_id name state", "1 for the state that the job is in."},
+    {kC, kGauge, "muster_job_start_timestamp_seconds", "job_id name", "When the job was started first, in Unix time."},
+    {kC, kGauge, "muster_job_attempt", "job_id name", "Launches of the job so far."},
+    {kC, kGauge, "muster_job_ranks", "job_id name", "Ranks of the job's current attempt."},
+    {kC, kGauge, "muster_job_step", "job_id name", "Steps completed by rank 0."},
+    {kC, kGauge, "muster_job_tokens_per_second", "job_id name", "Tokens per second, summed over the job's ranks; none between attempts."},
+    {kC, kGauge, "muster_job_mfu_ratio", "job_id name", "Model FLOPs utilisation, mean over the job's ranks; none between attempts."},
+    {kC, kGauge, "muster_job_loss", "job_id name", "Loss of the last step."},
+    {kC, kGauge, "muster_job_grad_norm", "job_id name", "Global L2 norm of the last step's gradient, before clipping."},
+    {kC, kHistogram, "muster_job_step_seconds", "job_id name", "Time of each step that rank 0 completed, over all attempts."},
+    {kC, kCounter, "muster_job_restarts_total", "job_id name", "Launches of the job after a fault."},
+    {kC, kGauge, "muster_job_checkpoint_step", "job_id name", "Steps in the job's newest whole checkpoint."},
+    {kC, kGauge, "muster_job_checkpoint_timestamp_seconds", "job_id name", "When that checkpoint was first heard of, in Unix time; before there is one, when the job was started first, if it says that it takes checkpoints."},
+    {kC, kGauge, "muster_job_suspect", "job_id name", "1 while the job is suspected of a hang and looked at closely."},
+    {kC, kGauge, "muster_job_straggler_score", "job_id name rank", "A slow rank's own time for a step, without its waits, over the median rank's; of the slowest."},
+    {kC, kCounter, "muster_job_incidents_total", "job_id kind name", "Incidents of the job, by kind."},
+    {kC, kGauge, "muster_job_incident_timestamp_seconds", "incident job_id kind name rank worker", "When the job's newest incident of the kind was opened, in Unix time; `muster incident show` takes its number. rank and worker are the likeliest suspect's, empty where none is named."},
+    {kC, kHistogram, "muster_job_detection_seconds", "job_id name", "From the first sign of an incident, the last progress of a hang, to its verdict."},
+    {kC, kCounter, "muster_job_accounted_seconds_total", "job_id name", "All time since the job's first start that is settled: productive and lost."},
+    {kC, kCounter, "muster_job_productive_seconds_total", "job_id name", "Time in which the job completed steps that it had not completed before."},
+    {kC, kCounter, "muster_job_lost_seconds_total", "cause class job_id name", "All other time since the job's first start, by the fault that it follows and by what it was spent on; 0 for the first minute, so that an increase is one to Prometheus."},
+    {kC, kGauge, "muster_job_goodput_ratio", "job_id name", "Productive time over all time since the first start (ETTR)."},
+    {kC, kGauge, "muster_workers", "state", "Workers: connected; away while their stream is closed; lost for an hour after their lease is over, unless they come back or have left."},
+    {kC, kGauge, "muster_slots", "state", "Slots of all workers, used and free; used ones have ranks or are held for a job."},
+    {kC, kGauge, "muster_fleet_heartbeat_age_max_seconds", "", "Time since the worker that was silent for longest was last heard from, the lost ones left out; none without workers."},
+    {kC, kGauge, "muster_fleet_heartbeat_age_seconds", "worker", "Time since the worker was last heard from; of lost ones, too."},
+    {kC, kGauge, "muster_fleet_connected", "worker", "1 while the worker's stream is open."},
+    {kC, kGauge, "muster_fleet_slots", "worker", "Ranks the worker can run at once."},
+    {kC, kGauge, "muster_fleet_slots_used", "worker", "Slots of the worker that ranks have or that are held for a job."},
+    {kC, kGauge, "muster_fleet_excluded", "cause", "Nodes on which nothing is placed, by cause."},
+    {kC, kCounter, "muster_fleet_exclusions_total", "cause", "Nodes that were left out since the start, by cause."},
+    {kC, kCounter, "muster_fleet_checks_total", "result", "Checks of nodes since the start, by result."},
+    {kC, kCounter, "muster_fleet_incidents_total", "kind", "Incidents of all jobs since the coordinator was started, by kind."},
+    {kC, kCounter, "muster_fleet_productive_seconds_total", "", "Time in which jobs completed steps that they had not completed before, of all jobs since the coordinator was started."},
+    {kC, kCounter, "muster_fleet_lost_seconds_total", "cause class", "All other time of jobs that had been started, by the fault that it follows and by what it was spent on, of all jobs since the coordinator was started."},
+
+    {kW, kGauge, "muster_worker_build_info", "version worker", "1, with the version and the worker's name as labels."},
+    {kW, kGauge, "muster_worker_slots", "", "Ranks that this worker may run at once."},
+    {kW, kGauge, "muster_worker_ranks_running", "", "Ranks that have a process now."},
+    {kW, kGauge, "muster_worker_registered", "", "1 while the coordinator has accepted this worker's stream."},
+    {kW, kGauge, "muster_worker_exit_reports_waiting", "", "Ends of ranks that the coordinator has not acknowledged."},
+    {kW, kCounter, "muster_worker_heartbeats_sent_total", "", "Heartbeats handed to the stream."},
+    {kW, kGauge, "muster_worker_heartbeat_age_seconds", "", "Time since the last heartbeat was handed to the stream."},
+    {kW, kCounter, "muster_worker_connections_total", "", "Attempts to open a stream to the coordinator."},
+    {kW, kCounter, "muster_worker_log_shipped_bytes_total", "", "Bytes of rank output handed to the stream, repeats included."},
+    {kW, kCounter, "muster_worker_rank_exits_total", "how", "Ranks that ended, by how."},
+    {kW, kCounter, "muster_worker_stack_traces_total", "", "Periodic stack traces of ranks that were written or handed on."},
+    {kW, kCounter, "muster_worker_stack_traces_dropped_total", "", "Periodic stack traces of ranks that were lost."},
+    {kW, kHistogram, "muster_worker_step_seconds", "", "Time of each step that a rank of this worker completed."},
+    {kW, kCounter, "muster_worker_checkpoints_total", "outcome", "Checkpoints that ranks of this worker wrote, by outcome."},
+    {kW, kCounter, "muster_worker_checkpoint_stall_seconds_total", "", "Time that training of ranks of this worker stood still for checkpoints."},
+    {kW, kGauge, "muster_worker_disk_bytes", "", "Size of the disk that has the worker's folder."},
+    {kW, kGauge, "muster_worker_disk_free_bytes", "", "What may still be written to it."},
+    {kW, kGauge, "muster_worker_progress_age_max_seconds", "job_id name", "Time since the last sign of progress of the job's rank here that was silent for longest, at the last heartbeat."},
+    {kW, kGauge, "muster_rank_step", "attempt job_id name rank", "Steps completed by the rank."},
+    {kW, kGauge, "muster_rank_last_step_seconds", "attempt job_id name rank", "Duration of the rank's last step."},
+    {kW, kGauge, "muster_rank_tokens_per_second", "attempt job_id name rank", "Tokens per second of the rank's last step."},
+    {kW, kGauge, "muster_rank_mfu_ratio", "attempt job_id name rank", "Model FLOPs utilisation of the rank's last step."},
+    {kW, kGauge, "muster_rank_loss", "attempt job_id name rank", "Loss of the rank's last step."},
+    {kW, kGauge, "muster_rank_grad_norm", "attempt job_id name rank", "Global gradient norm of the rank's last step, before clipping."},
+    {kW, kGauge, "muster_rank_eval_loss", "attempt job_id name rank", "Loss of the job's last evaluation."},
+    {kW, kCounter, "muster_rank_data_wait_seconds_total", "attempt job_id name rank", "Time that the rank's steps waited for their batches."},
+    {kW, kGauge, "muster_rank_progress_age_seconds", "attempt job_id name rank", "Time since the rank's last sign of progress, at the last heartbeat."},
+    {kW, kGauge, "muster_rank_checkpoint_step", "attempt job_id name rank", "Steps in the newest whole checkpoint that the rank knows of."},
+    {kW, kGauge, "muster_rank_last_checkpoint_seconds", "attempt job_id name rank", "Time that the rank's last checkpoint took to write."},
+};
+// clang-format on
+
+}  // namespace metric_rows
+
+inline constexpr const auto& kMetrics = metric_rows::kRows;
+
+// Null: there is none of that name.
+constexpr const Metric* find_metric(std::string_view name) {
+  const auto* const end = std::end(kMetrics);
+  const auto* const it = std::find_if(std::begin(kMetrics), end,
+                                      [&](const Metric& metric) { return metric.name == name; });
+  return it == end ? nullptr : it;
+}
+
+}  // namespace muster::daemon

@@ -1,0 +1,136 @@
+#include "daemon/trust_files.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <memory>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include "common/absl_view.h"
+#include "common/errno_status.h"
+
+namespace muster::daemon {
+namespace {
+
+// A bundle of all public authorities has a quarter of this.
+constexpr size_t kTrustFileBytesMax = 1 << 20;
+
+template <auto free>
+struct OpenSslFree {
+  template <class T>
+  void operator()(T* object) const {
+    free(object);
+  }
+};
+using BioPointer = std::unique_ptr<BIO, OpenSslFree<BIO_free>>;
+using CertificatePointer = std::unique_ptr<X509, OpenSslFree<X509_free>>;
+using KeyPointer = std::unique_ptr<EVP_PKEY, OpenSslFree<EVP_PKEY_free>>;
+
+absl::Status bad_file(std::string_view flag, const std::string& path, std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(av(flag), "=", path, ": ", av(why)));
+}
+
+absl::StatusOr<std::string> read_bounded(std::string_view flag, const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return file_status(errno, absl::StrCat(av(flag), "=", path));
+  std::string bytes(kTrustFileBytesMax + 1, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (file.bad() || (file.gcount() == 0 && errno != 0))
+    return file_status(errno, absl::StrCat(av(flag), "=", path));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  if (bytes.size() > kTrustFileBytesMax)
+    return bad_file(flag, path, "the file is longer than 1 MiB, so it is none of these");
+  return bytes;
+}
+
+BioPointer memory_of(const std::string& bytes) {
+  return BioPointer(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
+}
+
+CertificatePointer first_certificate(const std::string& pem) {
+  const BioPointer bio = memory_of(pem);
+  CertificatePointer certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  return certificate;
+}
+
+// Nobody is there to be asked for a passphrase.
+int no_passphrase(char*, int, int, void*) { return 0; }
+
+KeyPointer key_in(const std::string& pem) {
+  const BioPointer bio = memory_of(pem);
+  KeyPointer key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, nullptr));
+  ERR_clear_error();
+  return key;
+}
+
+bool is_token(std::string_view text) {
+  return text.size() >= kTokenBytesMin && text.size() <= kTokenBytesMax &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> read_certificates(std::string_view flag, const std::string& path) {
+  auto pem = read_bounded(flag, path);
+  if (!pem.ok()) return pem;
+  if (first_certificate(*pem) == nullptr)
+    return bad_file(flag, path, "there is no certificate in it; PEM is expected");
+  return pem;
+}
+
+absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,
+                                      const std::string& key_path) {
+  auto certificate = read_certificates("--tls-cert", certificate_path);
+  if (!certificate.ok()) return certificate.status();
+  auto key = read_bounded("--tls-key", key_path);
+  if (!key.ok()) return key.status();
+  const KeyPointer parsed = key_in(*key);
+  if (parsed == nullptr) {
+    return bad_file("--tls-key", key_path,
+                    "there is no private key in it; PEM without a passphrase is expected");
+  }
+  const bool match =
+      X509_check_private_key(first_certificate(*certificate).get(), parsed.get()) == 1;
+  ERR_clear_error();
+  if (!match) {
+    return bad_file("--tls-key", key_path,
+                    absl::StrCat("the key is not that of --tls-cert=", certificate_path));
+  }
+  return KeyPair{*std::move(certificate), *std::move(key)};
+}
+
+absl::StatusOr<std::vector<std::string>> read_tokens(std::string_view flag,
+                                                     const std::string& path) {
+  const auto text = read_bounded(flag, path);
+  if (!text.ok()) return text.status();
+  std::vector<std::string> tokens;
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+    ++number;
+    const absl::string_view token = absl::StripAsciiWhitespace(line);
+    if (token.empty() || token[0] == '#') continue;
+    if (!is_token({token.data(), token.size()})) {
+      return bad_file(flag, path,
+                      absl::StrCat("line ", number, " is no token: ", kTokenBytesMin, " to ",
+                                   kTokenBytesMax, " visible characters without spaces"));
+    }
+    if (tokens.size() == kTokensPerFileMax)
+      return bad_file(flag, path, absl::StrCat("more than ", kTokensPerFileMax, " tokens"));
+    tokens.emplace_back(token);
+  }
+  return tokens;
+}
+
+}  // namespace muster::daemon

@@ -1,0 +1,14 @@
+// The flags of ClientTrust, the same in every program that connects to a coordinator.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "daemon/client_trust.h"
+
+namespace muster::daemon {
+
+// `environment`: MUSTER_TLS_CA, MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TOKEN_FILE stand in for flags. Not for a worker, whose
+// environment its ranks inherit.
+void add_trust_options(CLI::App& command, ClientTrust& trust, bool environment);
+
+}  // namespace muster::daemon
