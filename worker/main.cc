@@ -15,7 +15,9 @@
 #include "common/version.h"
 #include "daemon/command_line.h"
 #include "daemon/logging.h"
+#include "daemon/metric_words.h"
 #include "daemon/process.h"
+#include "daemon/trust_options.h"
 #include "worker/shell/worker.h"
 
 namespace {
@@ -32,20 +34,25 @@ Examples:
   # On a trusted network, reachable by the ranks of other nodes
   muster-worker --coordinator head:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --insecure
 
+  # With a coordinator that wants to know who it is; the files may be changed while it runs
+  muster-worker --coordinator head:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --trusted-network \
+    --tls-ca ca.crt --token-file worker.token
+
 A rank computes with the node's cores divided by --slots (at least one thread), so that jobs which share the node do
 not take each other's. OMP_NUM_THREADS in this program's or the job's environment, or threads_per_rank in the job's
 config, says otherwise.
 
 The worker reconnects for as long as it runs, and its ranks run on while the coordinator is away.
-SIGTERM makes it leave: all ranks of its jobs save a checkpoint and leave, those on other workers, too, and the jobs go
+SIGTERM, or SIGUSR1, makes it leave: all ranks of its jobs save a checkpoint and leave, those on other workers, too, and the jobs go
 on from it elsewhere, or here when a worker is back, at no cost to their restarts. What has not left after --leave-grace is killed;
-give it less than whoever stops the worker gives the worker. A second SIGTERM kills at once. So do Ctrl-C and the end of its terminal.
+give it less than whoever stops the worker gives the worker. A second SIGTERM 2 s or more later kills at once. So do Ctrl-C and the end of its terminal.
 Exit codes: 0 asked to leave, 2 wrong options or refused by the coordinator (its version, its name).
 )";
 
 struct CommandLine {
   muster::worker::WorkerOptions options;
   std::string log_level = "info";
+  std::string log_format = "text";
   int32_t leave_grace_seconds =
       static_cast<int32_t>(muster::worker::kLeaveGrace / std::chrono::seconds(1));
   bool die_with_parent = false;
@@ -75,9 +82,18 @@ void describe(CLI::App& app, CommandLine& line) {
   app.add_option("--slots", options.slots, "Ranks that may run here at once")
       ->check(is_positive_number("--slots"))
       ->capture_default_str();
+  app.add_option("--switches", options.switches,
+                 "The switches above this node, the outermost first: spine.leaf3. Ranks are placed "
+                 "so that neighbours share one")
+      ->envname("MUSTER_WORKER_SWITCHES")
+      ->type_name("A.B");
   app.add_option("--work-dir", options.work_dir,
                  "Folder for configs, progress pages and logs of ranks")
       ->required();
+  app.add_option("--local-dir", options.local_dir,
+                 "Folder in memory where jobs keep local checkpoints")
+      ->envname("MUSTER_LOCAL_DIR")
+      ->capture_default_str();
   app.add_option("--http", options.http,
                  "Serves /metrics, /healthz and /readyz; port 0 picks a free one")
       ->capture_default_str();
@@ -95,7 +111,14 @@ void describe(CLI::App& app, CommandLine& line) {
       ->capture_default_str();
   app.add_flag("--die-with-parent", line.die_with_parent,
                "Leave when the process that started this one ends");
-  app.add_flag("--insecure", options.insecure, "Allow listeners that other machines can reach");
+  muster::daemon::add_trust_options(app, options.trust, /*environment=*/false);
+  app.add_flag("--trusted-network", options.trusted_network,
+               "Allow --http and --rendezvous, which have no transport security, on addresses that "
+               "other machines can reach")
+      ->group("Trust");
+  app.add_flag("--insecure", options.insecure,
+               "The same, and a coordinator on another machine without TLS")
+      ->group("Trust");
   app.add_option(
          "--stack-trace-dir", options.stack_trace_dir,
          "Where jobs with stack_trace_to_cloud=True have their traces written, for a log agent")
@@ -104,7 +127,15 @@ void describe(CLI::App& app, CommandLine& line) {
   app.add_option("--otlp-endpoint", options.otlp_endpoint,
                  "Send them to this OpenTelemetry collector instead, http://host:port (default: "
                  "OTEL_EXPORTER_OTLP_ENDPOINT)");
+  app.add_option(
+         "--rank-series", options.rank_series,
+         "Ranks of a job, spread evenly, that have metrics of their own; totals tell of all")
+      ->check(CLI::Range(0, muster::daemon::kSeriesSampleMax))
+      ->capture_default_str();
   app.add_option("--log-level", line.log_level, "trace, debug, info, warning, error or off")
+      ->capture_default_str();
+  app.add_option("--log-format", line.log_format,
+                 "text, or json: an object a line, with job, attempt and rank")
       ->capture_default_str();
   app.set_version_flag("--version", std::string("muster-worker ") + muster::kVersion);
   app.footer(kExamples);
@@ -134,7 +165,9 @@ int main(int argc, char** argv) {
   if (line.die_with_parent) {
     if (auto status = muster::daemon::die_with_parent(); !status.ok()) return fail(status);
   }
-  if (auto status = muster::daemon::set_up_logging("muster-worker", line.log_level); !status.ok()) {
+  if (auto status =
+          muster::daemon::set_up_logging("muster-worker", line.log_level, line.log_format);
+      !status.ok()) {
     return fail(status);
   }
   auto worker = muster::worker::Worker::create(line.options);

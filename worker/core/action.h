@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -33,6 +34,7 @@ struct SpawnRank {
   RankKey key;
   int32_t local_rank = 0;
   std::shared_ptr<const Launch> launch;  // shared by the ranks of one launch: configs are kilobytes
+  StoreId store{};                       // whose number the job's is
 };
 
 // Send `signo` to the rank's process group.
@@ -65,6 +67,9 @@ struct ReadSymbols {
   std::vector<uint64_t> addresses;
 };
 
+// Check this node; answered by NodeCheckDone, within a deadline that the shell keeps. Takes its time beside everything else. One at a time.
+struct RunNodeCheck {};
+
 // The first message of a stream. `running` lists every rank whose end the coordinator has not
 // acknowledged, so that a rank that is not listed was never started or has been accounted for. The
 // reports themselves follow once the coordinator has answered with Registered.
@@ -76,6 +81,7 @@ struct SendRegister {
   int32_t slots = 0;
   std::string rendezvous_address;
   PortRange program_ports{};
+  std::string switches;
   StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
   std::optional<Duration> leaving;  // SendLeaving's grace, of a worker that leaves
@@ -106,6 +112,14 @@ struct SendSymbols {
   std::vector<std::pair<uint64_t, FrameSymbol>> symbols;
 };
 
+struct SendNodeChecked {
+  uint64_t check = 0;
+  bool passed = false;
+  double seconds = 0;
+  std::string sentence;
+  std::string details;
+};
+
 // The shell sends the rest of the rank's log before it.
 struct SendRankExited {
   uint64_t report_id = 0;
@@ -115,6 +129,8 @@ struct SendRankExited {
   int64_t last_step = -1;
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
+  std::shared_ptr<const EndEvidence> evidence;  // null: none
+  bool told_to_stop = false;                    // it had been sent a signal to end
 };
 
 // The coordinator has acknowledged the rank's end: its log is kept at hand until that is acknowledged, too. Answered
@@ -139,6 +155,18 @@ struct EndLaunch {
   LaunchKey launch;
 };
 
+// Remove what this node keeps of a job of the store for its next attempts (worker/shell/local_copies.h): the job has ended.
+struct DropLocalCopies {
+  StoreId store;
+  JobId job;
+};
+
+// The same of all jobs of the store but these.
+struct KeepLocalCopies {
+  StoreId store;
+  std::set<JobId> jobs;
+};
+
 // A decision and its reason, for the log.
 struct Note {
   bool warning = false;
@@ -153,8 +181,9 @@ struct Exit {
 
 using Action =
     std::variant<Connect, Disconnect, SpawnRank, SignalRank, ReadPages, ReadStacks, ReadSymbols,
-                 SendRegister, SendLeaving, SendHeartbeat, SendStackReport, SendSymbols,
-                 SendRankExited, ForgetRank, DropLog, RemoveLaunch, EndLaunch, Note, Exit>;
+                 RunNodeCheck, SendRegister, SendLeaving, SendHeartbeat, SendStackReport,
+                 SendSymbols, SendNodeChecked, SendRankExited, ForgetRank, DropLog, RemoveLaunch,
+                 EndLaunch, DropLocalCopies, KeepLocalCopies, Note, Exit>;
 using ActionList = std::vector<Action>;
 
 }  // namespace muster::worker

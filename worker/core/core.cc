@@ -48,6 +48,8 @@ std::optional<Instant> Core::next_deadline() const {
   }
   for (const auto& [key, rank] : ranks_) keep_earlier(earliest, rank.kill_at);
   for (const auto& [id, dump] : dumps_) keep_earlier(earliest, dump.read_at);
+  if (leaving_ && !ranks_.empty() && !farewell_until_)
+    keep_earlier(earliest, leave_by_ + kLeaveWithout);
   return earliest;
 }
 
@@ -61,6 +63,7 @@ void Core::on(const Connected&, Instant now, ActionList& out) {
                        .slots = options_.slots,
                        .rendezvous_address = options_.rendezvous_address,
                        .program_ports = options_.program_ports,
+                       .switches = options_.switches,
                        .store = store_.value_or(StoreId{}),
                        .running = {},
                        .leaving = std::nullopt};
@@ -78,6 +81,7 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
   greeting_until_.reset();
   heartbeat_at_.reset();
   dumps_.clear();
+  check_.reset();
   retry_at_.reset();
   if (event.end == StreamEnd::kReplaced || (event.end == StreamEnd::kRefused && !store_)) {
     begin_leaving(2, absl::StrCat("the coordinator refused this worker: ", event.reason), now, out);
@@ -114,6 +118,9 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   if (leaving_) out.push_back(SendLeaving{grace_left(now)});  // perhaps only since the greeting
   send_last_figures(0, now, out);
   for (const auto& [id, report] : reports_) out.push_back(report);
+  out.push_back(KeepLocalCopies{event.store, event.unfinished});
+  // Their ranks are gone, or there would be no registration.
+  for (const StoreId old : std::exchange(abandoned_, {})) out.push_back(KeepLocalCopies{old, {}});
 }
 
 // Job 1 of another store is another job: what is left of the earlier store's would be taken for it. The stream is given
@@ -123,6 +130,8 @@ void Core::change_store(StoreId store, Instant now, ActionList& out) {
       true,
       absl::StrCat("the coordinator has another state store than the one that this worker ran ",
                    "ranks of; stopping ", ranks_.size(), " of them")});
+  abandoned_.insert(*store_);
+  abandoned_.erase(store);
   store_ = store;
   epoch_ = Epoch{};
   seen_.clear();
@@ -139,6 +148,7 @@ void Core::change_store(StoreId store, Instant now, ActionList& out) {
   greeting_until_.reset();
   heartbeat_at_.reset();
   dumps_.clear();
+  check_.reset();
   retries_ = 0;
   out.push_back(Disconnect{"the coordinator has another state store"});
 }
@@ -148,6 +158,21 @@ std::optional<Instant> Core::connect_at() const {
   const bool disowned = std::any_of(ranks_.begin(), ranks_.end(),
                                     [](const auto& rank) { return rank.second.disowned; });
   return disowned ? std::nullopt : retry_at_;
+}
+
+// One that runs already looks at the same node.
+void Core::on(const CheckNode& event, Instant, ActionList& out) {
+  if (is_stale(event.epoch, "CheckNode", out)) return;
+  check_ = event.check;
+  if (!std::exchange(check_runs_, true)) out.push_back(RunNodeCheck{});
+}
+
+void Core::on(const NodeCheckDone& event, Instant, ActionList& out) {
+  check_runs_ = false;
+  const std::optional<uint64_t> asked = std::exchange(check_, std::nullopt);
+  if (!asked || link_ != Link::kRegistered) return;
+  out.push_back(
+      SendNodeChecked{*asked, event.passed, event.seconds, event.sentence, event.details});
 }
 
 void Core::on(const ReportAcked& event, Instant now, ActionList& out) {
@@ -207,7 +232,7 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
     }
   }
   read_due_samples(now, out);
-  if (is_due(farewell_until_, now)) leave_when_done(now, out);
+  if (leaving_) leave_when_done(now, out);
 }
 
 Duration Core::heartbeat_interval() const {
@@ -218,7 +243,10 @@ Duration Core::heartbeat_interval() const {
 void Core::on(const ShutdownRequested&, Instant now, ActionList& out) {
   const bool again = leaving_;
   begin_leaving(0, "asked to leave", now, out);
-  if (again) stop_all(Duration::zero(), "asked to leave twice", now, out);
+  if (again) {
+    leave_by_ = std::min(leave_by_, now);
+    stop_all(Duration::zero(), "asked to leave twice", now, out);
+  }
   leave_when_done(now, out);
 }
 
@@ -266,11 +294,16 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
 Duration Core::grace_left(Instant now) const { return std::max(leave_by_ - now, Duration::zero()); }
 
 void Core::leave_when_done(Instant now, ActionList& out) {
-  if (!leaving_ || left_ || !ranks_.empty()) return;
+  if (!leaving_ || left_) return;
+  if (!ranks_.empty() && now < leave_by_ + kLeaveWithout) return;
   const bool somebody_listens = link_ == Link::kRegistered && !reports_.empty();
   if (somebody_listens && !farewell_until_) farewell_until_ = now + options_.farewell_budget;
   if (somebody_listens && !is_due(farewell_until_, now)) return;
   left_ = true;
+  if (!ranks_.empty())
+    out.push_back(
+        Note{true, absl::StrCat("leaves ", ranks_.size(), " ranks that SIGKILL has not ended, ",
+                                to_string(ranks_.begin()->first), " first")});
   out.push_back(Exit{exit_code_, exit_reason_});
 }
 

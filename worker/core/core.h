@@ -14,7 +14,7 @@
 // While it has ranks it heartbeats more often, because a hang is noticed no earlier than the news that nothing moves.
 //
 // Stacks are read by the shell beside everything else. A dump belongs to the stream that it was asked on: who is not connected any
-// more has gone on without it.
+// more has gone on without it. So does a check of the node.
 //
 // A rank's life:
 //
@@ -52,6 +52,9 @@ namespace muster::worker {
 // months does not fill its disk with logs that the coordinator has, too.
 constexpr size_t kLaunchesKeptMax = 20;
 
+// After its grace, and SIGKILL, a worker that leaves waits so long for its ranks: a process in D state is there until the kernel lets it go.
+constexpr Duration kLeaveWithout = std::chrono::seconds(5);
+
 // Time to write a checkpoint, and to tell of it before whoever ends the worker kills it: Slurm and Kubernetes wait 30 s, systemd 90 s.
 constexpr Duration kLeaveGrace = std::chrono::seconds(25);
 
@@ -63,6 +66,7 @@ struct CoreOptions {
   int32_t slots = 1;
   std::string rendezvous_address;
   PortRange program_ports;
+  std::string switches;
   size_t launches_kept_max = kLaunchesKeptMax;
   Duration leave_grace = kLeaveGrace;  // SIGTERM to SIGKILL when the worker leaves
   Duration retry_first =
@@ -133,6 +137,8 @@ class Core {
   void on(const SaveCheckpoint& event, Instant now, ActionList& out);
   void on(const DumpStacks& event, Instant now, ActionList& out);
   void on(const Symbolize& event, Instant now, ActionList& out);
+  void on(const CheckNode& event, Instant now, ActionList& out);
+  void on(const JobEnded& event, Instant now, ActionList& out);
   void on(const ReportAcked& event, Instant now, ActionList& out);
   void on(const LogSettled& event, Instant now, ActionList& out);
   void on(const LaunchesFound& event, Instant now, ActionList& out);
@@ -142,6 +148,7 @@ class Core {
   void on(const PagesRead& event, Instant now, ActionList& out);
   void on(const StacksRead& event, Instant now, ActionList& out);
   void on(const SymbolsRead& event, Instant now, ActionList& out);
+  void on(const NodeCheckDone& event, Instant now, ActionList& out);
   void on(const Tick& event, Instant now, ActionList& out);
   void on(const ShutdownRequested& event, Instant now, ActionList& out);
 
@@ -177,8 +184,9 @@ class Core {
   CoreOptions options_;
   Link link_ = Link::kDown;
   std::optional<StoreId>
-      store_;    // of the newest registration; whatever is kept below belongs to it
-  Epoch epoch_;  // of that store
+      store_;                    // of the newest registration; whatever is kept below belongs to it
+  Epoch epoch_;                  // of that store
+  std::set<StoreId> abandoned_;  // whose copies are to go when nothing of theirs runs any more
   std::optional<Instant> retry_at_;        // kDown
   std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
   std::optional<Instant> heartbeat_at_;    // kRegistered
@@ -195,6 +203,8 @@ class Core {
 
   std::map<uint64_t, Dump> dumps_;  // at most kDumpsMax
   size_t places_ = 0;               // whose names the shell has been asked for
+  std::optional<uint64_t> check_;   // that the coordinator waits for
+  bool check_runs_ = false;         // perhaps for one that nobody waits for any more
   std::set<RankKey> unsettled_;     // ends are acknowledged, logs are not
   std::set<LaunchKey>
       unfinished_;  // have a folder, and a rank, a report or a log that is not done with

@@ -20,6 +20,10 @@ void Core::on(const LaunchesFound& event, Instant, ActionList& out) {
   prune_launches(out);
 }
 
+void Core::on(const JobEnded& event, Instant, ActionList& out) {
+  if (!is_stale(event.epoch, "job's end", out)) out.push_back(DropLocalCopies{*store_, event.job});
+}
+
 void Core::end_launch(const LaunchKey& launch, ActionList& out) {
   const auto is_its = [&](const RankKey& key) { return key.launch() == launch; };
   const bool waits =

@@ -17,6 +17,8 @@ namespace {
 
 // A coordinator that never acknowledges must not fill the worker's memory with what waits for it.
 constexpr size_t kReportsMax = 16'384;
+// Of these the evidence waits with them, some 20 kB each: more than a node has ranks.
+constexpr size_t kEvidenceReportsMax = 1'024;
 // Enough to recognise every late message of a busy fleet; an entry is a few dozen bytes.
 constexpr size_t kJobsRememberedMax = 10'000;
 // A day: beyond any checkpoint, and far from overflowing the clock.
@@ -139,7 +141,8 @@ void Core::on(const RankStarted& event, Instant now, ActionList& out) {
   RankState& rank = found->second;
   rank.life = Life::kUp;
   rank.pid = event.pid;
-  rank.figures.last_progress = now;
+  // Where only what it writes is a sign of life, there was none yet.
+  if (!rank.launch->spec.output_is_life) rank.figures.last_progress = now;
   rank.figures.phase_start = now;
   if (heartbeat_at_) heartbeat_at_ = std::min(*heartbeat_at_, now + heartbeat_interval());
   if (rank.killed) {
@@ -168,6 +171,8 @@ void Core::on(const RankReaped& event, Instant now, ActionList& out) {
   exited.last_step = event.last_step;
   exited.detail = event.detail;
   exited.cause = event.cause;
+  // Reports may wait for a coordinator that is away for long.
+  if (reports_.size() < kEvidenceReportsMax) exited.evidence = event.evidence;
   const auto rank = ranks_.find(event.key);
   if (rank != ranks_.end() && event.figures) take_figures(rank->second, *event.figures, now);
   end_rank(event.key, std::move(exited), now, out);
@@ -178,6 +183,7 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
   if (found == ranks_.end()) return;
   const RankState& rank = found->second;
   exited.key = key;
+  exited.told_to_stop = rank.terminated || rank.killed;
   if (exited.last_step < 0) exited.last_step = rank.figures.step;
   if (exited.detail.empty() && !rank.stop_reason.empty()) {
     exited.detail = absl::StrCat("stopped: ", rank.stop_reason);
@@ -216,7 +222,7 @@ void Core::spawn_ready(ActionList& out) {
     ++alive;
     // Another coordinator's launch of these numbers may have left a folder: it is this one's now.
     if (unfinished_.insert(key.launch()).second) std::erase(finished_, key.launch());
-    out.push_back(SpawnRank{key, rank.local_rank, rank.launch});
+    out.push_back(SpawnRank{key, rank.local_rank, rank.launch, store_.value_or(StoreId{})});
   }
 }
 

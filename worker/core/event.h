@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -41,6 +42,8 @@ struct Registered {
   Epoch epoch;
   Duration heartbeat_interval{};
   StoreId store{};
+  std::set<JobId>
+      unfinished{};  // jobs that were launched and have not ended: what nodes keep beyond attempts is for these alone
 };
 
 struct StartRanks {
@@ -82,6 +85,17 @@ struct Symbolize {
   std::vector<uint64_t> addresses;
 };
 
+// It wants to know whether this node is good for ranks.
+struct CheckNode {
+  Epoch epoch;
+  uint64_t check = 0;
+};
+
+struct JobEnded {
+  Epoch epoch;
+  JobId job;
+};
+
 struct ReportAcked {
   uint64_t report_id = 0;
 };
@@ -105,6 +119,7 @@ struct RankReaped {
   std::string detail;                    // the last line of its output
   std::optional<RankFigures> figures{};  // its page's last ones, if it could be read
   ExitCause cause = ExitCause::kUnknown;
+  std::shared_ptr<const EndEvidence> evidence{};  // null: none could be read in time
 };
 
 // Answers a ForgetRank action: the coordinator has acknowledged the whole of the rank's log.
@@ -144,15 +159,24 @@ struct SymbolsRead {
   std::vector<std::pair<uint64_t, FrameSymbol>> symbols;
 };
 
+// Answers a RunNodeCheck action.
+struct NodeCheckDone {
+  bool passed = false;
+  double seconds = 0;
+  std::string sentence;  // what is wrong, or what was left out
+  std::string details;   // what was looked at, and how fast it was
+};
+
 // A deadline that next_deadline() named may have passed.
 struct Tick {};
 
 // The operator wants the worker to leave. The second one kills what is still running.
 struct ShutdownRequested {};
 
-using Event = std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks,
-                           SaveCheckpoint, DumpStacks, Symbolize, ReportAcked, LogSettled,
-                           LaunchesFound, RankStarted, SpawnFailed, RankReaped, PagesRead,
-                           StacksRead, SymbolsRead, Tick, ShutdownRequested>;
+using Event =
+    std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, SaveCheckpoint,
+                 DumpStacks, Symbolize, CheckNode, JobEnded, ReportAcked, LogSettled, LaunchesFound,
+                 RankStarted, SpawnFailed, RankReaped, PagesRead, StacksRead, SymbolsRead,
+                 NodeCheckDone, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

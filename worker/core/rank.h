@@ -45,7 +45,8 @@ struct LaunchSpec {
   StackTraceSpec stack_traces{};
   std::vector<std::string> command{};  // empty: the trainer
   std::string working_directory{};
-  int32_t restarts_max = 0;  // for a program that wants to know
+  int32_t restarts_max = 0;     // for a program that wants to know
+  bool output_is_life = false;  // what a rank writes counts as progress
 
   int32_t world_size() const { return nodes * ranks_per_node; }
 };
@@ -65,6 +66,7 @@ struct Launch {
   std::vector<RankAssignment> ranks;
   std::string rendezvous_address;  // host:port of the store of the worker that holds rank 0
   int32_t program_port = 0;        // of that worker's node, for this attempt of a program alone
+  int64_t checkpoint_step = -1;    // that an earlier attempt has saved; below 1: none is known
 };
 
 // What a progress page says, as far as the coordinator wants it.

@@ -84,6 +84,8 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
   variables["MUSTER_ATTEMPT"] = absl::StrCat(key.attempt.value());
   variables["MUSTER_INCARNATION"] = absl::StrCat(options_.incarnation.value());
   variables["MUSTER_PROGRESS_PAGE"] = folders_.page_path(key.launch(), request.local_rank);
+  variables["MUSTER_LOCAL_CHECKPOINTS"] = local_copies_.folder(request.store, key.job);
+  variables["MUSTER_CHECKPOINT_STEP"] = absl::StrCat(std::max<int64_t>(launch.checkpoint_step, 0));
   variables["MUSTER_RENDEZVOUS"] = launch.rendezvous_address;
   variables["MUSTER_BIND_ADDRESS"] = options_.bind_address;
   if (!launch.spec.command.empty()) {

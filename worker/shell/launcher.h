@@ -13,6 +13,7 @@
 #include "worker/core/action.h"
 #include "worker/core/rank.h"
 #include "worker/shell/launch_folders.h"
+#include "worker/shell/local_copies.h"
 #include "worker/shell/program_environment.h"
 
 namespace muster::worker {
@@ -26,6 +27,7 @@ struct LauncherOptions {
   rlim_t rank_open_files = 0;    // soft limit; 0: this process's
   int32_t threads_per_rank = 1;  // a slot's share of the node's cores
   std::string proc_root = "/proc";
+  std::string local_dir = "/dev/shm";
 };
 
 class Launcher {
@@ -34,9 +36,11 @@ class Launcher {
   Launcher(LauncherOptions options, std::vector<std::string> base_environment)
       : options_(std::move(options)),
         folders_(options_.work_dir),
+        local_copies_(options_.local_dir),
         base_environment_(std::move(base_environment)) {}
 
   const LaunchFolders& folders() const { return folders_; }
+  const LocalCopies& local_copies() const { return local_copies_; }
 
   // Starts the rank. Call from the event loop's thread, whose end would end the rank. NotFound and PermissionDenied: the
   // program or its working directory.
@@ -62,6 +66,7 @@ class Launcher {
 
   LauncherOptions options_;
   LaunchFolders folders_;
+  LocalCopies local_copies_;
   std::vector<std::string> base_environment_;
 };
 

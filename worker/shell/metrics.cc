@@ -2,86 +2,55 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <prometheus/text_serializer.h>
 
+#include "daemon/disk_gauges.h"
+#include "daemon/metric_families.h"
 #include "daemon/metric_words.h"
 
 namespace muster::worker {
-namespace {
 
-auto& gauges(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
-}
+using daemon::counters;
+using daemon::gauges;
+using daemon::histograms;
 
-auto& counters(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
-}
-
-}  // namespace
-
-Metrics::Metrics(const std::string& version, const std::string& worker)
-    : slots_(gauges(*registry_, "muster_worker_slots", "Ranks that this worker may run at once.")
-                 .Add({})),
-      ranks_running_(
-          gauges(*registry_, "muster_worker_ranks_running", "Ranks that have a process now.")
-              .Add({})),
-      registered_(gauges(*registry_, "muster_worker_registered",
-                         "1 while the coordinator has accepted this worker's stream.")
-                      .Add({})),
-      reports_waiting_(gauges(*registry_, "muster_worker_exit_reports_waiting",
-                              "Ends of ranks that the coordinator has not acknowledged.")
-                           .Add({})),
-      heartbeats_(counters(*registry_, "muster_worker_heartbeats_sent_total",
-                           "Heartbeats handed to the stream.")
-                      .Add({})),
-      heartbeat_age_(gauges(*registry_, "muster_worker_heartbeat_age_seconds",
-                            "Time since the last heartbeat was handed to the stream.")),
-      connections_(counters(*registry_, "muster_worker_connections_total",
-                            "Attempts to open a stream to the coordinator.")
-                       .Add({})),
-      log_bytes_(counters(*registry_, "muster_worker_log_shipped_bytes_total",
-                          "Bytes of rank output handed to the stream, repeats included.")
-                     .Add({})),
-      exits_(counters(*registry_, "muster_worker_rank_exits_total", "Ranks that ended, by how.")),
-      stack_traces_(counters(*registry_, "muster_worker_stack_traces_total",
-                             "Periodic stack traces of ranks that were written or handed on.")
-                        .Add({})),
-      stack_traces_dropped_(counters(*registry_, "muster_worker_stack_traces_dropped_total",
-                                     "Periodic stack traces of ranks that were lost.")
-                                .Add({})),
-      steps_(prometheus::BuildHistogram()
-                 .Name("muster_worker_step_seconds")
-                 .Help("Time of each step that a rank of this worker completed.")
-                 .Register(*registry_)
+Metrics::Metrics(Options options)
+    : options_(std::move(options)),
+      slots_(gauges<"muster_worker_slots">(*registry_).Add({})),
+      ranks_running_(gauges<"muster_worker_ranks_running">(*registry_).Add({})),
+      registered_(gauges<"muster_worker_registered">(*registry_).Add({})),
+      reports_waiting_(gauges<"muster_worker_exit_reports_waiting">(*registry_).Add({})),
+      heartbeats_(counters<"muster_worker_heartbeats_sent_total">(*registry_).Add({})),
+      heartbeat_age_(gauges<"muster_worker_heartbeat_age_seconds">(*registry_)),
+      connections_(counters<"muster_worker_connections_total">(*registry_).Add({})),
+      log_bytes_(counters<"muster_worker_log_shipped_bytes_total">(*registry_).Add({})),
+      exits_(counters<"muster_worker_rank_exits_total">(*registry_)),
+      stack_traces_(counters<"muster_worker_stack_traces_total">(*registry_).Add({})),
+      stack_traces_dropped_(
+          counters<"muster_worker_stack_traces_dropped_total">(*registry_).Add({})),
+      steps_(histograms<"muster_worker_step_seconds">(*registry_)
                  .Add({}, daemon::step_seconds_buckets())),
-      checkpoints_(counters(*registry_, "muster_worker_checkpoints_total",
-                            "Checkpoints that ranks of this worker wrote, by outcome.")),
+      checkpoints_(counters<"muster_worker_checkpoints_total">(*registry_)),
       checkpoint_stall_(
-          counters(*registry_, "muster_worker_checkpoint_stall_seconds_total",
-                   "Time that training of ranks of this worker stood still for checkpoints.")
-              .Add({})),
-      step_(gauges(*registry_, "muster_rank_step", "Steps completed by the rank.")),
-      checkpoint_step_(gauges(*registry_, "muster_rank_checkpoint_step",
-                              "Steps in the newest whole checkpoint that the rank knows of.")),
-      checkpoint_seconds_(gauges(*registry_, "muster_rank_last_checkpoint_seconds",
-                                 "Time that the rank's last checkpoint took to write.")),
-      step_seconds_(
-          gauges(*registry_, "muster_rank_last_step_seconds", "Duration of the rank's last step.")),
-      tokens_per_second_(gauges(*registry_, "muster_rank_tokens_per_second",
-                                "Tokens per second of the rank's last step.")),
-      loss_(gauges(*registry_, "muster_rank_loss", "Loss of the rank's last step.")),
-      grad_norm_(gauges(*registry_, "muster_rank_grad_norm",
-                        "Global gradient norm of the rank's last step, before clipping.")),
-      data_wait_(counters(*registry_, "muster_rank_data_wait_seconds_total",
-                          "Time that the rank's steps waited for their batches.")),
-      eval_loss_(gauges(*registry_, "muster_rank_eval_loss", "Loss of the job's last evaluation.")),
-      mfu_(gauges(*registry_, "muster_rank_mfu_ratio",
-                  "Model FLOPs utilisation of the rank's last step.")),
-      progress_age_(gauges(*registry_, "muster_rank_progress_age_seconds",
-                           "Time since the rank's last sign of progress, at the last heartbeat.")) {
-  gauges(*registry_, "muster_worker_build_info", "1, with the version as a label.")
-      .Add({{"version", version}, {"worker", worker}})
+          counters<"muster_worker_checkpoint_stall_seconds_total">(*registry_).Add({})),
+      disk_bytes_(gauges<"muster_worker_disk_bytes">(*registry_)),
+      disk_free_(gauges<"muster_worker_disk_free_bytes">(*registry_)),
+      oldest_progress_(gauges<"muster_worker_progress_age_max_seconds">(*registry_)),
+      step_(gauges<"muster_rank_step">(*registry_)),
+      checkpoint_step_(gauges<"muster_rank_checkpoint_step">(*registry_)),
+      checkpoint_seconds_(gauges<"muster_rank_last_checkpoint_seconds">(*registry_)),
+      step_seconds_(gauges<"muster_rank_last_step_seconds">(*registry_)),
+      tokens_per_second_(gauges<"muster_rank_tokens_per_second">(*registry_)),
+      loss_(gauges<"muster_rank_loss">(*registry_)),
+      grad_norm_(gauges<"muster_rank_grad_norm">(*registry_)),
+      data_wait_(counters<"muster_rank_data_wait_seconds_total">(*registry_)),
+      eval_loss_(gauges<"muster_rank_eval_loss">(*registry_)),
+      mfu_(gauges<"muster_rank_mfu_ratio">(*registry_)),
+      progress_age_(gauges<"muster_rank_progress_age_seconds">(*registry_)) {
+  gauges<"muster_worker_build_info">(*registry_)
+      .Add({{"version", options_.version}, {"worker", options_.worker}})
       .Set(1);
 }
 
@@ -120,7 +89,9 @@ void Metrics::update(const Core& core, Instant now) {
   for (const auto& [key, rank] : core.ranks()) {
     if (rank.life != Core::Life::kUp) continue;
     ++running;
-    update_rank(key, rank, now);
+    const int32_t world = rank.launch->spec.world_size();
+    if (daemon::is_sampled(key.rank.value(), world, options_.rank_series))
+      update_rank(key, rank, now);
   }
   ranks_running_.Set(running);
   std::erase_if(ranks_, [&](const auto& entry) {
@@ -128,6 +99,27 @@ void Metrics::update(const Core& core, Instant now) {
     remove_rank(entry.second);
     return true;
   });
+  update_oldest(core, now);
+}
+
+void Metrics::update_oldest(const Core& core, Instant now) {
+  std::map<JobId, std::pair<const std::string*, Duration>> ages;
+  for (const auto& [key, rank] : core.ranks()) {
+    if (rank.life != Core::Life::kUp) continue;
+    auto& [name, age] =
+        ages.try_emplace(key.job, &rank.launch->spec.job_name, Duration::zero()).first->second;
+    age = std::max(age, now - rank.figures.last_progress);
+  }
+  std::erase_if(oldest_, [&](const auto& entry) {
+    if (ages.contains(entry.first)) return false;
+    oldest_progress_.Remove(entry.second);
+    return true;
+  });
+  for (const auto& [job, oldest] : ages) {
+    prometheus::Gauge*& gauge = oldest_[job];
+    if (gauge == nullptr) gauge = &oldest_progress_.Add(daemon::job_labels(job, *oldest.first));
+    gauge->Set(to_seconds(oldest.second));
+  }
 }
 
 void Metrics::update_rank(const RankKey& key, const Core::RankState& rank, Instant now) {
@@ -191,6 +183,7 @@ void Metrics::count_heartbeat(Instant now) {
 std::string Metrics::text(Instant now) const {
   if (const int64_t last = last_heartbeat_ns_; last != 0)
     heartbeat_age_.Add({}).Set(std::max(0.0, to_seconds(now - instant_from_ns(last))));
+  daemon::set_disk_gauges(options_.work_dir, disk_bytes_, disk_free_);
   return prometheus::TextSerializer().Serialize(registry_->Collect());
 }
 

@@ -1,5 +1,6 @@
 // The worker's metrics, in Prometheus' text format, and whether it is ready. Values are set by the event loop and
-// read by the HTTP server's thread.
+// read by the HTTP server's thread. Of a job's ranks a sample has series, spread evenly over all of the job's, so that a fleet's
+// Prometheus holds no more of a large job than of a small one; histograms, counters and maxima tell of all ranks.
 #pragma once
 
 #include <atomic>
@@ -14,13 +15,20 @@
 #include <prometheus/registry.h>
 
 #include "common/time.h"
+#include "daemon/metric_words.h"
 #include "worker/core/core.h"
 
 namespace muster::worker {
 
 class Metrics {
  public:
-  Metrics(const std::string& version, const std::string& worker);
+  struct Options {
+    std::string version{};
+    std::string worker{};
+    std::string work_dir{};                       // empty: no disk is looked at
+    int32_t rank_series = daemon::kSeriesSample;  // of a job, at most
+  };
+  explicit Metrics(Options options);
 
   // After each step of the core.
   void update(const Core& core, Instant now);
@@ -55,9 +63,11 @@ class Metrics {
   };
   using GaugeFamily = prometheus::Family<prometheus::Gauge>;
 
+  void update_oldest(const Core& core, Instant now);
   void update_rank(const RankKey& key, const Core::RankState& rank, Instant now);
   void remove_rank(const RankGauges& gauges);
 
+  const Options options_;
   std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   prometheus::Gauge& slots_;
   prometheus::Gauge& ranks_running_;
@@ -73,6 +83,9 @@ class Metrics {
   prometheus::Histogram& steps_;
   prometheus::Family<prometheus::Counter>& checkpoints_;
   prometheus::Counter& checkpoint_stall_;
+  GaugeFamily& disk_bytes_;
+  GaugeFamily& disk_free_;
+  GaugeFamily& oldest_progress_;
   GaugeFamily& step_;
   GaugeFamily& checkpoint_step_;
   GaugeFamily& checkpoint_seconds_;
@@ -85,6 +98,7 @@ class Metrics {
   GaugeFamily& mfu_;
   GaugeFamily& progress_age_;
   std::map<RankKey, RankGauges> ranks_;
+  std::map<JobId, prometheus::Gauge*> oldest_;
   std::atomic<bool> is_registered_{false};
   std::atomic<int64_t> last_heartbeat_ns_{0};  // to_ns(); 0 before the first
 };

@@ -10,6 +10,8 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
+#include <string_view>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
@@ -39,7 +41,27 @@ struct Prepared {
   pid_t parent;
   mode_t umask;
   rlimit open_files;
+  bool goes_first;  // when memory runs out
 };
+
+// In one control group with its worker, a rank is what the kernel is to kill when memory runs out: without its worker a node has no ranks at
+// all. To raise the figure needs no privilege; where somebody has set a higher one, that is right.
+constexpr const char* kOomScorePath = "/proc/self/oom_score_adj";
+constexpr int kOomScore = 500;
+constexpr std::string_view kOomScoreText = "500";
+
+bool has_lower_oom_score() {
+  std::ifstream file(kOomScorePath);
+  int score = 0;
+  return file >> score && score < kOomScore;
+}
+
+void raise_oom_score() {
+  const int fd = open(kOomScorePath, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  [[maybe_unused]] const ssize_t written = write(fd, kOomScoreText.data(), kOomScoreText.size());
+  close(fd);
+}
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
@@ -82,6 +104,7 @@ void reset_signals() {
       dup2(prepared.log_fd, STDERR_FILENO) < 0) {
     fail(prepared, 0);
   }
+  if (prepared.goes_first) raise_oom_score();
   close_on_exec_from(STDERR_FILENO + 1);
   umask(prepared.umask);
   if (setrlimit(RLIMIT_NOFILE, &prepared.open_files) != 0) fail(prepared, 0);
@@ -131,7 +154,8 @@ absl::StatusOr<pid_t> spawn(const SpawnRequest& request) {
                           failure_pipe[1],
                           getpid(),
                           request.umask,
-                          open_files};
+                          open_files,
+                          has_lower_oom_score()};
   const pid_t pid = fork();
   if (pid == 0) become_program(prepared);
   const int fork_error = errno;

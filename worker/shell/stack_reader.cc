@@ -163,6 +163,7 @@ RankEvidence StackReader::evidence_of(const Process& process) const {
   evidence.rank = target.key.rank.value();
   evidence.pid = target.pid;
   read_process_state(proc_root_, target.pid, evidence);
+  evidence.memory = read_memory_use(proc_root_, kCgroupRoot, target.pid);
   evidence.last_lines = launcher_.last_lines(target.key, kEvidenceLinesMax);
   return evidence;
 }

@@ -2,13 +2,18 @@
 
 #include <utility>
 
+#include <absl/strings/numbers.h>
+#include <absl/strings/string_view.h>
 #include <boost/asio/post.hpp>
 #include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
 
 #include "common/escape.h"
+#include "common/port_range.h"
+#include "daemon/client_credentials.h"
 #include "daemon/limits.h"
 #include "muster/v1/muster.grpc.pb.h"
+#include "worker/shell/thin_streams.h"
 
 namespace muster::worker {
 namespace {
@@ -22,7 +27,8 @@ constexpr int kKeepaliveTimeMs = 300'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr size_t kReasonBytesMax = 512;
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
+                                            const daemon::ClientSecrets& secrets) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -30,7 +36,16 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   arguments.SetMaxSendMessageSize(daemon::kMessageBytesMax);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, daemon::channel_credentials(secrets), arguments);
+}
+
+// 0 where the address names a service.
+uint16_t port_of(const std::string& address) {
+  uint32_t port = 0;
+  const size_t colon = address.rfind(':');
+  const bool is_number = colon != std::string::npos &&
+                         absl::SimpleAtoi(absl::string_view(address).substr(colon + 1), &port);
+  return is_number && port <= kPortMax ? static_cast<uint16_t>(port) : 0;
 }
 
 StreamEnd meaning_of(grpc::StatusCode code) {
@@ -54,8 +69,9 @@ class CoordinatorStream::Call
     : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
       public std::enable_shared_from_this<Call> {
  public:
-  Call(CoordinatorStream* owner, boost::asio::io_context& context, const std::string& address)
-      : owner_(owner), loop_(context), stub_(v1::Fleet::NewStub(make_channel(address))) {}
+  Call(CoordinatorStream* owner, boost::asio::io_context& context, const std::string& address,
+       const daemon::ClientSecrets& secrets)
+      : owner_(owner), loop_(context), stub_(v1::Fleet::NewStub(make_channel(address, secrets))) {}
 
   void start() {
     self_ = shared_from_this();
@@ -114,16 +130,29 @@ class CoordinatorStream::Call
 };
 
 CoordinatorStream::CoordinatorStream(boost::asio::io_context& context, std::string address,
-                                     Callbacks callbacks)
-    : context_(context), address_(std::move(address)), callbacks_(std::move(callbacks)) {}
+                                     daemon::ClientTrust trust, Callbacks callbacks)
+    : context_(context),
+      address_(std::move(address)),
+      trust_(std::move(trust)),
+      callbacks_(std::move(callbacks)) {}
 
 CoordinatorStream::~CoordinatorStream() = default;
 
 void CoordinatorStream::open() {
   if (call_) return;
   close_reason_.clear();
+  heard_ = false;
   ++calls_;
-  call_ = std::make_shared<Call>(this, context_, address_);
+  const auto secrets = daemon::read_secrets(trust_);
+  if (!secrets.ok()) {
+    // Half of a renewal, perhaps: it is tried again like a coordinator that is away.
+    boost::asio::post(context_, [this, why = std::string(secrets.status().message())] {
+      --calls_;
+      callbacks_.on_closed(StreamEnd::kBroken, why);
+    });
+    return;
+  }
+  call_ = std::make_shared<Call>(this, context_, address_, *secrets);
   call_->start();
 }
 
@@ -162,6 +191,7 @@ void CoordinatorStream::on_written() {
 }
 
 void CoordinatorStream::on_read(const v1::CoordinatorMessage& message) {
+  if (!std::exchange(heard_, true)) repeat_evenly(port_of(address_));
   callbacks_.on_message(message);
 }
 

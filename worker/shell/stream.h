@@ -12,6 +12,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "daemon/client_trust.h"
 #include "muster/v1/muster.pb.h"
 #include "worker/core/event.h"
 
@@ -26,14 +27,15 @@ class CoordinatorStream {
     std::function<void()> on_room;  // there is room in the outbox again
   };
 
-  CoordinatorStream(boost::asio::io_context& context, std::string address, Callbacks callbacks);
+  CoordinatorStream(boost::asio::io_context& context, std::string address,
+                    daemon::ClientTrust trust, Callbacks callbacks);
   // Requires !is_busy(): gRPC may still be calling back until then.
   ~CoordinatorStream();
   CoordinatorStream(const CoordinatorStream&) = delete;
   CoordinatorStream& operator=(const CoordinatorStream&) = delete;
 
-  // Starts a stream on a connection of its own, so that no back-off of an earlier one delays it. Messages may be
-  // sent at once; failure to connect comes as on_closed.
+  // Starts a stream on a connection of its own, so that no back-off of an earlier one delays it, and with certificates and a token
+  // that are read now. Messages may be sent at once; failure to connect comes as on_closed.
   void open();
 
   // Gives the open stream up; on_closed follows.
@@ -58,11 +60,13 @@ class CoordinatorStream {
 
   boost::asio::io_context& context_;
   const std::string address_;
+  const daemon::ClientTrust trust_;
   const Callbacks callbacks_;
   std::shared_ptr<Call> call_;  // the open stream
   std::deque<v1::WorkerMessage> outbox_;
   bool writing_ = false;
   std::string close_reason_;
+  bool heard_ = false;  // on the open stream
   int calls_ = 0;
 };
 

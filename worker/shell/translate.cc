@@ -46,8 +46,10 @@ absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
                        .stack_traces = daemon::stack_traces_from_proto(spec.stack_traces()),
                        .command = {spec.command().begin(), spec.command().end()},
                        .working_directory = spec.working_directory(),
-                       .restarts_max = spec.restarts_max()};
+                       .restarts_max = spec.restarts_max(),
+                       .output_is_life = spec.hang_after_seconds() > 0};
   event.launch.program_port = message.program_port();
+  event.launch.checkpoint_step = message.checkpoint_step();
   for (const v1::RankPlacement& rank : message.ranks()) {
     event.launch.ranks.push_back({Rank(rank.rank()), rank.local_rank()});
   }
@@ -93,10 +95,13 @@ void set_identity(const RankKey& key, auto* message) {
 absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
   const Epoch epoch(message.epoch());
   switch (message.body_case()) {
-    case v1::CoordinatorMessage::kRegistered:
-      return Registered{Epoch(message.registered().epoch()),
-                        milliseconds(message.registered().heartbeat_interval_ms()),
-                        StoreId(message.registered().store_id())};
+    case v1::CoordinatorMessage::kRegistered: {
+      const v1::Registered& registered = message.registered();
+      Registered event{Epoch(registered.epoch()), milliseconds(registered.heartbeat_interval_ms()),
+                       StoreId(registered.store_id())};
+      for (const uint64_t job : registered.unfinished_job_ids()) event.unfinished.emplace(job);
+      return event;
+    }
     case v1::CoordinatorMessage::kStartRanks:
       return start_ranks(epoch, message.start_ranks());
     case v1::CoordinatorMessage::kStopRanks: {
@@ -115,6 +120,10 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
       return dump_stacks(epoch, message.dump_stacks());
     case v1::CoordinatorMessage::kSymbolize:
       return symbolize(epoch, message.symbolize());
+    case v1::CoordinatorMessage::kCheckNode:
+      return CheckNode{epoch, message.check_node().check_id()};
+    case v1::CoordinatorMessage::kJobEnded:
+      return JobEnded{epoch, JobId(message.job_ended().job_id())};
     case v1::CoordinatorMessage::kReportAck:
       return ReportAcked{message.report_ack().report_id()};
     case v1::CoordinatorMessage::kLogAck:
@@ -135,6 +144,7 @@ v1::WorkerMessage to_message(const SendRegister& action) {
   body->set_rendezvous_address(action.rendezvous_address);
   body->mutable_program_ports()->set_first(action.program_ports.first);
   body->mutable_program_ports()->set_count(action.program_ports.count);
+  body->set_switches(action.switches);
   body->set_store_id(action.store.value());
   for (const RunningRank& rank : action.running) {
     v1::RunningRank* running = body->add_running();
@@ -221,6 +231,17 @@ v1::WorkerMessage to_message(const SendSymbols& action) {
   return message;
 }
 
+v1::WorkerMessage to_message(const SendNodeChecked& action) {
+  v1::WorkerMessage message;
+  v1::NodeChecked* body = message.mutable_node_checked();
+  body->set_check_id(action.check);
+  body->set_passed(action.passed);
+  body->set_seconds(action.seconds);
+  body->set_sentence(printable(action.sentence, kTextBytesMax));
+  body->set_details(printable(action.details, kTextBytesMax));
+  return message;
+}
+
 v1::WorkerMessage to_message(const SendRankExited& action) {
   v1::WorkerMessage message;
   v1::RankExited* body = message.mutable_rank_exited();
@@ -231,6 +252,13 @@ v1::WorkerMessage to_message(const SendRankExited& action) {
   body->set_last_step(action.last_step);
   body->set_detail(printable(action.detail, kTextBytesMax));
   body->set_cause(static_cast<uint32_t>(action.cause));
+  body->set_told_to_stop(action.told_to_stop);
+  if (action.evidence != nullptr) {
+    daemon::evidence_to_proto({action.evidence->rank}, daemon::kEvidenceBytesMax,
+                              *body->mutable_evidence());
+    daemon::lines_to_proto(action.evidence->kernel_messages, kKernelMessagesMax,
+                           kEvidenceLineBytesMax, *body->mutable_kernel_messages());
+  }
   return message;
 }
 

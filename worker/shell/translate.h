@@ -19,6 +19,7 @@ v1::WorkerMessage to_message(const SendHeartbeat& action);
 v1::WorkerMessage to_message(const SendStackReport& action);
 // Names that have no room in a message are left out, their addresses are not.
 v1::WorkerMessage to_message(const SendSymbols& action);
+v1::WorkerMessage to_message(const SendNodeChecked& action);
 v1::WorkerMessage to_message(const SendRankExited& action);
 v1::WorkerMessage to_message(LogChunk&& chunk);
 

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -11,12 +10,13 @@
 
 #include "common/self_stacks.h"
 #include "worker/shell/translate.h"
-#include "worker/stacks/kernel_messages.h"
+#include "worker/stacks/working_process.h"
 
 namespace muster::worker {
 namespace {
 
-constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
+// Slurm signals every process of a job whose time is over twice within milliseconds. That is one wish, and no second one to kill.
+constexpr Duration kSameWish = std::chrono::seconds(2);
 
 // What a shell would have ended with.
 int32_t exit_code_of_start(const SpawnRank& request, const absl::Status& problem) {
@@ -80,56 +80,57 @@ void Worker::wait_for_signals() {
     wait_for_signals();
     if (signo == SIGCHLD) {
       reap_children();
-    } else if (signo != SIGHUP || !core_->leaving()) {
-      // A terminal that closes may send two SIGHUPs: nobody has asked twice, which kills.
+    } else if (!is_asked_already(signo)) {
       spdlog::info("signal {}: leaving", signo);
       handle(ShutdownRequested{});
     }
   });
 }
 
-void Worker::reap_children() {
-  for (const ReapedRank& end : reaper_.reap()) {
-    RankReaped event{.key = end.key,
-                     .exit_code = end.exit_code,
-                     .signal = end.signal,
-                     .detail = launcher_.last_line(end.key),
-                     .cause = cause_of(end)};
-    const auto rank = core_->ranks().find(end.key);
-    if (rank != core_->ranks().end()) {
-      const auto figures = launcher_.read_page(end.key, rank->second.local_rank, /*pid=*/0);
-      if (figures.ok()) {
-        metrics_.count_steps(rank->second.figures, *figures);
-        event.last_step = figures->step;
-        event.figures = *figures;
-      }
-    }
-    spdlog::info("{} ended: exit code {}, signal {}, last step {}: {}", to_string(end.key),
-                 end.exit_code, end.signal, event.last_step, event.detail);
-    metrics_.count_exit(end.exit_code, end.signal);
-    handle(event);
+// To ask twice kills.
+bool Worker::is_asked_already(int signo) {
+  if (!core_->leaving()) {
+    told_at_ = monotonic_now();
+    return false;
   }
+  // A terminal that closes may send two of them.
+  if (signo == SIGHUP) return true;
+  return signo == SIGTERM && monotonic_now() - told_at_ < kSameWish;
 }
 
-// The control group may hold other ranks, too: one that this worker has killed was not killed by the kernel. A rank that was moved to
-// another group, or died because the whole machine had no memory left, is named in the kernel's log.
-ExitCause Worker::cause_of(const ReapedRank& end) {
-  const auto before = oom_kills_.extract(end.key);
-  const auto rank = core_->ranks().find(end.key);
-  const bool known = rank != core_->ranks().end();
-  if (end.signal != SIGKILL || (known && rank->second.killed)) return ExitCause::kUnknown;
-  if (!before.empty()) {
-    const auto& [counter, count] = before.mapped();
-    if (count >= 0 && counter.count() > count) return ExitCause::kOutOfMemory;
+// What they leave behind is read beside the loop; until then the core takes them for alive.
+void Worker::reap_children() {
+  std::vector<EndedRank> ended;
+  for (const ReapedRank& end : reaper_.reap()) {
+    EndedRank one;
+    one.event = {.key = end.key, .exit_code = end.exit_code, .signal = end.signal, .detail = ""};
+    if (const auto kills = oom_kills_.extract(end.key)) {
+      one.oom_kills = kills.mapped().first;
+      one.oom_kills_before = kills.mapped().second;
+    }
+    if (const auto rank = core_->ranks().find(end.key); rank != core_->ranks().end()) {
+      one.local_rank = rank->second.local_rank;
+      one.pid = rank->second.pid;
+      one.was_killed = rank->second.killed;
+      const auto figures = launcher_.read_page(end.key, one.local_rank, /*pid=*/0);
+      if (figures.ok()) {
+        metrics_.count_steps(rank->second.figures, *figures);
+        one.event.last_step = figures->step;
+        one.event.figures = *figures;
+      }
+    }
+    metrics_.count_exit(end.exit_code, end.signal);
+    ending_.insert(end.key);
+    ended.push_back(std::move(one));
   }
-  if (!known) return ExitCause::kUnknown;
-  constexpr Duration kRecent = std::chrono::seconds(30);  // before, it was another of this pid
-  const Instant now = monotonic_now();
-  const std::array<pid_t, 1> pids = {rank->second.pid};
-  const auto messages = read_kernel_messages(
-      kKernelLog, {.pids = pids, .since = now - std::min(kRecent, now.time_since_epoch())});
-  return says_oom_killed(messages, rank->second.pid) ? ExitCause::kOutOfMemory
-                                                     : ExitCause::kUnknown;
+  end_reader_.read(std::move(ended));
+}
+
+void Worker::tell_end(const RankReaped& event) {
+  spdlog::info("{} ended: exit code {}, signal {}, last step {}: {}", to_string(event.key),
+               event.exit_code, event.signal, event.last_step, event.detail);
+  ending_.erase(event.key);
+  handle(event);
 }
 
 void Worker::carry_out(const Connect&) {
@@ -165,12 +166,25 @@ void Worker::carry_out(const SignalRank& action) {
   reaper_.signal(action.key, action.signo);
 }
 
+// What a rank writes is news of it where nothing else is; then there are figures without a page, too.
+absl::StatusOr<RankFigures> Worker::figures_of(const RankKey& key, const Core::RankState& rank) {
+  auto figures = launcher_.read_page(key, rank.local_rank, rank.pid);
+  const bool speaks =
+      figures.ok() && (figures->phase != Phase::kInit || figures->step_times.total() > 0);
+  if (!rank.launch->spec.output_is_life || speaks) return figures;
+  if (!figures.ok()) figures = rank.figures;
+  figures->last_progress =
+      std::max(figures->last_progress,
+               outputs_.last_written(key, launcher_.folders().log_path(key), monotonic_now()));
+  return figures;
+}
+
 void Worker::carry_out(const ReadPages& action) {
   PagesRead event;
   for (const RankKey& key : action.ranks) {
     const auto rank = core_->ranks().find(key);
     if (rank == core_->ranks().end()) continue;
-    const auto figures = launcher_.read_page(key, rank->second.local_rank, rank->second.pid);
+    const auto figures = figures_of(key, rank->second);
     if (figures.ok()) {
       metrics_.count_steps(rank->second.figures, *figures);
       event.pages.push_back({key, *figures});
@@ -187,8 +201,9 @@ void Worker::carry_out(const ReadStacks& action) {
   for (const Rank rank : action.ranks) {
     const RankKey key{action.launch.job, action.launch.attempt, rank};
     const auto state = core_->ranks().find(key);
-    if (state != core_->ranks().end())
-      targets.push_back({key, state->second.local_rank, state->second.pid});
+    if (state != core_->ranks().end() && !ending_.contains(key))
+      targets.push_back(
+          {key, state->second.local_rank, working_process(proc_root_, state->second.pid)});
   }
   stack_reader_.read(action, targets);
 }
@@ -196,9 +211,15 @@ void Worker::carry_out(const ReadStacks& action) {
 void Worker::carry_out(const ReadSymbols& action) {
   pid_t pid = 0;
   for (const auto& [key, rank] : core_->ranks()) {
-    if (key.launch() == action.launch && rank.life == Core::Life::kUp) pid = rank.pid;
+    if (key.launch() == action.launch && rank.life == Core::Life::kUp && !ending_.contains(key))
+      pid = working_process(proc_root_, rank.pid);
   }
   stack_reader_.symbolize(action, pid);
+}
+
+void Worker::carry_out(const RunNodeCheck&) {
+  spdlog::info("the coordinator wants this node to be checked");
+  node_checker_.run();
 }
 
 void Worker::carry_out(const SendRegister& action) { stream_.send(to_message(action)); }
@@ -217,6 +238,13 @@ void Worker::carry_out(const SendStackReport& action) { stack_reader_.write(stre
 
 void Worker::carry_out(const SendSymbols& action) { stack_reader_.write(streams_, action); }
 
+void Worker::carry_out(const SendNodeChecked& action) {
+  spdlog::log(action.passed ? spdlog::level::info : spdlog::level::warn,
+              "the check {} in {:.2f} s: {}{}{}", action.passed ? "passed" : "failed",
+              action.seconds, action.sentence, action.details.empty() ? "" : "; ", action.details);
+  stream_.send(to_message(action));
+}
+
 void Worker::carry_out(const SendRankExited& action) {
   due_reports_.push_back(action);
   logs_.pump(true);
@@ -231,7 +259,10 @@ void Worker::send_due_reports() {
   });
 }
 
-void Worker::carry_out(const ForgetRank& action) { logs_.finish(action.key); }
+void Worker::carry_out(const ForgetRank& action) {
+  outputs_.forget(action.key);
+  logs_.finish(action.key);
+}
 
 void Worker::carry_out(const DropLog& action) { logs_.forget(action.key); }
 
@@ -251,11 +282,21 @@ void Worker::carry_out(const EndLaunch& action) {
   stack_tracer_.end(action.launch);
 }
 
+void Worker::carry_out(const DropLocalCopies& action) {
+  folder_remover_.remove(launcher_.local_copies().folder(action.store, action.job));
+}
+
+void Worker::carry_out(const KeepLocalCopies& action) {
+  for (std::string& folder : launcher_.local_copies().folders_but(action.store, action.jobs))
+    folder_remover_.remove(std::move(folder));
+}
+
 std::vector<StackTracer::Rank> Worker::ranks_to_trace(const LaunchKey& launch) const {
   std::vector<StackTracer::Rank> ranks;
   for (const auto& [key, rank] : core_->ranks()) {
-    if (key.launch() == launch && rank.life == Core::Life::kUp)
-      ranks.push_back({key, rank.pid, launcher_.folders().log_path(key),
+    if (key.launch() == launch && rank.life == Core::Life::kUp && !ending_.contains(key))
+      ranks.push_back({key, working_process(proc_root_, rank.pid),
+                       launcher_.folders().log_path(key),
                        self_stacks_path(launcher_.folders().page_path(launch, rank.local_rank))});
   }
   return ranks;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +19,13 @@
 #include "daemon/endpoint.h"
 #include "daemon/http_server.h"
 #include "worker/core/core.h"
+#include "worker/shell/end_reader.h"
 #include "worker/shell/launcher.h"
 #include "worker/shell/log_shipper.h"
 #include "worker/shell/metrics.h"
+#include "worker/shell/node_checker.h"
 #include "worker/shell/options.h"
+#include "worker/shell/output_watch.h"
 #include "worker/shell/program_ports.h"
 #include "worker/shell/reaper.h"
 #include "worker/shell/rendezvous_server.h"
@@ -44,7 +48,8 @@ class Worker {
   int run();
 
  private:
-  Worker(const WorkerOptions& options, LauncherOptions launcher, StackTracerOptions tracer);
+  Worker(const WorkerOptions& options, LauncherOptions launcher, StackTracerOptions tracer,
+         NodeCheckerOptions checker);
 
   absl::Status listen(const WorkerOptions& options, const daemon::Endpoint& rendezvous);
   std::map<std::string, daemon::HttpHandler> pages();
@@ -53,8 +58,9 @@ class Worker {
   void step_all();
   void arm_timer();
   void wait_for_signals();
+  bool is_asked_already(int signo);
   void reap_children();
-  ExitCause cause_of(const ReapedRank& end);
+  void tell_end(const RankReaped& event);
 
   void carry_out(const Connect& action);
   void carry_out(const Disconnect& action);
@@ -63,16 +69,20 @@ class Worker {
   void carry_out(const ReadPages& action);
   void carry_out(const ReadStacks& action);
   void carry_out(const ReadSymbols& action);
+  void carry_out(const RunNodeCheck& action);
   void carry_out(const SendRegister& action);
   void carry_out(const SendLeaving& action);
   void carry_out(const SendHeartbeat& action);
   void carry_out(const SendStackReport& action);
   void carry_out(const SendSymbols& action);
+  void carry_out(const SendNodeChecked& action);
   void carry_out(const SendRankExited& action);
   void carry_out(const ForgetRank& action);
   void carry_out(const DropLog& action);
   void carry_out(const RemoveLaunch& action);
   void carry_out(const EndLaunch& action);
+  void carry_out(const DropLocalCopies& action);
+  void carry_out(const KeepLocalCopies& action);
   void carry_out(const Note& action);
   void carry_out(const Exit& action);
 
@@ -81,22 +91,29 @@ class Worker {
   bool ship(LogChunk&& chunk);
   void send_due_reports();
   std::vector<StackTracer::Rank> ranks_to_trace(const LaunchKey& launch) const;
+  absl::StatusOr<RankFigures> figures_of(const RankKey& key, const Core::RankState& rank);
   void stop_when_closed();
 
   boost::asio::io_context context_{1};
   boost::asio::steady_timer timer_{context_};
   boost::asio::signal_set signals_{context_};
+  Instant told_at_{};  // to leave, by the first signal
   const Incarnation incarnation_;
   const std::string coordinator_;
   Launcher launcher_;
   Reaper reaper_;
   Metrics metrics_;
   LogShipper logs_;
+  OutputWatch outputs_;  // of ranks whose output is their sign of life
   CoordinatorStream stream_;
   uint64_t streams_ = 0;  // that were opened
+  EndReader end_reader_;
+  std::set<RankKey> ending_;  // reaped, and the core has yet to hear of it
   StackTools stack_tools_;
   StackReader stack_reader_;
   StackTracer stack_tracer_;
+  NodeChecker node_checker_;
+  FolderRemover folder_remover_;
   std::map<RankKey, std::pair<OomKillCounter, int64_t>> oom_kills_;  // when each rank was started
   const std::string proc_root_;
   std::unique_ptr<RendezvousServer> rendezvous_;

@@ -22,9 +22,11 @@
 #include "common/file_write.h"
 #include "common/limits.h"
 #include "common/version.h"
+#include "daemon/client_credentials.h"
 #include "daemon/endpoint.h"
 #include "daemon/process.h"
 #include "worker/shell/worker.h"
+#include "worker/stacks/kernel_messages.h"
 
 namespace muster::worker {
 namespace {
@@ -67,11 +69,29 @@ absl::StatusOr<std::string> find_trainer(const std::string& option) {
 }
 
 absl::StatusOr<daemon::Endpoint> check_listener(std::string_view flag, const std::string& text,
-                                                bool insecure) {
+                                                bool allowed) {
   auto endpoint = daemon::parse_endpoint(flag, text);
   if (!endpoint.ok()) return endpoint;
-  if (auto status = daemon::check_exposure(flag, *endpoint, insecure); !status.ok()) return status;
+  if (auto status = daemon::check_open_exposure(flag, *endpoint, allowed); !status.ok())
+    return status;
   return endpoint;
+}
+
+// What the coordinator says is run here, so on the way nobody may put words into its mouth.
+absl::Status check_coordinator(const WorkerOptions& options) {
+  const auto endpoint = daemon::parse_endpoint("--coordinator", options.coordinator);
+  if (!endpoint.ok()) return endpoint.status();
+  if (endpoint->port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--coordinator=", options.coordinator, ": port 0 cannot be connected to"));
+  }
+  if (auto status = daemon::read_secrets(options.trust).status(); !status.ok()) return status;
+  if (options.trust.has_tls() || options.insecure || daemon::is_loopback(*endpoint))
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--coordinator=", options.coordinator,
+                   ": it is on another machine, and the connection has no transport security; give "
+                   "--tls-ca and --token-file, or say --insecure if the network is trusted"));
 }
 
 // Two workers in one folder would write each other's configs, pages and logs. The lock lasts as long
@@ -130,20 +150,26 @@ absl::StatusOr<std::optional<OtlpTarget>> find_otlp(const std::string& flag) {
 
 }  // namespace
 
-Worker::Worker(const WorkerOptions& options, LauncherOptions launcher, StackTracerOptions tracer)
+Worker::Worker(const WorkerOptions& options, LauncherOptions launcher, StackTracerOptions tracer,
+               NodeCheckerOptions checker)
     : incarnation_(launcher.incarnation),
       coordinator_(options.coordinator),
       launcher_(std::move(launcher), current_environment()),
       reaper_(options.proc_root),
-      metrics_(kVersion, name_of(options)),
+      metrics_({.version = kVersion,
+                .worker = name_of(options),
+                .work_dir = options.work_dir,
+                .rank_series = options.rank_series}),
       logs_(
           context_, [this](LogChunk&& chunk) { return ship(std::move(chunk)); },
           [this] { send_due_reports(); }, [this](const RankKey& key) { handle(LogSettled{key}); }),
-      stream_(context_, options.coordinator,
+      stream_(context_, options.coordinator, options.trust,
               {.on_message = [this](const v1::CoordinatorMessage& message) { on_message(message); },
                .on_closed = [this](StreamEnd end,
                                    const std::string& reason) { on_closed(end, reason); },
                .on_room = [this] { logs_.pump(); }}),
+      end_reader_(context_, launcher_, {.kernel_log = kKernelLog},
+                  [this](const RankReaped& end) { tell_end(end); }),
       stack_reader_(context_, launcher_, stack_tools_, options.proc_root,
                     {.on_stacks = [this](StacksRead read) { handle(std::move(read)); },
                      .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); },
@@ -154,6 +180,8 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher, StackTrac
                          }}),
       stack_tracer_(context_, stack_tools_, std::move(tracer),
                     [this](const LaunchKey& launch) { return ranks_to_trace(launch); }),
+      node_checker_(context_, std::move(checker),
+                    [this](NodeCheckDone done) { handle(std::move(done)); }),
       proc_root_(options.proc_root) {}
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& options) {
@@ -162,15 +190,11 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("--slots=", options.slots, ": must be from 1 to ", kRanksPerNodeMax));
   }
-  const auto coordinator = daemon::parse_endpoint("--coordinator", options.coordinator);
-  if (!coordinator.ok()) return coordinator.status();
-  if (coordinator->port == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--coordinator=", options.coordinator, ": port 0 cannot be connected to"));
-  }
-  const auto rendezvous = check_listener("--rendezvous", options.rendezvous, options.insecure);
+  if (auto status = check_coordinator(options); !status.ok()) return status;
+  const bool may_be_reached = options.insecure || options.trusted_network;
+  const auto rendezvous = check_listener("--rendezvous", options.rendezvous, may_be_reached);
   if (!rendezvous.ok()) return rendezvous.status();
-  const auto http = check_listener("--http", options.http, options.insecure);
+  const auto http = check_listener("--http", options.http, may_be_reached);
   if (!http.ok()) return http.status();
   auto trainer = find_trainer(options.trainer);
   if (!trainer.ok()) return trainer.status();
@@ -183,12 +207,15 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
   const std::string work_dir = std::filesystem::canonical(options.work_dir, error);
   if (error) return errno_status(error.value(), absl::StrCat("--work-dir=", options.work_dir));
   if (auto status = lock_work_dir(work_dir); !status.ok()) return status;
+  const std::string local_dir = std::filesystem::absolute(options.local_dir, error);
+  if (error) return errno_status(error.value(), absl::StrCat("--local-dir=", options.local_dir));
   const auto incarnation = daemon::draw_random_id();
   if (!incarnation.ok()) return incarnation.status();
   if (auto status = Reaper::adopt_orphans(); !status.ok()) return status;
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
 
+  const std::string check_program = find_node_check_program(*trainer);
   std::unique_ptr<Worker> worker(new Worker(
       options,
       {.work_dir = work_dir,
@@ -198,8 +225,10 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
        .rank_umask = options.rank_umask,
        .rank_open_files = options.rank_open_files,
        .threads_per_rank = cores_per_slot(options.slots),
-       .proc_root = options.proc_root},
-      {.worker = name_of(options), .folder = options.stack_trace_dir, .otlp = *std::move(otlp)}));
+       .proc_root = options.proc_root,
+       .local_dir = local_dir},
+      {.worker = name_of(options), .folder = options.stack_trace_dir, .otlp = *std::move(otlp)},
+      {.program = check_program, .work_dir = work_dir, .local_dir = local_dir}));
   if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
   return worker;
 }
@@ -208,6 +237,9 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
   boost::system::error_code error;
   signals_.add(SIGCHLD, error);
   for (const int signo : daemon::leave_signals()) signals_.add(signo, error);
+  signals_.add(
+      SIGUSR1,
+      error);  // Slurm's word for a time limit that is near, where it is sent to all of a step
   if (error) return absl::InternalError(absl::StrCat("handling signals: ", error.message()));
   auto store = RendezvousServer::start(context_, rendezvous);
   if (!store.ok()) return store.status();
@@ -232,6 +264,7 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
                   .slots = options.slots,
                   .rendezvous_address = reachable.to_string(),
                   .program_ports = program_ports_ ? program_ports_->range() : PortRange{},
+                  .switches = options.switches,
                   .leave_grace = options.leave_grace},
       monotonic_now());
   if (options.port_file.empty()) return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
@@ -105,6 +106,17 @@ absl::Status collect(Pipe& output, Pipe& error, const ChildOutputLimits& limits,
   return absl::OkStatus();
 }
 
+// False: it is there after `until`.
+bool wait_for_end(pid_t pid, Instant until, int& status) {
+  constexpr auto kLook = std::chrono::milliseconds(2);
+  while (true) {
+    const pid_t got = waitpid(pid, &status, WNOHANG);
+    if (got == pid || (got < 0 && errno != EINTR)) return true;
+    if (monotonic_now() >= until) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<ChildOutput> run_child(const std::vector<std::string>& command,
@@ -117,14 +129,17 @@ absl::StatusOr<ChildOutput> run_child(const std::vector<std::string>& command,
   output.close_end(1);
   error.close_end(1);
   ChildOutput out;
-  const absl::Status collected = collect(output, error, limits, deadline, out);
-  // It has closed what it prints to, and will end at once; or it is told to.
-  if (!collected.ok()) kill(-*pid, SIGKILL);
+  absl::Status collected = collect(output, error, limits, deadline, out);
+  const std::string name = command[0].substr(command[0].rfind('/') + 1);
   int status = 0;
-  while (waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  // It has closed what it prints to, and will end at once; or it is told to.
+  if (collected.ok() && !wait_for_end(*pid, deadline, status))
+    collected = absl::DeadlineExceededError("has answered and did not end in time");
   if (!collected.ok()) {
-    const std::string name = command[0].substr(command[0].rfind('/') + 1);
+    kill(-*pid, SIGKILL);
+    if (!wait_for_end(*pid, monotonic_now() + kChildReapedWithin, status))
+      return absl::DeadlineExceededError(
+          absl::StrCat(name, " hangs: it did not answer in time, and cannot be killed"));
     return absl::Status(collected.code(), absl::StrCat(name, " ", collected.message()));
   }
   out.error.resize(std::min(out.error.size(), limits.error_bytes_max));

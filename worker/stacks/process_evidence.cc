@@ -1,8 +1,12 @@
 #include "worker/stacks/process_evidence.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -17,23 +21,94 @@ namespace {
 
 constexpr size_t kCgroupBytesMax = 64 << 10;
 constexpr size_t kEventsBytesMax = 4096;
+constexpr size_t kMemoryStatBytesMax = 64 << 10;
+constexpr int kGroupLevelsMax = 32;
+constexpr uint64_t kLimitMax = uint64_t{1} << 60;
 // A reader of ours holds a thread for some tens of microseconds.
 constexpr int kLooksMax = 10;
 constexpr Duration kLookAgain = std::chrono::milliseconds(1);
 constexpr char kHeldChannel[] = "ptrace_stop";
 
-// The file that counts, for a line of /proc/PID/cgroup: "0::/jobs/7" (v2), "4:memory,cpu:/jobs/7" (v1); empty: not this line.
-std::string counting_file(const std::string& cgroup_root, absl::string_view line) {
+// A version's files of one control group.
+struct MemoryFiles {
+  const char* events;
+  const char* used;
+  std::array<const char*, 2> limits;  // the lower one is felt
+  std::array<absl::string_view, 2>
+      cache;  // lines of memory.stat: of files, which can be read again
+};
+constexpr MemoryFiles kVersion1{"/memory.oom_control",
+                                "/memory.usage_in_bytes",
+                                {"/memory.limit_in_bytes", "/memory.limit_in_bytes"},
+                                {"total_inactive_file ", "total_active_file "}};
+constexpr MemoryFiles kVersion2{"/memory.events",
+                                "/memory.current",
+                                {"/memory.max", "/memory.high"},
+                                {"inactive_file ", "active_file "}};
+
+struct MemoryGroup {
+  std::string root;  // of the hierarchy: "/sys/fs/cgroup/memory"
+  std::string path;  // below it: "/jobs/7"
+  const MemoryFiles* files;
+
+  std::string file(const char* name) const { return absl::StrCat(root, path, name); }
+};
+
+// For a line of /proc/PID/cgroup: "0::/jobs/7" (v2), "4:memory,cpu:/jobs/7" (v1); nullopt: it is not of memory.
+std::optional<MemoryGroup> memory_group(const std::string& cgroup_root, absl::string_view line) {
   const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
   // A folder's name may be anything, but the kernel's own paths do not go up.
-  if (parts.size() != 3 || absl::StrContains(parts[2], "/../")) return "";
+  if (parts.size() != 3 || absl::StrContains(parts[2], "/../")) return std::nullopt;
   if (parts[0] == "0" && parts[1].empty())
-    return absl::StrCat(cgroup_root, parts[2], "/memory.events");
+    return MemoryGroup{cgroup_root, std::string(parts[2]), &kVersion2};
   for (const absl::string_view controller : absl::StrSplit(parts[1], ',')) {
     if (controller == "memory")
-      return absl::StrCat(cgroup_root, "/memory", parts[2], "/memory.oom_control");
+      return MemoryGroup{absl::StrCat(cgroup_root, "/memory"), std::string(parts[2]), &kVersion1};
   }
-  return "";
+  return std::nullopt;
+}
+
+// Both versions may be there; memory is of one of them.
+std::vector<MemoryGroup> memory_groups(const std::string& proc_root, const std::string& cgroup_root,
+                                       pid_t pid) {
+  std::vector<MemoryGroup> groups;
+  const auto lines = read_proc_file(absl::StrCat(proc_root, "/", pid, "/cgroup"), kCgroupBytesMax);
+  if (!lines) return groups;
+  for (const absl::string_view line : absl::StrSplit(*lines, '\n')) {
+    if (auto group = memory_group(cgroup_root, line)) groups.push_back(*std::move(group));
+  }
+  return groups;
+}
+
+// 0: there is no such number, as "max" is none.
+uint64_t number_in(const std::string& path) {
+  uint64_t number = 0;
+  const auto text = read_proc_file(path, kEventsBytesMax);
+  return text && absl::SimpleAtoi(*text, &number) ? number : 0;
+}
+
+uint64_t cache_of(const MemoryGroup& group) {
+  const auto text = read_proc_file(group.file("/memory.stat"), kMemoryStatBytesMax);
+  if (!text) return 0;
+  uint64_t sum = 0;
+  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+    uint64_t bytes = 0;
+    for (const absl::string_view name : group.files->cache)
+      if (absl::ConsumePrefix(&line, name) && absl::SimpleAtoi(line, &bytes)) sum += bytes;
+  }
+  return sum;
+}
+
+// The group's own limit and what is in use of it; limit 0: it has none. Version 1 says a number beyond any machine for that.
+MemoryUse use_of(const MemoryGroup& group) {
+  uint64_t limit = 0;
+  for (const char* name : group.files->limits) {
+    const uint64_t found = number_in(group.file(name));
+    if (found > 0 && (limit == 0 || found < limit)) limit = found;
+  }
+  if (limit == 0 || limit > kLimitMax) return {};
+  const uint64_t used = number_in(group.file(group.files->used));
+  return {used - std::min(used, cache_of(group)), limit};
 }
 
 int64_t kills_in(const std::string& path) {
@@ -47,6 +122,19 @@ int64_t kills_in(const std::string& path) {
 }
 
 }  // namespace
+
+MemoryUse read_memory_use(const std::string& proc_root, const std::string& cgroup_root, pid_t pid) {
+  MemoryUse tightest;
+  for (MemoryGroup group : memory_groups(proc_root, cgroup_root, pid)) {
+    for (int level = 0; level < kGroupLevelsMax; ++level) {
+      const MemoryUse use = use_of(group);
+      if (use.limit > 0 && (tightest.limit == 0 || use.part() > tightest.part())) tightest = use;
+      if (group.path.size() <= 1) break;
+      group.path.resize(group.path.rfind('/'));
+    }
+  }
+  return tightest;
+}
 
 void read_process_state(const std::string& proc_root, pid_t pid, RankEvidence& evidence) {
   bool is_ours = true;
@@ -70,12 +158,9 @@ void read_process_state(const std::string& proc_root, pid_t pid, RankEvidence& e
 OomKillCounter OomKillCounter::of(const std::string& proc_root, const std::string& cgroup_root,
                                   pid_t pid) {
   OomKillCounter counter;
-  const auto groups = read_proc_file(absl::StrCat(proc_root, "/", pid, "/cgroup"), kCgroupBytesMax);
-  if (!groups) return counter;
-  for (const absl::string_view line : absl::StrSplit(*groups, '\n')) {
-    std::string path = counting_file(cgroup_root, line);
-    // Both versions may be there; memory is counted by one of them.
-    if (!path.empty() && kills_in(path) >= 0) counter.path_ = std::move(path);
+  for (const MemoryGroup& group : memory_groups(proc_root, cgroup_root, pid)) {
+    std::string path = group.file(group.files->events);
+    if (kills_in(path) >= 0) counter.path_ = std::move(path);
   }
   return counter;
 }

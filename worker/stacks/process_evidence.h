@@ -16,6 +16,12 @@ namespace muster::worker {
 // not let go within milliseconds.
 void read_process_state(const std::string& proc_root, pid_t pid, RankEvidence& evidence);
 
+constexpr char kCgroupRoot[] = "/sys/fs/cgroup";
+
+// Of the control group of a process, or of one above it, whichever is the closest to its limit (of version 2, memory.high is one, too): a
+// process whose group is there may stand still for long before the kernel kills anything. cgroup v2 and v1. Without a limit: zeros.
+MemoryUse read_memory_use(const std::string& proc_root, const std::string& cgroup_root, pid_t pid);
+
 // Kills for want of memory in the control group of a process, counted by the kernel since the group was made: read once
 // when a rank has started and again when it has died, two figures tell whether one was in between. cgroup v2 and v1.
 class OomKillCounter {

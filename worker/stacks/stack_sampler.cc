@@ -1,8 +1,6 @@
 #include "worker/stacks/stack_sampler.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +14,7 @@
 
 #include <absl/strings/str_format.h>
 
+#include "worker/stacks/lone_thread.h"
 #include "worker/stacks/proc_files.h"
 #include "worker/stacks/process_reader.h"
 
@@ -37,30 +36,6 @@ struct Reading {
 bool has_ended(int pidfd) {
   pollfd state{.fd = pidfd, .events = POLLIN, .revents = 0};
   return pidfd >= 0 && poll(&state, 1, 0) > 0;
-}
-
-// A thread that nobody joins: it may never come back from the kernel. All signals are the others'.
-bool start_thread(std::function<void()> body) {
-  auto owned = std::make_unique<std::function<void()>>(std::move(body));
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  const auto run = [](void* argument) -> void* {
-    const std::unique_ptr<std::function<void()>> mine(
-        static_cast<std::function<void()>*>(argument));
-    (*mine)();
-    return nullptr;
-  };
-  pthread_t thread{};
-  const bool started = pthread_create(&thread, &attributes, run, owned.get()) == 0;
-  if (started) static_cast<void>(owned.release());
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return started;
 }
 
 // Why a process was not read in time, by what can be asked without waiting for it. One that may not be interrupted is the cause itself; of
@@ -173,8 +148,8 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     ++running_;
     ++round->pending;
     const bool started =
-        start_thread([self = shared_from_this(), reader = known.reader, target, deadline, round,
-                      index] { self->run(*reader, target, deadline, *round, index); });
+        start_lone_thread([self = shared_from_this(), reader = known.reader, target, deadline,
+                           round, index] { self->run(*reader, target, deadline, *round, index); });
     if (started) return true;
     known.busy = false;
     --running_;

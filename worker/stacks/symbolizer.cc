@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <list>
 #include <mutex>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "worker/stacks/debug_file.h"
 #include "worker/stacks/demangle.h"
+#include "worker/stacks/lone_thread.h"
 #include "worker/stacks/module_file.h"
 #include "worker/stacks/proc_files.h"
 #include "worker/stacks/process_map.h"
@@ -21,6 +23,8 @@
 namespace muster::worker {
 namespace {
 
+// Threads that read one file: one works, the others wait for it, or all for a file system that does not answer.
+constexpr int kReadersMax = 4;
 constexpr size_t kFilesKeptMax = 32;
 constexpr uint64_t kFileBytesKeptMax = uint64_t{1} << 30;  // of all of them, but for the newest
 
@@ -74,41 +78,109 @@ Found find_file(const StackModule& module, pid_t pid, const std::string& debug_f
 
 }  // namespace
 
-class Symbolizer::Impl {
+// Shared with the threads that read files, which a file system may keep for as long as it likes.
+class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
  public:
   explicit Impl(SymbolizerOptions options) : options_(std::move(options)) {}
 
   absl::StatusOr<std::vector<FrameSymbol>> symbolize(const StackModule& module,
                                                      std::span<const uint64_t> addresses, pid_t pid,
                                                      Instant deadline) {
-    std::vector<FrameSymbol> symbols(addresses.size());
-    for (size_t i = 0; i < addresses.size() && !stopped_ && monotonic_now() < deadline; ++i) {
-      // For one place at a time: who wants a few names waits for no list of thousands.
-      const std::lock_guard lock(mutex_);
-      const auto file = open(module, pid);
-      if (!file.ok()) return file.status();
-      symbols[i] = (*file)->symbol(addresses[i], deadline);
+    const auto kept = keep(module);
+    if (kept == nullptr) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          bounded_text(module.path, kModulePathBytesMax), " is being read for too long"));
     }
-    return symbols;
+    const auto wanted = std::make_shared<Wanted>();
+    wanted->module = module;
+    wanted->addresses.assign(addresses.begin(), addresses.end());
+    wanted->symbols.resize(addresses.size());
+    if (!start_lone_thread([self = shared_from_this(), kept, wanted, pid, deadline] {
+          self->read(*kept, *wanted, pid, deadline);
+        })) {
+      const std::lock_guard lock(mutex_);
+      --kept->readers;
+      return absl::ResourceExhaustedError("no thread to read names with");
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::max(deadline - monotonic_now(), Duration::zero()),
+                      [&] { return wanted->is_done || stopped_; });
+    if (!wanted->status.ok()) return wanted->status;
+    return wanted->symbols;
   }
 
-  void stop() { stopped_ = true; }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    changed_.notify_all();
+  }
 
  private:
   struct Kept {
     StackModule module;
+    std::mutex reading;  // held by who uses the file
     std::unique_ptr<DebugFile> file;
+    std::atomic<uint64_t> bytes{0};
+    int readers = 0;
+  };
+  // What one call wants, and under mutex_ what it gets.
+  struct Wanted {
+    StackModule module;
+    std::vector<uint64_t> addresses;
+    std::vector<FrameSymbol> symbols;
+    absl::Status status;
+    bool is_done = false;
   };
 
-  absl::StatusOr<DebugFile*> open(const StackModule& module, pid_t pid) {
-    const auto known = std::ranges::find_if(files_, [&](const Kept& kept) {
-      return module.build_id.empty() ? kept.module == module
-                                     : kept.module.build_id == module.build_id;
+  // Null: it has all the readers that it may have.
+  std::shared_ptr<Kept> keep(const StackModule& module) {
+    const std::lock_guard lock(mutex_);
+    const auto known = std::ranges::find_if(files_, [&](const auto& kept) {
+      return module.build_id.empty() ? kept->module == module
+                                     : kept->module.build_id == module.build_id;
     });
     if (known != files_.end()) {
       files_.splice(files_.begin(), files_, known);
-      return files_.front().file.get();
+    } else {
+      forget_oldest();
+      files_.push_front(std::make_shared<Kept>());
+      files_.front()->module = module;
     }
+    if (files_.front()->readers == kReadersMax) return nullptr;
+    ++files_.front()->readers;
+    return files_.front();
+  }
+
+  void read(Kept& kept, Wanted& wanted, pid_t pid, Instant deadline) {
+    absl::Status status;
+    for (size_t i = 0; i < wanted.addresses.size() && status.ok() && goes_on(deadline); ++i) {
+      // For one place at a time: who wants a few names waits for no list of thousands.
+      const std::lock_guard reading(kept.reading);
+      status = open(kept, wanted.module, pid);
+      if (!status.ok()) break;
+      FrameSymbol symbol = kept.file->symbol(wanted.addresses[i], deadline);
+      const std::lock_guard lock(mutex_);
+      wanted.symbols[i] = std::move(symbol);
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      wanted.status = std::move(status);
+      wanted.is_done = true;
+      --kept.readers;
+    }
+    changed_.notify_all();
+  }
+
+  bool goes_on(Instant deadline) {
+    const std::lock_guard lock(mutex_);
+    return !stopped_ && monotonic_now() < deadline;
+  }
+
+  // By the path that this call knows: another one of the same build may be gone.
+  absl::Status open(Kept& kept, const StackModule& module, pid_t pid) const {
+    if (kept.file != nullptr) return absl::OkStatus();
     const std::string shown = bounded_text(module.path, kModulePathBytesMax);
     const Found found = find_file(module, pid, options_.debug_folder);
     if (found.fd < 0) {
@@ -119,31 +191,35 @@ class Symbolizer::Impl {
                                                     bounded_text(module.build_id, 128), ")")
                                      : absl::StrCat("no file ", shown));
     }
-    auto file = DebugFile::open(found.fd, module.path, options_.debug_folder);
-    if (file == nullptr) return absl::DataLossError(absl::StrCat(shown, " is no ELF file"));
-    files_.push_front({.module = module, .file = std::move(file)});
-    forget_oldest();
-    return files_.front().file.get();
+    kept.file = DebugFile::open(found.fd, module.path, options_.debug_folder);
+    if (kept.file == nullptr) return absl::DataLossError(absl::StrCat(shown, " is no ELF file"));
+    kept.bytes = kept.file->bytes();
+    return absl::OkStatus();
   }
 
+  // Room for another one. What is being read stays: its readers are counted there.
   void forget_oldest() {
     uint64_t bytes = 0;
-    for (const Kept& kept : files_) bytes += kept.file->bytes();
-    while (files_.size() > 1 && (files_.size() > kFilesKeptMax || bytes > kFileBytesKeptMax)) {
-      bytes -= files_.back().file->bytes();
-      files_.pop_back();
+    for (const auto& kept : files_) bytes += kept->bytes;
+    for (auto kept = files_.end();
+         kept != files_.begin() && (files_.size() >= kFilesKeptMax || bytes > kFileBytesKeptMax);) {
+      if (const auto oldest = --kept; (*oldest)->readers == 0) {
+        bytes -= (*oldest)->bytes;
+        kept = files_.erase(oldest);
+      }
     }
   }
 
   const SymbolizerOptions options_;
-  std::atomic<bool> stopped_{false};
   std::mutex mutex_;
-  std::list<Kept> files_;  // the last used first
+  std::condition_variable changed_;
+  bool stopped_ = false;
+  std::list<std::shared_ptr<Kept>> files_;  // the last used first
 };
 
 Symbolizer::Symbolizer(SymbolizerOptions options)
-    : impl_(std::make_unique<Impl>(std::move(options))) {}
-Symbolizer::~Symbolizer() = default;
+    : impl_(std::make_shared<Impl>(std::move(options))) {}
+Symbolizer::~Symbolizer() { stop(); }
 
 absl::StatusOr<std::vector<FrameSymbol>> Symbolizer::symbolize(const StackModule& module,
                                                                std::span<const uint64_t> addresses,

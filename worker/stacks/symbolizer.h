@@ -34,8 +34,9 @@ class Symbolizer {
 
   // One symbol per address, as StackFrame counts them; an empty one where nothing is known, and for all that are left at `deadline`. `pid`:
   // a process that has the module mapped, through whose eyes the path is looked up (a container, a deleted file); 0: none.
-  // NotFound: there is no such file, or it is another build's. DataLoss: it is no ELF file. Blocks while files are read, which may
-  // take longer than `deadline` says on a file system that does not answer; any thread, several at once.
+  // NotFound: there is no such file, or it is another build's. DataLoss: it is no ELF file. DeadlineExceeded: some calls before have not come
+  // back from that file. Files are read by threads of its own, so that a file system that does not answer costs the names of what lies there and
+  // no more; blocks until `deadline` at most. Any thread, several at once.
   absl::StatusOr<std::vector<FrameSymbol>> symbolize(const StackModule& module,
                                                      std::span<const uint64_t> addresses, pid_t pid,
                                                      Instant deadline);
@@ -45,7 +46,7 @@ class Symbolizer {
 
  private:
   class Impl;
-  const std::unique_ptr<Impl> impl_;
+  const std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace muster::worker

@@ -108,5 +108,21 @@ TEST_F(CoreLaunchesTest, WhatIsRemovedIsForgotten) {
   EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1))), SizeIs(1)) << "nothing is known of it";
 }
 
+TEST_F(CoreLaunchesTest, CopiesStayWhileTheirJobsAreUnfinished) {
+  connect(1, 5);
+  const auto kept = only<KeepLocalCopies>(
+      step(Registered{Epoch(1), seconds(1), StoreId(5), {JobId(3), JobId(4)}}));
+  ASSERT_THAT(kept, SizeIs(1));
+  EXPECT_EQ(kept[0].store, StoreId(5));
+  EXPECT_THAT(kept[0].jobs, ElementsAre(JobId(3), JobId(4)));
+  const auto dropped = only<DropLocalCopies>(step(JobEnded{Epoch(1), JobId(3)}));
+  ASSERT_THAT(dropped, SizeIs(1));
+  EXPECT_EQ(dropped[0].job, JobId(3));
+  EXPECT_THAT(only<DropLocalCopies>(step(JobEnded{Epoch(0), JobId(4)})), IsEmpty()) << "stale";
+  const auto spawned = only<SpawnRank>(step(start(4, 1, 1)));
+  ASSERT_THAT(spawned, SizeIs(1));
+  EXPECT_EQ(spawned[0].store, StoreId(5));
+}
+
 }  // namespace
 }  // namespace muster::worker

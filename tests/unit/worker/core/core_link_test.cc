@@ -1,10 +1,10 @@
-// The stream, heartbeats, reports over reconnections, and leaving.
+// The stream, heartbeats and reports over reconnections.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <csignal>
 #include <limits>
 
-#include "common/exit_code.h"
 #include "tests/unit/worker/core/core_fixture.h"
 
 namespace muster::worker {
@@ -233,9 +233,12 @@ TEST_F(CoreTest, TheLastFiguresOutliveTheCoordinatorUntilTheirReportIsAcknowledg
   EXPECT_THAT(only<SendHeartbeat>(step(RankReaped{key(1, 1, 0), 0, 0, 9, "", figures})), SizeIs(0));
   for (uint64_t epoch = 1; epoch < 3; ++epoch) {
     const ActionList actions = connect(epoch);
-    ASSERT_THAT(only<SendHeartbeat>(actions), SizeIs(1));
-    EXPECT_EQ(only<SendHeartbeat>(actions)[0].ranks[0].figures.step, 9);
-    EXPECT_TRUE(std::holds_alternative<SendRankExited>(actions.back()));
+    EXPECT_EQ(only<SendHeartbeat>(actions).at(0).ranks[0].figures.step, 9);
+    const auto is_figures = [](const Action& a) {
+      return std::holds_alternative<SendHeartbeat>(a);
+    };
+    const auto is_end = [](const Action& a) { return std::holds_alternative<SendRankExited>(a); };
+    EXPECT_LT(std::ranges::find_if(actions, is_figures), std::ranges::find_if(actions, is_end));
     step(Disconnected{});
   }
   step(ReportAcked{1});
@@ -298,88 +301,11 @@ TEST_F(CoreTest, AnotherStoreGetsAWorkerWithNothingOfTheEarlierOne) {
   EXPECT_THAT(only<SendRegister>(actions)[0].running, SizeIs(0));
   EXPECT_THAT(only<SendRankExited>(actions), SizeIs(0));
   EXPECT_TRUE(core.registered());
+  const auto kept = only<KeepLocalCopies>(actions);
+  ASSERT_THAT(kept, SizeIs(2));
+  EXPECT_EQ(kept[1].store, StoreId(1)) << "nobody will ask for what its jobs have left in memory";
+  EXPECT_THAT(kept[1].jobs, SizeIs(0));
   EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 2))), SizeIs(2)) << "job 1 of the new store";
-}
-
-TEST_F(CoreTest, LeavingStopsRanksReportsAndWaitsForTheAcknowledgement) {
-  connect();
-  start_up(start(1, 1, 1));
-  ActionList actions = step(ShutdownRequested{});
-  ASSERT_THAT(only<SignalRank>(actions), SizeIs(1));
-  EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);
-  actions = step(RankReaped{key(1, 1, 0), 75, 0, 3, ""});
-  ASSERT_THAT(only<SendRankExited>(actions), SizeIs(1));
-  EXPECT_EQ(only<SendRankExited>(actions)[0].detail, "stopped: its worker is leaving");
-  EXPECT_THAT(only<Exit>(actions), SizeIs(0));
-  const auto exits = only<Exit>(step(ReportAcked{1}));
-  ASSERT_THAT(exits, SizeIs(1));
-  EXPECT_EQ(exits[0].code, 0);
-}
-
-// Before its ranks are asked, and in each registration, so that the coordinator asks their peers on other workers, too.
-TEST_F(CoreTest, LeavingIsToldBeforeAnythingElseAndAgainAfterEachReconnection) {
-  connect();
-  start_up(start(1, 1, 2));
-  ActionList actions = step(ShutdownRequested{});
-  ASSERT_FALSE(actions.empty());
-  ASSERT_TRUE(std::holds_alternative<SendLeaving>(actions[0]));
-  EXPECT_EQ(std::get<SendLeaving>(actions[0]).grace, kLeaveGrace);
-  EXPECT_THAT(only<SignalRank>(actions), SizeIs(2));
-  step(Disconnected{});
-  now += seconds(5);
-  step(RankReaped{key(1, 1, 0), -1, SIGKILL, 3, ""});
-  actions = connect();
-  const auto registers = only<SendRegister>(actions);
-  ASSERT_THAT(registers, SizeIs(1));
-  ASSERT_TRUE(registers[0].leaving.has_value());
-  EXPECT_LE(*registers[0].leaving, kLeaveGrace - seconds(5)) << "what is left of it";
-  const auto is = [&](auto tag) {
-    return std::find_if(actions.begin(), actions.end(), [](const Action& action) {
-      return std::holds_alternative<decltype(tag)>(action);
-    });
-  };
-  ASSERT_NE(is(SendLeaving{}), actions.end());
-  EXPECT_LT(is(SendLeaving{}), is(SendRankExited{})) << "a rank that it has killed is no fault";
-}
-
-TEST_F(CoreTest, ARegistrationOfAWorkerThatStaysSaysNothingOfLeaving) {
-  const ActionList actions = connect();
-  EXPECT_FALSE(only<SendRegister>(actions).at(0).leaving.has_value());
-  EXPECT_THAT(only<SendLeaving>(actions), SizeIs(0));
-}
-
-TEST_F(CoreTest, LeavingDoesNotWaitForEverForAnAcknowledgement) {
-  connect();
-  start_up(start(1, 1, 1));
-  step(ShutdownRequested{});
-  step(RankReaped{key(1, 1, 0), 75, 0, 3, ""});
-  EXPECT_THAT(only<Exit>(pass(milliseconds(900))), SizeIs(0));
-  EXPECT_THAT(only<Exit>(pass(milliseconds(100))), SizeIs(1));
-}
-
-TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
-  EXPECT_THAT(only<Exit>(step(ShutdownRequested{})), SizeIs(1));
-}
-
-TEST_F(CoreTest, LeavingKillsAfterTheGraceAndAtOnceWhenAskedTwice) {
-  connect();
-  start_up(start(1, 1, 1));
-  step(ShutdownRequested{});
-  const auto kills = only<SignalRank>(step(ShutdownRequested{}));
-  ASSERT_THAT(kills, SizeIs(1));
-  EXPECT_EQ(kills[0].signo, SIGKILL);
-  EXPECT_THAT(only<SignalRank>(pass(seconds(10))), SizeIs(0)) << "killed once";
-}
-
-TEST_F(CoreTest, ALeavingWorkerRefusesNewRanks) {
-  connect();
-  start_up(start(1, 1, 1));
-  step(ShutdownRequested{});
-  const ActionList actions = step(start(2, 1, 1));
-  EXPECT_THAT(only<SpawnRank>(actions), SizeIs(0));
-  ASSERT_THAT(only<SendRankExited>(actions), SizeIs(1));
-  EXPECT_THAT(only<SendRankExited>(actions)[0].detail, HasSubstr("leaving"));
-  EXPECT_EQ(only<SendRankExited>(actions)[0].exit_code, to_int(ExitCode::kPreempted));
 }
 
 TEST_F(CoreTest, AnotherIntervalIsTakenWithinBounds) {

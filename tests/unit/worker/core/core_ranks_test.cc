@@ -71,6 +71,18 @@ TEST_F(CoreTest, ANewAttemptKillsTheOldOneAndWaitsForItsEnd) {
   EXPECT_EQ(only<EndLaunch>(actions)[0].launch.attempt, Attempt(1));
 }
 
+TEST_F(CoreTest, AnEndSaysWhetherItWasToldTo) {
+  connect();
+  start_up(start(1, 1, 2));
+  auto reports = only<SendRankExited>(step(RankReaped{key(1, 1, 0), 0, 0, 1, ""}));
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_FALSE(reports[0].told_to_stop);
+  step(stop(1, 1, seconds(1)));
+  reports = only<SendRankExited>(step(RankReaped{key(1, 1, 1), 0, 0, 1, ""}));
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_TRUE(reports[0].told_to_stop);
+}
+
 TEST_F(CoreTest, MoreRanksThanSlotsAreRefusedWithTheNumbers) {
   connect();
   start_up(start(1, 1, 3));

@@ -50,8 +50,9 @@ TEST_F(LauncherTest, ARankGetsItsPlaceInTheWorld) {
   ASSERT_TRUE(variables.ok());
   for (const std::string expected :
        {"RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "MUSTER_JOB=7",
-        "MUSTER_ATTEMPT=2", "MUSTER_INCARNATION=5", "MUSTER_RENDEZVOUS=127.0.0.1:4242",
-        "MUSTER_BIND_ADDRESS=127.0.0.1", "HOME=/home/me", "PATH=/usr/bin:/bin"}) {
+        "MUSTER_ATTEMPT=2", "MUSTER_INCARNATION=5", "MUSTER_CHECKPOINT_STEP=0",
+        "MUSTER_RENDEZVOUS=127.0.0.1:4242", "MUSTER_BIND_ADDRESS=127.0.0.1", "HOME=/home/me",
+        "PATH=/usr/bin:/bin"}) {
     EXPECT_THAT(*variables, Contains(expected));
   }
   EXPECT_THAT(*variables, Contains("MUSTER_PROGRESS_PAGE=" + folder.string() + "/7/2/progress.1"));

@@ -27,11 +27,11 @@ class MetricsTest : public CoreTest {
   }
   void read(const RankFigures& figures) { step(PagesRead{{{key(1, 2, 0), figures}}}); }
 
-  Metrics metrics_{"1", "node0"};
+  Metrics metrics_{{.version = "1", .worker = "node0"}};
 };
 
 TEST_F(MetricsTest, FiguresBeginWithTheFirstStepAndEndWithTheRank) {
-  const std::string labels = "{attempt=\"2\",job=\"1\",name=\"llama\",rank=\"0\"} ";
+  const std::string labels = "{attempt=\"2\",job_id=\"1\",name=\"llama\",rank=\"0\"} ";
   RankFigures figures;
   figures.step = 100;  // restored from a checkpoint
   figures.device_peak_tflops = 4;
@@ -73,6 +73,29 @@ TEST_F(MetricsTest, FiguresBeginWithTheFirstStepAndEndWithTheRank) {
   EXPECT_THAT(page(), HasSubstr("muster_worker_step_seconds_count 1\n"));
 }
 
+TEST_F(MetricsTest, OfALargeJobASampleOfRanksHasSeries) {
+  Metrics metrics({.version = "1", .worker = "node0", .rank_series = 2});
+  StartRanks event = start(2, 1, 3);
+  event.launch.spec.job_name = "llama";
+  start_up(event);
+  metrics.update(core, now);
+  const std::string text = metrics.text(now);
+  const std::string age =
+      "muster_rank_progress_age_seconds{attempt=\"1\",job_id=\"2\",name=\"llama\",rank=\"";
+  for (const int rank : {0, 2}) EXPECT_THAT(text, HasSubstr(age + std::to_string(rank) + "\"}"));
+  EXPECT_THAT(text, Not(HasSubstr(age + "1\"}")));
+  EXPECT_THAT(text,
+              HasSubstr("muster_worker_progress_age_max_seconds{job_id=\"2\",name=\"llama\"}"));
+  EXPECT_THAT(text, HasSubstr("muster_worker_ranks_running 4\n"));
+}
+
+TEST_F(MetricsTest, TheDiskOfItsFolderIsMeasured) {
+  Metrics metrics({.version = "1", .worker = "node0", .work_dir = "/tmp"});
+  EXPECT_THAT(metrics.text(now), HasSubstr("\nmuster_worker_disk_free_bytes "));
+  Metrics nowhere({.version = "1", .worker = "node0", .work_dir = "/nowhere/at/all"});
+  EXPECT_THAT(nowhere.text(now), Not(HasSubstr("\nmuster_worker_disk_free_bytes ")));
+}
+
 TEST_F(MetricsTest, TheHeartbeatsAgeIsThatOfTheScrape) {
   EXPECT_THAT(page(), Not(HasSubstr("\nmuster_worker_heartbeat_age_seconds ")));
   metrics_.count_heartbeat(now);
@@ -91,7 +114,7 @@ TEST_F(MetricsTest, CheckpointsAreCountedOnceHoweverOftenTheirPageIsRead) {
   metrics_.count_steps(after, before);  // no later state: a page of another process
   read(after);
   const std::string text = page();
-  const std::string labels = "{attempt=\"2\",job=\"1\",name=\"llama\",rank=\"0\"} ";
+  const std::string labels = "{attempt=\"2\",job_id=\"1\",name=\"llama\",rank=\"0\"} ";
   EXPECT_THAT(text, HasSubstr("muster_worker_checkpoints_total{outcome=\"saved\"} 4\n"));
   EXPECT_THAT(text, HasSubstr("muster_worker_checkpoints_total{outcome=\"failed\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("muster_worker_checkpoint_stall_seconds_total 0.75\n"));

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <fstream>
 #include <latch>
 #include <string>
 #include <thread>
@@ -57,6 +58,18 @@ class WorkerProcessTest : public ShellTest {
   const RankKey key{JobId(1), Attempt(2), Rank(3)};
   Reaper reaper{"/proc"};
 };
+
+// The kernel is to take a rank before the worker, and leaves what somebody has set higher.
+TEST_F(WorkerProcessTest, ARankGoesBeforeItsWorkerWhenMemoryRunsOut) {
+  int own = 0;
+  ASSERT_TRUE(std::ifstream("/proc/self/oom_score_adj") >> own);
+  start("cat /proc/self/oom_score_adj");
+  wait_for_end();
+  EXPECT_EQ(std::stoi(log()), std::max(own, 500));
+  int now = 0;
+  ASSERT_TRUE(std::ifstream("/proc/self/oom_score_adj") >> now);
+  EXPECT_EQ(now, own) << "the worker's is as it was";
+}
 
 bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
 

@@ -166,5 +166,22 @@ TEST(Translate, OutgoingTextIsAlwaysValid) {
   EXPECT_TRUE(parsed.ParseFromString(message.SerializeAsString()));
 }
 
+TEST(Translate, AnEndCarriesWhatIsLeftOfTheRankWithinBounds) {
+  SendRankExited report;
+  report.key = {JobId(1), Attempt(2), Rank(3)};
+  EXPECT_EQ(to_message(report).rank_exited().evidence_size(), 0);
+  auto left = std::make_shared<EndEvidence>();
+  left->rank.rank = 3;
+  left->rank.step = 41;
+  left->rank.last_lines.assign(100, std::string(10'000, 'x'));
+  left->kernel_messages.assign(1'000, std::string(10'000, 'y'));
+  report.evidence = left;
+  const v1::WorkerMessage message = to_message(report);
+  ASSERT_EQ(message.rank_exited().evidence_size(), 1);
+  EXPECT_EQ(message.rank_exited().evidence(0).step(), 41);
+  EXPECT_EQ(message.rank_exited().evidence(0).last_lines_size(), int{kEvidenceLinesMax});
+  EXPECT_LT(message.ByteSizeLong(), 64U << 10);
+}
+
 }  // namespace
 }  // namespace muster::worker

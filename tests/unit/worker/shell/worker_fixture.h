@@ -13,6 +13,7 @@
 #include <boost/asio/write.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
 #include "tests/unit/worker/shell/fake_coordinator.h"
 #include "tests/unit/worker/shell/shell_fixture.h"
 #include "worker/shell/spawn.h"
@@ -33,7 +34,7 @@ class WorkerTest : public ShellTest {
   void start_worker(const std::string& trainer, const std::vector<std::string>& more = {},
                     rlim_t open_files = 0) {
     SpawnRequest request;
-    request.arguments = {MUSTER_BIN_DIR "/muster-worker",
+    request.arguments = {bin_dir() + "/muster-worker",
                          "--coordinator",
                          absl::StrCat("127.0.0.1:", coordinator.port()),
                          "--name",

@@ -34,6 +34,9 @@ TEST_F(WorkerTest, RegistersStartsReportsAndLeaves) {
     ASSERT_TRUE(exited) << worker_log();
     EXPECT_EQ(exited->exit_code(), exited->rank());
     EXPECT_EQ(exited->detail(), absl::StrCat("rank ", exited->rank(), " of 3"));
+    ASSERT_EQ(exited->evidence_size(), 1) << "what it left behind";
+    EXPECT_EQ(exited->evidence(0).rank(), exited->rank());
+    ASSERT_EQ(exited->evidence(0).last_lines_size(), 1);
     EXPECT_EQ(coordinator.log(exited->rank()), absl::StrCat("rank ", exited->rank(), " of 3\n"))
         << "the log is complete before the report";
     coordinator.acknowledge(exited->report_id());
@@ -324,8 +327,12 @@ TEST_F(WorkerTest, WrongOptionsAreClearErrorsAndExitCodeTwo) {
       {{"--coordinator", "127.0.0.1:99999"}, "port '99999' is not a number from 0 to 65535"},
       {{"--name", "a b"}, "--name=a b"},
       {{"--coordinator", "nowhere"}, "--coordinator=nowhere"},
-      {{"--rendezvous", "0.0.0.0:0"}, "--insecure"},
-      {{"--http", "0.0.0.0:0"}, "--insecure"},
+      {{"--rendezvous", "0.0.0.0:0"}, "--trusted-network"},
+      {{"--http", "0.0.0.0:0"}, "--trusted-network"},
+      {{"--coordinator", "10.0.0.1:7070"}, "the connection has no transport security"},
+      {{"--coordinator", "10.0.0.1:7070", "--trusted-network"}, "give --tls-ca"},
+      {{"--token-file", folder / "file"}, "--token-file needs --tls-ca"},
+      {{"--tls-ca", folder / "file"}, "there is no certificate in it"},
       {{"--http", absl::StrCat("127.0.0.1:", coordinator.port())},
        absl::StrCat("--http=127.0.0.1:", coordinator.port(), ": port ", coordinator.port())},
       {{"--work-dir", folder / "file" / "x"}, "--work-dir"},

@@ -41,7 +41,7 @@ TEST(ProcessEvidenceTest, StateAndWaitChannelOfARealProcess) {
   EXPECT_EQ(evidence.wait_channel, "");
 }
 
-class OomKillCounterTest : public ::testing::Test {
+class ControlGroupTest : public ::testing::Test {
  protected:
   void cgroup_of_7(const std::string& lines) {
     std::filesystem::create_directories(folder.file("proc/7"));
@@ -54,11 +54,14 @@ class OomKillCounterTest : public ::testing::Test {
   OomKillCounter counter() const {
     return OomKillCounter::of(folder.file("proc"), folder.file("cgroup"), 7);
   }
+  MemoryUse memory_use() const {
+    return read_memory_use(folder.file("proc"), folder.file("cgroup"), 7);
+  }
 
   const TempFolder folder;
 };
 
-TEST_F(OomKillCounterTest, VersionTwo) {
+TEST_F(ControlGroupTest, KillsOfVersionTwo) {
   cgroup_of_7("0::/jobs/7\n");
   file("cgroup/jobs/7/memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 0\n");
   const OomKillCounter kills = counter();
@@ -70,17 +73,44 @@ TEST_F(OomKillCounterTest, VersionTwo) {
   EXPECT_EQ(kills.count(), -1);
 }
 
-TEST_F(OomKillCounterTest, VersionOneBesideAnEmptyVersionTwo) {
+TEST_F(ControlGroupTest, KillsOfVersionOneBesideAnEmptyVersionTwo) {
   cgroup_of_7("9:name=systemd:/\n4:cpu,memory:/box/a:b\n0::/\n");
   file("cgroup/memory/box/a:b/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
   EXPECT_EQ(counter().count(), 5);
 }
 
-TEST_F(OomKillCounterTest, NothingToCount) {
+TEST_F(ControlGroupTest, NoKillsToCount) {
   EXPECT_EQ(counter().count(), -1);
   cgroup_of_7("0::/../../etc\nbroken\n");
   EXPECT_EQ(counter().count(), -1);
   EXPECT_EQ(OomKillCounter().count(), -1);
+}
+
+TEST_F(ControlGroupTest, MemoryIsThatOfTheTightestGroupWithoutWhatIsCached) {
+  EXPECT_EQ(memory_use(), MemoryUse());
+  cgroup_of_7("0::/pods/7/rank\n");
+  file("cgroup/pods/7/rank/memory.max", "max\n");
+  file("cgroup/pods/7/rank/memory.current", "1000\n");
+  EXPECT_EQ(memory_use(), MemoryUse()) << "no limit";
+  file("cgroup/pods/7/memory.max", "2000\n");
+  file("cgroup/pods/7/memory.high", "max\n");
+  file("cgroup/pods/7/memory.current", "1990\n");
+  file("cgroup/pods/7/memory.stat", "anon 1500\nfile 490\ninactive_file 400\nactive_file 40\n");
+  EXPECT_EQ(memory_use(), (MemoryUse{1550, 2000}));
+  EXPECT_FALSE(memory_use().is_exhausted());
+  file("cgroup/pods/7/memory.high", "1560\n");
+  EXPECT_EQ(memory_use(), (MemoryUse{1550, 1560}));
+  EXPECT_TRUE(memory_use().is_exhausted());
+}
+
+TEST_F(ControlGroupTest, MemoryOfVersionOne) {
+  cgroup_of_7("9:name=systemd:/\n4:memory:/box\n0::/\n");
+  file("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  file("cgroup/memory/box/memory.limit_in_bytes", "1000\n");
+  file("cgroup/memory/box/memory.usage_in_bytes", "990\n");
+  file("cgroup/memory/box/memory.stat",
+       "inactive_file 5\ntotal_inactive_file 100\ntotal_active_file 90\n");
+  EXPECT_EQ(memory_use(), (MemoryUse{800, 1000}));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "common/stack_frame.h"
 #include "common/time.h"
+#include "tests/paths.h"
 #include "worker/stacks/proc_files.h"
 #include "worker/stacks/stack_sampler.h"
 #include "worker/stacks/symbolizer.h"
@@ -24,7 +25,7 @@
 namespace muster::worker {
 
 inline std::string subject_program(const std::string& name = "stack_subject") {
-  return std::string(MUSTER_BIN_DIR) + "/" + name;
+  return bin_dir() + "/" + name;
 }
 
 class Subject {
@@ -132,7 +133,7 @@ inline std::vector<std::string> functions_of(const StackSample& sample, const Th
 
 // Where subject.cc has the comment that names a line.
 inline int32_t subject_line(const std::string& name) {
-  std::ifstream source(std::string(MUSTER_SOURCE_DIR) + "/tests/unit/worker/stacks/subject.cc");
+  std::ifstream source(source_dir() + "/tests/unit/worker/stacks/subject.cc");
   int32_t number = 0;
   for (std::string line; std::getline(source, line);) {
     ++number;

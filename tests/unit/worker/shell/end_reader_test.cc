@@ -1,0 +1,122 @@
+#include "worker/shell/end_reader.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
+
+namespace muster::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const RankKey kKey{JobId(1), Attempt(1), Rank(0)};
+
+class EndReaderTest : public testing::Test {
+ protected:
+  EndReaderTest() {
+    const std::string log = launcher.folders().log_path(kKey);
+    std::filesystem::create_directories(std::filesystem::path(log).parent_path());
+    std::ofstream file(log);
+    for (int i = 0; i < 50; ++i) file << "line " << i << "\n";
+  }
+
+  EndedRank ended(int signal) const {
+    EndedRank rank;
+    rank.event = {.key = kKey, .exit_code = -1, .signal = signal, .detail = ""};
+    rank.local_rank = 0;
+    rank.pid = 4711;
+    return rank;
+  }
+
+  // A log of the kernel with one record, of now.
+  std::string kernel_log(const std::string& text) {
+    const std::string path = folder.file("kmsg");
+    const auto now =
+        std::chrono::duration_cast<std::chrono::microseconds>(monotonic_now().time_since_epoch());
+    std::ofstream(path) << "6,1," << now.count() << ",-;" << text;
+    return path;
+  }
+
+  std::vector<RankReaped> read(const EndReaderOptions& options, std::vector<EndedRank> ranks) {
+    std::vector<RankReaped> events;
+    const size_t count = ranks.size();
+    EndReader reader(loop, launcher, options, [&](RankReaped event) {
+      events.push_back(std::move(event));
+      if (events.size() == count) loop.stop();
+    });
+    reader.read(std::move(ranks));
+    loop.run_for(std::chrono::seconds(20));
+    return events;
+  }
+
+  TempFolder folder;
+  boost::asio::io_context loop;
+  Launcher launcher{{folder.path(), "", "", Incarnation(1)}, {}};
+};
+
+TEST_F(EndReaderTest, WhatARankLeavesIsReadBesideTheLoop) {
+  const auto events = read({.kernel_log = kernel_log("python[4711]: segfault at 0"),
+                            .deadline = std::chrono::seconds(20)},
+                           {ended(SIGSEGV)});
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].detail, "line 49");
+  ASSERT_NE(events[0].evidence, nullptr);
+  const EndEvidence& left = *events[0].evidence;
+  EXPECT_THAT(left.rank.last_lines, SizeIs(kEvidenceLinesMax));
+  EXPECT_EQ(left.rank.pid, 4711);
+  EXPECT_FALSE(left.rank.page_problem.empty()) << "it never made one";
+  ASSERT_THAT(left.kernel_messages, SizeIs(1));
+  EXPECT_THAT(left.kernel_messages[0], testing::HasSubstr("segfault"));
+}
+
+TEST_F(EndReaderTest, TheKernelsLogSaysWhoWasKilledForMemory) {
+  const EndReaderOptions options{
+      .kernel_log = kernel_log("Out of memory: Killed process 4711 (python) total-vm:1kB"),
+      .deadline = std::chrono::seconds(20)};
+  EndedRank by_us = ended(SIGKILL);
+  by_us.was_killed = true;
+  const auto events = read(options, {ended(SIGKILL), by_us, ended(SIGTERM)});
+  ASSERT_THAT(events, SizeIs(3));
+  EXPECT_EQ(events[0].cause, ExitCause::kOutOfMemory);
+  EXPECT_EQ(events[1].cause, ExitCause::kUnknown);
+  EXPECT_THAT(events[1].evidence->kernel_messages, IsEmpty());
+  EXPECT_EQ(events[2].cause, ExitCause::kUnknown);
+}
+
+// A pipe that nobody writes to: to open the output lasts until somebody does.
+TEST_F(EndReaderTest, WhatIsNotReadInTimeIsToldWithout) {
+  const std::string log = launcher.folders().log_path(kKey);
+  std::filesystem::remove(log);
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  std::vector<RankReaped> events;
+  EndReader reader(loop, launcher,
+                   {.kernel_log = "/dev/null", .deadline = std::chrono::milliseconds(50)},
+                   [&](RankReaped event) {
+                     events.push_back(std::move(event));
+                     loop.stop();
+                   });
+  reader.read({ended(SIGKILL)});
+  loop.run_for(std::chrono::seconds(20));
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].signal, SIGKILL);
+  EXPECT_EQ(events[0].evidence, nullptr);
+  const int fd = open(log.c_str(), O_RDWR | O_CLOEXEC);  // lets go of the reader
+  loop.restart();
+  loop.run_for(std::chrono::milliseconds(100));
+  EXPECT_THAT(events, SizeIs(1)) << "a rank ends once";
+  close(fd);
+}
+
+}  // namespace
+}  // namespace muster::worker

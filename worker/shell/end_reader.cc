@@ -1,0 +1,128 @@
+#include "worker/shell/end_reader.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <spdlog/spdlog.h>
+
+#include "common/progress_page.h"
+#include "worker/stacks/kernel_messages.h"
+
+namespace muster::worker {
+namespace {
+
+// What the kernel said longer ago has nothing to do with a rank that has died now.
+constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
+constexpr Duration kOomKillAge = std::chrono::seconds(30);  // before, it was another of this pid
+
+Instant ago(Duration time) {
+  const Instant now = monotonic_now();
+  return now - std::min(time, now.time_since_epoch());
+}
+
+bool died_by_itself(const EndedRank& rank) {
+  return !rank.was_killed && (rank.event.signal != 0 || rank.event.exit_code != 0);
+}
+
+// The control group may hold other ranks, too: one that this worker has killed was not killed by the kernel. A rank that was moved to
+// another group, or died because the whole machine had no memory left, is named in the kernel's log.
+ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& messages) {
+  if (rank.event.signal != SIGKILL || rank.was_killed) return ExitCause::kUnknown;
+  if (rank.oom_kills_before >= 0 && rank.oom_kills.count() > rank.oom_kills_before)
+    return ExitCause::kOutOfMemory;
+  std::vector<KernelMessage> recent;
+  std::ranges::copy_if(messages, std::back_inserter(recent),
+                       [since = ago(kOomKillAge)](const auto& m) { return m.at >= since; });
+  return rank.pid > 0 && says_oom_killed(recent, rank.pid) ? ExitCause::kOutOfMemory
+                                                           : ExitCause::kUnknown;
+}
+
+RankEvidence evidence_of(const EndedRank& rank, const Launcher& launcher) {
+  const RankKey& key = rank.event.key;
+  RankEvidence evidence;
+  if (rank.local_rank < 0) {
+    evidence.page_problem = "it is not known any more";
+  } else if (const auto page =
+                 read_progress_page(launcher.folders().page_path(key.launch(), rank.local_rank));
+             page.ok()) {
+    evidence = evidence_from_page(*page, monotonic_now());
+  } else {
+    evidence.page_problem = std::string(page.status().message());
+  }
+  evidence.rank = key.rank.value();
+  evidence.pid = rank.pid;
+  evidence.last_lines = launcher.last_lines(key, kEvidenceLinesMax);
+  return evidence;
+}
+
+}  // namespace
+
+// Answered by whoever is first, on the loop's thread: what was read, or the deadline.
+struct EndReader::Batch {
+  Batch(boost::asio::io_context& loop, std::vector<EndedRank> ended)
+      : ranks(std::move(ended)), deadline(loop) {}
+
+  std::vector<EndedRank> ranks;
+  boost::asio::steady_timer deadline;
+  bool answered = false;
+};
+
+EndReader::EndReader(boost::asio::io_context& loop, const Launcher& launcher,
+                     EndReaderOptions options, std::function<void(RankReaped)> on_read)
+    : loop_(loop),
+      launcher_(launcher),
+      options_(std::move(options)),
+      on_read_(std::move(on_read)) {}
+
+EndReader::~EndReader() {
+  thread_.stop();
+  thread_.join();
+}
+
+void EndReader::read(std::vector<EndedRank> ranks) {
+  if (ranks.empty()) return;
+  const auto batch = std::make_shared<Batch>(loop_, std::move(ranks));
+  const auto answer = [this, batch](const std::vector<EndedRank>& read) {
+    if (std::exchange(batch->answered, true)) return;
+    batch->deadline.cancel();
+    for (const EndedRank& rank : read) on_read_(rank.event);
+  };
+  batch->deadline.expires_after(options_.deadline);
+  batch->deadline.async_wait([batch, answer](const boost::system::error_code& error) {
+    if (error || batch->answered) return;
+    spdlog::warn("what {} ended ranks leave behind is not read in time", batch->ranks.size());
+    answer(batch->ranks);
+  });
+  boost::asio::post(thread_, [this, answer, ranks = batch->ranks]() mutable {
+    read_now(ranks);
+    boost::asio::post(loop_, [answer, ranks = std::move(ranks)] { answer(ranks); });
+  });
+}
+
+void EndReader::read_now(std::vector<EndedRank>& ranks) const {
+  std::vector<pid_t> pids;
+  for (const EndedRank& rank : ranks)
+    if (rank.pid > 0) pids.push_back(rank.pid);
+  std::vector<KernelMessage> messages;
+  if (std::ranges::any_of(ranks, died_by_itself))
+    messages =
+        read_kernel_messages(options_.kernel_log, {.pids = pids, .since = ago(kKernelMessagesAge)});
+  for (EndedRank& rank : ranks) {
+    auto evidence = std::make_shared<EndEvidence>();
+    evidence->rank = evidence_of(rank, launcher_);
+    if (died_by_itself(rank)) {
+      for (const KernelMessage& message : messages)
+        evidence->kernel_messages.push_back(kernel_message_text(message));
+    }
+    if (!evidence->rank.last_lines.empty()) rank.event.detail = evidence->rank.last_lines.back();
+    rank.event.cause = cause_of(rank, messages);
+    rank.event.evidence = std::move(evidence);
+  }
+}
+
+}  // namespace muster::worker

@@ -1,0 +1,111 @@
+#include "worker/shell/node_checker.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <boost/asio/post.hpp>
+#include <nlohmann/json.hpp>
+
+#include "common/absl_view.h"
+#include "common/escape.h"
+#include "daemon/process.h"
+#include "worker/stacks/child_output.h"
+
+namespace muster::worker {
+namespace {
+
+constexpr const char* kProgram = "muster-trainer";
+constexpr ChildOutputLimits kLimits{.output_bytes_max = 64 << 10, .error_bytes_max = 4 << 10};
+constexpr size_t kTextBytesMax = 1'024;  // a line
+
+NodeCheckDone failed(std::string sentence) {
+  NodeCheckDone done;
+  done.sentence = std::move(sentence);
+  return done;
+}
+
+// What the program printed. Its exit code and its words have to agree.
+NodeCheckDone parse(const ChildOutput& child) {
+  const auto json = nlohmann::json::parse(child.output, nullptr, /*allow_exceptions=*/false);
+  const auto text = [&](const char* key) {
+    const auto found = json.find(key);
+    return found != json.end() && found->is_string()
+               ? printable(found->get<std::string>(), kTextBytesMax)
+               : std::string();
+  };
+  if (!json.is_object() || text("sentence").empty()) {
+    const std::string said = printable(sv(absl::StripAsciiWhitespace(child.error)), kTextBytesMax);
+    return failed(absl::StrCat("its check ended with code ", child.exit_code,
+                               " and without a result", said.empty() ? "" : ": ", said));
+  }
+  NodeCheckDone done;
+  const auto passed = json.find("passed");
+  done.passed =
+      child.exit_code == 0 && passed != json.end() && passed->is_boolean() && passed->get<bool>();
+  done.sentence = text("sentence");
+  done.details = text("details");
+  return done;
+}
+
+}  // namespace
+
+NodeCheckDone run_node_check(const NodeCheckerOptions& options) {
+  if (options.program.empty()) {
+    NodeCheckDone skipped;
+    skipped.passed = true;
+    skipped.sentence =
+        absl::StrCat("it answers; cores, memory and disk were not looked at, because no ", kProgram,
+                     " is beside muster-worker");
+    return skipped;
+  }
+  // Those that an earlier check has left because they could not be killed.
+  while (waitpid(-1, nullptr, WNOHANG | __WNOTHREAD) > 0) {
+  }
+  std::error_code ignored;  // whether it is there the check says
+  std::filesystem::create_directories(options.local_dir, ignored);
+  const Instant began = monotonic_now();
+  const auto child = run_child({options.program, "check-node", "--json", "--work-dir",
+                                options.work_dir, "--shm-dir", options.local_dir},
+                               kLimits, began + options.deadline);
+  NodeCheckDone done =
+      child.ok()
+          ? parse(*child)
+          : failed(absl::StrCat("its check: ",
+                                printable(std::string(child.status().message()), kTextBytesMax)));
+  done.seconds = to_seconds(monotonic_now() - began);
+  return done;
+}
+
+std::string find_node_check_program(const std::string& trainer) {
+  std::vector<std::filesystem::path> candidates;
+  if (const auto self = daemon::own_executable_path(); self.ok())
+    candidates.push_back(std::filesystem::path(*self).parent_path() / kProgram);
+  if (std::filesystem::path(trainer).filename() == kProgram) candidates.emplace_back(trainer);
+  const auto found = std::find_if(candidates.begin(), candidates.end(),
+                                  [](const auto& path) { return access(path.c_str(), X_OK) == 0; });
+  return found == candidates.end() ? "" : found->string();
+}
+
+NodeChecker::NodeChecker(boost::asio::io_context& loop, NodeCheckerOptions options,
+                         std::function<void(NodeCheckDone)> on_done)
+    : loop_(loop), options_(std::move(options)), on_done_(std::move(on_done)) {}
+
+NodeChecker::~NodeChecker() {
+  thread_.stop();
+  thread_.join();
+}
+
+void NodeChecker::run() {
+  boost::asio::post(thread_, [this] {
+    boost::asio::post(loop_, [this, done = run_node_check(options_)] { on_done_(done); });
+  });
+}
+
+}  // namespace muster::worker
