@@ -2,56 +2,43 @@
 //
 //   NCCL_PROFILER_PLUGIN=/…/libmuster-nccl-profiler.so
 //
-// Each communicator is a group of the page: named as the program calls it, or by its hash, which is the same on all its ranks. A
-// collective is enqueued when NCCL is asked for it, started with its first kernel channel, and done with the last one; NCCL's own
-// "stop" of it only says that it was enqueued. Sends and receives are left out: a communicator's ranks do not have the same ones, so
-// their numbers would not compare. NCCL's sequence numbers count each function apart; the page's count them all, in the order in which
-// every rank has to ask for them.
+// Each communicator is a group of the page: named as the program calls it, or by its hash, which is the same on all its ranks. A process
+// with several GPUs has several ranks of one communicator: each is followed by itself, by NCCL's context. Sends and receives are left out:
+// a communicator's ranks do not have the same ones, so their numbers would not compare. NCCL's sequence numbers count each function
+// apart; the page's count them all, in the order in which every rank has to ask for them.
 //
-// NCCL calls from several threads, and stops events without a context; so what is known of communicators is static here. A
-// handle is a number and not a pointer: nothing is allocated per collective, and one that NCCL keeps for longer than we remember
-// is recognised as such. Whatever is wrong, NCCL is told that all is well: a profiler must not end a training.
+// A collective is enqueued when its kernel is launched (NCCL's own "stop" of it says no more), started with its first kernel channel, and done
+//
+//   when all its channels have stopped, where NCCL says how many there are, and all before it are done; or
+//   when a kernel starts that was launched later: those of one communicator run one after the other; or
+//   when the proxy thread that tells of its channels goes to sleep, which it does with nothing left to look after.
+//
+// The number that version 3 tells is an upper bound, and 0 is no number: there the last two show it. That as many channels have stopped
+// as were seen to start would show nothing: others may not have begun.
+//
+// NCCL calls from several threads, and stops events without a context; so what is known of communicators is static here, and stays
+// when NCCL closes the library with its last communicator. Whatever is wrong, NCCL is told that all is well: a profiler must not end a
+// training.
+#include <algorithm>
 #include <atomic>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 
-#include "progress/muster_progress.h"
+#include "progress/nccl_communicators.h"
+#include "progress/nccl_page.h"
 #include "progress/nccl_profiler_abi.h"
 
 namespace muster::nccl {
 namespace {
 
-// Collectives of one communicator that may be on their way at once; what was asked for longer ago is not followed any more.
-constexpr uint64_t kInFlight = 1024;
-constexpr int kHandleKernel =
-    1;  // lowest bit: a kernel channel's; then the communicator, then the number
-constexpr int kCommunicatorBits = 5;
-static_assert(MUSTER_GROUPS_MAX == 1 << kCommunicatorBits);
+// NCCL has one mask for all communicators, which every init is given: it has to be the same each time.
+constexpr uint64_t kWanted = kCollective | kKernelChannel | kProxyControl;
 
-struct Flight {
-  std::atomic<uint64_t> number{0};
-  std::atomic<uint32_t> channels{0};
-  std::atomic<uint32_t> stopped{0};
-};
-
-struct Communicator {
-  uint64_t hash = 0;
-  Flight flights[kInFlight];
-};
-
-struct State {
-  std::mutex mutex;  // for communicators that come
-  bool is_open = false;
-  muster_progress page{};
-  std::atomic<int> count{0};
-  Communicator communicators[MUSTER_GROUPS_MAX];  // by the page's group
-};
-
-State& state() {
-  static State only;
-  return only;
+Communicators& all() {
+  static auto* const only = new Communicators;  // never ends: NCCL's threads may outlive main()
+  return *only;
 }
 
 struct Name {
@@ -89,151 +76,238 @@ uint32_t number_of_datatype(const char* name) {
 
 // Opens the page with the first communicator. False: NCCL need not call at all.
 bool open_page() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  if (!s.is_open) s.is_open = muster_progress_begin(&s.page) == 0;
-  return s.is_open;
+  Communicators& a = all();
+  const std::lock_guard lock(a.mutex);
+  if (!a.is_open) a.is_open = muster_progress_begin(&a.page) == 0;
+  return a.is_open;
 }
 
-// The group of this communicator; -1 when the page has no room for it. `ranks`: 0 when NCCL does not say.
-int communicator(uint64_t hash, const char* name, int ranks) {
-  State& s = state();
-  const int known = s.count.load(std::memory_order_acquire);
-  for (int i = 0; i < known; ++i) {
-    if (s.communicators[i].hash == hash) return i;
+// A place for one communicator, rather one that has a group on the page; nullptr: all are taken.
+Communicator* take() {
+  Communicators& a = all();
+  const std::lock_guard lock(a.mutex);
+  Communicator* free = nullptr;
+  for (Communicator& c : a.places) {
+    if (!c.is_taken && (free == nullptr || (free->group < 0 && c.group >= 0))) free = &c;
   }
-  const std::lock_guard lock(s.mutex);
-  const int count = s.count.load(std::memory_order_relaxed);
-  for (int i = known; i < count; ++i) {
-    if (s.communicators[i].hash == hash) return i;
+  if (free != nullptr) free->is_taken = true;
+  return free;
+}
+
+void give_back(Communicator& c) {
+  const std::lock_guard lock(all().mutex);
+  c.is_taken = false;
+  c.is_named = false;
+  c.generation = (c.generation + 1) & kGenerationMask;
+}
+
+// The lowest that no other rank of this communicator has in this process. Inside the mutex.
+int free_ordinal(uint64_t hash) {
+  uint64_t used = 0;
+  for (const Communicator& c : all().places) {
+    if (c.is_taken && c.is_named && c.hash == hash) used |= uint64_t{1} << c.ordinal;
   }
-  if (count >= MUSTER_GROUPS_MAX) return -1;
+  return __builtin_ctzll(~used);
+}
+
+// Shows the communicator on the page, if there is room. `ranks`: 0 when NCCL does not say.
+void name(Communicator& c, uint64_t hash, const char* text, int ranks) {
+  Communicators& a = all();
+  const std::lock_guard lock(a.mutex);
+  if (c.is_named) return;
+  c.hash = hash;
+  c.ordinal = free_ordinal(hash);
   char shown[MUSTER_GROUP_NAME_BYTES];
-  if (name != nullptr && name[0] != '\0') {
-    snprintf(shown, sizeof(shown), "nccl %s", name);
+  // A page has each name once: the second GPU's is "/1", and meets the second ones of other processes.
+  char which[8] = "";
+  if (c.ordinal > 0) snprintf(which, sizeof(which), "/%d", c.ordinal);
+  if (text != nullptr && text[0] != '\0') {
+    snprintf(shown, sizeof(shown), "nccl %.40s%s", text, which);
   } else {
-    snprintf(shown, sizeof(shown), "nccl %016" PRIx64, hash);
+    snprintf(shown, sizeof(shown), "nccl %016" PRIx64 "%s", hash, which);
+  }
+  // A page's members are processes. With several ranks in one of them nobody knows how many those are.
+  const auto members = static_cast<uint32_t>(c.ordinal > 0 ? 0 : ranks);
+  if (c.ordinal > 0) {
+    for (const Communicator& other : a.places)
+      if (other.is_taken && other.is_named && other.hash == hash)
+        forget_members(&a.page, other.group);
   }
   const auto id = static_cast<uint32_t>(hash ^ (hash >> 32));
-  if (muster_progress_group(&s.page, shown, static_cast<uint32_t>(ranks), id) != count) return -1;
-  s.communicators[count].hash = hash;
-  s.count.store(count + 1, std::memory_order_release);
-  return count;
+  if (c.group < 0) {
+    c.group = muster_progress_group(&a.page, shown, members, id);
+  } else {
+    replace_group(&a.page, c.group, shown, members, id);
+  }
+  c.enqueued = c.planned = c.done = 0;
+  c.is_named = true;
 }
 
-void* handle_of(int group, uint64_t number, int kind) {
-  const uint64_t value = (number << (kCommunicatorBits + 1)) | (static_cast<uint64_t>(group) << 1) |
-                         static_cast<uint64_t>(kind);
-  void* handle = nullptr;
-  memcpy(&handle, &value, sizeof(handle));
-  return handle;
+size_t place_of(const Communicator& c) { return static_cast<size_t>(&c - all().places); }
+Handle handle_of(const Communicator& c, Handle::Kind kind, uint64_t number) {
+  return {.kind = kind, .place = place_of(c), .number = number, .generation = c.generation};
 }
 
-struct Followed {
-  int group = -1;
-  uint64_t number = 0;
-  bool is_kernel = false;
-  Flight* flight = nullptr;  // none: nobody's handle, or one of long ago
-};
+// nullptr: none of ours, one beyond those that are followed, or gone.
+Communicator* communicator_of(const Handle& handle) {
+  Communicator& c = all().places[handle.place];
+  return handle.generation == c.generation ? &c : nullptr;
+}
+Communicator* communicator_of(void* context) {
+  return context == nullptr ? nullptr : communicator_of(Handle::from(context));
+}
 
-Followed follow(void* handle) {
-  uint64_t value = 0;
-  memcpy(&value, &handle, sizeof(value));
-  Followed found;
-  found.is_kernel = (value & kHandleKernel) != 0;
-  found.group = static_cast<int>((value >> 1) % MUSTER_GROUPS_MAX);
-  found.number = value >> (kCommunicatorBits + 1);
-  if (found.number == 0 || found.group >= state().count.load(std::memory_order_acquire))
-    return found;
-  Flight& flight = state().communicators[found.group].flights[found.number % kInFlight];
-  if (flight.number.load(std::memory_order_acquire) == found.number) found.flight = &flight;
-  return found;
+// nullptr: nobody's handle, one of long ago, or of a communicator that is gone.
+Flight* flight_of(Handle handle) {
+  Communicator* c = communicator_of(handle);
+  if (c == nullptr || handle.number == 0) return nullptr;
+  handle.kind = Handle::kOfCollective;
+  Flight& flight = c->flights[handle.number % kInFlight];
+  return flight.handle.load(std::memory_order_acquire) == handle.word() ? &flight : nullptr;
+}
+
+void done(Communicator& c, uint64_t number) {
+  muster_progress_done(&all().page, c.group, number);
+  c.done = number;
+}
+// This one, and all before it that are still in the page's ring.
+void all_done(Communicator& c, uint64_t last) {
+  const uint64_t remembered = last - std::min<uint64_t>(last, MUSTER_RING_LENGTH);
+  for (uint64_t n = std::max<uint64_t>(c.done, remembered) + 1; n <= last; ++n) done(c, n);
+}
+// Those of one kernel run beside each other, and a later one may end first: the page's number is of those that all have ended.
+void done_in_order(Communicator& c) {
+  for (uint64_t i = 0; i < kInFlight; ++i) {
+    const uint64_t next = c.done + 1;
+    const Flight* flight = flight_of(handle_of(c, Handle::kOfCollective, next));
+    if (flight == nullptr || flight->channels == 0 || flight->stopped != flight->channels) return;
+    done(c, next);
+  }
 }
 
 template <class Collective>
-void* enqueue(int group, const Collective& collective) {
-  State& s = state();
+void* enqueue(Communicator& c, const Collective& collective) {
   const uint32_t datatype = number_of_datatype(collective.datatype);
   const uint64_t size = datatype == 0 ? 0 : kDatatypes[datatype - 1].bytes;
   const uint64_t number =
-      muster_progress_enqueued(&s.page, group, kind_of(collective.function), collective.function,
-                               collective.count * size, datatype);
+      muster_progress_enqueued(&all().page, c.group, kind_of(collective.function),
+                               collective.function, collective.count * size, datatype);
   if (number == 0) return nullptr;
-  Flight& flight = s.communicators[group].flights[number % kInFlight];
-  flight.number.store(0, std::memory_order_release);
+  const Handle handle = handle_of(c, Handle::kOfCollective, number);
+  Flight& flight = c.flights[number % kInFlight];
+  flight.handle.store(0, std::memory_order_release);
+  flight.before.store(c.planned, std::memory_order_relaxed);
   flight.channels.store(collective.channels, std::memory_order_relaxed);
   flight.stopped.store(0, std::memory_order_relaxed);
-  flight.number.store(number, std::memory_order_release);
-  return handle_of(group, number, 0);
+  flight.handle.store(handle.word(), std::memory_order_release);
+  c.enqueued = number;
+  return handle.pointer();
 }
+
+// By place, the newest collective of which this thread has told a kernel's start, and not been asleep since.
+thread_local uint64_t looked_after[MUSTER_GROUPS_MAX];
 
 void* start_kernel(void* parent) {
-  const Followed collective = follow(parent);
-  if (collective.flight == nullptr || collective.is_kernel) return nullptr;
-  muster_progress_started(&state().page, collective.group, collective.number);
-  return handle_of(collective.group, collective.number, kHandleKernel);
+  const Handle collective = Handle::from(parent);
+  Flight* flight = flight_of(collective);
+  if (flight == nullptr || collective.kind != Handle::kOfCollective) return nullptr;
+  Communicator& c = all().places[collective.place];
+  const uint64_t before = flight->before.exchange(0, std::memory_order_relaxed);
+  if (before != 0) all_done(c, before);
+  muster_progress_started(&all().page, c.group, collective.number);
+  uint64_t& newest = looked_after[collective.place];
+  newest = std::max(newest, collective.word());
+  return handle_of(c, Handle::kOfKernel, collective.number).pointer();
 }
 
-int stop_event(void* handle) {
-  const Followed event = follow(handle);
-  if (event.flight == nullptr) return kSuccess;
-  const uint32_t channels = event.flight->channels.load(std::memory_order_relaxed);
-  // One that has no channels has no kernel of which anything could be heard.
-  const bool is_done =
-      event.is_kernel
-          ? event.flight->stopped.fetch_add(1, std::memory_order_acq_rel) + 1 == channels
-          : channels == 0;
-  if (is_done) muster_progress_done(&state().page, event.group, event.number);
+int stop_event(void* pointer) {
+  const Handle event = Handle::from(pointer);
+  Flight* flight = event.kind == Handle::kOfKernel ? flight_of(event) : nullptr;
+  if (flight == nullptr) return kSuccess;
+  const uint32_t stopped = flight->stopped.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (stopped == flight->channels.load(std::memory_order_relaxed))
+    done_in_order(all().places[event.place]);
   return kSuccess;
 }
 
-int record_event_state(void*, int, void*) { return kSuccess; }
-int finalize(void*) { return kSuccess; }
+int record_event_state(void* pointer, int state, void*) {
+  if (state != kProxySleeps || Handle::from(pointer).kind != Handle::kOfProxy) return kSuccess;
+  for (uint64_t& newest : looked_after) {
+    const Handle handle = Handle::from(newest);
+    if (newest == 0) continue;
+    if (Communicator* c = communicator_of(handle)) all_done(*c, handle.number);
+    newest = 0;
+  }
+  return kSuccess;
+}
 
-// A context is the communicator's group and 1.
-void* context_of(int group) { return handle_of(0, static_cast<uint64_t>(group) + 1, 0); }
-int group_of_context(void* context) { return static_cast<int>(follow(context).number) - 1; }
+int finalize(void* context) {
+  if (Communicator* c = communicator_of(context)) give_back(*c);
+  return kSuccess;
+}
 
-int begin(void** context, int* mask, uint64_t hash, const char* name, int ranks) {
+// The context is null, and the communicator not followed, when there is no room for it.
+Communicator* begin(void** context, int* mask) {
   *context = nullptr;
-  *mask = 0;
-  if (!open_page()) return kSuccess;
-  const int group = communicator(hash, name, ranks);
-  if (group < 0) return kSuccess;
-  *context = context_of(group);
-  *mask = static_cast<int>(kCollective | kKernelChannel);
+  *mask = open_page() ? static_cast<int>(kWanted) : 0;
+  Communicator* c = *mask == 0 ? nullptr : take();
+  if (c != nullptr) *context = handle_of(*c, Handle::kOfOther, 0).pointer();
+  return c;
+}
+
+int begin(void** context, int* mask, uint64_t hash, const char* text, int ranks) {
+  Communicator* c = begin(context, mask);
+  if (c == nullptr) return kSuccess;
+  name(*c, hash, text, ranks);
+  if (c->group >= 0) return kSuccess;
+  give_back(*c);
+  *context = nullptr;
   return kSuccess;
 }
 
 int init_v3(void** context, int* mask) {
-  *context = nullptr;
-  *mask = open_page() ? static_cast<int>(kCollective | kKernelChannel) : 0;
+  begin(context, mask);
   return kSuccess;
 }
-int init_v4(void** context, int* mask, const char* name, uint64_t hash, int, int ranks, int, Log) {
-  return begin(context, mask, hash, name, ranks);
+int init_v4(void** context, int* mask, const char* text, uint64_t hash, int, int ranks, int, Log) {
+  return begin(context, mask, hash, text, ranks);
 }
-int init_v5(void** context, uint64_t hash, int* mask, const char* name, int, int ranks, int, Log) {
-  return begin(context, mask, hash, name, ranks);
+int init_v5(void** context, uint64_t hash, int* mask, const char* text, int, int ranks, int, Log) {
+  return begin(context, mask, hash, text, ranks);
 }
 
-int start_event_v3(void*, void** handle, EventV3* event) {
-  *handle = nullptr;
-  if (event->type == kKernelChannel) *handle = start_kernel(event->parent);
-  if (event->type != kCollective) return kSuccess;
-  const CollectiveV3& collective = event->collective;
-  const int group =
-      communicator(collective.communicator_hash, collective.communicator, /*ranks=*/0);
-  if (group >= 0) *handle = enqueue(group, collective);
-  return kSuccess;
+// Only its collectives tell of which communicator a context of version 3 is.
+void name_by_event(Communicator& c, const EventV3& event) {
+  if (!c.is_named)
+    name(c, event.collective.communicator_hash, event.collective.communicator, /*ranks=*/0);
 }
+template <class AnyEvent>
+void name_by_event(Communicator&, const AnyEvent&) {}
 
 template <class AnyEvent>
 int start_event(void* context, void** handle, AnyEvent* event) {
   *handle = nullptr;
-  const int group = group_of_context(context);
-  if (event->type == kKernelChannel) *handle = start_kernel(event->parent);
-  if (event->type == kCollective && group >= 0) *handle = enqueue(group, event->collective);
+  Communicator* c = communicator_of(context);
+  switch (event->type) {
+    case kGroup:
+      // Up to version 4, NCCL does not tell of collectives whose group has no handle.
+      *handle = Handle{.kind = Handle::kOfOther}.pointer();
+      if (c != nullptr) c->planned = c->enqueued.load();
+      break;
+    case kCollective:
+      if (c == nullptr) break;
+      name_by_event(*c, *event);
+      *handle = enqueue(*c, event->collective);
+      break;
+    case kProxyControl:
+      *handle = Handle{.kind = Handle::kOfProxy}.pointer();
+      break;
+    case kKernelChannel:
+      *handle = start_kernel(event->parent);
+      break;
+    default:
+      break;
+  }
   return kSuccess;
 }
 
@@ -245,7 +319,7 @@ extern const Profiler<InitV3, EventV3> ncclProfiler_v3;
 extern const Profiler<InitV4, EventV4> ncclProfiler_v4;
 extern const Profiler<InitV5, EventV5> ncclProfiler_v5;
 const Profiler<InitV3, EventV3> ncclProfiler_v3 = {
-    "muster", init_v3, start_event_v3, stop_event, record_event_state, finalize};
+    "muster", init_v3, start_event<EventV3>, stop_event, record_event_state, finalize};
 const Profiler<InitV4, EventV4> ncclProfiler_v4 = {
     "muster", init_v4, start_event<EventV4>, stop_event, record_event_state, finalize};
 const Profiler<InitV5, EventV5> ncclProfiler_v5 = {

@@ -1,4 +1,4 @@
-// What NCCL and a profiler plugin know of each other, as far as ours needs it: versions 3 (NCCL 2.25 and 2.26), 4 (2.27) and 5 (from
+// What NCCL and a profiler plugin know of each other, as far as ours needs it: versions 3 (NCCL 2.26), 4 (2.27) and 5 (from
 // 2.28) of the interface that NCCL documents in ext-profiler. Versions 1 and 2 tell of no kernel's end, so nothing could be said of a
 // collective but that it was asked for. Declared here because a plugin has to build where there is no NCCL; layouts are NCCL's.
 #pragma once
@@ -10,9 +10,13 @@ namespace muster::nccl {
 
 enum Result : int { kSuccess = 0, kInternalError = 3 };
 // Event types, and bits of what a plugin wants to be told of.
+constexpr uint64_t kGroup = 1 << 0;  // a plan: what one kernel does; told of whenever any other is
 constexpr uint64_t kCollective = 1 << 1;
+constexpr uint64_t kProxyControl = 1 << 5;  // of the thread that tells of kernel channels, too
 constexpr uint64_t kKernelChannel =
     1 << 6;  // one channel of a collective's kernel: its parent is the collective
+// A state of kProxyControl: the thread has nothing left to look after, and waits for more.
+constexpr int kProxySleeps = 15;
 
 using Log = void (*)(int level, unsigned long flags, const char* file, int line, const char* format,
                      ...);
@@ -27,13 +31,14 @@ struct CollectiveV3 {
   size_t count;
   int root;
   const char* datatype;
-  uint8_t channels;  // at most
+  uint8_t channels;  // at most: the planner may take fewer
   uint8_t warps;
   const char* algorithm;
   const char* protocol;
 };
 
-// Of version 5, too, where something follows that we do not read.
+// Of version 5, too, where something follows that we do not read. `channels` are those of the plan; 0 where its planner does not say:
+// CollNet's and NVLS' between nodes, and kernels on symmetric memory, in 2.27 and some later ones.
 struct CollectiveV4 {
   uint64_t sequence;
   const char* function;

@@ -1,282 +1,54 @@
-// The plugin in a host that loads and calls it as NCCL does: by dlopen, by the newest table that both know, communicators first, then
-// events from the thread that enqueues and from the one that looks after kernels. The tables are declared here once more, as NCCL's
-// headers have them with all members, so that a mistake in our own declarations shows.
+// The plugin in a host that loads and calls it as NCCL does (fake_nccl.h): by dlopen, by the newest table that both know, communicators
+// first, then events from the thread that enqueues and from the one that looks after kernels.
 #include <dlfcn.h>
-#include <gmock/gmock.h>
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "common/progress_page.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/unit/progress/fake_nccl.h"
+#include "tests/unit/progress/profiled_rank.h"
 
 namespace muster {
 namespace {
 
-constexpr uint64_t kGroup = 1, kColl = 2, kP2p = 4, kProxyOp = 8, kKernelCh = 64;
-using LogFn = void (*)(int, unsigned long, const char*, int, const char*, ...);
+using namespace fake_nccl;
 
-struct ProxyOp {
-  pid_t pid;
-  uint8_t channelId;
-  int peer, nSteps, chunkSize, isSend;
-};
-struct NetPlugin {
-  int64_t id;
-  void* data;
-};
-struct KernelCh {
-  uint8_t channelId;
-  uint64_t pTimer;
-};
-
-struct DescrV3 {
-  uint8_t type;
-  void* parentObj;
-  int rank;
-  union {
-    struct {
-      const char* name;
-      uint64_t commHash;
-      uint64_t seqNumber;
-      const char* func;
-      void const* sendBuff;
-      void* recvBuff;
-      size_t count;
-      int root;
-      const char* datatype;
-      uint8_t nMaxChannels;
-      uint8_t nWarps;
-      const char* algo;
-      const char* proto;
-    } coll;
-    ProxyOp proxyOp;
-    struct {
-      uint8_t channelId;
-    } kernelCh;
-    NetPlugin netPlugin;
-  };
-};
-struct CollV4 {
-  uint64_t seqNumber;
-  const char* func;
-  void const* sendBuff;
-  void* recvBuff;
-  size_t count;
-  int root;
-  const char* datatype;
-  uint8_t nChannels;
-  uint8_t nWarps;
-  const char* algo;
-  const char* proto;
-};
-struct DescrV4 {
-  uint8_t type;
-  void* parentObj;
-  int rank;
-  union {
-    CollV4 coll;
-    ProxyOp proxyOp;
-    KernelCh kernelCh;
-    NetPlugin netPlugin;
-  };
-};
-struct DescrV5 {
-  uint64_t type;
-  void* parentObj;
-  int rank;
-  union {
-    struct : CollV4 {
-      void* parentGroup;
-    } coll;
-    struct {
-      const char* func;
-      size_t count;
-      const char* datatype;
-      int root;
-      void* stream;
-      bool graphCaptured;
-    } collApi;
-    ProxyOp proxyOp;
-    KernelCh kernelCh;
-    NetPlugin netPlugin;
-  };
-};
-
-template <class Init, class Descr>
-struct Table {
-  const char* name;
-  Init init;
-  int (*startEvent)(void* context, void** eHandle, Descr* eDescr);
-  int (*stopEvent)(void* eHandle);
-  int (*recordEventState)(void* eHandle, int eState, void* eStateArgs);
-  int (*finalize)(void* context);
-};
-using V3 = Table<int (*)(void**, int*), DescrV3>;
-using V4 = Table<int (*)(void**, int*, const char*, uint64_t, int, int, int, LogFn), DescrV4>;
-using V5 = Table<int (*)(void**, uint64_t, int*, const char*, int, int, int, LogFn), DescrV5>;
-
-// What a test asks of NCCL.
-struct Call {
-  const char* function;
-  size_t count;
-  const char* datatype;
-  uint8_t channels;
-};
-
-void init(const V3& table, uint64_t, const char*, int, void** context, int* mask) {
-  ASSERT_EQ(table.init(context, mask), 0);
-}
-void init(const V4& table, uint64_t hash, const char* name, int ranks, void** context, int* mask) {
-  ASSERT_EQ(table.init(context, mask, name, hash, 1, ranks, 0, nullptr), 0);
-}
-void init(const V5& table, uint64_t hash, const char* name, int ranks, void** context, int* mask) {
-  ASSERT_EQ(table.init(context, hash, mask, name, 1, ranks, 0, nullptr), 0);
-}
-void say_who(DescrV3& event, uint64_t hash, const char* name, uint8_t channels) {
-  event.coll.commHash = hash;
-  event.coll.name = name;
-  event.coll.nMaxChannels = channels;
-}
-void say_who(DescrV4& event, uint64_t, const char*, uint8_t channels) {
-  event.coll.nChannels = channels;
-}
-void say_who(DescrV5& event, uint64_t, const char*, uint8_t channels) {
-  event.coll.nChannels = channels;
-}
-
-// One communicator of the program.
-template <class T>
-class Communicator;
-template <class Init, class Descr>
-class Communicator<Table<Init, Descr>> {
- public:
-  using AnyTable = Table<Init, Descr>;
-  Communicator(const AnyTable& table, uint64_t hash, const char* name, int ranks)
-      : table_(table), hash_(hash), name_(name) {
-    init(table_, hash, name, ranks, &context_, &mask_);
-  }
-
-  int mask() const { return mask_; }
-  void* enqueue(const Call& call) {
-    Descr event;
-    memset(static_cast<void*>(&event), 0xEE,
-           sizeof(event));  // what follows is not zero in NCCL either
-    event.type = static_cast<decltype(event.type)>(kColl);
-    event.parentObj = nullptr;
-    event.rank = 0;
-    event.coll.seqNumber = 77;
-    event.coll.func = call.function;
-    event.coll.count = call.count;
-    event.coll.datatype = call.datatype;
-    say_who(event, hash_, name_, call.channels);
-    void* handle = start(event);
-    EXPECT_EQ(table_.stopEvent(handle), 0);  // right away: it is enqueued
-    return handle;
-  }
-  void* start_kernel(void* parent, uint8_t channel) {
-    Descr event{};
-    event.type = static_cast<decltype(event.type)>(kKernelCh);
-    event.parentObj = parent;
-    event.kernelCh.channelId = channel;
-    return start(event);
-  }
-  void stop(void* handle) {
-    EXPECT_EQ(table_.recordEventState(handle, 22, nullptr), 0);
-    EXPECT_EQ(table_.stopEvent(handle), 0);
-  }
-  void* other_event(uint64_t type, void* parent) {
-    Descr event{};
-    event.type = static_cast<decltype(event.type)>(type);
-    event.parentObj = parent;
-    return start(event);
-  }
-  void finalize() { EXPECT_EQ(table_.finalize(context_), 0); }
-
- private:
-  void* start(Descr& event) {
-    void* handle = &event;
-    EXPECT_EQ(table_.startEvent(context_, &handle, &event), 0);
-    return handle;
-  }
-
-  const AnyTable& table_;
-  const uint64_t hash_;
-  const char* const name_;
-  void* context_ = nullptr;
-  int mask_ = -1;
-};
-
-// Each test is a process of its own, because a plugin's life is its process's.
-class NcclProfiler : public ::testing::Test {
+class NcclProfiler : public ProfiledRank {
  protected:
-  template <class T>
-  const T& load(const char* symbol) {
-    void* library = dlopen(MUSTER_NCCL_PROFILER, RTLD_NOW | RTLD_LOCAL);
-    EXPECT_NE(library, nullptr) << dlerror();
-    const auto* table = static_cast<const T*>(dlsym(library, symbol));
-    EXPECT_NE(table, nullptr) << symbol;
-    EXPECT_STREQ(table->name, "muster");
-    return *table;
-  }
-
-  void in_a_rank(const std::function<void()>& body, bool with_page = true) {
-    const pid_t child = fork();
-    if (child == 0) {
-      if (with_page) setenv("MUSTER_PROGRESS_PAGE", path_.c_str(), 1);
-      for (const char* name : {"MUSTER_JOB", "MUSTER_ATTEMPT", "RANK"}) setenv(name, "1", 1);
-      body();
-      _exit(HasFailure() ? 1 : 0);
-    }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0) << "its complaints are above";
-  }
-
-  ProgressPage page() const {
-    auto read = read_progress_page(path_);
-    EXPECT_TRUE(read.ok()) << read.status();
-    return read.ok() ? *read : ProgressPage{};
-  }
-
   // Two communicators, one of which has a collective under way and one in the queue.
   template <class T>
-  void records_collectives(const char* symbol, uint32_t members) {
-    in_a_rank([&] {
-      const T& table = load<T>(symbol);
-      Communicator<T> world(table, 0x1111222233334444, "world", 8);
-      Communicator<T> pair(table, 0x5555666677778888, nullptr, 2);
-      EXPECT_EQ(world.mask(), static_cast<int>(kColl | kKernelCh));
-      void* first = world.enqueue({"AllReduce", 1 << 20, "ncclBfloat16", 2});
-      EXPECT_EQ(page().groups[0].started, 0U);
-      void* low = world.start_kernel(first, 0);
-      void* high = world.start_kernel(first, 1);
-      EXPECT_EQ(page().groups[0].started, 1U);
-      world.stop(low);
-      EXPECT_EQ(page().groups[0].completed, 0U) << "a channel is still at work";
-      world.stop(high);
-      EXPECT_EQ(page().groups[0].completed, 1U);
-      void* second = world.enqueue({"ReduceScatter", 10, "ncclFloat64", 1});
-      world.start_kernel(second, 0);
-      world.enqueue({"Reduce", 3, "ncclFloat32", 1});
-      EXPECT_EQ(world.other_event(kGroup, nullptr), nullptr);
-      EXPECT_EQ(world.other_event(kP2p, nullptr), nullptr);
-      EXPECT_EQ(world.other_event(kProxyOp, second), nullptr);
-      world.stop(nullptr);
-      pair.enqueue({"AllGather", 4, "ncclInt8", 0});  // without a kernel
-      pair.finalize();
-    });
+  void records_collectives(uint32_t members) {
+    in_a_rank(
+        [&] {
+          const T& table = load<T>();
+          Communicator<T> world(table, {0x1111222233334444, "world", 8});
+          Communicator<T> pair(table, {0x5555666677778888, nullptr, 2});
+          EXPECT_EQ(event_mask, static_cast<int>(kColl | kProxyCtrl | kKernelCh));
+          void* first = world.enqueue(kTwoChannels);
+          ASSERT_NE(first, nullptr)
+              << "NCCL was not given what it wants before it tells of collectives";
+          EXPECT_EQ(page().groups[0].started, 0U);
+          void* low = world.start_kernel(first, 0);
+          void* high = world.start_kernel(first, 1);
+          EXPECT_EQ(page().groups[0].started, 1U);
+          world.stop_kernel(low);
+          EXPECT_EQ(page().groups[0].completed, 0U) << "a channel is still at work";
+          world.stop_kernel(high);
+          EXPECT_EQ(page().groups[0].completed, 1U);
+          void* second = world.enqueue({"ReduceScatter", 10, "ncclFloat64", 1});
+          world.start_kernel(second, 0);
+          world.enqueue({"Reduce", 3, "ncclFloat32", 1});
+          EXPECT_EQ(world.other_event(kP2p, nullptr), nullptr);
+          EXPECT_EQ(world.other_event(kProxyOp, second), nullptr);
+          pair.run(pair.enqueue({"AllGather", 4, "ncclInt8", 1}), 1);
+          pair.finalize();
+        });
     const ProgressPage seen = page();
     ASSERT_EQ(seen.group_count, 2U);
     EXPECT_EQ(seen.rank, 1);
@@ -302,31 +74,24 @@ class NcclProfiler : public ::testing::Test {
     EXPECT_EQ(seen.ring[2].kind, CollectiveKind::kNone);
     EXPECT_STREQ(seen.ring[2].name.data(), "Reduce");
   }
-
-  const TempFolder folder_;
-  const std::string path_ = folder_.file("progress.0");
 };
 
 // The third version does not say how many ranks there are, and names communicators with each collective.
-TEST_F(NcclProfiler, RecordsCollectivesOfVersion3) {
-  records_collectives<V3>("ncclProfiler_v3", 0);
-}
-TEST_F(NcclProfiler, RecordsCollectivesOfVersion4) {
-  records_collectives<V4>("ncclProfiler_v4", 8);
-}
-TEST_F(NcclProfiler, RecordsCollectivesOfVersion5) {
-  records_collectives<V5>("ncclProfiler_v5", 8);
-}
+TEST_F(NcclProfiler, RecordsCollectivesOfVersion3) { records_collectives<V3>(0); }
+TEST_F(NcclProfiler, RecordsCollectivesOfVersion4) { records_collectives<V4>(8); }
+TEST_F(NcclProfiler, RecordsCollectivesOfVersion5) { records_collectives<V5>(8); }
 
 TEST_F(NcclProfiler, WithoutMusterNcclNeedNotCall) {
   in_a_rank(
       [&] {
-        Communicator<V5> world(load<V5>("ncclProfiler_v5"), 1, "world", 8);
-        EXPECT_EQ(world.mask(), 0);
-        EXPECT_EQ(world.enqueue({"AllReduce", 1, "ncclInt8", 1}), nullptr);
-        Communicator<V3> old(load<V3>("ncclProfiler_v3"), 1, "world", 8);
-        EXPECT_EQ(old.mask(), 0);
-        EXPECT_EQ(old.enqueue({"AllReduce", 1, "ncclInt8", 1}), nullptr);
+        event_mask = -1;
+        Communicator<V5> world(load<V5>(), {1, "world", 8});
+        EXPECT_EQ(event_mask, 0);
+        EXPECT_EQ(world.enqueue(kOneChannel), nullptr);
+        event_mask = -1;
+        Communicator<V3> old(load<V3>(), {1, "world", 8});
+        EXPECT_EQ(event_mask, 0);
+        EXPECT_EQ(old.enqueue(kOneChannel), nullptr);
       },
       /*with_page=*/false);
 }
@@ -335,18 +100,20 @@ TEST_F(NcclProfiler, WithoutMusterNcclNeedNotCall) {
 TEST_F(NcclProfiler, KernelsEndOnAnotherThread) {
   constexpr uint64_t kCalls = 20'000;
   in_a_rank([&] {
-    const V4& table = load<V4>("ncclProfiler_v4");
-    Communicator<V4> world(table, 7, "world", 8);
-    std::vector<std::atomic<void*>> handles(kCalls);
+    Communicator<V4> world(load<V4>(), {7, "world", 8});
+    std::vector<void*> handles(kCalls);
+    std::atomic<size_t> enqueued{0};
     std::thread kernels([&] {
-      for (auto& slot : handles) {
-        void* handle = nullptr;
-        while ((handle = slot.load()) == nullptr) std::this_thread::yield();
-        void* channel = world.start_kernel(handle, 0);
-        world.stop(channel);
+      for (size_t i = 0; i < kCalls; ++i) {
+        while (enqueued.load() <= i) std::this_thread::yield();
+        void* channel = world.start_kernel(handles[i], 0);
+        world.stop_kernel(channel);
       }
     });
-    for (auto& slot : handles) slot = world.enqueue({"AllReduce", 1, "ncclFloat32", 1});
+    for (size_t i = 0; i < kCalls; ++i) {
+      handles[i] = world.enqueue(kOneChannel);
+      enqueued = i + 1;
+    }
     kernels.join();
     // The last is known whatever became of those that fell behind.
     const GroupProgress group = page().groups[0];
@@ -357,24 +124,102 @@ TEST_F(NcclProfiler, KernelsEndOnAnotherThread) {
 
 TEST_F(NcclProfiler, WhatIsForgottenOrForeignDoesNoHarm) {
   in_a_rank([&] {
-    const V5& table = load<V5>("ncclProfiler_v5");
-    Communicator<V5> world(table, 7, "world", 8);
-    void* oldest = world.enqueue({"AllReduce", 1, "ncclFloat32", 1});
+    Communicator<V5> world(load<V5>(), {7, "world", 8});
+    void* oldest = world.enqueue(kOneChannel);
     void* kernel = world.start_kernel(oldest, 0);
-    for (int i = 0; i < 5'000; ++i) world.enqueue({"AllReduce", 1, "ncclFloat32", 1});
-    world.stop(kernel);
+    for (int i = 0; i < 5'000; ++i) world.enqueue(kOneChannel);
+    world.stop_kernel(kernel);
     EXPECT_EQ(page().groups[0].completed, 0U) << "the place of one collective is another one's now";
     EXPECT_EQ(world.start_kernel(oldest, 1), nullptr);
     EXPECT_EQ(world.start_kernel(kernel, 1), nullptr) << "a kernel is nobody's parent";
     for (const uintptr_t value : {uintptr_t{1}, uintptr_t{62}, ~uintptr_t{0}, ~uintptr_t{1}})
-      world.stop(reinterpret_cast<void*>(value));
-    // More communicators than a page has room for.
-    std::vector<Communicator<V5>> more;
-    for (uint64_t hash = 100; hash < 150; ++hash) more.emplace_back(table, hash, "more", 2);
-    EXPECT_NE(more.front().mask(), 0);
-    EXPECT_EQ(more.back().mask(), 0);
-    EXPECT_EQ(more.back().enqueue({"AllReduce", 1, "ncclInt8", 1}), nullptr);
-    EXPECT_EQ(page().group_count, 32U);
+      world.stop_kernel(reinterpret_cast<void*>(value));
+    EXPECT_EQ(page().groups[0].completed, 0U);
+  });
+}
+
+// Version 3 tells how many channels there may be. Two of eight have stopped, and others may not have begun yet: what shows that it is done
+// is a later kernel, and not another collective of its own.
+TEST_F(NcclProfiler, ALaterKernelShowsThatFewerChannelsAreAll) {
+  in_a_rank([&] {
+    Communicator<V3> world(load<V3>(), {7, "world", 8});
+    const std::vector<void*> fused =
+        world.launch({{"AllReduce", 1, "ncclFloat32", 8}, kOneChannel});
+    void* later = world.enqueue({"AllGather", 1, "ncclFloat32", 8});
+    void* low = world.start_kernel(fused[0], 0);
+    world.stop_kernel(low);
+    EXPECT_EQ(page().groups[0].completed, 0U) << "channel 1 may not have begun";
+    void* high = world.start_kernel(fused[0], 1);
+    void* second = world.start_kernel(fused[1], 0);
+    EXPECT_EQ(page().groups[0].completed, 0U) << "it is in the same kernel";
+    world.stop_kernel(high);
+    EXPECT_EQ(page().groups[0].completed, 0U);
+    world.stop_kernel(second);
+    EXPECT_EQ(page().groups[0].started, 2U);
+    EXPECT_EQ(page().groups[0].completed, 0U) << "nobody knows of the first one";
+    void* next = world.start_kernel(later, 0);
+    EXPECT_EQ(page().groups[0].completed, 2U);
+    EXPECT_NE(page().ring[0].completed_ns, 0);
+    world.stop_kernel(next);
+    EXPECT_EQ(page().groups[0].started, 3U);
+    EXPECT_EQ(page().groups[0].completed, 2U);
+  });
+}
+
+// Nothing may follow for long: the last one of a communicator does not look as if its ranks were in it.
+TEST_F(NcclProfiler, AThreadThatGoesToSleepShowsThatAllIsDone) {
+  in_a_rank([&] {
+    const V3& table = load<V3>();
+    Communicator<V3> world(table, {7, "world", 8});
+    Communicator<V3> shares_its_thread(table, {8, "shares", 2});
+    Communicator<V3> other(table, {9, "other", 2});
+    world.run(world.enqueue({"AllReduce", 1, "ncclFloat32", 8}), 3);
+    shares_its_thread.run(shares_its_thread.enqueue({"AllReduce", 1, "ncclFloat32", 8}), 2);
+    world.enqueue({"AllGather", 1, "ncclFloat32", 8});
+    std::thread proxy([&] {
+      other.start_kernel(other.enqueue({"Broadcast", 1, "ncclInt8", 8}), 0);
+    });
+    proxy.join();
+    EXPECT_EQ(group("nccl world").completed, 0U);
+    world.proxy_sleeps();
+    EXPECT_EQ(group("nccl world").completed, 1U) << "the second one has not begun";
+    EXPECT_EQ(group("nccl shares").completed, 1U);
+    EXPECT_EQ(group("nccl other").completed, 0U) << "another thread's";
+  });
+}
+
+// NCCL puts the collectives of one kernel on channels beside each other. What hangs in the first must not be hidden by the end of the second.
+TEST_F(NcclProfiler, ALaterOneThatEndsFirstDoesNotStandForBoth) {
+  in_a_rank([&] {
+    Communicator<V5> world(load<V5>(), {7, "world", 8});
+    const std::vector<void*> fused = world.launch({kTwoChannels, kTwoChannels});
+    void* first = world.start_kernel(fused[0], 0);
+    void* rest = world.start_kernel(fused[0], 1);
+    world.run(fused[1], 2);
+    EXPECT_EQ(page().groups[0].started, 2U);
+    EXPECT_EQ(page().groups[0].completed, 0U);
+    world.stop_kernel(first);
+    EXPECT_EQ(page().groups[0].completed, 0U);
+    world.stop_kernel(rest);
+    EXPECT_EQ(page().groups[0].completed, 2U);
+  });
+}
+
+// NCCL 2.27 has no number of channels of collectives that a switch computes: they are not done when they are asked for.
+template <class T>
+class NcclProfilerOfNoNumber : public ProfiledRank {};
+using Exact = ::testing::Types<V4, V5>;
+TYPED_TEST_SUITE(NcclProfilerOfNoNumber, Exact, VersionName);
+TYPED_TEST(NcclProfilerOfNoNumber, OfChannelsIsDoneWithItsKernel) {
+  this->in_a_rank([&] {
+    Communicator<TypeParam> world(this->template load<TypeParam>(), {7, "world", 8});
+    void* collnet = world.enqueue({"AllReduce", 1, "ncclFloat32", 0});
+    EXPECT_EQ(this->page().groups[0].completed, 0U);
+    world.run(collnet, 4);
+    EXPECT_EQ(this->page().groups[0].started, 1U);
+    EXPECT_EQ(this->page().groups[0].completed, 0U);
+    world.proxy_sleeps();
+    EXPECT_EQ(this->page().groups[0].completed, 1U);
   });
 }
 

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "common/progress_page.h"
+#include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster {
@@ -243,12 +244,12 @@ TEST_P(ProgressApi, AWriterThatStopsInsideSaysSo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Writers, ProgressApi,
-                         ::testing::Values(Writer{"C", {MUSTER_BIN_DIR "/progress_writer_c"}},
-                                           Writer{"Cpp", {MUSTER_BIN_DIR "/progress_writer_cpp"}},
-                                           Writer{"Python",
-                                                  {MUSTER_PYTHON, "-B",
-                                                   MUSTER_SOURCE_DIR
-                                                   "/tests/unit/progress/writer.py"}}),
+                         ::testing::Values(Writer{"C", {bin_dir() + "/progress_writer_c"}},
+                                           Writer{"Cpp", {bin_dir() + "/progress_writer_cpp"}},
+                                           Writer{
+                                               "Python",
+                                               {MUSTER_PYTHON, "-B",
+                                                source_dir() + "/tests/unit/progress/writer.py"}}),
                          [](const auto& writer) { return std::string(writer.param.name); });
 
 }  // namespace

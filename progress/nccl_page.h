@@ -1,0 +1,41 @@
+// Groups of the progress page that come and go, as communicators do: what muster_progress.h has no need of. Calls are like its own: any
+// thread may make them, and without a page, or with -1 for a group, they do nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "progress/muster_progress.h"
+
+namespace muster::nccl {
+
+constexpr int kAtMembers = 96;
+constexpr int kAtId = 100;
+constexpr int kAtRecordGroup = 8;
+
+// The group is gone, and its place another one's: numbers begin anew, and nothing that the ring remembers of it is left.
+inline void replace_group(muster_progress* page, int group, const char* name, uint32_t members,
+                          uint32_t id) {
+  if (!muster_is_open(page) || group < 0 || group >= MUSTER_GROUPS_MAX) return;
+  const uint64_t mine = muster_lock(page);
+  const int at = muster_group_at(group);
+  for (int i = 0; i < MUSTER_GROUP_BYTES; i += 8) muster_store64(page, at + i, 0);
+  for (int i = 0; i < MUSTER_RING_LENGTH; ++i) {
+    const int record = MUSTER_AT_RING + i * MUSTER_RECORD_BYTES;
+    if (muster_load32(page, record + kAtRecordGroup) == static_cast<uint32_t>(group))
+      muster_store64(page, record, 0);
+  }
+  muster_store_name(page, at, MUSTER_GROUP_NAME_BYTES, name);
+  muster_store32(page, at + kAtMembers, members);
+  muster_store32(page, at + kAtId, id);
+  muster_unlock(page, mine);
+}
+
+// Nobody knows how many ranks the group has.
+inline void forget_members(muster_progress* page, int group) {
+  if (!muster_is_open(page) || group < 0 || group >= MUSTER_GROUPS_MAX) return;
+  const uint64_t mine = muster_lock(page);
+  muster_store32(page, muster_group_at(group) + kAtMembers, 0);
+  muster_unlock(page, mine);
+}
+
+}  // namespace muster::nccl
