@@ -12,7 +12,7 @@ namespace {
 struct CancelOptions {
   uint64_t job = 0;
   bool force = false;
-  std::string coordinator;
+  CoordinatorTarget coordinator;
   bool json = false;
 };
 

@@ -21,7 +21,7 @@ constexpr auto kLookAgain = std::chrono::milliseconds(200);
 struct CheckpointOptions {
   uint64_t job = 0;
   bool no_wait = false;
-  std::string coordinator;
+  CoordinatorTarget coordinator;
   bool json = false;
 };
 

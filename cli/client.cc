@@ -17,10 +17,14 @@ namespace {
 // Workers have a deadline for their ranks, and the coordinator one for the workers; this is beyond both.
 constexpr Duration kStacksDeadline = std::chrono::seconds(30);
 
+// Of all pages of a list: more than a coordinator keeps.
+constexpr int kJobsMax = 1'000'000;
+
 // Between two tries: a coordinator that is leaving refuses at once.
 constexpr auto kReconnectPause = std::chrono::milliseconds(200);
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
+                                            const daemon::ClientSecrets& secrets) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
   // A coordinator that restarts is found again at once.
@@ -30,7 +34,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Coordinators are reached directly, not through a web proxy.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, daemon::channel_credentials(secrets), arguments);
 }
 
 // gRPC's account of a lost connection ends with what matters: "… last error: UNKNOWN: …: Connection refused".
@@ -39,23 +43,44 @@ std::string cause(const std::string& message) {
   return colon == std::string::npos ? message : message.substr(colon + 2);
 }
 
+// What to try when nobody answers.
+const char* advice(const std::string& message, const daemon::ClientTrust& trust) {
+  if (message.find("certificate") != std::string::npos)
+    return "--tls-ca has to hold who signed its certificate, and that has to name this address";
+  const bool is_there = message.find("refused") == std::string::npos;
+  if (trust.has_tls() && is_there)
+    return "does it serve TLS, and is the certificate of --tls-cert one that it takes?";
+  if (is_there && message.find("Socket closed") != std::string::npos)
+    return "does it want TLS? Then give --tls-ca";
+  return "start muster-coordinator, or name another address with --coordinator";
+}
+
 }  // namespace
 
-Client::Client(std::string address)
-    : address_(std::move(address)),
-      channel_(make_channel(address_)),
-      stub_(v1::Muster::NewStub(channel_)) {}
+Client::Client(CoordinatorTarget coordinator) : coordinator_(std::move(coordinator)) {}
+
+absl::StatusOr<std::shared_ptr<Client::Connection>> Client::connection() {
+  auto secrets = daemon::read_secrets(coordinator_.trust);
+  if (!secrets.ok()) return secrets.status();
+  const std::lock_guard lock(mutex_);
+  if (connection_ == nullptr || connection_->secrets != *secrets) {
+    auto channel = make_channel(coordinator_.address, *secrets);
+    auto stub = v1::Muster::NewStub(channel);
+    connection_ = std::make_shared<Connection>(*std::move(secrets), channel, std::move(stub));
+  }
+  return connection_;
+}
 
 absl::Status Client::translate(const grpc::Status& status) const {
   if (status.ok()) return absl::OkStatus();
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    return absl::UnavailableError(
-        absl::StrCat("no coordinator answers at ", address_, " (", cause(status.error_message()),
-                     "); start muster-coordinator, or name another address with --coordinator"));
+    return absl::UnavailableError(absl::StrCat("no coordinator answers at ", coordinator_.address,
+                                               " (", cause(status.error_message()), "); ",
+                                               advice(status.error_message(), coordinator_.trust)));
   }
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::DeadlineExceededError(
-        absl::StrCat("the coordinator at ", address_, " did not answer in time"));
+        absl::StrCat("the coordinator at ", coordinator_.address, " did not answer in time"));
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
@@ -92,11 +117,13 @@ class Client::Call {
 template <class Request, class Response>
 absl::StatusOr<Response> Client::ask(Method<Request, Response> method, const Request& request,
                                      Duration deadline) {
+  const auto to = connection();
+  if (!to.ok()) return to.status();
   Call call(*this);
   call.context.set_deadline(daemon::grpc_deadline(monotonic_now() + deadline));
   Response response;
   const absl::Status status =
-      call.result((stub_.get()->*method)(&call.context, request, &response));
+      call.result(((*to)->stub.get()->*method)(&call.context, request, &response));
   if (!status.ok()) return status;
   return response;
 }
@@ -110,10 +137,18 @@ absl::StatusOr<v1::Job> Client::submit(const v1::JobSpec& spec, const std::strin
   return std::move(*response->mutable_job());
 }
 
-absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(bool active_only) {
+absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(bool active_only, bool all) {
   v1::ListJobsRequest request;
   request.set_active_only(active_only);
-  return ask(&v1::Muster::Stub::ListJobs, request);
+  v1::ListJobsResponse jobs;
+  do {
+    auto page = ask(&v1::Muster::Stub::ListJobs, request);
+    if (!page.ok()) return page.status();
+    jobs.MergeFrom(*page);
+    jobs.set_more(page->more() && page->jobs_size() > 0);
+    if (jobs.more()) request.set_before_job_id(page->jobs().rbegin()->id());
+  } while (all && jobs.more() && jobs.jobs_size() < kJobsMax);
+  return jobs;
 }
 
 absl::StatusOr<v1::Job> Client::get_job(uint64_t id) {
@@ -139,6 +174,27 @@ absl::StatusOr<v1::CheckpointJobResponse> Client::checkpoint_job(uint64_t id) {
 
 absl::StatusOr<v1::ListWorkersResponse> Client::list_workers() {
   return ask(&v1::Muster::Stub::ListWorkers, v1::ListWorkersRequest());
+}
+
+absl::StatusOr<v1::WorkerInfo> Client::exclude_worker(const std::string& name,
+                                                      const std::string& reason, int64_t seconds,
+                                                      bool evacuate) {
+  v1::ExcludeWorkerRequest request;
+  request.set_worker(name);
+  request.set_reason(reason);
+  request.set_seconds(seconds);
+  request.set_evacuate(evacuate);
+  auto response = ask(&v1::Muster::Stub::ExcludeWorker, request);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_worker());
+}
+
+absl::StatusOr<v1::WorkerInfo> Client::admit_worker(const std::string& name) {
+  v1::AdmitWorkerRequest request;
+  request.set_worker(name);
+  auto response = ask(&v1::Muster::Stub::AdmitWorker, request);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_worker());
 }
 
 absl::StatusOr<v1::ListIncidentsResponse> Client::list_incidents(uint64_t job) {
@@ -172,29 +228,43 @@ absl::Status Client::read_all(Call& call, Reader& reader,
 }
 
 absl::Status Client::watch_job(uint64_t id, const std::function<bool(const v1::Job&)>& take) {
+  const auto to = connection();
+  if (!to.ok()) return to.status();
   Call call(*this);
   v1::WatchJobRequest request;
   request.set_job_id(id);
-  const auto reader = stub_->WatchJob(&call.context, request);
+  const auto reader = (*to)->stub->WatchJob(&call.context, request);
   return read_all(call, *reader, take);
 }
 
 absl::Status Client::follow_logs(const v1::FollowLogsRequest& request,
                                  const std::function<bool(const v1::LogChunk&)>& take) {
+  const auto to = connection();
+  if (!to.ok()) return to.status();
   Call call(*this);
-  const auto reader = stub_->FollowLogs(&call.context, request);
+  const auto reader = (*to)->stub->FollowLogs(&call.context, request);
   return read_all(call, *reader, take);
 }
 
 bool Client::wait_for_connection() {
-  return channel_->WaitForConnected(
-      daemon::grpc_deadline(monotonic_now() + std::chrono::seconds(1)));
+  const auto to = connection();
+  if (to.ok()) {
+    return (*to)->channel->WaitForConnected(
+        daemon::grpc_deadline(monotonic_now() + std::chrono::seconds(1)));
+  }
+  std::this_thread::sleep_for(kReconnectPause);  // half of a renewal, perhaps
+  return false;
 }
 
 void Client::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
   for (grpc::ClientContext* context : running_) context->TryCancel();
+}
+
+bool Client::is_stopped() const {
+  const std::lock_guard lock(mutex_);
+  return stopped_;
 }
 
 absl::StatusOr<v1::Job> submit_with_repeats(
@@ -205,10 +275,10 @@ absl::StatusOr<v1::Job> submit_with_repeats(
     auto submitted = client.submit(spec, request_id);
     const bool is_lost =
         absl::IsUnavailable(submitted.status()) || absl::IsDeadlineExceeded(submitted.status());
-    if (!is_lost || monotonic_now() >= give_up) return submitted;
+    if (!is_lost || client.is_stopped() || monotonic_now() >= give_up) return submitted;
     if (!was_told) on_loss(submitted.status());
     std::this_thread::sleep_for(kReconnectPause);
-    while (monotonic_now() < give_up && !client.wait_for_connection()) {
+    while (monotonic_now() < give_up && !client.is_stopped() && !client.wait_for_connection()) {
     }
   }
 }
@@ -225,7 +295,7 @@ absl::Status with_reconnection(Client& client, const std::function<absl::Status(
     if (monotonic_now() - started > kGoodStream) losses = 0;
     if (losses++ == 0) on_loss(status);
     for (int waited = 0; !client.wait_for_connection(); ++waited) {
-      if (waited == kReconnectSecondsMax) return status;
+      if (waited == kReconnectSecondsMax || client.is_stopped()) return status;
     }
     if (losses > kLossesInARowMax) return status;
     std::this_thread::sleep_for(kReconnectPause);

@@ -10,7 +10,9 @@
 
 #include <absl/status/statusor.h>
 
+#include "cli/coordinator_target.h"
 #include "common/time.h"
+#include "daemon/client_credentials.h"
 #include "muster/v1/muster.grpc.pb.h"
 
 namespace muster::cli {
@@ -21,15 +23,21 @@ constexpr Duration kCallDeadline = std::chrono::seconds(5);
 // Any thread; calls block, and end early when stop() is called.
 class Client {
  public:
-  // Does not connect yet: the first call does.
-  explicit Client(std::string address);
+  // Neither connects nor reads files yet: the first call does. Certificates and tokens that change are read again by the next one.
+  explicit Client(CoordinatorTarget coordinator);
 
   absl::StatusOr<v1::Job> submit(const v1::JobSpec& spec, const std::string& request_id);
-  absl::StatusOr<v1::ListJobsResponse> list_jobs(bool active_only);
+  // Newest first. Unless `all`, one page, which tells whether there are more.
+  absl::StatusOr<v1::ListJobsResponse> list_jobs(bool active_only, bool all);
   absl::StatusOr<v1::Job> get_job(uint64_t id);
   absl::StatusOr<v1::Job> cancel_job(uint64_t id, bool force);
   absl::StatusOr<v1::CheckpointJobResponse> checkpoint_job(uint64_t id);
   absl::StatusOr<v1::ListWorkersResponse> list_workers();
+  // The worker as it is then. `seconds`: 0 for until it is admitted.
+  // `evacuate`: what runs there saves and goes on elsewhere.
+  absl::StatusOr<v1::WorkerInfo> exclude_worker(const std::string& name, const std::string& reason,
+                                                int64_t seconds, bool evacuate);
+  absl::StatusOr<v1::WorkerInfo> admit_worker(const std::string& name);
   // Of one job, or (0) of all of them.
   absl::StatusOr<v1::ListIncidentsResponse> list_incidents(uint64_t job);
   absl::StatusOr<v1::Incident> get_incident(uint64_t id);
@@ -42,17 +50,26 @@ class Client {
   absl::Status follow_logs(const v1::FollowLogsRequest& request,
                            const std::function<bool(const v1::LogChunk&)>& take);
 
-  // Waits until the coordinator can be reached; false after a second.
+  // Waits until the coordinator can be reached; false after a second at most.
   bool wait_for_connection();
   // Ends every call that is running, and new ones at once, with Cancelled.
   void stop();
+  bool is_stopped() const;
 
  private:
   class Call;
+  // Made of what the files of the trust hold.
+  struct Connection {
+    daemon::ClientSecrets secrets;
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<v1::Muster::Stub> stub;
+  };
   template <class Request, class Response>
   using Method = grpc::Status (v1::Muster::Stub::*)(grpc::ClientContext*, const Request&,
                                                     Response*);
 
+  // The error says what is wrong with the files, or with the flags.
+  absl::StatusOr<std::shared_ptr<Connection>> connection();
   absl::Status translate(const grpc::Status& status) const;
   template <class Request, class Response>
   absl::StatusOr<Response> ask(Method<Request, Response> method, const Request& request,
@@ -61,11 +78,10 @@ class Client {
   static absl::Status read_all(Call& call, Reader& reader,
                                const std::function<bool(const Message&)>& take);
 
-  const std::string address_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Muster::Stub> stub_;
+  const CoordinatorTarget coordinator_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Connection> connection_;
   bool stopped_ = false;
   std::vector<grpc::ClientContext*> running_;
 };

@@ -38,12 +38,17 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_logs(app, action);
   declare_stacks(app, action);
   declare_incident(app, action);
+  declare_node(app, action);
+  declare_goodput(app, action);
   declare_checkpoint(app, action);
   declare_cancel(app, action);
   group(app, "With a coordinator and its workers");
+  declare_slurm(app, action);
+  group(app, "On a cluster with Slurm");
   declare_convert(app, action, argv);
   declare_config(app, action);
   declare_debug(app, action);
+  declare_metrics(app, action);
   declare_version(app, action);
   declare_completion(app, action);
   group(app, "More");

@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/coordinator_target.h"
+
 namespace muster::cli {
 
 // What main() runs once the command line is parsed; returns the process's exit code.
@@ -18,15 +20,19 @@ void declare_list(CLI::App& app, Action& action);
 void declare_status(CLI::App& app, Action& action);
 void declare_logs(CLI::App& app, Action& action);
 void declare_stacks(CLI::App& app, Action& action);
+void declare_goodput(CLI::App& app, Action& action);
 void declare_incident(CLI::App& app, Action& action);
+void declare_node(CLI::App& app, Action& action);
 void declare_checkpoint(CLI::App& app, Action& action);
 void declare_cancel(CLI::App& app, Action& action);
+void declare_slurm(CLI::App& app, Action& action);
 // train-tokenizer and tokenize; `argv` is main()'s.
 void declare_text_commands(CLI::App& app, Action& action, char** argv);
 void declare_convert(CLI::App& app, Action& action, char** argv);
 void declare_decode(CLI::App& app, Action& action);
 void declare_config(CLI::App& app, Action& action);
 void declare_debug(CLI::App& app, Action& action);
+void declare_metrics(CLI::App& app, Action& action);
 void declare_version(CLI::App& app, Action& action);
 // Last: it completes what was declared before.
 void declare_completion(CLI::App& app, Action& action);
@@ -34,8 +40,10 @@ void declare_completion(CLI::App& app, Action& action);
 // All of them on a fresh app.
 void declare_all(CLI::App& app, Action& action, char** argv);
 
-// Options that several commands share. The string is the coordinator's address.
-void add_coordinator_option(CLI::App& command, std::string& address);
+// Options that several commands share.
+void add_coordinator_address_option(CLI::App& command, std::string& address);
+// The address, and the flags of trust.
+void add_coordinator_option(CLI::App& command, CoordinatorTarget& coordinator);
 // The number of a job, at least 1.
 CLI::Option* add_job_argument(CLI::App& command, uint64_t& job);
 void add_json_option(CLI::App& command, bool& json);

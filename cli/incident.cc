@@ -16,13 +16,13 @@ namespace {
 
 struct IncidentListOptions {
   uint64_t job = 0;  // 0: of all jobs
-  std::string coordinator;
+  CoordinatorTarget coordinator;
   bool json = false;
 };
 
 struct IncidentShowOptions {
   uint64_t incident = 0;
-  std::string coordinator;
+  CoordinatorTarget coordinator;
   bool json = false;
 };
 

@@ -12,6 +12,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_split.h>
 
+#include "cli/recovery_view.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
 #include "common/escape.h"
@@ -142,6 +143,7 @@ std::string describe_rank(const RankEvidence& rank) {
   absl::StrAppend(&text, ", ", av(state_words(rank.process_state)));
   if (rank.tracer_pid != 0) absl::StrAppend(&text, ", traced by pid ", rank.tracer_pid);
   if (!rank.wait_channel.empty()) absl::StrAppend(&text, ", in ", rank.wait_channel);
+  if (rank.memory.limit > 0) absl::StrAppend(&text, ", memory ", to_string(rank.memory));
   return text;
 }
 
@@ -202,11 +204,13 @@ json suspect_to_json(const v1::Suspect& suspect) {
 
 std::string describe_incidents(const v1::ListIncidentsResponse& incidents, int64_t now_unix_ns,
                                size_t columns_max) {
-  std::vector<std::vector<std::string>> rows = {{"INCIDENT", "JOB", "KIND", "AGE", "WHAT"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"INCIDENT", "JOB", "KIND", "AGE", "BACK AFTER", "WHAT"}};
   for (const v1::Incident& incident : incidents.incidents()) {
     rows.push_back({absl::StrCat(incident.id()), absl::StrCat(incident.job_id()),
                     absl::StrCat(incident.kind(), incident.open() ? " (open)" : ""),
-                    age_of(opened_at(incident), now_unix_ns), incident.sentence()});
+                    age_of(opened_at(incident), now_unix_ns), time_to_recover(incident),
+                    incident.sentence()});
   }
   std::string text;
   for (const absl::string_view line : absl::StrSplit(format_table(rows), '\n', absl::SkipEmpty()))
@@ -230,6 +234,8 @@ absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int6
   if (!incident.action().empty())
     absl::StrAppend(
         &text, wrapped(absl::StrCat("action: ", shown(incident.action())), 0, view.columns_max));
+  for (const std::string& line : describe_recovery(incident))
+    absl::StrAppend(&text, wrapped(line, 0, view.columns_max));
   absl::StrAppend(&text, describe_suspects(incident, view), describe_moments(incident, view),
                   describe_ranks(incident, evidence->ranks, view));
   const std::string stacks = absl::StrCat(describe_stacks(evidence->stacks, view),
@@ -263,6 +269,7 @@ absl::StatusOr<json> incident_to_json(const v1::Incident& incident) {
     out["suspects"].push_back(suspect_to_json(suspect));
   for (const v1::Incident::Moment& moment : incident.moments())
     out["moments"].push_back({{"unix_ns", moment.unix_ns()}, {"text", moment.text()}});
+  out["recovery"] = recovery_to_json(incident);
   if (incident.ranks_size() == 0 && incident.stacks().nodes_size() == 0) return out;  // a list's
   out["ranks"] = json::array();
   for (const RankEvidence& rank : evidence->ranks) out["ranks"].push_back(evidence_to_json(rank));

@@ -17,6 +17,7 @@
 #include "cli/pasted.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
+#include "common/limits.h"
 #include "common/time.h"
 #include "common/variable_name.h"
 #include "jobspec/dialect.h"
@@ -176,6 +177,21 @@ void add_rank_options(CLI::App& command, JobArguments& arguments) {
       ->allow_extra_args(false);
 }
 
+void add_recovery_options(CLI::App& command, JobArguments& arguments) {
+  command
+      .add_option("--spares", arguments.spares,
+                  "Further workers that are kept free for the job, to take the place of a lost one "
+                  "at once; the key spares")
+      ->type_name("N")
+      ->check(whole_number(0, kNodesMax));
+  command
+      .add_option("--min-nodes", arguments.min_nodes,
+                  "After a fault so many of --nodes are enough to go on (default: all); the key "
+                  "min_nodes")
+      ->type_name("N")
+      ->check(whole_number(1, kNodesMax));
+}
+
 void add_program_options(CLI::App& command, JobArguments& arguments) {
   CLI::Option* config = command.get_option("config");
   const auto take = [&arguments, config](const std::string& words) {
@@ -194,10 +210,16 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
   command
       .add_option(
           "--restarts", arguments.restarts,
-          "Of a program behind --: how often it may be started again (default: 3); a config "
-          "says restarts_max=N")
+          "Of a program behind --: how often it may be started again for each cause, and anew "
+          "after progress (default: 3; docs/recovery.md); a config says restarts_max=N")
       ->type_name("N")
       ->check(whole_number(0, 100'000));
+  command
+      .add_option("--hang-after", arguments.hang_after_seconds,
+                  "Of a program behind --: started again when no rank has written anything for so "
+                  "long; without it only what the program says of its steps tells a hang")
+      ->type_name("SECONDS")
+      ->check(whole_number(1, kHangAfterSecondsMax));
 }
 
 absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
@@ -218,7 +240,9 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   request.name = arguments.name;
   // Two of one second are told apart.
   request.default_name =
-      absl::StrCat(name_with_time(jobspec::program_name(request.command)), "-", getpid());
+      arguments.default_name.empty()
+          ? absl::StrCat(name_with_time(jobspec::program_name(request.command)), "-", getpid())
+          : arguments.default_name;
   request.output_directory = arguments.output_directory;
   request.user = user_name();
   request.nodes = arguments.nodes.value_or(1);
@@ -226,6 +250,9 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
       arguments.ranks ? *arguments.ranks : arguments.ranks_per_node.value_or(1);
   request.priority = arguments.priority;
   if (arguments.restarts) request.restarts_max = *arguments.restarts;
+  request.hang_after_seconds = arguments.hang_after_seconds.value_or(0);
+  request.spares = arguments.spares.value_or(0);
+  request.min_nodes = arguments.min_nodes.value_or(0);
   auto environment = job_environment(arguments);
   if (!environment.ok()) return environment.status();
   request.environment = *std::move(environment);
@@ -257,11 +284,14 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   jobspec::LaunchOptions options;
   options.nodes = arguments.ranks ? std::optional<int32_t>(1) : arguments.nodes;
   options.ranks_per_node = arguments.ranks ? arguments.ranks : arguments.ranks_per_node;
+  options.spares = arguments.spares;
+  options.min_nodes = arguments.min_nodes;
   std::error_code error;
   options.working_directory = std::filesystem::current_path(error).string();
   if (error) return absl::NotFoundError("the working directory is gone");
   options.home = text_of(std::getenv("HOME"));
-  options.default_run_name = default_run_name(config);
+  options.default_run_name =
+      arguments.default_name.empty() ? default_run_name(config) : arguments.default_name;
   options.user = user_name();
   options.priority = arguments.priority;
   auto environment = job_environment(arguments);
@@ -277,7 +307,9 @@ absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments) {
       {"--output goes with a program behind --; a config says base_output_directory=FOLDER",
        !arguments.output_directory.empty()},
       {"--restarts goes with a program behind --; a config says restarts_max=N",
-       arguments.restarts.has_value()}};
+       arguments.restarts.has_value()},
+      {"--hang-after goes with a program behind --; the trainer says its steps",
+       arguments.hang_after_seconds.has_value()}};
   for (const auto& [message, is_given] : only_programs) {
     if (is_given) return absl::InvalidArgumentError(message);
   }

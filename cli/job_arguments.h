@@ -21,20 +21,26 @@ struct JobArguments {
   std::optional<int32_t> nodes;
   std::optional<int32_t> ranks_per_node;
   std::optional<int32_t> ranks;
+  std::optional<int32_t> spares;
+  std::optional<int32_t> min_nodes;
   int32_t priority = 0;
   std::vector<std::string> environment;  // NAME=VALUE, or NAME alone: our own value
   // Of a program of the user's own, in place of config and overrides.
   std::string
       program;  // its words as a JSON array: CLI11 would take some of them apart; empty: there is none
   std::string name;
+  std::string default_name;  // of a run without any; empty: what runs, and when
   std::string output_directory;
   std::optional<int32_t> restarts;
+  std::optional<int64_t> hang_after_seconds;
 
   bool is_program() const { return !program.empty(); }
 };
 
 void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required);
 void add_rank_options(CLI::App& command, JobArguments& arguments);
+// For commands that start a job.
+void add_recovery_options(CLI::App& command, JobArguments& arguments);
 // For commands that take `-- COMMAND ARGS…`, which arrange_pasted() hands over as this option.
 inline constexpr char kProgram[] = "--program";
 void add_program_options(CLI::App& command, JobArguments& arguments);

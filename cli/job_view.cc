@@ -9,7 +9,9 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
+#include "cli/goodput_view.h"
 #include "cli/terminal.h"
 #include "common/escape.h"
 #include "common/progress_page.h"
@@ -47,6 +49,18 @@ std::string step_text(const v1::Job& job) {
   return total > 0 ? absl::StrCat(rank->step(), "/", total) : absl::StrCat(rank->step());
 }
 
+// That it is placed on, of those that it asked for.
+std::string nodes_text(const v1::Job& job) {
+  if (job.nodes() == 0 || job.nodes() == job.spec().nodes())
+    return absl::StrCat(job.spec().nodes());
+  return absl::StrCat(job.nodes(), " of ", job.spec().nodes());
+}
+
+int32_t ranks_now(const v1::Job& job) {
+  const int32_t nodes = job.nodes() == 0 ? job.spec().nodes() : job.nodes();
+  return nodes * job.spec().ranks_per_node();
+}
+
 bool has_figures(const v1::Job& job) {
   const v1::RankStatus* rank = speaker(job);
   return rank != nullptr && rank->step() > 0 && !is_terminal_state(job.state());
@@ -59,9 +73,12 @@ json spec_to_json(const v1::JobSpec& spec) {
               {"nodes", spec.nodes()},
               {"ranks_per_node", spec.ranks_per_node()},
               {"restarts_max", spec.restarts_max()},
+              {"hang_after_seconds", spec.hang_after_seconds()},
               {"output_directory", spec.output_directory()},
               {"environment", json::object()},
               {"steps", spec.steps()},
+              {"spares", spec.spares()},
+              {"min_nodes", spec.min_nodes()},
               {"stack_traces",
                {{"collect", spec.stack_traces().collect()},
                 {"to_cloud", spec.stack_traces().to_cloud()},
@@ -121,7 +138,7 @@ json fault_to_json(const v1::Fault& fault) {
   return {{"rank", fault.rank()},           {"worker", fault.worker()},
           {"signal", fault.signal()},       {"exit_code", fault.exit_code()},
           {"last_step", fault.last_step()}, {"message", fault.message()},
-          {"unix_ns", fault.unix_ns()}};
+          {"unix_ns", fault.unix_ns()},     {"kind", fault.kind()}};
 }
 
 }  // namespace
@@ -142,13 +159,16 @@ json job_to_json(const v1::Job& job) {
               {"exit_code", job.exit_code()},
               {"tokens_per_second", number(job.tokens_per_second())},
               {"spec", spec_to_json(job.spec())},
+              {"nodes", job.nodes()},
+              {"held", std::vector<std::string>(job.held().begin(), job.held().end())},
               {"placement", json::array()},
               {"ranks", json::array()},
               {"faults", json::array()},
               {"submitted_unix_ns", job.submitted_unix_ns()},
               {"started_unix_ns", job.started_unix_ns()},
               {"finished_unix_ns", job.finished_unix_ns()},
-              {"incident", nullptr}};
+              {"incident", nullptr},
+              {"goodput", goodput_to_json(job.goodput())}};
   if (job.incident().id() != 0)
     out["incident"] = {{"id", job.incident().id()}, {"sentence", job.incident().sentence()}};
   for (const auto& place : job.placement()) {
@@ -161,14 +181,33 @@ json job_to_json(const v1::Job& job) {
 }
 
 json worker_to_json(const v1::WorkerInfo& worker) {
-  return {{"name", worker.name()},
-          {"host", worker.host()},
-          {"slots", worker.slots()},
-          {"slots_used", worker.slots_used()},
-          {"version", worker.version()},
-          {"connected", worker.connected()},
-          {"leaving", worker.leaving()},
-          {"heartbeat_age_seconds", number(worker.heartbeat_age_seconds())}};
+  json out = {{"name", worker.name()},
+              {"host", worker.host()},
+              {"slots", worker.slots()},
+              {"slots_used", worker.slots_used()},
+              {"slots_held", worker.slots_held()},
+              {"version", worker.version()},
+              {"connected", worker.connected()},
+              {"leaving", worker.leaving()},
+              {"heartbeat_age_seconds", number(worker.heartbeat_age_seconds())},
+              {"check_due", worker.check_due()}};
+  if (worker.has_exclusion()) {
+    const v1::NodeExclusion& exclusion = worker.exclusion();
+    out["exclusion"] = {{"cause", exclusion.cause()},
+                        {"reason", exclusion.reason()},
+                        {"since_unix_ns", exclusion.since_unix_ns()},
+                        {"until_unix_ns", exclusion.until_unix_ns()},
+                        {"times", exclusion.times()}};
+  }
+  if (worker.has_last_check()) {
+    const v1::NodeCheck& check = worker.last_check();
+    out["last_check"] = {{"passed", check.passed()},
+                         {"unix_ns", check.unix_ns()},
+                         {"seconds", number(check.seconds())},
+                         {"sentence", check.sentence()},
+                         {"details", check.details()}};
+  }
+  return out;
 }
 
 std::string headline(const v1::Job& job) {
@@ -201,11 +240,14 @@ std::string incident_line(const v1::IncidentNote& incident) {
 std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   std::string text = absl::StrCat(
       "job ", job.id(), "  ", shown(job.spec().name()), "  ", v1::JobState_Name(job.state()),
-      "\n  ", shown(job.reason()), "\n  attempt ", job.attempt(), ", ",
-      job.spec().nodes() * job.spec().ranks_per_node(), " ranks on ", job.spec().nodes(),
+      "\n  ", shown(job.reason()), "\n  attempt ", job.attempt(), ", ", ranks_now(job),
+      ranks_now(job) == 1 ? " rank on " : " ranks on ", nodes_text(job),
       job.spec().nodes() == 1 ? " node" : " nodes", ", submitted ",
       age(job.submitted_unix_ns(), now_unix_ns), " ago by ", shown(job.spec().user()),
       "\n  output in ", shown(job.spec().output_directory()), "\n");
+  if (job.held_size() > 0) {
+    absl::StrAppend(&text, "  kept free for it: ", shown(absl::StrJoin(job.held(), ", ")), "\n");
+  }
   if (is_terminal_state(job.state())) {
     absl::StrAppend(&text, "  finished ", age(job.finished_unix_ns(), now_unix_ns),
                     " ago with exit code ", job.exit_code(), "\n");
@@ -217,6 +259,8 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
   if (const v1::RankStatus* rank = speaker(job); rank != nullptr && rank->checkpoint_step() > 0) {
     absl::StrAppend(&text, "  newest checkpoint: step ", rank->checkpoint_step(), "\n");
   }
+  if (const std::string line = goodput_line(job.goodput()); !line.empty())
+    absl::StrAppend(&text, "  ", line, "\n");
   if (job.incident().id() != 0) {
     absl::StrAppend(&text, "  newest incident: ", incident_line(job.incident()), "\n");
   }
@@ -235,30 +279,47 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
 }
 
 std::string describe_jobs(const v1::ListJobsResponse& jobs, int64_t now_unix_ns) {
-  std::vector<std::vector<std::string>> rows = {{"JOB", "NAME", "USER", "STATE", "ATTEMPT", "RANKS",
-                                                 "STEP", "LOSS", "TOKENS/S", "AGE", "REASON"}};
+  std::vector<std::vector<std::string>> rows = {{"JOB", "NAME", "USER", "STATE", "ATTEMPT", "NODES",
+                                                 "RANKS", "STEP", "LOSS", "TOKENS/S", "GOODPUT",
+                                                 "AGE", "REASON"}};
   for (const v1::Job& job : jobs.jobs()) {
     const v1::RankStatus* rank = speaker(job);
     rows.push_back({absl::StrCat(job.id()), job.spec().name(), job.spec().user(),
-                    v1::JobState_Name(job.state()), absl::StrCat(job.attempt()),
-                    absl::StrCat(job.spec().nodes() * job.spec().ranks_per_node()), step_text(job),
+                    v1::JobState_Name(job.state()), absl::StrCat(job.attempt()), nodes_text(job),
+                    absl::StrCat(ranks_now(job)), step_text(job),
                     has_figures(job) ? fixed(rank->loss(), 3) : "-",
                     has_figures(job) ? format_count(job.tokens_per_second()) : "-",
-                    age(job.submitted_unix_ns(), now_unix_ns), job.reason()});
+                    goodput_percent(job.goodput()), age(job.submitted_unix_ns(), now_unix_ns),
+                    job.reason()});
   }
-  return format_table(rows);
+  std::string text = format_table(rows);
+  const std::string all = goodput_line(goodput_of_all({jobs.jobs().begin(), jobs.jobs().end()}));
+  if (jobs.jobs_size() > 1 && !all.empty())
+    absl::StrAppend(&text, jobs.more() ? "these " : "all ", jobs.jobs_size(), " jobs: ", all, "\n");
+  if (jobs.more()) absl::StrAppend(&text, "there are older ones: muster list --all\n");
+  return text;
 }
 
 std::string describe_workers(const v1::ListWorkersResponse& workers) {
   std::vector<std::vector<std::string>> rows = {
       {"WORKER", "HOST", "SLOTS", "USED", "VERSION", "STATE", "HEARTBEAT"}};
   for (const v1::WorkerInfo& worker : workers.workers()) {
-    rows.push_back({worker.name(), worker.host(), absl::StrCat(worker.slots()),
-                    absl::StrCat(worker.slots_used()), worker.version(),
-                    !worker.connected() ? "away"
-                    : worker.leaving()  ? "leaving"
-                                        : "connected",
-                    absl::StrCat(format_duration(worker.heartbeat_age_seconds()), " ago")});
+    // A coordinator that was started anew knows it by its jobs' ranks alone.
+    const bool is_expected = !worker.connected() && worker.slots() == 0;
+    rows.push_back(
+        {worker.name(), is_expected ? "-" : worker.host(),
+         is_expected ? "-" : absl::StrCat(worker.slots()),
+         absl::StrCat(worker.slots_used(), worker.slots_held() > 0
+                                               ? absl::StrCat(" (", worker.slots_held(), " held)")
+                                               : std::string()),
+         is_expected ? "-" : worker.version(),
+         is_expected              ? "not yet registered"
+         : !worker.connected()    ? "away"
+         : worker.leaving()       ? "leaving"
+         : worker.has_exclusion() ? "left out"
+                                  : "connected",
+         is_expected ? "-"
+                     : absl::StrCat(format_duration(worker.heartbeat_age_seconds()), " ago")});
   }
   return format_table(rows);
 }

@@ -11,8 +11,9 @@ namespace muster::cli {
 namespace {
 
 struct ListOptions {
-  std::string coordinator;
+  CoordinatorTarget coordinator;
   bool active = false;
+  bool all = false;
   bool workers = false;
   bool json = false;
 };
@@ -30,13 +31,14 @@ int list_workers(const ListOptions& options) {
 
 int list(const ListOptions& options) {
   if (options.workers) return list_workers(options);
-  const auto jobs = Client(options.coordinator).list_jobs(options.active);
+  const auto jobs = Client(options.coordinator).list_jobs(options.active, options.all);
   if (!jobs.ok()) return fail(jobs.status());
   if (!options.json) {
     return print_result(describe_jobs(*jobs, wall_clock_unix_ns()));
   }
   nlohmann::json out = {{"jobs", nlohmann::json::array()}};
   for (const auto& job : jobs->jobs()) out["jobs"].push_back(job_to_json(job));
+  out["more"] = jobs->more();
   return print_result(out.dump(2) + "\n");
 }
 
@@ -47,6 +49,7 @@ void declare_list(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("list", "Show the coordinator's jobs, newest first, or its workers");
   command->add_flag("--active", options->active, "Only jobs that have not ended");
+  command->add_flag("--all", options->all, "Also those that are older than the newest 1,000");
   command->add_flag("--workers", options->workers, "Workers and their slots instead of jobs");
   add_coordinator_option(*command, options->coordinator);
   add_json_option(*command, options->json);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -21,6 +22,7 @@ namespace {
 constexpr size_t kLogBytesMax = 1 << 20;
 // A job has news a few times a minute: only a reader that is away for long gets less than all.
 constexpr int kNewsMax = 256;
+constexpr std::chrono::milliseconds kMergeLook(200);
 
 // The number after `name` in `line`; nullopt when there is none.
 std::optional<double> figure_after(absl::string_view line, absl::string_view name) {
@@ -104,7 +106,16 @@ void LogPrinter::give_up() {
 void LogPrinter::print_all(const std::stop_token& stop) {
   if (bar_) bar_->update({.label = "before the first step"}, monotonic_now());
   std::unique_lock lock(mutex_);
-  while (put_.wait(lock, stop, [&] { return !queue_.empty(); })) {
+  const auto has_work = [&] { return !queue_.empty(); };
+  while (merger_.empty()
+             ? put_.wait(lock, stop, has_work)
+             : put_.wait_for(lock, stop, kMergeLook, has_work) || !stop.stop_requested()) {
+    if (queue_.empty()) {  // lines wait for other ranks
+      lock.unlock();
+      print(merger_.due(monotonic_now()));
+      lock.lock();
+      continue;
+    }
     // Its place in the queue does not move while others add to it.
     const Item& item = queue_.front();
     lock.unlock();
@@ -118,6 +129,7 @@ void LogPrinter::print_all(const std::stop_token& stop) {
 }
 
 void LogPrinter::print(const v1::LogChunk& chunk) {
+  job_ = chunk.job_id();
   const Part part{chunk.attempt(), chunk.rank()};
   uint64_t& seen = seen_[part];
   const uint64_t end = chunk.offset() + chunk.data().size();
@@ -133,7 +145,7 @@ void LogPrinter::print(const v1::LogChunk& chunk) {
     partial.append(data.substr(0, taken));
     data.remove_prefix(std::min(taken + 1, data.size()));
     if (newline == std::string_view::npos && partial.size() < kLineBytesMax) break;
-    print_line(part, partial);
+    print_line(part, chunk.unix_ns(), partial);
     partial.clear();
   }
   if (bar_) bar_->show();
@@ -149,19 +161,32 @@ void LogPrinter::print(const News& news) {
 void LogPrinter::print(LastLines) {
   bar_.reset();
   for (auto& [part, text] : partial_) {
-    if (!text.empty()) print_line(part, text);
+    if (!text.empty()) print_line(part, 0, text);
     text.clear();
+  }
+  print(merger_.flush());
+}
+
+void LogPrinter::print(const std::vector<MergedLine>& lines) {
+  for (const MergedLine& line : lines) {
+    const int64_t ranks = line.ranks.size();
+    const std::string who = ranks == 1 ? absl::StrCat("rank ", line.ranks.text())
+                                       : absl::StrCat("× ", ranks, " ranks: ", line.ranks.text(4));
+    print_to(output_, absl::StrCat("[", who, "] ", line.text));
   }
 }
 
-void LogPrinter::print_line(const Part& part, std::string_view line) {
+void LogPrinter::print_line(const Part& part, int64_t unix_ns, std::string_view line) {
   const auto [attempt, rank] = part;
   if (options_.json) {
-    const nlohmann::json object = {{"attempt", attempt}, {"rank", rank}, {"line", line}};
+    nlohmann::json object = {{"job", job_}, {"attempt", attempt}, {"rank", rank}, {"line", line}};
+    if (unix_ns > 0) object["unix_ns"] = unix_ns;
     // A rank writes what it likes, which need not be UTF-8.
     print_to(output_, object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (rank == options_.main_rank) {
     print_to(output_, line);
+  } else if (options_.main_rank < 0 && options_.merge) {
+    print(merger_.add(attempt, rank, unix_ns, line, monotonic_now()));
   } else {
     print_to(options_.main_rank < 0 ? output_ : news_,
              absl::StrCat("[rank ", rank, "] ", av(line)));

@@ -13,7 +13,9 @@
 #include <thread>
 #include <utility>
 #include <variant>
+#include <vector>
 
+#include "cli/line_merger.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
 #include "common/time.h"
@@ -36,6 +38,7 @@ struct LogPrinterOptions {
   int64_t steps = 0;  // of the whole job, for the bar; 0: no bar
   int32_t ranks = 1;
   bool json = false;  // each line of any rank is an object on `output`
+  bool merge = true;  // with main_rank -1: what ranks say together is one line
 };
 
 // Any thread. A thread of its own does the writing, in the order in which things came: a reader that does not read
@@ -76,7 +79,8 @@ class LogPrinter {
   void print(const v1::LogChunk& chunk);
   void print(const News& news);
   void print(LastLines);
-  void print_line(const Part& part, std::string_view line);
+  void print_line(const Part& part, int64_t unix_ns, std::string_view line);
+  void print(const std::vector<MergedLine>& lines);
   void print_to(Output& output, std::string_view line);
   void follow_steps(std::string_view line);
   // A rank in an error loop without line ends must not fill memory.
@@ -89,6 +93,8 @@ class LogPrinter {
   // The printing thread's alone.
   std::map<Part, uint64_t> seen_;
   std::map<Part, std::string> partial_;
+  uint64_t job_ = 0;
+  LineMerger merger_;
   std::optional<ProgressBar> bar_;
   Instant first_step_at_{};
   int64_t first_step_ = -1;

@@ -19,7 +19,8 @@ struct LogsOptions {
   bool follow = false;
   std::string rank = "0";
   uint32_t attempt = 0;
-  std::string coordinator;
+  CoordinatorTarget coordinator;
+  bool no_merge = false;
   bool json = false;
 };
 
@@ -41,7 +42,8 @@ int logs(const LogsOptions& options) {
   request.set_follow(options.follow);
   Client client(options.coordinator);
   Output output(STDOUT_FILENO), news(STDERR_FILENO);
-  LogPrinter printer(output, news, {.main_rank = *rank, .json = options.json});
+  LogPrinter printer(output, news,
+                     {.main_rank = *rank, .json = options.json, .merge = !options.no_merge});
   // After a reconnection the stream begins again; the printer leaves out what it has shown.
   const auto stream = [&] {
     return client.follow_logs(request,
@@ -66,9 +68,14 @@ void declare_logs(CLI::App& app, Action& action) {
   add_job_argument(*command, options->job);
   command->add_flag("-f,--follow", options->follow,
                     "Go on with what comes, across attempts, until the job has ended");
-  command->add_option("--rank", options->rank, "A rank, or all: then each line names its rank")
+  command
+      ->add_option("--rank", options->rank,
+                   "A rank, or all: merged by time, each line with its rank, and one line for what "
+                   "many ranks say together")
       ->capture_default_str()
       ->type_name("N|all");
+  command->add_flag("--no-merge", options->no_merge,
+                    "With --rank all, a line for each rank even where all say the same");
   command->add_option("--attempt", options->attempt, "An attempt; 0 is the newest")
       ->type_name("N")
       ->check(whole_number(0, 1'000'000))

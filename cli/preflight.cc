@@ -22,6 +22,23 @@ constexpr auto kCheckTimeout = std::chrono::hours(1);
 // A sentence; a sanitizer's report still shows where it begins.
 constexpr size_t kReportBytesMax = 4 << 10;
 
+// Of a config that is no file yet.
+absl::Status check_config(const std::string& train_config_json) {
+  std::error_code error;
+  std::string folder =
+      (std::filesystem::temp_directory_path(error) / "muster-check-XXXXXX").string();
+  if (error || mkdtemp(folder.data()) == nullptr) {
+    return errno_status(errno, absl::StrCat("a temporary folder ", folder));
+  }
+  const absl::Cleanup remove = [&] { std::filesystem::remove_all(folder, error); };
+  const std::string config_path = folder + "/config.json";
+  if (auto status = write_file_atomically(config_path, train_config_json); !status.ok())
+    return status;
+  auto preflight =
+      Preflight::start(config_path, folder + "/check.log", Preflight::Ranks::kElsewhere);
+  return preflight.ok() ? preflight->result() : preflight.status();
+}
+
 }  // namespace
 
 absl::StatusOr<Preflight> Preflight::start(const std::string& config_path,
@@ -55,20 +72,19 @@ absl::Status Preflight::result() {
                                           words.empty() ? "" : ": ", words));
 }
 
-absl::Status check_config(const std::string& train_config_json) {
-  std::error_code error;
-  std::string folder =
-      (std::filesystem::temp_directory_path(error) / "muster-check-XXXXXX").string();
-  if (error || mkdtemp(folder.data()) == nullptr) {
-    return errno_status(errno, absl::StrCat("a temporary folder ", folder));
+absl::StatusOr<v1::JobSpec> checked_spec(const JobArguments& arguments, bool check) {
+  if (arguments.is_program()) return load_program(arguments);
+  auto job = load_job(arguments);
+  if (!job.ok()) return job.status();
+  if (!check) return std::move(job->spec);
+  if (auto status = check_config(job->spec.train_config_json()); !status.ok()) return status;
+  for (const v1::Smaller& size : job->spec.smaller()) {
+    const absl::Status status = check_config(size.train_config_json());
+    if (status.ok()) continue;
+    return absl::Status(status.code(), absl::StrCat("on ", size.nodes(), " of ", job->spec.nodes(),
+                                                    " nodes (min_nodes): ", status.message()));
   }
-  const absl::Cleanup remove = [&] { std::filesystem::remove_all(folder, error); };
-  const std::string config_path = folder + "/config.json";
-  if (auto status = write_file_atomically(config_path, train_config_json); !status.ok())
-    return status;
-  auto preflight =
-      Preflight::start(config_path, folder + "/check.log", Preflight::Ranks::kElsewhere);
-  return preflight.ok() ? preflight->result() : preflight.status();
+  return std::move(job->spec);
 }
 
 }  // namespace muster::cli

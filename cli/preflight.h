@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 
 #include "cli/child_process.h"
+#include "cli/job_arguments.h"
 
 namespace muster::cli {
 
@@ -31,7 +32,8 @@ class Preflight {
   std::string report_path_;
 };
 
-// The whole check of a config that is no file yet, for ranks that may run elsewhere.
-absl::Status check_config(const std::string& train_config_json);
+// The job that is to be submitted. With `check` its config has passed the whole check, at each of its sizes, for ranks that may run elsewhere; a
+// program's files are its own business, and may be on other machines alone.
+absl::StatusOr<v1::JobSpec> checked_spec(const JobArguments& arguments, bool check);
 
 }  // namespace muster::cli

@@ -75,11 +75,14 @@ absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
 class Session {
  public:
   Session(EmbeddedFleet& fleet, Interrupts& interrupts, LogPrinter& printer, Client& client,
-          const v1::JobSpec& spec)
+          const v1::JobSpec& spec, const RunFolder& folder)
       : fleet_(fleet),
         interrupts_(interrupts),
         printer_(printer),
-        watch_(client, printer, spec, fleet.address()) {}
+        watch_(client, printer, spec, fleet.address(), [&](uint64_t incident) {
+          // Now, because whoever sees it may end the run by force. At the end it is told and written anew.
+          (void)keep_incident(client, incident, folder);
+        }) {}
 
   // Ends the calls. What is unprinted by now stays so.
   ~Session() {
@@ -96,6 +99,7 @@ class Session {
 
  private:
   bool is_done();
+  absl::Status mend();
   void take_interrupts();
   int kill_the_rest();
   void print_the_rest();
@@ -156,6 +160,15 @@ void Session::print_the_rest() {
   }
 }
 
+// Who wants to leave has no use for a new daemon.
+absl::Status Session::mend() {
+  if (wishes_to_leave_ > 0) return fleet_.health();
+  std::vector<std::string> notes;
+  const absl::Status status = fleet_.mend(notes);
+  for (const std::string& note : notes) printer_.news(note);
+  return status;
+}
+
 absl::StatusOr<int> Session::follow() {
   while (!is_done()) {
     // Once the job has ended only its output is waited for, and daemons that ended would end no wait.
@@ -168,7 +181,7 @@ absl::StatusOr<int> Session::follow() {
     take_interrupts();
     if (watch_.has_ended()) continue;
     if (time_.is_up(monotonic_now())) return kill_the_rest();
-    absl::Status trouble = fleet_.health();
+    absl::Status trouble = mend();
     if (trouble.ok()) trouble = watch_.trouble();
     if (!trouble.ok()) return print_the_rest(), trouble;
   }
@@ -211,7 +224,7 @@ absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
 
 int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedFleet& fleet,
                       Interrupts& interrupts, const RunFolder& folder) {
-  Client client(fleet.address());
+  Client client({.address = fleet.address()});
   Output output(STDOUT_FILENO), news(STDERR_FILENO);
   // With --json, stdout is for the final object alone.
   LogPrinter printer(options.json ? news : output, news,
@@ -221,15 +234,22 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
   v1::Job last;
   LeaveTime time;
   {
-    Session session(fleet, interrupts, printer, client, job.spec);
+    Session session(fleet, interrupts, printer, client, job.spec, folder);
     end = session.follow();
     last = session.job();
     time = session.time();
     // The streams end here, before the coordinator that serves them.
   }
   const bool was_interrupted = end.ok() && *end == to_int(ExitCode::kInterrupted);
-  if (last.incident().id() != 0 && !was_interrupted)
+  // Who leaves waits for no coordinator that has not told of the end.
+  const bool may_ask =
+      fleet.has_coordinator() && (!was_interrupted || is_terminal_state(last.state()));
+  if (last.incident().id() != 0 && may_ask) {
     keep_incidents(fleet.address(), last.id(), folder, printer);
+  } else if (last.incident().id() != 0) {
+    printer.news(absl::StrCat("what was known of incident ", last.incident().id(), " is in ",
+                              folder.path()));
+  }
   if (fleet.worker() != nullptr) fleet.stop(time.stop_grace(monotonic_now()));
   interrupts.release();
   const bool was_accepted = last.id() != 0;
@@ -299,6 +319,7 @@ void declare_run(CLI::App& app, Action& action) {
       "run", "Train on this machine: starts everything, follows it, leaves nothing running");
   add_config_arguments(*command, options->job, true);
   add_rank_options(*command, options->job);
+  add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
   add_json_option(*command, options->json);
   command->footer(

@@ -10,10 +10,11 @@
 namespace muster::cli {
 
 RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec,
-                   const std::string& address)
+                   const std::string& address, std::function<void(uint64_t)> on_incident)
     : client_(client),
       printer_(printer),
       event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      on_incident_(std::move(on_incident)),
       news_(" --coordinator " + address) {
   watching_ = std::thread([this, spec] { submit_and_watch(spec); });
 }
@@ -30,7 +31,10 @@ void RunWatch::stop() { client_.stop(); }
 
 void RunWatch::cancel() {
   cancelling_ = std::thread([this, id = job().id()] {
-    const absl::Status status = client_.cancel_job(id, /*force=*/false).status();
+    // A coordinator that is being started again is waited for: the ranks save because of this.
+    const absl::Status status = with_reconnection(
+        client_, [&] { return client_.cancel_job(id, /*force=*/false).status(); },
+        [](const absl::Status&) {});
     if (status.ok() || absl::IsCancelled(status) || has_ended()) return;
     printer_.news(absl::StrCat("the job could not be cancelled: ", status.message()));
   });
@@ -47,7 +51,8 @@ void RunWatch::changed() const {
 }
 
 void RunWatch::submit_and_watch(const v1::JobSpec& spec) {
-  const auto submitted = client_.submit(spec, "run");
+  const auto submitted =
+      submit_with_repeats(client_, spec, "run", kSubmitPatience, [](const absl::Status&) {});
   absl::Status status = submitted.status();
   if (status.ok()) {
     {
@@ -65,7 +70,7 @@ void RunWatch::submit_and_watch(const v1::JobSpec& spec) {
 }
 
 absl::Status RunWatch::watch(uint64_t id) {
-  return client_.watch_job(id, [&](const v1::Job& job) {
+  const auto take = [&](const v1::Job& job) {
     // The first wait is for our own worker, which is on its way.
     const bool is_waiting = job.state() == v1::QUEUED && job.attempt() == 0;
     for (const std::string& sentence : news_.update(job)) {
@@ -76,8 +81,13 @@ absl::Status RunWatch::watch(uint64_t id) {
       job_ = job;
     }
     changed();
+    if (job.incident().id() > newest_incident_)
+      on_incident_(newest_incident_ = job.incident().id());
     return true;
-  });
+  };
+  // Who has ended it says so.
+  return with_reconnection(
+      client_, [&] { return client_.watch_job(id, take); }, [](const absl::Status&) {});
 }
 
 void RunWatch::follow(uint64_t id) {
@@ -85,12 +95,14 @@ void RunWatch::follow(uint64_t id) {
   request.set_job_id(id);
   request.set_rank(-1);
   request.set_follow(true);
-  const absl::Status ignored = client_.follow_logs(request, [&](const v1::LogChunk& chunk) {
+  const auto take = [&](const v1::LogChunk& chunk) {
     if (printer_.take(chunk)) return true;
     const std::lock_guard lock(mutex_);
     output_closed_ = true;
     return false;
-  });
+  };
+  const absl::Status ignored = with_reconnection(
+      client_, [&] { return client_.follow_logs(request, take); }, [](const absl::Status&) {});
   printer_.finish();
   {
     const std::lock_guard lock(mutex_);

@@ -1,9 +1,10 @@
 // Submits one job to an embedded coordinator and follows it: its ranks' output and its state go to the terminal, and an
-// eventfd says when there is something to decide. Nothing here waits for the coordinator on the owner's thread, which
+// eventfd says when there is something to decide. A coordinator that is gone for a moment is waited for. Nothing here waits for the coordinator on the owner's thread, which
 // must hear Ctrl-C.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -17,9 +18,10 @@ namespace muster::cli {
 // Each call has a thread; everything public is for the owner's thread. `client` and `printer` must outlive it.
 class RunWatch {
  public:
-  // `address`: the coordinator's, for who wants to look closer.
-  RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec,
-           const std::string& address);
+  // `address`: the coordinator's, for who wants to look closer. `on_incident` is told the number of each new one, on the watching thread,
+  // which may use the client.
+  RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec, const std::string& address,
+           std::function<void(uint64_t)> on_incident);
   // Ends the calls, and the client's use. Waits for the printer, unless it was told to give up.
   ~RunWatch();
   RunWatch(const RunWatch&) = delete;
@@ -56,7 +58,9 @@ class RunWatch {
   bool logs_complete_ = false;
   bool output_closed_ = false;
   absl::Status trouble_;
+  const std::function<void(uint64_t)> on_incident_;
   JobNews news_;                                   // of the watching thread
+  uint64_t newest_incident_ = 0;                   // the same
   std::thread watching_, following_, cancelling_;  // the watching thread starts the following one
 };
 

@@ -2,6 +2,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "cli/command.h"
+#include "daemon/trust_options.h"
 
 namespace muster::cli {
 namespace {
@@ -20,13 +21,18 @@ std::string check_port(const std::string& address) {
 
 }  // namespace
 
-void add_coordinator_option(CLI::App& command, std::string& address) {
+void add_coordinator_address_option(CLI::App& command, std::string& address) {
   address = "127.0.0.1:7070";
   command.add_option("--coordinator", address, "The coordinator's address")
       ->envname("MUSTER_COORDINATOR")
       ->type_name("HOST:PORT")
       ->check(CLI::Validator(check_port, ""))
       ->capture_default_str();
+}
+
+void add_coordinator_option(CLI::App& command, CoordinatorTarget& coordinator) {
+  add_coordinator_address_option(command, coordinator.address);
+  daemon::add_trust_options(command, coordinator.trust, /*environment=*/true);
 }
 
 CLI::Option* add_job_argument(CLI::App& command, uint64_t& job) {

@@ -219,6 +219,8 @@ json evidence_to_json(const RankEvidence& rank) {
           {"process_state", std::string(1, rank.process_state)},
           {"tracer_pid", rank.tracer_pid},
           {"wait_channel", rank.wait_channel},
+          {"memory_used_bytes", rank.memory.used},
+          {"memory_limit_bytes", rank.memory.limit},
           {"stack_problem", rank.stack_problem},
           {"stack_note", rank.stack_note},
           {"last_lines", rank.last_lines},

@@ -33,7 +33,7 @@ struct StacksOptions {
   int32_t rank = kAllRanks;
   bool threads = false;
   double watch_seconds = 0;  // 0: once
-  std::string coordinator;
+  CoordinatorTarget coordinator;
   bool json = false;
 };
 

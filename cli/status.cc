@@ -14,7 +14,7 @@ namespace {
 struct StatusOptions {
   uint64_t job = 0;
   bool watch = false;
-  std::string coordinator;
+  CoordinatorTarget coordinator;
   bool json = false;
 };
 

@@ -17,24 +17,13 @@ namespace {
 
 struct SubmitOptions {
   JobArguments job;
-  std::string coordinator;
+  CoordinatorTarget coordinator;
   bool no_check = false;
   bool json = false;
 };
 
-// A program's files are its own business, and may be on other machines alone.
-absl::StatusOr<v1::JobSpec> checked_spec(const SubmitOptions& options) {
-  if (options.job.is_program()) return load_program(options.job);
-  auto job = load_job(options.job);
-  if (!job.ok()) return job.status();
-  if (!options.no_check) {
-    if (auto status = check_config(job->spec.train_config_json()); !status.ok()) return status;
-  }
-  return std::move(job->spec);
-}
-
 int submit(const SubmitOptions& options) {
-  const auto spec = checked_spec(options);
+  const auto spec = checked_spec(options.job, !options.no_check);
   if (!spec.ok()) return fail(spec.status());
   const auto request_id = daemon::draw_random_id();
   if (!request_id.ok()) return fail(request_id.status());
@@ -58,6 +47,7 @@ void declare_submit(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("submit", "Queue a job at a coordinator");
   add_config_arguments(*command, options->job, true);
   add_rank_options(*command, options->job);
+  add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
   command->add_option("--priority", options->job.priority, "Higher goes first")
       ->type_name("N")

@@ -25,7 +25,8 @@ constexpr std::string_view kFloat32 =
 constexpr std::string_view kPlainCache =
     "this version keeps keys and values as dtype says, not quantized";
 constexpr std::string_view kFloat32Weights = "this version stores weights in float32";
-constexpr std::string_view kOneCheckpoint = "there is one kind of checkpoint";
+constexpr std::string_view kLocalCopies =
+    "copies in the nodes' memory are enable_emergency_checkpoint's";
 constexpr std::string_view kNoProfiler = "this version has no profiler";
 constexpr std::string_view kFixedBatch = "the batch size is fixed";
 constexpr std::string_view kPretraining = "this version pre-trains";
@@ -68,6 +69,8 @@ constexpr Key kTable[] = {
     no_effect("jax_distributed_initialization_timeout", ValueType::kInteger, "ranks meet through the worker's rendezvous store"),
     // Muster's own keys
     works("restarts_max", ValueType::kInteger),
+    works("spares", ValueType::kInteger),
+    works("min_nodes", ValueType::kInteger),
     works("threads_per_rank", ValueType::kInteger),
     only("position_type", ValueType::kString, "default|rope|rope_interleaved|learned|relative", "these are the positions that there are"),
     works("rope_scaling_factor", ValueType::kNumber),
@@ -300,22 +303,22 @@ constexpr Key kTable[] = {
     no_effect("checkpoint_storage_use_ocdbt", ValueType::kBool, kOrbax),
     no_effect("checkpoint_storage_use_zarr3", ValueType::kBool, kOrbax),
     no_effect("checkpoint_storage_concurrent_gb", ValueType::kInteger, kOrbax),
-    no_effect("enable_emergency_checkpoint", ValueType::kBool, kOneCheckpoint),
-    no_effect("local_checkpoint_directory", ValueType::kString, kOneCheckpoint),
-    no_effect("local_checkpoint_period", ValueType::kInteger, kOneCheckpoint),
-    no_effect("enable_multi_tier_checkpointing", ValueType::kBool, kOneCheckpoint),
-    no_effect("use_replicator_service", ValueType::kBool, kOneCheckpoint),
-    no_effect("replicator_backup_interval_minutes", ValueType::kInteger, kOneCheckpoint),
+    works("enable_emergency_checkpoint", ValueType::kBool),
+    works("local_checkpoint_directory", ValueType::kString),
+    works("local_checkpoint_period", ValueType::kInteger),
+    no_effect("enable_multi_tier_checkpointing", ValueType::kBool, kLocalCopies),
+    no_effect("use_replicator_service", ValueType::kBool, kLocalCopies),
+    no_effect("replicator_backup_interval_minutes", ValueType::kInteger, kLocalCopies),
     no_effect("enable_autocheckpoint", ValueType::kBool, "SIGTERM always asks for a checkpoint"),
     no_effect("source_checkpoint_layout", ValueType::kString, kOrbax),
     // Metrics and logs
     works("metrics_file", ValueType::kString),
     no_effect("gcs_metrics", ValueType::kBool, kGoogleCloud),
-    no_effect("enable_tensorboard", ValueType::kBool, "metrics go to metrics_file and Prometheus"),
+    works("enable_tensorboard", ValueType::kBool),
     no_effect("use_vertex_tensorboard", ValueType::kBool, kGoogleCloud),
     no_effect("vertex_tensorboard_project", ValueType::kString, kGoogleCloud),
     no_effect("vertex_tensorboard_region", ValueType::kString, kGoogleCloud),
-    no_effect("enable_wandb", ValueType::kBool, "metrics go to metrics_file and Prometheus"),
+    no_effect("enable_wandb", ValueType::kBool, "metrics go to metrics_file, TensorBoard and Prometheus"),
     no_effect("enable_goodput_recording", ValueType::kBool, kGoogleCloud),
     no_effect("monitor_goodput", ValueType::kBool, kGoogleCloud),
     no_effect("goodput_upload_interval_seconds", ValueType::kInteger, kGoogleCloud),

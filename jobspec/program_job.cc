@@ -55,6 +55,11 @@ std::string program_name(const std::vector<std::string>& command) {
 absl::StatusOr<v1::JobSpec> program_job(const ProgramRequest& request) {
   const std::string& name = request.name.empty() ? request.default_name : request.name;
   if (auto status = check_name(name); !status.ok()) return status;
+  if (request.min_nodes > request.nodes) {
+    return absl::InvalidArgumentError(absl::StrCat("--min-nodes ", request.min_nodes,
+                                                   ": the job has --nodes ", request.nodes,
+                                                   ", so it must be 1 to ", request.nodes));
+  }
   const std::filesystem::path here = request.working_directory;
   const std::filesystem::path output =
       here / (request.output_directory.empty() ? name : request.output_directory);
@@ -65,6 +70,9 @@ absl::StatusOr<v1::JobSpec> program_job(const ProgramRequest& request) {
   spec.set_nodes(request.nodes);
   spec.set_ranks_per_node(request.ranks_per_node);
   spec.set_restarts_max(request.restarts_max);
+  spec.set_hang_after_seconds(request.hang_after_seconds);
+  spec.set_spares(request.spares);
+  spec.set_min_nodes(request.min_nodes);
   spec.set_output_directory(output.lexically_normal().string());
   for (const auto& [variable, value] : request.environment) {
     (*spec.mutable_environment())[variable] = value;

@@ -23,6 +23,9 @@ struct ProgramRequest {
   int32_t ranks_per_node = 1;
   int32_t priority = 0;
   int32_t restarts_max = 3;  // base.yml's default, too
+  int64_t hang_after_seconds = 0;
+  int32_t spares = 0;
+  int32_t min_nodes = 0;  // 0: all
   std::map<std::string, std::string> environment;
 };
 

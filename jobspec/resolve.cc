@@ -17,6 +17,7 @@
 #include "jobspec/optimizer_keys.h"
 #include "jobspec/pipeline_keys.h"
 #include "jobspec/quantization_keys.h"
+#include "jobspec/recovery_keys.h"
 #include "jobspec/remat_keys.h"
 #include "jobspec/settings_reader.h"
 #include "jobspec/stack_trace_keys.h"
@@ -173,7 +174,18 @@ void warn_of_tensor_between_nodes(const trainer::TrainConfig& train,
       nodes, step / (1 << 20)));
 }
 
-absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train) {
+void read_local_checkpoints(SettingsReader& reader, trainer::TrainConfig& train,
+                            std::vector<std::string>& warnings) {
+  reader.read("enable_emergency_checkpoint", train.enable_emergency_checkpoint);
+  reader.read("local_checkpoint_directory", train.local_checkpoint_directory);
+  reader.read("local_checkpoint_period", train.local_checkpoint_period);
+  if (train.enable_emergency_checkpoint || train.local_checkpoint_period <= 0) return;
+  warnings.push_back(absl::StrCat("local_checkpoint_period=", train.local_checkpoint_period,
+                                  " has no effect: enable_emergency_checkpoint is False"));
+}
+
+absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train,
+                       std::vector<std::string>& warnings) {
   reader.read("log_period", train.log_period);
   reader.read("init_weights_seed", train.init_weights_seed);
   reader.read("enable_checkpointing", train.enable_checkpointing);
@@ -182,19 +194,19 @@ absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train) {
   reader.read_optional("max_num_checkpoints_to_keep", train.max_checkpoints_to_keep);
   reader.read("save_checkpoint_on_completion", train.save_checkpoint_on_completion);
   reader.read("checkpoint_storage_target_data_file_size_bytes", train.checkpoint_file_bytes);
+  read_local_checkpoints(reader, train, warnings);
   reader.read("threads_per_rank", train.threads);
   check_sampling(reader);
   return reader.status();
 }
 
 void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob& job,
-               std::string output_directory, int32_t restarts_max, v1::JobSpec& spec) {
+               std::string output_directory, v1::JobSpec& spec) {
   spec.set_name(job.train.run_name);
   spec.set_user(options.user);
   spec.set_priority(options.priority);
   spec.set_nodes(mesh.nodes());
   spec.set_ranks_per_node(mesh.ranks_per_node());
-  spec.set_restarts_max(restarts_max);
   spec.set_output_directory(std::move(output_directory));
   spec.set_steps(job.train.steps);
   spec.set_train_config_json(trainer::to_json(job.train).dump());
@@ -232,7 +244,7 @@ absl::Status read_anywhere(SettingsReader& reader, const Config& config,
   read_optimizer(reader, train.optimizer, warnings);
   read_schedule(reader, train, warnings);
   read_not_finite_policy(reader, train.not_finite_policy, warnings);
-  return read_rest(reader, train);
+  return read_rest(reader, train, warnings);
 }
 
 // The rest, and whether all of it goes together. Returns the job's output folder.
@@ -249,6 +261,9 @@ absl::StatusOr<std::string> read_on_mesh(const Mesh& mesh, const Config& config,
   warn_of_same_batches(train, warnings);
   warn_of_tensor_between_nodes(train, warnings);
   train.checkpoint_directory = absl::StrCat(*output, "/checkpoints");
+  bool tensorboard = false;
+  reader.read("enable_tensorboard", tensorboard);
+  if (tensorboard) train.tensorboard_dir = absl::StrCat(*output, "/tensorboard");
   if (auto status = trainer::validate(train); !status.ok()) return status;
   return output;
 }
@@ -281,9 +296,8 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
   if (!wanted.ok()) return wanted.status();
   trainer::TrainConfig anywhere;
   std::vector<std::string> warnings = config.warnings;
-  int32_t restarts_max = 3;
-  reader.read("restarts_max", restarts_max);
-  reader.require(restarts_max >= 0, "restarts_max", "must be at least 0");
+  const auto recovery = read_recovery(reader, options.spares, options.min_nodes);
+  if (!recovery.ok()) return recovery.status();
   v1::StackTraces traces;
   read_stack_traces(reader, traces, warnings);
   if (auto status = read_anywhere(reader, config, options, anywhere, warnings); !status.ok())
@@ -299,8 +313,10 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
     absl::StatusOr<std::string> output =
         read_on_mesh(*mesh, config, options, job.train, job.warnings);
     if (output.ok()) {
-      fill_spec(options, *mesh, job, *std::move(output), restarts_max, job.spec);
+      fill_spec(options, *mesh, job, *std::move(output), job.spec);
       *job.spec.mutable_stack_traces() = traces;
+      if (auto fits = fill_recovery(job.train, *recovery, job.spec, job.warnings); !fits.ok())
+        return fits;
       return job;
     }
     status = output.status();

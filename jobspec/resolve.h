@@ -23,6 +23,8 @@ struct LaunchOptions {
   // Unset: the product of that level's mesh degrees when none is -1, else 1.
   std::optional<int32_t> nodes;
   std::optional<int32_t> ranks_per_node;
+  std::optional<int32_t> spares;  // of the key's meaning, as the next
+  std::optional<int32_t> min_nodes;
   std::string working_directory;  // absolute; relative paths start here
   std::string home;               // for a leading ~/; may be empty
   std::string default_run_name;   // for an empty run_name

@@ -71,7 +71,7 @@ class FakeCoordinator : public v1::Muster::Service {
 
 TEST(Client, ASubmissionWhoseAnswerWasLostIsRepeatedWithItsId) {
   FakeCoordinator coordinator;
-  Client client(coordinator.address());
+  Client client({.address = coordinator.address()});
   int losses = 0;
   const auto job = submit_with_repeats(client, v1::JobSpec(), "the-id", std::chrono::minutes(1),
                                        [&](const absl::Status& loss) {
@@ -89,7 +89,7 @@ TEST(Client, ASubmissionWhoseAnswerWasLostIsRepeatedWithItsId) {
 TEST(Client, ASubmissionIsGivenUpWhenPatienceEnds) {
   FakeCoordinator coordinator;
   coordinator.stop();
-  Client client(coordinator.address());
+  Client client({.address = coordinator.address()});
   const auto job = submit_with_repeats(client, v1::JobSpec(), "the-id", Duration::zero(),
                                        [](const absl::Status&) { FAIL() << "no repeat follows"; });
   EXPECT_TRUE(absl::IsUnavailable(job.status())) << job.status();
@@ -97,7 +97,7 @@ TEST(Client, ASubmissionIsGivenUpWhenPatienceEnds) {
 
 TEST(Client, StopEndsCallsThatRunAndThoseThatBegin) {
   FakeCoordinator coordinator;
-  Client client(coordinator.address());
+  Client client({.address = coordinator.address()});
   absl::Status said;
   std::jthread caller([&] { said = client.cancel_job(1, false).status(); });
   while (!coordinator.was_asked()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

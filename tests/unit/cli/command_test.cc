@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/command_line.h"
+#include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::cli {
@@ -35,11 +36,9 @@ Result shell(const std::string& command) {
   return result;
 }
 
-Result muster(const std::string& arguments) {
-  return shell(std::string(MUSTER_BIN_DIR) + "/muster " + arguments);
-}
+Result muster(const std::string& arguments) { return shell(bin_dir() + "/muster " + arguments); }
 
-std::string base_yml() { return std::string(MUSTER_SOURCE_DIR) + "/configs/base.yml"; }
+std::string base_yml() { return source_dir() + "/configs/base.yml"; }
 
 TEST(Commands, EachTeachesByExample) {
   CLI::App app;
@@ -57,7 +56,11 @@ TEST(Commands, EachTeachesByExample) {
     EXPECT_FALSE(command->get_description().empty()) << command->get_name();
     EXPECT_THAT(command->get_footer(), HasSubstr("muster ")) << command->get_name();
     const bool takes_json = command->get_option_no_throw("--json") != nullptr;
-    EXPECT_EQ(takes_json, command->get_name() != "completion") << command->get_name();
+    // Those of slurm but submit are what a job's script and its nodes run.
+    const std::string parent = command->get_parent()->get_name();
+    const bool tells = command->get_name() != "completion" &&
+                       (parent != "slurm" || command->get_name() == "submit");
+    EXPECT_EQ(takes_json, tells) << command->get_name();
   }
 }
 
@@ -194,8 +197,7 @@ TEST(Commands, TheShippedBaseIsNotThatOfTheWorkingDirectory) {
   const TempFolder folder;
   std::filesystem::create_directory(folder.file("configs"));
   write_file(folder.file("configs/base.yml"), "not_a_key: 1\n");
-  const std::string in_folder =
-      "cd " + folder.path() + "; " + std::string(MUSTER_BIN_DIR) + "/muster ";
+  const std::string in_folder = "cd " + folder.path() + "; " + bin_dir() + "/muster ";
   EXPECT_EQ(shell(in_folder + "config show CONFIG=Synthetic126M").exit_code, 0);
   EXPECT_EQ(shell(in_folder + "config show CONFIG=Synthetic126M configs/base.yml").exit_code, 2);
 }
@@ -213,7 +215,7 @@ TEST(Commands, CompletionScriptsNameEveryCommand) {
 
 TEST(Commands, BashCompletes) {
   const std::string script =
-      "eval \"$(" + std::string(MUSTER_BIN_DIR) +
+      "eval \"$(" + bin_dir() +
       "/muster completion bash)\"; COMP_WORDS=(muster run per_dev) COMP_CWORD=2; "
       "compopt() { :; }; _muster; echo \"${COMPREPLY[@]}\"";
   const TempFolder folder;

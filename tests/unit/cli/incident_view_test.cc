@@ -122,9 +122,9 @@ TEST(IncidentView, ListsOneLineEach) {
   slow.set_sentence("rank 2 is slow");
   *list.add_incidents() = slow;
   EXPECT_EQ(describe_incidents(list, kNow, 80),
-            "INCIDENT  JOB  KIND              AGE  WHAT\n"
-            "7         3    hang              16s  rank 1 on node0 never entered all-gather …\n"
-            "6         3    slow rank (open)  -    rank 2 is slow\n");
+            "INCIDENT  JOB  KIND              AGE  BACK AFTER  WHAT\n"
+            "7         3    hang              16s  -           rank 1 on node0 never entered…\n"
+            "6         3    slow rank (open)  -    -           rank 2 is slow\n");
 }
 
 TEST(IncidentView, JsonHasEverything) {

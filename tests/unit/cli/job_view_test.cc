@@ -6,12 +6,14 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/node_view.h"
 #include "common/escape.h"
 
 namespace muster::cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 v1::Job running_job() {
   v1::Job job;
@@ -64,6 +66,39 @@ TEST(JobView, AConfigThatIsNoJsonIsNullAndOneThatWasNotSentIsNotThere) {
   EXPECT_FALSE(job_to_json(job)["spec"].contains("train_config"));
 }
 
+TEST(JobView, TellsWhatAJobRunsOn) {
+  v1::Job job = running_job();
+  job.mutable_spec()->set_nodes(4);
+  job.set_nodes(2);
+  job.add_held("node7");
+  job.add_held("node8");
+  EXPECT_THAT(describe_job(job, 0), HasSubstr("4 ranks on 2 of 4 nodes"));
+  EXPECT_THAT(describe_job(job, 0), HasSubstr("kept free for it: node7, node8"));
+  v1::ListJobsResponse jobs;
+  *jobs.add_jobs() = job;
+  EXPECT_THAT(describe_jobs(jobs, 0), HasSubstr("2 of 4"));
+  EXPECT_EQ(job_to_json(job)["nodes"], 2);
+  EXPECT_EQ(job_to_json(job)["held"].size(), 2U);
+  job.set_nodes(4);
+  EXPECT_THAT(describe_job(job, 0), HasSubstr("8 ranks on 4 nodes"));
+  v1::ListWorkersResponse workers;
+  v1::WorkerInfo& worker = *workers.add_workers();
+  worker.set_slots_used(2);
+  worker.set_slots_held(2);
+  EXPECT_THAT(describe_workers(workers), HasSubstr("2 (2 held)"));
+}
+
+// After a restart of the coordinator, until its workers are back.
+TEST(JobView, AWorkerThatHasNotRegisteredYetIsNotSilent) {
+  v1::ListWorkersResponse workers;
+  v1::WorkerInfo& worker = *workers.add_workers();
+  worker.set_name("node1");
+  EXPECT_THAT(describe_workers(workers), HasSubstr("not yet registered"));
+  EXPECT_THAT(describe_workers(workers), Not(HasSubstr("ago")));
+  worker.set_slots(8);
+  EXPECT_THAT(describe_workers(workers), HasSubstr("away"));
+}
+
 TEST(JobView, TextForPeople) {
   const std::string status = describe_job(running_job(), 61'000'000'000);
   EXPECT_THAT(status, HasSubstr("RUNNING"));
@@ -78,6 +113,9 @@ TEST(JobView, TextForPeople) {
   EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("2.00k")) << "all ranks' tokens/s";
   jobs.mutable_jobs(0)->clear_ranks();
   EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("-/100"));
+  EXPECT_THAT(describe_jobs(jobs, 0), Not(HasSubstr("--all")));
+  jobs.set_more(true);
+  EXPECT_THAT(describe_jobs(jobs, 0), HasSubstr("--all"));
 }
 
 // Another user's words: they neither tell the terminal what to do nor pass for lines of ours.
@@ -98,12 +136,37 @@ TEST(JobView, TextForPeopleHasNoControlCharacters) {
   worker.set_name(evil);
   worker.set_host(evil);
   worker.set_version(evil);
+  worker.mutable_exclusion()->set_reason(evil);
   for (const std::string& text :
-       {headline(job), describe_job(job, 0), describe_jobs(jobs, 0), describe_workers(workers)}) {
+       {headline(job), describe_job(job, 0), describe_jobs(jobs, 0), describe_workers(workers),
+        describe_nodes(workers, 0), describe_node(worker, 0)}) {
     EXPECT_THAT(text, HasSubstr(R"(x\x1b[2J\x0a\x9by)"));
     EXPECT_EQ(text, escape_controls(text));
     EXPECT_THAT(text, Not(HasSubstr("2J\n")));
   }
+}
+
+TEST(NodeView, SaysWhyANodeIsLeftOutAndForHowLong) {
+  v1::WorkerInfo worker;
+  worker.set_name("node7");
+  worker.set_host("host7");
+  worker.set_connected(true);
+  EXPECT_EQ(describe_node(worker, 0), "node7 is good");
+  v1::NodeExclusion& exclusion = *worker.mutable_exclusion();
+  exclusion.set_cause("worker lost");
+  exclusion.set_reason("it was started anew");
+  exclusion.set_until_unix_ns(700'000'000'000);
+  exclusion.set_times(2);
+  worker.mutable_last_check()->set_passed(true);
+  worker.mutable_last_check()->set_unix_ns(90'000'000'000);
+  EXPECT_EQ(describe_node(worker, 100'000'000'000),
+            "node7 is left out for 10m 00s: worker lost: it was started anew (2 times in a day); "
+            "its check passed 10s ago");
+  EXPECT_EQ(worker_to_json(worker)["exclusion"]["cause"], "worker lost");
+  exclusion.set_until_unix_ns(0);
+  v1::ListWorkersResponse workers;
+  *workers.add_workers() = worker;
+  EXPECT_THAT(describe_nodes(workers, 100'000'000'000), HasSubstr("left out until admitted"));
 }
 
 }  // namespace

@@ -76,11 +76,11 @@ TEST_F(LogPrinterTest, ForProgramsEachLineIsAnObject) {
   printer.take(chunk(1, 0, 0, "a\nb\xff \"c\"\n"));
   printer.take(chunk(2, 3, 0, "d"));
   printer.finish();
-  EXPECT_EQ(out_.text(), R"({"attempt":1,"line":"a","rank":0})"
+  EXPECT_EQ(out_.text(), R"({"attempt":1,"job":0,"line":"a","rank":0})"
                          "\n"
-                         "{\"attempt\":1,\"line\":\"b\xef\xbf\xbd \\\"c\\\"\",\"rank\":0}"
+                         "{\"attempt\":1,\"job\":0,\"line\":\"b\xef\xbf\xbd \\\"c\\\"\",\"rank\":0}"
                          "\n"
-                         R"({"attempt":2,"line":"d","rank":3})"
+                         R"({"attempt":2,"job":0,"line":"d","rank":3})"
                          "\n");
 }
 

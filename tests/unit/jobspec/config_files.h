@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "jobspec/resolve.h"
+#include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::jobspec {
@@ -22,7 +23,7 @@ class ConfigFiles : public ::testing::Test {
     return path.string();
   }
 
-  static std::string shipped() { return std::string(MUSTER_SOURCE_DIR) + "/configs/base.yml"; }
+  static std::string shipped() { return source_dir() + "/configs/base.yml"; }
 
   static absl::StatusOr<Config> load(
       std::vector<std::string> overrides,

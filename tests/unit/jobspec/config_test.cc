@@ -231,15 +231,15 @@ TEST_F(ConfigTest, RestrictedValuesSayWhatWorks) {
 
 TEST_F(ConfigTest, KeysWithoutEffectWarnOnceAndSayWhy) {
   const auto config =
-      load({"scan_layers=false", "use_iota_embed=true", "enable_emergency_checkpoint=true"});
+      load({"scan_layers=false", "use_iota_embed=true", "enable_multi_tier_checkpointing=true"});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->warnings,
               ElementsAre(HasSubstr("use_iota_embed=true has no effect"),
                           HasSubstr("scan_layers=false has no effect"),
-                          HasSubstr("enable_emergency_checkpoint=true has no effect")));
+                          HasSubstr("enable_multi_tier_checkpointing=true has no effect")));
   // A file may be a copy of the whole base.yml.
   const std::string copy =
-      write("copy.yml", "base_config: " + shipped() + "\nenable_emergency_checkpoint: False\n");
+      write("copy.yml", "base_config: " + shipped() + "\nenable_multi_tier_checkpointing: False\n");
   EXPECT_THAT(load({}, {}, copy)->warnings, IsEmpty());
 }
 

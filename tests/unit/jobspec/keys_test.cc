@@ -7,6 +7,7 @@
 
 #include "common/absl_view.h"
 #include "jobspec/yaml_file.h"
+#include "tests/paths.h"
 #include "tests/unit/jobspec/config_files.h"
 
 namespace muster::jobspec {
@@ -27,7 +28,7 @@ TEST(Keys, NamesAreUniqueAndRowsComplete) {
 }
 
 TEST(Keys, EveryShippedKeyIsKnownAndEveryWorkingKeyIsShipped) {
-  const auto entries = read_yaml_file(std::string(MUSTER_SOURCE_DIR) + "/configs/base.yml");
+  const auto entries = read_yaml_file(source_dir() + "/configs/base.yml");
   ASSERT_TRUE(entries.ok()) << entries.status();
   std::set<std::string> shipped;
   for (const YamlEntry& entry : *entries) {
@@ -41,7 +42,7 @@ TEST(Keys, EveryShippedKeyIsKnownAndEveryWorkingKeyIsShipped) {
 }
 
 TEST(Keys, TopicsAreSectionsOfTheShippedFile) {
-  std::ifstream file(std::string(MUSTER_SOURCE_DIR) + "/configs/base.yml");
+  std::ifstream file(source_dir() + "/configs/base.yml");
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   size_t begin = 0;
   std::string_view topic;

@@ -8,6 +8,7 @@
 
 #include <absl/strings/str_format.h>
 
+#include "tests/paths.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/model/transformer.h"
 
@@ -97,7 +98,7 @@ class MemoryPage : public ConfigFiles {
   }
 
   static std::string page() {
-    std::ifstream file(std::string(MUSTER_SOURCE_DIR) + "/docs/memory.md");
+    std::ifstream file(source_dir() + "/docs/memory.md");
     std::ostringstream text;
     text << file.rdbuf();
     return text.str();

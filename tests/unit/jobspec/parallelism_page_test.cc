@@ -9,6 +9,7 @@
 
 #include <absl/strings/str_format.h>
 
+#include "tests/paths.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/training_plan.h"
 
@@ -82,7 +83,7 @@ TEST_F(ParallelismPage, HasThePlansNumbers) {
                        "per_device_batch_size=0.125"});
     }
   }
-  std::ifstream file(std::string(MUSTER_SOURCE_DIR) + "/docs/parallelism.md");
+  std::ifstream file(source_dir() + "/docs/parallelism.md");
   std::ostringstream page;
   page << file.rdbuf();
   EXPECT_TRUE(page.str().find(table) != std::string::npos) << "docs/parallelism.md must say:\n\n"

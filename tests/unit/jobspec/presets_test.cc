@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/with_commas.h"
+#include "tests/paths.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -19,9 +20,7 @@ using ::testing::Not;
 
 class Presets : public ConfigFiles {
  protected:
-  static std::filesystem::path folder() {
-    return std::string(MUSTER_SOURCE_DIR) + "/configs/models";
-  }
+  static std::filesystem::path folder() { return source_dir() + "/configs/models"; }
 };
 
 struct Row {

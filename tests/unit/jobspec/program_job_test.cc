@@ -38,6 +38,20 @@ TEST(ProgramJob, IsWhatWasAskedFor) {
   EXPECT_EQ(spec->steps(), 0);
 }
 
+TEST(ProgramJob, MayGoOnWithFewerNodes) {
+  ProgramRequest wanted = request();
+  wanted.nodes = 4;
+  wanted.spares = 1;
+  wanted.min_nodes = 2;
+  const auto spec = program_job(wanted);
+  EXPECT_EQ(spec->spares(), 1);
+  EXPECT_EQ(spec->min_nodes(), 2);
+  EXPECT_EQ(spec->smaller_size(), 0) << "it can have any number from there on";
+  wanted.min_nodes = 5;
+  EXPECT_EQ(program_job(wanted).status().message(),
+            "--min-nodes 5: the job has --nodes 4, so it must be 1 to 4");
+}
+
 TEST(ProgramJob, FoldersStartInTheWorkingDirectory) {
   ProgramRequest wanted = request();
   wanted.name = "mine";

@@ -38,6 +38,19 @@ TEST_F(Resolve, DefaultsMakeOneRank) {
   EXPECT_EQ(job->spec.restarts_max(), 3);
 }
 
+TEST_F(Resolve, LocalCheckpointsAreAskedForByMaxTextsNames) {
+  const auto job = resolve({"enable_emergency_checkpoint=True", "local_checkpoint_period=20",
+                            "local_checkpoint_directory=/mnt/ramdisk"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(job->train.enable_emergency_checkpoint);
+  EXPECT_EQ(job->train.local_checkpoint_period, 20);
+  EXPECT_EQ(job->train.local_checkpoint_directory, "/mnt/ramdisk");
+  EXPECT_THAT(error_of(resolve({"enable_emergency_checkpoint=True"})),
+              HasSubstr("local_checkpoint_period is 0"));
+  EXPECT_THAT(resolve({"local_checkpoint_period=20"})->warnings,
+              ElementsAre(HasSubstr("local_checkpoint_period=20 has no effect")));
+}
+
 TEST_F(Resolve, ActivationsAreFloat32OrBfloat16) {
   EXPECT_EQ(resolve({})->train.dtype, trainer::ComputeType::kFloat32);
   EXPECT_EQ(resolve({"dtype=bfloat16"})->train.dtype, trainer::ComputeType::kBfloat16);

@@ -1,0 +1,123 @@
+// muster metrics: every metric that the daemons export.
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "common/absl_view.h"
+#include "daemon/metric_table.h"
+
+namespace muster::cli {
+namespace {
+
+struct MetricsOptions {
+  bool json = false;
+  bool markdown = false;
+};
+
+std::string_view type_of(const daemon::Metric& metric) {
+  return daemon::kMetricTypeNames[static_cast<size_t>(metric.type)];
+}
+
+std::string_view source_of(const daemon::Metric& metric) {
+  return daemon::kMetricSourceNames[static_cast<size_t>(metric.source)];
+}
+
+std::vector<std::string> labels_of(const daemon::Metric& metric) {
+  return absl::StrSplit(av(metric.labels), ' ', absl::SkipEmpty());
+}
+
+std::string as_json() {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const daemon::Metric& metric : daemon::kMetrics) {
+    rows.push_back({{"name", metric.name},
+                    {"type", type_of(metric)},
+                    {"source", source_of(metric)},
+                    {"labels", labels_of(metric)},
+                    {"help", metric.help}});
+  }
+  return nlohmann::json({{"metrics", rows}}).dump() + "\n";
+}
+
+std::string as_text() {
+  std::string text;
+  for (const daemon::Metric& metric : daemon::kMetrics) {
+    const std::string labels = absl::StrJoin(labels_of(metric), ", ");
+    absl::StrAppend(&text, av(metric.name), labels.empty() ? "" : absl::StrCat("{", labels, "}"),
+                    "  ", av(type_of(metric)), " of the ", av(source_of(metric)), "\n    ",
+                    av(metric.help), "\n");
+  }
+  return text;
+}
+
+constexpr std::string_view kPageHead =
+    "# Metrics\n"
+    "\n"
+    "Made by `muster metrics --markdown` from the table that the programs' metrics are made from "
+    "(`daemon/metric_table.h`); a test compares\n"
+    "the two, and what a real run serves with both. How to scrape, rules, alerts and dashboards: "
+    "[monitoring.md](monitoring.md).\n";
+
+constexpr std::string_view kCoordinatorHead =
+    "\n"
+    "## Of the coordinator\n"
+    "\n"
+    "`http://127.0.0.1:7071/metrics`, or what `--http` says. The page has a bound: 128 jobs have "
+    "series (`--job-series`), of a job its 16 slowest ranks, and of the\n"
+    "workers 64 that are spread evenly (`--worker-series`) beside 64 that are silent; the 512 "
+    "newest incidents have one each. Totals\n"
+    "count all. Series of a job go five minutes after its end.\n";
+
+constexpr std::string_view kWorkerHead =
+    "\n"
+    "## Of a worker\n"
+    "\n"
+    "`--http` of muster-worker. `muster_rank_…` have 64 ranks of a job, spread evenly over all of "
+    "its nodes (`--rank-series`); the others\n"
+    "are in the histograms, counters and maxima of `muster_worker_…`. A figure of training has no "
+    "series before the first step.\n";
+
+std::string as_markdown() {
+  std::string text(kPageHead);
+  for (const auto& [source, head] :
+       {std::pair(daemon::MetricSource::kCoordinator, kCoordinatorHead),
+        std::pair(daemon::MetricSource::kWorker, kWorkerHead)}) {
+    absl::StrAppend(&text, av(head),
+                    "\n| metric | type | labels | what it says |\n|---|---|---|---|\n");
+    for (const daemon::Metric& metric : daemon::kMetrics) {
+      if (metric.source != source) continue;
+      absl::StrAppend(&text, "| `", av(metric.name), "` | ", av(type_of(metric)), " | ",
+                      absl::StrJoin(labels_of(metric), ", "), " | ", av(metric.help), " |\n");
+    }
+  }
+  return text;
+}
+
+int metrics(const MetricsOptions& options) {
+  return print_result(options.json ? as_json() : options.markdown ? as_markdown() : as_text());
+}
+
+}  // namespace
+
+void declare_metrics(CLI::App& app, Action& action) {
+  auto options = std::make_shared<MetricsOptions>();
+  CLI::App* command =
+      app.add_subcommand("metrics", "List the Prometheus metrics of coordinator and workers");
+  command->add_flag("--markdown", options->markdown, "As the page docs/metrics.md");
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster metrics\n"
+      "  muster metrics --json | jq -r '.metrics[].name'\n"
+      "  muster metrics --markdown > docs/metrics.md");
+  on_call(*command, action, options, metrics);
+}
+
+}  // namespace muster::cli

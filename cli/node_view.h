@@ -1,0 +1,16 @@
+// A node as text for people: whether ranks are placed on it, and why not. What a terminal would obey is escaped.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "muster/v1/muster.pb.h"
+
+namespace muster::cli {
+
+// "node7 is left out for 9m: worker lost: it was started anew; its check passed 12s ago"
+std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns);
+// Rows of `muster node list`.
+std::string describe_nodes(const v1::ListWorkersResponse& workers, int64_t now_unix_ns);
+
+}  // namespace muster::cli

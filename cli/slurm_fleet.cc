@@ -1,0 +1,179 @@
+// muster slurm fleet: a long-running allocation whose nodes are workers of a coordinator elsewhere.
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/help.h"
+#include "cli/slurm.h"
+#include "cli/slurm_ask.h"
+#include "cli/slurm_nodes.h"
+#include "cli/slurm_setup.h"
+#include "cli/terminal.h"
+#include "common/exit_code.h"
+#include "common/limits.h"
+#include "common/time.h"
+#include "daemon/process.h"
+
+namespace muster::cli {
+namespace {
+
+struct FleetOptions {
+  SlurmOptions slurm;
+  std::string coordinator;
+  std::optional<int32_t> slots;
+  std::string log_folder = "muster-fleet";
+};
+
+constexpr int kLookMs = 500;
+// slurmctld answers for the whole cluster.
+constexpr auto kAskPeriod = std::chrono::seconds(2);
+// Of a coordinator that somebody starts again on another machine, or when they have seen that it is gone. Nodes that nobody can use are others' by then.
+constexpr auto kCoordinatorPatience = std::chrono::minutes(30);
+
+void say(const std::string& text) { write_text(STDERR_FILENO, "muster: " + text + "\n"); }
+
+// The next signal, 0 when none came for a moment.
+int next_signal(const SlurmSignals& signals) {
+  pollfd fd{signals.fd(), POLLIN, 0};
+  poll(&fd, 1, kLookMs);
+  return signals.take();
+}
+
+// How long the fleet has been without its coordinator, or the coordinator without the fleet.
+class Separation {
+ public:
+  explicit Separation(const FleetOptions& options) : coordinator_(options.coordinator) {}
+
+  // An error when it has lasted too long.
+  absl::Status look(bool apart) {
+    const Instant now = monotonic_now();
+    if (!apart) {
+      if (std::exchange(since_, std::nullopt)) say("workers are at the coordinator again");
+      return absl::OkStatus();
+    }
+    if (!since_) {
+      since_ = now;
+      say(absl::StrCat("no worker is at the coordinator ", coordinator_,
+                       ": it is waited for, at most ", kCoordinatorPatience.count(), " minutes"));
+    }
+    if (now - *since_ < kCoordinatorPatience) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("no worker has been at the coordinator ",
+                                               coordinator_, " for ", kCoordinatorPatience.count(),
+                                               " minutes; the allocation ends"));
+  }
+
+ private:
+  const std::string coordinator_;
+  std::optional<Instant> since_;
+};
+
+// Until Slurm wants the nodes back, or every worker has left. The signal, 0 for none.
+absl::StatusOr<int> keep(const FleetOptions& options, const SlurmJob& slurm,
+                         const SlurmSignals& signals, WorkerStep& step, SlurmNodes& nodes) {
+  Separation separation(options);
+  Instant ask_at{};
+  while (true) {
+    if (const int signo = next_signal(signals); signo != 0) return signo;
+    for (const std::string& news : nodes.take_news()) say(news);
+    if (nodes.launched() && !step.runs_alone()) {
+      step.let_srun_go();
+      if (step.runs_alone()) say("every worker is at the coordinator");
+    }
+    if (auto status = step.health(); !status.ok()) return status;
+    const bool is_alone = nodes.launched() && nodes.staying() == 0;
+    // A coordinator that was started again has no workers, but they run.
+    if (is_alone && monotonic_now() >= ask_at) {
+      ask_at = monotonic_now() + kAskPeriod;
+      if (workers_have_ended(slurm)) return 0;
+    }
+    if (auto status = separation.look(is_alone || !nodes.coordinator_answers()); !status.ok())
+      return status;
+  }
+}
+
+// Workers that save and leave. Slurm kills who is not through when its time limit comes, and queues nothing again then.
+void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSignals& signals,
+             const SlurmNodes& nodes, const Farewell& farewell, bool is_killed) {
+  const Instant leave_by = monotonic_now() + std::chrono::seconds(options.slurm.leave_seconds);
+  bool is_queued = false;
+  const auto queue = [&] {
+    if (is_queued || !farewell.requeue || options.slurm.no_requeue) return;
+    const absl::Status status = requeue_slurm_job(slurm);
+    is_queued = status.ok();
+    say(is_queued ? "the allocation is queued again"
+                  : absl::StrCat("the allocation could not be queued again: ",
+                                 std::string(status.message())));
+  };
+  if (is_killed) queue();
+  end_worker_step(slurm, Duration());
+  Instant ask_at{};
+  while (monotonic_now() < leave_by) {
+    if (next_signal(signals) == SIGTERM) {
+      const SlurmJobState state = ask_slurm_job(slurm);
+      if (is_being_ended(state) && farewell_of(state).requeue) queue();
+    }
+    if (nodes.launched() && nodes.coordinator_answers() && nodes.staying() == 0) break;
+    if (monotonic_now() < ask_at) continue;
+    ask_at = monotonic_now() + kAskPeriod;
+    if (workers_have_ended(slurm)) break;
+  }
+  queue();
+}
+
+int fleet(const FleetOptions& options) {
+  const auto signals = SlurmSignals::block();
+  if (!signals.ok()) return fail(signals.status());
+  const auto slurm = enter_slurm_job();
+  if (!slurm.ok()) return fail(slurm.status());
+  if (auto status = daemon::make_writable_directory(options.log_folder); !status.ok())
+    return fail(status);
+  const auto plan = step_plan(*slurm, options.slurm, options.coordinator,
+                              options.slots.value_or(slurm->ranks_per_node), {options.log_folder});
+  if (!plan.ok()) return fail(plan.status());
+  auto step = WorkerStep::start(*plan);
+  if (!step.ok()) return fail(step.status());
+  SlurmNodes nodes({.names = slurm->node_names, .fewest = 0}, options.coordinator);
+  const auto signo = keep(options, *slurm, *signals, **step, nodes);
+  if (!signo.ok()) return fail(signo.status());
+  const SlurmJobState state = ask_slurm_job(*slurm);
+  const Farewell farewell = *signo == SIGUSR1  ? Farewell{true, "SIGUSR1: its time limit is near"}
+                            : *signo == SIGINT ? Farewell{false, "interrupted"}
+                                               : farewell_of(state);
+  say(absl::StrCat("the workers leave: ", farewell.reason));
+  see_off(options, *slurm, *signals, nodes, farewell, is_being_ended(state));
+  return to_int(ExitCode::kPreempted);
+}
+
+}  // namespace
+
+void declare_slurm_fleet(CLI::App& slurm, Action& action) {
+  auto options = std::make_shared<FleetOptions>();
+  CLI::App* command = slurm.add_subcommand(
+      "fleet", "In an sbatch script: make the allocation's nodes workers of a coordinator");
+  command->group("Commands");
+  add_coordinator_address_option(*command, options->coordinator);
+  command
+      ->add_option(
+          "--slots", options->slots,
+          "Ranks that each node may run at once (default: sbatch's --ntasks-per-node, else "
+          "its GPUs)")
+      ->type_name("N")
+      ->check(whole_number(1, kNodesMax));
+  command->add_option("--log-folder", options->log_folder, "For the workers' logs")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+  add_slurm_options(*command, options->slurm);
+  command->footer(
+      "Example, with muster-coordinator on the login node (docs/slurm.md):\n"
+      "  MUSTER_COORDINATOR=login1:7070 sbatch -N 16 -t 7-0 slurm/fleet.sub\n"
+      "  muster submit --coordinator login1:7070 …");
+  on_call(*command, action, options, fleet);
+}
+
+}  // namespace muster::cli

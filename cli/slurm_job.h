@@ -1,0 +1,76 @@
+// The Slurm job that this process is part of, by its environment, and what scontrol says of it. Pure: texts in, decisions out.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+namespace muster::cli {
+
+using Variables = std::map<std::string, std::string>;
+
+struct SlurmJob {
+  std::string
+      id;  // as scontrol takes it: "12", and "12_3" of an array's task, because "12" is all of them
+  std::string name;
+  std::string node;                     // this process's
+  std::string nodes;                    // all of them: "node[1-4]"
+  std::vector<std::string> node_names;  // enter_slurm_job() asks Slurm
+  int32_t node_count = 0;
+  int32_t restarts = 0;  // how often it was requeued
+  int32_t ranks_per_node = 1;
+};
+
+// FailedPrecondition outside of an allocation. Ranks on each node: Slurm's tasks, else its GPUs, else 1.
+absl::StatusOr<SlurmJob> slurm_job(const Variables& environment);
+
+// For a run without a name: the same after each requeue. What a folder's name should not have is '-'.
+std::string run_name_of(const SlurmJob& job);
+
+// "s0.s1" of SLURM_TOPOLOGY_ADDR "s0.s1.node7": the switches above a node, as the worker takes them.
+std::string switches_of(const Variables& environment);
+
+// One node of `scontrol show node -o`.
+struct SlurmNode {
+  std::string name;
+  std::string address;
+  std::string state;   // "IDLE+DRAIN"
+  std::string reason;  // of whoever drained it
+
+  // Why ranks should not be there; empty: they may.
+  std::string trouble() const;
+};
+std::vector<SlurmNode> parse_slurm_nodes(std::string_view text);
+
+// Of `scontrol show job -o`.
+struct SlurmJobState {
+  std::string state;  // RUNNING, COMPLETING, …
+  std::optional<int64_t> run_seconds;
+  std::optional<int64_t> limit_seconds;  // none: UNLIMITED
+  std::string id{};                      // a number of its own, also of an array's task
+  std::string reason{};                  // "TimeLimit"
+};
+SlurmJobState parse_slurm_job(std::string_view text);
+// How often it was queued again, by the same text; -1 when that is not said.
+int32_t slurm_restarts(std::string_view text);
+
+// "State" of "NodeName=n1 State=IDLE+DRAIN ThreadsPerCore=1"; the value ends at a blank.
+std::string slurm_field(std::string_view line, std::string_view name);
+
+// Whether a job that was told to leave is to be queued again.
+struct Farewell {
+  bool requeue = false;
+  std::string reason;
+};
+// `state` is from when it was told. A job that Slurm ends is COMPLETING by then: by its time limit, which another turn goes on from, or
+// because somebody cancelled it, who wants no other turn.
+Farewell farewell_of(const SlurmJobState& state);
+// Slurm has begun to end it: what is not gone within KillWait is killed.
+bool is_being_ended(const SlurmJobState& state);
+
+}  // namespace muster::cli

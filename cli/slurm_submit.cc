@@ -1,0 +1,246 @@
+// muster slurm submit: writes the script of a per-job run and hands it to sbatch.
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/help.h"
+#include "cli/job_arguments.h"
+#include "cli/preflight.h"
+#include "cli/run_command.h"
+#include "cli/slurm.h"
+#include "cli/slurm_ask.h"
+#include "cli/slurm_queue.h"
+#include "cli/slurm_script.h"
+#include "cli/slurm_setup.h"
+#include "cli/terminal.h"
+#include "common/file_write.h"
+#include "common/limits.h"
+#include "daemon/process.h"
+#include "jobspec/dialect.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr int32_t kChainMax = 1000;  // sbatch's own bound of an array's numbers
+constexpr auto kSbatchDeadline = std::chrono::seconds(60);
+// Slurm looks at a new job at once, or some seconds later; nobody waits for that.
+constexpr int kReasonTries = 8;
+constexpr auto kReasonPeriod = std::chrono::milliseconds(250);
+
+struct SlurmSubmitOptions {
+  JobArguments job;
+  SlurmOptions slurm;
+  ScriptPlan plan;
+  bool share_nodes = false;
+  bool dry_run = false;
+  bool no_check = false;
+  bool json = false;
+};
+
+void add_words(std::vector<std::string>& command, const std::vector<std::string>& words) {
+  command.insert(command.end(), words.begin(), words.end());
+}
+
+// As the user has typed it, with what has to be the same at each turn of the job.
+std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::JobSpec& spec,
+                                   const std::string& muster) {
+  const JobArguments& job = options.job;
+  std::vector<std::string> words = {muster, "slurm", "run"};
+  add_words(words, {"--nodes", absl::StrCat(spec.nodes()), "--ranks-per-node",
+                    absl::StrCat(spec.ranks_per_node()), "--default-name", spec.name()});
+  if (job.spares) add_words(words, {"--spares", absl::StrCat(*job.spares)});
+  if (job.min_nodes) add_words(words, {"--min-nodes", absl::StrCat(*job.min_nodes)});
+  for (const std::string& variable : job.environment) add_words(words, {"--env", variable});
+  if (!job.output_directory.empty()) add_words(words, {"--output", job.output_directory});
+  if (!job.name.empty()) add_words(words, {"--name", job.name});
+  if (job.restarts) add_words(words, {"--restarts", absl::StrCat(*job.restarts)});
+  if (job.hang_after_seconds)
+    add_words(words, {"--hang-after", absl::StrCat(*job.hang_after_seconds)});
+  if (!options.slurm.container.empty()) add_words(words, {"--container", options.slurm.container});
+  for (const std::string& mount : options.slurm.mounts)
+    add_words(words, {"--container-mounts", mount});
+  if (!options.slurm.address.empty()) add_words(words, {"--address", options.slurm.address});
+  if (options.slurm.insecure) words.emplace_back("--insecure");
+  if (options.slurm.no_requeue || options.plan.chain > 1) words.emplace_back("--no-requeue");
+  add_words(words, {"--leave-seconds", absl::StrCat(options.slurm.leave_seconds)});
+  if (job.is_program()) {
+    words.emplace_back("--");
+    const auto program = nlohmann::json::parse(job.program, nullptr, /*allow_exceptions=*/false);
+    add_words(words, program.get<std::vector<std::string>>());
+    return words;
+  }
+  std::vector<std::string> config = job.overrides;
+  config.insert(config.begin(), job.config_path);
+  if (jobspec::dialect_of(config) != jobspec::Dialect::kMaxText) words.emplace_back("--");
+  add_words(words, config);
+  return words;
+}
+
+// `text`'s place; the folder is made, too.
+absl::StatusOr<std::string> write_script(const v1::JobSpec& spec, const std::string& text) {
+  const std::string& folder = spec.output_directory();
+  if (auto status = daemon::make_writable_directory(folder); !status.ok()) return status;
+  const std::string path = absl::StrCat(folder, "/slurm.sub");
+  if (auto status = write_file_atomically(path, text); !status.ok()) return status;
+  return path;
+}
+
+// sbatch's own variables and options that stand for themselves may say another partition, which is Slurm's to judge then.
+absl::Status check_nodes(const ScriptPlan& plan) {
+  if (!plan.more.empty()) return absl::OkStatus();
+  const char* variable = std::getenv("SBATCH_PARTITION");
+  const std::string named = variable != nullptr ? variable : plan.partition;
+  const auto text = output_of({"scontrol", "show", "partition", "-o"}, kSlurmDeadline);
+  if (!text.ok()) return absl::OkStatus();  // sbatch says why
+  const std::string why = too_many_nodes(parse_slurm_partitions(*text), named, plan.nodes);
+  if (why.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(why, ": a smaller -N",
+                                                 plan.keeps_failed_nodes ? ", fewer --spares" : "",
+                                                 " or another -p is wanted"));
+}
+
+// Why Slurm has the job wait; empty when it does not, or does not say so in time.
+std::string reason_of_waiting(const std::string& id) {
+  for (int tries = 0; tries < kReasonTries; ++tries) {
+    const auto reason =
+        output_of({"squeue", "-h", "-t", "PENDING", "-j", id, "-o", "%r"}, kSlurmDeadline);
+    if (!reason.ok() || reason->empty()) return "";
+    const std::string text = waiting_text(reason->substr(0, reason->find('\n')));
+    if (!text.empty()) return text;
+    std::this_thread::sleep_for(kReasonPeriod);
+  }
+  return "";
+}
+
+int submit(const SlurmSubmitOptions& given) {
+  SlurmSubmitOptions options = given;
+  if (!options.job.nodes) options.job.nodes = 1;
+  if (!options.job.ranks_per_node && options.plan.gpus_per_node > 0)
+    options.job.ranks_per_node = options.plan.gpus_per_node;
+  // The check tries the output folder, and a dry run writes nothing.
+  const auto spec = checked_spec(options.job, !options.no_check && !options.dry_run);
+  if (!spec.ok()) return fail(spec.status());
+  const auto muster = daemon::own_executable_path();
+  if (!muster.ok()) return fail(muster.status());
+  ScriptPlan& plan = options.plan;
+  if (plan.job_name.empty()) plan.job_name = spec->name();
+  plan.nodes = spec->nodes() + spec->spares();
+  plan.keeps_failed_nodes = spec->spares() > 0 || spec->min_nodes() > 0;
+  plan.exclusive = !options.share_nodes;
+  plan.output_folder = spec->output_directory();
+  plan.command = run_words(options, *spec, *muster);
+  const auto script = slurm_script(plan);
+  if (!script.ok()) return fail(script.status());
+  if (options.dry_run) return print_result(*script);
+  if (auto status = check_nodes(plan); !status.ok()) return fail(status);
+  const auto path = write_script(*spec, *script);
+  if (!path.ok()) return fail(path.status());
+  const auto end = run_command({"sbatch", "--parsable", *path}, kSbatchDeadline);
+  if (!end.ok()) return fail(end.status());
+  if (end->exit_code != 0) {
+    return fail(absl::InvalidArgumentError(absl::StrCat(
+        "Slurm takes no such job: ", std::string(absl::StripAsciiWhitespace(end->errors)),
+        "; the script is ", *path)));
+  }
+  const std::string id(absl::StripAsciiWhitespace(end->output));  // "12", or "12;cluster"
+  const std::string waits = reason_of_waiting(id.substr(0, id.find(';')));
+  if (options.json)
+    return print_result(nlohmann::json{{"slurm_job", id},
+                                       {"script", *path},
+                                       {"waits", waits},
+                                       {"output_directory", spec->output_directory()}}
+                            .dump(2) +
+                        "\n");
+  return print_result(absl::StrCat("Slurm job ", id, " (", plan.job_name, ") on ", plan.nodes,
+                                   plan.nodes == 1 ? " node" : " nodes", "; its output goes to ",
+                                   spec->output_directory(), waits.empty() ? "" : "; ", waits,
+                                   "\n"));
+}
+
+void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
+  ScriptPlan& plan = options.plan;
+  command.add_option("-N,--nodes", options.job.nodes, "How many nodes train; spares come on top")
+      ->type_name("N")
+      ->check(whole_number(1, kNodesMax));
+  command.add_option("-A,--account", plan.account, "Slurm's account")->type_name("NAME");
+  command.add_option("-p,--partition", plan.partition, "Slurm's partition")->type_name("NAME");
+  command.add_option("-q,--qos", plan.qos, "Slurm's quality of service")->type_name("NAME");
+  command.add_option("-J,--job-name", plan.job_name, "Slurm's name of it (default: the run's)")
+      ->type_name("NAME");
+  command.add_option("-t,--time", plan.time, "The time limit, as sbatch takes it")
+      ->type_name("TIME");
+  command
+      .add_option("-d,--dependency", plan.dependency, "As sbatch takes it: afterany:12, singleton")
+      ->type_name("WHAT");
+  command
+      .add_option("--gpus-per-node", plan.gpus_per_node, "GPUs, and as many ranks, on each node")
+      ->type_name("N")
+      ->check(whole_number(1, kNodesMax));
+  command
+      .add_option("--ranks-per-node", options.job.ranks_per_node,
+                  "Ranks on each node (default: its GPUs, or what the ici_*_parallelism keys "
+                  "multiply to)")
+      ->type_name("N")
+      ->check(whole_number(1, kNodesMax));
+  command
+      .add_option("--chain", plan.chain,
+                  "For longer than a time limit: so many jobs after each other, each from the "
+                  "newest checkpoint on")
+      ->type_name("N")
+      ->check(whole_number(1, kChainMax));
+  plan.signal_seconds = 300;
+  command
+      .add_option("--signal-seconds", plan.signal_seconds,
+                  "So long before the time limit ranks save and leave; 0: only when Slurm ends it")
+      ->type_name("N")
+      ->check(whole_number(0, 65'535))
+      ->capture_default_str();
+  command.add_flag("--share-nodes", options.share_nodes, "Do not ask for whole nodes");
+  command
+      .add_option("--sbatch", plan.more,
+                  "Another option of sbatch's, as it stands; may be repeated")
+      ->type_name("OPTION")
+      ->allow_extra_args(false);
+  command
+      .add_option(
+          "--env", options.job.environment,
+          "Environment for every rank; may be repeated. The script shows values: NAME alone "
+          "passes your own on")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
+
+void declare_slurm_submit(CLI::App& slurm, Action& action) {
+  auto options = std::make_shared<SlurmSubmitOptions>();
+  CLI::App* command = slurm.add_subcommand("submit", "Write a job's script and hand it to sbatch");
+  command->group("Commands");
+  add_config_arguments(*command, options->job, true);
+  add_sbatch_options(*command, *options);
+  add_recovery_options(*command, options->job);
+  add_program_options(*command, options->job);
+  add_slurm_options(*command, options->slurm);
+  command->add_flag("--no-check", options->no_check,
+                    "Skip the check of data and checkpoints: they are not visible from here");
+  command->add_flag("--dry-run", options->dry_run, "Print the script; nothing is written");
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster slurm submit --insecure -N 8 -A ACCOUNT -p PARTITION -t 4:00:00 --gpus-per-node 8 "
+      "\\\n"
+      "      configs/base.yml model_name=llama2-7b run_name=first base_output_directory=/shared\n"
+      "  muster slurm submit --insecure -N 8 --spares 1 --chain 10 -t 24:00:00 configs/base.yml "
+      "run_name=long "
+      "…\n"
+      "  muster slurm submit --insecure -N 2 --gpus-per-node 8 --dry-run -- python3 train.py --lr "
+      "1e-3");
+  on_call(*command, action, options, submit);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,57 @@
+// A Slurm job's turns: each ends by its time limit, for others, or for want of nodes, and asks for the next one. Slurm requeues what it
+// kills for others and what a dead node took, and nothing else.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/slurm_job.h"
+#include "common/time.h"
+
+namespace muster::cli {
+
+// Turns in a row that came no further, of which none brings the job to its end: Slurm would go on with them for ever.
+constexpr int32_t kFruitlessTurnsMax = 5;
+
+// What is kept of a job's turns, for the next one.
+struct TurnRecord {
+  std::string job{};      // Slurm's; another job begins anew
+  int64_t step = -1;      // the highest that any turn has completed
+  int32_t fruitless = 0;  // turns in a row, up to the last one, that came no further
+};
+struct Turn {
+  std::string job{};
+  int64_t step = -1;  // the highest that is known of it
+  Duration lasted{};  // until it was told to leave
+  bool counts =
+      true;  // its steps go on from turn to turn: the trainer's. A program may count anew, or not at all
+};
+// With one more turn. Of a program whose steps say nothing, a turn that is over at once is fruitless. Pure.
+TurnRecord with_turn(const TurnRecord& before, const Turn& turn);
+
+// What to say when the ranks took `took` of the `lead` that SIGUSR1 came before the time limit; empty when that is plenty. `saved`: they
+// were through by then. Pure.
+std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved);
+
+// Of one thread.
+class NextTurn {
+ public:
+  // `record_path`: TurnRecord's file. `wanted` is false for --no-requeue.
+  NextTurn(const SlurmJob& job, std::string record_path, bool wanted)
+      : job_(job), record_path_(std::move(record_path)), wanted_(wanted) {}
+
+  // Asks Slurm for it, once, and again only where that has failed; nothing where none is wanted, or too many were fruitless.
+  void ask(const Turn& turn);
+  // What came of it: "is queued again …"; empty before ask().
+  const std::string& outcome() const { return outcome_; }
+
+ private:
+  const SlurmJob& job_;
+  const std::string record_path_;
+  const bool wanted_;
+  bool is_settled_ = false;
+  std::string outcome_;
+  std::string remark_;  // of the turns so far
+};
+
+}  // namespace muster::cli

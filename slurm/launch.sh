@@ -1,0 +1,77 @@
+#!/bin/bash
+#SBATCH -t 01:00:00
+#SBATCH -J maxtext-llama2-70b
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --ntasks-per-node=8     # ranks on each node; GPUS_PER_NODE says otherwise
+#SBATCH --overcommit
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@120
+#
+# Llama 2 70B for 50 steps on synthetic data, as the recipe's launch.sh:
+#
+#   DTYPE=bf16 sbatch -A ACCOUNT -p PARTITION -N NODES $STAGE_PATH/launch.sh [key=value …]
+#
+# DTYPE is bf16 or fp8. Step lines are in $STAGE_PATH/results/$GSW_VERSION/$DTYPE/70b/$JOB_TOTAL_GPUS/log-maxtext-*.out; where nsys is
+# there, profiles of the first steps (*-prof) and of the run (*-perf) are in nsys/ beside them.
+# Slurm runs a copy of this file: what it shares with the others lies where it was submitted from.
+here=$(dirname "${BASH_SOURCE[0]}")
+if [ ! -f "$here/wrapper.sh" ]; then
+  script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p")
+  while [ -n "$script" ] && [ ! -f "$script" ]; do
+    case $script in *" "*) script=${script% *} ;; *) script= ;; esac
+  done
+  here=$(dirname "$script")
+fi
+# shellcheck source-path=SCRIPTDIR
+. "$here/wrapper.sh"
+
+case ${DTYPE:-} in
+  bf16) precision=(dtype=bfloat16) ;;
+  fp8) precision=(dtype=bfloat16 quantization=fp8) ;;
+  *) refuse "DTYPE=${DTYPE:-}: bf16 or fp8 is wanted" ;;
+esac
+STAGE_PATH=${STAGE_PATH:-$(cd "$here" && pwd)}
+GSW_VERSION=${GSW_VERSION:-25.02}
+GPUS_PER_NODE=${GPUS_PER_NODE:-${SLURM_NTASKS_PER_NODE:-8}}
+JOB_TOTAL_GPUS=${JOB_TOTAL_GPUS:-$((SLURM_JOB_NUM_NODES * GPUS_PER_NODE))}
+BASE_WORKSPACE_DIR=$STAGE_PATH
+if [ -f "$STAGE_PATH/muster.sqsh" ]; then CONTAINER=${CONTAINER:-$STAGE_PATH/muster.sqsh}; fi
+without_xla
+only_training
+workspace_and_container
+
+results=$STAGE_PATH/results/$GSW_VERSION/$DTYPE/70b/$JOB_TOTAL_GPUS
+name=maxtext-${JOB_TOTAL_GPUS}_70b_${SLURM_JOB_ID:-0}
+mkdir -p "$results/nsys"
+# recipe STEPS RUN: the training command. Nothing is kept but lines and profiles.
+recipe() {
+  words=(
+    python3 MaxText/train.py
+    MaxText/configs/base.yml
+    model_name=llama2-70b
+    "${precision[@]}"
+    per_device_batch_size=2
+    max_target_length=4096
+    steps="$1"
+    log_period=1
+    remat_policy=full
+    dataset_type=synthetic
+    enable_checkpointing=false
+    base_output_directory="$results/runs"
+    run_name="$2"
+  )
+}
+
+say "results go to $results/log-$name.out"
+exec >> "$results/log-$name.out" 2>&1
+if command -v nsys > /dev/null; then
+  recipe 5 "$name-prof"
+  (start_job --profile "$results/nsys/$name-prof" "$@" steps=5) > "$results/$name-prof.out" 2>&1
+  options+=(--profile "$results/nsys/$name-perf")
+else
+  say "there is no nsys here: no profiles"
+fi
+recipe 50 "$name"
+start_job "$@"

@@ -1,0 +1,39 @@
+#!/bin/bash
+#SBATCH -N 1
+#SBATCH -t 00:30:00
+#SBATCH -J maxtext-setup
+#
+# Makes the staging area of the Llama 2 70B recipe, as its setup.sh does:
+#
+#   export STAGE_PATH=/shared/folder
+#   sbatch -A ACCOUNT -p PARTITION -N 1 slurm/setup.sh
+#   DTYPE=bf16 sbatch -A ACCOUNT -p PARTITION -N NODES $STAGE_PATH/launch.sh
+#
+# With CONTAINER the image is imported by enroot to $STAGE_PATH/muster.sqsh, which launch.sh then takes.
+# Slurm runs a copy of this file: what it shares with the others lies where it was submitted from.
+here=$(dirname "${BASH_SOURCE[0]}")
+if [ ! -f "$here/wrapper.sh" ]; then
+  script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p")
+  while [ -n "$script" ] && [ ! -f "$script" ]; do
+    case $script in *" "*) script=${script% *} ;; *) script= ;; esac
+  done
+  here=$(dirname "$script")
+fi
+# shellcheck source-path=SCRIPTDIR
+. "$here/wrapper.sh"
+
+if [ -z "${STAGE_PATH:-}" ]; then refuse "STAGE_PATH is not set: a folder that all nodes see"; fi
+mkdir -p "$STAGE_PATH"
+cp "$here/launch.sh" "$here/wrapper.sh" "$STAGE_PATH/"
+dirname "$muster" > "$STAGE_PATH/muster-bin-dir"
+"$muster" version
+"$(dirname "$muster")/muster-trainer" check-node --work-dir "$STAGE_PATH"
+if [ -n "${CONTAINER:-}" ]; then
+  if command -v enroot > /dev/null; then
+    rm -f "$STAGE_PATH/muster.sqsh"
+    enroot import --output "$STAGE_PATH/muster.sqsh" "docker://${CONTAINER#docker://}"
+  else
+    without_effect CONTAINER "there is no enroot here to import it; jobs run on the nodes as they are"
+  fi
+fi
+say "the staging area is ready: DTYPE=bf16 sbatch -N NODES $STAGE_PATH/launch.sh"

@@ -1,0 +1,94 @@
+# What the wrappers in this folder share; they source it. It finds `muster` and turns the variables that MaxText's, Pax' and the Llama
+# recipe's scripts are given into one command line of `muster slurm run`, which does the rest.
+#
+# The arrays `options` (of muster slurm run) and `words` (the training command) are filled by the functions below; start_job starts it.
+# shellcheck shell=bash
+set -euo pipefail
+
+options=() words=()
+
+say() { echo "muster: $*" >&2; }
+
+# Bad input: nothing is started, and the job is over.
+refuse() { say "error: $*"; exit 2; }
+
+# What somebody asks for and this version does not have.
+not_built() { say "not built yet: $*"; exit 3; }
+
+# without_effect NAME WHY: one warning when the variable is set.
+without_effect() {
+  [ -z "${!1:-}" ] || say "warning: $1=${!1} has no effect: $2"
+}
+
+# What no program here reads, of the variables that people have set for JAX.
+without_xla() {
+  local name
+  for name in XLA_FLAGS BASE_XLA_FLAGS XLA_PYTHON_CLIENT_MEM_FRACTION; do without_effect "$name" "there is no XLA here"; done
+  without_effect NVTE_FUSED_ATTN "there is no Transformer Engine here; attention is always blocked flash"
+}
+
+is_on() { case ${1:-0} in 0 | "" | false | False | FALSE) return 1 ;; *) return 0 ;; esac; }
+
+# Evaluation alone and fine-tuning, whoever asks.
+only_training() {
+  if is_on "${EVAL_ONLY:-}"; then
+    not_built "EVAL_ONLY=$EVAL_ONLY: evaluation without training. While training, eval_interval=N with eval_dataset_path or eval_holdout_fraction"
+  fi
+  if is_on "${USE_LORA:-}"; then
+    not_built "USE_LORA=$USE_LORA: fine-tuning with LoRA (LORA_RANK, LORA_TARGET_LAYERS)"
+  fi
+  without_effect LORA_RANK "USE_LORA is not set"
+  without_effect LORA_TARGET_LAYERS "USE_LORA is not set"
+}
+
+# variables NAME…: those that are set go into the training command as NAME=VALUE, as Pax' own scripts are given them.
+variables() {
+  local name
+  for name; do
+    [ -z "${!name:-}" ] || words+=("$name=${!name}")
+  done
+}
+
+# The workspace and the image, which all wrappers know.
+workspace_and_container() {
+  BASE_WORKSPACE_DIR=${BASE_WORKSPACE_DIR:-$PWD}
+  mkdir -p "$BASE_WORKSPACE_DIR"
+  BASE_WORKSPACE_DIR=$(cd "$BASE_WORKSPACE_DIR" && pwd)
+  if [ -n "${GPUS_PER_NODE:-}" ]; then options+=(--ranks-per-node "$GPUS_PER_NODE"); fi
+  if [ -z "${CONTAINER:-}" ]; then return; fi
+  options+=(--container "$CONTAINER" --container-mounts "$BASE_WORKSPACE_DIR:$BASE_WORKSPACE_DIR")
+  local path
+  for path in "${BASE_TFDS_DATA_DIR:-}" "${BASE_VOCAB_PATH:-}"; do
+    if [ -n "$path" ]; then options+=(--container-mounts "$path:$path"); fi
+  done
+}
+
+# Ranks write to FOLDER/output-JOB-0-0.txt, where the original scripts have the first rank's output; a requeued job goes on in it.
+output_to() {
+  mkdir -p "$1"
+  local file=$1/output-${SLURM_JOB_ID:-0}-0-0.txt
+  say "output goes to $file"
+  exec >> "$file" 2>&1
+}
+
+# The program: $MUSTER_BIN_DIR, else of the tree or installation that this folder is of, else PATH.
+find_muster() {
+  local here=$1 folder
+  for folder in "${MUSTER_BIN_DIR:-}" "$(cat "$here/muster-bin-dir" 2> /dev/null)" "$here/../build/release/bin" "$here/../../../bin"; do
+    if [ -n "$folder" ] && [ -x "$folder/muster" ]; then
+      (cd "$folder" && echo "$PWD/muster")
+      return
+    fi
+  done
+  command -v muster || refuse "there is no muster beside $here and none in PATH; MUSTER_BIN_DIR says where it is"
+}
+
+# start_job "$@": becomes the job. What follows the script's name on sbatch's command line comes last, so that it wins: options of
+# `muster slurm run`, and keys of the config.
+#
+# Several nodes need listeners that others can reach, hence --insecure; whoever reaches them can run jobs as you (README, "Whom you trust").
+start_job() {
+  exec "$muster" slurm run --insecure "${options[@]}" "${words[@]}" "$@"
+}
+
+muster=$(find_muster "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)")

@@ -1,0 +1,97 @@
+#include "cli/slurm_script.h"
+
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+#include "cli/slurm_step.h"
+
+namespace muster::cli {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(ShellWord, IsOneWordWhateverItHas) {
+  EXPECT_EQ(shell_word("base_emb_dim=32"), "base_emb_dim=32");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word("a $b `c` \"d\" \\"), "'a $b `c` \"d\" \\'");
+  EXPECT_EQ(shell_word("[8,1,1]"), "'[8,1,1]'");
+}
+
+TEST(SlurmScript, SaysWhatSbatchAndTheShellRead) {
+  const ScriptPlan plan{.job_name = "my \"job\"",
+                        .account = "acct",
+                        .partition = "part",
+                        .qos = "",
+                        .time = "4:00:00",
+                        .dependency = "singleton",
+                        .nodes = 9,
+                        .gpus_per_node = 8,
+                        .chain = 3,
+                        .signal_seconds = 300,
+                        .keeps_failed_nodes = true,
+                        .exclusive = true,
+                        .output_folder = "/shared/100% it",
+                        .more = {"--mem=0"},
+                        .command = {"/opt/muster", "slurm", "run", "run_name=it's"}};
+  const auto script = slurm_script(plan);
+  ASSERT_TRUE(script.ok()) << script.status();
+  EXPECT_EQ(*script, R"(#!/bin/bash
+# By muster slurm submit. sbatch takes it again, too, and the run goes on from its newest checkpoint.
+#SBATCH --job-name="my \"job\""
+#SBATCH --account=acct
+#SBATCH --partition=part
+#SBATCH --time=4:00:00
+#SBATCH --dependency=singleton
+#SBATCH --nodes=9
+#SBATCH --gpus-per-node=8
+#SBATCH --exclusive
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --no-kill
+#SBATCH --signal=B:USR1@300
+#SBATCH --array=1-3%1
+#SBATCH --output="/shared/100%% it/slurm-%A_%a.out"
+#SBATCH --mem=0
+
+exec /opt/muster slurm run 'run_name=it'\''s'
+)");
+}
+
+TEST(SlurmScript, TakesNoSecondLineIntoAnOption) {
+  EXPECT_FALSE(slurm_script({.job_name = "a\n#SBATCH --uid=0", .command = {"true"}}).ok());
+  EXPECT_FALSE(slurm_script({.more = {"--mem=0\nrm -rf /"}, .command = {"true"}}).ok());
+}
+
+TEST(SrunCommand, StartsAWorkerOnEachNode) {
+  StepPlan plan{.nodes = 4,
+                .program = "/opt/muster bin/muster",
+                .coordinator = "10.0.0.1:7070",
+                .slots = 8,
+                .leave_seconds = 600,
+                .log_folder = "/shared/out/muster/0001"};
+  auto words = srun_command(plan);
+  EXPECT_EQ(words.front(), "srun");
+  for (const char* word : {"--nodes=4", "--ntasks=4", "--ntasks-per-node=1", "--no-kill",
+                           "--mpi=none", "--export=ALL", "/opt/muster bin/muster", "10.0.0.1:7070"})
+    EXPECT_THAT(words, Contains(word));
+  EXPECT_THAT(words, Not(Contains(HasSubstr("container"))));
+  EXPECT_THAT(words, Not(Contains("--insecure")));
+
+  plan.container = "image.sqsh";
+  plan.mounts = {"/opt:/opt", "/shared:/shared"};
+  plan.working_directory = "/shared";
+  plan.gpus_per_node = 8;
+  plan.insecure = true;
+  words = srun_command(plan);
+  for (const char* word :
+       {"--container-image=image.sqsh", "--container-mounts=/opt:/opt,/shared:/shared",
+        "--container-workdir=/shared", "--gpus-per-node=8", "--insecure"})
+    EXPECT_THAT(words, Contains(word));
+}
+
+}  // namespace
+}  // namespace muster::cli
