@@ -1,0 +1,81 @@
+{{- /* Values that contradict each other, each with what would be right. The schema has refused wrong types and unknown names before. */ -}}
+{{- define "muster.validate" -}}
+{{- $v := .Values -}}
+{{- if not $v.image.repository -}}
+{{- fail "image.repository is empty: say where your image of Muster is; there is no public one" -}}
+{{- end -}}
+{{- if gt (int $v.coordinator.replicas) 1 -}}
+{{- fail (printf "coordinator.replicas is %d: more than one coordinator needs the etcd store, which this version does not have; set it to 1" (int $v.coordinator.replicas)) -}}
+{{- end -}}
+{{- if lt (int $v.coordinator.workerLeaseMs) (mul 2 (int $v.coordinator.heartbeatIntervalMs)) -}}
+{{- fail (printf "coordinator.workerLeaseMs is %d: it has to be at least twice heartbeatIntervalMs (%d)" (int $v.coordinator.workerLeaseMs) (int $v.coordinator.heartbeatIntervalMs)) -}}
+{{- end -}}
+{{- if eq $v.tls.mode "off" -}}
+{{- if ne $v.coordinator.service.type "ClusterIP" -}}
+{{- fail (printf "tls.mode is off and coordinator.service.type is %s: an API without TLS is not served beyond the cluster; set tls.mode to secret or certManager, or the type to ClusterIP" $v.coordinator.service.type) -}}
+{{- end -}}
+{{- if not $v.networkPolicy.enabled -}}
+{{- fail "tls.mode is off and networkPolicy.enabled is false: every pod of the cluster could run jobs; switch one of them on" -}}
+{{- end -}}
+{{- if $v.networkPolicy.clients -}}
+{{- fail "tls.mode is off and networkPolicy.clients lets others in: without TLS nobody has to say who he is; set tls.mode to secret or certManager" -}}
+{{- end -}}
+{{- else -}}
+{{- if and (eq $v.tls.mode "secret") (not $v.tls.secretName) -}}
+{{- fail "tls.secretName is empty: name a Secret with tls.crt, tls.key and ca.crt, or set tls.mode to certManager" -}}
+{{- end -}}
+{{- if not $v.tokens.secretName -}}
+{{- fail "tokens.secretName is empty: name a Secret with the keys worker, viewer, submitter and admin" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.tls.extraNames (ne $v.tls.mode "certManager") -}}
+{{- fail (printf "tls.extraNames says what cert-manager is to sign, and tls.mode is %s: put the names into your own certificate" $v.tls.mode) -}}
+{{- end -}}
+{{- if and $v.coordinator.service.loadBalancerSourceRanges (ne $v.coordinator.service.type "LoadBalancer") -}}
+{{- fail (printf "coordinator.service.loadBalancerSourceRanges is for the type LoadBalancer, and the type is %s" $v.coordinator.service.type) -}}
+{{- end -}}
+{{- range $name, $given := $v.pools -}}
+{{- include "muster.validatePool" (dict "name" $name "pool" (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml)) -}}
+{{- /* The controller puts the name and a hash of 10 into a label of 63. */ -}}
+{{- $workload := printf "%s-%s" (include "muster.fullname" $) $name -}}
+{{- if gt (len $workload) 52 -}}
+{{- fail (printf "pools.%s: the pool's workload is called %s, which has %d characters, and it may have 52: shorten the pool's name, or set fullnameOverride" $name $workload (len $workload)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "muster.validatePool" -}}
+{{- $p := .pool -}}
+{{- $where := printf "pools.%s" .name -}}
+{{- if and (or (gt (int $p.gpus) 0) (gt (int $p.efa) 0)) (not $p.nodeSelector) (not $p.affinity) -}}
+{{- fail (printf "%s asks for devices (gpus %d, efa %d) and names no node pool: give it a nodeSelector or an affinity" $where (int $p.gpus) (int $p.efa)) -}}
+{{- end -}}
+{{- if and (gt (int $p.efa) 0) (not $p.hugepages2Mi) -}}
+{{- fail (printf "%s has efa %d and no hugepages2Mi: libfabric takes its buffers from huge pages; 5120Mi is what AWS asks for" $where (int $p.efa)) -}}
+{{- end -}}
+{{- if and $p.hugepages2Mi (not (dig "limits" "memory" "" $p.resources)) (not (dig "requests" "memory" "" $p.resources)) -}}
+{{- fail (printf "%s has hugepages2Mi and no memory: Kubernetes gives huge pages only to containers that ask for cpu or memory, too; set resources.requests.memory" $where) -}}
+{{- end -}}
+{{- if and (gt (int $p.slots) 0) (gt (int $p.gpus) 0) (gt (int $p.slots) (int $p.gpus)) -}}
+{{- fail (printf "%s has slots %d and gpus %d: a rank has a GPU of its own; leave slots out" $where (int $p.slots) (int $p.gpus)) -}}
+{{- end -}}
+{{- $places := list -}}
+{{- range tuple "size" "hostPath" "claim" -}}{{- if hasKey $p.workDir . -}}{{- if index $p.workDir . -}}{{- $places = append $places . -}}{{- end -}}{{- end -}}{{- end -}}
+{{- if and (eq $p.kind "DaemonSet") (has "claim" $places) -}}
+{{- fail (printf "%s is a DaemonSet and has workDir.claim: its pods have no claims of their own; give workDir.hostPath or workDir.size, or make it a StatefulSet" $where) -}}
+{{- end -}}
+{{- if and (has "hostPath" $places) (has "claim" $places) -}}
+{{- fail (printf "%s has both workDir.hostPath and workDir.claim: one of them is where the ranks' files are" $where) -}}
+{{- end -}}
+{{- if and (eq $p.kind "DaemonSet") (ne (int $p.replicas) 1) -}}
+{{- fail (printf "%s is a DaemonSet and has replicas %d: it has one worker on each node that matches; leave replicas out" $where (int $p.replicas)) -}}
+{{- end -}}
+{{- if and $p.switches $p.switchesLabel -}}
+{{- fail (printf "%s has switches and switchesLabel: the one says it for all pods, the other has each pod's label say it" $where) -}}
+{{- end -}}
+{{- range $p.env -}}
+{{- if hasPrefix "MUSTER_WORKER_" .name -}}
+{{- fail (printf "%s.env has %s: names that begin with MUSTER_WORKER_ are the chart's" $where .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
