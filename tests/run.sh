@@ -3,14 +3,12 @@
 # The last line is `N passed, N failed` (`, N skipped` may follow); the exit status is 0 when nothing failed.
 #
 #   tests/run.sh                 everything
-#   tests/run.sh PHASE …         only these: style build unit asan tsan tidy
+#   tests/run.sh PHASE …         only these: style build unit asan tsan, and tidy, emulated, kubernetes and cuda, which are no part of everything
 #   tests/run.sh --no-install …  takes the machine as it is
 set -uo pipefail
 
 cd "$(dirname "$0")/.." || exit 1
 jobs=$(nproc)
-# One compiler cache serves every checkout: paths count relative to this one.
-export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 passed=0 failed=0 skipped=0
@@ -22,11 +20,11 @@ for argument in "$@"; do
   case $argument in
     --no-install) install=0 ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    style | build | unit | asan | tsan | tidy) phases+=("$argument") ;;
-    *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit asan tsan tidy" >&2; exit 2 ;;
+    style | build | unit | asan | tsan | tidy | emulated | kubernetes | cuda) phases+=("$argument") ;;
+    *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit asan tsan tidy emulated kubernetes cuda" >&2; exit 2 ;;
   esac
 done
-[ ${#phases[@]} -gt 0 ] || phases=(style build unit asan tsan tidy)
+[ ${#phases[@]} -gt 0 ] || phases=(style build unit asan tsan)
 
 heading() { printf '\n== %s (%s)\n' "$1" "$(date +%H:%M:%S)"; }
 
@@ -84,7 +82,7 @@ PY
   passed=$((passed + p)); failed=$((failed + f)); skipped=$((skipped + s))
 }
 
-sources() { git ls-files -co --exclude-standard -- '*.h' '*.cc' '*.inc' | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
+sources() { git ls-files -co --exclude-standard -- '*.h' '*.cc' '*.inc' '*.cu' '*.cuh' | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
 
 # Each version of clang-format lays some lines out differently; this one, of Debian 12 and Ubuntu 22.04, settles them.
 clang_format_version=14
@@ -104,7 +102,7 @@ phase_style() {
   check "tidy self-test" tests/tidy/tidy.py --self-test
   check "tidy" tests/tidy/tidy.py
   check_format
-  check "shellcheck" bash -c "git ls-files -co --exclude-standard -- '*.sh' .ci/run | xargs shellcheck"
+  check "shellcheck" bash -c "git ls-files -co --exclude-standard -- '*.sh' '*.sub' .ci/run | xargs shellcheck"
 }
 
 # Once, whichever phase comes first; returns whether it succeeded.
@@ -121,7 +119,22 @@ phase_build() {
 phase_unit() {
   phase_build || return
   heading "unit, scenarios, simulation, e2e"
-  run_ctest ci
+  run_ctest ci -LE emulated
+}
+
+# The CUDA kernels' own sources on a processor: ten minutes, for who changes them.
+phase_emulated() {
+  phase_build || return
+  heading "CUDA kernels, emulated"
+  run_ctest ci -L emulated
+}
+
+# On a control plane of its own, which is built once, in five minutes.
+phase_kubernetes() {
+  phase_build || return
+  heading "Kubernetes"
+  check "etcd and Kubernetes' control plane" timeout -k 10 1500 tests/e2e/kube_build.py
+  run_ctest ci -R '^test_kubernetes'
 }
 
 phase_asan() {
@@ -156,9 +169,23 @@ phase_tidy() {
   check "clang-tidy" bash -c "$(declare -f run_clang_tidy product_units); run_clang_tidy product_units"
 }
 
+# The CUDA backend for one architecture, with CUDA's compiler from Python wheels: 0.6 GB of download where it is not there yet.
+phase_cuda() {
+  heading "CUDA, compiled for sm_90a"
+  local folder=${MUSTER_CUDA_ROOT:-$HOME/.cache/muster/cuda-13.0}
+  check "install CUDA's compiler" deploy/install-cuda.sh --compile "$folder"
+  check "configure cuda" cmake -G Ninja -S . -B build/cuda -DCMAKE_BUILD_TYPE=Release -DMUSTER_WERROR=ON -DMUSTER_TRAINER_ONLY=ON \
+    -DMUSTER_BENCH=OFF -DMUSTER_CUDA=ON "-DMUSTER_CUDA_ROOT=$folder" -DMUSTER_CUDA_ARCHITECTURES=90a-real
+  check "build cuda" cmake --build build/cuda -j "$jobs" --target gpu_ops_test gpu_model_test
+  # Its own status where there is no GPU: it links, starts and says so.
+  check "gpu_ops_test without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_ops_test; [ $? -eq 77 ]'
+}
+
 if [ "$install" -eq 1 ]; then
   heading "packages"
   check "install packages" deploy/install-deps.sh --tests
+  # Tests that want it, and do not find it, are skipped and say so.
+  timeout -k 10 400 tests/e2e/kube_tools.py > "$results/kube.log" 2>&1 || skip "helm" "$(tail -n 1 "$results/kube.log")"
 fi
 for phase in "${phases[@]}"; do "phase_$phase"; done
 

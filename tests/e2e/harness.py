@@ -17,6 +17,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import termios
 import time
@@ -77,6 +78,15 @@ def command_line(pid):
         return ""
 
 
+def python_with(module):
+    """The Python that MUSTER_MODULE_PYTHON or MUSTER_PEERS_PYTHON names, or else this one, where it has the module; None: none has."""
+    found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    for name in (os.environ.get(f"MUSTER_{module.upper()}_PYTHON"), os.environ.get("MUSTER_PEERS_PYTHON"), sys.executable):
+        if name and subprocess.run([name, "-c", found]).returncode == 0:
+            return name
+    return None
+
+
 def forbid_tracing():
     """Of this process and its children, as a container's seccomp profile does: ptrace and process_vm_readv are refused."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -104,7 +114,7 @@ class MusterTest(unittest.TestCase):
             if process.poll() is None:
                 process.kill()
             process.communicate()
-        left = wait_gone(self.mark, 10)
+        left = wait_gone(self.mark, 30)
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -137,7 +147,7 @@ class MusterTest(unittest.TestCase):
                 except OSError:  # what the terminal's last user leaves behind
                     chunk = b""
                 if not chunk:
-                    return process.wait(timeout=10), written
+                    return process.wait(timeout=30), written
                 written += chunk
         finally:
             os.close(reader)

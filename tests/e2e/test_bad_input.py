@@ -150,7 +150,7 @@ class BadFiles(MusterTest):
                 result = self.muster(*args, check=2)
                 self.assertIn(words, result.stderr)
             finally:
-                wait_until(lambda: subprocess.run(["umount", str(mount)], capture_output=True).returncode == 0, 10, "unmount")
+                wait_until(lambda: subprocess.run(["umount", str(mount)], capture_output=True).returncode == 0, 30, "unmount")
 
     @unittest.skipUnless(os.geteuid() == 0, "mounting a file system needs root")
     def test_disk_that_fills_up_in_a_save_keeps_the_last_checkpoint(self):
@@ -170,7 +170,7 @@ class BadFiles(MusterTest):
             for name in folders:
                 self.assertTrue((mount / "out/fills/checkpoints" / name / "manifest.json").exists(), folders)
         finally:
-            wait_until(lambda: subprocess.run(["umount", str(mount)], capture_output=True).returncode == 0, 10, "unmount")
+            wait_until(lambda: subprocess.run(["umount", str(mount)], capture_output=True).returncode == 0, 30, "unmount")
 
 
 class BadPeers(MusterTest):
@@ -202,7 +202,7 @@ class BadPeers(MusterTest):
     def test_two_workers_with_one_name(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator, "twin")
-        wait_until(lambda: self.workers() == ["twin"], 10, "the first worker")
+        wait_until(lambda: self.workers() == ["twin"], 30, "the first worker")
         second = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--name", "twin", "--slots", "1",
                             "--work-dir", self.dir / "w2", "--http", "127.0.0.1:0")
         self.assertEqual(second.wait(timeout=20), 2, self.output(second))

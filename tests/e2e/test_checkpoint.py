@@ -39,7 +39,7 @@ class Checkpoint(MusterTest):
         self.assertIn("is asked for a checkpoint", self.muster("checkpoint", 1, "--no-wait", check=0).stdout)
         wait_until(lambda: len(self.steps_saved("asked")) == 3, 30, "the third")
         self.assertGreater(self.first_rank(1)["step"], again["step"], "it trains on")
-        wait_until(lambda: self.samples(worker).get('muster_worker_checkpoints_total{outcome="saved"}') == 3, 10, "the metric")
+        wait_until(lambda: self.samples(worker).get('muster_worker_checkpoints_total{outcome="saved"}') == 3, 30, "the metric")
         steps = [value for series, value in self.samples(worker).items() if series.startswith("muster_rank_checkpoint_step")]
         self.assertEqual(steps, [self.steps_saved("asked")[-1]], "rank 0 alone knows")
         # A disk that takes nothing is told of, and the job trains on.

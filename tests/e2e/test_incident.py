@@ -49,7 +49,7 @@ class Incident(MusterTest):
         self.assertIn("muster incident show 1", self.output(coordinator))
         # Once, however often its record is written.
         self.assertEqual(self.output(coordinator).count("incident 1: "), 1)
-        self.assertEqual(self.samples(coordinator)['muster_job_incidents_total{job="1",kind="hang",name="hung"}'], 1)
+        self.assertEqual(self.samples(coordinator)['muster_job_incidents_total{job_id="1",kind="hang",name="hung"}'], 1)
         # It goes on in another attempt, and the job remembers.
         wait_until(lambda: self.job(1)["attempt"] == 2 and self.job(1)["state"] == "RUNNING", 60, "attempt 2")
         newest = self.incidents(1)[0]["id"]
@@ -67,6 +67,15 @@ class Incident(MusterTest):
         before = self.muster("incident", "show", 1, "--json", check=0).stdout
         self.assertEqual(json.loads(before)["kind"], "rank died")
         self.assertEqual(json.loads(before)["suspects"][0]["rank"], 1)
+        # What the dead rank left, and what the other one was doing when it was stopped.
+        self.assertEqual([rank["rank"] for rank in json.loads(before)["ranks"]], [1, 0])
+        for rank in json.loads(before)["ranks"]:
+            self.assertEqual(rank["page_problem"], "")
+            self.assertGreaterEqual(rank["step"], 5)
+            self.assertTrue(rank["groups"], rank)
+        # Perhaps it has lost its peer before it was stopped, and has said so.
+        self.assertIn("completed step: ", "\n".join(json.loads(before)["ranks"][1]["last_lines"]))
+        self.assertRegex(self.muster("incident", "show", 1).stdout, r"rank 1, pid \d+: (STEP|DATA) after step \d+")
         for process in (worker, coordinator):
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=20)
@@ -133,6 +142,18 @@ class Incident(MusterTest):
         self.assertTrue(kept.is_relative_to(self.dir / "out/hung"), kept)
         self.assertIn("rank 1 on local", (kept / "incident-1.txt").read_text())
         self.assertEqual(json.loads((kept / "incident-1.json").read_text())["suspects"][0]["rank"], 1)
+
+    def test_who_kills_a_hung_run_keeps_what_was_known(self):
+        """A rank that waits for nobody is told at once and stopped later: people do not wait for that."""
+        run = self.start_run("hung", "steps=1000000", "enable_checkpointing=false")
+        self.wait_for_step(run, 5)
+        os.kill(self.ranks_of_test()[1], signal.SIGSTOP)
+        folder = wait_until(lambda: list(self.dir.glob("out/hung/muster/*/incident-1.txt")), 60, "the incident's file")[0].parent
+        run.send_signal(signal.SIGINT)
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(run.wait(timeout=30), 130, self.output(run))
+        self.assertIn("rank 1 on local", (folder / "incident-1.txt").read_text())
+        self.assertIn("incident 1 is in", self.output(run))
 
     def test_traces_by_the_clock(self):
         traces = ["steps=1000000", "enable_checkpointing=false", "collect_stack_trace=True", "stack_trace_interval_seconds=1"]

@@ -21,7 +21,7 @@ class LateStop(MusterTest):
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)  # no step ends without its gradients
         os.kill(run.pid, signal.SIGINT)
         self.assertEqual(run.wait(timeout=60), 130, self.output(run))
-        self.assertEqual(wait_gone(self.mark, 10), [])
+        self.assertEqual(wait_gone(self.mark, 30), [])
         output = self.output(run)
         folder = self.dir / "out" / "parts" / "checkpoints"
         saved = [int(p.name) for p in folder.iterdir() if p.name.isdigit()]

@@ -9,7 +9,7 @@ import unittest
 
 from harness import MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
 
-LEAVE_SECONDS_MAX = 5  # from Ctrl-C until the command has ended; tests that measure it run alone
+LEAVE_SECONDS_MAX = 15  # from Ctrl-C until the command has ended: LeaveTime's 5 s, and what a machine that does other things adds
 
 
 class Leaving(MusterTest):
@@ -27,13 +27,13 @@ class Leaving(MusterTest):
         os.kill(run.pid, signal.SIGINT)
         self.assertEqual(run.wait(timeout=60), 130, self.output(run))
         seconds = time.monotonic() - started
-        self.assertEqual(wait_gone(self.mark, 10), [])
+        self.assertEqual(wait_gone(self.mark, 30), [])
         return seconds
 
     def leave_at_the_second_wish(self, run):
         """A first Ctrl-C that is heard and cannot be followed, then a second one, which kills."""
         os.kill(run.pid, signal.SIGINT)
-        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 10, "the first Ctrl-C")
+        wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 30, "the first Ctrl-C")
         self.assertIsNone(run.poll(), "left before its ranks did")
         self.leave(run)
         self.assertIn("muster: killing what is left\n", self.output(run), "the second Ctrl-C was not heard in time")
@@ -119,7 +119,7 @@ class Leaving(MusterTest):
         run = self.start_run("orphan", "steps=1000000", "log_period=10")
         self.wait_for_step(run, 20)
         run.kill()
-        self.assertEqual(wait_gone(self.mark, 10), [])
+        self.assertEqual(wait_gone(self.mark, 30), [])
 
 
 if __name__ == "__main__":

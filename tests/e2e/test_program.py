@@ -5,8 +5,8 @@ import re
 import signal
 import unittest
 
-from harness import SOURCE, MusterTest, processes_with_mark, wait_gone, wait_until
-PEERS = os.environ.get("MUSTER_PEERS_PYTHON")
+from harness import SOURCE, wait_until
+from programs import ProgramTest
 
 # What init_process_group("gloo") does with its environment, in few lines: rank 0 listens on MASTER_PORT, the others find it there.
 PEERS_PY = '''
@@ -49,87 +49,6 @@ def all_reduce(value):
     peers[0].sendall(b"%d\\n" % value)
     return get(peers[0])
 '''
-
-# Both are as people have them: nothing in them knows of Muster.
-DDP_PY = '''
-import os, signal, sys, torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.manual_seed(0)
-model = DDP(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-state, first = sys.argv[1], 0
-if os.path.exists(state):
-    saved = torch.load(state)
-    model.module.load_state_dict(saved["model"])
-    first = saved["step"]
-for step in range(first, 6):
-    torch.manual_seed(100 * step + rank)
-    loss = model(torch.randn(8, 4)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    if rank == 0:
-        torch.save({"model": model.module.state_dict(), "step": step + 1}, state + ".new")
-        os.replace(state + ".new", state)
-    dist.barrier()
-    print(f"rank {rank} step {step + 1}", flush=True)
-    if step == 2 and rank == 1 and first == 0 and len(sys.argv) > 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-if rank == 0:
-    print("weights", [round(x, 6) for x in model.module.weight.flatten().tolist()], flush=True)
-dist.destroy_process_group()
-'''
-JAX_PY = '''
-import os, signal, sys
-import jax
-jax.distributed.initialize(coordinator_address=os.environ["JAX_COORDINATOR_ADDRESS"],
-                           num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
-                           process_id=int(os.environ["JAX_PROCESS_ID"]))
-from jax.experimental import multihost_utils
-import jax.numpy as jnp
-total = multihost_utils.process_allgather(jnp.array([jax.process_index() + 1.0])).sum()
-mark = sys.argv[1]
-if jax.process_index() == 1 and not os.path.exists(mark):
-    open(mark, "w").close()
-    os.kill(os.getpid(), signal.SIGKILL)
-multihost_utils.sync_global_devices("end")
-print(f"process {jax.process_index()} of {jax.process_count()}: total {float(total)}", flush=True)
-'''
-
-
-class ProgramTest(MusterTest):
-    def script(self, name, text):
-        path = self.dir / name
-        path.write_text(text)
-        return path
-
-    def run_program(self, *words, ranks=1, options=(), check=0, **kwargs):
-        result = self.muster("run", "--name", "job", "--ranks", ranks, *options, "--", *words, check=check, **kwargs)
-        self.assertEqual(wait_gone(self.mark, 10), [], "something is still running")
-        return result
-
-    def start_program(self, *words, ranks=1, options=()):
-        return self.start(self.bin("muster"), "run", "--name", "job", "--ranks", ranks, *options, "--", *words)
-
-    @staticmethod
-    def bin(name):
-        return os.path.join(os.environ["MUSTER_BIN_DIR"], name)
-
-    def pids_of_ranks(self):
-        """{rank: pid} of the live processes that are ranks."""
-        found = {}
-        for pid in processes_with_mark(self.mark):
-            try:
-                with open(f"/proc/{pid}/environ", "rb") as file:
-                    environ = dict(e.split(b"=", 1) for e in file.read().split(b"\0") if b"=" in e)
-            except OSError:
-                continue
-            if b"MUSTER_PROGRESS_PAGE" in environ:
-                found[int(environ[b"RANK"])] = pid
-        return found
-
 
 class AnyProgram(ProgramTest):
     # ------------------------------------------------------------------ starting
@@ -228,7 +147,7 @@ all_reduce(1)
         job = json.loads(self.muster("submit", "--nodes", 2, "--ranks-per-node", 2, "--json", "--", "python3", script, "--lr",
                                      "1", check=0).stdout)
         self.assertEqual(job["spec"]["command"], ["python3", str(script), "--lr", "1"])
-        logs = lambda: self.muster("logs", job["id"], "--rank", "all", check=0).stdout
+        logs = lambda: self.muster("logs", job["id"], "--rank", "all", "--no-merge", check=0).stdout
         wait_until(lambda: logs().count("total 6") == 4, 60, "all four ranks")
         self.assertEqual(sorted(re.findall(r"node (\d) of 2", logs())), ["0", "0", "1", "1"])
         shown = self.muster("status", job["id"], check=0).stdout
@@ -241,6 +160,23 @@ all_reduce(1)
         ended = wait_until(lambda: (j := self.job(job["id"]))["state"] == "SUCCEEDED" and j, 30, "the end")
         self.assertEqual(ended["attempt"], 1)
 
+    def test_a_program_that_answers_sigterm_with_code_0_goes_on_elsewhere(self):
+        attempts = self.dir / "attempts"
+        script = self.script("saves.sh", f"""
+echo $MUSTER_ATTEMPT >> {attempts}
+[ $MUSTER_ATTEMPT = 1 ] || exit 0
+trap 'exit 0' TERM
+while :; do sleep 0.1; done
+""")
+        coordinator = self.start_coordinator()
+        leaver = self.start_worker(coordinator, "node1", 1)
+        job = json.loads(self.muster("submit", "--json", "--", "sh", script, check=0).stdout)["id"]
+        wait_until(attempts.exists, 30, "the program's start")
+        self.start_worker(coordinator, "node2", 1)
+        leaver.send_signal(signal.SIGTERM)
+        wait_until(lambda: self.job(job)["state"] == "SUCCEEDED", 60, "the job's end")
+        self.assertEqual(attempts.read_text().split(), ["1", "2"])
+
     def test_a_worker_without_the_program_says_so_once(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
@@ -249,26 +185,6 @@ all_reduce(1)
         self.assertEqual((ended["attempt"], ended["exit_code"]), (1, 127))
         self.assertIn("there is no program nosuchprogram in PATH=", ended["reason"])
         self.assertIn("what cannot be started is not retried", ended["reason"])
-
-
-@unittest.skipUnless(PEERS, "MUSTER_PEERS_PYTHON names no Python with PyTorch and JAX")
-class RealPrograms(ProgramTest):
-    """Scripts that know nothing of Muster."""
-
-    def test_pytorch_ddp_survives_a_killed_rank(self):
-        script = self.script("ddp.py", DDP_PY)
-        disturbed = self.run_program(PEERS, script, "disturbed.pt", "kill", ranks=2, timeout=170)
-        self.assertIn("killed by signal 9", disturbed.stderr)
-        self.assertIn("rank 0 step 6\n", disturbed.stdout)
-        calm = self.run_program(PEERS, script, "calm.pt", ranks=2, timeout=170)
-        weights = [re.search(r"weights (.*)", run.stdout)[1] for run in (disturbed, calm)]
-        self.assertEqual(*weights)
-
-    def test_jax_processes_survive_a_killed_one(self):
-        script = self.script("jax_psum.py", JAX_PY)
-        result = self.run_program(PEERS, script, "mark", ranks=2, options=["--env", "JAX_PLATFORMS=cpu"], timeout=170)
-        self.assertIn("process 0 of 2: total 3.0\n", result.stdout)
-        self.assertIn("attempt 2: every rank is up", result.stderr)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class Quickstart(MusterTest):
         wait_until(training, 60, "training")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         self.assertNotEqual(process.wait(timeout=20), 0, self.output(process))
-        self.assertEqual(wait_gone(self.mark, 5), [])
+        self.assertEqual(wait_gone(self.mark, 30), [])
         saved = [int(path.name) for path in (self.dir / "out/model/checkpoints").iterdir() if path.name.isdigit()]
         self.assertTrue(saved and max(saved) > 10, f"no checkpoint of the last step: {saved}")
         again = self.start(*self.words(steps=100_000))

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tests/fuzz/target.h"
+#include "tests/paths.h"
 #include "trainer_core/data/tokenizer.h"
 #include "trainer_core/data/utf8.h"
 
@@ -11,7 +12,7 @@ namespace {
 using namespace muster::trainer;
 
 std::unique_ptr<Tokenizer> load(const std::string& name) {
-  auto tokenizer = Tokenizer::load(std::string(MUSTER_SOURCE_DIR) + "/tests/" + name);
+  auto tokenizer = Tokenizer::load(muster::source_dir() + "/tests/" + name);
   MUSTER_CHECK(tokenizer.ok()) << tokenizer.status().message();
   return *std::move(tokenizer);
 }

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/text/byte_source.h"
@@ -69,7 +70,7 @@ class FuzzFolder {
   // Golden files to lie beside the input, by their paths below tests/golden.
   explicit FuzzFolder(std::initializer_list<std::string> beside = {}) {
     for (const std::string& name : beside) {
-      const std::filesystem::path from = std::string(MUSTER_SOURCE_DIR) + "/tests/golden/" + name;
+      const std::filesystem::path from = source_dir() + "/tests/golden/" + name;
       std::filesystem::copy(from, folder_.file(from.filename().string()));
     }
   }

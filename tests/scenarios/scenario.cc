@@ -11,6 +11,8 @@
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
+#include "coordinator/core/sizes.h"
+#include "tests/scenarios/sizes.h"
 #include "tests/scenarios/words.h"
 
 namespace muster::coordinator {
@@ -63,6 +65,7 @@ std::string Scenario::run_line(const Words& words) {
   last_reply_.reset();
   last_stacks_.reset();
   last_ack_.clear();
+  told_ended_.clear();
   return run_event(words);
 }
 
@@ -114,7 +117,7 @@ std::string Scenario::run_event(const Words& words) {
     stall(seconds_of(words.at(2)));
   } else if (verb == "coordinator") {
     restart_coordinator();
-  } else {
+  } else if (!run_node_event(words)) {
     return absl::StrCat("no such event: ", verb);
   }
   return "";
@@ -128,6 +131,7 @@ void Scenario::add_worker(const Words& words) {
   event.version = value_of(words, "version").value_or(options_.version);
   event.host = "host-of-" + words[1];
   event.slots = number_of(words, "slots", 4);
+  event.switches = value_of(words, "switches").value_or("");
   event.rendezvous_address = words[1] + ":1234";
   event.program_ports = {12'000, number_of(words, "ports", 0)};
   event.store = StoreId(number_of<uint64_t>(words, "store", 0));
@@ -157,11 +161,12 @@ void Scenario::submit(const Words& words) {
   spec.priority = number_of(words, "priority", 0);
   spec.restarts_max = number_of(words, "restarts", 0);
   spec.output_directory = value_of(words, "output").value_or(absl::StrCat("/out/", next_token_));
-  spec.train_config_json = "{}";
   if (std::find(words.begin(), words.end(), "program") != words.end()) {
     spec.command = {"train.py"};
     spec.working_directory = "/home/ada";
+    spec.hang_after_seconds = number_of(words, "silence", 0);
   }
+  add_sizes(words, spec);
   step(JobSubmitted{RequestToken(next_token_++), value_of(words, "request").value_or(""), spec,
                     unix_ns_});
 }
@@ -184,6 +189,7 @@ void Scenario::progress(const Words& words) {
     figures.pid = 1000 + rank.rank.value();
     figures.step = number_of<int64_t>(words, "step", -1);
     figures.checkpoint_step = number_of<int64_t>(words, "saved", -1);
+    figures.process_state = value_of(words, "state").value_or("?").front();
     figures.checkpoints.on_request = figures.step >= 0 ? 1 : 0;
     heartbeat.ranks.push_back(figures);
   }
@@ -201,6 +207,7 @@ void Scenario::report_exit(const Words& words) {
   event.last_step = number_of<int64_t>(words, "step", -1);
   event.detail = value_of(words, "detail").value_or("");
   if (words.back() == "oom") event.cause = ExitCause::kOutOfMemory;
+  event.told_to_stop = words.back() == "told";
   event.report_id = next_report_++;
   event.unix_ns = unix_ns_;
   if (const auto from = value_of(words, "from")) {
@@ -248,8 +255,9 @@ void Scenario::restart_coordinator() {
   state.last_job_id = stored_last_job_id_;
   for (const auto& [id, incident] : stored_incidents_) {
     state.incidents.push_back(id);
-    if (incident.open) state.open_incidents.push_back(incident);
+    if (is_unfinished(incident)) state.open_incidents.push_back(incident);
   }
+  for (const auto& [name, node] : stored_nodes_) state.nodes.push_back(node);
   for (auto& [name, worker] : workers_) worker.connected = false;
   core_.emplace(options_, std::move(state), now_);
 }
@@ -259,7 +267,7 @@ void Scenario::step(const Event& event) {
   core_->step(event, now_, actions);
   for (const Action& action : actions) {
     if (const auto* persist = std::get_if<PersistJob>(&action)) {
-      stored_jobs_[persist->job.id] = persist->job;
+      stored_jobs_[persist->job] = durable(core_->jobs().at(persist->job));
     } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
       stored_requests_[request->request_id] = request->job;
     } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
@@ -271,6 +279,10 @@ void Scenario::step(const Event& event) {
       stored_incidents_[incident->incident.id] = incident->incident;
     } else if (const auto* old = std::get_if<ForgetIncident>(&action)) {
       stored_incidents_.erase(old->incident);
+    } else if (const auto* node = std::get_if<PersistNode>(&action)) {
+      stored_nodes_[node->node.worker] = node->node;
+    } else if (const auto* sound = std::get_if<ForgetNode>(&action)) {
+      stored_nodes_.erase(sound->worker);
     } else if (const auto* stacks = std::get_if<ReplyStacks>(&action)) {
       last_stacks_ = *stacks;
     } else if (const auto* reply = std::get_if<Reply>(&action)) {
@@ -286,7 +298,8 @@ void Scenario::step(const Event& event) {
         decisions_.push_back(absl::StrCat(
             "start ", send->worker.value(), " ", start->job.value(), "/", start->attempt.value(),
             " ", range_text(start->ranks),
-            start->program_port == 0 ? "" : absl::StrCat(" port ", start->program_port)));
+            start->program_port == 0 ? "" : absl::StrCat(" port ", start->program_port),
+            size_told(start->spec)));
       } else if (const auto* stop = std::get_if<SendStopRanks>(&send->payload)) {
         decisions_.push_back(absl::StrCat("stop ", send->worker.value(), " ", stop->job.value(),
                                           "/", stop->attempt.value(), " grace ",
@@ -301,91 +314,7 @@ void Scenario::step(const Event& event) {
       }
     }
   }
-}
-
-bool Scenario::take(const std::string& wanted) {
-  const auto it =
-      std::find_if(decisions_.begin(), decisions_.end(), [&](const std::string& decision) {
-        return decision == wanted || decision.rfind(wanted + " ", 0) == 0;
-      });
-  if (it == decisions_.end()) return false;
-  decisions_.erase(it);
-  return true;
-}
-
-std::string Scenario::expect(const Words& words) {
-  const std::string& what = words.at(1);
-  if (what == "start" || what == "stop" || what == "save" || what == "dump" ||
-      what == "symbolize") {
-    std::string wanted = absl::StrJoin(words.begin() + 1, words.end(), " ");
-    if (what == "stop" && words.size() == 4) wanted += " grace 0";
-    if (take(wanted)) return "";
-    return absl::StrCat("instead: ",
-                        decisions_.empty() ? "nothing" : absl::StrJoin(decisions_, "; "));
-  }
-  if (what == "refuse") {
-    const std::string wanted = absl::StrCat("refuse ", words.at(2), " ", words.at(3));
-    for (const std::string& decision : decisions_) {
-      if (words.size() > 4 && !absl::StrContains(decision, words[4])) continue;
-      if (take(wanted)) return "";
-    }
-    return absl::StrCat("instead: ",
-                        decisions_.empty() ? "nothing" : absl::StrJoin(decisions_, "; "));
-  }
-  if (what == "acknowledged") return last_ack_.empty() ? "it was not" : "";
-  if (what == "not-acknowledged") return last_ack_.empty() ? "" : "it was";
-  if (what == "reply") return expect_reply(words);
-  if (what == "incident" || what == "incidents") return expect_incident(words);
-  if (what == "stacks") return expect_stacks(words);
-  return expect_state(words);
-}
-
-std::string Scenario::expect_reply(const Words& words) {
-  if (!last_reply_) return "there was no reply";
-  const std::string code(absl::StatusCodeToString(last_reply_->status.code()));
-  const std::string got =
-      absl::StrCat(code, " job ", last_reply_->job.value(), " ", last_reply_->status.message());
-  if (code != words.at(2)) return absl::StrCat("instead: ", got);
-  if (const auto job = value_of(words, "job");
-      job && *job != absl::StrCat(last_reply_->job.value())) {
-    return absl::StrCat("instead: ", got);
-  }
-  const std::string& part = words.back();
-  const bool has_part = words.size() == 4 || words.size() == 6;
-  return !has_part || absl::StrContains(got, part) ? "" : absl::StrCat("instead: ", got);
-}
-
-std::string Scenario::expect_state(const Words& words) {
-  const std::string& what = words.at(1);
-  if (what == "jobs") {
-    const size_t count = core_->jobs().size();
-    return absl::StrCat(count) == words.at(2) ? "" : absl::StrCat("there are ", count);
-  }
-  if (what == "slots") {
-    const std::map<WorkerName, int32_t> by_worker = core_->slots_used_by_worker();
-    const auto it = by_worker.find(WorkerName(words.at(2)));
-    const int32_t used = it == by_worker.end() ? 0 : it->second;
-    return absl::StrCat(used) == words.at(3) ? "" : absl::StrCat(used, " are used");
-  }
-  const auto it = core_->jobs().find(JobId(std::stoull(words.at(2))));
-  if (it == core_->jobs().end()) return "there is no such job";
-  const Job& job = it->second;
-  if (what == "exitcode") {
-    return absl::StrCat(job.exit_code) == words.at(3) ? "" : absl::StrCat("it is ", job.exit_code);
-  }
-  if (what == "placement") {
-    std::vector<std::string> names;
-    for (const RankPlacement& rank : job.placement) {
-      if (rank.local_rank == 0) names.push_back(rank.worker.value());
-    }
-    const std::string got = absl::StrJoin(names, " ");
-    return got == absl::StrJoin(words.begin() + 3, words.end(), " ") ? ""
-                                                                     : absl::StrCat("it is ", got);
-  }
-  if (what != "job") return absl::StrCat("no such expectation: ", what);
-  const bool good = job_state_name(job.state) == words.at(3) &&
-                    (words.size() < 5 || absl::StrContains(job.reason, words[4]));
-  return good ? "" : absl::StrCat("it is ", av(job_state_name(job.state)), ": ", job.reason);
+  answer_checks();
 }
 
 }  // namespace muster::coordinator

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,16 @@ class Scenario {
   std::string report_stacks(const Words& words);
   void note_payload(const WorkerName& worker, const WorkerPayload& payload);
   std::string expect_incident(const Words& words) const;
+  std::string expect_recovery(const Words& words) const;
+  std::string expect_time(const Job& job, const Words& words) const;
   std::string expect_stacks(const Words& words) const;
+  std::string expect_copies(const Words& words) const;
+
+  // scenario_nodes.cc
+  bool run_node_event(const Words& words);
+  void note_check(const WorkerName& worker, uint64_t check);
+  void answer_checks();
+  std::string expect_node(const Words& words) const;
 
   void add_worker(const Words& words);
   void submit(const Words& words);
@@ -81,8 +91,14 @@ class Scenario {
   std::map<JobId, FakeTraining> trainings_;
   std::map<WorkerName, SendDumpStacks> dumps_;  // the newest that each was asked for
   std::map<IncidentId, Incident> stored_incidents_;
+  std::map<WorkerName, NodeRecord> stored_nodes_;
+  std::map<WorkerName, uint64_t> checks_;  // the newest that each was asked for
+  bool checks_by_hand_ = false;
   std::optional<ReplyStacks> last_stacks_;
   std::string last_ack_;
+  std::set<std::string> told_ended_;  // "node1 7": since the last event, that job 7 has ended
+  std::map<WorkerName, std::string>
+      unfinished_;  // of which each was told when it registered: "1,7"
   std::optional<Reply> last_reply_;
 };
 

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
 #include "tests/scenarios/scenario.h"
@@ -25,10 +27,14 @@ ThreadStack main_thread(std::vector<std::string> calls) {
 
 }  // namespace
 
-// `steps N every S [slow R by F]`: that many steps, told four times a second; a slow rank takes F times as long, and the others wait.
+// `steps N every S [from N] [slow R by F]`: that many steps, told four times a second; from N of a new attempt's checkpoint on; a slow rank takes F times as long, and the others wait.
 void Scenario::train(const Words& words) {
   const JobId id(std::stoull(words[1]));
   FakeTraining& training = trainings_[id];
+  if (const auto from = value_of(words, "from")) {
+    training = FakeTraining{};
+    training.step = std::stoll(*from);
+  }
   training.step_time = seconds_of(words, "every", 0.5);
   training.phase = Phase::kStep;
   const int32_t slow = number_of(words, "slow", -1);
@@ -89,7 +95,7 @@ void Scenario::heartbeat_training(const Job& job, FakeTraining& training) {
 }
 
 // One sample of what NAME was asked for: all its ranks wait in one collective; those `behind` have not entered it, and stand in a lock,
-// are `stopped`, or compute (`moving`); `on` says that the collective was completed meanwhile.
+// are `stopped`, or compute (`moving`); `on` says that the collective was completed meanwhile; `mute` ranks have no pages.
 std::string Scenario::report_stacks(const Words& words) {
   const WorkerName name(words[1]);
   const auto asked = dumps_.find(name);
@@ -105,6 +111,7 @@ std::string Scenario::report_stacks(const Words& words) {
   const bool moving = std::find(words.begin(), words.end(), "moving") != words.end();
   const bool stopped = std::find(words.begin(), words.end(), "stopped") != words.end();
   const bool on = std::find(words.begin(), words.end(), "on") != words.end();
+  const bool mute = std::find(words.begin(), words.end(), "mute") != words.end();
   const auto behind = value_of(words, "behind");
   const auto [first, last] = behind ? range_of(*behind) : std::pair(-1, -1);
   StackSample sample;
@@ -114,6 +121,7 @@ std::string Scenario::report_stacks(const Words& words) {
     RankEvidence& evidence = report.ranks.emplace_back();
     evidence.rank = rank.value();
     evidence.pid = 1000 + rank.value();
+    if (mute) evidence.page_problem = "it has no progress page";
     evidence.phase = Phase::kStep;
     evidence.step = trainings_[report.job].step;
     evidence.process_state = late && stopped ? 'T' : 'S';
@@ -125,7 +133,7 @@ std::string Scenario::report_stacks(const Words& words) {
     group.completed = seq - 1;
     group.kind = CollectiveKind::kAllReduce;
     group.collective = "grads";
-    evidence.groups.push_back(group);
+    if (!mute) evidence.groups.push_back(group);
     RankStacks& stacks = sample.ranks.emplace_back();
     stacks.rank = rank.value();
     const std::string where = moving ? absl::StrCat("layer ", report.sample) : "lock";
@@ -144,7 +152,25 @@ void Scenario::note_payload(const WorkerName& worker, const WorkerPayload& paylo
                                       dump->attempt.value(), " samples ", dump->samples));
   } else if (const auto* symbolize = std::get_if<SendSymbolize>(&payload)) {
     decisions_.push_back(absl::StrCat("symbolize ", worker.value(), " ", symbolize->module.path));
+  } else if (const auto* check = std::get_if<SendCheckNode>(&payload)) {
+    note_check(worker, check->check);
+  } else if (const auto* ended = std::get_if<SendJobEnded>(&payload)) {
+    told_ended_.insert(absl::StrCat(worker.value(), " ", ended->job.value()));
+  } else if (const auto* registered = std::get_if<SendRegistered>(&payload)) {
+    unfinished_[worker] =
+        absl::StrJoin(registered->unfinished, ",",
+                      [](std::string* out, JobId id) { absl::StrAppend(out, id.value()); });
   }
+}
+
+// expect ended NAME JOB | expect unfinished NAME [JOB,…]
+std::string Scenario::expect_copies(const Words& words) const {
+  if (words[1] == "ended")
+    return told_ended_.contains(absl::StrCat(words.at(2), " ", words.at(3))) ? ""
+                                                                             : "it was not told";
+  const auto told = unfinished_.find(WorkerName(words.at(2)));
+  const std::string jobs = told == unfinished_.end() ? "nothing" : told->second;
+  return jobs == (words.size() > 3 ? words[3] : "") ? "" : absl::StrCat("it was told ", jobs);
 }
 
 // expect incidents N | expect incident N KIND open|closed ["part of its sentence, suspects' names or last moment"]
@@ -168,6 +194,45 @@ std::string Scenario::expect_incident(const Words& words) const {
     if (text.find(words[i]) == std::string::npos) return absl::StrCat("it is ", text);
   }
   return text.rfind(wanted, 0) == 0 ? "" : absl::StrCat("it is ", text);
+}
+
+// expect recovery N "part" …
+std::string Scenario::expect_recovery(const Words& words) const {
+  const auto found = stored_incidents_.find(IncidentId(std::stoull(words.at(2))));
+  if (found == stored_incidents_.end()) return "there is no such incident";
+  if (!found->second.recovery) return words.at(3) == "none" ? "" : "it has none";
+  const Recovery& recovery = *found->second.recovery;
+  std::string text = recovery.over ? "over" : "goes on";
+  for (size_t i = 0; i < kRecoveryMoments; ++i) {
+    if (recovery.unix_ns[i] == 0) continue;
+    const double after = static_cast<double>(recovery.unix_ns[i] - recovery.unix_ns[0]) / 1e9;
+    absl::StrAppend(&text, ", ", av(kRecoveryMomentNames[i]), absl::StrFormat(" %.2f", after));
+  }
+  absl::StrAppend(&text, ", from step ", recovery.restored_step, ", lost ", recovery.steps_lost(),
+                  ", attempts ", recovery.attempts, ", interrupted by ",
+                  recovery.interrupted_by.value());
+  for (size_t i = 3; i < words.size(); ++i) {
+    if (text.find(words[i]) == std::string::npos) return absl::StrCat("it is ", text);
+  }
+  return "";
+}
+
+// expect time JOB CLASS CAUSE SECONDS, to a hundredth; and all of it adds up.
+std::string Scenario::expect_time(const Job& job, const Words& words) const {
+  const LossTable table = table_of(core_->account_of(job, now_));
+  std::string text;
+  double found = 0;
+  for (size_t what = 0; what < kTimeClasses; ++what) {
+    for (size_t cause = 0; cause < kLossCauses; ++cause) {
+      const Duration time = table.time[what][cause];
+      const std::string_view name = loss_cause_name(static_cast<LossCause>(cause));
+      if (time != Duration::zero())
+        absl::StrAppend(&text, av(kTimeClassNames[what]), " ", av(name),
+                        absl::StrFormat(" %.2f; ", to_seconds(time)));
+      if (kTimeClassNames[what] == words.at(3) && name == words.at(4)) found = to_seconds(time);
+    }
+  }
+  return std::abs(found - std::stod(words.at(5))) < 0.005 ? "" : absl::StrCat("it is ", text);
 }
 
 // expect stacks OK [ranks N] [silent N] | expect stacks CODE ["part of the message"]

@@ -8,13 +8,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/paths.h"
+
 namespace muster::coordinator {
 namespace {
 
 std::vector<std::string> stories() {
   std::vector<std::string> paths;
   for (const auto& entry :
-       std::filesystem::directory_iterator(MUSTER_SOURCE_DIR "/tests/scenarios/coordinator")) {
+       std::filesystem::directory_iterator(source_dir() + "/tests/scenarios/coordinator")) {
     if (entry.path().extension() == ".txt") paths.push_back(entry.path().string());
   }
   std::sort(paths.begin(), paths.end());

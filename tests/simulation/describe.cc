@@ -68,6 +68,16 @@ struct EventText {
                         launch_text(e.job, e.attempt), ":", e.rank.value(), " code ", e.exit_code,
                         " signal ", e.signal, " (", e.detail, ")");
   }
+  std::string operator()(const NodeChecked& e) const {
+    return absl::StrCat("checked ", life_text(e.worker, e.incarnation), " #", e.check, " ",
+                        e.result.passed ? "passed" : "failed");
+  }
+  std::string operator()(const NodeExcludeRequested& e) const {
+    return absl::StrCat("exclude ", e.worker.value(), ": ", e.reason);
+  }
+  std::string operator()(const NodeAdmitRequested& e) const {
+    return absl::StrCat("admit ", e.worker.value());
+  }
   std::string operator()(const Tick&) const { return "tick"; }
 };
 
@@ -92,18 +102,17 @@ struct PayloadText {
   std::string operator()(const SendSymbolize& p) const {
     return absl::StrCat("symbolize ", p.addresses.size(), " of ", p.module.path);
   }
+  std::string operator()(const SendCheckNode& p) const { return absl::StrCat("check #", p.check); }
+  std::string operator()(const SendJobEnded& p) const {
+    return absl::StrCat("ended ", p.job.value());
+  }
   std::string operator()(const SendReportAck& p) const { return absl::StrCat("ack ", p.report_id); }
 };
 
 struct ActionText {
   std::string operator()(const PersistJob& a) const {
-    const Job& j = a.job;
-    std::string text = absl::StrCat("persist ", launch_text(j.id, j.attempt), " ",
-                                    av(job_state_name(j.state)), " on");
-    for (const RankPlacement& r : j.placement)
-      absl::StrAppend(&text, " ", life_text(r.worker, r.incarnation));
-    return absl::StrCat(text, " exits ", j.exits.size(), " faults ", j.faults.size(), " restarts ",
-                        j.restarts, ": ", j.reason);
+    return absl::StrCat("persist ", a.job.value(), " ", av(job_state_name(a.state)), ": ",
+                        a.reason);
   }
   std::string operator()(const PersistRequestId& a) const {
     return absl::StrCat("persist request ", a.request_id, " = ", a.job.value());
@@ -120,6 +129,17 @@ struct ActionText {
   }
   std::string operator()(const ForgetIncident& a) const {
     return absl::StrCat("forget incident ", a.incident.value());
+  }
+  std::string operator()(const PersistNode& a) const {
+    const NodeRecord& n = a.node;
+    return absl::StrCat("persist node ", n.worker.value(), n.excluded ? " excluded " : " ",
+                        n.until_unix_ns, n.check_due ? " to be checked: " : ": ", n.reason);
+  }
+  std::string operator()(const ForgetNode& a) const {
+    return absl::StrCat("forget node ", a.worker.value());
+  }
+  std::string operator()(const NodeTold& a) const {
+    return absl::StrCat("told: ", a.worker.value(), " ", a.text);
   }
   std::string operator()(const SendToWorker& a) const {
     return absl::StrCat("to ", life_text(a.worker, a.incarnation), ": ",

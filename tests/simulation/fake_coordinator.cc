@@ -31,8 +31,9 @@ void FakeCoordinator::boot() {
   began_with_.last_job_id = disk_last_job_id_;
   for (const auto& [id, incident] : disk_incidents_) {
     began_with_.incidents.push_back(id);
-    if (incident.open) began_with_.open_incidents.push_back(incident);
+    if (is_unfinished(incident)) began_with_.open_incidents.push_back(incident);
   }
+  for (const auto& [name, node] : disk_nodes_) began_with_.nodes.push_back(node);
   record_.clear();
   heard_.clear();
   core_.emplace(world_.core_options, began_with_, born_);
@@ -63,6 +64,7 @@ void FakeCoordinator::crash_and_lose_disk(Duration down) {
   disk_jobs_.clear();
   disk_requests_.clear();
   disk_incidents_.clear();
+  disk_nodes_.clear();
   disk_last_job_id_ = JobId(0);
   world_.invariants.forget_promises();
 }
@@ -124,6 +126,16 @@ void FakeCoordinator::checkpoint(JobId job) {
 
 void FakeCoordinator::stacks(JobId job) {
   if (core_ && !is_stalled()) step(StacksRequested{RequestToken(next_token_++), job, Rank(-1), 0});
+}
+
+void FakeCoordinator::exclude(const WorkerName& worker, Duration time) {
+  if (core_ && !is_stalled())
+    step(NodeExcludeRequested{RequestToken(next_token_++), worker, "a person's reason", time, 0,
+                              false});
+}
+
+void FakeCoordinator::admit(const WorkerName& worker) {
+  if (core_ && !is_stalled()) step(NodeAdmitRequested{RequestToken(next_token_++), worker, 0});
 }
 
 void FakeCoordinator::accept(StreamId stream, int host) { peers_[stream] = {host, std::nullopt}; }
@@ -201,6 +213,13 @@ void FakeCoordinator::send_stack_report(StreamId stream, const worker::SendStack
   world_.network.to_coordinator(stream, true, [this, stream, event] { post(stream, event); });
 }
 
+void FakeCoordinator::send_node_checked(StreamId stream, const worker::SendNodeChecked& message) {
+  NodeChecked event;
+  event.check = message.check;
+  event.result = {message.passed, message.seconds, message.sentence, message.details};
+  world_.network.to_coordinator(stream, false, [this, stream, event] { post(stream, event); });
+}
+
 void FakeCoordinator::send_exit(StreamId stream, const worker::SendRankExited& message) {
   RankExited event;
   event.report_id = message.report_id;
@@ -226,7 +245,7 @@ void FakeCoordinator::post(StreamId stream, Event event) {
   const Life life = *peer->second.life;
   std::visit(
       [&](auto& e) {
-        if constexpr (requires { e.worker; }) {
+        if constexpr (requires { e.incarnation; }) {
           e.worker = life.first;
           e.incarnation = life.second;
         }
@@ -289,7 +308,7 @@ void FakeCoordinator::step(Event event, StreamId registering) {
 bool FakeCoordinator::commit(const ActionList& actions) {
   for (const Action& action : actions) {
     if (const auto* persist = std::get_if<PersistJob>(&action)) {
-      disk_jobs_.insert_or_assign(persist->job.id, persist->job);
+      disk_jobs_.insert_or_assign(persist->job, durable(core_->jobs().at(persist->job)));
     } else if (const auto* request = std::get_if<PersistRequestId>(&action)) {
       disk_requests_.insert_or_assign(request->request_id, request->job);
     } else if (const auto* last = std::get_if<PersistLastJobId>(&action)) {
@@ -298,6 +317,11 @@ bool FakeCoordinator::commit(const ActionList& actions) {
       disk_incidents_.insert_or_assign(incident->incident.id, incident->incident);
     } else if (const auto* old = std::get_if<ForgetIncident>(&action)) {
       disk_incidents_.erase(old->incident);
+    } else if (const auto* node = std::get_if<PersistNode>(&action)) {
+      disk_nodes_.insert_or_assign(node->node.worker, node->node);
+      disk_nodes_.at(node->node.worker).until.reset();
+    } else if (const auto* sound = std::get_if<ForgetNode>(&action)) {
+      disk_nodes_.erase(sound->worker);
     } else if (const auto* forget = std::get_if<ForgetJob>(&action)) {
       disk_jobs_.erase(forget->job);
       std::erase_if(disk_requests_, [&](const auto& e) { return e.second == forget->job; });
@@ -315,6 +339,8 @@ void FakeCoordinator::carry_out(const Action& action) {
         link->second,
         [this, stream = link->second, host, payload = send->payload, store = store_,
          epoch = epoch_] { world_.worker(host).deliver(stream, payload, store, epoch); });
+  } else if (const auto* told = std::get_if<NodeTold>(&action)) {
+    exclusions_ += told->what == NodeTold::What::kExcluded;
   } else if (const auto* reply = std::get_if<Reply>(&action)) {
     auto waiting = replies_.extract(reply->token);
     if (!waiting.empty()) waiting.mapped()(*reply);

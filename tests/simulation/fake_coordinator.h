@@ -35,6 +35,8 @@ class FakeCoordinator {
   const std::map<coordinator::IncidentId, coordinator::Incident>& disk_incidents() const {
     return disk_incidents_;
   }
+  const std::map<WorkerName, coordinator::NodeRecord>& disk_nodes() const { return disk_nodes_; }
+  int exclusions() const { return exclusions_; }
   Instant born() const { return born_; }
   StoreId store() const { return store_; }
   // When this life of the coordinator last heard of that life of a worker; its own birth when never. Time that the
@@ -47,6 +49,8 @@ class FakeCoordinator {
   void cancel(JobId job, bool force);
   void checkpoint(JobId job);
   void stacks(JobId job);
+  void exclude(const WorkerName& worker, Duration time);
+  void admit(const WorkerName& worker);
 
   // Streams, as the network brings them.
   void accept(StreamId stream, int host);
@@ -55,6 +59,7 @@ class FakeCoordinator {
   void send_leaving(StreamId stream, const worker::SendLeaving& message);
   void send_heartbeat(StreamId stream, const worker::SendHeartbeat& message);
   void send_stack_report(StreamId stream, const worker::SendStackReport& message);
+  void send_node_checked(StreamId stream, const worker::SendNodeChecked& message);
   void send_exit(StreamId stream, const worker::SendRankExited& message);
 
   // Runs this life's events through a fresh core; empty when it decided the same.
@@ -102,6 +107,8 @@ class FakeCoordinator {
   std::map<std::string, JobId> disk_requests_;
   JobId disk_last_job_id_{0};
   std::map<coordinator::IncidentId, coordinator::Incident> disk_incidents_;
+  std::map<WorkerName, coordinator::NodeRecord> disk_nodes_;
+  int exclusions_ = 0;
 };
 
 }  // namespace muster::simulation

@@ -1,5 +1,6 @@
 #include "tests/simulation/fake_worker.h"
 
+#include <algorithm>
 #include <csignal>
 
 #include <absl/strings/str_cat.h>
@@ -100,7 +101,8 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
                          Epoch epoch) {
   if (stream_ != stream || !core_) return;
   if (const auto* p = std::get_if<coordinator::SendRegistered>(&payload)) {
-    step(worker::Registered{epoch, p->heartbeat_interval, p->store});
+    step(worker::Registered{
+        epoch, p->heartbeat_interval, p->store, {p->unfinished.begin(), p->unfinished.end()}});
   } else if (const auto* start = std::get_if<coordinator::SendStartRanks>(&payload)) {
     worker::StartRanks event{epoch, {}};
     event.launch.job = start->job;
@@ -125,6 +127,10 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
                             dump->apart,
                             dump->deadline,
                             dump->ranks});
+  } else if (const auto* check = std::get_if<coordinator::SendCheckNode>(&payload)) {
+    step(worker::CheckNode{epoch, check->check});
+  } else if (const auto* ended = std::get_if<coordinator::SendJobEnded>(&payload)) {
+    step(worker::JobEnded{epoch, ended->job});
   } else if (const auto* ack = std::get_if<coordinator::SendReportAck>(&payload)) {
     step(worker::ReportAcked{ack->report_id});
   }
@@ -185,6 +191,18 @@ void FakeWorker::read_stacks(const worker::ReadStacks& action) {
   });
 }
 
+// Some nodes are bad for a while, and some answer later than anybody waits.
+void FakeWorker::check_node() {
+  const bool bad = world_.faults_on && world_.random.chance(0.25);
+  const bool late = world_.faults_on && world_.random.chance(0.05);
+  const Duration time =
+      late ? world_.random.between_ms(9'000, 15'000) : world_.random.between_ms(50, 600);
+  world_.scheduler.after(time, [this, life = life_, bad] {
+    if (life != life_) return;
+    step(worker::NodeCheckDone{!bad, 0.1, bad ? "a core computes wrongly" : "good", ""});
+  });
+}
+
 void FakeWorker::carry_out(const worker::Action& action) {
   if (std::holds_alternative<worker::Connect>(action)) {
     connect();
@@ -194,7 +212,15 @@ void FakeWorker::carry_out(const worker::Action& action) {
       if (life == life_ && stream) stream_ended(*stream, worker::StreamEnd::kBroken, "given up");
     });
   } else if (const auto* rank = std::get_if<worker::SpawnRank>(&action)) {
+    copies_.emplace(rank->store, rank->key.job);
     spawn(*rank);
+  } else if (const auto* drop = std::get_if<worker::DropLocalCopies>(&action)) {
+    std::set<JobId> others;
+    for (const auto& [store, job] : copies_)
+      if (job != drop->job) others.insert(job);
+    drop_copies(drop->store, others);
+  } else if (const auto* keep = std::get_if<worker::KeepLocalCopies>(&action)) {
+    drop_copies(keep->store, keep->jobs);
   } else if (const auto* signal = std::get_if<worker::SignalRank>(&action)) {
     // A process that does not know the signal dies of it.
     world_.require(signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
@@ -204,6 +230,10 @@ void FakeWorker::carry_out(const worker::Action& action) {
     read_pages(*pages);
   } else if (const auto* stacks = std::get_if<worker::ReadStacks>(&action)) {
     read_stacks(*stacks);
+  } else if (std::holds_alternative<worker::RunNodeCheck>(action)) {
+    check_node();
+  } else if (const auto* checked = std::get_if<worker::SendNodeChecked>(&action)) {
+    if (stream_) world_.coordinator.send_node_checked(*stream_, *checked);
   } else if (const auto* report = std::get_if<worker::SendStackReport>(&action)) {
     if (stream_) world_.coordinator.send_stack_report(*stream_, *report);
   } else if (const auto* message = std::get_if<worker::SendRegister>(&action)) {
@@ -231,6 +261,25 @@ void FakeWorker::carry_out(const worker::Action& action) {
     world_.trainers.host_died(host_);
     reboot_after(world_.random.between_ms(500, 4'000));
   }
+}
+
+void FakeWorker::drop_copies(StoreId store, const std::set<JobId>& kept) {
+  std::erase_if(copies_, [&](const auto& copy) {
+    const auto& [of, job] = copy;
+    if (of != store || kept.contains(job)) return false;
+    const auto& disk = world_.coordinator.disk();
+    const auto stored = disk.find(job);
+    world_.require(
+        store != world_.coordinator.store() || stored == disk.end() ||
+            coordinator::is_terminal(stored->second.state),
+        absl::StrCat(name_.value(), " drops its copies of job ", job.value(), ", which goes on"));
+    return true;
+  });
+}
+
+bool FakeWorker::keeps_copies_of(StoreId store) const {
+  return std::any_of(copies_.begin(), copies_.end(),
+                     [&](const auto& copy) { return copy.first == store; });
 }
 
 }  // namespace muster::simulation

@@ -5,7 +5,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "coordinator/core/action.h"
 #include "tests/simulation/fake_network.h"
@@ -34,6 +36,8 @@ class FakeWorker {
   bool is_up() const { return core_.has_value(); }
   const WorkerName& name() const { return name_; }
   Incarnation incarnation() const { return incarnation_; }
+  // Whether the host's memory has copies of any job of that store.
+  bool keeps_copies_of(StoreId store) const;
 
  private:
   void step(const worker::Event& event);
@@ -43,7 +47,9 @@ class FakeWorker {
   void spawn(const worker::SpawnRank& action);
   void read_pages(const worker::ReadPages& action);
   void read_stacks(const worker::ReadStacks& action);
+  void check_node();
   void reboot_after(Duration down);
+  void drop_copies(StoreId store, const std::set<JobId>& kept);
 
   World& world_;
   const int host_;
@@ -54,6 +60,7 @@ class FakeWorker {
   std::optional<worker::Core> core_;
   std::optional<StreamId> stream_;
   std::map<worker::LaunchKey, StoreId> stores_;  // that launches came from
+  std::set<std::pair<StoreId, JobId>> copies_;   // in the host's memory: they outlive the worker
 };
 
 }  // namespace muster::simulation

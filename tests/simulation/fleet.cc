@@ -22,10 +22,14 @@ constexpr Duration kLongPhase = seconds(60);
 constexpr Duration kAfterwards = seconds(12);
 constexpr Duration kSlowIsFoundWithin = seconds(90);
 // What pauses a busy machine has, that nobody has to be told of (docs/hangs.md): a rank may stand still for less than it takes to suspect its job
-// and to look twice, a node for less than its worker may be silent.
+// and to look twice, a node for less than a silence that is an incident.
 constexpr uint64_t kRankPauseMsMax = 1'900;
-constexpr uint64_t kNodePauseMsMax =
-    200;  // and its next heartbeat may be due half a second after its last
+constexpr uint64_t kNodePauseMsMax = 1'900;
+// A silence that is told and is no incident.
+constexpr uint64_t kLinkLostMsMin = 1'000;
+constexpr uint64_t kLinkLostMsMax = 2'200;
+constexpr Duration kStoppedWithSpare = milliseconds(2'600);
+constexpr Duration kStoppedWithout = milliseconds(3'600);
 constexpr Duration kPausesLast = seconds(40);
 
 WorkerName name_of(int32_t node) { return WorkerName(absl::StrCat("node", node)); }
@@ -52,7 +56,7 @@ Fleet::Fleet(int32_t ranks, Trouble trouble, uint64_t seed)
       trouble_(trouble),
       random_(seed * 1'000 + static_cast<uint64_t>(trouble)),
       step_time_(random_.between_ms(200, 1'200)),
-      nodes_state_(static_cast<size_t>(nodes_)),
+      nodes_state_(static_cast<size_t>(nodes_ + (has_spare() ? 1 : 0))),
       core_(options(), DurableState{}, now_) {
   for (Node& node : nodes_state_) node.offset = kTurn * static_cast<int64_t>(random_.below(10));
   first_mark_ = kLayers * static_cast<int64_t>(14 + random_.below(6)) +
@@ -81,7 +85,9 @@ FleetResult Fleet::run() {
                        trouble_ == Trouble::kNodePaused;
   while (!began_ || now_ < began_at_ + watched) {
     turn();
-    if (result_.told && !goes_on) break;
+    if (is_cut_off() && result_.stopped == Duration::zero() && began_ && !is_running(job().state))
+      result_.stopped = now_ - began_at_;
+    if (result_.told && !goes_on && (!is_cut_off() || !is_running(job().state))) break;
   }
   const bool lives = is_running(job().state) && job().attempt == Attempt(1);
   if (!lives && goes_on) ++result_.ended;
@@ -93,11 +99,15 @@ FleetResult Fleet::run() {
   }
   if (expected == Expected::kHang) result_.bound = 3 * step_time_ + seconds(3);
   if (expected == Expected::kEnd) result_.bound = seconds(1);
+  // Where steps are long, stacks are read when one has taken twice as long as any.
+  const Duration long_step = step_time_ * 230 / 100 + milliseconds(1'350);
+  if (is_cut_off())
+    result_.stop_bound = std::max(long_step, has_spare() ? kStoppedWithSpare : kStoppedWithout);
   return result_;
 }
 
 void Fleet::register_workers() {
-  for (int32_t node = 0; node < nodes_; ++node) {
+  for (int32_t node = 0; node < std::ssize(nodes_state_); ++node) {
     WorkerRegistered event;
     event.worker = name_of(node);
     event.incarnation = Incarnation(1);
@@ -115,6 +125,7 @@ void Fleet::submit() {
   spec.nodes = nodes_;
   spec.ranks_per_node = ranks_per_node_;
   spec.output_directory = "/out";
+  spec.restarts_max = 1;
   step(JobSubmitted{RequestToken(1), "", spec, 0});
 }
 
@@ -194,12 +205,16 @@ void Fleet::begin_trouble() {
       }
       return;
     case Trouble::kNodeCutOff:
+    case Trouble::kNodeCutOffWithSpare:
       broken_ = true;
       node.silent_until = Instant::max();
       return;
     case Trouble::kNodePaused:
       node.silent_until = now_ + kNodePause;
       stands_until_ = now_ + kNodePause;
+      return;
+    case Trouble::kLinkLost:
+      node.silent_until = stands_until_ = now_ + random_.between_ms(kLinkLostMsMin, kLinkLostMsMax);
       return;
     case Trouble::kWorkerPaused:
     case Trouble::kWorkerCutOff:
@@ -264,7 +279,7 @@ void Fleet::turn() {
     train();
   }
   pause_some();
-  for (int32_t node = 0; node < nodes_; ++node) {
+  for (int32_t node = 0; node < std::ssize(nodes_state_); ++node) {
     const Node& one = nodes_state_[static_cast<size_t>(node)];
     if ((now_.time_since_epoch() + one.offset) % kHeartbeats < kTurn && one.silent_until <= now_)
       heartbeat(node);
@@ -289,7 +304,7 @@ void Fleet::heartbeat(int32_t index) {
   HeartbeatReceived event;
   event.worker = name_of(index);
   const int64_t news = 2 * marks_ + (phase_ == Phase::kStep ? 0 : 1);
-  if (std::exchange(node.told, news) != news) {
+  if (index < nodes_ && std::exchange(node.told, news) != news) {
     const auto steps = static_cast<uint64_t>(marks_ / kLayers);
     for (int32_t rank = index * ranks_per_node_; rank < (index + 1) * ranks_per_node_; ++rank) {
       const bool slow = slow_factor_ > 1 && culprits_.contains(rank);
@@ -356,6 +371,10 @@ void Fleet::step(Event event) {
       event);
   ActionList actions;
   core_.step(event, now_, actions);
+  if (began_ && !said_at_ &&
+      job().reason.starts_with(
+          absl::StrCat("worker ", name_of(node_of(*culprits_.begin())).value(), " ")))
+    said_at_ = now_;
   for (const Action& action : actions) {
     if (const auto* incident = std::get_if<PersistIncident>(&action)) judge(incident->incident);
     const auto* send = std::get_if<SendToWorker>(&action);
@@ -365,34 +384,6 @@ void Fleet::step(Event event) {
       reports_.emplace(now_ + sample * dump->apart + random_.between_ms(30, 250),
                        Report{node_of(dump->ranks.front().value()), *dump, sample});
     }
-  }
-}
-
-// Each incident once, as it was told first.
-void Fleet::judge(const Incident& incident) {
-  if (!incidents_.insert_or_assign(incident.id, incident).second) return;
-  const Expected expected = expected_of(trouble_);
-  if (!began_ || expected == Expected::kNothing) {
-    ++result_.false_alarms;
-    result_.sentence = incident.sentence;
-    return;
-  }
-  if (result_.told) return;
-  result_.told = true;
-  result_.latency = now_ - began_at_;
-  result_.sentence = incident.sentence;
-  const bool node = trouble_ == Trouble::kWorkerKilled || trouble_ == Trouble::kNodeCutOff ||
-                    trouble_ == Trouble::kNodePaused;
-  const bool hang = expected == Expected::kHang || expected == Expected::kPassing;
-  const IncidentKind kind = node                          ? IncidentKind::kWorkerLost
-                            : hang                        ? IncidentKind::kHang
-                            : expected == Expected::kSlow ? IncidentKind::kSlowRank
-                                                          : IncidentKind::kRankDied;
-  result_.right = incident.kind == kind && incident.suspects.size() >= culprits_.size();
-  for (size_t i = 0; result_.right && i < culprits_.size(); ++i) {
-    const Suspect& suspect = incident.suspects[i];
-    result_.right = node ? suspect.worker == name_of(node_of(*culprits_.begin()))
-                         : culprits_.contains(suspect.rank.value());
   }
 }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -33,8 +34,9 @@ enum class Trouble {
   // Ends and silences.
   kRankKilled,
   kWorkerKilled,
-  kNodeCutOff,  // from the coordinator and from its peers
-  kNodePaused,  // worker and ranks stand still for 3 s
+  kNodeCutOff,           // from the coordinator and from its peers
+  kNodeCutOffWithSpare,  // another one is free
+  kNodePaused,           // worker and ranks stand still for 3 s
   // One rank computes longer.
   kSlowByHalf,
   kThriceAsSlow,
@@ -50,13 +52,35 @@ enum class Trouble {
   kEvaluates,
   kSaves,        // one rank, for a minute
   kShortPauses,  // ranks, nodes and workers stand still again and again, as on a busy machine
+  kLinkLost,  // a node says nothing for 1 to 2.2 s, while its job stands still and another one is free
 };
-constexpr std::array<std::string_view, 25> kTroubleNames = {
-    "stopped",       "stopped inside", "lock",           "busy loop",       "data loader",
-    "disk",          "skipped",        "other call",     "two stopped",     "rank killed",
-    "worker killed", "node cut off",   "node paused",    "slow by half",    "thrice as slow",
-    "long pauses",   "worker paused",  "worker cut off", "late heartbeats", "lost heartbeats",
-    "clock jumps",   "compiles",       "evaluates",      "saves",           "short pauses"};
+constexpr std::array<std::string_view, 27> kTroubleNames = {"stopped",
+                                                            "stopped inside",
+                                                            "lock",
+                                                            "busy loop",
+                                                            "data loader",
+                                                            "disk",
+                                                            "skipped",
+                                                            "other call",
+                                                            "two stopped",
+                                                            "rank killed",
+                                                            "worker killed",
+                                                            "node cut off",
+                                                            "node cut off with a spare",
+                                                            "node paused",
+                                                            "slow by half",
+                                                            "thrice as slow",
+                                                            "long pauses",
+                                                            "worker paused",
+                                                            "worker cut off",
+                                                            "late heartbeats",
+                                                            "lost heartbeats",
+                                                            "clock jumps",
+                                                            "compiles",
+                                                            "evaluates",
+                                                            "saves",
+                                                            "short pauses",
+                                                            "link lost"};
 
 enum class Expected { kHang, kEnd, kSlow, kPassing, kNothing };
 Expected expected_of(Trouble trouble);
@@ -66,8 +90,12 @@ struct FleetResult {
   bool right = false;    // … of the expected kind, and names who is at fault
   int false_alarms = 0;  // incidents that nothing explains
   int ended = 0;         // attempts that were ended, though nothing was wrong
-  Duration latency{};    // from the beginning of the trouble to the incident
-  Duration bound{};      // what the latency may be; zero: anything
+  Duration
+      latency{};  // from the beginning of the trouble to its being told: of a silent node in the job's reason, else as an incident
+  Duration bound{};  // what the latency may be; zero: anything
+  Duration
+      stopped{};  // from the beginning of the trouble until the attempt was ended, where that is waited for …
+  Duration stop_bound{};  // … and what that may be; zero: anything
   std::string sentence;
 };
 
@@ -115,6 +143,13 @@ class Fleet {
   Phase phase_of(int32_t rank) const { return all_in_phase_ || rank == 0 ? phase_ : Phase::kStep; }
   const coordinator::Job& job() const { return core_.jobs().at(JobId(1)); }
 
+  bool has_spare() const {
+    return trouble_ == Trouble::kNodeCutOffWithSpare || trouble_ == Trouble::kLinkLost;
+  }
+  bool is_cut_off() const {
+    return trouble_ == Trouble::kNodeCutOff || trouble_ == Trouble::kNodeCutOffWithSpare;
+  }
+
   const int32_t ranks_, ranks_per_node_, nodes_;
   const Trouble trouble_;
   Random random_;
@@ -153,8 +188,9 @@ class Fleet {
   std::set<int32_t> culprits_;
   bool before_tensor_ = false;  // it broke before its node's collective, or after it
   double slow_factor_ = 1;
-  Instant stands_until_{};  // by a pause
-  Instant pauses_until_{};  // of anybody
+  Instant stands_until_{};          // by a pause
+  Instant pauses_until_{};          // of anybody
+  std::optional<Instant> said_at_;  // that the node of the culprit cannot be reached
   int32_t paused_rank_ = -1;
 
   std::map<coordinator::IncidentId, coordinator::Incident> incidents_;  // as they are now

@@ -1,5 +1,7 @@
-// What a dump shows of the model training's ranks: pages, process states and stacks.
+// What a dump shows of the model training's ranks: pages, process states and stacks. And whether what is told of them is right.
 #include <string>
+
+#include <absl/strings/str_cat.h>
 
 #include "tests/simulation/fleet.h"
 
@@ -93,6 +95,36 @@ ThreadStack Fleet::stack_of(int32_t rank) const {
   }
   for (const uint64_t address : calls) stack.frames.push_back({0, address, ""});
   return stack;
+}
+
+// Each incident once, as it was told first.
+void Fleet::judge(const coordinator::Incident& incident) {
+  using coordinator::IncidentKind;
+  if (!incidents_.insert_or_assign(incident.id, incident).second) return;
+  const Expected expected = expected_of(trouble_);
+  if (!began_ || expected == Expected::kNothing) {
+    ++result_.false_alarms;
+    result_.sentence = incident.sentence;
+    return;
+  }
+  if (result_.told) return;
+  result_.told = true;
+  result_.latency = said_at_.value_or(now_) - began_at_;
+  result_.sentence = incident.sentence;
+  const bool node =
+      trouble_ == Trouble::kWorkerKilled || is_cut_off() || trouble_ == Trouble::kNodePaused;
+  const bool hang = expected == Expected::kHang || expected == Expected::kPassing;
+  const IncidentKind kind = node                          ? IncidentKind::kWorkerLost
+                            : hang                        ? IncidentKind::kHang
+                            : expected == Expected::kSlow ? IncidentKind::kSlowRank
+                                                          : IncidentKind::kRankDied;
+  result_.right = incident.kind == kind && incident.suspects.size() >= culprits_.size();
+  for (size_t i = 0; result_.right && i < culprits_.size(); ++i) {
+    const coordinator::Suspect& suspect = incident.suspects[i];
+    result_.right =
+        node ? suspect.worker == WorkerName(absl::StrCat("node", node_of(*culprits_.begin())))
+             : culprits_.contains(suspect.rank.value());
+  }
 }
 
 }  // namespace muster::simulation

@@ -4,21 +4,15 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/absl_view.h"
 #include "common/exit_code.h"
 #include "coordinator/core/restart_policy.h"
+#include "coordinator/core/sizes.h"
 #include "tests/simulation/world.h"
 
 namespace muster::simulation {
-namespace {
 
 using namespace coordinator;  // NOLINT: this file is about its types
-
-Job durable(Job job) {
-  job.ranks.clear();
-  return job;
-}
-
-}  // namespace
 
 void Invariants::before_step(const Core& core, const Event&) { before_ = core.jobs(); }
 
@@ -28,6 +22,7 @@ void Invariants::after_commit(const Event& event) {
   no_slot_is_overbooked();
   stale_news_are_inert(event);
   incidents_are_true();
+  accounts_add_up();
   for (const auto& [id, job] : world_.coordinator.core().jobs()) {
     const auto before = before_.find(id);
     const Job* was = before == before_.end() ? nullptr : &before->second;
@@ -35,6 +30,10 @@ void Invariants::after_commit(const Event& event) {
         !is_live(job.state))
       continue;
     ranks_are_a_bijection(job);
+    if (job.state == JobState::kStarting && (was == nullptr || was->attempt != job.attempt))
+      nothing_is_placed_on_the_excluded(job);
+    held_workers_are_wanted(job);
+    if (was != nullptr) nodes_are_kept(*was, job);
     nobody_stays_where_a_worker_leaves(job);
     ends_are_final_and_true(was, job);
     if (was != nullptr) attempts_follow_each_other(*was, job);
@@ -58,6 +57,52 @@ void Invariants::reload_equals_memory() {
   }
   world_.require(world_.coordinator.disk_request_ids() == world_.coordinator.core().request_ids(),
                  "the disk's request ids differ from memory");
+  const auto& nodes = world_.coordinator.core().nodes();
+  world_.require(nodes.size() == world_.coordinator.disk_nodes().size(),
+                 "disk and memory have different nodes");
+  for (const auto& [name, node] : nodes) {
+    NodeRecord known = node;
+    known.until.reset();
+    const auto stored = world_.coordinator.disk_nodes().find(name);
+    world_.require(stored != world_.coordinator.disk_nodes().end() && stored->second == known,
+                   absl::StrCat("the disk's record of ", name.value(), " differs from memory"));
+  }
+}
+
+// But for a job that has no other place, and then only where that is no person's word and the check is passed that is wanted.
+void Invariants::nothing_is_placed_on_the_excluded(const Job& job) {
+  const Core& core = world_.coordinator.core();
+  int32_t sound = 0;
+  for (const auto& [name, worker] : core.workers()) {
+    const auto node = core.nodes().find(name);
+    const bool is_sound =
+        node == core.nodes().end() || (!node->second.excluded && !node->second.check_due);
+    sound += is_sound && worker.stuck.empty() && worker.connected && !worker.leaving &&
+             !worker.given_up && worker.slots >= job.spec.ranks_per_node;
+  }
+  for (const RankPlacement& rank : job.placement) {
+    const auto worker = core.workers().find(rank.worker);
+    world_.require(worker == core.workers().end() || worker->second.stuck.empty(),
+                   absl::StrCat("job ", job.id.value(), " is placed on ", rank.worker.value(),
+                                ", where a process cannot be killed"));
+  }
+  last_resorts_ += job.reason.find("there is no other place than") != std::string::npos;
+  for (const RankPlacement& rank : job.placement) {
+    const auto found = core.nodes().find(rank.worker);
+    if (found == core.nodes().end() || (!found->second.excluded && !found->second.check_due))
+      continue;
+    const NodeRecord& node = found->second;
+    const SuspicionRule& rule = rule_of(node.suspicion);
+    const std::string what =
+        absl::StrCat("job ", job.id.value(), " is placed on ", rank.worker.value(), ", which ");
+    world_.require(node.excluded, what + "has yet to be checked");
+    world_.require(rule.is_soft, what + "a person has excluded");
+    world_.require(!rule.wants_check || (node.checked_unix_ns > 0 && node.check.passed),
+                   what + "has passed no check");
+    world_.require(sound < job.spec.nodes, what + "is left out while others would do");
+    world_.require(job.reason.find("there is no other place than") != std::string::npos,
+                   what + "is left out, and the reason does not say so");
+  }
 }
 
 void Invariants::numbers_are_given_once() {
@@ -96,7 +141,12 @@ void Invariants::no_slot_is_overbooked() {
 
 void Invariants::ranks_are_a_bijection(const Job& job) {
   if (!is_live(job.state)) return;
-  world_.require(std::ssize(job.placement) == job.spec.world_size(), "a live job lacks ranks");
+  const int32_t size = nodes_now(job);
+  world_.require(std::ssize(job.placement) == int64_t{size} * job.spec.ranks_per_node,
+                 "a live job lacks ranks");
+  world_.require(
+      size >= smallest_size(job.spec) && largest_size(job.spec, size) == size,
+      absl::StrCat("job ", job.id.value(), " has ", size, " nodes, which is no size of it"));
   std::set<std::pair<WorkerName, int32_t>> places;
   std::set<WorkerName> nodes;
   for (size_t i = 0; i < job.placement.size(); ++i) {
@@ -108,7 +158,38 @@ void Invariants::ranks_are_a_bijection(const Job& job) {
     world_.require(places.emplace(rank.worker, rank.local_rank).second, "two ranks have one place");
     nodes.insert(rank.worker);
   }
-  world_.require(std::ssize(nodes) == job.spec.nodes, "the job has another number of nodes");
+  world_.require(std::ssize(nodes) == size, "the job has another number of nodes");
+}
+
+// Who is still there keeps its ranks; the first start is whole, and so is each that could be.
+void Invariants::nodes_are_kept(const Job& before, const Job& job) {
+  if (job.resizes > before.resizes) grown_.emplace(job.id, before.attempt);
+  if (job.attempt == before.attempt || job.state != JobState::kStarting) return;
+  world_.require(job.attempt > Attempt(1) || nodes_now(job) == job.spec.nodes,
+                 "a job is smaller from the start");
+  smaller_attempts_ += nodes_now(job) < job.spec.nodes;
+  const std::vector<WorkerName> now = nodes_of(job.placement);
+  const std::set<WorkerName> seated(now.begin(), now.end());
+  for (size_t i = 0; i < std::min(now.size(), job.previous_nodes.size()); ++i) {
+    world_.require(now[i] == job.previous_nodes[i] || !seated.contains(job.previous_nodes[i]) ||
+                       job.previous_nodes[i] == WorkerName(),
+                   absl::StrCat("job ", job.id.value(), " has ", job.previous_nodes[i].value(),
+                                " with other ranks than before"));
+    attempts_on_spares_ +=
+        now[i] != job.previous_nodes[i] && std::ranges::count(before.held, now[i]) > 0;
+  }
+}
+
+// What is held for a job is not one of its nodes, and nobody holds more than was asked for.
+void Invariants::held_workers_are_wanted(const Job& job) {
+  const std::vector<WorkerName> own = nodes_of(job.placement);
+  const std::set<WorkerName> held(job.held.begin(), job.held.end());
+  world_.require(held.size() == job.held.size(), "a worker is held twice for one job");
+  world_.require(std::ssize(held) <= job.spec.nodes - nodes_now(job) + job.spec.spares,
+                 absl::StrCat("job ", job.id.value(), " holds more workers than it may"));
+  world_.require(held.empty() || !is_terminal(job.state), "a job that has ended holds workers");
+  for (const WorkerName& name : own)
+    world_.require(!held.contains(name), "a node of the job is its own spare");
 }
 
 // Its ranks would be killed there, and the attempt would count as a fault. Nothing new is placed there either.
@@ -127,7 +208,10 @@ void Invariants::nobody_stays_where_a_worker_leaves(const Job& job) {
 }
 
 void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
-  world_.require(job.restarts <= job.spec.restarts_max, "more restarts than allowed");
+  for (const auto& [cause, used] : job.restarts_used) {
+    world_.require(used.count <= restarts_allowed(job.spec, cause),
+                   absl::StrCat("more restarts than allowed after ", av(rule_of(cause).name)));
+  }
   const bool by_leaving = !job.faults.empty() && is_preempted(job.faults.back());
   world_.require(!by_leaving || job.restarts == before.restarts,
                  absl::StrCat("job ", job.id.value(), " paid for being preempted"));
@@ -195,6 +279,30 @@ void Invariants::incidents_are_true() {
   }
 }
 
+// Every moment since a job's first start is in one class, whatever happens to coordinators; and a recovery that goes on has its record.
+void Invariants::accounts_add_up() {
+  const Core& core = world_.coordinator.core();
+  const Instant now = world_.scheduler.now();
+  for (const auto& [id, job] : core.jobs()) {
+    if (job.attempt == Attempt(0)) continue;
+    const Instant started = started_.try_emplace(id, now).first->second;
+    if (is_terminal(job.state)) {
+      world_.require(job.recovering == IncidentId(0), "a job that has ended recovers");
+      continue;
+    }
+    const Duration wall = table_of(core.account_of(job, now)).wall();
+    world_.require(
+        wall == now - started,
+        absl::StrCat("job ", id.value(), " has ", to_seconds(wall), " s in its account, and began ",
+                     to_seconds(now - started), " s ago"));
+    const auto& incidents = world_.coordinator.disk_incidents();
+    const auto record = incidents.find(job.recovering);
+    world_.require(job.recovering == IncidentId(0) ||
+                       (record != incidents.end() && is_unfinished(record->second)),
+                   absl::StrCat("job ", id.value(), " recovers without a record"));
+  }
+}
+
 void Invariants::ends_are_final_and_true(const Job* before, const Job& job) {
   if (before != nullptr && is_terminal(before->state)) {
     world_.require(durable(*before) == durable(job),
@@ -202,9 +310,10 @@ void Invariants::ends_are_final_and_true(const Job* before, const Job& job) {
     return;
   }
   if (job.state == JobState::kSucceeded) {
-    world_.require(std::ssize(world_.trainers.succeeded({{world_.coordinator.store(), job.id},
-                                                         job.attempt})) == job.spec.world_size(),
-                   absl::StrCat("job ", job.id.value(), " succeeded without all its ranks"));
+    world_.require(
+        std::ssize(world_.trainers.succeeded(
+            {{world_.coordinator.store(), job.id}, job.attempt})) == std::ssize(job.placement),
+        absl::StrCat("job ", job.id.value(), " succeeded without all its ranks"));
   }
   if (job.state == JobState::kCancelled)
     world_.require(job.cancel_requested, "nobody cancelled it");

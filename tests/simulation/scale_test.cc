@@ -34,6 +34,10 @@ TEST_P(Matrix, IsToldInTimeAndNamesTheRightOne) {
       if (result.bound > Duration::zero()) {
         EXPECT_LE(to_seconds(result.latency), to_seconds(result.bound));
       }
+      if (result.stop_bound > Duration::zero()) {
+        EXPECT_GT(to_seconds(result.stopped), 0);
+        EXPECT_LE(to_seconds(result.stopped), to_seconds(result.stop_bound));
+      }
     }
   }
 }

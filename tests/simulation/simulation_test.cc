@@ -32,13 +32,25 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
     sum.slow_ranks += t.slow_ranks;
     sum.incidents += t.incidents;
     sum.left_together += t.left_together;
+    sum.stuck += t.stuck;
+    sum.left_stuck += t.left_stuck;
+    sum.exclusions += t.exclusions;
+    sum.last_resorts += t.last_resorts;
+    sum.smaller += t.smaller;
+    sum.grown += t.grown;
+    sum.with_spares += t.with_spares;
   }
   std::cout << sum.jobs << " jobs in " << sum.attempts << " attempts: " << sum.succeeded
             << " succeeded, " << sum.failed << " failed, " << sum.cancelled << " cancelled; "
             << sum.crashes << " daemons crashed; " << sum.saved_on_request
             << " checkpoints on request; " << sum.left_together << " attempts left together; "
             << sum.hangs << " hangs, of them " << sum.hangs_named << " judged; " << sum.incidents
-            << " incidents, " << sum.slow_ranks << " slow ranks\n";
+            << " incidents, " << sum.slow_ranks << " slow ranks; " << sum.exclusions
+            << " nodes left out, " << sum.last_resorts << " attempts on one all the same; "
+            << sum.smaller << " attempts on fewer nodes, " << sum.grown << " grew; "
+            << sum.with_spares << " spares took a place; " << sum.stuck
+            << " processes could not be killed, " << sum.left_stuck
+            << " attempts went on without\n";
   // A simulation in which nothing happens proves nothing.
   EXPECT_GT(sum.succeeded, sum.jobs / 10);
   EXPECT_GT(sum.attempts, sum.jobs);
@@ -46,6 +58,12 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   EXPECT_GT(sum.hangs, sum.jobs / 20);
   EXPECT_GT(sum.hangs_named, 0);
   EXPECT_GT(sum.left_together, sum.jobs / 10);
+  EXPECT_GT(sum.exclusions, sum.jobs / 10);
+  EXPECT_GT(sum.last_resorts, 0);
+  EXPECT_GT(sum.smaller, sum.jobs / 20);
+  EXPECT_GT(sum.grown, 0);  // a node that was lost is left out for long
+  EXPECT_GT(sum.with_spares, 0);
+  EXPECT_GT(sum.left_stuck, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds, testing::Range<uint64_t>(1, 1601, kSeedsPerTest));

@@ -34,6 +34,11 @@ int32_t Trainers::spawn(int host, StoreId store, const worker::RankKey& key, int
   process.deaf = random_.chance(0.1);
   process.on_reaped = std::move(on_reaped);
   came_up_[launch_of(process, key)].insert(key.rank);
+  for (const auto& [other, old] : processes_) {
+    if (old.stuck && old.store == store && other.second.job == key.job &&
+        other.second.attempt < key.attempt)
+      left_stuck_.insert(launch_of(process, key));
+  }
   scheduler_.after(random_.between_ms(20, 300), [this, host, key, pid] { tick({host, key}, pid); });
   return pid;
 }
@@ -213,7 +218,7 @@ worker::RankFigures Trainers::figures(int host, const worker::RankKey& key) cons
   figures.step_times = p->times;
   figures.collective_wait_seconds = p->waited;
   const bool sleeps = p->waits || p->hung == Hang::kSleeps;
-  figures.process_state = p->hung == Hang::kStopped ? 'T' : sleeps ? 'S' : 'R';
+  figures.process_state = p->stuck ? 'D' : p->hung == Hang::kStopped ? 'T' : sleeps ? 'S' : 'R';
   return figures;
 }
 
@@ -289,7 +294,10 @@ void Trainers::signal(int host, const worker::RankKey& key, int signo) {
   if (it == processes_.end() || !it->second.running) return;
   Process& process = it->second;
   if (signo == SIGKILL) {
-    end({host, key}, process, {-1, SIGKILL, process.step}, random_.between_ms(1, 30));
+    process.stuck = crashing_ && random_.chance(0.03);
+    stuck_ += process.stuck ? 1 : 0;
+    end({host, key}, process, {-1, SIGKILL, process.step},
+        process.stuck ? random_.between_ms(2'000, 60'000) : random_.between_ms(1, 30));
   } else if (signo == SIGUSR2) {
     process.asked = true;
   } else if (!process.deaf && !process.leaving && process.hung == Hang::kNone) {

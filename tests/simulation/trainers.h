@@ -76,6 +76,7 @@ struct Process {
   bool deaf = false;     // ignores SIGTERM
   bool asked = false;    // for a checkpoint after its next step
   bool leaving = false;  // was asked to leave, and waits for its peers
+  bool stuck = false;    // was killed, and waits in the kernel for long
   int64_t step = -1;
   bool waits = false;  // has entered the collective of its next step
   Hang hung = Hang::kNone;
@@ -124,6 +125,9 @@ class Trainers {
   }
   // Attempts of several ranks whose ranks have left together.
   int left_together() const { return left_together_; }
+  // Processes that could not be killed for long, and attempts that came up while one of their job's was there.
+  int stuck() const { return stuck_; }
+  int left_stuck() const { return static_cast<int>(left_stuck_.size()); }
   // Ranks of the launch that exited with code 0.
   const std::set<Rank>& succeeded(const LaunchKey& launch) { return succeeded_[launch]; }
 
@@ -149,6 +153,8 @@ class Trainers {
   bool crashing_ = true;
   int saved_on_request_ = 0;
   int left_together_ = 0;
+  int stuck_ = 0;
+  std::set<LaunchKey> left_stuck_;
   int32_t next_pid_ = 1000;
   std::map<JobKey, JobNature> natures_;
   std::map<JobKey, int64_t> checkpoints_;

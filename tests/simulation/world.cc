@@ -7,6 +7,7 @@
 #include <absl/strings/str_format.h>
 
 #include "common/absl_view.h"
+#include "coordinator/core/sizes.h"
 
 namespace muster::simulation {
 namespace {
@@ -33,6 +34,12 @@ World::World(uint64_t world_seed)
   core_options.worker_lease = std::chrono::seconds(6);
   core_options.start_budget = std::chrono::seconds(20);
   core_options.hang.first_steps = std::chrono::seconds(30);
+  core_options.reaped_within = std::chrono::seconds(4);
+  core_options.torn_down_within = std::chrono::seconds(6);
+  core_options.whole_wait = std::chrono::seconds(2);
+  core_options.grow_stable = std::chrono::seconds(3);
+  core_options.grow_after = std::chrono::seconds(5);
+  core_options.grow_grace = std::chrono::seconds(8);
   if (random.chance(0.5)) core_options.finished_jobs_max = 2;
   const int hosts = 2 + static_cast<int>(random.below(4));
   for (int host = 0; host < hosts; ++host) {
@@ -73,6 +80,12 @@ std::string World::run() {
   if (problem_.empty() && coordinator.is_up()) problem_ = coordinator.replay();
   totals_.saved_on_request = trainers.saved_on_request();
   totals_.left_together = trainers.left_together();
+  totals_.stuck = trainers.stuck();
+  totals_.left_stuck = trainers.left_stuck();
+  totals_.exclusions = coordinator.exclusions();
+  totals_.last_resorts = invariants.last_resorts();
+  totals_.smaller = invariants.smaller_attempts();
+  totals_.with_spares = invariants.attempts_on_spares();
   if (problem_.empty()) {
     for (const auto& [id, job] : coordinator.core().jobs()) {
       ++totals_.jobs;
@@ -80,6 +93,7 @@ std::string World::run() {
       totals_.failed += job.state == coordinator::JobState::kFailed;
       totals_.cancelled += job.state == coordinator::JobState::kCancelled;
       totals_.attempts += static_cast<int>(job.attempt.value());
+      totals_.grown += job.resizes;
     }
     return "";
   }
@@ -115,6 +129,7 @@ void World::judge_hangs() {
     if (found == nullptr && job != coordinator.core().jobs().end() && job->second.cancel_requested)
       continue;
     if (found == nullptr && job == coordinator.core().jobs().end()) continue;  // forgotten
+    if (found == nullptr && invariants.has_grown({hang.job, hang.attempt})) continue;
     if (found == nullptr) return fail(what + " was not found");
     require(!found->suspects.empty() && found->suspects.front().rank == hang.rank,
             absl::StrCat(what, " is blamed otherwise: ", found->sentence));
@@ -153,6 +168,9 @@ bool World::everything_ended() const {
   for (const auto& [id, job] : coordinator.core().jobs()) {
     if (!coordinator::is_terminal(job.state)) return false;
   }
+  for (const auto& worker : workers_) {
+    if (worker->keeps_copies_of(coordinator.store())) return false;
+  }
   return trainers.processes().empty();  // those of lost attempts and of lost disks, too
 }
 
@@ -173,9 +191,20 @@ void World::submit_later() {
     spec.nodes = 1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(large_enough)));
     spec.priority = static_cast<int32_t>(random.below(3));
     spec.restarts_max = static_cast<int32_t>(random.below(6));
+    draw_sizes(spec);
     try_submit(absl::StrCat("request-", next_request_++), spec, draw_nature(spec));
     submit_later();
   });
+}
+
+void World::draw_sizes(coordinator::JobSpec& spec) {
+  if (random.chance(0.3)) spec.spares = 1 + static_cast<int32_t>(random.below(2));
+  if (spec.nodes == 1 || random.chance(0.4)) return;
+  spec.min_nodes = 1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.nodes - 1)));
+  for (int32_t nodes = spec.nodes - 1; nodes >= spec.min_nodes; --nodes) {
+    if (nodes == spec.min_nodes || random.chance(0.7))
+      spec.smaller.push_back({nodes, absl::StrCat(nodes)});
+  }
 }
 
 JobNature World::draw_nature(const coordinator::JobSpec& spec) {
@@ -193,7 +222,8 @@ JobNature World::draw_nature(const coordinator::JobSpec& spec) {
                                             Hang::kSleeps};
     nature.hang = kHangs[random.below(kHangs.size())];
     // Who enters another collective is one of two where there are two: no page says which is right.
-    if (spec.world_size() <= 2 && nature.hang == Hang::kSkips) nature.hang = Hang::kSleeps;
+    const int32_t fewest = coordinator::smallest_size(spec) * spec.ranks_per_node;
+    if (fewest <= 2 && nature.hang == Hang::kSkips) nature.hang = Hang::kSleeps;
     nature.hang_step = 6 + static_cast<int64_t>(random.below(20));
     nature.hang_rank = static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.world_size())));
   }
@@ -258,14 +288,16 @@ void World::fault_later() {
 
 void World::make_a_fault() {
   const int host = static_cast<int>(random.below(workers_.size()));
-  switch (random.below(9)) {
+  switch (random.below(10)) {
     case 0:
       ++totals_.crashes;
       if (random.chance(0.2)) return coordinator.crash_and_lose_disk(random.between_ms(10, 9'000));
       return coordinator.crash(random.between_ms(10, 9'000));
     case 1:
       ++totals_.crashes;
-      return worker(host).crash(random.between_ms(100, 12'000));
+      // Now and then for so long that nobody waits for it.
+      return worker(host).crash(random.chance(0.3) ? random.between_ms(12'000, 60'000)
+                                                   : random.between_ms(100, 12'000));
     case 2:
       return worker(host).ask_to_leave();
     case 3:
@@ -277,6 +309,10 @@ void World::make_a_fault() {
       return network.cut_one_of(host);
     case 6:
       return coordinator.stall(random.between_ms(100, 15'000));
+    case 7:
+      if (random.chance(0.5)) return coordinator.admit(worker(host).name());
+      note(absl::StrCat("someone excludes node", host));
+      return coordinator.exclude(worker(host).name(), random.between_ms(1'000, 60'000));
     default:
       note("kill -9 of a rank");
       return trainers.kill_one();

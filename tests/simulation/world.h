@@ -46,6 +46,10 @@ class World {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;
     int saved_on_request = 0, left_together = 0;
     int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0;
+    int exclusions = 0, last_resorts = 0;  // attempts on a node that was left out
+    int smaller = 0, grown = 0, with_spares = 0;
+    int stuck = 0,
+        left_stuck = 0;  // processes, and attempts that came up while one of their job's was there
   };
   const Totals& totals() const { return totals_; }
 
@@ -53,6 +57,7 @@ class World {
   void submit_later();
   void try_submit(const std::string& request_id, const coordinator::JobSpec& spec,
                   const JobNature& nature);
+  void draw_sizes(coordinator::JobSpec& spec);
   JobNature draw_nature(const coordinator::JobSpec& spec);
   void fault_later();
   void make_a_fault();

@@ -4,6 +4,7 @@
 Usage: tests/tidy/tidy.py [ROOT]      prints one line per finding; exit 1 when there is any
        tests/tidy/tidy.py --self-test checks that each rule finds what it should
 """
+import os
 import pathlib
 import re
 import subprocess
@@ -137,6 +138,8 @@ def check_tree(root):
             text = file.read_text()
         except UnicodeDecodeError:
             continue
+        if text.startswith("#!") and not os.access(file, os.X_OK):
+            report(path, 1, "names an interpreter and is not executable: chmod +x")
         for number, line in enumerate(text.split("\n"), 1):
             if LEFTOVER.search(line):
                 report(path, number, "a leftover: finish it or open an issue")
@@ -167,6 +170,7 @@ SELF_TEST = {
     "cli/l.cc": ('#include "trainer_core/data/tokenizer.h"\n', "may include only"),
     "cli/tokenize.cc": ('#include "muster/v1/muster.grpc.pb.h"\n', "may include only"),
     "trainer_core/ops/m.inc": ('#include "trainer_core/comm/comm.h"\n', "may include only"),
+    "deploy/n.sh": ("#!/bin/sh\n", "not executable"),
     "daemon/k.cc": ("worker_thread.detach();\n", "detached"),
 }
 SELF_TEST_CLEAN = {

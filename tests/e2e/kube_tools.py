@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Kubernetes' tools for tests: found on this machine, or built from their Go modules into a folder that later runs find.
+
+`python3 tests/e2e/kube_tools.py` builds what is missing and says what there is.
+"""
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+CACHE = pathlib.Path(os.environ.get("MUSTER_TEST_TOOLS") or pathlib.Path.home() / ".cache/muster-tests")
+HELM = "helm.sh/helm/v3/cmd/helm@v3.20.2"
+KUBERNETES_VERSION = "1.36.3"
+BUILD_SECONDS = 540  # helm takes a hundred on two cores
+# A tool that could not be had is not tried again by each test of a run.
+FAILURE_SECONDS = 3600
+
+
+class Missing(Exception):
+    """A tool that cannot be had here, and why."""
+
+
+@contextlib.contextmanager
+def only_one():
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def once(name, target, make):
+    """`target`, made by `make` unless it is there. A failure is kept for an hour."""
+    if target.exists():
+        return target
+    with only_one():
+        failure = CACHE / f"{name}.failed"
+        if target.exists():
+            return target
+        if failure.exists() and time.time() - failure.stat().st_mtime < FAILURE_SECONDS:
+            raise Missing(failure.read_text())
+        try:
+            make()
+        except (OSError, subprocess.SubprocessError) as error:
+            said = getattr(error, "stderr", None) or ""
+            reason = f"no {name} here: {error} {said[-300:]}".strip()
+            failure.write_text(reason)
+            raise Missing(reason) from error
+        failure.unlink(missing_ok=True)
+        return target
+
+
+def go(*arguments, cwd=None, **environment):
+    """Runs Go's tool within the time for a build, and gives what it prints."""
+    if shutil.which("go") is None:
+        raise OSError("Go, which builds it, is not installed")
+    return subprocess.run(["go", *arguments], check=True, capture_output=True, text=True, timeout=BUILD_SECONDS, cwd=cwd,
+                          env={**os.environ, "GOFLAGS": "-p=2 -buildvcs=false", "GOWORK": "off", "CGO_ENABLED": "0", **environment}).stdout
+
+
+def helm():
+    return once("helm", CACHE / "bin/helm", lambda: go("install", HELM, GOBIN=str(CACHE / "bin")))
+
+
+def swagger():
+    """What Kubernetes' own API description says of each kind."""
+    target = CACHE / f"swagger-{KUBERNETES_VERSION}.json"
+
+    def fetch():
+        module = json.loads(go("mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES_VERSION}"))
+        beside = target.with_suffix(".new")
+        shutil.copyfile(pathlib.Path(module["Dir"]) / "api/openapi-spec/swagger.json", beside)
+        beside.rename(target)
+    return once("swagger", target, fetch)
+
+
+def main():
+    status = 0
+    for name, find in (("helm", helm), ("the API's description", swagger)):
+        try:
+            print(f"{name}: {find()}")
+        except Missing as missing:
+            print(missing, file=sys.stderr)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

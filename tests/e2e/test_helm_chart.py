@@ -1,0 +1,226 @@
+"""The chart without a cluster: what it renders, what it refuses, and each rendered object by Kubernetes' own description."""
+import json
+import re
+import subprocess
+import unittest
+
+import kube_schema
+import kube_tools
+from harness import BIN, SOURCE
+from helm_case import CHART, GPU_POOL, VARIANTS, HelmCase, merged, yaml
+
+
+class Objects(HelmCase):
+    def test_lint_finds_nothing(self):
+        result = self.run_helm("lint", "--strict", CHART, values={})
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertNotIn("[WARNING]", result.stdout)
+
+    def test_every_variant_is_what_kubernetes_takes(self):
+        try:
+            schemas = kube_schema.Schemas(kube_tools.swagger())
+        except kube_tools.Missing as missing:
+            self.skipTest(str(missing))
+        wrong = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": 5}, "spec": {"prots": []}}
+        self.assertEqual(len(schemas.errors(wrong)), 2, schemas.errors(wrong))
+        for name, values in [*VARIANTS.items(), ("p5", {})]:
+            more = ("-f", CHART / "values-eks-p5.yaml") if name == "p5" else ()
+            with self.subTest(name):
+                documents = self.render(values, *more)
+                for document in documents:
+                    if schemas.knows(document):
+                        self.assertEqual(schemas.errors(document), [])
+                    else:
+                        self.assertRegex(document["apiVersion"], r"^(cert-manager\.io|monitoring\.coreos\.com)/v1$")
+                names = [(d["kind"], d["metadata"]["name"]) for d in documents]
+                self.assertEqual(len(names), len(set(names)))
+                self.assertTrue(all(d["metadata"]["labels"]["app.kubernetes.io/instance"] == "demo" for d in documents))
+
+    def test_two_renders_are_the_same(self):
+        for values in VARIANTS.values():
+            self.assertEqual(self.render(values), self.render(values), "an upgrade would restart pods for nothing")
+
+    def test_the_daemons_take_the_flags_that_they_are_given(self):
+        for name in ("default", "inside alone", "everything of a pod", "everything of the coordinator"):
+            for workload in self.render(VARIANTS[name]):
+                if workload["kind"] not in ("StatefulSet", "DaemonSet"):
+                    continue
+                container = self.container(workload)
+                program = BIN / container["command"][0].rsplit("/", 1)[1]
+                flags = [re.sub(r"\$\((\w+)\)", "x", argument) for argument in container["args"]]
+                result = subprocess.run([str(program), *flags, "--help"], capture_output=True, text=True, timeout=20)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                for flag in flags:
+                    self.assertIn(flag.split("=")[0], result.stdout)
+
+    def test_the_readme_is_what_the_values_say(self):
+        result = subprocess.run([str(SOURCE / "helm/make_readme.py"), "--check"], capture_output=True, text=True, timeout=20)
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_the_chart_has_the_programs_version(self):
+        chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+        version = json.loads(self.muster("version", "--json", check=0).stdout)["version"]
+        self.assertEqual(chart["appVersion"], version)
+
+
+class Choices(HelmCase):
+    def test_the_api_is_served_by_tls_to_who_has_a_token(self):
+        args = self.container(self.one(self.render({}), "StatefulSet", "demo-muster-coordinator"))["args"]
+        self.assertIn("--tls-cert=/etc/muster/tls/tls.crt", args)
+        self.assertIn("--token-dir=/etc/muster/tokens", args)
+        self.assertNotIn("--insecure", args)
+        worker = self.container(self.one(self.render({}), "StatefulSet", "demo-muster-cpu"))
+        self.assertIn("--tls-ca=/etc/muster/ca/ca.crt", worker["args"])
+        self.assertNotIn("--insecure", worker["args"])
+
+    def test_secrets_are_mounted_so_that_they_change_in_running_pods(self):
+        for workload in self.render(VARIANTS["gpu"]):
+            if workload["kind"] == "StatefulSet":
+                self.assertFalse([m for m in self.container(workload)["volumeMounts"] if "subPath" in m])
+                self.assertNotIn("secretKeyRef", yaml.dump(workload))
+
+    def test_a_worker_sees_its_own_token_alone(self):
+        volumes = self.one(self.render({}), "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]["volumes"]
+        secrets = {v["name"]: [item["key"] for item in v["secret"]["items"]] for v in volumes if "secret" in v}
+        self.assertEqual(secrets, {"ca": ["ca.crt"], "token": ["worker"]})
+
+    def test_metrics_never_leave_the_cluster(self):
+        documents = self.render(VARIANTS["load balancer"])
+        for service in (d for d in documents if d["kind"] == "Service"):
+            ports = [port["name"] for port in service["spec"]["ports"]]
+            if service["spec"].get("type", "ClusterIP") != "ClusterIP":
+                self.assertEqual(ports, ["grpc"], service["metadata"]["name"])
+        policy = self.one(documents, "NetworkPolicy", "demo-muster-coordinator")
+        open_to_all = [rule["ports"] for rule in policy["spec"]["ingress"] if "from" not in rule]
+        self.assertEqual(open_to_all, [[{"port": "grpc"}]])
+
+    def test_within_the_cluster_the_policy_names_who_may_call(self):
+        policy = self.one(self.render({"networkPolicy": {"clients": [{"namespaceSelector": {}}]}}), "NetworkPolicy", "demo-muster-coordinator")
+        grpc = next(rule for rule in policy["spec"]["ingress"] if rule["ports"] == [{"port": "grpc"}])
+        self.assertEqual(len(grpc["from"]), 3)
+        workers = self.one(self.render({}), "NetworkPolicy", "demo-muster-worker")
+        self.assertTrue(all("from" in rule for rule in workers["spec"]["ingress"]))
+
+    def test_devices_are_asked_for_as_requests_and_limits(self):
+        resources = self.container(self.one(self.render(VARIANTS["efa"]), "StatefulSet", "demo-muster-efa"))["resources"]
+        for kind in ("requests", "limits"):
+            self.assertEqual(resources[kind]["nvidia.com/gpu"], 8)
+            self.assertEqual(resources[kind]["vpc.amazonaws.com/efa"], 32)
+            self.assertEqual(resources[kind]["hugepages-2Mi"], "5120Mi")
+
+    def test_slots_are_gpus_unless_the_values_say_otherwise(self):
+        def slots(pool):
+            args = self.container(self.one(self.render({"pools": {"p": pool}}), "StatefulSet", "demo-muster-p"))["args"]
+            return next(argument for argument in args if argument.startswith("--slots="))
+        self.assertEqual(slots({}), "--slots=1")
+        self.assertEqual(slots(GPU_POOL), "--slots=8")
+        self.assertEqual(slots({"slots": 4}), "--slots=4")
+
+    def test_switches_are_the_pools_or_each_pods_label(self):
+        def switches(pool):
+            env = self.container(self.one(self.render({"pools": {"p": pool}}), "StatefulSet", "demo-muster-p"))["env"]
+            return next((entry for entry in env if entry["name"] == "MUSTER_WORKER_SWITCHES"), None)
+        self.assertIsNone(switches({}))
+        self.assertEqual(switches({"switches": "spine.leaf3"})["value"], "spine.leaf3")
+        self.assertEqual(switches({"switchesLabel": "topology.kubernetes.io/zone"})["valueFrom"],
+                         {"fieldRef": {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}})
+
+    def test_a_pod_that_ends_has_time_for_a_checkpoint(self):
+        spec = self.one(self.render({"pools": {"cpu": {"leaveGraceSeconds": 100}}}), "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]
+        self.assertIn("--leave-grace=100", spec["containers"][0]["args"])
+        self.assertGreater(spec["terminationGracePeriodSeconds"], 100)
+
+    def test_pods_have_no_rights_and_are_not_root(self):
+        documents = self.render(VARIANTS["gpu"])
+        self.assertFalse([d["kind"] for d in documents if "Role" in d["kind"]])
+        for workload in (d for d in documents if d["kind"] == "StatefulSet"):
+            spec = workload["spec"]["template"]["spec"]
+            self.assertFalse(spec["automountServiceAccountToken"])
+            self.assertTrue(spec["securityContext"]["runAsNonRoot"])
+            self.assertEqual(spec["containers"][0]["securityContext"]["capabilities"], {"drop": ["ALL"]})
+
+    def test_a_budget_is_a_stateful_sets(self):
+        values = {"pools": {"each": {"kind": "DaemonSet"}, "gpu": GPU_POOL, "free": {"maxUnavailable": ""}}}
+        budgets = [d["metadata"]["name"] for d in self.render(values) if d["kind"] == "PodDisruptionBudget"]
+        self.assertEqual(budgets, ["demo-muster-cpu", "demo-muster-gpu"])
+
+    def test_cert_manager_signs_the_names_that_are_asked_for(self):
+        documents = self.render(VARIANTS["cert-manager"])
+        certificate = self.one(documents, "Certificate", "demo-muster-coordinator")
+        self.assertIn("muster.example.com", certificate["spec"]["dnsNames"])
+        self.assertIn("demo-muster-coordinator.training.svc", certificate["spec"]["dnsNames"])
+        pod = self.one(documents, "StatefulSet", "demo-muster-coordinator")["spec"]["template"]["spec"]
+        self.assertIn(certificate["spec"]["secretName"], [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v])
+        other = self.render(VARIANTS["cert-manager's issuer"])
+        self.assertEqual([d["metadata"]["name"] for d in other if d["kind"] in ("Issuer", "Certificate")], ["demo-muster-coordinator"])
+
+    def test_rules_and_dashboards_are_those_of_deploy(self):
+        documents = self.render(VARIANTS["monitoring"])
+        groups = {g["name"]: g for g in self.one(documents, "PrometheusRule", "demo-muster")["spec"]["groups"]}
+        for path in (SOURCE / "deploy/monitoring/rules").glob("*.yml"):
+            for group in yaml.safe_load(path.read_text())["groups"]:
+                self.assertEqual(groups[group["name"]], group)
+        for path in (SOURCE / "deploy/monitoring/dashboards").glob("*.json"):
+            data = self.one(documents, "ConfigMap", f"demo-muster-dashboard-{path.stem}")["data"]
+            self.assertEqual(data[path.name], path.read_text())
+
+
+class Refusals(HelmCase):
+    def test_values_that_contradict_each_other_end_in_a_sentence(self):
+        pool = {"pools": {"p": {}}}
+        cases = [
+            ({"coordinator": {"replicas": 3}}, "needs the etcd store, which this version does not have"),
+            ({"coordinator": {"workerLeaseMs": 1000}}, "has to be at least twice heartbeatIntervalMs"),
+            ({"image": {"repository": ""}}, "say where your image of Muster is"),
+            ({"tls": {"mode": "off"}, "coordinator": {"service": {"type": "LoadBalancer"}}}, "an API without TLS is not served beyond the cluster"),
+            ({"tls": {"mode": "off"}, "networkPolicy": {"enabled": False}}, "every pod of the cluster could run jobs"),
+            ({"tls": {"mode": "off"}, "networkPolicy": {"clients": [{"namespaceSelector": {}}]}}, "without TLS nobody has to say who he is"),
+            ({"tls": {"secretName": ""}}, "tls.secretName is empty"),
+            ({"tls": {"extraNames": ["a.example.com"]}}, "put the names into your own certificate"),
+            ({"tokens": {"secretName": ""}}, "tokens.secretName is empty"),
+            ({"fullnameOverride": "m" * 40, "pools": {"p5-48xlarge-spot": {}}}, "has 57 characters, and it may have 52"),
+            ({"coordinator": {"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}}, "is for the type LoadBalancer"),
+            (merged(pool, {"pools": {"p": {"gpus": 8}}}), "pools.p asks for devices (gpus 8, efa 0) and names no node pool"),
+            (merged(pool, {"pools": {"p": {**GPU_POOL, "efa": 4}}}), "pools.p has efa 4 and no hugepages2Mi"),
+            (merged(pool, {"pools": {"p": {**GPU_POOL, "slots": 16}}}), "slots 16 and gpus 8"),
+            ({"poolDefaults": {"hugepages2Mi": "1Gi", "resources": {"requests": {"memory": None}}}}, "has hugepages2Mi and no memory"),
+            (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "workDir": {"claim": {"size": "1Gi"}}}}}), "its pods have no claims of their own"),
+            (merged(pool, {"pools": {"p": {"workDir": {"claim": {"size": "1Gi"}, "hostPath": "/x"}}}}), "both workDir.hostPath and workDir.claim"),
+            (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "replicas": 4}}}), "leave replicas out"),
+            (merged(pool, {"pools": {"p": {"switches": "a", "switchesLabel": "b"}}}), "has switches and switchesLabel"),
+            (merged(pool, {"pools": {"p": {"env": [{"name": "MUSTER_WORKER_NAME", "value": "x"}]}}}), "are the chart's"),
+        ]
+        for values, said in cases:
+            with self.subTest(said):
+                self.assertIn(said, self.refusal(values))
+
+    def test_unknown_names_and_wrong_types_are_named_by_the_schema(self):
+        for values, said in [
+                ({"coordinater": {}}, "coordinater"), ({"coordinator": {"replica": 1}}, "replica"), ({"pools": {"p": {"gpu": 8}}}, "gpu"),
+                ({"pools": {"p": {"gpus": "eight"}}}, "/pools/p/gpus"), ({"pools": {"P": {}}}, "'P'"),
+                ({"tls": {"mode": "maybe"}}, "/tls/mode"), ({"coordinator": {"service": {"type": "ExternalName"}}}, "/coordinator/service/type"),
+                ({"pools": {"p": {"sharedMemory": "much"}}}, "/pools/p/sharedMemory"), ({"coordinator": {"replicas": 0}}, "/coordinator/replicas")]:
+            with self.subTest(said):
+                self.assertIn(said, self.refusal(values))
+
+
+class Files(HelmCase):
+    def test_the_fuji_job_is_what_kubernetes_and_the_seed_say(self):
+        documents = list(yaml.safe_load_all((SOURCE / "deploy/eks-fuji.yaml").read_text()))
+        try:
+            schemas = kube_schema.Schemas(kube_tools.swagger())
+            for document in documents:
+                self.assertEqual(schemas.errors(document), [])
+        except kube_tools.Missing:
+            pass
+        container = self.container(self.one(documents, "Job", "fuji-3b"))
+        self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], 8)
+        self.assertIn("axlearn.common.launch_trainer_main", container["args"])
+        self.assertIn({"name": "CONFIG", "value": "fuji-3B-v3-flash-single-host"}, container["env"])
+        options = container["args"][:container["args"].index("--")]
+        result = self.muster(*options, "--help")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

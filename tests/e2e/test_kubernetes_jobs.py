@@ -1,0 +1,119 @@
+"""The chart's pods as processes on a real control plane: a job through the Service, a pod that is deleted, a token that changes."""
+import base64
+import json
+import os
+import unittest
+
+import kube_pods
+from harness import BIN, TINY, wait_until
+from helm_case import merged
+from kube_case import NAMESPACE, ClusterCase
+
+COORDINATOR = "demo-muster-coordinator"
+WORKERS = [f"demo-muster-cpu-{n}" for n in range(3)]
+
+
+class Jobs(ClusterCase):
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("a network of its own is root's to make")
+        super().setUp()
+
+    def prepare(self):
+        """The daemons that come later are in this process's network."""
+        folder = self.dir / "pods"
+        folder.mkdir()
+        try:
+            self.addresses = kube_pods.own_network(folder, [f"{COORDINATOR}-0", *WORKERS])
+        except OSError as error:
+            self.skipTest(f"no network of its own can be had here: {error}")
+        with open(folder / "hosts", "a") as hosts:
+            hosts.write(f"{self.addresses[COORDINATOR + '-0']} {COORDINATOR}\n")
+
+    def start_pods(self, replicas):
+        volume = self.dir / "volume"
+        volume.mkdir()
+        self.cluster.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "state"}, "spec": {
+            "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "hostPath": {"path": str(volume)}}})
+        self.make_secrets()
+        self.values = {"image": {"binDir": str(BIN)}, "coordinator": {"persistence": {"storageClassName": "manual"}, "logFormat": "text"},
+                       "pools": {"cpu": {"replicas": replicas, "leaveGraceSeconds": 30, "logFormat": "text"}}}
+        self.helm_do("install", self.values)
+        self.pods_run = kube_pods.PodRunner(self.cluster, self.dir / "pods/run", self.env, self.addresses, NAMESPACE).start()
+        self.addCleanup(self.pods_run.stop)
+        for role in ("ca.crt", "submitter"):
+            secret = "muster-tls" if role == "ca.crt" else "muster-tokens"
+            data = self.cluster.get("-n", NAMESPACE, "secret", secret)["data"]
+            (self.dir / role).write_bytes(base64.b64decode(data[role]))
+        self.env.update(MUSTER_COORDINATOR=f"{COORDINATOR}:7070", MUSTER_TLS_CA=str(self.dir / "ca.crt"),
+                        MUSTER_TOKEN_FILE=str(self.dir / "submitter"))
+        self.wait_for_workers(replicas)
+
+    def tearDown(self):
+        if hasattr(self, "pods_run"):
+            self.pods_run.stop()
+        super().tearDown()
+
+    def logs(self):
+        return "\n".join(f"== {name}\n{self.pods_run.log(name)[-3000:]}" for name in [f"{COORDINATOR}-0", *WORKERS]) + str(self.pods_run.trouble)
+
+    def wait_for_workers(self, count):
+        def there():
+            said = self.muster("list", "--workers", "--json")
+            workers = json.loads(said.stdout)["workers"] if said.returncode == 0 else []
+            return len([w for w in workers if w.get("connected") and not w.get("leaving")]) == count
+        try:
+            wait_until(there, 90, f"{count} workers")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from error
+
+    def submit(self, name, *overrides, nodes):
+        result = self.muster("submit", self.base_yml(), f"run_name={name}", f"base_output_directory={self.dir}/out", "dataset_type=synthetic",
+                             "log_period=1", *TINY, *overrides, "--nodes", nodes, "--ranks-per-node", "1", "--json", check=0)
+        return json.loads(result.stdout)["id"]
+
+    def wait_for_state(self, job, state):
+        def there():
+            record = self.job(job)
+            self.assertNotEqual(record["state"], "FAILED", f"{record}\n{self.logs()}")
+            return record if record["state"] == state else None
+        return wait_until(there, 90, f"job {job} {state}")
+
+    def step_of(self, job):
+        return max((rank["step"] for rank in self.job(job)["ranks"]), default=-1)
+
+    def test_a_job_runs_through_the_service_and_outlives_a_pod_a_token_and_an_upgrade(self):
+        self.start_pods(2)
+        slices = self.cluster.get("-n", NAMESPACE, "endpointslices", "-l", f"kubernetes.io/service-name={COORDINATOR}")["items"]
+        self.assertEqual([(s["endpoints"][0]["addresses"], s["ports"][0]["port"]) for s in slices], [([self.addresses[COORDINATOR + "-0"]], 7070)])
+        self.wait_for_state(self.submit("short", "steps=5", nodes=2), "SUCCEEDED")
+
+        job = self.submit("long", "steps=1000000", "checkpoint_period=1000000", nodes=2)
+        wait_until(lambda: self.step_of(job) > 2, 60, "steps")
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", WORKERS[0], "--wait=false")
+        wait_until(lambda: self.job(job)["faults"], 60, "the news")
+        record = self.wait_for_state(job, "RUNNING")
+        self.assertEqual([fault["message"] for fault in record["faults"]], [f"worker {WORKERS[0]} is leaving"], self.logs())
+        wait_until(lambda: "restored checkpoint" in self.muster("logs", job).stdout, 60, "the checkpoint")
+
+        token = base64.b64encode(b"another-worker-token-0123456789").decode()
+        self.cluster.kubectl("-n", NAMESPACE, "patch", "secret", "muster-tokens", "--type=merge", "-p", json.dumps({"data": {"worker": token}}))
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", f"{COORDINATOR}-0", "--wait=false")
+        wait_until(lambda: "stopped" in self.pods_run.log(f"{COORDINATOR}-0"), 60, "the coordinator's end")
+        self.wait_for_workers(2)
+        self.assertEqual(len(self.wait_for_state(job, "RUNNING")["faults"]), 1, self.logs())
+
+        self.helm_do("upgrade", merged(self.values, {"pools": {"cpu": {"replicas": 3, "podAnnotations": {"new": "yes"}}}}))
+        self.wait_for_workers(3)
+        wait_until(lambda: all(pod["metadata"].get("annotations", {}).get("new") for pod in self.pods("cpu")), 120, "all pods anew")
+        before = self.step_of(job)
+        self.wait_for_state(job, "RUNNING")
+        wait_until(lambda: self.step_of(job) > before, 90, "more steps")
+        self.muster("cancel", job, "--force", check=0)
+
+        self.helm_do("uninstall")
+        wait_until(lambda: not self.pods_run.pods, 90, "the end of all pods")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,38 @@
+"""muster logs of many ranks: by time, with one line for what they say together."""
+import json
+import re
+import unittest
+
+from harness import wait_until
+from programs import ProgramTest
+
+
+class Logs(ProgramTest):
+    def test_ranks_are_merged_by_time_and_what_they_say_together_is_said_once(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        # The last rank speaks first, and a second goes by between what each says alone.
+        words = 'echo all of us; sleep $((3 - RANK)); echo "I am $RANK"; echo and again'
+        self.muster("submit", "--name", "talk", "--ranks", 4, "--", "sh", "-c", words, check=0)
+        following = self.start(self.bin("muster"), "logs", "-f", 1, "--rank", "all")
+        wait_until(lambda: "[× 4 ranks: 0-3] all of us" in following.out_path.read_text(), 15, "the line while the job runs")
+        wait_until(lambda: self.job(1)["state"] == "SUCCEEDED", 30, "the end")
+        self.assertEqual(following.wait(timeout=20), 0, self.output(following))
+        text = self.muster("logs", 1, "--rank", "all", check=0).stdout
+        for one in (text, following.out_path.read_text()):
+            lines = one.splitlines()
+            self.assertEqual(lines.count("[× 4 ranks: 0-3] all of us"), 1, one)
+            self.assertEqual(re.findall(r"I am (\d)", one), ["3", "2", "1", "0"])
+        self.assertIn("[rank 2] I am 2", text)
+        plain = self.muster("logs", 1, "--rank", "all", "--no-merge", check=0).stdout
+        self.assertEqual(sorted(line for line in plain.splitlines() if "all of us" in line), [f"[rank {rank}] all of us" for rank in range(4)])
+        rows = [json.loads(line) for line in self.muster("logs", 1, "--rank", "all", "--json", check=0).stdout.splitlines()]
+        self.assertEqual({row["rank"] for row in rows}, {0, 1, 2, 3})
+        times = [row["unix_ns"] for row in rows]
+        self.assertEqual(times, sorted(times))
+        self.assertGreater(times[-1] - times[0], 2.5e9)
+        self.assertEqual(self.muster("logs", 1, "--rank", 2, check=0).stdout, "all of us\nI am 2\nand again\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

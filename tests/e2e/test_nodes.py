@@ -1,0 +1,78 @@
+"""Nodes that are lost are left out until they pass a check; people may exclude and admit them."""
+import json
+import signal
+import unittest
+
+from harness import MusterTest, wait_until
+
+
+class Nodes(MusterTest):
+    def node(self, name):
+        nodes = json.loads(self.muster("node", "list", "--json", check=0).stdout)["nodes"]
+        return next((node for node in nodes if node["name"] == name), None)
+
+    def submit(self, name):
+        args = self.run_args(name, "steps=1000000", "log_period=1", "restarts_max=2", "enable_checkpointing=false", ranks=1)
+        args[0] = "submit"
+        return json.loads(self.muster(*args, "--json", check=0).stdout)["id"]
+
+    def running_on(self, job, worker):
+        def there():
+            record = self.job(job)
+            self.assertNotEqual(record["state"], "FAILED", record["reason"])
+            placed = [rank["worker"] for rank in record["placement"]]
+            return record if record["state"] == "RUNNING" and placed == [worker] else None
+        return wait_until(there, 60, f"job {job} running on {worker}")
+
+    def kill_and_start_again(self, coordinator, worker, name):
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(timeout=30)
+        return self.start_worker(coordinator, name, 1)
+
+    def test_a_worker_that_is_killed_is_left_out_until_somebody_admits_it(self):
+        coordinator = self.start_coordinator()
+        first = self.start_worker(coordinator, "node1", 1)
+        job = self.submit("moves")
+        self.running_on(job, "node1")
+        # There is no other node: it is taken once its check has passed, and the reason says so.
+        first = self.kill_and_start_again(coordinator, first, "node1")
+        record = self.running_on(job, "node1")
+        node = self.node("node1")
+        self.assertEqual(node["exclusion"]["cause"], "worker lost", node)
+        self.assertTrue(node["last_check"]["passed"], node)
+        self.assertGreater(node["last_check"]["seconds"], 0, node)
+        self.assertIn("GFLOP/s", node["last_check"]["details"])
+        self.assertIn("there is no other place than node1 (worker lost: ", self.output(coordinator))
+        # With another one it is not.
+        self.start_worker(coordinator, "node2", 1)
+        wait_until(lambda: self.node("node2"), 30, "node2")
+        self.kill_and_start_again(coordinator, first, "node1")
+        record = self.running_on(job, "node2")
+        self.assertEqual([fault["kind"] for fault in record["faults"]], ["worker lost"] * 2, record)
+        shown = self.muster("node", "list", check=0).stdout
+        self.assertRegex(shown, r"node1 .*left out for \d+m .*worker lost: ")
+        self.assertEqual(self.samples(coordinator)['muster_fleet_excluded{cause="worker_lost"}'], 1)
+        self.assertIn("node1 is good", self.muster("node", "admit", "node1", check=0).stdout)
+        waiting = self.submit("second")
+        self.running_on(waiting, "node1")
+
+    def test_what_a_person_excludes_outlives_the_coordinator(self):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator, "node1", 1)
+        unknown = self.muster("node", "exclude", "node9", "--reason", "a typing mistake")
+        self.assertNotEqual(unknown.returncode, 0)
+        self.assertIn('there is no worker "node9"', unknown.stderr)
+        self.muster("node", "exclude", "node1", "--reason", "x", "--for", "soon", check=2)
+        said = self.muster("node", "exclude", "node1", "--reason", "fan 3 is broken", "--for", "2h", check=0).stdout
+        self.assertRegex(said, r"node1 is left out for (2h 00m|1h 59m).*: excluded by hand: fan 3 is broken")
+        coordinator.kill()
+        coordinator.wait(timeout=30)
+        coordinator = self.start_coordinator(listen=coordinator.address)
+        job = self.submit("waits")
+        wait_until(lambda: "left out: node1 (excluded by hand: fan 3 is broken)" in self.job(job)["reason"], 30, "the reason")
+        self.muster("node", "admit", "node1", check=0)
+        self.running_on(job, "node1")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,194 @@
+"""Jobs on a real Slurm, from sbatch to their exit code: each wrapper, muster slurm submit, and what people mistype."""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from harness import BIN, SOURCE, step_lines
+from slurm_case import SlurmTest, WRAPPERS
+
+TEXT = "In the beginning God created the heaven and the earth. And the earth was without form, and void.\n" * 400
+
+
+class SlurmWrappers(SlurmTest):
+    def make_shards(self):
+        """(folder of shards, tokenizer) of a small text."""
+        (self.dir / "text.txt").write_text(TEXT)
+        self.muster("train-tokenizer", "--text", "text.txt", "--vocab-size", 290, "--out", "tokenizer", check=0)
+        self.muster("tokenize", "--text", "text.txt", "--tokenizer", "tokenizer.model", "--out", "shards", check=0)
+        return self.dir / "shards", self.dir / "tokenizer.model"
+
+    def pax(self, script, *keys, nodes=2, config=None, name="paxml", env=None):
+        return self.cluster.sbatch("-N", nodes, "-J", name, "-t", "10", WRAPPERS / script, "override_model_config=true", "--fdl.MAX_STEPS=6",
+                                   "--fdl.NUM_LAYERS=2", "--fdl.NUM_HEADS=4", "--fdl.DIMS_PER_HEAD=8", "--fdl.MODEL_DIMS=32",
+                                   "--fdl.HIDDEN_DIMS=64", "--fdl.VOCAB_SIZE=320", "--fdl.MAX_SEQ_LEN=32", "log_period=1", *keys,
+                                   cwd=self.dir, env={"BASE_WORKSPACE_DIR": str(self.dir), "LOG_DIR_LOCAL": "logs", "OUTPUT_DIR": "the output",
+                                                      "PREC": "float32", "GPUS_PER_NODE": "1", "PERCORE_BATCH_SIZE": "1",
+                                                      **({"CONFIG": config} if config else {}), **(env or {})})
+
+    def output(self, job, folder="the output"):
+        path = self.dir / folder / f"output-{job}-0-0.txt"
+        return path.read_text() if path.exists() else self.cluster.said(job)
+
+    def assert_trained(self, job, steps, folder="the output"):
+        end = self.cluster.wait_for_end(job)
+        output = self.output(job, folder)
+        self.assertEqual(end, ("COMPLETED", 0), output + self.cluster.log("slurmctld")[-2000:])
+        self.assertEqual([step for step, _ in step_lines(output)][-1:], [steps - 1], output)
+        return output
+
+    def test_maxtext_with_two_ranks_on_each_of_two_nodes_and_names_that_need_quotes(self):
+        space = self.dir / "it's a \"work\" space 100%"
+        job = self.cluster.sbatch(
+            "-N", 2, "-J", "a \"quoted\" job's name", WRAPPERS / "example_slurm.sub", *self.tiny("steps=8", "log_period=1"), cwd=self.dir, env={
+                "GPUS_PER_NODE": "2", "BASE_WORKSPACE_DIR": str(space), "LOG_DIR_LOCAL": "log dir", "OUTPUT_DIR": "the output",
+                "RUN_NAME": "first", "MODEL": "llama2-7b", "PREC": "float32", "CONTAINER": "ghcr.io/nvidia/jax:maxtext",
+                "NVTE_FUSED_ATTN": "1", "XLA_FLAGS": "--xla_gpu_graph_level=0", "ENABLE_TE": "1", "BASE_TFDS_DATA_DIR": str(self.dir),
+                "BASE_VOCAB_PATH": "/nowhere"})
+        output = self.assert_trained(job, 8, f"{space}/the output/first")
+        self.assertIn("2 of 2 nodes (node[1-2]) with 2 ranks each", output)
+        self.assertTrue((space / "log dir/first/checkpoints/8").is_dir())
+        said = self.cluster.said(job) + output
+        for name in ("NVTE_FUSED_ATTN", "XLA_FLAGS", "ENABLE_TE", "BASE_TFDS_DATA_DIR", "BASE_VOCAB_PATH", "--container"):
+            self.assertEqual(said.count(f"warning: {name}"), 1, f"{name} in {said}")
+
+    def test_pax_trains_the_pile(self):
+        shards, tokenizer = self.make_shards()
+        job = self.pax("example_slurm_pile.sub", env={"BASE_TFDS_DATA_DIR": str(shards), "BASE_VOCAB_PATH": str(tokenizer)})
+        self.assert_trained(job, 6)
+        self.assertTrue((self.dir / "logs/checkpoints/6").is_dir())
+
+    def test_pax_base_configs(self):
+        job = self.pax("launch_base_script.sub", config="Synthetic126M", nodes=1, env={"ENABLE_TE": "1", "BASE_XLA_FLAGS": "-x"})
+        output = self.assert_trained(job, 6)
+        self.assertEqual(output.count("ENABLE_TE"), 1, output)
+        self.assertIn("BASE_XLA_FLAGS=-x has no effect", self.cluster.said(job) + output)
+        self.assert_ends(self.pax("launch_base_script.sub", name="none"), "FAILED", 2)
+
+    def test_pax_llama(self):
+        self.assert_trained(self.pax("example_slurm_llama.sub", "--fdl.NUM_KV_HEADS=2", config="LLaMA7B"), 6)
+        jobs = [self.pax("example_slurm_llama.sub", name=f"j{i}", nodes=1, env=env) for i, env in enumerate(
+            ({"EVAL_ONLY": "1"}, {"USE_LORA": "1", "LORA_RANK": "32"}, {"BASE_CHECKPOINT_RESTORE_PATH": "/nowhere"}))]
+        for job, what in zip(jobs, ("evaluation", "LoRA", "fine-tuning")):
+            self.assert_ends(job, "FAILED", 3)
+            self.assertRegex(self.cluster.said(job), f"not built yet: .*{what}")
+
+    def test_the_llama_recipe(self):
+        stage = self.dir / "the stage"
+        env = {"STAGE_PATH": str(stage), "GSW_VERSION": "25.02", "GPUS_PER_NODE": "1"}
+        self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env=env), "COMPLETED", 0)
+        # What Nsight Systems does to a file, and to nobody's program.
+        nsys = self.dir / "bin" / "nsys"
+        nsys.parent.mkdir()
+        nsys.write_text('#!/bin/bash\nout=$3\nshift; while [ "${1#--}" != "$1" ]; do shift 2; done\n"$@" & trap : TERM\n'
+                        'while kill -0 $! 2> /dev/null; do wait $!; done\necho profile > "$out.nsys-rep"\n')
+        nsys.chmod(0o755)
+        env["PATH"] = f"{nsys.parent}:{self.env['PATH']}"
+        job = self.cluster.sbatch("-N2", stage / "launch.sh", *self.tiny("per_device_batch_size=1"), cwd=self.dir, env={**env, "DTYPE": "bf16"})
+        self.assert_ends(job, "COMPLETED", 0)
+        results = stage / "results/25.02/bf16/70b/2"
+        last = subprocess.run(f"grep 'completed step:' {results}/log-maxtext-2_70b_{job}.out | tail -1".replace("the stage", "'the stage'"),
+                              shell=True, capture_output=True, text=True).stdout
+        self.assertTrue(last.startswith("completed step: 49, seconds: "), last)
+        self.assertEqual(sorted(path.name.split(f"_{job}")[1] for path in (results / "nsys").iterdir()), ["-perf.nsys-rep", "-prof.nsys-rep"])
+        self.assert_ends(self.cluster.sbatch("-N1", stage / "launch.sh", cwd=self.dir, env={**env, "DTYPE": "fp4"}), "FAILED", 2)
+
+
+class SlurmPlaces(SlurmTest):
+    TOPOLOGY = "SwitchName=leaf1 Nodes=node[1,4]\nSwitchName=leaf2 Nodes=node[2-3]\nSwitchName=top Switches=leaf[1-2]\n"
+    GPUS = 2
+
+    def test_ranks_go_by_switches_and_a_program_finds_the_gpus_of_its_node(self):
+        job = self.cluster.sbatch("-N4", "--gpus-per-node=2", "--wrap", f"exec {BIN}/muster slurm run -- sh -c "
+                                  "'echo rank $RANK of $WORLD_SIZE $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'", cwd=self.dir)
+        self.assert_ends(job, "COMPLETED", 0)
+        said = self.cluster.said(job)
+        for rank, node in enumerate(("node1", "node1", "node4", "node4", "node2", "node2", "node3", "node3")):
+            self.assertIn(f"rank {rank} of 8 {node} 0,1", said)
+
+
+class SlurmDefaults(SlurmTest):
+    def test_a_site_s_defaults_of_srun_are_not_for_the_workers(self):
+        job = self.cluster.sbatch("-N2", "--export=NONE", "--wrap", "export FROM_SCRIPT=seen SLURM_MPI_TYPE=nonsense; "
+                                  f"exec {BIN}/muster slurm run -- sh -c 'echo $SLURMD_NODENAME has $FROM_SCRIPT'", cwd=self.dir)
+        self.assert_ends(job, "COMPLETED", 0)
+        for node in ("node1", "node2"):
+            self.assertIn(f"{node} has seen", self.cluster.said(job))
+
+
+class SlurmContainer(SlurmTest):
+    def setUp(self):
+        folder = tempfile.mkdtemp(prefix="muster-p-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.PLUGIN = f"{folder}/pyxis_stand_in.so"
+        built = subprocess.run(["cc", "-shared", "-fPIC", "-o", self.PLUGIN, SOURCE / "tests/e2e/pyxis_stand_in.c"], capture_output=True, text=True)
+        if built.returncode != 0:
+            self.skipTest(f"no plugin for Slurm can be built (libslurm-dev): {built.stderr[-200:]}")
+        super().setUp()
+
+    def test_an_image_is_for_workers_and_ranks(self):
+        space = self.dir / "a space"
+        job = self.cluster.sbatch("-N2", WRAPPERS / "example_slurm.sub", *self.tiny("steps=3"), cwd=self.dir, env={
+            "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(space), "RUN_NAME": "boxed", "CONTAINER": "image.sqsh"})
+        self.assert_ends(job, "COMPLETED", 0)
+        self.assertNotIn("has no effect: this Slurm", (space / f"outputs/boxed/output-{job}-0-0.txt").read_text())
+        job = self.cluster.sbatch("-N2", "--wrap", f"exec {BIN}/muster slurm run --container image.sqsh --container-mounts /data:/data -- sh -c "
+                                  "'echo $SLURMD_NODENAME in $STAND_IN_IMAGE at $STAND_IN_WORKDIR sees $STAND_IN_MOUNTS'", cwd=self.dir)
+        self.assert_ends(job, "COMPLETED", 0)
+        for node in ("node1", "node2"):
+            self.assertRegex(self.cluster.said(job), f"{node} in image.sqsh at {self.dir} sees {BIN}:{BIN},.*,/data:/data")
+
+
+class SlurmSubmit(SlurmTest):
+    def submit(self, *arguments, check=0):
+        return self.muster("slurm", "submit", *arguments, check=check)
+
+    def test_a_job_with_everything_and_one_that_slurm_refuses(self):
+        folder = self.dir / "it's \"here\" 100%"
+        config = [self.base_yml(), *self.tiny("steps=4", "log_period=1"), "run_name=first", f"base_output_directory={folder}"]
+        options = ["-N", 2, "-p", "main", "-J", "the \"first\" one's", "-t", "10", "--ranks-per-node", 2, "--spares", 1]
+        script = self.submit(*options, "--dry-run", *config).stdout
+        self.assertIn("#SBATCH --nodes=3\n", script)
+        self.assertIn("#SBATCH --no-kill\n", script)
+        self.assertFalse(folder.exists())
+        answer = json.loads(self.submit(*options, "--json", *config).stdout)
+        job = int(answer["slurm_job"])
+        self.assertEqual(pathlib.Path(answer["script"]).read_text(), script)
+        self.assert_ends(job, "COMPLETED", 0)
+        output = (folder / f"first/slurm-{job}.out").read_text()
+        self.assertEqual([step for step, _ in step_lines(output)], [0, 1, 2, 3], output)
+        self.assertIn("2 of 3 nodes", output)
+        refused = self.submit("-N", 9, "--ranks-per-node", 1, *config, check=2).stderr
+        self.assertIn("the job wants 9 nodes, but partition main has 4: a smaller -N or another -p is wanted", refused)
+        refused = self.submit("-N", 2, "-p", "nowhere", "--ranks-per-node", 1, *config, check=2).stderr
+        self.assertRegex(refused, "Slurm takes no such job: .*artition")
+        wrong = self.submit("-N", 2, "--ranks-per-node", 1, *config, "stpes=3", check=2).stderr
+        self.assertIn("steps", wrong)
+        too_few = self.cluster.sbatch("-N1", "--wrap", f"exec {BIN}/muster slurm run --spares 1 -- true", cwd=self.dir)
+        self.assert_ends(too_few, "FAILED", 2)
+        self.assertIn("ask sbatch for -N 2", self.cluster.said(too_few))
+
+    def test_who_submits_is_told_why_a_job_waits(self):
+        self.cluster.must("scontrol", "update", "partitionname=urgent", "MaxNodes=1")
+        told = self.submit("-N", 2, "-p", "urgent", "--output", self.dir / "out", "--", "true").stdout
+        self.assertRegex(told, r"does not start before something is changed \(Partition\w+: more .*than the partition lets one job have")
+        later = json.loads(self.submit("--output", self.dir / "two", "--json", "--sbatch=--begin=now+600", "--", "true").stdout)
+        self.assertEqual(later["waits"], "it waits (BeginTime)")
+        self.cluster.must("scancel", later["slurm_job"], re.search(r"Slurm job (\d+)", told)[1])
+
+    def test_a_program_in_a_chain_of_jobs_and_its_exit_code(self):
+        turns = self.dir / "turns"
+        answer = json.loads(self.submit("--chain", 2, "--output", self.dir / "out", "--json", "--", "bash", "-c",
+                                        f"echo \"$0\" >> {turns}; exit 0", "it's \"one\" turn").stdout)
+        for task in (1, 2):
+            self.cluster.wait_for_state(f"{answer['slurm_job']}_{task}", "COMPLETED", "FAILED")
+        self.assertEqual(turns.read_text(), "it's \"one\" turn\n" * 2)
+        job = int(json.loads(self.submit("--restarts", 0, "--output", self.dir / "two", "--json", "--", "bash", "-c", "exit 7").stdout)["slurm_job"])
+        self.assert_ends(job, "FAILED", 7)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,209 @@
+"""What Slurm does to a job, on a real one: time limits, preemption, cancelling, nodes that are drained or die; and a fleet's workers."""
+import json
+import re
+import time
+import unittest
+
+from harness import BIN, command_line, metrics, wait_until
+from slurm_case import ENDLESS, SlurmTest, WRAPPERS
+
+
+class SlurmSignals(SlurmTest):
+    def test_usr1_saves_and_the_job_goes_on_at_the_same_step_in_its_next_turn(self):
+        job = self.train("usr1", *ENDLESS)
+        self.wait_for_steps("usr1", job, 30)
+        self.cluster.must("scancel", "--batch", "--signal=USR1", job)
+        self.wait_for_second_turn("usr1", job)
+        output = self.output_of("usr1", job)
+        self.assertIn("SIGUSR1: its time limit is near", output)
+        self.assertIn("is queued again and goes on from its newest checkpoint", output)
+
+        # Who cancels a job wants no third turn, but may want what it has learnt.
+        self.assertEqual(self.cancel(job)[0], "CANCELLED")
+        self.assertIn("is not queued again: Slurm ends it", self.output_of("usr1", job))
+        newest = max(int(path.name) for path in (self.dir / "runs/usr1/checkpoints").iterdir() if path.name.isdigit())
+        self.assertEqual(newest, max(metrics(self.dir / "usr1.jsonl")) + 1, self.all_said("usr1", job))
+
+    def test_a_time_limit_is_another_turn(self):
+        job = self.train("limit", *ENDLESS, sbatch=["--signal=B:CONT@1"])
+        self.wait_for_steps("limit", job, 20)
+        self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")  # slurmctld looks every 30 s
+        self.wait_for_second_turn("limit", job)
+        self.assertIn("its time limit is reached", self.output_of("limit", job))
+        self.cancel(job)
+
+    def test_a_save_that_is_longer_than_the_time_gets_another_turn_all_the_same(self):
+        job = self.run_program(program="trap '' TERM; while :; do sleep 1; done", sbatch=["-t", "10"])
+        self.wait_for_words(job, "begins")
+        self.cluster.must("scancel", "--batch", "--signal=USR1", job)
+        self.wait_for_words(job, "is to leave: SIGUSR1")
+        self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")
+        self.cluster.wait_for_state(job, "PENDING", seconds=120)
+        self.assertEqual(self.cluster.job(job)["Restarts"], "1", self.cluster.said(job))
+        self.assertRegex(self.cluster.said(job), r"the time limit has come \d+ s after SIGUSR1, before the ranks had saved.*--signal=B:USR1@\d+ ")
+        self.cancel(job)
+
+    def test_turns_that_bring_nothing_have_an_end(self):
+        job = self.run_program()
+        for turn in range(1, 6):
+            self.wait_for_words(job, "begins", turn)
+            self.cluster.must("scancel", "--batch", "--signal=USR1", job)
+            if turn == 5:
+                break
+            self.cluster.wait_for_state(job, "PENDING")
+            self.assertIn(f"; {turn} of its turns in a row have come no further", self.cluster.said(job))
+            self.cluster.start_again(job)
+        self.assert_ends(job, "FAILED", 75)
+        self.assertIn("is not queued again: 5 turns in a row have come no further than the beginning", self.cluster.said(job))
+
+    def test_a_task_of_an_array_speaks_for_itself_alone(self):
+        array = self.run_program(sbatch=["--array=1-2", "-J", "tasks", "-o", "%A_%a.out"])
+        outputs = {task: self.dir / f"{array}_{task}.out" for task in (1, 2)}
+        for task, path in outputs.items():
+            wait_until(lambda: path.exists() and "begins" in path.read_text(), 60, f"task {task}")  # noqa: B023
+        # The last task has the array's own number, which scontrol takes for all of them.
+        self.assertEqual(self.cluster.job(f"{array}_2")["JobId"], str(array))
+        self.cluster.must("scancel", "--batch", "--signal=USR1", f"{array}_2")
+        self.cluster.wait_for_state(f"{array}_2", "PENDING")
+        self.assertIn(f"Slurm job {array}_2 is queued again", outputs[2].read_text())
+        one = self.cluster.job(f"{array}_1")
+        self.assertEqual((one["JobState"], one["Restarts"]), ("RUNNING", "0"), outputs[1].read_text())
+        self.assertNotIn("is to leave", outputs[1].read_text())
+        folders = [path.parents[1].name for path in self.dir.glob("**/muster/0001")]
+        self.assertEqual(sorted(folders), [f"tasks-{array}_1", f"tasks-{array}_2"])
+        self.cluster.must("scancel", array)
+        self.cluster.wait_for_state(f"{array}_1", "CANCELLED")
+
+    def test_a_preempted_job_saves_makes_room_and_comes_back(self):
+        job = self.train("preempted", *ENDLESS, nodes=4)
+        self.wait_for_steps("preempted", job, 20)
+        urgent = self.cluster.sbatch("-N4", "-p", "urgent", "--exclusive", "--wrap", "true", cwd=self.dir)
+        before = time.monotonic()
+        self.assert_ends(urgent, "COMPLETED", 0)
+        self.wait_for_second_turn("preempted", job)
+        print(f"preempted to the end of who wanted the nodes: {time.monotonic() - before:.1f} s of 30 s grace")
+        self.cancel(job)
+
+    def test_without_checkpoints_there_is_no_other_turn(self):
+        job = self.train("unsaved", *ENDLESS, "enable_checkpointing=false")
+        self.wait_for_steps("unsaved", job, 5)
+        self.cluster.must("scancel", "--batch", "--signal=USR1", job)
+        self.assert_ends(job, "FAILED", 75, "unsaved")
+        self.assertIn("another turn would begin anew", self.output_of("unsaved", job))
+
+
+class SlurmNodes(SlurmTest):
+    @unittest.skip("what the node without a slurmd ran outlived the test; its clean-up below has not been tried yet")
+    def test_a_node_that_dies_and_one_that_loses_its_slurmd_cost_two_spares(self):
+        job = self.train("spared", *ENDLESS, nodes=4, sbatch=["--no-kill"], options=["--spares", "2"])
+        self.wait_for_steps("spared", job, 30)
+        victim = self.node_with_ranks()
+        died = time.monotonic()
+        self.cluster.kill_node(victim)
+        self.wait_for_output("spared", job, f"in place of {victim}")
+        self.wait_for_steps("spared", job, max(metrics(self.dir / "spared.jsonl")) + 5)
+        print(f"a node's death to new steps on the spare: {time.monotonic() - died:.1f} s")
+        # Slurm finds out later. Nothing is left of it in the job, which goes on.
+        self.cluster.down(victim)
+
+        victim = self.node_with_ranks()
+        self.cluster.kill_slurmd(victim)  # its processes go on
+        self.cluster.down(victim, "slurmd is gone")
+        self.wait_for_output("spared", job, victim + r" gets no ranks any more \(Slurm: DOWN.*, slurmd is gone.*what runs there moves")
+        self.wait_for_output("spared", job, f"in place of {victim}")
+        self.wait_for_steps("spared", job, max(metrics(self.dir / "spared.jsonl")) + 5)
+        self.assertEqual(self.cluster.state(job), "RUNNING")
+        steps = sorted(metrics(self.dir / "spared.jsonl"))
+        self.assertEqual(steps, list(range(len(steps))))
+        self.cancel(job)
+        self.cluster.kill_processes(victim)  # as a slurmd that comes back does
+
+    def node_with_ranks(self):
+        """Whose workers come first have the ranks. Without the first node, whose death is the job's."""
+        return next(node for node in self.cluster.nodes[1:] if any(
+            "muster-trainer train" in command_line(pid) for pid in self.cluster.processes_on(node)))
+
+    def test_a_drained_node_is_left_for_fewer_and_without_them_the_job_is_queued_again(self):
+        job = self.train("fewer", *ENDLESS, nodes=2, sbatch=["--no-kill"], options=["--min-nodes", "1"])
+        self.wait_for_steps("fewer", job, 30)
+        self.cluster.drain("node2", "a fan is loud")
+        self.wait_for_output("fewer", job, "node2 gets no ranks any more .*a fan is loud")
+        self.wait_for_output("fewer", job, "on 1 of 2 nodes")
+        restored = self.wait_for_output("fewer", job, r"restored checkpoint \S+: (\d+) step")
+        self.wait_for_steps("fewer", job, int(restored.group(1)) + 5)
+        steps = sorted(metrics(self.dir / "fewer.jsonl"))
+        self.assertEqual(steps, list(range(len(steps))), "it saved before it moved")
+        self.cancel(job)
+
+    def test_a_node_that_never_reports_in_is_not_waited_for(self):
+        programs = self.dir / "programs"
+        programs.mkdir()
+        for program in BIN.iterdir():
+            (programs / program.name).symlink_to(program)
+        (programs / "muster-worker").unlink()
+        (programs / "muster-worker").write_text(f'#!/bin/bash\n[ "$SLURMD_NODENAME" != node2 ] || exec sleep 1000\nexec {BIN}/muster-worker "$@"\n')
+        (programs / "muster-worker").chmod(0o755)
+        job = self.run_program("--spares", 1, nodes=2, sbatch=["--no-kill"], env={"MUSTER_BIN_DIR": str(programs)})
+        self.wait_for_words(job, "begins")
+        self.assertTrue(self.sruns(job))
+        self.cluster.drain("node2", "a fan is loud")
+        self.wait_for_words(job, "no worker has come from node2, and none is waited for any more: Slurm: .*a fan is loud")
+        wait_until(lambda: not self.sruns(job), 20, "srun's end")
+        self.cluster.must("scancel", "--batch", "--signal=USR1", job)
+        self.cluster.wait_for_state(job, "PENDING")
+        self.cancel(job)
+
+    def sruns(self, job):
+        return [pid for pid in self.cluster.processes_on("node1") if command_line(pid).startswith("/usr/bin/srun")]
+
+    def test_two_jobs_share_the_cluster(self):
+        jobs = {name: self.train(name, "steps=300", "log_period=100") for name in ("left", "right")}
+        self.wait_for_steps("left", jobs["left"])
+        self.wait_for_steps("right", jobs["right"])
+        self.assertEqual({self.cluster.job(job)["NodeList"] for job in jobs.values()}, {"node[1-2]", "node[3-4]"})
+        for name, job in jobs.items():
+            self.assert_ends(job, "COMPLETED", 0, name)
+
+
+class SlurmFleet(SlurmTest):
+    def test_an_allocation_of_workers_for_a_coordinator_elsewhere(self):
+        coordinator = self.start_coordinator()
+        fleet = self.cluster.sbatch("-N2", WRAPPERS / "fleet.sub", cwd=self.dir, env={
+            "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address})
+        workers = lambda: json.loads(self.muster("list", "--workers", "--json", check=0).stdout)["workers"]  # noqa: E731
+        wait_until(lambda: len(workers()) == 2, 30, "two workers")
+        job = json.loads(self.muster("submit", self.base_yml(), f"base_output_directory={self.dir}/out", "run_name=fleet", "dataset_type=synthetic",
+                                     *self.tiny(*ENDLESS), "--nodes", 2, "--ranks-per-node", 1, "--json", check=0).stdout)["id"]
+        wait_until(lambda: any(int(rank["step"]) > 20 for rank in self.job(job)["ranks"]), 60, "steps")
+        wait_until(lambda: "every worker is at the coordinator" in self.cluster.said(fleet), 30, "srun's end")
+        self.cluster.must("scancel", "--batch", "--signal=USR1", fleet)
+        self.cluster.wait_for_state(fleet, "PENDING")
+        self.assertEqual(self.job(job)["state"], "QUEUED", self.output(coordinator))
+        self.assertIn("is leaving", self.job(job)["faults"][-1]["message"])
+        self.cluster.start_again(fleet)
+        wait_until(lambda: self.job(job)["state"] == "RUNNING", 60, "its second turn")
+        wait_until(lambda: re.search(r"restored checkpoint \S+: [1-9]\d* step", self.muster("logs", job, check=0).stdout), 30, "the step at which it left")
+        self.muster("cancel", job, check=0)
+        wait_until(lambda: self.job(job)["state"] == "CANCELLED", 30, "its end")
+        self.cancel(fleet)
+
+
+    def test_a_coordinator_that_is_started_again_finds_its_workers(self):
+        coordinator = self.start_coordinator()
+        fleet = self.cluster.sbatch("-N2", WRAPPERS / "fleet.sub", cwd=self.dir, env={
+            "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address})
+        self.wait_for_words(fleet, "every worker is at the coordinator")
+        coordinator.kill()
+        coordinator.wait()
+        self.wait_for_words(fleet, "no worker is at the coordinator .*: it is waited for, at most 30 minutes")
+        # Without what it had: it knows of no workers.
+        self.start_coordinator(state="another", listen=coordinator.address)
+        self.wait_for_words(fleet, "workers are at the coordinator again")
+        workers = json.loads(self.muster("list", "--workers", "--json", check=0).stdout)["workers"]
+        self.assertEqual(sorted(worker["name"] for worker in workers), ["node1", "node2"])
+        self.assertEqual(self.cluster.state(fleet), "RUNNING", self.cluster.said(fleet))
+        self.cancel(fleet)
+
+
+if __name__ == "__main__":
+    unittest.main()

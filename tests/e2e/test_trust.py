@@ -1,0 +1,162 @@
+"""A fleet whose coordinator serves TLS and wants tokens, and what happens when both change while a job runs."""
+import json
+import signal
+import unittest
+
+import trust
+from harness import BIN, MusterTest, wait_until
+
+TOKENS = {role: f"{role}-token-0123456789abcdef" for role in ("worker", "viewer", "submitter", "admin")}
+
+
+@unittest.skipIf(trust.why_not(), trust.why_not())
+class Trust(MusterTest):
+    def setUp(self):
+        super().setUp()
+        self.authority = trust.Authority(self.dir, "first")
+        self.install(self.authority)
+        for role, token in TOKENS.items():
+            self.give(role, token)
+        self.act_as("admin")
+
+    def install(self, authority):
+        certificate, key = authority.sign("coordinator")
+        for name, source in (("tls.key", key), ("tls.crt", certificate), ("ca.crt", authority.certificate)):
+            trust.replace(self.dir / "tls" / name, source.read_text())
+
+    def give(self, role, *tokens):
+        """The tokens of a role, for the coordinator, and the first of them for whoever has the role."""
+        trust.replace(self.dir / "tokens" / role, "\n".join(tokens) + "\n")
+        trust.replace(self.dir / "mine" / role, tokens[0] + "\n")
+
+    def act_as(self, role):
+        self.env.update(MUSTER_TLS_CA=str(self.dir / "tls/ca.crt"), MUSTER_TOKEN_FILE=str(self.dir / "mine" / role))
+
+    def start_coordinator(self, extra=(), **kwargs):
+        return super().start_coordinator(extra=("--tls-cert", self.dir / "tls/tls.crt", "--tls-key", self.dir / "tls/tls.key", "--token-dir",
+                                                self.dir / "tokens", *extra), **kwargs)
+
+    def start_worker(self, coordinator, name="node0", slots=1, extra=(), **kwargs):
+        return super().start_worker(coordinator, name, slots, ("--tls-ca", self.dir / "tls/ca.crt", "--token-file",
+                                                               self.dir / "mine/worker", *extra), **kwargs)
+
+    def submit(self, name, steps):
+        args = self.run_args(name, f"steps={steps}", "log_period=1", "enable_checkpointing=false", ranks=1)
+        args[0] = "submit"
+        return json.loads(self.muster(*args, "--json", check=0).stdout)["id"]
+
+    def wait_for_step(self, job, step):
+        wait_until(lambda: any(r["step"] >= step for r in self.job(job)["ranks"]), 60, f"step {step}")
+
+    def connected(self):
+        workers = json.loads(self.muster("list", "--workers", "--json", check=0).stdout)["workers"]
+        return [worker["name"] for worker in workers if worker.get("connected")]
+
+    def test_a_job_runs_to_its_end_for_who_may_submit_it(self):
+        coordinator = self.start_coordinator()
+        worker = self.start_worker(coordinator)
+        self.act_as("submitter")
+        job = self.submit("trusted", 5)
+        wait_until(lambda: self.job(job)["state"] == "SUCCEEDED", 60, "the end")
+        self.assertIn("completed step: 4", self.muster("logs", "-f", job, check=0).stdout)
+
+        self.act_as("viewer")
+        refused = self.muster("cancel", job)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("needs the role submitter, and this token's is viewer", refused.stderr)
+        for token in TOKENS.values():
+            self.assertNotIn(token, self.output(coordinator) + self.output(worker))
+
+    def test_who_has_no_token_or_other_certificates_is_told_what_to_give(self):
+        self.start_coordinator()
+        del self.env["MUSTER_TOKEN_FILE"]
+        self.assertIn("wants a token: give its file with --token-file", self.muster("list").stderr)
+        self.env["MUSTER_TLS_CA"] = str(trust.Authority(self.dir, "stranger").certificate)
+        self.assertIn("--tls-ca has to hold who signed its certificate", self.muster("list").stderr)
+        self.env["MUSTER_TLS_CA"] = str(self.dir / "none")
+        self.assertIn(f"--tls-ca={self.dir}/none", self.muster("list").stderr)
+        del self.env["MUSTER_TLS_CA"]
+        self.assertIn("--tls-ca", self.muster("list").stderr)
+        self.env["MUSTER_TOKEN_FILE"] = str(self.dir / "mine/admin")
+        self.assertIn("--token-file needs --tls-ca", self.muster("list").stderr)
+
+    def test_a_token_that_changes_while_a_job_runs_strands_nobody(self):
+        coordinator = self.start_coordinator()
+        worker = self.start_worker(coordinator)
+        job = self.submit("rotated", 1_000_000)
+        self.wait_for_step(job, 2)
+        # The worker has the new one first, and the coordinator is away meanwhile.
+        trust.replace(self.dir / "mine/worker", "another-worker-token-0123456789\n")
+        coordinator.send_signal(signal.SIGKILL)
+        coordinator.wait(timeout=10)
+        coordinator = self.start_coordinator(listen=coordinator.address)
+        wait_until(lambda: "does not know this token" in self.output(worker), 30, "the refusal")
+        self.assertIsNone(worker.poll(), self.output(worker))
+        self.give("worker", "another-worker-token-0123456789")
+        wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
+        self.wait_for_step(job, max(r["step"] for r in self.job(job)["ranks"]) + 2)
+        record = self.job(job)
+        self.assertEqual((record["state"], record.get("faults", [])), ("RUNNING", []), record)
+        self.muster("cancel", job, "--force", check=0)
+
+    def test_certificates_of_another_authority_are_taken_up_by_all_without_a_restart(self):
+        coordinator = self.start_coordinator()
+        worker = self.start_worker(coordinator)
+        wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
+        self.install(trust.Authority(self.dir, "second"))
+        wait_until(lambda: self.muster("list").returncode == 0, 30, "the new certificate")
+        # A worker that comes now, and one that comes back because its connection broke.
+        self.start_worker(coordinator, "node1")
+        wait_until(lambda: "node1" in self.connected(), 30, "another worker")
+        worker.send_signal(signal.SIGSTOP)
+        wait_until(lambda: "node0" not in self.connected(), 40, "the lease's end")
+        worker.send_signal(signal.SIGCONT)
+        wait_until(lambda: "node0" in self.connected(), 30, "the worker again")
+
+    def test_a_worker_waits_for_files_that_are_half_of_a_renewal(self):
+        coordinator = self.start_coordinator()
+        worker = self.start_worker(coordinator)
+        wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
+        ca = self.dir / "tls/ca.crt"
+        kept = ca.read_text()
+        trust.replace(ca, "half of a certif")
+        coordinator.send_signal(signal.SIGKILL)
+        coordinator.wait(timeout=10)
+        coordinator = self.start_coordinator(listen=coordinator.address)
+        wait_until(lambda: "there is no certificate in it" in self.output(worker), 30, "the complaint")
+        trust.replace(ca, kept)
+        wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
+
+    def test_a_certificate_of_its_own_is_wanted_of_who_connects(self):
+        certificate, key = self.authority.sign("client", "DNS:client")
+        coordinator = self.start_coordinator(extra=("--tls-client-ca", self.authority.certificate))
+        self.assertNotEqual(self.muster("list").returncode, 0)
+        self.env.update(MUSTER_TLS_CERT=str(certificate), MUSTER_TLS_KEY=str(key))
+        self.muster("list", check=0)
+        self.start_worker(coordinator, extra=("--tls-cert", certificate, "--tls-key", key))
+        wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
+
+    def test_flags_and_files_that_contradict_each_other_are_refused_by_the_coordinator(self):
+        other = trust.Authority(self.dir, "other").sign("other")
+        tls = ["--tls-cert", self.dir / "tls/tls.crt", "--tls-key", self.dir / "tls/tls.key"]
+        tokens = ["--token-dir", self.dir / "tokens"]
+        far = ["--listen", "0.0.0.0:0"]
+        (self.dir / "roles").mkdir()
+        (self.dir / "roles/boss").write_text("a-token-0123456789abcdef")
+        for flags, said in ((far, "there is no transport security; give --tls-cert"), (far + tls, "nobody has to say who he is"),
+                            (tokens, "--token-dir needs --tls-cert"), (tls[:2], "--tls-cert and --tls-key go together"),
+                            ([*tls[:3], other[1]], "the key is not that of --tls-cert"),
+                            (["--tls-client-ca", self.authority.certificate], "--tls-client-ca needs --tls-cert"),
+                            (tls + ["--token-dir", self.dir / "roles"], "boss is no role"),
+                            (tls + tokens + ["--http", "0.0.0.0:0"], "--trusted-network")):
+            given = list(map(str, flags))
+            for flag in ("--listen", "--http"):
+                given += [] if flag in given else [flag, "127.0.0.1:0"]
+            process = self.start(BIN / "muster-coordinator", "--state-dir", self.dir / "refused", *given)
+            self.assertEqual(process.wait(timeout=20), 2, self.output(process))
+            self.assertIn(said, self.output(process))
+        self.assertFalse((self.dir / "refused").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

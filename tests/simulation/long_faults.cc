@@ -1,0 +1,203 @@
+// What interrupts the long training, and what workers then say.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "tests/simulation/long_training.h"
+
+namespace muster::simulation {
+namespace {
+
+using namespace coordinator;  // NOLINT: this file is about its types
+using std::chrono::seconds;
+
+constexpr Duration kLeaveGrace = seconds(25);  // as muster-worker's
+constexpr int32_t kPeersToldMax = 4;           // more would say the same
+
+}  // namespace
+
+WorkerName LongTraining::name_of(int32_t node) {
+  return WorkerName(absl::StrCat(av(kNodePrefix), node));
+}
+
+int32_t LongTraining::index_of(const WorkerName& name) {
+  return std::stoi(name.value().substr(kNodePrefix.size()));
+}
+
+void LongTraining::watch_closely() { quiet_from_ = now_ + seconds(8); }
+
+// What was written meanwhile is whole if it was in time.
+void LongTraining::break_training() {
+  if (std::exchange(broken_, true)) return;
+  if (saving_until_ <= now_) saved_ = std::max(saved_, saving_);
+}
+
+// Exponential: nothing that fails remembers when it failed last.
+void LongTraining::plan_interruption() {
+  double count = 0;
+  for (const InterruptionRow& row : kInterruptions) count += row.count;
+  const double days =
+      kReportDays / (count * plan_.rate) * static_cast<double>(kReportGpus) / ranks_;
+  const double uniform = (static_cast<double>(random_.below(1 << 30)) + 1) / (1 << 30);
+  next_interruption_ = now_ + Duration(std::llround(-std::log(uniform) * days * 86'400e9));
+}
+
+void LongTraining::interrupt() {
+  plan_interruption();
+  int32_t all = 0;
+  for (const InterruptionRow& row : kInterruptions) all += row.count;
+  auto drawn = static_cast<int32_t>(random_.below(static_cast<uint64_t>(all)));
+  const InterruptionRow* row = kInterruptions.data();
+  while (drawn >= row->count) drawn -= (row++)->count;
+  const auto node = static_cast<int32_t>(random_.below(nodes_.size()));
+  if (!nodes_[static_cast<size_t>(node)].in_service) return;
+  watch_closely();
+  strike(*row, node);
+}
+
+RankExited LongTraining::exit_of(int32_t node, int32_t rank) const {
+  RankExited event;
+  event.worker = name_of(node);
+  event.incarnation = Incarnation(nodes_[static_cast<size_t>(node)].incarnation);
+  event.job = JobId(1);
+  event.attempt = attempt_;
+  event.rank = Rank(rank);
+  event.last_step = life_ == Life::kTraining ? base_ + made_ : -1;
+  return event;
+}
+
+void LongTraining::strike(const InterruptionRow& row, int32_t index) {
+  Node& node = nodes_[static_cast<size_t>(index)];
+  const bool has_ranks = life_ != Life::kNone && !broken_ && node.first_rank >= 0;
+  const int32_t rank =
+      node.first_rank +
+      static_cast<int32_t>(random_.below(static_cast<uint64_t>(plan_.ranks_per_node)));
+  const bool needs_ranks = row.what == Interruption::kRankEnds || row.what == Interruption::kHang;
+  if (needs_ranks && !has_ranks) return;
+  if (has_ranks) ++result_.interruptions[std::string(row.name)];
+  switch (row.what) {
+    case Interruption::kRankEnds:
+    case Interruption::kDeviceFails:
+      if (has_ranks) {
+        RankExited event = exit_of(index, rank);
+        event.exit_code = -1;
+        event.signal = 6;
+        break_training();
+        node.ended.insert(rank);
+        after(random_.between_ms(20, 80), event);
+      }
+      if (row.what == Interruption::kDeviceFails) {
+        after(random_.between_ms(80, 120),
+              WorkerLeaving{name_of(index), Incarnation(node.incarnation), seconds(5)});
+        take_out(index, row, seconds(5));
+      }
+      return;
+    case Interruption::kNodeDies:
+      take_out(index, row, Duration::zero());
+      if (!has_ranks) return;
+      break_training();
+      // Their connections to it are reset.
+      for (int32_t other = 0, told = 0; other < std::ssize(nodes_) && told < kPeersToldMax;
+           ++other) {
+        Node& peer = nodes_[static_cast<size_t>(other)];
+        if (other == index || peer.first_rank < 0 || !peer.in_service) continue;
+        RankExited event = exit_of(other, peer.first_rank);
+        peer.ended.insert(peer.first_rank);
+        event.exit_code = 76;
+        after(random_.between_ms(60, 300), event);
+        ++told;
+      }
+      return;
+    case Interruption::kNodeCutOff:
+      if (has_ranks) break_training();
+      node.silent = true;
+      take_out(index, row, Duration::max());
+      return;
+    case Interruption::kHang:
+      culprit_ = rank;
+      return break_training();
+    case Interruption::kPlanned:
+      after(Duration::zero(),
+            WorkerLeaving{name_of(index), Incarnation(node.incarnation), kLeaveGrace});
+      take_out(index, row, kLeaveGrace);
+      return;
+  }
+}
+
+// Its stream ends after `time`; for ever is silence without an end.
+void LongTraining::take_out(int32_t index, const InterruptionRow& row, Duration time) {
+  const Node& node = nodes_[static_cast<size_t>(index)];
+  if (time != Duration::max())
+    after(time, WorkerDisconnected{name_of(index), Incarnation(node.incarnation), 0});
+  const double uniform = (static_cast<double>(random_.below(1 << 30)) + 1) / (1 << 30);
+  const Duration repair(std::llround(-std::log(uniform) * static_cast<double>(row.repair.count())));
+  // Nothing is repaired before it has been missed.
+  repairs_.emplace(now_ + std::max<Duration>(repair, seconds(120)), index);
+  leaving_.emplace(now_ + (time == Duration::max() ? Duration::zero() : time), index);
+}
+
+void LongTraining::bring_back(int32_t index) {
+  Node& node = nodes_[static_cast<size_t>(index)];
+  node.silent = false;
+  node.in_service = true;
+  node.first_rank = -1;
+  ++node.incarnation;
+  register_node(index);
+  quiet_from_ = std::max(quiet_from_, now_ + seconds(1));
+}
+
+void LongTraining::register_node(int32_t index) {
+  WorkerRegistered event;
+  event.worker = name_of(index);
+  event.incarnation = Incarnation(nodes_[static_cast<size_t>(index)].incarnation);
+  event.version = "long";
+  event.host = event.worker.value();
+  event.slots = plan_.ranks_per_node;
+  event.rendezvous_address = "h:1";
+  step(event);
+}
+
+void LongTraining::report(int32_t index, const SendDumpStacks& dump, int32_t sample) {
+  const Node& node = nodes_[static_cast<size_t>(index)];
+  if (!node.in_service || node.silent) return;
+  StackReportReceived event;
+  event.worker = name_of(index);
+  event.incarnation = Incarnation(node.incarnation);
+  event.dump = dump.dump;
+  event.job = dump.job;
+  event.attempt = dump.attempt;
+  event.sample = sample;
+  StackSample stacks;
+  stacks.modules.push_back({"abcdef", "/usr/bin/python3"});
+  for (const Rank rank : dump.ranks) {
+    const bool stands = rank.value() == culprit_;
+    RankEvidence& evidence = event.ranks.emplace_back();
+    evidence.rank = rank.value();
+    evidence.pid = 1'000 + rank.value();
+    evidence.phase = life_ == Life::kTraining ? Phase::kStep : Phase::kLoad;
+    evidence.phase_age = now_ - phase_start_;
+    evidence.step = life_ == Life::kTraining ? base_ + made_ : -1;
+    evidence.process_state = 'S';
+    GroupEvidence& group = evidence.groups.emplace_back();
+    group.name = "data";
+    group.members = static_cast<uint32_t>(job().placement.size());
+    group.completed = static_cast<uint64_t>(marks_);
+    group.enqueued = group.started = group.completed + (stands ? 0 : 1);
+    group.kind = CollectiveKind::kAllReduce;
+    group.bytes = 4096;
+    group.collective = "data sum";
+    RankStacks& read = stacks.ranks.emplace_back();
+    read.rank = rank.value();
+    ThreadStack& main = read.threads.emplace_back();
+    main.name = "main";
+    for (const uint64_t address : {0x10, 0x20, stands ? 0x50 : 0x30})
+      main.frames.push_back({0, address, ""});
+  }
+  event.stacks.add(stacks);
+  step(event);
+}
+
+}  // namespace muster::simulation

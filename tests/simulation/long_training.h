@@ -1,0 +1,198 @@
+// One training of up to 16,384 ranks for weeks, with faults as the Llama 3 report counted them, told to the real coordinator core: what becomes of its
+// time. fleet.h asks of one fault whether it is found; this asks what all of them cost.
+//
+// Around each fault time passes in turns of 25 ms with each worker's heartbeats four times a second. In between, where
+// the core has nothing to decide, it is skipped: the training goes on and nobody tells the coordinator, which then is one that stood still, as
+// after a night on a stopped machine (Core::forgive_own_stall). Its ledger sees all of the time; the trainers' pages say what was made of it.
+//
+//   skipped: training, from 8 s after the last trouble until 8 s before the next; loading, but for its last second; and while
+//   the job waits in the queue, 3 s at a time (a start is late by that), or may soon grow, 10 s at a time
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "coordinator/core/core.h"
+#include "tests/simulation/scheduler.h"
+
+namespace muster::simulation {
+
+// What an interruption does to the cluster.
+enum class Interruption {
+  kRankEnds,     // a process ends; its node is well
+  kDeviceFails,  // the same, and the node's own check takes it out of service
+  kNodeDies,
+  kNodeCutOff,  // from everybody; its peers wait in a collective
+  kHang,        // a rank stands in a collective's way for ever; its node is well
+  kPlanned,     // the node is told to leave, with time for a checkpoint
+};
+
+struct InterruptionRow {
+  std::string_view name;  // as the report calls it
+  int32_t count = 0;      // in 54 days of 16,384 GPUs
+  Interruption what = Interruption::kRankEnds;
+  Duration repair{};  // mean, until the node can be used again
+};
+
+// The Llama 3 Herd of Models (arXiv 2407.21783), table 5, and 47 planned interruptions of section 3.3.4. What each does and how long a repair takes
+// is not in the report: docs/goodput.md gives the reasons.
+constexpr auto kHours = [](double hours) { return Duration(static_cast<int64_t>(hours * 3600e9)); };
+constexpr std::array<InterruptionRow, 20> kInterruptions = {{
+    {"faulty GPU", 148, Interruption::kDeviceFails, kHours(24)},
+    {"GPU HBM3 memory", 72, Interruption::kDeviceFails, kHours(24)},
+    {"software bug", 54, Interruption::kRankEnds, {}},
+    {"network switch or cable, link lost", 18, Interruption::kNodeCutOff, kHours(4)},
+    {"network switch or cable, traffic stuck", 17, Interruption::kHang, {}},
+    {"unplanned host maintenance", 32, Interruption::kNodeDies, kHours(2)},
+    {"GPU SRAM memory", 19, Interruption::kDeviceFails, kHours(24)},
+    {"GPU system processor", 17, Interruption::kHang, {}},
+    {"NIC", 7, Interruption::kNodeCutOff, kHours(24)},
+    {"NCCL watchdog timeout", 7, Interruption::kHang, {}},
+    {"silent data corruption", 6, Interruption::kDeviceFails, kHours(24)},
+    {"GPU thermal interface and sensor", 6, Interruption::kDeviceFails, kHours(24)},
+    {"SSD", 3, Interruption::kNodeDies, kHours(24)},
+    {"power supply", 3, Interruption::kNodeCutOff, kHours(24)},
+    {"server chassis", 2, Interruption::kNodeCutOff, kHours(48)},
+    {"IO expansion board", 2, Interruption::kNodeCutOff, kHours(48)},
+    {"dependency", 2, Interruption::kRankEnds, {}},
+    {"CPU", 2, Interruption::kNodeCutOff, kHours(48)},
+    {"system memory", 2, Interruption::kNodeCutOff, kHours(24)},
+    {"planned", 47, Interruption::kPlanned, kHours(1)},
+}};
+constexpr int32_t kReportGpus = 16'384;
+constexpr double kReportDays = 54;
+
+struct LongPlan {
+  int32_t nodes = 2'048;
+  int32_t ranks_per_node = 8;
+  int32_t spares = 32;  // more nodes of the same kind, idle
+  // On how many nodes it goes on where there are too few, in order; steps are longer then, because the batch stays.
+  std::vector<int32_t> smaller = {};
+  double days = kReportDays;
+  double rate = 1;                                            // times the report's, per GPU
+  Duration step_time = std::chrono::milliseconds(6'200);      // on all nodes
+  int64_t checkpoint_every = 25;                              // steps
+  Duration save_stall = std::chrono::milliseconds(500);       // that training stands still for one
+  Duration save_time = std::chrono::seconds(15);              // until it is whole
+  Duration process_start = std::chrono::milliseconds(2'500);  // until its page is there
+  Duration load = std::chrono::seconds(60);             // libraries, rendezvous, restore, compile
+  Duration stop_time = std::chrono::milliseconds(300);  // of a killed process, to be reaped
+};
+
+struct LongResult {
+  coordinator::LossTable table;
+  coordinator::JobState state{};
+  std::string reason;
+  int64_t steps = 0;
+  Duration productive{};  // what is true: of the steps that were made for the first time
+  Duration smaller{};     // of that, on fewer nodes
+  std::map<std::string, int32_t> interruptions;  // by name: those that hit the job
+  std::vector<coordinator::Incident> incidents;  // of all faults of the job
+  int32_t attempts = 0;
+  Duration longest_without_a_step{};
+  std::string waited_for;  // in it: what the job last said in the queue
+};
+
+class LongTraining {
+ public:
+  LongTraining(const LongPlan& plan, uint64_t seed);
+
+  LongResult run();
+
+ private:
+  static constexpr int64_t kLayers = 4;  // of a step that a page tells of
+  static constexpr Duration kTurn = std::chrono::milliseconds(25);
+  static constexpr int64_t kTurnsPerHeartbeat = 10;
+  static constexpr std::string_view kNodePrefix = "node";
+
+  struct Node {
+    bool in_service = true;
+    uint64_t incarnation = 1;
+    bool silent = false;      // cut off
+    int64_t told = -1;        // the newest mark that it told of
+    int32_t first_rank = -1;  // of the current attempt; -1: it has none
+    std::set<int32_t> ended;  // ranks of the attempt that have, or were told to
+  };
+  enum class Life { kNone, kStarting, kLoading, kTraining };
+
+  // long_training.cc
+  Instant end() const;
+  void turn();
+  void skip(Duration time);
+  Duration idle_time() const;
+  void train();
+  void complete_step();
+  void begin_step(Instant when);
+  void heartbeat(int32_t node);
+  void step(coordinator::Event event);
+  void after(Duration delay, coordinator::Event event);
+  void carry_out(const WorkerName& name, const coordinator::WorkerPayload& payload);
+  void begin_attempt(const coordinator::SendStartRanks& order);
+  void end_ranks(int32_t node, const coordinator::SendStopRanks& order);
+  const coordinator::Job& job() const { return core_.jobs().at(JobId(1)); }
+
+  // long_faults.cc
+  void plan_interruption();
+  void interrupt();
+  void strike(const InterruptionRow& row, int32_t node);
+  void take_out(int32_t node, const InterruptionRow& row, Duration time);
+  void break_training();
+  void watch_closely();
+  void bring_back(int32_t node);
+  void register_node(int32_t node);
+  void report(int32_t node, const coordinator::SendDumpStacks& dump, int32_t sample);
+  coordinator::RankExited exit_of(int32_t node, int32_t rank) const;
+  static WorkerName name_of(int32_t node);
+  static int32_t index_of(const WorkerName& name);
+
+  const LongPlan plan_;
+  const int32_t ranks_;
+  Random random_;
+  Instant now_ = instant_from_ns(1'000'000'000);
+  int64_t unix_ns_ = 1'700'000'000'000'000'000;
+  const Instant began_ = now_;
+  int64_t turns_ = 0;
+  int64_t skipped_at_ = 0;
+  std::vector<Node> nodes_;
+  std::multimap<Instant, coordinator::Event> on_the_way_;
+  std::multimap<Instant, int32_t> leaving_;  // nodes that are out of service from then on …
+  std::multimap<Instant, int32_t> repairs_;  // … and until then
+  struct Report {
+    int32_t node = 0;
+    coordinator::SendDumpStacks dump;
+    int32_t sample = 0;
+  };
+  std::multimap<Instant, Report> reports_;
+  Instant next_interruption_{};
+  Instant quiet_from_{};  // nothing happens before that is worth looking at
+
+  // The training.
+  Life life_ = Life::kNone;
+  bool broken_ = false;  // nobody goes on
+  Attempt attempt_{0};
+  int64_t news_ = 0;  // changes of pages
+  Instant up_{}, loaded_{};
+  Duration step_time_{};    // of the attempt
+  std::string waited_for_;  // since the newest step
+  int64_t base_ = 0, made_ = 0, marks_ = 0;
+  Instant next_mark_{}, last_mark_{}, phase_start_{};
+  Duration layer_time_{};
+  double seconds_ = 0, stall_seconds_ = 0;
+  int64_t saved_ = 0,
+          saving_ = 0;  // steps in the newest whole checkpoint, and in the one that is written
+  Instant saving_until_{};
+  int64_t highest_ = 0;
+  Instant newest_step_{};
+  int32_t culprit_ = -1;  // stands in everybody's way
+
+  std::map<coordinator::IncidentId, coordinator::Incident> incidents_;
+  LongResult result_;
+  coordinator::Core core_;
+};
+
+}  // namespace muster::simulation

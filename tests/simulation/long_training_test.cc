@@ -1,0 +1,64 @@
+// Weeks of faults in a small training: nobody is needed, every second is accounted for, and the account is true. bench/recovery_simulation has the
+// large ones.
+#include "tests/simulation/long_training.h"
+
+#include <iostream>
+
+#include <gtest/gtest.h>
+
+namespace muster::simulation {
+namespace {
+
+using coordinator::IncidentKind;
+using coordinator::JobState;
+using coordinator::RecoveryMoment;
+
+// 128 ranks, of which some fail every hour: 2 days have as many faults as 16,384 ranks in 5.
+LongPlan small_plan() {
+  LongPlan plan;
+  plan.nodes = 16;
+  plan.spares = 24;  // repairs take as long as anywhere
+  plan.days = 2;
+  plan.rate = 320;
+  return plan;
+}
+
+class LongTrainings : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
+  const LongPlan plan = small_plan();
+  const LongResult result = LongTraining(plan, GetParam()).run();
+  EXPECT_EQ(result.state, JobState::kRunning) << result.reason;
+  EXPECT_GT(result.attempts, 10);
+
+  const double wall = to_seconds(result.table.wall());
+  EXPECT_NEAR(wall, plan.days * 86'400, 1) << "all of it";
+  // What heartbeats tell late, at each fault: a quarter of a second, and a step that was completed in it.
+  const double per_fault = to_seconds(plan.step_time) + 1;
+  EXPECT_NEAR(to_seconds(result.table.productive()), to_seconds(result.productive),
+              per_fault * result.attempts);
+  EXPECT_LE(to_seconds(result.longest_without_a_step), 1'800);
+  std::cout << "ETTR " << result.table.ratio() << ", true " << to_seconds(result.productive) / wall
+            << ", " << result.attempts << " attempts\n";
+
+  int came_back = 0;
+  for (const auto& incident : result.incidents) {
+    if (!incident.recovery) continue;
+    const auto& recovery = *incident.recovery;
+    for (size_t i = 1; i < coordinator::kRecoveryMoments; ++i) {
+      if (recovery.unix_ns[i] != 0) {
+        EXPECT_GE(recovery.unix_ns[i], recovery.unix_ns[i - 1]) << i;
+      }
+    }
+    if (recovery.at(RecoveryMoment::kCaughtUp) == 0) continue;
+    ++came_back;
+    EXPECT_GE(recovery.steps_lost(), 0);
+    EXPECT_LE(recovery.steps_lost(), 2 * plan.checkpoint_every);
+  }
+  EXPECT_GT(came_back, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, LongTrainings, testing::Values(1, 2, 3));
+
+}  // namespace
+}  // namespace muster::simulation
