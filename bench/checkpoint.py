@@ -83,6 +83,8 @@ def measure(programs, rounds):
                 behind = program.ask("background")
                 seconds.setdefault(("muster", "background"), []).append(behind["seconds"])
                 seconds.setdefault(("muster", "stall"), []).append(behind["stall_seconds"])
+                for what in ("local_save", "local_load"):
+                    seconds.setdefault(("muster", what), []).append(program.ask(what)["seconds"])
                 seconds.setdefault(("muster", "checksum"), []).append(program.ask("checksum")["seconds"])
     return {key: statistics.median(values) for key, values in seconds.items()}
 
@@ -100,6 +102,12 @@ def summarise(seconds, names, bytes_):
     # The copy alone: a training whose forward and backward take longer than it waits for nothing.
     results["muster"]["copy_seconds"] = round(stall, 4)
     results["muster"]["copy_share_of_blocking_save"] = round(stall / save, 4)
+    # In memory, as enable_emergency_checkpoint keeps them.
+    for what in ("local_save", "local_load"):
+        results["muster"][f"{what}_seconds"] = round(seconds["muster", what], 4)
+        results["muster"][f"{what}_gb_per_second"] = round(bytes_ / 1e9 / seconds["muster", what], 2)
+    print(f"  in the node's memory: save {results['muster']['local_save_gb_per_second']} GB/s, "
+          f"load {results['muster']['local_load_gb_per_second']} GB/s", file=sys.stderr)
     results["muster"]["checksum_gb_per_second"] = round(bytes_ / 1e9 / seconds["muster", "checksum"], 1)
     print(f"  in the background: the copy takes {stall:.3f} s, {100 * stall / save:.1f}% of a blocking save; "
           f"checksums {results['muster']['checksum_gb_per_second']} GB/s", file=sys.stderr)

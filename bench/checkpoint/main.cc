@@ -6,7 +6,11 @@
 //   save         waits for the disk: {"seconds": x, "path": …}
 //   background   the same behind a training that waits only where it must: {"seconds": x, "stall_seconds": y, "path": …}
 //   load         reads and verifies everything: {"seconds": x}
+//   local_save   as a node keeps it in /dev/shm, its own copy alone: {"seconds": x}
+//   local_load   as a restart has it from there, looked for, verified and read: {"seconds": x}
 //   checksum     of the same bytes in memory: {"seconds": x}
+#include <unistd.h>
+
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -18,6 +22,7 @@
 #include "common/philox.h"
 #include "common/time.h"
 #include "trainer_core/checkpoint/background_saver.h"
+#include "trainer_core/checkpoint/local_store.h"
 
 namespace muster::trainer {
 namespace {
@@ -67,6 +72,10 @@ class Bench {
     }
   }
 
+  ~Bench() { local_.remove_all(); }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
   uint64_t bytes() const { return layout_.bytes(); }
   absl::Status prepare() const { return store_.prepare(); }
 
@@ -85,6 +94,10 @@ class Bench {
     } else if (command == "load") {
       std::vector<std::string> notes;
       status = store_.restore_newest(layout_, live_.blocks(), notes).status();
+    } else if (command == "local_save") {
+      status = save_locally();
+    } else if (command == "local_load") {
+      status = load_locally();
     } else if (command == "checksum") {
       uint64_t sum = 0;
       for (const std::vector<float>* block : {&live_.params, &live_.state})
@@ -100,10 +113,34 @@ class Bench {
   }
 
  private:
+  absl::Status save_locally() {
+    const std::string save = local_save_name(step_ + 1, 0);
+    absl::Status status = local_.open();
+    if (status.ok()) status = local_.begin(save);
+    if (!status.ok()) return status;
+    status =
+        local_.write({save, 0, info(), {}}, layout_, live_.blocks(), kCheckpointFileBytes).status();
+    if (status.ok()) local_.remove_others(save);
+    return status;
+  }
+  absl::Status load_locally() {
+    std::vector<std::string> notes;
+    const auto found = whole_saves(local_.parts(), 0, notes);
+    if (found.empty()) return absl::NotFoundError("no local checkpoint is whole");
+    auto manifest = parse_manifest(found[0].manifest);
+    if (!manifest.ok()) return manifest.status();
+    manifest->info.folder = local_.folder_of(found[0].save);
+    for (const StoredFile& file : manifest->files) {
+      if (auto status = local_.verify(found[0].save, file); !status.ok()) return status;
+    }
+    return read_held(*manifest, layout_, live_.blocks());
+  }
+
   CheckpointInfo info() { return {.folder = "", .step = ++step_, .samples = 0, .config = {}}; }
 
   const CheckpointLayout layout_;
   Numbers live_, copy_;
+  const LocalStore local_{absl::StrCat("/dev/shm/muster-bench-", getpid())};
   CheckpointStore store_;
   BackgroundSaver saver_;
   int64_t step_ = 0;

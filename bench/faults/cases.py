@@ -158,9 +158,8 @@ def stopped_and_killed(fleet, job, pick):
     return Truth(at, (first, second), kinds=(HANG, DIED), undo=lambda: continue_process(stopped))
 
 
-def frozen_file_system(fleet, job, pick):
-    """fsync on a file system that does not answer."""
-    rank = pick.rank()
+def freeze_rank(fleet, rank):
+    """fsync on a file system that does not answer: nothing ends it before the undo."""
     if fleet.disk_problem:
         raise NotHere(fleet.disk_problem)
     subprocess.run(["fsfreeze", "--freeze", fleet.disk], check=True)
@@ -173,6 +172,10 @@ def frozen_file_system(fleet, job, pick):
         undo()
         raise
     return Truth(at, (rank,), kinds=(HANG,), undo=undo)
+
+
+def frozen_file_system(fleet, job, pick):
+    return freeze_rank(fleet, pick.rank())
 
 
 def memory_limit(fleet, job, pick):

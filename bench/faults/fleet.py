@@ -73,7 +73,13 @@ class Network:
         return f"{NETWORK}.{10 + node}"
 
     def connect(self, node, connected):
-        ip("-n", self.hub, "link", "set", f"v{node}", "up" if connected else "down")
+        """By the switch, which drops what comes and goes: the node's own link stays up, as it does when a network fails elsewhere.
+
+        Where a link loses its carrier, Linux itself is away for longer than the cable: it looks at links once a second, asks for neighbours again after
+        one, and TCP has backed off meanwhile; 0.2 s became 1 to 4 s.
+        """
+        subprocess.run(["bridge", "-n", self.hub, "link", "set", "dev", f"v{node}", "state", "3" if connected else "0"],
+                       check=True, capture_output=True, text=True)
 
     @staticmethod
     def inside(namespace):
@@ -230,14 +236,39 @@ class Fleet:
         self.workers[node] = self._start(
             self.network.nodes[node], self.clocks.inside(f"node{node}", UPTIME_SECONDS * (node + 1)), self.binaries / "muster-worker",
             "--coordinator", f"{NETWORK}.1:{self.port}", "--name", f"node{node}", "--slots", self.slots, "--work-dir", self.folder / f"work{node}", "--rendezvous",
-            f"{address}:0", "--insecure", "--trainer", self.binaries / "faulty_trainer", "--port-file", ports)
+            f"{address}:0", "--insecure", "--local-dir", self.memory_of(node), "--trainer", self.binaries / "faulty_trainer", "--port-file", ports)
         self.memory[node].add(self.workers[node].pid)
         self._wait_for_ports(self.workers[node], ports)
+
+    def kill_everything(self):
+        """kill -9 of both daemons' processes, and so of all ranks."""
+        for process in [*self.workers, self.coordinator]:
+            process.kill()
+        for process in [*self.workers, self.coordinator]:
+            process.wait()
+
+    def memory_of(self, node):
+        """What stands for the node's /dev/shm, gone with the node."""
+        folder = pathlib.Path("/dev/shm") / f"{self.folder.name}-node{node}"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def forget_memory_of(self, node):
+        shutil.rmtree(self.memory_of(node), ignore_errors=True)
 
     def ensure_workers(self):
         for node, worker in enumerate(self.workers):
             if worker.poll() is not None:
                 self.start_worker(node)
+
+    def is_registered(self, node):
+        workers = json.loads(self.muster("list", "--workers", "--json"))["workers"]
+        return any(worker["name"] == f"node{node}" and worker["connected"] for worker in workers)
+
+    def admit_nodes(self):
+        """Nothing of an earlier case is held against a node: the next job gets node0, node1, … in this order, as cases of nodes take for granted."""
+        for node in range(len(self.workers)):
+            self.muster("node", "admit", f"node{node}", check=False)  # one that nobody knows yet is refused
 
     # ------------------------------------------------------------------ jobs
 
@@ -248,8 +279,9 @@ class Fleet:
             raise RuntimeError(f"muster {' '.join(map(str, arguments))}: {result.returncode}\n{result.stdout}{result.stderr}")
         return result.stdout
 
-    def submit(self, config, name, *overrides):
-        nodes = len(self.workers)
+    def submit(self, config, name, *overrides, nodes=None):
+        """The job's number; on all nodes unless it is said on how many."""
+        nodes = nodes or len(self.workers)
         answer = self.muster(
             "submit", config, f"run_name={name}", f"base_output_directory={self.out}", "dataset_type=synthetic",
             *overrides, "--nodes", nodes, "--ranks-per-node", self.slots, "--env", f"FAULT_ORDERS={self.orders.folder}",
@@ -277,6 +309,12 @@ class Fleet:
         """The oldest first, without stacks."""
         return json.loads(self.muster("incident", "list", job, "--json"))["incidents"][::-1]
 
+    def log_of(self, job, attempt, rank=0):
+        """What the rank has written in that attempt, or "": on whichever node it ran."""
+        for file in self.folder.glob(f"work*/{job}/{attempt}/rank-{rank}.log"):
+            return file.read_text(errors="replace")
+        return ""
+
     def pid_of(self, job, rank):
         return next(r["pid"] for r in self.job(job)["ranks"] if r["rank"] == rank)
 
@@ -296,4 +334,6 @@ class Fleet:
             memory.close()
         for mount in (self.out, self.disk):
             subprocess.run(["umount", "--lazy", mount], check=False)
+        for node in range(len(self.workers)):
+            self.forget_memory_of(node)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -149,11 +149,13 @@ def summary(results):
     alarms = [row for row in results if row["group"] != "harmless"]
     named = sum(bool(row.get("named")) for row in alarms)
     found = sum(bool(row.get("found")) for row in alarms)
+    others, false_alarms = sum(len(row.get("others", [])) for row in alarms), sum(bool(row.get("false_alarm")) for row in results)
+    told = found + others + false_alarms
     return {"groups": {group: summary_of_group([row for row in results if row["group"] == group])
                        for group in ("dead", "hang", "slow", "disk")},
             "recall": found / len(alarms) if alarms else None,
             "named": named / len(alarms) if alarms else None,
-            "precision": named / found if found else None,
+            "precision": named / told if told else None,  # of all that was said, how much was right
             "without_runner_up": sum(row.get("runners_up") == 0 for row in alarms if row.get("found") and row["group"] == "hang"),
-            "other_incidents": sum(len(row.get("others", [])) for row in alarms),
-            "false_alarms": sum(bool(row.get("false_alarm")) for row in results)}
+            "other_incidents": others,
+            "false_alarms": false_alarms}

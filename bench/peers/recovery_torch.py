@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""A rank of a small data-parallel job of PyTorch over Gloo that goes on from what it has saved: run by whoever restarts it, for
+bench/recovery_torch.py. Nothing in it depends on who that is, unless it is told to speak.
+
+  recovery_torch.py STATE STEPS
+
+RECOVERY_PACE: seconds that a step takes beside its computation. RECOVERY_TIMEOUT: of collectives, in seconds; the default when empty.
+RECOVERY_SPEAKS: "muster" tells its steps to Muster's Python module, "nvidia" sends heartbeats to nvidia-resiliency-ext's monitor; empty: it says
+nothing. Each rank prints `step N rank R pid P at T` when a step is over, in seconds since the epoch.
+"""
+import datetime
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def voice(kind):
+    """What is called after each step."""
+    if kind == "muster":
+        import muster_progress
+        muster_progress.begin()
+        return lambda step: muster_progress.step(step)
+    if kind == "nvidia":
+        from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient
+        client = RankMonitorClient()
+        client.init_workload_monitoring()
+        return lambda step: client.send_heartbeat()
+    return lambda step: None
+
+
+def main():
+    state, steps = sys.argv[1], int(sys.argv[2])
+    torch.set_num_threads(1)
+    seconds = os.environ.get("RECOVERY_TIMEOUT")
+    timeout = {"timeout": datetime.timedelta(seconds=float(seconds))} if seconds else {}
+    dist.init_process_group("gloo", **timeout)
+    rank = dist.get_rank()
+    say = voice(os.environ.get("RECOVERY_SPEAKS"))
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    first = 0
+    if os.path.exists(state):
+        saved = torch.load(state)
+        model.module.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        first = saved["step"]
+    for step in range(first + 1, steps + 1):
+        torch.manual_seed(100 * step + rank)
+        optimizer.zero_grad()
+        model(torch.randn(16, 32)).square().mean().backward()
+        optimizer.step()
+        if rank == 0:
+            torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, state + ".new")
+            os.replace(state + ".new", state)
+        dist.barrier()
+        print(f"step {step} rank {rank} pid {os.getpid()} at {time.time():.3f}", flush=True)
+        say(step)
+        time.sleep(float(os.environ["RECOVERY_PACE"]))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""How jobs go on after faults: the matrix of bench/faults.py and more, of a job of 8 ranks on 4 of 5 nodes, to its end.
+
+Each case runs on several seeds, which choose the rank or the node. What is measured is the time from the fault to the first step that a later
+attempt completes, by rank 0's own lines; how many steps were made again; whether the job ended well without anybody's help; and whether
+its loss and gradient norm of every step are, bit for bit, those of a job that nobody disturbed.
+
+  bench/recovery.py --bin build/release/bin [--seeds 3] [--cases "SIGKILL;torn checkpoint"] [--out bench/results/recovery.json]
+
+A checkpoint is saved every 5 steps. Each node is a network namespace: root is needed. What the machine refuses is told, and left out.
+"""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from faults.command import run_matrix  # noqa: E402
+from faults.recovered import run_recovery, summary, undisturbed  # noqa: E402
+from faults.recoveries import CHECKPOINT_PERIOD, NODES, RECOVERIES  # noqa: E402
+
+
+def describe(rows):
+    return {"what": "faults of a job of 8 ranks on 4 nodes with a fifth one free, until it has ended", "checkpoint_period": CHECKPOINT_PERIOD,
+            **summary(rows), "target": {"rank_seconds": "1 s + the load", "node_seconds": "3 s + the load", "needed_a_person": 0}}
+
+
+if __name__ == "__main__":
+    run_matrix(__doc__, RECOVERIES, "recovery.json", NODES + 1, undisturbed, run_recovery, describe)

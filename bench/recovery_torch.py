@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""The same PyTorch script under Muster, torchrun and nvidia-resiliency-ext's launcher: from a killed or stopped rank to the next step.
+
+  bench/recovery_torch.py --bin build/release/bin [--ranks 4] [--runs 3] [--wait 60] [--out bench/results/recovery_torch.json]
+
+Data parallel over Gloo on this machine; rank 0 saves after each step, so that only what finding out and starting again cost is measured. Each
+launcher may start it again three times. A rank is killed (SIGKILL) or stopped (SIGSTOP) after some steps; the time is to the first step
+that a later attempt completes, by the ranks' own lines. Where nothing came within --wait seconds, that is told. Launchers take turns.
+
+A stopped rank is noticed by what each has: Muster by --hang-after, when no rank has written anything, or by the steps that the script tells its
+Python module; torchrun by the collectives' timeout; NVIDIA's by that, or by heartbeats that the script sends. Where there is a time to choose,
+all have the same one. `start` is the time to the first step of the first attempt: what interpreters, imports and connections take.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from peers.environment import describe_run, peers_python  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "bench/peers/recovery_torch.py"
+LINE = re.compile(r"step (\d+) rank (\d+) pid (\d+) at ([\d.]+)")
+PACE_SECONDS = 0.1
+SILENCE_SECONDS = 5  # that each may wait before it takes a silent job for hung
+FAULT_STEP, STEPS = 10, 100_000
+READY_SECONDS_MAX, END_SECONDS_MAX = 120, 45
+FAULTS = {"killed rank": signal.SIGKILL, "stopped rank": signal.SIGSTOP}
+
+
+class Launcher:
+    def __init__(self, name, command, environment=()):
+        self.name, self.command, self.environment = name, command, dict(environment)
+
+
+def launchers(binaries, python, ranks):
+    tools = pathlib.Path(python).parent
+    muster = [binaries / "muster", "run", "--ranks", ranks, "--restarts", 3]
+    torchrun = [tools / "torchrun", "--standalone", "--nproc-per-node", ranks, "--max-restarts", 3]
+    heartbeats = ["--ft-initial-rank-heartbeat-timeout", SILENCE_SECONDS + 25, "--ft-rank-heartbeat-timeout", SILENCE_SECONDS,
+                  "--ft-workload-check-interval", 1]
+    nvidia = [tools / "ft_launcher", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0", "--nnodes", 1, "--nproc-per-node", ranks,
+              "--max-restarts", 3]
+    timeout = {"RECOVERY_TIMEOUT": str(SILENCE_SECONDS)}
+    return [
+        Launcher("Muster, --hang-after", [*muster, "--hang-after", SILENCE_SECONDS, "--", python]),
+        Launcher("Muster, steps told", [*muster, "--env", f"PYTHONPATH={ROOT}/progress", "--", python], {"RECOVERY_SPEAKS": "muster"}),
+        Launcher("torchrun", torchrun),
+        Launcher("torchrun, timeout of collectives", torchrun, timeout),
+        Launcher("nvidia-resiliency-ext, timeout of collectives", [*nvidia, *heartbeats], timeout),
+        Launcher("nvidia-resiliency-ext, heartbeats", [*nvidia, *heartbeats], {"RECOVERY_SPEAKS": "nvidia"}),
+    ]
+
+
+class Run:
+    """Lines of steps: (step, rank, pid, seconds since the epoch)."""
+
+    def __init__(self, launcher):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-recovery-"))
+        self.steps, self.other = [], []
+        self.began = time.time()
+        self.process = subprocess.Popen(
+            [*map(str, launcher.command), str(SCRIPT), str(self.folder / "state.pt"), str(STEPS)], cwd=self.folder, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "RECOVERY_PACE": str(PACE_SECONDS), **launcher.environment})
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            if found := LINE.search(line):
+                self.steps.append((int(found[1]), int(found[2]), int(found[3]), float(found[4])))
+            else:
+                self.other.append(line.rstrip())
+
+    def wait_for(self, condition, seconds):
+        """Its value, or None when nothing came of it in time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if value := condition():
+                return value
+            if self.process.poll() is not None and not self.reader.is_alive():
+                return condition() or None
+            time.sleep(0.01)
+        return None
+
+    def pids(self):
+        return {rank: pid for _, rank, pid, _ in list(self.steps)}
+
+    def close(self):
+        """Asked first: whoever launched it knows its children."""
+        for pid in self.pids().values():
+            send(pid, signal.SIGCONT)
+        send(self.process.pid, signal.SIGINT)
+        try:
+            self.process.wait(timeout=END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for pid in {pid for _, _, pid, _ in self.steps}:
+            if str(SCRIPT) in command_line(pid):
+                send(pid, signal.SIGKILL)
+        self.reader.join(timeout=5)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def send(pid, signo):
+    try:
+        os.kill(pid, signo)
+    except ProcessLookupError:
+        pass
+
+
+def command_line(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def measure(launcher, fault, ranks, wait):
+    run = Run(launcher)
+    try:
+        ready = run.wait_for(lambda: sum(step == FAULT_STEP for step, *_ in list(run.steps)) == ranks, READY_SECONDS_MAX)
+        if not ready:
+            raise RuntimeError(f"{launcher.name} did not begin:\n" + "\n".join(run.other[-40:]))
+        before = set(run.pids().values())
+        at = time.time()
+        os.kill(run.pids()[1], FAULTS[fault])
+        after = run.wait_for(lambda: [line for line in list(run.steps) if line[2] not in before], wait)
+        return {"launcher": launcher.name, "fault": fault, "start_seconds": round(run.steps[0][3] - run.began, 3),
+                "next_step_seconds": round(min(line[3] for line in after) - at, 3) if after else None,
+                "said": run.other[-12:] if not after else []}
+    finally:
+        run.close()
+
+
+def table(rows):
+    lines = {}
+    for row in rows:
+        lines.setdefault((row["fault"], row["launcher"]), []).append(row)
+    result = []
+    for (fault, launcher), some in lines.items():
+        seconds = [row["next_step_seconds"] for row in some if row["next_step_seconds"] is not None]
+        result.append({"fault": fault, "launcher": launcher, "runs": len(some), "went_on": len(seconds),
+                       "start_seconds": round(statistics.median(row["start_seconds"] for row in some), 2),
+                       "next_step_seconds": round(statistics.median(seconds), 2) if seconds else None})
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--wait", type=float, default=60, help="seconds that a job is watched after its fault")
+    parser.add_argument("--only", help="launchers, by a part of their names, with commas")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/recovery_torch.json")
+    args = parser.parse_args()
+    chosen = [launcher for launcher in launchers(args.bin.resolve(), peers_python(), args.ranks)
+              if not args.only or any(part in launcher.name for part in args.only.split(","))]
+    rows = []
+    for _ in range(args.runs):
+        for fault in FAULTS:
+            for launcher in chosen:
+                rows.append(measure(launcher, fault, args.ranks, args.wait))
+                print(json.dumps(rows[-1]), flush=True)
+    result = {**describe_run(), "what": "a killed or stopped rank of one PyTorch script over Gloo, to the first step of a later attempt",
+              "ranks": args.ranks, "pace_seconds": PACE_SECONDS, "silence_seconds": SILENCE_SECONDS, "watched_seconds": args.wait,
+              "table": table(rows), "runs": rows}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result["table"], indent=1))
+
+
+if __name__ == "__main__":
+    main()
