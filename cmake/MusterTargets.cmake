@@ -29,6 +29,9 @@ function(muster_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  if(MUSTER_SANITIZE)
+    math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")  # it is there to end what hangs, and these are many times as slow
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   # Test files of one program repeat names.
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
