@@ -7,6 +7,8 @@ namespace {
 
 // What is not stored, the ranks' pages tell again after a restart, but for evaluations.
 constexpr Duration kStoredEvery = std::chrono::minutes(5);
+// Where everything is killed at once, ranks too, no page is left: what was saved is what the next life must know. Some jobs save after each step.
+constexpr Duration kCheckpointsStoredEvery = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -31,8 +33,8 @@ Account AccountBook::look(JobId job, const Account& otherwise, Instant now) cons
   return found == books_.end() ? otherwise : found->second.ledger.account(now, otherwise.unix_ns);
 }
 
-bool AccountBook::is_due(JobId job, Instant now) const {
-  return books_.at(job).taken + kStoredEvery <= now;
+bool AccountBook::is_due(JobId job, bool newer_checkpoint, Instant now) const {
+  return books_.at(job).taken + (newer_checkpoint ? kCheckpointsStoredEvery : kStoredEvery) <= now;
 }
 
 }  // namespace muster::coordinator

@@ -26,8 +26,8 @@ class AccountBook {
   // For what is stored: as of `now`. `otherwise`: of a job whose account is closed.
   Account take(JobId job, const Account& otherwise, Instant now, int64_t unix_ns);
   Account look(JobId job, const Account& otherwise, Instant now) const;
-  // It was last taken so long ago that it should be stored again.
-  bool is_due(JobId job, Instant now) const;
+  // It was last taken so long ago that it should be stored again; sooner where there is a checkpoint that is not in it.
+  bool is_due(JobId job, bool newer_checkpoint, Instant now) const;
 
  private:
   struct Book {

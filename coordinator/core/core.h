@@ -154,6 +154,7 @@ class Core {
   Placement find_place(const Job& job, bool whole, const std::vector<Host>& hosts,
                        const std::vector<Host>& left_out, std::string& remark);
   Wish wish_of(const Job& job) const;
+  Placement place_elsewhere(const Job& job, bool whole, const std::vector<Host>& hosts) const;
   void keep_free(Job& job, std::vector<WorkerName> names, std::vector<Host>& hosts);
   void keep_own_nodes(Job& job, std::vector<Host>& hosts);
   void keep_more_nodes(Job& job, bool somebody_waits, std::vector<Host>& hosts);

@@ -133,7 +133,8 @@ struct Fault {
   int64_t unix_ns = 0;
   bool of_program = false;  // as RankExit's
   IncidentKind kind = IncidentKind::kRankDied;
-  // Of the whole job, at this fault or before: steps in its newest whole checkpoint (below 1: none is known), and completed by any rank.
+  // Of the whole job, at this fault or before: steps in its newest whole checkpoint, or in the one that an attempt has gone on from, wherever that
+  // lay (below 1: none is known), and steps completed by any rank.
   int64_t checkpoint_step = -1;
   int64_t job_step = -1;
   Duration

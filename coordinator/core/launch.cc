@@ -14,12 +14,14 @@ namespace {
 
 RankState& state_of(Job& job, Rank rank) { return job.ranks[static_cast<size_t>(rank.value())]; }
 
-// What the job has saved and done by now, and in all attempts before.
-void note_progress(const Job& job, Fault& fault) {
+// What the job has saved and done by now, and in all attempts before. `went_on_from`: of the attempt that ends; a step that one could go on from was
+// saved, if only in nodes' memory.
+void note_progress(const Job& job, int64_t went_on_from, Fault& fault) {
   if (!job.faults.empty()) {
     fault.checkpoint_step = job.faults.back().checkpoint_step;
     fault.job_step = job.faults.back().job_step;
   }
+  fault.checkpoint_step = std::max(fault.checkpoint_step, went_on_from);
   fault.job_step = std::max(fault.job_step, fault.last_step);
   for (const RankState& rank : job.ranks) {
     fault.checkpoint_step = std::max(fault.checkpoint_step, rank.checkpoint_step);
@@ -149,7 +151,8 @@ void Core::fault(Job& job, Fault cause, Duration grace, IncidentKind kind) {
   end_doubt(job, "none: its attempt ended first", cause.message);
   job.state = JobState::kRestarting;
   cause.kind = kind;
-  note_progress(job, cause);
+  const std::optional<AttemptWatch>& attempt = launches_.at(job.id).attempt;
+  note_progress(job, attempt && attempt->made_a_step() ? attempt->base_step() : -1, cause);
   cause.productive = table_of(account_of(job, now_)).productive();
   if (job.faults.size() >= kFaultsKeptMax) job.faults.erase(job.faults.begin());
   job.faults.push_back(std::move(cause));

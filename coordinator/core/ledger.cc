@@ -119,6 +119,7 @@ void Ledger::bridge(Instant now, int64_t unix_ns) {
   if (account_.unix_ns > 0)
     since_ = now - Duration(std::max<int64_t>(unix_ns - account_.unix_ns, 0));
   account_.unix_ns = unix_ns;
+  unheard_ = true;
 }
 
 void Ledger::started(Instant now) {
@@ -152,9 +153,10 @@ void Ledger::fault(IncidentKind kind, Instant last_progress, Instant now) {
   // Who dies while it loads has loaded until then.
   const bool may_have_stood =
       stepping || kind == IncidentKind::kHang || kind == IncidentKind::kWorkerLost;
-  const Duration stood = running && may_have_stood
-                             ? std::clamp(now - last_progress, Duration::zero(), open)
-                             : Duration::zero();
+  Duration stood = running && may_have_stood
+                       ? std::clamp(now - last_progress, Duration::zero(), open)
+                       : Duration::zero();
+  if (running && unheard_) stood = std::max(stood, now - since_);
   if (stepping || silent) {
     account_.pending = open - stood;
     if (silent) end_pending(TimeClass::kProductive);
@@ -200,6 +202,7 @@ void Ledger::hear_phase(const Look& look, Instant now) {
 }
 
 void Ledger::observe(const Look& look, Instant now) {
+  unheard_ = false;
   if (account_.mode != Mode::kRunning && account_.mode != Mode::kStopping) return;
   if (account_.mode == Mode::kRunning && look.speaks_for_job) hear_phase(look, now);
   if (account_.step < 0 && look.step >= 0)
@@ -232,14 +235,16 @@ void Ledger::settle_steps(const Look& look) {
 
 // Ranks learn of a checkpoint one after the other, so an older step is no news but from rank 0, whose first word in an attempt says what
 // that went on from: training may have gone back.
-void Ledger::hear_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns) {
-  if (step < 1) return;
+bool Ledger::hear_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns) {
+  if (step < 1) return false;
   const auto saved = static_cast<int64_t>(std::min<uint64_t>(saves, INT64_MAX));
   const bool first_word = speaks_for_job && account_.saves < 0;
   const bool saved_since = speaks_for_job && saved > std::max<int64_t>(account_.saves, 0);
   if (step > account_.checkpoint_step || saved_since) account_.checkpoint_unix_ns = unix_ns;
-  if (step > account_.checkpoint_step || saved_since || first_word) account_.checkpoint_step = step;
+  const bool further = step > account_.checkpoint_step;
+  if (further || saved_since || first_word) account_.checkpoint_step = step;
   if (speaks_for_job) account_.saves = saved;
+  return further;
 }
 
 Account Ledger::account(Instant now, int64_t unix_ns) const {

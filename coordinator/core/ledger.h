@@ -39,7 +39,8 @@ class Ledger {
   // As it was stored, or a new one. Of an account with a time, what has passed since is not known before bridge().
   Ledger(const Account& account, Instant now) : account_(account), since_(now) {}
 
-  // The first news after a restart: what has passed since the account was stored counts, by the wall clock. Backwards is no time.
+  // The first news after a restart: what has passed since the account was stored counts, by the wall clock. Backwards is no time. Of it
+  // nothing is known but what pages say later: without them, everything may have stood still.
   void bridge(Instant now, int64_t unix_ns);
 
   void started(Instant now);                      // the order to start is sent
@@ -63,7 +64,8 @@ class Ledger {
   };
   void observe(const Look& look, Instant now);
   // What a rank says of the newest whole checkpoint: its steps, and how many its attempt has saved. One that is restored is not new.
-  void hear_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns);
+  // Returns whether no newer one was known.
+  bool hear_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns);
 
   int64_t best_step() const { return account_.best_step; }
   bool has_started() const { return account_.mode != Account::Mode::kQueued; }
@@ -80,6 +82,7 @@ class Ledger {
 
   Account account_;
   Instant since_;  // all before is in the account
+  bool unheard_ = false;  // since bridge() no page has said what was done in the time that it added
 };
 
 // All of it: what is pending counts as what it will most likely be.

@@ -66,13 +66,6 @@ Placement place(const Wish& wish, int32_t nodes, const std::vector<Host>& hosts)
     placement.fit = large_enough >= nodes ? Fit::kLater : Fit::kNever;
     return placement;
   }
-  if (!wish.avoid.value().empty()) {
-    std::vector<Host> others = hosts;
-    std::erase_if(others, [&](const Host& host) { return host.name == wish.avoid; });
-    Wish elsewhere = wish;
-    elsewhere.avoid = WorkerName();
-    if (nodes_free(wish.ranks_per_node, others) >= nodes) return place(elsewhere, nodes, others);
-  }
   std::vector<const Host*> seats = seats_kept(wish, nodes, hosts);
   std::set<WorkerName> seated;
   for (const Host* seat : seats)
@@ -95,9 +88,10 @@ int32_t nodes_free(int32_t ranks_per_node, const std::vector<Host>& hosts) {
 
 std::vector<WorkerName> choose_held(const Wish& wish, int32_t count,
                                     const std::vector<Host>& hosts) {
-  const std::set<WorkerName> own(wish.previous.begin(), wish.previous.end());
+  std::set<WorkerName> others = wish.avoid;
+  others.insert(wish.previous.begin(), wish.previous.end());
   std::vector<WorkerName> chosen;
-  for (const Host* host : in_order_of_choice(wish, own, hosts)) {
+  for (const Host* host : in_order_of_choice(wish, others, hosts)) {
     if (std::ssize(chosen) >= count) break;
     chosen.push_back(host->name);
   }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ struct Wish {
   int32_t ranks_per_node = 1;
   std::vector<WorkerName> previous;  // its nodes by their ranks
   std::vector<WorkerName> held;      // kept free for it
-  WorkerName avoid{};                // not taken where there are others; empty: none
+  std::set<WorkerName> avoid{};      // not kept free for it
 };
 
 enum class Fit {

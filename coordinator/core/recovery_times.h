@@ -23,6 +23,7 @@ class AttemptWatch {
 
   int64_t newest_step() const { return newest_; }  // -1: none is known
   int64_t base_step() const { return base_; }      // that it went on from; the same
+  bool made_a_step() const { return made_a_step_; }
 
  private:
   std::vector<bool> loaded_;

@@ -106,6 +106,16 @@ int32_t Core::size_to_start(const Job& job, const std::vector<Host>& hosts) cons
   return std::max(fewest_nodes(job), largest_size(job.spec, room));
 }
 
+// Without the nodes to avoid, which would end the attempt as they did before: at a smaller size rather than with them.
+Placement Core::place_elsewhere(const Job& job, bool whole, const std::vector<Host>& hosts) const {
+  const Wish wish = wish_of(job);
+  if (wish.avoid.empty()) return {};
+  std::vector<Host> others = hosts;
+  std::erase_if(others, [&](const Host& host) { return wish.avoid.contains(host.name); });
+  const int32_t size = whole ? job.spec.nodes : size_to_start(job, others);
+  return place(wish, size, others);
+}
+
 // At full size first, on nodes that are left out rather than not at all: a node that has passed its check is a smaller loss than fewer nodes.
 // `remark`: about those.
 Placement Core::find_place(const Job& job, bool whole, const std::vector<Host>& hosts,
@@ -116,15 +126,18 @@ Placement Core::find_place(const Job& job, bool whole, const std::vector<Host>& 
       placement = place_as_last_resort(job, nodes, hosts, left_out, remark);
     return placement;
   };
-  Placement placement = at_size(job.spec.nodes);
+  Placement placement = place_elsewhere(job, whole, hosts);
+  if (placement.fit == Fit::kNow) return placement;
+  placement = at_size(job.spec.nodes);
   if (placement.fit == Fit::kNow || whole) return placement;
   remark.clear();
   return at_size(size_to_start(job, hosts));
 }
 
 Wish Core::wish_of(const Job& job) const {
-  if (!job.placement.empty()) return {job.spec.ranks_per_node, nodes_of(job.placement), job.held};
-  return {job.spec.ranks_per_node, job.previous_nodes, job.held, node_to_avoid(job)};
+  return {job.spec.ranks_per_node,
+          job.placement.empty() ? job.previous_nodes : nodes_of(job.placement), job.held,
+          nodes_to_avoid(job, unix_ns_)};
 }
 
 void Core::keep_free(Job& job, std::vector<WorkerName> names, std::vector<Host>& hosts) {

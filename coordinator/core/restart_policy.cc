@@ -156,13 +156,18 @@ int32_t repeats_of(const Job& job) {
   return times;
 }
 
-WorkerName node_to_avoid(const Job& job) {
-  if (job.faults.size() < 2) return WorkerName();
-  const Fault& newest = job.faults.back();
-  const Fault& before = job.faults[job.faults.size() - 2];
-  const bool same = newest.worker == before.worker && cause_of(newest) == cause_of(before) &&
-                    newest.last_step == before.last_step;
-  return same && !is_preempted(newest) ? newest.worker : WorkerName();
+std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns) {
+  std::set<WorkerName> avoided;
+  for (size_t i = 1; i < job.faults.size(); ++i) {
+    const Fault& before = job.faults[i - 1];
+    const Fault& fault = job.faults[i];
+    const bool in_one_way = fault.worker == before.worker && cause_of(fault) == cause_of(before);
+    const bool no_further = fault.last_step < 0 || fault.last_step == before.last_step;
+    const bool counts = in_one_way && no_further && !is_preempted(fault) &&
+                        unix_ns - fault.unix_ns < kAvoidedFor.count();
+    if (counts && !fault.worker.value().empty()) avoided.insert(fault.worker);
+  }
+  return avoided;
 }
 
 NodeBlame blame_of_node(const Fault& fault) {
@@ -228,6 +233,8 @@ void count_restart(Job& job, const RestartDecision& decision) {
   job.restarts_used = restarts_that_count(job);
   if (decision.counts) ++job.restarts;
   const Fault& fault = job.faults.back();
+  // A pool of nodes that is renewed one by one takes each of them away before the job is up on the others: nothing that the job could make way in.
+  if (is_preempted(fault) && fault.rank.value() < 0 && fault.last_step < 0) return;
   RestartsUsed& used = job.restarts_used[cause_of(fault)];
   used = {used.count + 1, fault.checkpoint_step, fault.job_step, fault.productive};
 }

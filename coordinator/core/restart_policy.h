@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "common/exit_code.h"
@@ -28,6 +29,8 @@ constexpr int64_t kStepsOfProgress = 1'000;
 // A program that tells neither steps nor checkpoints shows nothing but that it runs. Who ran for so long is in no crash loop, and a job of
 // weeks that dies twice a day is not to end on its second day; a program that always dies after some hours ends within a few days.
 constexpr Duration kSilentProgress = std::chrono::hours(6);
+// As long as faults count against a node (kFaultsWindow): a device or a mount that is gone is no sooner back.
+constexpr Duration kAvoidedFor = std::chrono::hours(1);
 // The same fault this many times in a row: the first repeat may be the node, the second is the program.
 constexpr int32_t kSameFaultMax = 3;
 
@@ -47,8 +50,9 @@ void count_restart(Job& job, const RestartDecision& decision);
 Duration backoff_before_restart(int32_t restart);
 
 Cause cause_of(const Fault& fault);
-// Where the newest two faults were the same: the node may be what is wrong, though nothing is known against it. Empty: none.
-WorkerName node_to_avoid(const Job& job);
+// Where, within kAvoidedFor of `unix_ns`, the job failed twice in a row in one way and got no further in between: the node may be what is
+// wrong, though nothing is known against it.
+std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns);
 
 // Restarts after `cause` without durable progress in between.
 int64_t restarts_allowed(const JobSpec& spec, Cause cause);

@@ -191,6 +191,28 @@ TEST_F(LedgerTest, ARestartedCoordinatorHearsWhatWasMadeMeanwhile) {
   EXPECT_DOUBLE_EQ(to_seconds(table(6).wall()), 4 + 6 + 100 + 121);
 }
 
+// Everything was killed at once, and nobody has told what became of the steps since.
+TEST_F(LedgerTest, AnOutageThatNoPageTellsOfStoodStill) {
+  constexpr int64_t kStored = 1'700'000'000'000'000'000;
+  constexpr double kAway = 8 * 3600;
+  for (const bool silent : {false, true}) {
+    ledger_ = Ledger(Account{}, Instant{});
+    if (silent) {
+      ledger_.started(at(10));
+      ledger_.running(true, at(11));
+    } else {
+      train_100_steps();
+    }
+    const double productive = to_seconds(table(120).productive());
+    ledger_ = Ledger(ledger_.account(at(120), kStored), at(5));
+    ledger_.bridge(at(5), kStored + static_cast<int64_t>(kAway * 1e9));
+    ledger_.fault(IncidentKind::kWorkerLost, at(5), at(15));
+    EXPECT_LE(to_seconds(table(15).productive()), productive) << silent;
+    EXPECT_DOUBLE_EQ(lost(TimeClass::kStandingStill, cause_of(IncidentKind::kWorkerLost), 15), kAway + 10)
+        << silent;
+  }
+}
+
 TEST_F(LedgerTest, AClockThatWasSetBackIsNoTime) {
   train_100_steps();
   const Account stored = ledger_.account(at(120), 1'700'000'000'000'000'000);
