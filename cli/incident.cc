@@ -36,9 +36,9 @@ int list_incidents(const IncidentListOptions& options) {
   }
   nlohmann::json out = {{"incidents", nlohmann::json::array()}};
   for (const v1::Incident& incident : incidents->incidents()) {
-    auto json = incident_to_json(incident);
-    if (!json.ok()) return fail(json.status());
-    out["incidents"].push_back(*std::move(json));
+    auto shown = incident_to_json(incident);
+    if (!shown.ok()) return fail(shown.status());
+    out["incidents"].push_back(*std::move(shown));
   }
   write_text(STDOUT_FILENO, out.dump(2) + "\n");
   return 0;
@@ -48,9 +48,9 @@ int show_incident(const IncidentShowOptions& options) {
   const auto incident = Client(options.coordinator).get_incident(options.incident);
   if (!incident.ok()) return fail(incident.status());
   if (options.json) {
-    const auto json = incident_to_json(*incident);
-    if (!json.ok()) return fail(json.status());
-    write_text(STDOUT_FILENO, json->dump(2) + "\n");
+    const auto shown = incident_to_json(*incident);
+    if (!shown.ok()) return fail(shown.status());
+    write_text(STDOUT_FILENO, shown->dump(2) + "\n");
     return 0;
   }
   StackView view;
