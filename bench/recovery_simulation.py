@@ -6,7 +6,7 @@
 
 Runs are NODES:SPARES:DAYS:SEEDS:FEWER, with 8 ranks on a node; the rates of the report scale with the nodes, and where neither nodes nor spares are left
 the job goes on on FEWER. The coordinator's core is the real one, the training is
-tests/simulation/long_training.h's. Times are of simulated time: what real workers and networks add to each recovery is measured by bench/faults.py.
+tests/simulation/long_training.h's. Times are of simulated time: what real workers and networks add to each recovery is measured by bench/recovery.py.
 """
 import argparse
 import collections

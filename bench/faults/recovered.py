@@ -10,7 +10,7 @@ import time
 
 from faults.fleet import ENDED, NotHere
 from faults.orders import wait_until
-from faults.recoveries import CHECKPOINT_PERIOD, LONG, NODES, WARM_STEPS
+from faults.recoveries import CHECKPOINT_PERIOD, LONG, NODES, OVER_ALL_NODES, WARM_STEPS
 from faults.scored import MODEL, ROOT, Pick, percentile
 
 STEPS = 45
@@ -84,18 +84,21 @@ def submit(fleet, name, steps, *settings):
 
 
 def undisturbed(fleet):
-    job, metrics = submit(fleet, f"calm-{time.monotonic_ns()}", LONG)
-    wait_until(lambda: fleet.job(job)["state"] in ENDED, END_SECONDS_MAX, "the undisturbed run")
-    found = dict(curve(metrics))
-    if len(found) != LONG:
-        raise RuntimeError(f"the undisturbed run has {len(found)} steps")
-    return found
+    """{mesh: curve} of each mesh that a case has."""
+    def run(mesh):
+        job, metrics = submit(fleet, f"calm-{time.monotonic_ns()}", LONG, *mesh)
+        wait_until(lambda: fleet.job(job)["state"] in ENDED, END_SECONDS_MAX, "the undisturbed run")
+        found = dict(curve(metrics))
+        if len(found) != LONG:
+            raise RuntimeError(f"the undisturbed run has {len(found)} steps")
+        return found
+    return {mesh: run(mesh) for mesh in ((), OVER_ALL_NODES)}
 
 
 def run_recovery(fleet, recovery, seed, calm):
     row = {"case": recovery.name, "seed": seed, "group": recovery.group}
     try:
-        return {**row, **recover(fleet, recovery, seed, calm)}
+        return {**row, **recover(fleet, recovery, seed, calm[recovery.mesh])}
     except NotHere as why:
         return {**row, "not_run_here": str(why)}
     except (RuntimeError, TimeoutError) as error:
@@ -107,7 +110,7 @@ def recover(fleet, recovery, seed, calm):
     fleet.admit_nodes()
     steps = recovery.steps or STEPS
     name = f"{re.sub('[^a-z0-9]+', '-', recovery.name.lower()).strip('-')}-{seed}-{time.monotonic_ns()}"
-    job, metrics = submit(fleet, name, steps, *recovery.settings)
+    job, metrics = submit(fleet, name, steps, *recovery.settings, *recovery.mesh)
     attempts, undo = Attempts(fleet, job), None
 
     def end():
@@ -130,6 +133,9 @@ def recover(fleet, recovery, seed, calm):
             undo()
             undo = None
         state = end()
+        later = "".join(fleet.log_of(job, attempt) for attempt in range(2, state["attempt"] + 1))
+        if told.must_say not in later:
+            raise RuntimeError(f"no later attempt says '{told.must_say}': it went on from something else")
         return {**judge(fleet, job, told, attempts, after, recovery.group), "attempts": state["attempt"], "reason": state["reason"],
                 "recovered": state["state"] == "SUCCEEDED", "same_curve": follows(curve(metrics), calm, steps, recovery.smaller)}
     finally:

@@ -16,6 +16,8 @@ DISK_FULL_SECONDS = 6  # then what filled it is gone, as other jobs' files go
 LONG = 100  # steps: of what is told after seconds, and goes on
 IN_MEMORY = ("enable_emergency_checkpoint=true", "local_checkpoint_period=2")
 WITH_A_SPARE = ("spares=1",)
+# The parameters are spread over all nodes: each keeps a part that only the next node has, too. Without it the first node's would be the whole of them.
+OVER_ALL_NODES = ("dcn_fsdp_parallelism=4", "dcn_data_parallelism=1")
 
 
 @dataclasses.dataclass
@@ -24,6 +26,7 @@ class Told:
     at: float
     undo: object = None
     must_fail: str = ""  # with this in its last reason: no attempt could do better
+    must_say: str = ""   # rank 0, in a later attempt: what it went on from
 
 
 @dataclasses.dataclass
@@ -34,6 +37,7 @@ class Recovery:
     settings: tuple = ()
     steps: int = 0   # other than the usual
     smaller: bool = False  # it may go on with fewer nodes: the curve is close, and not the same
+    mesh: tuple = ()  # other than the usual: these settings, too
 
 
 def kill_rank(fleet, job, rank):
@@ -151,7 +155,7 @@ def node_lost(copies):
         fleet.workers[node].kill()
         for other in range(node, node + 1 + copies):
             fleet.forget_memory_of(other % NODES)
-        return Told(at)
+        return Told(at, must_say="restored checkpoint " if copies else "restored local checkpoint ")
     return disturb
 
 
@@ -193,8 +197,8 @@ ADDED = [Recovery(f"coordinator killed while {state}", coordinator_killed_while(
     Recovery("torn checkpoint", torn_checkpoint, "other"),
     Recovery("fault during recovery", fault_during_recovery, "other"),
     Recovery("spare that is bad, too", bad_spare, "other", WITH_A_SPARE),
-    Recovery("node lost, copies in memory", node_lost(copies=0), "node", IN_MEMORY + WITH_A_SPARE),
-    Recovery("node lost with its peer's copy", node_lost(copies=1), "node", IN_MEMORY + WITH_A_SPARE),
+    Recovery("node lost, copies in memory", node_lost(copies=0), "node", IN_MEMORY + WITH_A_SPARE, mesh=OVER_ALL_NODES),
+    Recovery("node lost with its peer's copy", node_lost(copies=1), "node", IN_MEMORY + WITH_A_SPARE, mesh=OVER_ALL_NODES),
     Recovery("node lost, and no other is free", node_lost_without_another, "other", ("min_nodes=2",), smaller=True),
     Recovery("kill -9 of everything", everything_killed, "other"),
     Recovery("kill -9 of everything, copies in memory", everything_killed, "other", IN_MEMORY),
