@@ -24,8 +24,9 @@ namespace {
 
 constexpr char kPortFile[] = "coordinator.json";
 constexpr char kAnyPort[] = "127.0.0.1:0";
-// Whatever kills daemons again and again will not stop.
-constexpr int kRevivalsMax = 5;
+// Whatever kills daemons again and again will not stop; what did it hours ago may have.
+constexpr size_t kRevivalsMax = 5;
+constexpr Duration kRevivalsWindow = std::chrono::hours(1);
 // The last lines of a daemon's log say why it could not start.
 constexpr size_t kLogTailBytes = 2 << 10;
 
@@ -126,8 +127,10 @@ absl::Status EmbeddedFleet::mend(std::vector<std::string>& notes) {
   const auto revive = [&](const char* name, const std::optional<ChildExit>& end,
                           const auto& start) {
     if (!end) return absl::OkStatus();
-    if (end->signal == 0 || revivals_ == kRevivalsMax) return ended(name, *end);
-    ++revivals_;
+    const Instant now = monotonic_now();
+    std::erase_if(revivals_, [&](Instant at) { return now - at >= kRevivalsWindow; });
+    if (end->signal == 0 || revivals_.size() == kRevivalsMax) return ended(name, *end);
+    revivals_.push_back(now);
     notes.push_back(absl::StrCat("muster-", name, " was killed by signal ", end->signal,
                                  "; it is started again"));
     return start();

@@ -66,7 +66,7 @@ class EmbeddedFleet {
   const CoordinatorOptions options_;
   std::string address_;
   int32_t slots_ = 0;
-  int revivals_ = 0;
+  std::vector<Instant> revivals_;
   std::unique_ptr<RunMemory> memory_;  // ends after the daemons; null where there is none
   std::unique_ptr<ChildProcess> coordinator_, worker_;
 };

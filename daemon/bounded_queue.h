@@ -53,6 +53,12 @@ class BoundedQueue {
     changed_.notify_all();
   }
 
+  // Whether it was closed before `time` was over.
+  bool wait_until_closed(Duration time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [this] { return closed_; });
+  }
+
   bool closed() const {
     const std::lock_guard lock(mutex_);
     return closed_;

@@ -15,6 +15,7 @@ namespace muster::coordinator {
 namespace {
 
 constexpr size_t kLogLineBytesMax = 2'000;
+constexpr Duration kFullDiskRetry = std::chrono::seconds(1);
 
 absl::Status stopping() { return absl::UnavailableError("the coordinator is stopping"); }
 
@@ -117,7 +118,7 @@ void CoreLoop::run() {
     // What has come is heard before time is called.
     for (Item& item : items) take(item, actions, after);
     if (deadline && *deadline <= now_) step(Tick{}, actions);
-    if (absl::Status status = persist(actions); !status.ok()) {
+    if (absl::Status status = persist(batch_of(actions)); !status.ok()) {
       queue_.close();
       end_everything(absl::UnavailableError("the coordinator cannot store its state"), after);
       on_fatal_(std::move(status));
@@ -200,7 +201,7 @@ bool CoreLoop::belongs_to_current_stream(const FleetEvent& item) {
   return true;
 }
 
-absl::Status CoreLoop::persist(const ActionList& actions) {
+StorageBatch CoreLoop::batch_of(const ActionList& actions) const {
   StorageBatch batch;
   for (const Action& action : actions) {
     if (const auto* job = std::get_if<PersistJob>(&action)) {
@@ -227,7 +228,18 @@ absl::Status CoreLoop::persist(const ActionList& actions) {
       batch.forgotten_nodes.push_back(gone->worker);
     }
   }
-  return storage_.commit(batch);
+  return batch;
+}
+
+absl::Status CoreLoop::persist(const StorageBatch& batch) {
+  absl::Status status = storage_.commit(batch);
+  if (!absl::IsResourceExhausted(status)) return status;
+  spdlog::error("{}; until there is room nothing is decided or answered, and what runs goes on",
+                std::string(status.message()));
+  while (absl::IsResourceExhausted(status) && !queue_.wait_until_closed(kFullDiskRetry))
+    status = storage_.commit(batch);
+  if (status.ok()) spdlog::warn("the state is stored again");
+  return status;
 }
 
 void CoreLoop::carry_out(ActionList& actions) {

@@ -1,7 +1,8 @@
 // The thread that owns the core: drain the queue → step → one storage transaction → only then send and reply.
 //
 // Everything else in the shell hands events in and gets answers back on this thread. When the state cannot be
-// stored, nothing of that drain is sent and the loop stops: what is not stored must not be acted on.
+// stored, nothing of that drain is sent: what is not stored must not be acted on. A full disk is waited for, because somebody makes room on it
+// while trainings go on; of anything else the loop stops.
 #pragma once
 
 #include <atomic>
@@ -101,7 +102,8 @@ class CoreLoop {
   void take(Item& item, ActionList& actions, std::vector<Item>& after);
   void register_worker(FleetEvent& item, ActionList& actions);
   bool belongs_to_current_stream(const FleetEvent& item);
-  absl::Status persist(const ActionList& actions);
+  StorageBatch batch_of(const ActionList& actions) const;
+  absl::Status persist(const StorageBatch& batch);
   void carry_out(ActionList& actions);
   template <class F>
   F waiting(RequestToken token);

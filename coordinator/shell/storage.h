@@ -39,7 +39,8 @@ class Storage {
   // DataLoss names the job's record that cannot be read. An incident's or a node's is left out, with a warning.
   virtual absl::StatusOr<DurableState> load() = 0;
 
-  // Durable when it returns OK. The error says what the disk or the file is at fault for; nothing was stored.
+  // Durable when it returns OK. The error says what the disk or the file is at fault for; nothing was stored. ResourceExhausted: the disk is full,
+  // and the same batch can be stored when it is not.
   virtual absl::Status commit(const StorageBatch& batch) = 0;
 
   // Counts the coordinator's lives over this state: one more than ever stored, and stored now.

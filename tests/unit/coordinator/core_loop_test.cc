@@ -5,6 +5,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -20,7 +21,11 @@ class FlakyStorage final : public Storage {
  public:
   absl::StatusOr<DurableState> load() override { return DurableState{}; }
   absl::Status commit(const StorageBatch& batch) override {
-    if (fail && !batch.empty()) return absl::ResourceExhaustedError("disk full");
+    if (fail && !batch.empty()) return absl::InternalError("disk I/O error");
+    if (!batch.empty() && full > 0) {
+      --full;
+      return absl::ResourceExhaustedError("the disk is full");
+    }
     commits += batch.empty() ? 0 : 1;
     return absl::OkStatus();
   }
@@ -31,6 +36,7 @@ class FlakyStorage final : public Storage {
   absl::StatusOr<std::vector<v1::Incident>> incidents(JobId, size_t) override { return told; }
 
   std::atomic<bool> fail{false};
+  std::atomic<int> full{0};  // so many times
   std::atomic<int> commits{0};
   std::vector<v1::Incident> told;
 };
@@ -71,8 +77,25 @@ TEST_F(CoreLoopTest, AnswersOnlyWhatIsStored) {
   EXPECT_EQ(storage_.commits, 1);
   storage_.fail = true;
   EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(fatal_.get_future().get().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(fatal_.get_future().get().code(), absl::StatusCode::kInternal);
   EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(CoreLoopTest, AFullDiskIsWaitedFor) {
+  storage_.full = 2;
+  EXPECT_TRUE(submit().ok());
+  EXPECT_EQ(storage_.commits, 1);
+}
+
+TEST_F(CoreLoopTest, StopsWhileTheDiskIsFull) {
+  storage_.full = 1'000'000;
+  std::thread stopper([this] {
+    while (storage_.full == 1'000'000) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    loop_->stop();
+  });
+  EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+  stopper.join();
+  EXPECT_EQ(storage_.commits, 0);
 }
 
 // Whoever was to be told of them may have come too late for the earlier life.
