@@ -42,6 +42,14 @@ without_xla
 only_training
 workspace_and_container
 
+# The recipe's table: FSDP over all GPUs up to 256, in groups of 128 from 512 on. In nodes, so that spares do not count.
+group=$((128 / GPUS_PER_NODE))
+if [ "$JOB_TOTAL_GPUS" -ge 512 ] && [ "$group" -gt 0 ] && [ $((SLURM_JOB_NUM_NODES % group)) = 0 ]; then
+  mesh=(dcn_data_parallelism=-1 dcn_fsdp_parallelism="$group")
+else
+  mesh=(dcn_data_parallelism=1 dcn_fsdp_parallelism=-1)
+fi
+
 results=$STAGE_PATH/results/$GSW_VERSION/$DTYPE/70b/$JOB_TOTAL_GPUS
 name=maxtext-${JOB_TOTAL_GPUS}_70b_${SLURM_JOB_ID:-0}
 mkdir -p "$results/nsys"
@@ -51,6 +59,8 @@ recipe() {
     python3 MaxText/train.py
     MaxText/configs/base.yml
     model_name=llama2-70b
+    ici_fsdp_parallelism=-1
+    "${mesh[@]}"
     "${precision[@]}"
     per_device_batch_size=2
     max_target_length=4096
