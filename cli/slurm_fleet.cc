@@ -99,16 +99,11 @@ absl::StatusOr<int> keep(const FleetOptions& options, const SlurmJob& slurm,
 
 // Workers that save and leave. Slurm kills who is not through when its time limit comes, and queues nothing again then.
 void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSignals& signals,
-             const SlurmNodes& nodes, const Farewell& farewell, bool is_killed) {
+             const SlurmNodes& nodes, const Farewell& farewell, NextTurn& next_turn,
+             const Turn& turn, bool is_killed) {
   const Instant leave_by = monotonic_now() + std::chrono::seconds(options.slurm.leave_seconds);
-  bool is_queued = false;
   const auto queue = [&] {
-    if (is_queued || !farewell.requeue || options.slurm.no_requeue) return;
-    const absl::Status status = requeue_slurm_job(slurm);
-    is_queued = status.ok();
-    say(is_queued ? "the allocation is queued again"
-                  : absl::StrCat("the allocation could not be queued again: ",
-                                 std::string(status.message())));
+    if (farewell.requeue) next_turn.ask(turn);
   };
   if (is_killed) queue();
   end_worker_step(slurm, Duration());
@@ -124,9 +119,11 @@ void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSign
     if (workers_have_ended(slurm)) break;
   }
   queue();
+  if (farewell.requeue) say(absl::StrCat("the allocation ", next_turn.outcome()));
 }
 
 int fleet(const FleetOptions& options) {
+  const Instant began = monotonic_now();
   const auto signals = SlurmSignals::block();
   if (!signals.ok()) return fail(signals.status());
   const auto slurm = enter_slurm_job();
@@ -142,11 +139,23 @@ int fleet(const FleetOptions& options) {
   const auto signo = keep(options, *slurm, *signals, **step, nodes);
   if (!signo.ok()) return fail(signo.status());
   const SlurmJobState state = ask_slurm_job(*slurm);
-  const Farewell farewell = *signo == SIGUSR1  ? Farewell{true, "SIGUSR1: its time limit is near"}
-                            : *signo == SIGINT ? Farewell{false, "interrupted"}
-                                               : farewell_of(state);
-  say(absl::StrCat("the workers leave: ", farewell.reason));
-  see_off(options, *slurm, *signals, nodes, farewell, is_being_ended(state));
+  const auto farewell = *signo == SIGUSR1
+                            ? std::optional(Farewell{true, "SIGUSR1: its time limit is near"})
+                        : *signo == SIGINT ? std::optional(Farewell{false, "interrupted"})
+                        : *signo == 0      ? farewell_of_workers(state)
+                                           : std::optional(farewell_of(state));
+  if (!farewell) {
+    return fail(absl::UnavailableError(absl::StrCat(
+        "every worker has ended, and Slurm neither ends the job nor gives its nodes to others; "
+        "their logs are in ",
+        options.log_folder)));
+  }
+  say(absl::StrCat("the workers leave: ", farewell->reason));
+  // A fleet tells no steps, and what its jobs do is not its own: --max-turns bounds it.
+  const Turn turn{.job = slurm->id, .lasted = monotonic_now() - began, .counts = false};
+  NextTurn next_turn(*slurm, options.log_folder + "/slurm_turns.json", !options.slurm.no_requeue,
+                     options.slurm.turns_max);
+  see_off(options, *slurm, *signals, nodes, *farewell, next_turn, turn, is_being_ended(state));
   return to_int(ExitCode::kPreempted);
 }
 

@@ -90,6 +90,13 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
   command.add_flag("--no-requeue", options.no_requeue,
                    "Leave it to others that the job goes on: end with 75 after a checkpoint");
   command
+      .add_option("--max-turns", options.turns_max,
+                  "How often the job may be started in all, the first time included, before it is "
+                  "not queued again")
+      ->type_name("N")
+      ->check(whole_number(1, kTurnsMax))
+      ->capture_default_str();
+  command
       .add_option("--leave-seconds", options.leave_seconds,
                   "What ranks get to save a checkpoint and leave; Slurm may give them less")
       ->check(whole_number(1, kLeaveSecondsMax))

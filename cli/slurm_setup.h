@@ -12,6 +12,7 @@
 
 #include "cli/slurm_job.h"
 #include "cli/slurm_step.h"
+#include "cli/slurm_turns.h"
 #include "common/time.h"
 
 namespace muster::cli {
@@ -24,6 +25,7 @@ struct SlurmOptions {
   bool insecure = false;
   bool no_requeue = false;
   int32_t leave_seconds = 600;
+  int32_t turns_max = kTurnsDefault;
 };
 
 void add_slurm_options(CLI::App& command, SlurmOptions& options);

@@ -67,7 +67,8 @@ std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::
   if (!options.slurm.address.empty()) add_words(words, {"--address", options.slurm.address});
   if (options.slurm.insecure) words.emplace_back("--insecure");
   if (options.slurm.no_requeue || options.plan.chain > 1) words.emplace_back("--no-requeue");
-  add_words(words, {"--leave-seconds", absl::StrCat(options.slurm.leave_seconds)});
+  add_words(words, {"--leave-seconds", absl::StrCat(options.slurm.leave_seconds), "--max-turns",
+                    absl::StrCat(options.slurm.turns_max)});
   if (job.is_program()) {
     words.emplace_back("--");
     const auto program = nlohmann::json::parse(job.program, nullptr, /*allow_exceptions=*/false);

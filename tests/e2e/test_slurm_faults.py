@@ -1,6 +1,8 @@
 """What Slurm does to a job, on a real one: time limits, preemption, cancelling, nodes that are drained or die; and a fleet's workers."""
 import json
+import os
 import re
+import signal
 import time
 import unittest
 
@@ -186,6 +188,26 @@ class SlurmFleet(SlurmTest):
         wait_until(lambda: self.job(job)["state"] == "CANCELLED", 30, "its end")
         self.cancel(fleet)
 
+    def test_workers_that_crash_are_no_turn_and_turns_have_an_end(self):
+        coordinator = self.start_coordinator()
+        env = {"GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address}
+        fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--max-turns", 2, cwd=self.dir, env=env)
+        for turn in (1, 2):
+            self.wait_for_words(fleet, "every worker is at the coordinator", turn)
+            self.cluster.must("scancel", "--batch", "--signal=USR1", fleet)
+            if turn == 1:
+                self.cluster.wait_for_state(fleet, "PENDING")
+                self.cluster.start_again(fleet)
+        self.assert_ends(fleet, "FAILED", 75)
+        self.assertIn("is not queued again: it has had 2 turns, and --max-turns allows 2", self.cluster.said(fleet))
+        fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--log-folder", "other", cwd=self.dir, env=env)
+        self.wait_for_words(fleet, "every worker is at the coordinator")
+        for pid in self.cluster.processes_on("node1"):
+            if "/muster-worker --coordinator" in command_line(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.assert_ends(fleet, "FAILED", 1)
+        self.assertIn("every worker has ended, and Slurm neither ends the job nor gives its nodes to others", self.cluster.said(fleet))
+        self.assertEqual(self.cluster.job(fleet)["Restarts"], "0")
 
     def test_a_coordinator_that_is_started_again_finds_its_workers(self):
         coordinator = self.start_coordinator()

@@ -118,5 +118,28 @@ TEST(Farewell, QueuesAgainWhatNobodyCancelled) {
   EXPECT_TRUE(farewell_of({"", std::nullopt, std::nullopt}).requeue);
 }
 
+TEST(Farewell, QueuesAgainWhatMadeRoomForOthers) {
+  EXPECT_TRUE(farewell_of({"PREEMPTED", 900, 1'000}).requeue);
+  const char* const line =
+      "JobId=1 JobState=COMPLETING Reason=None RunTime=00:00:28 TimeLimit=01:00:00 PreemptTime=";
+  EXPECT_TRUE(farewell_of(parse_slurm_job(std::string(line) + "2026-01-01T00:00:00")).requeue);
+  for (const char* none : {"None", "Unknown", "N/A", ""})
+    EXPECT_FALSE(farewell_of(parse_slurm_job(std::string(line) + none)).requeue) << none;
+}
+
+TEST(Farewell, OfWorkersThatEndedByThemselvesIsNone) {
+  EXPECT_FALSE(farewell_of_workers({"RUNNING", 500, 86'400}));
+  EXPECT_FALSE(farewell_of_workers({"RUNNING", 500, std::nullopt}));
+  EXPECT_FALSE(farewell_of_workers({"RUNNING", 10, 300}));
+  const auto near = farewell_of_workers({"RUNNING", 86'100, 86'400});
+  ASSERT_TRUE(near);
+  EXPECT_TRUE(near->requeue);
+  SlurmJobState preempted{"RUNNING", 500, 86'400};
+  preempted.is_preempted = true;
+  EXPECT_TRUE(farewell_of_workers(preempted)->requeue);
+  EXPECT_FALSE(farewell_of_workers({"COMPLETING", 500, 86'400})->requeue);  // scancel
+  EXPECT_TRUE(farewell_of_workers({})->requeue);                            // nobody knows
+}
+
 }  // namespace
 }  // namespace muster::cli
