@@ -48,6 +48,11 @@ absl::Status requeue_slurm_job(const SlurmJob& job) {
   return status;
 }
 
+absl::Status cancel_waiting_tasks(const SlurmJob& job) {
+  if (job.array.empty()) return absl::OkStatus();
+  return output_of({"scancel", "--state=PENDING", job.array}, kSlurmDeadline).status();
+}
+
 bool workers_have_ended(const SlurmJob& job) {
   const auto step = worker_step_of(job);
   return step.ok() && step->empty();

@@ -71,7 +71,10 @@ absl::StatusOr<SlurmJob> slurm_job(const Variables& environment) {
   }
   const std::string array = value_of(environment, "SLURM_ARRAY_JOB_ID");
   const std::string task = value_of(environment, "SLURM_ARRAY_TASK_ID");
-  if (!array.empty() && !task.empty()) job.id = absl::StrCat(array, "_", task);
+  if (!array.empty() && !task.empty()) {
+    job.array = array;
+    job.id = absl::StrCat(array, "_", task);
+  }
   job.node_count = *nodes;
   job.name = value_of(environment, "SLURM_JOB_NAME");
   job.node = value_of(environment, "SLURMD_NODENAME");

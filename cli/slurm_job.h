@@ -17,6 +17,7 @@ using Variables = std::map<std::string, std::string>;
 struct SlurmJob {
   std::string
       id;  // as scontrol takes it: "12", and "12_3" of an array's task, because "12" is all of them
+  std::string array;  // the number of all its tasks; empty: it is none of an array's
   std::string name;
   std::string node;                     // this process's
   std::string nodes;                    // all of them: "node[1-4]"

@@ -27,6 +27,7 @@ namespace {
 struct RunOptions {
   JobArguments job;
   SlurmOptions slurm;
+  bool chain = false;
 };
 
 constexpr auto kReportTime = std::chrono::minutes(2);
@@ -172,16 +173,34 @@ int run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& jo
   return exit_code;
 }
 
+// Of a chain that is through, or that no other turn can help.
+bool ends_chain(int exit_code) {
+  return exit_code == to_int(ExitCode::kOk) || exit_code == to_int(ExitCode::kBadInput) ||
+         exit_code == to_int(ExitCode::kNotFinite);
+}
+
+int run_job(const RunOptions& options, const SlurmJob& slurm, const SlurmSignals& signals) {
+  const auto job = wanted_job(slurm, options.job);
+  if (!job.ok()) return fail(job.status());
+  auto folder = RunFolder::create(job->spec.output_directory());
+  if (!folder.ok()) return fail(folder.status());
+  return run_in(options, slurm, *job, signals, **folder);
+}
+
 int run(const RunOptions& options) {
   const auto signals = SlurmSignals::block();
   if (!signals.ok()) return fail(signals.status());
   const auto slurm = enter_slurm_job();
   if (!slurm.ok()) return fail(slurm.status());
-  const auto job = wanted_job(*slurm, options.job);
-  if (!job.ok()) return fail(job.status());
-  auto folder = RunFolder::create(job->spec.output_directory());
-  if (!folder.ok()) return fail(folder.status());
-  return run_in(options, *slurm, *job, *signals, **folder);
+  const int exit_code = run_job(options, *slurm, *signals);
+  if (!options.chain || slurm->array.empty() || !ends_chain(exit_code)) return exit_code;
+  const absl::Status status = cancel_waiting_tasks(*slurm);
+  warn(status.ok()
+           ? absl::StrCat("the chain ends here: the tasks of ", slurm->array,
+                          " that wait are cancelled")
+           : absl::StrCat("the tasks of ", slurm->array,
+                          " that wait could not be cancelled: ", std::string(status.message())));
+  return exit_code;
 }
 
 }  // namespace
@@ -200,6 +219,10 @@ void declare_slurm_run(CLI::App& slurm, Action& action) {
       ->add_option("--profile", options->slurm.profile,
                    "Have Nsight Systems (nsys) profile the first node's ranks, to FILE.nsys-rep")
       ->type_name("FILE");
+  command->add_flag(
+      "--chain", options->chain,
+      "The tasks of this array (sbatch --array=1-10%1) are turns of one job: when it is "
+      "through, or its input is bad, those that wait are cancelled");
   // Of muster slurm submit, whose jobs of one chain have different numbers.
   command->add_option("--default-name", options->job.default_name, "Of a run without a name")
       ->group("");

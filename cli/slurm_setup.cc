@@ -58,6 +58,13 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
+absl::Status reachable_by_others(const std::string& where) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the coordinator would listen at ", where,
+                   " for the other nodes, and whoever reaches it could run jobs as you: --insecure "
+                   "allows that"));
+}
+
 absl::StatusOr<std::string> address_of_node(const SlurmJob& job) {
   const auto nodes = ask_slurm_nodes(job.node);
   if (!nodes.ok()) return nodes.status();
@@ -108,7 +115,10 @@ absl::StatusOr<SlurmJob> enter_slurm_job() {
   if (!job.ok()) return job;
   // A job that an array's task has submitted inherits the array's variables.
   const char* number = std::getenv("SLURM_JOB_ID");
-  if (number != nullptr && job->id != number && ask_slurm_job(*job).id != number) job->id = number;
+  if (number != nullptr && job->id != number && ask_slurm_job(*job).id != number) {
+    job->id = number;
+    job->array.clear();
+  }
   const auto names = output_of({"scontrol", "show", "hostnames", job->nodes}, kSlurmDeadline);
   if (!names.ok()) return names.status();
   job->node_names = absl::StrSplit(*names, '\n', absl::SkipEmpty());
@@ -125,10 +135,15 @@ absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions&
   auto address = numeric(*named);
   if (!address.ok()) return address.status();
   if (is_loopback(*address) || options.insecure) return address;
-  return absl::FailedPreconditionError(
-      absl::StrCat("the coordinator would listen at ", *address,
-                   " for the other nodes, and whoever reaches it could run jobs as you: --insecure "
-                   "allows that"));
+  return reachable_by_others(*address);
+}
+
+absl::Status check_listener(int32_t nodes, const SlurmOptions& options) {
+  if (nodes == 1 || options.insecure) return absl::OkStatus();
+  if (options.address.empty()) return reachable_by_others("its first node's address");
+  const auto address = numeric(options.address);
+  if (address.ok() && is_loopback(*address)) return absl::OkStatus();
+  return reachable_by_others(options.address);
 }
 
 absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& options,

@@ -38,6 +38,9 @@ absl::StatusOr<SlurmJob> enter_slurm_job();
 // that can be reached by other machines and nobody has said --insecure.
 absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions& options);
 
+// The same judgement before there is an allocation, of a job of `nodes`.
+absl::Status check_listener(int32_t nodes, const SlurmOptions& options);
+
 // `folders` are those that a container has to see. Warns where there is no container for `options.container`.
 absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& options,
                                    const std::string& coordinator, int32_t slots,

@@ -1,14 +1,16 @@
 """Jobs on a real Slurm, from sbatch to their exit code: each wrapper, muster slurm submit, and what people mistype."""
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
 
-from harness import BIN, SOURCE, step_lines
-from slurm_case import SlurmTest, WRAPPERS
+from harness import BIN, SOURCE, command_line, metrics, step_lines, wait_until
+from slurm_case import ENDLESS, SlurmTest, WRAPPERS
 
 TEXT = "In the beginning God created the heaven and the earth. And the earth was without form, and void.\n" * 400
 
@@ -143,8 +145,32 @@ class SlurmContainer(SlurmTest):
 
 
 class SlurmSubmit(SlurmTest):
-    def submit(self, *arguments, check=0):
-        return self.muster("slurm", "submit", *arguments, check=check)
+    def submit(self, *arguments, check=0, insecure=True, env=None):
+        return self.muster("slurm", "submit", *(["--insecure"] if insecure else []), *arguments, check=check, env=env)
+
+    def test_what_could_not_start_is_refused_before_it_waits(self):
+        program = ["--output", self.dir / "out", "--", "true"]
+        for more in ([], ["--dry-run"], ["--address", "192.0.2.1"]):
+            refused = self.submit("-N", 2, *more, *program, check=2, insecure=False).stderr
+            self.assertIn("whoever reaches it could run jobs as you: --insecure allows that", refused)
+        self.assertFalse((self.dir / "out").exists())
+        self.submit("-N", 2, "--address", "127.0.0.1", "--dry-run", *program, insecure=False)
+        self.submit("--dry-run", *program, insecure=False)
+
+    def test_what_is_said_beats_sbatch_s_variables(self):
+        env = {**self.env, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1", "SBATCH_JOB_NAME": "other"}
+        answer = json.loads(self.submit("-p", "main", "-t", "20", "-J", "mine", "--output", self.dir / "out", "--json", "--", "true", env=env).stdout)
+        job = self.cluster.job(answer["slurm_job"])
+        self.assertEqual((job["Partition"], job["TimeLimit"], job["JobName"]), ("main", "00:20:00", "mine"))
+        self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
+        self.assertIn("#SBATCH --signal=B:USR1@75\n", self.submit("-t", "5", "--output", self.dir / "out", "--dry-run", "--", "true").stdout)
+
+    def test_ranks_that_share_a_node_have_a_processor_each(self):
+        answer = json.loads(self.submit("--share-nodes", "--ranks-per-node", 3, "--output", self.dir / "out", "--json", "--", "sh", "-c",
+                                        "echo the number $RANK").stdout)
+        self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
+        self.assertEqual(self.cluster.job(answer["slurm_job"])["NumCPUs"], "3")
+        self.assertEqual(len(re.findall(r"the number \d", self.cluster.said(answer["slurm_job"]))), 3)
 
     def test_a_job_with_everything_and_one_that_slurm_refuses(self):
         folder = self.dir / "it's \"here\" 100%"
@@ -181,13 +207,45 @@ class SlurmSubmit(SlurmTest):
 
     def test_a_program_in_a_chain_of_jobs_and_its_exit_code(self):
         turns = self.dir / "turns"
-        answer = json.loads(self.submit("--chain", 2, "--output", self.dir / "out", "--json", "--", "bash", "-c",
-                                        f"echo \"$0\" >> {turns}; exit 0", "it's \"one\" turn").stdout)
-        for task in (1, 2):
-            self.cluster.wait_for_state(f"{answer['slurm_job']}_{task}", "COMPLETED", "FAILED")
+        answer = json.loads(self.submit("--chain", 3, "--restarts", 0, "--output", self.dir / "out", "--json", "--", "bash", "-c",
+                                        f"echo \"$0\" >> {turns}; [ $(wc -l < {turns}) = 2 ]", "it's \"one\" turn").stdout)
+        # One that fails leaves it to the next; one that is through is the last.
+        for task, state in ((1, "FAILED"), (2, "COMPLETED"), (3, "CANCELLED")):
+            self.cluster.wait_for_state(f"{answer['slurm_job']}_{task}", state)
         self.assertEqual(turns.read_text(), "it's \"one\" turn\n" * 2)
         job = int(json.loads(self.submit("--restarts", 0, "--output", self.dir / "two", "--json", "--", "bash", "-c", "exit 7").stdout)["slurm_job"])
         self.assert_ends(job, "FAILED", 7)
+
+
+class SlurmChain(SlurmTest):
+    def test_the_next_task_goes_on_at_the_step_of_the_last_one(self):
+        config = [self.base_yml(), *self.tiny(*ENDLESS), "run_name=long", f"base_output_directory={self.dir}/runs",
+                  f"metrics_file={self.dir}/long.jsonl"]
+        array = json.loads(self.muster("slurm", "submit", "--insecure", "--chain", 3, "-N", 2, "--ranks-per-node", 1, "--json", *config,
+                                       check=0).stdout)["slurm_job"]
+        self.wait_for_steps("long", f"{array}_1", 30)
+        # As Slurm's own --signal=B:; scancel of this version signals no batch script of an array whose other tasks wait.
+        script = [pid for pid in self.cluster.processes_on("node1") if "muster slurm run" in command_line(pid)]
+        os.kill(script[0], signal.SIGUSR1)
+        self.cluster.wait_for_state(f"{array}_1", "FAILED")
+        # The next one may have begun already. No step is missing, and none was made again.
+        wait_until(lambda: (self.dir / f"runs/long/slurm-{array}_2.out").exists(), 60, "the second task")
+        restored = wait_until(lambda: re.search(r"restored checkpoint \S+: (\d+) step", (
+            self.dir / f"runs/long/slurm-{array}_2.out").read_text() + self.logs("long")), 60, "a restored checkpoint")
+        self.wait_for_steps("long", f"{array}_2", int(restored[1]) + 10)
+        self.cluster.must("scancel", array)
+        self.cluster.wait_for_state(f"{array}_2", "CANCELLED")
+        path = self.dir / "long.jsonl"
+        steps = sorted(metrics(path))
+        self.assertEqual(steps, list(range(len(steps))), "a step is missing")
+        self.assertEqual(path.read_text().count("\n"), len(steps), "a step was made again")
+
+    def test_bad_input_ends_it(self):
+        array = self.cluster.sbatch("-N1", "--array=1-2%1", "-o", "%a.out", "--wrap", f"exec {BIN}/muster slurm run --chain {self.base_yml()} stpes=3",
+                                    cwd=self.dir)
+        self.cluster.wait_for_state(f"{array}_1", "FAILED")
+        self.cluster.wait_for_state(f"{array}_2", "CANCELLED")
+        self.assertIn("the chain ends here", (self.dir / "1.out").read_text())
 
 
 if __name__ == "__main__":

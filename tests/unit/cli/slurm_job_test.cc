@@ -22,6 +22,7 @@ TEST(SlurmJob, IsWhatTheEnvironmentSays) {
   auto job = slurm_job(variables);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->id, "12");
+  EXPECT_EQ(job->array, "");
   EXPECT_EQ(job->node, "node1");
   EXPECT_EQ(job->nodes, "node[1-4]");
   EXPECT_EQ(job->node_count, 4);
@@ -44,6 +45,7 @@ TEST(SlurmJob, OfAnArraySpeaksForItsTaskAlone) {
   const auto job = slurm_job(variables);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->id, "12_3");
+  EXPECT_EQ(job->array, "12");
   EXPECT_EQ(run_name_of(*job), "it-s-a--job--12_3");
 }
 
