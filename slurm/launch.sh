@@ -18,12 +18,13 @@
 # Slurm runs a copy of this file: what it shares with the others lies where it was submitted from.
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -f "$here/wrapper.sh" ]; then
-  script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p")
+  script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p" | head -n 1)
   while [ -n "$script" ] && [ ! -f "$script" ]; do
     case $script in *" "*) script=${script% *} ;; *) script= ;; esac
   done
   here=$(dirname "$script")
 fi
+if [ ! -f "$here/wrapper.sh" ]; then echo "muster: error: wrapper.sh is not beside the script that was submitted" >&2; exit 2; fi
 # shellcheck source-path=SCRIPTDIR
 . "$here/wrapper.sh"
 
@@ -74,11 +75,29 @@ recipe() {
   )
 }
 
+# profile KEY=VALUE…: a run of its own in front. Slurm's signals go to this shell, which hands them on; what was told to leave is over for the
+# whole job, and a profile that fails is none.
+profile() {
+  local child status=0
+  (start_job --profile "$results/nsys/$name-prof" "$@") > "$results/$name-prof.out" 2>&1 &
+  child=$!
+  trap 'kill -USR1 "$child" 2> /dev/null' USR1
+  trap 'kill -TERM "$child" 2> /dev/null' TERM
+  while true; do
+    status=0
+    wait "$child" || status=$?
+    kill -0 "$child" 2> /dev/null || break
+  done
+  trap - USR1 TERM
+  if [ "$status" = 75 ]; then tail -n 3 "$results/$name-prof.out" >&2; exit 75; fi
+  [ "$status" = 0 ] || say "the profile failed with exit code $status ($results/$name-prof.out has why); the benchmark goes on without it"
+}
+
 say "results go to $results/log-$name.out"
 exec >> "$results/log-$name.out" 2>&1
 if command -v nsys > /dev/null; then
   recipe 5 "$name-prof"
-  (start_job --profile "$results/nsys/$name-prof" "$@" steps=5) > "$results/$name-prof.out" 2>&1
+  profile "$@" steps=5
   options+=(--profile "$results/nsys/$name-perf")
 else
   say "there is no nsys here: no profiles"

@@ -85,7 +85,7 @@ class SlurmWrappers(SlurmTest):
         # What Nsight Systems does to a file, and to nobody's program.
         nsys = self.dir / "bin" / "nsys"
         nsys.parent.mkdir()
-        nsys.write_text('#!/bin/bash\nout=$3\nshift; while [ "${1#--}" != "$1" ]; do shift 2; done\n"$@" & trap : TERM\n'
+        nsys.write_text('#!/bin/bash\nout=$3\ncase $out in *-prof) eval "${PROFILER_DOES:-}" ;; esac\nshift; while [ "${1#--}" != "$1" ]; do shift 2; done\n"$@" & trap : TERM\n'
                         'while kill -0 $! 2> /dev/null; do wait $!; done\necho profile > "$out.nsys-rep"\n')
         nsys.chmod(0o755)
         env["PATH"] = f"{nsys.parent}:{self.env['PATH']}"
@@ -97,6 +97,58 @@ class SlurmWrappers(SlurmTest):
         self.assertTrue(last.startswith("completed step: 49, seconds: "), last)
         self.assertEqual(sorted(path.name.split(f"_{job}")[1] for path in (results / "nsys").iterdir()), ["-perf.nsys-rep", "-prof.nsys-rep"])
         self.assert_ends(self.cluster.sbatch("-N1", stage / "launch.sh", cwd=self.dir, env={**env, "DTYPE": "fp4"}), "FAILED", 2)
+        recipe = lambda does: self.cluster.sbatch("-N1", stage / "launch.sh", *self.tiny("per_device_batch_size=1"), cwd=self.dir,  # noqa: E731
+                                                  env={**env, "DTYPE": "bf16", "PROFILER_DOES": does})
+        job = recipe("exit 9")
+        log = stage / f"results/25.02/bf16/70b/1/log-maxtext-1_70b_{job}.out"
+        self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), log.read_text() if log.exists() else self.cluster.said(job))
+        self.assertRegex(log.read_text(), "the profile failed with exit code .*; the benchmark goes on without it")
+        self.assertIn("completed step: 49", log.read_text())
+        job = recipe(f"while [ ! -e {self.dir}/go ]; do sleep 0.2; done; exit 1")
+        profile = stage / f"results/25.02/bf16/70b/1/maxtext-1_70b_{job}-prof.out"
+        wait_until(lambda: profile.exists() and "look at it with" in profile.read_text(), 30, "the profile's first line")
+        self.cluster.must("scancel", "--batch", "--signal=USR1", job)
+        wait_until(lambda: "is to leave: SIGUSR1" in profile.read_text(), 30, "what the profile is told")
+        (self.dir / "go").touch()
+        self.assert_ends(job, "FAILED", 75)
+
+    def test_an_image_is_imported_from_its_own_registry(self):
+        enroot = self.dir / "bin" / "enroot"
+        enroot.parent.mkdir()
+        enroot.write_text('#!/bin/bash\necho "$4" >> "$ASKED"\necho "image of $4" > "$3"\n! [[ $4 = *missing* ]]\n')
+        enroot.chmod(0o755)
+        stage, asked = self.dir / "the stage", self.dir / "asked"
+        env = {"STAGE_PATH": str(stage), "ASKED": str(asked), "PATH": f"{enroot.parent}:{self.env['PATH']}"}
+        images = {"ghcr.io/nvidia/jax:maxtext-2024-12-09": "ghcr.io#nvidia/jax:maxtext-2024-12-09", "nvidia/cuda:12.2.0": "nvidia/cuda:12.2.0",
+                  "ubuntu:22.04": "ubuntu:22.04", "docker://localhost:5000/a/b": "localhost:5000#a/b", "me@nvcr.io#nvidia/jax": "me@nvcr.io#nvidia/jax"}
+        for image in images:
+            self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={**env, "CONTAINER": image}), "COMPLETED", 0)
+        self.assertEqual(asked.read_text().split(), [f"docker://{uri}" for uri in images.values()])
+        before = (stage / "muster.sqsh").read_text()
+        job = self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={**env, "CONTAINER": "missing"})
+        self.assert_ends(job, "FAILED", 1)
+        self.assertEqual((stage / "muster.sqsh").read_text(), before, "the image that was there stays")
+        self.assertEqual([path.name for path in stage.glob("muster.sqsh*")], ["muster.sqsh"])
+
+    def test_every_task_of_an_array_finds_what_the_scripts_share(self):
+        array = self.cluster.sbatch("-N", 1, "--array=1-2%1", "-J", "an:array", "-o", "%a.out", WRAPPERS / "example_slurm.sub",
+                                    *self.tiny("steps=8", "log_period=1"), "--chain", cwd=self.dir,
+                                    env={"GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(self.dir)})
+        self.cluster.wait_for_state(f"{array}_1", "COMPLETED")
+        self.cluster.wait_for_state(f"{array}_2", "CANCELLED")
+        run = f"an-array-{array}"
+        self.assertTrue((self.dir / "local_train" / run / "checkpoints/8").is_dir())
+        # Alone: the last task has the array's own number.
+        array = self.cluster.sbatch("-N", 1, "--array=1-3", "-o", "%a.out", WRAPPERS / "launch_base_script.sub", cwd=self.dir)
+        for task in (1, 2, 3):
+            self.cluster.wait_for_state(f"{array}_{task}", "FAILED")
+            self.assertIn("CONFIG is not set", (self.dir / f"{task}.out").read_text())
+        lost = self.dir / "lost"
+        lost.mkdir()
+        shutil.copy(WRAPPERS / "fleet.sub", lost)
+        job = self.cluster.sbatch("-N1", lost / "fleet.sub", cwd=self.dir)
+        self.assert_ends(job, "FAILED", 2)
+        self.assertIn("wrapper.sh is not beside the script", self.cluster.said(job))
 
 
 class SlurmPlaces(SlurmTest):
@@ -137,6 +189,20 @@ class SlurmContainer(SlurmTest):
             "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(space), "RUN_NAME": "boxed", "CONTAINER": "image.sqsh"})
         self.assert_ends(job, "COMPLETED", 0)
         self.assertNotIn("has no effect: this Slurm", (space / f"outputs/boxed/output-{job}-0-0.txt").read_text())
+        # What a run begins with is seen, too, by a path that holds inside.
+        shows = self.dir / "shows"
+        shows.mkdir()
+        (shows / "muster").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (shows / "muster").chmod(0o755)
+        for name, variable in (("again", "BASE_CHECKPOINT_RESTORE_PATH"), ("other", "BASE_CHECKPOINT_DIR")):
+            job = self.cluster.sbatch("-N1", "-o", f"{name}.out", WRAPPERS / "example_slurm.sub", cwd=self.dir, env={
+                "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(space), "RUN_NAME": name, "CONTAINER": "image.sqsh", variable: "pretrained",
+                "MUSTER_BIN_DIR": str(shows)})
+            self.assert_ends(job, "COMPLETED", 0)
+            words = (space / f"outputs/{name}/output-{job}-0-0.txt").read_text().splitlines()
+            path = f"{self.dir}/pretrained"
+            self.assertIn(f"load_parameters_path={path}", words)
+            self.assertEqual(words[words.index(f"{path}:{path}") - 1], "--container-mounts")
         job = self.cluster.sbatch("-N2", "--wrap", f"exec {BIN}/muster slurm run --container image.sqsh --container-mounts /data:/data -- sh -c "
                                   "'echo $SLURMD_NODENAME in $STAND_IN_IMAGE at $STAND_IN_WORKDIR sees $STAND_IN_MOUNTS'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
