@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
 #include "cli/client.h"
@@ -157,6 +158,15 @@ int run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& jo
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
   if (!fleet.ok()) return folder.discard(), fail(fleet.status());
   if (auto status = wait_until_ready(**fleet); !status.ok()) return fail(status);
+  if (options.slurm.metrics_port) {
+    const auto target =
+        write_scrape_target(folder.file("prometheus-coordinator.json"), (*fleet)->shown_host(),
+                            (*fleet)->http_port(), "muster-coordinator", slurm.node);
+    if (!target.ok()) warn(std::string(target.message()));
+  }
+  const absl::Cleanup no_target = [&] {
+    unlink(folder.file("prometheus-coordinator.json").c_str());
+  };
   const auto plan = step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
                               {folder.path(), job.spec.output_directory()});
   if (!plan.ok()) return fail(plan.status());

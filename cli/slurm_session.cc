@@ -50,7 +50,7 @@ SlurmSession::SlurmSession(const Parts& parts, const v1::JobSpec& spec, bool sav
              [this](uint64_t incident) {
                (void)keep_incident(parts_.client, incident, parts_.folder);
              }),
-      nodes_(nodes_of(parts.slurm, spec), parts.fleet.address()) {}
+      nodes_(nodes_of(parts.slurm, spec), {.address = parts.fleet.address()}) {}
 
 SlurmSession::~SlurmSession() {
   if (!watch_.logs_are_complete()) parts_.printer.give_up();

@@ -15,12 +15,14 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/help.h"
 #include "cli/run_command.h"
 #include "cli/slurm_ask.h"
 #include "cli/terminal.h"
 #include "common/errno_status.h"
+#include "common/file_write.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -94,6 +96,13 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
   command.add_flag("--insecure", options.insecure,
                    "Allow listeners that other machines can reach, as several nodes need them: "
                    "whoever reaches them can run jobs as you");
+  command
+      .add_option("--metrics-port", options.metrics_port,
+                  "Serve the workers' /metrics on the nodes' addresses, at this port (0: any), for "
+                  "Prometheus, which finds them in prometheus-*.json beside their logs; several "
+                  "nodes need --insecure or --trusted-network for it")
+      ->type_name("PORT")
+      ->check(whole_number(0, 65'535));
   command.add_flag("--no-requeue", options.no_requeue,
                    "Leave it to others that the job goes on: end with 75 after a checkpoint");
   command
@@ -158,6 +167,9 @@ absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& opti
                 .slots = slots,
                 .leave_seconds = options.leave_seconds,
                 .insecure = options.insecure,
+                .trusted_network = options.trusted_network,
+                .trust = {},
+                .metrics_port = options.metrics_port,
                 .log_folder = folders.at(0),
                 .profile = options.profile,
                 .gpus_per_node = 0,
@@ -181,6 +193,13 @@ absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& opti
     plan.mounts.push_back(absl::StrCat(folder, ":", folder));
   plan.mounts.insert(plan.mounts.end(), options.mounts.begin(), options.mounts.end());
   return plan;
+}
+
+absl::Status write_scrape_target(const std::string& path, const std::string& host, int port,
+                                 const std::string& job, const std::string& node) {
+  const nlohmann::json entry = {{"targets", {absl::StrCat(host, ":", port)}},
+                                {"labels", {{"job", job}, {"node", node}}}};
+  return write_file_atomically(path, nlohmann::json::array({entry}).dump() + "\n");
 }
 
 absl::StatusOr<SlurmSignals> SlurmSignals::block() {

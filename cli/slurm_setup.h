@@ -23,7 +23,9 @@ struct SlurmOptions {
   std::string address;  // of this node, for the others
   std::string profile;
   bool insecure = false;
+  bool trusted_network = false;
   bool no_requeue = false;
+  std::optional<int32_t> metrics_port;
   int32_t leave_seconds = 600;
   int32_t turns_max = kTurnsDefault;
 };
@@ -45,6 +47,10 @@ absl::Status check_listener(int32_t nodes, const SlurmOptions& options);
 absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& options,
                                    const std::string& coordinator, int32_t slots,
                                    const std::vector<std::string>& folders);
+
+// Writes a file of Prometheus' file_sd: one address. `job`: what Prometheus calls it; `node`: where it is.
+absl::Status write_scrape_target(const std::string& path, const std::string& host, int port,
+                                 const std::string& job, const std::string& node);
 
 // Signals of Slurm's, and Ctrl-C, as a file descriptor.
 class SlurmSignals {

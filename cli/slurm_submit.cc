@@ -66,6 +66,8 @@ std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::
     add_words(words, {"--container-mounts", mount});
   if (!options.slurm.address.empty()) add_words(words, {"--address", options.slurm.address});
   if (options.slurm.insecure) words.emplace_back("--insecure");
+  if (options.slurm.metrics_port)
+    add_words(words, {"--metrics-port", absl::StrCat(*options.slurm.metrics_port)});
   if (options.slurm.no_requeue || options.plan.chain > 1) words.emplace_back("--no-requeue");
   if (options.plan.chain > 1) words.emplace_back("--chain");
   add_words(words, {"--leave-seconds", absl::StrCat(options.slurm.leave_seconds), "--max-turns",

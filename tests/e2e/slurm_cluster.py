@@ -253,7 +253,7 @@ class SlurmCluster:
         self.must("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
 
     def processes_on(self, node=None):
-        """Pids of everything that a job has there; without a node, of everything that any has."""
+        """Pids of everything that a job has there; without a node, of everything that has this cluster's slurm.conf, its daemons too."""
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -261,7 +261,7 @@ class SlurmCluster:
             except OSError:
                 continue
             pid = int(path.parts[2])
-            is_there = any(word.startswith(b"SLURMD_NODENAME=") if node is None else word == f"SLURMD_NODENAME={node}".encode() for word in variables)
+            is_there = node is None or f"SLURMD_NODENAME={node}".encode() in variables
             if is_there and f"SLURM_CONF={self.env['SLURM_CONF']}".encode() in variables and not is_zombie(pid):
                 found.append(pid)
         return found

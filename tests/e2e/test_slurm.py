@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 from harness import BIN, SOURCE, command_line, metrics, step_lines, wait_until
 from slurm_case import ENDLESS, SlurmTest, WRAPPERS
@@ -281,6 +282,23 @@ class SlurmSubmit(SlurmTest):
         self.assertEqual(turns.read_text(), "it's \"one\" turn\n" * 2)
         job = int(json.loads(self.submit("--restarts", 0, "--output", self.dir / "two", "--json", "--", "bash", "-c", "exit 7").stdout)["slurm_job"])
         self.assert_ends(job, "FAILED", 7)
+
+
+class SlurmPages(SlurmTest):
+    def test_prometheus_finds_coordinator_and_workers_of_a_job(self):
+        answer = json.loads(self.muster("slurm", "submit", "--insecure", "-N", 2, "--ranks-per-node", 1, "--metrics-port", 0, "--json",
+                                        self.base_yml(), *self.tiny(*ENDLESS), "run_name=seen", f"base_output_directory={self.dir}/runs",
+                                        f"metrics_file={self.dir}/seen.jsonl", check=0).stdout)
+        self.wait_for_steps("seen", answer["slurm_job"], 5)
+        files = lambda: sorted((self.dir / "runs/seen/muster").glob("*/prometheus-*.json"))  # noqa: E731
+        wait_until(lambda: len(files()) == 3, 20, "three addresses")
+        for path, job in zip(files(), ("coordinator", "worker", "worker")):
+            [entry] = json.loads(path.read_text())
+            self.assertEqual(entry["labels"]["job"], f"muster-{job}")
+            with urllib.request.urlopen(f"http://{entry['targets'][0]}/metrics", timeout=10) as page:
+                self.assertIn(f"muster_{'job' if job == 'coordinator' else 'worker'}_", page.read().decode())
+        self.cancel(answer["slurm_job"])
+        wait_until(lambda: not files(), 30, "the end of the addresses")
 
 
 class SlurmChain(SlurmTest):

@@ -111,6 +111,7 @@ TEST(SrunCommand, StartsAWorkerOnEachNode) {
     EXPECT_THAT(words, Contains(word));
   EXPECT_THAT(words, Not(Contains(HasSubstr("container"))));
   EXPECT_THAT(words, Not(Contains("--insecure")));
+  EXPECT_THAT(words, Not(Contains(HasSubstr("metrics-port"))));
 
   plan.container = "image.sqsh";
   plan.mounts = {"/opt:/opt", "/shared:/shared"};
@@ -121,6 +122,15 @@ TEST(SrunCommand, StartsAWorkerOnEachNode) {
   for (const char* word :
        {"--container-image=image.sqsh", "--container-mounts=/opt:/opt,/shared:/shared",
         "--container-workdir=/shared", "--gpus-per-node=8", "--insecure"})
+    EXPECT_THAT(words, Contains(word));
+
+  plan.insecure = false;
+  plan.trusted_network = true;
+  plan.metrics_port = 0;
+  plan.trust = {.tls_ca = "/ca", .tls_cert = "/cert", .tls_key = "/key", .token_file = "/token"};
+  words = srun_command(plan);
+  for (const char* word : {"--trusted-network", "--metrics-port=0", "--tls-ca=/ca",
+                           "--tls-cert=/cert", "--tls-key=/key", "--token-file=/token"})
     EXPECT_THAT(words, Contains(word));
 }
 
