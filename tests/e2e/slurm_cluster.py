@@ -274,9 +274,11 @@ class SlurmCluster:
     def kill_processes(self, node=None):
         """How many there were."""
         found = self.processes_on(node)
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        # Stopped first, so that nobody sees another's end.
+        for signo in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                try:
+                    os.kill(pid, signo)
+                except ProcessLookupError:
+                    pass
         return len(found)

@@ -112,8 +112,9 @@ class SlurmNodes(SlurmTest):
         victim = self.node_with_ranks()
         self.addCleanup(self.cluster.kill_processes, victim)
         self.cluster.kill_slurmd(victim)  # its processes go on
+        # An answer on its way may take that back, and Slurm finds out for itself, in half a minute.
         self.cluster.down(victim, "slurmd is gone")
-        self.wait_for_output("spared", job, victim + r" gets no ranks any more \(Slurm: DOWN.*, slurmd is gone.*what runs there moves")
+        self.wait_for_output("spared", job, victim + r" gets no ranks any more \(Slurm: DOWN.*what runs there moves", seconds=90)
         self.wait_for_output("spared", job, f"in place of {victim}")
         self.wait_for_steps("spared", job, max(metrics(self.dir / "spared.jsonl")) + 5)
         self.assertEqual(self.cluster.state(job), "RUNNING")
