@@ -63,7 +63,7 @@ bool is_loopback(const std::string& address) {
 absl::Status reachable_by_others(const std::string& where) {
   return absl::FailedPreconditionError(
       absl::StrCat("the coordinator would listen at ", where,
-                   " for the other nodes, and whoever reaches it could run jobs as you: --insecure "
+                   " for others, and whoever reaches it could run jobs as you: --insecure "
                    "allows that"));
 }
 
@@ -97,10 +97,11 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
                    "Allow listeners that other machines can reach, as several nodes need them: "
                    "whoever reaches them can run jobs as you");
   command
-      .add_option("--metrics-port", options.metrics_port,
-                  "Serve the workers' /metrics on the nodes' addresses, at this port (0: any), for "
-                  "Prometheus, which finds them in prometheus-*.json beside their logs; several "
-                  "nodes need --insecure or --trusted-network for it")
+      .add_option(
+          "--metrics-port", options.metrics_port,
+          "Serve the workers' /metrics on the nodes' addresses, at this port (0: any), for "
+          "Prometheus, which finds them in prometheus-*.json beside their logs; --insecure is "
+          "needed for it, or a fleet's --trusted-network")
       ->type_name("PORT")
       ->check(whole_number(0, 65'535));
   command.add_flag("--no-requeue", options.no_requeue,
@@ -138,7 +139,7 @@ absl::StatusOr<SlurmJob> enter_slurm_job() {
 }
 
 absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions& options) {
-  if (job.node_count == 1) return "127.0.0.1";
+  if (job.node_count == 1 && !options.metrics_port) return "127.0.0.1";
   auto named = options.address.empty() ? address_of_node(job) : options.address;
   if (!named.ok()) return named.status();
   auto address = numeric(*named);
@@ -148,7 +149,7 @@ absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions&
 }
 
 absl::Status check_listener(int32_t nodes, const SlurmOptions& options) {
-  if (nodes == 1 || options.insecure) return absl::OkStatus();
+  if ((nodes == 1 && !options.metrics_port) || options.insecure) return absl::OkStatus();
   if (options.address.empty()) return reachable_by_others("its first node's address");
   const auto address = numeric(options.address);
   if (address.ok() && is_loopback(*address)) return absl::OkStatus();

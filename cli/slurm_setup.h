@@ -36,7 +36,7 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options);
 // workers'.
 absl::StatusOr<SlurmJob> enter_slurm_job();
 
-// Where the coordinator listens: on loopback for one node, else at the address by which Slurm knows this node. FailedPrecondition where
+// Where the coordinator listens: on loopback for one node whose pages nobody else reads, else at the address by which Slurm knows this node. FailedPrecondition where
 // that can be reached by other machines and nobody has said --insecure.
 absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions& options);
 

@@ -221,6 +221,7 @@ class SlurmSubmit(SlurmTest):
             refused = self.submit("-N", 2, *more, *program, check=2, insecure=False).stderr
             self.assertIn("whoever reaches it could run jobs as you: --insecure allows that", refused)
         self.assertFalse((self.dir / "out").exists())
+        self.assertIn("--insecure allows that", self.submit("--metrics-port", 0, *program, check=2, insecure=False).stderr)
         self.submit("-N", 2, "--address", "127.0.0.1", "--dry-run", *program, insecure=False)
         self.submit("--dry-run", *program, insecure=False)
 
