@@ -48,10 +48,15 @@ absl::StatusOr<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::start(const std::s
 absl::Status EmbeddedFleet::start_coordinator(const std::string& listen) {
   const auto program = sibling_program("muster-coordinator");
   if (!program.ok()) return program.status();
-  std::vector<std::string> command = {
-      *program, "--listen",    listen,
-      "--http", any_port(),    "--state-dir",
-      folder_,  "--port-file", absl::StrCat(folder_, "/", kPortFile)};
+  std::vector<std::string> command = {*program,
+                                      "--listen",
+                                      listen,
+                                      "--http",
+                                      absl::StrCat(shown_host(), ":", http_port_),
+                                      "--state-dir",
+                                      folder_,
+                                      "--port-file",
+                                      absl::StrCat(folder_, "/", kPortFile)};
   command.insert(command.end(), options_.flags.begin(), options_.flags.end());
   auto coordinator = ChildProcess::start(
       {.command = std::move(command), .output_path = folder_ + "/coordinator.log"});
@@ -77,6 +82,8 @@ absl::StatusOr<bool> EmbeddedFleet::check_ready() {
       !ports["grpc_port"].is_number_integer()) {
     return absl::InternalError(absl::StrCat(folder_, "/", kPortFile, ": no grpc_port"));
   }
+  if (ports.contains("http_port") && ports["http_port"].is_number_integer())
+    http_port_ = ports["http_port"].get<int>();
   address_ = absl::StrCat(shown_host(), ":", ports["grpc_port"].get<int>());
   return true;
 }

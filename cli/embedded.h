@@ -35,6 +35,10 @@ class EmbeddedFleet {
   // Looks whether it has. True from then on, and address() is known.
   absl::StatusOr<bool> check_ready();
   const std::string& address() const { return address_; }
+  int http_port() const {
+    return http_port_;
+  }                                // of its pages; a coordinator that is started again has it again
+  std::string shown_host() const;  // as it stands in an address
 
   // Once the coordinator is ready. Returns at once. Without it there is none on this machine.
   absl::Status start_worker(int32_t slots);
@@ -57,7 +61,6 @@ class EmbeddedFleet {
       : folder_(std::move(folder)), inotify_fd_(inotify_fd), options_(std::move(options)) {}
 
   absl::Status start_coordinator(const std::string& listen);
-  std::string shown_host() const;  // as it stands in an address
   std::string any_port() const;
   absl::Status ended(const char* name, const ChildExit& end) const;
 
@@ -65,6 +68,7 @@ class EmbeddedFleet {
   const int inotify_fd_;
   const CoordinatorOptions options_;
   std::string address_;
+  int http_port_ = 0;
   int32_t slots_ = 0;
   std::vector<Instant> revivals_;
   std::unique_ptr<RunMemory> memory_;  // ends after the daemons; null where there is none

@@ -40,11 +40,17 @@ absl::Status requeue_slurm_job(const SlurmJob& job) {
   absl::Status status;
   for (int i = 0; i < kTries; ++i) {
     status = output_of({"scontrol", "requeue", job.id}, kSlurmDeadline).status();
-    if (!absl::IsAborted(status)) return status;
+    if (status.ok()) return status;
     const auto text = output_of({"scontrol", "show", "job", "-o", job.id}, kSlurmDeadline);
     if (text.ok() && slurm_restarts(*text) > job.restarts) return absl::OkStatus();
+    if (!absl::IsAborted(status)) return status;
   }
   return status;
+}
+
+absl::Status cancel_waiting_tasks(const SlurmJob& job) {
+  if (job.array.empty()) return absl::OkStatus();
+  return output_of({"scancel", "--state=PENDING", job.array}, kSlurmDeadline).status();
 }
 
 bool workers_have_ended(const SlurmJob& job) {

@@ -24,6 +24,9 @@ SlurmJobState ask_slurm_job(const SlurmJob& job);
 // Of a job that Slurm ends already, too, which then has another turn when its nodes are free.
 absl::Status requeue_slurm_job(const SlurmJob& job);
 
+// Cancels those tasks of the job's array that wait. Nothing for a job that is no task.
+absl::Status cancel_waiting_tasks(const SlurmJob& job);
+
 // The workers' step is over: none of them is left on any node that answers. False where Slurm does not answer.
 bool workers_have_ended(const SlurmJob& job);
 // Asks the workers' step to leave, and waits for its end at most so long.

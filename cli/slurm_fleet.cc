@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -25,16 +26,17 @@ namespace {
 
 struct FleetOptions {
   SlurmOptions slurm;
-  std::string coordinator;
+  CoordinatorTarget coordinator;
+  std::string worker_token_file;
   std::optional<int32_t> slots;
   std::string log_folder = "muster-fleet";
+  int32_t patience_minutes = 30;
 };
 
 constexpr int kLookMs = 500;
 // slurmctld answers for the whole cluster.
 constexpr auto kAskPeriod = std::chrono::seconds(2);
-// Of a coordinator that somebody starts again on another machine, or when they have seen that it is gone. Nodes that nobody can use are others' by then.
-constexpr auto kCoordinatorPatience = std::chrono::minutes(30);
+constexpr int32_t kPatienceMinutesMax = 10'080;  // a week
 
 void say(const std::string& text) { write_text(STDERR_FILENO, "muster: " + text + "\n"); }
 
@@ -48,7 +50,8 @@ int next_signal(const SlurmSignals& signals) {
 // How long the fleet has been without its coordinator, or the coordinator without the fleet.
 class Separation {
  public:
-  explicit Separation(const FleetOptions& options) : coordinator_(options.coordinator) {}
+  explicit Separation(const FleetOptions& options)
+      : coordinator_(options.coordinator.address), patience_(options.patience_minutes) {}
 
   // An error when it has lasted too long.
   absl::Status look(bool apart) {
@@ -60,16 +63,18 @@ class Separation {
     if (!since_) {
       since_ = now;
       say(absl::StrCat("no worker is at the coordinator ", coordinator_,
-                       ": it is waited for, at most ", kCoordinatorPatience.count(), " minutes"));
+                       ": it is waited for, at most ", patience_.count(), " minutes"));
     }
-    if (now - *since_ < kCoordinatorPatience) return absl::OkStatus();
+    if (now - *since_ < patience_) return absl::OkStatus();
     return absl::UnavailableError(absl::StrCat("no worker has been at the coordinator ",
-                                               coordinator_, " for ", kCoordinatorPatience.count(),
+                                               coordinator_, " for ", patience_.count(),
                                                " minutes; the allocation ends"));
   }
 
  private:
   const std::string coordinator_;
+  // Somebody starts it again on another machine, or when they have seen that it is gone. Nodes that nobody can use are others' by then.
+  const std::chrono::minutes patience_;
   std::optional<Instant> since_;
 };
 
@@ -99,16 +104,11 @@ absl::StatusOr<int> keep(const FleetOptions& options, const SlurmJob& slurm,
 
 // Workers that save and leave. Slurm kills who is not through when its time limit comes, and queues nothing again then.
 void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSignals& signals,
-             const SlurmNodes& nodes, const Farewell& farewell, bool is_killed) {
+             const SlurmNodes& nodes, const Farewell& farewell, NextTurn& next_turn,
+             const Turn& turn, bool is_killed) {
   const Instant leave_by = monotonic_now() + std::chrono::seconds(options.slurm.leave_seconds);
-  bool is_queued = false;
   const auto queue = [&] {
-    if (is_queued || !farewell.requeue || options.slurm.no_requeue) return;
-    const absl::Status status = requeue_slurm_job(slurm);
-    is_queued = status.ok();
-    say(is_queued ? "the allocation is queued again"
-                  : absl::StrCat("the allocation could not be queued again: ",
-                                 std::string(status.message())));
+    if (farewell.requeue) next_turn.ask(turn);
   };
   if (is_killed) queue();
   end_worker_step(slurm, Duration());
@@ -124,29 +124,61 @@ void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSign
     if (workers_have_ended(slurm)) break;
   }
   queue();
+  if (farewell.requeue) say(absl::StrCat("the allocation ", next_turn.outcome()));
+}
+
+// Workers have folders of their own.
+absl::StatusOr<daemon::ClientTrust> absolute(daemon::ClientTrust trust) {
+  if (auto status = daemon::check_flags(trust); !status.ok()) return status;
+  for (std::string* path : {&trust.tls_ca, &trust.tls_cert, &trust.tls_key, &trust.token_file})
+    if (!path->empty()) *path = std::filesystem::absolute(*path).string();
+  return trust;
 }
 
 int fleet(const FleetOptions& options) {
+  const Instant began = monotonic_now();
   const auto signals = SlurmSignals::block();
   if (!signals.ok()) return fail(signals.status());
   const auto slurm = enter_slurm_job();
   if (!slurm.ok()) return fail(slurm.status());
   if (auto status = daemon::make_writable_directory(options.log_folder); !status.ok())
     return fail(status);
-  const auto plan = step_plan(*slurm, options.slurm, options.coordinator,
-                              options.slots.value_or(slurm->ranks_per_node), {options.log_folder});
+  daemon::ClientTrust of_workers = options.coordinator.trust;
+  if (!options.worker_token_file.empty()) of_workers.token_file = options.worker_token_file;
+  const auto trust = absolute(of_workers);
+  if (!trust.ok()) return fail(trust.status());
+  auto plan = step_plan(*slurm, options.slurm, options.coordinator.address,
+                        options.slots.value_or(slurm->ranks_per_node), {options.log_folder});
   if (!plan.ok()) return fail(plan.status());
+  plan->trust = *trust;
   auto step = WorkerStep::start(*plan);
   if (!step.ok()) return fail(step.status());
   SlurmNodes nodes({.names = slurm->node_names, .fewest = 0}, options.coordinator);
   const auto signo = keep(options, *slurm, *signals, **step, nodes);
-  if (!signo.ok()) return fail(signo.status());
+  if (!signo.ok()) {
+    // What runs there is healthy, for all that is known: it saves before it goes. Nothing is queued again.
+    NextTurn none(*slurm, "", false, options.slurm.turns_max);
+    see_off(options, *slurm, *signals, nodes, Farewell{false, ""}, none, {}, false);
+    return fail(signo.status());
+  }
   const SlurmJobState state = ask_slurm_job(*slurm);
-  const Farewell farewell = *signo == SIGUSR1  ? Farewell{true, "SIGUSR1: its time limit is near"}
-                            : *signo == SIGINT ? Farewell{false, "interrupted"}
-                                               : farewell_of(state);
-  say(absl::StrCat("the workers leave: ", farewell.reason));
-  see_off(options, *slurm, *signals, nodes, farewell, is_being_ended(state));
+  const auto farewell = *signo == SIGUSR1
+                            ? std::optional(Farewell{true, "SIGUSR1: its time limit is near"})
+                        : *signo == SIGINT ? std::optional(Farewell{false, "interrupted"})
+                        : *signo == 0      ? farewell_of_workers(state)
+                                           : std::optional(farewell_of(state));
+  if (!farewell) {
+    return fail(absl::UnavailableError(absl::StrCat(
+        "every worker has ended, and Slurm neither ends the job nor gives its nodes to others; "
+        "their logs are in ",
+        options.log_folder)));
+  }
+  say(absl::StrCat("the workers leave: ", farewell->reason));
+  // A fleet tells no steps, and what its jobs do is not its own: --max-turns bounds it.
+  const Turn turn{.job = slurm->id, .lasted = monotonic_now() - began, .counts = false};
+  NextTurn next_turn(*slurm, options.log_folder + "/slurm_turns.json", !options.slurm.no_requeue,
+                     options.slurm.turns_max);
+  see_off(options, *slurm, *signals, nodes, *farewell, next_turn, turn, is_being_ended(state));
   return to_int(ExitCode::kPreempted);
 }
 
@@ -157,7 +189,25 @@ void declare_slurm_fleet(CLI::App& slurm, Action& action) {
   CLI::App* command = slurm.add_subcommand(
       "fleet", "In an sbatch script: make the allocation's nodes workers of a coordinator");
   command->group("Commands");
-  add_coordinator_address_option(*command, options->coordinator);
+  add_coordinator_option(*command, options->coordinator);
+  command
+      ->add_option(
+          "--worker-token-file", options->worker_token_file,
+          "The workers' token; --token-file is then this command's own, which leaves nodes "
+          "out and admits them (admin)")
+      ->envname("MUSTER_WORKER_TOKEN_FILE")
+      ->type_name("FILE")
+      ->group("Trust");
+  command->add_flag(
+      "--trusted-network", options->slurm.trusted_network,
+      "With a coordinator's TLS: where ranks meet, and pages, may be reached by others");
+  command
+      ->add_option(
+          "--patience-minutes", options->patience_minutes,
+          "How long workers wait for a coordinator that is gone, before they save and leave")
+      ->type_name("N")
+      ->check(whole_number(1, kPatienceMinutesMax))
+      ->capture_default_str();
   command
       ->add_option(
           "--slots", options->slots,

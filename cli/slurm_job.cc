@@ -43,6 +43,11 @@ std::optional<int64_t> seconds_of(const std::string& text) {
   return seconds;
 }
 
+// Not "None", "Unknown", "N/A": scontrol writes those where there is none.
+bool is_time(const std::string& text) {
+  return !text.empty() && absl::ascii_isdigit(static_cast<unsigned char>(text.front()));
+}
+
 }  // namespace
 
 std::string slurm_field(std::string_view line, std::string_view name) {
@@ -66,7 +71,10 @@ absl::StatusOr<SlurmJob> slurm_job(const Variables& environment) {
   }
   const std::string array = value_of(environment, "SLURM_ARRAY_JOB_ID");
   const std::string task = value_of(environment, "SLURM_ARRAY_TASK_ID");
-  if (!array.empty() && !task.empty()) job.id = absl::StrCat(array, "_", task);
+  if (!array.empty() && !task.empty()) {
+    job.array = array;
+    job.id = absl::StrCat(array, "_", task);
+  }
   job.node_count = *nodes;
   job.name = value_of(environment, "SLURM_JOB_NAME");
   job.node = value_of(environment, "SLURMD_NODENAME");
@@ -124,9 +132,12 @@ std::vector<SlurmNode> parse_slurm_nodes(std::string_view text) {
 }
 
 SlurmJobState parse_slurm_job(std::string_view text) {
-  return {slurm_field(text, "JobState"), seconds_of(slurm_field(text, "RunTime")),
-          seconds_of(slurm_field(text, "TimeLimit")), slurm_field(text, "JobId"),
-          slurm_field(text, "Reason")};
+  return {slurm_field(text, "JobState"),
+          seconds_of(slurm_field(text, "RunTime")),
+          seconds_of(slurm_field(text, "TimeLimit")),
+          slurm_field(text, "JobId"),
+          slurm_field(text, "Reason"),
+          is_time(slurm_field(text, "PreemptTime"))};
 }
 
 int32_t slurm_restarts(std::string_view text) {
@@ -138,11 +149,23 @@ Farewell farewell_of(const SlurmJobState& state) {
   constexpr int64_t kEarly = 5;  // slurmctld looks at its clock, and the node at its own
   if (state.state == "RUNNING") return {true, "the time limit is near, or others go first"};
   if (state.state.empty()) return {true, "Slurm does not say why"};
+  // PreemptMode=CANCEL without GraceTime: nobody but us queues it again.
+  if (state.is_preempted || state.state == "PREEMPTED") return {true, "others go first"};
   // Who moves the end (EndTime=) moves the limit to the next full minute alone.
   if (state.reason == "TimeLimit") return {true, "its time limit is reached"};
   if (state.limit_seconds && state.run_seconds.value_or(0) + kEarly >= *state.limit_seconds)
     return {true, "its time limit is reached"};
   return {false, absl::StrCat("Slurm ends it (", state.state, ")")};
+}
+
+std::optional<Farewell> farewell_of_workers(const SlurmJobState& state) {
+  // --signal without B: goes to the workers alone, and up to a minute early.
+  constexpr int64_t kNearLimitSeconds = 900;
+  if (state.state != "RUNNING" || state.is_preempted) return farewell_of(state);
+  if (!state.limit_seconds) return std::nullopt;
+  const int64_t left = *state.limit_seconds - state.run_seconds.value_or(0);
+  if (left > std::min(kNearLimitSeconds, *state.limit_seconds / 2)) return std::nullopt;
+  return Farewell{true, "its time limit is near"};
 }
 
 bool is_being_ended(const SlurmJobState& state) {

@@ -17,6 +17,7 @@ using Variables = std::map<std::string, std::string>;
 struct SlurmJob {
   std::string
       id;  // as scontrol takes it: "12", and "12_3" of an array's task, because "12" is all of them
+  std::string array;  // the number of all its tasks; empty: it is none of an array's
   std::string name;
   std::string node;                     // this process's
   std::string nodes;                    // all of them: "node[1-4]"
@@ -54,6 +55,7 @@ struct SlurmJobState {
   std::optional<int64_t> limit_seconds;  // none: UNLIMITED
   std::string id{};                      // a number of its own, also of an array's task
   std::string reason{};                  // "TimeLimit"
+  bool is_preempted = false;             // others have been given its nodes
 };
 SlurmJobState parse_slurm_job(std::string_view text);
 // How often it was queued again, by the same text; -1 when that is not said.
@@ -70,6 +72,9 @@ struct Farewell {
 // `state` is from when it was told. A job that Slurm ends is COMPLETING by then: by its time limit, which another turn goes on from, or
 // because somebody cancelled it, who wants no other turn.
 Farewell farewell_of(const SlurmJobState& state);
+// Of a job whose workers have all ended although nobody here asked them to: nothing where neither Slurm nor the time limit is the reason,
+// which is a fault and no turn.
+std::optional<Farewell> farewell_of_workers(const SlurmJobState& state);
 // Slurm has begun to end it: what is not gone within KillWait is killed.
 bool is_being_ended(const SlurmJobState& state);
 

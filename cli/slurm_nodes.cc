@@ -54,9 +54,9 @@ int32_t usable_workers(const v1::ListWorkersResponse& workers) {
       [](const v1::WorkerInfo& worker) { return stays(worker) && !worker.has_exclusion(); }));
 }
 
-SlurmNodes::SlurmNodes(Options options, const std::string& coordinator)
+SlurmNodes::SlurmNodes(Options options, const CoordinatorTarget& coordinator)
     : options_(std::move(options)),
-      client_({.address = coordinator}),
+      client_(coordinator),
       awaited_(options_.names.begin(), options_.names.end()),
       launch_by_(monotonic_now() + options_.launch_time),
       staying_(static_cast<int32_t>(options_.names.size())) {

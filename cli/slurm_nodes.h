@@ -41,8 +41,7 @@ class SlurmNodes {
     int32_t fewest = 1;              // that the job can go on with
     Duration launch_time = kLaunchTime;
   };
-  // `coordinator` is its address.
-  SlurmNodes(Options options, const std::string& coordinator);
+  SlurmNodes(Options options, const CoordinatorTarget& coordinator);
   // Ends its calls.
   ~SlurmNodes();
   SlurmNodes(const SlurmNodes&) = delete;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
 #include "cli/client.h"
@@ -27,6 +28,7 @@ namespace {
 struct RunOptions {
   JobArguments job;
   SlurmOptions slurm;
+  bool chain = false;
 };
 
 constexpr auto kReportTime = std::chrono::minutes(2);
@@ -124,7 +126,7 @@ int follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob& jo
   std::optional<Farewell> farewell;
   Turn turn;
   NextTurn next_turn(slurm, job.spec.output_directory() + "/muster/slurm_turns.json",
-                     !options.slurm.no_requeue);
+                     !options.slurm.no_requeue, options.slurm.turns_max);
   {
     SlurmSession session({slurm, signals, fleet, step, printer, client, folder, next_turn,
                           std::chrono::seconds(options.slurm.leave_seconds)},
@@ -156,6 +158,15 @@ int run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& jo
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
   if (!fleet.ok()) return folder.discard(), fail(fleet.status());
   if (auto status = wait_until_ready(**fleet); !status.ok()) return fail(status);
+  if (options.slurm.metrics_port) {
+    const auto target =
+        write_scrape_target(folder.file("prometheus-coordinator.json"), (*fleet)->shown_host(),
+                            (*fleet)->http_port(), "muster-coordinator", slurm.node);
+    if (!target.ok()) warn(std::string(target.message()));
+  }
+  const absl::Cleanup no_target = [&] {
+    unlink(folder.file("prometheus-coordinator.json").c_str());
+  };
   const auto plan = step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
                               {folder.path(), job.spec.output_directory()});
   if (!plan.ok()) return fail(plan.status());
@@ -172,16 +183,34 @@ int run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& jo
   return exit_code;
 }
 
+// Of a chain that is through, or that no other turn can help.
+bool ends_chain(int exit_code) {
+  return exit_code == to_int(ExitCode::kOk) || exit_code == to_int(ExitCode::kBadInput) ||
+         exit_code == to_int(ExitCode::kNotFinite);
+}
+
+int run_job(const RunOptions& options, const SlurmJob& slurm, const SlurmSignals& signals) {
+  const auto job = wanted_job(slurm, options.job);
+  if (!job.ok()) return fail(job.status());
+  auto folder = RunFolder::create(job->spec.output_directory());
+  if (!folder.ok()) return fail(folder.status());
+  return run_in(options, slurm, *job, signals, **folder);
+}
+
 int run(const RunOptions& options) {
   const auto signals = SlurmSignals::block();
   if (!signals.ok()) return fail(signals.status());
   const auto slurm = enter_slurm_job();
   if (!slurm.ok()) return fail(slurm.status());
-  const auto job = wanted_job(*slurm, options.job);
-  if (!job.ok()) return fail(job.status());
-  auto folder = RunFolder::create(job->spec.output_directory());
-  if (!folder.ok()) return fail(folder.status());
-  return run_in(options, *slurm, *job, *signals, **folder);
+  const int exit_code = run_job(options, *slurm, *signals);
+  if (!options.chain || slurm->array.empty() || !ends_chain(exit_code)) return exit_code;
+  const absl::Status status = cancel_waiting_tasks(*slurm);
+  warn(status.ok()
+           ? absl::StrCat("the chain ends here: the tasks of ", slurm->array,
+                          " that wait are cancelled")
+           : absl::StrCat("the tasks of ", slurm->array,
+                          " that wait could not be cancelled: ", std::string(status.message())));
+  return exit_code;
 }
 
 }  // namespace
@@ -200,6 +229,10 @@ void declare_slurm_run(CLI::App& slurm, Action& action) {
       ->add_option("--profile", options->slurm.profile,
                    "Have Nsight Systems (nsys) profile the first node's ranks, to FILE.nsys-rep")
       ->type_name("FILE");
+  command->add_flag(
+      "--chain", options->chain,
+      "The tasks of this array (sbatch --array=1-10%1) are turns of one job: when it is "
+      "through, or its input is bad, those that wait are cancelled");
   // Of muster slurm submit, whose jobs of one chain have different numbers.
   command->add_option("--default-name", options->job.default_name, "Of a run without a name")
       ->group("");

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/str_split.h>
 
 #include "common/escape.h"
 
@@ -37,6 +39,49 @@ std::string shell_word(const std::string& word) {
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
+std::optional<int64_t> limit_seconds(const std::string& time) {
+  constexpr int64_t kMinute = 60, kHour = 3600, kDay = 86'400, kPartMax = 1'000'000;
+  const size_t dash = time.find('-');
+  const bool has_days = dash != std::string::npos;
+  const std::vector<std::string> parts = absl::StrSplit(time.substr(has_days ? dash + 1 : 0), ':');
+  std::vector<int64_t> numbers;
+  if (has_days && !absl::SimpleAtoi(time.substr(0, dash), &numbers.emplace_back()))
+    return std::nullopt;
+  for (const std::string& part : parts)
+    if (!absl::SimpleAtoi(part, &numbers.emplace_back())) return std::nullopt;
+  std::vector<int64_t> units = {kMinute, 1};
+  if (has_days) units = {kDay, kHour, kMinute, 1};
+  if (!has_days && parts.size() == 3) units = {kHour, kMinute, 1};
+  if (numbers.size() > units.size()) return std::nullopt;
+  int64_t seconds = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i] < 0 || numbers[i] > kPartMax) return std::nullopt;
+    seconds += numbers[i] * units[i];
+  }
+  return seconds == 0 ? std::nullopt : std::optional(seconds);  // 0: none, for sbatch
+}
+
+int32_t signal_lead(int32_t wanted_seconds, const std::string& time) {
+  const auto limit = limit_seconds(time);
+  return limit ? static_cast<int32_t>(std::min<int64_t>(wanted_seconds, *limit / 4))
+               : wanted_seconds;
+}
+
+std::vector<std::string> sbatch_command(const ScriptPlan& plan, const std::string& path) {
+  std::vector<std::string> words = {"sbatch", "--parsable"};
+  const auto add_option = [&](const char* name, const std::string& value) {
+    if (!value.empty()) words.push_back(absl::StrCat(name, "=", value));
+  };
+  add_option("--job-name", plan.job_name);
+  add_option("--account", plan.account);
+  add_option("--partition", plan.partition);
+  add_option("--qos", plan.qos);
+  add_option("--time", plan.time);
+  add_option("--dependency", plan.dependency);
+  words.push_back(path);
+  return words;
+}
+
 absl::StatusOr<std::string> slurm_script(const ScriptPlan& plan) {
   for (const std::string* text : {&plan.job_name, &plan.account, &plan.partition, &plan.qos,
                                   &plan.time, &plan.dependency, &plan.output_folder}) {
@@ -57,7 +102,12 @@ absl::StatusOr<std::string> slurm_script(const ScriptPlan& plan) {
   add(script, "--dependency", plan.dependency);
   add(script, "--nodes", absl::StrCat(plan.nodes));
   if (plan.gpus_per_node > 0) add(script, "--gpus-per-node", absl::StrCat(plan.gpus_per_node));
-  if (plan.exclusive) absl::StrAppend(&script, "#SBATCH --exclusive\n");
+  if (plan.exclusive) {
+    // A site's default of memory for each processor holds for whole nodes, too.
+    absl::StrAppend(&script, "#SBATCH --exclusive\n#SBATCH --mem=0\n");
+  } else if (plan.tasks_per_node > 0) {
+    add(script, "--ntasks-per-node", absl::StrCat(plan.tasks_per_node));
+  }
   absl::StrAppend(&script, "#SBATCH --requeue\n#SBATCH --open-mode=append\n");
   if (plan.keeps_failed_nodes) absl::StrAppend(&script, "#SBATCH --no-kill\n");
   if (plan.signal_seconds > 0)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,24 @@ struct ScriptPlan {
   int32_t signal_seconds = 0;       // before the time limit; 0: none
   bool keeps_failed_nodes = false;  // the allocation outlives a node
   bool exclusive = true;
+  int32_t tasks_per_node =
+      0;  // of nodes that are shared: processors for each rank; 0: sbatch's own
   std::string output_folder{};
   std::vector<std::string> more{};     // sbatch's options as they stand
   std::vector<std::string> command{};  // what is run
 };
 
+// Seconds of a time limit as sbatch takes it ("30", "30:00", "4:00:00", "1-0", "1-2:30", "1-2:30:00"); none of another text, which sbatch
+// judges, and of "UNLIMITED".
+std::optional<int64_t> limit_seconds(const std::string& time);
+// How long before the limit SIGUSR1 comes: as asked for, but at most a quarter of the limit, so that a turn has most of its time.
+int32_t signal_lead(int32_t wanted_seconds, const std::string& time);
+
 // A word as a shell takes it.
 std::string shell_word(const std::string& word);
+
+// sbatch's command line for the script at `path`. Its variables (SBATCH_PARTITION, …) beat what a script says, but not what stands here.
+std::vector<std::string> sbatch_command(const ScriptPlan& plan, const std::string& path);
 
 // InvalidArgument for what no line of a script can say.
 absl::StatusOr<std::string> slurm_script(const ScriptPlan& plan);

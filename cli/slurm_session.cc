@@ -50,7 +50,7 @@ SlurmSession::SlurmSession(const Parts& parts, const v1::JobSpec& spec, bool sav
              [this](uint64_t incident) {
                (void)keep_incident(parts_.client, incident, parts_.folder);
              }),
-      nodes_(nodes_of(parts.slurm, spec), parts.fleet.address()) {}
+      nodes_(nodes_of(parts.slurm, spec), {.address = parts.fleet.address()}) {}
 
 SlurmSession::~SlurmSession() {
   if (!watch_.logs_are_complete()) parts_.printer.give_up();
@@ -123,7 +123,13 @@ void SlurmSession::look_at_workers() {
   if (nodes_.staying() == 0 && now >= *ask_for_workers_at_) {
     // A coordinator that was started again has none of them for a moment.
     ask_for_workers_at_ = now + kStepPeriod;
-    if (workers_have_ended(parts_.slurm)) return leave(farewell_of(ask_slurm_job(parts_.slurm)));
+    if (workers_have_ended(parts_.slurm)) {
+      if (auto farewell = farewell_of_workers(ask_slurm_job(parts_.slurm)))
+        return leave(*std::move(farewell));
+      fault_ = absl::UnavailableError(
+          "every worker has ended, and Slurm neither ends the job nor gives its nodes to others");
+      return;
+    }
   }
   if (now - *starved_since_ >= kStarved) {
     leave(
@@ -154,6 +160,7 @@ absl::Status SlurmSession::trouble() {
   std::vector<std::string> notes;
   absl::Status status = parts_.fleet.mend(notes);
   for (const std::string& note : notes) parts_.printer.news(note);
+  if (status.ok()) status = fault_;
   if (status.ok() && !farewell_) status = parts_.step.health();
   if (status.ok()) status = watch_.trouble();
   return status;

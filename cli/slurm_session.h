@@ -62,6 +62,7 @@ class SlurmSession {
   RunWatch watch_;
   SlurmNodes nodes_;
   std::optional<Farewell> farewell_;
+  absl::Status fault_;               // of workers that all ended by themselves
   std::optional<Instant> leave_by_;  // what is left then is not waited for
   std::optional<Instant> logs_by_;
   std::optional<Instant> starved_since_;

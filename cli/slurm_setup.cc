@@ -15,12 +15,14 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/help.h"
 #include "cli/run_command.h"
 #include "cli/slurm_ask.h"
 #include "cli/terminal.h"
 #include "common/errno_status.h"
+#include "common/file_write.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -58,6 +60,13 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
+absl::Status reachable_by_others(const std::string& where) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the coordinator would listen at ", where,
+                   " for others, and whoever reaches it could run jobs as you: --insecure "
+                   "allows that"));
+}
+
 absl::StatusOr<std::string> address_of_node(const SlurmJob& job) {
   const auto nodes = ask_slurm_nodes(job.node);
   if (!nodes.ok()) return nodes.status();
@@ -87,8 +96,23 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
   command.add_flag("--insecure", options.insecure,
                    "Allow listeners that other machines can reach, as several nodes need them: "
                    "whoever reaches them can run jobs as you");
+  command
+      .add_option(
+          "--metrics-port", options.metrics_port,
+          "Serve the workers' /metrics on the nodes' addresses, at this port (0: any), for "
+          "Prometheus, which finds them in prometheus-*.json beside their logs; --insecure is "
+          "needed for it, or a fleet's --trusted-network")
+      ->type_name("PORT")
+      ->check(whole_number(0, 65'535));
   command.add_flag("--no-requeue", options.no_requeue,
                    "Leave it to others that the job goes on: end with 75 after a checkpoint");
+  command
+      .add_option("--max-turns", options.turns_max,
+                  "How often the job may be started in all, the first time included, before it is "
+                  "not queued again")
+      ->type_name("N")
+      ->check(whole_number(1, kTurnsMax))
+      ->capture_default_str();
   command
       .add_option("--leave-seconds", options.leave_seconds,
                   "What ranks get to save a checkpoint and leave; Slurm may give them less")
@@ -101,7 +125,10 @@ absl::StatusOr<SlurmJob> enter_slurm_job() {
   if (!job.ok()) return job;
   // A job that an array's task has submitted inherits the array's variables.
   const char* number = std::getenv("SLURM_JOB_ID");
-  if (number != nullptr && job->id != number && ask_slurm_job(*job).id != number) job->id = number;
+  if (number != nullptr && job->id != number && ask_slurm_job(*job).id != number) {
+    job->id = number;
+    job->array.clear();
+  }
   const auto names = output_of({"scontrol", "show", "hostnames", job->nodes}, kSlurmDeadline);
   if (!names.ok()) return names.status();
   job->node_names = absl::StrSplit(*names, '\n', absl::SkipEmpty());
@@ -112,16 +139,21 @@ absl::StatusOr<SlurmJob> enter_slurm_job() {
 }
 
 absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions& options) {
-  if (job.node_count == 1) return "127.0.0.1";
+  if (job.node_count == 1 && !options.metrics_port) return "127.0.0.1";
   auto named = options.address.empty() ? address_of_node(job) : options.address;
   if (!named.ok()) return named.status();
   auto address = numeric(*named);
   if (!address.ok()) return address.status();
   if (is_loopback(*address) || options.insecure) return address;
-  return absl::FailedPreconditionError(
-      absl::StrCat("the coordinator would listen at ", *address,
-                   " for the other nodes, and whoever reaches it could run jobs as you: --insecure "
-                   "allows that"));
+  return reachable_by_others(*address);
+}
+
+absl::Status check_listener(int32_t nodes, const SlurmOptions& options) {
+  if ((nodes == 1 && !options.metrics_port) || options.insecure) return absl::OkStatus();
+  if (options.address.empty()) return reachable_by_others("its first node's address");
+  const auto address = numeric(options.address);
+  if (address.ok() && is_loopback(*address)) return absl::OkStatus();
+  return reachable_by_others(options.address);
 }
 
 absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& options,
@@ -136,6 +168,9 @@ absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& opti
                 .slots = slots,
                 .leave_seconds = options.leave_seconds,
                 .insecure = options.insecure,
+                .trusted_network = options.trusted_network,
+                .trust = {},
+                .metrics_port = options.metrics_port,
                 .log_folder = folders.at(0),
                 .profile = options.profile,
                 .gpus_per_node = 0,
@@ -159,6 +194,13 @@ absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& opti
     plan.mounts.push_back(absl::StrCat(folder, ":", folder));
   plan.mounts.insert(plan.mounts.end(), options.mounts.begin(), options.mounts.end());
   return plan;
+}
+
+absl::Status write_scrape_target(const std::string& path, const std::string& host, int port,
+                                 const std::string& job, const std::string& node) {
+  const nlohmann::json entry = {{"targets", {absl::StrCat(host, ":", port)}},
+                                {"labels", {{"job", job}, {"node", node}}}};
+  return write_file_atomically(path, nlohmann::json::array({entry}).dump() + "\n");
 }
 
 absl::StatusOr<SlurmSignals> SlurmSignals::block() {

@@ -12,6 +12,7 @@
 
 #include "cli/slurm_job.h"
 #include "cli/slurm_step.h"
+#include "cli/slurm_turns.h"
 #include "common/time.h"
 
 namespace muster::cli {
@@ -22,8 +23,11 @@ struct SlurmOptions {
   std::string address;  // of this node, for the others
   std::string profile;
   bool insecure = false;
+  bool trusted_network = false;
   bool no_requeue = false;
+  std::optional<int32_t> metrics_port;
   int32_t leave_seconds = 600;
+  int32_t turns_max = kTurnsDefault;
 };
 
 void add_slurm_options(CLI::App& command, SlurmOptions& options);
@@ -32,14 +36,21 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options);
 // workers'.
 absl::StatusOr<SlurmJob> enter_slurm_job();
 
-// Where the coordinator listens: on loopback for one node, else at the address by which Slurm knows this node. FailedPrecondition where
+// Where the coordinator listens: on loopback for one node whose pages nobody else reads, else at the address by which Slurm knows this node. FailedPrecondition where
 // that can be reached by other machines and nobody has said --insecure.
 absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions& options);
+
+// The same judgement before there is an allocation, of a job of `nodes`.
+absl::Status check_listener(int32_t nodes, const SlurmOptions& options);
 
 // `folders` are those that a container has to see. Warns where there is no container for `options.container`.
 absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& options,
                                    const std::string& coordinator, int32_t slots,
                                    const std::vector<std::string>& folders);
+
+// Writes a file of Prometheus' file_sd: one address. `job`: what Prometheus calls it; `node`: where it is.
+absl::Status write_scrape_target(const std::string& path, const std::string& host, int port,
+                                 const std::string& job, const std::string& node);
 
 // Signals of Slurm's, and Ctrl-C, as a file descriptor.
 class SlurmSignals {

@@ -46,6 +46,14 @@ std::vector<std::string> srun_command(const StepPlan& plan) {
                              absl::StrCat(plan.leave_seconds), "--log-folder", plan.log_folder});
   if (!plan.profile.empty()) words.insert(words.end(), {"--profile", plan.profile});
   if (plan.insecure) words.push_back("--insecure");
+  if (plan.trusted_network) words.push_back("--trusted-network");
+  if (plan.metrics_port) words.push_back(absl::StrCat("--metrics-port=", *plan.metrics_port));
+  for (const auto& [flag, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
+           {"--tls-ca=", plan.trust.tls_ca},
+           {"--tls-cert=", plan.trust.tls_cert},
+           {"--tls-key=", plan.trust.tls_key},
+           {"--token-file=", plan.trust.token_file}})
+    if (!path.empty()) words.push_back(flag + path);
   return words;
 }
 

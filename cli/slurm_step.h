@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <absl/status/statusor.h>
 
 #include "cli/child_process.h"
+#include "daemon/client_trust.h"
 
 namespace muster::cli {
 
@@ -23,7 +25,10 @@ struct StepPlan {
   int32_t slots = 1;
   int32_t leave_seconds = 0;
   bool insecure = false;
-  std::string log_folder{};   // every node writes there
+  bool trusted_network = false;
+  daemon::ClientTrust trust{};            // of a coordinator with TLS; every node has the files
+  std::optional<int32_t> metrics_port{};  // of the workers' pages, on the nodes' addresses; 0: any
+  std::string log_folder{};               // every node writes there
   std::string profile{};      // of the first node's ranks, by Nsight Systems; empty: none
   int32_t gpus_per_node = 0;  // 0: Slurm knows of none
   // Of pyxis; none when `container` is empty.

@@ -66,8 +66,12 @@ std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::
     add_words(words, {"--container-mounts", mount});
   if (!options.slurm.address.empty()) add_words(words, {"--address", options.slurm.address});
   if (options.slurm.insecure) words.emplace_back("--insecure");
+  if (options.slurm.metrics_port)
+    add_words(words, {"--metrics-port", absl::StrCat(*options.slurm.metrics_port)});
   if (options.slurm.no_requeue || options.plan.chain > 1) words.emplace_back("--no-requeue");
-  add_words(words, {"--leave-seconds", absl::StrCat(options.slurm.leave_seconds)});
+  if (options.plan.chain > 1) words.emplace_back("--chain");
+  add_words(words, {"--leave-seconds", absl::StrCat(options.slurm.leave_seconds), "--max-turns",
+                    absl::StrCat(options.slurm.turns_max)});
   if (job.is_program()) {
     words.emplace_back("--");
     const auto program = nlohmann::json::parse(job.program, nullptr, /*allow_exceptions=*/false);
@@ -90,11 +94,12 @@ absl::StatusOr<std::string> write_script(const v1::JobSpec& spec, const std::str
   return path;
 }
 
-// sbatch's own variables and options that stand for themselves may say another partition, which is Slurm's to judge then.
+// Options that stand for themselves may say another partition, which is Slurm's to judge then.
 absl::Status check_nodes(const ScriptPlan& plan) {
   if (!plan.more.empty()) return absl::OkStatus();
   const char* variable = std::getenv("SBATCH_PARTITION");
-  const std::string named = variable != nullptr ? variable : plan.partition;
+  const std::string named =
+      plan.partition.empty() && variable != nullptr ? variable : plan.partition;
   const auto text = output_of({"scontrol", "show", "partition", "-o"}, kSlurmDeadline);
   if (!text.ok()) return absl::OkStatus();  // sbatch says why
   const std::string why = too_many_nodes(parse_slurm_partitions(*text), named, plan.nodes);
@@ -125,6 +130,8 @@ int submit(const SlurmSubmitOptions& given) {
   // The check tries the output folder, and a dry run writes nothing.
   const auto spec = checked_spec(options.job, !options.no_check && !options.dry_run);
   if (!spec.ok()) return fail(spec.status());
+  if (auto status = check_listener(spec->nodes() + spec->spares(), options.slurm); !status.ok())
+    return fail(status);
   const auto muster = daemon::own_executable_path();
   if (!muster.ok()) return fail(muster.status());
   ScriptPlan& plan = options.plan;
@@ -132,6 +139,8 @@ int submit(const SlurmSubmitOptions& given) {
   plan.nodes = spec->nodes() + spec->spares();
   plan.keeps_failed_nodes = spec->spares() > 0 || spec->min_nodes() > 0;
   plan.exclusive = !options.share_nodes;
+  plan.tasks_per_node = spec->ranks_per_node();
+  plan.signal_seconds = signal_lead(plan.signal_seconds, plan.time);
   plan.output_folder = spec->output_directory();
   plan.command = run_words(options, *spec, *muster);
   const auto script = slurm_script(plan);
@@ -140,7 +149,7 @@ int submit(const SlurmSubmitOptions& given) {
   if (auto status = check_nodes(plan); !status.ok()) return fail(status);
   const auto path = write_script(*spec, *script);
   if (!path.ok()) return fail(path.status());
-  const auto end = run_command({"sbatch", "--parsable", *path}, kSbatchDeadline);
+  const auto end = run_command(sbatch_command(plan, *path), kSbatchDeadline);
   if (!end.ok()) return fail(end.status());
   if (end->exit_code != 0) {
     return fail(absl::InvalidArgumentError(absl::StrCat(
@@ -195,12 +204,17 @@ void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
       ->check(whole_number(1, kChainMax));
   plan.signal_seconds = 300;
   command
-      .add_option("--signal-seconds", plan.signal_seconds,
-                  "So long before the time limit ranks save and leave; 0: only when Slurm ends it")
+      .add_option(
+          "--signal-seconds", plan.signal_seconds,
+          "So long before the time limit ranks save and leave, at most a quarter of --time; 0: "
+          "only when Slurm ends it")
       ->type_name("N")
       ->check(whole_number(0, 65'535))
       ->capture_default_str();
-  command.add_flag("--share-nodes", options.share_nodes, "Do not ask for whole nodes");
+  command.add_flag(
+      "--share-nodes", options.share_nodes,
+      "Do not ask for whole nodes, but for a processor for each rank; --sbatch says more, as "
+      "--cpus-per-task=8, --mem=64G");
   command
       .add_option("--sbatch", plan.more,
                   "Another option of sbatch's, as it stands; may be repeated")

@@ -30,12 +30,16 @@ TurnRecord read_record(const std::string& path) {
   };
   const int64_t fruitless =
       std::clamp<int64_t>(number("fruitless_turns", 0), 0, kFruitlessTurnsMax);
-  return {json["job"].get<std::string>(), number("step", -1), static_cast<int32_t>(fruitless)};
+  const int64_t turns = std::clamp<int64_t>(number("turns", 0), 0, kTurnsMax);
+  return {json["job"].get<std::string>(), number("step", -1), static_cast<int32_t>(fruitless),
+          static_cast<int32_t>(turns)};
 }
 
 std::string text_of(const TurnRecord& record) {
-  return nlohmann::json{
-             {"job", record.job}, {"step", record.step}, {"fruitless_turns", record.fruitless}}
+  return nlohmann::json{{"job", record.job},
+                        {"step", record.step},
+                        {"fruitless_turns", record.fruitless},
+                        {"turns", record.turns}}
              .dump() +
          "\n";
 }
@@ -44,9 +48,11 @@ std::string text_of(const TurnRecord& record) {
 
 TurnRecord with_turn(const TurnRecord& before, const Turn& turn) {
   const TurnRecord last = before.job == turn.job ? before : TurnRecord{.job = turn.job};
+  const bool tells_steps = turn.counts || turn.step >= 0 || last.step >= 0;
   const bool is_fruitful =
-      turn.step > last.step || (!turn.counts && turn.lasted >= kTurnWorthHaving);
-  return {turn.job, std::max(turn.step, last.step), is_fruitful ? 0 : last.fruitless + 1};
+      turn.step > last.step || (!tells_steps && turn.lasted >= kTurnWorthHaving);
+  return {turn.job, std::max(turn.step, last.step), is_fruitful ? 0 : last.fruitless + 1,
+          std::min(last.turns, kTurnsMax - 1) + 1};
 }
 
 std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved) {
@@ -76,6 +82,11 @@ void NextTurn::ask(const Turn& turn) {
       outcome_ = absl::StrCat(
           "is not queued again: ", record.fruitless, " turns in a row have come no further than ",
           record.step < 0 ? "the beginning" : absl::StrCat("step ", record.step));
+      return;
+    }
+    if (record.turns >= turns_max_) {
+      outcome_ = absl::StrCat("is not queued again: it has had ", record.turns,
+                              " turns, and --max-turns allows ", turns_max_);
       return;
     }
     if (record.fruitless > 0)

@@ -13,20 +13,24 @@ namespace muster::cli {
 // Turns in a row that came no further, of which none brings the job to its end: Slurm would go on with them for ever.
 constexpr int32_t kFruitlessTurnsMax = 5;
 
+// All turns of a job, unless --max-turns says otherwise: of a program that tells nothing, and of a fleet, nobody knows whether one was fruitful.
+constexpr int32_t kTurnsDefault = 100;
+constexpr int32_t kTurnsMax = 1'000'000;
+
 // What is kept of a job's turns, for the next one.
 struct TurnRecord {
   std::string job{};      // Slurm's; another job begins anew
   int64_t step = -1;      // the highest that any turn has completed
   int32_t fruitless = 0;  // turns in a row, up to the last one, that came no further
+  int32_t turns = 0;      // all of them
 };
 struct Turn {
   std::string job{};
-  int64_t step = -1;  // the highest that is known of it
-  Duration lasted{};  // until it was told to leave
-  bool counts =
-      true;  // its steps go on from turn to turn: the trainer's. A program may count anew, or not at all
+  int64_t step = -1;   // the highest that is known of it
+  Duration lasted{};   // until it was told to leave
+  bool counts = true;  // it tells steps: the trainer. A program may tell none
 };
-// With one more turn. Of a program whose steps say nothing, a turn that is over at once is fruitless. Pure.
+// With one more turn. Of a program that has told no step in any turn, one that is over at once is fruitless. Pure.
 TurnRecord with_turn(const TurnRecord& before, const Turn& turn);
 
 // What to say when the ranks took `took` of the `lead` that SIGUSR1 came before the time limit; empty when that is plenty. `saved`: they
@@ -36,11 +40,11 @@ std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved);
 // Of one thread.
 class NextTurn {
  public:
-  // `record_path`: TurnRecord's file. `wanted` is false for --no-requeue.
-  NextTurn(const SlurmJob& job, std::string record_path, bool wanted)
-      : job_(job), record_path_(std::move(record_path)), wanted_(wanted) {}
+  // `record_path`: TurnRecord's file. `wanted` is false for --no-requeue. `turns_max`: of the job, all together.
+  NextTurn(const SlurmJob& job, std::string record_path, bool wanted, int32_t turns_max)
+      : job_(job), record_path_(std::move(record_path)), wanted_(wanted), turns_max_(turns_max) {}
 
-  // Asks Slurm for it, once, and again only where that has failed; nothing where none is wanted, or too many were fruitless.
+  // Asks Slurm for it, once, and again only where that has failed; nothing where none is wanted, too many were fruitless, or there were too many.
   void ask(const Turn& turn);
   // What came of it: "is queued again …"; empty before ask().
   const std::string& outcome() const { return outcome_; }
@@ -49,6 +53,7 @@ class NextTurn {
   const SlurmJob& job_;
   const std::string record_path_;
   const bool wanted_;
+  const int32_t turns_max_;
   bool is_settled_ = false;
   std::string outcome_;
   std::string remark_;  // of the turns so far

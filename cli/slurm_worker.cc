@@ -9,22 +9,28 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
+#include <optional>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/child_process.h"
 #include "cli/help.h"
 #include "cli/run_memory.h"
 #include "cli/slurm.h"
 #include "cli/slurm_job.h"
+#include "cli/slurm_setup.h"
 #include "cli/terminal.h"
 #include "common/errno_status.h"
 #include "common/exit_code.h"
+#include "common/time.h"
 #include "daemon/find_program.h"
 #include "daemon/process.h"
+#include "daemon/trust_options.h"
 
 namespace muster::cli {
 namespace {
@@ -36,6 +42,41 @@ struct WorkerOptions {
   std::string log_folder;
   std::string profile;
   bool insecure = false;
+  bool trusted_network = false;
+  std::optional<int32_t> metrics_port;
+  daemon::ClientTrust trust;
+};
+
+constexpr auto kPortTime = std::chrono::minutes(1);
+
+// Prometheus' file_sd: it reads whatever prometheus-*.json there is, again when that changes.
+class ScrapeTarget {
+ public:
+  ScrapeTarget(std::string path, std::string port_file, std::string host, std::string node)
+      : path_(std::move(path)),
+        port_file_(std::move(port_file)),
+        host_(std::move(host)),
+        node_(std::move(node)) {}
+  ~ScrapeTarget() {
+    if (is_there_) unlink(path_.c_str());
+  }
+  ScrapeTarget(const ScrapeTarget&) = delete;
+  ScrapeTarget& operator=(const ScrapeTarget&) = delete;
+
+  // True once it is written.
+  bool look() {
+    if (is_there_) return true;
+    std::ifstream file(port_file_);
+    const auto ports = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+    if (!ports.is_object() || !ports.contains("http_port")) return false;
+    return is_there_ = write_scrape_target(path_, host_, ports["http_port"].get<int>(),
+                                           "muster-worker", node_)
+                           .ok();
+  }
+
+ private:
+  const std::string path_, port_file_, host_, node_;
+  bool is_there_ = false;
 };
 
 // This node's address on the way to the coordinator, which other nodes reach it by, too. Nothing is sent.
@@ -98,28 +139,38 @@ int run_worker(const WorkerOptions& options) {
   if (folder == nullptr)
     return fail(absl::FailedPreconditionError("no folder can be made in $TMPDIR or /tmp"));
   const auto memory = RunMemory::create();
-  std::vector<std::string> command = {*program,
-                                      "--coordinator",
-                                      options.coordinator,
-                                      "--name",
-                                      node,
-                                      "--slots",
-                                      absl::StrCat(options.slots),
-                                      "--work-dir",
-                                      folder->path(),
-                                      "--http",
-                                      "127.0.0.1:0",
-                                      "--rendezvous",
-                                      *address + ":0",
-                                      "--leave-grace",
-                                      absl::StrCat(options.leave_seconds),
-                                      "--die-with-parent"};
+  std::vector<std::string> command = {
+      *program,
+      "--coordinator",
+      options.coordinator,
+      "--name",
+      node,
+      "--slots",
+      absl::StrCat(options.slots),
+      "--work-dir",
+      folder->path(),
+      "--http",
+      options.metrics_port ? absl::StrCat(*address, ":", *options.metrics_port) : "127.0.0.1:0",
+      "--port-file",
+      folder->path() + "/ports.json",
+      "--rendezvous",
+      *address + ":0",
+      "--leave-grace",
+      absl::StrCat(options.leave_seconds),
+      "--die-with-parent"};
   const std::string switches =
       switches_of({{"SLURM_TOPOLOGY_ADDR", variable("SLURM_TOPOLOGY_ADDR")},
                    {"SLURM_TOPOLOGY_ADDR_PATTERN", variable("SLURM_TOPOLOGY_ADDR_PATTERN")}});
   if (!switches.empty()) command.insert(command.end(), {"--switches", switches});
   if (memory != nullptr) command.insert(command.end(), {"--local-dir", memory->path()});
   if (options.insecure) command.emplace_back("--insecure");
+  if (options.trusted_network) command.emplace_back("--trusted-network");
+  for (const auto& [flag, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
+           {"--tls-ca", options.trust.tls_ca},
+           {"--tls-cert", options.trust.tls_cert},
+           {"--tls-key", options.trust.tls_key},
+           {"--token-file", options.trust.token_file}})
+    if (!path.empty()) command.insert(command.end(), {flag, path});
   if (!options.profile.empty() && variable("SLURM_NODEID") == "0") {
     if (auto status = add_profiler(options.profile, command); !status.ok()) return fail(status);
   }
@@ -127,8 +178,14 @@ int run_worker(const WorkerOptions& options) {
       {.command = std::move(command),
        .output_path = absl::StrCat(options.log_folder, "/worker-", node, ".log")});
   if (!worker.ok()) return fail(worker.status());
+  ScrapeTarget target(absl::StrCat(options.log_folder, "/prometheus-worker-", node, ".json"),
+                      folder->path() + "/ports.json", *address, node);
+  const Instant ports_by = monotonic_now() + kPortTime;
+  bool looks = options.metrics_port.has_value();
   while (true) {
-    const auto end = (*worker)->wait(std::chrono::hours(1));
+    looks = looks && !target.look() && monotonic_now() < ports_by;
+    const auto end = (*worker)->wait(looks ? std::chrono::milliseconds(250)
+                                           : std::chrono::milliseconds(3'600'000));
     if (!end) continue;
     return end->signal != 0 ? 128 + end->signal : end->code;
   }
@@ -148,6 +205,9 @@ void declare_slurm_worker(CLI::App& slurm, Action& action) {
                       "What ranks get to save and leave");
   command->add_option("--log-folder", options->log_folder, "For worker-NODE.log")->required();
   command->add_option("--profile", options->profile, "As of muster slurm run");
+  command->add_option("--metrics-port", options->metrics_port, "As of muster slurm run");
+  command->add_flag("--trusted-network", options->trusted_network, "As of muster slurm fleet");
+  daemon::add_trust_options(*command, options->trust, /*environment=*/false);
   command->add_flag("--insecure", options->insecure, "Allow a listener that other nodes can reach");
   on_call(*command, action, options, run_worker);
 }

@@ -18,12 +18,13 @@
 # Slurm runs a copy of this file: what it shares with the others lies where it was submitted from.
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -f "$here/wrapper.sh" ]; then
-  script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p")
+  script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p" | head -n 1)
   while [ -n "$script" ] && [ ! -f "$script" ]; do
     case $script in *" "*) script=${script% *} ;; *) script= ;; esac
   done
   here=$(dirname "$script")
 fi
+if [ ! -f "$here/wrapper.sh" ]; then echo "muster: error: wrapper.sh is not beside the script that was submitted" >&2; exit 2; fi
 # shellcheck source-path=SCRIPTDIR
 . "$here/wrapper.sh"
 
@@ -42,6 +43,14 @@ without_xla
 only_training
 workspace_and_container
 
+# The recipe's table: FSDP over all GPUs up to 256, in groups of 128 from 512 on. In nodes, so that spares do not count.
+group=$((128 / GPUS_PER_NODE))
+if [ "$JOB_TOTAL_GPUS" -ge 512 ] && [ "$group" -gt 0 ] && [ $((SLURM_JOB_NUM_NODES % group)) = 0 ]; then
+  mesh=(dcn_data_parallelism=-1 dcn_fsdp_parallelism="$group")
+else
+  mesh=(dcn_data_parallelism=1 dcn_fsdp_parallelism=-1)
+fi
+
 results=$STAGE_PATH/results/$GSW_VERSION/$DTYPE/70b/$JOB_TOTAL_GPUS
 name=maxtext-${JOB_TOTAL_GPUS}_70b_${SLURM_JOB_ID:-0}
 mkdir -p "$results/nsys"
@@ -51,6 +60,8 @@ recipe() {
     python3 MaxText/train.py
     MaxText/configs/base.yml
     model_name=llama2-70b
+    ici_fsdp_parallelism=-1
+    "${mesh[@]}"
     "${precision[@]}"
     per_device_batch_size=2
     max_target_length=4096
@@ -64,11 +75,29 @@ recipe() {
   )
 }
 
+# profile KEY=VALUE…: a run of its own in front. Slurm's signals go to this shell, which hands them on; what was told to leave is over for the
+# whole job, and a profile that fails is none.
+profile() {
+  local child status=0
+  (start_job --profile "$results/nsys/$name-prof" "$@") > "$results/$name-prof.out" 2>&1 &
+  child=$!
+  trap 'kill -USR1 "$child" 2> /dev/null' USR1
+  trap 'kill -TERM "$child" 2> /dev/null' TERM
+  while true; do
+    status=0
+    wait "$child" || status=$?
+    kill -0 "$child" 2> /dev/null || break
+  done
+  trap - USR1 TERM
+  if [ "$status" = 75 ]; then tail -n 3 "$results/$name-prof.out" >&2; exit 75; fi
+  [ "$status" = 0 ] || say "the profile failed with exit code $status ($results/$name-prof.out has why); the benchmark goes on without it"
+}
+
 say "results go to $results/log-$name.out"
 exec >> "$results/log-$name.out" 2>&1
 if command -v nsys > /dev/null; then
   recipe 5 "$name-prof"
-  (start_job --profile "$results/nsys/$name-prof" "$@" steps=5) > "$results/$name-prof.out" 2>&1
+  profile "$@" steps=5
   options+=(--profile "$results/nsys/$name-perf")
 else
   say "there is no nsys here: no profiles"

@@ -13,12 +13,13 @@
 # Slurm runs a copy of this file: what it shares with the others lies where it was submitted from.
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -f "$here/wrapper.sh" ]; then
-  script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p")
+  script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p" | head -n 1)
   while [ -n "$script" ] && [ ! -f "$script" ]; do
     case $script in *" "*) script=${script% *} ;; *) script= ;; esac
   done
   here=$(dirname "$script")
 fi
+if [ ! -f "$here/wrapper.sh" ]; then echo "muster: error: wrapper.sh is not beside the script that was submitted" >&2; exit 2; fi
 # shellcheck source-path=SCRIPTDIR
 . "$here/wrapper.sh"
 
@@ -30,8 +31,17 @@ dirname "$muster" > "$STAGE_PATH/muster-bin-dir"
 "$(dirname "$muster")/muster-trainer" check-node --work-dir "$STAGE_PATH"
 if [ -n "${CONTAINER:-}" ]; then
   if command -v enroot > /dev/null; then
-    rm -f "$STAGE_PATH/muster.sqsh"
-    enroot import --output "$STAGE_PATH/muster.sqsh" "docker://${CONTAINER#docker://}"
+    # enroot has docker://[USER@][REGISTRY#]IMAGE[:TAG], where people write REGISTRY/IMAGE, as for docker pull.
+    image=${CONTAINER#docker://}
+    case $image in
+      *"#"*) ;;
+      *.*/* | *:*/* | localhost/*) case ${image%%/*} in *.* | *:* | localhost) image=${image%%/*}#${image#*/} ;; esac ;;
+    esac
+    # The image that is there stays until there is another.
+    imported=$STAGE_PATH/muster.sqsh.${SLURM_JOB_ID:-$$}
+    trap 'rm -f "$imported"' EXIT
+    enroot import --output "$imported" "docker://$image"
+    mv -f "$imported" "$STAGE_PATH/muster.sqsh"
   else
     without_effect CONTAINER "there is no enroot here to import it; jobs run on the nodes as they are"
   fi

@@ -54,12 +54,16 @@ workspace_and_container() {
   BASE_WORKSPACE_DIR=${BASE_WORKSPACE_DIR:-$PWD}
   mkdir -p "$BASE_WORKSPACE_DIR"
   BASE_WORKSPACE_DIR=$(cd "$BASE_WORKSPACE_DIR" && pwd)
+  BASE_CHECKPOINT_RESTORE_PATH=${BASE_CHECKPOINT_RESTORE_PATH:-${BASE_CHECKPOINT_DIR:-}}
+  local name
+  for name in BASE_TFDS_DATA_DIR BASE_VOCAB_PATH BASE_CHECKPOINT_RESTORE_PATH; do
+    case ${!name:-} in "" | /* | *://*) ;; *) printf -v "$name" %s "$PWD/${!name}" ;; esac
+  done
   if [ -n "${GPUS_PER_NODE:-}" ]; then options+=(--ranks-per-node "$GPUS_PER_NODE"); fi
   if [ -z "${CONTAINER:-}" ]; then return; fi
   options+=(--container "$CONTAINER" --container-mounts "$BASE_WORKSPACE_DIR:$BASE_WORKSPACE_DIR")
-  local path
-  for path in "${BASE_TFDS_DATA_DIR:-}" "${BASE_VOCAB_PATH:-}"; do
-    if [ -n "$path" ]; then options+=(--container-mounts "$path:$path"); fi
+  for name in BASE_TFDS_DATA_DIR BASE_VOCAB_PATH BASE_CHECKPOINT_RESTORE_PATH; do
+    case ${!name:-} in /*) options+=(--container-mounts "${!name}:${!name}") ;; esac
   done
 }
 

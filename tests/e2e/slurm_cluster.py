@@ -180,6 +180,12 @@ class SlurmCluster:
                 daemon.kill()
                 daemon.wait()
         self.daemons = {}
+        # What a node without a slurmd ran, which nobody else ends: as a slurmd that comes back does.
+        for _ in range(20):
+            left = self.kill_processes()
+            if not left:
+                break
+            time.sleep(0.1)
 
     # ------------------------------------------------------------------ its commands
 
@@ -246,8 +252,8 @@ class SlurmCluster:
     def drain(self, node, reason="test"):
         self.must("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
 
-    def processes_on(self, node):
-        """Pids of everything that a job has there."""
+    def processes_on(self, node=None):
+        """Pids of everything that a job has there; without a node, of everything that has this cluster's slurm.conf, its daemons too."""
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -255,7 +261,8 @@ class SlurmCluster:
             except OSError:
                 continue
             pid = int(path.parts[2])
-            if f"SLURMD_NODENAME={node}".encode() in variables and f"SLURM_CONF={self.env['SLURM_CONF']}".encode() in variables and not is_zombie(pid):
+            is_there = node is None or f"SLURMD_NODENAME={node}".encode() in variables
+            if is_there and f"SLURM_CONF={self.env['SLURM_CONF']}".encode() in variables and not is_zombie(pid):
                 found.append(pid)
         return found
 
@@ -264,9 +271,14 @@ class SlurmCluster:
         self.kill_slurmd(node)
         self.kill_processes(node)
 
-    def kill_processes(self, node):
-        for pid in self.processes_on(node):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+    def kill_processes(self, node=None):
+        """How many there were."""
+        found = self.processes_on(node)
+        # Stopped first, so that nobody sees another's end.
+        for signo in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                try:
+                    os.kill(pid, signo)
+                except ProcessLookupError:
+                    pass
+        return len(found)

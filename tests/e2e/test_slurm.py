@@ -1,14 +1,17 @@
 """Jobs on a real Slurm, from sbatch to their exit code: each wrapper, muster slurm submit, and what people mistype."""
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
-from harness import BIN, SOURCE, step_lines
-from slurm_case import SlurmTest, WRAPPERS
+from harness import BIN, SOURCE, command_line, metrics, step_lines, wait_until
+from slurm_case import ENDLESS, SlurmTest, WRAPPERS
 
 TEXT = "In the beginning God created the heaven and the earth. And the earth was without form, and void.\n" * 400
 
@@ -83,7 +86,7 @@ class SlurmWrappers(SlurmTest):
         # What Nsight Systems does to a file, and to nobody's program.
         nsys = self.dir / "bin" / "nsys"
         nsys.parent.mkdir()
-        nsys.write_text('#!/bin/bash\nout=$3\nshift; while [ "${1#--}" != "$1" ]; do shift 2; done\n"$@" & trap : TERM\n'
+        nsys.write_text('#!/bin/bash\nout=$3\ncase $out in *-prof) eval "${PROFILER_DOES:-}" ;; esac\nshift; while [ "${1#--}" != "$1" ]; do shift 2; done\n"$@" & trap : TERM\n'
                         'while kill -0 $! 2> /dev/null; do wait $!; done\necho profile > "$out.nsys-rep"\n')
         nsys.chmod(0o755)
         env["PATH"] = f"{nsys.parent}:{self.env['PATH']}"
@@ -95,6 +98,58 @@ class SlurmWrappers(SlurmTest):
         self.assertTrue(last.startswith("completed step: 49, seconds: "), last)
         self.assertEqual(sorted(path.name.split(f"_{job}")[1] for path in (results / "nsys").iterdir()), ["-perf.nsys-rep", "-prof.nsys-rep"])
         self.assert_ends(self.cluster.sbatch("-N1", stage / "launch.sh", cwd=self.dir, env={**env, "DTYPE": "fp4"}), "FAILED", 2)
+        recipe = lambda does: self.cluster.sbatch("-N1", stage / "launch.sh", *self.tiny("per_device_batch_size=1"), cwd=self.dir,  # noqa: E731
+                                                  env={**env, "DTYPE": "bf16", "PROFILER_DOES": does})
+        job = recipe("exit 9")
+        log = stage / f"results/25.02/bf16/70b/1/log-maxtext-1_70b_{job}.out"
+        self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), log.read_text() if log.exists() else self.cluster.said(job))
+        self.assertRegex(log.read_text(), "the profile failed with exit code .*; the benchmark goes on without it")
+        self.assertIn("completed step: 49", log.read_text())
+        job = recipe(f"while [ ! -e {self.dir}/go ]; do sleep 0.2; done; exit 1")
+        profile = stage / f"results/25.02/bf16/70b/1/maxtext-1_70b_{job}-prof.out"
+        wait_until(lambda: profile.exists() and "look at it with" in profile.read_text(), 30, "the profile's first line")
+        self.cluster.must("scancel", "--batch", "--signal=USR1", job)
+        wait_until(lambda: "is to leave: SIGUSR1" in profile.read_text(), 30, "what the profile is told")
+        (self.dir / "go").touch()
+        self.assert_ends(job, "FAILED", 75)
+
+    def test_an_image_is_imported_from_its_own_registry(self):
+        enroot = self.dir / "bin" / "enroot"
+        enroot.parent.mkdir()
+        enroot.write_text('#!/bin/bash\necho "$4" >> "$ASKED"\necho "image of $4" > "$3"\n! [[ $4 = *missing* ]]\n')
+        enroot.chmod(0o755)
+        stage, asked = self.dir / "the stage", self.dir / "asked"
+        env = {"STAGE_PATH": str(stage), "ASKED": str(asked), "PATH": f"{enroot.parent}:{self.env['PATH']}"}
+        images = {"ghcr.io/nvidia/jax:maxtext-2024-12-09": "ghcr.io#nvidia/jax:maxtext-2024-12-09", "nvidia/cuda:12.2.0": "nvidia/cuda:12.2.0",
+                  "ubuntu:22.04": "ubuntu:22.04", "docker://localhost:5000/a/b": "localhost:5000#a/b", "me@nvcr.io#nvidia/jax": "me@nvcr.io#nvidia/jax"}
+        for image in images:
+            self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={**env, "CONTAINER": image}), "COMPLETED", 0)
+        self.assertEqual(asked.read_text().split(), [f"docker://{uri}" for uri in images.values()])
+        before = (stage / "muster.sqsh").read_text()
+        job = self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={**env, "CONTAINER": "missing"})
+        self.assert_ends(job, "FAILED", 1)
+        self.assertEqual((stage / "muster.sqsh").read_text(), before, "the image that was there stays")
+        self.assertEqual([path.name for path in stage.glob("muster.sqsh*")], ["muster.sqsh"])
+
+    def test_every_task_of_an_array_finds_what_the_scripts_share(self):
+        array = self.cluster.sbatch("-N", 1, "--array=1-2%1", "-J", "an:array", "-o", "%a.out", WRAPPERS / "example_slurm.sub",
+                                    *self.tiny("steps=8", "log_period=1"), "--chain", cwd=self.dir,
+                                    env={"GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(self.dir)})
+        self.cluster.wait_for_state(f"{array}_1", "COMPLETED")
+        self.cluster.wait_for_state(f"{array}_2", "CANCELLED")
+        run = f"an-array-{array}"
+        self.assertTrue((self.dir / "local_train" / run / "checkpoints/8").is_dir())
+        # Alone: the last task has the array's own number.
+        array = self.cluster.sbatch("-N", 1, "--array=1-3", "-o", "%a.out", WRAPPERS / "launch_base_script.sub", cwd=self.dir)
+        for task in (1, 2, 3):
+            self.cluster.wait_for_state(f"{array}_{task}", "FAILED")
+            self.assertIn("CONFIG is not set", (self.dir / f"{task}.out").read_text())
+        lost = self.dir / "lost"
+        lost.mkdir()
+        shutil.copy(WRAPPERS / "fleet.sub", lost)
+        job = self.cluster.sbatch("-N1", lost / "fleet.sub", cwd=self.dir)
+        self.assert_ends(job, "FAILED", 2)
+        self.assertIn("wrapper.sh is not beside the script", self.cluster.said(job))
 
 
 class SlurmPlaces(SlurmTest):
@@ -135,6 +190,20 @@ class SlurmContainer(SlurmTest):
             "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(space), "RUN_NAME": "boxed", "CONTAINER": "image.sqsh"})
         self.assert_ends(job, "COMPLETED", 0)
         self.assertNotIn("has no effect: this Slurm", (space / f"outputs/boxed/output-{job}-0-0.txt").read_text())
+        # What a run begins with is seen, too, by a path that holds inside.
+        shows = self.dir / "shows"
+        shows.mkdir()
+        (shows / "muster").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (shows / "muster").chmod(0o755)
+        for name, variable in (("again", "BASE_CHECKPOINT_RESTORE_PATH"), ("other", "BASE_CHECKPOINT_DIR")):
+            job = self.cluster.sbatch("-N1", "-o", f"{name}.out", WRAPPERS / "example_slurm.sub", cwd=self.dir, env={
+                "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(space), "RUN_NAME": name, "CONTAINER": "image.sqsh", variable: "pretrained",
+                "MUSTER_BIN_DIR": str(shows)})
+            self.assert_ends(job, "COMPLETED", 0)
+            words = (space / f"outputs/{name}/output-{job}-0-0.txt").read_text().splitlines()
+            path = f"{self.dir}/pretrained"
+            self.assertIn(f"load_parameters_path={path}", words)
+            self.assertEqual(words[words.index(f"{path}:{path}") - 1], "--container-mounts")
         job = self.cluster.sbatch("-N2", "--wrap", f"exec {BIN}/muster slurm run --container image.sqsh --container-mounts /data:/data -- sh -c "
                                   "'echo $SLURMD_NODENAME in $STAND_IN_IMAGE at $STAND_IN_WORKDIR sees $STAND_IN_MOUNTS'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
@@ -143,8 +212,33 @@ class SlurmContainer(SlurmTest):
 
 
 class SlurmSubmit(SlurmTest):
-    def submit(self, *arguments, check=0):
-        return self.muster("slurm", "submit", *arguments, check=check)
+    def submit(self, *arguments, check=0, insecure=True, env=None):
+        return self.muster("slurm", "submit", *(["--insecure"] if insecure else []), *arguments, check=check, env=env)
+
+    def test_what_could_not_start_is_refused_before_it_waits(self):
+        program = ["--output", self.dir / "out", "--", "true"]
+        for more in ([], ["--dry-run"], ["--address", "192.0.2.1"]):
+            refused = self.submit("-N", 2, *more, *program, check=2, insecure=False).stderr
+            self.assertIn("whoever reaches it could run jobs as you: --insecure allows that", refused)
+        self.assertFalse((self.dir / "out").exists())
+        self.assertIn("--insecure allows that", self.submit("--metrics-port", 0, *program, check=2, insecure=False).stderr)
+        self.submit("-N", 2, "--address", "127.0.0.1", "--dry-run", *program, insecure=False)
+        self.submit("--dry-run", *program, insecure=False)
+
+    def test_what_is_said_beats_sbatch_s_variables(self):
+        env = {**self.env, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1", "SBATCH_JOB_NAME": "other"}
+        answer = json.loads(self.submit("-p", "main", "-t", "20", "-J", "mine", "--output", self.dir / "out", "--json", "--", "true", env=env).stdout)
+        job = self.cluster.job(answer["slurm_job"])
+        self.assertEqual((job["Partition"], job["TimeLimit"], job["JobName"]), ("main", "00:20:00", "mine"))
+        self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
+        self.assertIn("#SBATCH --signal=B:USR1@75\n", self.submit("-t", "5", "--output", self.dir / "out", "--dry-run", "--", "true").stdout)
+
+    def test_ranks_that_share_a_node_have_a_processor_each(self):
+        answer = json.loads(self.submit("--share-nodes", "--ranks-per-node", 3, "--output", self.dir / "out", "--json", "--", "sh", "-c",
+                                        "echo the number $RANK").stdout)
+        self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
+        self.assertEqual(self.cluster.job(answer["slurm_job"])["NumCPUs"], "3")
+        self.assertEqual(len(re.findall(r"the number \d", self.cluster.said(answer["slurm_job"]))), 3)
 
     def test_a_job_with_everything_and_one_that_slurm_refuses(self):
         folder = self.dir / "it's \"here\" 100%"
@@ -181,13 +275,62 @@ class SlurmSubmit(SlurmTest):
 
     def test_a_program_in_a_chain_of_jobs_and_its_exit_code(self):
         turns = self.dir / "turns"
-        answer = json.loads(self.submit("--chain", 2, "--output", self.dir / "out", "--json", "--", "bash", "-c",
-                                        f"echo \"$0\" >> {turns}; exit 0", "it's \"one\" turn").stdout)
-        for task in (1, 2):
-            self.cluster.wait_for_state(f"{answer['slurm_job']}_{task}", "COMPLETED", "FAILED")
+        answer = json.loads(self.submit("--chain", 3, "--restarts", 0, "--output", self.dir / "out", "--json", "--", "bash", "-c",
+                                        f"echo \"$0\" >> {turns}; [ $(wc -l < {turns}) = 2 ]", "it's \"one\" turn").stdout)
+        # One that fails leaves it to the next; one that is through is the last.
+        for task, state in ((1, "FAILED"), (2, "COMPLETED"), (3, "CANCELLED")):
+            self.cluster.wait_for_state(f"{answer['slurm_job']}_{task}", state)
         self.assertEqual(turns.read_text(), "it's \"one\" turn\n" * 2)
         job = int(json.loads(self.submit("--restarts", 0, "--output", self.dir / "two", "--json", "--", "bash", "-c", "exit 7").stdout)["slurm_job"])
         self.assert_ends(job, "FAILED", 7)
+
+
+class SlurmPages(SlurmTest):
+    def test_prometheus_finds_coordinator_and_workers_of_a_job(self):
+        answer = json.loads(self.muster("slurm", "submit", "--insecure", "-N", 2, "--ranks-per-node", 1, "--metrics-port", 0, "--json",
+                                        self.base_yml(), *self.tiny(*ENDLESS), "run_name=seen", f"base_output_directory={self.dir}/runs",
+                                        f"metrics_file={self.dir}/seen.jsonl", check=0).stdout)
+        self.wait_for_steps("seen", answer["slurm_job"], 5)
+        files = lambda: sorted((self.dir / "runs/seen/muster").glob("*/prometheus-*.json"))  # noqa: E731
+        wait_until(lambda: len(files()) == 3, 20, "three addresses")
+        for path, job in zip(files(), ("coordinator", "worker", "worker")):
+            [entry] = json.loads(path.read_text())
+            self.assertEqual(entry["labels"]["job"], f"muster-{job}")
+            with urllib.request.urlopen(f"http://{entry['targets'][0]}/metrics", timeout=10) as page:
+                self.assertIn(f"muster_{'job' if job == 'coordinator' else 'worker'}_", page.read().decode())
+        self.cancel(answer["slurm_job"])
+        wait_until(lambda: not files(), 30, "the end of the addresses")
+
+
+class SlurmChain(SlurmTest):
+    def test_the_next_task_goes_on_at_the_step_of_the_last_one(self):
+        config = [self.base_yml(), *self.tiny(*ENDLESS), "run_name=long", f"base_output_directory={self.dir}/runs",
+                  f"metrics_file={self.dir}/long.jsonl"]
+        array = json.loads(self.muster("slurm", "submit", "--insecure", "--chain", 3, "-N", 2, "--ranks-per-node", 1, "--json", *config,
+                                       check=0).stdout)["slurm_job"]
+        self.wait_for_steps("long", f"{array}_1", 30)
+        # As Slurm's own --signal=B:; scancel of this version signals no batch script of an array whose other tasks wait.
+        script = [pid for pid in self.cluster.processes_on("node1") if "muster slurm run" in command_line(pid)]
+        os.kill(script[0], signal.SIGUSR1)
+        self.cluster.wait_for_state(f"{array}_1", "FAILED")
+        # The next one may have begun already. No step is missing, and none was made again.
+        wait_until(lambda: (self.dir / f"runs/long/slurm-{array}_2.out").exists(), 60, "the second task")
+        restored = wait_until(lambda: re.search(r"restored checkpoint \S+: (\d+) step", (
+            self.dir / f"runs/long/slurm-{array}_2.out").read_text() + self.logs("long")), 60, "a restored checkpoint")
+        self.wait_for_steps("long", f"{array}_2", int(restored[1]) + 10)
+        self.cluster.must("scancel", array)
+        self.cluster.wait_for_state(f"{array}_2", "CANCELLED")
+        path = self.dir / "long.jsonl"
+        steps = sorted(metrics(path))
+        self.assertEqual(steps, list(range(len(steps))), "a step is missing")
+        self.assertEqual(path.read_text().count("\n"), len(steps), "a step was made again")
+
+    def test_bad_input_ends_it(self):
+        array = self.cluster.sbatch("-N1", "--array=1-2%1", "-o", "%a.out", "--wrap", f"exec {BIN}/muster slurm run --chain {self.base_yml()} stpes=3",
+                                    cwd=self.dir)
+        self.cluster.wait_for_state(f"{array}_1", "FAILED")
+        self.cluster.wait_for_state(f"{array}_2", "CANCELLED")
+        self.assertIn("the chain ends here", (self.dir / "1.out").read_text())
 
 
 if __name__ == "__main__":

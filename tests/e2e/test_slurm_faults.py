@@ -1,9 +1,13 @@
 """What Slurm does to a job, on a real one: time limits, preemption, cancelling, nodes that are drained or die; and a fleet's workers."""
 import json
+import os
 import re
+import signal
 import time
 import unittest
+import urllib.request
 
+import trust
 from harness import BIN, command_line, metrics, wait_until
 from slurm_case import ENDLESS, SlurmTest, WRAPPERS
 
@@ -93,7 +97,6 @@ class SlurmSignals(SlurmTest):
 
 
 class SlurmNodes(SlurmTest):
-    @unittest.skip("what the node without a slurmd ran outlived the test; its clean-up below has not been tried yet")
     def test_a_node_that_dies_and_one_that_loses_its_slurmd_cost_two_spares(self):
         job = self.train("spared", *ENDLESS, nodes=4, sbatch=["--no-kill"], options=["--spares", "2"])
         self.wait_for_steps("spared", job, 30)
@@ -107,16 +110,17 @@ class SlurmNodes(SlurmTest):
         self.cluster.down(victim)
 
         victim = self.node_with_ranks()
+        self.addCleanup(self.cluster.kill_processes, victim)
         self.cluster.kill_slurmd(victim)  # its processes go on
+        # An answer on its way may take that back, and Slurm finds out for itself, in half a minute.
         self.cluster.down(victim, "slurmd is gone")
-        self.wait_for_output("spared", job, victim + r" gets no ranks any more \(Slurm: DOWN.*, slurmd is gone.*what runs there moves")
+        self.wait_for_output("spared", job, victim + r" gets no ranks any more \(Slurm: DOWN.*what runs there moves", seconds=90)
         self.wait_for_output("spared", job, f"in place of {victim}")
         self.wait_for_steps("spared", job, max(metrics(self.dir / "spared.jsonl")) + 5)
         self.assertEqual(self.cluster.state(job), "RUNNING")
         steps = sorted(metrics(self.dir / "spared.jsonl"))
         self.assertEqual(steps, list(range(len(steps))))
         self.cancel(job)
-        self.cluster.kill_processes(victim)  # as a slurmd that comes back does
 
     def node_with_ranks(self):
         """Whose workers come first have the ranks. Without the first node, whose death is the job's."""
@@ -187,6 +191,64 @@ class SlurmFleet(SlurmTest):
         wait_until(lambda: self.job(job)["state"] == "CANCELLED", 30, "its end")
         self.cancel(fleet)
 
+    @unittest.skipIf(trust.why_not(), trust.why_not())
+    def test_a_coordinator_with_tls_and_tokens_and_pages_for_prometheus(self):
+        authority = trust.Authority(self.dir, "first")
+        certificate, key = authority.sign("coordinator")
+        for role in ("worker", "admin"):
+            trust.replace(self.dir / "tokens" / role, f"{role}-token-0123456789abcdef\n")
+        self.env.update(MUSTER_TLS_CA=str(authority.certificate), MUSTER_TOKEN_FILE=str(self.dir / "tokens/admin"))
+        coordinator = self.start_coordinator(extra=("--tls-cert", certificate, "--tls-key", key, "--token-dir", self.dir / "tokens"))
+        fleet = self.cluster.sbatch("-N2", WRAPPERS / "fleet.sub", "--metrics-port", 0, cwd=self.dir, env={
+            "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address, "MUSTER_TLS_CA": os.path.relpath(authority.certificate, self.dir),
+            "MUSTER_TOKEN_FILE": "tokens/admin", "MUSTER_WORKER_TOKEN_FILE": "tokens/worker"})
+        self.wait_for_words(fleet, "every worker is at the coordinator")
+        # Its own token leaves nodes out.
+        self.cluster.drain("node2", "a fan is loud")
+        self.wait_for_words(fleet, "node2 gets no ranks any more")
+        for node in ("node1", "node2"):
+            [entry] = json.loads(wait_until((self.dir / f"muster-fleet/prometheus-worker-{node}.json").read_text, 20, "an address"))
+            self.assertEqual(entry["labels"], {"job": "muster-worker", "node": node})
+            with urllib.request.urlopen(f"http://{entry['targets'][0]}/metrics", timeout=10) as page:
+                self.assertIn("muster_worker_", page.read().decode())
+        self.cancel(fleet)
+        wait_until(lambda: not list((self.dir / "muster-fleet").glob("prometheus-*")), 30, "the end of the addresses")
+
+    def test_who_has_no_coordinator_for_too_long_saves_and_leaves(self):
+        coordinator = self.start_coordinator()
+        fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--patience-minutes", 1, cwd=self.dir, env={
+            "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address})
+        self.wait_for_words(fleet, "every worker is at the coordinator")
+        job = json.loads(self.muster("submit", self.base_yml(), f"base_output_directory={self.dir}/out", "run_name=left", "dataset_type=synthetic",
+                                     *self.tiny(*ENDLESS, "checkpoint_period=100000000"), "--json", check=0).stdout)["id"]
+        wait_until(lambda: any(int(rank["step"]) > 20 for rank in self.job(job)["ranks"]), 60, "steps")
+        coordinator.kill()
+        coordinator.wait()
+        self.assert_ends(fleet, "FAILED", 1)
+        self.assertIn("for 1 minutes; the allocation ends", self.cluster.said(fleet))
+        saved = [path.name for path in (self.dir / "out/left/checkpoints").iterdir() if path.name.isdigit()]
+        self.assertTrue(saved, "what ran there has saved before it went")
+
+    def test_workers_that_crash_are_no_turn_and_turns_have_an_end(self):
+        coordinator = self.start_coordinator()
+        env = {"GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address}
+        fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--max-turns", 2, cwd=self.dir, env=env)
+        for turn in (1, 2):
+            self.wait_for_words(fleet, "every worker is at the coordinator", turn)
+            self.cluster.must("scancel", "--batch", "--signal=USR1", fleet)
+            if turn == 1:
+                self.cluster.wait_for_state(fleet, "PENDING")
+                self.cluster.start_again(fleet)
+        self.assert_ends(fleet, "FAILED", 75)
+        self.assertIn("is not queued again: it has had 2 turns, and --max-turns allows 2", self.cluster.said(fleet))
+        fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--log-folder", "other", cwd=self.dir, env=env)
+        self.wait_for_words(fleet, "every worker is at the coordinator")
+        for pid in self.cluster.processes_on("node1"):
+            if "/muster-worker --coordinator" in command_line(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.assert_ends(fleet, "FAILED", 1)
+        self.assertIn("every worker has ended, and Slurm neither ends the job nor gives its nodes to others", self.cluster.said(fleet))
+        self.assertEqual(self.cluster.job(fleet)["Restarts"], "0")
 
     def test_a_coordinator_that_is_started_again_finds_its_workers(self):
         coordinator = self.start_coordinator()

@@ -22,6 +22,7 @@ TEST(SlurmJob, IsWhatTheEnvironmentSays) {
   auto job = slurm_job(variables);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->id, "12");
+  EXPECT_EQ(job->array, "");
   EXPECT_EQ(job->node, "node1");
   EXPECT_EQ(job->nodes, "node[1-4]");
   EXPECT_EQ(job->node_count, 4);
@@ -44,6 +45,7 @@ TEST(SlurmJob, OfAnArraySpeaksForItsTaskAlone) {
   const auto job = slurm_job(variables);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->id, "12_3");
+  EXPECT_EQ(job->array, "12");
   EXPECT_EQ(run_name_of(*job), "it-s-a--job--12_3");
 }
 
@@ -116,6 +118,29 @@ TEST(Farewell, QueuesAgainWhatNobodyCancelled) {
   EXPECT_FALSE(farewell_of({"COMPLETING", 900, 1'000}).requeue);
   EXPECT_FALSE(farewell_of({"COMPLETING", 900, std::nullopt}).requeue);
   EXPECT_TRUE(farewell_of({"", std::nullopt, std::nullopt}).requeue);
+}
+
+TEST(Farewell, QueuesAgainWhatMadeRoomForOthers) {
+  EXPECT_TRUE(farewell_of({"PREEMPTED", 900, 1'000}).requeue);
+  const char* const line =
+      "JobId=1 JobState=COMPLETING Reason=None RunTime=00:00:28 TimeLimit=01:00:00 PreemptTime=";
+  EXPECT_TRUE(farewell_of(parse_slurm_job(std::string(line) + "2026-01-01T00:00:00")).requeue);
+  for (const char* none : {"None", "Unknown", "N/A", ""})
+    EXPECT_FALSE(farewell_of(parse_slurm_job(std::string(line) + none)).requeue) << none;
+}
+
+TEST(Farewell, OfWorkersThatEndedByThemselvesIsNone) {
+  EXPECT_FALSE(farewell_of_workers({"RUNNING", 500, 86'400}));
+  EXPECT_FALSE(farewell_of_workers({"RUNNING", 500, std::nullopt}));
+  EXPECT_FALSE(farewell_of_workers({"RUNNING", 10, 300}));
+  const auto near = farewell_of_workers({"RUNNING", 86'100, 86'400});
+  ASSERT_TRUE(near);
+  EXPECT_TRUE(near->requeue);
+  SlurmJobState preempted{"RUNNING", 500, 86'400};
+  preempted.is_preempted = true;
+  EXPECT_TRUE(farewell_of_workers(preempted)->requeue);
+  EXPECT_FALSE(farewell_of_workers({"COMPLETING", 500, 86'400})->requeue);  // scancel
+  EXPECT_TRUE(farewell_of_workers({})->requeue);                            // nobody knows
 }
 
 }  // namespace

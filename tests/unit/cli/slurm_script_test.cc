@@ -35,7 +35,7 @@ TEST(SlurmScript, SaysWhatSbatchAndTheShellRead) {
                         .keeps_failed_nodes = true,
                         .exclusive = true,
                         .output_folder = "/shared/100% it",
-                        .more = {"--mem=0"},
+                        .more = {"--constraint=h100"},
                         .command = {"/opt/muster", "slurm", "run", "run_name=it's"}};
   const auto script = slurm_script(plan);
   ASSERT_TRUE(script.ok()) << script.status();
@@ -49,16 +49,47 @@ TEST(SlurmScript, SaysWhatSbatchAndTheShellRead) {
 #SBATCH --nodes=9
 #SBATCH --gpus-per-node=8
 #SBATCH --exclusive
+#SBATCH --mem=0
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --no-kill
 #SBATCH --signal=B:USR1@300
 #SBATCH --array=1-3%1
 #SBATCH --output="/shared/100%% it/slurm-%A_%a.out"
-#SBATCH --mem=0
+#SBATCH --constraint=h100
 
 exec /opt/muster slurm run 'run_name=it'\''s'
 )");
+}
+
+TEST(SlurmScript, OfASharedNodeAsksForAProcessorForEachRank) {
+  const auto script = slurm_script({.exclusive = false, .tasks_per_node = 4, .command = {"true"}});
+  ASSERT_TRUE(script.ok()) << script.status();
+  EXPECT_THAT(*script, HasSubstr("#SBATCH --ntasks-per-node=4\n"));
+  EXPECT_THAT(*script, Not(HasSubstr("--mem")));
+  EXPECT_THAT(*script, Not(HasSubstr("--exclusive")));
+}
+
+TEST(SignalLead, LeavesATurnMostOfItsTime) {
+  EXPECT_EQ(limit_seconds("5"), 300);
+  EXPECT_EQ(limit_seconds("5:30"), 330);
+  EXPECT_EQ(limit_seconds("4:00:00"), 14'400);
+  EXPECT_EQ(limit_seconds("1-0"), 86'400);
+  EXPECT_EQ(limit_seconds("1-2:30"), 95'400);
+  EXPECT_EQ(limit_seconds("1-2:30:05"), 95'405);
+  for (const char* text : {"", "UNLIMITED", "a", "1:2:3:4", "-5", "1-", "0", "1::2"})
+    EXPECT_EQ(limit_seconds(text), std::nullopt) << text;
+  EXPECT_EQ(signal_lead(300, "5"), 75);
+  EXPECT_EQ(signal_lead(300, "4:00:00"), 300);
+  EXPECT_EQ(signal_lead(300, ""), 300);
+  EXPECT_EQ(signal_lead(0, "5"), 0);
+}
+
+TEST(SbatchCommand, SaysAgainWhatSbatchSVariablesWouldBeat) {
+  EXPECT_THAT(
+      sbatch_command({.job_name = "it's", .partition = "part", .time = "4:00:00"}, "/a b.sub"),
+      testing::ElementsAre("sbatch", "--parsable", "--job-name=it's", "--partition=part",
+                           "--time=4:00:00", "/a b.sub"));
 }
 
 TEST(SlurmScript, TakesNoSecondLineIntoAnOption) {
@@ -80,6 +111,7 @@ TEST(SrunCommand, StartsAWorkerOnEachNode) {
     EXPECT_THAT(words, Contains(word));
   EXPECT_THAT(words, Not(Contains(HasSubstr("container"))));
   EXPECT_THAT(words, Not(Contains("--insecure")));
+  EXPECT_THAT(words, Not(Contains(HasSubstr("metrics-port"))));
 
   plan.container = "image.sqsh";
   plan.mounts = {"/opt:/opt", "/shared:/shared"};
@@ -90,6 +122,15 @@ TEST(SrunCommand, StartsAWorkerOnEachNode) {
   for (const char* word :
        {"--container-image=image.sqsh", "--container-mounts=/opt:/opt,/shared:/shared",
         "--container-workdir=/shared", "--gpus-per-node=8", "--insecure"})
+    EXPECT_THAT(words, Contains(word));
+
+  plan.insecure = false;
+  plan.trusted_network = true;
+  plan.metrics_port = 0;
+  plan.trust = {.tls_ca = "/ca", .tls_cert = "/cert", .tls_key = "/key", .token_file = "/token"};
+  words = srun_command(plan);
+  for (const char* word : {"--trusted-network", "--metrics-port=0", "--tls-ca=/ca",
+                           "--tls-cert=/cert", "--tls-key=/key", "--token-file=/token"})
     EXPECT_THAT(words, Contains(word));
 }
 

@@ -42,6 +42,24 @@ TEST(Turns, OfAProgramThatTellsNothingAreFruitlessWhenTheyAreShort) {
   EXPECT_EQ(with_turn({"12", -1, 1}, slow).fruitless, 0);
 }
 
+TEST(Turns, OfAProgramThatTellsStepsAreJudgedByThem) {
+  const Turn slow{.job = "12", .step = 7, .lasted = minutes(30), .counts = false};
+  EXPECT_EQ(with_turn({"12", 7, 1}, slow).fruitless, 2);
+  Turn silent = slow;
+  silent.step = -1;
+  EXPECT_EQ(with_turn({"12", 7, 1}, silent).fruitless, 2);
+  EXPECT_EQ(with_turn({"12", 6, 1}, slow).fruitless, 0);
+}
+
+TEST(Turns, AreCountedWhateverTheyBring) {
+  TurnRecord record;
+  for (int turn = 1; turn <= 9; ++turn) {
+    record = after(record, turn);
+    EXPECT_EQ(record.turns, turn);
+  }
+  EXPECT_EQ(with_turn(record, {.job = "13", .step = 1}).turns, 1);
+}
+
 TEST(LeadAdvice, SaysWhatIsSensibleWhereTheTimeIsShort) {
   EXPECT_EQ(lead_advice(300, 150, true), "");
   EXPECT_THAT(lead_advice(300, 151, true), HasSubstr("took 151 s of the 300 s"));
