@@ -81,7 +81,7 @@ class Ledger {
   void end_pending(TimeClass what);
 
   Account account_;
-  Instant since_;  // all before is in the account
+  Instant since_;         // all before is in the account
   bool unheard_ = false;  // since bridge() no page has said what was done in the time that it added
 };
 

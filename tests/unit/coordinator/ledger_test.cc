@@ -208,7 +208,8 @@ TEST_F(LedgerTest, AnOutageThatNoPageTellsOfStoodStill) {
     ledger_.bridge(at(5), kStored + static_cast<int64_t>(kAway * 1e9));
     ledger_.fault(IncidentKind::kWorkerLost, at(5), at(15));
     EXPECT_LE(to_seconds(table(15).productive()), productive) << silent;
-    EXPECT_DOUBLE_EQ(lost(TimeClass::kStandingStill, cause_of(IncidentKind::kWorkerLost), 15), kAway + 10)
+    EXPECT_DOUBLE_EQ(lost(TimeClass::kStandingStill, cause_of(IncidentKind::kWorkerLost), 15),
+                     kAway + 10)
         << silent;
   }
 }
