@@ -11,6 +11,7 @@
 
 #include "cli/child_process.h"
 #include "cli/run_memory.h"
+#include "common/time.h"
 
 namespace muster::cli {
 
