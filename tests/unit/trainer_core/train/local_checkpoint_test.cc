@@ -31,6 +31,12 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kNone = -1;
 constexpr int64_t kFileBytes = 64 << 10;
+// Rounds of messages that are tried, of many: the more, the higher it is.
+#ifdef __SANITIZE_THREAD__
+constexpr int kFiner = 2;  // each takes many times as long
+#else
+constexpr int kFiner = 8;
+#endif
 
 // Of each rank the node that it is on.
 using Nodes = std::vector<int>;
@@ -266,7 +272,7 @@ TEST_F(LocalCheckpoint, WhoDiesInASaveHurtsThatSaveAlone) {
   const Nodes nodes = {0, 1, 2};
   int old = 0, renewed = 0;
   for (int victim = 0; victim < 3; ++victim) {
-    for (int last = 0;; last += 1 + last / 8) {
+    for (int last = 0;; last += 1 + last / kFiner) {
       for (const int node : nodes) fs::remove_all(root(node));
       save_all(mesh, nodes, 1);
       int rounds = 0;  // of the victim's thread
