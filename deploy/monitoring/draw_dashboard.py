@@ -149,6 +149,12 @@ class Picture:
         part = min(1.0, max(0.0, part))
         return f"rgb({int(40 + 210 * part)},{int(90 + 80 * (1 - abs(2 * part - 1)))},{int(220 - 190 * part)})"
 
+    def cell(self, at, x, width, y, height, part):
+        """Of what was sampled at that time, for the time since the sample before."""
+        right = x + width * (at - self.start) / (self.end - self.start)
+        left = max(x, right - width * self.step / (self.end - self.start) - 0.3)
+        self.box(left, y, right - left, height, self.heat(part))
+
     def rows(self, panel, area):
         target, unit = panel["targets"][0], panel["fieldConfig"]["defaults"]["unit"]
         series = sorted(((label(one, target["legendFormat"]), numbers(one)) for one in self.range(target)),
@@ -161,10 +167,8 @@ class Picture:
         tall = (height - 20) / len(series)
         for i, (name, points) in enumerate(series):
             self.text(x + 30, y + tall * (i + 0.5) + 4, name, 9, DIM, "end")
-            wide = (width - 36) * self.step / (self.end - self.start) + 0.3
             for at, value in points:
-                self.box(x + 36 + (width - 36) * (at - self.start) / (self.end - self.start), y + tall * i + 1, wide, tall - 2,
-                         self.heat((value - low) / (high - low) if high > low else 0))
+                self.cell(at, x + 36, width - 36, y + tall * i + 1, tall - 2, (value - low) / (high - low) if high > low else 0)
         self.text(x + 36, y + height - 4, f"rank, over time; blue {shown(low, unit)} … red {shown(high, unit)}", 10, DIM)
 
     def buckets(self, panel, area):
@@ -179,14 +183,12 @@ class Picture:
         if top <= 0:
             return self.text(x + width / 2, y + height / 2, "no data", 14, DIM, "middle")
         tall = (height - 8) / len(series)
-        wide = (width - 46) * self.step / (self.end - self.start) + 0.3
         for i, (bound, _) in enumerate(series):
             if i % 2 == 0:
                 self.text(x + 40, y + height - 8 - tall * (i + 0.3), shown(bound, "s") if math.isfinite(bound) else "more", 9, DIM, "end")
         for i, at, value in cells:
             if value > 0:
-                self.box(x + 46 + (width - 46) * (at - self.start) / (self.end - self.start), y + height - 8 - tall * (i + 1), wide, tall - 1,
-                         self.heat(value / top))
+                self.cell(at, x + 46, width - 46, y + height - 8 - tall * (i + 1), tall - 1, value / top)
 
     def table(self, panel, area):
         x, y, width, _ = area

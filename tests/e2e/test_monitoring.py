@@ -107,7 +107,7 @@ class Monitoring(MusterTest):
                 wait_until(lambda: monitoring.query_range(prometheus, expr), 30, f"data of {name}, {title}: {expr}")
             if pictures:
                 self.run_tool(SHIPPED / "draw_dashboard.py", SHIPPED / "dashboards" / f"{name}.json", "--prometheus", prometheus,
-                              "--job", 1, "--seconds", 60, "--out", pathlib.Path(pictures) / f"{name}.svg")
+                              "--job", 1, "--seconds", 20, "--out", pathlib.Path(pictures) / f"{name}.svg")
 
 
 if __name__ == "__main__":
