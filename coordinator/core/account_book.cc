@@ -13,7 +13,8 @@ constexpr Duration kCheckpointsStoredEvery = std::chrono::seconds(1);
 }  // namespace
 
 Ledger& AccountBook::open(JobId job, const Account& account, Instant now) {
-  return books_.insert_or_assign(job, Book{Ledger(account, now), now}).first->second.ledger;
+  return books_.insert_or_assign(job, Book{Ledger(account, now), now, account.checkpoint_step})
+      .first->second.ledger;
 }
 
 void AccountBook::bridge(Instant now, int64_t unix_ns) {
@@ -25,6 +26,7 @@ Account AccountBook::take(JobId job, const Account& otherwise, Instant now, int6
   const auto found = books_.find(job);
   if (found == books_.end()) return otherwise;
   found->second.taken = now;
+  found->second.taken_checkpoint = found->second.ledger.checkpoint_step();
   return found->second.ledger.account(now, unix_ns);
 }
 
@@ -33,8 +35,10 @@ Account AccountBook::look(JobId job, const Account& otherwise, Instant now) cons
   return found == books_.end() ? otherwise : found->second.ledger.account(now, otherwise.unix_ns);
 }
 
-bool AccountBook::is_due(JobId job, bool newer_checkpoint, Instant now) const {
-  return books_.at(job).taken + (newer_checkpoint ? kCheckpointsStoredEvery : kStoredEvery) <= now;
+bool AccountBook::is_due(JobId job, Instant now) const {
+  const Book& book = books_.at(job);
+  const bool newer = book.ledger.checkpoint_step() > book.taken_checkpoint;
+  return book.taken + (newer ? kCheckpointsStoredEvery : kStoredEvery) <= now;
 }
 
 }  // namespace muster::coordinator

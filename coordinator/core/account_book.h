@@ -27,12 +27,13 @@ class AccountBook {
   Account take(JobId job, const Account& otherwise, Instant now, int64_t unix_ns);
   Account look(JobId job, const Account& otherwise, Instant now) const;
   // It was last taken so long ago that it should be stored again; sooner where there is a checkpoint that is not in it.
-  bool is_due(JobId job, bool newer_checkpoint, Instant now) const;
+  bool is_due(JobId job, Instant now) const;
 
  private:
   struct Book {
     Ledger ledger;
     Instant taken{};
+    int64_t taken_checkpoint = -1;
   };
   std::map<JobId, Book> books_;
   bool bridged_ = false;

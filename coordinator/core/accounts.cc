@@ -153,13 +153,13 @@ void Core::account_progress(Job& job, const RankProgress& progress) {
        .steps_seconds = progress.step_times.seconds,
        .stall_seconds = progress.checkpoints.stall_seconds},
       now_);
-  const bool newer = accounts_.of(job.id).hear_checkpoint(
-      progress.rank == Rank(0), progress.checkpoint_step, progress.checkpoints.saved, unix_ns_);
+  accounts_.of(job.id).hear_checkpoint(progress.rank == Rank(0), progress.checkpoint_step,
+                                       progress.checkpoints.saved, unix_ns_);
   Launch& launch = launches_.at(job.id);
   const AttemptWatch::News news = launch.attempt->observe(
       static_cast<size_t>(progress.rank.value()), progress.phase, progress.step, made);
   if (job.recovering != IncidentId(0)) follow_recovery(job, progress, news);
-  if (news.first_step || accounts_.is_due(job.id, newer, now_)) persist_.insert(job.id);
+  if (news.first_step || accounts_.is_due(job.id, now_)) persist_.insert(job.id);
 }
 
 }  // namespace muster::coordinator

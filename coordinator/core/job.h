@@ -133,9 +133,10 @@ struct Fault {
   int64_t unix_ns = 0;
   bool of_program = false;  // as RankExit's
   IncidentKind kind = IncidentKind::kRankDied;
-  // Of the whole job, at this fault or before: steps in its newest whole checkpoint, or in the one that an attempt has gone on from, wherever that
-  // lay (below 1: none is known), and steps completed by any rank.
+  // Of the whole job, at this fault or before: steps in its newest whole checkpoint on shared storage and in the furthest one that an attempt has
+  // gone on from, wherever that lay (below 1: none is known), and steps completed by any rank.
   int64_t checkpoint_step = -1;
+  int64_t went_on_from = -1;
   int64_t job_step = -1;
   Duration
       productive{};  // of the whole job by then: of a program that tells nothing, all the time that it ran
@@ -146,7 +147,7 @@ struct Fault {
 // Restarts that faults of one cause have taken since the job last made durable progress, and how far it was at the newest of them.
 struct RestartsUsed {
   int32_t count = 0;
-  int64_t checkpoint_step = -1;
+  int64_t checkpoint_step = -1;  // the further one of a fault's two
   int64_t job_step = -1;
   Duration productive{};
 

@@ -19,9 +19,10 @@ RankState& state_of(Job& job, Rank rank) { return job.ranks[static_cast<size_t>(
 void note_progress(const Job& job, int64_t went_on_from, Fault& fault) {
   if (!job.faults.empty()) {
     fault.checkpoint_step = job.faults.back().checkpoint_step;
+    fault.went_on_from = job.faults.back().went_on_from;
     fault.job_step = job.faults.back().job_step;
   }
-  fault.checkpoint_step = std::max(fault.checkpoint_step, went_on_from);
+  fault.went_on_from = std::max(fault.went_on_from, went_on_from);
   fault.job_step = std::max(fault.job_step, fault.last_step);
   for (const RankState& rank : job.ranks) {
     fault.checkpoint_step = std::max(fault.checkpoint_step, rank.checkpoint_step);

@@ -124,6 +124,7 @@ void Ledger::bridge(Instant now, int64_t unix_ns) {
 
 void Ledger::started(Instant now) {
   enter(Mode::kStarting, now);
+  unheard_ = false;
   account_.step = -1;
   account_.stall_seconds = 0;
   account_.saves = -1;
@@ -165,6 +166,7 @@ void Ledger::fault(IncidentKind kind, Instant last_progress, Instant now) {
     if (account_.mode == Mode::kStopping) end_pending(TimeClass::kStopping);
   }
   since_ = now;
+  unheard_ = false;
   account_.cause = cause_of(kind);
   end_pending(TimeClass::kRecomputing);
   add(TimeClass::kStandingStill, stood);
@@ -235,16 +237,14 @@ void Ledger::settle_steps(const Look& look) {
 
 // Ranks learn of a checkpoint one after the other, so an older step is no news but from rank 0, whose first word in an attempt says what
 // that went on from: training may have gone back.
-bool Ledger::hear_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns) {
-  if (step < 1) return false;
+void Ledger::hear_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns) {
+  if (step < 1) return;
   const auto saved = static_cast<int64_t>(std::min<uint64_t>(saves, INT64_MAX));
   const bool first_word = speaks_for_job && account_.saves < 0;
   const bool saved_since = speaks_for_job && saved > std::max<int64_t>(account_.saves, 0);
   if (step > account_.checkpoint_step || saved_since) account_.checkpoint_unix_ns = unix_ns;
-  const bool further = step > account_.checkpoint_step;
-  if (further || saved_since || first_word) account_.checkpoint_step = step;
+  if (step > account_.checkpoint_step || saved_since || first_word) account_.checkpoint_step = step;
   if (speaks_for_job) account_.saves = saved;
-  return further;
 }
 
 Account Ledger::account(Instant now, int64_t unix_ns) const {

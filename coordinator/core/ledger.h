@@ -64,10 +64,10 @@ class Ledger {
   };
   void observe(const Look& look, Instant now);
   // What a rank says of the newest whole checkpoint: its steps, and how many its attempt has saved. One that is restored is not new.
-  // Returns whether no newer one was known.
-  bool hear_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns);
+  void hear_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns);
 
   int64_t best_step() const { return account_.best_step; }
+  int64_t checkpoint_step() const { return account_.checkpoint_step; }
   bool has_started() const { return account_.mode != Account::Mode::kQueued; }
   // As of `now`, for storing and showing.
   Account account(Instant now, int64_t unix_ns) const;

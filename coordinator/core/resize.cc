@@ -127,7 +127,10 @@ Placement Core::find_place(const Job& job, bool whole, const std::vector<Host>& 
     return placement;
   };
   Placement placement = place_elsewhere(job, whole, hosts);
-  if (placement.fit == Fit::kNow) return placement;
+  // Others are about to come, or it will be smaller.
+  const bool waits =
+      whole && fewest_nodes(job) < job.spec.nodes && !nodes_to_avoid(job, unix_ns_).empty();
+  if (placement.fit == Fit::kNow || waits) return placement;
   placement = at_size(job.spec.nodes);
   if (placement.fit == Fit::kNow || whole) return placement;
   remark.clear();

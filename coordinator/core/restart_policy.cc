@@ -37,8 +37,13 @@ bool was_no_program(const Fault& fault) {
           fault.exit_code == to_int(ExitCode::kProgramNotFound));
 }
 
+// What a restart does not lose.
+int64_t durable_step(const Fault& fault) {
+  return std::max(fault.checkpoint_step, fault.went_on_from);
+}
+
 // What the job has trained with is good: if it is missing now, then on this node, or for now.
-bool has_trained(const Fault& fault) { return fault.job_step >= 1 || fault.checkpoint_step >= 1; }
+bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_step(fault) >= 1; }
 
 // A program that was there for so long has not been a mistake from the start.
 bool has_run(const Fault& fault) {
@@ -48,7 +53,7 @@ bool has_run(const Fault& fault) {
 // What was used up before counts no more: the job has got further since, for good.
 bool is_forgiven(const RestartsUsed& used, const Job& job) {
   const Fault& fault = job.faults.back();
-  if (fault.checkpoint_step >= 1) return fault.checkpoint_step > used.checkpoint_step;
+  if (durable_step(fault) >= 1) return durable_step(fault) > used.checkpoint_step;
   if (job.spec.is_program() && fault.job_step < 0)
     return fault.productive - used.productive >= kSilentProgress;
   return fault.job_step >= std::max<int64_t>(used.job_step, 0) + kStepsOfProgress;
@@ -236,7 +241,7 @@ void count_restart(Job& job, const RestartDecision& decision) {
   // A pool of nodes that is renewed one by one takes each of them away before the job is up on the others: nothing that the job could make way in.
   if (is_preempted(fault) && fault.rank.value() < 0 && fault.last_step < 0) return;
   RestartsUsed& used = job.restarts_used[cause_of(fault)];
-  used = {used.count + 1, fault.checkpoint_step, fault.job_step, fault.productive};
+  used = {used.count + 1, durable_step(fault), fault.job_step, fault.productive};
 }
 
 int32_t exit_code_of(const Fault& fault) {

@@ -47,6 +47,7 @@ json to_json(const Fault& fault) {
           {"of_program", fault.of_program},
           {"kind", std::string(kIncidentKindNames[static_cast<size_t>(fault.kind)])},
           {"checkpoint_step", fault.checkpoint_step},
+          {"went_on_from", fault.went_on_from},
           {"job_step", fault.job_step},
           {"productive_ns", fault.productive.count()}};
 }
@@ -67,6 +68,7 @@ Fault fault_from(const json& j) {
   if (kind != kIncidentKindNames.end())
     fault.kind = static_cast<IncidentKind>(kind - kIncidentKindNames.begin());
   fault.checkpoint_step = j.value("checkpoint_step", int64_t{-1});
+  fault.went_on_from = j.value("went_on_from", int64_t{-1});
   fault.job_step = j.value("job_step", int64_t{-1});
   fault.productive = Duration(j.value("productive_ns", int64_t{0}));
   return fault;

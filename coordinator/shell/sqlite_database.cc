@@ -1,5 +1,6 @@
 #include "coordinator/shell/sqlite_database.h"
 
+#include <cerrno>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -8,10 +9,18 @@
 namespace muster::coordinator {
 namespace {
 
+// SQLite calls only a write without room so: a quota, or a disk that fills at fsync, is an I/O error to it.
+bool has_no_room(sqlite3* db, int code) {
+  if ((code & 0xFF) != SQLITE_IOERR || db == nullptr) return false;
+  const int error = sqlite3_system_errno(db);
+  return error == ENOSPC || error == EDQUOT || error == EFBIG;
+}
+
 absl::Status sqlite_error(sqlite3* db, int code, const std::string& path, const char* what) {
   const std::string text = absl::StrCat("state file ", path, ": ", what, ": ",
                                         db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(code));
-  switch (code & 0xFF) {
+  const int kind = has_no_room(db, code) ? SQLITE_FULL : code & 0xFF;
+  switch (kind) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return absl::DataLossError(

@@ -299,7 +299,8 @@ void Scenario::step(const Event& event) {
             "start ", send->worker.value(), " ", start->job.value(), "/", start->attempt.value(),
             " ", range_text(start->ranks),
             start->program_port == 0 ? "" : absl::StrCat(" port ", start->program_port),
-            size_told(start->spec)));
+            size_told(start->spec), " saved ",
+            start->checkpoint_step < 1 ? "none" : absl::StrCat(start->checkpoint_step)));
       } else if (const auto* stop = std::get_if<SendStopRanks>(&send->payload)) {
         decisions_.push_back(absl::StrCat("stop ", send->worker.value(), " ", stop->job.value(),
                                           "/", stop->attempt.value(), " grace ",
