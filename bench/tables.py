@@ -77,11 +77,14 @@ def soak(result):
 
 
 def watching(result):
+    target, noise = result["target"]["cost_max"], result["overhead_plus_minus"] or 0
+    verdict = ("meets" if result["overhead"] + noise <= target else "misses" if result["overhead"] - noise > target
+               else "is too coarse on this machine to tell whether it meets")
     return (f"What being watched costs: coordinator, worker and stacks of all threads every {result['trace_interval_seconds']} s compute "
             f"{100 * result['cpu_share']:.2f}% of {result['machine']['cores']} cores; writing its page takes {100 * result['page']['share']:.3f}% of a rank's step of "
             f"{1e3 * result['step_seconds_not_watched']:.0f} ms; a thread is held for {result['stacks']['held_us']['p50']:.0f} µs while its stack is copied: together "
             f"{100 * result['cost']:.2f}%. The step was {100 * result['overhead']:+.2f}% ± {100 * (result['overhead_plus_minus'] or 0):.2f}% longer in "
-            f"{result['pairs']} pairs of turns (`bench/watching.py`; {where(result)}).\n")
+            f"{result['pairs']} pairs of turns, which {verdict} the target of {100 * target:.1f}% (`bench/watching.py`; {where(result)}).\n")
 
 
 def merging(result):
