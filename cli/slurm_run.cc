@@ -161,7 +161,8 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   if (!preflight.ok()) return folder.discard(), no_verdict(preflight.status());
   CoordinatorOptions coordinator{.host = *host,
                                  .flags = {"--ignore-sigterm", "--cancel-grace-seconds",
-                                           absl::StrCat(options.slurm.leave_seconds)}};
+                                           absl::StrCat(options.slurm.leave_seconds)},
+                                 .keeps_http_port = options.slurm.metrics_port.has_value()};
   if (options.slurm.insecure) coordinator.flags.emplace_back("--insecure");
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
   if (!fleet.ok()) return folder.discard(), no_verdict(fleet.status());
