@@ -48,15 +48,16 @@ absl::StatusOr<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::start(const std::s
 absl::Status EmbeddedFleet::start_coordinator(const std::string& listen) {
   const auto program = sibling_program("muster-coordinator");
   if (!program.ok()) return program.status();
-  std::vector<std::string> command = {*program,
-                                      "--listen",
-                                      listen,
-                                      "--http",
-                                      absl::StrCat(shown_host(), ":", http_port_),
-                                      "--state-dir",
-                                      folder_,
-                                      "--port-file",
-                                      absl::StrCat(folder_, "/", kPortFile)};
+  std::vector<std::string> command = {
+      *program,
+      "--listen",
+      listen,
+      "--http",
+      absl::StrCat(shown_host(), ":", options_.keeps_http_port ? http_port_ : 0),
+      "--state-dir",
+      folder_,
+      "--port-file",
+      absl::StrCat(folder_, "/", kPortFile)};
   command.insert(command.end(), options_.flags.begin(), options_.flags.end());
   auto coordinator = ChildProcess::start(
       {.command = std::move(command), .output_path = folder_ + "/coordinator.log"});

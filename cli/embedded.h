@@ -18,6 +18,8 @@ namespace muster::cli {
 struct CoordinatorOptions {
   std::string host = "127.0.0.1";  // where it listens, on free ports
   std::vector<std::string> flags = {"--die-with-parent"};
+  // Somebody has been told the port of its pages: one that is started again has it again, or cannot start where others have it by then.
+  bool keeps_http_port = false;
 };
 
 // One thread, which must outlive it: the kernel kills both daemons when that thread is gone, and they end their ranks.
@@ -38,7 +40,7 @@ class EmbeddedFleet {
   const std::string& address() const { return address_; }
   int http_port() const {
     return http_port_;
-  }                                // of its pages; a coordinator that is started again has it again
+  }  // of the first coordinator's pages; with keeps_http_port of the next one's, too
   std::string shown_host() const;  // as it stands in an address
 
   // Once the coordinator is ready. Returns at once. Without it there is none on this machine.

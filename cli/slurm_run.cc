@@ -107,9 +107,17 @@ int say_goodbye(const SlurmJob& slurm, const Farewell& farewell, const Turn& tur
   return to_int(ExitCode::kPreempted);
 }
 
-int follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob& job,
-           const SlurmSignals& signals, EmbeddedFleet& fleet, WorkerStep& step,
-           const RunFolder& folder) {
+// What another node, or the same one later, may not run into.
+TurnEnd no_verdict(const absl::Status& status) { return {fail(status), Verdict::kNone}; }
+
+// Of the arguments, the config and what the preflight check says of them: the next turn has the same.
+TurnEnd of_the_input(const absl::Status& status) {
+  return {fail(status), absl::IsInvalidArgument(status) ? Verdict::kOfTheInput : Verdict::kNone};
+}
+
+TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob& job,
+               const SlurmSignals& signals, EmbeddedFleet& fleet, WorkerStep& step,
+               const RunFolder& folder) {
   Client client({.address = fleet.address()});
   Output output(STDOUT_FILENO), news(STDERR_FILENO);
   LogPrinter printer(
@@ -139,25 +147,26 @@ int follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob& jo
   if (last.incident().id() != 0 && fleet.has_coordinator())
     keep_incidents(fleet.address(), last.id(), folder, printer);
   printer.finish();
-  if (farewell) return say_goodbye(slurm, *farewell, turn, next_turn);
+  if (farewell) return {say_goodbye(slurm, *farewell, turn, next_turn), Verdict::kOfTheJob};
   const int exit_code = end.ok() ? *end : fail(end.status());
   if (exit_code != 0) warn(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
-  return exit_code;
+  return {exit_code, end.ok() ? Verdict::kOfTheJob : Verdict::kNone};
 }
 
-int run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& job,
-           const SlurmSignals& signals, RunFolder& folder) {
+TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& job,
+               const SlurmSignals& signals, RunFolder& folder) {
   const auto host = listen_host(slurm, options.slurm);
-  if (!host.ok()) return folder.discard(), fail(host.status());
+  if (!host.ok()) return folder.discard(), no_verdict(host.status());
   auto preflight = start_preflight(job.spec, folder);
-  if (!preflight.ok()) return folder.discard(), fail(preflight.status());
+  if (!preflight.ok()) return folder.discard(), no_verdict(preflight.status());
   CoordinatorOptions coordinator{.host = *host,
                                  .flags = {"--ignore-sigterm", "--cancel-grace-seconds",
-                                           absl::StrCat(options.slurm.leave_seconds)}};
+                                           absl::StrCat(options.slurm.leave_seconds)},
+                                 .keeps_http_port = options.slurm.metrics_port.has_value()};
   if (options.slurm.insecure) coordinator.flags.emplace_back("--insecure");
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
-  if (!fleet.ok()) return folder.discard(), fail(fleet.status());
-  if (auto status = wait_until_ready(**fleet); !status.ok()) return fail(status);
+  if (!fleet.ok()) return folder.discard(), no_verdict(fleet.status());
+  if (auto status = wait_until_ready(**fleet); !status.ok()) return no_verdict(status);
   if (options.slurm.metrics_port) {
     const auto target =
         write_scrape_target(folder.file("prometheus-coordinator.json"), (*fleet)->shown_host(),
@@ -169,31 +178,25 @@ int run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& jo
   };
   const auto plan = step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
                               {folder.path(), job.spec.output_directory()});
-  if (!plan.ok()) return fail(plan.status());
+  if (!plan.ok()) return no_verdict(plan.status());
   auto step = WorkerStep::start(*plan);
-  if (!step.ok()) return fail(step.status());
+  if (!step.ok()) return no_verdict(step.status());
   if (preflight->has_value()) {
-    if (auto status = (*preflight)->result(); !status.ok()) return fail(status);
+    if (auto status = (*preflight)->result(); !status.ok()) return of_the_input(status);
   }
-  const int exit_code = follow(options, slurm, job, signals, **fleet, **step, folder);
+  const TurnEnd end = follow(options, slurm, job, signals, **fleet, **step, folder);
   // Nsight Systems writes its report when its program has ended.
   end_worker_step(slurm, options.slurm.profile.empty() ? Duration() : Duration(kReportTime));
   constexpr auto kStopGrace = std::chrono::milliseconds(1500);
   (*fleet)->stop(kStopGrace);
-  return exit_code;
+  return end;
 }
 
-// Of a chain that is through, or that no other turn can help.
-bool ends_chain(int exit_code) {
-  return exit_code == to_int(ExitCode::kOk) || exit_code == to_int(ExitCode::kBadInput) ||
-         exit_code == to_int(ExitCode::kNotFinite);
-}
-
-int run_job(const RunOptions& options, const SlurmJob& slurm, const SlurmSignals& signals) {
+TurnEnd run_job(const RunOptions& options, const SlurmJob& slurm, const SlurmSignals& signals) {
   const auto job = wanted_job(slurm, options.job);
-  if (!job.ok()) return fail(job.status());
+  if (!job.ok()) return of_the_input(job.status());
   auto folder = RunFolder::create(job->spec.output_directory());
-  if (!folder.ok()) return fail(folder.status());
+  if (!folder.ok()) return no_verdict(folder.status());
   return run_in(options, slurm, *job, signals, **folder);
 }
 
@@ -202,15 +205,15 @@ int run(const RunOptions& options) {
   if (!signals.ok()) return fail(signals.status());
   const auto slurm = enter_slurm_job();
   if (!slurm.ok()) return fail(slurm.status());
-  const int exit_code = run_job(options, *slurm, *signals);
-  if (!options.chain || slurm->array.empty() || !ends_chain(exit_code)) return exit_code;
+  const TurnEnd end = run_job(options, *slurm, *signals);
+  if (!options.chain || slurm->array.empty() || !ends_chain(end)) return end.exit_code;
   const absl::Status status = cancel_waiting_tasks(*slurm);
   warn(status.ok()
            ? absl::StrCat("the chain ends here: the tasks of ", slurm->array,
                           " that wait are cancelled")
            : absl::StrCat("the tasks of ", slurm->array,
                           " that wait could not be cancelled: ", std::string(status.message())));
-  return exit_code;
+  return end.exit_code;
 }
 
 }  // namespace

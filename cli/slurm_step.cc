@@ -38,7 +38,11 @@ std::vector<std::string> srun_command(const StepPlan& plan) {
   if (plan.gpus_per_node > 0) words.push_back(absl::StrCat("--gpus-per-node=", plan.gpus_per_node));
   if (!plan.container.empty()) {
     words.push_back("--container-image=" + plan.container);
-    words.push_back("--container-mounts=" + absl::StrJoin(plan.mounts, ","));
+    std::vector<std::string> mounts = plan.mounts;
+    for (const std::string& path :
+         {plan.trust.tls_ca, plan.trust.tls_cert, plan.trust.tls_key, plan.trust.token_file})
+      if (!path.empty()) mounts.push_back(absl::StrCat(path, ":", path));
+    words.push_back("--container-mounts=" + absl::StrJoin(mounts, ","));
     words.push_back("--container-workdir=" + plan.working_directory);
   }
   words.insert(words.end(), {plan.program, "slurm", "worker", "--coordinator", plan.coordinator,

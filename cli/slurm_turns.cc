@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/slurm_ask.h"
+#include "common/exit_code.h"
 #include "common/file_write.h"
 
 namespace muster::cli {
@@ -66,6 +67,20 @@ std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved) 
                                            " s after SIGUSR1, before the ranks had saved and left"),
                       ": --signal=B:USR1@", sensible, " (--signal-seconds ", sensible,
                       " of muster slurm submit) gives them enough");
+}
+
+bool ends_chain(const TurnEnd& end) {
+  switch (end.verdict) {
+    case Verdict::kNone:
+      return false;
+    case Verdict::kOfTheInput:
+      return true;
+    case Verdict::kOfTheJob:
+      return end.exit_code == to_int(ExitCode::kOk) ||
+             end.exit_code == to_int(ExitCode::kBadInput) ||
+             end.exit_code == to_int(ExitCode::kNotFinite);
+  }
+  return false;
 }
 
 void NextTurn::ask(const Turn& turn) {

@@ -37,6 +37,15 @@ TurnRecord with_turn(const TurnRecord& before, const Turn& turn);
 // were through by then. Pure.
 std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved);
 
+// Who says what a turn's exit code means: 2 of a job is bad input, and of a node perhaps a file system that is not mounted there.
+enum class Verdict { kNone, kOfTheJob, kOfTheInput };
+struct TurnEnd {
+  int exit_code = 0;
+  Verdict verdict = Verdict::kNone;
+};
+// Of a chain that is through, or that no other turn can help. Pure.
+bool ends_chain(const TurnEnd& end);
+
 // Of one thread.
 class NextTurn {
  public:

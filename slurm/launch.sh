@@ -36,7 +36,19 @@ esac
 STAGE_PATH=${STAGE_PATH:-$(cd "$here" && pwd)}
 GSW_VERSION=${GSW_VERSION:-25.02}
 GPUS_PER_NODE=${GPUS_PER_NODE:-${SLURM_NTASKS_PER_NODE:-8}}
-JOB_TOTAL_GPUS=${JOB_TOTAL_GPUS:-$((SLURM_JOB_NUM_NODES * GPUS_PER_NODE))}
+# Nodes that train: --nodes, else all but --spares.
+nodes='' spares=0 option=''
+for word; do
+  case $option$word in
+    --) break ;;
+    --nodes=*) nodes=${word#--nodes=}; nodes=${nodes#=} ;;
+    --spares=*) spares=${word#--spares=}; spares=${spares#=} ;;
+  esac
+  case $word in --nodes | --spares) option=$word= ;; *) option='' ;; esac
+done
+case $nodes$spares in *[!0-9]*) refuse "--nodes $nodes and --spares $spares: numbers are wanted" ;; esac
+nodes=${nodes:-$((SLURM_JOB_NUM_NODES - spares))}
+JOB_TOTAL_GPUS=${JOB_TOTAL_GPUS:-$((nodes * GPUS_PER_NODE))}
 BASE_WORKSPACE_DIR=$STAGE_PATH
 if [ -f "$STAGE_PATH/muster.sqsh" ]; then CONTAINER=${CONTAINER:-$STAGE_PATH/muster.sqsh}; fi
 without_xla
@@ -45,7 +57,7 @@ workspace_and_container
 
 # The recipe's table: FSDP over all GPUs up to 256, in groups of 128 from 512 on. In nodes, so that spares do not count.
 group=$((128 / GPUS_PER_NODE))
-if [ "$JOB_TOTAL_GPUS" -ge 512 ] && [ "$group" -gt 0 ] && [ $((SLURM_JOB_NUM_NODES % group)) = 0 ]; then
+if [ "$JOB_TOTAL_GPUS" -ge 512 ] && [ "$group" -gt 0 ] && [ $((nodes % group)) = 0 ]; then
   mesh=(dcn_data_parallelism=-1 dcn_fsdp_parallelism="$group")
 else
   mesh=(dcn_data_parallelism=1 dcn_fsdp_parallelism=-1)

@@ -40,6 +40,7 @@ if [ -n "${CONTAINER:-}" ]; then
     # The image that is there stays until there is another.
     imported=$STAGE_PATH/muster.sqsh.${SLURM_JOB_ID:-$$}
     trap 'rm -f "$imported"' EXIT
+    rm -f "$imported"  # of this job before it was requeued: enroot imports over no file
     enroot import --output "$imported" "docker://$image"
     mv -f "$imported" "$STAGE_PATH/muster.sqsh"
   else

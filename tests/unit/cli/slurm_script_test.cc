@@ -129,8 +129,10 @@ TEST(SrunCommand, StartsAWorkerOnEachNode) {
   plan.metrics_port = 0;
   plan.trust = {.tls_ca = "/ca", .tls_cert = "/cert", .tls_key = "/key", .token_file = "/token"};
   words = srun_command(plan);
-  for (const char* word : {"--trusted-network", "--metrics-port=0", "--tls-ca=/ca",
-                           "--tls-cert=/cert", "--tls-key=/key", "--token-file=/token"})
+  for (const char* word :
+       {"--trusted-network", "--metrics-port=0", "--tls-ca=/ca", "--tls-cert=/cert",
+        "--tls-key=/key", "--token-file=/token",
+        "--container-mounts=/opt:/opt,/shared:/shared,/ca:/ca,/cert:/cert,/key:/key,/token:/token"})
     EXPECT_THAT(words, Contains(word));
 }
 

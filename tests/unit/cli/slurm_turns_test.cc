@@ -60,6 +60,16 @@ TEST(Turns, AreCountedWhateverTheyBring) {
   EXPECT_EQ(with_turn(record, {.job = "13", .step = 1}).turns, 1);
 }
 
+TEST(Chain, EndsByTheJobAndItsInputAndNotByWhatANodeLacks) {
+  for (const int code : {0, 2, 3}) {
+    EXPECT_TRUE(ends_chain({code, Verdict::kOfTheJob})) << code;
+    EXPECT_FALSE(ends_chain({code, Verdict::kNone})) << code;
+  }
+  for (const int code : {1, 4, 75, 126, 137})
+    EXPECT_FALSE(ends_chain({code, Verdict::kOfTheJob})) << code;
+  EXPECT_TRUE(ends_chain({2, Verdict::kOfTheInput}));
+}
+
 TEST(LeadAdvice, SaysWhatIsSensibleWhereTheTimeIsShort) {
   EXPECT_EQ(lead_advice(300, 150, true), "");
   EXPECT_THAT(lead_advice(300, 151, true), HasSubstr("took 151 s of the 300 s"));

@@ -24,6 +24,7 @@ struct Case {
   const char* variables;
   int32_t nodes;
   const char* mesh;  // ranks along data, fsdp, tensor
+  const char* arguments = "";
 };
 
 class SlurmWrappers : public PastedLines {
@@ -38,7 +39,7 @@ class SlurmWrappers : public PastedLines {
         "env PATH=/usr/bin:/bin MUSTER_BIN_DIR=", folder, "/bin BASE_WORKSPACE_DIR=", folder,
         " STAGE_PATH=", folder, " SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=", wanted.nodes,
         " GPUS_PER_NODE=8 ", wanted.variables, " bash ", source_dir(), "/slurm/", wanted.script,
-        " > /dev/null 2>&1");
+        " ", wanted.arguments, " > /dev/null 2>&1");
     EXPECT_EQ(std::system(line.c_str()), 0) << line;
     std::vector<std::string> words;
     std::ifstream file(folder_ / "words");
@@ -95,6 +96,15 @@ TEST_F(SlurmWrappers, FitIntoADeviceOnTheirTablesMeshes) {
     const auto plan = trainer::plan_training(job->train, /*threads=*/1, trainer::Staging::kNo);
     EXPECT_LT(static_cast<double>(plan.memory().total_bytes()) / kGiB, kDeviceGiB);
   }
+}
+
+TEST_F(SlurmWrappers, CountNoSparesIntoTheRecipesGroups) {
+  for (const char* arguments : {"--spares 1", "--spares=1", "--nodes 64", "--nodes=64"})
+    EXPECT_THAT(command_of({"launch.sh", "DTYPE=bf16", 65, "", arguments}),
+                testing::Contains("dcn_fsdp_parallelism=16"))
+        << arguments;
+  EXPECT_THAT(command_of({"launch.sh", "DTYPE=bf16", 64, "", "--spares 1"}),
+              testing::Contains("dcn_fsdp_parallelism=-1"));
 }
 
 TEST_F(SlurmWrappers, AMeshThatIsGivenWinsOverAPresetsOwn) {
