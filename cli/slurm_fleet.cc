@@ -176,8 +176,8 @@ int fleet(const FleetOptions& options) {
   say(absl::StrCat("the workers leave: ", farewell->reason));
   // A fleet tells no steps, and what its jobs do is not its own: --max-turns bounds it.
   const Turn turn{.job = slurm->id, .lasted = monotonic_now() - began, .counts = false};
-  NextTurn next_turn(*slurm, options.log_folder + "/slurm_turns.json", !options.slurm.no_requeue,
-                     options.slurm.turns_max);
+  NextTurn next_turn(*slurm, absl::StrCat(options.log_folder, "/slurm_turns-", slurm->id, ".json"),
+                     !options.slurm.no_requeue, options.slurm.turns_max);
   see_off(options, *slurm, *signals, nodes, *farewell, next_turn, turn, is_being_ended(state));
   return to_int(ExitCode::kPreempted);
 }

@@ -134,7 +134,8 @@ TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   std::optional<Farewell> farewell;
   Turn turn;
   NextTurn next_turn(slurm, job.spec.output_directory() + "/muster/slurm_turns.json",
-                     !options.slurm.no_requeue, options.slurm.turns_max);
+                     !options.slurm.no_requeue && !(options.chain && !slurm.array.empty()),
+                     options.slurm.turns_max);
   {
     SlurmSession session({slurm, signals, fleet, step, printer, client, folder, next_turn,
                           std::chrono::seconds(options.slurm.leave_seconds)},

@@ -87,7 +87,7 @@ void NextTurn::ask(const Turn& turn) {
   if (is_settled_) return;
   is_settled_ = true;
   if (!wanted_) {
-    outcome_ = "is not queued again: --no-requeue; the next one goes on";
+    outcome_ = "is not queued again: --no-requeue or --chain; the next one goes on";
     return;
   }
   if (outcome_.empty()) {
