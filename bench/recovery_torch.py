@@ -9,7 +9,7 @@ that a later attempt completes, by the ranks' own lines. Where nothing came with
 
 A stopped rank is noticed by what each has: Muster by --hang-after, when no rank has written anything, or by the steps that the script tells its
 Python module; torchrun by the collectives' timeout; NVIDIA's by that, or by heartbeats that the script sends. Where there is a time to choose,
-all have the same one. `start` is the time to the first step of the first attempt: what interpreters, imports and connections take.
+it is 5 s, and 15 s for collectives. `start` is the time to the first step of the first attempt: what interpreters, imports and connections take.
 """
 import argparse
 import json
@@ -33,6 +33,7 @@ SCRIPT = ROOT / "bench/peers/recovery_torch.py"
 LINE = re.compile(r"step (\d+) rank (\d+) pid (\d+) at ([\d.]+)")
 PACE_SECONDS = 0.1
 SILENCE_SECONDS = 5  # that each may wait before it takes a silent job for hung
+COLLECTIVES_SECONDS = 15  # a timeout of theirs counts while four interpreters begin, too: with 5 s on two cores no job comes up
 FAULT_STEP, STEPS = 10, 100_000
 READY_SECONDS_MAX, END_SECONDS_MAX = 60, 45
 FAULTS = {"killed rank": signal.SIGKILL, "stopped rank": signal.SIGSTOP}
@@ -54,7 +55,7 @@ def launchers(binaries, python, ranks):
     # Without it workers use the store of the rendezvous, where the addresses of the attempt before are still found: with PyTorch 2.8 no restart over
     # Gloo comes up.
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    timeout = {**own_store, "RECOVERY_TIMEOUT": str(SILENCE_SECONDS)}
+    timeout = {**own_store, "RECOVERY_TIMEOUT": str(COLLECTIVES_SECONDS)}
     return [
         Launcher("Muster, --hang-after", [*muster, "--hang-after", SILENCE_SECONDS, "--", python]),
         Launcher("Muster, steps told", [*muster, "--env", f"PYTHONPATH={ROOT}/progress", "--", python], {"RECOVERY_SPEAKS": "muster"}),
@@ -180,7 +181,7 @@ def main():
                 rows.append(measure(launcher, fault, args.ranks, args.wait))
                 print(json.dumps(rows[-1]), flush=True)
     result = {**describe_run(), "what": "a killed or stopped rank of one PyTorch script over Gloo, to the first step of a later attempt",
-              "ranks": args.ranks, "pace_seconds": PACE_SECONDS, "silence_seconds": SILENCE_SECONDS, "watched_seconds": args.wait,
+              "ranks": args.ranks, "pace_seconds": PACE_SECONDS, "silence_seconds": SILENCE_SECONDS, "collectives_seconds": COLLECTIVES_SECONDS, "watched_seconds": args.wait,
               "table": table(rows), "runs": rows}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -122,7 +122,7 @@ def recoveries_beside(result):
     rows = [(line["fault"], line["launcher"], f"{line['went_on']} of {line['runs']}", seconds(line["start_seconds"]),
              seconds(line["next_step_seconds"], NOT_NOTICED.format(result["watched_seconds"]))) for line in result["table"]]
     return (f"One PyTorch script (Gloo, {result['ranks']} ranks, a step takes {result['pace_seconds']:.1f} s) under each launcher, in the same run; where there is a time to "
-            f"choose after which silence is a hang, it is {result['silence_seconds']} s (`bench/recovery_torch.py`; {where(result)}).\n\n"
+            f"choose after which silence is a hang, it is {result['silence_seconds']} s, and {result['collectives_seconds']} s for collectives (`bench/recovery_torch.py`; {where(result)}).\n\n"
             + table(("fault", "launcher", "went on", "command to first step", "fault to next step"), rows))
 
 
