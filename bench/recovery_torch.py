@@ -30,7 +30,7 @@ from peers.environment import describe_run, peers_python  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "bench/peers/recovery_torch.py"
-LINE = re.compile(r"step (\d+) rank (\d+) pid (\d+) at ([\d.]+)")
+LINE = re.compile(r"step (\d+) rank (\d+) pid (\d+) at (\d+\.\d{3})")
 PACE_SECONDS = 0.1
 SILENCE_SECONDS = 5  # that each may wait before it takes a silent job for hung
 COLLECTIVES_SECONDS = 15  # a timeout of theirs counts while four interpreters begin, too: with 5 s on two cores no job comes up
@@ -82,9 +82,9 @@ class Run:
 
     def _read(self):
         for line in self.process.stdout:
-            if found := LINE.search(line):
-                self.steps.append((int(found[1]), int(found[2]), int(found[3]), float(found[4])))
-            else:
+            found = LINE.findall(line)  # ranks that share a pipe may write into each other's line
+            self.steps += [(int(step), int(rank), int(pid), float(at)) for step, rank, pid, at in found]
+            if not found and line.strip():
                 self.other.append(line.rstrip())
 
     def wait_for(self, condition, seconds):
@@ -135,7 +135,7 @@ def command_line(pid):
 def measure(launcher, fault, ranks, wait):
     run = Run(launcher)
     try:
-        ready = run.wait_for(lambda: sum(step == FAULT_STEP for step, *_ in list(run.steps)) == ranks, READY_SECONDS_MAX)
+        ready = run.wait_for(lambda: len({rank for step, rank, *_ in list(run.steps) if step >= FAULT_STEP}) == ranks, READY_SECONDS_MAX)
         if not ready:
             return {"launcher": launcher.name, "fault": fault, "start_seconds": None, "next_step_seconds": None, "said": run.other[-12:]}
         before = set(run.pids().values())
