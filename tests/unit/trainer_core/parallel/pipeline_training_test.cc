@@ -256,7 +256,8 @@ TEST(PipelineTraining, MessagesAreCommunication) {
   for (const StepRecord& step : run.steps) {
     ASSERT_TRUE(step.comm.has_value());
     EXPECT_GT(step.comm->seconds, 0);
-    EXPECT_GT(step.pipeline->wait_seconds, 0);
+    // None where every message was there in time: what a wait counts is CommStream's own test.
+    EXPECT_GE(step.pipeline->wait_seconds, 0);
   }
 }
 
