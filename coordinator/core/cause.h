@@ -17,12 +17,13 @@ enum class Cause {
   kOutOfMemory,
   kDiskFull,
   kNotStarted,
+  kUnfitNode,
   kPreempted,
   kNotFinite,
   kBadInput,
   kNotExecutable,
 };
-constexpr size_t kCauses = 10;
+constexpr size_t kCauses = 11;
 
 // What a fault says of the node that it was on.
 enum class NodeBlame {
@@ -38,7 +39,6 @@ struct CauseRule {
   int32_t budget_times = 1;
   // … or, where a person's number has no say, this many.
   int32_t budget_fixed = 0;
-  Duration first_delay{};  // before the first restart; the back-off comes on top of no other
   // It comes and goes with what others do: that it is the same again at the same step says nothing of the job.
   bool passes = false;
   NodeBlame node = NodeBlame::kNothing;
@@ -47,11 +47,13 @@ struct CauseRule {
 
 // Nodes are lost in a large fleet whatever the job does: it may lose more of them between two checkpoints than it may crash.
 constexpr int32_t kLostWorkersTimes = 10;
+// A node with a device that is gone ends whatever is started on it: the job goes elsewhere, as after a node that is lost.
+constexpr int32_t kUnfitNodesTimes = kLostWorkersTimes;
 // A full disk is emptied by people and by clean-up jobs, not by restarts: 10 s, doubling up to 5 min, ten times as often as others are tried, is
 // more than two hours for restarts_max=3.
 constexpr int32_t kFullDisksTimes = 10;
-constexpr Duration kFullDiskDelay = std::chrono::seconds(10);
-constexpr Duration kFullDiskDelayMax = std::chrono::minutes(5);
+constexpr Duration kMendedDelay = std::chrono::seconds(10);
+constexpr Duration kMendedDelayMax = std::chrono::minutes(5);
 // A job that is preempted this often between two checkpoints makes no way; someone has to look at it.
 constexpr int32_t kPreemptionsMax = 100;
 // Who told a rank to leave may be about to tell its worker, too: placed at once, a preempted job could land there again. A worker
@@ -65,11 +67,11 @@ constexpr std::array<CauseRule, kCauses> kCauseRules = {{
     {.name = "out of memory", .node = NodeBlame::kCounts},
     {.name = "disk full",
      .budget_times = kFullDisksTimes,
-     .first_delay = kFullDiskDelay,
      .passes = true,
      .node = NodeBlame::kCounts},
     {.name = "not started", .node = NodeBlame::kAtOnce},
-    {.name = "preempted", .budget_fixed = kPreemptionsMax, .first_delay = kPreemptedDelay},
+    {.name = "unfit node", .budget_times = kUnfitNodesTimes, .node = NodeBlame::kCounts},
+    {.name = "preempted", .budget_fixed = kPreemptionsMax},
     {.name = "not finite", .retries = false, .why_not = "a retry would compute the same values"},
     {.name = "bad input", .retries = false, .why_not = "bad input is not retried"},
     {.name = "not executable",

@@ -121,7 +121,7 @@ void Core::resume_backoffs() {
     if (found == jobs_.end() || found->second.state != JobState::kQueued) continue;
     const Job& job = found->second;
     const Duration left = std::clamp(Duration(job.not_before_unix_ns - unix_ns_), Duration::zero(),
-                                     std::max({kBackoffMax, kPreemptedDelay, kFullDiskDelayMax}));
+                                     std::max({kBackoffMax, kPreemptedDelay, kMendedDelayMax}));
     queue_.remove(id, job.spec.priority);
     const Instant back = now_ + std::max(left, options_.worker_lease);
     queue_.add(id, job.spec.priority, now_ + left, back + options_.whole_wait,

@@ -149,6 +149,7 @@ class Core {
   bool waits_for_all(const Job& job, const JobQueue::Entry& entry) const;
   bool is_away(const WorkerName& name) const;
   WorkerName node_to_wait_for(const Job& job, const JobQueue::Entry& entry) const;
+  bool has_elsewhere(const Job& job) const;
   int32_t fewest_nodes(const Job& job) const;
   int32_t size_to_start(const Job& job, const std::vector<Host>& hosts) const;
   Placement find_place(const Job& job, bool whole, const std::vector<Host>& hosts,

@@ -140,6 +140,7 @@ struct Fault {
   int64_t job_step = -1;
   Duration
       productive{};  // of the whole job by then: of a program that tells nothing, all the time that it ran
+  bool node_unfit = false;  // is_of_unfit_node()
 
   friend bool operator==(const Fault&, const Fault&) = default;
 };
@@ -203,7 +204,8 @@ struct Job {
   int32_t resizes = 0;             // attempts that were ended to go on on more nodes
 
   // Volatile, not persisted.
-  std::vector<RankState> ranks;  // by rank
+  std::vector<RankState> ranks;        // by rank
+  std::vector<WorkerName> trained_on;  // nodes of the newest attempt in which steps were completed
   std::vector<WorkerName>
       held;  // workers that are kept free for it; see coordinator/core/resize.cc
 

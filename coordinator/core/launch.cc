@@ -153,7 +153,10 @@ void Core::fault(Job& job, Fault cause, Duration grace, IncidentKind kind) {
   job.state = JobState::kRestarting;
   cause.kind = kind;
   const std::optional<AttemptWatch>& attempt = launches_.at(job.id).attempt;
-  note_progress(job, attempt && attempt->made_a_step() ? attempt->base_step() : -1, cause);
+  const bool made_a_step = attempt && attempt->made_a_step();
+  note_progress(job, made_a_step ? attempt->base_step() : -1, cause);
+  if (made_a_step) job.trained_on = nodes_of(job.placement);
+  cause.node_unfit = has_elsewhere(job) && is_of_unfit_node(job, cause);
   cause.productive = table_of(account_of(job, now_)).productive();
   if (job.faults.size() >= kFaultsKeptMax) job.faults.erase(job.faults.begin());
   job.faults.push_back(std::move(cause));

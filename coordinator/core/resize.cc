@@ -100,6 +100,11 @@ int32_t Core::fewest_nodes(const Job& job) const {
   return job.attempt == Attempt(0) ? job.spec.nodes : smallest_size(job.spec);
 }
 
+// With other nodes, or without one of its own.
+bool Core::has_elsewhere(const Job& job) const {
+  return std::ssize(workers_) > nodes_now(job) || smallest_size(job.spec) < job.spec.nodes;
+}
+
 // The largest size that there is room for; where there is none, the one that is waited for.
 int32_t Core::size_to_start(const Job& job, const std::vector<Host>& hosts) const {
   const int32_t room = nodes_free(job.spec.ranks_per_node, hosts);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -109,18 +110,8 @@ Duration doubled(Duration first, int32_t times, Duration most) {
   return std::min<Duration>(most, first * (1LL << std::min(times, kDoublingsMax)));
 }
 
-std::string progress_text(int64_t last_step) {
-  if (last_step < 0) return "before its first step";
-  return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
-}
-
-}  // namespace
-
-Duration backoff_before_restart(int32_t restart) {
-  return restart <= 1 ? Duration::zero() : doubled(kBackoffFirst, restart - 2, kBackoffMax);
-}
-
-Cause cause_of(const Fault& fault) {
+// Of what ended, wherever it was.
+Cause plain_cause_of(const Fault& fault) {
   if (was_no_program(fault) && !has_run(fault)) return Cause::kNotExecutable;
   if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
   if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;
@@ -144,6 +135,54 @@ Cause cause_of(const Fault& fault) {
   return Cause::kRankDied;
 }
 
+bool is_in_one_way(const Fault& a, const Fault& b) {
+  return a.worker == b.worker && plain_cause_of(a) == plain_cause_of(b);
+}
+
+// A reason for the job to avoid the node of faults[index].
+bool speaks_of_node(std::span<const Fault> faults, size_t index) {
+  const Fault& fault = faults[index];
+  if (fault.worker.value().empty() || is_preempted(fault)) return false;
+  if (fault.node_unfit) return true;
+  if (index == 0 || !is_in_one_way(faults[index - 1], fault)) return false;
+  return fault.last_step < 0 || fault.last_step == faults[index - 1].last_step;
+}
+
+std::set<WorkerName> avoided_after(std::span<const Fault> faults, int64_t unix_ns) {
+  std::set<WorkerName> avoided;
+  std::map<WorkerName, int32_t> times;
+  for (size_t i = 0; i < faults.size(); ++i) {
+    if (!speaks_of_node(faults, i)) continue;
+    const Fault& fault = faults[i];
+    const Duration time = doubled(kAvoidedFor, times[fault.worker]++, kAvoidedMax);
+    if (unix_ns - fault.unix_ns < time.count()) avoided.insert(fault.worker);
+  }
+  return avoided;
+}
+
+// Nothing but that helps: the job was on a node that it avoids, because there was no other.
+bool has_to_be_mended(const Job& job) {
+  const Fault& fault = job.faults.back();
+  const std::span earlier = std::span(job.faults).first(job.faults.size() - 1);
+  return cause_of(fault) == Cause::kDiskFull ||
+         (fault.node_unfit && avoided_after(earlier, fault.unix_ns).contains(fault.worker));
+}
+
+std::string progress_text(int64_t last_step) {
+  if (last_step < 0) return "before its first step";
+  return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
+}
+
+}  // namespace
+
+Duration backoff_before_restart(int32_t restart) {
+  return restart <= 1 ? Duration::zero() : doubled(kBackoffFirst, restart - 2, kBackoffMax);
+}
+
+Cause cause_of(const Fault& fault) {
+  return fault.node_unfit ? Cause::kUnfitNode : plain_cause_of(fault);
+}
+
 int64_t restarts_allowed(const JobSpec& spec, Cause cause) {
   const CauseRule& rule = rule_of(cause);
   if (!rule.retries) return 0;
@@ -161,18 +200,22 @@ int32_t repeats_of(const Job& job) {
   return times;
 }
 
+bool is_of_unfit_node(const Job& job, const Fault& fault) {
+  if (fault.worker.value().empty() || fault.last_step >= 0 || !has_trained(fault)) return false;
+  const Cause cause = plain_cause_of(fault);
+  if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory)
+    return false;
+  const auto trained = std::ranges::find(job.trained_on, fault.worker);
+  if (!job.trained_on.empty() && trained == job.trained_on.end()) return true;
+  // Other nodes may have ended attempts in between.
+  return std::ranges::any_of(job.faults, [&](const Fault& before) {
+    return is_in_one_way(before, fault) && before.job_step == fault.job_step &&
+           fault.unix_ns - before.unix_ns < kAvoidedFor.count();
+  });
+}
+
 std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns) {
-  std::set<WorkerName> avoided;
-  for (size_t i = 1; i < job.faults.size(); ++i) {
-    const Fault& before = job.faults[i - 1];
-    const Fault& fault = job.faults[i];
-    const bool in_one_way = fault.worker == before.worker && cause_of(fault) == cause_of(before);
-    const bool no_further = fault.last_step < 0 || fault.last_step == before.last_step;
-    const bool counts = in_one_way && no_further && !is_preempted(fault) &&
-                        unix_ns - fault.unix_ns < kAvoidedFor.count();
-    if (counts && !fault.worker.value().empty()) avoided.insert(fault.worker);
-  }
-  return avoided;
+  return avoided_after(job.faults, unix_ns);
 }
 
 NodeBlame blame_of_node(const Fault& fault) {
@@ -201,7 +244,7 @@ RestartDecision decide_restart(const Job& job) {
     decision.counts = false;
     decision.restart = restart <= allowed;
     const bool worker_said_so = fault.rank.value() < 0;
-    decision.delay = worker_said_so ? Duration::zero() : rule.first_delay;
+    decision.delay = worker_said_so ? Duration::zero() : kPreemptedDelay;
     decision.reason =
         decision.restart
             ? absl::StrCat("will go on from its checkpoint: ", fault.message)
@@ -220,8 +263,9 @@ RestartDecision decide_restart(const Job& job) {
     return decision;
   }
   decision.restart = true;
-  decision.delay = std::max(backoff_before_restart(used_by_faults(used) + 1),
-                            doubled(rule.first_delay, restart - 1, kFullDiskDelayMax));
+  decision.delay = backoff_before_restart(used_by_faults(used) + 1);
+  if (has_to_be_mended(job))
+    decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
   decision.reason = absl::StrFormat(
       "restart %d of %d%s%s: %s", restart, allowed,
       decision.delay > Duration::zero() ? absl::StrFormat(" in %g s", to_seconds(decision.delay))

@@ -29,8 +29,10 @@ constexpr int64_t kStepsOfProgress = 1'000;
 // A program that tells neither steps nor checkpoints shows nothing but that it runs. Who ran for so long is in no crash loop, and a job of
 // weeks that dies twice a day is not to end on its second day; a program that always dies after some hours ends within a few days.
 constexpr Duration kSilentProgress = std::chrono::hours(6);
-// As long as faults count against a node (kFaultsWindow): a device or a mount that is gone is no sooner back.
+// As long as faults count against a node (kFaultsWindow): a device or a mount that is gone is no sooner back. Each further time it is twice as long,
+// up to what a repair takes.
 constexpr Duration kAvoidedFor = std::chrono::hours(1);
+constexpr Duration kAvoidedMax = std::chrono::hours(24);
 // The same fault this many times in a row: the first repeat may be the node, the second is the program.
 constexpr int32_t kSameFaultMax = 3;
 
@@ -50,8 +52,11 @@ void count_restart(Job& job, const RestartDecision& decision);
 Duration backoff_before_restart(int32_t restart);
 
 Cause cause_of(const Fault& fault);
-// Where, within kAvoidedFor of `unix_ns`, the job failed twice in a row in one way and got no further in between: the node may be what is
-// wrong, though nothing is known against it.
+// Whether `fault`, which is not in the job's record yet, tells of a node that does not fit the job: the rank ended there before its first step,
+// though the job has trained, and either elsewhere, or it had just ended in the same way there and nothing was completed in between.
+bool is_of_unfit_node(const Job& job, const Fault& fault);
+// Nodes that do not fit the job, and those on which it failed twice in a row in one way and got no further in between: the node may be what is
+// wrong, though nothing is known against it. For kAvoidedFor, and longer when it comes again.
 std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns);
 
 // Restarts after `cause` without durable progress in between.

@@ -45,6 +45,7 @@ json to_json(const Fault& fault) {
           {"message", fault.message},
           {"unix_ns", fault.unix_ns},
           {"of_program", fault.of_program},
+          {"node_unfit", fault.node_unfit},
           {"kind", std::string(kIncidentKindNames[static_cast<size_t>(fault.kind)])},
           {"checkpoint_step", fault.checkpoint_step},
           {"went_on_from", fault.went_on_from},
@@ -62,6 +63,7 @@ Fault fault_from(const json& j) {
   fault.message = j.value("message", std::string());
   fault.unix_ns = j.value("unix_ns", int64_t{0});
   fault.of_program = j.value("of_program", false);
+  fault.node_unfit = j.value("node_unfit", false);
   // Of an earlier version's record, or of a later one's that this does not know: as any other death.
   const auto kind = std::find(kIncidentKindNames.begin(), kIncidentKindNames.end(),
                               j.value("kind", std::string()));

@@ -15,7 +15,8 @@ using namespace coordinator;  // NOLINT: this file is about its types
 using std::chrono::seconds;
 
 constexpr Duration kLeaveGrace = seconds(25);  // as muster-worker's
-constexpr int32_t kPeersToldMax = 4;           // more would say the same
+constexpr Duration kServiceTime = std::chrono::minutes(10);
+constexpr int32_t kPeersToldMax = 4;  // more would say the same
 
 }  // namespace
 
@@ -90,13 +91,12 @@ void LongTraining::strike(const InterruptionRow& row, int32_t index) {
         after(random_.between_ms(20, 80), event);
       }
       if (row.what == Interruption::kDeviceFails) {
-        after(random_.between_ms(80, 120),
-              WorkerLeaving{name_of(index), Incarnation(node.incarnation), seconds(5)});
-        take_out(index, row, seconds(5));
+        node.bad_device = has_ranks ? rank - node.first_rank : 0;
+        services_.emplace(now_ + time_to_repair(row), index);
       }
       return;
     case Interruption::kNodeDies:
-      take_out(index, row, Duration::zero());
+      take_out(index, time_to_repair(row), Duration::zero());
       if (!has_ranks) return;
       break_training();
       // Their connections to it are reset.
@@ -114,7 +114,7 @@ void LongTraining::strike(const InterruptionRow& row, int32_t index) {
     case Interruption::kNodeCutOff:
       if (has_ranks) break_training();
       node.silent = true;
-      take_out(index, row, Duration::max());
+      take_out(index, time_to_repair(row), Duration::max());
       return;
     case Interruption::kHang:
       culprit_ = rank;
@@ -122,26 +122,60 @@ void LongTraining::strike(const InterruptionRow& row, int32_t index) {
     case Interruption::kPlanned:
       after(Duration::zero(),
             WorkerLeaving{name_of(index), Incarnation(node.incarnation), kLeaveGrace});
-      take_out(index, row, kLeaveGrace);
+      take_out(index, time_to_repair(row), kLeaveGrace);
       return;
   }
 }
 
 // Its stream ends after `time`; for ever is silence without an end.
-void LongTraining::take_out(int32_t index, const InterruptionRow& row, Duration time) {
+void LongTraining::take_out(int32_t index, Duration repair, Duration time) {
   const Node& node = nodes_[static_cast<size_t>(index)];
   if (time != Duration::max())
     after(time, WorkerDisconnected{name_of(index), Incarnation(node.incarnation), 0});
-  const double uniform = (static_cast<double>(random_.below(1 << 30)) + 1) / (1 << 30);
-  const Duration repair(std::llround(-std::log(uniform) * static_cast<double>(row.repair.count())));
-  // Nothing is repaired before it has been missed.
-  repairs_.emplace(now_ + std::max<Duration>(repair, seconds(120)), index);
+  repairs_.emplace(now_ + repair, index);
   leaving_.emplace(now_ + (time == Duration::max() ? Duration::zero() : time), index);
+}
+
+// Exponential; nothing is repaired before it has been missed.
+Duration LongTraining::time_to_repair(const InterruptionRow& row) {
+  const double uniform = (static_cast<double>(random_.below(1 << 30)) + 1) / (1 << 30);
+  const Duration drawn(std::llround(-std::log(uniform) * static_cast<double>(row.repair.count())));
+  return std::max<Duration>(drawn, seconds(120));
+}
+
+// What an attempt has on them ends as soon as it uses them.
+void LongTraining::fail_bad_devices() {
+  bad_devices_fail_.reset();
+  for (int32_t index = 0; index < std::ssize(nodes_); ++index) {
+    Node& node = nodes_[static_cast<size_t>(index)];
+    const bool is_there = node.in_service && !node.silent && node.first_rank >= 0;
+    if (!is_there || node.bad_device < 0) continue;
+    const int32_t rank = node.first_rank + node.bad_device;
+    if (!node.ended.insert(rank).second) continue;
+    RankExited event = exit_of(index, rank);
+    event.exit_code = 1;
+    break_training();
+    after(random_.between_ms(0, 500), event);
+  }
+}
+
+// The node leaves for it, and comes back well.
+void LongTraining::service_devices() {
+  while (!services_.empty() && services_.begin()->first <= now_) {
+    const int32_t index = services_.extract(services_.begin()).mapped();
+    const Node& node = nodes_[static_cast<size_t>(index)];
+    if (!node.in_service || node.silent || node.bad_device < 0) continue;
+    after(Duration::zero(),
+          WorkerLeaving{name_of(index), Incarnation(node.incarnation), kLeaveGrace});
+    take_out(index, kServiceTime, kLeaveGrace);
+    watch_closely();
+  }
 }
 
 void LongTraining::bring_back(int32_t index) {
   Node& node = nodes_[static_cast<size_t>(index)];
   node.silent = false;
+  node.bad_device = -1;
   node.in_service = true;
   node.first_rank = -1;
   ++node.incarnation;

@@ -87,6 +87,7 @@ Duration LongTraining::idle_time() const {
   if (turns_ < skipped_at_ + kTurnsPerHeartbeat) return Duration::zero();
   Instant until = std::min(next_interruption_, end());
   if (!repairs_.empty()) until = std::min(until, repairs_.begin()->first);
+  if (!services_.empty()) until = std::min(until, services_.begin()->first);
   switch (life_) {
     case Life::kNone:
       return job().state == JobState::kQueued ? std::min(kQueueSkip, until - now_)
@@ -136,6 +137,8 @@ void LongTraining::turn() {
     nodes_[static_cast<size_t>(leaving_.extract(leaving_.begin()).mapped())].in_service = false;
   while (!repairs_.empty() && repairs_.begin()->first <= now_)
     bring_back(repairs_.extract(repairs_.begin()).mapped());
+  service_devices();
+  if (bad_devices_fail_ && *bad_devices_fail_ <= now_) fail_bad_devices();
   if (next_interruption_ <= now_) interrupt();
   const auto deadline = core_.next_deadline();
   if (deadline && *deadline <= now_) step(Tick{});
@@ -288,6 +291,7 @@ void LongTraining::begin_attempt(const SendStartRanks& order) {
   culprit_ = -1;
   up_ = now_ + plan_.process_start + random_.between_ms(0, 1'000);
   loaded_ = up_ + plan_.load;
+  bad_devices_fail_ = up_ + random_.between_ms(100, 2'000);
   base_ = saved_;
   made_ = marks_ = 0;
   seconds_ = stall_seconds_ = 0;

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -114,6 +115,7 @@ class LongTraining {
     bool in_service = true;
     uint64_t incarnation = 1;
     bool silent = false;      // cut off
+    int32_t bad_device = -1;  // a local rank's
     int64_t told = -1;        // the newest mark that it told of
     int32_t first_rank = -1;  // of the current attempt; -1: it has none
     std::set<int32_t> ended;  // ranks of the attempt that have, or were told to
@@ -140,7 +142,10 @@ class LongTraining {
   void plan_interruption();
   void interrupt();
   void strike(const InterruptionRow& row, int32_t node);
-  void take_out(int32_t node, const InterruptionRow& row, Duration time);
+  void take_out(int32_t node, Duration repair, Duration time);
+  Duration time_to_repair(const InterruptionRow& row);
+  void fail_bad_devices();
+  void service_devices();
   void break_training();
   void watch_closely();
   void bring_back(int32_t node);
@@ -162,6 +167,9 @@ class LongTraining {
   std::multimap<Instant, coordinator::Event> on_the_way_;
   std::multimap<Instant, int32_t> leaving_;  // nodes that are out of service from then on …
   std::multimap<Instant, int32_t> repairs_;  // … and until then
+  // When somebody comes to nodes with a bad device, and the next time that one is used.
+  std::multimap<Instant, int32_t> services_;
+  std::optional<Instant> bad_devices_fail_;
   struct Report {
     int32_t node = 0;
     coordinator::SendDumpStacks dump;

@@ -3,6 +3,7 @@
 #include "tests/simulation/long_training.h"
 
 #include <iostream>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -23,11 +24,22 @@ LongPlan small_plan() {
   return plan;
 }
 
-class LongTrainings : public testing::TestWithParam<uint64_t> {};
+// Three nodes are away in the mean, and often more than there are spares: it goes on on fewer.
+LongPlan short_plan() {
+  LongPlan plan = small_plan();
+  plan.rate = 80;
+  plan.days = 8;
+  plan.spares = 2;
+  plan.smaller = {14, 12, 10, 8};
+  return plan;
+}
+
+class LongTrainings : public testing::TestWithParam<std::tuple<uint64_t, bool>> {};
 
 TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
-  const LongPlan plan = small_plan();
-  const LongResult result = LongTraining(plan, GetParam()).run();
+  const auto [seed, has_spares] = GetParam();
+  const LongPlan plan = has_spares ? small_plan() : short_plan();
+  const LongResult result = LongTraining(plan, seed).run();
   EXPECT_EQ(result.state, JobState::kRunning) << result.reason;
   EXPECT_GT(result.attempts, 10);
 
@@ -37,7 +49,10 @@ TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
   const double per_fault = to_seconds(plan.step_time) + 1;
   EXPECT_NEAR(to_seconds(result.table.productive()), to_seconds(result.productive),
               per_fault * result.attempts);
-  EXPECT_LE(to_seconds(result.longest_without_a_step), 1'800);
+  // Without nodes it waits for a repair.
+  if (has_spares) {
+    EXPECT_LE(to_seconds(result.longest_without_a_step), 1'800);
+  }
   std::cout << "ETTR " << result.table.ratio() << ", true " << to_seconds(result.productive) / wall
             << ", " << result.attempts << " attempts\n";
 
@@ -55,10 +70,11 @@ TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
     EXPECT_GE(recovery.steps_lost(), 0);
     EXPECT_LE(recovery.steps_lost(), 2 * plan.checkpoint_every);
   }
-  EXPECT_GT(came_back, 10);
+  EXPECT_GT(came_back, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, LongTrainings, testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Seeds, LongTrainings,
+                         testing::Combine(testing::Range<uint64_t>(1, 13), testing::Bool()));
 
 }  // namespace
 }  // namespace muster::simulation

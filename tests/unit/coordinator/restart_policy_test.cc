@@ -101,13 +101,69 @@ TEST(RestartPolicy, AFullDiskIsWaitedFor) {
   job.faults.assign(5, job.faults.back());
   for (Fault& fault : job.faults) fault.last_step = 12;
   EXPECT_TRUE(decide_restart(job).restart) << "the same again is not the job's fault";
-  EXPECT_EQ(decide_restart(job).delay, kFullDiskDelay);
+  EXPECT_EQ(decide_restart(job).delay, kMendedDelay);
   job.restarts_used[Cause::kDiskFull] = {2, 10, 12};
-  EXPECT_EQ(decide_restart(job).delay, 4 * kFullDiskDelay);
+  EXPECT_EQ(decide_restart(job).delay, 4 * kMendedDelay);
   job.restarts_used[Cause::kDiskFull] = {19, 10, 12};
-  EXPECT_EQ(decide_restart(job).delay, kFullDiskDelayMax);
+  EXPECT_EQ(decide_restart(job).delay, kMendedDelayMax);
   job.restarts_used[Cause::kDiskFull] = {20, 10, 12};
   EXPECT_FALSE(decide_restart(job).restart);
+}
+
+TEST(RestartPolicy, WhereAJobThatHasTrainedCannotStartTheNodeIsUnfit) {
+  Job job = job_after(IncidentKind::kRankDied, 10, 12);
+  job.trained_on = {WorkerName("n0"), WorkerName("n1")};
+  Fault at_start = job.faults.back();
+  at_start.last_step = -1;
+  EXPECT_TRUE(is_of_unfit_node(job, at_start)) << "the same there, and nothing in between";
+  at_start.job_step = 13;
+  EXPECT_FALSE(is_of_unfit_node(job, at_start)) << "it has got further since";
+  at_start.worker = WorkerName("n2");
+  EXPECT_TRUE(is_of_unfit_node(job, at_start)) << "a new node";
+  at_start.last_step = 12;
+  EXPECT_FALSE(is_of_unfit_node(job, at_start)) << "it has trained there, too";
+  at_start.last_step = -1;
+  for (const auto kind : {IncidentKind::kHang, IncidentKind::kOutOfMemory}) {
+    at_start.kind = kind;
+    EXPECT_TRUE(is_of_unfit_node(job, at_start));
+  }
+  for (const auto kind : {IncidentKind::kWorkerLost, IncidentKind::kDiskFull}) {
+    at_start.kind = kind;
+    EXPECT_FALSE(is_of_unfit_node(job, at_start)) << "has a name of its own";
+  }
+  at_start.kind = IncidentKind::kRankDied;
+  at_start.job_step = at_start.checkpoint_step = -1;
+  EXPECT_FALSE(is_of_unfit_node(job, at_start)) << "it may be unable to start anywhere";
+  at_start.job_step = 13;
+  job.trained_on.clear();
+  EXPECT_FALSE(is_of_unfit_node(job, at_start)) << "nobody knows where it has trained";
+}
+
+TEST(RestartPolicy, AnUnfitNodeIsAvoidedEachTimeForLonger) {
+  Job job = job_after(IncidentKind::kRankDied, 10, 12);
+  Fault unfit = job.faults.back();
+  unfit.last_step = -1;
+  unfit.node_unfit = true;
+  unfit.worker = WorkerName("n2");
+  unfit.unix_ns = 1;
+  Job once = job;
+  once.faults.push_back(unfit);
+  const std::set<WorkerName> avoided{unfit.worker};
+  const int64_t hour = Duration(kAvoidedFor).count();
+  EXPECT_EQ(nodes_to_avoid(once, hour), avoided);
+  EXPECT_EQ(nodes_to_avoid(once, hour + 1), std::set<WorkerName>());
+  EXPECT_EQ(decide_restart(once).delay, Duration::zero()) << "it goes elsewhere";
+  once.restarts_used[Cause::kUnfitNode] = {19, 10, 12};
+  EXPECT_TRUE(decide_restart(once).restart);
+  Job again = once;
+  again.restarts_used.clear();
+  again.faults.push_back(unfit);
+  EXPECT_EQ(decide_restart(again).delay, kMendedDelay) << "there was no other";
+  EXPECT_EQ(nodes_to_avoid(again, 2 * hour), avoided);
+  EXPECT_EQ(nodes_to_avoid(again, 2 * hour + 1), std::set<WorkerName>());
+  again.faults.resize(20, unfit);
+  EXPECT_EQ(nodes_to_avoid(again, Duration(kAvoidedMax).count()), avoided);
+  EXPECT_EQ(nodes_to_avoid(again, Duration(kAvoidedMax).count() + 1), std::set<WorkerName>());
 }
 
 TEST(RestartPolicy, DurableProgressGivesTheBudgetBack) {
