@@ -101,19 +101,22 @@ class Run:
     def pids(self):
         return {rank: pid for _, rank, pid, _ in list(self.steps)}
 
+    def kill_ranks(self):
+        for pid in {pid for _, _, pid, _ in list(self.steps)}:
+            if str(SCRIPT) in command_line(pid):
+                send(pid, signal.SIGKILL)
+
     def close(self):
-        """Asked first: whoever launched it knows its children."""
-        for pid in self.pids().values():
-            send(pid, signal.SIGCONT)
+        """The launcher is asked first, so that it starts nothing anew; its ranks are not waited for: some launchers give them half a minute."""
         send(self.process.pid, signal.SIGINT)
+        time.sleep(1)
+        self.kill_ranks()
         try:
             self.process.wait(timeout=END_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        for pid in {pid for _, _, pid, _ in self.steps}:
-            if str(SCRIPT) in command_line(pid):
-                send(pid, signal.SIGKILL)
+        self.kill_ranks()
         self.reader.join(timeout=5)
         shutil.rmtree(self.folder, ignore_errors=True)
 

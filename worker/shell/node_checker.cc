@@ -1,6 +1,5 @@
 #include "worker/shell/node_checker.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,14 +14,15 @@
 
 #include "common/absl_view.h"
 #include "common/escape.h"
+#include "common/run_child.h"
 #include "daemon/process.h"
-#include "worker/stacks/child_output.h"
 
 namespace muster::worker {
 namespace {
 
 constexpr const char* kProgram = "muster-trainer";
-constexpr ChildOutputLimits kLimits{.output_bytes_max = 64 << 10, .error_bytes_max = 4 << 10};
+constexpr size_t kOutputBytesMax = 64 << 10;
+constexpr size_t kErrorsBytesMax = 4 << 10;
 constexpr size_t kTextBytesMax = 1'024;  // a line
 
 NodeCheckDone failed(std::string sentence) {
@@ -32,7 +32,7 @@ NodeCheckDone failed(std::string sentence) {
 }
 
 // What the program printed. Its exit code and its words have to agree.
-NodeCheckDone parse(const ChildOutput& child) {
+NodeCheckDone parse(const ChildEnd& child) {
   const auto json = nlohmann::json::parse(child.output, nullptr, /*allow_exceptions=*/false);
   const auto text = [&](const char* key) {
     const auto found = json.find(key);
@@ -41,7 +41,7 @@ NodeCheckDone parse(const ChildOutput& child) {
                : std::string();
   };
   if (!json.is_object() || text("sentence").empty()) {
-    const std::string said = printable(sv(absl::StripAsciiWhitespace(child.error)), kTextBytesMax);
+    const std::string said = printable(sv(absl::StripAsciiWhitespace(child.errors)), kTextBytesMax);
     return failed(absl::StrCat("its check ended with code ", child.exit_code,
                                " and without a result", said.empty() ? "" : ": ", said));
   }
@@ -73,7 +73,10 @@ NodeCheckDone run_node_check(const NodeCheckerOptions& options) {
   const Instant began = monotonic_now();
   const auto child = run_child({options.program, "check-node", "--json", "--work-dir",
                                 options.work_dir, "--shm-dir", options.local_dir},
-                               kLimits, began + options.deadline);
+                               {.deadline = began + options.deadline,
+                                .output_bytes_max = kOutputBytesMax,
+                                .errors_bytes_max = kErrorsBytesMax,
+                                .apart = true});
   NodeCheckDone done =
       child.ok()
           ? parse(*child)

@@ -13,7 +13,7 @@
 
 #include "common/absl_view.h"
 #include "common/escape.h"
-#include "worker/stacks/child_output.h"
+#include "common/run_child.h"
 
 namespace muster::worker {
 namespace {
@@ -71,10 +71,13 @@ absl::StatusOr<PythonFrames> PySpy::dump(pid_t pid, Instant deadline) const {
   // Not stopped by it: killed at the deadline, it could leave a program stopped that it has attached to.
   const auto output =
       run_child({program_, "dump", "--nonblocking", "--json", "--pid", absl::StrCat(pid)},
-                {.output_bytes_max = kOutputBytesMax, .error_bytes_max = kErrorBytesMax}, deadline);
+                {.deadline = deadline,
+                 .output_bytes_max = kOutputBytesMax,
+                 .errors_bytes_max = kErrorBytesMax,
+                 .apart = true});
   if (!output.ok()) return output.status();
   if (output->exit_code != 0) {
-    const std::string reason = output->error.substr(0, output->error.find('\n'));
+    const std::string reason = output->errors.substr(0, output->errors.find('\n'));
     return absl::UnavailableError(
         absl::StrCat("py-spy: ", escape_controls(reason, Layout::kOneLine)));
   }

@@ -1,0 +1,193 @@
+#include "common/run_child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
+
+#include "common/errno_status.h"
+
+namespace muster {
+namespace {
+
+// Closed when it goes.
+struct Pipe {
+  int read_fd = -1;
+  int write_fd = -1;
+
+  Pipe() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) return;
+    read_fd = ends[0];
+    write_fd = ends[1];
+  }
+  ~Pipe() {
+    close_end(read_fd);
+    close_end(write_fd);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  static void close_end(int& fd) {
+    if (fd >= 0) close(fd);
+    fd = -1;
+  }
+};
+
+struct Pipes {
+  Pipe in, out, err;
+
+  bool are_open() const { return in.read_fd >= 0 && out.read_fd >= 0 && err.read_fd >= 0; }
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  result.reserve(strings.size() + 1);
+  for (const std::string& string : strings) result.push_back(const_cast<char*>(string.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> bare_environment() {
+  std::vector<std::string> environment;
+  for (const char* name : {"PATH", "HOME", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr) environment.push_back(absl::StrCat(name, "=", value));
+  }
+  return environment;
+}
+
+absl::StatusOr<pid_t> start(const std::vector<std::string>& words, const ChildOptions& options,
+                            const Pipes& pipes) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&files);
+  posix_spawnattr_init(&attributes);
+  const absl::Cleanup release = [&] {
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+  };
+  posix_spawn_file_actions_adddup2(&files, pipes.in.read_fd, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&files, pipes.out.write_fd, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&files, pipes.err.write_fd, STDERR_FILENO);
+  posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+  sigset_t set;
+  sigemptyset(&set);
+  posix_spawnattr_setsigmask(&attributes, &set);
+  sigfillset(&set);
+  posix_spawnattr_setsigdefault(&attributes, &set);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  const int group = options.apart ? POSIX_SPAWN_SETPGROUP : 0;
+  posix_spawnattr_setflags(
+      &attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | group));
+  const std::vector<std::string> bare = bare_environment();
+  const std::vector<char*> bare_pointers = pointers(bare);
+  pid_t pid = -1;
+  const int failed =
+      posix_spawnp(&pid, words.at(0).c_str(), &files, &attributes, pointers(words).data(),
+                   options.apart ? bare_pointers.data() : environ);
+  if (failed == ENOENT)
+    return absl::NotFoundError(
+        absl::StrCat("there is no program ", words[0],
+                     words[0].find('/') == std::string::npos ? " in PATH" : ""));
+  if (failed != 0) return errno_status(failed, absl::StrCat("starting ", words[0]));
+  return pid;
+}
+
+// Takes what there is; false at the end. Of what is over the bound one byte is kept, so that it shows.
+bool take(int fd, size_t bytes_max, std::string& text) {
+  std::array<char, 65536> buffer{};
+  const ssize_t got = read(fd, buffer.data(), buffer.size());
+  if (got < 0) return errno == EINTR || errno == EAGAIN;
+  text.append(buffer.data(), std::min(static_cast<size_t>(got), bytes_max + 1 - text.size()));
+  return got > 0;
+}
+
+// False when all of it is given, or nobody takes it any more.
+bool give(int fd, const std::string& text, size_t& given) {
+  const ssize_t put = write(fd, text.data() + given, text.size() - given);
+  if (put < 0) return errno == EINTR || errno == EAGAIN;
+  given += static_cast<size_t>(put);
+  return given < text.size();
+}
+
+absl::Status converse(Pipes& pipes, const ChildOptions& options, ChildEnd& end) {
+  size_t given = 0;
+  if (options.input.empty()) Pipe::close_end(pipes.in.write_fd);
+  // A write that waits for all of it to be read would wait for a program that waits for us.
+  if (pipes.in.write_fd >= 0 && fcntl(pipes.in.write_fd, F_SETFL, O_NONBLOCK) != 0)
+    return errno_status(errno, "fcntl");
+  while (pipes.out.read_fd >= 0 || pipes.err.read_fd >= 0) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(options.deadline - monotonic_now());
+    if (left.count() <= 0) return absl::DeadlineExceededError("did not answer in time");
+    std::array<pollfd, 3> states{{{pipes.out.read_fd, POLLIN, 0},
+                                  {pipes.err.read_fd, POLLIN, 0},
+                                  {pipes.in.write_fd, POLLOUT, 0}}};
+    if (poll(states.data(), states.size(), static_cast<int>(left.count())) <= 0) continue;
+    if (states[0].revents != 0 && !take(pipes.out.read_fd, options.output_bytes_max, end.output))
+      Pipe::close_end(pipes.out.read_fd);
+    if (states[1].revents != 0 && !take(pipes.err.read_fd, options.errors_bytes_max, end.errors))
+      Pipe::close_end(pipes.err.read_fd);
+    if (states[2].revents != 0 && !give(pipes.in.write_fd, options.input, given))
+      Pipe::close_end(pipes.in.write_fd);
+    if (end.output.size() > options.output_bytes_max)
+      return absl::ResourceExhaustedError("printed more than is read");
+  }
+  return absl::OkStatus();
+}
+
+// False: it is there after `until`.
+bool wait_for_end(pid_t pid, Instant until, int& status) {
+  constexpr auto kLook = std::chrono::milliseconds(2);
+  while (true) {
+    const pid_t got = waitpid(pid, &status, WNOHANG);
+    if (got == pid || (got < 0 && errno != EINTR)) return true;
+    if (monotonic_now() >= until) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
+                                   const ChildOptions& options) {
+  Pipes pipes;
+  if (!pipes.are_open()) return errno_status(errno, "making a pipe");
+  const auto pid = start(words, options, pipes);
+  if (!pid.ok()) return pid.status();
+  Pipe::close_end(pipes.in.read_fd);
+  Pipe::close_end(pipes.out.write_fd);
+  Pipe::close_end(pipes.err.write_fd);
+  ChildEnd end;
+  absl::Status said = converse(pipes, options, end);
+  const std::string name = words[0].substr(words[0].rfind('/') + 1);
+  int status = 0;
+  // It has closed what it prints to, and will end at once; or it is told to.
+  if (said.ok() && !wait_for_end(*pid, options.deadline, status))
+    said = absl::DeadlineExceededError("has answered and did not end in time");
+  if (!said.ok()) {
+    kill(options.apart ? -*pid : *pid, SIGKILL);
+    if (!wait_for_end(*pid, monotonic_now() + kChildReapedWithin, status))
+      return absl::DeadlineExceededError(
+          absl::StrCat(name, " hangs: it did not answer in time, and cannot be killed"));
+    return absl::Status(said.code(), absl::StrCat(name, " ", said.message()));
+  }
+  end.errors.resize(std::min(end.errors.size(), options.errors_bytes_max));
+  end.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return end;
+}
+
+}  // namespace muster
