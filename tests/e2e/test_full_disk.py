@@ -1,0 +1,57 @@
+"""A disk that is full for a while, under everything that a run writes: checkpoints, logs and the coordinator's state."""
+import os
+import shutil
+import signal
+import subprocess
+import unittest
+
+from harness import MusterTest, step_lines, wait_until
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root may mount a small file system")
+class FullDisk(MusterTest):
+    def setUp(self):
+        super().setUp()
+        self.small = self.dir / "out"
+        self.small.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", self.small], capture_output=True, text=True)
+        if mounted.returncode != 0:
+            self.skipTest(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)  # once it is nobody's mount point
+        self.addCleanup(subprocess.run, ["umount", "-l", self.small], capture_output=True)
+
+    def fill(self, path):
+        with open(path, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(1 << 20))
+            except OSError:
+                pass
+
+    def newest_step(self, run):
+        lines = step_lines(run.out_path.read_text())
+        return lines[-1][0] if lines else -1
+
+    def coordinator_log(self):
+        return "".join(log.read_text() for log in self.small.glob("full/muster/*/coordinator.log"))
+
+    def test_a_run_waits_for_room_and_goes_on(self):
+        run = self.start_run("full", "steps=1000000", "learning_rate_schedule_steps=1000", "checkpoint_period=50", "log_period=50",
+                             "max_num_checkpoints_to_keep=2", ranks=2)
+        self.wait_for_step(run, 100)
+        self.fill(self.small / "filler")
+        wait_until(lambda: "until there is room nothing is decided" in self.coordinator_log() or run.poll() is not None, 90,
+                   "a coordinator that finds no room")
+        self.assertIsNone(run.poll(), self.output(run))
+        (self.small / "filler").unlink()
+        wait_until(lambda: "the state is stored again" in self.coordinator_log(), 60, "a state that is stored")
+        # In the same attempt or in the next one: a rank that found no room for a checkpoint ends, and one that had none to write goes on.
+        before = self.newest_step(run)
+        wait_until(lambda: self.newest_step(run) >= before + 200 or run.poll() is not None, 120, "steps that follow")
+        self.assertIsNone(run.poll(), self.output(run))
+        run.send_signal(signal.SIGINT)
+        run.wait(timeout=60)
+
+
+if __name__ == "__main__":
+    unittest.main()
