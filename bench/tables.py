@@ -3,12 +3,13 @@
 
   bench/tables.py [--results bench/results] [--docs docs]
 
-What lies between a page's two marks is replaced; results that are not there are left out.
+What lies between a page's two marks is replaced; all results have to be there.
 """
 import argparse
 import json
 import pathlib
 import statistics
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- figures: bench/tables.py -->\n", "<!-- end of figures -->\n"
@@ -130,13 +131,13 @@ def weeks(result):
     rows = []
     for line in result["summary"]:
         first = [run["p50"] for run in line["progress_to_first_step_seconds"] if run]
-        rows.append((f"{line['ranks']:,}", line["seeds"], f"{line['days']:.0f}", line["interruptions"], line["needed_a_person"], f"{100 * line['ettr']:.2f}%",
+        rows.append((f"{line['ranks']:,}", line["spares"], line["seeds"], f"{line['days']:.0f}", line["interruptions"], line["needed_a_person"], f"{100 * line['ettr']:.2f}%",
                      f"{100 * line['ettr_least']:.2f}%", f"{100 * line['speed_of_undisturbed']:.2f}%", seconds(statistics.median(first)) if first else "–"))
     most = max(result["summary"], key=lambda line: line["ranks"])
     losses = [("none: checkpoints, the first start" if cause == "none" else cause, f"{lost:.0f} s") for cause, lost in most["lost_seconds_per_day_by_cause"].items()]
     return (f"Simulated weeks of training with the failures that the Llama 3 report counted (419 in 54 days on 16,384 GPUs; the rates scale with the nodes), "
             f"decided by the real coordinator core (`bench/recovery_simulation.py`; {where(result)}).\n\n"
-            + table(("ranks", "runs", "days in all", "interruptions", "needed a person", "ETTR", "ETTR of the worst run", "steps, of those of as long without a failure", "last progress to first step (median)"), rows)
+            + table(("ranks", "spare nodes", "runs", "days in all", "interruptions", "needed a person", "ETTR", "ETTR of the worst run", "steps, of those of as long without a failure", "last progress to first step (median)"), rows)
             + f"\nWhat {most['ranks']:,} ranks lose in a day, by cause:\n\n" + table(("cause", "lost in a day"), losses))
 
 
@@ -150,8 +151,12 @@ def main():
     parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs")
     args = parser.parse_args()
     for name, parts in PAGES.items():
-        texts = [text_of(json.loads(path.read_text())) for path, text_of in ((args.results / f"{part}.json", text_of) for part, text_of in parts)
-                 if path.exists()]
+        texts = []
+        for part, text_of in parts:
+            path = args.results / f"{part}.json"
+            if not path.exists():
+                sys.exit(f"bench/tables.py: {path} is not there: {name} would lose its figures; bench/{part}.py writes it")
+            texts.append(text_of(json.loads(path.read_text())))
         page = args.docs / name
         before, _, rest = page.read_text().partition(BEGIN)
         _, _, after = rest.partition(END)

@@ -1,5 +1,6 @@
 #include "worker/shell/node_checker.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
