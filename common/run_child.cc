@@ -47,9 +47,9 @@ struct Pipe {
 };
 
 struct Pipes {
-  Pipe in, out, err;
+  Pipe out, err;
 
-  bool are_open() const { return in.read_fd >= 0 && out.read_fd >= 0 && err.read_fd >= 0; }
+  bool are_open() const { return out.read_fd >= 0 && err.read_fd >= 0; }
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -79,7 +79,7 @@ absl::StatusOr<pid_t> start(const std::vector<std::string>& words, const ChildOp
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attributes);
   };
-  posix_spawn_file_actions_adddup2(&files, pipes.in.read_fd, STDIN_FILENO);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, pipes.out.write_fd, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&files, pipes.err.write_fd, STDERR_FILENO);
   posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
@@ -115,45 +115,29 @@ bool take(int fd, size_t bytes_max, std::string& text) {
   return got > 0;
 }
 
-// False when all of it is given, or nobody takes it any more.
-bool give(int fd, const std::string& text, size_t& given) {
-  const ssize_t put = write(fd, text.data() + given, text.size() - given);
-  if (put < 0) return errno == EINTR || errno == EAGAIN;
-  given += static_cast<size_t>(put);
-  return given < text.size();
-}
-
-absl::Status converse(Pipes& pipes, const ChildOptions& options, ChildEnd& end) {
-  size_t given = 0;
-  if (options.input.empty()) Pipe::close_end(pipes.in.write_fd);
-  // A write that waits for all of it to be read would wait for a program that waits for us.
-  if (pipes.in.write_fd >= 0 && fcntl(pipes.in.write_fd, F_SETFL, O_NONBLOCK) != 0)
-    return errno_status(errno, "fcntl");
+absl::Status collect(Pipes& pipes, const ChildOptions& options, ChildEnd& end) {
   while (pipes.out.read_fd >= 0 || pipes.err.read_fd >= 0) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(options.deadline - monotonic_now());
     if (left.count() <= 0) return absl::DeadlineExceededError("did not answer in time");
-    std::array<pollfd, 3> states{{{pipes.out.read_fd, POLLIN, 0},
-                                  {pipes.err.read_fd, POLLIN, 0},
-                                  {pipes.in.write_fd, POLLOUT, 0}}};
+    std::array<pollfd, 2> states{{{pipes.out.read_fd, POLLIN, 0}, {pipes.err.read_fd, POLLIN, 0}}};
     if (poll(states.data(), states.size(), static_cast<int>(left.count())) <= 0) continue;
     if (states[0].revents != 0 && !take(pipes.out.read_fd, options.output_bytes_max, end.output))
       Pipe::close_end(pipes.out.read_fd);
     if (states[1].revents != 0 && !take(pipes.err.read_fd, options.errors_bytes_max, end.errors))
       Pipe::close_end(pipes.err.read_fd);
-    if (states[2].revents != 0 && !give(pipes.in.write_fd, options.input, given))
-      Pipe::close_end(pipes.in.write_fd);
     if (end.output.size() > options.output_bytes_max)
       return absl::ResourceExhaustedError("printed more than is read");
   }
   return absl::OkStatus();
 }
 
-// False: it is there after `until`.
+// False: it is there after `until`. Whoever else reaps children has taken its status: -1.
 bool wait_for_end(pid_t pid, Instant until, int& status) {
   constexpr auto kLook = std::chrono::milliseconds(2);
   while (true) {
     const pid_t got = waitpid(pid, &status, WNOHANG);
+    if (got < 0 && errno == ECHILD) status = -1;
     if (got == pid || (got < 0 && errno != EINTR)) return true;
     if (monotonic_now() >= until) return false;
     std::this_thread::sleep_for(kLook);
@@ -168,11 +152,10 @@ absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
   if (!pipes.are_open()) return errno_status(errno, "making a pipe");
   const auto pid = start(words, options, pipes);
   if (!pid.ok()) return pid.status();
-  Pipe::close_end(pipes.in.read_fd);
   Pipe::close_end(pipes.out.write_fd);
   Pipe::close_end(pipes.err.write_fd);
   ChildEnd end;
-  absl::Status said = converse(pipes, options, end);
+  absl::Status said = collect(pipes, options, end);
   const std::string name = words[0].substr(words[0].rfind('/') + 1);
   int status = 0;
   // It has closed what it prints to, and will end at once; or it is told to.
@@ -185,6 +168,7 @@ absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
           absl::StrCat(name, " hangs: it did not answer in time, and cannot be killed"));
     return absl::Status(said.code(), absl::StrCat(name, " ", said.message()));
   }
+  if (status == -1) return absl::InternalError(absl::StrCat("how ", name, " ended is not known"));
   end.errors.resize(std::min(end.errors.size(), options.errors_bytes_max));
   end.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return end;

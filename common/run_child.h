@@ -14,7 +14,6 @@ namespace muster {
 
 struct ChildOptions {
   Instant deadline{};
-  std::string input{};                         // what it reads
   size_t output_bytes_max = size_t{16} << 20;  // more is an error
   size_t errors_bytes_max = size_t{1} << 20;   // more is cut off
   bool apart =
@@ -27,7 +26,7 @@ struct ChildEnd {
   int exit_code = 0;   // 128 + the signal that ended it
 };
 
-// `words[0]` is looked for in PATH. Any thread; blocks until the child has ended. NotFound: there is no such program. It is killed at the deadline
+// `words[0]` is looked for in PATH. It reads nothing. Any thread; blocks until the child has ended. NotFound: there is no such program. It is killed at the deadline
 // (DeadlineExceeded) and when it prints too much (ResourceExhausted). One that the kernel does not let go (D state) is left behind within
 // kChildReapedWithin, as a child of the calling thread: DeadlineExceeded, too.
 constexpr Duration kChildReapedWithin = std::chrono::seconds(1);

@@ -149,13 +149,14 @@ class Core {
   bool waits_for_all(const Job& job, const JobQueue::Entry& entry) const;
   bool is_away(const WorkerName& name) const;
   WorkerName node_to_wait_for(const Job& job, const JobQueue::Entry& entry) const;
-  bool has_elsewhere(const Job& job) const;
+  int32_t nodes_for(const Job& job) const;
   int32_t fewest_nodes(const Job& job) const;
   int32_t size_to_start(const Job& job, const std::vector<Host>& hosts) const;
   Placement find_place(const Job& job, bool whole, const std::vector<Host>& hosts,
                        const std::vector<Host>& left_out, std::string& remark);
   Wish wish_of(const Job& job) const;
-  Placement place_elsewhere(const Job& job, bool whole, const std::vector<Host>& hosts) const;
+  Placement place_among(const Job& job, bool whole, const std::vector<Host>& hosts,
+                        const std::vector<Host>& left_out, std::string& remark);
   void keep_free(Job& job, std::vector<WorkerName> names, std::vector<Host>& hosts);
   void keep_own_nodes(Job& job, std::vector<Host>& hosts);
   void keep_more_nodes(Job& job, bool somebody_waits, std::vector<Host>& hosts);

@@ -200,12 +200,13 @@ struct Job {
   Duration stop_grace{};  // that ranks of the current attempt were told to stop with
   std::vector<WorkerName>
       previous_nodes;  // of the newest attempt that has ended, in the order of their ranks
+  std::vector<WorkerName>
+      trained_on;  // those of the newest attempt that has ended and completed a step
   int64_t not_before_unix_ns = 0;  // while QUEUED: it backs off until then; 0: it does not
   int32_t resizes = 0;             // attempts that were ended to go on on more nodes
 
   // Volatile, not persisted.
-  std::vector<RankState> ranks;        // by rank
-  std::vector<WorkerName> trained_on;  // nodes of the newest attempt in which steps were completed
+  std::vector<RankState> ranks;  // by rank
   std::vector<WorkerName>
       held;  // workers that are kept free for it; see coordinator/core/resize.cc
 

@@ -155,11 +155,12 @@ void Core::fault(Job& job, Fault cause, Duration grace, IncidentKind kind) {
   const std::optional<AttemptWatch>& attempt = launches_.at(job.id).attempt;
   const bool made_a_step = attempt && attempt->made_a_step();
   note_progress(job, made_a_step ? attempt->base_step() : -1, cause);
-  if (made_a_step) job.trained_on = nodes_of(job.placement);
-  cause.node_unfit = has_elsewhere(job) && is_of_unfit_node(job, cause);
+  if (made_a_step) note_training(job);
+  const int32_t there = nodes_for(job);
+  const bool has_elsewhere = there > nodes_now(job) || smallest_size(job.spec) < nodes_now(job);
+  cause.node_unfit = !made_a_step && has_elsewhere && is_of_unfit_node(job, cause, there);
   cause.productive = table_of(account_of(job, now_)).productive();
-  if (job.faults.size() >= kFaultsKeptMax) job.faults.erase(job.faults.begin());
-  job.faults.push_back(std::move(cause));
+  keep_fault(job, std::move(cause));
   const RestartDecision decision = decide_restart(job);
   note(job, absl::StrCat(decision.restart ? job.faults.back().message : "ends: " + decision.reason,
                          grace > Duration::zero() ? "; all ranks save and leave"

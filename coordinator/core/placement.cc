@@ -15,6 +15,7 @@ std::vector<const Host*> in_order_of_choice(const Wish& wish, const std::set<Wor
   const std::set<WorkerName> previous(wish.previous.begin(), wish.previous.end());
   const std::set<WorkerName> own(wish.held.begin(), wish.held.end());
   const auto choice = [&](const Host* host) {
+    if (wish.avoid.contains(host->name)) return 4;
     if (previous.contains(host->name)) return 0;
     if (own.contains(host->name)) return 1;
     return host->held ? 3 : 2;
@@ -28,16 +29,21 @@ std::vector<const Host*> in_order_of_choice(const Wish& wish, const std::set<Wor
   return choices;
 }
 
-// For each node of the job its host, or nothing where the one before is not there any more.
+// For each node of the job its host, or nothing where the one before is not there any more, or is one to avoid and there are others.
 std::vector<const Host*> seats_kept(const Wish& wish, int32_t nodes,
                                     const std::vector<Host>& hosts) {
   std::map<WorkerName, const Host*> there;
   for (const Host& host : hosts)
     if (host.slots_free >= wish.ranks_per_node) there.emplace(host.name, &host);
+  const auto good = std::ranges::count_if(
+      there, [&](const auto& entry) { return !wish.avoid.contains(entry.first); });
+  int64_t avoided = std::max<int64_t>(nodes - good, 0);  // that cannot be done without
   std::vector<const Host*> seats(static_cast<size_t>(nodes), nullptr);
   for (size_t i = 0; i < std::min(seats.size(), wish.previous.size()); ++i) {
-    if (const auto host = there.find(wish.previous[i]); host != there.end())
-      seats[i] = host->second;
+    const auto host = there.find(wish.previous[i]);
+    if (host == there.end()) continue;
+    if (wish.avoid.contains(host->first) && avoided-- <= 0) continue;
+    seats[i] = host->second;
   }
   return seats;
 }

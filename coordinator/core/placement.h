@@ -36,7 +36,7 @@ struct Wish {
   int32_t ranks_per_node = 1;
   std::vector<WorkerName> previous;  // its nodes by their ranks
   std::vector<WorkerName> held;      // kept free for it
-  std::set<WorkerName> avoid{};      // not kept free for it
+  std::set<WorkerName> avoid{};      // not kept free for it, and taken last
 };
 
 enum class Fit {

@@ -100,9 +100,16 @@ int32_t Core::fewest_nodes(const Job& job) const {
   return job.attempt == Attempt(0) ? job.spec.nodes : smallest_size(job.spec);
 }
 
-// With other nodes, or without one of its own.
-bool Core::has_elsewhere(const Job& job) const {
-  return std::ssize(workers_) > nodes_now(job) || smallest_size(job.spec) < job.spec.nodes;
+// Those that it could run on, now or when others have ended.
+int32_t Core::nodes_for(const Job& job) const {
+  return static_cast<int32_t>(std::ranges::count_if(workers_, [&](const auto& entry) {
+    const Worker& worker = entry.second;
+    const NodeRecord* record = nodes_.find(entry.first);
+    const bool by_hand =
+        record != nullptr && record->excluded && record->suspicion == Suspicion::kPerson;
+    return worker.connected && !worker.given_up && takes_ranks(worker) && !by_hand &&
+           worker.slots >= job.spec.ranks_per_node;
+  }));
 }
 
 // The largest size that there is room for; where there is none, the one that is waited for.
@@ -111,35 +118,41 @@ int32_t Core::size_to_start(const Job& job, const std::vector<Host>& hosts) cons
   return std::max(fewest_nodes(job), largest_size(job.spec, room));
 }
 
-// Without the nodes to avoid, which would end the attempt as they did before: at a smaller size rather than with them.
-Placement Core::place_elsewhere(const Job& job, bool whole, const std::vector<Host>& hosts) const {
-  const Wish wish = wish_of(job);
-  if (wish.avoid.empty()) return {};
-  std::vector<Host> others = hosts;
-  std::erase_if(others, [&](const Host& host) { return wish.avoid.contains(host.name); });
-  const int32_t size = whole ? job.spec.nodes : size_to_start(job, others);
-  return place(wish, size, others);
-}
-
 // At full size first, on nodes that are left out rather than not at all: a node that has passed its check is a smaller loss than fewer nodes.
 // `remark`: about those.
-Placement Core::find_place(const Job& job, bool whole, const std::vector<Host>& hosts,
-                           const std::vector<Host>& left_out, std::string& remark) {
+Placement Core::place_among(const Job& job, bool whole, const std::vector<Host>& hosts,
+                            const std::vector<Host>& left_out, std::string& remark) {
   const auto at_size = [&](int32_t nodes) {
     Placement placement = place(wish_of(job), nodes, hosts);
     if (placement.fit == Fit::kNever && !left_out.empty())
       placement = place_as_last_resort(job, nodes, hosts, left_out, remark);
     return placement;
   };
-  Placement placement = place_elsewhere(job, whole, hosts);
-  // Others are about to come, or it will be smaller.
-  const bool waits =
-      whole && fewest_nodes(job) < job.spec.nodes && !nodes_to_avoid(job, unix_ns_).empty();
-  if (placement.fit == Fit::kNow || waits) return placement;
-  placement = at_size(job.spec.nodes);
+  Placement placement = at_size(job.spec.nodes);
   if (placement.fit == Fit::kNow || whole) return placement;
   remark.clear();
   return at_size(size_to_start(job, hosts));
+}
+
+// Without the nodes to avoid, which would end the attempt as they did before: on nodes that are left out, or fewer, rather than with them.
+Placement Core::find_place(const Job& job, bool whole, const std::vector<Host>& hosts,
+                           const std::vector<Host>& left_out, std::string& remark) {
+  const std::set<WorkerName> avoided = nodes_to_avoid(job, unix_ns_);
+  if (avoided.empty()) return place_among(job, whole, hosts, left_out, remark);
+  const auto without = [&](std::vector<Host> some) {
+    std::erase_if(some, [&](const Host& host) { return avoided.contains(host.name); });
+    return some;
+  };
+  const std::vector<Host> others = without(left_out);
+  Placement placement = place_among(job, whole, without(hosts), others, remark);
+  // It will be smaller, or one of the others answers within seconds.
+  const bool waits = (whole && fewest_nodes(job) < job.spec.nodes) ||
+                     std::ranges::any_of(others, [this](const Host& host) {
+                       return workers_.at(host.name).check.id != 0;
+                     });
+  if (placement.fit == Fit::kNow || waits) return placement;
+  remark.clear();
+  return place_among(job, whole, hosts, left_out, remark);
 }
 
 Wish Core::wish_of(const Job& job) const {
@@ -230,8 +243,12 @@ std::string Core::start_text(const Job& job) const {
                    job.placement.size() == 1 ? " rank on " : " ranks on ", now.front().value(),
                    now.size() > 1 ? absl::StrCat(" … ", now.back().value()) : std::string());
   if (!replaced.empty()) absl::StrAppend(&text, ", ", replaced);
-  if (nodes_now(job) < job.spec.nodes)
-    absl::StrAppend(&text, ", ", size_text(job), ": no more are free now");
+  if (nodes_now(job) == job.spec.nodes) return text;
+  std::vector<std::string> avoided;
+  for (const WorkerName& name : nodes_to_avoid(job, unix_ns_))
+    if (workers_.contains(name)) avoided.push_back(name.value());
+  absl::StrAppend(&text, ", ", size_text(job), ": no more are free now",
+                  avoided.empty() ? "" : " but what it avoids: " + absl::StrJoin(avoided, ", "));
   return text;
 }
 

@@ -251,6 +251,7 @@ std::string job_to_record(const Job& job) {
                        {"account", account_to_json(job.account)},
                        {"stop_grace_ns", job.stop_grace.count()},
                        {"previous_nodes", list_to_json(job.previous_nodes)},
+                       {"trained_on", list_to_json(job.trained_on)},
                        {"not_before_unix_ns", job.not_before_unix_ns},
                        {"resizes", job.resizes}};
   // A worker's text may hold anything; what is not UTF-8 is replaced, not refused.
@@ -284,6 +285,7 @@ absl::StatusOr<Job> job_from_record(std::string_view record) try {
   job.account = account_from_json(j.value("account", json::object()));
   job.stop_grace = Duration(j.value("stop_grace_ns", int64_t{0}));
   job.previous_nodes = list_from<WorkerName>(j, "previous_nodes", worker_from);
+  job.trained_on = list_from<WorkerName>(j, "trained_on", worker_from);
   job.not_before_unix_ns = j.value("not_before_unix_ns", int64_t{0});
   job.resizes = j.value("resizes", 0);
   if (absl::Status status = check_consistency(job); !status.ok()) return status;

@@ -3,6 +3,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 from harness import MusterTest, step_lines, wait_until
@@ -14,10 +15,10 @@ class FullDisk(MusterTest):
         super().setUp()
         self.small = self.dir / "out"
         self.small.mkdir()
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)  # once it is nobody's mount point
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", self.small], capture_output=True, text=True)
         if mounted.returncode != 0:
             self.skipTest(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
-        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)  # once it is nobody's mount point
         self.addCleanup(subprocess.run, ["umount", "-l", self.small], capture_output=True)
 
     def fill(self, path):
@@ -40,8 +41,8 @@ class FullDisk(MusterTest):
                              "max_num_checkpoints_to_keep=2", ranks=2)
         self.wait_for_step(run, 100)
         self.fill(self.small / "filler")
-        wait_until(lambda: "until there is room nothing is decided" in self.coordinator_log() or run.poll() is not None, 90,
-                   "a coordinator that finds no room")
+        # That there is no room it can say nowhere: its log is on the same disk.
+        time.sleep(10)
         self.assertIsNone(run.poll(), self.output(run))
         (self.small / "filler").unlink()
         wait_until(lambda: "the state is stored again" in self.coordinator_log(), 60, "a state that is stored")

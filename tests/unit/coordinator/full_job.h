@@ -44,6 +44,7 @@ inline Job full_job() {
   job.exits = {{Rank(1), -1, 9, 17, "detail", ExitCause::kOutOfMemory, true}};
   job.restarts = 2;
   job.previous_nodes = {WorkerName("n0"), WorkerName("n2")};
+  job.trained_on = {WorkerName("n0"), WorkerName("n1")};
   job.resizes = 3;
   job.not_before_unix_ns = 77;
   job.incident = {IncidentId(12), "rank 1 hung"};

@@ -64,6 +64,15 @@ TEST(Place, WhatIsAvoidedIsNotKeptFree) {
   EXPECT_EQ(choose_held(wish, 2, hosts), names({"c"}));
 }
 
+// Also where the job was on them: as few as do.
+TEST(Place, WhatIsAvoidedIsTakenLast) {
+  const std::vector<Host> hosts = {host("a", 1, 1), host("b", 1, 1), host("c", 1, 1)};
+  const Wish wish{1, names({"a", "b"}), {}, {WorkerName("a"), WorkerName("b")}};
+  EXPECT_EQ(nodes_of(place(wish, 1, hosts).ranks), names({"c"}));
+  EXPECT_EQ(nodes_of(place(wish, 2, hosts).ranks), names({"a", "c"}));
+  EXPECT_EQ(nodes_of(place(wish, 3, hosts).ranks), names({"a", "b", "c"}));
+}
+
 TEST(Place, OthersSparesAreTakenLast) {
   const std::vector<Host> hosts = {host("a", 1, 1, true), host("b", 1, 1), host("c", 1, 1)};
   EXPECT_EQ(nodes_of(place({1, {}, {}}, 2, hosts).ranks), names({"b", "c"}));

@@ -251,14 +251,19 @@ TEST(PipelineTraining, TheNextPassIsExpectedBesideTheLastLayer) {
 TEST(PipelineTraining, MessagesAreCommunication) {
   TrainConfig config = staged_config(sharded_llama(), {2, 1, 4});
   config.steps = 2;
-  const MeshRun run = MeshTrainer::run(config);
-  ASSERT_TRUE(run.status.ok()) << run.status;
-  for (const StepRecord& step : run.steps) {
-    ASSERT_TRUE(step.comm.has_value());
-    EXPECT_GT(step.comm->seconds, 0);
-    // None where every message was there in time: what a wait counts is CommStream's own test.
-    EXPECT_GE(step.pipeline->wait_seconds, 0);
+  // A step whose messages were all there in time has waited for none: not so each of these.
+  constexpr int kRuns = 20;
+  double waited = 0;
+  for (int i = 0; i < kRuns && waited == 0; ++i) {
+    const MeshRun run = MeshTrainer::run(config);
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    for (const StepRecord& step : run.steps) {
+      ASSERT_TRUE(step.comm.has_value());
+      EXPECT_GT(step.comm->seconds, 0);
+      waited += step.pipeline->wait_seconds;
+    }
   }
+  EXPECT_GT(waited, 0);
 }
 
 // Roundings of what goes between stages are those of one rank's stream.
