@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,8 +12,8 @@
 
 #include "common/absl_view.h"
 #include "common/rank_set.h"
+#include "coordinator/core/avoidance.h"
 #include "coordinator/core/blame_text.h"
-#include "coordinator/core/sizes.h"
 
 namespace muster::coordinator {
 namespace {
@@ -43,9 +42,6 @@ bool was_no_program(const Fault& fault) {
 int64_t durable_step(const Fault& fault) {
   return std::max(fault.checkpoint_step, fault.went_on_from);
 }
-
-// What the job has trained with is good: if it is missing now, then on this node, or for now.
-bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_step(fault) >= 1; }
 
 // A program that was there for so long has not been a mistake from the start.
 bool has_run(const Fault& fault) {
@@ -111,7 +107,19 @@ Duration doubled(Duration first, int32_t times, Duration most) {
   return std::min<Duration>(most, first * (1LL << std::min(times, kDoublingsMax)));
 }
 
-// Of what ended, wherever it was.
+std::string progress_text(int64_t last_step) {
+  if (last_step < 0) return "before its first step";
+  return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
+}
+
+}  // namespace
+
+Duration backoff_before_restart(int32_t restart) {
+  return restart <= 1 ? Duration::zero() : doubled(kBackoffFirst, restart - 2, kBackoffMax);
+}
+
+bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_step(fault) >= 1; }
+
 Cause plain_cause_of(const Fault& fault) {
   if (was_no_program(fault) && !has_run(fault)) return Cause::kNotExecutable;
   if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
@@ -136,86 +144,6 @@ Cause plain_cause_of(const Fault& fault) {
   return Cause::kRankDied;
 }
 
-bool is_in_one_way(const Fault& a, const Fault& b) {
-  return a.worker == b.worker && plain_cause_of(a) == plain_cause_of(b);
-}
-
-// The rank ended on this node in the same way before, and no attempt has trained since.
-bool is_back_at_once(const Job& job, const Fault& fault) {
-  for (size_t i = job.faults.size(); i > 0; --i) {
-    const Fault& before = job.faults[i - 1];
-    if (is_in_one_way(before, fault)) return fault.unix_ns - before.unix_ns < kAvoidedFor.count();
-    if (before.last_step >= 0) return false;
-  }
-  return false;
-}
-
-// One after the other, up to now.
-int32_t unfit_nodes_in_a_row(const Job& job) {
-  std::set<WorkerName> nodes;
-  for (size_t i = job.faults.size(); i > 0 && job.faults[i - 1].node_unfit; --i)
-    nodes.insert(job.faults[i - 1].worker);
-  return static_cast<int32_t>(nodes.size());
-}
-
-// A reason for the job to avoid the node of faults[index].
-bool speaks_of_node(std::span<const Fault> faults, size_t index) {
-  const Fault& fault = faults[index];
-  if (fault.worker.value().empty() || is_preempted(fault)) return false;
-  if (fault.node_unfit) return true;
-  if (index == 0 || rule_of(plain_cause_of(fault)).passes) return false;
-  const bool no_further = fault.last_step < 0 || fault.last_step == faults[index - 1].last_step;
-  return no_further && is_in_one_way(faults[index - 1], fault);
-}
-
-struct Avoidance {
-  int32_t times = 0;  // that it began anew
-  int64_t until_unix_ns = 0;
-};
-
-std::map<WorkerName, Avoidance> avoidances_of(std::span<const Fault> faults) {
-  std::map<WorkerName, Avoidance> avoided;
-  for (size_t i = 0; i < faults.size(); ++i) {
-    if (!speaks_of_node(faults, i)) continue;
-    const Fault& fault = faults[i];
-    Avoidance& node = avoided[fault.worker];
-    if (fault.node_unfit && fault.unix_ns >= node.until_unix_ns) ++node.times;
-    const Duration time = doubled(kAvoidedFor, std::max(node.times - 1, 0), kAvoidedMax);
-    node.until_unix_ns = std::max(node.until_unix_ns, fault.unix_ns + time.count());
-  }
-  return avoided;
-}
-
-// Of the newest fault: what follows from it for its node.
-std::string avoidance_text(const Job& job) {
-  const Fault& fault = job.faults.back();
-  if (!fault.node_unfit) return "";
-  constexpr int64_t kHourNs = Duration(std::chrono::hours(1)).count();
-  const int64_t time = avoidances_of(job.faults).at(fault.worker).until_unix_ns - fault.unix_ns;
-  return absl::StrCat(", away from ", fault.worker.value(), " for ", (time + kHourNs - 1) / kHourNs,
-                      " h if others are free, because it is unfit");
-}
-
-// Nothing but that helps: the job was on a node that it avoids, because there was no other.
-bool has_to_be_mended(const Job& job) {
-  const Fault& fault = job.faults.back();
-  if (cause_of(fault) == Cause::kDiskFull) return true;
-  const auto earlier = avoidances_of(std::span(job.faults).first(job.faults.size() - 1));
-  const auto node = earlier.find(fault.worker);
-  return fault.node_unfit && node != earlier.end() && fault.unix_ns < node->second.until_unix_ns;
-}
-
-std::string progress_text(int64_t last_step) {
-  if (last_step < 0) return "before its first step";
-  return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
-}
-
-}  // namespace
-
-Duration backoff_before_restart(int32_t restart) {
-  return restart <= 1 ? Duration::zero() : doubled(kBackoffFirst, restart - 2, kBackoffMax);
-}
-
 Cause cause_of(const Fault& fault) {
   return fault.node_unfit ? Cause::kUnfitNode : plain_cause_of(fault);
 }
@@ -235,44 +163,6 @@ int32_t repeats_of(const Job& job) {
     ++times;
   }
   return times;
-}
-
-bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
-  if (fault.worker.value().empty() || fault.last_step >= 0 || !has_trained(fault)) return false;
-  const Cause cause = plain_cause_of(fault);
-  if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory)
-    return false;
-  // On fewer nodes each rank may need more memory.
-  if (cause == Cause::kOutOfMemory && nodes_now(job) < std::ssize(job.trained_on)) return false;
-  if (unfit_nodes_in_a_row(job) >= std::min(kUnfitNodesMax, nodes_there)) return false;
-  const auto trained = std::ranges::find(job.trained_on, fault.worker);
-  const bool is_new = !job.trained_on.empty() && trained == job.trained_on.end();
-  return is_new || is_back_at_once(job, fault);
-}
-
-void note_training(Job& job) {
-  job.trained_on = nodes_of(job.placement);
-  const std::set<WorkerName> fit(job.trained_on.begin(), job.trained_on.end());
-  for (Fault& fault : job.faults)
-    if (fit.contains(fault.worker)) fault.node_unfit = false;
-}
-
-void keep_fault(Job& job, Fault fault) {
-  if (job.faults.size() >= kFaultsKeptMax) {
-    // Of the newer half each counts.
-    const auto half = job.faults.begin() + kFaultsKeptMax / 2;
-    const auto oldest =
-        std::find_if(job.faults.begin(), half, [](const Fault& f) { return !f.node_unfit; });
-    job.faults.erase(oldest == half ? job.faults.begin() : oldest);
-  }
-  job.faults.push_back(std::move(fault));
-}
-
-std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns) {
-  std::set<WorkerName> avoided;
-  for (const auto& [name, node] : avoidances_of(job.faults))
-    if (unix_ns < node.until_unix_ns) avoided.insert(name);
-  return avoided;
 }
 
 NodeBlame blame_of_node(const Fault& fault) {
@@ -322,7 +212,8 @@ RestartDecision decide_restart(const Job& job) {
   }
   decision.restart = true;
   decision.delay = backoff_before_restart(used_by_faults(used) + 1);
-  if (has_to_be_mended(job))
+  // Nothing but that helps: it was on a node that it avoids because there was no other.
+  if (cause == Cause::kDiskFull || was_avoided(job))
     decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
   decision.reason = absl::StrFormat(
       "restart %d of %d%s%s: %s", restart, allowed,

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <string>
 
 #include "common/exit_code.h"
@@ -29,12 +28,6 @@ constexpr int64_t kStepsOfProgress = 1'000;
 // A program that tells neither steps nor checkpoints shows nothing but that it runs. Who ran for so long is in no crash loop, and a job of
 // weeks that dies twice a day is not to end on its second day; a program that always dies after some hours ends within a few days.
 constexpr Duration kSilentProgress = std::chrono::hours(6);
-// As long as faults count against a node (kFaultsWindow): a device or a mount that is gone is no sooner back. Each further time it is twice as long,
-// up to what a repair takes.
-constexpr Duration kAvoidedFor = std::chrono::hours(1);
-constexpr Duration kAvoidedMax = std::chrono::hours(24);
-// Idle nodes with a device that is gone gather among the spares; more of them one after the other are no chance any more.
-constexpr int32_t kUnfitNodesMax = 4;
 // The same fault this many times in a row: the first repeat may be the node, the second is the program.
 constexpr int32_t kSameFaultMax = 3;
 
@@ -54,18 +47,10 @@ void count_restart(Job& job, const RestartDecision& decision);
 Duration backoff_before_restart(int32_t restart);
 
 Cause cause_of(const Fault& fault);
-// Whether `fault`, which is not in the job's record yet and ends an attempt that has completed no step, tells of a node that does not fit the job:
-// the job has trained, and either elsewhere, or the rank had just ended in the same way there. After kUnfitNodesMax nodes in a row, or all
-// `nodes_there` that the fleet has, it is the job that cannot start.
-bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there);
-// The current attempt has completed steps where it is: those nodes fit.
-void note_training(Job& job);
-// As the newest of the job's faults, of which some are forgotten.
-void keep_fault(Job& job, Fault fault);
-// Nodes that do not fit the job, and those on which it failed twice in a row in one way and got no further in between: the node may be what is
-// wrong, though nothing is known against it. For kAvoidedFor, and an unfit node for longer when it comes again after that.
-std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns);
-
+// Of what ended, wherever it was: never kUnfitNode.
+Cause plain_cause_of(const Fault& fault);
+// What the job has trained with is good: if it is missing now, then on this node, or for now.
+bool has_trained(const Fault& fault);
 // Restarts after `cause` without durable progress in between.
 int64_t restarts_allowed(const JobSpec& spec, Cause cause);
 // How often the newest fault has come in a row; 1: for the first time.
