@@ -21,7 +21,7 @@ BYTES_MAX, SECONDS_MAX = 1_000_000, 0.050
 
 def measure(binary, ranks, jobs, scrapes):
     row = json.loads(subprocess.run([str(binary), str(ranks), str(jobs), str(scrapes)], capture_output=True, text=True, check=True).stdout)
-    print(f"  {ranks} ranks in {jobs:5} jobs: {row['bytes'] / 1e3:.0f} kB, {row['series']} series, {1000 * row['seconds']:.1f} ms "
+    print(f"  {ranks} ranks in {jobs:5} jobs: {row['bytes'] / 1e3:.0f} kB, {row['series']} series ({row['lost_series']} of lost time), {1000 * row['seconds']:.1f} ms "
           f"(first {1000 * row['first_seconds']:.1f}, slowest {1000 * row['slowest_seconds']:.1f})", file=sys.stderr)
     return row
 

@@ -2,8 +2,11 @@
 //
 //   metrics_bench RANKS JOBS SCRAPES
 //
-// Workers with 8 slots each run JOBS jobs of equal size, RANKS ranks in all, which have trained for 60 steps by their heartbeats; one worker
-// in a hundred is silent, and each job has had an incident of each kind. Prints JSON: bytes and series of the page, seconds of each scrape.
+// Workers with 8 slots each run JOBS jobs of equal size, RANKS ranks in all, which load, train, save and evaluate by their heartbeats. Each job loses
+// a rank three times, in three ways, and goes on from its checkpoint, so that it has the series of what it lost, and of why. One worker in a
+// hundred is silent at the end, and each job has had an incident of each kind. Prints JSON: bytes and series of the page, those of lost time
+// among them, and seconds of each scrape.
+#include <signal.h>
 #include <time.h>
 
 #include <algorithm>
@@ -12,19 +15,27 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/exit_code.h"
 #include "common/time.h"
 #include "coordinator/shell/metrics.h"
 
 namespace muster::coordinator {
 namespace {
 
-constexpr int32_t kSlots = 8, kSteps = 60;
+constexpr int32_t kSlots = 8;
+constexpr int32_t kStepsOfTurn = 30;  // from a checkpoint to the next fault
+constexpr int32_t kStepsAgain = 10;   // what a fault costs
+constexpr int32_t kSilentSeconds = 8;
+constexpr int32_t kRestartSecondsMax = 120;  // beyond every back-off of a second fault
 constexpr int64_t kSecond = 1'000'000'000;
+constexpr std::string_view kLost = "muster_job_lost_seconds_total{";
 
 class World {
  public:
@@ -41,7 +52,15 @@ class World {
       spec.output_directory = absl::StrCat("/out/", i);
       step(JobSubmitted{RequestToken(static_cast<uint64_t>(i)), "", spec, unix_ns_});
     }
-    for (int32_t steps = 1; steps <= kSteps; steps += 3) train(steps);
+    train(0);
+    const std::pair<ExitCause, ExitCode> faults[] = {{ExitCause::kUnknown, ExitCode::kFailure},
+                                                     {ExitCause::kUnknown, ExitCode::kDiskFull},
+                                                     {ExitCause::kOutOfMemory, ExitCode::kFailure}};
+    for (const auto& [cause, code] : faults) {
+      lose(cause, to_int(code));
+      train(steps_ - kStepsAgain);
+    }
+    for (int i = 0; i < kSilentSeconds; ++i) beat(Phase::kStep, steps_, /*some_are_silent=*/true);
     for (int32_t job = 1; job <= jobs; ++job) open_incidents(job);
   }
 
@@ -49,6 +68,7 @@ class World {
 
  private:
   static WorkerName worker(int32_t index) { return WorkerName(absl::StrCat("node", index)); }
+  static size_t index_of(const WorkerName& worker) { return std::stoul(worker.value().substr(4)); }
 
   void step(const Event& event) {
     ActionList ignored;
@@ -56,36 +76,80 @@ class World {
     metrics_.observe(core_, event);
   }
 
-  // Heartbeats of all workers but the silent ones, a second apart.
-  void train(int32_t steps) {
+  // An attempt, from the checkpoint at `from`.
+  void train(int32_t from) {
+    from_ = from;
+    for (int i = 0; i < 2; ++i) beat(Phase::kLoad, from);
+    for (steps_ = from + 3; steps_ < from + kStepsOfTurn; steps_ += 3) beat(Phase::kStep, steps_);
+    for (const Phase phase : {Phase::kCheckpointSave, Phase::kEval})
+      for (int i = 0; i < 2; ++i) beat(phase, steps_);
+    for (int i = 0; i < 3; ++i) beat(Phase::kStep, ++steps_);
+  }
+
+  // Heartbeats of all workers, a second after the last ones.
+  void beat(Phase phase, int32_t steps, bool some_are_silent = false) {
     now_ += std::chrono::seconds(1);
     unix_ns_ += kSecond;
     std::vector<HeartbeatReceived> heartbeats(static_cast<size_t>(ranks_ / kSlots));
     for (const auto& [id, job] : core_.jobs()) {
       for (const RankPlacement& placed : job.placement) {
-        const size_t at = std::stoul(placed.worker.value().substr(4));
-        heartbeats[at].worker = placed.worker;
-        heartbeats[at].ranks.push_back(progress(id, placed.rank, steps));
+        const size_t at = index_of(placed.worker);
+        heartbeats[at].ranks.push_back(progress(job, placed.rank, phase, steps));
       }
     }
     for (size_t i = 0; i < heartbeats.size(); ++i) {
-      if (heartbeats[i].ranks.empty() || (i % 100 == 99 && steps > kSteps - 24)) continue;
+      if (some_are_silent && i % 100 == 99) continue;
+      heartbeats[i].worker = worker(static_cast<int32_t>(i));
       heartbeats[i].incarnation = Incarnation(1);
       heartbeats[i].unix_ns = unix_ns_;
       step(heartbeats[i]);
     }
+    step(Tick{unix_ns_});
   }
 
-  static RankProgress progress(JobId job, Rank rank, int32_t steps) {
+  // A rank of each job ends, the others are stopped, and all run again.
+  void lose(ExitCause cause, int32_t code) {
+    for (int32_t number = 1; number <= jobs_; ++number) {
+      const JobId id(static_cast<uint64_t>(number));
+      const auto placement = core_.jobs().at(id).placement;
+      for (const RankPlacement& placed : placement) {
+        RankExited exit;
+        exit.worker = placed.worker;
+        exit.incarnation = Incarnation(1);
+        exit.report_id = ++reports_;
+        exit.job = id;
+        exit.attempt = core_.jobs().at(id).attempt;
+        exit.rank = placed.rank;
+        exit.told_to_stop = placed.rank.value() > 0;
+        exit.exit_code = exit.told_to_stop ? -1 : code;
+        exit.signal = exit.told_to_stop ? SIGTERM : 0;
+        exit.cause = exit.told_to_stop ? ExitCause::kUnknown : cause;
+        exit.last_step = steps_ - 1;
+        exit.unix_ns = unix_ns_;
+        step(exit);
+      }
+    }
+    const auto all_run = [&] {
+      return std::ranges::all_of(core_.jobs(),
+                                 [](const auto& entry) { return is_running(entry.second.state); });
+    };
+    for (int i = 0; i < kRestartSecondsMax && !all_run(); ++i) beat(Phase::kInit, 0);
+    if (!all_run()) {
+      std::fprintf(stderr, "metrics_bench: a job does not start again\n");
+      std::exit(1);
+    }
+  }
+
+  RankProgress progress(const Job& job, Rank rank, Phase phase, int32_t steps) const {
     RankProgress progress;
-    progress.job = job;
-    progress.attempt = Attempt(1);
+    progress.job = job.id;
+    progress.attempt = job.attempt;
     progress.rank = rank;
     progress.pid = 1;
-    progress.phase = Phase::kStep;
+    progress.phase = phase;
     progress.step = steps;
-    for (int32_t i = 0; i < steps; ++i) progress.step_times.add(1 + i % 7);
-    progress.collective_wait_seconds = steps * (rank.value() % 97 == 0 ? 0.2 : 0.6);
+    for (int32_t i = from_; i < steps; ++i) progress.step_times.add(1 + i % 7);
+    progress.collective_wait_seconds = (steps - from_) * (rank.value() % 97 == 0 ? 0.2 : 0.6);
     progress.step_seconds = 3.456;
     progress.loss = 2.345678;
     progress.grad_norm = 0.123456;
@@ -117,7 +181,8 @@ class World {
   }
 
   int32_t ranks_, jobs_;
-  uint64_t incidents_ = 0;
+  uint64_t incidents_ = 0, reports_ = 0;
+  int32_t from_ = 0, steps_ = 0;  // of every job's attempt: where it began, and where it is
   Instant now_ = instant_from_ns(1'000 * kSecond);
   int64_t unix_ns_ = 1'700'000'000 * kSecond;
   Core core_{options(), {}, now_};
@@ -141,8 +206,11 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
     cpu.push_back(cpu_seconds() - cpu_begin);
     wall.push_back(to_seconds(monotonic_now() - begin));
   }
-  int64_t series = 0;
-  for (size_t at = 0; at < page.size(); at = page.find('\n', at) + 1) series += page[at] != '#';
+  int64_t series = 0, lost_series = 0;
+  for (size_t at = 0; at < page.size(); at = page.find('\n', at) + 1) {
+    series += page[at] != '#';
+    lost_series += page.compare(at, kLost.size(), kLost) == 0;
+  }
   const double first = wall.front();
   std::sort(wall.begin(), wall.end());
   std::sort(cpu.begin(), cpu.end());
@@ -152,6 +220,7 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
                                {"scrapes", scrapes},
                                {"bytes", page.size()},
                                {"series", series},
+                               {"lost_series", lost_series},
                                {"first_seconds", first},
                                {"seconds", wall[wall.size() / 2]},
                                {"slowest_seconds", wall.back()},
