@@ -2,7 +2,7 @@
 //
 //   metrics_bench RANKS JOBS SCRAPES
 //
-// Workers with 8 slots each run JOBS jobs of equal size, RANKS ranks in all, which load, train, save and evaluate by their heartbeats. Each job loses
+// Workers with 8 slots each, RANKS in all, run JOBS jobs of equal size, of at most 10,000 nodes, which load, train, save and evaluate by their heartbeats. Each job loses
 // a rank three times, in three ways, and goes on from its checkpoint, so that it has the series of what it lost, and of why. One worker in a
 // hundred is silent at the end, and each job has had an incident of each kind. Prints JSON: bytes and series of the page, those of lost time
 // among them, and seconds of each scrape.
@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,8 +24,10 @@
 #include <nlohmann/json.hpp>
 
 #include "common/exit_code.h"
+#include "common/limits.h"
 #include "common/time.h"
 #include "coordinator/shell/metrics.h"
+#include "daemon/metric_words.h"
 
 namespace muster::coordinator {
 namespace {
@@ -47,11 +50,13 @@ class World {
     for (int32_t i = 1; i <= jobs; ++i) {
       JobSpec spec;
       spec.name = absl::StrCat("llama2-7b-pretrain-", i);
-      spec.nodes = ranks / jobs / kSlots;
+      spec.nodes = std::min(ranks / jobs / kSlots, kNodesMax);
       spec.ranks_per_node = kSlots;
       spec.output_directory = absl::StrCat("/out/", i);
+      spec.restarts_max = 3;
       step(JobSubmitted{RequestToken(static_cast<uint64_t>(i)), "", spec, unix_ns_});
     }
+    wait_until_all_run();
     train(0);
     const std::pair<ExitCause, ExitCode> faults[] = {{ExitCause::kUnknown, ExitCode::kFailure},
                                                      {ExitCause::kUnknown, ExitCode::kDiskFull},
@@ -88,8 +93,9 @@ class World {
 
   // Heartbeats of all workers, a second after the last ones.
   void beat(Phase phase, int32_t steps, bool some_are_silent = false) {
-    now_ += std::chrono::seconds(1);
-    unix_ns_ += kSecond;
+    pass_second();
+    if (steps != last_steps_ || phase != Phase::kStep) progressed_ = now_;
+    last_steps_ = steps;
     std::vector<HeartbeatReceived> heartbeats(static_cast<size_t>(ranks_ / kSlots));
     for (const auto& [id, job] : core_.jobs()) {
       for (const RankPlacement& placed : job.placement) {
@@ -107,37 +113,56 @@ class World {
     step(Tick{unix_ns_});
   }
 
-  // A rank of each job ends, the others are stopped, and all run again.
+  void pass_second() {
+    now_ += std::chrono::seconds(1);
+    unix_ns_ += kSecond;
+  }
+
+  // Each job with series stands still, a rank of it ends, the others are stopped, and all run again.
   void lose(ExitCause cause, int32_t code) {
-    for (int32_t number = 1; number <= jobs_; ++number) {
+    for (int i = 0; i < 3; ++i) beat(Phase::kStep, steps_);
+    const int32_t losers = std::min(jobs_, daemon::kJobsShown);
+    std::map<JobId, std::vector<RankPlacement>> placements;
+    for (int32_t number = 1; number <= losers; ++number) {
       const JobId id(static_cast<uint64_t>(number));
-      const auto placement = core_.jobs().at(id).placement;
-      for (const RankPlacement& placed : placement) {
-        RankExited exit;
-        exit.worker = placed.worker;
-        exit.incarnation = Incarnation(1);
-        exit.report_id = ++reports_;
-        exit.job = id;
-        exit.attempt = core_.jobs().at(id).attempt;
-        exit.rank = placed.rank;
-        exit.told_to_stop = placed.rank.value() > 0;
-        exit.exit_code = exit.told_to_stop ? -1 : code;
-        exit.signal = exit.told_to_stop ? SIGTERM : 0;
-        exit.cause = exit.told_to_stop ? ExitCause::kUnknown : cause;
-        exit.last_step = steps_ - 1;
-        exit.unix_ns = unix_ns_;
-        step(exit);
-      }
+      placements[id] = core_.jobs().at(id).placement;
     }
-    const auto all_run = [&] {
-      return std::ranges::all_of(core_.jobs(),
-                                 [](const auto& entry) { return is_running(entry.second.state); });
-    };
-    for (int i = 0; i < kRestartSecondsMax && !all_run(); ++i) beat(Phase::kInit, 0);
-    if (!all_run()) {
-      std::fprintf(stderr, "metrics_bench: a job does not start again\n");
-      std::exit(1);
+    for (const bool told : {false, true}) {
+      for (const auto& [id, placement] : placements) end_ranks(id, placement, told, cause, code);
+      pass_second();
     }
+    wait_until_all_run();
+  }
+
+  // The first rank, or all the others that are told to.
+  void end_ranks(JobId id, const std::vector<RankPlacement>& placement, bool told, ExitCause cause,
+                 int32_t code) {
+    for (const RankPlacement& placed : placement) {
+      if ((placed.rank.value() > 0) != told) continue;
+      RankExited exit;
+      exit.worker = placed.worker;
+      exit.incarnation = Incarnation(1);
+      exit.report_id = ++reports_;
+      exit.job = id;
+      exit.attempt = core_.jobs().at(id).attempt;
+      exit.rank = placed.rank;
+      exit.told_to_stop = told;
+      exit.exit_code = told ? -1 : code;
+      exit.signal = told ? SIGTERM : 0;
+      exit.cause = told ? ExitCause::kUnknown : cause;
+      exit.last_step = steps_ - 1;
+      exit.unix_ns = unix_ns_;
+      step(exit);
+    }
+  }
+
+  void wait_until_all_run() {
+    const auto runs = [](const auto& entry) { return is_running(entry.second.state); };
+    for (int i = 0; i < kRestartSecondsMax && !std::ranges::all_of(core_.jobs(), runs); ++i)
+      beat(Phase::kInit, 0);
+    if (std::ranges::count_if(core_.jobs(), runs) == jobs_) return;
+    std::fprintf(stderr, "metrics_bench: not every job runs\n");
+    std::exit(1);
   }
 
   RankProgress progress(const Job& job, Rank rank, Phase phase, int32_t steps) const {
@@ -148,7 +173,8 @@ class World {
     progress.pid = 1;
     progress.phase = phase;
     progress.step = steps;
-    for (int32_t i = from_; i < steps; ++i) progress.step_times.add(1 + i % 7);
+    for (int32_t i = from_; i < steps; ++i) progress.step_times.add(0.1 + 0.05 * (i % 5));
+    progress.last_progress_age = now_ - progressed_;
     progress.collective_wait_seconds = (steps - from_) * (rank.value() % 97 == 0 ? 0.2 : 0.6);
     progress.step_seconds = 3.456;
     progress.loss = 2.345678;
@@ -182,8 +208,10 @@ class World {
 
   int32_t ranks_, jobs_;
   uint64_t incidents_ = 0, reports_ = 0;
+  int32_t last_steps_ = -1;
   int32_t from_ = 0, steps_ = 0;  // of every job's attempt: where it began, and where it is
   Instant now_ = instant_from_ns(1'000 * kSecond);
+  Instant progressed_ = now_;
   int64_t unix_ns_ = 1'700'000'000 * kSecond;
   Core core_{options(), {}, now_};
   Metrics metrics_{Epoch(1), {.state_dir = "/tmp"}};
