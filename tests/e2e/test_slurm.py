@@ -324,14 +324,14 @@ class SlurmSubmit(SlurmTest):
 
 
 class SlurmPages(SlurmTest):
-    def submit(self, *options):
+    def submit(self, name, *options):
         """A job of two nodes that serves its pages."""
         return json.loads(self.muster("slurm", "submit", "--insecure", "-N", 2, "--ranks-per-node", 1, "--metrics-port", 0, *options, "--json",
-                                      self.base_yml(), *self.tiny(*ENDLESS), "run_name=seen", f"base_output_directory={self.dir}/runs",
-                                      f"metrics_file={self.dir}/seen.jsonl", check=0).stdout)["slurm_job"]
+                                      self.base_yml(), *self.tiny(*ENDLESS), f"run_name={name}", f"base_output_directory={self.dir}/runs",
+                                      f"metrics_file={self.dir}/{name}.jsonl", check=0).stdout)["slurm_job"]
 
     def test_addresses_lie_in_the_output_as_long_as_the_job_runs(self):
-        job = self.submit()
+        job = self.submit("seen")
         self.wait_for_steps("seen", job, 5)
         files = lambda: sorted((self.dir / "runs/seen/prometheus").glob("*.json"))  # noqa: E731
         wait_until(lambda: len(files()) == 3, 20, "three addresses")
@@ -349,7 +349,7 @@ class SlurmPages(SlurmTest):
     def test_a_prometheus_finds_the_jobs_that_come_and_loses_those_that_end(self):
         folder = self.dir / "prometheus/slurm"
         prometheus = monitoring.start_prometheus(self)
-        jobs = [self.submit("--metrics-folder", folder, f"run_name={name}", f"metrics_file={self.dir}/{name}.jsonl") for name in ("one", "two")]
+        jobs = [self.submit(name, "--metrics-folder", folder) for name in ("one", "two")]
 
         def values(expr):
             return {(one["metric"].get("cluster"), one["metric"].get("job"), one["metric"].get("node")): float(one["value"][1])
