@@ -31,13 +31,14 @@ def python_with(module):
         return named
     if module not in PACKAGES:
         raise Missing(f"no Python with {module}: name one in MUSTER_PEERS_PYTHON")
-    target = CACHE / f"python-{'-'.join(PACKAGES[module])}"
+    target = CACHE / f"python-{PACKAGES[module][0].replace('==', '-')}"
 
     def install():
-        beside = target.with_suffix(".new")
+        beside = target.with_name(target.name + ".new")
         shutil.rmtree(beside, ignore_errors=True)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "--target"]
         subprocess.run([*command, str(beside), *PACKAGES[module]], check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+        # What is found is where it will be.
         launcher = beside / "bin" / "python"
         launcher.parent.mkdir(exist_ok=True)
         launcher.write_text(f'#!/bin/sh\nPYTHONPATH="{target}" exec "{sys.executable}" "$@"\n')

@@ -405,9 +405,8 @@ class SlurmChain(SlurmTest):
                                   (submit("many"), 5, "5 turns in a row have come no further than the beginning")):
             for task in range(1, turns + 1):
                 self.cluster.wait_for_state(f"{array}_{task}", "FAILED")
-            # Those that wait are one record of Slurm's.
-            waiting = rf"ArrayTaskId={turns + 1}-9\S* .*JobState=CANCELLED"
-            wait_until(lambda: re.search(waiting, self.cluster.ask("scontrol", "show", "job", "-o", array)), 30, waiting)  # noqa: B023
+            wait_until(lambda: not self.cluster.must("squeue", "-h", "-j", array), 30, "the end of the array")  # noqa: B023
+            self.assertFalse(list(self.dir.glob(f"*/slurm-{array}_{turns + 1}.out")))
             said = next(self.dir.glob(f"*/slurm-{array}_{turns}.out")).read_text()
             self.assertIn(f"is not queued again: {why}", said)
             self.assertIn("the chain ends here", said)
