@@ -35,9 +35,11 @@ def launchers(binaries, python):
     """(name, the nodes that it asks for, its script's lines) of each."""
     muster = f"exec {binaries}/muster slurm run --restarts 3 --leave-seconds 5 --output out"
     train = f"-- {python} {SCRIPT} $PWD/state.pt 100000"
-    torchrun = (f"exec srun --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1 {pathlib.Path(python).parent}/torchrun --nnodes=2:3 "
-                "--nproc-per-node=1 --max-restarts=3 --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=127.0.0.1:$PORT --rdzv-conf="
-                f"last_call_timeout=1 {SCRIPT} $PWD/state.pt 100000")
+    # The nodes have one address, so who of them has torchrun's store must be said: not the one that dies.
+    torchrun = ("exec srun --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1 bash -c "
+                f"'exec {pathlib.Path(python).parent}/torchrun --nnodes=2:3 --nproc-per-node=1 --max-restarts=3 --rdzv-backend=c10d "
+                "--rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=127.0.0.1:$PORT --rdzv-conf=last_call_timeout=1,is_host=$((SLURM_NODEID == 0)) "
+                f"{SCRIPT} $PWD/state.pt 100000'")
     return [("Muster, one spare", 4, f"{muster} --spares 1 {train}"), ("Muster, fewer nodes", 3, f"{muster} --min-nodes 2 {train}"),
             ("srun torchrun, elastic", 3, torchrun)]
 

@@ -156,23 +156,30 @@ void add_config_arguments(CLI::App& command, JobArguments& arguments, bool requi
 }
 
 void add_rank_options(CLI::App& command, JobArguments& arguments) {
-  const auto add_count = [&](const char* name, std::optional<int32_t>& count, const char* help) {
-    return command.add_option(name, count, help)->type_name("N")->check(whole_number(1, kRanksMax));
-  };
   auto* ranks =
-      add_count("--ranks", arguments.ranks,
-                "Ranks on one machine (default: what the ici_*_parallelism keys multiply to)");
-  auto* nodes =
-      add_count("--nodes", arguments.nodes,
-                "Instead of --ranks: how many machines take part, with --ranks-per-node each");
-  auto* per_node = add_count("--ranks-per-node", arguments.ranks_per_node,
-                             "Ranks on each of them (default as for --ranks)");
-  ranks->excludes(nodes)->excludes(per_node);
+      command
+          .add_option("--ranks", arguments.ranks,
+                      "Ranks on one machine (default: what the ici_*_parallelism keys multiply "
+                      "to), instead of --nodes with --ranks-per-node each")
+          ->type_name("N")
+          ->check(whole_number(1, kRanksMax));
+  add_node_options(command, arguments, "--nodes");
+  ranks->excludes(command.get_option("--nodes"))->excludes(command.get_option("--ranks-per-node"));
+}
+
+void add_node_options(CLI::App& command, JobArguments& arguments, const char* nodes) {
+  const auto add_count = [&](const char* name, std::optional<int32_t>& count, const char* help) {
+    command.add_option(name, count, help)->type_name("N")->check(whole_number(1, kRanksMax));
+  };
+  add_count(nodes, arguments.nodes, "How many machines take part; spares come on top");
+  add_count("--ranks-per-node", arguments.ranks_per_node,
+            "Ranks on each of them (default: their GPUs, where Slurm knows of any, else what the "
+            "ici_*_parallelism keys multiply to)");
   command
       .add_option(
           "--env", arguments.environment,
           "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
-          "for secrets, as others can see command lines")
+          "for secrets, as others can see command lines and scripts")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);
 }

@@ -38,7 +38,10 @@ struct JobArguments {
 };
 
 void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required);
+// --ranks, of one machine, or else those below.
 void add_rank_options(CLI::App& command, JobArguments& arguments);
+// `nodes`: the names of that option; --ranks-per-node, --env.
+void add_node_options(CLI::App& command, JobArguments& arguments, const char* nodes);
 // For commands that start a job.
 void add_recovery_options(CLI::App& command, JobArguments& arguments);
 // For commands that take `-- COMMAND ARGS…`, which arrange_pasted() hands over as this option.

@@ -69,7 +69,7 @@ constexpr std::string_view kCoordinatorHead =
     "\n"
     "## Of the coordinator\n"
     "\n"
-    "`http://127.0.0.1:7071/metrics`, or what `--http` says. The page has a bound: 128 jobs have "
+    "`http://127.0.0.1:7071/metrics`, or what `--http` says. The page has a bound: 96 jobs have "
     "series (`--job-series`), of a job its 16 slowest ranks, and of the\n"
     "workers 64 that are spread evenly (`--worker-series`) beside 64 that are silent; the 512 "
     "newest incidents have one each. Totals\n"

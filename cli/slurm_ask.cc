@@ -34,6 +34,10 @@ SlurmJobState ask_slurm_job(const SlurmJob& job) {
   return text.ok() ? parse_slurm_job(*text) : SlurmJobState{};
 }
 
+std::string ask_slurm_script(const SlurmJob& job) {
+  return output_of({"scontrol", "write", "batch_script", job.id, "-"}, kSlurmDeadline).value_or("");
+}
+
 // Slurm signals every process of a job that makes way, and whoever asks for that may be gone before it has an answer.
 absl::Status requeue_slurm_job(const SlurmJob& job) {
   constexpr int kTries = 3;

@@ -21,6 +21,8 @@ absl::StatusOr<std::vector<SlurmNode>> ask_slurm_nodes(const std::string& names)
 
 // scontrol show job; nothing is known where Slurm does not answer.
 SlurmJobState ask_slurm_job(const SlurmJob& job);
+// Its batch script as sbatch was given it; empty where Slurm does not answer.
+std::string ask_slurm_script(const SlurmJob& job);
 // Of a job that Slurm ends already, too, which then has another turn when its nodes are free.
 absl::Status requeue_slurm_job(const SlurmJob& job);
 

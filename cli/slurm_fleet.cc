@@ -13,6 +13,7 @@
 #include "cli/help.h"
 #include "cli/slurm.h"
 #include "cli/slurm_ask.h"
+#include "cli/slurm_limit.h"
 #include "cli/slurm_nodes.h"
 #include "cli/slurm_setup.h"
 #include "cli/terminal.h"
@@ -82,9 +83,14 @@ class Separation {
 absl::StatusOr<int> keep(const FleetOptions& options, const SlurmJob& slurm,
                          const SlurmSignals& signals, WorkerStep& step, SlurmNodes& nodes) {
   Separation separation(options);
+  LimitWarning limit(slurm);
   Instant ask_at{};
   while (true) {
-    if (const int signo = next_signal(signals); signo != 0) return signo;
+    const int signo = next_signal(signals);
+    const std::string early = signo == SIGUSR1 ? limit.hear() : "";
+    if (!early.empty()) say(early);
+    if (signo != 0 && early.empty()) return signo;
+    if (limit.is_due(monotonic_now())) return SIGUSR1;
     for (const std::string& news : nodes.take_news()) say(news);
     if (nodes.launched() && !step.runs_alone()) {
       step.let_srun_go();
@@ -135,8 +141,12 @@ absl::StatusOr<daemon::ClientTrust> absolute(daemon::ClientTrust trust) {
   return trust;
 }
 
-int fleet(const FleetOptions& options) {
+int fleet(const FleetOptions& given) {
   const Instant began = monotonic_now();
+  FleetOptions options = given;
+  std::error_code error;
+  // A container's mounts are whole paths.
+  options.log_folder = std::filesystem::absolute(given.log_folder, error).string();
   const auto signals = SlurmSignals::block();
   if (!signals.ok()) return fail(signals.status());
   const auto slurm = enter_slurm_job();
@@ -147,17 +157,21 @@ int fleet(const FleetOptions& options) {
   if (!options.worker_token_file.empty()) of_workers.token_file = options.worker_token_file;
   const auto trust = absolute(of_workers);
   if (!trust.ok()) return fail(trust.status());
-  auto plan = step_plan(*slurm, options.slurm, options.coordinator.address,
-                        options.slots.value_or(slurm->ranks_per_node), {options.log_folder});
+  const auto scrapes = scrape_folder(options.slurm, options.log_folder + "/prometheus");
+  if (!scrapes.ok()) return fail(scrapes.status());
+  auto plan =
+      step_plan(*slurm, options.slurm, options.coordinator.address,
+                options.slots.value_or(slurm->ranks_per_node), {options.log_folder, *scrapes});
   if (!plan.ok()) return fail(plan.status());
   plan->trust = *trust;
+  plan->scrape_folder = *scrapes;
   auto step = WorkerStep::start(*plan);
   if (!step.ok()) return fail(step.status());
   SlurmNodes nodes({.names = slurm->node_names, .fewest = 0}, options.coordinator);
   const auto signo = keep(options, *slurm, *signals, **step, nodes);
   if (!signo.ok()) {
     // What runs there is healthy, for all that is known: it saves before it goes. Nothing is queued again.
-    NextTurn none(*slurm, "", false, options.slurm.turns_max);
+    NextTurn none(*slurm, "", TurnsBy::kNobody, kTurnsDefault);
     see_off(options, *slurm, *signals, nodes, Farewell{false, ""}, none, {}, false);
     return fail(signo.status());
   }
@@ -175,9 +189,10 @@ int fleet(const FleetOptions& options) {
   }
   say(absl::StrCat("the workers leave: ", farewell->reason));
   // A fleet tells no steps, and what its jobs do is not its own: --max-turns bounds it.
-  const Turn turn{.job = slurm->id, .lasted = monotonic_now() - began, .counts = false};
+  const Turn turn{.lasted = monotonic_now() - began, .counts = false};
   NextTurn next_turn(*slurm, absl::StrCat(options.log_folder, "/slurm_turns-", slurm->id, ".json"),
-                     !options.slurm.no_requeue, options.slurm.turns_max);
+                     options.slurm.no_requeue ? TurnsBy::kNobody : TurnsBy::kRequeue,
+                     options.slurm.turns_max.value_or(kTurnsDefault));
   see_off(options, *slurm, *signals, nodes, *farewell, next_turn, turn, is_being_ended(state));
   return to_int(ExitCode::kPreempted);
 }

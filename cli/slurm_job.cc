@@ -74,9 +74,11 @@ absl::StatusOr<SlurmJob> slurm_job(const Variables& environment) {
   if (!array.empty() && !task.empty()) {
     job.array = array;
     job.id = absl::StrCat(array, "_", task);
+    job.array_tasks = count_of(environment, "SLURM_ARRAY_TASK_COUNT").value_or(1);
   }
   job.node_count = *nodes;
   job.name = value_of(environment, "SLURM_JOB_NAME");
+  job.cluster = value_of(environment, "SLURM_CLUSTER_NAME");
   job.node = value_of(environment, "SLURMD_NODENAME");
   job.nodes = value_of(environment, "SLURM_JOB_NODELIST");
   job.restarts = count_of(environment, "SLURM_RESTART_COUNT").value_or(0);
@@ -94,6 +96,11 @@ std::string run_name_of(const SlurmJob& job) {
       },
       '-');
   return name;
+}
+
+std::string scrape_cluster(const SlurmJob& job, bool is_chain) {
+  return absl::StrCat(job.cluster.empty() ? "slurm" : job.cluster, "-",
+                      is_chain ? job.array : job.id);
 }
 
 std::string switches_of(const Variables& environment) {
@@ -137,12 +144,21 @@ SlurmJobState parse_slurm_job(std::string_view text) {
           seconds_of(slurm_field(text, "TimeLimit")),
           slurm_field(text, "JobId"),
           slurm_field(text, "Reason"),
-          is_time(slurm_field(text, "PreemptTime"))};
+          is_time(slurm_field(text, "PreemptTime")),
+          slurm_field(text, "ArrayTaskThrottle") == "1"};
 }
 
 int32_t slurm_restarts(std::string_view text) {
   int32_t restarts = -1;
   return absl::SimpleAtoi(slurm_field(text, "Restarts"), &restarts) ? restarts : -1;
+}
+
+absl::Status check_chain(const SlurmJob& job, const SlurmJobState& state) {
+  if (job.array_tasks == 1 || state.state.empty() || state.tasks_take_turns)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the tasks of ", job.array, " are turns of one run, and may run at once: sbatch --array=1-",
+      job.array_tasks, "%1 has them take turns"));
 }
 
 Farewell farewell_of(const SlurmJobState& state) {

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <optional>
 
-#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
 #include "cli/client.h"
@@ -14,6 +13,7 @@
 #include "cli/job_arguments.h"
 #include "cli/preflight.h"
 #include "cli/run_folder.h"
+#include "cli/scrape_target.h"
 #include "cli/slurm.h"
 #include "cli/slurm_ask.h"
 #include "cli/slurm_session.h"
@@ -32,6 +32,11 @@ struct RunOptions {
 };
 
 constexpr auto kReportTime = std::chrono::minutes(2);
+
+// Its turns are an array's tasks.
+bool is_chain(const RunOptions& options, const SlurmJob& slurm) {
+  return options.chain && !slurm.array.empty();
+}
 
 struct WantedJob {
   v1::JobSpec spec;
@@ -55,10 +60,6 @@ absl::Status fill_in_nodes(const SlurmJob& slurm, JobArguments& arguments) {
 }
 
 absl::StatusOr<WantedJob> wanted_job(const SlurmJob& slurm, JobArguments arguments) {
-  if (arguments.ranks) {
-    return absl::InvalidArgumentError(
-        "--ranks is for one machine: here --ranks-per-node says how many there are on each node");
-  }
   if (auto status = fill_in_nodes(slurm, arguments); !status.ok()) return status;
   if (arguments.is_program()) {
     auto spec = load_program(arguments);
@@ -133,9 +134,13 @@ TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   v1::Job last;
   std::optional<Farewell> farewell;
   Turn turn;
-  NextTurn next_turn(slurm, job.spec.output_directory() + "/muster/slurm_turns.json",
-                     !options.slurm.no_requeue && !(options.chain && !slurm.array.empty()),
-                     options.slurm.turns_max);
+  const TurnsBy by = is_chain(options, slurm)   ? TurnsBy::kChain
+                     : options.slurm.no_requeue ? TurnsBy::kNobody
+                                                : TurnsBy::kRequeue;
+  // A chain has as many tasks as somebody has asked for.
+  NextTurn next_turn(
+      slurm, job.spec.output_directory() + "/muster/slurm_turns.json", by,
+      options.slurm.turns_max.value_or(by == TurnsBy::kChain ? kTurnsMax : kTurnsDefault));
   {
     SlurmSession session({slurm, signals, fleet, step, printer, client, folder, next_turn,
                           std::chrono::seconds(options.slurm.leave_seconds)},
@@ -148,10 +153,22 @@ TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   if (last.incident().id() != 0 && fleet.has_coordinator())
     keep_incidents(fleet.address(), last.id(), folder, printer);
   printer.finish();
-  if (farewell) return {say_goodbye(slurm, *farewell, turn, next_turn), Verdict::kOfTheJob};
-  const int exit_code = end.ok() ? *end : fail(end.status());
-  if (exit_code != 0) warn(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
-  return {exit_code, end.ok() ? Verdict::kOfTheJob : Verdict::kNone};
+  TurnEnd result;
+  if (farewell) {
+    result = {say_goodbye(slurm, *farewell, turn, next_turn), Verdict::kOfTheJob};
+  } else {
+    result.exit_code = end.ok() ? *end : fail(end.status());
+    result.verdict = end.ok() ? Verdict::kOfTheJob : Verdict::kNone;
+    if (result.exit_code != 0)
+      warn(absl::StrCat("exit code ", result.exit_code, "; logs are in ", folder.path()));
+    // One that has failed is a turn, too: the next task tries again.
+    if (by == TurnsBy::kChain && !ends_chain(result)) {
+      next_turn.ask(turn);
+      warn(absl::StrCat("Slurm job ", slurm.id, " ", next_turn.outcome()));
+    }
+  }
+  if (next_turn.was_last()) result.verdict = Verdict::kOfItsTurns;
+  return result;
 }
 
 TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& job,
@@ -168,18 +185,21 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
   if (!fleet.ok()) return folder.discard(), no_verdict(fleet.status());
   if (auto status = wait_until_ready(**fleet); !status.ok()) return no_verdict(status);
+  const auto scrapes = scrape_folder(options.slurm, job.spec.output_directory() + "/prometheus");
+  if (!scrapes.ok()) return no_verdict(scrapes.status());
+  // Each job has a coordinator of its own, which counts its jobs from 1.
+  const std::string cluster = scrape_cluster(slurm, is_chain(options, slurm));
+  ScrapeTarget target(absl::StrCat(*scrapes, "/", cluster, "-coordinator.json"),
+                      {.job = "muster-coordinator", .node = slurm.node, .cluster = cluster});
   if (options.slurm.metrics_port) {
-    const auto target =
-        write_scrape_target(folder.file("prometheus-coordinator.json"), (*fleet)->shown_host(),
-                            (*fleet)->http_port(), "muster-coordinator", slurm.node);
-    if (!target.ok()) warn(std::string(target.message()));
+    if (auto status = target.write((*fleet)->shown_host(), (*fleet)->http_port()); !status.ok())
+      warn(std::string(status.message()));
   }
-  const absl::Cleanup no_target = [&] {
-    unlink(folder.file("prometheus-coordinator.json").c_str());
-  };
-  const auto plan = step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
-                              {folder.path(), job.spec.output_directory()});
+  auto plan = step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
+                        {folder.path(), job.spec.output_directory(), *scrapes});
   if (!plan.ok()) return no_verdict(plan.status());
+  plan->scrape_folder = *scrapes;
+  plan->cluster = cluster;
   auto step = WorkerStep::start(*plan);
   if (!step.ok()) return no_verdict(step.status());
   if (preflight->has_value()) {
@@ -194,6 +214,10 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
 }
 
 TurnEnd run_job(const RunOptions& options, const SlurmJob& slurm, const SlurmSignals& signals) {
+  if (is_chain(options, slurm)) {
+    if (auto status = check_chain(slurm, ask_slurm_job(slurm)); !status.ok())
+      return of_the_input(status);
+  }
   const auto job = wanted_job(slurm, options.job);
   if (!job.ok()) return of_the_input(job.status());
   auto folder = RunFolder::create(job->spec.output_directory());
@@ -207,7 +231,7 @@ int run(const RunOptions& options) {
   const auto slurm = enter_slurm_job();
   if (!slurm.ok()) return fail(slurm.status());
   const TurnEnd end = run_job(options, *slurm, *signals);
-  if (!options.chain || slurm->array.empty() || !ends_chain(end)) return end.exit_code;
+  if (!is_chain(options, *slurm) || !ends_chain(end)) return end.exit_code;
   const absl::Status status = cancel_waiting_tasks(*slurm);
   warn(status.ok()
            ? absl::StrCat("the chain ends here: the tasks of ", slurm->array,
@@ -225,7 +249,7 @@ void declare_slurm_run(CLI::App& slurm, Action& action) {
       "run", "In an sbatch script: run one job on the nodes that Slurm has given it");
   command->group("Commands");
   add_config_arguments(*command, options->job, true);
-  add_rank_options(*command, options->job);
+  add_node_options(*command, options->job, "--nodes");
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
   add_slurm_options(*command, options->slurm);

@@ -1,7 +1,9 @@
 #include "cli/slurm_script.h"
 
 #include <algorithm>
+#include <utility>
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
@@ -67,7 +69,39 @@ int32_t signal_lead(int32_t wanted_seconds, const std::string& time) {
                : wanted_seconds;
 }
 
-std::vector<std::string> sbatch_command(const ScriptPlan& plan, const std::string& path) {
+absl::StatusOr<std::vector<std::string>> sbatch_words(const std::string& line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool is_word = false;
+  char quote = '\0';
+  for (size_t i = 0; i <= line.size(); ++i) {
+    const char c = i < line.size() ? line[i] : '\n';
+    const bool is_end = absl::ascii_isspace(static_cast<unsigned char>(c)) || c == '#';
+    if (quote == '\0' && is_end) {
+      if (is_word) words.push_back(std::exchange(word, ""));
+      is_word = false;
+      if (c == '#') break;  // a comment, also in the middle of a word
+      continue;
+    }
+    if (i == line.size())
+      return absl::InvalidArgumentError(
+          absl::StrCat("--sbatch ", printable(line, 100), ": a quote is not closed"));
+    is_word = true;
+    if (c == '\\') {
+      if (i + 1 < line.size()) word += line[++i];
+    } else if (c == quote) {
+      quote = '\0';
+    } else if (quote == '\0' && (c == '"' || c == '\'')) {
+      quote = c;
+    } else {
+      word += c;
+    }
+  }
+  return words;
+}
+
+absl::StatusOr<std::vector<std::string>> sbatch_command(const ScriptPlan& plan,
+                                                        const std::string& path) {
   std::vector<std::string> words = {"sbatch", "--parsable"};
   const auto add_option = [&](const char* name, const std::string& value) {
     if (!value.empty()) words.push_back(absl::StrCat(name, "=", value));
@@ -78,6 +112,11 @@ std::vector<std::string> sbatch_command(const ScriptPlan& plan, const std::strin
   add_option("--qos", plan.qos);
   add_option("--time", plan.time);
   add_option("--dependency", plan.dependency);
+  for (const std::string& option : plan.more) {
+    const auto more = sbatch_words(option);
+    if (!more.ok()) return more.status();
+    words.insert(words.end(), more->begin(), more->end());
+  }
   words.push_back(path);
   return words;
 }
@@ -121,6 +160,7 @@ absl::StatusOr<std::string> slurm_script(const ScriptPlan& plan) {
     if (has_line_end(option))
       return absl::InvalidArgumentError(
           absl::StrCat("--sbatch ", printable(option, 100), ": one line is wanted"));
+    if (auto words = sbatch_words(option); !words.ok()) return words.status();
     absl::StrAppend(&script, "#SBATCH ", option, "\n");
   }
   absl::StrAppend(&script, "\nexec");

@@ -40,8 +40,13 @@ int32_t signal_lead(int32_t wanted_seconds, const std::string& time);
 // A word as a shell takes it.
 std::string shell_word(const std::string& word);
 
-// sbatch's command line for the script at `path`. Its variables (SBATCH_PARTITION, …) beat what a script says, but not what stands here.
-std::vector<std::string> sbatch_command(const ScriptPlan& plan, const std::string& path);
+// The words of a line of options, as sbatch takes its own apart. InvalidArgument for a quote that is not closed.
+absl::StatusOr<std::vector<std::string>> sbatch_words(const std::string& line);
+
+// sbatch's command line for the script at `path`. Its variables (SBATCH_PARTITION, …) beat what a script says, but not what stands here;
+// of what is said twice the last counts, which is the plan's `more`.
+absl::StatusOr<std::vector<std::string>> sbatch_command(const ScriptPlan& plan,
+                                                        const std::string& path);
 
 // InvalidArgument for what no line of a script can say.
 absl::StatusOr<std::string> slurm_script(const ScriptPlan& plan);

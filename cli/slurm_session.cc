@@ -50,7 +50,8 @@ SlurmSession::SlurmSession(const Parts& parts, const v1::JobSpec& spec, bool sav
              [this](uint64_t incident) {
                (void)keep_incident(parts_.client, incident, parts_.folder);
              }),
-      nodes_(nodes_of(parts.slurm, spec), {.address = parts.fleet.address()}) {}
+      nodes_(nodes_of(parts.slurm, spec), {.address = parts.fleet.address()}),
+      limit_(parts.slurm) {}
 
 SlurmSession::~SlurmSession() {
   if (!watch_.logs_are_complete()) parts_.printer.give_up();
@@ -71,7 +72,9 @@ void SlurmSession::leave(Farewell farewell) {
 }
 
 Turn SlurmSession::turn() const {
-  return {parts_.slurm.id, step_, told_.value_or(monotonic_now()) - began_, !is_program_};
+  return {.step = std::max(step_, highest_step(watch_.job())),
+          .lasted = told_.value_or(monotonic_now()) - began_,
+          .counts = !is_program_};
 }
 
 // Slurm kills whatever has not left within KillWait, the script among it, and queues nothing again that its time limit has ended.
@@ -89,6 +92,13 @@ void SlurmSession::advise(bool saved) {
   if (!advice.empty()) parts_.printer.news(advice);
 }
 
+void SlurmSession::leave_in_time() {
+  leave({true, "SIGUSR1: its time limit is near"});
+  const SlurmJobState state = ask_slurm_job(parts_.slurm);
+  if (state.run_seconds && state.limit_seconds && saves_)
+    lead_seconds_ = std::max<int64_t>(*state.limit_seconds - *state.run_seconds, 0);
+}
+
 void SlurmSession::take_signals() {
   while (const int signo = parts_.signals.take()) {
     if (signo == SIGINT && was_interrupted_) leave_by_ = monotonic_now();
@@ -97,10 +107,11 @@ void SlurmSession::take_signals() {
     if (farewell_) {
       if (signo == SIGTERM) hear_of_the_end();
     } else if (signo == SIGUSR1) {
-      leave({true, "SIGUSR1: its time limit is near"});
-      const SlurmJobState state = ask_slurm_job(parts_.slurm);
-      if (state.run_seconds && state.limit_seconds && saves_)
-        lead_seconds_ = std::max<int64_t>(*state.limit_seconds - *state.run_seconds, 0);
+      const std::string early = limit_.hear();
+      if (early.empty())
+        leave_in_time();
+      else
+        parts_.printer.news(early);
     } else if (signo == SIGTERM) {
       const SlurmJobState state = ask_slurm_job(parts_.slurm);
       leave(farewell_of(state));
@@ -171,6 +182,7 @@ absl::StatusOr<int> SlurmSession::follow() {
     wait_for_news();
     take_signals();
     if (watch_.has_ended()) continue;
+    if (!farewell_ && limit_.is_due(monotonic_now())) leave_in_time();
     look_at_workers();
     if (absl::Status status = trouble(); !status.ok()) return status;
   }

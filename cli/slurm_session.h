@@ -10,6 +10,7 @@
 #include "cli/log_printer.h"
 #include "cli/run_folder.h"
 #include "cli/run_watch.h"
+#include "cli/slurm_limit.h"
 #include "cli/slurm_nodes.h"
 #include "cli/slurm_setup.h"
 #include "cli/slurm_turns.h"
@@ -46,6 +47,8 @@ class SlurmSession {
  private:
   void wait_for_news();
   void take_signals();
+  // The time limit is near.
+  void leave_in_time();
   void look_at_workers();
   // Asks the ranks to save and leave.
   void leave(Farewell farewell);
@@ -61,6 +64,7 @@ class SlurmSession {
   const Instant began_;
   RunWatch watch_;
   SlurmNodes nodes_;
+  LimitWarning limit_;
   std::optional<Farewell> farewell_;
   absl::Status fault_;               // of workers that all ended by themselves
   std::optional<Instant> leave_by_;  // what is left then is not waited for

@@ -15,14 +15,12 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
-#include <nlohmann/json.hpp>
 
 #include "cli/help.h"
 #include "cli/run_command.h"
 #include "cli/slurm_ask.h"
 #include "cli/terminal.h"
 #include "common/errno_status.h"
-#include "common/file_write.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -97,22 +95,25 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
                    "Allow listeners that other machines can reach, as several nodes need them: "
                    "whoever reaches them can run jobs as you");
   command
-      .add_option(
-          "--metrics-port", options.metrics_port,
-          "Serve the workers' /metrics on the nodes' addresses, at this port (0: any), for "
-          "Prometheus, which finds them in prometheus-*.json beside their logs; --insecure is "
-          "needed for it, or a fleet's --trusted-network")
+      .add_option("--metrics-port", options.metrics_port,
+                  "Serve the workers' /metrics on the nodes' addresses, at this port (0: any), for "
+                  "Prometheus; --insecure is needed for it, or a fleet's --trusted-network")
       ->type_name("PORT")
       ->check(whole_number(0, 65'535));
+  command
+      .add_option("--metrics-folder", options.metrics_folder,
+                  "Where Prometheus reads those addresses, a file each; jobs may share it "
+                  "(default: prometheus in the output folder, or in a fleet's --log-folder)")
+      ->type_name("FOLDER");
   command.add_flag("--no-requeue", options.no_requeue,
                    "Leave it to others that the job goes on: end with 75 after a checkpoint");
   command
       .add_option("--max-turns", options.turns_max,
-                  "How often the job may be started in all, the first time included, before it is "
-                  "not queued again")
+                  absl::StrCat("How often the job may be started in all, the first time included, "
+                               "before it is not queued again (default: ",
+                               kTurnsDefault, ", and of a chain all of its tasks)"))
       ->type_name("N")
-      ->check(whole_number(1, kTurnsMax))
-      ->capture_default_str();
+      ->check(whole_number(1, kTurnsMax));
   command
       .add_option("--leave-seconds", options.leave_seconds,
                   "What ranks get to save a checkpoint and leave; Slurm may give them less")
@@ -191,16 +192,18 @@ absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& opti
   plan.mounts = {absl::StrCat(bin, ":", bin),
                  absl::StrCat(plan.working_directory, ":", plan.working_directory)};
   for (const std::string& folder : folders)
-    plan.mounts.push_back(absl::StrCat(folder, ":", folder));
+    if (!folder.empty()) plan.mounts.push_back(absl::StrCat(folder, ":", folder));
   plan.mounts.insert(plan.mounts.end(), options.mounts.begin(), options.mounts.end());
   return plan;
 }
 
-absl::Status write_scrape_target(const std::string& path, const std::string& host, int port,
-                                 const std::string& job, const std::string& node) {
-  const nlohmann::json entry = {{"targets", {absl::StrCat(host, ":", port)}},
-                                {"labels", {{"job", job}, {"node", node}}}};
-  return write_file_atomically(path, nlohmann::json::array({entry}).dump() + "\n");
+absl::StatusOr<std::string> scrape_folder(const SlurmOptions& options, const std::string& folder) {
+  if (!options.metrics_port) return "";
+  std::error_code error;
+  const std::string path = std::filesystem::absolute(
+      options.metrics_folder.empty() ? folder : options.metrics_folder, error);
+  if (auto status = daemon::make_writable_directory(path); !status.ok()) return status;
+  return path;
 }
 
 absl::StatusOr<SlurmSignals> SlurmSignals::block() {

@@ -26,8 +26,9 @@ struct SlurmOptions {
   bool trusted_network = false;
   bool no_requeue = false;
   std::optional<int32_t> metrics_port;
+  std::string metrics_folder;
   int32_t leave_seconds = 600;
-  int32_t turns_max = kTurnsDefault;
+  std::optional<int32_t> turns_max;  // none: kTurnsDefault, and of a chain all of its tasks
 };
 
 void add_slurm_options(CLI::App& command, SlurmOptions& options);
@@ -43,14 +44,13 @@ absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions&
 // The same judgement before there is an allocation, of a job of `nodes`.
 absl::Status check_listener(int32_t nodes, const SlurmOptions& options);
 
-// `folders` are those that a container has to see. Warns where there is no container for `options.container`.
+// `folders` are those that a container has to see, the first one for logs; empty ones are none. Warns where there is no container for `options.container`.
 absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& options,
                                    const std::string& coordinator, int32_t slots,
                                    const std::vector<std::string>& folders);
 
-// Writes a file of Prometheus' file_sd: one address. `job`: what Prometheus calls it; `node`: where it is.
-absl::Status write_scrape_target(const std::string& path, const std::string& host, int port,
-                                 const std::string& job, const std::string& node);
+// The folder for what Prometheus reads, which is made; `folder` where --metrics-folder names none. Empty without --metrics-port.
+absl::StatusOr<std::string> scrape_folder(const SlurmOptions& options, const std::string& folder);
 
 // Signals of Slurm's, and Ctrl-C, as a file descriptor.
 class SlurmSignals {

@@ -51,7 +51,11 @@ std::vector<std::string> srun_command(const StepPlan& plan) {
   if (!plan.profile.empty()) words.insert(words.end(), {"--profile", plan.profile});
   if (plan.insecure) words.push_back("--insecure");
   if (plan.trusted_network) words.push_back("--trusted-network");
-  if (plan.metrics_port) words.push_back(absl::StrCat("--metrics-port=", *plan.metrics_port));
+  if (plan.metrics_port) {
+    words.push_back(absl::StrCat("--metrics-port=", *plan.metrics_port));
+    words.push_back("--metrics-folder=" + plan.scrape_folder);
+    if (!plan.cluster.empty()) words.push_back("--metrics-cluster=" + plan.cluster);
+  }
   for (const auto& [flag, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
            {"--tls-ca=", plan.trust.tls_ca},
            {"--tls-cert=", plan.trust.tls_cert},

@@ -28,6 +28,8 @@ struct StepPlan {
   bool trusted_network = false;
   daemon::ClientTrust trust{};            // of a coordinator with TLS; every node has the files
   std::optional<int32_t> metrics_port{};  // of the workers' pages, on the nodes' addresses; 0: any
+  std::string scrape_folder{};            // where workers say to Prometheus where those are
+  std::string cluster{};                  // that label of theirs; empty: none
   std::string log_folder{};               // every node writes there
   std::string profile{};      // of the first node's ranks, by Nsight Systems; empty: none
   int32_t gpus_per_node = 0;  // 0: Slurm knows of none

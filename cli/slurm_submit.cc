@@ -50,28 +50,33 @@ void add_words(std::vector<std::string>& command, const std::vector<std::string>
 std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::JobSpec& spec,
                                    const std::string& muster) {
   const JobArguments& job = options.job;
+  const SlurmOptions& slurm = options.slurm;
   std::vector<std::string> words = {muster, "slurm", "run"};
+  const auto add_text = [&](const char* name, const std::string& value) {
+    if (!value.empty()) add_words(words, {name, value});
+  };
+  const auto add_number = [&](const char* name, const auto& number) {
+    if (number) add_words(words, {name, absl::StrCat(*number)});
+  };
   add_words(words, {"--nodes", absl::StrCat(spec.nodes()), "--ranks-per-node",
                     absl::StrCat(spec.ranks_per_node()), "--default-name", spec.name()});
-  if (job.spares) add_words(words, {"--spares", absl::StrCat(*job.spares)});
-  if (job.min_nodes) add_words(words, {"--min-nodes", absl::StrCat(*job.min_nodes)});
-  for (const std::string& variable : job.environment) add_words(words, {"--env", variable});
-  if (!job.output_directory.empty()) add_words(words, {"--output", job.output_directory});
-  if (!job.name.empty()) add_words(words, {"--name", job.name});
-  if (job.restarts) add_words(words, {"--restarts", absl::StrCat(*job.restarts)});
-  if (job.hang_after_seconds)
-    add_words(words, {"--hang-after", absl::StrCat(*job.hang_after_seconds)});
-  if (!options.slurm.container.empty()) add_words(words, {"--container", options.slurm.container});
-  for (const std::string& mount : options.slurm.mounts)
-    add_words(words, {"--container-mounts", mount});
-  if (!options.slurm.address.empty()) add_words(words, {"--address", options.slurm.address});
-  if (options.slurm.insecure) words.emplace_back("--insecure");
-  if (options.slurm.metrics_port)
-    add_words(words, {"--metrics-port", absl::StrCat(*options.slurm.metrics_port)});
-  if (options.slurm.no_requeue || options.plan.chain > 1) words.emplace_back("--no-requeue");
+  add_number("--spares", job.spares);
+  add_number("--min-nodes", job.min_nodes);
+  for (const std::string& variable : job.environment) add_text("--env", variable);
+  add_text("--output", job.output_directory);
+  add_text("--name", job.name);
+  add_number("--restarts", job.restarts);
+  add_number("--hang-after", job.hang_after_seconds);
+  add_text("--container", slurm.container);
+  for (const std::string& mount : slurm.mounts) add_text("--container-mounts", mount);
+  add_text("--address", slurm.address);
+  if (slurm.insecure) words.emplace_back("--insecure");
+  add_number("--metrics-port", slurm.metrics_port);
+  add_text("--metrics-folder", slurm.metrics_folder);
+  if (slurm.no_requeue) words.emplace_back("--no-requeue");
   if (options.plan.chain > 1) words.emplace_back("--chain");
-  add_words(words, {"--leave-seconds", absl::StrCat(options.slurm.leave_seconds), "--max-turns",
-                    absl::StrCat(options.slurm.turns_max)});
+  add_words(words, {"--leave-seconds", absl::StrCat(slurm.leave_seconds)});
+  add_number("--max-turns", slurm.turns_max);
   if (job.is_program()) {
     words.emplace_back("--");
     const auto program = nlohmann::json::parse(job.program, nullptr, /*allow_exceptions=*/false);
@@ -149,7 +154,9 @@ int submit(const SlurmSubmitOptions& given) {
   if (auto status = check_nodes(plan); !status.ok()) return fail(status);
   const auto path = write_script(*spec, *script);
   if (!path.ok()) return fail(path.status());
-  const auto end = run_command(sbatch_command(plan, *path), kSbatchDeadline);
+  const auto command = sbatch_command(plan, *path);
+  if (!command.ok()) return fail(command.status());
+  const auto end = run_command(*command, kSbatchDeadline);
   if (!end.ok()) return fail(end.status());
   if (end->exit_code != 0) {
     return fail(absl::InvalidArgumentError(absl::StrCat(
@@ -173,9 +180,7 @@ int submit(const SlurmSubmitOptions& given) {
 
 void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
   ScriptPlan& plan = options.plan;
-  command.add_option("-N,--nodes", options.job.nodes, "How many nodes train; spares come on top")
-      ->type_name("N")
-      ->check(whole_number(1, kNodesMax));
+  add_node_options(command, options.job, "-N,--nodes");
   command.add_option("-A,--account", plan.account, "Slurm's account")->type_name("NAME");
   command.add_option("-p,--partition", plan.partition, "Slurm's partition")->type_name("NAME");
   command.add_option("-q,--qos", plan.qos, "Slurm's quality of service")->type_name("NAME");
@@ -188,12 +193,6 @@ void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
       ->type_name("WHAT");
   command
       .add_option("--gpus-per-node", plan.gpus_per_node, "GPUs, and as many ranks, on each node")
-      ->type_name("N")
-      ->check(whole_number(1, kNodesMax));
-  command
-      .add_option("--ranks-per-node", options.job.ranks_per_node,
-                  "Ranks on each node (default: its GPUs, or what the ici_*_parallelism keys "
-                  "multiply to)")
       ->type_name("N")
       ->check(whole_number(1, kNodesMax));
   command
@@ -217,15 +216,8 @@ void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
       "--cpus-per-task=8, --mem=64G");
   command
       .add_option("--sbatch", plan.more,
-                  "Another option of sbatch's, as it stands; may be repeated")
+                  "Another option of sbatch's, as it stands; may be repeated. It beats those here")
       ->type_name("OPTION")
-      ->allow_extra_args(false);
-  command
-      .add_option(
-          "--env", options.job.environment,
-          "Environment for every rank; may be repeated. The script shows values: NAME alone "
-          "passes your own on")
-      ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);
 }
 

@@ -74,6 +74,7 @@ bool ends_chain(const TurnEnd& end) {
     case Verdict::kNone:
       return false;
     case Verdict::kOfTheInput:
+    case Verdict::kOfItsTurns:
       return true;
     case Verdict::kOfTheJob:
       return end.exit_code == to_int(ExitCode::kOk) ||
@@ -86,34 +87,40 @@ bool ends_chain(const TurnEnd& end) {
 void NextTurn::ask(const Turn& turn) {
   if (is_settled_) return;
   is_settled_ = true;
-  if (!wanted_) {
-    outcome_ = "is not queued again: --no-requeue or --chain; the next one goes on";
+  if (by_ == TurnsBy::kNobody) {
+    outcome_ = "is not queued again: --no-requeue";
     return;
   }
-  if (outcome_.empty()) {
-    const TurnRecord record = with_turn(read_record(record_path_), turn);
-    (void)write_file_atomically(record_path_, text_of(record));  // the bound is then missed
-    if (record.fruitless >= kFruitlessTurnsMax) {
-      outcome_ = absl::StrCat(
-          "is not queued again: ", record.fruitless, " turns in a row have come no further than ",
-          record.step < 0 ? "the beginning" : absl::StrCat("step ", record.step));
-      return;
-    }
-    if (record.turns >= turns_max_) {
-      outcome_ = absl::StrCat("is not queued again: it has had ", record.turns,
-                              " turns, and --max-turns allows ", turns_max_);
-      return;
-    }
-    if (record.fruitless > 0)
-      remark_ = absl::StrCat("; ", record.fruitless,
-                             " of its turns in a row have come no further, after ",
-                             kFruitlessTurnsMax, " there is no other");
+  if (outcome_.empty()) count(turn);
+  if (was_last_) return;
+  if (by_ == TurnsBy::kChain) {
+    outcome_ = absl::StrCat("is not queued again: the next task of its chain goes on", remark_);
+    return;
   }
   const absl::Status status = requeue_slurm_job(job_);
   is_settled_ = status.ok();
   outcome_ = status.ok()
                  ? absl::StrCat("is queued again and goes on from its newest checkpoint", remark_)
                  : absl::StrCat("could not be queued again: ", std::string(status.message()));
+}
+
+void NextTurn::count(Turn turn) {
+  turn.job = by_ == TurnsBy::kChain ? job_.array : job_.id;
+  const TurnRecord record = with_turn(read_record(record_path_), turn);
+  (void)write_file_atomically(record_path_, text_of(record));  // the bound is then missed
+  was_last_ = record.fruitless >= kFruitlessTurnsMax || record.turns >= turns_max_;
+  if (record.fruitless >= kFruitlessTurnsMax) {
+    outcome_ = absl::StrCat("is not queued again: ", record.fruitless,
+                            " turns in a row have come no further than ",
+                            record.step < 0 ? "the beginning" : absl::StrCat("step ", record.step));
+  } else if (was_last_) {
+    outcome_ = absl::StrCat("is not queued again: it has had ", record.turns,
+                            " turns, and --max-turns allows ", turns_max_);
+  } else if (record.fruitless > 0) {
+    remark_ =
+        absl::StrCat("; ", record.fruitless, " of its turns in a row have come no further, after ",
+                     kFruitlessTurnsMax, " there is no other");
+  }
 }
 
 }  // namespace muster::cli

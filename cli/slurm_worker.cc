@@ -21,6 +21,7 @@
 #include "cli/child_process.h"
 #include "cli/help.h"
 #include "cli/run_memory.h"
+#include "cli/scrape_target.h"
 #include "cli/slurm.h"
 #include "cli/slurm_job.h"
 #include "cli/slurm_setup.h"
@@ -44,40 +45,20 @@ struct WorkerOptions {
   bool insecure = false;
   bool trusted_network = false;
   std::optional<int32_t> metrics_port;
+  std::string metrics_folder;
+  std::string cluster;
   daemon::ClientTrust trust;
 };
 
 constexpr auto kPortTime = std::chrono::minutes(1);
 
-// Prometheus' file_sd: it reads whatever prometheus-*.json there is, again when that changes.
-class ScrapeTarget {
- public:
-  ScrapeTarget(std::string path, std::string port_file, std::string host, std::string node)
-      : path_(std::move(path)),
-        port_file_(std::move(port_file)),
-        host_(std::move(host)),
-        node_(std::move(node)) {}
-  ~ScrapeTarget() {
-    if (is_there_) unlink(path_.c_str());
-  }
-  ScrapeTarget(const ScrapeTarget&) = delete;
-  ScrapeTarget& operator=(const ScrapeTarget&) = delete;
-
-  // True once it is written.
-  bool look() {
-    if (is_there_) return true;
-    std::ifstream file(port_file_);
-    const auto ports = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-    if (!ports.is_object() || !ports.contains("http_port")) return false;
-    return is_there_ = write_scrape_target(path_, host_, ports["http_port"].get<int>(),
-                                           "muster-worker", node_)
-                           .ok();
-  }
-
- private:
-  const std::string path_, port_file_, host_, node_;
-  bool is_there_ = false;
-};
+// Tells Prometheus where the worker's page is, once the worker has said it in its port file. True when that is done.
+bool tell_port(const std::string& port_file, const std::string& host, ScrapeTarget& target) {
+  std::ifstream file(port_file);
+  const auto ports = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!ports.is_object() || !ports.contains("http_port")) return false;
+  return target.write(host, ports["http_port"].get<int>()).ok();
+}
 
 // This node's address on the way to the coordinator, which other nodes reach it by, too. Nothing is sent.
 absl::StatusOr<std::string> own_address(const std::string& coordinator) {
@@ -125,8 +106,10 @@ absl::Status add_profiler(const std::string& report, std::vector<std::string>& c
 }
 
 int run_worker(const WorkerOptions& options) {
-  // Slurm signals every process of a step: the worker has its own, and its end is ours.
-  for (const int signo : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP}) signal(signo, SIG_IGN);
+  // Slurm signals every process of a step: the worker has its own, and its end is ours. What is ignored stays so over exec, which is for a
+  // profiler alone: it outlasts the worker, and writes its report then.
+  for (const int signo : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
+    signal(signo, options.profile.empty() ? [](int) {} : SIG_IGN);
   const auto address = own_address(options.coordinator);
   if (!address.ok()) return fail(address.status());
   const auto program = sibling_program("muster-worker");
@@ -178,12 +161,14 @@ int run_worker(const WorkerOptions& options) {
       {.command = std::move(command),
        .output_path = absl::StrCat(options.log_folder, "/worker-", node, ".log")});
   if (!worker.ok()) return fail(worker.status());
-  ScrapeTarget target(absl::StrCat(options.log_folder, "/prometheus-worker-", node, ".json"),
-                      folder->path() + "/ports.json", *address, node);
+  ScrapeTarget target(absl::StrCat(options.metrics_folder, "/", options.cluster,
+                                   options.cluster.empty() ? "" : "-", "worker-", node, ".json"),
+                      {.job = "muster-worker", .node = node, .cluster = options.cluster});
   const Instant ports_by = monotonic_now() + kPortTime;
   bool looks = options.metrics_port.has_value();
   while (true) {
-    looks = looks && !target.look() && monotonic_now() < ports_by;
+    looks = looks && !tell_port(folder->path() + "/ports.json", *address, target) &&
+            monotonic_now() < ports_by;
     const auto end = (*worker)->wait(looks ? std::chrono::milliseconds(250)
                                            : std::chrono::milliseconds(3'600'000));
     if (!end) continue;
@@ -206,6 +191,8 @@ void declare_slurm_worker(CLI::App& slurm, Action& action) {
   command->add_option("--log-folder", options->log_folder, "For worker-NODE.log")->required();
   command->add_option("--profile", options->profile, "As of muster slurm run");
   command->add_option("--metrics-port", options->metrics_port, "As of muster slurm run");
+  command->add_option("--metrics-folder", options->metrics_folder, "As of muster slurm run");
+  command->add_option("--metrics-cluster", options->cluster, "The label `cluster` of its series");
   command->add_flag("--trusted-network", options->trusted_network, "As of muster slurm fleet");
   daemon::add_trust_options(*command, options->trust, /*environment=*/false);
   command->add_flag("--insecure", options->insecure, "Allow a listener that other nodes can reach");

@@ -23,8 +23,8 @@ using MetricLabels = std::map<std::string, std::string>;
 constexpr int32_t kSeriesSample = 64;
 constexpr int32_t kSeriesSampleMax = 1'000'000;
 
-// Jobs that have series of their own, unless the operator says otherwise.
-constexpr int32_t kJobsShown = 128;
+// Jobs that have series of their own, unless the operator says otherwise: with what each loses by faults of several kinds, a page of 1 MB.
+constexpr int32_t kJobsShown = 96;
 constexpr int32_t kJobsShownMax = 100'000;  // some 6 million series
 
 // Whether the `index`th of `count` is one of at most `sample` that are spread evenly.

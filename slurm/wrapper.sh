@@ -67,6 +67,11 @@ workspace_and_container() {
   done
 }
 
+# All tasks of an array train the one run that the variables name: they are its turns, and `muster slurm run` wants them one at a time (%1).
+tasks_are_turns() {
+  if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then options+=(--chain); fi
+}
+
 # Ranks write to FOLDER/output-JOB-0-0.txt, where the original scripts have the first rank's output; a requeued job goes on in it.
 output_to() {
   mkdir -p "$1"

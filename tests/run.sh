@@ -186,6 +186,7 @@ if [ "$install" -eq 1 ]; then
   check "install packages" deploy/install-deps.sh --tests
   # Tests that want it, and do not find it, are skipped and say so.
   timeout -k 10 400 tests/e2e/kube_tools.py > "$results/kube.log" 2>&1 || skip "helm" "$(tail -n 1 "$results/kube.log")"
+  timeout -k 10 900 tests/e2e/python_tools.py > "$results/python.log" 2>&1 || skip "Python packages" "$(tail -n 1 "$results/python.log")"
 fi
 for phase in "${phases[@]}"; do "phase_$phase"; done
 

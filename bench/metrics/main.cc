@@ -2,8 +2,11 @@
 //
 //   metrics_bench RANKS JOBS SCRAPES
 //
-// Workers with 8 slots each run JOBS jobs of equal size, RANKS ranks in all, which have trained for 60 steps by their heartbeats; one worker
-// in a hundred is silent, and each job has had an incident of each kind. Prints JSON: bytes and series of the page, seconds of each scrape.
+// Workers with 8 slots each, RANKS in all, run JOBS jobs of equal size, of at most 10,000 nodes, which load, train, save and evaluate by their heartbeats. Each job loses
+// a rank three times, in three ways, and goes on from its checkpoint, so that it has the series of what it lost, and of why. One worker in a
+// hundred is silent at the end, and each job has had an incident of each kind. Prints JSON: bytes and series of the page, those of lost time
+// among them, and seconds of each scrape.
+#include <signal.h>
 #include <time.h>
 
 #include <algorithm>
@@ -11,20 +14,31 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "common/exit_code.h"
+#include "common/limits.h"
 #include "common/time.h"
 #include "coordinator/shell/metrics.h"
+#include "daemon/metric_words.h"
 
 namespace muster::coordinator {
 namespace {
 
-constexpr int32_t kSlots = 8, kSteps = 60;
+constexpr int32_t kSlots = 8;
+constexpr int32_t kStepsOfTurn = 30;  // from a checkpoint to the next fault
+constexpr int32_t kStepsAgain = 10;   // what a fault costs
+constexpr int32_t kSilentSeconds = 8;
+constexpr int32_t kRestartSecondsMax = 120;  // beyond every back-off of a second fault
 constexpr int64_t kSecond = 1'000'000'000;
+constexpr std::string_view kLost = "muster_job_lost_seconds_total{";
 
 class World {
  public:
@@ -36,12 +50,22 @@ class World {
     for (int32_t i = 1; i <= jobs; ++i) {
       JobSpec spec;
       spec.name = absl::StrCat("llama2-7b-pretrain-", i);
-      spec.nodes = ranks / jobs / kSlots;
+      spec.nodes = std::min(ranks / jobs / kSlots, kNodesMax);
       spec.ranks_per_node = kSlots;
       spec.output_directory = absl::StrCat("/out/", i);
+      spec.restarts_max = 3;
       step(JobSubmitted{RequestToken(static_cast<uint64_t>(i)), "", spec, unix_ns_});
     }
-    for (int32_t steps = 1; steps <= kSteps; steps += 3) train(steps);
+    wait_until_all_run();
+    train(0);
+    const std::pair<ExitCause, ExitCode> faults[] = {{ExitCause::kUnknown, ExitCode::kFailure},
+                                                     {ExitCause::kUnknown, ExitCode::kDiskFull},
+                                                     {ExitCause::kOutOfMemory, ExitCode::kFailure}};
+    for (const auto& [cause, code] : faults) {
+      lose(cause, to_int(code));
+      train(steps_ - kStepsAgain);
+    }
+    for (int i = 0; i < kSilentSeconds; ++i) beat(Phase::kStep, steps_, /*some_are_silent=*/true);
     for (int32_t job = 1; job <= jobs; ++job) open_incidents(job);
   }
 
@@ -49,6 +73,7 @@ class World {
 
  private:
   static WorkerName worker(int32_t index) { return WorkerName(absl::StrCat("node", index)); }
+  static size_t index_of(const WorkerName& worker) { return std::stoul(worker.value().substr(4)); }
 
   void step(const Event& event) {
     ActionList ignored;
@@ -56,36 +81,101 @@ class World {
     metrics_.observe(core_, event);
   }
 
-  // Heartbeats of all workers but the silent ones, a second apart.
-  void train(int32_t steps) {
-    now_ += std::chrono::seconds(1);
-    unix_ns_ += kSecond;
+  // An attempt, from the checkpoint at `from`.
+  void train(int32_t from) {
+    from_ = from;
+    for (int i = 0; i < 2; ++i) beat(Phase::kLoad, from);
+    for (steps_ = from + 3; steps_ < from + kStepsOfTurn; steps_ += 3) beat(Phase::kStep, steps_);
+    for (const Phase phase : {Phase::kCheckpointSave, Phase::kEval})
+      for (int i = 0; i < 2; ++i) beat(phase, steps_);
+    for (int i = 0; i < 3; ++i) beat(Phase::kStep, ++steps_);
+  }
+
+  // Heartbeats of all workers, a second after the last ones.
+  void beat(Phase phase, int32_t steps, bool some_are_silent = false) {
+    pass_second();
+    if (steps != last_steps_ || phase != Phase::kStep) progressed_ = now_;
+    last_steps_ = steps;
     std::vector<HeartbeatReceived> heartbeats(static_cast<size_t>(ranks_ / kSlots));
     for (const auto& [id, job] : core_.jobs()) {
       for (const RankPlacement& placed : job.placement) {
-        const size_t at = std::stoul(placed.worker.value().substr(4));
-        heartbeats[at].worker = placed.worker;
-        heartbeats[at].ranks.push_back(progress(id, placed.rank, steps));
+        const size_t at = index_of(placed.worker);
+        heartbeats[at].ranks.push_back(progress(job, placed.rank, phase, steps));
       }
     }
     for (size_t i = 0; i < heartbeats.size(); ++i) {
-      if (heartbeats[i].ranks.empty() || (i % 100 == 99 && steps > kSteps - 24)) continue;
+      if (some_are_silent && i % 100 == 99) continue;
+      heartbeats[i].worker = worker(static_cast<int32_t>(i));
       heartbeats[i].incarnation = Incarnation(1);
       heartbeats[i].unix_ns = unix_ns_;
       step(heartbeats[i]);
     }
+    step(Tick{unix_ns_});
   }
 
-  static RankProgress progress(JobId job, Rank rank, int32_t steps) {
+  void pass_second() {
+    now_ += std::chrono::seconds(1);
+    unix_ns_ += kSecond;
+  }
+
+  // Each job with series stands still, a rank of it ends, the others are stopped, and all run again.
+  void lose(ExitCause cause, int32_t code) {
+    for (int i = 0; i < 3; ++i) beat(Phase::kStep, steps_);
+    const int32_t losers = std::min(jobs_, daemon::kJobsShown);
+    std::map<JobId, std::vector<RankPlacement>> placements;
+    for (int32_t number = 1; number <= losers; ++number) {
+      const JobId id(static_cast<uint64_t>(number));
+      placements[id] = core_.jobs().at(id).placement;
+    }
+    for (const bool told : {false, true}) {
+      for (const auto& [id, placement] : placements) end_ranks(id, placement, told, cause, code);
+      pass_second();
+    }
+    wait_until_all_run();
+  }
+
+  // The first rank, or all the others that are told to.
+  void end_ranks(JobId id, const std::vector<RankPlacement>& placement, bool told, ExitCause cause,
+                 int32_t code) {
+    for (const RankPlacement& placed : placement) {
+      if ((placed.rank.value() > 0) != told) continue;
+      RankExited exit;
+      exit.worker = placed.worker;
+      exit.incarnation = Incarnation(1);
+      exit.report_id = ++reports_;
+      exit.job = id;
+      exit.attempt = core_.jobs().at(id).attempt;
+      exit.rank = placed.rank;
+      exit.told_to_stop = told;
+      exit.exit_code = told ? -1 : code;
+      exit.signal = told ? SIGTERM : 0;
+      exit.cause = told ? ExitCause::kUnknown : cause;
+      exit.last_step = steps_ - 1;
+      exit.unix_ns = unix_ns_;
+      step(exit);
+    }
+  }
+
+  void wait_until_all_run() {
+    const auto runs = [](const auto& entry) { return is_running(entry.second.state); };
+    for (int i = 0; i < kRestartSecondsMax && !std::ranges::all_of(core_.jobs(), runs); ++i)
+      beat(Phase::kInit, 0);
+    if (std::ranges::count_if(core_.jobs(), runs) == jobs_) return;
+    std::fprintf(stderr, "metrics_bench: not every job runs\n");
+    std::exit(1);
+  }
+
+  RankProgress progress(const Job& job, Rank rank, Phase phase, int32_t steps) const {
     RankProgress progress;
-    progress.job = job;
-    progress.attempt = Attempt(1);
+    progress.job = job.id;
+    progress.attempt = job.attempt;
     progress.rank = rank;
     progress.pid = 1;
-    progress.phase = Phase::kStep;
+    progress.phase = phase;
     progress.step = steps;
-    for (int32_t i = 0; i < steps; ++i) progress.step_times.add(1 + i % 7);
-    progress.collective_wait_seconds = steps * (rank.value() % 97 == 0 ? 0.2 : 0.6);
+    for (int32_t i = from_; i < steps; ++i) progress.step_times.add(0.1 + 0.05 * (i % 5));
+    progress.last_progress_age = now_ - progressed_;
+    progress.collective_wait_seconds = (steps - from_) * (rank.value() % 97 == 0 ? 0.2 : 0.6);
     progress.step_seconds = 3.456;
     progress.loss = 2.345678;
     progress.grad_norm = 0.123456;
@@ -117,8 +207,11 @@ class World {
   }
 
   int32_t ranks_, jobs_;
-  uint64_t incidents_ = 0;
+  uint64_t incidents_ = 0, reports_ = 0;
+  int32_t last_steps_ = -1;
+  int32_t from_ = 0, steps_ = 0;  // of every job's attempt: where it began, and where it is
   Instant now_ = instant_from_ns(1'000 * kSecond);
+  Instant progressed_ = now_;
   int64_t unix_ns_ = 1'700'000'000 * kSecond;
   Core core_{options(), {}, now_};
   Metrics metrics_{Epoch(1), {.state_dir = "/tmp"}};
@@ -141,8 +234,11 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
     cpu.push_back(cpu_seconds() - cpu_begin);
     wall.push_back(to_seconds(monotonic_now() - begin));
   }
-  int64_t series = 0;
-  for (size_t at = 0; at < page.size(); at = page.find('\n', at) + 1) series += page[at] != '#';
+  int64_t series = 0, lost_series = 0;
+  for (size_t at = 0; at < page.size(); at = page.find('\n', at) + 1) {
+    series += page[at] != '#';
+    lost_series += page.compare(at, kLost.size(), kLost) == 0;
+  }
   const double first = wall.front();
   std::sort(wall.begin(), wall.end());
   std::sort(cpu.begin(), cpu.end());
@@ -152,6 +248,7 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
                                {"scrapes", scrapes},
                                {"bytes", page.size()},
                                {"series", series},
+                               {"lost_series", lost_series},
                                {"first_seconds", first},
                                {"seconds", wall[wall.size() / 2]},
                                {"slowest_seconds", wall.back()},

@@ -78,15 +78,6 @@ def command_line(pid):
         return ""
 
 
-def python_with(module):
-    """The Python that MUSTER_MODULE_PYTHON or MUSTER_PEERS_PYTHON names, or else this one, where it has the module; None: none has."""
-    found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
-    for name in (os.environ.get(f"MUSTER_{module.upper()}_PYTHON"), os.environ.get("MUSTER_PEERS_PYTHON"), sys.executable):
-        if name and subprocess.run([name, "-c", found]).returncode == 0:
-            return name
-    return None
-
-
 def forbid_tracing():
     """Of this process and its children, as a container's seccomp profile does: ptrace and process_vm_readv are refused."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -83,12 +83,14 @@ def start_alertmanager(test, receiver):
     return f"http://127.0.0.1:{listening_port(test, process)}"
 
 
-def start_prometheus(test, coordinator, workers, alertmanager):
-    """The URL of one that scrapes these daemons each second, with the shipped rules."""
+def start_prometheus(test, coordinator=None, workers=(), alertmanager="http://127.0.0.1:1"):
+    """The URL of one that scrapes these daemons each second, with the shipped rules, and whatever has a file in the folder prometheus/slurm."""
     folder = test.dir / "prometheus"
     shutil.copytree(SHIPPED, folder)
+    (folder / "slurm").mkdir()
     config = folder / "prometheus.yml"
-    config.write_text(replaced(config.read_text(), ("_interval: 15s", "_interval: 1s"), ("127.0.0.1:7071", f"127.0.0.1:{coordinator.ports['http_port']}"),
+    port = coordinator.ports["http_port"] if coordinator else 1
+    config.write_text(replaced(config.read_text(), ("_interval: 15s", "_interval: 1s"), ("127.0.0.1:7071", f"127.0.0.1:{port}"),
                                ("127.0.0.1:9093", alertmanager.removeprefix("http://"))))
     (folder / "workers.json").write_text(json.dumps([{"targets": [f"127.0.0.1:{worker.ports['http_port']}" for worker in workers]}]))
     process = test.start("prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/data", "--web.listen-address=127.0.0.1:0")

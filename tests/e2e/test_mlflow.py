@@ -1,5 +1,4 @@
-"""deploy/monitoring/mlflow_log.py against a server that answers as MLflow's REST API does, and against MLflow's own where MUSTER_MLFLOW_PYTHON
-names a Python that has it."""
+"""deploy/monitoring/mlflow_log.py against a server that answers as MLflow's REST API does, and against MLflow's own."""
 import http.server
 import json
 import os
@@ -11,7 +10,8 @@ import threading
 import unittest
 import urllib.request
 
-from harness import SOURCE, MusterTest, metrics, python_with, wait_until
+from harness import SOURCE, MusterTest, metrics, wait_until
+from python_tools import Missing, python_with
 
 READ = """
 import json, sys
@@ -75,9 +75,6 @@ class Mlflow:
         self.server.server_close()
 
 
-MLFLOW_PYTHON = python_with("mlflow")
-
-
 class MlflowLog(MusterTest):
     def log(self, uri, check=0):
         result = subprocess.run([sys.executable, str(SOURCE / "deploy/monitoring/mlflow_log.py"), str(self.dir / "metrics.jsonl"), "--tracking-uri", uri,
@@ -110,13 +107,16 @@ class MlflowLog(MusterTest):
         self.assertIn("left out", self.log(uri))
         self.assertEqual((server.runs["run0"][2][-1]["step"], server.runs["run0"][2][-1]["value"]), (63, 1.5))
 
-    @unittest.skipIf(MLFLOW_PYTHON is None, "no Python with mlflow: pip install mlflow into one and name it in MUSTER_MLFLOW_PYTHON")
     def test_the_real_server_has_what_was_logged(self):
+        try:
+            python = python_with("mlflow")
+        except Missing as missing:
+            self.skipTest(str(missing))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         uri = f"http://127.0.0.1:{port}"
-        server = self.start(MLFLOW_PYTHON, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", port, "--workers", 1, "--backend-store-uri",
+        server = self.start(python, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", port, "--workers", 1, "--backend-store-uri",
                             f"sqlite:///{self.dir}/mlflow.db", "--artifacts-destination", self.dir / "artifacts")
         try:
             def answers():
@@ -130,7 +130,7 @@ class MlflowLog(MusterTest):
             self.log(uri)
             self.train(23)
             self.log(uri)
-            read = subprocess.run([MLFLOW_PYTHON, "-c", READ, uri], capture_output=True, text=True, timeout=120, env=self.env)
+            read = subprocess.run([python, "-c", READ, uri], capture_output=True, text=True, timeout=120, env=self.env)
             self.assertEqual(read.returncode, 0, read.stderr)
         finally:
             os.killpg(server.pid, signal.SIGTERM)  # it has children

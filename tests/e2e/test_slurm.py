@@ -10,9 +10,11 @@ import tempfile
 import unittest
 import urllib.request
 
+import monitoring
 from harness import BIN, SOURCE, command_line, metrics, step_lines, wait_until
 from slurm_case import ENDLESS, SlurmTest, WRAPPERS
 
+TOOLS_MISSING = monitoring.missing_tool()
 TEXT = "In the beginning God created the heaven and the earth. And the earth was without form, and void.\n" * 400
 
 
@@ -132,9 +134,18 @@ class SlurmWrappers(SlurmTest):
         self.assertEqual([path.name for path in stage.glob("muster.sqsh*")], ["muster.sqsh"])
 
     def test_every_task_of_an_array_finds_what_the_scripts_share(self):
-        array = self.cluster.sbatch("-N", 1, "--array=1-2%1", "-J", "an:array", "-o", "%a.out", WRAPPERS / "example_slurm.sub",
-                                    *self.tiny("steps=8", "log_period=1"), "--chain", cwd=self.dir,
-                                    env={"GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(self.dir)})
+        def train(tasks):
+            return self.cluster.sbatch("-N", 1, f"--array={tasks}", "-J", "an:array", "-o", "%a.out", WRAPPERS / "example_slurm.sub",
+                                       *self.tiny("steps=8", "log_period=1"), cwd=self.dir,
+                                       env={"GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(self.dir)})
+        # They would train one run at once.
+        array = train("1-2")
+        self.cluster.wait_for_state(f"{array}_1", "FAILED")
+        self.cluster.wait_for_state(f"{array}_2", "FAILED", "CANCELLED")
+        output = (self.dir / f"outputs/an-array-{array}/output-{array + 1}-0-0.txt").read_text()
+        self.assertIn(f"the tasks of {array} are turns of one run, and may run at once: sbatch --array=1-2%1 has them take turns", output)
+        # The first one that is through is the last.
+        array = train("1-2%1")
         self.cluster.wait_for_state(f"{array}_1", "COMPLETED")
         self.cluster.wait_for_state(f"{array}_2", "CANCELLED")
         run = f"an-array-{array}"
@@ -173,6 +184,17 @@ class SlurmDefaults(SlurmTest):
         for node in ("node1", "node2"):
             self.assertIn(f"{node} has seen", self.cluster.said(job))
 
+    def test_no_signal_is_kept_from_ranks_and_none_of_slurm_s_from_their_worker(self):
+        # The script itself may have been started with some ignored.
+        job = self.cluster.sbatch("-N1", "--wrap", f"trap '' TERM USR1; exec {BIN}/muster slurm run -- sh -c "
+                                  "'for of in self $PPID; do echo $of $(grep -E \"^Sig(Blk|Ign)\" /proc/$of/status); done'", cwd=self.dir)
+        self.assert_ends(job, "COMPLETED", 0)
+        said = self.cluster.said(job)
+        self.assertIn(f"self SigBlk: {0:016x} SigIgn: {0:016x}", said)
+        ignored = int(re.search(r"^\d+ SigBlk: 0+ SigIgn: ([0-9a-f]+)", said, re.M)[1], 16)
+        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"):
+            self.assertFalse(ignored >> (signal.Signals[name] - 1) & 1, f"{name} in {said}")
+
 
 class SlurmContainer(SlurmTest):
     def setUp(self):
@@ -204,6 +226,14 @@ class SlurmContainer(SlurmTest):
             path = f"{self.dir}/pretrained"
             self.assertIn(f"load_parameters_path={path}", words)
             self.assertEqual(words[words.index(f"{path}:{path}") - 1], "--container-mounts")
+        # A fleet's folder has a whole path.
+        fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", cwd=self.dir, env={
+            "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": "127.0.0.1:1", "CONTAINER": "image.sqsh"})
+        worker = wait_until(lambda: [pid for pid in self.cluster.processes_on("node1") if "/muster-worker --coordinator" in command_line(pid)], 30,
+                            "a worker")[0]
+        mounts = re.search(rb"STAND_IN_MOUNTS=([^\0]*)", pathlib.Path(f"/proc/{worker}/environ").read_bytes())[1].decode()
+        self.assertIn(f"{self.dir}/muster-fleet:{self.dir}/muster-fleet", mounts.split(","))
+        self.cluster.must("scancel", fleet)
         job = self.cluster.sbatch("-N2", "--wrap", f"exec {BIN}/muster slurm run --container image.sqsh --container-mounts /data:/data -- sh -c "
                                   "'echo $SLURMD_NODENAME in $STAND_IN_IMAGE at $STAND_IN_WORKDIR sees $STAND_IN_MOUNTS'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
@@ -231,6 +261,14 @@ class SlurmSubmit(SlurmTest):
         job = self.cluster.job(answer["slurm_job"])
         self.assertEqual((job["Partition"], job["TimeLimit"], job["JobName"]), ("main", "00:20:00", "mine"))
         self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
+        # And what is said in sbatch's own words beats that.
+        answer = json.loads(self.submit("-p", "urgent", "-t", "20", "-J", "mine", "--sbatch=--partition=main", "--sbatch", "-t 30 --comment='a b'",
+                                        "--output", self.dir / "out", "--json", "--", "true", env=env).stdout)
+        job = self.cluster.job(answer["slurm_job"])
+        self.assertEqual((job["Partition"], job["TimeLimit"], job["JobName"]), ("main", "00:30:00", "mine"))
+        self.assertIn("Comment=a b", self.cluster.ask("scontrol", "show", "job", answer["slurm_job"]))
+        self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
+        self.assertIn("a quote is not closed", self.submit("--sbatch=--comment='a", "--dry-run", "--output", self.dir / "out", "--", "true", check=2).stderr)
         self.assertIn("#SBATCH --signal=B:USR1@75\n", self.submit("-t", "5", "--output", self.dir / "out", "--dry-run", "--", "true").stdout)
 
     def test_ranks_that_share_a_node_have_a_processor_each(self):
@@ -286,20 +324,54 @@ class SlurmSubmit(SlurmTest):
 
 
 class SlurmPages(SlurmTest):
-    def test_prometheus_finds_coordinator_and_workers_of_a_job(self):
-        answer = json.loads(self.muster("slurm", "submit", "--insecure", "-N", 2, "--ranks-per-node", 1, "--metrics-port", 0, "--json",
-                                        self.base_yml(), *self.tiny(*ENDLESS), "run_name=seen", f"base_output_directory={self.dir}/runs",
-                                        f"metrics_file={self.dir}/seen.jsonl", check=0).stdout)
-        self.wait_for_steps("seen", answer["slurm_job"], 5)
-        files = lambda: sorted((self.dir / "runs/seen/muster").glob("*/prometheus-*.json"))  # noqa: E731
+    def submit(self, name, *options):
+        """A job of two nodes that serves its pages."""
+        return json.loads(self.muster("slurm", "submit", "--insecure", "-N", 2, "--ranks-per-node", 1, "--metrics-port", 0, *options, "--json",
+                                      self.base_yml(), *self.tiny(*ENDLESS), f"run_name={name}", f"base_output_directory={self.dir}/runs",
+                                      f"metrics_file={self.dir}/{name}.jsonl", check=0).stdout)["slurm_job"]
+
+    def test_addresses_lie_in_the_output_as_long_as_the_job_runs(self):
+        job = self.submit("seen")
+        self.wait_for_steps("seen", job, 5)
+        files = lambda: sorted((self.dir / "runs/seen/prometheus").glob("*.json"))  # noqa: E731
         wait_until(lambda: len(files()) == 3, 20, "three addresses")
-        for path, job in zip(files(), ("coordinator", "worker", "worker")):
+        self.assertEqual([path.name for path in files()], [f"test-{job}-{who}.json" for who in ("coordinator", "worker-node1", "worker-node2")])
+        for path, what in zip(files(), ("coordinator", "worker", "worker")):
+            self.assertEqual(path.stat().st_mode & 0o777, 0o644)
             [entry] = json.loads(path.read_text())
-            self.assertEqual(entry["labels"]["job"], f"muster-{job}")
+            self.assertEqual((entry["labels"]["job"], entry["labels"]["cluster"]), (f"muster-{what}", f"test-{job}"))
             with urllib.request.urlopen(f"http://{entry['targets'][0]}/metrics", timeout=10) as page:
-                self.assertIn(f"muster_{'job' if job == 'coordinator' else 'worker'}_", page.read().decode())
-        self.cancel(answer["slurm_job"])
+                self.assertIn(f"muster_{'job' if what == 'coordinator' else 'worker'}_", page.read().decode())
+        self.cancel(job)
         wait_until(lambda: not files(), 30, "the end of the addresses")
+
+    @unittest.skipIf(TOOLS_MISSING, f"{TOOLS_MISSING} is not installed: {monitoring.PACKAGES}")
+    def test_a_prometheus_finds_the_jobs_that_come_and_loses_those_that_end(self):
+        folder = self.dir / "prometheus/slurm"
+        prometheus = monitoring.start_prometheus(self)
+        jobs = [self.submit(name, "--metrics-folder", folder) for name in ("one", "two")]
+
+        def values(expr):
+            return {(one["metric"].get("cluster"), one["metric"].get("job"), one["metric"].get("node")): float(one["value"][1])
+                    for one in monitoring.get_json(f"{prometheus}/api/v1/query", query=expr)["data"]["result"]}
+
+        def ups(job):
+            return [where for where, value in values(f'up{{cluster="test-{job}"}}').items() if value == 1]
+        for job in jobs:
+            found = wait_until(lambda: ups(job) if len(ups(job)) == 3 else None, 60, f"three targets of job {job}")  # noqa: B023
+            self.assertEqual(sorted(who for _, who, _ in found), ["muster-coordinator", "muster-worker", "muster-worker"])
+            self.assertEqual(len({node for _, who, node in found if who == "muster-worker"}), 2)
+        # Both have a job 1, and nothing of theirs is mixed up: each has two ranks, trains, and is led.
+        for expr, expected in (("sum by (cluster) (muster_worker_ranks_running)", 2), ("sum by (cluster) (muster_workers)", 2),
+                               ("sum by (cluster) (muster_coordinator_leader)", 1), ('sum by (cluster) (job_id:muster_running:max{job_id="1"})', 1)):
+            def each(expr=expr, expected=expected):
+                return {cluster: value for (cluster, _, _), value in values(expr).items() if cluster} == {f"test-{job}": expected for job in jobs}
+            wait_until(each, 30, f"{expr} of each: {values(expr)}")
+        wait_until(lambda: len(values('muster_job_step{job_id="1"} > 20')) == 2, 60, "steps of both")
+        self.cancel(jobs[0])
+        wait_until(lambda: not values(f'up{{cluster="test-{jobs[0]}"}}'), 30, "the end of the first one's series")
+        self.assertEqual(len(ups(jobs[1])), 3)
+        self.cancel(jobs[1])
 
 
 class SlurmChain(SlurmTest):
@@ -324,6 +396,21 @@ class SlurmChain(SlurmTest):
         steps = sorted(metrics(path))
         self.assertEqual(steps, list(range(len(steps))), "a step is missing")
         self.assertEqual(path.read_text().count("\n"), len(steps), "a step was made again")
+
+    def test_turns_that_bring_nothing_and_too_many_of_them_end_it(self):
+        def submit(name, *options):
+            return json.loads(self.muster("slurm", "submit", "--chain", 9, "--restarts", 0, *options, "--output", self.dir / name, "--json", "--",
+                                          "false", check=0).stdout)["slurm_job"]
+        for array, turns, why in ((submit("few", "--max-turns", 2), 2, "it has had 2 turns, and --max-turns allows 2"),
+                                  (submit("many"), 5, "5 turns in a row have come no further than the beginning")):
+            for task in range(1, turns + 1):
+                self.cluster.wait_for_state(f"{array}_{task}", "FAILED")
+            wait_until(lambda: not self.cluster.must("squeue", "-h", "-j", array), 30, "the end of the array")  # noqa: B023
+            self.assertFalse(list(self.dir.glob(f"*/slurm-{array}_{turns + 1}.out")))
+            said = next(self.dir.glob(f"*/slurm-{array}_{turns}.out")).read_text()
+            self.assertIn(f"is not queued again: {why}", said)
+            self.assertIn("the chain ends here", said)
+            self.assertIn("the next task of its chain goes on", next(self.dir.glob(f"*/slurm-{array}_1.out")).read_text())
 
     def test_bad_input_ends_it(self):
         array = self.cluster.sbatch("-N1", "--array=1-2%1", "-o", "%a.out", "--wrap", f"exec {BIN}/muster slurm run --chain {self.base_yml()} stpes=3",

@@ -47,6 +47,18 @@ class SlurmSignals(SlurmTest):
         self.assertRegex(self.cluster.said(job), r"the time limit has come \d+ s after SIGUSR1, before the ranks had saved.*--signal=B:USR1@\d+ ")
         self.cancel(job)
 
+    def test_a_signal_that_comes_too_early_is_put_off(self):
+        # The script's own --signal leads by as long as the limit is: Slurm sends it as soon as it looks.
+        job = self.train("early", *ENDLESS, sbatch=["-t", "2"])
+        self.wait_for_output("early", job, r"SIGUSR1 has come \d+ s before the time limit of 120 s, .* until a quarter of the limit is left", seconds=90)
+        self.wait_for_steps("early", job, max(metrics(self.dir / "early.jsonl")) + 20)
+        self.assertNotIn("is to leave", self.output_of("early", job))
+        self.assertEqual(self.cluster.state(job), "RUNNING")
+        self.cluster.must("scancel", "--batch", "--signal=USR1", job)  # somebody's own
+        self.wait_for_second_turn("early", job)
+        self.assertIn("SIGUSR1: its time limit is near", self.output_of("early", job))
+        self.cancel(job)
+
     def test_turns_that_bring_nothing_have_an_end(self):
         job = self.run_program()
         for turn in range(1, 6):
@@ -207,12 +219,14 @@ class SlurmFleet(SlurmTest):
         self.cluster.drain("node2", "a fan is loud")
         self.wait_for_words(fleet, "node2 gets no ranks any more")
         for node in ("node1", "node2"):
-            [entry] = json.loads(wait_until((self.dir / f"muster-fleet/prometheus-worker-{node}.json").read_text, 20, "an address"))
+            address = self.dir / f"muster-fleet/prometheus/worker-{node}.json"
+            wait_until(address.exists, 20, "an address")
+            [entry] = json.loads(address.read_text())
             self.assertEqual(entry["labels"], {"job": "muster-worker", "node": node})
             with urllib.request.urlopen(f"http://{entry['targets'][0]}/metrics", timeout=10) as page:
                 self.assertIn("muster_worker_", page.read().decode())
         self.cancel(fleet)
-        wait_until(lambda: not list((self.dir / "muster-fleet").glob("prometheus-*")), 30, "the end of the addresses")
+        wait_until(lambda: not list((self.dir / "muster-fleet/prometheus").iterdir()), 30, "the end of the addresses")
 
     def test_who_has_no_coordinator_for_too_long_saves_and_leaves(self):
         coordinator = self.start_coordinator()

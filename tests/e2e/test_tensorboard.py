@@ -1,9 +1,10 @@
-"""Event files, read by the real TensorBoard: where MUSTER_TENSORBOARD_PYTHON, or else MUSTER_PEERS_PYTHON, names a Python that has it."""
+"""Event files, read by the real TensorBoard."""
 import json
 import subprocess
 import unittest
 
-from harness import MusterTest, metrics, python_with
+from harness import MusterTest, metrics
+from python_tools import Missing, python_with
 
 READ = """
 import json, sys
@@ -24,9 +25,10 @@ class TensorBoard(MusterTest):
         self.assertFalse((self.dir / "out/plain/tensorboard").exists())
 
     def test_tensorboard_reads_a_run_that_went_on(self):
-        python = python_with("tensorboard")
-        if python is None:
-            self.skipTest("no Python with tensorboard: pip install tensorboard into one and name it in MUSTER_TENSORBOARD_PYTHON")
+        try:
+            python = python_with("tensorboard")
+        except Missing as missing:
+            self.skipTest(str(missing))
         self.run_until(6)
         self.run_until(11)
         folder = self.dir / "out/board/tensorboard"

@@ -4,8 +4,9 @@ import re
 import signal
 import unittest
 
-from harness import python_with, wait_until
+from harness import wait_until
 from programs import ProgramTest
+from python_tools import Missing, python_with
 
 RUN_SECONDS_MAX = 170
 
@@ -75,9 +76,6 @@ for step in range(int(first), 20):
 print("weights", total, flush=True)
 print(f"rank {rank} ends", flush=True)
 '''
-
-
-TORCH, JAX_PYTHON = python_with("torch"), python_with("jax")
 
 
 class Survives:
@@ -167,6 +165,15 @@ class Shell(Survives, ProgramTest):
 
 class WithAResult(Survives):
     """Whatever happened, it has computed the same."""
+    MODULE = ""
+
+    @classmethod
+    def setUpClass(cls):
+        try:
+            cls.python = python_with(cls.MODULE)
+        except Missing as missing:
+            raise unittest.SkipTest(str(missing)) from None
+        super().setUpClass()
 
     def assert_same_as_undisturbed(self, run):
         calm = self.run_program(*self.words("calm"), ranks=2, options=list(self.options), timeout=RUN_SECONDS_MAX)
@@ -174,10 +181,11 @@ class WithAResult(Survives):
         self.assertEqual(*weights)
 
 
-@unittest.skipUnless(TORCH, "no Python with PyTorch: name one in MUSTER_PEERS_PYTHON")
 class PyTorchDdp(WithAResult, ProgramTest):
+    MODULE = "torch"
+
     def words(self, name="disturbed"):
-        return [TORCH, self.script("ddp.py", DDP), f"{name}.pt"]
+        return [self.python, self.script("ddp.py", DDP), f"{name}.pt"]
 
     def test_survives_a_killed_rank(self):
         self.survive_a_killed_rank()
@@ -189,12 +197,12 @@ class PyTorchDdp(WithAResult, ProgramTest):
         self.survive_a_killed_coordinator()
 
 
-@unittest.skipUnless(JAX_PYTHON, "no Python with JAX: name one in MUSTER_PEERS_PYTHON")
 class JaxProcesses(WithAResult, ProgramTest):
+    MODULE = "jax"
     options = ("--env", "JAX_PLATFORMS=cpu")
 
     def words(self, name="disturbed"):
-        return [JAX_PYTHON, self.script("jax_steps.py", JAX), f"{name}.txt"]
+        return [self.python, self.script("jax_steps.py", JAX), f"{name}.txt"]
 
     def test_survives_a_killed_rank(self):
         self.survive_a_killed_rank()

@@ -49,6 +49,26 @@ TEST(SlurmJob, OfAnArraySpeaksForItsTaskAlone) {
   EXPECT_EQ(run_name_of(*job), "it-s-a--job--12_3");
 }
 
+TEST(SlurmJob, OfAChainHasOneLabelForAllOfItsTurns) {
+  SlurmJob job{.id = "12_3", .array = "12"};
+  EXPECT_EQ(scrape_cluster(job, /*is_chain=*/true), "slurm-12");
+  EXPECT_EQ(scrape_cluster(job, /*is_chain=*/false), "slurm-12_3");
+  job.cluster = "east";
+  EXPECT_EQ(scrape_cluster(job, /*is_chain=*/true), "east-12");
+}
+
+TEST(SlurmJob, OfAChainTakesTurns) {
+  const SlurmJob task{.id = "12_3", .array = "12", .array_tasks = 10};
+  const auto turns =
+      parse_slurm_job("JobId=15 ArrayJobId=12 ArrayTaskId=3 ArrayTaskThrottle=1 JobState=RUNNING");
+  EXPECT_TRUE(check_chain(task, turns).ok());
+  for (const char* text : {"JobId=15 JobState=RUNNING", "ArrayTaskThrottle=2 JobState=RUNNING"})
+    EXPECT_THAT(std::string(check_chain(task, parse_slurm_job(text)).message()),
+                HasSubstr("sbatch --array=1-10%1 has them take turns"));
+  EXPECT_TRUE(check_chain(task, {}).ok());  // Slurm does not answer
+  EXPECT_TRUE(check_chain({.id = "12_1", .array = "12"}, parse_slurm_job("JobState=RUNNING")).ok());
+}
+
 TEST(SlurmJob, IsNoneOutsideOfAnAllocation) {
   for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NUM_NODES"}) {
     Variables variables = job_variables();

@@ -85,16 +85,45 @@ TEST(SignalLead, LeavesATurnMostOfItsTime) {
   EXPECT_EQ(signal_lead(0, "5"), 0);
 }
 
-TEST(SbatchCommand, SaysAgainWhatSbatchSVariablesWouldBeat) {
-  EXPECT_THAT(
-      sbatch_command({.job_name = "it's", .partition = "part", .time = "4:00:00"}, "/a b.sub"),
-      testing::ElementsAre("sbatch", "--parsable", "--job-name=it's", "--partition=part",
-                           "--time=4:00:00", "/a b.sub"));
+TEST(SbatchWords, AreThoseThatSbatchTakesALineFor) {
+  const std::pair<const char*, std::vector<std::string>> lines[] = {
+      {"--constraint=h100", {"--constraint=h100"}},
+      {"  -p part\t-t 5 ", {"-p", "part", "-t", "5"}},
+      {"--comment=\"a b#c\"", {"--comment=a b#c"}},
+      {"--comment='x \"y\"'", {"--comment=x \"y\""}},
+      {"--comment=\"q \\\"z\\\" \\\\ w\"", {"--comment=q \"z\" \\ w"}},
+      {"--comment=a\"b c\"d", {"--comment=ab cd"}},
+      {"--comment=a#b --qos=x", {"--comment=a"}},
+      {"--comment=a\\#b", {"--comment=a#b"}},
+      {"--comment=''", {"--comment="}},
+      {"''", {""}},
+      {"# nothing", {}}};
+  for (const auto& [line, words] : lines) {
+    const auto got = sbatch_words(line);
+    ASSERT_TRUE(got.ok()) << line;
+    EXPECT_EQ(*got, words) << line;
+  }
+  for (const char* line : {"--comment=\"a", "--comment='a b", "\"\\"})
+    EXPECT_THAT(sbatch_words(line).status().message(), HasSubstr("a quote is not closed")) << line;
+}
+
+TEST(SbatchCommand, SaysAgainWhatSbatchSVariablesWouldBeatAndLastWhatBeatsThat) {
+  const auto words = sbatch_command({.job_name = "it's",
+                                     .partition = "part",
+                                     .time = "4:00:00",
+                                     .more = {"--partition=other", "-t 5 --comment='a b'"}},
+                                    "/a b.sub");
+  ASSERT_TRUE(words.ok()) << words.status();
+  EXPECT_THAT(*words,
+              testing::ElementsAre("sbatch", "--parsable", "--job-name=it's", "--partition=part",
+                                   "--time=4:00:00", "--partition=other", "-t", "5",
+                                   "--comment=a b", "/a b.sub"));
 }
 
 TEST(SlurmScript, TakesNoSecondLineIntoAnOption) {
   EXPECT_FALSE(slurm_script({.job_name = "a\n#SBATCH --uid=0", .command = {"true"}}).ok());
   EXPECT_FALSE(slurm_script({.more = {"--mem=0\nrm -rf /"}, .command = {"true"}}).ok());
+  EXPECT_FALSE(slurm_script({.more = {"--comment=\"a"}, .command = {"true"}}).ok());
 }
 
 TEST(SrunCommand, StartsAWorkerOnEachNode) {
@@ -127,11 +156,14 @@ TEST(SrunCommand, StartsAWorkerOnEachNode) {
   plan.insecure = false;
   plan.trusted_network = true;
   plan.metrics_port = 0;
+  plan.scrape_folder = "/shared/prometheus";
+  plan.cluster = "test-12";
   plan.trust = {.tls_ca = "/ca", .tls_cert = "/cert", .tls_key = "/key", .token_file = "/token"};
   words = srun_command(plan);
   for (const char* word :
-       {"--trusted-network", "--metrics-port=0", "--tls-ca=/ca", "--tls-cert=/cert",
-        "--tls-key=/key", "--token-file=/token",
+       {"--trusted-network", "--metrics-port=0", "--metrics-folder=/shared/prometheus",
+        "--metrics-cluster=test-12", "--tls-ca=/ca", "--tls-cert=/cert", "--tls-key=/key",
+        "--token-file=/token",
         "--container-mounts=/opt:/opt,/shared:/shared,/ca:/ca,/cert:/cert,/key:/key,/token:/token"})
     EXPECT_THAT(words, Contains(word));
 }

@@ -68,6 +68,7 @@ TEST(Chain, EndsByTheJobAndItsInputAndNotByWhatANodeLacks) {
   for (const int code : {1, 4, 75, 126, 137})
     EXPECT_FALSE(ends_chain({code, Verdict::kOfTheJob})) << code;
   EXPECT_TRUE(ends_chain({2, Verdict::kOfTheInput}));
+  EXPECT_TRUE(ends_chain({75, Verdict::kOfItsTurns}));
 }
 
 TEST(LeadAdvice, SaysWhatIsSensibleWhereTheTimeIsShort) {

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Python packages for tests: found in a Python of this machine, or installed into an environment of their own that later runs find.
+
+`python3 tests/e2e/python_tools.py` installs what is missing and says what there is. PyTorch is not among them: it has several gigabytes.
+"""
+import os
+import shutil
+import subprocess
+import sys
+
+from kube_tools import CACHE, Missing, once
+
+# With the versions that were tried. MLflow's server wants most of its 190 MB.
+PACKAGES = {"tensorboard": ("tensorboard==2.21.0",), "jax": ("jax==0.6.2", "jaxlib==0.6.2"), "mlflow": ("mlflow==3.17.2",)}
+INSTALL_SECONDS = 540
+
+
+def named_python(module):
+    """The Python that MUSTER_MODULE_PYTHON or MUSTER_PEERS_PYTHON names, or else this one, where it has the module; None: none has."""
+    found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    for name in (os.environ.get(f"MUSTER_{module.upper()}_PYTHON"), os.environ.get("MUSTER_PEERS_PYTHON"), sys.executable):
+        if name and subprocess.run([name, "-c", found]).returncode == 0:
+            return name
+    return None
+
+
+def python_with(module):
+    """A Python that has it. Raises Missing."""
+    named = named_python(module)
+    if named:
+        return named
+    if module not in PACKAGES:
+        raise Missing(f"no Python with {module}: name one in MUSTER_PEERS_PYTHON")
+    target = CACHE / f"python-{PACKAGES[module][0].replace('==', '-')}"
+
+    def install():
+        beside = target.with_name(target.name + ".new")
+        shutil.rmtree(beside, ignore_errors=True)
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "--target"]
+        subprocess.run([*command, str(beside), *PACKAGES[module]], check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+        # What is found is where it will be.
+        launcher = beside / "bin" / "python"
+        launcher.parent.mkdir(exist_ok=True)
+        launcher.write_text(f'#!/bin/sh\nPYTHONPATH="{target}" exec "{sys.executable}" "$@"\n')
+        launcher.chmod(0o755)
+        beside.rename(target)
+    return str(once(f"Python with {module}", target, install) / "bin/python")
+
+
+def main():
+    status = 0
+    for module in PACKAGES:
+        try:
+            print(f"{module}: {python_with(module)}")
+        except Missing as missing:
+            print(missing, file=sys.stderr)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
