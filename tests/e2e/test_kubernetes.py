@@ -1,7 +1,9 @@
 """The chart on a real control plane: admitted, placed, upgraded, evicted and removed. Pods are not run."""
 import base64
+import json
 import shutil
 import subprocess
+import time
 import unittest
 
 from harness import wait_until
@@ -96,6 +98,72 @@ class ControlPlane(ClusterCase):
         wait_until(lambda: (image() or "").endswith(":wrong"), 60, "the pod")
         self.helm_do("upgrade", {"image": {"tag": "right"}})
         wait_until(lambda: (image() or "").endswith(":right"), 60, "the corrected pod")
+
+    def say_waits(self, pod, reason, message):
+        """What a kubelet would say of a pod whose container cannot be started yet."""
+        self.cluster.kubectl("-n", NAMESPACE, "patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps({"status": {
+            "phase": "Pending", "containerStatuses": [{"name": "worker", "image": "registry.example/muster:0.1.0", "imageID": "", "ready": False,
+                                                       "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}]}}))
+
+    def say_event(self, pod, reason, message):
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.cluster.apply({"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{pod}.{reason.lower()}", "namespace": NAMESPACE},
+                            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": NAMESPACE}, "type": "Warning",
+                            "reason": reason, "message": message, "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+                            "source": {"component": "kubelet"}})
+
+    def why(self):
+        return self.muster("status", "--why", "-n", NAMESPACE, env=self.cluster.env, check=0).stdout
+
+    def test_status_says_why_pods_do_not_run(self):
+        self.assertIn("0 of 0 pods", self.why())
+        self.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": NAMESPACE},
+                            "spec": {"hard": {"pods": "4"}}})
+        self.helm_do("install", {"coordinator": {"persistence": {"storageClassName": "nowhere"}},
+                                 "pools": {"cpu": {"replicas": 2}, "gpu": GPU_POOL, "wide": {"replicas": 6}}})
+        wait_until(lambda: "exceeded quota" in self.why(), 60, "the quota")
+        self.assertRegex(self.why(), r"StatefulSet demo-muster-\w+ has \d of \d pods: .*exceeded quota: small")
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "resourcequota", "small")
+        self.cluster.kubectl("-n", NAMESPACE, "scale", "statefulset", "demo-muster-wide", "--replicas=0")
+        self.wait_for_places(2, "cpu")
+        wait_until(lambda: "pod demo-muster-gpu-0 has no place: 0/3 nodes are available" in self.why(), 60, "the scheduler's reason")
+        wait_until(lambda: "claim state-demo-muster-coordinator-0 has no volume: storageclass" in self.why(), 60, "the claim")
+        self.say_waits("demo-muster-cpu-0", "ContainerCreating", "")
+        self.say_event("demo-muster-cpu-0", "FailedMount", 'MountVolume.SetUp failed for volume "ca" : secret "muster-tls" not found')
+        self.say_waits("demo-muster-cpu-1", "ImagePullBackOff", 'Back-off pulling image "registry.example/muster:0.1.0"')
+        said = self.why()
+        self.assertIn('pod demo-muster-cpu-0 waits for a volume: MountVolume.SetUp failed for volume "ca" : secret "muster-tls" not found', said)
+        self.assertIn("pod demo-muster-cpu-1 cannot pull the image registry.example/muster:0.1.0 of worker (ImagePullBackOff)", said)
+        for pod in self.pods("cpu"):
+            self.cluster.say_runs(pod["metadata"]["name"], NAMESPACE)
+        told = json.loads(self.muster("status", "--why", "-n", NAMESPACE, "--json", env=self.cluster.env, check=0).stdout)["kubernetes"]
+        self.assertEqual(told["ready"], 2)
+        # A job that nobody knows of is a failure, and what Kubernetes says is there all the same.
+        both = self.muster("status", "1", "--why", "-n", NAMESPACE, "--coordinator", "127.0.0.1:9", env=self.cluster.env)
+        self.assertNotEqual(both.returncode, 0)
+        self.assertIn("demo-muster-gpu-0 has no place", both.stdout)
+        self.assertIn("no coordinator answers", both.stderr)
+
+    def test_who_may_see_pods_alone_is_told_of_them(self):
+        self.helm_do("install", {"pools": {"cpu": None, "gpu": GPU_POOL}})
+        self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "person", "namespace": NAMESPACE}},
+                           {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "sees", "namespace": NAMESPACE}, "rules": [
+                               {"apiGroups": ["", "apps", "batch"], "verbs": ["list"],
+                                "resources": ["pods", "statefulsets", "daemonsets", "jobs", "persistentvolumeclaims"]}]},
+                           {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "sees", "namespace": NAMESPACE},
+                            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "sees"},
+                            "subjects": [{"kind": "ServiceAccount", "name": "person", "namespace": NAMESPACE}]})
+        token = self.cluster.kubectl("-n", NAMESPACE, "create", "token", "person").stdout.strip()
+        config = json.loads(self.cluster.kubeconfig.read_text())
+        config["users"][0]["user"]["token"] = token
+        (self.dir / "person").write_text(json.dumps(config))
+        (self.dir / "person").chmod(0o600)
+        result = self.muster("status", "--why", "-n", NAMESPACE, env={**self.cluster.env, "KUBECONFIG": str(self.dir / "person")}, check=0)
+        self.assertIn("demo-muster-gpu-0", result.stdout)
+        self.assertIn("cannot list resource \"events\"", result.stderr)
+        result = self.muster("status", "--why", "-n", "default", env={**self.cluster.env, "KUBECONFIG": str(self.dir / "person")})
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("Kubernetes could not be asked", result.stderr)
 
     def test_secrets_that_are_there_stay_as_they_are(self):
         self.make_secrets()
