@@ -218,7 +218,9 @@ Json field(const char* variable, const char* path) {
 
 Json worker(const K8sPlan& plan, Json mounts) {
   Json args = {
-      "--coordinator=" + api_address(plan), absl::StrCat("--slots=", plan.slots),
+      "--coordinator=" + api_address(plan),
+      // A pod that takes another one's place is the same worker.
+      "--name=worker-$(MUSTER_WORKER_INDEX)", absl::StrCat("--slots=", plan.slots),
       "--rendezvous=$(MUSTER_WORKER_ADDRESS):0", absl::StrCat("--http=0.0.0.0:", kWorkerPages),
       "--work-dir=/var/lib/muster/work", absl::StrCat("--leave-grace=", plan.leave_seconds),
       // Work that is done is not started again, and a worker that leaves is to have a successor.

@@ -76,6 +76,7 @@ TEST(K8sObjects, AWorkerThatIsTakenAwayHasASuccessor) {
   const Json& worker = job["template"]["spec"]["containers"][0];
   EXPECT_TRUE(has(worker["args"], "--leave-exit-code=75"));
   EXPECT_TRUE(has(worker["args"], "--coordinator=first-leader-0-0.first:7070"));
+  EXPECT_TRUE(has(worker["args"], "--name=worker-$(MUSTER_WORKER_INDEX)"));
   EXPECT_EQ(job["podFailurePolicy"]["rules"][1]["action"], "Ignore");
   EXPECT_EQ(job["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"], Json({75}));
   EXPECT_EQ(job["template"]["spec"]["terminationGracePeriodSeconds"], 630);
