@@ -44,7 +44,8 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_cancel(app, action);
   group(app, "With a coordinator and its workers");
   declare_slurm(app, action);
-  group(app, "On a cluster with Slurm");
+  declare_k8s(app, action);
+  group(app, "On a cluster with Slurm or Kubernetes");
   declare_convert(app, action, argv);
   declare_config(app, action);
   declare_debug(app, action);

@@ -26,6 +26,7 @@ void declare_node(CLI::App& app, Action& action);
 void declare_checkpoint(CLI::App& app, Action& action);
 void declare_cancel(CLI::App& app, Action& action);
 void declare_slurm(CLI::App& app, Action& action);
+void declare_k8s(CLI::App& app, Action& action);
 // train-tokenizer and tokenize; `argv` is main()'s.
 void declare_text_commands(CLI::App& app, Action& action, char** argv);
 void declare_convert(CLI::App& app, Action& action, char** argv);

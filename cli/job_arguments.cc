@@ -97,6 +97,18 @@ absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArgu
   return variables;
 }
 
+absl::StatusOr<std::string> working_directory_of(const JobArguments& arguments) {
+  if (!arguments.working_directory.empty()) {
+    if (absl::StartsWith(arguments.working_directory, "/")) return arguments.working_directory;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--working-directory ", arguments.working_directory, ": an absolute path is wanted"));
+  }
+  std::error_code error;
+  auto here = std::filesystem::current_path(error).string();
+  if (error) return absl::NotFoundError("the working directory is gone");
+  return here;
+}
+
 // Variables for the ranks in which nothing here looks.
 std::vector<std::string> without_effect(const std::vector<std::string>& environment) {
   std::vector<std::string> warnings;
@@ -229,6 +241,14 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
       ->check(whole_number(1, kHangAfterSecondsMax));
 }
 
+void add_working_directory_option(CLI::App& command, JobArguments& arguments) {
+  command
+      .add_option("--working-directory", arguments.working_directory,
+                  "Where relative paths and a program behind -- begin, on the workers' machines "
+                  "(default: this folder)")
+      ->type_name("FOLDER");
+}
+
 absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   const auto words = nlohmann::json::parse(arguments.program, nullptr, /*allow_exceptions=*/false);
   const bool are_words =
@@ -241,9 +261,9 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   }
   jobspec::ProgramRequest request;
   request.command = words.get<std::vector<std::string>>();
-  std::error_code error;
-  request.working_directory = std::filesystem::current_path(error).string();
-  if (error) return absl::NotFoundError("the working directory is gone");
+  auto working_directory = working_directory_of(arguments);
+  if (!working_directory.ok()) return working_directory.status();
+  request.working_directory = *std::move(working_directory);
   request.name = arguments.name;
   // Two of one second are told apart.
   request.default_name =
@@ -293,9 +313,9 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   options.ranks_per_node = arguments.ranks ? arguments.ranks : arguments.ranks_per_node;
   options.spares = arguments.spares;
   options.min_nodes = arguments.min_nodes;
-  std::error_code error;
-  options.working_directory = std::filesystem::current_path(error).string();
-  if (error) return absl::NotFoundError("the working directory is gone");
+  auto working_directory = working_directory_of(arguments);
+  if (!working_directory.ok()) return working_directory.status();
+  options.working_directory = *std::move(working_directory);
   options.home = text_of(std::getenv("HOME"));
   options.default_run_name =
       arguments.default_name.empty() ? default_run_name(config) : arguments.default_name;

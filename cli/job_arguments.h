@@ -31,6 +31,7 @@ struct JobArguments {
   std::string name;
   std::string default_name;  // of a run without any; empty: what runs, and when
   std::string output_directory;
+  std::string working_directory;  // absolute; empty: this process's
   std::optional<int32_t> restarts;
   std::optional<int64_t> hang_after_seconds;
 
@@ -47,6 +48,9 @@ void add_recovery_options(CLI::App& command, JobArguments& arguments);
 // For commands that take `-- COMMAND ARGS…`, which arrange_pasted() hands over as this option.
 inline constexpr char kProgram[] = "--program";
 void add_program_options(CLI::App& command, JobArguments& arguments);
+
+// For jobs that run on other machines.
+void add_working_directory_option(CLI::App& command, JobArguments& arguments);
 
 // Loads and resolves with this process's working directory, environment, user and clock.
 absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments);

@@ -5,7 +5,7 @@
 namespace muster::cli {
 
 void LeaveTime::leave(Instant now) {
-  if (!leave_by_) leave_by_ = now + kLeaveTime;
+  if (!leave_by_) leave_by_ = now + leave_time_;
 }
 
 void LeaveTime::job_ended(Instant now, bool is_behind) {

@@ -1,5 +1,5 @@
 // How long `muster run` still waits for its job, its ranks' last lines and its daemons. From the first Ctrl-C on, one
-// deadline holds for all of them together: 5 s are promised.
+// deadline holds for all of them together: 5 s are promised, unless somebody has asked for more.
 #pragma once
 
 #include <chrono>
@@ -19,6 +19,7 @@ constexpr auto kLogTail = std::chrono::milliseconds(2000);
 // One thread. The clock is the caller's.
 class LeaveTime {
  public:
+  explicit LeaveTime(std::chrono::milliseconds leave_time = kLeaveTime) : leave_time_(leave_time) {}
   // A wish to leave; a repeated one moves nothing.
   void leave(Instant now);
   // No more waiting at all.
@@ -34,6 +35,7 @@ class LeaveTime {
   std::chrono::milliseconds stop_grace(Instant now) const;
 
  private:
+  std::chrono::milliseconds leave_time_;
   std::optional<Instant> leave_by_, logs_by_;
 };
 

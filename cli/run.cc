@@ -11,6 +11,7 @@
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/embedded.h"
+#include "cli/help.h"
 #include "cli/incident_files.h"
 #include "cli/interrupts.h"
 #include "cli/job_arguments.h"
@@ -31,8 +32,11 @@
 namespace muster::cli {
 namespace {
 
+constexpr int32_t kRunLeaveSecondsMax = 86'400;
+
 struct RunOptions {
   JobArguments job;
+  std::optional<int32_t> leave_seconds;
   bool json = false;
 };
 
@@ -75,14 +79,18 @@ absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
 class Session {
  public:
   Session(EmbeddedFleet& fleet, Interrupts& interrupts, LogPrinter& printer, Client& client,
-          const v1::JobSpec& spec, const RunFolder& folder)
+          const v1::JobSpec& spec, const RunFolder& folder, const LeaveTime& time)
       : fleet_(fleet),
         interrupts_(interrupts),
         printer_(printer),
-        watch_(client, printer, spec, fleet.address(), [&](uint64_t incident) {
-          // Now, because whoever sees it may end the run by force. At the end it is told and written anew.
-          (void)keep_incident(client, incident, folder);
-        }) {}
+        watch_(client, printer, spec,
+               {.address = fleet.address(),
+                .on_incident =
+                    [&](uint64_t incident) {
+                      // Now, because whoever sees it may end the run by force. At the end it is told and written anew.
+                      (void)keep_incident(client, incident, folder);
+                    }}),
+        time_(time) {}
 
   // Ends the calls. What is unprinted by now stays so.
   ~Session() {
@@ -190,6 +198,22 @@ absl::StatusOr<int> Session::follow() {
                                                               : job.exit_code();
 }
 
+// The daemons' time comes on top of the ranks'.
+LeaveTime leave_time(const RunOptions& options) {
+  return options.leave_seconds
+             ? LeaveTime(std::chrono::seconds(*options.leave_seconds) + kLeaveTime)
+             : LeaveTime();
+}
+
+CoordinatorOptions coordinator_options(const RunOptions& options) {
+  CoordinatorOptions coordinator;
+  if (options.leave_seconds) {
+    coordinator.flags.insert(coordinator.flags.end(),
+                             {"--cancel-grace-seconds", absl::StrCat(*options.leave_seconds)});
+  }
+  return coordinator;
+}
+
 // What is to run, and the first line about it.
 struct WantedJob {
   v1::JobSpec spec;
@@ -234,7 +258,7 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
   v1::Job last;
   LeaveTime time;
   {
-    Session session(fleet, interrupts, printer, client, job.spec, folder);
+    Session session(fleet, interrupts, printer, client, job.spec, folder, leave_time(options));
     end = session.follow();
     last = session.job();
     time = session.time();
@@ -280,7 +304,7 @@ int run_job(const RunOptions& options, const WantedJob& job, RunFolder& folder,
             Interrupts& interrupts) {
   auto preflight = start_preflight(job.spec, folder);
   if (!preflight.ok()) return folder.discard(), fail(preflight.status());
-  auto fleet = EmbeddedFleet::start(folder.path());
+  auto fleet = EmbeddedFleet::start(folder.path(), coordinator_options(options));
   if (!fleet.ok()) return folder.discard(), fail(fleet.status());
   const absl::Status up = bring_up(**fleet, *preflight, interrupts, job.ranks());
   if (!up.ok()) {
@@ -321,6 +345,13 @@ void declare_run(CLI::App& app, Action& action) {
   add_rank_options(*command, options->job);
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
+  command
+      ->add_option(
+          "--leave-seconds", options->leave_seconds,
+          "What ranks get to save a checkpoint after Ctrl-C or SIGTERM (default: all is over "
+          "within 5 s); give less than whoever kills this program afterwards")
+      ->type_name("N")
+      ->check(whole_number(1, kRunLeaveSecondsMax));
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

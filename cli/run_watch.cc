@@ -10,12 +10,12 @@
 namespace muster::cli {
 
 RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec,
-                   const std::string& address, std::function<void(uint64_t)> on_incident)
+                   WatchOptions options)
     : client_(client),
       printer_(printer),
       event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      on_incident_(std::move(on_incident)),
-      news_(" --coordinator " + address) {
+      options_(std::move(options)),
+      news_(" --coordinator " + options_.address) {
   watching_ = std::thread([this, spec] { submit_and_watch(spec); });
 }
 
@@ -51,8 +51,8 @@ void RunWatch::changed() const {
 }
 
 void RunWatch::submit_and_watch(const v1::JobSpec& spec) {
-  const auto submitted =
-      submit_with_repeats(client_, spec, "run", kSubmitPatience, [](const absl::Status&) {});
+  const auto submitted = submit_with_repeats(client_, spec, options_.request_id, kSubmitPatience,
+                                             [](const absl::Status&) {});
   absl::Status status = submitted.status();
   if (status.ok()) {
     {
@@ -71,8 +71,7 @@ void RunWatch::submit_and_watch(const v1::JobSpec& spec) {
 
 absl::Status RunWatch::watch(uint64_t id) {
   const auto take = [&](const v1::Job& job) {
-    // The first wait is for our own worker, which is on its way.
-    const bool is_waiting = job.state() == v1::QUEUED && job.attempt() == 0;
+    const bool is_waiting = options_.is_own && job.state() == v1::QUEUED && job.attempt() == 0;
     for (const std::string& sentence : news_.update(job)) {
       if (!is_waiting) printer_.news(sentence);
     }
@@ -82,7 +81,7 @@ absl::Status RunWatch::watch(uint64_t id) {
     }
     changed();
     if (job.incident().id() > newest_incident_)
-      on_incident_(newest_incident_ = job.incident().id());
+      options_.on_incident(newest_incident_ = job.incident().id());
     return true;
   };
   // Who has ended it says so.

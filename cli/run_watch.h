@@ -1,4 +1,4 @@
-// Submits one job to an embedded coordinator and follows it: its ranks' output and its state go to the terminal, and an
+// Submits one job to a coordinator and follows it: its ranks' output and its state go to the terminal, and an
 // eventfd says when there is something to decide. A coordinator that is gone for a moment is waited for. Nothing here waits for the coordinator on the owner's thread, which
 // must hear Ctrl-C.
 #pragma once
@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "cli/client.h"
@@ -15,13 +16,19 @@
 
 namespace muster::cli {
 
+struct WatchOptions {
+  std::string address;  // the coordinator's, for who wants to look closer
+  std::string request_id = "run";
+  // The coordinator and its worker are this process's own: a first wait for workers is for those that are on their way.
+  bool is_own = true;
+  // Is told the number of each new incident, on the watching thread, and may use the client.
+  std::function<void(uint64_t)> on_incident = [](uint64_t) {};
+};
+
 // Each call has a thread; everything public is for the owner's thread. `client` and `printer` must outlive it.
 class RunWatch {
  public:
-  // `address`: the coordinator's, for who wants to look closer. `on_incident` is told the number of each new one, on the watching thread,
-  // which may use the client.
-  RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec, const std::string& address,
-           std::function<void(uint64_t)> on_incident);
+  RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec, WatchOptions options);
   // Ends the calls, and the client's use. Waits for the printer, unless it was told to give up.
   ~RunWatch();
   RunWatch(const RunWatch&) = delete;
@@ -58,7 +65,7 @@ class RunWatch {
   bool logs_complete_ = false;
   bool output_closed_ = false;
   absl::Status trouble_;
-  const std::function<void(uint64_t)> on_incident_;
+  const WatchOptions options_;
   JobNews news_;                                   // of the watching thread
   uint64_t newest_incident_ = 0;                   // the same
   std::thread watching_, following_, cancelling_;  // the watching thread starts the following one

@@ -46,10 +46,12 @@ SlurmSession::SlurmSession(const Parts& parts, const v1::JobSpec& spec, bool sav
       saves_(saves),
       is_program_(spec.command_size() > 0),
       began_(monotonic_now()),
-      watch_(parts.client, parts.printer, spec, parts.fleet.address(),
-             [this](uint64_t incident) {
-               (void)keep_incident(parts_.client, incident, parts_.folder);
-             }),
+      watch_(parts.client, parts.printer, spec,
+             {.address = parts.fleet.address(),
+              .on_incident =
+                  [this](uint64_t incident) {
+                    (void)keep_incident(parts_.client, incident, parts_.folder);
+                  }}),
       nodes_(nodes_of(parts.slurm, spec), {.address = parts.fleet.address()}),
       limit_(parts.slurm) {}
 

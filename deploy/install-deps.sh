@@ -16,7 +16,7 @@ build=(
   libsqlite3-dev prometheus-cpp-dev libdw-dev zlib1g-dev libxxhash-dev libdnnl-dev libhwy-dev libgloo-dev libsentencepiece-dev libzstd-dev libsimdjson-dev libpcre2-dev
 )
 optional=(ccache mold)  # faster builds, where the distribution has them
-tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl
+tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah patchelf
   prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)  # end-to-end tests run on the real ones
 data=(bible-kjv)
 

@@ -2,18 +2,22 @@
 # Makes the Secrets that the chart wants: a certificate for the coordinator, signed by an authority of its own, and a token for each role.
 # What is there already stays as it is, so a second run changes nothing.
 #
-#   deploy/make-secrets.sh [-n NAMESPACE] [--coordinator NAME] [--tls NAME] [--tokens NAME] [--days N] [NAME-OR-ADDRESS …]
+#   deploy/make-secrets.sh [-n NAMESPACE] [--coordinator NAME] [--tls NAME] [--tokens NAME] [--days N] [--tokens-only] [NAME-OR-ADDRESS …]
+#   deploy/make-secrets.sh … --renew certificate|worker|viewer|submitter|admin
 #
 # NAMESPACE is kubectl's. --coordinator is the coordinator's Service (muster-coordinator, which the release `muster` has), --tls and --tokens
-# are the Secrets' names (muster-tls, muster-tokens), and further names are those by which people reach a LoadBalancer.
+# are the Secrets' names (muster-tls, muster-tokens), and further names are those by which people reach a LoadBalancer. --tokens-only leaves the
+# certificate to others (cert-manager). --renew replaces one thing in Secrets that are there, and nothing has to be restarted: a certificate comes with an authority of
+# its own, and ca.crt has the one before, too; a role has the new token in its first line, and the one before in its second, until it is renewed again.
 set -euo pipefail
 
-namespace=() coordinator=muster-coordinator tls=muster-tls tokens=muster-tokens days=825 names=()
+namespace=() coordinator=muster-coordinator tls=muster-tls tokens=muster-tokens days=825 names=() tokens_only='' renew=''
 fail() { echo "deploy/make-secrets.sh: $1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    -n | --namespace | --coordinator | --tls | --tokens | --days)
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --tokens-only) tokens_only=yes; shift ;;
+    -n | --namespace | --coordinator | --tls | --tokens | --days | --renew)
       [ $# -gt 1 ] || fail "$1 needs a value"
       case $1 in
         -n | --namespace) namespace=(--namespace "$2") ;;
@@ -21,6 +25,7 @@ while [ $# -gt 0 ]; do
         --tls) tls=$2 ;;
         --tokens) tokens=$2 ;;
         --days) days=$2 ;;
+        --renew) renew=$2 ;;
       esac
       shift 2 ;;
     -*) fail "unknown option $1; try --help" ;;
@@ -28,31 +33,83 @@ while [ $# -gt 0 ]; do
   esac
 done
 [[ $days =~ ^[1-9][0-9]{0,4}$ ]] || fail "--days $days: a number of days is wanted"
+case $renew in
+  '' | certificate | worker | viewer | submitter | admin) ;;
+  *) fail "--renew $renew: certificate, worker, viewer, submitter or admin is wanted" ;;
+esac
 for program in kubectl openssl; do command -v "$program" > /dev/null || fail "no $program here"; done
 
-is_there() { [ -n "$(kubectl ${namespace[@]+"${namespace[@]}"} get secret "$1" --ignore-not-found -o name)" ]; }
+# kubectl in the namespace.
+k() { kubectl ${namespace[@]+"${namespace[@]}"} "$@"; }
+is_there() { [ -n "$(k get secret "$1" --ignore-not-found -o name)" ]; }
+value_of() { k get secret "$1" -o "go-template={{with index .data \"$2\"}}{{.}}{{end}}" | base64 -d; }
 in_namespace=${namespace[1]:-$(kubectl config view --minify -o 'jsonpath={..namespace}')}
 in_namespace=${in_namespace:-default}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 umask 077
 
-if is_there "$tls"; then
-  echo "secret $tls is there already"
-else
-  also=DNS:$coordinator,DNS:$coordinator.$in_namespace,DNS:$coordinator.$in_namespace.svc,DNS:$coordinator.$in_namespace.svc.cluster.local
+# ca.crt, tls.crt and tls.key in the folder. The authority's key is kept nowhere: the next certificate has another authority, which workers take up by themselves.
+make_certificate() {
+  local also=DNS:$coordinator,DNS:$coordinator.$in_namespace,DNS:$coordinator.$in_namespace.svc,DNS:$coordinator.$in_namespace.svc.cluster.local
   also+=,DNS:localhost,IP:127.0.0.1
+  local name curve
   for name in ${names[@]+"${names[@]}"}; do
     if [[ $name =~ ^[0-9.]+$ || $name == *:* ]]; then also+=,IP:$name; else also+=,DNS:$name; fi
   done
   curve=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
-  openssl req -x509 "${curve[@]}" -days "$days" -subj "/CN=$coordinator authority" -keyout "$folder/ca.key" -out "$folder/ca.crt" 2> /dev/null
-  openssl req "${curve[@]}" -subj "/CN=$coordinator" -keyout "$folder/tls.key" -out "$folder/tls.csr" 2> /dev/null
+  # A common name has 64 characters at most; the names that count are below.
+  openssl req -x509 "${curve[@]}" -days "$days" -subj "/CN=${coordinator:0:50} authority" -keyout "$folder/ca.key" -out "$folder/ca.crt" 2> /dev/null
+  openssl req "${curve[@]}" -subj "/CN=${coordinator:0:64}" -keyout "$folder/tls.key" -out "$folder/tls.csr" 2> /dev/null
   openssl x509 -req -in "$folder/tls.csr" -CA "$folder/ca.crt" -CAkey "$folder/ca.key" -CAcreateserial -days "$days" \
     -extfile <(echo "subjectAltName=$also") -out "$folder/tls.crt" 2> /dev/null
-  # The authority's key is kept nowhere: the next certificate has another authority, which workers take up by themselves.
-  kubectl ${namespace[@]+"${namespace[@]}"} create secret generic "$tls" --type=kubernetes.io/tls --from-file=tls.crt="$folder/tls.crt" \
-    --from-file=tls.key="$folder/tls.key" --from-file=ca.crt="$folder/ca.crt"
+}
+
+# Puts files of the folder into a Secret that is there, all at once; its other keys stay.
+replace() {
+  local secret=$1 key data=''
+  shift
+  for key in "$@"; do data+=${data:+,}\"$key\":\"$(base64 -w0 "$folder/$key")\"; done
+  echo "{\"data\":{$data}}" > "$folder/patch"
+  k patch secret "$secret" --type=merge --patch-file "$folder/patch"
+}
+
+renew_certificate() {
+  is_there "$tls" || fail "there is no secret $tls to renew: leave --renew out"
+  # Names beyond the coordinator's own are those that it had.
+  if [ ${#names[@]} -eq 0 ]; then
+    value_of "$tls" tls.crt > "$folder/before"
+    mapfile -t names < <(openssl x509 -in "$folder/before" -noout -ext subjectAltName | tail -n +2 | tr ',' '\n' |
+      sed -E 's/^ *(DNS|IP Address)://' | grep -vxE "localhost|127\.0\.0\.1|${coordinator}(\.${in_namespace}(\.svc(\.cluster\.local)?)?)?" || true)
+  fi
+  make_certificate
+  # Connections are made with either until all have the new one. Of the authorities the newest two.
+  value_of "$tls" ca.crt | openssl x509 >> "$folder/ca.crt"
+  replace "$tls" tls.crt tls.key ca.crt
+}
+
+renew_token() {
+  is_there "$tokens" || fail "there is no secret $tokens to renew: leave --renew out"
+  { openssl rand -hex 24; value_of "$tokens" "$renew" | grep -v '^#' | head -n 1; } > "$folder/$renew"
+  replace "$tokens" "$renew"
+}
+
+if [ "$renew" = certificate ]; then
+  renew_certificate
+  exit
+elif [ -n "$renew" ]; then
+  renew_token
+  exit
+fi
+
+if [ -n "$tokens_only" ]; then
+  :
+elif is_there "$tls"; then
+  echo "secret $tls is there already"
+else
+  make_certificate
+  k create secret generic "$tls" --type=kubernetes.io/tls --from-file=tls.crt="$folder/tls.crt" --from-file=tls.key="$folder/tls.key" \
+    --from-file=ca.crt="$folder/ca.crt"
 fi
 
 if is_there "$tokens"; then
@@ -63,5 +120,5 @@ else
     openssl rand -hex 24 > "$folder/$role"
     files+=(--from-file="$role=$folder/$role")
   done
-  kubectl ${namespace[@]+"${namespace[@]}"} create secret generic "$tokens" "${files[@]}"
+  k create secret generic "$tokens" "${files[@]}"
 fi

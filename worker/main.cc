@@ -46,7 +46,7 @@ The worker reconnects for as long as it runs, and its ranks run on while the coo
 SIGTERM, or SIGUSR1, makes it leave: all ranks of its jobs save a checkpoint and leave, those on other workers, too, and the jobs go
 on from it elsewhere, or here when a worker is back, at no cost to their restarts. What has not left after --leave-grace is killed;
 give it less than whoever stops the worker gives the worker. A second SIGTERM 2 s or more later kills at once. So do Ctrl-C and the end of its terminal.
-Exit codes: 0 asked to leave, 2 wrong options or refused by the coordinator (its version, its name).
+Exit codes: 0 asked to leave (or --leave-exit-code), 2 wrong options or refused by the coordinator (its version, its name).
 )";
 
 struct CommandLine {
@@ -87,6 +87,8 @@ void describe(CLI::App& app, CommandLine& line) {
                  "so that neighbours share one")
       ->envname("MUSTER_WORKER_SWITCHES")
       ->type_name("A.B");
+  app.add_option("--switches-file", options.switches_file,
+                 "A file that says it in its first line, in place of --switches");
   app.add_option("--work-dir", options.work_dir,
                  "Folder for configs, progress pages and logs of ranks")
       ->required();
@@ -108,6 +110,12 @@ void describe(CLI::App& app, CommandLine& line) {
   app.add_option("--leave-grace", line.leave_grace_seconds,
                  "Seconds that ranks get to save and leave when this worker is told to")
       ->check(is_positive_number("--leave-grace"))
+      ->capture_default_str();
+  app.add_option(
+         "--leave-exit-code", options.leave_exit_code,
+         "What this program ends with when it was told to leave: 75 in a Kubernetes Job, which "
+         "takes 0 for work that is done and starts no other worker")
+      ->check(CLI::Range(0, 125))
       ->capture_default_str();
   app.add_flag("--die-with-parent", line.die_with_parent,
                "Leave when the process that started this one ends");
@@ -172,5 +180,6 @@ int main(int argc, char** argv) {
   }
   auto worker = muster::worker::Worker::create(line.options);
   if (!worker.ok()) return fail(worker.status());
-  return (*worker)->run();
+  const int exit_code = (*worker)->run();
+  return exit_code == 0 ? line.options.leave_exit_code : exit_code;
 }

@@ -52,6 +52,7 @@ class ServerImpl final : public Server {
 
  private:
   void metrics_page(const daemon::HttpReply& reply);
+  void health_page(const daemon::HttpReply& reply);
   daemon::HttpResponse ready_page() const;
 
   std::atomic<bool> ready_{false};
@@ -113,15 +114,20 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
 
 absl::Status ServerImpl::listen_http(const std::string& address) {
   auto server = daemon::HttpServer::start(
-      address, {{"/healthz",
-                 [](const daemon::HttpReply& reply) {
-                   reply({200, kText, "ok\n"});
-                 }},
+      address, {{"/healthz", [this](const daemon::HttpReply& reply) { health_page(reply); }},
                 {"/readyz", [this](const daemon::HttpReply& reply) { reply(ready_page()); }},
                 {"/metrics", [this](const daemon::HttpReply& reply) { metrics_page(reply); }}});
   if (!server.ok()) return server.status();
   http_ = *std::move(server);
   return absl::OkStatus();
+}
+
+// A core that takes no turn within a page's time is none that works. While the state is loaded there is none yet.
+void ServerImpl::health_page(const daemon::HttpReply& reply) {
+  const daemon::HttpResponse alive{200, kText, "ok\n"};
+  if (!ready_) return reply(alive);
+  const absl::Status status = loop_->query([reply, alive](const Core*, Instant) { reply(alive); });
+  if (!status.ok()) reply({503, kText, "the core takes no questions\n"});
 }
 
 daemon::HttpResponse ServerImpl::ready_page() const {

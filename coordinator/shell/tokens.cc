@@ -83,6 +83,32 @@ absl::StatusOr<TokenTable> TokenTable::read(const std::string& folder) {
       ": there are no tokens; its files are worker, viewer, submitter and admin, a token a line"));
 }
 
+TokenTable TokenTable::reread(const std::string& folder, const TokenTable& before,
+                              absl::Status& trouble) {
+  trouble = check_names(folder);
+  TokenTable table;
+  for (const Role role : kRoles) {
+    const auto tokens =
+        daemon::read_tokens("--token-dir", absl::StrCat(folder, "/", av(name_of(role))));
+    if (absl::IsNotFound(tokens.status())) continue;
+    trouble.Update(tokens.status());
+    if (!tokens.ok()) {
+      for (const auto& [digest, of] : before.roles_)
+        if (of == role) table.roles_.emplace(digest, role);
+      continue;
+    }
+    // Of two roles the one that may do less.
+    for (const std::string& token : *tokens) table.roles_.emplace(digest_of(token), role);
+  }
+  if (table.roles_.empty()) {
+    trouble.Update(
+        absl::NotFoundError(absl::StrCat("--token-dir=", folder, ": there are no tokens")));
+    return before;
+  }
+  if (trouble.ok()) trouble = read(folder).status();  // a token that two roles have
+  return table;
+}
+
 std::optional<Role> TokenTable::role_of(std::string_view token) const {
   const auto found = roles_.find(digest_of(token));
   if (found == roles_.end()) return std::nullopt;
@@ -106,13 +132,14 @@ std::optional<Role> Tokens::role_of(std::string_view token, Instant now) {
 
 void Tokens::refresh(Instant now) {
   read_at_ = now;
-  auto table = TokenTable::read(folder_);
-  const std::string trouble(table.status().message());
-  if (!table.ok()) {
-    if (trouble != trouble_) spdlog::warn("tokens are as they were: {}", trouble);
-  } else if (*table != table_) {
+  absl::Status status;
+  TokenTable table = TokenTable::reread(folder_, table_, status);
+  const std::string trouble(status.message());
+  if (!trouble.empty() && trouble != trouble_)
+    spdlog::warn("some tokens are as they were: {}", trouble);
+  if (table != table_) {
     spdlog::info("tokens are read anew from {}", folder_);
-    table_ = *std::move(table);
+    table_ = std::move(table);
   }
   trouble_ = trouble;
 }

@@ -29,6 +29,11 @@ class TokenTable {
   // The error names the file and what is wrong with it.
   static absl::StatusOr<TokenTable> read(const std::string& folder);
 
+  // The folder again. A role whose file cannot be read has the tokens of `before`; all others are as their files say, so that a mistake in one file
+  // keeps no token of another alive. `trouble`: what is wrong.
+  static TokenTable reread(const std::string& folder, const TokenTable& before,
+                           absl::Status& trouble);
+
   std::optional<Role> role_of(std::string_view token) const;
   bool operator==(const TokenTable&) const = default;
 
@@ -46,8 +51,8 @@ class Tokens {
   static absl::StatusOr<std::unique_ptr<Tokens>> open(const std::string& folder);
   Tokens(std::string folder, TokenTable table, Instant now);
 
-  // Reads it again when the last time is a second ago. A folder that has become wrong is told in the log, and what was there before
-  // holds: a mistake in a rotation must not lock everyone out.
+  // Reads it again when the last time is a second ago. A folder that has become wrong is told in the log, and a role of which nothing can be read
+  // is as before: a mistake in a rotation must not lock everyone out.
   std::optional<Role> role_of(std::string_view token, Instant now);
 
  private:

@@ -1,9 +1,11 @@
 """The chart, rendered and refused by helm, for tests."""
 import json
 import os
+import re
 import subprocess
 import tempfile
 
+import kube_schema
 import kube_tools
 from harness import SOURCE, MusterTest
 
@@ -13,6 +15,8 @@ except ImportError:
     yaml = None
 
 CHART = SOURCE / "helm/muster"
+# Kinds that a plain control plane does not have.
+OTHERS = re.compile(r"^(cert-manager\.io|monitoring\.coreos\.com|jobset\.x-k8s\.io)/")
 IMAGE = {"image": {"repository": "registry.example/muster"}}
 GPU_POOL = {"gpus": 8, "nodeSelector": {"pool": "gpu"}}
 # What a cluster may be given, besides the defaults.
@@ -34,6 +38,11 @@ VARIANTS = {
         "image": {"repository": "r", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "s"}]},
         "serviceAccount": {"coordinatorAnnotations": {"a": "b"}, "workerAnnotations": {"a": "b"}}, "fullnameOverride": "m"},
     "no workers, no volume": {"pools": {"cpu": None}, "coordinator": {"persistence": {"enabled": False}}},
+    "shared storage": {"storage": {"mountPath": "/shared", "claimName": "fsx", "subPath": "team"}},
+    "a claim of its own": {"storage": {"mountPath": "/shared", "create": {"size": "1Ti", "storageClassName": "efs", "volumeName": "v"}}},
+    "a shared folder of the nodes": {"storage": {"mountPath": "/shared", "hostPath": "/mnt/shared"}},
+    "switches from nodes": {"pools": {"cpu": {"switchesFromNode": {
+        "labels": ["topology.k8s.aws/network-node-layer-1", "topology.k8s.aws/network-node-layer-2"], "image": "kubectl"}}}},
     "cert-manager": {"tls": {"mode": "certManager", "extraNames": ["muster.example.com"]}},
     "cert-manager's issuer": {"tls": {"mode": "certManager", "certManager": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}},
     "inside alone": {"tls": {"mode": "off"}},
@@ -76,6 +85,16 @@ class HelmCase(MusterTest):
                                *arguments, values=values)
         self.assertEqual(result.returncode, 0, result.stderr)
         return [document for document in yaml.safe_load_all(result.stdout) if document]
+
+    def schemas(self):
+        """Of all kinds that we write; skips the test where they cannot be had."""
+        try:
+            schemas = kube_schema.Schemas(kube_tools.swagger())
+            for path in sorted(kube_tools.custom_kinds().glob("*.yaml")):
+                schemas.add_custom(yaml.safe_load(path.read_text()))
+        except kube_tools.Missing as missing:
+            self.skipTest(str(missing))
+        return schemas
 
     def refusal(self, values):
         result = self.run_helm("template", "demo", CHART, "--kube-version", kube_tools.KUBERNETES_VERSION, values=values)

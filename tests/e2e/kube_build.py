@@ -6,6 +6,7 @@
 import json
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 
@@ -66,6 +67,34 @@ def build_etcd():
     return kube_tools.once("etcd", target, build)
 
 
+def jobset_module():
+    name, version, _, _ = kube_tools.CUSTOM_KINDS[0]
+    return pathlib.Path(json.loads(kube_tools.go("mod", "download", "-json", f"{name}@{version}"))["Dir"])
+
+
+JOBSET_PATH = kube_tools.CACHE / "bin" / f"jobset-{kube_tools.CUSTOM_KINDS[0][1]}"
+JOBSET_WEBHOOKS = JOBSET_PATH.parent / f"{JOBSET_PATH.name}.webhooks.yaml"
+
+
+def build_jobset():
+    """The controller of JobSets, with the webhooks' description beside it."""
+    target = JOBSET_PATH
+
+    def build():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        module = jobset_module()
+        with tempfile.TemporaryDirectory() as folder:
+            # A copy, because Go writes into a module that it builds.
+            shutil.copytree(module, f"{folder}/jobset", copy_function=shutil.copyfile)
+            kube_tools.go("build", "-ldflags", "-s -w", "-o", str(target), ".", cwd=f"{folder}/jobset")
+        shutil.copyfile(module / "config/components/webhook/manifests.yaml", JOBSET_WEBHOOKS)
+    return kube_tools.once("jobset", target, build)
+
+
+def jobset():
+    return built(JOBSET_PATH)
+
+
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
@@ -78,7 +107,8 @@ def etcd():
 
 
 def main():
-    for name, make in [("etcd", build_etcd), *((program, lambda program=program: build_kubernetes(program)) for program in CONTROL_PLANE)]:
+    for name, make in [("etcd", build_etcd), *((program, lambda program=program: build_kubernetes(program)) for program in CONTROL_PLANE),
+                       ("jobset", build_jobset)]:
         try:
             print(f"{name}: {make()}", flush=True)
         except kube_tools.Missing as missing:

@@ -33,14 +33,14 @@ class ClusterCase(HelmCase):
             self.cluster.stop()
         super().tearDown()
 
-    def helm_do(self, verb, values=None, *more):
-        result = self.run_helm(verb, "demo", *([] if verb == "uninstall" else [CHART]), "--namespace", NAMESPACE, "--kubeconfig",
+    def helm_do(self, verb, values=None, *more, chart=CHART):
+        result = self.run_helm(verb, "demo", *([] if verb == "uninstall" else [chart]), "--namespace", NAMESPACE, "--kubeconfig",
                                self.cluster.kubeconfig, *more, values=values)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
 
-    def make_secrets(self):
-        return subprocess.run([str(SOURCE / "deploy/make-secrets.sh"), "-n", NAMESPACE, "--coordinator", "demo-muster-coordinator"],
+    def make_secrets(self, *more):
+        return subprocess.run([str(SOURCE / "deploy/make-secrets.sh"), "-n", NAMESPACE, "--coordinator", "demo-muster-coordinator", *more],
                               capture_output=True, text=True, timeout=60, env=self.cluster.env, check=True).stdout
 
     def pods(self, pool=None):

@@ -1,7 +1,8 @@
-"""What a kubelet does, as far as the chart's pods need it: runs their containers as processes of this machine.
+"""What a kubelet does, as far as our pods need it: runs their containers as processes of this machine.
 
 The test has a network and an /etc/hosts of its own, so each pod has an address that only it binds, and Services are names for their pods. What a
-container would see at its mount points and at 0.0.0.0 is put into its arguments in place of them.
+container would see at its mount points, at 0.0.0.0 and at the pod's own loopback is put into its arguments and variables in place of them. Sidecars run
+before the container that has the pod's work, and end after it; a pod of a Job says how it has ended.
 """
 import base64
 import ctypes
@@ -39,91 +40,179 @@ def own_network(folder, names):
     return addresses
 
 
-class Pod:
-    def __init__(self, runner, record):
-        self.runner = runner
-        self.name, self.uid = record["metadata"]["name"], record["metadata"]["uid"]
-        self.spec = record["spec"]
-        self.container = self.spec["containers"][0]
-        self.dir = runner.dir / self.uid
-        self.address = runner.addresses[self.name]
-        self.volumes = {volume["name"]: self.folder_of(volume) for volume in self.spec.get("volumes", [])}
-        self.process, self.starts, self.said, self.kill_at = None, 0, None, None
+class Container:
+    """One container of a pod. start(), and poll() until it has ended."""
 
-    def folder_of(self, volume):
-        if "persistentVolumeClaim" in volume:
-            return self.runner.claims / volume["persistentVolumeClaim"]["claimName"]
-        return self.dir / volume["name"]
-
-    def write_volumes(self):
-        """Empty folders, and Secrets as they are now, also while the container runs."""
-        for volume in self.spec.get("volumes", []):
-            folder = self.volumes[volume["name"]]
-            folder.mkdir(parents=True, exist_ok=True)
-            if "secret" not in volume:
-                continue
-            data = self.runner.secret(volume["secret"]["secretName"])
-            wanted = {item["key"]: item["path"] for item in volume["secret"].get("items", [{"key": key, "path": key} for key in data])}
-            for key, path in wanted.items():
-                content, target = base64.b64decode(data[key]), folder / path
-                if not target.exists() or target.read_bytes() != content:
-                    beside = folder / f".{path}"
-                    beside.write_bytes(content)
-                    beside.rename(target)
+    def __init__(self, pod, spec):
+        self.pod, self.spec, self.name = pod, spec, spec["name"]
+        self.process, self.starts, self.asked = None, 0, False
 
     def as_here(self, text, environment):
         for name, value in environment.items():
             text = text.replace(f"$({name})", value)
         flag, _, path = text.partition("=")
-        inside = [mount for mount in self.container.get("volumeMounts", []) if path.startswith(mount["mountPath"])]
+        inside = [mount for mount in self.spec.get("volumeMounts", []) if path.startswith(mount["mountPath"])]
         if inside:
             mount = max(inside, key=lambda mount: len(mount["mountPath"]))
-            text = f"{flag}={self.volumes[mount['name']]}{path[len(mount['mountPath']):]}"
-        return text.replace("0.0.0.0:", f"{self.address}:")
+            text = f"{flag}={self.pod.volumes[mount['name']]}{path[len(mount['mountPath']):]}"
+        return text.replace("0.0.0.0:", f"{self.pod.address}:").replace("127.0.0.1:", f"{self.pod.address}:")
 
     def start(self):
-        self.write_volumes()
-        fields = {"metadata.name": self.name, "spec.nodeName": self.spec["nodeName"], "status.podIP": self.address}
         environment = {}
-        for entry in self.container.get("env", []):
-            environment[entry["name"]] = entry["value"] if "value" in entry else fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
-        command = [self.as_here(word, environment) for word in self.container["command"] + self.container["args"]]
-        with open(self.runner.dir / f"{self.name}.log", "a") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.dir,
-                                            env={**self.runner.env, **environment}, preexec_fn=die_with_parent)
+        for entry in self.spec.get("env", []):
+            value = entry["value"] if "value" in entry else self.pod.field(entry["valueFrom"]["fieldRef"]["fieldPath"])
+            environment[entry["name"]] = self.as_here(value, environment)
+        command = [self.as_here(word, environment) for word in self.spec["command"] + self.spec["args"]]
+        with open(self.pod.runner.log_path(self.pod.name, self.name), "a") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.pod.dir,
+                                            env={**self.pod.runner.env, **environment}, preexec_fn=die_with_parent)
         self.starts += 1
 
-    def is_ready(self):
-        probe = self.container["readinessProbe"]["httpGet"]
-        port = next(port["containerPort"] for port in self.container["ports"] if port["name"] == probe["port"])
+    def runs(self):
+        return self.process is not None and self.process.poll() is None
+
+    def exit_code(self):
+        code = self.process.returncode
+        return code if code >= 0 else 128 - code
+
+    def passes(self, probe):
+        """Its startup or readiness probe; a container without one passes."""
+        if probe not in self.spec:
+            return self.runs()
+        page = self.spec[probe]["httpGet"]
+        port = page["port"] if isinstance(page["port"], int) else next(
+            port["containerPort"] for port in self.spec["ports"] if port["name"] == page["port"])
         try:
-            with urllib.request.urlopen(f"http://{self.address}:{port}{probe['path']}", timeout=2) as page:
-                return page.status == 200
+            with urllib.request.urlopen(f"http://{self.pod.address}:{port}{page['path']}", timeout=2) as answer:
+                return answer.status == 200
         except (OSError, urllib.error.URLError):
             return False
 
+    def ask_to_leave(self):
+        if self.runs() and not self.asked:
+            self.asked = True
+            self.process.send_signal(signal.SIGTERM)
+
+    def status(self, ready):
+        state = {"waiting": {"reason": "ContainerCreating"}}
+        if self.runs():
+            state = {"running": {}}
+        elif self.process is not None:
+            code = self.exit_code()
+            state = {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}}
+        return {"name": self.name, "image": self.spec["image"], "imageID": "", "ready": ready, "started": self.runs(),
+                "restartCount": max(self.starts - 1, 0), "state": state}
+
+
+class Pod:
+    def __init__(self, runner, record):
+        self.runner, self.record = runner, record
+        self.name, self.uid = record["metadata"]["name"], record["metadata"]["uid"]
+        self.spec = record["spec"]
+        self.dir = runner.dir / self.uid
+        # A Job's pods have names that nobody knows before, and host names that everybody does.
+        self.address = runner.addresses.get(self.name) or runner.addresses[self.spec["hostname"]]
+        self.volumes = {volume["name"]: self.folder_of(volume) for volume in self.spec.get("volumes", [])}
+        self.sidecars = [Container(self, c) for c in self.spec.get("initContainers", []) if c.get("restartPolicy") == "Always"]
+        self.main = Container(self, self.spec["containers"][0])
+        self.said, self.kill_at = None, None
+
+    def field(self, path):
+        if path.startswith("metadata.labels["):
+            return self.record["metadata"]["labels"][path.split("'")[1]]
+        return {"metadata.name": self.name, "spec.nodeName": self.spec["nodeName"], "status.podIP": self.address}[path]
+
+    def folder_of(self, volume):
+        if "persistentVolumeClaim" in volume:
+            return self.runner.claims / volume["persistentVolumeClaim"]["claimName"]
+        if "hostPath" in volume:
+            return pathlib.Path(volume["hostPath"]["path"])
+        return self.dir / volume["name"]
+
+    def write_volumes(self):
+        """Empty folders, and Secrets and ConfigMaps as they are now, also while the container runs."""
+        for volume in self.spec.get("volumes", []):
+            folder = self.volumes[volume["name"]]
+            folder.mkdir(parents=True, exist_ok=True)
+            if "secret" in volume:
+                source = volume["secret"]
+                data = {key: base64.b64decode(text) for key, text in self.runner.data("secret", source["secretName"]).items()}
+            elif "configMap" in volume:
+                source = volume["configMap"]
+                data = {key: text.encode() for key, text in self.runner.data("configmap", source["name"]).items()}
+            else:
+                continue
+            wanted = {item["key"]: item["path"] for item in source.get("items", [{"key": key, "path": key} for key in data])}
+            for key, path in wanted.items():
+                target = folder / path
+                if not target.exists() or target.read_bytes() != data[key]:
+                    beside = folder / f".{path}"
+                    beside.write_bytes(data[key])
+                    beside.rename(target)
+
     def look(self, record):
-        """Returns whether it is over."""
+        """Returns whether it is over and has to be taken away."""
+        self.record = record
         if "deletionTimestamp" in record["metadata"]:
             return self.end(record["metadata"].get("deletionGracePeriodSeconds", 30))
-        if self.process is None or self.process.poll() is not None:
-            self.start()
+        if self.phase() in ("Succeeded", "Failed"):
+            for sidecar in self.sidecars:
+                sidecar.ask_to_leave()
+            if not any(sidecar.runs() for sidecar in self.sidecars):
+                self.say()
+            return False
         self.write_volumes()
-        ready = "True" if self.is_ready() else "False"
-        if self.said != (ready, self.starts):
-            self.said = (ready, self.starts)
-            self.runner.say(self, ready)
+        for sidecar in self.sidecars:
+            if not sidecar.runs():
+                sidecar.start()
+        if all(sidecar.passes("startupProbe") for sidecar in self.sidecars) and not self.main.runs():
+            self.main.start()
+        self.say()
         return False
 
+    def phase(self):
+        if self.main.process is None and "deletionTimestamp" in self.record["metadata"] and self.spec["restartPolicy"] == "Never":
+            return "Failed"  # before its work began
+        if self.main.process is None or self.main.runs() or self.spec["restartPolicy"] == "Always":
+            return "Running"
+        return "Succeeded" if self.main.exit_code() == 0 else "Failed"
+
     def end(self, grace):
-        if self.process is None or self.process.poll() is not None:
-            return True
         if self.kill_at is None:
             self.kill_at = time.monotonic() + grace
-            self.process.send_signal(signal.SIGTERM)
-        if time.monotonic() > self.kill_at:
-            self.process.kill()
-        return False
+        first = [self.main] if self.main.runs() else self.sidecars
+        for container in first:
+            container.ask_to_leave()
+        left = [container for container in (self.main, *self.sidecars) if container.runs()]
+        if left and time.monotonic() > self.kill_at:
+            for container in left:
+                container.process.kill()
+        if not left and self.spec["restartPolicy"] == "Never":
+            self.say()
+        return not left
+
+    def say(self):
+        phase = self.phase()
+        ready = phase == "Running" and self.main.passes("readinessProbe")
+        said = (phase, ready, self.main.starts, self.main.runs())
+        if said == self.said:
+            return
+        self.said = said
+        conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized")]
+        conditions += [{"type": kind, "status": str(ready)} for kind in ("ContainersReady", "Ready")]
+        status = {"phase": phase, "podIP": self.address, "podIPs": [{"ip": self.address}], "hostIP": "127.0.0.1", "conditions": conditions,
+                  "containerStatuses": [self.main.status(ready)],
+                  "initContainerStatuses": [sidecar.status(sidecar.runs()) for sidecar in self.sidecars]}
+        for condition in self.record["status"].get("conditions", []):
+            if condition["type"] == "DisruptionTarget":
+                conditions.append(condition)
+        self.runner.say(self.name, status)
+
+    def kill(self):
+        for container in (self.main, *self.sidecars):
+            if container.process is not None:
+                container.process.kill()
+                container.process.wait()
 
 
 class PodRunner:
@@ -135,6 +224,7 @@ class PodRunner:
         self.claims = self.dir / "claims"
         self.claims.mkdir(parents=True)
         self.pods = {}
+        self.over = set()
         self.trouble = None
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.run)
@@ -147,9 +237,7 @@ class PodRunner:
         self.stopped.set()
         self.thread.join()
         for pod in self.pods.values():
-            if pod.process is not None:
-                pod.process.kill()
-                pod.process.wait()
+            pod.kill()
 
     def run(self):
         while not self.stopped.wait(POLL_SECONDS):
@@ -159,29 +247,38 @@ class PodRunner:
                 self.trouble = error  # the API may be slow for once; a test that fails shows it
 
     def look(self):
-        for record in self.cluster.get("-n", self.namespace, "pods")["items"]:
-            if not record["spec"].get("nodeName"):
-                continue
+        records = self.cluster.get("-n", self.namespace, "pods")["items"]
+        for record in records:
             uid = record["metadata"]["uid"]
+            if not record["spec"].get("nodeName") or uid in self.over:
+                continue
             if uid not in self.pods:
                 (self.dir / uid).mkdir(exist_ok=True)
                 self.pods[uid] = Pod(self, record)
             if self.pods[uid].look(record):
                 self.cluster.kubectl("-n", self.namespace, "delete", "pod", record["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
-                del self.pods[uid]
+                self.forget(uid)
+        for uid in set(self.pods) - {record["metadata"]["uid"] for record in records}:
+            self.pods[uid].kill()
+            self.forget(uid)
 
-    def secret(self, name):
-        return self.cluster.get("-n", self.namespace, "secret", name)["data"]
+    def forget(self, uid):
+        self.over.add(uid)
+        del self.pods[uid]
 
-    def say(self, pod, ready):
-        conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized")]
-        conditions += [{"type": kind, "status": ready} for kind in ("ContainersReady", "Ready")]
-        status = {"phase": "Running", "podIP": pod.address, "podIPs": [{"ip": pod.address}], "hostIP": "127.0.0.1", "conditions": conditions,
-                  "containerStatuses": [{"name": pod.container["name"], "image": pod.container["image"], "imageID": "", "ready": ready == "True",
-                                         "started": True, "restartCount": pod.starts - 1, "state": {"running": {}}}]}
-        self.cluster.kubectl("-n", self.namespace, "patch", "pod", pod.name, "--subresource=status", "--type=merge", "-p",
-                             json.dumps({"status": status}))
+    def data(self, kind, name):
+        return self.cluster.get("-n", self.namespace, kind, name)["data"]
+
+    def say(self, name, status):
+        self.cluster.kubectl("-n", self.namespace, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+    def log_path(self, pod, container):
+        main = {"coordinator", "worker"}
+        return self.dir / (f"{pod}.log" if container in main else f"{pod}.{container}.log")
 
     def log(self, name):
         path = self.dir / f"{name}.log"
         return path.read_text() if path.exists() else ""
+
+    def logs(self, end=3000):
+        return "\n".join(f"== {path.name}\n{path.read_text()[-end:]}" for path in sorted(self.dir.glob("*.log"))) + f"\n{self.trouble}"

@@ -16,13 +16,21 @@ class Schemas:
                     version = f"{kind['group']}/{kind['version']}" if kind["group"] else kind["version"]
                     self.kinds[version, kind["kind"]] = name
 
+    def add_custom(self, description):
+        """A CustomResourceDefinition's kinds."""
+        spec = description["spec"]
+        for version in spec["versions"]:
+            name = f"{spec['group']}/{version['name']}/{spec['names']['kind']}"
+            self.definitions[name] = version["schema"]["openAPIV3Schema"]
+            self.kinds[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = name
+
     def knows(self, document):
         return (document.get("apiVersion"), document.get("kind")) in self.kinds
 
     def errors(self, document):
         """What is wrong, a line each."""
         name = self.kinds[document["apiVersion"], document["kind"]]
-        return list(self.check(document, {"$ref": f"#/definitions/{name}"}, document["kind"]))
+        return list(self.check(document, self.definitions[name], document["kind"]))
 
     def check(self, value, schema, where):
         if "$ref" in schema:
@@ -32,7 +40,7 @@ class Schemas:
                     yield f"{where}: {value!r} is no quantity"
                 return
             schema = self.definitions[name]
-        if schema.get("format") == "int-or-string":
+        if schema.get("format") == "int-or-string" or schema.get("x-kubernetes-int-or-string"):
             if isinstance(value, bool) or not isinstance(value, (int, str)):
                 yield f"{where}: {value!r} is neither a number nor a text"
             return
@@ -40,6 +48,10 @@ class Schemas:
         if kind and (not isinstance(value, TYPES[kind]) or (kind in ("integer", "number") and isinstance(value, bool))):
             yield f"{where}: {value!r} is no {kind}"
             return
+        if "enum" in schema and value not in schema["enum"]:
+            yield f"{where}: {value!r} is none of {schema['enum']}"
+        if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
+            yield f"{where}: {value!r} does not match {schema['pattern']}"
         if isinstance(value, dict):
             yield from self.check_object(value, schema, where)
         if isinstance(value, list):

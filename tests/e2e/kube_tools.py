@@ -16,6 +16,14 @@ import time
 CACHE = pathlib.Path(os.environ.get("MUSTER_TEST_TOOLS") or pathlib.Path.home() / ".cache/muster-tests")
 HELM = "helm.sh/helm/v3/cmd/helm@v3.20.2"
 KUBERNETES_VERSION = "1.36.3"
+# Whose own kinds the chart and `muster k8s render` write: module, version, where its descriptions are, and which of them.
+CUSTOM_KINDS = [
+    ("sigs.k8s.io/jobset", "v0.10.1", "config/components/crd/bases", ["jobset.x-k8s.io_jobsets"]),
+    ("github.com/prometheus-operator/prometheus-operator", "v0.85.0", "example/prometheus-operator-crd",
+     [f"monitoring.coreos.com_{kind}" for kind in ("podmonitors", "servicemonitors", "prometheusrules")]),
+    ("github.com/cert-manager/cert-manager", "v1.21.2", "deploy/crds",
+     ["cert-manager.io_certificates", "cert-manager.io_issuers"]),
+]
 BUILD_SECONDS = 540  # helm takes a hundred on two cores
 # A tool that could not be had is not tried again by each test of a run.
 FAILURE_SECONDS = 3600
@@ -78,9 +86,26 @@ def swagger():
     return once("swagger", target, fetch)
 
 
+def custom_kinds():
+    """The folder with the description of each kind that is not Kubernetes' own."""
+    marker = "-".join(version for _, version, _, _ in CUSTOM_KINDS)
+    target = CACHE / f"kinds-{marker}"
+
+    def fetch():
+        beside = target.with_suffix(".new")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        for module, version, folder, names in CUSTOM_KINDS:
+            found = pathlib.Path(json.loads(go("mod", "download", "-json", f"{module}@{version}"))["Dir"]) / folder
+            for name in names:
+                shutil.copyfile(found / f"{name}.yaml", beside / f"{name}.yaml")
+        beside.rename(target)
+    return once("descriptions of kinds", target, fetch)
+
+
 def main():
     status = 0
-    for name, find in (("helm", helm), ("the API's description", swagger)):
+    for name, find in (("helm", helm), ("the API's description", swagger), ("other kinds' descriptions", custom_kinds)):
         try:
             print(f"{name}: {find()}")
         except Missing as missing:

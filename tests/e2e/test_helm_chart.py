@@ -1,10 +1,10 @@
 """The chart without a cluster: what it renders, what it refuses, and each rendered object by Kubernetes' own description."""
 import json
 import re
+import shutil
 import subprocess
 import unittest
 
-import kube_schema
 import kube_tools
 from harness import BIN, SOURCE
 from helm_case import CHART, GPU_POOL, VARIANTS, HelmCase, merged, yaml
@@ -17,21 +17,18 @@ class Objects(HelmCase):
         self.assertNotIn("[WARNING]", result.stdout)
 
     def test_every_variant_is_what_kubernetes_takes(self):
-        try:
-            schemas = kube_schema.Schemas(kube_tools.swagger())
-        except kube_tools.Missing as missing:
-            self.skipTest(str(missing))
+        schemas = self.schemas()
         wrong = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": 5}, "spec": {"prots": []}}
+        self.assertEqual(len(schemas.errors(wrong)), 2, schemas.errors(wrong))
+        wrong = {"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {}, "spec": {
+            "issuerRef": {"name": "a"}, "secretName": "b", "privateKey": {"algorithm": "AES"}, "names": []}}
         self.assertEqual(len(schemas.errors(wrong)), 2, schemas.errors(wrong))
         for name, values in [*VARIANTS.items(), ("p5", {})]:
             more = ("-f", CHART / "values-eks-p5.yaml") if name == "p5" else ()
             with self.subTest(name):
                 documents = self.render(values, *more)
                 for document in documents:
-                    if schemas.knows(document):
-                        self.assertEqual(schemas.errors(document), [])
-                    else:
-                        self.assertRegex(document["apiVersion"], r"^(cert-manager\.io|monitoring\.coreos\.com)/v1$")
+                    self.assertEqual(schemas.errors(document), [])
                 names = [(d["kind"], d["metadata"]["name"]) for d in documents]
                 self.assertEqual(len(names), len(set(names)))
                 self.assertTrue(all(d["metadata"]["labels"]["app.kubernetes.io/instance"] == "demo" for d in documents))
@@ -40,8 +37,31 @@ class Objects(HelmCase):
         for values in VARIANTS.values():
             self.assertEqual(self.render(values), self.render(values), "an upgrade would restart pods for nothing")
 
+    def test_another_version_of_the_chart_restarts_nobody(self):
+        def workloads(chart):
+            result = self.run_helm("template", "demo", chart, "--kube-version", kube_tools.KUBERNETES_VERSION,
+                                   values={"image": {"repository": "r", "tag": "1"}, "pools": {"each": {"kind": "DaemonSet"}}})
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return {d["metadata"]["name"]: d for d in yaml.safe_load_all(result.stdout) if d and d["kind"] in ("StatefulSet", "DaemonSet")}
+        next_chart = self.dir / "muster"
+        shutil.copytree(CHART, next_chart)
+        text = (next_chart / "Chart.yaml").read_text()
+        (next_chart / "Chart.yaml").write_text(re.sub(r"ersion: 0\.1\.0", "ersion: 0.2.0", text))
+        before, after = workloads(CHART), workloads(next_chart)
+        self.assertEqual(len(before), 3)
+        for name, workload in before.items():
+            self.assertNotEqual(workload["metadata"]["labels"], after[name]["metadata"]["labels"])
+            self.assertEqual(workload["spec"], after[name]["spec"])
+
+    def test_a_chart_without_its_rules_says_so(self):
+        bare = self.dir / "muster"
+        shutil.copytree(CHART, bare, ignore=lambda folder, names: {"rules", "dashboards"} & set(names))
+        for values, said in (({"prometheusRule": {"enabled": True}}, "has no rules/*.yml"), ({"dashboards": {"enabled": True}}, "has no dashboards/*.json")):
+            result = self.run_helm("template", "demo", bare, "--kube-version", kube_tools.KUBERNETES_VERSION, values={"monitoring": values})
+            self.assertIn(said, result.stderr)
+
     def test_the_daemons_take_the_flags_that_they_are_given(self):
-        for name in ("default", "inside alone", "everything of a pod", "everything of the coordinator"):
+        for name in ("default", "inside alone", "switches from nodes", "everything of a pod", "everything of the coordinator"):
             for workload in self.render(VARIANTS[name]):
                 if workload["kind"] not in ("StatefulSet", "DaemonSet"):
                     continue
@@ -125,6 +145,33 @@ class Choices(HelmCase):
         self.assertEqual(switches({"switchesLabel": "topology.kubernetes.io/zone"})["valueFrom"],
                          {"fieldRef": {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}})
 
+    def test_switches_from_nodes_are_read_by_a_container_that_alone_has_the_token(self):
+        documents = self.render(VARIANTS["switches from nodes"])
+        spec = self.one(documents, "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]
+        self.assertFalse(spec["automountServiceAccountToken"])
+        reader = spec["initContainers"][0]
+        self.assertIn(r"'{.metadata.labels.topology\.k8s\.aws/network-node-layer-1}.{.metadata.labels.topology\.k8s\.aws/network-node-layer-2}'",
+                      reader["args"][0])
+        self.assertIn("account", [mount["name"] for mount in reader["volumeMounts"]])
+        self.assertNotIn("account", [mount["name"] for mount in spec["containers"][0]["volumeMounts"]])
+        self.assertEqual(self.one(documents, "ClusterRole", "training-demo-muster-topology")["rules"],
+                         [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}])
+        self.assertEqual(spec["serviceAccountName"], "demo-muster-topology")
+        subjects = self.one(documents, "ClusterRoleBinding", "training-demo-muster-topology")["subjects"]
+        self.assertEqual([subject["name"] for subject in subjects], ["demo-muster-topology"])
+
+    def test_storage_is_in_all_workers_and_not_in_the_coordinator(self):
+        documents = self.render(merged(VARIANTS["a claim of its own"], {"pools": {"each": {"kind": "DaemonSet"}}}))
+        for kind, name in (("StatefulSet", "demo-muster-cpu"), ("DaemonSet", "demo-muster-each")):
+            workload = self.one(documents, kind, name)
+            self.assertIn({"name": "storage", "mountPath": "/shared"}, self.container(workload)["volumeMounts"])
+            self.assertIn({"name": "storage", "persistentVolumeClaim": {"claimName": "demo-muster-storage"}},
+                          workload["spec"]["template"]["spec"]["volumes"])
+        coordinator = self.container(self.one(documents, "StatefulSet", "demo-muster-coordinator"))
+        self.assertNotIn("storage", [mount["name"] for mount in coordinator["volumeMounts"]])
+        claim = self.one(documents, "PersistentVolumeClaim", "demo-muster-storage")
+        self.assertEqual(claim["metadata"]["annotations"], {"helm.sh/resource-policy": "keep"})
+
     def test_a_pod_that_ends_has_time_for_a_checkpoint(self):
         spec = self.one(self.render({"pools": {"cpu": {"leaveGraceSeconds": 100}}}), "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]
         self.assertIn("--leave-grace=100", spec["containers"][0]["args"])
@@ -188,6 +235,13 @@ class Refusals(HelmCase):
             (merged(pool, {"pools": {"p": {"workDir": {"claim": {"size": "1Gi"}, "hostPath": "/x"}}}}), "both workDir.hostPath and workDir.claim"),
             (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "replicas": 4}}}), "leave replicas out"),
             (merged(pool, {"pools": {"p": {"switches": "a", "switchesLabel": "b"}}}), "has switches and switchesLabel"),
+            (merged(pool, {"pools": {"p": {"switches": "a", "switchesFromNode": {"labels": ["a"], "image": "i"}}}}), "another word on its switches"),
+            (merged(pool, {"pools": {"p": {"switchesFromNode": {"labels": ["a"]}}}}), "pools.p.switchesFromNode.image is empty"),
+            (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "0"}]}}}),
+             "which nobody uses with FI_EFA_USE_HUGE_PAGE=0"),
+            ({"storage": {"mountPath": "/shared"}}, "there is nothing to mount"),
+            ({"storage": {"claimName": "fsx"}}, "storage has claimName and no mountPath"),
+            ({"storage": {"claimName": "fsx", "hostPath": "/x", "mountPath": "/shared"}}, "storage has claimName and hostPath"),
             (merged(pool, {"pools": {"p": {"env": [{"name": "MUSTER_WORKER_NAME", "value": "x"}]}}}), "are the chart's"),
         ]
         for values, said in cases:
@@ -207,17 +261,23 @@ class Refusals(HelmCase):
 class Files(HelmCase):
     def test_the_fuji_job_is_what_kubernetes_and_the_seed_say(self):
         documents = list(yaml.safe_load_all((SOURCE / "deploy/eks-fuji.yaml").read_text()))
-        try:
-            schemas = kube_schema.Schemas(kube_tools.swagger())
-            for document in documents:
-                self.assertEqual(schemas.errors(document), [])
-        except kube_tools.Missing:
-            pass
+        schemas = self.schemas()
+        for document in documents:
+            self.assertEqual(schemas.errors(document), [])
         container = self.container(self.one(documents, "Job", "fuji-3b"))
         self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], 8)
         self.assertIn("axlearn.common.launch_trainer_main", container["args"])
         self.assertIn({"name": "CONFIG", "value": "fuji-3B-v3-flash-single-host"}, container["env"])
+        # The seed's own words: its folder, its command and its flags.
+        self.assertEqual(container["workingDir"], "/opt/axlearn")
+        flags = next(entry["value"] for entry in container["env"] if entry["name"] == "XLA_FLAGS").split(" ")
+        self.assertEqual(len(flags), 13)
+        self.assertIn("--xla_gpu_enable_command_buffer=", flags)
+        self.assertIn("--xla_disable_hlo_passes=rematerialization", flags)
         options = container["args"][:container["args"].index("--")]
+        leave = next(int(option.split("=")[1]) for option in options if option.startswith("--leave-seconds="))
+        pod = self.one(documents, "Job", "fuji-3b")["spec"]["template"]["spec"]
+        self.assertGreater(pod["terminationGracePeriodSeconds"], leave + 5)
         result = self.muster(*options, "--help")
         self.assertEqual(result.returncode, 0, result.stderr)
 

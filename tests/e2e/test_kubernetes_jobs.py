@@ -114,6 +114,33 @@ class Jobs(ClusterCase):
         self.helm_do("uninstall")
         wait_until(lambda: not self.pods_run.pods, 90, "the end of all pods")
 
+    def worker_of(self, job):
+        return {place["worker"] for place in self.job(job)["placement"]}
+
+    def test_an_evicted_worker_and_a_smaller_pool_cost_the_job_no_restart(self):
+        self.start_pods(3)
+        job = self.submit("long", "steps=1000000", "checkpoint_period=1000000", nodes=2)
+        wait_until(lambda: self.step_of(job) > 2, 60, "steps")
+        evicted = sorted(self.worker_of(job))[0]
+        self.assertEqual(self.evict(evicted).returncode, 0)
+        wait_until(lambda: self.job(job)["faults"], 60, "the news")
+        self.wait_for_state(job, "RUNNING")
+        wait_until(lambda: "restored checkpoint" in self.muster("logs", job).stdout, 60, "the checkpoint")
+        self.wait_for_workers(3)
+
+        wait_until(lambda: self.step_of(job) > 2, 60, "steps")
+        with_rank = WORKERS[2] in self.worker_of(job)
+        self.helm_do("upgrade", merged(self.values, {"pools": {"cpu": {"replicas": 2}}}))
+        self.wait_for_workers(2)
+        record = self.wait_for_state(job, "RUNNING")
+        messages = [fault["message"] for fault in record["faults"]]
+        expected = [f"worker {evicted} is leaving"] + [f"worker {WORKERS[2]} is leaving"] * with_rank
+        self.assertEqual(messages, expected, self.logs())
+        self.assertEqual(self.worker_of(job), set(WORKERS[:2]) if with_rank else self.worker_of(job))
+        self.muster("cancel", job, "--force", check=0)
+        self.helm_do("uninstall")
+        wait_until(lambda: not self.pods_run.pods, 90, "the end of all pods")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -43,7 +43,8 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
 std::optional<Instant> Core::next_deadline() const {
   if (left_) return std::nullopt;
   std::optional<Instant> earliest;
-  for (const auto& deadline : {connect_at(), greeting_until_, heartbeat_at_, farewell_until_}) {
+  for (const auto& deadline :
+       {connect_at(), greeting_until_, heartbeat_at_, farewell_until_, tell_until_}) {
     keep_earlier(earliest, deadline);
   }
   for (const auto& [key, rank] : ranks_) keep_earlier(earliest, rank.kill_at);
@@ -116,6 +117,7 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   heartbeat_at_ = now;  // the new coordinator wants every figure at once
   for (auto& [key, rank] : ranks_) rank.dirty = true;
   if (leaving_) out.push_back(SendLeaving{grace_left(now)});  // perhaps only since the greeting
+  ask_ranks_to_leave(now, out);
   send_last_figures(0, now, out);
   for (const auto& [id, report] : reports_) out.push_back(report);
   out.push_back(KeepLocalCopies{event.store, event.unfinished});
@@ -130,6 +132,7 @@ void Core::change_store(StoreId store, Instant now, ActionList& out) {
       true,
       absl::StrCat("the coordinator has another state store than the one that this worker ran ",
                    "ranks of; stopping ", ranks_.size(), " of them")});
+  tell_until_.reset();
   abandoned_.insert(*store_);
   abandoned_.erase(store);
   store_ = store;
@@ -213,6 +216,7 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
     greeting_until_.reset();
     out.push_back(Disconnect{"no answer to the registration"});
   }
+  if (is_due(tell_until_, now)) ask_ranks_to_leave(now, out);
   for (auto& [key, rank] : ranks_) {
     if (!is_due(rank.kill_at, now)) continue;
     out.push_back(Note{
@@ -244,6 +248,7 @@ void Core::on(const ShutdownRequested&, Instant now, ActionList& out) {
   const bool again = leaving_;
   begin_leaving(0, "asked to leave", now, out);
   if (again) {
+    tell_until_.reset();
     leave_by_ = std::min(leave_by_, now);
     stop_all(Duration::zero(), "asked to leave twice", now, out);
   }
@@ -288,7 +293,20 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
   exit_reason_ = reason;
   leave_by_ = now + options_.leave_grace;
   if (link_ == Link::kRegistered) out.push_back(SendLeaving{grace_left(now)});
-  stop_all(options_.leave_grace, "its worker is leaving", now, out);
+  // An upgrade may restart the coordinator in the same moment. Ranks that are asked alone leave their peers behind, whom nobody but the
+  // coordinator asks, and whose model cannot be saved without them.
+  const bool have_peers = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+    return rank.second.launch->spec.nodes > 1;
+  });
+  tell_until_ = now;
+  if (link_ != Link::kRegistered && code == 0 && have_peers)
+    *tell_until_ += std::min(options_.leave_grace / kTellFraction, kTellMax);
+  if (is_due(tell_until_, now)) ask_ranks_to_leave(now, out);
+}
+
+void Core::ask_ranks_to_leave(Instant now, ActionList& out) {
+  if (!std::exchange(tell_until_, std::nullopt)) return;
+  stop_all(grace_left(now), "its worker is leaving", now, out);
 }
 
 Duration Core::grace_left(Instant now) const { return std::max(leave_by_ - now, Duration::zero()); }

@@ -4,7 +4,7 @@
 //
 // It keeps the stream to the coordinator alive, starts and stops ranks as it is told, heartbeats
 // their figures and reports each rank's end until that is acknowledged. When it is told to leave it says so at once, because its
-// ranks may share a model with others, which only the coordinator can ask to leave, too. Ranks run on undisturbed
+// ranks may share a model with others, which only the coordinator can ask to leave, too; one that is away is waited for a while. Ranks run on undisturbed
 // while there is no coordinator; one with another state store, where their numbers mean other jobs, has them stopped
 // before this worker works for it. A refusal ends a worker that has never been registered, and no other: the coordinator
 // may have been restarted as another version, and may come back. step() is total: whatever the event says, it neither fails nor
@@ -54,6 +54,10 @@ constexpr size_t kLaunchesKeptMax = 20;
 
 // After its grace, and SIGKILL, a worker that leaves waits so long for its ranks: a process in D state is there until the kernel lets it go.
 constexpr Duration kLeaveWithout = std::chrono::seconds(5);
+
+// So long, at most this part of its grace, a worker that leaves while its coordinator is away waits for it before its ranks are asked.
+constexpr int kTellFraction = 4;
+constexpr Duration kTellMax = std::chrono::seconds(60);
 
 // Time to write a checkpoint, and to tell of it before whoever ends the worker kills it: Slurm and Kubernetes wait 30 s, systemd 90 s.
 constexpr Duration kLeaveGrace = std::chrono::seconds(25);
@@ -172,6 +176,7 @@ class Core {
   void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
   void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);
   Duration grace_left(Instant now) const;
+  void ask_ranks_to_leave(Instant now, ActionList& out);
   void leave_when_done(Instant now, ActionList& out);
   void change_store(StoreId store, Instant now, ActionList& out);
   void answer_for_absent(const StopRanks& event, ActionList& out);
@@ -212,7 +217,8 @@ class Core {
       finished_;  // have a folder and nothing else, in the order in which they finished
 
   bool leaving_ = false;
-  Instant leave_by_{};  // when the ranks are killed, once leaving_
+  Instant leave_by_{};                 // when the ranks are killed, once leaving_
+  std::optional<Instant> tell_until_;  // the ranks are asked then, or when the coordinator is told
   bool left_ = false;
   int exit_code_ = 0;
   std::string exit_reason_;

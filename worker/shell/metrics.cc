@@ -82,6 +82,7 @@ void Metrics::count_steps(const RankFigures& before, const RankFigures& now) {
 
 void Metrics::update(const Core& core, Instant now) {
   is_registered_ = core.registered();
+  has_ranks_ = !core.ranks().empty();
   slots_.Set(core.slots());
   registered_.Set(core.registered() ? 1 : 0);
   reports_waiting_.Set(static_cast<double>(core.unacknowledged().size()));

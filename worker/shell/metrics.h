@@ -45,6 +45,7 @@ class Metrics {
   // Any thread.
   std::string text(Instant now) const;
   bool registered() const { return is_registered_; }
+  bool has_ranks() const { return has_ranks_; }
 
  private:
   struct RankGauges {
@@ -100,6 +101,7 @@ class Metrics {
   std::map<RankKey, RankGauges> ranks_;
   std::map<JobId, prometheus::Gauge*> oldest_;
   std::atomic<bool> is_registered_{false};
+  std::atomic<bool> has_ranks_{false};
   std::atomic<int64_t> last_heartbeat_ns_{0};  // to_ns(); 0 before the first
 };
 

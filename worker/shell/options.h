@@ -17,8 +17,10 @@ struct WorkerOptions {
   std::string coordinator = "127.0.0.1:7070";
   std::string name;  // the host's name when empty
   int32_t slots = 1;
-  std::string switches;  // above this node, the outermost first: "spine.leaf3"
+  std::string switches;       // above this node, the outermost first: "spine.leaf3"
+  std::string switches_file;  // has them in its first line; empty: `switches` has
   Duration leave_grace = kLeaveGrace;
+  int leave_exit_code = 0;  // of a worker that was asked to leave
   std::string work_dir;
   std::string http = "127.0.0.1:0";
   std::string rendezvous = "127.0.0.1:0";

@@ -9,11 +9,13 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <utility>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
+#include <boost/asio/post.hpp>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
@@ -49,6 +51,23 @@ absl::Status check_name(const std::string& name) {
   return absl::InvalidArgumentError(absl::StrCat("--name=", printable(name, kNameBytesMax),
                                                  ": must be 1 to ", kNameBytesMax,
                                                  " letters, digits, '.', '_' or '-'"));
+}
+
+// An init container may have asked for them. One line; what has no switches has an empty file.
+absl::StatusOr<std::string> switches_of(const WorkerOptions& options) {
+  if (options.switches_file.empty()) return options.switches;
+  std::ifstream file(options.switches_file);
+  constexpr size_t kLineBytes = 4096;  // beyond what a coordinator takes
+  std::string line(kLineBytes, '\0');
+  file.read(line.data(), static_cast<std::streamsize>(line.size()));
+  if (!file.is_open())
+    return absl::NotFoundError(
+        absl::StrCat("--switches-file=", options.switches_file, " cannot be read"));
+  line.resize(static_cast<size_t>(file.gcount()));
+  line.resize(std::min(line.size(), line.find('\n')));
+  if (line.find_first_not_of('.') == std::string::npos)
+    line.clear();  // of a node without the labels
+  return line;
 }
 
 absl::StatusOr<std::string> find_trainer(const std::string& option) {
@@ -256,6 +275,8 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
   } else {
     spdlog::warn("runs no programs but the trainer: {}", std::string(ports.status().message()));
   }
+  auto switches = switches_of(options);
+  if (!switches.ok()) return switches.status();
   core_ = std::make_unique<Core>(
       CoreOptions{.name = WorkerName(name_of(options)),
                   .incarnation = incarnation_,
@@ -264,7 +285,7 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
                   .slots = options.slots,
                   .rendezvous_address = reachable.to_string(),
                   .program_ports = program_ports_ ? program_ports_->range() : PortRange{},
-                  .switches = options.switches,
+                  .switches = *std::move(switches),
                   .leave_grace = options.leave_grace},
       monotonic_now());
   if (options.port_file.empty()) return absl::OkStatus();
@@ -281,12 +302,16 @@ std::map<std::string, daemon::HttpHandler> Worker::pages() {
        [this](const daemon::HttpReply& reply) {
          reply({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(monotonic_now())});
        }},
+      // From the loop itself: one that hangs leaves the page unanswered.
       {"/healthz",
-       [](const daemon::HttpReply& reply) {
-         reply({200, kText, "ok\n"});
+       [this](const daemon::HttpReply& reply) {
+         boost::asio::post(context_, [reply] { reply({200, kText, "ok\n"}); });
        }},
       {"/readyz", [this](const daemon::HttpReply& reply) {
          if (metrics_.registered()) return reply({200, kText, "ok\n"});
+         // A coordinator that is away for a while makes nobody useless whose ranks run on.
+         if (metrics_.has_ranks())
+           return reply({200, kText, "its ranks run on without " + coordinator_ + "\n"});
          reply({503, kText, "not registered with " + coordinator_ + "\n"});
        }}};
 }

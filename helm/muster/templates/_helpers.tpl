@@ -60,3 +60,29 @@ startupProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 2, failureT
 livenessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
 readinessProbe: {httpGet: {path: /readyz, port: http}, periodSeconds: 5, timeoutSeconds: 5}
 {{- end -}}
+
+{{- /* What all workers share. */ -}}
+{{- define "muster.storage" -}}
+{{- $s := .Values.storage -}}
+{{- if $s.claimName -}}
+persistentVolumeClaim: {claimName: {{ $s.claimName }}}
+{{- else if $s.hostPath -}}
+hostPath: {path: {{ $s.hostPath }}, type: Directory}
+{{- else -}}
+persistentVolumeClaim: {claimName: {{ include "muster.fullname" . }}-storage}
+{{- end -}}
+{{- end -}}
+
+{{- /* Labels of a node, with dots between them, as jsonpath wants them: the labels' own dots are escaped. */ -}}
+{{- define "muster.switchesPath" -}}
+{{- $parts := list -}}
+{{- range . -}}{{- $parts = append $parts (printf "{.metadata.labels.%s}" (. | replace "." "\\.")) -}}{{- end -}}
+{{- join "." $parts -}}
+{{- end -}}
+
+{{- /* "yes" where a pool asks for its nodes' labels. */ -}}
+{{- define "muster.readsNodes" -}}
+{{- range $name, $given := .Values.pools -}}
+{{- if (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml).switchesFromNode.labels -}}yes{{- end -}}
+{{- end -}}
+{{- end -}}

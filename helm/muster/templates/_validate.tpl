@@ -34,6 +34,7 @@
 {{- if and $v.coordinator.service.loadBalancerSourceRanges (ne $v.coordinator.service.type "LoadBalancer") -}}
 {{- fail (printf "coordinator.service.loadBalancerSourceRanges is for the type LoadBalancer, and the type is %s" $v.coordinator.service.type) -}}
 {{- end -}}
+{{- include "muster.validateStorage" . -}}
 {{- range $name, $given := $v.pools -}}
 {{- include "muster.validatePool" (dict "name" $name "pool" (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml)) -}}
 {{- /* The controller puts the name and a hash of 10 into a label of 63. */ -}}
@@ -50,8 +51,13 @@
 {{- if and (or (gt (int $p.gpus) 0) (gt (int $p.efa) 0)) (not $p.nodeSelector) (not $p.affinity) -}}
 {{- fail (printf "%s asks for devices (gpus %d, efa %d) and names no node pool: give it a nodeSelector or an affinity" $where (int $p.gpus) (int $p.efa)) -}}
 {{- end -}}
-{{- if and (gt (int $p.efa) 0) (not $p.hugepages2Mi) -}}
-{{- fail (printf "%s has efa %d and no hugepages2Mi: libfabric takes its buffers from huge pages; 5120Mi is what AWS asks for" $where (int $p.efa)) -}}
+{{- $without := false -}}
+{{- range $p.env -}}{{- if and (eq .name "FI_EFA_USE_HUGE_PAGE") (eq (.value | default "" | toString) "0") -}}{{- $without = true -}}{{- end -}}{{- end -}}
+{{- if and (gt (int $p.efa) 0) (not $p.hugepages2Mi) (not $without) -}}
+{{- fail (printf "%s has efa %d and no hugepages2Mi: libfabric takes its buffers from huge pages unless env has FI_EFA_USE_HUGE_PAGE=0; 5120Mi is what AWS asks for" $where (int $p.efa)) -}}
+{{- end -}}
+{{- if and $p.hugepages2Mi $without -}}
+{{- fail (printf "%s has hugepages2Mi %s, which nobody uses with FI_EFA_USE_HUGE_PAGE=0 in env: leave one of them out" $where $p.hugepages2Mi) -}}
 {{- end -}}
 {{- if and $p.hugepages2Mi (not (dig "limits" "memory" "" $p.resources)) (not (dig "requests" "memory" "" $p.resources)) -}}
 {{- fail (printf "%s has hugepages2Mi and no memory: Kubernetes gives huge pages only to containers that ask for cpu or memory, too; set resources.requests.memory" $where) -}}
@@ -73,9 +79,33 @@
 {{- if and $p.switches $p.switchesLabel -}}
 {{- fail (printf "%s has switches and switchesLabel: the one says it for all pods, the other has each pod's label say it" $where) -}}
 {{- end -}}
+{{- $from := $p.switchesFromNode -}}
+{{- if and $from.labels (or $p.switches $p.switchesLabel) -}}
+{{- fail (printf "%s has switchesFromNode.labels and another word on its switches: leave switches and switchesLabel out" $where) -}}
+{{- end -}}
+{{- if and $from.labels (not $from.image) -}}
+{{- fail (printf "%s.switchesFromNode.image is empty: the labels of a node are read by an image that has sh and kubectl" $where) -}}
+{{- end -}}
 {{- range $p.env -}}
 {{- if hasPrefix "MUSTER_WORKER_" .name -}}
 {{- fail (printf "%s.env has %s: names that begin with MUSTER_WORKER_ are the chart's" $where .name) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "muster.validateStorage" -}}
+{{- $s := .Values.storage -}}
+{{- $places := list -}}
+{{- if $s.claimName -}}{{- $places = append $places "claimName" -}}{{- end -}}
+{{- if $s.hostPath -}}{{- $places = append $places "hostPath" -}}{{- end -}}
+{{- if $s.create.size -}}{{- $places = append $places "create.size" -}}{{- end -}}
+{{- if gt (len $places) 1 -}}
+{{- fail (printf "storage has %s: one of them is where checkpoints are" (join " and " $places)) -}}
+{{- end -}}
+{{- if and $places (not $s.mountPath) -}}
+{{- fail (printf "storage has %s and no mountPath: say where workers see it, /shared for instance" (first $places)) -}}
+{{- end -}}
+{{- if and $s.mountPath (not $places) -}}
+{{- fail (printf "storage.mountPath is %s and there is nothing to mount: give storage.claimName, storage.hostPath or storage.create.size" $s.mountPath) -}}
 {{- end -}}
 {{- end -}}

@@ -21,6 +21,13 @@ TEST(LeaveTime, WithoutAWishToLeaveOnlyTheLogsAreBounded) {
 }
 
 // The job's end just in time, logs that never end, daemons that do not stop: still one deadline.
+TEST(LeaveTime, IsAsLongAsSomebodyHasAskedFor) {
+  LeaveTime time(std::chrono::seconds(30));
+  time.leave(kStart);
+  EXPECT_FALSE(time.is_up(kStart + std::chrono::seconds(29)));
+  EXPECT_TRUE(time.is_up(kStart + std::chrono::seconds(30)));
+}
+
 TEST(LeaveTime, OneDeadlineHoldsForEverything) {
   LeaveTime time;
   time.leave(kStart);

@@ -76,6 +76,36 @@ TEST_F(TokensTest, AreReadAnewAfterASecondAndKeptThroughAMistake) {
   EXPECT_EQ((*tokens)->role_of(kTwo, now + std::chrono::seconds(4)), Role::kAdmin);
 }
 
+TEST_F(TokensTest, AMistakeInOneFileKeepsNoTokenOfAnotherAlive) {
+  write_file(folder_.file("worker"), kOne);
+  write_file(folder_.file("submitter"), std::string(kTwo) + "\n" + "three-0123456789abcdef");
+  auto tokens = Tokens::open(folder_.path());
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  Instant now = monotonic_now() + std::chrono::hours(1);
+  write_file(folder_.file("worker"), "short");
+  write_file(folder_.file("submitter"), kTwo);
+  EXPECT_EQ((*tokens)->role_of("three-0123456789abcdef", now), std::nullopt) << "revoked";
+  EXPECT_EQ((*tokens)->role_of(kTwo, now), Role::kSubmitter);
+  EXPECT_EQ((*tokens)->role_of(kOne, now), Role::kWorker) << "nobody is locked out";
+
+  write_file(folder_.file("strange"), "x");
+  std::filesystem::remove(folder_.file("submitter"));
+  now += std::chrono::seconds(1);
+  EXPECT_EQ((*tokens)->role_of(kTwo, now), std::nullopt);
+  std::filesystem::remove(folder_.file("worker"));
+  now += std::chrono::seconds(1);
+  EXPECT_EQ((*tokens)->role_of(kOne, now), Role::kWorker)
+      << "a folder without any file is a mistake";
+}
+
+TEST_F(TokensTest, ATokenOfTwoRolesIsTheOneThatMayDoLess) {
+  write_file(folder_.file("viewer"), kOne);
+  auto tokens = Tokens::open(folder_.path());
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  write_file(folder_.file("admin"), kOne);
+  EXPECT_EQ((*tokens)->role_of(kOne, monotonic_now() + std::chrono::hours(1)), Role::kViewer);
+}
+
 TEST(CallGuard, EachMethodHasItsRole) {
   EXPECT_EQ(role_needed("/grpc.health.v1.Health/Check"), std::nullopt);
   EXPECT_EQ(role_needed("/muster.v1.Fleet/Connect"), Role::kWorker);

@@ -75,6 +75,56 @@ TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
   EXPECT_THAT(only<Exit>(step(ShutdownRequested{})), SizeIs(1));
 }
 
+// Both are restarted at once by an upgrade: the coordinator asks the peers on other workers when it is back.
+TEST_F(CoreTest, RanksWithPeersElsewhereAreAskedOnlyWhenTheCoordinatorIsBack) {
+  connect();
+  StartRanks wide = start(1, 1, 2);
+  wide.launch.spec.nodes = 2;
+  start_up(wide);
+  step(Disconnected{});
+  EXPECT_THAT(only<SignalRank>(step(ShutdownRequested{})), SizeIs(0));
+  now += seconds(3);
+  const ActionList actions = connect();
+  EXPECT_THAT(only<SendLeaving>(actions), SizeIs(1));
+  EXPECT_THAT(only<SignalRank>(actions), SizeIs(2));
+  EXPECT_THAT(only<SignalRank>(pass(kLeaveGrace)), SizeIs(2)) << "killed, once its grace is over";
+}
+
+TEST_F(CoreTest, ACoordinatorThatStaysAwayIsNotWaitedForLong) {
+  connect();
+  StartRanks wide = start(1, 1, 1);
+  wide.launch.spec.nodes = 2;
+  start_up(wide);
+  step(Disconnected{});
+  step(ShutdownRequested{});
+  ASSERT_TRUE(core.next_deadline().has_value());
+  const Duration wait = kLeaveGrace / kTellFraction;
+  EXPECT_THAT(only<SignalRank>(pass(wait - milliseconds(1))), SizeIs(0));
+  const auto asked = only<SignalRank>(pass(milliseconds(1)));
+  ASSERT_THAT(asked, SizeIs(1));
+  EXPECT_EQ(asked[0].signo, SIGTERM);
+  EXPECT_EQ(only<SignalRank>(pass(kLeaveGrace - wait)).at(0).signo, SIGKILL);
+}
+
+TEST_F(CoreTest, RanksWithoutPeersElsewhereWaitForNobody) {
+  connect();
+  start_up(start(1, 1, 2));
+  step(Disconnected{});
+  EXPECT_THAT(only<SignalRank>(step(ShutdownRequested{})), SizeIs(2));
+}
+
+TEST_F(CoreTest, AskedTwiceItWaitsForNoCoordinator) {
+  connect();
+  StartRanks wide = start(1, 1, 1);
+  wide.launch.spec.nodes = 2;
+  start_up(wide);
+  step(Disconnected{});
+  step(ShutdownRequested{});
+  const auto kills = only<SignalRank>(step(ShutdownRequested{}));
+  ASSERT_THAT(kills, SizeIs(1));
+  EXPECT_EQ(kills[0].signo, SIGKILL);
+}
+
 TEST_F(CoreTest, LeavingKillsAfterTheGraceAndAtOnceWhenAskedTwice) {
   connect();
   start_up(start(1, 1, 1));

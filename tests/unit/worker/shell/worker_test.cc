@@ -61,7 +61,16 @@ TEST_F(WorkerTest, HeartbeatsGoOutAndThePagesSayWhatRuns) {
   EXPECT_THAT(metrics, HasSubstr("\nmuster_worker_ranks_running 2"));
   EXPECT_THAT(metrics, HasSubstr("muster_rank_progress_age_seconds{"));
   coordinator.stop();
+  EXPECT_TRUE(eventually([&] { return get("/readyz").find("run on") != std::string::npos; }));
+  EXPECT_THAT(get("/readyz"), HasSubstr("200 OK"));
+}
+
+TEST_F(WorkerTest, WithoutRanksItIsReadyWhileItHasACoordinator) {
+  begin(script("sleep 1000"));
+  EXPECT_TRUE(eventually([&] { return get("/readyz").find("200 OK") != std::string::npos; }));
+  coordinator.stop();
   EXPECT_TRUE(eventually([&] { return get("/readyz").find(" 503 ") != std::string::npos; }));
+  EXPECT_THAT(get("/healthz"), HasSubstr("200 OK"));
 }
 
 TEST_F(WorkerTest, AKilledRankIsReportedWithItsSignal) {

@@ -1,0 +1,10 @@
+// The commands of `muster k8s`: each file declares one.
+#pragma once
+
+#include "cli/command.h"
+
+namespace muster::cli {
+
+void declare_k8s_render(CLI::App& k8s, Action& action);
+
+}  // namespace muster::cli

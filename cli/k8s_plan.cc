@@ -1,0 +1,174 @@
+// What of a plan can be wrong; k8s_objects.cc makes objects of it.
+#include <algorithm>
+#include <filesystem>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include "cli/k8s_objects.h"
+#include "common/escape.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr size_t kOptionShown = 100;
+
+bool is_alnum(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); }
+
+// RFC 1123: of objects, lower case, and with dots for most.
+bool is_object_name(const std::string& name, bool may_have_dots) {
+  constexpr size_t kBytesMax = 253;
+  const auto fits = [&](char c) {
+    return absl::ascii_islower(static_cast<unsigned char>(c)) ||
+           absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '-' ||
+           (may_have_dots && c == '.');
+  };
+  return !name.empty() && name.size() <= kBytesMax && is_alnum(name.front()) &&
+         is_alnum(name.back()) && std::all_of(name.begin(), name.end(), fits);
+}
+
+absl::Status wrong(const char* option, const std::string& value, const std::string& right) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, " ", printable(value, kOptionShown), ": ", right));
+}
+
+absl::Status check_names(const K8sPlan& plan) {
+  constexpr char kRule[] = "a name of Kubernetes has lower-case letters, digits and '-'";
+  if (!is_object_name(plan.name, false) || plan.name.size() > kK8sNameBytesMax) {
+    return wrong("--k8s-name", plan.name,
+                 absl::StrCat(kRule, ", and here at most ", kK8sNameBytesMax, " of them"));
+  }
+  if (absl::ascii_isdigit(static_cast<unsigned char>(plan.name.front())))
+    return wrong("--k8s-name", plan.name, "a Service's name begins with a letter");
+  const std::pair<const char*, const std::string*> names[] = {
+      {"--namespace", &plan.namespace_name},
+      {"--pull-secret", &plan.pull_secret},
+      {"--tls-secret", &plan.tls_secret},
+      {"--token-secret", &plan.token_secret},
+      {"--queue", &plan.queue},
+      {"--priority-class", &plan.priority_class}};
+  for (const auto& [option, name] : names) {
+    if (!name->empty() && !is_object_name(*name, true)) return wrong(option, *name, kRule);
+  }
+  for (const std::string& secret : plan.environment_of)
+    if (!is_object_name(secret, true)) return wrong("--env-from-secret", secret, kRule);
+  return absl::OkStatus();
+}
+
+absl::Status check_resources(const K8sPlan& plan) {
+  const std::pair<const char*, const std::string*> quantities[] = {
+      {"--cpu", &plan.cpu},
+      {"--memory", &plan.memory},
+      {"--shared-memory", &plan.shared_memory},
+      {"--huge-pages", &plan.huge_pages}};
+  for (const auto& [option, quantity] : quantities) {
+    if (*option && !quantity->empty() && !is_quantity(*quantity))
+      return wrong(option, *quantity, "a quantity of Kubernetes is wanted: 4, 500m, 64Gi");
+  }
+  if (plan.gpus > 0 && plan.slots > plan.gpus) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpus ", plan.gpus, " and ", plan.slots,
+                     " ranks on each node: a rank has a GPU of its own; give --gpus ", plan.slots));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status check_trust(const K8sPlan& plan) {
+  if (plan.tls_secret.empty() != plan.token_secret.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(plan.has_tls() ? "--tls-secret without --token-secret"
+                                    : "--token-secret without --tls-secret",
+                     ": tokens travel within TLS alone, and TLS alone lets everybody in; "
+                     "deploy/make-secrets.sh makes both"));
+  }
+  if (plan.has_tls() && plan.insecure) {
+    return absl::InvalidArgumentError(
+        "--insecure and --tls-secret: the one says that there is no TLS; leave one of them out");
+  }
+  if (plan.has_tls() || plan.insecure) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the coordinator would listen for every pod of the cluster, and whoever reaches "
+                   "it could run jobs as you. With --tls-secret and --token-secret (deploy/"
+                   "make-secrets.sh --coordinator ",
+                   plan.name, "-leader-0-0.", plan.name,
+                   ") it asks who calls; --insecure leaves it to a NetworkPolicy, which the "
+                   "cluster's network has to enforce"));
+}
+
+}  // namespace
+
+bool is_quantity(const std::string& text) {
+  size_t at = 0;
+  const auto digits = [&] {
+    const size_t from = at;
+    while (at < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[at]))) ++at;
+    return at - from;
+  };
+  if (digits() == 0) return false;
+  if (at < text.size() && text[at] == '.') {
+    ++at;
+    if (digits() == 0) return false;
+  }
+  const std::string unit = text.substr(at);
+  constexpr const char* kUnits[] = {"",  "m",  "k",  "M",  "G",  "T",  "P",
+                                    "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
+  return std::any_of(std::begin(kUnits), std::end(kUnits),
+                     [&](const char* known) { return unit == known; });
+}
+
+std::string k8s_name(const std::string& run_name) {
+  std::string name = run_name;
+  for (char& c : name) c = is_alnum(c) ? absl::ascii_tolower(static_cast<unsigned char>(c)) : '-';
+  name.erase(0, std::min(name.find_first_not_of("-0123456789"), name.size()));
+  name.resize(std::min(name.size(), kK8sNameBytesMax));
+  name.erase(name.find_last_not_of('-') + 1);
+  return name;
+}
+
+absl::StatusOr<K8sMount> parse_k8s_mount(const std::string& text) {
+  const size_t colon = text.find(':');
+  if (colon != std::string::npos) {
+    K8sMount mount{.source = text.substr(0, colon), .path = text.substr(colon + 1)};
+    const bool is_source =
+        absl::StartsWith(mount.source, "/") || is_object_name(mount.source, true);
+    const bool is_path = absl::StartsWith(mount.path, "/") && mount.path.size() > 1 &&
+                         mount.path.find(':') == std::string::npos;
+    if (is_source && is_path) return mount;
+  }
+  return wrong("--mount", text,
+               "CLAIM:/path is wanted, of a PersistentVolumeClaim, or /folder-of-the-node:/path");
+}
+
+bool is_mounted(const K8sPlan& plan, const std::string& path) {
+  return std::any_of(plan.mounts.begin(), plan.mounts.end(), [&](const K8sMount& mount) {
+    const std::string inside = std::filesystem::path(path).lexically_relative(mount.path).string();
+    return !inside.empty() && inside != ".." && !absl::StartsWith(inside, "../");
+  });
+}
+
+absl::Status check_k8s_plan(const K8sPlan& plan) {
+  if (auto status = check_names(plan); !status.ok()) return status;
+  if (plan.image.empty() || plan.image.find_first_of(" \t\n") != std::string::npos)
+    return wrong("--image", plan.image,
+                 "the image of Muster is wanted: registry.example/muster:1.0");
+  if (auto status = check_resources(plan); !status.ok()) return status;
+  for (size_t i = 0; i < plan.mounts.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      if (plan.mounts[i].path == plan.mounts[k].path)
+        return wrong("--mount", plan.mounts[i].path, "two mounts have this path");
+    }
+  }
+  if (plan.queue.empty() && !plan.priority_class.empty())
+    return absl::InvalidArgumentError("--priority-class is Kueue's: give --queue, too");
+  if (plan.queue.empty() && !plan.topology.empty())
+    return absl::InvalidArgumentError("--topology is Kueue's: give --queue, too");
+  if (plan.job_file.size() > kJobFileBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job has ", plan.job_file.size(), " bytes, and a ConfigMap takes ",
+                     kJobFileBytesMax, ": shorten its command or its environment"));
+  }
+  return check_trust(plan);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Writes what is in the image as SPDX 2.3: Muster, each package of the distribution that a library is from, and NVIDIA's wheels.
+
+Usage: deploy/image/sbom.py ROOT OUTPUT LIBRARY…     ROOT is the image's folder; LIBRARY is where each one was copied from
+"""
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+
+
+def muster_version():
+    return re.search(r"project\(muster VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()).group(1)
+
+
+def owner_of(path):
+    """The package that has installed it, and its version; nothing where none has."""
+    real = os.path.realpath(path)
+    # Folders that are links since /usr was merged: packages know the file by either name.
+    for name in {real, re.sub("^/usr/", "/", real), path}:
+        found = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True)
+        if found.returncode == 0:
+            package = found.stdout.splitlines()[0].rsplit(": ", 1)[0].split(",")[0]
+            version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=True).stdout
+            return package.split(":")[0], version
+    return None
+
+
+def wheel_of(path):
+    """Of .../nvidia/PACKAGE/lib/libname.so: the wheel whose list of files has it."""
+    parts = pathlib.Path(path).parts
+    if "nvidia" not in parts:
+        return None
+    folder = pathlib.Path(*parts[:parts.index("nvidia")])
+    relative = str(pathlib.Path(path).relative_to(folder))
+    for record in folder.glob("nvidia*.dist-info/RECORD"):
+        if any(line.split(",")[0] == relative for line in record.read_text().splitlines()):
+            name, version = record.parent.name.removesuffix(".dist-info").split("-", 1)
+            return name, version
+    return None
+
+
+def package(name, version, source, download="NOASSERTION"):
+    text = re.sub(r"[^A-Za-z0-9.-]", "-", f"{source}-{name}")
+    return {"SPDXID": f"SPDXRef-{text}", "name": name, "versionInfo": version, "downloadLocation": download, "filesAnalyzed": False,
+            "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION", "copyrightText": "NOASSERTION",
+            "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": f"pkg:{source}/{name}@{version}"}]}
+
+
+def contents_hash(root):
+    digest = hashlib.sha256()
+    for path in sorted(p for p in root.rglob("*") if p.is_file()):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def main():
+    root, output, libraries = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+    packages, unknown = {}, []
+    for library in libraries:
+        if wheel := wheel_of(library):
+            packages["pypi", *wheel] = package(*wheel, "pypi")
+        elif owner := owner_of(library):
+            packages["deb", *owner] = package(*owner, "deb/debian")
+        else:
+            unknown.append(library)
+    if unknown:
+        print(f"deploy/image/sbom.py: no package has {', '.join(unknown)}", file=sys.stderr)
+        return 1
+    own = package("muster", muster_version(), "generic")
+    everything = [own, *(packages[key] for key in sorted(packages))]
+    digest = contents_hash(root)
+    made = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+    document = {
+        "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"muster-{muster_version()}",
+        "documentNamespace": f"https://muster.invalid/sbom/{digest}",
+        "creationInfo": {"created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)), "creators": ["Tool: muster-sbom"]},
+        "packages": everything,
+        "relationships": [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": own["SPDXID"]},
+                          *({"spdxElementId": own["SPDXID"], "relationshipType": "DEPENDS_ON", "relatedSpdxElement": item["SPDXID"]}
+                            for item in everything[1:])]}
+    output.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"{len(everything)} packages in {output.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

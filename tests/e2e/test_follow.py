@@ -1,0 +1,104 @@
+"""A job that is submitted and followed, one that comes as a file, and where a job begins on machines that are not this one."""
+import ctypes
+import json
+import os
+import signal
+import socket
+import time
+import unittest
+
+from harness import wait_until
+from programs import ProgramTest
+
+CLONE_NEWUTS = 0x04000000
+
+
+def on_another_machine():
+    """As far as its name goes."""
+    if ctypes.CDLL(None).unshare(CLONE_NEWUTS) == 0:
+        socket.sethostname("another-machine")
+
+
+class Follow(ProgramTest):
+    def start_fleet(self, **kwargs):
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator, **kwargs)
+        return coordinator
+
+    def follow(self, *words):
+        return self.start(self.bin("muster"), "submit", "--follow", "--", *words)
+
+    def test_it_shows_the_output_and_ends_with_the_jobs_code(self):
+        self.start_fleet()
+        for code, words in ((0, "echo done"), (7, "echo broken; exit 7")):
+            result = self.muster("submit", "--follow", "--restarts", "0", "--", "sh", "-c", words)
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertEqual(result.stdout, words.split(";")[0].removeprefix("echo ") + "\n")
+        self.assertIn("SUCCEEDED", self.muster("submit", "-f", "--", "true", check=0).stderr)
+        self.assertEqual(self.muster("submit", "--follow", "--json", "--", "true").returncode, 2)
+
+    def test_who_leaves_leaves_the_job_alone(self):
+        self.start_fleet()
+        go = self.dir / "go"
+        process = self.follow("sh", "-c", f"echo here; while [ ! -e {go} ]; do sleep 0.1; done")
+        wait_until(lambda: "here" in self.output(process), 30, "its output")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=20), 130)
+        self.assertIn("job 1 goes on; follow it with: muster logs -f 1", self.output(process))
+        self.assertEqual(self.job(1)["state"], "RUNNING")
+        go.touch()
+        wait_until(lambda: self.job(1)["state"] == "SUCCEEDED", 30, "its end")
+
+    def test_two_that_follow_have_two_jobs(self):
+        self.start_fleet()
+        for number in (1, 2):
+            self.assertIn(f"job {number} ", self.muster("submit", "--follow", "--", "true", check=0).stderr)
+
+    def test_a_wait_for_workers_is_told(self):
+        coordinator = self.start_coordinator()
+        process = self.follow("true")
+        wait_until(lambda: "QUEUED" in self.output(process), 30, "the news")
+        self.start_worker(coordinator)
+        self.assertEqual(process.wait(timeout=30), 0)
+
+    def test_a_rendered_job_is_submitted_as_it_is(self):
+        self.start_fleet()
+        rendered = self.muster("k8s", "render", "--image", "r", "--insecure", "--json", "--working-directory", self.dir, "--name", "there", "--",
+                               "sh", "-c", "pwd", check=0)
+        self.assertIn("is in no --mount", rendered.stderr)
+        (self.dir / "job.json").write_text(json.loads(rendered.stdout)["items"][0]["data"]["job.json"])
+        result = self.muster("submit", "--follow", "--job-file", self.dir / "job.json", check=0, cwd="/")
+        self.assertEqual(result.stdout, f"{self.dir}\n")
+        self.assertEqual(self.job(1)["spec"]["name"], "there")
+        both = self.muster("submit", "--job-file", self.dir / "job.json", "--", "true")
+        self.assertIn("leave the config or the program out", both.stderr)
+
+    def test_a_folder_of_this_machine_is_pointed_out_where_no_worker_is(self):
+        if os.geteuid() != 0:
+            self.skipTest("another host name is root's to have")
+        self.start_fleet(preexec_fn=on_another_machine)
+        told = self.muster("submit", "--", "true", check=0).stderr
+        self.assertIn(f"the job has this machine's folder {self.dir}, and no worker is on this machine", told)
+        self.assertEqual(self.muster("submit", "--working-directory", self.dir, "--", "true", check=0).stderr, "")
+        self.start_worker(self.processes[0], "node1")
+        self.assertEqual(self.muster("submit", "--", "true", check=0).stderr, "")
+
+    def test_a_worker_that_leaves_ends_with_the_code_that_it_was_given(self):
+        coordinator = self.start_coordinator()
+        worker = self.start_worker(coordinator, extra=("--leave-exit-code", "75"))
+        worker.send_signal(signal.SIGTERM)
+        self.assertEqual(worker.wait(timeout=20), 75)
+
+    def test_ranks_have_as_long_to_save_as_they_are_given(self):
+        script = self.script("saves.sh", "trap 'sleep 6; echo saved; exit 0' TERM\necho here\nwhile :; do sleep 0.1; done\n")
+        process = self.start_program("sh", script, options=("--leave-seconds", "30"))
+        wait_until(lambda: "here" in self.output(process), 30, "its output")
+        asked = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=40), 130)
+        self.assertIn("saved", self.output(process))
+        self.assertLess(time.monotonic() - asked, 20, "no longer than it takes")
+
+
+if __name__ == "__main__":
+    unittest.main()

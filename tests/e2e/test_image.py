@@ -1,0 +1,105 @@
+"""The image: its folder collected from the programs that were built here, its last stages made by buildah without a daemon, and the programs run in it."""
+import json
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+import unittest
+
+from harness import BIN, SOURCE, MusterTest
+
+CONTAINERFILE = SOURCE / "deploy/image/Containerfile"
+PROGRAMS = ("muster", "muster-coordinator", "muster-text", "muster-trainer", "muster-worker")
+USER = 64000
+
+
+class Image(MusterTest):
+    def setUp(self):
+        for program in ("buildah", "patchelf", "strip"):
+            if shutil.which(program) is None:
+                self.skipTest(f"no {program} here")
+        if os.geteuid() != 0:
+            self.skipTest("an image's folder is root's to make")
+        super().setUp()
+
+    def collect(self):
+        root = self.dir / "built/rootfs"
+        root.parent.mkdir()
+        result = subprocess.run([str(SOURCE / "deploy/image/collect.sh"), str(BIN), str(root)], capture_output=True, text=True, timeout=120)
+        if "no package has" in result.stderr:
+            self.skipTest(f"libraries here are from no package: {result.stderr}")  # of a build with Arrow's wheel
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return root
+
+    def buildah(self, *arguments, check=True):
+        store = ("--storage-driver", "vfs", "--root", f"{self.dir}/storage", "--runroot", f"{self.dir}/run")
+        return subprocess.run(["buildah", *store, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=check,
+                              env={**self.env, "BUILDAH_ISOLATION": "chroot"})
+
+    def build(self, target):
+        return self.buildah("build", "-f", CONTAINERFILE, "--target", target, "-t", f"muster:{target}", "--build-arg", "BASE=scratch",
+                            "--build-context", f"build={self.dir}/built", "--timestamp", "0", SOURCE)
+
+    def run_in(self, container, *command):
+        return self.buildah("run", container, "--", *command, check=False)
+
+    def test_the_image_has_the_programs_and_nothing_that_they_do_not_want(self):
+        root = self.collect()
+        self.assertEqual(sorted(path.name for path in (root / "opt/muster/bin").iterdir()), sorted(PROGRAMS))
+        files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+        runnable = {str(path.relative_to(root)) for path in files if path.stat().st_mode & stat.S_IXUSR and "lib" not in path.parts[len(root.parts)]}
+        outside = {name for name in runnable if not name.startswith("opt/muster/")}
+        self.assertEqual(outside, set(), "no shell, no package manager")
+        self.assertFalse([path for path in files if path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID)])
+        self.assertLess(sum(path.stat().st_size for path in files), 400 << 20)
+
+    def test_the_bill_of_materials_names_each_librarys_package(self):
+        root = self.collect()
+        bill = json.loads((root / "opt/muster/share/muster/sbom.spdx.json").read_text())
+        self.assertEqual(bill["spdxVersion"], "SPDX-2.3")
+        names = {package["name"]: package["versionInfo"] for package in bill["packages"]}
+        self.assertEqual(names["muster"], json.loads(self.muster("version", "--json", check=0).stdout)["version"])
+        self.assertTrue({"libc6", "libstdc++6", "libsqlite3-0"} <= set(names), names)
+        self.assertTrue(all(names.values()))
+        ids = [package["SPDXID"] for package in bill["packages"]]
+        self.assertEqual(len(ids), len(set(ids)))
+        self.assertEqual(len(bill["relationships"]), len(ids))
+
+    def test_both_variants_are_built_and_run_as_nobody(self):
+        self.collect()
+        for target in ("cuda", "cpu"):  # buildah 1.28 drops the cpu stage's image, which is the same, behind the cuda one's build
+            self.build(target)
+            config = json.loads(self.buildah("inspect", "--type", "image", f"muster:{target}").stdout)["OCIv1"]["config"]
+            self.assertEqual(config["User"], f"{USER}:{USER}")
+            self.assertEqual(config["Entrypoint"], ["/opt/muster/bin/muster"])
+            self.assertEqual(config["Labels"]["muster.variant"], target)
+            self.assertEqual(config["Labels"]["muster.sbom"], "/opt/muster/share/muster/sbom.spdx.json")
+            self.assertEqual(config["Labels"]["org.opencontainers.image.version"], self.muster("version", check=0).stdout.split()[1])
+            self.assertEqual("NVIDIA_VISIBLE_DEVICES=all" in config["Env"], target == "cuda")
+        container = self.buildah("from", "--pull-never", "localhost/muster:cpu").stdout.strip()
+        tried = self.run_in(container, "/opt/muster/bin/muster", "version")
+        if "unshare" in tried.stderr or "operation not permitted" in tried.stderr:
+            self.skipTest(f"no container can be run here: {tried.stderr}")
+        self.assertEqual(tried.stdout, self.muster("version", check=0).stdout, tried.stderr)
+        for program in PROGRAMS:
+            self.assertEqual(self.run_in(container, f"/opt/muster/bin/{program}", "--help").returncode, 0, program)
+        self.assertNotEqual(self.run_in(container, "/bin/sh", "-c", "true").returncode, 0)
+        # The trainer's own config, a rank, a checkpoint: all of it from the image alone, as its user.
+        job = self.run_in(container, "/opt/muster/bin/muster", "run", "/opt/muster/share/muster/configs/base.yml", "model_name=llama2-tiny",
+                          "run_name=first", "steps=2", "dataset_type=synthetic", "per_device_batch_size=1", "max_target_length=32",
+                          "base_output_directory=/var/lib/muster/out", "--ranks", "1")
+        self.assertEqual(job.returncode, 0, job.stderr + job.stdout)
+        self.assertIn("completed step: 1", job.stdout)
+        made = pathlib.Path(self.buildah("mount", container).stdout.strip()) / "var/lib/muster/out/first"
+        self.assertEqual(made.stat().st_uid, USER)
+
+    def test_the_stages_are_those_that_the_documents_name(self):
+        lines = CONTAINERFILE.read_text().splitlines()
+        self.assertEqual([line for line in lines if line.startswith("FROM ")], ["FROM ${BASE} AS build", "FROM scratch AS cpu", "FROM cpu AS cuda"])
+        version = json.loads(self.muster("version", "--json", check=0).stdout)["version"]
+        self.assertIn(f'org.opencontainers.image.version="{version}"', CONTAINERFILE.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()

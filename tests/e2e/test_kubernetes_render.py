@@ -1,0 +1,187 @@
+"""`muster k8s render`: what it prints by Kubernetes' and JobSet's own descriptions, and a whole job by JobSet's own controller."""
+import json
+import os
+import subprocess
+import unittest
+
+import kube_jobset
+import kube_pods
+from harness import BIN, TINY, wait_until
+from helm_case import HelmCase, yaml
+from kube_case import NAMESPACE, ClusterCase
+
+IMAGE = ("--image", "registry.example/muster:1")
+
+
+class Render(HelmCase):
+    def render(self, *arguments, check=0):
+        return self.muster("k8s", "render", *IMAGE, *arguments, check=check)
+
+    def objects(self, *arguments):
+        result = self.render(*arguments)
+        documents = [document for document in yaml.safe_load_all(result.stdout) if document]
+        self.assertEqual(documents, json.loads(self.render("--json", *arguments).stdout)["items"], "YAML and JSON say the same")
+        return documents
+
+    def trainer(self, *more):
+        return self.objects(self.base_yml(), "model_name=llama2-tiny", "run_name=First.run", "base_output_directory=/shared/out", "dataset_type=synthetic",
+                            "--mount", "shared:/shared", "--nodes", "2", "--ranks-per-node", "2", *more)
+
+    def test_it_is_what_kubernetes_and_jobset_take(self):
+        schemas = self.schemas()
+        variants = {
+            "plain": ("--insecure",),
+            "secrets": ("--tls-secret", "muster-tls", "--token-secret", "muster-tokens", "-n", "training", "--pull-secret", "registry"),
+            "kueue": ("--insecure", "--queue", "team-a", "--priority-class", "high", "--topology", "topology.k8s.aws/network-node-layer-2"),
+            "p5": ("--insecure", "--gpus", "8", "--efa", "32", "--huge-pages", "5120Mi", "--cpu", "160", "--memory", "1600Gi", "--shared-memory", "256Gi",
+                   "--node-selector", "node.kubernetes.io/instance-type=p5.48xlarge", "--toleration", "nvidia.com/gpu", "--toleration",
+                   "vpc.amazonaws.com/efa", "--env-from-secret", "wandb", "--mount", "/mnt/nvme:/scratch", "--spares", "1"),
+        }
+        for name, more in variants.items():
+            with self.subTest(name):
+                documents = self.trainer(*more)
+                self.assertEqual([d["kind"] for d in documents], ["ConfigMap", "NetworkPolicy", "JobSet"])
+                for document in documents:
+                    self.assertEqual(schemas.errors(document), [])
+                self.assertEqual({d["metadata"]["name"] for d in documents}, {"first-run", "first-run-job"})
+
+    def test_the_daemons_take_the_flags_that_they_are_given(self):
+        for more in (("--insecure",), ("--tls-secret", "a", "--token-secret", "b")):
+            job_set = self.trainer(*more)[-1]
+            for job in job_set["spec"]["replicatedJobs"]:
+                pod = job["template"]["spec"]["template"]["spec"]
+                for container in [*pod.get("initContainers", []), *pod["containers"]]:
+                    words = [word.replace("$(MUSTER_WORKER_INDEX)", "0").replace("$(MUSTER_WORKER_ADDRESS)", "10.0.0.1") for word in container["args"]]
+                    program = str(BIN / container["command"][0].rsplit("/", 1)[1])
+                    result = subprocess.run([program, *words, "--help"], capture_output=True, text=True, timeout=20)
+                    self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_the_job_is_resolved_where_it_is_rendered(self):
+        spec = json.loads(self.trainer("--insecure", "--env", "A=b")[0]["data"]["job.json"])
+        self.assertEqual((spec["name"], spec["nodes"], spec["ranks_per_node"], spec["environment"]), ("First.run", 2, 2, {"A": "b"}))
+        self.assertEqual(spec["output_directory"], "/shared/out/First.run")
+        self.assertEqual(json.loads(spec["train_config_json"])["model_name"], "llama2-tiny")
+
+    def test_a_program_starts_where_it_is_told_to(self):
+        documents = self.objects("--insecure", "--nodes", "3", "--gpus", "4", "--mount", "shared:/shared", "--working-directory", "/shared/me",
+                                 "--name", "mine", "--", "python3", "train.py", "--lr", "1e-3")
+        spec = json.loads(documents[0]["data"]["job.json"])
+        self.assertEqual((spec["command"], spec["working_directory"], spec["output_directory"], spec["ranks_per_node"]),
+                         (["python3", "train.py", "--lr", "1e-3"], "/shared/me", "/shared/me/mine", 4))
+
+    def test_what_cannot_work_is_refused_with_what_would(self):
+        trainer = (self.base_yml(), "model_name=llama2-tiny", "run_name=a", "dataset_type=synthetic")
+        cases = [
+            (("--insecure", *trainer), "is in no --mount"),
+            (("--mount", "shared:/shared", *trainer, "base_output_directory=/shared"), "deploy/make-secrets.sh --coordinator a-leader-0-0.a"),
+            (("--insecure", "--mount", "shared:/shared", *trainer, "base_output_directory=/elsewhere"), "/elsewhere/a is in no --mount"),
+            (("--insecure", "--mount", "shared", *trainer), "CLAIM:/path is wanted"),
+            (("--insecure", "--k8s-name", "A", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--k8s-name A"),
+            (("--insecure", "--gpus", "2", "--ranks-per-node", "4", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "give --gpus 4"),
+            (("--insecure", "--working-directory", "here", "--", "true"), "an absolute path is wanted"),
+            (("--insecure", "--memory", "8GB", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--memory 8GB"),
+        ]
+        for arguments, said in cases:
+            with self.subTest(said):
+                result = self.render(*arguments, check=None)
+                self.assertEqual((result.returncode, result.stdout), (2 if "make-secrets" not in said else result.returncode, ""), result.stderr)
+                self.assertIn(said, result.stderr)
+        self.assertNotEqual(self.render("--mount", "shared:/shared", *trainer, "base_output_directory=/shared", check=None).returncode, 0)
+
+    def test_a_job_file_that_is_none_is_named(self):
+        for text, said in (("", "is no job"), ("{", "is no job"), ('{"nodez": 1}', "nodez"), ('{"nodes": "x"}', "is no job"), ("[]", "is no job")):
+            (self.dir / "job.json").write_text(text)
+            result = self.muster("submit", "--job-file", self.dir / "job.json", check=2)
+            self.assertIn(said, result.stderr)
+        self.assertIn("is no file", self.muster("submit", "--job-file", self.dir / "missing", check=2).stderr)
+
+
+class JobSets(ClusterCase):
+    """The JobSet's pods as processes."""
+
+    HOSTS = ["first-leader-0-0", *(f"first-workers-0-{n}" for n in range(2))]
+
+    def setUp(self):
+        reason = kube_jobset.why_not()
+        if reason:
+            self.skipTest(reason)
+        if os.geteuid() != 0:
+            self.skipTest("a network of its own is root's to make")
+        super().setUp()
+        kube_jobset.start(self.cluster, yaml)
+        # The namespace is "restricted", which forbids folders of the host; the test has nothing else to share.
+        self.cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
+        self.pods_run = kube_pods.PodRunner(self.cluster, self.dir / "pods/run", self.env, self.addresses, NAMESPACE).start()
+        self.addCleanup(self.pods_run.stop)
+
+    def prepare(self):
+        folder = self.dir / "pods"
+        folder.mkdir()
+        try:
+            self.addresses = kube_pods.own_network(folder, self.HOSTS)
+        except OSError as error:
+            self.skipTest(f"no network of its own can be had here: {error}")
+        with open(folder / "hosts", "a") as hosts:
+            hosts.write(f"{self.addresses['first-leader-0-0']} first-leader-0-0.first\n")
+
+    def tearDown(self):
+        if hasattr(self, "pods_run"):
+            self.pods_run.stop()
+        super().tearDown()
+
+    def start_job(self, *overrides):
+        out = self.dir / "out"
+        out.mkdir()
+        objects = self.muster("k8s", "render", "--image", "r", "--bin-dir", BIN, "--insecure", "--mount", f"{out}:{out}", "-n", NAMESPACE, "--nodes", "2",
+                              "--ranks-per-node", "1", "--leave-seconds", "30", self.base_yml(), "run_name=first", f"base_output_directory={out}",
+                              "dataset_type=synthetic", "log_period=1", *TINY, *overrides, check=0).stdout
+        self.cluster.kubectl("apply", "-f", "-", stdin=objects)
+
+    def conditions(self):
+        status = self.cluster.get("-n", NAMESPACE, "jobset", "first").get("status", {})
+        return {c["type"]: c.get("message") for c in status.get("conditions", []) if c["status"] == "True"}
+
+    def wait_for(self, condition, seconds, what):
+        try:
+            return wait_until(condition, seconds, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.conditions()}\n{self.pods_run.logs()}") from error
+
+    def pods_of(self, part):
+        items = self.cluster.get("-n", NAMESPACE, "pods", "-l", f"jobset.sigs.k8s.io/replicatedjob-name={part}")["items"]
+        return [pod for pod in items if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"]
+
+    def output(self):
+        """What the leader has printed, of all its pods."""
+        return "".join(path.read_text() for path in sorted((self.dir / "pods/run").glob("*.muster.log")))
+
+    def test_a_job_set_ends_as_its_job_does(self):
+        self.start_job("steps=5")
+        self.wait_for(lambda: "Completed" in self.conditions(), 120, "the end")
+        self.assertIn("completed step: 4", self.output())
+        self.wait_for(lambda: not self.pods_of("workers"), 60, "the end of the workers")
+
+    def test_a_job_that_fails_fails_its_job_set(self):
+        self.start_job("steps=5", f"load_parameters_path={self.dir}/missing")
+        self.wait_for(lambda: "Failed" in self.conditions(), 120, "the end")
+        self.assertIn("missing", self.output())
+
+    def test_it_outlives_a_worker_and_its_leader(self):
+        self.start_job("steps=1000000", "checkpoint_period=1000000")
+        self.wait_for(lambda: self.output().count("completed step") > 3, 120, "steps")
+        self.evict(self.pods_of("workers")[0]["metadata"]["name"])
+        self.wait_for(lambda: "is leaving" in self.output() and "restored checkpoint" in self.output(), 90, "the same from its checkpoint")
+        self.wait_for(lambda: len(self.pods_of("workers")) == 2, 60, "another worker")
+
+        before = self.pods_of("leader")[0]["metadata"]["name"]
+        self.evict(before)
+        self.wait_for(lambda: [pod["metadata"]["name"] for pod in self.pods_of("leader")] not in ([], [before]), 90, "another leader")
+        self.wait_for(lambda: self.output().count("restored checkpoint") >= 2, 120, "the job under another coordinator")
+        self.assertNotIn("Failed", self.conditions())
+
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "jobset", "first", "--wait=false")
+        self.wait_for(lambda: not self.cluster.get("-n", NAMESPACE, "pods")["items"], 90, "the end of all pods")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,201 @@
+#include "cli/k8s_objects.h"
+
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::HasSubstr;
+
+K8sPlan plan() {
+  return {.name = "first",
+          .image = "registry.example/muster:1",
+          .job_file = "{}",
+          .workers = 5,
+          .slots = 8,
+          .gpus = 8,
+          .mounts = {{"shared", "/shared"}, {"/mnt/nvme", "/scratch"}},
+          .insecure = true};
+}
+
+Json job_set(const K8sPlan& plan) { return k8s_objects(plan).back(); }
+
+const Json& job_of(const Json& set, const std::string& name) {
+  for (const Json& job : set["spec"]["replicatedJobs"])
+    if (job["name"] == name) return job["template"]["spec"];
+  throw std::runtime_error(name);
+}
+
+const Json& pod_of(const Json& set, const std::string& name) {
+  return job_of(set, name)["template"]["spec"];
+}
+
+bool has(const Json& list, const Json& wanted) {
+  return std::find(list.begin(), list.end(), wanted) != list.end();
+}
+
+TEST(K8sObjects, AreAJobItsNetworkAndItsPods) {
+  const auto objects = k8s_objects(plan());
+  ASSERT_EQ(objects.size(), 3);
+  EXPECT_EQ(objects[0]["kind"], "ConfigMap");
+  EXPECT_EQ(objects[0]["data"]["job.json"], "{}");
+  EXPECT_EQ(objects[1]["kind"], "NetworkPolicy");
+  EXPECT_EQ(objects[1]["spec"]["podSelector"]["matchLabels"]["jobset.sigs.k8s.io/jobset-name"],
+            "first");
+  EXPECT_EQ(objects[2]["kind"], "JobSet");
+  for (const Json& object : objects) EXPECT_FALSE(object["metadata"].contains("namespace"));
+  K8sPlan elsewhere = plan();
+  elsewhere.namespace_name = "training";
+  for (const Json& object : k8s_objects(elsewhere))
+    EXPECT_EQ(object["metadata"]["namespace"], "training");
+}
+
+TEST(K8sObjects, TheLeadersEndIsTheJobs) {
+  const Json set = job_set(plan());
+  EXPECT_EQ(set["spec"]["successPolicy"]["targetReplicatedJobs"], Json({"leader"}));
+  EXPECT_EQ(set["spec"]["failurePolicy"]["maxRestarts"], 0);
+  const Json& leader = pod_of(set, "leader");
+  // A sidecar ends after the container that submits and follows.
+  EXPECT_EQ(leader["initContainers"][0]["restartPolicy"], "Always");
+  EXPECT_EQ(leader["initContainers"][0]["command"][0], "/opt/muster/bin/muster-coordinator");
+  EXPECT_TRUE(has(leader["containers"][0]["args"], "--follow"));
+  const Json& rules = job_of(set, "leader")["podFailurePolicy"]["rules"];
+  EXPECT_EQ(rules[0]["action"], "Ignore");
+  EXPECT_EQ(rules[1]["onExitCodes"]["values"], Json({130, 137, 143}));
+}
+
+TEST(K8sObjects, AWorkerThatIsTakenAwayHasASuccessor) {
+  const Json set = job_set(plan());
+  const Json& job = job_of(set, "workers");
+  EXPECT_EQ(job["completionMode"], "Indexed");
+  EXPECT_EQ(job["parallelism"], 5);
+  EXPECT_EQ(job["completions"], 5);
+  const Json& worker = job["template"]["spec"]["containers"][0];
+  EXPECT_TRUE(has(worker["args"], "--leave-exit-code=75"));
+  EXPECT_TRUE(has(worker["args"], "--coordinator=first-leader-0-0.first:7070"));
+  EXPECT_TRUE(has(worker["args"], "--name=worker-$(MUSTER_WORKER_INDEX)"));
+  EXPECT_EQ(job["podFailurePolicy"]["rules"][1]["action"], "Ignore");
+  EXPECT_EQ(job["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"], Json({75}));
+  EXPECT_EQ(job["template"]["spec"]["terminationGracePeriodSeconds"], 630);
+}
+
+TEST(K8sObjects, DevicesAreRequestsAndLimits) {
+  K8sPlan wanted = plan();
+  wanted.efa = 32;
+  wanted.huge_pages = "5120Mi";
+  const Json set = job_set(wanted);
+  const Json& resources = pod_of(set, "workers")["containers"][0]["resources"];
+  for (const char* kind : {"requests", "limits"}) {
+    EXPECT_EQ(resources[kind]["nvidia.com/gpu"], 8);
+    EXPECT_EQ(resources[kind]["vpc.amazonaws.com/efa"], 32);
+    EXPECT_EQ(resources[kind]["hugepages-2Mi"], "5120Mi");
+  }
+  wanted.gpus = wanted.efa = 0;
+  wanted.huge_pages.clear();
+  EXPECT_FALSE(pod_of(job_set(wanted), "workers")["containers"][0]["resources"].contains("limits"));
+}
+
+TEST(K8sObjects, ClaimsAndFoldersAreMounted) {
+  const Json set = job_set(plan());
+  const Json& pod = pod_of(set, "workers");
+  EXPECT_TRUE(has(pod["volumes"],
+                  {{"name", "mount-0"}, {"persistentVolumeClaim", {{"claimName", "shared"}}}}));
+  EXPECT_EQ(pod["volumes"][3]["hostPath"]["path"], "/mnt/nvme");
+  EXPECT_TRUE(
+      has(pod["containers"][0]["volumeMounts"], {{"name", "mount-1"}, {"mountPath", "/scratch"}}));
+}
+
+TEST(K8sObjects, KueuesWordsAreLabels) {
+  K8sPlan wanted = plan();
+  EXPECT_FALSE(job_set(wanted)["metadata"]["labels"].contains("kueue.x-k8s.io/queue-name"));
+  wanted.queue = "team-a";
+  wanted.priority_class = "high";
+  wanted.topology = "topology.k8s.aws/network-node-layer-2";
+  const Json set = job_set(wanted);
+  EXPECT_EQ(set["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "team-a");
+  EXPECT_EQ(set["metadata"]["labels"]["kueue.x-k8s.io/priority-class"], "high");
+  EXPECT_EQ(job_of(set, "workers")["template"]["metadata"]["annotations"]
+                                  ["kueue.x-k8s.io/podset-preferred-topology"],
+            "topology.k8s.aws/network-node-layer-2");
+}
+
+TEST(K8sObjects, WithTlsAWorkerSeesItsOwnTokenAlone) {
+  K8sPlan wanted = plan();
+  wanted.insecure = false;
+  wanted.tls_secret = "tls";
+  wanted.token_secret = "tokens";
+  const Json set = job_set(wanted);
+  for (const char* name : {"leader", "workers"}) {
+    EXPECT_THAT(pod_of(set, name).dump(), testing::Not(HasSubstr("--insecure"))) << name;
+  }
+  Json keys;
+  for (const Json& volume : pod_of(set, "workers")["volumes"])
+    if (volume.contains("secret"))
+      for (const Json& item : volume["secret"]["items"]) keys.push_back(item["key"]);
+  EXPECT_EQ(keys, Json({"ca.crt", "worker"}));
+}
+
+TEST(K8sPlan, WhatIsWrongIsNamed) {
+  const auto said = [](void (*change)(K8sPlan&)) {
+    K8sPlan wrong = plan();
+    change(wrong);
+    return std::string(check_k8s_plan(wrong).message());
+  };
+  EXPECT_TRUE(check_k8s_plan(plan()).ok()) << check_k8s_plan(plan());
+  EXPECT_THAT(said([](K8sPlan& p) { p.name = "First_1"; }), HasSubstr("--k8s-name First_1"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.name = "1st"; }), HasSubstr("begins with a letter"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.name = std::string(41, 'a'); }), HasSubstr("at most 40"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.image = ""; }), HasSubstr("--image"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.memory = "much"; }), HasSubstr("--memory much"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.slots = 9; }), HasSubstr("give --gpus 9"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.mounts.push_back({"b", "/shared"});
+              }),
+              HasSubstr("two mounts"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.priority_class = "high"; }), HasSubstr("give --queue"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.topology = "zone"; }), HasSubstr("give --queue"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.queue = "Team A"; }), HasSubstr("--queue Team A"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.job_file.resize(kJobFileBytesMax + 1); }),
+              HasSubstr("a ConfigMap takes"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.insecure = false; }),
+              HasSubstr("--coordinator first-leader-0-0.first"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = "a"; }), HasSubstr("without --token-secret"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = p.token_secret = "a"; }),
+              HasSubstr("leave one of them out"));
+}
+
+TEST(K8sPlan, NamesOfRunsBecomeNamesOfKubernetes) {
+  EXPECT_EQ(k8s_name("First run_2"), "first-run-2");
+  EXPECT_EQ(k8s_name("2026-llama"), "llama");
+  EXPECT_EQ(k8s_name("a."), "a");
+  EXPECT_EQ(k8s_name("..."), "");
+  EXPECT_EQ(k8s_name(std::string(39, 'a') + "_b"), std::string(39, 'a'));
+}
+
+TEST(K8sPlan, MountsHaveASourceAndAPath) {
+  EXPECT_EQ(parse_k8s_mount("shared:/data")->source, "shared");
+  EXPECT_EQ(parse_k8s_mount("/mnt/x:/data")->path, "/data");
+  for (const char* wrong : {"", "shared", "shared:", "shared:data", ":/data", "Shared:/data",
+                            "shared:/", "shared:/a:ro"})
+    EXPECT_FALSE(parse_k8s_mount(wrong).ok()) << wrong;
+}
+
+TEST(K8sPlan, QuantitiesAreThoseOfKubernetes) {
+  for (const char* right : {"1", "500m", "1.5", "64Gi", "2k"}) EXPECT_TRUE(is_quantity(right));
+  for (const char* wrong : {"", "m", "1.", ".5", "-1", "64GB", "1 Gi", "1e3x"})
+    EXPECT_FALSE(is_quantity(wrong)) << wrong;
+}
+
+TEST(K8sPlan, AFolderIsInAMountOrBesideIt) {
+  EXPECT_TRUE(is_mounted(plan(), "/shared"));
+  EXPECT_TRUE(is_mounted(plan(), "/shared/out/first"));
+  EXPECT_FALSE(is_mounted(plan(), "/sharedother"));
+  EXPECT_FALSE(is_mounted(plan(), "/"));
+  EXPECT_FALSE(is_mounted(plan(), "/shared/../etc"));
+}
+
+}  // namespace
+}  // namespace muster::cli
