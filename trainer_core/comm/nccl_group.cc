@@ -136,9 +136,12 @@ class NcclGroup final : public ProcessGroup {
   size_t ranks() const { return static_cast<size_t>(size()); }
   // What goes to other ranks of what all of them have together.
   uint64_t others(size_t bytes) const { return bytes / ranks() * (ranks() - 1); }
-  // A device's numbers, of more than one rank.
+  // A device's numbers, of more than one rank. No numbers lie nowhere: who has none of an exchange does as the others do.
   bool is_ours(ConstNumbers input, ConstNumbers output) const {
-    return size() > 1 && memory_.holds(input.data) && memory_.holds(output.data);
+    const auto is_device = [&](ConstNumbers numbers) {
+      return numbers.count == 0 || memory_.holds(numbers.data);
+    };
+    return size() > 1 && is_device(input) && is_device(output);
   }
 
   NcclResult send(ConstNumbers data, size_t to, NcclCommunicator end, void* stream) const {

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/gpu/emulated/gpu_device.h"
+#include "tests/gpu/gpu_device.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/choose_backend.h"
@@ -31,6 +31,8 @@ class Killed : public testing::Test {
     TrainConfig config = tiny_config(1);
     config.hardware = Hardware::kGpu;
     config.model.dropout_rate = 0.1;
+    config.per_device_batch_size = 2;
+    config.max_target_length = 8;
     config.steps = 24;
     config.enable_checkpointing = true;
     config.checkpoint_directory = folder_.file(checkpoints);

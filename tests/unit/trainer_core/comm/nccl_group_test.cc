@@ -118,7 +118,7 @@ TEST_F(NcclGroups, AnErrorThatNcclFindsLaterEndsTheCollective) {
       const absl::Status status = group.all_reduce(data.all(), "second");
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
       EXPECT_THAT(std::string(status.message()),
-                  AllOf(HasSubstr("all_reduce \"second\""), HasSubstr("world nccl"),
+                  AllOf(HasSubstr("all-reduce \"second\""), HasSubstr("world nccl"),
                         HasSubstr("remote process exited")));
     }
   });

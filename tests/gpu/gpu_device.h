@@ -1,5 +1,5 @@
-// Which device the runs of train_helpers.h compute with in a program of this folder: the emulated GPU, a new backend for each rank, or the
-// CPU while an OnCpu lives.
+// What the runs of train_helpers.h compute with in a program of this folder: the GPU, or the emulated one, with a new backend for each
+// rank; the CPU while an OnCpu lives.
 #pragma once
 
 #include <memory>

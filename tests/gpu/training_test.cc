@@ -1,5 +1,5 @@
-// Whole trainings with hardware=gpu, on the emulated device: the CPU's losses on any mesh, and what a restart must not change. The host
-// cannot touch the device's memory here, so nothing on the way from a batch to a checkpoint can have done it.
+// Whole trainings with hardware=gpu: the CPU's losses on any mesh, and what a restart must not change. The emulated device's memory the
+// host cannot touch, so nothing on the way from a batch to a checkpoint can have done it.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/gpu/emulated/gpu_device.h"
+#include "tests/gpu/gpu_device.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/parallel/mesh_configs.h"
@@ -60,6 +60,7 @@ struct Job {
 };
 void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
 
+// Rows of tokens are what the emulated device takes its time for.
 TrainConfig few_steps(TrainConfig config) {
   config.steps = 3;
   config.enable_checkpointing = false;
@@ -69,12 +70,18 @@ TrainConfig few_steps(TrainConfig config) {
 TrainConfig one_rank(OptimizerType optimizer = OptimizerType::kAdamW) {
   TrainConfig config = tiny_config(1);
   config.steps = 6;
+  config.per_device_batch_size = 2;
+  config.max_target_length = 8;
   config.optimizer.type = optimizer;
   return config;
 }
-TrainConfig of_llama(const MeshShape& shape) {
-  return few_steps(config_of(sharded_llama(), shape));
+TrainConfig on_mesh_of(const ModelConfig& model, const MeshShape& shape) {
+  TrainConfig config = few_steps(config_of(model, shape, /*length=*/8));
+  config.model.num_layers = 2;
+  config.per_device_batch_size = std::max(1, config.per_device_batch_size / 2);
+  return config;
 }
+TrainConfig of_llama(const MeshShape& shape) { return on_mesh_of(sharded_llama(), shape); }
 
 class OnAnyMesh : public testing::TestWithParam<Job> {};
 
@@ -107,6 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
         Job{"fp8_delayed",
             [] {
               TrainConfig config = few_steps(tiny_config(2));
+              config.per_device_batch_size = 1;
+              config.max_target_length = 8;
               config.model.quantization.type = QuantizationType::kFp8Delayed;
               return config;
             },
@@ -114,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
         Job{"accumulation",
             [] {
               TrainConfig config = one_rank();
-              config.per_device_batch_size = 2;
+              config.per_device_batch_size = 1;
               config.gradient_accumulation_steps = 2;
               return config;
             }},
@@ -162,9 +171,9 @@ INSTANTIATE_TEST_SUITE_P(
             }},
         Job{"experts",
             [] {
-              return few_steps(config_of(sharded_glam(), mesh({{MeshAxis::kExpert, 2}})));
+              return on_mesh_of(sharded_glam(), mesh({{MeshAxis::kExpert, 2}}));
             }}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& job) { return std::string(job.param.name); });
 
 TEST_P(OnAnyMesh, TheCpusLosses) {
   const TrainConfig config = GetParam().config();
@@ -179,6 +188,8 @@ class Restarts : public testing::Test {
   TrainConfig config(const std::string& checkpoints, int ranks = 1) const {
     TrainConfig config = along_fsdp(tiny_config(ranks));
     config.model.dropout_rate = 0.1;
+    config.per_device_batch_size = 2 / ranks;
+    config.max_target_length = 8;
     config.steps = 8;
     config.enable_checkpointing = true;
     config.checkpoint_directory = folder_.file(checkpoints);
@@ -241,6 +252,8 @@ TEST_F(Restarts, GoOnOnTheOtherBackend) {
 TEST_F(Restarts, GoOnAlongData) {
   const auto named = [&](const std::string& name, int64_t steps) {
     TrainConfig with = tiny_config(2);
+    with.per_device_batch_size = 1;
+    with.max_target_length = 8;
     with.steps = steps;
     with.enable_checkpointing = true;
     with.checkpoint_directory = folder_.file(name);
