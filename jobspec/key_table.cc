@@ -55,7 +55,7 @@ constexpr Key kTable[] = {
     works("model_name", ValueType::kString),
     works("override_model_config", ValueType::kBool),
     works("base_output_directory", ValueType::kString),
-    only("hardware", ValueType::kString, "cpu", "this version trains on CPU"),
+    only("hardware", ValueType::kString, "cpu|gpu|auto", "these are the backends that there are; gpu needs a build with CUDA"),
     works("steps", ValueType::kInteger),
     works("log_period", ValueType::kInteger),
     works("reuse_example_batch", ValueType::kInteger),

@@ -238,6 +238,7 @@ absl::Status read_anywhere(SettingsReader& reader, const Config& config,
   if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, warnings); !status.ok()) return status;
   read_dtype(reader, train.dtype);
+  reader.read_choice("hardware", trainer::kHardwareNames, train.hardware);
   if (auto status = read_quantization(reader, train.model.quantization, warnings); !status.ok())
     return status;
   if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;

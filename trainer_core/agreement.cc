@@ -25,7 +25,7 @@ absl::StatusOr<std::optional<RestoredAt>> restore_from_disk(CheckpointPeers* rea
                                                             Replica& replica, std::ostream& log) {
   const bool leads = readers == nullptr || readers->rank() == 0;
   std::vector<std::string> notes;
-  const auto newest = store.restore_newest(replica.plan().checkpoint_layout(), replica.state(),
+  const auto newest = store.restore_newest(replica.plan().checkpoint_layout(), replica.host_state(),
                                            notes, readers, judge);
   for (const std::string& note : notes) log << note << std::endl;
   if (!newest.ok() && !leads)
@@ -223,7 +223,7 @@ absl::StatusOr<std::optional<RestoredAt>> share_restored(
                         "rank 0 could not restore the checkpoint; its log says why");
   }
   if (header[1] == 0) return std::nullopt;
-  const CheckpointBlocks state = replica.state();
+  const CheckpointBlocks state = replica.host_state();
   for (const auto& [block, name] :
        {std::pair(state.params, "checkpoint params"), std::pair(state.state, "checkpoint state")}) {
     if (block.empty()) continue;  // an optimizer without state

@@ -36,11 +36,12 @@ absl::Status Checkpointing::open(const nlohmann::json& data) {
 
 void Checkpointing::attach(Replica& replica) {
   replica_ = &replica;
-  const bool keeps_copies = local_.has_value() && config_.async_checkpointing;
-  if (!replica.staging() && !keeps_copies) return;
+  if (!config_.enable_checkpointing || !config_.async_checkpointing) return;
+  if (!writes() && !local_.has_value()) return;  // else it keeps copies of others'
   saver_ = std::make_unique<BackgroundSaver>(
-      store_, replica.plan().checkpoint_layout(), replica.staging().value_or(CheckpointBlocks{}),
-      [this](const SaveOutcome& outcome) { show(outcome); }, peers());
+      store_, replica.plan().checkpoint_layout(),
+      writes() ? replica.staging().value() : CheckpointBlocks{},
+      [this](const SaveOutcome& outcome) { show(outcome); }, peers(), replica.backend().memory());
 }
 
 absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom from) {
@@ -155,7 +156,7 @@ SaveOutcome Checkpointing::save_now(int64_t step, uint64_t samples) {
     const Stall stall(*this);
     const Instant begin = monotonic_now();
     outcome.status = store_.save(info(step, samples), replica_->plan().checkpoint_layout(),
-                                 replica_->state(), outcome.notes, peers());
+                                 replica_->fetch_state(), outcome.notes, peers());
     outcome.written_in = monotonic_now() - begin;
   }
   saved_step_ = step;

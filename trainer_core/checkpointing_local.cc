@@ -35,8 +35,8 @@ absl::Status Checkpointing::save_locally(int64_t step, uint64_t samples) {
                                std::vector<std::string>&) {
     return local_->save(info, replica_->plan().checkpoint_layout(), blocks);
   };
-  const CheckpointBlocks blocks = writes() ? replica_->state() : CheckpointBlocks{};
   if (saver_ != nullptr) {
+    const CheckpointBlocks blocks = writes() ? replica_->state() : CheckpointBlocks{};
     const Stall stall(*this);
     saves_locally_ = true;
     saver_->begin(info(step, samples), blocks, save);
@@ -47,6 +47,7 @@ absl::Status Checkpointing::save_locally(int64_t step, uint64_t samples) {
   {
     const Stall stall(*this);
     const Instant begin = monotonic_now();
+    const CheckpointBlocks blocks = writes() ? replica_->fetch_state() : CheckpointBlocks{};
     outcome.status = save(info(step, samples), blocks, outcome.notes);
     outcome.written_in = monotonic_now() - begin;
   }
@@ -92,7 +93,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore_local() {
     if (shared.ok() && shared->has_value()) shared_step = (*shared)->step;
   }
   const auto restored = local_->restore(
-      replica_->plan().checkpoint_layout(), replica_->state(), shared_step,
+      replica_->plan().checkpoint_layout(), replica_->host_state(), shared_step,
       [this](const CheckpointInfo& found) { return judge_local(found); }, notes);
   if (leader())
     for (const std::string& note : notes) context_.out << note << std::endl;

@@ -18,6 +18,7 @@
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/find_checkpoint.h"
+#include "trainer_core/choose_backend.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/world.h"
@@ -114,7 +115,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   const std::string who = absl::StrCat("rank ", env->rank);
   const auto line = CommandLine::parse(arguments, {.values = {"config"}, .switches = {}});
   if (!line.ok()) return report(who, line.status());
-  const auto config = config_option(*line);
+  auto config = config_option(*line);
   if (!config.ok()) return report(who, config.status());
   if (auto status = check_world_size(*config, env->world_size); !status.ok())
     return report(who, status);
@@ -128,10 +129,18 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
     }
   }
   const SelfStackThread answers;
+  auto chosen =
+      choose_backend(config->hardware, threads_per_rank(*config, *env), gpu_options(*config, *env));
+  if (!chosen.ok()) return report(who, chosen.status());
+  config->hardware = chosen->hardware;  // which ranks compare: all take the same
+  if (env->rank == 0 && !chosen->reason.empty()) std::cout << chosen->reason << std::endl;
+  if (auto status = check_device_memory(*config, *chosen->backend, env->rank); !status.ok())
+    return report(who, status);
   (*page)->set_phase(Phase::kRendezvous, monotonic_now());
   auto transport = join_world(*env);
   if (!transport.ok()) return report(absl::StrCat(who, ": rendezvous"), transport.status());
-  ProcessGroups groups(*std::move(transport), mesh_of(config->mesh), page->get());
+  ProcessGroups groups(*std::move(transport), mesh_of(config->mesh), page->get(),
+                       chosen->backend->memory());
   signals.training = true;
   const auto on_step = [&](const StepRecord& record) {
     if (hook) hook(groups, **page, record);
@@ -141,12 +150,13 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                          .out = std::cout,
                          .err = std::cerr,
                          .signals = signals,
-                         .threads = threads_per_rank(*config, *env),
+                         .threads = chosen->backend->threads(),
                          .on_step = on_step,
                          .owner = {env->job, env->attempt, env->incarnation},
                          .on_evaluation = nullptr,
                          .local = local_place(*config, env->local_checkpoints),
-                         .known_checkpoint_step = env->checkpoint_step});
+                         .known_checkpoint_step = env->checkpoint_step,
+                         .backend = chosen->backend});
 }
 
 ExitCode check_command(std::span<const std::string_view> arguments) {

@@ -23,6 +23,7 @@
 #include "common/missing_folders.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/choose_backend.h"
 #include "trainer_core/data_order.h"
 #include "trainer_core/initial_parameters.h"
 #include "trainer_core/load_config.h"
@@ -53,9 +54,9 @@ struct NodeMemory {
   size_t smallest_bytes = std::numeric_limits<size_t>::max();
 
   size_t total() const { return bytes + staging_bytes + local_bytes; }
-  void add(int32_t rank, const MemoryPlan& plan) {
+  void add(int32_t rank, const MemoryPlan& plan, size_t device_bytes) {
     const size_t staging = plan.category_bytes(MemoryCategory::kCheckpoint);
-    const size_t rest = plan.total_bytes() - staging + kLibraryBytes;
+    const size_t rest = plan.total_bytes() - device_bytes - staging + kLibraryBytes;
     if (rest > largest_bytes) largest_rank = rank;
     largest_bytes = std::max(largest_bytes, rest);
     smallest_bytes = std::min(smallest_bytes, rest);
@@ -118,7 +119,8 @@ NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
       const Staging staging = staging_of(config, rank);
       const auto [plan, is_new] = plans.try_emplace({place, staging});
       if (is_new) plan->second = plan_training(config, threads, staging, rank).memory();
-      memory.add(rank, plan->second);
+      const bool on_device = config.hardware == Hardware::kGpu;
+      memory.add(rank, plan->second, on_device ? plan->second.device_bytes() : 0);
     }
     if (memory.total() > largest.total()) largest = memory;
   }
@@ -141,6 +143,15 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
       needed.local_bytes > 0      ? ", or set enable_emergency_checkpoint=False"
       : needed.staging_bytes == 0 ? ""
                                   : ", or set async_checkpointing=False"));
+}
+
+// Whether the machine has what `hardware` asks for, and the device has room for its ranks. Leaves there what auto comes to.
+absl::Status check_backend(TrainConfig& config) {
+  if (config.hardware == Hardware::kCpu) return absl::OkStatus();
+  const auto chosen = choose_backend(config.hardware, 1, {});
+  if (!chosen.ok()) return chosen.status();
+  config.hardware = chosen->hardware;
+  return check_device_memory(config, *chosen->backend, 0);
 }
 
 // Where local checkpoints will be: a file system in memory has a bound of its own.
@@ -232,9 +243,9 @@ absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& 
 }
 
 // Reads alone.
-absl::Status check_what_is_there(const TrainConfig& config,
-                                 const std::optional<MachineRoots>& machine) {
+absl::Status check_what_is_there(TrainConfig config, const std::optional<MachineRoots>& machine) {
   if (machine) {
+    if (auto status = check_backend(config); !status.ok()) return status;
     if (auto status = check_memory(config, *machine); !status.ok()) return status;
     if (auto status = check_local_room(config); !status.ok()) return status;
   }

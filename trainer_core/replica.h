@@ -10,7 +10,8 @@
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/group_sums.h"
 #include "trainer_core/model/transformer.h"
-#include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/backend.h"
+#include "trainer_core/ops/gemm_peak.h"
 #include "trainer_core/parallel/mesh_exchange.h"
 #include "trainer_core/parallel/sharded_parameters.h"
 #include "trainer_core/parallel/stage_messages.h"
@@ -21,20 +22,25 @@ namespace muster::trainer {
 // Not movable: the model refers to the other members.
 class Replica {
  public:
-  // Of a rank that works alone, or of one whose passes are not to disturb others: gradients stay its own. Its config's mesh shares
-  // no storage.
+  // Of a rank that works alone on the CPU, or of one whose passes are not to disturb others: gradients stay its own. Its config's mesh
+  // shares no storage.
   Replica(const TrainConfig& config, int32_t threads, Staging staging = Staging::kNo)
-      : Replica(config, threads, staging, nullptr) {}
+      : Replica(config, cpu_backend(threads), staging, nullptr) {}
   // Of this rank of the groups' mesh, which is the config's. `groups` outlives it.
   Replica(const TrainConfig& config, int32_t threads, Staging staging, ProcessGroups& groups)
-      : Replica(config, threads, staging, &groups) {}
+      : Replica(config, cpu_backend(threads), staging, &groups) {}
+  // On a backend whose memory the groups know.
+  Replica(const TrainConfig& config, std::shared_ptr<Backend> backend, Staging staging,
+          ProcessGroups& groups)
+      : Replica(config, std::move(backend), staging, &groups) {}
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
   const TrainingPlan& plan() const { return plan_; }
   const std::vector<ParamSpec>& table() const { return plan_.model.params; }
   Transformer& model() { return model_; }
-  Ops& ops() { return *ops_; }
+  Ops& ops() { return ops_; }
+  const Backend& backend() const { return *backend_; }
 
   // Whether other ranks must run the same passes as this one.
   bool shares_parameters() const {
@@ -74,7 +80,7 @@ class Replica {
     return times;
   }
 
-  // What a checkpoint holds.
+  // What a checkpoint holds, in the backend's memory.
   CheckpointBlocks state() { return {model_.state(), optimizer_state()}; }
   // Where a copy of it has room; none without Staging::kYes.
   std::optional<CheckpointBlocks> staging() {
@@ -84,15 +90,43 @@ class Replica {
     return CheckpointBlocks{{copy, live.params.size()},
                             {copy + live.params.size(), live.state.size()}};
   }
-  // One update of the optimizer by the gradient block, which it may overwrite; and the end of a step for delayed scaling. After an
-  // error the state is neither that before nor that after it.
+  // The state where the host may read and write it: itself, or of another memory the copy, which needs Staging::kYes. Whoever writes there
+  // stores it; whoever reads fetches it. No save is being made from the copy.
+  CheckpointBlocks host_state() {
+    if (backend_->memory().is_host()) return state();
+    const auto copy = staging();
+    MUSTER_CHECK(copy.has_value()) << "no copy of the state on the host";
+    return *copy;
+  }
+  CheckpointBlocks fetch_state() {
+    const CheckpointBlocks live = state(), host = host_state();
+    copy_state(backend_->memory(), live, host);
+    return host;
+  }
+  void store_state() {
+    const CheckpointBlocks live = state(), host = host_state();
+    ops_.synchronize();
+    backend_->memory().upload(host.params.data(), live.params.data(), live.params.size_bytes());
+    backend_->memory().upload(host.state.data(), live.state.data(), live.state.size_bytes());
+  }
+  // One update of the optimizer by the gradient block, which it may overwrite; and the end of a step for delayed scaling. Returns when it is
+  // done, for whoever copies the state beside the operations. After an error the state is neither that before nor that after it.
   absl::Status update(const UpdateStep& step) {
     const absl::Status status =
-        plan_.optimizer->update(*ops_, step, {model_.params(), model_.grads(), optimizer_state()},
+        plan_.optimizer->update(ops_, step, {model_.params(), model_.grads(), optimizer_state()},
                                 sums_ ? &*sums_ : nullptr);
     if (status.ok()) model_.advance_scaling();
+    ops_.synchronize();
     parameters_changed();
     return status;
+  }
+
+  // What the backend's products reach. Between steps: a device has no room for them beside the plan, but that of the gradients.
+  double measure_peak_tflops() {
+    const DType dtype = plan_.model.dtype;
+    return backend_->memory().is_host()
+               ? measure_gemm_peak_tflops(ops_, dtype)
+               : measure_gemm_peak_tflops(ops_, dtype, flat(model_.grads()));
   }
 
   // The block's numbers as one flat tensor.
@@ -101,20 +135,23 @@ class Replica {
   }
 
  private:
-  Replica(const TrainConfig& config, int32_t threads, Staging staging, ProcessGroups* groups)
-      : plan_(plan_training(config, threads, staging, groups == nullptr ? 0 : groups->rank())),
-        arena_(plan_.memory()),
-        ops_(cpu_ops(threads)),
+  Replica(const TrainConfig& config, std::shared_ptr<Backend> backend, Staging staging,
+          ProcessGroups* groups)
+      : backend_(std::move(backend)),
+        ops_(backend_->ops()),
+        plan_(plan_training(config, backend_->threads(), staging,
+                            groups == nullptr ? 0 : groups->rank())),
+        arena_(plan_.memory(), backend_->memory()),
         parameters_(groups == nullptr || groups->mesh().ranks() == 1
                         ? nullptr
-                        : std::make_unique<ShardedParameters>(plan_.model, arena_, *ops_, *groups)),
+                        : std::make_unique<ShardedParameters>(plan_.model, arena_, ops_, *groups)),
         exchange_(groups == nullptr || !plan_.model.part().exchanges()
                       ? nullptr
-                      : std::make_unique<MeshExchange>(plan_.model, arena_, *ops_, *groups)),
+                      : std::make_unique<MeshExchange>(plan_.model, arena_, ops_, *groups)),
         messages_(groups == nullptr || plan_.model.pipeline().has_all_layers()
                       ? nullptr
-                      : std::make_unique<StageMessages>(plan_.model, arena_, *ops_, *groups)),
-        model_(plan_.model, arena_, *ops_, parameters_.get(), exchange_.get()) {
+                      : std::make_unique<StageMessages>(plan_.model, arena_, ops_, *groups)),
+        model_(plan_.model, arena_, ops_, parameters_.get(), exchange_.get()) {
     if (groups != nullptr) sums_.emplace(*groups);
   }
 
@@ -123,9 +160,10 @@ class Replica {
             static_cast<size_t>(plan_.optimizer->state_elements())};
   }
 
+  std::shared_ptr<Backend> backend_;
+  Ops& ops_;
   TrainingPlan plan_;
   Arena arena_;
-  std::unique_ptr<Ops> ops_;
   std::unique_ptr<ShardedParameters> parameters_;  // null: nothing is exchanged
   std::unique_ptr<MeshExchange> exchange_;         // null: the rank computes all of the model
   std::unique_ptr<StageMessages> messages_;        // null: the rank has all layers

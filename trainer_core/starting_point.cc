@@ -15,13 +15,18 @@ absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const Tra
   if (!newest.ok()) return newest.status();
   replica.parameters_changed();
   context.page.set_phase(Phase::kCompile, monotonic_now());
-  if (newest->has_value()) return **newest;
-  replica.model().reset_scaling();
-  std::ranges::fill(replica.state().state, 0.0F);
-  const absl::Status status =
-      begin_parameters(config, replica.plan().model.sharding.layout, replica.model().params(),
-                       context.groups, context.out);
+  if (newest->has_value()) {
+    replica.store_state();
+    return **newest;
+  }
+  const CheckpointBlocks state = replica.host_state();
+  std::ranges::fill(state.state, 0.0F);
+  const auto params = state.params.first(replica.model().params().size());
+  const absl::Status status = begin_parameters(config, replica.plan().model.sharding.layout, params,
+                                               context.groups, context.out);
   if (!status.ok()) return status;
+  replica.store_state();
+  replica.model().reset_scaling();
   return RestoredAt{};
 }
 

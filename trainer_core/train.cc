@@ -8,6 +8,7 @@
 
 #include "trainer_core/agreement.h"
 #include "trainer_core/checkpointing.h"
+#include "trainer_core/choose_backend.h"
 #include "trainer_core/evaluation.h"
 #include "trainer_core/failure.h"
 #include "trainer_core/gradient_step.h"
@@ -16,7 +17,6 @@
 #include "trainer_core/load_config.h"
 #include "trainer_core/not_finite.h"
 #include "trainer_core/not_finite_policy.h"
-#include "trainer_core/ops/gemm_peak.h"
 #include "trainer_core/replica.h"
 #include "trainer_core/starting_point.h"
 #include "trainer_core/step_data.h"
@@ -111,12 +111,14 @@ class Trainer : public RunningStep {
     if (auto status = check_world_size(config_, context_.groups.mesh().ranks()); !status.ok())
       return status;
     if (auto status = check_same_config(context_.groups, config_); !status.ok()) return status;
+    if (auto status = choose_collectives(context_); !status.ok()) return status;
     auto data = open_training_data(config_);
     if (!data.ok()) return data.status();
     if (auto status = open_files(*data); !status.ok()) return status;
     enter(Phase::kCompile);
     replica_ = std::make_unique<Replica>(
-        config_, context_.threads, staging_of(config_, context_.groups.rank()), context_.groups);
+        config_, context_.backend != nullptr ? context_.backend : cpu_backend(context_.threads),
+        staging_of(config_, context_.groups.rank()), context_.groups);
     checkpoints_.attach(*replica_);
     gradients_ = std::make_unique<GradientStep>(config_, context_, *replica_, *data_);
     report_.begin(*replica_);
@@ -216,8 +218,7 @@ class Trainer : public RunningStep {
     // The first step's time is what people wait for: the peak is measured after it.
     if (!peak_measured_ && !last && !stop) {
       peak_measured_ = true;
-      context_.page.set_device_peak_tflops(
-          measure_gemm_peak_tflops(replica_->ops(), config_.activation_type()));
+      context_.page.set_device_peak_tflops(replica_->measure_peak_tflops());
       report_.restart_clock();
     }
     if (stop && !last) return stop_on_vote();

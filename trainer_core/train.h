@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <ostream>
 
 #include "common/exit_code.h"
@@ -22,6 +23,7 @@
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/local_checkpoints.h"
+#include "trainer_core/ops/backend.h"
 #include "trainer_core/step_log.h"
 #include "trainer_core/stop_signals.h"
 
@@ -34,13 +36,14 @@ struct TrainContext {
   std::ostream& out;                               // rank 0's lines
   std::ostream& err;                               // every rank's errors
   StopSignals& signals;                            // asked to checkpoint and leave (SIGTERM)
-  int32_t threads = 1;                             // of the backend
+  int32_t threads = 1;                             // of the CPU, where there is no backend
   std::function<void(const StepRecord&)> on_step;  // may be empty; called on every rank
   CheckpointOwner owner = {};                      // as whom rank 0 takes the checkpoint directory
   std::function<void(const EvalRecord&)> on_evaluation = nullptr;  // as on_step
   LocalPlace local = {};  // where this rank's node keeps local checkpoints
   // Steps in a checkpoint that an earlier attempt of the job has told of: where there is none now, something is missing. 0: none is known.
   uint64_t known_checkpoint_step = 0;
+  std::shared_ptr<Backend> backend = nullptr;  // whose memory `groups` know; null: the CPU's
 };
 
 // Trains to the end, to a stop that any rank was asked for, or to an error, which is explained on `err`. Calls from

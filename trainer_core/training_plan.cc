@@ -24,7 +24,9 @@ bool writes_checkpoints(const Mesh& mesh, int rank) {
 Staging staging_of(const TrainConfig& config, int rank) {
   const bool in_background = config.enable_checkpointing && config.async_checkpointing &&
                              writes_checkpoints(mesh_of(config.mesh), rank);
-  return in_background ? Staging::kYes : Staging::kNo;
+  // What a GPU begins with, or goes on from, goes through such a copy, too.
+  const bool apart = config.hardware == Hardware::kGpu;
+  return in_background || apart ? Staging::kYes : Staging::kNo;
 }
 
 PipelineShape pipeline_shape(const TrainConfig& config) {

@@ -30,7 +30,7 @@ CheckpointLayout checkpoint_layout(const ModelConfig& model, const ShardLayout& 
 
 // Ranks along data have the same numbers: the first of them write.
 bool writes_checkpoints(const Mesh& mesh, int rank);
-// Whether a rank that saves does so in the background, from a copy (background_saver.h).
+// Whether a rank has a copy of its state on the host: one that saves in the background (background_saver.h), and any on a GPU.
 enum class Staging { kNo, kYes };
 Staging staging_of(const TrainConfig& config, int rank);
 

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "common/philox.h"
+#include "trainer_core/ops/backend.h"
 #include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/ops/workspace.h"
@@ -27,7 +28,8 @@ enum class Side { kCpu, kGpu };
 // Both backends, for the whole program: making them takes longer than a test.
 struct Backends {
   std::unique_ptr<Ops> cpu;
-  std::unique_ptr<Ops> gpu;
+  Backend& device;
+  Ops* gpu;  // the device's
 };
 Backends& backends();
 // Larger shapes, which take too long where kernels are emulated.

@@ -19,7 +19,8 @@ std::string& gpu_name() {
 
 Backends& backends() {
   constexpr int kThreads = 2;
-  static Backends both{cpu_ops(kThreads), cuda_ops({})};
+  static const auto device = gpu_backend({}).value();
+  static Backends both{cpu_ops(kThreads), *device, &device->ops()};
   return both;
 }
 

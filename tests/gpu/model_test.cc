@@ -13,8 +13,7 @@ struct GpuModel {
            RematPolicy remat = RematPolicy::kNone, DType dtype = DType::kF32)
       : plan(plan_transformer(config, batch, seq_len, dtype, layer_keeps(remat), /*training=*/true,
                               /*threads=*/1)),
-        memory(plan.memory.total_bytes()),
-        arena(plan.memory, memory.data()),
+        arena(plan.memory, backends().device.memory()),
         model(plan, arena, *backends().gpu) {}
 
   static Tensor flat(std::span<float> numbers) {
@@ -27,7 +26,6 @@ struct GpuModel {
   std::vector<float> parameters() { return downloaded(model.params()); }
 
   TransformerPlan plan;
-  CudaMemory memory;
   Arena arena;
   Transformer model;
 

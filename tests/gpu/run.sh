@@ -10,7 +10,7 @@
 set -uo pipefail
 
 cd "$(dirname "$0")/../.." || exit 1
-programs=(gpu_ops_test gpu_model_test)
+programs=(gpu_ops_test gpu_model_test gpu_training_test)
 mode=build folder=build/gpu out=build/gpu-results sanitize=0
 while [ $# -gt 0 ]; do
   case $1 in

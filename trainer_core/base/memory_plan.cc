@@ -1,7 +1,5 @@
 #include "trainer_core/base/memory_plan.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -37,29 +35,21 @@ size_t MemoryPlan::category_bytes(MemoryCategory category) const {
   return bytes;
 }
 
-Arena::Arena(const MemoryPlan& plan, void* memory)
-    : bytes_(plan.total_bytes()), base_(static_cast<std::byte*>(memory)), owns_(false) {
+Arena::Arena(const MemoryPlan& plan, const DeviceMemory& memory)
+    : bytes_(plan.total_bytes()),
+      device_bytes_(memory.is_host() ? bytes_ : plan.device_bytes()),
+      memory_(memory.allocate(device_bytes_)),
+      host_(device_bytes_ < bytes_ ? memory.allocate_host(bytes_ - device_bytes_) : nullptr) {
   offsets_.reserve(plan.buffers().size());
   for (const PlannedBuffer& buffer : plan.buffers()) offsets_.push_back(buffer.offset);
 }
 
-Arena::Arena(const MemoryPlan& plan) : Arena(plan, nullptr) {
-  owns_ = true;
-  if (bytes_ == 0) return;
-  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  MUSTER_CHECK(memory != MAP_FAILED) << "cannot map " << bytes_ << " bytes for the memory plan";
-  madvise(memory, bytes_, MADV_HUGEPAGE);  // advice only: fewer TLB misses where the kernel agrees
-  base_ = static_cast<std::byte*>(memory);
-}
-
-Arena::~Arena() {
-  if (owns_ && base_ != nullptr) munmap(base_, bytes_);
-}
-
 void* Arena::buffer(BufferId id) const {
   MUSTER_CHECK(id.index_ < offsets_.size()) << "no buffer of " << offsets_.size();
-  return base_ + offsets_[id.index_];
+  const size_t offset = offsets_[id.index_];
+  if (host_ != nullptr && offset >= device_bytes_)
+    return static_cast<std::byte*>(host_.get()) + (offset - device_bytes_);
+  return static_cast<std::byte*>(memory_.get()) + offset;
 }
 
 }  // namespace muster::trainer

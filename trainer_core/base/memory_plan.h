@@ -8,15 +8,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "trainer_core/base/device_memory.h"
+
 namespace muster::trainer {
 
 // kActivations: what layers keep from forward to backward. kWorkspace: what they share. kOffloaded: what they keep in the
-// host's memory, which on a backend whose own memory is the host's (CPU) lies in the same arena as the rest. kCheckpoint: the
-// copy from which a checkpoint is written, in the host's memory. kGathered: parameters of which the rank stores a part, as a
+// host's memory. kCheckpoint: the copy from which a checkpoint is written, in the host's memory, too. kGathered: parameters of which the rank stores a part, as a
 // whole. kGradients has what is stored of gradients, and those that are whole before ranks share them out.
 enum class MemoryCategory {
   kParameters,
@@ -78,6 +80,11 @@ class MemoryPlan {
     total_bytes_ = end;
   }
 
+  // What is added from here on lies in the host's memory, which on the CPU is that of all others.
+  void begin_host() { device_bytes_ = total_bytes_; }
+  // Of the buffers before it.
+  size_t device_bytes() const { return std::min(device_bytes_, total_bytes_); }
+
   const std::vector<PlannedBuffer>& buffers() const { return buffers_; }
   const PlannedBuffer& at(BufferId id) const;
   size_t total_bytes() const { return total_bytes_; }
@@ -87,29 +94,28 @@ class MemoryPlan {
  private:
   std::vector<PlannedBuffer> buffers_;
   size_t total_bytes_ = 0;
+  size_t device_bytes_ = std::numeric_limits<size_t>::max();
 };
 
-// Owns a plan's memory: one zeroed allocation for its whole life. Not thread-safe to move; views of
-// its buffers may be used from any thread.
+// Owns a plan's memory: one zeroed allocation of a backend's for its whole life, and where that is not the host's a second one for what
+// lies there. Not thread-safe to move; views of its buffers may be used from any thread.
 class Arena {
  public:
-  explicit Arena(const MemoryPlan& plan);
-  // In memory that somebody else has and keeps longer: a device's. Of plan.total_bytes(), zeroed. Nothing here reads or writes it.
-  Arena(const MemoryPlan& plan, void* memory);
-  ~Arena();
+  explicit Arena(const MemoryPlan& plan, const DeviceMemory& memory = host_memory());
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   void* buffer(BufferId id) const;
   float* f32(BufferId id) const { return static_cast<float*>(buffer(id)); }
-  void* begin() const { return base_; }
+  void* begin() const { return memory_.get(); }
   size_t bytes() const { return bytes_; }
 
  private:
   std::vector<size_t> offsets_;
-  size_t bytes_ = 0;
-  std::byte* base_ = nullptr;
-  bool owns_ = true;
+  size_t bytes_;
+  size_t device_bytes_;  // from here on buffers lie in host_
+  std::shared_ptr<void> memory_;
+  std::shared_ptr<void> host_;  // null: all is in memory_
 };
 
 }  // namespace muster::trainer

@@ -60,7 +60,9 @@ struct OptimizerConfig {
 enum class NotFinitePolicy { kAbort, kSkip, kRollback };  // not_finite_policy.h
 constexpr ValueNames<3> kNotFinitePolicyNames = {"abort", "skip", "rollback"};
 enum class DatasetType { kSynthetic, kShards };
-enum class Hardware { kCpu };
+// kAuto: a GPU where there is one that the build can use, else the CPU; the trainer resolves it (choose_backend.h).
+enum class Hardware { kCpu, kGpu, kAuto };
+constexpr ValueNames<3> kHardwareNames = {"cpu", "gpu", "auto"};
 // What activations and their gradients are, and matrix products are made of. Parameters, their gradients, optimizer state,
 // logits and losses are float32 always.
 enum class ComputeType { kFloat32, kBfloat16 };

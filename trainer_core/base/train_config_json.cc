@@ -73,7 +73,7 @@ struct EnumNames<QuantizationType> {
 };
 template <>
 struct EnumNames<Hardware> {
-  static constexpr std::string_view kNames[] = {"cpu"};
+  static constexpr const auto& kNames = kHardwareNames;
 };
 
 // A dense model has none of them but the first.

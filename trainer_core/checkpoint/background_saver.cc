@@ -11,12 +11,13 @@ namespace muster::trainer {
 BackgroundSaver::BackgroundSaver(const CheckpointStore& store, CheckpointLayout layout,
                                  const CheckpointBlocks& staging,
                                  std::function<void(const SaveOutcome&)> on_end,
-                                 CheckpointPeers* peers)
+                                 CheckpointPeers* peers, const DeviceMemory& memory)
     : store_(store),
       layout_(std::move(layout)),
       staging_(staging),
       on_end_(std::move(on_end)),
       peers_(peers),
+      memory_(memory),
       thread_([this] { run(); }) {}
 
 BackgroundSaver::~BackgroundSaver() {
@@ -73,9 +74,12 @@ void BackgroundSaver::enter(State state) {
 
 void BackgroundSaver::run() {
   const SelfStackThread answers;
-  // The kernel gives pages when they are written first: now, and not while an update waits for the copy.
-  std::ranges::fill(staging_.params, 0.0F);
-  std::ranges::fill(staging_.state, 0.0F);
+  // The kernel gives pages when they are written first: now, and not while an update waits for the copy. A device's copy has its own, and is
+  // restored into meanwhile.
+  if (memory_.is_host()) {
+    std::ranges::fill(staging_.params, 0.0F);
+    std::ranges::fill(staging_.state, 0.0F);
+  }
   while (true) {
     {
       std::unique_lock lock(mutex_);
@@ -87,8 +91,7 @@ void BackgroundSaver::run() {
 }
 
 void BackgroundSaver::save() {
-  std::ranges::copy(source_.params, staging_.params.begin());
-  std::ranges::copy(source_.state, staging_.state.begin());
+  copy_state(memory_, source_, staging_);
   enter(State::kWriting);
   const Instant begin = monotonic_now();
   outcome_ = {.step = info_.step,

@@ -39,10 +39,11 @@ class BackgroundSaver {
  public:
   // `store` and `staging`, which has room for the layout, outlive the saver; while a save is in flight nobody else uses them.
   // `on_end` is called on the saver's thread as soon as a save has ended, before anybody can see it by other means.
-  // `peers`, where there are any, are used by the saver's thread alone while a save is in flight, and outlive it, too.
+  // `peers`, where there are any, are used by the saver's thread alone while a save is in flight, and outlive it, too; so does `memory`, the
+  // sources'.
   BackgroundSaver(const CheckpointStore& store, CheckpointLayout layout,
                   const CheckpointBlocks& staging, std::function<void(const SaveOutcome&)> on_end,
-                  CheckpointPeers* peers = nullptr);
+                  CheckpointPeers* peers = nullptr, const DeviceMemory& memory = host_memory());
   // Waits for the save in flight.
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
@@ -73,6 +74,7 @@ class BackgroundSaver {
   const CheckpointBlocks staging_;
   const std::function<void(const SaveOutcome&)> on_end_;
   CheckpointPeers* const peers_;
+  const DeviceMemory& memory_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

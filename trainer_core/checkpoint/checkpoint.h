@@ -29,6 +29,7 @@
 
 #include <absl/status/statusor.h>
 
+#include "trainer_core/base/device_memory.h"
 #include "trainer_core/checkpoint/checkpoint_peers.h"
 #include "trainer_core/checkpoint/manifest.h"
 #include "trainer_core/checkpoint/owner.h"
@@ -53,6 +54,13 @@ struct CheckpointBlocks {
   std::span<float> params;
   std::span<float> state;
 };
+
+// From blocks in `memory` to as large ones of the host's.
+inline void copy_state(const DeviceMemory& memory, const CheckpointBlocks& from,
+                       const CheckpointBlocks& to) {
+  memory.download(from.params.data(), to.params.data(), from.params.size_bytes());
+  memory.download(from.state.data(), to.state.data(), from.state.size_bytes());
+}
 
 // Whether a training may go on from a checkpoint, before a number of it is read. An error ends the search for one.
 using CheckpointJudge = std::function<absl::Status(const CheckpointInfo&)>;

@@ -1,5 +1,6 @@
 // The comm table: collectives of one process group, which is a list of the world's ranks. `make_group` (transport_group.h)
-// implements it over any transport, between threads or processes; NCCL joins it with the CUDA backend.
+// implements it over any transport, between threads or processes; over such a group staged_group.h and nccl_group.h take numbers
+// that lie on a device.
 //
 // Every rank of a group calls the same collectives in the same order, with the same sizes. A call returns when this rank's part is
 // done. Each one is published on the rank's progress page (if one was given) before it starts and after it completes. Buffers

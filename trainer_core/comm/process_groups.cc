@@ -1,11 +1,13 @@
 #include "trainer_core/comm/process_groups.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/base/check.h"
+#include "trainer_core/comm/staged_group.h"
 #include "trainer_core/comm/transport_group.h"
 
 namespace muster::trainer {
@@ -30,8 +32,8 @@ GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
 }  // namespace
 
 ProcessGroups::ProcessGroups(std::shared_ptr<Transport> transport, const Mesh& mesh,
-                             ProgressWriter* page)
-    : transport_(std::move(transport)), mesh_(mesh), page_(page) {
+                             ProgressWriter* page, const DeviceMemory& memory)
+    : transport_(std::move(transport)), mesh_(mesh), page_(page), memory_(memory) {
   MUSTER_CHECK(mesh.ranks() == transport_->size())
       << "a mesh of " << mesh.ranks() << " for a world of " << transport_->size();
 }
@@ -53,6 +55,18 @@ ProcessGroup& ProcessGroups::everyone() {
   return *everyone_;
 }
 
+void ProcessGroups::use_nccl(const NcclOptions& options) {
+  const std::lock_guard lock(mutex_);
+  nccl_ = options;
+}
+
+void ProcessGroups::abort() {
+  transport_->abort();
+  const std::lock_guard lock(mutex_);
+  if (nccl_.api == nullptr) return;
+  for (const auto& [key, group] : groups_) group->abort();
+}
+
 std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int lane) const {
   GroupSpec spec{.name = axes.axes.to_string(), .members = {}, .nodes = {}};
   if (axes.tensor_run > 0) absl::StrAppend(&spec.name, "/", axes.tensor_run);
@@ -64,7 +78,11 @@ std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int lan
   }
   // A group of one sends nothing, so that it needs no place on the page.
   ProgressWriter* const page = spec.members.size() > 1 ? page_ : nullptr;
-  return make_group(transport_, std::move(spec), page);
+  const size_t members = spec.members.size();
+  const auto lowest = static_cast<uint32_t>(std::ranges::min(spec.members));
+  auto group = staged_group(make_group(transport_, std::move(spec), page), memory_);
+  if (nccl_.api == nullptr || members == 1) return group;
+  return nccl_group(std::move(group), nccl_, memory_, page, lowest);
 }
 
 void ProcessGroups::for_each(const std::function<void(const ProcessGroup&)>& visit) const {

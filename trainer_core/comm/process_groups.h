@@ -9,7 +9,9 @@
 
 #include "common/mesh.h"
 #include "common/progress_page.h"
+#include "trainer_core/base/device_memory.h"
 #include "trainer_core/comm/comm.h"
+#include "trainer_core/comm/nccl_group.h"
 #include "trainer_core/comm/transport.h"
 
 namespace muster::trainer {
@@ -28,8 +30,10 @@ constexpr int kLocalLane = 8;       // of local checkpoints
 // one thread's at a time.
 class ProcessGroups {
  public:
-  // The mesh has the transport's ranks. `page` may be null; it outlives the groups.
-  ProcessGroups(std::shared_ptr<Transport> transport, const Mesh& mesh, ProgressWriter* page);
+  // The mesh has the transport's ranks. `page` may be null; it outlives the groups, and so does `memory`, that of the numbers which groups
+  // are given beside the host's: what lies on a device is staged (staged_group.h).
+  ProcessGroups(std::shared_ptr<Transport> transport, const Mesh& mesh, ProgressWriter* page,
+                const DeviceMemory& memory = host_memory());
 
   // The group of this rank along `axes`, "fsdp+context"; axes of one rank are left out. Groups of different lanes have the same members and nothing else in
   // common, so two threads may use them at once; lane 1 is "fsdp+context#1".
@@ -38,6 +42,9 @@ class ProcessGroups {
   ProcessGroup& world();
   // All ranks, whatever mesh each of them has: for what is said before that is known to be one.
   ProcessGroup& everyone();
+
+  // Groups that are made from here on bring a device's numbers together by NCCL. On all ranks at the same place.
+  void use_nccl(const NcclOptions& options);
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return transport_->rank(); }
@@ -49,7 +56,7 @@ class ProcessGroups {
   // How long it has been in collectives of a lane's groups.
   Duration busy(int lane) const;
 
-  void abort() { transport_->abort(); }
+  void abort();
   // Transport's.
   void isolate_channels() { transport_->isolate_channels(); }
 
@@ -61,6 +68,8 @@ class ProcessGroups {
   std::shared_ptr<Transport> transport_;
   Mesh mesh_;
   ProgressWriter* page_;
+  const DeviceMemory& memory_;
+  NcclOptions nccl_;
   mutable std::mutex mutex_;  // guards the groups
   std::map<Key, std::unique_ptr<ProcessGroup>> groups_;
   std::unique_ptr<ProcessGroup> everyone_;  // null until it is asked for

@@ -196,7 +196,8 @@ class Planner {
   }
 
   void offloaded() {
-    plan_.device_bytes = plan_.memory.total_bytes();
+    plan_.memory.begin_host();
+    plan_.device_bytes = plan_.memory.device_bytes();
     if (!plan_.training) return;
     for (size_t i = 0; i < plan_.layers.size(); ++i) {
       if (plan_.is_last(layers_at(plan_, i).front())) continue;

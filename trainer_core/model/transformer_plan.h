@@ -126,11 +126,11 @@ struct DenseShape {
 // table.
 //
 // Offloaded buffers lie behind all others. On the CPU both are one memory: offloading there runs the
-// same copies, and saves nothing. A GPU backend allocates [0, device_bytes) on the device and the rest
-// in pinned host memory, and runs the copies of `offloaded` on a stream of their own: out as soon as
-// the tensor is written, in while the layer above is in its backward pass, once that is through with
-// the shared buffer (qkv and context after its attention_backward, gate_up and middle after its
-// MLP); events keep the order that the CPU has by itself.
+// same copies, and saves nothing. A GPU has [0, device_bytes) on the device and the rest in page-locked
+// memory of the host (Arena), and copies in the order of its operations. On a stream of their own the
+// copies of `offloaded` could go out as soon as the tensor is written, and in while the layer above is
+// in its backward pass, once that is through with the shared buffer (qkv and context after its
+// attention_backward, gate_up and middle after its MLP).
 struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B

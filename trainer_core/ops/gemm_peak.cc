@@ -7,31 +7,65 @@
 #include "trainer_core/base/memory_plan.h"
 
 namespace muster::trainer {
+namespace {
 
-double measure_gemm_peak_tflops(Ops& ops, DType dtype) {
-  constexpr int64_t kSize =
-      512;  // three matrices of at most 1 MiB: cache-resident, yet long enough to time
-  constexpr int kTries = 9;
-  const size_t bytes = kSize * kSize * dtype_bytes(dtype);
-  MemoryPlan plan;
-  const BufferId ids[] = {plan.add("a", MemoryCategory::kWorkspace, bytes),
-                          plan.add("b", MemoryCategory::kWorkspace, bytes),
-                          plan.add("c", MemoryCategory::kWorkspace, bytes)};
-  const Arena arena(plan);
-  const Tensor a = Tensor::of(dtype, arena.buffer(ids[0]), {kSize, kSize});
-  const Tensor b = Tensor::of(dtype, arena.buffer(ids[1]), {kSize, kSize});
-  const Tensor c = Tensor::of(dtype, arena.buffer(ids[2]), {kSize, kSize});
+constexpr int kTries = 9;
+constexpr double kSecondsMax = 1;
+
+size_t bytes_of_three(DType dtype, int64_t size) {
+  return 3 * static_cast<size_t>(size * size) * dtype_bytes(dtype);
+}
+
+// Of one product, the best of `tries`, or of those that begin in time. `room` has three matrices.
+double product_seconds(Ops& ops, DType dtype, int64_t size, int tries, void* room) {
+  const auto matrix = [&](size_t i) {
+    return Tensor::of(dtype, static_cast<char*>(room) + i * bytes_of_three(dtype, size) / 3,
+                      {size, size});
+  };
+  const Tensor a = matrix(0), b = matrix(1), c = matrix(2);
   ops.fill(a, 0.5F);
   ops.fill(b, 0.25F);
+  ops.synchronize();
 
   double best_seconds = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kTries; ++i) {
+  const Instant first = monotonic_now();
+  for (int i = 0; i < tries; ++i) {
     const Instant start = monotonic_now();
+    if (to_seconds(start - first) > kSecondsMax) break;
     ops.matmul(a, Transpose::kNo, b, Transpose::kNo, c, Accumulate::kNo);
     ops.synchronize();
     best_seconds = std::min(best_seconds, to_seconds(monotonic_now() - start));
   }
-  return 2.0 * kSize * kSize * kSize / best_seconds * 1e-12;
+  return best_seconds;
+}
+
+double tflops(int64_t size, double seconds) {
+  const auto n = static_cast<double>(size);
+  return 2 * n * n * n / seconds * 1e-12;
+}
+
+}  // namespace
+
+double measure_gemm_peak_tflops(Ops& ops, DType dtype) {
+  constexpr int64_t kSize =
+      512;  // three matrices of at most 1 MiB: cache-resident, yet long enough to time
+  MemoryPlan plan;
+  const BufferId room =
+      plan.add("matrices", MemoryCategory::kWorkspace, bytes_of_three(dtype, kSize));
+  const Arena arena(plan);
+  return tflops(kSize, product_seconds(ops, dtype, kSize, kTries, arena.buffer(room)));
+}
+
+double measure_gemm_peak_tflops(Ops& ops, DType dtype, const Tensor& room) {
+  constexpr int64_t kSizeMin = 16, kSizeMax = 8192;
+  constexpr double kLongEnough = 2e-3;
+  if (room.bytes() < bytes_of_three(dtype, kSizeMin)) return 0;
+  int64_t size = kSizeMin;
+  while (size < kSizeMax && bytes_of_three(dtype, 2 * size) <= room.bytes() &&
+         product_seconds(ops, dtype, size, 2, room.data) < kLongEnough) {
+    size *= 2;
+  }
+  return tflops(size, product_seconds(ops, dtype, size, kTries, room.data));
 }
 
 }  // namespace muster::trainer

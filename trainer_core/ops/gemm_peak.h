@@ -2,6 +2,7 @@
 // reaches.
 #pragma once
 
+#include "trainer_core/base/tensor.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
@@ -9,5 +10,8 @@ namespace muster::trainer {
 // Best of a few 512 x 512 x 512 products of matrices of `dtype`, fp32 or bf16: TFLOP/s with the backend's own threads. Takes
 // some milliseconds.
 double measure_gemm_peak_tflops(Ops& ops, DType dtype);
+// Of a device: products so large that one takes some milliseconds, or that three matrices fill `room`, whose numbers are lost. A device
+// that is slow takes a second.
+double measure_gemm_peak_tflops(Ops& ops, DType dtype, const Tensor& room);
 
 }  // namespace muster::trainer

@@ -1,5 +1,5 @@
 // The op table: every operation of a training step, forward and backward, behind one abstract
-// class. `cpu_ops()` implements it; a CUDA backend will implement the same table.
+// class. `cpu_ops()` implements it, and so does the CUDA backend (cuda/cuda.h); backend.h has each with its memory.
 //
 // Semantics that hold on every backend:
 // - Stream-ordered. A call enqueues work behind the calls before it and may return before the work is done;

@@ -111,6 +111,7 @@ void ShardedParameters::prefetch(size_t block) {
     if (bucket.block != block || !bucket.is_shared) continue;
     const bool rounds = bucket.weights.dtype != DType::kF32;
     if (rounds) ops_.copy(bucket.shard, bucket.own_weights);
+    ops_.synchronize();  // what the slot had is read, and the shard written
     slot.gathered = stream_->enqueue([&bucket, rounds] {
       return bucket.group->all_gather(rounds ? bucket.own_weights : bucket.shard, bucket.weights,
                                       bucket.gather_name);
@@ -197,6 +198,7 @@ void ShardedParameters::gradient_done(size_t block) {
 
 void ShardedParameters::sum_over_data(Bucket& bucket) {
   if (data_ == nullptr) return;
+  ops_.synchronize();
   stream_->enqueue(
       [this, &bucket] { return data_->all_reduce(bucket.gradient_shard, bucket.reduce_name); });
 }
@@ -208,6 +210,7 @@ void ShardedParameters::scatter(Bucket& bucket) {
     ops_.add(bucket.own_gradient, bucket.gradient_shard, bucket.own_gradient);
   }
   if (!bucket.is_shared) return ops_.copy(bucket.gradient, bucket.gradient_shard);
+  ops_.synchronize();
   bucket.scattered = stream_->enqueue([&bucket] {
     return bucket.group->reduce_scatter(bucket.gradient, bucket.gradient_shard,
                                         bucket.scatter_name);

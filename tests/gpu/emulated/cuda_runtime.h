@@ -71,7 +71,8 @@ inline unsigned atomicMax(unsigned* at, unsigned value) {
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidConfiguration = 9,
-  cudaErrorInsufficientDriver = 35
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNotReady = 600
 };
 inline const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
 inline const char* cudaGetErrorString(cudaError_t) { return "an error of the emulation"; }
@@ -92,11 +93,16 @@ inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 using cudaStream_t = void*;
 constexpr unsigned cudaStreamNonBlocking = 1;
+inline const cudaStream_t cudaStreamPerThread = nullptr;
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return *stream = nullptr, cudaSuccess;
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaDeviceGetPCIBusId(char* id, int, int) {
+  return std::memcpy(id, "emulated", 9), cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);

@@ -1,8 +1,12 @@
 // A block's threads as fibers: each runs until it waits for others, at a barrier of its block or of its warp. A thread that ends without
-// having waited leaves its fiber to the next one, so kernels without barriers switch nothing.
+// having waited leaves its fiber to the next one, so kernels without barriers switch nothing. A fiber is begun by makecontext(), and from
+// then on left and entered by jumps, which ask nothing of the kernel: a training switches some hundred million times.
+#undef _FORTIFY_SOURCE  // takes a jump to another stack for an error
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -20,12 +24,14 @@ constexpr unsigned kWarp = 32, kThreadsMax = 1024;
 constexpr size_t kStackBytes = 128 << 10;
 constexpr size_t kWordBytes = 16;  // of what lanes exchange
 
-enum class State { kFree, kReady, kAtWarp, kAtBlock };
+enum class State : uint8_t { kFree, kReady, kAtWarp, kAtBlock };
 
 struct Fiber {
   ucontext_t context{};
+  jmp_buf place{};
+  bool begun = false;
   std::unique_ptr<char[]> stack;
-  State state = State::kFree;
+  bool is_free = true;
   unsigned thread = 0;
 };
 
@@ -35,11 +41,21 @@ struct Fiber {
   std::abort();
 }
 
+// Leaves for `to`, and returns when somebody comes back to `from`.
+[[gnu::noinline]] void jump(jmp_buf& from, jmp_buf& to) {
+  if (_setjmp(from) == 0) _longjmp(to, 1);
+}
+[[gnu::noinline]] void begin(jmp_buf& from, ucontext_t& to) {
+  if (_setjmp(from) == 0) setcontext(&to);
+}
+
 class Block {
  public:
   void run(unsigned threads, const std::function<void()>& body) {
-    threads_ = threads, next_ = 0, body_ = &body;
+    threads_ = threads, next_ = 0, body_ = &body, free_ = 0, turn_ = 0;
     ended_.assign(threads, false);
+    states_.assign(threads, State::kFree);
+    waiting_.resize(threads);
     while (step()) {
     }
   }
@@ -48,8 +64,9 @@ class Block {
   // The fiber that runs waits; comes back when those it waits for do.
   void wait(State state) {
     Fiber& self = *now_;
-    self.state = state;
-    swapcontext(&self.context, &scheduler_);
+    states_[self.thread] = state;
+    waiting_[self.thread] = &self;
+    jump(self.place, scheduler_);
     threadIdx = dim3(self.thread);
   }
   // Of the running thread's warp.
@@ -58,17 +75,20 @@ class Block {
     const unsigned thread = now_->thread / kWarp * kWarp + lane;
     return thread < threads_ && !ended_[thread];
   }
+  // A fiber's whole life: of one block after the other.
   void entry() {
-    while (next_ < threads_) {
-      const unsigned thread = reversed_ ? threads_ - 1 - next_ : next_;
-      ++next_;
-      now_->thread = thread;
-      threadIdx = dim3(thread);
-      (*body_)();
-      ended_[thread] = true;
+    while (true) {
+      while (next_ < threads_) {
+        const unsigned thread = reversed_ ? threads_ - 1 - next_ : next_;
+        ++next_;
+        now_->thread = thread;
+        threadIdx = dim3(thread);
+        (*body_)();
+        ended_[thread] = true;
+      }
+      now_->is_free = true;
+      jump(now_->place, scheduler_);
     }
-    now_->state = State::kFree;
-    swapcontext(&now_->context, &scheduler_);  // for good
   }
 
  private:
@@ -78,12 +98,15 @@ class Block {
       return true;
     }
     bool waits = false;
-    for (auto& fiber : fibers_) {
-      if (fiber->state == State::kReady) {
-        resume(*fiber);
+    for (unsigned i = 0; i < threads_; ++i, ++turn_) {
+      if (turn_ >= threads_) turn_ = 0;
+      const unsigned thread = reversed_ ? threads_ - 1 - turn_ : turn_;
+      if (states_[thread] == State::kReady) {
+        states_[thread] = State::kFree;
+        resume(*waiting_[thread]);
         return true;
       }
-      waits = waits || fiber->state != State::kFree;
+      waits = waits || states_[thread] != State::kFree;
     }
     if (!waits) return false;
     release();
@@ -95,26 +118,27 @@ class Block {
     bool any = false;
     for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
       any = release_if_together(State::kAtWarp, warp * kWarp, kWarp) || any;
+    turn_ = 0;
     if (!any && !release_if_together(State::kAtBlock, 0, threads_))
       fail("its threads wait for each other at different barriers");
   }
   bool release_if_together(State state, unsigned first, unsigned count) {
     bool found = false;
-    for (auto& fiber : fibers_) {
-      if (fiber->state == State::kFree || fiber->thread < first || fiber->thread >= first + count)
-        continue;
-      if (fiber->state != state) return false;
+    const unsigned end = std::min(first + count, threads_);
+    for (unsigned thread = first; thread < end; ++thread) {
+      if (states_[thread] == State::kFree) continue;
+      if (states_[thread] != state) return false;
       found = true;
     }
-    for (auto& fiber : fibers_)
-      if (fiber->state == state && fiber->thread >= first && fiber->thread < first + count)
-        fiber->state = State::kReady;
+    for (unsigned thread = first; thread < end; ++thread)
+      if (states_[thread] == state) states_[thread] = State::kReady;
     return found;
   }
 
   Fiber& free_fiber() {
-    for (auto& fiber : fibers_)
-      if (fiber->state == State::kFree) return *fiber;
+    // One that was taken has its thread until all threads have begun.
+    for (; free_ < fibers_.size(); ++free_)
+      if (fibers_[free_]->is_free) return *fibers_[free_];
     if (fibers_.size() == kThreadsMax) fail("more threads than a block has");
     fibers_.push_back(std::make_unique<Fiber>());
     fibers_.back()->stack = std::make_unique<char[]>(kStackBytes);
@@ -123,16 +147,21 @@ class Block {
   void start(Fiber& fiber);
   void resume(Fiber& fiber) {
     now_ = &fiber;
-    swapcontext(&scheduler_, &fiber.context);
+    jump(scheduler_, fiber.place);
   }
 
   // Threads of a step run in this order: faults of synchronisation show in one of the two.
   const bool reversed_ = std::getenv("MUSTER_EMULATED_REVERSED") != nullptr;
-  ucontext_t scheduler_{};
+  jmp_buf scheduler_{};
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<bool> ended_;
+  // By thread; kFree: it has not begun, runs, or has ended.
+  std::vector<State> states_;
+  std::vector<Fiber*> waiting_;
   unsigned char words_[kThreadsMax][kWordBytes];
   unsigned threads_ = 0, next_ = 0;
+  size_t free_ = 0;    // where the search for a fiber that is free goes on
+  unsigned turn_ = 0;  // and for a thread that is ready
   const std::function<void()>* body_ = nullptr;
   Fiber* now_ = nullptr;
 };
@@ -154,7 +183,6 @@ class DeviceMemory {
   };
 
   void* add(size_t bytes) {
-    constexpr size_t kAlignment = 256;  // as CUDA's
     const size_t used = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     const size_t pages = (used + kPage - 1) / kPage * kPage;
     void* const mapped =
@@ -167,6 +195,16 @@ class DeviceMemory {
     all_[data] = {base, pages};
     return data;
   }
+  // Zeroes an allocation as the kernel does with new memory; false: it is not the whole of one.
+  bool forget(void* data, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto found = all_.find(static_cast<char*>(data));
+    if (found == all_.end()) return false;
+    const auto& [base, pages] = found->second;
+    const size_t behind = static_cast<size_t>(base + pages - static_cast<char*>(data)) - bytes;
+    if (behind >= kAlignment) return false;
+    return madvise(base, pages, MADV_DONTNEED) == 0;
+  }
   void remove(void* data) {
     const std::lock_guard lock(mutex_);
     const auto found = all_.find(static_cast<char*>(data));
@@ -177,6 +215,7 @@ class DeviceMemory {
 
  private:
   static constexpr size_t kPage = 4096;
+  static constexpr size_t kAlignment = 256;  // as CUDA's
 
   void protect(int how, int change) {
     const std::lock_guard lock(mutex_);
@@ -204,13 +243,16 @@ Block& block() {
 void enter() { block().entry(); }
 
 void Block::start(Fiber& fiber) {
+  fiber.is_free = false;
+  if (fiber.begun) return resume(fiber);
+  fiber.begun = true;
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStackBytes;
   fiber.context.uc_link = nullptr;
   makecontext(&fiber.context, enter, 0);
-  fiber.state = State::kReady;
-  resume(fiber);
+  now_ = &fiber;
+  begin(scheduler_, fiber.context);
 }
 
 }  // namespace
@@ -275,6 +317,8 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 }
 cudaError_t cudaFree(void* data) { return emulated::memory().remove(data), cudaSuccess; }
 cudaError_t cudaMemset(void* data, int value, size_t bytes) {
+  // Pages that nobody has touched cost nothing each time the memory is opened and closed, and what is allocated is zeroed first.
+  if (value == 0 && emulated::memory().forget(data, bytes)) return cudaSuccess;
   const emulated::DeviceMemory::Open open(emulated::memory());
   return std::memset(data, value, bytes), cudaSuccess;
 }

@@ -224,7 +224,8 @@ TEST_F(ConfigTest, UnknownModels) {
 
 TEST_F(ConfigTest, RestrictedValuesSayWhatWorks) {
   EXPECT_THAT(error_of(load({"weight_dtype=bfloat16"})), HasSubstr("set weight_dtype=float32"));
-  EXPECT_THAT(error_of(load({"hardware=gpu"})), HasSubstr("set hardware=cpu"));
+  EXPECT_THAT(error_of(load({"hardware=tpu"})),
+              HasSubstr("set hardware=cpu or hardware=gpu or hardware=auto"));
   EXPECT_THAT(error_of(load({"dataset_type=tfds"})), HasSubstr("dataset_type=shards"));
   EXPECT_THAT(error_of(load({"mlp_activations=['tanh']"})), HasSubstr("SwiGLU"));
 }

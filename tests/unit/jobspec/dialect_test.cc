@@ -304,9 +304,10 @@ TEST_F(DialectTest, AxlearnsExample) {
   std::string text = kFuji;
   text.replace(text.find("gs://"), std::string("gs://axlearn-public/tensorflow_datasets").size(),
                "FAKE");
+  text.replace(text.find("=gpu"), 4, "=tpu");
   EXPECT_THAT(error_of(pasted(text)),
-              AllOf(HasSubstr("hardware=gpu (--jax_backend)"), HasSubstr("set hardware=cpu")));
-  text.replace(text.find("=gpu"), 4, "=cpu");
+              AllOf(HasSubstr("hardware=tpu (--jax_backend)"), HasSubstr("set hardware=cpu")));
+  text.replace(text.find("=tpu"), 4, "=gpu");
   const auto job = pasted(text, 8);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->train.model.name, "fuji-3B-v3-flash-single-host");
@@ -315,6 +316,7 @@ TEST_F(DialectTest, AxlearnsExample) {
   EXPECT_EQ(job->train.max_target_length, 8192);
   EXPECT_EQ(job->spec.output_directory(), "/fuji/trainer");
   EXPECT_EQ(job->train.dataset_type, trainer::DatasetType::kSynthetic);
+  EXPECT_EQ(job->train.hardware, trainer::Hardware::kGpu);
 }
 
 TEST_F(DialectTest, AxlearnsSmallest) {

@@ -126,7 +126,7 @@ double CudaOps::reduced(void (*kernel)(cudaStream_t, DType, int64_t, const void*
   kernel(stream_, x.dtype, x.elements(), x.numbers(), partial);
   synchronize();
   double total = 0;
-  for (int64_t i = 0; i < kReductionBlocks; ++i) total += partial[i];
+  for (int64_t i = 0; i < reduction_blocks(x.elements()); ++i) total += partial[i];
   return total;
 }
 double CudaOps::sum(const Tensor& x) { return reduced(cuda::sum, x); }

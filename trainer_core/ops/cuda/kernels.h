@@ -38,6 +38,12 @@ void copy_columns(cudaStream_t, const Columns&);
 // reduction.cu
 // A reduction leaves this many sums, in fp64.
 constexpr int64_t kReductionBlocks = 256;
+// Of so many elements: by their number alone.
+constexpr int64_t reduction_blocks(int64_t elements) {
+  constexpr int64_t kElementsMin = 1024;
+  const int64_t blocks = (elements + kElementsMin - 1) / kElementsMin;
+  return blocks < 1 ? 1 : blocks < kReductionBlocks ? blocks : kReductionBlocks;
+}
 void sum(cudaStream_t, DType, int64_t n, const void* x, double* partial);
 void sum_of_squares(cudaStream_t, DType, int64_t n, const void* x, double* partial);
 // to (width) = or += the sum of `blocks` rows that lie `stride` apart, in order.

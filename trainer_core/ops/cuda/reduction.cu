@@ -67,8 +67,8 @@ template <class Term>
 void reduce(cudaStream_t stream, DType dtype, int64_t n, const void* x, double* partial) {
   with_type(dtype, [&](auto number) {
     using T = decltype(number);
-    launch(stream, dim3(kReductionBlocks), kThreads, reduce_kernel<T, Term>, n,
-           static_cast<const T*>(x), partial);
+    launch(stream, dim3(static_cast<unsigned>(reduction_blocks(n))), kThreads,
+           reduce_kernel<T, Term>, n, static_cast<const T*>(x), partial);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/trainer_core/locked_memory.h"
 #include "trainer_core/base/tensor.h"
 
 namespace muster::trainer {
@@ -50,6 +51,26 @@ TEST(Arena, IsZeroedAndExactlyThePlan) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(arena.f32(a)) % kBufferAlignment, 0U);
   EXPECT_EQ(arena.f32(b) - arena.f32(a), 16);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(arena.f32(a)[i], 0.0F);
+}
+
+// On a device what lies behind begin_host() is memory of its own, which the host may touch.
+TEST(Arena, OfADevice) {
+  MemoryPlan plan;
+  const BufferId a = plan.add("a", MemoryCategory::kWorkspace, 40);
+  const BufferId b = plan.add("b", MemoryCategory::kWorkspace, 100);
+  plan.begin_host();
+  const BufferId c = plan.add("c", MemoryCategory::kOffloaded, 12);
+  const BufferId d = plan.add("d", MemoryCategory::kCheckpoint, 12);
+  EXPECT_EQ(plan.device_bytes(), 192U);
+  EXPECT_EQ(plan.total_bytes(), 320U);
+  const LockedMemory device;
+  const Arena arena(plan, device);
+  EXPECT_EQ(arena.bytes(), 320U);
+  EXPECT_TRUE(device.holds(arena.buffer(a)) && device.holds(arena.buffer(b)));
+  EXPECT_FALSE(device.holds(arena.buffer(c)) || device.holds(arena.buffer(d)));
+  EXPECT_EQ(arena.f32(b) - arena.f32(a), 16);
+  EXPECT_EQ(arena.f32(d) - arena.f32(c), 16);
+  EXPECT_EQ(arena.f32(d)[0], 0.0F);
 }
 
 TEST(Arena, OfAnEmptyPlan) { EXPECT_EQ(Arena(MemoryPlan()).bytes(), 0U); }

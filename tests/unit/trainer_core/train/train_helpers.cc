@@ -97,28 +97,33 @@ RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const 
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank, r = static_cast<size_t>(rank)] {
       auto page = ProgressWriter::anonymous({.rank = rank, .world_size = size});
-      ProcessGroups groups(world.join(rank), mesh_of_ranks(configs[r], size), page.get());
+      const std::shared_ptr<Backend> device = device_of_tests();
+      TrainConfig config = configs[r];
+      if (device != nullptr) config.hardware = Hardware::kGpu;
+      ProcessGroups groups(world.join(rank), mesh_of_ranks(config, size), page.get(),
+                           device != nullptr ? device->memory() : host_memory());
       StopSignals signals;
       const auto on_step = [&](const StepRecord& record) {
         result.records[r].push_back(record);
         EXPECT_EQ(page->page().step, record.step + 1);
         hook(rank, record, signals);
       };
-      result.codes[r] = train(configs[r], {.groups = groups,
-                                           .page = *page,
-                                           .out = outs[r],
-                                           .err = errs[r],
-                                           .signals = signals,
-                                           .threads = 1,
-                                           .on_step = on_step,
-                                           .on_evaluation =
-                                               [&](const EvalRecord& record) {
-                                                 result.evaluations[r].push_back(record);
-                                                 EXPECT_EQ(page->page().eval_step, record.step + 1);
-                                                 EXPECT_EQ(page->page().eval_loss, record.loss);
-                                               },
-                                           .local = place ? place(rank) : LocalPlace{},
-                                           .known_checkpoint_step = known_checkpoint_step});
+      result.codes[r] = train(config, {.groups = groups,
+                                       .page = *page,
+                                       .out = outs[r],
+                                       .err = errs[r],
+                                       .signals = signals,
+                                       .threads = 1,
+                                       .on_step = on_step,
+                                       .on_evaluation =
+                                           [&](const EvalRecord& record) {
+                                             result.evaluations[r].push_back(record);
+                                             EXPECT_EQ(page->page().eval_step, record.step + 1);
+                                             EXPECT_EQ(page->page().eval_loss, record.loss);
+                                           },
+                                       .local = place ? place(rank) : LocalPlace{},
+                                       .known_checkpoint_step = known_checkpoint_step,
+                                       .backend = device});
       result.checkpoint_steps[r] = page->page().checkpoint_step;
     });
   }

@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/exit_code.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/local_checkpoints.h"
+#include "trainer_core/ops/backend.h"
 #include "trainer_core/step_log.h"
 #include "trainer_core/stop_signals.h"
 
@@ -21,6 +23,9 @@ TrainConfig tiny_config(int ranks);
 TrainConfig along_fsdp(TrainConfig config);
 // And along tensor, all of which compute the same sequences.
 TrainConfig along_tensor(TrainConfig config);
+
+// What ranks of the runs below compute with; null: the CPU. cpu_device.cc has it, or a test program of another backend.
+std::shared_ptr<Backend> device_of_tests();
 
 struct RunResult {
   std::vector<ExitCode> codes;                       // by rank

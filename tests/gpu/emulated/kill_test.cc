@@ -1,0 +1,106 @@
+// muster-trainer itself with hardware=gpu, a process of its own on the emulated device: killed in its middle it goes on to the last bit.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/gpu/gpu_device.h"
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "trainer_core/choose_backend.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Killed : public testing::Test {
+ protected:
+  // The process that trains into `checkpoints`; what it says is in <checkpoints>.log.
+  pid_t start(const std::string& checkpoints) {
+    TrainConfig config = tiny_config(1);
+    config.hardware = Hardware::kGpu;
+    config.model.dropout_rate = 0.1;
+    config.per_device_batch_size = 2;
+    config.max_target_length = 8;
+    config.steps = 24;
+    config.enable_checkpointing = true;
+    config.checkpoint_directory = folder_.file(checkpoints);
+    config.checkpoint_period = 2;
+    const std::string file = folder_.file(checkpoints + ".json");
+    const std::string log = folder_.file(checkpoints + ".log");
+    write_file(file, to_json(config).dump());
+    const pid_t child = fork();
+    if (child != 0) return child;
+    if (freopen(log.c_str(), "a", stdout) == nullptr || dup2(1, 2) < 0) _exit(1);
+    execl(MUSTER_EMULATED_TRAINER, "muster-trainer", "train", "--config", file.c_str(), nullptr);
+    _exit(1);
+  }
+  std::string log(const std::string& checkpoints) const {
+    return read_file(folder_.file(checkpoints + ".log"));
+  }
+  void expect_success(pid_t child, const std::string& checkpoints) const {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << log(checkpoints);
+  }
+  bool is_there(const std::string& checkpoint) const {
+    return fs::exists(folder_.file(checkpoint) + "/manifest.json");
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Killed, GoesOnToTheLastBit) {
+  const pid_t whole = start("whole");
+  const pid_t first = start("parts");
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (!is_there("parts/6") && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(first, &status, 0), first);
+  ASSERT_TRUE(WIFSIGNALED(status)) << log("parts");
+  ASSERT_FALSE(is_there("parts/24")) << "it was too late";
+  expect_success(start("parts"), "parts");
+  expect_success(whole, "whole");
+  EXPECT_THAT(log("parts"), AllOf(HasSubstr("backend: emulated GPU, compute capability 9.0"),
+                                  HasSubstr("(hardware=gpu)"), HasSubstr("restored checkpoint")));
+  EXPECT_EQ(checkpoint_bytes(folder_.file("whole/24")), checkpoint_bytes(folder_.file("parts/24")));
+}
+
+TEST(ChooseBackend, TakesTheGpuThatIsThere) {
+  for (const Hardware wanted : {Hardware::kGpu, Hardware::kAuto}) {
+    const auto chosen = choose_backend(wanted, 1, {});
+    ASSERT_TRUE(chosen.ok()) << chosen.status();
+    EXPECT_EQ(chosen->hardware, Hardware::kGpu);
+    EXPECT_THAT(chosen->reason, HasSubstr("backend: emulated GPU"));
+  }
+}
+
+TEST(ChooseBackend, APlanThatIsLargerThanTheDeviceSaysWhatWouldFit) {
+  TrainConfig config = tiny_config(1);
+  config.hardware = Hardware::kGpu;
+  const auto backend = gpu_backend({}).value();
+  EXPECT_TRUE(check_device_memory(config, *backend, 0).ok());
+  config.model.vocab_size = 1 << 20;
+  config.model.emb_dim = 1 << 12;
+  const absl::Status status = check_device_memory(config, *backend, 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("MiB of the GPU's memory"), HasSubstr("optimizer"),
+                    HasSubstr("emulated GPU"), HasSubstr("per_device_batch_size (4)")));
+}
+
+}  // namespace
+}  // namespace muster::trainer

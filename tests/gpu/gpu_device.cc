@@ -1,0 +1,42 @@
+#include "tests/gpu/gpu_device.h"
+
+#include <mutex>
+#include <utility>
+
+#include "tests/unit/trainer_core/train/train_helpers.h"
+
+namespace muster::trainer {
+namespace {
+
+struct Devices {
+  std::mutex mutex;
+  int on_cpu = 0;
+  std::vector<std::shared_ptr<Backend>> made;
+};
+Devices& devices() {
+  static Devices all;
+  return all;
+}
+
+}  // namespace
+
+OnCpu::OnCpu() { ++devices().on_cpu; }
+OnCpu::~OnCpu() { --devices().on_cpu; }
+
+std::vector<std::shared_ptr<Backend>> take_devices() {
+  const std::lock_guard lock(devices().mutex);
+  return std::exchange(devices().made, {});
+}
+
+std::shared_ptr<Backend> device_of_tests() {
+  if (devices().on_cpu > 0) return nullptr;
+  auto device = gpu_backend({.scratch_bytes = size_t{4} << 20}).value();
+  const std::lock_guard lock(devices().mutex);
+  constexpr size_t kRanksMax = 8;  // of a run that somebody asks for
+  auto& made = devices().made;
+  if (made.size() == kRanksMax) made.erase(made.begin());
+  made.push_back(device);
+  return device;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,22 @@
+// What the runs of train_helpers.h compute with in a program of this folder: the GPU, or the emulated one, with a new backend for each
+// rank; the CPU while an OnCpu lives.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer_core/ops/backend.h"
+
+namespace muster::trainer {
+
+struct OnCpu {
+  OnCpu();
+  ~OnCpu();
+  OnCpu(const OnCpu&) = delete;
+  OnCpu& operator=(const OnCpu&) = delete;
+};
+
+// The backends that were made since the last call.
+std::vector<std::shared_ptr<Backend>> take_devices();
+
+}  // namespace muster::trainer

@@ -1,0 +1,32 @@
+// NCCL for tests: ranks are threads of one process, and what they bring together lies in a DeviceMemory. Sums are made in the order of
+// ranks. A test may let calls fail.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "trainer_core/base/device_memory.h"
+#include "trainer_core/comm/nccl_api.h"
+
+namespace muster::trainer {
+
+// One at a time in a process: NCCL's functions have no place for a context.
+class FakeNccl {
+ public:
+  explicit FakeNccl(const DeviceMemory& memory);
+  ~FakeNccl();
+  FakeNccl(const FakeNccl&) = delete;
+  FakeNccl& operator=(const FakeNccl&) = delete;
+
+  // Each rank's own; `version` is what its library says it is.
+  std::shared_ptr<const NcclApi> api(int version = 22'809) const;
+
+  std::atomic<int> failing_init = -1;      // the rank whose communicator fails
+  std::atomic<int> pending_init = -1;      // the rank whose communicator is never there
+  std::atomic<bool> remote_error = false;  // what communicators say of themselves
+  std::atomic<int> communicators = 0;      // that are there now
+  std::atomic<int> aborted = 0;
+  std::atomic<int> calls = 0;
+};
+
+}  // namespace muster::trainer

@@ -1,0 +1,165 @@
+// Groups over a NCCL that tests have (fake_nccl.h): what they bring together, and how faults end.
+#include "trainer_core/comm/nccl_group.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/trainer_core/comm/device_collectives.h"
+#include "tests/unit/trainer_core/comm/fake_nccl.h"
+#include "tests/unit/trainer_core/locked_memory.h"
+#include "trainer_core/comm/local.h"
+#include "trainer_core/comm/staged_group.h"
+#include "trainer_core/comm/transport_group.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class NcclGroups : public testing::Test {
+ protected:
+  using OptionsOf = std::function<NcclOptions(int rank)>;
+
+  void on_groups(const std::function<void(ProcessGroup&)>& body,
+                 const OptionsOf& options = nullptr) {
+    LocalWorld world(kDeviceRanks, std::chrono::milliseconds(20'000));
+    on_ranks(
+        kDeviceRanks,
+        [&](int rank, int) {
+          auto staged = staged_group(make_world_group(world.join(rank), "world", nullptr), memory_);
+          const NcclOptions mine = options ? options(rank) : NcclOptions{.api = nccl_.api()};
+          return nccl_group(std::move(staged), mine, memory_, nullptr, 0);
+        },
+        body);
+  }
+  // What an all-reduce says on each rank.
+  std::vector<absl::Status> statuses(const OptionsOf& options = nullptr) {
+    std::vector<absl::Status> all(kDeviceRanks);
+    on_groups(
+        [&](ProcessGroup& group) {
+          Vector data(memory_, input_of(group.rank(), 10));
+          all[static_cast<size_t>(group.rank())] = group.all_reduce(data.all(), "gradients");
+        },
+        options);
+    return all;
+  }
+
+  LockedMemory memory_;
+  FakeNccl nccl_{memory_};
+};
+
+TEST_F(NcclGroups, ComeToWhatOtherGroupsComeTo) {
+  std::vector<std::vector<float>> expected, ours;
+  {
+    LocalWorld world(kDeviceRanks, std::chrono::milliseconds(20'000));
+    on_ranks(
+        kDeviceRanks,
+        [&](int rank, int) { return make_world_group(world.join(rank), "world", nullptr); },
+        [&](ProcessGroup& group) { run_collectives(group, host_memory(), expected); });
+  }
+  on_groups([&](ProcessGroup& group) { run_collectives(group, memory_, ours); });
+  EXPECT_EQ(ours, expected);
+  EXPECT_GT(nccl_.calls, 0);
+  EXPECT_EQ(nccl_.communicators, 0);
+  EXPECT_EQ(nccl_.aborted, 0);
+}
+
+// The host's numbers need no communicator.
+TEST_F(NcclGroups, LeaveTheHostsNumbersToOthers) {
+  on_groups([&](ProcessGroup& group) {
+    std::vector<float> sum = input_of(group.rank(), 10);
+    EXPECT_TRUE(succeeds(group.all_reduce(sum, "sum")));
+    EXPECT_EQ(sum, sum_of(kDeviceRanks, 10));
+    EXPECT_TRUE(succeeds(group.barrier("end")));
+  });
+  EXPECT_EQ(nccl_.calls, 0);
+}
+
+TEST_F(NcclGroups, NameARankOfAnotherVersion) {
+  const auto all = statuses(
+      [&](int rank) { return NcclOptions{.api = nccl_.api(rank == 2 ? 22'703 : 22'809)}; });
+  for (const absl::Status& status : all) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("rank 2 of group world has NCCL 2.27.3, and rank 0 2.28.9"),
+                      HasSubstr("every node needs the same")));
+  }
+}
+
+TEST_F(NcclGroups, NameARankWithoutACommunicator) {
+  nccl_.failing_init = 1;
+  const auto all = statuses();
+  EXPECT_THAT(std::string(all[1].message()), HasSubstr("NCCL: unhandled system error"));
+  for (const size_t rank : {0, 2}) {
+    EXPECT_THAT(std::string(all[rank].message()),
+                HasSubstr("of group world these ranks have no NCCL communicator: 1"));
+  }
+  EXPECT_EQ(nccl_.communicators, 0);
+}
+
+TEST_F(NcclGroups, WaitForACommunicatorABoundedTime) {
+  nccl_.pending_init = 0;
+  const auto all = statuses([&](int) {
+    return NcclOptions{.api = nccl_.api(), .connect_timeout = std::chrono::milliseconds(50)};
+  });
+  EXPECT_EQ(all[0].code(), absl::StatusCode::kDeadlineExceeded) << all[0];
+  EXPECT_THAT(std::string(all[1].message()), HasSubstr("have no NCCL communicator: 0"));
+  EXPECT_EQ(nccl_.communicators, 0);
+}
+
+TEST_F(NcclGroups, AnErrorThatNcclFindsLaterEndsTheCollective) {
+  on_groups([&](ProcessGroup& group) {
+    Vector data(memory_, input_of(group.rank(), 10));
+    EXPECT_TRUE(succeeds(group.all_reduce(data.all(), "first")));
+    EXPECT_TRUE(succeeds(group.barrier("all have it")));
+    if (group.rank() == 0) nccl_.remote_error = true;
+    EXPECT_TRUE(succeeds(group.barrier("it is broken")));
+    for (int i = 0; i < 2; ++i) {  // the second finds no communicator any more
+      const absl::Status status = group.all_reduce(data.all(), "second");
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr("all-reduce \"second\""), HasSubstr("world nccl"),
+                        HasSubstr("remote process exited")));
+    }
+  });
+  EXPECT_EQ(nccl_.aborted, kDeviceRanks);
+}
+
+// A device that does not get on: the rank waits until it is told.
+TEST_F(NcclGroups, AbortEndsACollectiveThatWaits) {
+  on_groups([&](ProcessGroup& group) {
+    Vector data(memory_, input_of(group.rank(), 10));
+    EXPECT_TRUE(succeeds(group.all_reduce(data.all(), "first")));
+    EXPECT_TRUE(succeeds(group.barrier("all have it")));
+    memory_.idle = false;
+    std::thread aborter([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      group.abort();
+    });
+    EXPECT_EQ(group.all_reduce(data.all(), "stuck").code(), absl::StatusCode::kUnavailable);
+    aborter.join();
+  });
+  EXPECT_EQ(nccl_.aborted, kDeviceRanks);
+  EXPECT_EQ(nccl_.communicators, 0);
+}
+
+TEST_F(NcclGroups, ACollectiveTakesABoundedTime) {
+  memory_.idle = false;
+  const auto all = statuses([&](int) {
+    return NcclOptions{.api = nccl_.api(), .timeout = std::chrono::milliseconds(30)};
+  });
+  for (const absl::Status& status : all)
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+}
+
+TEST(OpenNccl, SaysWhatIsMissing) {
+  const absl::Status none = open_nccl("libnccl-that-nobody-has.so").status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(none.message()), HasSubstr("libnccl-that-nobody-has.so is not found"));
+  const absl::Status other = open_nccl("libm.so.6").status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("has no ncclGetVersion"));
+}
+
+}  // namespace
+}  // namespace muster::trainer

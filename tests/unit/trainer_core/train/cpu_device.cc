@@ -1,0 +1,7 @@
+#include "tests/unit/trainer_core/train/train_helpers.h"
+
+namespace muster::trainer {
+
+std::shared_ptr<Backend> device_of_tests() { return nullptr; }
+
+}  // namespace muster::trainer

@@ -1,0 +1,113 @@
+#include "trainer_core/choose_backend.h"
+
+#include <array>
+#include <bit>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "trainer_core/base/fnv.h"
+#include "trainer_core/comm/nccl_api.h"
+#include "trainer_core/comm/shm.h"
+#include "trainer_core/step_log.h"
+#include "trainer_core/training_plan.h"
+
+namespace muster::trainer {
+namespace {
+
+// Not the codes of lost peers, which these errors have nothing to do with: another node may have a GPU, another build may not.
+absl::Status no_gpu(const absl::Status& why) {
+  const auto code =
+      absl::IsUnimplemented(why) ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
+  return {code, absl::StrCat("hardware=gpu: ", why.message(),
+                             absl::IsUnimplemented(why) ? ", or train with hardware=cpu" : "")};
+}
+
+// Of what ranks have told, `each` numbers of one: whether it has NCCL, then its device.
+std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
+  std::map<std::pair<int32_t, int32_t>, size_t> devices;
+  for (size_t rank = 0; rank * each < told.size(); ++rank) {
+    const auto of = told.subspan(rank * each, each);
+    const auto [first, is_new] = devices.try_emplace({of[1], of[2]}, rank);
+    if (!is_new)
+      return absl::StrCat("ranks ", first->second, " and ", rank,
+                          " share a GPU, which NCCL refuses");
+    if (of[0] == 0) return absl::StrCat("rank ", rank, " finds no libnccl.so.2 of 2.14 or newer");
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
+                                             const GpuOptions& options) {
+  if (wanted == Hardware::kCpu) return ChosenBackend{cpu_backend(threads), wanted, ""};
+  auto gpu = gpu_backend(options);
+  if (gpu.ok()) {
+    std::string reason =
+        absl::StrCat("backend: ", (*gpu)->description(),
+                     " (hardware=", wanted == Hardware::kAuto ? "auto: a GPU is here)" : "gpu)");
+    return ChosenBackend{*std::move(gpu), Hardware::kGpu, std::move(reason)};
+  }
+  if (wanted == Hardware::kGpu) return no_gpu(gpu.status());
+  auto cpu = cpu_backend(threads);
+  std::string reason = absl::StrCat("backend: ", cpu->description(),
+                                    " (hardware=auto: ", gpu.status().message(), ")");
+  return ChosenBackend{std::move(cpu), Hardware::kCpu, std::move(reason)};
+}
+
+GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
+  GpuOptions options{.rank_of_node = env.local_rank};
+  if (config.enable_checkpointing)
+    options.algorithms_path = config.checkpoint_directory + "/cublaslt-algorithms";
+  return options;
+}
+
+absl::Status choose_collectives(const TrainContext& context) {
+  if (context.backend == nullptr || context.backend->memory().is_host()) return absl::OkStatus();
+  ProcessGroup& everyone = context.groups.everyone();
+  if (everyone.size() == 1) return absl::OkStatus();
+  const auto api = open_nccl();
+  const uint64_t device =
+      fnv1a(absl::StrCat(host_identity(), "/", context.backend->memory().identity()));
+  const auto word = [&](int shift) {
+    return std::bit_cast<int32_t>(static_cast<uint32_t>(device >> shift));
+  };
+  const std::array mine = {api.ok() ? 1 : 0, word(0), word(32)};
+  std::vector<int32_t> all(mine.size() * static_cast<size_t>(everyone.size()));
+  if (auto status = everyone.all_gather(mine, all, "devices"); !status.ok()) return status;
+  const std::string why_not = why_no_nccl(all, mine.size());
+  if (why_not.empty()) context.groups.use_nccl({.api = *api});
+  if (everyone.rank() == 0) {
+    context.out << (why_not.empty()
+                        ? "collectives: NCCL"
+                        : absl::StrCat("collectives: through the host's memory, because ", why_not))
+                << std::endl;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status check_device_memory(const TrainConfig& config, const Backend& backend, int32_t rank) {
+  if (backend.memory().is_host()) return absl::OkStatus();
+  const TrainingPlan training =
+      plan_training(config, backend.threads(), staging_of(config, rank), rank);
+  const MemoryPlan& plan = training.memory();
+  const size_t needed = plan.device_bytes() + backend.own_bytes();
+  if (needed <= backend.device_bytes()) return absl::OkStatus();
+  constexpr double kMiB = 1 << 20;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the training needs %.0f MiB of the GPU's memory (%.0f MiB for the backend, and of the plan "
+      "all "
+      "but the host's part; %s), but %s has %.0f MiB; lower per_device_batch_size (%d) or "
+      "max_target_length (%d), choose a remat_policy that keeps less, or raise "
+      "ici_fsdp_parallelism",
+      static_cast<double>(needed) / kMiB, static_cast<double>(backend.own_bytes()) / kMiB,
+      memory_line(plan), backend.description(), static_cast<double>(backend.device_bytes()) / kMiB,
+      config.per_device_batch_size, config.max_target_length));
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,68 @@
+// The functions of NCCL that groups call, and no more of it: a library is opened when a process runs, and tests have another table. Numbers
+// and layouts are those of NCCL's own header, which keeps them from version to version (nccl.h, ncclCommInitRankConfig and on).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include <absl/status/statusor.h>
+
+namespace muster::trainer {
+
+struct NcclUniqueId {
+  std::array<char, 128> bytes{};
+};
+
+using NcclCommunicator = void*;  // ncclComm_t
+using NcclResult = int;          // ncclResult_t
+constexpr NcclResult kNcclSuccess = 0;
+constexpr NcclResult kNcclInProgress = 7;
+
+// ncclConfig_t as of 2.14, the first with communicators that do not block; later versions take it.
+struct NcclConfig {
+  size_t size = sizeof(NcclConfig);
+  unsigned magic = 0xcafebeef;
+  unsigned version = 21'400;
+  int blocking = 0;
+};
+
+// ncclDataType_t and ncclRedOp_t.
+constexpr int kNcclInt32 = 2, kNcclFloat32 = 7, kNcclBfloat16 = 9;
+constexpr int kNcclSum = 0;
+
+struct NcclApi {
+  NcclResult (*version)(int* version) = nullptr;
+  const char* (*error_text)(NcclResult result) = nullptr;
+  NcclResult (*unique_id)(NcclUniqueId* id) = nullptr;
+  NcclResult (*init)(NcclCommunicator* communicator, int ranks, NcclUniqueId id, int rank,
+                     NcclConfig* config) = nullptr;
+  NcclResult (*async_error)(NcclCommunicator communicator, NcclResult* found) = nullptr;
+  NcclResult (*finalize)(NcclCommunicator communicator) = nullptr;
+  NcclResult (*destroy)(NcclCommunicator communicator) = nullptr;
+  NcclResult (*abort)(NcclCommunicator communicator) = nullptr;
+  NcclResult (*all_reduce)(const void* from, void* to, size_t count, int type, int reduction,
+                           NcclCommunicator communicator, void* stream) = nullptr;
+  NcclResult (*all_gather)(const void* from, void* to, size_t count, int type,
+                           NcclCommunicator communicator, void* stream) = nullptr;
+  NcclResult (*reduce_scatter)(const void* from, void* to, size_t count, int type, int reduction,
+                               NcclCommunicator communicator, void* stream) = nullptr;
+  NcclResult (*broadcast)(const void* from, void* to, size_t count, int type, int root,
+                          NcclCommunicator communicator, void* stream) = nullptr;
+  NcclResult (*send)(const void* from, size_t count, int type, int to,
+                     NcclCommunicator communicator, void* stream) = nullptr;
+  NcclResult (*recv)(void* to, size_t count, int type, int from, NcclCommunicator communicator,
+                     void* stream) = nullptr;
+  NcclResult (*group_start)() = nullptr;
+  NcclResult (*group_end)() = nullptr;
+};
+
+// "2.28.9" of NCCL's own number.
+std::string nccl_version_text(int version);
+
+// Of the library `name`, where the system's loader finds it; it stays open. NotFound where there is none, FailedPrecondition where it is
+// older than 2.14.
+absl::StatusOr<std::shared_ptr<const NcclApi>> open_nccl(const char* name = "libnccl.so.2");
+
+}  // namespace muster::trainer

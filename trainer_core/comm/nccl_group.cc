@@ -1,0 +1,196 @@
+#include "trainer_core/comm/nccl_group.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/comm/collective_trace.h"
+#include "trainer_core/comm/nccl_communicator.h"
+
+namespace muster::trainer {
+namespace {
+
+int type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return kNcclFloat32;
+    case DType::kBf16:
+      return kNcclBfloat16;
+    case DType::kI32:
+      return kNcclInt32;
+  }
+  return kNcclInt32;
+}
+
+class NcclGroup final : public ProcessGroup {
+ public:
+  NcclGroup(std::unique_ptr<ProcessGroup> group, const NcclOptions& options,
+            const DeviceMemory& memory, ProgressWriter* page, uint32_t lowest_member)
+      : group_(std::move(group)),
+        api_(options.api),
+        memory_(memory),
+        trace_(page, absl::StrCat(group_->name(), " nccl"), static_cast<uint32_t>(group_->size()),
+               lowest_member),
+        end_(options, memory) {}
+
+  const std::string& name() const override { return group_->name(); }
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+
+  absl::Status all_reduce(Numbers data, std::string_view name) override {
+    if (!is_ours(data, data)) return group_->all_reduce(data, name);
+    return run(CollectiveKind::kAllReduce, name, data, 2 * others(data.bytes()),
+               [&](NcclCommunicator end, void* stream) {
+                 return api_->all_reduce(data.data, data.data, data.count, type_of(data.dtype),
+                                         kNcclSum, end, stream);
+               });
+  }
+  absl::Status all_reduce_max(Numbers data, std::string_view name) override {
+    return group_->all_reduce_max(data, name);
+  }
+  absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
+    if (!is_ours(input, output)) return group_->all_gather(input, output, name);
+    return run(CollectiveKind::kAllGather, name, input, others(input.bytes() * ranks()),
+               [&](NcclCommunicator end, void* stream) {
+                 return api_->all_gather(input.data, output.data, input.count, type_of(input.dtype),
+                                         end, stream);
+               });
+  }
+  absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
+    if (!is_ours(input, output) || input.dtype != output.dtype)
+      return group_->reduce_scatter(input, output, name);
+    return run(CollectiveKind::kReduceScatter, name, input, others(input.bytes()),
+               [&](NcclCommunicator end, void* stream) {
+                 return api_->reduce_scatter(input.data, output.data, output.count,
+                                             type_of(input.dtype), kNcclSum, end, stream);
+               });
+  }
+  absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) override {
+    const std::vector<size_t> counts(ranks(), input.count / ranks());
+    return all_to_all_v(input, counts, output, counts, name);
+  }
+  absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts, Numbers output,
+                            std::span<const size_t> receive_counts,
+                            std::string_view name) override {
+    if (!is_ours(input, output))
+      return group_->all_to_all_v(input, send_counts, output, receive_counts, name);
+    const uint64_t sent =
+        input.bytes() - send_counts[static_cast<size_t>(rank())] * dtype_bytes(input.dtype);
+    return run(CollectiveKind::kAllToAll, name, input, sent,
+               [&](NcclCommunicator end, void* stream) {
+                 size_t from = 0, to = 0;
+                 return together([&](const auto& keep) {
+                   for (size_t peer = 0; peer < ranks(); ++peer) {
+                     keep(send(input.part(from, send_counts[peer]), peer, end, stream));
+                     keep(recv(output.part(to, receive_counts[peer]), peer, end, stream));
+                     from += send_counts[peer];
+                     to += receive_counts[peer];
+                   }
+                 });
+               });
+  }
+  absl::Status broadcast(Numbers data, int root, std::string_view name) override {
+    if (!is_ours(data, data)) return group_->broadcast(data, root, name);
+    return run(CollectiveKind::kBroadcast, name, data, rank() == root ? data.bytes() : 0,
+               [&](NcclCommunicator end, void* stream) {
+                 return api_->broadcast(data.data, data.data, data.count, type_of(data.dtype), root,
+                                        end, stream);
+               });
+  }
+  absl::Status send(ConstNumbers data, int to, std::string_view name) override {
+    if (!is_ours(data, data)) return group_->send(data, to, name);
+    return run(CollectiveKind::kSend, name, data, data.bytes(),
+               [&](NcclCommunicator end, void* stream) {
+                 return send(data, static_cast<size_t>(to), end, stream);
+               });
+  }
+  absl::Status recv(Numbers data, int from, std::string_view name) override {
+    if (!is_ours(data, data)) return group_->recv(data, from, name);
+    return run(CollectiveKind::kRecv, name, data, 0, [&](NcclCommunicator end, void* stream) {
+      return recv(data, static_cast<size_t>(from), end, stream);
+    });
+  }
+  absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
+                         std::string_view name) override {
+    if (!is_ours(outgoing, incoming)) return group_->send_recv(outgoing, to, incoming, from, name);
+    return run(CollectiveKind::kSendRecv, name, outgoing, outgoing.bytes(),
+               [&](NcclCommunicator end, void* stream) {
+                 return together([&](const auto& keep) {
+                   keep(send(outgoing, static_cast<size_t>(to), end, stream));
+                   keep(recv(incoming, static_cast<size_t>(from), end, stream));
+                 });
+               });
+  }
+  absl::Status barrier(std::string_view name) override { return group_->barrier(name); }
+
+  SentBytes sent(CollectiveKind kind) const override {
+    const SentBytes ours = trace_.sent(kind), theirs = group_->sent(kind);
+    return {ours.total + theirs.total, ours.across_nodes + theirs.across_nodes};
+  }
+  Duration busy() const override { return trace_.busy() + group_->busy(); }
+  void abort() override {
+    end_.abort();
+    group_->abort();
+  }
+
+ private:
+  size_t ranks() const { return static_cast<size_t>(size()); }
+  // What goes to other ranks of what all of them have together.
+  uint64_t others(size_t bytes) const { return bytes / ranks() * (ranks() - 1); }
+  // A device's numbers, of more than one rank. No numbers lie nowhere: who has none of an exchange does as the others do.
+  bool is_ours(ConstNumbers input, ConstNumbers output) const {
+    const auto is_device = [&](ConstNumbers numbers) {
+      return numbers.count == 0 || memory_.holds(numbers.data);
+    };
+    return size() > 1 && is_device(input) && is_device(output);
+  }
+
+  NcclResult send(ConstNumbers data, size_t to, NcclCommunicator end, void* stream) const {
+    if (data.count == 0) return kNcclSuccess;
+    return api_->send(data.data, data.count, type_of(data.dtype), static_cast<int>(to), end,
+                      stream);
+  }
+  NcclResult recv(Numbers data, size_t from, NcclCommunicator end, void* stream) const {
+    if (data.count == 0) return kNcclSuccess;
+    return api_->recv(data.data, data.count, type_of(data.dtype), static_cast<int>(from), end,
+                      stream);
+  }
+  // Calls that NCCL starts at once, because each may wait for the others. The first error, or the end's.
+  template <class Body>
+  NcclResult together(const Body& body) const {
+    NcclResult first = api_->group_start();
+    const auto keep = [&](NcclResult result) {
+      if (first == kNcclSuccess && result != kNcclInProgress) first = result;
+    };
+    if (first != kNcclSuccess) return first;
+    body(keep);
+    const NcclResult ended = api_->group_end();
+    return first != kNcclSuccess ? first : ended;
+  }
+
+  template <class Call>
+  absl::Status run(CollectiveKind kind, std::string_view name, ConstNumbers data, uint64_t sent,
+                   const Call& call) {
+    return trace_.run({kind, name, data.bytes(), data.dtype}, [&] {
+      absl::Status status = end_.exists() ? absl::OkStatus() : end_.connect(*group_);
+      if (status.ok()) status = end_.run(call);
+      if (status.ok()) trace_.add_sent(sent, /*across_nodes=*/false);
+      return status;
+    });
+  }
+
+  std::unique_ptr<ProcessGroup> group_;
+  const std::shared_ptr<const NcclApi> api_;
+  const DeviceMemory& memory_;
+  CollectiveTrace trace_;
+  NcclEnd end_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> nccl_group(std::unique_ptr<ProcessGroup> group,
+                                         const NcclOptions& options, const DeviceMemory& memory,
+                                         ProgressWriter* page, uint32_t lowest_member) {
+  return std::make_unique<NcclGroup>(std::move(group), options, memory, page, lowest_member);
+}
+
+}  // namespace muster::trainer

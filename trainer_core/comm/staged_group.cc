@@ -1,0 +1,139 @@
+#include "trainer_core/comm/staged_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace muster::trainer {
+namespace {
+
+// What lies behind another in the buffer begins at a multiple of this.
+constexpr size_t kAlignment = 64;
+
+size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+class StagedGroup final : public ProcessGroup {
+ public:
+  StagedGroup(std::unique_ptr<ProcessGroup> group, const DeviceMemory& memory)
+      : group_(std::move(group)), memory_(memory) {}
+
+  const std::string& name() const override { return group_->name(); }
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+
+  absl::Status all_reduce(Numbers data, std::string_view name) override {
+    return in_place(data, [&](Numbers host) { return group_->all_reduce(host, name); });
+  }
+  absl::Status all_reduce_max(Numbers data, std::string_view name) override {
+    return in_place(data, [&](Numbers host) { return group_->all_reduce_max(host, name); });
+  }
+  absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
+    if (!is_device(input) && !is_device(output)) return group_->all_gather(input, output, name);
+    const Numbers all = room(0, output);
+    const Numbers own = all.part(static_cast<size_t>(rank()) * input.count, input.count);
+    fetch(input, own);
+    return store(group_->all_gather(own, all, name), all, output);
+  }
+  absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
+    return apart(input, output, [&](ConstNumbers in, Numbers out) {
+      return group_->reduce_scatter(in, out, name);
+    });
+  }
+  absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) override {
+    return apart(input, output,
+                 [&](ConstNumbers in, Numbers out) { return group_->all_to_all(in, out, name); });
+  }
+  absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts, Numbers output,
+                            std::span<const size_t> receive_counts,
+                            std::string_view name) override {
+    return apart(input, output, [&](ConstNumbers in, Numbers out) {
+      return group_->all_to_all_v(in, send_counts, out, receive_counts, name);
+    });
+  }
+  absl::Status broadcast(Numbers data, int root, std::string_view name) override {
+    return in_place(data, [&](Numbers host) { return group_->broadcast(host, root, name); });
+  }
+  absl::Status send(ConstNumbers data, int to, std::string_view name) override {
+    if (!is_device(data)) return group_->send(data, to, name);
+    const Numbers host = room(0, data);
+    fetch(data, host);
+    return group_->send(host, to, name);
+  }
+  absl::Status recv(Numbers data, int from, std::string_view name) override {
+    if (!is_device(data)) return group_->recv(data, from, name);
+    const Numbers host = room(0, data);
+    return store(group_->recv(host, from, name), host, data);
+  }
+  absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
+                         std::string_view name) override {
+    return apart(outgoing, incoming, [&](ConstNumbers in, Numbers out) {
+      return group_->send_recv(in, to, out, from, name);
+    });
+  }
+  absl::Status barrier(std::string_view name) override { return group_->barrier(name); }
+
+  SentBytes sent(CollectiveKind kind) const override { return group_->sent(kind); }
+  Duration busy() const override { return group_->busy(); }
+  void abort() override { group_->abort(); }
+
+ private:
+  bool is_device(ConstNumbers numbers) const { return memory_.holds(numbers.data); }
+
+  // The buffer from `offset` on, with room for as many numbers. What it had is lost when it grows, so the last part is asked for first.
+  Numbers room(size_t offset, ConstNumbers like) {
+    const size_t bytes = offset + like.bytes();
+    if (bytes > room_bytes_) {
+      room_.reset();
+      room_ = memory_.allocate_host(bytes);
+      room_bytes_ = bytes;
+    }
+    return {static_cast<std::byte*>(room_.get()) + offset, like.count, like.dtype};
+  }
+  void fetch(ConstNumbers from, Numbers to) const {
+    if (is_device(from)) {
+      memory_.download(from.data, to.data, from.bytes());
+    } else if (from.count > 0) {
+      std::memcpy(to.data, from.data, from.bytes());
+    }
+  }
+  absl::Status store(const absl::Status& status, Numbers from, Numbers to) const {
+    if (!status.ok()) return status;
+    if (is_device(to)) {
+      memory_.upload(from.data, to.data, from.bytes());
+    } else if (from.count > 0) {
+      std::memcpy(to.data, from.data, from.bytes());
+    }
+    return status;
+  }
+
+  template <class Body>
+  absl::Status in_place(Numbers data, const Body& body) {
+    if (!is_device(data)) return body(data);
+    const Numbers host = room(0, data);
+    fetch(data, host);
+    return store(body(host), host, data);
+  }
+  // The host's copy of the output lies behind that of the input, wherever the two of the device lie.
+  template <class Body>
+  absl::Status apart(ConstNumbers input, Numbers output, const Body& body) {
+    if (!is_device(input) && !is_device(output)) return body(input, output);
+    const Numbers out = room(aligned(input.bytes()), output), in = room(0, input);
+    fetch(input, in);
+    return store(body(in, out), out, output);
+  }
+
+  std::unique_ptr<ProcessGroup> group_;
+  const DeviceMemory& memory_;
+  std::shared_ptr<void> room_;
+  size_t room_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> staged_group(std::unique_ptr<ProcessGroup> group,
+                                           const DeviceMemory& memory) {
+  if (memory.is_host()) return group;
+  return std::make_unique<StagedGroup>(std::move(group), memory);
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,163 @@
+// The GPU as the trainer sees it. Beside the backend's stream each thread copies on a stream of its own.
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "trainer_core/ops/backend.h"
+#include "trainer_core/ops/cuda/cuda.h"
+#include "trainer_core/ops/cuda/cuda_check.h"
+#include "trainer_core/ops/cuda/stream.h"
+
+namespace muster::trainer {
+namespace {
+
+// What is allocated on the device. Outlives all of it: whoever has memory has this, too.
+class Allocations {
+ public:
+  void add(const void* begin, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    all_[begin] = bytes;
+    now_ += bytes;
+    peak_ = std::max(peak_, now_);
+  }
+  void remove(const void* begin) {
+    const std::lock_guard lock(mutex_);
+    const auto found = all_.find(begin);
+    now_ -= found->second;
+    all_.erase(found);
+  }
+  bool hold(const void* address) const {
+    const std::lock_guard lock(mutex_);
+    const auto behind = all_.upper_bound(address);
+    if (behind == all_.begin()) return false;
+    const auto& [begin, bytes] = *std::prev(behind);
+    return std::less<>()(address,
+                         static_cast<const void*>(static_cast<const char*>(begin) + bytes));
+  }
+  size_t peak() const {
+    const std::lock_guard lock(mutex_);
+    return peak_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const void*, size_t, std::less<>> all_;
+  size_t now_ = 0, peak_ = 0;
+};
+
+class Queue final : public DeviceQueue {
+ public:
+  void* handle() const override { return stream_; }
+  bool is_idle() const override {
+    const cudaError_t found = cudaStreamQuery(stream_);
+    if (found == cudaErrorNotReady) return false;
+    MUSTER_CUDA_CHECK(found);
+    return true;
+  }
+
+ private:
+  cuda::Stream stream_;
+};
+
+class GpuMemory final : public DeviceMemory {
+ public:
+  explicit GpuMemory(int device) : device_(device) {}
+
+  bool is_host() const override { return false; }
+  std::shared_ptr<void> allocate(size_t bytes) const override {
+    if (bytes == 0) return nullptr;
+    select();
+    auto memory = std::make_shared<CudaMemory>(bytes);
+    void* const begin = memory->data();
+    allocations_->add(begin, bytes);
+    return {begin, [memory = std::move(memory), all = allocations_](void* address) mutable {
+              all->remove(address);
+              memory.reset();
+            }};
+  }
+  std::shared_ptr<void> allocate_host(size_t bytes) const override {
+    if (bytes == 0) return nullptr;
+    select();
+    auto memory = std::make_shared<cuda::HostMemory>(bytes);
+    return {memory, memory->data()};
+  }
+  bool holds(const void* address) const override { return allocations_->hold(address); }
+  void download(const void* from, void* to, size_t bytes) const override {
+    copy(from, to, bytes, cudaMemcpyDeviceToHost);
+  }
+  void upload(const void* from, void* to, size_t bytes) const override {
+    copy(from, to, bytes, cudaMemcpyHostToDevice);
+  }
+
+  std::unique_ptr<DeviceQueue> open_queue() const override {
+    select();
+    return std::make_unique<Queue>();
+  }
+  std::string identity() const override {
+    constexpr int kBusIdMax = 32;
+    std::array<char, kBusIdMax> id{};
+    MUSTER_CUDA_CHECK(cudaDeviceGetPCIBusId(id.data(), kBusIdMax, device_));
+    return id.data();
+  }
+
+  const Allocations& allocations() const { return *allocations_; }
+
+ private:
+  void select() const { MUSTER_CUDA_CHECK(cudaSetDevice(device_)); }
+  void copy(const void* from, void* to, size_t bytes, cudaMemcpyKind kind) const {
+    if (bytes == 0) return;
+    select();
+    MUSTER_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, cudaStreamPerThread));
+    MUSTER_CUDA_CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+  }
+
+  const int device_;
+  const std::shared_ptr<Allocations> allocations_ = std::make_shared<Allocations>();
+};
+
+class GpuBackend final : public Backend {
+ public:
+  GpuBackend(const GpuOptions& options, CudaDevice device)
+      : device_(std::move(device)),
+        own_bytes_(options.scratch_bytes),
+        memory_(device_.index),
+        ops_(cuda_ops({.device = device_.index,
+                       .scratch_bytes = options.scratch_bytes,
+                       .algorithms_path = options.algorithms_path})) {}
+
+  Ops& ops() override { return *ops_; }
+  const DeviceMemory& memory() const override { return memory_; }
+  int threads() const override { return 1; }
+  std::string description() const override {
+    return absl::StrCat(device_.name, ", compute capability ", device_.capability / 10, ".",
+                        device_.capability % 10, ", ", device_.memory_bytes >> 20, " MiB, ",
+                        av(ops_->name()));
+  }
+  size_t device_bytes() const override { return device_.memory_bytes; }
+  size_t own_bytes() const override { return own_bytes_; }
+  size_t peak_bytes() const override { return memory_.allocations().peak(); }
+
+ private:
+  CudaDevice device_;
+  size_t own_bytes_;
+  GpuMemory memory_;
+  std::unique_ptr<Ops> ops_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;  // find_cuda_device says why
+  auto device = find_cuda_device(devices > 0 ? options.rank_of_node % devices : 0);
+  if (!device.ok()) return device.status();
+  return std::make_shared<GpuBackend>(options, *std::move(device));
+}
+
+}  // namespace muster::trainer
