@@ -118,7 +118,7 @@ class World {
     unix_ns_ += kSecond;
   }
 
-  // Each job with series stands still, a rank of it ends, the others are stopped, and all run again.
+  // Of as many jobs as have series each stands still, a rank of it ends, the others are stopped, and all run again.
   void lose(ExitCause cause, int32_t code) {
     for (int i = 0; i < 3; ++i) beat(Phase::kStep, steps_);
     const int32_t losers = std::min(jobs_, daemon::kJobsShown);
