@@ -118,7 +118,7 @@ class World {
     unix_ns_ += kSecond;
   }
 
-  // Each job with series stands still, a rank of it ends, the others are stopped, and all run again.
+  // Of as many jobs as have series each stands still, a rank of it ends, the others are stopped, and all run again.
   void lose(ExitCause cause, int32_t code) {
     for (int i = 0; i < 3; ++i) beat(Phase::kStep, steps_);
     const int32_t losers = std::min(jobs_, daemon::kJobsShown);
@@ -175,7 +175,7 @@ class World {
     progress.step = steps;
     for (int32_t i = from_; i < steps; ++i) progress.step_times.add(0.1 + 0.05 * (i % 5));
     progress.last_progress_age = now_ - progressed_;
-    progress.collective_wait_seconds = (steps - from_) * (rank.value() % 97 == 0 ? 0.2 : 0.6);
+    progress.collective_wait_seconds = (steps - from_) * (rank.value() % 97 == 0 ? 0.02 : 0.06);
     progress.step_seconds = 3.456;
     progress.loss = 2.345678;
     progress.grad_norm = 0.123456;
