@@ -50,17 +50,17 @@ int status_and_why(const StatusOptions& options, Client& client) {
   absl::StatusOr<v1::Job> job = absl::NotFoundError("");
   if (options.job > 0) job = client.get_job(options.job);
   const auto report = ask_k8s(options.namespace_name, options.selector);
-  nlohmann::json json = nlohmann::json::object();
+  nlohmann::json both = nlohmann::json::object();
   std::string text;
   if (job.ok()) {
-    json["job"] = job_to_json(*job);
+    both["job"] = job_to_json(*job);
     text = describe_job(*job, wall_clock_unix_ns());
   }
   if (report.ok()) {
-    json["kubernetes"] = k8s_to_json(*report);
+    both["kubernetes"] = k8s_to_json(*report);
     text += k8s_text(*report, options.namespace_name);
   }
-  const int printed = print_result(options.json ? json.dump(2) + "\n" : text);
+  const int printed = print_result(options.json ? both.dump(2) + "\n" : text);
   int code = options.job > 0 && !job.ok() ? fail(job.status()) : printed;
   if (!report.ok()) code = fail(report.status());
   return code;
