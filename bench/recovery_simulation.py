@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Weeks of a simulated training with the failures that the Llama 3 report counted: what becomes of its time, and whether anybody is needed.
 
-  bench/recovery_simulation.py --bin build/release/bin [--runs 64:2:54:5:56,256:5:54:3:224,256:1:54:3:224,1024:16:54:2:896,2048:32:54:2:1792] \
+  bench/recovery_simulation.py --bin build/release/bin [--runs 64:2:54:5:56,256:5:54:3:224,256:1:54:3:224,1024:16:54:2:896,2048:32:54:1:1792] \
                                 [--out bench/results/recovery_simulation.json]
 
 Runs are NODES:SPARES:DAYS:SEEDS:FEWER, with 8 ranks on a node; the rates of the report scale with the nodes, and where neither nodes nor spares are left
@@ -53,7 +53,7 @@ def summarize(runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
-    parser.add_argument("--runs", default="64:2:54:5:56,256:5:54:3:224,256:1:54:3:224,1024:16:54:2:896,2048:32:54:2:1792")
+    parser.add_argument("--runs", default="64:2:54:5:56,256:5:54:3:224,256:1:54:3:224,1024:16:54:2:896,2048:32:54:1:1792")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/recovery_simulation.json")
     args = parser.parse_args()
     sizes = []
