@@ -6,6 +6,7 @@
 
 #include "common/absl_view.h"
 #include "common/exit_code.h"
+#include "coordinator/core/avoidance.h"
 #include "coordinator/core/restart_policy.h"
 #include "coordinator/core/sizes.h"
 #include "tests/simulation/world.h"
@@ -69,11 +70,15 @@ void Invariants::reload_equals_memory() {
   }
 }
 
-// But for a job that has no other place, and then only where that is no person's word and the check is passed that is wanted.
+// But for a job that has no other place, or none but those that it avoids, and then only where that is no person's word and the check is passed
+// that is wanted.
 void Invariants::nothing_is_placed_on_the_excluded(const Job& job) {
   const Core& core = world_.coordinator.core();
   int32_t sound = 0;
+  const std::set<WorkerName> avoided =
+      job.faults.empty() ? std::set<WorkerName>() : nodes_to_avoid(job, job.faults.back().unix_ns);
   for (const auto& [name, worker] : core.workers()) {
+    if (avoided.contains(name)) continue;
     const auto node = core.nodes().find(name);
     const bool is_sound =
         node == core.nodes().end() || (!node->second.excluded && !node->second.check_due);

@@ -51,7 +51,7 @@ TEST_F(NodeCheckerTest, AProgramThatDoesNotAgreeWithItselfHasFailed) {
   const NodeCheckDone killed = run("echo libfoo.so: no such file >&2; kill -9 $$");
   EXPECT_FALSE(killed.passed);
   EXPECT_EQ(killed.sentence,
-            "its check ended with code -1 and without a result: libfoo.so: no such file");
+            "its check ended with code 137 and without a result: libfoo.so: no such file");
 }
 
 TEST_F(NodeCheckerTest, AProgramThatHangsIsKilledAtItsDeadline) {
