@@ -73,8 +73,15 @@ TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
   EXPECT_GT(came_back, 5);
 }
 
+// As in simulation_test.cc.
+#ifdef __SANITIZE_ADDRESS__
+constexpr uint64_t kSeeds = 2;
+#else
+constexpr uint64_t kSeeds = 12;
+#endif
 INSTANTIATE_TEST_SUITE_P(Seeds, LongTrainings,
-                         testing::Combine(testing::Range<uint64_t>(1, 13), testing::Bool()));
+                         testing::Combine(testing::Range<uint64_t>(1, kSeeds + 1),
+                                          testing::Bool()));
 
 }  // namespace
 }  // namespace muster::simulation

@@ -11,7 +11,7 @@ namespace {
 
 // With the address sanitizer a seed takes ten times as long, and what it looks for does not depend on many of them.
 #ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kSeeds = 400;
+constexpr uint64_t kSeeds = 100;
 #else
 constexpr uint64_t kSeeds = 1600;
 #endif
