@@ -8,6 +8,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "coordinator/core/doubled.h"
 #include "coordinator/core/restart_policy.h"
 #include "coordinator/core/sizes.h"
 
@@ -58,8 +59,7 @@ std::map<WorkerName, Avoidance> avoidances_of(std::span<const Fault> faults) {
     const Fault& fault = faults[i];
     Avoidance& node = avoided[fault.worker];
     if (fault.node_unfit && fault.unix_ns >= node.until_unix_ns) ++node.times;
-    const Duration time =
-        std::min<Duration>(kAvoidedMax, kAvoidedFor * (1 << std::clamp(node.times - 1, 0, 8)));
+    const Duration time = doubled(kAvoidedFor, node.times - 1, kAvoidedMax);
     node.until_unix_ns = std::max(node.until_unix_ns, fault.unix_ns + time.count());
   }
   return avoided;

@@ -6,6 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "coordinator/core/doubled.h"
 
 namespace muster::coordinator {
 namespace {
@@ -16,9 +17,7 @@ bool is_within(int64_t unix_ns, int64_t now_unix_ns, Duration time) {
 
 // 10 min, 20 min, 40 min, … a day.
 Duration exclusion_time(int32_t times) {
-  constexpr int32_t kDoublingsMax = 10;
-  return std::min<Duration>(kExclusionMax,
-                            kExclusionFirst * (1LL << std::clamp(times - 1, 0, kDoublingsMax)));
+  return doubled(kExclusionFirst, times - 1, kExclusionMax);
 }
 
 }  // namespace

@@ -14,11 +14,17 @@
 #include "common/exit_code.h"
 #include "coordinator/core/avoidance.h"
 #include "coordinator/core/core.h"
+#include "coordinator/core/doubled.h"
 #include "coordinator/core/placement.h"
 #include "coordinator/core/sizes.h"
 
 namespace muster::coordinator {
 namespace {
+
+bool is_excluded_by_hand(const NodeBook& nodes, const WorkerName& name) {
+  const NodeRecord* record = nodes.find(name);
+  return record != nullptr && record->excluded && record->suspicion == Suspicion::kPerson;
+}
 
 // "node3 in place of node2"; empty: every node has the ranks that it had.
 std::string replaced_text(const std::vector<WorkerName>& before,
@@ -88,10 +94,7 @@ WorkerName Core::node_to_wait_for(const Job& job, const JobQueue::Entry& entry) 
   if (now_ >= entry.keep_until) return WorkerName();
   std::vector<WorkerName> away;
   std::ranges::copy_if(job.previous_nodes, std::back_inserter(away), [this](const auto& name) {
-    const NodeRecord* record = nodes_.find(name);
-    const bool by_hand =
-        record != nullptr && record->excluded && record->suspicion == Suspicion::kPerson;
-    return !by_hand && is_away(name);
+    return !is_excluded_by_hand(nodes_, name) && is_away(name);
   });
   const bool most = 2 * away.size() > job.previous_nodes.size();
   return away.empty() || most ? WorkerName() : away.front();
@@ -105,11 +108,8 @@ int32_t Core::fewest_nodes(const Job& job) const {
 int32_t Core::nodes_for(const Job& job) const {
   return static_cast<int32_t>(std::ranges::count_if(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
-    const NodeRecord* record = nodes_.find(entry.first);
-    const bool by_hand =
-        record != nullptr && record->excluded && record->suspicion == Suspicion::kPerson;
-    return worker.connected && !worker.given_up && takes_ranks(worker) && !by_hand &&
-           worker.slots >= job.spec.ranks_per_node;
+    return worker.connected && !worker.given_up && takes_ranks(worker) &&
+           !is_excluded_by_hand(nodes_, entry.first) && worker.slots >= job.spec.ranks_per_node;
   }));
 }
 
@@ -212,13 +212,14 @@ void Core::keep_more_nodes(Job& job, bool somebody_waits, std::vector<Host>& hos
 }
 
 void Core::grow_when_due(Job& job, int32_t larger) {
-  constexpr int32_t kDoublingsMax = 6;  // half an hour
   Launch& launch = launches_.at(job.id);
   if (larger != launch.larger) launch.roomy_since.reset();
   launch.larger = larger;
   if (larger <= nodes_now(job)) return;
   if (!launch.roomy_since) launch.roomy_since = now_;
-  const Duration stable = options_.grow_stable * (1 << std::min(job.resizes, kDoublingsMax));
+  constexpr int32_t kTimesMax = 64;  // half an hour
+  const Duration stable =
+      doubled(options_.grow_stable, job.resizes, kTimesMax * options_.grow_stable);
   const Instant due = std::max(*launch.roomy_since + stable, launch.started + options_.grow_after);
   if (job.state != JobState::kRunning || job.cancel_requested || due > now_) return;
   if (!job.exits.empty()) return;  // it is about to end

@@ -14,6 +14,7 @@
 #include "common/rank_set.h"
 #include "coordinator/core/avoidance.h"
 #include "coordinator/core/blame_text.h"
+#include "coordinator/core/doubled.h"
 
 namespace muster::coordinator {
 namespace {
@@ -100,11 +101,6 @@ std::string used_up_text(const JobSpec& spec, Cause cause) {
       cause == Cause::kRankDied ? "" : absl::StrCat(" for \"", av(rule_of(cause).name), "\"");
   if (allowed == 1) return absl::StrCat("the one restart", kind, " is used up");
   return absl::StrCat("all ", allowed, " restarts", kind, " are used up");
-}
-
-Duration doubled(Duration first, int32_t times, Duration most) {
-  constexpr int32_t kDoublingsMax = 16;  // past every bound, and far from overflow
-  return std::min<Duration>(most, first * (1LL << std::min(times, kDoublingsMax)));
 }
 
 std::string progress_text(int64_t last_step) {

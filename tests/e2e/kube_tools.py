@@ -103,15 +103,20 @@ def custom_kinds():
     return once("descriptions of kinds", target, fetch)
 
 
-def main():
+def report(tools):
+    """Says where each of them is, by name and what finds it, or why it is missing. The exit status: 1 where any is."""
     status = 0
-    for name, find in (("helm", helm), ("the API's description", swagger), ("other kinds' descriptions", custom_kinds)):
+    for name, find in tools:
         try:
             print(f"{name}: {find()}")
         except Missing as missing:
             print(missing, file=sys.stderr)
             status = 1
     return status
+
+
+def main():
+    return report((("helm", helm), ("the API's description", swagger), ("other kinds' descriptions", custom_kinds)))
 
 
 if __name__ == "__main__":

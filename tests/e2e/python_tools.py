@@ -3,12 +3,13 @@
 
 `python3 tests/e2e/python_tools.py` installs what is missing and says what there is. PyTorch is not among them: it has several gigabytes.
 """
+import functools
 import os
 import shutil
 import subprocess
 import sys
 
-from kube_tools import CACHE, Missing, once
+from kube_tools import CACHE, Missing, once, report
 
 # With the versions that were tried. MLflow's server wants most of its 190 MB.
 PACKAGES = {"tensorboard": ("tensorboard==2.21.0",), "jax": ("jax==0.6.2", "jaxlib==0.6.2"), "mlflow": ("mlflow==3.17.2",)}
@@ -48,14 +49,7 @@ def python_with(module):
 
 
 def main():
-    status = 0
-    for module in PACKAGES:
-        try:
-            print(f"{module}: {python_with(module)}")
-        except Missing as missing:
-            print(missing, file=sys.stderr)
-            status = 1
-    return status
+    return report((module, functools.partial(python_with, module)) for module in PACKAGES)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,18 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
+// A job of two nodes, one of which is elsewhere.
+class CoreWithPeersElsewhere : public CoreTest {
+ protected:
+  void lose_the_coordinator(int32_t ranks_here) {
+    connect();
+    StartRanks wide = start(1, 1, ranks_here);
+    wide.launch.spec.nodes = 2;
+    start_up(wide);
+    step(Disconnected{});
+  }
+};
+
 TEST_F(CoreTest, LeavingStopsRanksReportsAndWaitsForTheAcknowledgement) {
   connect();
   start_up(start(1, 1, 1));
@@ -76,12 +88,8 @@ TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
 }
 
 // Both are restarted at once by an upgrade: the coordinator asks the peers on other workers when it is back.
-TEST_F(CoreTest, RanksWithPeersElsewhereAreAskedOnlyWhenTheCoordinatorIsBack) {
-  connect();
-  StartRanks wide = start(1, 1, 2);
-  wide.launch.spec.nodes = 2;
-  start_up(wide);
-  step(Disconnected{});
+TEST_F(CoreWithPeersElsewhere, RanksWithPeersElsewhereAreAskedOnlyWhenTheCoordinatorIsBack) {
+  lose_the_coordinator(2);
   EXPECT_THAT(only<SignalRank>(step(ShutdownRequested{})), SizeIs(0));
   now += seconds(3);
   const ActionList actions = connect();
@@ -90,12 +98,8 @@ TEST_F(CoreTest, RanksWithPeersElsewhereAreAskedOnlyWhenTheCoordinatorIsBack) {
   EXPECT_THAT(only<SignalRank>(pass(kLeaveGrace)), SizeIs(2)) << "killed, once its grace is over";
 }
 
-TEST_F(CoreTest, ACoordinatorThatStaysAwayIsNotWaitedForLong) {
-  connect();
-  StartRanks wide = start(1, 1, 1);
-  wide.launch.spec.nodes = 2;
-  start_up(wide);
-  step(Disconnected{});
+TEST_F(CoreWithPeersElsewhere, ACoordinatorThatStaysAwayIsNotWaitedForLong) {
+  lose_the_coordinator(1);
   step(ShutdownRequested{});
   ASSERT_TRUE(core.next_deadline().has_value());
   const Duration wait = kLeaveGrace / kTellFraction;
@@ -113,12 +117,8 @@ TEST_F(CoreTest, RanksWithoutPeersElsewhereWaitForNobody) {
   EXPECT_THAT(only<SignalRank>(step(ShutdownRequested{})), SizeIs(2));
 }
 
-TEST_F(CoreTest, AskedTwiceItWaitsForNoCoordinator) {
-  connect();
-  StartRanks wide = start(1, 1, 1);
-  wide.launch.spec.nodes = 2;
-  start_up(wide);
-  step(Disconnected{});
+TEST_F(CoreWithPeersElsewhere, AskedTwiceItWaitsForNoCoordinator) {
+  lose_the_coordinator(1);
   step(ShutdownRequested{});
   const auto kills = only<SignalRank>(step(ShutdownRequested{}));
   ASSERT_THAT(kills, SizeIs(1));
