@@ -1,6 +1,5 @@
 #include "cli/follow_job.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,17 +12,11 @@
 #include "cli/log_printer.h"
 #include "cli/run_watch.h"
 #include "cli/terminal.h"
+#include "cli/wait_readable.h"
 #include "common/exit_code.h"
 
 namespace muster::cli {
 namespace {
-
-int wait_ms(const LeaveTime& time) {
-  const auto until = time.wait_until();
-  if (!until) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - monotonic_now());
-  return static_cast<int>(std::max<int64_t>(left.count(), 0));
-}
 
 // The exit code, or why the job could not be followed.
 absl::StatusOr<int> follow(const RunWatch& watch, Interrupts& interrupts, LogPrinter& printer) {
@@ -33,9 +26,8 @@ absl::StatusOr<int> follow(const RunWatch& watch, Interrupts& interrupts, LogPri
       time.job_ended(monotonic_now(), printer.is_behind());
       if (watch.logs_are_complete() || time.is_up(monotonic_now())) return watch.job().exit_code();
     }
-    std::array<pollfd, 2> fds = {pollfd{interrupts.fd(), POLLIN, 0},
-                                 pollfd{watch.event_fd(), POLLIN, 0}};
-    poll(fds.data(), fds.size(), wait_ms(time));
+    std::array<pollfd, 2> fds = {readable(interrupts.fd()), readable(watch.event_fd())};
+    wait_readable(fds, time.wait_until());
     watch.take_event();
     if (interrupts.take() > 0 || watch.output_is_closed()) {
       const uint64_t id = watch.job().id();

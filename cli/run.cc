@@ -1,5 +1,4 @@
 // muster run: the embedded mode. Starts a coordinator, a worker and the ranks, follows them, and leaves nothing running.
-#include <poll.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -21,6 +20,7 @@
 #include "cli/run_folder.h"
 #include "cli/run_watch.h"
 #include "cli/terminal.h"
+#include "cli/wait_readable.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
 #include "common/time.h"
@@ -39,17 +39,6 @@ struct RunOptions {
   std::optional<int32_t> leave_seconds;
   bool json = false;
 };
-
-bool wait_readable(std::vector<pollfd>& fds, std::optional<Instant> deadline) {
-  int timeout = -1;
-  if (deadline) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - monotonic_now());
-    timeout = static_cast<int>(std::max<int64_t>(left.count(), 0));
-  }
-  return poll(fds.data(), fds.size(), timeout) > 0;
-}
-
-pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
 
 // Until the check has passed and the coordinator, which starts beside it, is ready; only then is the worker on its way.
 // Cancelled by Ctrl-C.

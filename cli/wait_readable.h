@@ -1,0 +1,28 @@
+// One poll() for all that a command waits for.
+#pragma once
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "common/time.h"
+
+namespace muster::cli {
+
+inline pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
+
+// Until one of them is, or the deadline; false: none is. A signal ends it, too.
+inline bool wait_readable(std::span<pollfd> fds, std::optional<Instant> deadline) {
+  int timeout = -1;
+  if (deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - monotonic_now());
+    timeout = static_cast<int>(std::max<int64_t>(left.count(), 0));
+  }
+  return poll(fds.data(), fds.size(), timeout) > 0;
+}
+
+}  // namespace muster::cli
