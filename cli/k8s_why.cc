@@ -8,6 +8,7 @@
 
 #include "cli/run_command.h"
 #include "cli/terminal.h"
+#include "common/escape.h"
 
 namespace muster::cli {
 namespace {
@@ -35,8 +36,7 @@ const Value& at(const Value& value, std::initializer_list<const char*> path) {
 std::string text_at(const Value& value, std::initializer_list<const char*> path) {
   const Value& found = at(value, path);
   std::string text = found.is_string() ? found.get<std::string>() : "";
-  if (text.size() > kMessageBytesMax) text.replace(kMessageBytesMax, std::string::npos, "…");
-  return text;
+  return text.size() > kMessageBytesMax ? printable(text, kMessageBytesMax) : text;
 }
 
 int64_t number_at(const Value& value, std::initializer_list<const char*> path, int64_t otherwise) {

@@ -50,6 +50,14 @@ TEST(K8sWhy, OfPodsThatAreReadyThereIsNothingToSay) {
             "Kubernetes, namespace training: 1 of 1 pod of Muster ready\n");
 }
 
+TEST(K8sWhy, ALongMessageIsCutBetweenCharacters) {
+  std::string message = "x";
+  for (int i = 0; i < 400; ++i) message += "é";
+  const K8sReport report =
+      k8s_report(list_of({pod("a", waiting("ImagePullBackOff", message))}), list_of({}));
+  EXPECT_THAT(k8s_to_json(report).dump(), HasSubstr("é…"));
+}
+
 TEST(K8sWhy, APodWithoutAPlaceSaysTheSchedulersReason) {
   const json status = {{"phase", "Pending"},
                        {"conditions", json::array({{{"type", "PodScheduled"},
