@@ -96,6 +96,12 @@ Json pod_spec(const K8sPlan& plan, int grace_seconds) {
   return spec;
 }
 
+// Of the leader's pod.
+void add_trust_mounts(Json& mounts) {
+  mounts.push_back(mount("tls", "/etc/muster/tls", true));
+  mounts.push_back(mount("tokens", "/etc/muster/tokens", true));
+}
+
 void add_mounts(const K8sPlan& plan, Json& mounts, Json& volumes) {
   for (size_t i = 0; i < plan.mounts.size(); ++i) {
     const K8sMount& given = plan.mounts[i];
@@ -121,8 +127,7 @@ Json coordinator(const K8sPlan& plan) {
     for (const char* flag : {"--trusted-network", "--tls-cert=/etc/muster/tls/tls.crt",
                              "--tls-key=/etc/muster/tls/tls.key", "--token-dir=/etc/muster/tokens"})
       args.push_back(flag);
-    mounts.push_back(mount("tls", "/etc/muster/tls", true));
-    mounts.push_back(mount("tokens", "/etc/muster/tokens", true));
+    add_trust_mounts(mounts);
   } else {
     args.push_back("--insecure");
   }
@@ -151,8 +156,7 @@ Json submitter(const K8sPlan& plan) {
   if (plan.has_tls()) {
     env.push_back({{"name", "MUSTER_TLS_CA"}, {"value", "/etc/muster/tls/ca.crt"}});
     env.push_back({{"name", "MUSTER_TOKEN_FILE"}, {"value", "/etc/muster/tokens/submitter"}});
-    mounts.push_back(mount("tls", "/etc/muster/tls", true));
-    mounts.push_back(mount("tokens", "/etc/muster/tokens", true));
+    add_trust_mounts(mounts);
   }
   Json security = container_security();
   security["readOnlyRootFilesystem"] = true;

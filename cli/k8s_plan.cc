@@ -63,7 +63,7 @@ absl::Status check_resources(const K8sPlan& plan) {
       {"--shared-memory", &plan.shared_memory},
       {"--huge-pages", &plan.huge_pages}};
   for (const auto& [option, quantity] : quantities) {
-    if (*option && !quantity->empty() && !is_quantity(*quantity))
+    if (!quantity->empty() && !is_quantity(*quantity))
       return wrong(option, *quantity, "a quantity of Kubernetes is wanted: 4, 500m, 64Gi");
   }
   if (plan.gpus > 0 && plan.slots > plan.gpus) {
