@@ -13,7 +13,7 @@ void declare_k8s(CLI::App& app, Action& action) {
       "shared:/shared "
       "--insecure \\\n"
       "      configs/base.yml model_name=llama2-7b run_name=first base_output_directory=/shared | "
-      "kubectl apply -f -");
+      "kubectl apply --server-side -f -");
   declare_k8s_render(*k8s, action);
 }
 

@@ -13,6 +13,9 @@ namespace muster::cli {
 namespace {
 
 constexpr size_t kOptionShown = 100;
+// Of a worker's pod (k8s_objects.cc).
+constexpr const char* kOwnMounts[] = {"/var/lib/muster", "/dev/shm", "/etc/muster/ca",
+                                      "/etc/muster/token"};
 
 bool is_alnum(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); }
 
@@ -154,6 +157,11 @@ absl::Status check_k8s_plan(const K8sPlan& plan) {
                  "the image of Muster is wanted: registry.example/muster:1.0");
   if (auto status = check_resources(plan); !status.ok()) return status;
   for (size_t i = 0; i < plan.mounts.size(); ++i) {
+    for (const char* own : kOwnMounts) {
+      if (plan.mounts[i].path == own)
+        return wrong("--mount", plan.mounts[i].path,
+                     "the workers have a folder of their own there");
+    }
     for (size_t k = 0; k < i; ++k) {
       if (plan.mounts[i].path == plan.mounts[k].path)
         return wrong("--mount", plan.mounts[i].path, "two mounts have this path");

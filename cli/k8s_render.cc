@@ -197,7 +197,7 @@ void declare_k8s_render(CLI::App& k8s, Action& action) {
       "shared:/shared "
       "--insecure \\\n"
       "      configs/base.yml model_name=llama2-7b run_name=first base_output_directory=/shared | "
-      "kubectl apply -f -\n"
+      "kubectl apply --server-side -f -\n"
       "  muster k8s render --nodes 2 --gpus 8 --efa 32 --queue team-a --image … --mount fsx:/fsx "
       "--tls-secret muster-tls \\\n"
       "      --token-secret muster-tokens --working-directory /fsx/me -- python3 train.py --lr "

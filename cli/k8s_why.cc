@@ -9,6 +9,7 @@
 #include "cli/run_command.h"
 #include "cli/terminal.h"
 #include "common/escape.h"
+#include "common/exit_code.h"
 
 namespace muster::cli {
 namespace {
@@ -103,6 +104,14 @@ std::string because(const std::string& message) {
   return message.empty() ? "" : absl::StrCat(": ", message);
 }
 
+// "exit code 1 (OOMKilled)", of a container's end.
+std::string end_text(const Value& terminated) {
+  const int64_t code = number_at(terminated, {"exitCode"}, -1);
+  const std::string why = text_at(terminated, {"reason"});
+  return absl::StrCat(code < 0 ? "an unknown exit code" : absl::StrCat("exit code ", code),
+                      why.empty() || why == "Error" ? "" : absl::StrCat(" (", why, ")"));
+}
+
 // Of one container's state; empty: nothing is wrong with it.
 std::string container_trouble(const Value& status) {
   const std::string name = text_at(status, {"name"});
@@ -113,11 +122,8 @@ std::string container_trouble(const Value& status) {
                         reason, ")", because(message));
   }
   if (reason == "CrashLoopBackOff") {
-    const int64_t code = number_at(status, {"lastState", "terminated", "exitCode"}, -1);
-    const std::string why = text_at(status, {"lastState", "terminated", "reason"});
     return absl::StrCat("starts ", name, " again and again, the last time after ",
-                        code < 0 ? "an unknown exit code" : absl::StrCat("exit code ", code),
-                        why.empty() || why == "Error" ? "" : absl::StrCat(" (", why, ")"),
+                        end_text(at(status, {"lastState", "terminated"})),
                         "; kubectl logs --previous shows what it said");
   }
   if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing")
@@ -137,18 +143,32 @@ std::string containers_trouble(const Value& pod) {
   return "";
 }
 
+// Of a pod that is not started again: its Job makes another one. Empty: it left as it was told to.
+std::string failed_trouble(const Value& pod) {
+  const std::string reason = text_at(pod, {"status", "reason"});
+  if (!reason.empty())
+    return absl::StrCat("has failed (", reason, ")", because(text_at(pod, {"status", "message"})));
+  for (const char* kind : {"initContainerStatuses", "containerStatuses"}) {
+    const Value& statuses = at(pod, {"status", kind});
+    if (!statuses.is_array()) continue;
+    for (const Value& status : statuses) {
+      const Value& end = at(status, {"state", "terminated"});
+      const int64_t code = number_at(end, {"exitCode"}, end.is_object() ? -1 : 0);
+      if (code == 0 || code == to_int(ExitCode::kPreempted)) continue;
+      return absl::StrCat("has failed: ", text_at(status, {"name"}), " ended with ", end_text(end),
+                          because(text_at(end, {"message"})), "; kubectl logs shows what it said");
+    }
+  }
+  return "";
+}
+
 // Empty: nothing is wrong, or nothing that Kubernetes could say more of.
 std::string pod_trouble(const Value& pod, const Warnings& warnings) {
   const std::string name = text_at(pod, {"metadata", "name"});
   const std::string phase = text_at(pod, {"status", "phase"});
   if (phase == "Succeeded") return "";
   std::string message;
-  if (phase == "Failed") {
-    const std::string reason = text_at(pod, {"status", "reason"});
-    return reason.empty() ? ""
-                          : absl::StrCat("has failed (", reason, ")",
-                                         because(text_at(pod, {"status", "message"})));
-  }
+  if (phase == "Failed") return failed_trouble(pod);
   if (condition_is(pod, "PodScheduled", "False", message))
     return absl::StrCat("has no place", because(message));
   if (std::string trouble = containers_trouble(pod); !trouble.empty()) return trouble;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds with warnings as errors and runs every check of the project.
+# Installs what is missing, builds with warnings as errors and runs the project's checks.
 # The last line is `N passed, N failed` (`, N skipped` may follow); the exit status is 0 when nothing failed.
 #
-#   tests/run.sh                 everything
-#   tests/run.sh PHASE …         only these: style build unit asan tsan, and tidy, emulated, kubernetes and cuda, which are no part of everything
+#   tests/run.sh                 what CI runs
+#   tests/run.sh PHASE …         only these: style build unit asan tsan, and tidy, emulated, kubernetes and cuda, which CI leaves out
 #   tests/run.sh --no-install …  takes the machine as it is
 set -uo pipefail
 

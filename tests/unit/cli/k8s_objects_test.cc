@@ -155,6 +155,10 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
                 p.mounts.push_back({"b", "/shared"});
               }),
               HasSubstr("two mounts"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.mounts.push_back({"b", "/dev/shm"});
+              }),
+              HasSubstr("a folder of their own there"));
   EXPECT_THAT(said([](K8sPlan& p) { p.priority_class = "high"; }), HasSubstr("give --queue"));
   EXPECT_THAT(said([](K8sPlan& p) { p.topology = "zone"; }), HasSubstr("give --queue"));
   EXPECT_THAT(said([](K8sPlan& p) { p.queue = "Team A"; }), HasSubstr("--queue Team A"));

@@ -116,6 +116,24 @@ TEST(K8sWhy, AContainerThatEndsAgainAndAgainSaysHow) {
               HasSubstr("the last time after exit code 137 (OOMKilled)"));
 }
 
+// Pods of a JobSet are not started again in their place: their Job makes others.
+TEST(K8sWhy, APodThatHasFailedSaysHowItEnded) {
+  json status = {
+      {"phase", "Failed"},
+      {"containerStatuses",
+       json::array({{{"name", "worker"},
+                     {"state", {{"terminated", {{"exitCode", 1}, {"reason", "Error"}}}}}}})}};
+  json& end = status["containerStatuses"][0]["state"]["terminated"];
+  const auto troubles = [&] { return k8s_report(list_of({pod("a", status, "n1")}), {}).troubles; };
+  EXPECT_THAT(troubles(), ElementsAre("pod a has failed: worker ended with exit code 1; kubectl "
+                                      "logs shows what it said"));
+  end = {{"exitCode", 128}, {"reason", "StartError"}, {"message", "no such file"}};
+  EXPECT_THAT(troubles().at(0),
+              HasSubstr("worker ended with exit code 128 (StartError): no such file"));
+  end = {{"exitCode", 75}, {"reason", "Error"}};
+  EXPECT_THAT(troubles(), IsEmpty()) << "it was told to leave";
+}
+
 TEST(K8sWhy, AClaimWithoutAVolumeIsNamed) {
   const json claim = {{"kind", "PersistentVolumeClaim"},
                       {"metadata", {{"name", "state"}}},
