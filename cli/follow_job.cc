@@ -43,10 +43,11 @@ absl::StatusOr<int> follow(const RunWatch& watch, Interrupts& interrupts, LogPri
 }  // namespace
 
 int submit_and_follow(const CoordinatorTarget& coordinator, const v1::JobSpec& spec,
-                      const std::string& request_id) {
+                      const std::string& request_id, const std::function<void(Client&)>& first) {
   auto interrupts = Interrupts::block();
   if (!interrupts.ok()) return fail(interrupts.status());
   Client client(coordinator);
+  first(client);
   Output output(STDOUT_FILENO), news(STDERR_FILENO);
   LogPrinter printer(output, news,
                      {.steps = spec.steps(), .ranks = spec.nodes() * spec.ranks_per_node()});

@@ -63,11 +63,11 @@ int submit(const SubmitOptions& options) {
   const auto drawn = daemon::draw_random_id();
   if (!drawn.ok()) return fail(drawn.status());
   const std::string request_id = absl::StrCat(absl::Hex(*drawn));
-  Client client(options.coordinator);
   if (options.follow) {
-    warn_of_own_folder(options, *spec, client);
-    return submit_and_follow(options.coordinator, *spec, request_id);
+    return submit_and_follow(options.coordinator, *spec, request_id,
+                             [&](Client& client) { warn_of_own_folder(options, *spec, client); });
   }
+  Client client(options.coordinator);
   const auto submitted =
       submit_with_repeats(client, *spec, request_id, kSubmitPatience, [](const absl::Status& loss) {
         warn(absl::StrCat(loss.message(), "; trying again for ", kSubmitPatience.count(), " s"));
