@@ -88,6 +88,15 @@ def began(job):
     return float(found[1]) if found else None
 
 
+def victim(pids):
+    """The last of the nodes that these run on: the first one has the script, and whom its ranks meet."""
+    nodes = []
+    for pid in pids:
+        environ = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        nodes += [word.split(b"=", 1)[1].decode() for word in environ if word.startswith(b"SLURMD_NODENAME=")]
+    return max(nodes)
+
+
 def run(cluster, nodes, line, port, wait):
     """Times of one job: to its first step, and from a node's death to the first step that is made without it."""
     job = Job(cluster, nodes, line, port)
@@ -100,8 +109,9 @@ def run(cluster, nodes, line, port, wait):
         if not job.wait(lambda: any(step >= FAULT_STEP for step, _, _ in job.steps()), wait):
             return {**row, "said": job.output()[-2000:]}
         before = {pid for _, _, pid in job.steps()}
+        lost = victim(before)
         died = time.time()
-        cluster.kill_node("node2")
+        cluster.kill_node(lost)
         after = job.wait(lambda: [at for _, at, pid in job.steps() if pid not in before and at > died], wait)
         if after:
             row["recovery"] = after[0] - died
