@@ -1,12 +1,10 @@
 #include "cli/job_file.h"
 
-#include <filesystem>
-#include <fstream>
-
 #include <absl/strings/str_cat.h>
 #include <google/protobuf/util/json_util.h>
 
 #include "common/escape.h"
+#include "common/file_read.h"
 
 namespace muster::cli {
 namespace {
@@ -30,21 +28,11 @@ absl::StatusOr<std::string> job_file_of(const v1::JobSpec& spec) {
 }
 
 absl::StatusOr<v1::JobSpec> read_job_file(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    return absl::NotFoundError(absl::StrCat("the job file ", path, " is no file"));
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kJobFileReadMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || !file.is_open())
-    return absl::PermissionDeniedError(absl::StrCat("the job file ", path, " cannot be read"));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kJobFileReadMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the job file ", path, " has more than ", kJobFileReadMax, " bytes"));
-  }
+  const auto text =
+      read_plain_file_up_to(kJobFileReadMax, path, absl::StrCat("the job file ", path));
+  if (!text.ok()) return text.status();
   v1::JobSpec spec;
-  const auto status = pb::JsonStringToMessage(text, &spec);
+  const auto status = pb::JsonStringToMessage(*text, &spec);
   if (status.ok()) return spec;
   return absl::InvalidArgumentError(absl::StrCat(path,
                                                  " is no job as `muster k8s render` writes it: ",

@@ -7,8 +7,6 @@
 #include <openssl/x509.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <memory>
 
 #include <absl/strings/ascii.h>
@@ -16,7 +14,7 @@
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
-#include "common/errno_status.h"
+#include "common/file_read.h"
 
 namespace muster::daemon {
 namespace {
@@ -40,17 +38,7 @@ absl::Status bad_file(std::string_view flag, const std::string& path, std::strin
 }
 
 absl::StatusOr<std::string> read_bounded(std::string_view flag, const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return file_status(errno, absl::StrCat(av(flag), "=", path));
-  std::string bytes(kTrustFileBytesMax + 1, '\0');
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (file.bad() || (file.gcount() == 0 && errno != 0))
-    return file_status(errno, absl::StrCat(av(flag), "=", path));
-  bytes.resize(static_cast<size_t>(file.gcount()));
-  if (bytes.size() > kTrustFileBytesMax)
-    return bad_file(flag, path, "the file is longer than 1 MiB, so it is none of these");
-  return bytes;
+  return read_file_up_to(kTrustFileBytesMax, path, absl::StrCat(av(flag), "=", path));
 }
 
 BioPointer memory_of(const std::string& bytes) {

@@ -18,6 +18,7 @@ build=(
 optional=(ccache mold)  # faster builds, where the distribution has them
 tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah patchelf
   prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)  # end-to-end tests run on the real ones
+optional_tests=(python3-torch)  # scripts of its users run unchanged under `muster run`
 data=(bible-kjv)
 
 case ${1:-} in
@@ -51,6 +52,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 if [ "${1:-}" != --data ]; then
+  [ "${1:-}" != --tests ] || optional+=("${optional_tests[@]}")
   for package in "${optional[@]}"; do
     if ! is_installed "$package" && apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
   done

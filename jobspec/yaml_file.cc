@@ -1,16 +1,13 @@
 #include "jobspec/yaml_file.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
-#include <system_error>
 
 #include <absl/strings/str_cat.h>
 #include <yaml-cpp/yaml.h>
 
 #include "common/absl_view.h"
+#include "common/file_read.h"
 #include "jobspec/value.h"
 
 namespace muster::jobspec {
@@ -20,29 +17,6 @@ namespace {
 constexpr int kDepthMax = 16;
 // Anchors and aliases can make a small file denote a huge value.
 constexpr int kNodesMax = 100'000;
-
-absl::StatusOr<std::string> read_text(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    return absl::NotFoundError(absl::StrCat("config file ", path, " does not exist"));
-  }
-  if (!std::filesystem::is_regular_file(status)) {
-    return absl::InvalidArgumentError(absl::StrCat("config file ", path, " is not a plain file"));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kYamlBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || !file.is_open()) {
-    return absl::PermissionDeniedError(absl::StrCat("config file ", path, " cannot be read"));
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kYamlBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("config file ", path, " is larger than ", kYamlBytesMax, " bytes"));
-  }
-  return text;
-}
 
 // Throws YAML::Exception for what is too deep or too large; callers catch.
 nlohmann::json to_json(const YAML::Node& node, int depth, int& nodes_left) {
@@ -100,7 +74,8 @@ absl::StatusOr<std::vector<YamlEntry>> entries_of(const YAML::Node& root, const 
 }  // namespace
 
 absl::StatusOr<std::vector<YamlEntry>> read_yaml_file(const std::string& path) {
-  absl::StatusOr<std::string> text = read_text(path);
+  absl::StatusOr<std::string> text =
+      read_plain_file_up_to(kYamlBytesMax, path, absl::StrCat("config file ", path));
   if (!text.ok()) return text.status();
   if (text->find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not YAML: it has NUL bytes"));

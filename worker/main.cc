@@ -1,9 +1,12 @@
 // muster-worker: the agent of one node. See worker/shell/worker.h.
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <string>
+#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <absl/status/status.h>
@@ -19,6 +22,7 @@
 #include "daemon/process.h"
 #include "daemon/trust_options.h"
 #include "worker/shell/worker.h"
+#include "worker/stacks/lone_thread.h"
 
 namespace {
 
@@ -149,6 +153,18 @@ void describe(CLI::App& app, CommandLine& line) {
   app.footer(kExamples);
 }
 
+// Ranks are gone and the coordinator knows it. Who is joined then may stand in a read of a file system that does not answer.
+constexpr auto kEnd = std::chrono::seconds(10);
+
+// As far as the system has room for a thread.
+void end_within(std::chrono::seconds deadline, int exit_code) {
+  muster::worker::start_lone_thread([deadline, exit_code] {
+    std::this_thread::sleep_for(deadline);
+    std::cerr << "muster-worker: a file that is being read does not answer; leaving without it\n";
+    _exit(exit_code);
+  });
+}
+
 int fail(const absl::Status& status) {
   std::cerr << "muster-worker: " << std::string(status.message()) << "\n";
   return muster::to_int(muster::ExitCode::kBadInput);
@@ -180,6 +196,9 @@ int main(int argc, char** argv) {
   }
   auto worker = muster::worker::Worker::create(line.options);
   if (!worker.ok()) return fail(worker.status());
-  const int exit_code = (*worker)->run();
-  return exit_code == 0 ? line.options.leave_exit_code : exit_code;
+  const int ran = (*worker)->run();
+  const int exit_code = ran == 0 ? line.options.leave_exit_code : ran;
+  end_within(kEnd, exit_code);
+  worker->reset();
+  return exit_code;
 }

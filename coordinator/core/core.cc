@@ -62,7 +62,7 @@ void Core::restore(Job job) {
     }
     for (const RankExit& exit : job.exits) {
       job.ranks[static_cast<size_t>(exit.rank.value())].life = RankState::Life::kExited;
-      if (undecided && is_victim(exit)) launch.victim_deadline = now_ + options_.culprit_wait;
+      if (undecided && !is_success(exit)) launch.victim_deadline = now_ + options_.culprit_wait;
     }
     await_workers_of(job);
     begin_watching(job);
@@ -299,6 +299,7 @@ void Core::on(const Tick&) {
   check_launch_deadlines();
   check_stuck();
   check_ladders();
+  check_ends();
   check_nodes();
   schedule_needed_ = schedule_needed_ || anybody_wants_workers();
 }

@@ -178,7 +178,7 @@ class Core {
   void end_attempt(Job& job);
   Instant keep_until(const Job& job, Instant ready) const;
   void finish(Job& job, JobState state, int32_t exit_code, std::string reason);
-  void conclude_without_culprit(Job& job);
+  void conclude(Job& job);
   bool awaits_a_worker(const Job& job) const;
   void check_launch_deadlines();
 
@@ -279,11 +279,14 @@ class Core {
   Duration patience_with(const Worker& worker) const;
   bool is_silent_for(const Worker& worker, Duration time) const;
   bool is_unreachable(const Worker& worker) const;
-  bool has_place_elsewhere(const Job& job) const;
-  Duration lost_after(const Job& job) const;
+  bool has_place_elsewhere(const Job& job, size_t missing) const;
+  Duration lost_after(const Job& job, size_t missing) const;
   bool may_be_confirmed(const Job& job, Duration before = Duration::zero()) const;
   Duration stacks_take() const;
+  bool misses_a_worker(const Job& job, const WorkerName& other) const;
   void check_reach(Job& job);
+  void check_ends();
+  void check_end(Job& job);
   bool is_missed(const Job& job, const Worker& worker) const;
   std::string silence_text(const Worker& worker) const;
   void tell_unreachable(Job& job, const Worker& worker);

@@ -141,6 +141,7 @@ void Core::check_ladders() {
 }
 
 std::optional<Instant> Core::ladder_deadline(const Job& job, const Launch& launch) const {
+  if (job.state == JobState::kRestarting) return launch.reach_check;
   if (!is_running(job.state) || job.cancel_requested || !launch.hang) return std::nullopt;
   std::optional<Instant> next = launch.reach_check;
   const auto consider = [&next](Instant t) { next = next ? std::min(*next, t) : t; };

@@ -115,17 +115,17 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
   state_of(job, exit.rank).step = std::max(state_of(job, exit.rank).step, exit.last_step);
   persist_.insert(job.id);
   if (nothing_decided(job) && !is_success(exit)) {
-    if (is_victim(exit)) {
+    if (is_victim(exit) || (may_be_victim(exit) && misses_a_worker(job, worker))) {
       Launch& launch = launches_[job.id];
       if (!launch.victim_deadline) launch.victim_deadline = now_ + options_.culprit_wait;
       launch.reach_check = now_;  // a worker that is away explains it
       note(job, absl::StrCat("rank ", exit.rank.value(),
-                             " lost a peer; waits for the report of the rank that died"));
+                             is_victim(exit) ? " lost a peer"
+                                             : " failed while a peer's worker is out of reach",
+                             "; waits for the report of the rank that died"));
     } else {
-      // The preempted agree on a step and write a checkpoint together: the rest need the same time.
-      const Duration grace = is_preempted(exit) ? options_.cancel_grace : Duration::zero();
-      job.exits.push_back(exit);
-      fault(job, fault_of(exit, worker, unix_ns_), grace, kind_of_exit(exit));
+      job.exits.push_back(std::move(exit));
+      conclude(job);
       settle(job);
       return;
     }
@@ -229,6 +229,7 @@ std::vector<Rank> Core::awaited_ranks(const Job& job, const Worker& worker) cons
 }
 
 void Core::settle(Job& job) {
+  launches_.at(job.id).reach_check = now_;  // who is still awaited?
   const bool all_gone = std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankState& r) {
     return r.life == RankState::Life::kExited;
   });
@@ -253,12 +254,20 @@ void Core::settle(Job& job) {
     end_attempt(job);
     return;
   }
-  conclude_without_culprit(job);
+  conclude(job);
+  settle(job);
 }
 
-void Core::conclude_without_culprit(Job& job) {
-  fault(job, fault_without_culprit(job, unix_ns_), Duration::zero());
-  settle(job);
+// By the exits that there are: the first that explains the others, or none does. Reports come in their order.
+void Core::conclude(Job& job) {
+  const auto culprit = std::ranges::find_if(
+      job.exits, [](const RankExit& exit) { return !is_success(exit) && !is_victim(exit); });
+  if (culprit == job.exits.end())
+    return fault(job, fault_without_culprit(job, unix_ns_), Duration::zero());
+  // The preempted agree on a step and write a checkpoint together: the rest need the same time.
+  const Duration grace = is_preempted(*culprit) ? options_.cancel_grace : Duration::zero();
+  const WorkerName& worker = job.placement[static_cast<size_t>(culprit->rank.value())].worker;
+  fault(job, fault_of(*culprit, worker, unix_ns_), grace, kind_of_exit(*culprit));
 }
 
 // Who was told to leave is gone for good.
@@ -332,7 +341,8 @@ void Core::check_launch_deadlines() {
     const Launch& launch = launches_.at(id);
     if (!nothing_decided(job)) continue;
     if (launch.victim_deadline && *launch.victim_deadline <= now_ && !awaits_a_worker(job)) {
-      conclude_without_culprit(job);
+      conclude(job);
+      settle(job);
       continue;
     }
     if (launch.start_deadline && *launch.start_deadline <= now_) {

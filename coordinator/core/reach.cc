@@ -5,7 +5,8 @@
 //   unreachable_after    its job stands still, too: the job is SUSPECT, and who looks at it is told which worker
 //   unreachable_confirm  it is an incident; before, most silences are over. A worker that is often late is given twice its longest pause
 //   then                 its ranks are lost, when a second witness says so: peers that report them lost, stacks of the others that show them
-//                        waiting, or the lease. Where no other node is free for them, the stacks have to show it for longer
+//                        waiting, or the lease. Where no other node is free for them, the stacks have to show it for longer. Of an attempt that
+//                        ends anyway, the others' ends are that witness
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -64,8 +65,8 @@ bool Core::is_unreachable(const Worker& worker) const {
   return is_silent_for(worker, told_after());
 }
 
-// Another node for each that is silent.
-bool Core::has_place_elsewhere(const Job& job) const {
+// Another node for each of the `missing` ones.
+bool Core::has_place_elsewhere(const Job& job, size_t missing) const {
   if (job.spec.restarts_max == 0) return false;
   const Launch& launch = launches_.at(job.id);
   const int32_t ranks = job.spec.ranks_per_node;
@@ -78,20 +79,21 @@ bool Core::has_place_elsewhere(const Job& job) const {
     return there && nodes_.is_sound(name) && !launch.ranks.contains(name) &&
            worker.slots - used[name] >= ranks;
   });
-  return free >= std::ssize(launch.unreachable);
+  return free >= static_cast<std::ptrdiff_t>(missing);
 }
 
 // Silence after which stacks may confirm that a worker's ranks are lost. Who waits longer than that for a node that may come back pays for all the
 // others; who cannot go on without it pays nothing.
-Duration Core::lost_after(const Job& job) const {
-  return has_place_elsewhere(job) ? options_.unreachable_confirm : options_.unreachable_wait;
+Duration Core::lost_after(const Job& job, size_t missing) const {
+  return has_place_elsewhere(job, missing) ? options_.unreachable_confirm
+                                           : options_.unreachable_wait;
 }
 
 // `before`: so much sooner.
 bool Core::may_be_confirmed(const Job& job, Duration before) const {
   const Launch& launch = launches_.at(job.id);
   if (launch.unreachable.empty()) return true;
-  const Duration time = lost_after(job);
+  const Duration time = lost_after(job, launch.unreachable.size());
   return std::all_of(
       launch.unreachable.begin(), launch.unreachable.end(), [&](const WorkerName& name) {
         const auto worker = workers_.find(name);
@@ -115,7 +117,8 @@ void Core::check_reach(Job& job) {
   const auto look_again_at = [&](Instant t) {
     if (t > now_) next = next ? std::min(*next, t) : t;
   };
-  const Duration lost = launch.unreachable.empty() ? Duration::zero() : lost_after(job);
+  const size_t missing = launch.unreachable.size();
+  const Duration lost = missing == 0 ? Duration::zero() : lost_after(job, missing);
   std::vector<WorkerName> gone;
   std::vector<WorkerName> stay_gone;
   std::vector<std::pair<WorkerName, std::string_view>> back;
@@ -255,6 +258,55 @@ void Core::lose_confirmed(Job& job) {
                              *worker.away_since + options_.broken_stream_wait <= now_;
     if (stayed_away || is_silent_for(worker, patience_with(worker)))
       give_up_ranks_of(job, name, "cannot be reached, and peers of its ranks have lost them");
+  }
+}
+
+// Ranks on another worker than `other` are out of reach.
+bool Core::misses_a_worker(const Job& job, const WorkerName& other) const {
+  return std::ranges::any_of(launches_.at(job.id).ranks, [&](const auto& entry) {
+    const auto worker = workers_.find(entry.first);
+    return worker != workers_.end() && entry.first != other && has_ranks(job, worker->second) &&
+           (worker->second.away_since || is_unreachable(worker->second));
+  });
+}
+
+// An attempt that ends waits for ranks of nobody but workers that cannot be reached: without the others, which are gone, these make no step and
+// save nothing. Where nothing is heard of all the others either, only the lease tells.
+void Core::check_ends() {
+  std::vector<JobId> ending;
+  for (const auto& [id, launch] : launches_) {
+    if (jobs_.at(id).state == JobState::kRestarting) ending.push_back(id);
+  }
+  for (const JobId id : ending) check_end(jobs_.at(id));
+}
+
+void Core::check_end(Job& job) {
+  Launch& launch = launches_.at(job.id);
+  launch.reach_check.reset();
+  if (job.cancel_requested) return;
+  std::vector<WorkerName> away;
+  Instant until{};
+  for (const auto& [name, ranks] : launch.ranks) {
+    const auto worker = workers_.find(name);
+    if (worker == workers_.end() || !has_ranks(job, worker->second)) continue;
+    if (!worker->second.away_since && !is_unreachable(worker->second)) return;  // it ends first
+    away.push_back(name);
+  }
+  if (away.empty() || away.size() == launch.ranks.size()) return;
+  const Duration lost = lost_after(job, away.size());
+  for (const WorkerName& name : away) {
+    const Worker& worker = workers_.at(name);
+    if (worker.slots == 0) return;
+    until =
+        std::max({until, reach_from_, worker.last_heard + std::max(lost, patience_with(worker))});
+  }
+  if (until > now_) {
+    launch.reach_check = until;
+    return;
+  }
+  for (const WorkerName& name : away) {
+    if (job.state == JobState::kRestarting)
+      give_up_ranks_of(job, name, "cannot be reached, and the others' ranks have ended");
   }
 }
 

@@ -253,7 +253,6 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
   // Who is killed says nothing of it: the newest line of its output is about something else. But
   // who aborts has just said why.
-  constexpr int32_t kSigabrt = 6;
   const bool tells = (exit.signal == 0 || exit.signal == kSigabrt) && !exit.detail.empty();
   fault.message =
       absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how, " ",

@@ -65,6 +65,12 @@ constexpr bool ended_as(const End& end, ExitCode code) {
 }
 // The rank left because another rank was gone: never the one to blame.
 constexpr bool is_victim(const RankExit& exit) { return ended_as(exit, ExitCode::kPeerLost); }
+constexpr int32_t kSigabrt = 6;
+// A program has no word for that; one that fails, or aborts as NCCL's watchdog does, while a peer's worker is away has most likely lost that peer.
+constexpr bool may_be_victim(const RankExit& exit) {
+  return exit.of_program && exit.cause == ExitCause::kUnknown &&
+         (exit.signal == kSigabrt || (exit.signal == 0 && exit.exit_code != 0));
+}
 // Programs that save at SIGTERM end with code 0 as often as not: that is no end of the job. Our trainer ends so when it is through.
 constexpr bool is_success(const RankExit& exit) {
   return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kOk) &&

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Python packages for tests: found in a Python of this machine, or installed into an environment of their own that later runs find.
 
-`python3 tests/e2e/python_tools.py` installs what is missing and says what there is. PyTorch is not among them: it has several gigabytes.
+`python3 tests/e2e/python_tools.py` installs what is missing and says what there is. PyTorch is not among them, because its wheels have several
+gigabytes: the distribution's package is taken, for the distribution's Python.
 """
 import functools
 import os
@@ -12,15 +13,17 @@ import sys
 from kube_tools import CACHE, Missing, once, report
 
 # With the versions that were tried. MLflow's server wants most of its 190 MB.
-PACKAGES = {"tensorboard": ("tensorboard==2.21.0",), "jax": ("jax==0.6.2", "jaxlib==0.6.2"), "mlflow": ("mlflow==3.17.2",)}
+PACKAGES = {"tensorboard": ("tensorboard==2.21.0",), "jax": ("jax==0.6.2", "jaxlib==0.6.2"), "mlflow": ("mlflow==3.17.2",),
+            "py-spy": ("py-spy==0.4.1",)}
+DISTRIBUTION_PYTHON = "/usr/bin/python3"
 INSTALL_SECONDS = 540
 
 
 def named_python(module):
-    """The Python that MUSTER_MODULE_PYTHON or MUSTER_PEERS_PYTHON names, or else this one, where it has the module; None: none has."""
+    """The Python that MUSTER_MODULE_PYTHON or MUSTER_PEERS_PYTHON names, or else this one or the distribution's, where it has the module; None: none has."""
     found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
-    for name in (os.environ.get(f"MUSTER_{module.upper()}_PYTHON"), os.environ.get("MUSTER_PEERS_PYTHON"), sys.executable):
-        if name and subprocess.run([name, "-c", found]).returncode == 0:
+    for name in (os.environ.get(f"MUSTER_{module.upper()}_PYTHON"), os.environ.get("MUSTER_PEERS_PYTHON"), sys.executable, DISTRIBUTION_PYTHON):
+        if name and shutil.which(name) and subprocess.run([name, "-c", found]).returncode == 0:
             return name
     return None
 
@@ -31,7 +34,7 @@ def python_with(module):
     if named:
         return named
     if module not in PACKAGES:
-        raise Missing(f"no Python with {module}: name one in MUSTER_PEERS_PYTHON")
+        raise Missing(f"no Python with {module}: install the distribution's package, or name one in MUSTER_PEERS_PYTHON")
     target = CACHE / f"python-{PACKAGES[module][0].replace('==', '-')}"
 
     def install():

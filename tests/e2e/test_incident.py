@@ -4,9 +4,11 @@ import os
 import pathlib
 import re
 import signal
+import sys
 import unittest
 
 from harness import BIN, TINY, MusterTest, forbid_tracing, wait_until
+from python_tools import Missing, python_with
 
 
 class Incident(MusterTest):
@@ -110,6 +112,21 @@ class Incident(MusterTest):
         for line in watching.out_path.read_text().splitlines():
             json.loads(line)
         self.assertIn("already ended", self.muster("stacks", 1, check=2).stderr)
+
+    def test_stacks_of_a_python_program(self):
+        try:
+            self.env["PATH"] += os.pathsep + str(pathlib.Path(python_with("py-spy")).parent)
+        except Missing as missing:
+            self.skipTest(str(missing))
+        script = self.dir / "train.py"
+        script.write_text("import time\ndef load():\n    time.sleep(1000)\ndef step():\n    load()\nstep()\n")
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        self.muster("submit", "--ranks", 2, "--", sys.executable, script, check=0)
+        text = wait_until(lambda: (lambda shown: shown if "train.py" in shown else None)(self.muster("stacks", 1).stdout), 60, "Python's frames")
+        self.assertRegex(text, r"ranks? 0-1")
+        for frame in ("train.py:3 load", "train.py:5 step", "train.py:6 <module>"):
+            self.assertIn(frame, text)
 
     def test_ranks_tell_their_stacks_where_ptrace_is_refused(self):
         coordinator = self.start_coordinator()

@@ -93,7 +93,7 @@ class Render(HelmCase):
             (self.dir / "job.json").write_text(text)
             result = self.muster("submit", "--job-file", self.dir / "job.json", check=2)
             self.assertIn(said, result.stderr)
-        self.assertIn("is no file", self.muster("submit", "--job-file", self.dir / "missing", check=2).stderr)
+        self.assertIn("No such file or directory", self.muster("submit", "--job-file", self.dir / "missing", check=2).stderr)
 
 
 class JobSets(ClusterCase):

@@ -1,5 +1,6 @@
 """A worker that is told to end takes its job down in good order: all ranks save one step, and the job goes on without a restart."""
 import json
+import os
 import signal
 import unittest
 
@@ -56,6 +57,21 @@ class LeavingWorker(MusterTest):
         self.assertIn(f"restored checkpoint {folder}: {saved[0]} step", self.muster("logs", job, check=0).stdout)
         self.muster("cancel", job, "--force", check=0)
         self.state(job, "CANCELLED")
+
+    def test_a_file_that_does_not_answer_keeps_no_worker(self):
+        coordinator = self.start_coordinator()
+        worker = self.start_worker(coordinator, "node1", 1)
+        self.muster("submit", "--restarts", 0, "--", "sleep", 1000, check=0)
+        self.state(1, "RUNNING")
+        # To open a pipe lasts until somebody writes to it.
+        log = next((self.dir / "work/node1").rglob("rank-0.log"))
+        log.unlink()
+        os.mkfifo(log)
+        self.muster("cancel", 1, "--force", check=0)
+        self.state(1, "CANCELLED")
+        worker.send_signal(signal.SIGTERM)
+        self.assertEqual(worker.wait(timeout=60), 0, self.output(worker))
+        self.assertIn("a file that is being read does not answer", self.output(worker))
 
 
 if __name__ == "__main__":

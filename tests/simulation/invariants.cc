@@ -246,7 +246,12 @@ void Invariants::old_ranks_are_gone(const Job& before) {
     const bool missed = world_.trainers.is_troubled({{process.store, before.id}, before.attempt}) ||
                         before.state == JobState::kDumping;
     if (missed) continue;
-    const Duration patience = world_.core_options.worker_lease;
+    // Nor is one waited for so long once its ranks elsewhere are gone: without them it makes no step.
+    const bool alone = std::ranges::all_of(
+        before.placement, [&](const RankPlacement& rank) { return rank.worker == worker.name(); });
+    const Duration patience = alone || before.cancel_requested
+                                  ? world_.core_options.worker_lease
+                                  : world_.core_options.unreachable_confirm;
     world_.require(heard + patience <= world_.scheduler.now(),
                    absl::StrCat("attempt ", before.attempt.value(), " of job ", before.id.value(),
                                 " was ended while rank ", key.second.rank.value(), " runs on node",

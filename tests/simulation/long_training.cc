@@ -6,6 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "coordinator/core/avoidance.h"
 
 namespace muster::simulation {
 namespace {
@@ -153,6 +154,20 @@ void LongTraining::begin_step(Instant when) {
   if (saving_until_ <= when) saved_ = std::max(saved_, saving_);
 }
 
+// The largest of the job's sizes for which enough nodes are well, whoever knows it, and not avoided.
+int32_t LongTraining::nodes_possible() const {
+  const std::set<WorkerName> avoided = nodes_to_avoid(job(), unix_ns_);
+  int64_t well = 0;
+  for (int32_t index = 0; index < std::ssize(nodes_); ++index) {
+    const Node& node = nodes_[static_cast<size_t>(index)];
+    const bool is_well = node.in_service && !node.silent && node.bad_device < 0;
+    well += is_well && !avoided.contains(name_of(index)) ? 1 : 0;
+  }
+  if (well >= plan_.nodes) return plan_.nodes;
+  const auto fits = std::ranges::find_if(plan_.smaller, [well](int32_t n) { return n <= well; });
+  return fits == plan_.smaller.end() ? 0 : *fits;
+}
+
 void LongTraining::train() {
   if (broken_) return;
   if (life_ == Life::kStarting && up_ <= now_) {
@@ -185,7 +200,10 @@ void LongTraining::complete_step() {
   if (newest > highest_) {
     highest_ = newest;
     result_.productive += length;
-    if (nodes_now(job()) < plan_.nodes) result_.smaller += length;
+    if (const int32_t nodes = nodes_now(job()); nodes < plan_.nodes) {
+      result_.smaller += length;
+      if (nodes < nodes_possible()) result_.smaller_than_could += length;
+    }
     const Duration without = last_mark_ - newest_step_;
     const std::string waited_for = std::exchange(waited_for_, "");
     if (without > result_.longest_without_a_step) {

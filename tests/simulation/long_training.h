@@ -90,8 +90,9 @@ struct LongResult {
   coordinator::JobState state{};
   std::string reason;
   int64_t steps = 0;
-  Duration productive{};  // what is true: of the steps that were made for the first time
-  Duration smaller{};     // of that, on fewer nodes
+  Duration productive{};          // what is true: of the steps that were made for the first time
+  Duration smaller{};             // of that, on fewer nodes
+  Duration smaller_than_could{};  // of that, on fewer than those that were well would have made
   std::map<std::string, int32_t> interruptions;  // by name: those that hit the job
   std::vector<coordinator::Incident> incidents;  // of all faults of the job
   int32_t attempts = 0;
@@ -127,6 +128,7 @@ class LongTraining {
   void turn();
   void skip(Duration time);
   Duration idle_time() const;
+  int32_t nodes_possible() const;
   void train();
   void complete_step();
   void begin_step(Instant when);

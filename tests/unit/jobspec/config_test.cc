@@ -181,7 +181,7 @@ TEST_F(ConfigTest, MaxTextsBaseFileIsReplacedByOurs) {
   ASSERT_TRUE(script.ok()) << script.status();
   EXPECT_THAT(script->warnings, ElementsAre(saying));
   EXPECT_TRUE(with_shipped("base.yml").ok());
-  EXPECT_THAT(error_of(with_shipped("other/base.yml")), HasSubstr("does not exist"));
+  EXPECT_THAT(error_of(with_shipped("other/base.yml")), HasSubstr("No such file or directory"));
 }
 
 TEST_F(ConfigTest, ModelFileOverridesBase) {

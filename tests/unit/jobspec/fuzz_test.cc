@@ -9,8 +9,12 @@
 namespace muster::jobspec {
 namespace {
 
-// Some seconds under the address sanitizer.
+// Some seconds.
+#ifdef __SANITIZE_ADDRESS__
+constexpr int kCommandLines = 600;
+#else
 constexpr int kCommandLines = 3000;
+#endif
 constexpr int kFiles = 500;
 
 class Fuzz : public ConfigFiles {
