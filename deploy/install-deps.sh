@@ -37,7 +37,14 @@ fi
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2> /dev/null | grep -q '^install ok installed$'; }
 missing=()
 for package in "${wanted[@]}"; do is_installed "$package" || missing+=("$package"); done
-if [ ${#missing[@]} -eq 0 ]; then
+needed=${#missing[@]}
+if [ "${1:-}" != --data ]; then
+  [ "${1:-}" != --tests ] || optional+=("${optional_tests[@]}")
+  for package in "${optional[@]}"; do
+    if ! is_installed "$package" && apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
+  done
+fi
+if [ "$needed" -eq 0 ] && { [ ${#missing[@]} -eq 0 ] || [ "$(id -u)" -ne 0 ]; }; then
   echo "all ${#wanted[@]} packages are there"
   exit 0
 fi
@@ -51,12 +58,6 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-if [ "${1:-}" != --data ]; then
-  [ "${1:-}" != --tests ] || optional+=("${optional_tests[@]}")
-  for package in "${optional[@]}"; do
-    if ! is_installed "$package" && apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
-  done
-fi
 echo "installing ${#missing[@]} packages: ${missing[*]}"
 # apt-get answers nothing and asks nothing; what it says is shown only when it fails.
 apt() {
