@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
 #include "cli/run_command.h"
+#include "cli/slurm_queue.h"
 #include "cli/slurm_step.h"
 
 namespace muster::cli {
@@ -36,6 +38,13 @@ SlurmJobState ask_slurm_job(const SlurmJob& job) {
 
 std::string ask_slurm_script(const SlurmJob& job) {
   return output_of({"scontrol", "write", "batch_script", job.id, "-"}, kSlurmDeadline).value_or("");
+}
+
+absl::StatusOr<std::set<std::string>> ask_started_jobs() {
+  const auto text =
+      output_of({"squeue", "-h", "-u", absl::StrCat(geteuid()), "-o", "%T %i %A"}, kSlurmDeadline);
+  if (!text.ok()) return text.status();
+  return started_jobs(*text);
 }
 
 // Slurm signals every process of a job that makes way, and whoever asks for that may be gone before it has an answer.

@@ -31,6 +31,7 @@ struct FleetOptions {
   std::string worker_token_file;
   std::optional<int32_t> slots;
   std::string log_folder = "muster-fleet";
+  std::string metrics_cluster;
   int32_t patience_minutes = 30;
 };
 
@@ -157,7 +158,7 @@ int fleet(const FleetOptions& given) {
   if (!options.worker_token_file.empty()) of_workers.token_file = options.worker_token_file;
   const auto trust = absolute(of_workers);
   if (!trust.ok()) return fail(trust.status());
-  const auto scrapes = scrape_folder(options.slurm, options.log_folder + "/prometheus");
+  const auto scrapes = scrape_folder(*slurm, options.slurm, options.log_folder + "/prometheus");
   if (!scrapes.ok()) return fail(scrapes.status());
   auto plan =
       step_plan(*slurm, options.slurm, options.coordinator.address,
@@ -165,6 +166,8 @@ int fleet(const FleetOptions& given) {
   if (!plan.ok()) return fail(plan.status());
   plan->trust = *trust;
   plan->scrape_folder = *scrapes;
+  plan->scrape_owner = scrape_owner(*slurm);
+  plan->cluster = options.metrics_cluster.empty() ? slurm_cluster(*slurm) : options.metrics_cluster;
   auto step = WorkerStep::start(*plan);
   if (!step.ok()) return fail(step.status());
   SlurmNodes nodes({.names = slurm->node_names, .fewest = 0}, options.coordinator);
@@ -233,6 +236,11 @@ void declare_slurm_fleet(CLI::App& slurm, Action& action) {
   command->add_option("--log-folder", options->log_folder, "For the workers' logs")
       ->type_name("FOLDER")
       ->capture_default_str();
+  command
+      ->add_option("--metrics-cluster", options->metrics_cluster,
+                   "With --metrics-port: the label `cluster` of the workers' series, which has to "
+                   "be the one of their coordinator's (default: Slurm's ClusterName)")
+      ->type_name("NAME");
   add_slurm_options(*command, options->slurm);
   command->footer(
       "Example, with muster-coordinator on the login node (docs/slurm.md):\n"

@@ -98,9 +98,12 @@ std::string run_name_of(const SlurmJob& job) {
   return name;
 }
 
+std::string slurm_cluster(const SlurmJob& job) {
+  return job.cluster.empty() ? "slurm" : job.cluster;
+}
+
 std::string scrape_cluster(const SlurmJob& job, bool is_chain) {
-  return absl::StrCat(job.cluster.empty() ? "slurm" : job.cluster, "-",
-                      is_chain ? job.array : job.id);
+  return absl::StrCat(slurm_cluster(job), "-", is_chain ? job.array : job.id);
 }
 
 std::string switches_of(const Variables& environment) {

@@ -35,6 +35,8 @@ absl::StatusOr<SlurmJob> slurm_job(const Variables& environment);
 // For a run without a name: the same after each requeue. What a folder's name should not have is '-'.
 std::string run_name_of(const SlurmJob& job);
 
+// Slurm's name of itself, "slurm" where it says none.
+std::string slurm_cluster(const SlurmJob& job);
 // What keeps its metrics apart from other jobs', on any cluster; the same after each requeue, and of all tasks of a chain: "slurm-12".
 std::string scrape_cluster(const SlurmJob& job, bool is_chain);
 

@@ -185,11 +185,12 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
   if (!fleet.ok()) return folder.discard(), no_verdict(fleet.status());
   if (auto status = wait_until_ready(**fleet); !status.ok()) return no_verdict(status);
-  const auto scrapes = scrape_folder(options.slurm, job.spec.output_directory() + "/prometheus");
+  const auto scrapes =
+      scrape_folder(slurm, options.slurm, job.spec.output_directory() + "/prometheus");
   if (!scrapes.ok()) return no_verdict(scrapes.status());
   // Each job has a coordinator of its own, which counts its jobs from 1.
   const std::string cluster = scrape_cluster(slurm, is_chain(options, slurm));
-  ScrapeTarget target(absl::StrCat(*scrapes, "/", cluster, "-coordinator.json"),
+  ScrapeTarget target(absl::StrCat(*scrapes, "/", scrape_owner(slurm).coordinator_file()),
                       {.job = "muster-coordinator", .node = slurm.node, .cluster = cluster});
   if (options.slurm.metrics_port) {
     if (auto status = target.write((*fleet)->shown_host(), (*fleet)->http_port()); !status.ok())
@@ -199,6 +200,7 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
                         {folder.path(), job.spec.output_directory(), *scrapes});
   if (!plan.ok()) return no_verdict(plan.status());
   plan->scrape_folder = *scrapes;
+  plan->scrape_owner = scrape_owner(slurm);
   plan->cluster = cluster;
   auto step = WorkerStep::start(*plan);
   if (!step.ok()) return no_verdict(step.status());

@@ -345,6 +345,25 @@ class SlurmPages(SlurmTest):
         self.cancel(job)
         wait_until(lambda: not files(), 30, "the end of the addresses")
 
+    def test_addresses_of_who_was_killed_go_when_the_next_job_comes(self):
+        folder = self.dir / "prometheus"
+        names = lambda: sorted(path.name for path in folder.glob("*"))  # noqa: E731
+        of = lambda job: [f"test-{job}-{who}.json" for who in ("coordinator", "worker-node1", "worker-node2")]  # noqa: E731
+        killed = self.submit("killed", "--metrics-folder", folder)
+        wait_until(lambda: names() == of(killed), 60, "its addresses")
+        (folder / "test-notes.json").touch()
+        self.cluster.must("scancel", "--full", "--signal=KILL", killed)
+        self.cluster.wait_for_end(killed)
+        self.assertEqual(names(), sorted([*of(killed), "test-notes.json"]))
+        # Whose files are there, and who runs, is left alone.
+        jobs = [self.submit("next", "--metrics-folder", folder), self.submit("other", "--metrics-folder", folder)]
+        wait_until(lambda: names() == sorted([*of(jobs[0]), *(f"test-{jobs[1]}-{who}.json" for who in ("coordinator", "worker-node3", "worker-node4")),
+                                              "test-notes.json"]), 60, f"addresses of those that run: {names()}")
+        self.assertIn(f"3 addresses in {folder} of who was killed", (self.dir / f"runs/next/slurm-{jobs[0]}.out").read_text()
+                      + (self.dir / f"runs/other/slurm-{jobs[1]}.out").read_text())
+        for job in jobs:
+            self.cancel(job)
+
     @unittest.skipIf(TOOLS_MISSING, f"{TOOLS_MISSING} is not installed: {monitoring.PACKAGES}")
     def test_a_prometheus_finds_the_jobs_that_come_and_loses_those_that_end(self):
         folder = self.dir / "prometheus/slurm"
