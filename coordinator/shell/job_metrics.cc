@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -27,12 +28,21 @@ using prometheus::Histogram;
 // A loss that begins is shown as 0 for so long: at least one scrape of everybody's.
 constexpr Duration kZeroShown = std::chrono::minutes(1);
 
+// Between two looks for room: thousands of jobs without series have a heartbeat each second.
+constexpr Duration kLookPeriod = std::chrono::seconds(1);
+
 // Seconds: a dead rank is told at once, a hang after some steps, a slow start after minutes.
 constexpr std::array<double, 9> kDetectionBounds = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
 
 template <class T>
 void remove_from(Family<T>& family, T* metric) {
   if (metric != nullptr) family.Remove(metric);
+}
+
+// `gauge` is null until there was a value.
+void set(Family<Gauge>& family, const daemon::MetricLabels& labels, Gauge*& gauge, double value) {
+  if (gauge == nullptr) gauge = &family.Add(labels);
+  gauge->Set(value);
 }
 
 std::string state_label(JobState state) { return absl::AsciiStrToLower(av(job_state_name(state))); }
@@ -154,8 +164,7 @@ JobMetrics::~JobMetrics() = default;
 
 JobMetrics::Series* JobMetrics::series_of(const Job& job, const Core& core, int64_t unix_ns) {
   if (const auto known = jobs_.find(job.id); known != jobs_.end()) return known->second.get();
-  prune(core, unix_ns);
-  if (jobs_.size() >= shown_ && !displace_one(job, core)) return nullptr;
+  if (!has_room_for(job, core, unix_ns)) return nullptr;
   std::unique_ptr<Series>& series = jobs_[job.id];
   Families& f = *families_;
   series = std::make_unique<Series>();
@@ -211,6 +220,7 @@ void JobMetrics::update(const Core& core, Instant now, int64_t unix_ns) {
   Families& f = *families_;
   std::array<int64_t, kJobStateNames.size()> counts{};
   int64_t without = 0;
+  look(core, unix_ns);
   for (const auto& [id, job] : core.jobs()) {
     ++counts[static_cast<size_t>(job.state)];
     if (job.attempt == Attempt(0) || ended_long_ago(job, unix_ns)) continue;
@@ -231,7 +241,6 @@ void JobMetrics::update(const Core& core, Instant now, int64_t unix_ns) {
         .Set(static_cast<double>(counts[i]));
   }
   f.without_series.Add({}).Set(static_cast<double>(without));
-  prune(core, unix_ns);
 }
 
 void JobMetrics::update_job(const Job& job, Series& series) {
@@ -255,15 +264,13 @@ void JobMetrics::update_checkpoint(const Job& job, const Account& account, Serie
   Families& f = *families_;
   if (!job.ranks.empty() && job.ranks.front().checkpoints.on_request != 0) series.saves = true;
   const bool has_one = account.checkpoint_step > 0;
-  if (has_one) {
-    series.checkpoint_step = &f.checkpoint_step.Add(series.labels);
-    series.checkpoint_step->Set(static_cast<double>(account.checkpoint_step));
-  }
+  if (has_one)
+    set(f.checkpoint_step, series.labels, series.checkpoint_step,
+        static_cast<double>(account.checkpoint_step));
   // A job whose saves have all failed has most to lose.
   if (!has_one && !series.saves) return;
   const int64_t since = has_one ? account.checkpoint_unix_ns : job.started_unix_ns;
-  series.checkpoint_time = &f.checkpoint_time.Add(series.labels);
-  series.checkpoint_time->Set(static_cast<double>(since) / 1e9);
+  set(f.checkpoint_time, series.labels, series.checkpoint_time, static_cast<double>(since) / 1e9);
 }
 
 void JobMetrics::update_figures(const Job& job, Series& series) {
@@ -271,12 +278,9 @@ void JobMetrics::update_figures(const Job& job, Series& series) {
   const RankState first = job.ranks.empty() ? RankState{} : job.ranks.front();
   // The step's own time says that there was one: a resumed attempt has a step before it made any.
   if (first.step_seconds > 0) {
-    series.step = &f.step.Add(series.labels);
-    series.loss = &f.loss.Add(series.labels);
-    series.grad_norm = &f.grad_norm.Add(series.labels);
-    series.step->Set(static_cast<double>(first.step));
-    series.loss->Set(first.loss);
-    series.grad_norm->Set(first.grad_norm);
+    set(f.step, series.labels, series.step, static_cast<double>(first.step));
+    set(f.loss, series.labels, series.loss, first.loss);
+    set(f.grad_norm, series.labels, series.grad_norm, first.grad_norm);
   }
   const bool has_speed = first.step_seconds > 0 && is_up(job, first);
   double mfu = 0;
@@ -289,20 +293,23 @@ void JobMetrics::update_figures(const Job& job, Series& series) {
   if (!has_speed) remove_from(f.tokens, std::exchange(series.tokens, nullptr));
   if (!has_speed || known == 0) remove_from(f.mfu, std::exchange(series.mfu, nullptr));
   if (!has_speed) return;
-  series.tokens = &f.tokens.Add(series.labels);
-  series.tokens->Set(tokens_per_second(job));
-  if (known == 0) return;
-  series.mfu = &f.mfu.Add(series.labels);
-  series.mfu->Set(mfu / known);
+  set(f.tokens, series.labels, series.tokens, tokens_per_second(job));
+  if (known > 0) set(f.mfu, series.labels, series.mfu, mfu / known);
 }
 
 void JobMetrics::update_stragglers(const Core& core, const Job& job, Series& series) {
   std::map<Rank, Gauge*> slowest;
   for (const auto& [rank, score] : core.straggler_scores(job, kStragglersShown)) {
-    daemon::MetricLabels labels = series.labels;
-    labels.emplace("rank", std::to_string(rank.value()));
-    slowest[rank] = &families_->straggler.Add(labels);
-    slowest[rank]->Set(score);
+    const auto known = series.stragglers.find(rank);
+    Gauge*& gauge = slowest[rank];
+    if (known != series.stragglers.end()) {
+      gauge = known->second;
+    } else {
+      daemon::MetricLabels labels = series.labels;
+      labels.emplace("rank", std::to_string(rank.value()));
+      gauge = &families_->straggler.Add(labels);
+    }
+    gauge->Set(score);
   }
   for (const auto& [rank, metric] : series.stragglers) {
     if (!slowest.contains(rank)) remove_from(families_->straggler, metric);
@@ -317,11 +324,13 @@ void JobMetrics::update_goodput(const Account& account, Instant now, Series& ser
     counter.Increment(std::max(0.0, to_seconds(time) - counter.Value()));
   };
   const Instant zero_until = series.goodput == nullptr ? now : now + kZeroShown;
-  series.goodput = &families_->goodput.Add(series.labels);
+  if (series.goodput == nullptr) {
+    series.goodput = &families_->goodput.Add(series.labels);
+    series.productive = &families_->productive.Add(series.labels);
+    series.accounted = &families_->accounted.Add(series.labels);
+  }
   series.goodput->Set(table_of(account).ratio());
-  series.productive = &families_->productive.Add(series.labels);
   raise(*series.productive, account.settled.productive());
-  series.accounted = &families_->accounted.Add(series.labels);
   raise(*series.accounted, account.settled.wall());
   for (size_t what = 1; what < kTimeClasses; ++what) {
     for (size_t cause = 0; cause < kLossCauses; ++cause) {
@@ -339,9 +348,16 @@ void JobMetrics::update_goodput(const Account& account, Instant now, Series& ser
   }
 }
 
+bool JobMetrics::has_room_for(const Job& job, const Core& core, int64_t unix_ns) {
+  if (std::abs(unix_ns - looked_unix_ns_) >= kLookPeriod.count()) look(core, unix_ns);
+  if (jobs_.size() < shown_) return true;
+  if (!is_live(job.state) || !may_displace_) return false;
+  may_displace_ = displace_one(core);
+  return may_displace_;
+}
+
 // Who runs takes the place of one that waits: nothing happens to that one until it runs again.
-bool JobMetrics::displace_one(const Job& job, const Core& core) {
-  if (!is_live(job.state)) return false;
+bool JobMetrics::displace_one(const Core& core) {
   const auto waiting = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
     const auto other = core.jobs().find(entry.first);
     return other != core.jobs().end() && other->second.state == JobState::kQueued;
@@ -352,11 +368,16 @@ bool JobMetrics::displace_one(const Job& job, const Core& core) {
   return true;
 }
 
-void JobMetrics::prune(const Core& core, int64_t unix_ns) {
+void JobMetrics::look(const Core& core, int64_t unix_ns) {
+  looked_unix_ns_ = unix_ns;
+  may_displace_ = true;
+  int forgotten = 0;
   std::erase_if(jobs_, [&](const auto& entry) {
+    if (forgotten == kForgottenAtOnce) return false;
     const auto job = core.jobs().find(entry.first);
     if (job != core.jobs().end() && !ended_long_ago(job->second, unix_ns)) return false;
     remove(*entry.second);
+    ++forgotten;
     return true;
   });
 }
