@@ -83,8 +83,12 @@ class SlurmWrappers(SlurmTest):
 
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"
+        self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={"STAGE_PATH": str(stage)}), "COMPLETED", 0)
+        # As the recipe's page has it, without a profiler, which nothing wants.
+        job = self.cluster.sbatch("-N2", "--ntasks-per-node=1", stage / "launch.sh", *self.tiny("per_device_batch_size=1"), cwd=self.dir, env={"DTYPE": "bf16"})
+        self.assert_ends(job, "COMPLETED", 0)
+        self.assertIn("completed step: 49, seconds: ", (stage / f"results/25.02/bf16/70b/2/log-maxtext-2_70b_{job}.out").read_text())
         env = {"STAGE_PATH": str(stage), "GSW_VERSION": "25.02", "GPUS_PER_NODE": "1"}
-        self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env=env), "COMPLETED", 0)
         # What Nsight Systems does to a file, and to nobody's program.
         nsys = self.dir / "bin" / "nsys"
         nsys.parent.mkdir()
@@ -415,6 +419,20 @@ class SlurmChain(SlurmTest):
         steps = sorted(metrics(path))
         self.assertEqual(steps, list(range(len(steps))), "a step is missing")
         self.assertEqual(path.read_text().count("\n"), len(steps), "a step was made again")
+
+    def test_jobs_that_wait_for_each_other_train_one_run(self):
+        keys = ["learning_rate_schedule_steps=600", "log_period=50", "checkpoint_period=50"]
+        jobs = [self.train("long", f"steps={steps}", *keys) for steps in (200, 400)]  # the wrapper's --dependency=singleton
+        third = json.loads(self.muster("slurm", "submit", "--insecure", "-d", f"afterany:{jobs[1]}", "-N", 2, "--ranks-per-node", 1, "--json", self.base_yml(),
+                                       *self.tiny("steps=600", *keys), "run_name=long", f"base_output_directory={self.dir}/runs",
+                                       f"metrics_file={self.dir}/long.jsonl", check=0).stdout)
+        self.assertEqual(self.cluster.job(jobs[1])["Reason"], "Dependency")
+        self.assertEqual(third["waits"], "it waits (Dependency)")
+        for job in (*jobs, third["slurm_job"]):
+            self.assert_ends(job, "COMPLETED", 0, "long")
+        path = self.dir / "long.jsonl"
+        self.assertEqual(sorted(metrics(path)), list(range(600)))
+        self.assertEqual(path.read_text().count("\n"), 600, "a step was made again")
 
     def test_turns_that_bring_nothing_and_too_many_of_them_end_it(self):
         def submit(name, *options):
