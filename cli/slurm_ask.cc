@@ -54,8 +54,7 @@ absl::Status requeue_slurm_job(const SlurmJob& job) {
   for (int i = 0; i < kTries; ++i) {
     status = output_of({"scontrol", "requeue", job.id}, kSlurmDeadline).status();
     if (status.ok()) return status;
-    const auto text = output_of({"scontrol", "show", "job", "-o", job.id}, kSlurmDeadline);
-    if (text.ok() && slurm_restarts(*text) > job.restarts) return absl::OkStatus();
+    if (ask_slurm_job(job).restarts > job.restarts) return absl::OkStatus();
     if (!absl::IsAborted(status)) return status;
   }
   return status;

@@ -123,7 +123,7 @@ void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSign
   while (monotonic_now() < leave_by) {
     if (next_signal(signals) == SIGTERM) {
       const SlurmJobState state = ask_slurm_job(slurm);
-      if (is_being_ended(state) && farewell_of(state).requeue) queue();
+      if (is_being_ended(state) && farewell_of(slurm, state).requeue) queue();
     }
     if (nodes.launched() && nodes.coordinator_answers() && nodes.staying() == 0) break;
     if (monotonic_now() < ask_at) continue;
@@ -182,8 +182,8 @@ int fleet(const FleetOptions& given) {
   const auto farewell = *signo == SIGUSR1
                             ? std::optional(Farewell{true, "SIGUSR1: its time limit is near"})
                         : *signo == SIGINT ? std::optional(Farewell{false, "interrupted"})
-                        : *signo == 0      ? farewell_of_workers(state)
-                                           : std::optional(farewell_of(state));
+                        : *signo == 0      ? farewell_of_workers(*slurm, state)
+                                           : std::optional(farewell_of(*slurm, state));
   if (!farewell) {
     return fail(absl::UnavailableError(absl::StrCat(
         "every worker has ended, and Slurm neither ends the job nor gives its nodes to others; "

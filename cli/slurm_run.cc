@@ -103,8 +103,9 @@ int say_goodbye(const SlurmJob& slurm, const Farewell& farewell, const Turn& tur
                 NextTurn& next_turn) {
   if (farewell.requeue) next_turn.ask(turn);
   warn(absl::StrCat("Slurm job ", slurm.id, " ",
-                    farewell.requeue ? next_turn.outcome()
-                                     : absl::StrCat("is not queued again: ", farewell.reason)));
+                    farewell.requeue     ? next_turn.outcome()
+                    : farewell.is_queued ? "is queued again, by somebody else"
+                                         : absl::StrCat("is not queued again: ", farewell.reason)));
   return to_int(ExitCode::kPreempted);
 }
 

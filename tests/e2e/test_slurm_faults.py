@@ -28,6 +28,14 @@ class SlurmSignals(SlurmTest):
         newest = max(int(path.name) for path in (self.dir / "runs/usr1/checkpoints").iterdir() if path.name.isdigit())
         self.assertEqual(newest, max(metrics(self.dir / "usr1.jsonl")) + 1, self.all_said("usr1", job))
 
+    def test_who_queues_a_job_again_by_hand_loses_no_step(self):
+        job = self.train("by_hand", *ENDLESS)
+        self.wait_for_steps("by_hand", job, 30)
+        self.cluster.must("scontrol", "requeue", job)
+        self.wait_for_second_turn("by_hand", job)
+        self.assertIn(f"Slurm job {job} is queued again, by somebody else", self.output_of("by_hand", job))
+        self.cancel(job)
+
     def test_a_time_limit_is_another_turn(self):
         job = self.train("limit", *ENDLESS, sbatch=["--signal=B:CONT@1"])
         self.wait_for_steps("limit", job, 20)
