@@ -351,21 +351,26 @@ class SlurmPages(SlurmTest):
 
     def test_addresses_of_who_was_killed_go_when_the_next_job_comes(self):
         folder = self.dir / "prometheus"
-        names = lambda: sorted(path.name for path in folder.glob("*"))  # noqa: E731
-        of = lambda job: [f"test-{job}-{who}.json" for who in ("coordinator", "worker-node1", "worker-node2")]  # noqa: E731
+
+        def wait_for(*jobs):
+            """Until the folder has the addresses of these jobs, of a coordinator and two workers each, and no others."""
+            def there():
+                return sorted(re.match(r"test-(\d+)-(coordinator|worker-node\d).json", path.name)[1] for path in folder.glob("test-*"))
+            wait_until(lambda: there() == sorted(3 * [str(job) for job in jobs]), 60, f"addresses of {jobs} alone")
         killed = self.submit("killed", "--metrics-folder", folder)
-        wait_until(lambda: names() == of(killed), 60, "its addresses")
-        (folder / "test-notes.json").touch()
+        wait_for(killed)
+        (folder / "notes.json").touch()
         self.cluster.must("scancel", "--full", "--signal=KILL", killed)
         self.cluster.wait_for_end(killed)
-        self.assertEqual(names(), sorted([*of(killed), "test-notes.json"]))
-        # Whose files are there, and who runs, is left alone.
-        jobs = [self.submit("next", "--metrics-folder", folder), self.submit("other", "--metrics-folder", folder)]
-        wait_until(lambda: names() == sorted([*of(jobs[0]), *(f"test-{jobs[1]}-{who}.json" for who in ("coordinator", "worker-node3", "worker-node4")),
-                                              "test-notes.json"]), 60, f"addresses of those that run: {names()}")
-        self.assertIn(f"3 addresses in {folder} of who was killed", (self.dir / f"runs/next/slurm-{jobs[0]}.out").read_text()
-                      + (self.dir / f"runs/other/slurm-{jobs[1]}.out").read_text())
-        for job in jobs:
+        wait_for(killed)
+        after = self.submit("after", "--metrics-folder", folder)
+        wait_for(after)
+        self.assertRegex((self.dir / f"runs/after/slurm-{after}.out").read_text(), f"3 addresses in {folder} of who was killed, .* removed")
+        # Who runs is left alone, and so is what is none of these files.
+        other = self.submit("other", "--metrics-folder", folder)
+        wait_for(after, other)
+        self.assertTrue((folder / "notes.json").exists())
+        for job in (after, other):
             self.cancel(job)
 
     @unittest.skipIf(TOOLS_MISSING, f"{TOOLS_MISSING} is not installed: {monitoring.PACKAGES}")
