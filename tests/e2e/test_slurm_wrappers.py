@@ -54,7 +54,7 @@ class SlurmWrapperVariables(MusterTest):
         # And nothing is said of who sets none of them.
         code, said, _ = self.run_wrapper(name, {variable: works[variable][0] for variable in ("CONFIG", "STAGE_PATH", "DTYPE") if variable in works}, *arguments)
         self.assertEqual(code, 0, said)
-        self.assertNotIn(" has no effect", said)
+        self.assertEqual([variable for variable in variables if f"warning: {variable}=" in said], [], said)
         # The kinds of jobs that are not built.
         for variable, value, what in (("EVAL_ONLY", "1", "evaluation"), ("USE_LORA", "true", "LoRA")):
             code, said, words = self.run_wrapper(name, {**variables, variable: value}, *arguments)
@@ -80,21 +80,23 @@ class SlurmWrapperVariables(MusterTest):
             "BASE_CHECKPOINT_RESTORE_PATH": ("/pre/trained", ["load_parameters_path=/pre/trained"]), "MODEL": ("llama2-13b", ["model_name=llama2-13b"]),
             "RUN_NAME": ("first", ["run_name=first"])},
             {**NO_EFFECT, "ENABLE_TE": "1", "MAXTEXT_DIR": "/opt/maxtext", "CONFIG": "LLaMA7B", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "run.sh"})
-        self.assertTrue((work / "the output/first/output-7-0-0.txt").exists())
-        _, _, words = self.run_wrapper("example_slurm.sub", {"ENABLE_FP8": "0", "EVAL_ONLY": "0", "USE_LORA": "0"}, "--spares", 1, "steps=3")
+        _, _, words = self.run_wrapper("example_slurm.sub", {"ENABLE_FP8": "0", "EVAL_ONLY": "0", "USE_LORA": "0", "OUTPUT_DIR": "the output", "RUN_NAME": "first"},
+                                       "--spares", 1, "steps=3")
+        self.assertTrue((self.dir / "the output/first/output-7-0-0.txt").exists())
         self.assertFalse([word for word in words if word.startswith("quantization")])
         self.assertEqual(words[-3:], ["--spares", "1", "steps=3"])
 
     def test_pax(self):
         work, data, vocabulary, places = self.places()
         pax = {**places, **{name: (value, [f"{name}={value}"]) for name, value in (
-            ("BASE_WORKSPACE_DIR", work), ("LOG_DIR_LOCAL", "the logs"), ("BASE_TFDS_DATA_DIR", data), ("BASE_VOCAB_PATH", vocabulary), ("PREC", "float32"),
+            ("BASE_WORKSPACE_DIR", work), ("LOG_DIR_LOCAL", "the_logs"), ("BASE_TFDS_DATA_DIR", data), ("BASE_VOCAB_PATH", vocabulary), ("PREC", "float32"),
             ("PERCORE_BATCH_SIZE", "3"), ("ENABLE_FP8", "1"))}, "OUTPUT_DIR": ("the output", [])}
         pax = {name: (str(value), words) for name, (value, words) in pax.items()}
         restore = {"BASE_CHECKPOINT_RESTORE_PATH": ("/pre/trained", ["BASE_CHECKPOINT_RESTORE_PATH=/pre/trained"])}
         self.check("example_slurm_pile.sub", {**pax, **restore}, {**NO_EFFECT, **PAX_NO_EFFECT, "CONFIG": "GPT5B"})
+        self.run_wrapper("example_slurm_pile.sub", {"BASE_WORKSPACE_DIR": str(work), "OUTPUT_DIR": "the output"})
         self.assertTrue((work / "the output/output-7-0-0.txt").exists())
-        self.check("launch_base_script.sub", {**pax, **restore, "CONFIG": ("Synthetic126M", ["CONFIG=Synthetic126M"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
+        self.check("launch_base_script.sub", {**pax, **restore, "CONFIG": ("GPT126M", ["CONFIG=GPT126M"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
         self.check("example_slurm_llama.sub", {**pax, "CONFIG": ("LLaMA13B", ["CONFIG=LLaMA13B"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
         for variable in ("BASE_CHECKPOINT_RESTORE_PATH", "BASE_CHECKPOINT_DIR"):
             code, said, words = self.run_wrapper("example_slurm_llama.sub", {variable: "/pre/trained"})
@@ -110,6 +112,7 @@ class SlurmWrapperVariables(MusterTest):
                                                 "OUTPUT_DIR", "BASE_WORKSPACE_DIR", "BASE_CHECKPOINT_RESTORE_PATH", "ENABLE_TE", "MODEL", "RUN_NAME",
                                                 "MAXTEXT_DIR", "PAXML_DIR", "BASE_SCRIPT")}
         self.check("launch.sh", recipe, {**NO_EFFECT, **others})
+        self.run_wrapper("launch.sh", {name: value for name, (value, _) in recipe.items()})
         self.assertTrue((stage / "results/25.05/fp8/70b/32/log-maxtext-32_70b_7.out").exists())
         # With what the recipe's page says, and no more.
         code, said, words = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage), "DTYPE": "bf16"})
