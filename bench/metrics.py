@@ -3,8 +3,8 @@
 
   bench/metrics.py --bin build/release/bin [--ranks 100000] [--jobs 1,12,96,1000] [--scrapes 51] [--out bench/results/metrics.json]
 
-The core and the metrics are the product's, heartbeats and faults are made up (bench/metrics/main.cc). Seconds are medians over the scrapes; the first one,
-which makes the series, is told apart. Target: 1 MB and 50 ms.
+The core and the metrics are the product's, heartbeats and faults are made up (bench/metrics/main.cc). The target is 1 MB and 50 ms, and the slowest scrape
+has to meet it: the first one, which makes the series, those when all jobs are through at once, and those when their series go, too.
 """
 import argparse
 import json
@@ -17,12 +17,14 @@ from peers.environment import describe_run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BYTES_MAX, SECONDS_MAX = 1_000_000, 0.050
+SLOWEST = ("slowest_seconds", "ended_slowest_seconds", "forgotten_slowest_seconds")
 
 
 def measure(binary, ranks, jobs, scrapes):
     row = json.loads(subprocess.run([str(binary), str(ranks), str(jobs), str(scrapes)], capture_output=True, text=True, check=True).stdout)
     print(f"  {ranks} ranks in {jobs:5} jobs: {row['bytes'] / 1e3:.0f} kB, {row['series']} series ({row['lost_series']} of lost time), {1000 * row['seconds']:.1f} ms "
-          f"(first {1000 * row['first_seconds']:.1f}, slowest {1000 * row['slowest_seconds']:.1f})", file=sys.stderr)
+          f"(first {1000 * row['first_seconds']:.1f}, slowest {1000 * row['slowest_seconds']:.1f}; when all jobs are through {1000 * row['ended_slowest_seconds']:.1f}, "
+          f"when their series go {1000 * row['forgotten_slowest_seconds']:.1f})", file=sys.stderr)
     return row
 
 
@@ -36,7 +38,7 @@ def main():
     args = parser.parse_args()
     rows = [measure(args.bin / "metrics_bench", args.ranks, int(jobs), args.scrapes) for jobs in args.jobs.split(",")]
     report = {**describe_run(), "what": "the coordinator's /metrics, made on the core's thread", "bytes_max": BYTES_MAX, "seconds_max": SECONDS_MAX,
-              "met": all(row["bytes"] <= BYTES_MAX and row["seconds"] <= SECONDS_MAX for row in rows), "cases": rows}
+              "met": all(row["bytes"] <= BYTES_MAX and max(row[name] for name in SLOWEST) <= SECONDS_MAX for row in rows), "cases": rows}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(report, indent=2) + "\n")
 

@@ -80,16 +80,16 @@ Separated separate(const CLI::App& command, const std::vector<std::string>& word
   return out;
 }
 
-// Behind `--` a program may be meant that is none of ours: what is no flag, no key=value and no config. Where it begins; NAME=VALUE
-// in front is its environment. Commands that only look at configs read the line as one of those they know.
+// Behind `--` a program may be meant that is none of ours: what is no flag and no config. Where it begins; NAME=VALUE in front is its
+// environment, as in a shell, to which ./a=b is a program. Commands that only look at configs read the line as one of those they know.
 std::optional<size_t> begin_of_program(const CLI::App& command, const Separated& words) {
   if (!words.is_by_user || command.get_option_no_throw(kProgram) == nullptr) return std::nullopt;
   size_t at = 0;
   while (at < words.foreign.size() && jobspec::is_assignment(words.foreign[at])) ++at;
   if (at == words.foreign.size()) return std::nullopt;
   const std::string& first = words.foreign[at];
-  const bool is_config = absl::StartsWith(first, "-") || absl::StrContains(first, "=") ||
-                         absl::EndsWith(first, ".yml") || absl::EndsWith(first, ".yaml");
+  const bool is_config = absl::StartsWith(first, "-") || absl::EndsWith(first, ".yml") ||
+                         absl::EndsWith(first, ".yaml");
   return is_config ? std::nullopt : std::optional(at);
 }
 

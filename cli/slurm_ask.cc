@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
 #include "cli/run_command.h"
+#include "cli/slurm_queue.h"
 #include "cli/slurm_step.h"
 
 namespace muster::cli {
@@ -38,6 +40,13 @@ std::string ask_slurm_script(const SlurmJob& job) {
   return output_of({"scontrol", "write", "batch_script", job.id, "-"}, kSlurmDeadline).value_or("");
 }
 
+absl::StatusOr<std::set<std::string>> ask_started_jobs() {
+  const auto text =
+      output_of({"squeue", "-h", "-u", absl::StrCat(geteuid()), "-o", "%T %i %A"}, kSlurmDeadline);
+  if (!text.ok()) return text.status();
+  return started_jobs(*text);
+}
+
 // Slurm signals every process of a job that makes way, and whoever asks for that may be gone before it has an answer.
 absl::Status requeue_slurm_job(const SlurmJob& job) {
   constexpr int kTries = 3;
@@ -45,8 +54,7 @@ absl::Status requeue_slurm_job(const SlurmJob& job) {
   for (int i = 0; i < kTries; ++i) {
     status = output_of({"scontrol", "requeue", job.id}, kSlurmDeadline).status();
     if (status.ok()) return status;
-    const auto text = output_of({"scontrol", "show", "job", "-o", job.id}, kSlurmDeadline);
-    if (text.ok() && slurm_restarts(*text) > job.restarts) return absl::OkStatus();
+    if (ask_slurm_job(job).restarts > job.restarts) return absl::OkStatus();
     if (!absl::IsAborted(status)) return status;
   }
   return status;

@@ -2,6 +2,7 @@
 // kSlurmDeadline says.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ absl::StatusOr<std::vector<SlurmNode>> ask_slurm_nodes(const std::string& names)
 SlurmJobState ask_slurm_job(const SlurmJob& job);
 // Its batch script as sbatch was given it; empty where Slurm does not answer.
 std::string ask_slurm_script(const SlurmJob& job);
+// This user's jobs that are on nodes (slurm_queue.h).
+absl::StatusOr<std::set<std::string>> ask_started_jobs();
 // Of a job that Slurm ends already, too, which then has another turn when its nodes are free.
 absl::Status requeue_slurm_job(const SlurmJob& job);
 

@@ -31,6 +31,7 @@ struct FleetOptions {
   std::string worker_token_file;
   std::optional<int32_t> slots;
   std::string log_folder = "muster-fleet";
+  std::string metrics_cluster;
   int32_t patience_minutes = 30;
 };
 
@@ -122,7 +123,7 @@ void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSign
   while (monotonic_now() < leave_by) {
     if (next_signal(signals) == SIGTERM) {
       const SlurmJobState state = ask_slurm_job(slurm);
-      if (is_being_ended(state) && farewell_of(state).requeue) queue();
+      if (is_being_ended(state) && farewell_of(slurm, state).requeue) queue();
     }
     if (nodes.launched() && nodes.coordinator_answers() && nodes.staying() == 0) break;
     if (monotonic_now() < ask_at) continue;
@@ -157,7 +158,7 @@ int fleet(const FleetOptions& given) {
   if (!options.worker_token_file.empty()) of_workers.token_file = options.worker_token_file;
   const auto trust = absolute(of_workers);
   if (!trust.ok()) return fail(trust.status());
-  const auto scrapes = scrape_folder(options.slurm, options.log_folder + "/prometheus");
+  const auto scrapes = scrape_folder(*slurm, options.slurm, options.log_folder + "/prometheus");
   if (!scrapes.ok()) return fail(scrapes.status());
   auto plan =
       step_plan(*slurm, options.slurm, options.coordinator.address,
@@ -165,6 +166,8 @@ int fleet(const FleetOptions& given) {
   if (!plan.ok()) return fail(plan.status());
   plan->trust = *trust;
   plan->scrape_folder = *scrapes;
+  plan->scrape_owner = scrape_owner(*slurm);
+  plan->cluster = options.metrics_cluster.empty() ? slurm_cluster(*slurm) : options.metrics_cluster;
   auto step = WorkerStep::start(*plan);
   if (!step.ok()) return fail(step.status());
   SlurmNodes nodes({.names = slurm->node_names, .fewest = 0}, options.coordinator);
@@ -179,8 +182,8 @@ int fleet(const FleetOptions& given) {
   const auto farewell = *signo == SIGUSR1
                             ? std::optional(Farewell{true, "SIGUSR1: its time limit is near"})
                         : *signo == SIGINT ? std::optional(Farewell{false, "interrupted"})
-                        : *signo == 0      ? farewell_of_workers(state)
-                                           : std::optional(farewell_of(state));
+                        : *signo == 0      ? farewell_of_workers(*slurm, state)
+                                           : std::optional(farewell_of(*slurm, state));
   if (!farewell) {
     return fail(absl::UnavailableError(absl::StrCat(
         "every worker has ended, and Slurm neither ends the job nor gives its nodes to others; "
@@ -233,6 +236,11 @@ void declare_slurm_fleet(CLI::App& slurm, Action& action) {
   command->add_option("--log-folder", options->log_folder, "For the workers' logs")
       ->type_name("FOLDER")
       ->capture_default_str();
+  command
+      ->add_option("--metrics-cluster", options->metrics_cluster,
+                   "With --metrics-port: the label `cluster` of the workers' series, which has to "
+                   "be the one of their coordinator's (default: Slurm's ClusterName)")
+      ->type_name("NAME");
   add_slurm_options(*command, options->slurm);
   command->footer(
       "Example, with muster-coordinator on the login node (docs/slurm.md):\n"

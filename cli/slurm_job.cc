@@ -98,9 +98,12 @@ std::string run_name_of(const SlurmJob& job) {
   return name;
 }
 
+std::string slurm_cluster(const SlurmJob& job) {
+  return job.cluster.empty() ? "slurm" : job.cluster;
+}
+
 std::string scrape_cluster(const SlurmJob& job, bool is_chain) {
-  return absl::StrCat(job.cluster.empty() ? "slurm" : job.cluster, "-",
-                      is_chain ? job.array : job.id);
+  return absl::StrCat(slurm_cluster(job), "-", is_chain ? job.array : job.id);
 }
 
 std::string switches_of(const Variables& environment) {
@@ -139,18 +142,16 @@ std::vector<SlurmNode> parse_slurm_nodes(std::string_view text) {
 }
 
 SlurmJobState parse_slurm_job(std::string_view text) {
+  int32_t restarts = -1;
+  if (!absl::SimpleAtoi(slurm_field(text, "Restarts"), &restarts)) restarts = -1;
   return {slurm_field(text, "JobState"),
           seconds_of(slurm_field(text, "RunTime")),
           seconds_of(slurm_field(text, "TimeLimit")),
           slurm_field(text, "JobId"),
           slurm_field(text, "Reason"),
           is_time(slurm_field(text, "PreemptTime")),
-          slurm_field(text, "ArrayTaskThrottle") == "1"};
-}
-
-int32_t slurm_restarts(std::string_view text) {
-  int32_t restarts = -1;
-  return absl::SimpleAtoi(slurm_field(text, "Restarts"), &restarts) ? restarts : -1;
+          slurm_field(text, "ArrayTaskThrottle") == "1",
+          restarts};
 }
 
 absl::Status check_chain(const SlurmJob& job, const SlurmJobState& state) {
@@ -161,8 +162,9 @@ absl::Status check_chain(const SlurmJob& job, const SlurmJobState& state) {
       job.array_tasks, "%1 has them take turns"));
 }
 
-Farewell farewell_of(const SlurmJobState& state) {
+Farewell farewell_of(const SlurmJob& job, const SlurmJobState& state) {
   constexpr int64_t kEarly = 5;  // slurmctld looks at its clock, and the node at its own
+  if (state.restarts > job.restarts) return {false, "it is queued again", true};
   if (state.state == "RUNNING") return {true, "the time limit is near, or others go first"};
   if (state.state.empty()) return {true, "Slurm does not say why"};
   // PreemptMode=CANCEL without GraceTime: nobody but us queues it again.
@@ -174,10 +176,10 @@ Farewell farewell_of(const SlurmJobState& state) {
   return {false, absl::StrCat("Slurm ends it (", state.state, ")")};
 }
 
-std::optional<Farewell> farewell_of_workers(const SlurmJobState& state) {
+std::optional<Farewell> farewell_of_workers(const SlurmJob& job, const SlurmJobState& state) {
   // --signal without B: goes to the workers alone, and up to a minute early.
   constexpr int64_t kNearLimitSeconds = 900;
-  if (state.state != "RUNNING" || state.is_preempted) return farewell_of(state);
+  if (state.state != "RUNNING" || state.is_preempted) return farewell_of(job, state);
   if (!state.limit_seconds) return std::nullopt;
   const int64_t left = *state.limit_seconds - state.run_seconds.value_or(0);
   if (left > std::min(kNearLimitSeconds, *state.limit_seconds / 2)) return std::nullopt;

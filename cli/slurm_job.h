@@ -35,6 +35,8 @@ absl::StatusOr<SlurmJob> slurm_job(const Variables& environment);
 // For a run without a name: the same after each requeue. What a folder's name should not have is '-'.
 std::string run_name_of(const SlurmJob& job);
 
+// Slurm's name of itself, "slurm" where it says none.
+std::string slurm_cluster(const SlurmJob& job);
 // What keeps its metrics apart from other jobs', on any cluster; the same after each requeue, and of all tasks of a chain: "slurm-12".
 std::string scrape_cluster(const SlurmJob& job, bool is_chain);
 
@@ -62,11 +64,9 @@ struct SlurmJobState {
   std::string reason{};                    // "TimeLimit"
   bool is_preempted = false;               // others have been given its nodes
   bool tasks_take_turns = false;           // of an array: one runs at a time ("%1")
+  int32_t restarts = -1;                   // how often it was queued again; -1: not said
 };
 SlurmJobState parse_slurm_job(std::string_view text);
-// How often it was queued again, by the same text; -1 when that is not said.
-int32_t slurm_restarts(std::string_view text);
-
 // "State" of "NodeName=n1 State=IDLE+DRAIN ThreadsPerCore=1"; the value ends at a blank.
 std::string slurm_field(std::string_view line, std::string_view name);
 
@@ -77,13 +77,14 @@ absl::Status check_chain(const SlurmJob& job, const SlurmJobState& state);
 struct Farewell {
   bool requeue = false;
   std::string reason;
+  bool is_queued = false;  // again, by somebody else
 };
-// `state` is from when it was told. A job that Slurm ends is COMPLETING by then: by its time limit, which another turn goes on from, or
-// because somebody cancelled it, who wants no other turn.
-Farewell farewell_of(const SlurmJobState& state);
+// `state` is from when it was told. A job that Slurm ends is COMPLETING by then: by its time limit, which another turn goes on from, because
+// somebody cancelled it, who wants no other turn, or because somebody has queued it again (scontrol requeue).
+Farewell farewell_of(const SlurmJob& job, const SlurmJobState& state);
 // Of a job whose workers have all ended although nobody here asked them to: nothing where neither Slurm nor the time limit is the reason,
 // which is a fault and no turn.
-std::optional<Farewell> farewell_of_workers(const SlurmJobState& state);
+std::optional<Farewell> farewell_of_workers(const SlurmJob& job, const SlurmJobState& state);
 // Slurm has begun to end it: what is not gone within KillWait is killed.
 bool is_being_ended(const SlurmJobState& state);
 

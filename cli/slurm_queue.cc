@@ -55,6 +55,16 @@ std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::s
                       largest->nodes);
 }
 
+std::set<std::string> started_jobs(std::string_view text) {
+  std::set<std::string> jobs;
+  for (const absl::string_view line : absl::StrSplit(av(text), '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() < 2 || words[0] == "PENDING") continue;
+    jobs.insert(words.begin() + 1, words.end());
+  }
+  return jobs;
+}
+
 std::string waiting_text(std::string_view reason) {
   const std::string_view word = sv(absl::StripAsciiWhitespace(av(reason)));
   if (word.empty() || word == "None") return "";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,9 @@ std::vector<SlurmPartition> parse_slurm_partitions(std::string_view text);
 // nobody knows. sbatch takes such a job, which waits for ever.
 std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::string_view named,
                            int32_t nodes);
+
+// Jobs that are on nodes, by all their numbers, of `squeue -h -o "%T %i %A"`: those that do not wait.
+std::set<std::string> started_jobs(std::string_view text);
 
 // A sentence about squeue's reason; empty for a job that does not wait, or of which nothing is known yet ("None").
 std::string waiting_text(std::string_view reason);

@@ -103,8 +103,9 @@ int say_goodbye(const SlurmJob& slurm, const Farewell& farewell, const Turn& tur
                 NextTurn& next_turn) {
   if (farewell.requeue) next_turn.ask(turn);
   warn(absl::StrCat("Slurm job ", slurm.id, " ",
-                    farewell.requeue ? next_turn.outcome()
-                                     : absl::StrCat("is not queued again: ", farewell.reason)));
+                    farewell.requeue     ? next_turn.outcome()
+                    : farewell.is_queued ? "is queued again, by somebody else"
+                                         : absl::StrCat("is not queued again: ", farewell.reason)));
   return to_int(ExitCode::kPreempted);
 }
 
@@ -185,11 +186,12 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
   if (!fleet.ok()) return folder.discard(), no_verdict(fleet.status());
   if (auto status = wait_until_ready(**fleet); !status.ok()) return no_verdict(status);
-  const auto scrapes = scrape_folder(options.slurm, job.spec.output_directory() + "/prometheus");
+  const auto scrapes =
+      scrape_folder(slurm, options.slurm, job.spec.output_directory() + "/prometheus");
   if (!scrapes.ok()) return no_verdict(scrapes.status());
   // Each job has a coordinator of its own, which counts its jobs from 1.
   const std::string cluster = scrape_cluster(slurm, is_chain(options, slurm));
-  ScrapeTarget target(absl::StrCat(*scrapes, "/", cluster, "-coordinator.json"),
+  ScrapeTarget target(absl::StrCat(*scrapes, "/", scrape_owner(slurm).coordinator_file()),
                       {.job = "muster-coordinator", .node = slurm.node, .cluster = cluster});
   if (options.slurm.metrics_port) {
     if (auto status = target.write((*fleet)->shown_host(), (*fleet)->http_port()); !status.ok())
@@ -199,6 +201,7 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
                         {folder.path(), job.spec.output_directory(), *scrapes});
   if (!plan.ok()) return no_verdict(plan.status());
   plan->scrape_folder = *scrapes;
+  plan->scrape_owner = scrape_owner(slurm);
   plan->cluster = cluster;
   auto step = WorkerStep::start(*plan);
   if (!step.ok()) return no_verdict(step.status());

@@ -82,7 +82,8 @@ Turn SlurmSession::turn() const {
 // Slurm kills whatever has not left within KillWait, the script among it, and queues nothing again that its time limit has ended.
 void SlurmSession::hear_of_the_end() {
   const SlurmJobState state = ask_slurm_job(parts_.slurm);
-  if (!farewell_->requeue || !is_being_ended(state) || !farewell_of(state).requeue) return;
+  if (!farewell_->requeue || !is_being_ended(state) || !farewell_of(parts_.slurm, state).requeue)
+    return;
   advise(/*saved=*/false);
   parts_.next_turn.ask(turn());
 }
@@ -116,7 +117,7 @@ void SlurmSession::take_signals() {
         parts_.printer.news(early);
     } else if (signo == SIGTERM) {
       const SlurmJobState state = ask_slurm_job(parts_.slurm);
-      leave(farewell_of(state));
+      leave(farewell_of(parts_.slurm, state));
       if (farewell_->requeue && is_being_ended(state)) parts_.next_turn.ask(turn());
     } else {
       leave({false, "interrupted"});
@@ -137,7 +138,7 @@ void SlurmSession::look_at_workers() {
     // A coordinator that was started again has none of them for a moment.
     ask_for_workers_at_ = now + kStepPeriod;
     if (workers_have_ended(parts_.slurm)) {
-      if (auto farewell = farewell_of_workers(ask_slurm_job(parts_.slurm)))
+      if (auto farewell = farewell_of_workers(parts_.slurm, ask_slurm_job(parts_.slurm)))
         return leave(*std::move(farewell));
       fault_ = absl::UnavailableError(
           "every worker has ended, and Slurm neither ends the job nor gives its nodes to others");

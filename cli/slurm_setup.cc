@@ -197,12 +197,23 @@ absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& opti
   return plan;
 }
 
-absl::StatusOr<std::string> scrape_folder(const SlurmOptions& options, const std::string& folder) {
+ScrapeOwner scrape_owner(const SlurmJob& job) { return {slurm_cluster(job), job.id}; }
+
+absl::StatusOr<std::string> scrape_folder(const SlurmJob& job, const SlurmOptions& options,
+                                          const std::string& folder) {
   if (!options.metrics_port) return "";
   std::error_code error;
   const std::string path = std::filesystem::absolute(
       options.metrics_folder.empty() ? folder : options.metrics_folder, error);
   if (auto status = daemon::make_writable_directory(path); !status.ok()) return status;
+  const auto removed = remove_dead_targets(path, scrape_owner(job), ask_started_jobs);
+  if (!removed.ok()) {
+    warn(absl::StrCat("addresses in ", path,
+                      " may be of jobs that are over: ", std::string(removed.status().message())));
+  } else if (*removed > 0) {
+    warn(absl::StrCat(*removed, *removed == 1 ? " address" : " addresses", " in ", path,
+                      " of who was killed, or of an earlier turn, removed"));
+  }
   return path;
 }
 

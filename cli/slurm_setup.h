@@ -10,6 +10,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include "cli/scrape_target.h"
 #include "cli/slurm_job.h"
 #include "cli/slurm_step.h"
 #include "cli/slurm_turns.h"
@@ -49,8 +50,12 @@ absl::StatusOr<StepPlan> step_plan(const SlurmJob& job, const SlurmOptions& opti
                                    const std::string& coordinator, int32_t slots,
                                    const std::vector<std::string>& folders);
 
-// The folder for what Prometheus reads, which is made; `folder` where --metrics-folder names none. Empty without --metrics-port.
-absl::StatusOr<std::string> scrape_folder(const SlurmOptions& options, const std::string& folder);
+// What the files for Prometheus are called that are this job's.
+ScrapeOwner scrape_owner(const SlurmJob& job);
+// The folder for them, which is made, and rid of those of jobs that are over; `folder` where --metrics-folder names none. Empty without
+// --metrics-port.
+absl::StatusOr<std::string> scrape_folder(const SlurmJob& job, const SlurmOptions& options,
+                                          const std::string& folder);
 
 // Signals of Slurm's, and Ctrl-C, as a file descriptor.
 class SlurmSignals {

@@ -54,7 +54,9 @@ std::vector<std::string> srun_command(const StepPlan& plan) {
   if (plan.metrics_port) {
     words.push_back(absl::StrCat("--metrics-port=", *plan.metrics_port));
     words.push_back("--metrics-folder=" + plan.scrape_folder);
-    if (!plan.cluster.empty()) words.push_back("--metrics-cluster=" + plan.cluster);
+    words.push_back("--metrics-cluster=" + plan.cluster);
+    words.push_back("--slurm-cluster=" + plan.scrape_owner.cluster);
+    words.push_back("--slurm-job=" + plan.scrape_owner.job);
   }
   for (const auto& [flag, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
            {"--tls-ca=", plan.trust.tls_ca},

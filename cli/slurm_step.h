@@ -14,6 +14,7 @@
 #include <absl/status/statusor.h>
 
 #include "cli/child_process.h"
+#include "cli/scrape_target.h"
 #include "daemon/client_trust.h"
 
 namespace muster::cli {
@@ -29,7 +30,8 @@ struct StepPlan {
   daemon::ClientTrust trust{};            // of a coordinator with TLS; every node has the files
   std::optional<int32_t> metrics_port{};  // of the workers' pages, on the nodes' addresses; 0: any
   std::string scrape_folder{};            // where workers say to Prometheus where those are
-  std::string cluster{};                  // that label of theirs; empty: none
+  ScrapeOwner scrape_owner{};             // as which job's
+  std::string cluster{};                  // that label of theirs
   std::string log_folder{};               // every node writes there
   std::string profile{};      // of the first node's ranks, by Nsight Systems; empty: none
   int32_t gpus_per_node = 0;  // 0: Slurm knows of none

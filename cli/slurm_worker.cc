@@ -47,6 +47,7 @@ struct WorkerOptions {
   std::optional<int32_t> metrics_port;
   std::string metrics_folder;
   std::string cluster;
+  ScrapeOwner owner;
   daemon::ClientTrust trust;
 };
 
@@ -161,8 +162,7 @@ int run_worker(const WorkerOptions& options) {
       {.command = std::move(command),
        .output_path = absl::StrCat(options.log_folder, "/worker-", node, ".log")});
   if (!worker.ok()) return fail(worker.status());
-  ScrapeTarget target(absl::StrCat(options.metrics_folder, "/", options.cluster,
-                                   options.cluster.empty() ? "" : "-", "worker-", node, ".json"),
+  ScrapeTarget target(absl::StrCat(options.metrics_folder, "/", options.owner.worker_file(node)),
                       {.job = "muster-worker", .node = node, .cluster = options.cluster});
   const Instant ports_by = monotonic_now() + kPortTime;
   bool looks = options.metrics_port.has_value();
@@ -193,6 +193,8 @@ void declare_slurm_worker(CLI::App& slurm, Action& action) {
   command->add_option("--metrics-port", options->metrics_port, "As of muster slurm run");
   command->add_option("--metrics-folder", options->metrics_folder, "As of muster slurm run");
   command->add_option("--metrics-cluster", options->cluster, "The label `cluster` of its series");
+  command->add_option("--slurm-cluster", options->owner.cluster, "Slurm's name of itself");
+  command->add_option("--slurm-job", options->owner.job, "The job's number, as scontrol takes it");
   command->add_flag("--trusted-network", options->trusted_network, "As of muster slurm fleet");
   daemon::add_trust_options(*command, options->trust, /*environment=*/false);
   command->add_flag("--insecure", options->insecure, "Allow a listener that other nodes can reach");

@@ -11,7 +11,8 @@ constexpr std::string_view kNoEvaluation =
     "this version evaluates only while training: eval_interval with eval_dataset_path or "
     "eval_holdout_fraction";
 constexpr std::string_view kUsePerf = "this version has no profiler; use perf";
-constexpr std::string_view kNoHangs = "this version does not look for hangs";
+constexpr std::string_view kOwnWatch =
+    "the coordinator looks for hangs by itself, see docs/hangs.md";
 constexpr std::string_view kNotNeeded = "nothing here needs it";
 constexpr std::string_view kOwnPages = "the daemons serve their own pages and metrics";
 
@@ -142,8 +143,8 @@ constexpr Flag kAxlearnFlags[] = {
     key("trainer_prng_seed", "init_weights_seed"),
     key("trainer_log_every_n_steps", "log_period"),
     special("mesh_selector", FlagEffect::kAxlearnMesh),
-    no_effect("trainer_watchdog_timeout_seconds", kNoHangs),
-    no_effect("trainer_crash_on_hang_timeout_seconds", kNoHangs),
+    no_effect("trainer_watchdog_timeout_seconds", kOwnWatch),
+    no_effect("trainer_crash_on_hang_timeout_seconds", kOwnWatch),
     no_effect("trace_at_steps", kUsePerf),
     no_effect("eval_trace_at_iters", kUsePerf),
     no_effect("jax_profiler_port", kUsePerf),

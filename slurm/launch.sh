@@ -49,6 +49,15 @@ done
 case $nodes$spares in *[!0-9]*) refuse "--nodes $nodes and --spares $spares: numbers are wanted" ;; esac
 nodes=${nodes:-$((SLURM_JOB_NUM_NODES - spares))}
 JOB_TOTAL_GPUS=${JOB_TOTAL_GPUS:-$((nodes * GPUS_PER_NODE))}
+if [ "$JOB_TOTAL_GPUS" != $((nodes * GPUS_PER_NODE)) ]; then
+  say "warning: JOB_TOTAL_GPUS=$JOB_TOTAL_GPUS names the folder of the results, but $nodes nodes with $GPUS_PER_NODE ranks each train"
+fi
+without_effect PREC "DTYPE is the recipe's precision"
+without_effect ENABLE_FP8 "DTYPE is the recipe's precision"
+without_effect ENABLE_TE "there is no Transformer Engine here"
+of_others PERCORE_BATCH_SIZE CONFIG MODEL RUN_NAME BASE_TFDS_DATA_DIR BASE_VOCAB_PATH BASE_CHECKPOINT_RESTORE_PATH BASE_CHECKPOINT_DIR \
+  BASE_WORKSPACE_DIR LOG_DIR_LOCAL OUTPUT_DIR MAXTEXT_DIR PAXML_DIR BASE_SCRIPT
+unset BASE_TFDS_DATA_DIR BASE_VOCAB_PATH BASE_CHECKPOINT_RESTORE_PATH BASE_CHECKPOINT_DIR
 BASE_WORKSPACE_DIR=$STAGE_PATH
 if [ -f "$STAGE_PATH/muster.sqsh" ]; then CONTAINER=${CONTAINER:-$STAGE_PATH/muster.sqsh}; fi
 without_xla
@@ -57,7 +66,7 @@ workspace_and_container
 
 # The recipe's table: FSDP over all GPUs up to 256, in groups of 128 from 512 on. In nodes, so that spares do not count.
 group=$((128 / GPUS_PER_NODE))
-if [ "$JOB_TOTAL_GPUS" -ge 512 ] && [ "$group" -gt 0 ] && [ $((nodes % group)) = 0 ]; then
+if [ $((nodes * GPUS_PER_NODE)) -ge 512 ] && [ "$group" -gt 0 ] && [ $((nodes % group)) = 0 ]; then
   mesh=(dcn_data_parallelism=-1 dcn_fsdp_parallelism="$group")
 else
   mesh=(dcn_data_parallelism=1 dcn_fsdp_parallelism=-1)

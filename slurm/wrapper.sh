@@ -27,6 +27,12 @@ without_xla() {
   without_effect NVTE_FUSED_ATTN "there is no Transformer Engine here; attention is always blocked flash"
 }
 
+# of_others NAME…: variables that other wrappers read, and the one that calls does not.
+of_others() {
+  local name
+  for name; do without_effect "$name" "this script does not read it (docs/slurm.md)"; done
+}
+
 is_on() { case ${1:-0} in 0 | "" | false | False | FALSE) return 1 ;; *) return 0 ;; esac; }
 
 # Evaluation alone and fine-tuning, whoever asks.

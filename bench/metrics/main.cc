@@ -4,8 +4,8 @@
 //
 // Workers with 8 slots each, RANKS in all, run JOBS jobs of equal size, of at most 10,000 nodes, which load, train, save and evaluate by their heartbeats. Each job loses
 // a rank three times, in three ways, and goes on from its checkpoint, so that it has the series of what it lost, and of why. One worker in a
-// hundred is silent at the end, and each job has had an incident of each kind. Prints JSON: bytes and series of the page, those of lost time
-// among them, and seconds of each scrape.
+// hundred is silent, and each job has had an incident of each kind. In the end all jobs are through at once, and their series go. Prints JSON: bytes
+// and series of the page, those of lost time among them, and seconds of the scrapes, of those after the end apart.
 #include <signal.h>
 #include <time.h>
 
@@ -71,7 +71,30 @@ class World {
 
   std::string page() { return metrics_.render(core_, now_, unix_ns_); }
 
+  // All jobs are through.
+  void finish() {
+    for (int i = 0; i < 3; ++i) beat(Phase::kStep, ++steps_);
+    for (const auto& [id, placement] : placements(jobs_))
+      end_ranks(id, placement, ExitOf{.code = 0});
+    for (const auto& [id, job] : core_.jobs())
+      if (job.state != JobState::kSucceeded) give_up("a job is not through");
+    beat(Phase::kStep, steps_);
+  }
+
+  // Until nobody has to be told how they ended.
+  void forget() {
+    now_ += kSeriesKept;
+    unix_ns_ += kSeriesKept.count();
+    beat(Phase::kStep, steps_);
+  }
+
  private:
+  struct ExitOf {
+    bool told = false;  // to stop
+    ExitCause cause = ExitCause::kUnknown;
+    int32_t code = -1;
+  };
+
   static WorkerName worker(int32_t index) { return WorkerName(absl::StrCat("node", index)); }
   static size_t index_of(const WorkerName& worker) { return std::stoul(worker.value().substr(4)); }
 
@@ -121,24 +144,33 @@ class World {
   // Of as many jobs as have series each stands still, a rank of it ends, the others are stopped, and all run again.
   void lose(ExitCause cause, int32_t code) {
     for (int i = 0; i < 3; ++i) beat(Phase::kStep, steps_);
-    const int32_t losers = std::min(jobs_, daemon::kJobsShown);
-    std::map<JobId, std::vector<RankPlacement>> placements;
-    for (int32_t number = 1; number <= losers; ++number) {
-      const JobId id(static_cast<uint64_t>(number));
-      placements[id] = core_.jobs().at(id).placement;
-    }
+    const Placements losers = placements(std::min(jobs_, daemon::kJobsShown));
     for (const bool told : {false, true}) {
-      for (const auto& [id, placement] : placements) end_ranks(id, placement, told, cause, code);
+      for (const auto& [id, placement] : losers) {
+        const auto first = placement.begin() + 1;
+        end_ranks(id, told ? Ranks(first, placement.end()) : Ranks(placement.begin(), first),
+                  told ? ExitOf{.told = true} : ExitOf{.cause = cause, .code = code});
+      }
       pass_second();
     }
     wait_until_all_run();
   }
 
-  // The first rank, or all the others that are told to.
-  void end_ranks(JobId id, const std::vector<RankPlacement>& placement, bool told, ExitCause cause,
-                 int32_t code) {
-    for (const RankPlacement& placed : placement) {
-      if ((placed.rank.value() > 0) != told) continue;
+  using Ranks = std::vector<RankPlacement>;
+  using Placements = std::map<JobId, Ranks>;
+
+  // Of the first `count` jobs, in the order of their ranks.
+  Placements placements(int32_t count) const {
+    Placements found;
+    for (int32_t number = 1; number <= count; ++number) {
+      const JobId id(static_cast<uint64_t>(number));
+      found[id] = core_.jobs().at(id).placement;
+    }
+    return found;
+  }
+
+  void end_ranks(JobId id, const Ranks& ranks, const ExitOf& how) {
+    for (const RankPlacement& placed : ranks) {
       RankExited exit;
       exit.worker = placed.worker;
       exit.incarnation = Incarnation(1);
@@ -146,10 +178,10 @@ class World {
       exit.job = id;
       exit.attempt = core_.jobs().at(id).attempt;
       exit.rank = placed.rank;
-      exit.told_to_stop = told;
-      exit.exit_code = told ? -1 : code;
-      exit.signal = told ? SIGTERM : 0;
-      exit.cause = told ? ExitCause::kUnknown : cause;
+      exit.told_to_stop = how.told;
+      exit.exit_code = how.code;
+      exit.signal = how.told ? SIGTERM : 0;
+      exit.cause = how.cause;
       exit.last_step = steps_ - 1;
       exit.unix_ns = unix_ns_;
       step(exit);
@@ -161,7 +193,11 @@ class World {
     for (int i = 0; i < kRestartSecondsMax && !std::ranges::all_of(core_.jobs(), runs); ++i)
       beat(Phase::kInit, 0);
     if (std::ranges::count_if(core_.jobs(), runs) == jobs_) return;
-    std::fprintf(stderr, "metrics_bench: not every job runs\n");
+    give_up("not every job runs");
+  }
+
+  [[noreturn]] static void give_up(const char* why) {
+    std::fprintf(stderr, "metrics_bench: %s\n", why);
     std::exit(1);
   }
 
@@ -234,11 +270,34 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
     cpu.push_back(cpu_seconds() - cpu_begin);
     wall.push_back(to_seconds(monotonic_now() - begin));
   }
+  const size_t bytes = page.size();
   int64_t series = 0, lost_series = 0;
   for (size_t at = 0; at < page.size(); at = page.find('\n', at) + 1) {
     series += page[at] != '#';
     lost_series += page.compare(at, kLost.size(), kLost) == 0;
   }
+  // What is settled when jobs end, and what goes afterwards, is the work of a few pages.
+  constexpr int kPagesOfEnd = 3;
+  const int pages_of_forgetting = daemon::kJobsShown / kForgottenAtOnce + 1;
+  std::vector<double> after;
+  const auto look = [&](int pages) {
+    for (int i = 0; i < pages; ++i) {
+      const Instant begin = monotonic_now();
+      page = world.page();
+      after.push_back(to_seconds(monotonic_now() - begin));
+    }
+  };
+  world.finish();
+  look(kPagesOfEnd);
+  const double ended = *std::max_element(after.begin(), after.end());
+  after.clear();
+  world.forget();
+  look(pages_of_forgetting);
+  if (page.find("muster_job_attempt{") != std::string::npos) {
+    std::fprintf(stderr, "metrics_bench: series of jobs are left\n");
+    return 1;
+  }
+  const double forgotten = *std::max_element(after.begin(), after.end());
   const double first = wall.front();
   std::sort(wall.begin(), wall.end());
   std::sort(cpu.begin(), cpu.end());
@@ -246,12 +305,14 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
                                {"workers", ranks / kSlots},
                                {"jobs", jobs},
                                {"scrapes", scrapes},
-                               {"bytes", page.size()},
+                               {"bytes", bytes},
                                {"series", series},
                                {"lost_series", lost_series},
                                {"first_seconds", first},
                                {"seconds", wall[wall.size() / 2]},
                                {"slowest_seconds", wall.back()},
+                               {"ended_slowest_seconds", ended},
+                               {"forgotten_slowest_seconds", forgotten},
                                {"cpu_seconds", cpu[cpu.size() / 2]}})
                    .dump()
             << "\n";

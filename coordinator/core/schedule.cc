@@ -60,8 +60,13 @@ std::map<WorkerName, int32_t> Core::slots_of_ranks() const {
       ++last->second;
     }
   }
-  for (const auto& [name, worker] : workers_)
-    used[name] += static_cast<int32_t>(worker.strays.size());
+  // Both are in the order of names: each place is behind the one before.
+  auto at = used.begin();
+  for (const auto& [name, worker] : workers_) {
+    at = used.try_emplace(at, name, 0);
+    at->second += static_cast<int32_t>(worker.strays.size());
+    ++at;
+  }
   return used;
 }
 

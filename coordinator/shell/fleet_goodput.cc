@@ -18,11 +18,12 @@ prometheus::Labels labels_of(size_t what, size_t cause) {
 }  // namespace
 
 FleetGoodput::FleetGoodput(prometheus::Registry& registry)
-    : lost_(counters<"muster_fleet_lost_seconds_total">(registry)),
-      productive_(counters<"muster_fleet_productive_seconds_total">(registry).Add({})) {
+    : productive_(counters<"muster_fleet_productive_seconds_total">(registry).Add({})) {
+  auto& lost = counters<"muster_fleet_lost_seconds_total">(registry);
   // From 0: an increase of what had no series is none to Prometheus.
   for (size_t what = 1; what < kTimeClasses; ++what) {
-    for (size_t cause = 0; cause < kLossCauses; ++cause) lost_.Add(labels_of(what, cause));
+    for (size_t cause = 0; cause < kLossCauses; ++cause)
+      lost_[what][cause] = &lost.Add(labels_of(what, cause));
   }
 }
 
@@ -34,6 +35,7 @@ void FleetGoodput::begin(const Core& core) {
 void FleetGoodput::update(const Core& core, Instant now) {
   begin(core);
   std::erase_if(counted_, [&](const auto& entry) { return !core.jobs().contains(entry.first); });
+  LossTable added;
   for (const auto& [id, job] : core.jobs()) {
     if (job.attempt == Attempt(0)) continue;
     const LossTable settled = core.account_of(job, now).settled;
@@ -43,13 +45,15 @@ void FleetGoodput::update(const Core& core, Instant now) {
         const Duration more = settled.time[what][cause] - counted.time[what][cause];
         if (more <= Duration::zero()) continue;
         counted.time[what][cause] += more;
-        if (static_cast<TimeClass>(what) == TimeClass::kProductive) {
-          productive_.Increment(to_seconds(more));
-          continue;
-        }
-        lost_.Add(labels_of(what, cause)).Increment(to_seconds(more));
+        added.time[what][cause] += more;
       }
     }
+  }
+  for (const Duration time : added.time[static_cast<size_t>(TimeClass::kProductive)])
+    productive_.Increment(to_seconds(time));
+  for (size_t what = 1; what < kTimeClasses; ++what) {
+    for (size_t cause = 0; cause < kLossCauses; ++cause)
+      lost_[what][cause]->Increment(to_seconds(added.time[what][cause]));
   }
 }
 

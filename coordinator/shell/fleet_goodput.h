@@ -2,6 +2,7 @@
 // after their end; these stay. On the core loop's thread.
 #pragma once
 
+#include <array>
 #include <map>
 
 #include <prometheus/counter.h>
@@ -24,7 +25,8 @@ class FleetGoodput {
   void update(const Core& core, Instant now);
 
  private:
-  prometheus::Family<prometheus::Counter>& lost_;
+  std::array<std::array<prometheus::Counter*, kLossCauses>, kTimeClasses>
+      lost_{};  // but for the productive time
   prometheus::Counter& productive_;
   std::map<JobId, LossTable> counted_;  // of the jobs that the core knows
   bool begun_ = false;

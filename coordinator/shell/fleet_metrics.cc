@@ -61,17 +61,23 @@ void FleetMetrics::update(const Core& core, Instant now) {
   update_nodes(core);
 }
 
-// Who was there at the last scrape, did not leave and is not there any more.
+// Who was there at the last scrape, did not leave and is not there any more. Workers and those that were seen are in the order of names.
 void FleetMetrics::find_lost(const Core& core, Instant now) {
-  for (const auto& [name, seen] : seen_) {
-    if (!seen.leaving && !core.workers().contains(name)) lost_[name] = seen.last_heard;
+  auto seen = seen_.begin();
+  const auto forget_seen = [&] {
+    if (!seen->second.leaving) lost_[seen->first] = seen->second.last_heard;
+    seen = seen_.erase(seen);
+  };
+  for (const auto& [name, worker] : core.workers()) {
+    while (seen != seen_.end() && seen->first < name) forget_seen();
+    if (seen == seen_.end() || name < seen->first) seen = seen_.emplace_hint(seen, name, Seen{});
+    seen->second = {worker.last_heard, worker.leaving};
+    ++seen;
   }
+  while (seen != seen_.end()) forget_seen();
   std::erase_if(lost_, [&](const auto& entry) {
     return core.workers().contains(entry.first) || now - entry.second > kLostKept;
   });
-  seen_.clear();
-  for (const auto& [name, worker] : core.workers())
-    seen_.emplace_hint(seen_.end(), name, Seen{worker.last_heard, worker.leaving});
 }
 
 void FleetMetrics::remove(const WorkerSeries& series) {
@@ -88,12 +94,13 @@ void FleetMetrics::update_totals(const Core& core, const std::map<WorkerName, in
   int64_t slots = 0;
   int64_t taken = 0;
   Duration oldest{};
+  auto count = used.begin();  // both are in the order of names
   for (const auto& [name, worker] : core.workers()) {
     connected += worker.connected ? 1 : 0;
     slots += worker.slots;
     oldest = std::max(oldest, now - worker.last_heard);
-    const auto count = used.find(name);
-    if (count != used.end()) taken += count->second;
+    while (count != used.end() && count->first < name) ++count;
+    if (count != used.end() && count->first == name) taken += count->second;
   }
   const auto all = static_cast<int64_t>(core.workers().size());
   workers_.Add({{"state", "connected"}}).Set(static_cast<double>(connected));

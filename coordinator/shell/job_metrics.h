@@ -17,6 +17,9 @@ namespace muster::coordinator {
 // Of a job: a thousand ranks' scores would tell no more.
 constexpr size_t kStragglersShown = 16;
 
+// Series that go are looked for among all of their family, by the library: of a fleet whose jobs end at once they go with several pages.
+constexpr int kForgottenAtOnce = 16;
+
 // Long enough for a scraper to see how a job ended.
 constexpr Duration kSeriesKept = std::chrono::minutes(5);
 inline bool ended_long_ago(const Job& job, int64_t unix_ns) {
@@ -41,8 +44,10 @@ class JobMetrics {
 
   // Null: too many have series.
   Series* series_of(const Job& job, const Core& core, int64_t unix_ns);
-  bool displace_one(const Job& job, const Core& core);
-  void prune(const Core& core, int64_t unix_ns);
+  bool has_room_for(const Job& job, const Core& core, int64_t unix_ns);
+  bool displace_one(const Core& core);
+  // Makes room where jobs have ended.
+  void look(const Core& core, int64_t unix_ns);
   void remove(const Series& series);
   void update_job(const Job& job, Series& series);
   void update_checkpoint(const Job& job, const Account& account, Series& series);
@@ -53,6 +58,8 @@ class JobMetrics {
   size_t shown_;
   std::unique_ptr<Families> families_;
   std::map<JobId, std::unique_ptr<Series>> jobs_;
+  int64_t looked_unix_ns_ = 0;
+  bool may_displace_ = true;  // since then nobody has looked for one that waits in vain
 };
 
 }  // namespace muster::coordinator

@@ -2,10 +2,9 @@
 
 #include <utility>
 
-#include <prometheus/text_serializer.h>
-
 #include "daemon/disk_gauges.h"
 #include "daemon/metric_families.h"
+#include "daemon/metrics_text.h"
 
 namespace muster::coordinator {
 
@@ -33,7 +32,7 @@ std::string Metrics::render(const Core& core, Instant now, int64_t unix_ns) {
   incidents_.update(core, unix_ns);
   fleet_.update(core, now);
   goodput_.update(core, now);
-  return prometheus::TextSerializer().Serialize(registry_.Collect());
+  return daemon::metrics_text(registry_.Collect());
 }
 
 }  // namespace muster::coordinator

@@ -17,7 +17,9 @@ import urllib.request
 COLUMN, ROW, GAP, TITLE = 56, 30, 8, 22
 BACKGROUND, PANEL, TEXT, DIM, GRID = "#111217", "#181b1f", "#d8d9da", "#8e8e8e", "#2c3235"
 COLOURS = ["#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#f2495c", "#b877d9", "#37872d", "#8ab8ff", "#ffa6b0", "#c8f2c2"]
+INCIDENT = "#e02f44"
 ROWS_MAX, LEGEND_MAX = 12, 6
+TICKS = 4  # about so many on an axis
 
 
 def ask(url, **parameters):
@@ -33,10 +35,10 @@ def shown(value, unit):
     if unit == "dateTimeAsIso":
         return time.strftime("%H:%M:%S", time.gmtime(value / 1000))
     if unit == "s":
-        for scale, name in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms")):
+        for scale, name in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs")):
             if abs(value) >= scale:
                 return f"{value / scale:.3g} {name}"
-        return f"{value:.2g} s"
+        return "0" if value == 0 else f"{value:.2g} s"
     for scale, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= scale:
             return f"{value / (1e3 if name == 'k' else scale):.3g} {name}"
@@ -51,6 +53,25 @@ def label(series, legend):
     return legend
 
 
+def ticks(low, high):
+    """Round numbers from at most `low` to at least `high`."""
+    rough = (high - low) / TICKS
+    size = 10 ** math.floor(math.log10(rough))
+    step = next(size * part for part in (1, 2, 2.5, 5, 10) if size * part >= rough)
+    first = math.floor(low / step + 1e-9)
+    count = math.ceil(high / step - 1e-9) - first
+    return [(first + i) * step for i in range(count + 1)]
+
+
+def stacked(series):
+    """Each on top of those before it, as far as those have a value at that time."""
+    height = {}
+    for name, points in series:
+        for at, value in points:
+            height[at] = height.get(at, 0.0) + value
+        yield name, [(at, height[at]) for at, _ in points]
+
+
 def numbers(series):
     return [(float(at), float(value)) for at, value in series["values"] if value not in ("NaN", "+Inf", "-Inf")]
 
@@ -62,6 +83,7 @@ class Picture:
         self.start = self.end - seconds
         self.step = max(1, int(seconds / 120))
         self.parts = []
+        self.incidents = []  # when they were opened
 
     def filled(self, expr):
         return expr.replace("$cluster", ".*").replace("$instance", ".*").replace("$job_id", str(self.job)).replace("$__rate_interval", f"{max(10, 4 * self.step)}s").replace(
@@ -99,12 +121,15 @@ class Picture:
                                                                                                panel["fieldConfig"]["defaults"]["unit"])
         self.text(x + width / 2, y + height / 2 + 12, words, 30, COLOURS[0], "middle")
 
-    def axes(self, area, low, high, unit):
+    def axes(self, area, marks, unit):
         x, y, width, height = area
-        for i in range(4):
-            at = y + height - height * i / 3
+        for mark in marks:
+            at = y + height - height * (mark - marks[0]) / (marks[-1] - marks[0])
             self.parts.append(f'<line x1="{x}" x2="{x + width}" y1="{at:.1f}" y2="{at:.1f}" stroke="{GRID}"/>')
-            self.text(x - 4, at + 4, shown(low + (high - low) * i / 3, unit), 9, DIM, "end")
+            self.text(x - 4, at + 4, shown(mark, unit), 9, DIM, "end")
+        for moment in self.incidents:
+            at = x + width * (moment - self.start) / (self.end - self.start)
+            self.parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{y}" y2="{y + height}" stroke="{INCIDENT}" stroke-dasharray="3,3"/>')
         for i in range(3):
             at = self.start + (self.end - self.start) * i / 2
             self.text(x + width * i / 2, y + height + 12, time.strftime("%H:%M:%S", time.gmtime(at)), 9, DIM, ("start", "middle", "end")[i])
@@ -113,15 +138,21 @@ class Picture:
         unit = panel["fieldConfig"]["defaults"]["unit"]
         series = [(label(one, target["legendFormat"]), numbers(one)) for target in panel["targets"] for one in self.range(target)]
         series = [(name, points) for name, points in series if points]
+        if "stacking" in panel["fieldConfig"]["defaults"]["custom"]:
+            series = list(stacked(series))
         x, y, width, height = area
         x, width, height = x + 46, width - 46, height - 34
         values = [value for _, points in series for _, value in points]
         if not values:
             return self.text(x + width / 2, y + height / 2, "no data", 14, DIM, "middle")
         low, high = min(values + [0.0] if min(values) < 0.5 * max(values) else values), max(values)
+        low = min(low, panel["fieldConfig"]["defaults"].get("min", low))
+        high = max(high, panel["fieldConfig"]["defaults"].get("max", high))
         if low == high:
-            low, high = (0.0, 1.25 * high) if high > 0 else (low - 1, high + 1)
-        self.axes((x, y + 4, width, height), low, high, unit)
+            low, high = (0.0, high or 1.0)
+        marks = ticks(low, high)
+        low, high = marks[0], marks[-1]
+        self.axes((x, y + 4, width, height), marks, unit)
         for i, (name, points) in enumerate(series):
             colour = COLOURS[i % len(COLOURS)]
             path, last = [], None
@@ -220,6 +251,9 @@ class Picture:
                 self.text(x + i * wide, y + 32 + 17 * j, words if len(words) <= fits else words[:fits - 1] + "…", 11)
 
     def draw(self, dashboard):
+        for annotation in dashboard["annotations"]["list"]:
+            moments = [float(one["value"][1]) / 1000 for one in self.instant(annotation)]
+            self.incidents += [moment for moment in moments if self.start < moment < self.end]
         for panel in dashboard["panels"]:
             self.panel(panel)
         width = 24 * COLUMN + GAP

@@ -1,9 +1,10 @@
-"""muster logs of many ranks: by time, with one line for what they say together."""
+"""muster logs of many ranks: by time, with one line for what they say together; and what agents on the nodes find."""
+import datetime
 import json
 import re
 import unittest
 
-from harness import wait_until
+from harness import SOURCE, wait_until
 from programs import ProgramTest
 
 
@@ -32,6 +33,25 @@ class Logs(ProgramTest):
         self.assertEqual(times, sorted(times))
         self.assertGreater(times[-1] - times[0], 2.5e9)
         self.assertEqual(self.muster("logs", 1, "--rank", 2, check=0).stdout, "all of us\nI am 2\nand again\n")
+
+    def test_the_examples_for_agents_fit_what_is_written(self):
+        coordinator = self.start_coordinator()
+        worker = self.start_worker(coordinator, extra=("--log-format", "json"))
+        self.muster("submit", "--name", "talk", "--ranks", 2, "--", "sh", "-c", "echo hello; exec sleep 1000", check=0)
+        fluent = "".join(path.read_text() for path in sorted((SOURCE / "deploy/logs").glob("fluent-bit*.conf")))
+        ranks, daemons = json.loads((SOURCE / "deploy/logs/cloudwatch-agent.json").read_text())["logs"]["logs_collected"]["files"]["collect_list"]
+        path = re.search(r"^    Path +(\S+)", fluent, re.M)[1]
+        self.assertEqual(ranks["file_path"], path)
+        written = lambda: sorted(self.dir.glob(path.replace("/var/lib/muster/work", "work/node0")))  # noqa: E731
+        wait_until(lambda: [one.read_text() for one in written()] == ["hello\n"] * 2, 30, "what the ranks write")
+        of_path = re.search(r"^    Regex +(\S+)", fluent, re.M)[1].replace("(?<", "(?P<")
+        self.assertEqual([re.search(of_path, str(one)).groupdict() for one in written()], [{"job": "1", "attempt": "1", "rank": rank} for rank in "01"])
+        lines = [json.loads(line) for line in self.output(worker).splitlines()]
+        self.assertEqual({(line["job"], line["attempt"], line["rank"]) for line in lines if "rank" in line}, {(1, 1, 0), (1, 1, 1)})
+        times = [line[re.search(r"^    Time_Key +(\S+)", fluent, re.M)[1]] for line in lines]
+        for form in (daemons["timestamp_format"], re.search(r"^    Time_Format +(\S+)", fluent, re.M)[1].replace("%L", "%f")):
+            self.assertEqual(len([datetime.datetime.strptime(time, form) for time in times]), len(lines))
+        self.muster("cancel", 1, check=0)
 
 
 if __name__ == "__main__":

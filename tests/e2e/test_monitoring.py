@@ -5,12 +5,15 @@ import pathlib
 import re
 import signal
 import subprocess
+import time
 import unittest
 
 import monitoring
 from harness import SOURCE, TINY, MusterTest, wait_until
 from monitoring import SHIPPED
 
+PICTURES = os.environ.get("MUSTER_DASHBOARD_PICTURES")  # a folder for them
+DRAWN_SECONDS = 90  # losses are shown a minute after they began
 TOOLS_MISSING = monitoring.missing_tool()
 
 
@@ -81,6 +84,7 @@ class Monitoring(MusterTest):
                     "steps=1000000", "checkpoint_period=300", "restarts_max=3", "--ranks", 4, check=0)
         wait_until(lambda: self.samples(coordinator).get('muster_job_checkpoint_step{job_id="1",name="hung"}', 0) > 0, 60, "a checkpoint")
         wait_until(lambda: any(s.startswith("muster_job_straggler_score") for s in self.samples(coordinator)), 60, "a look at slow ranks")
+        self.draw_for(DRAWN_SECONDS)
         os.kill(self.ranks_of_test()[2], signal.SIGSTOP)
         alert = wait_until(lambda: receiver.alerts("MusterHang"), 60, "a notification")[0]
         incidents = json.loads(self.muster("incident", "list", "--json", check=0).stdout)["incidents"]
@@ -98,16 +102,25 @@ class Monitoring(MusterTest):
             check = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=30)
             self.assertEqual((check.returncode, check.stdout + check.stderr), (0, ""))
         self.check_panels(prometheus)
+        self.draw_for(DRAWN_SECONDS)
+        self.draw_panels(prometheus)
+
+    @staticmethod
+    def draw_for(seconds):
+        """A picture shows what was before a fault, and after it."""
+        if PICTURES:
+            time.sleep(seconds)
+
+    def draw_panels(self, prometheus):
+        for name in monitoring.dashboards() if PICTURES else ():
+            self.run_tool(SHIPPED / "draw_dashboard.py", SHIPPED / "dashboards" / f"{name}.json", "--prometheus", prometheus,
+                          "--job", 1, "--seconds", 2 * DRAWN_SECONDS, "--out", pathlib.Path(PICTURES) / f"{name}.svg")
 
     def check_panels(self, prometheus):
         """Each query of each panel, as Grafana sends it; some wait for two scrapes of the second attempt."""
-        pictures = os.environ.get("MUSTER_DASHBOARD_PICTURES")
         for name, dashboard in monitoring.dashboards().items():
             for title, _, expr in monitoring.panel_queries(dashboard, 1):
                 wait_until(lambda: monitoring.query_range(prometheus, expr), 30, f"data of {name}, {title}: {expr}")
-            if pictures:
-                self.run_tool(SHIPPED / "draw_dashboard.py", SHIPPED / "dashboards" / f"{name}.json", "--prometheus", prometheus,
-                              "--job", 1, "--seconds", 20, "--out", pathlib.Path(pictures) / f"{name}.svg")
 
 
 if __name__ == "__main__":

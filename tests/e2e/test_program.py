@@ -72,6 +72,14 @@ print("total", total, "of", world, [os.environ[name] for name in names], flush=T
         result = self.run_program("GREETING=good day", "./words.sh", "--ranks", "a b", "[1,2]", "", "x=1", "--", "ü*")
         self.assertEqual(result.stdout, f"<--ranks><a b><[1,2]><><x=1><--><ü*>\n{self.dir}\ngood day\n")
 
+    def test_a_program_s_path_may_look_like_a_key(self):
+        (self.dir / "lr=1").mkdir()
+        for path in ("./lr=1/steps=3", "./steps=3", f"{self.dir}/lr=1/run"):
+            script = self.script(path, '#!/bin/sh\necho "<$GREETING>" "$@"\n')
+            script.chmod(0o755)
+            self.assertEqual(self.run_program("GREETING=x=y", path, "steps=4").stdout, "<x=y> steps=4\n")
+            self.assertEqual(self.run_program(path).stdout, "<>\n")
+
     def test_what_is_no_program_says_so(self):
         result = self.run_program("nosuchprogram", "-v", check=2)
         self.assertRegex(result.stderr, r"there is no program nosuchprogram in PATH=\S")

@@ -83,8 +83,12 @@ class SlurmWrappers(SlurmTest):
 
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"
+        self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={"STAGE_PATH": str(stage)}), "COMPLETED", 0)
+        # As the recipe's page has it, without a profiler, which nothing wants.
+        job = self.cluster.sbatch("-N2", "--ntasks-per-node=1", stage / "launch.sh", *self.tiny("per_device_batch_size=1"), cwd=self.dir, env={"DTYPE": "bf16"})
+        self.assert_ends(job, "COMPLETED", 0)
+        self.assertIn("completed step: 49, seconds: ", (stage / f"results/25.02/bf16/70b/2/log-maxtext-2_70b_{job}.out").read_text())
         env = {"STAGE_PATH": str(stage), "GSW_VERSION": "25.02", "GPUS_PER_NODE": "1"}
-        self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env=env), "COMPLETED", 0)
         # What Nsight Systems does to a file, and to nobody's program.
         nsys = self.dir / "bin" / "nsys"
         nsys.parent.mkdir()
@@ -345,6 +349,34 @@ class SlurmPages(SlurmTest):
         self.cancel(job)
         wait_until(lambda: not files(), 30, "the end of the addresses")
 
+    def test_addresses_of_who_was_killed_go_when_the_next_job_comes(self):
+        folder = self.dir / "prometheus"
+
+        def wait_for(*jobs):
+            """Until the folder has the addresses of these jobs, of a coordinator and two workers each, and no others."""
+            def there():
+                return sorted(re.match(r"test-(\d+)-(coordinator|worker-node\d).json", path.name)[1] for path in folder.glob("test-*"))
+            wait_until(lambda: there() == sorted(3 * [str(job) for job in jobs]), 60, f"addresses of {jobs} alone")
+        killed = self.submit("killed", "--metrics-folder", folder)
+        wait_for(killed)
+        (folder / "notes.json").touch()
+        # At one moment: who sees another's end takes its own address away.
+        pids = [pid for node in self.cluster.nodes for pid in self.cluster.processes_on(node) if str(BIN) in command_line(pid)]
+        for signo in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                os.kill(pid, signo)
+        self.cluster.wait_for_end(killed)
+        wait_for(killed)
+        after = self.submit("after", "--metrics-folder", folder)
+        wait_for(after)
+        self.assertRegex((self.dir / f"runs/after/slurm-{after}.out").read_text(), f"3 addresses in {folder} of who was killed, .* removed")
+        # Who runs is left alone, and so is what is none of these files.
+        other = self.submit("other", "--metrics-folder", folder)
+        wait_for(after, other)
+        self.assertTrue((folder / "notes.json").exists())
+        for job in (after, other):
+            self.cancel(job)
+
     @unittest.skipIf(TOOLS_MISSING, f"{TOOLS_MISSING} is not installed: {monitoring.PACKAGES}")
     def test_a_prometheus_finds_the_jobs_that_come_and_loses_those_that_end(self):
         folder = self.dir / "prometheus/slurm"
@@ -396,6 +428,20 @@ class SlurmChain(SlurmTest):
         steps = sorted(metrics(path))
         self.assertEqual(steps, list(range(len(steps))), "a step is missing")
         self.assertEqual(path.read_text().count("\n"), len(steps), "a step was made again")
+
+    def test_jobs_that_wait_for_each_other_train_one_run(self):
+        keys = ["learning_rate_schedule_steps=600", "log_period=50", "checkpoint_period=50"]
+        jobs = [self.train("long", f"steps={steps}", *keys) for steps in (200, 400)]  # the wrapper's --dependency=singleton
+        third = json.loads(self.muster("slurm", "submit", "--insecure", "-d", f"afterany:{jobs[1]}", "-N", 2, "--ranks-per-node", 1, "--json", self.base_yml(),
+                                       *self.tiny("steps=600", *keys), "run_name=long", f"base_output_directory={self.dir}/runs",
+                                       f"metrics_file={self.dir}/long.jsonl", check=0).stdout)
+        self.assertEqual(self.cluster.job(jobs[1])["Reason"], "Dependency")
+        self.assertEqual(third["waits"], "it waits (Dependency)")
+        for job in (*jobs, third["slurm_job"]):
+            self.assert_ends(job, "COMPLETED", 0, "long")
+        path = self.dir / "long.jsonl"
+        self.assertEqual(sorted(metrics(path)), list(range(600)))
+        self.assertEqual(path.read_text().count("\n"), 600, "a step was made again")
 
     def test_turns_that_bring_nothing_and_too_many_of_them_end_it(self):
         def submit(name, *options):

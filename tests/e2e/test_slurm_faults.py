@@ -28,6 +28,14 @@ class SlurmSignals(SlurmTest):
         newest = max(int(path.name) for path in (self.dir / "runs/usr1/checkpoints").iterdir() if path.name.isdigit())
         self.assertEqual(newest, max(metrics(self.dir / "usr1.jsonl")) + 1, self.all_said("usr1", job))
 
+    def test_who_queues_a_job_again_by_hand_loses_no_step(self):
+        job = self.train("by_hand", *ENDLESS)
+        self.wait_for_steps("by_hand", job, 30)
+        self.cluster.must("scontrol", "requeue", job)
+        self.wait_for_second_turn("by_hand", job)
+        self.assertIn(f"Slurm job {job} is queued again, by somebody else", self.output_of("by_hand", job))
+        self.cancel(job)
+
     def test_a_time_limit_is_another_turn(self):
         job = self.train("limit", *ENDLESS, sbatch=["--signal=B:CONT@1"])
         self.wait_for_steps("limit", job, 20)
@@ -219,10 +227,10 @@ class SlurmFleet(SlurmTest):
         self.cluster.drain("node2", "a fan is loud")
         self.wait_for_words(fleet, "node2 gets no ranks any more")
         for node in ("node1", "node2"):
-            address = self.dir / f"muster-fleet/prometheus/worker-{node}.json"
+            address = self.dir / f"muster-fleet/prometheus/test-{fleet}-worker-{node}.json"
             wait_until(address.exists, 20, "an address")
             [entry] = json.loads(address.read_text())
-            self.assertEqual(entry["labels"], {"job": "muster-worker", "node": node})
+            self.assertEqual(entry["labels"], {"job": "muster-worker", "node": node, "cluster": "test"})
             with urllib.request.urlopen(f"http://{entry['targets'][0]}/metrics", timeout=10) as page:
                 self.assertIn("muster_worker_", page.read().decode())
         self.cancel(fleet)
@@ -255,8 +263,12 @@ class SlurmFleet(SlurmTest):
                 self.cluster.start_again(fleet)
         self.assert_ends(fleet, "FAILED", 75)
         self.assertIn("is not queued again: it has had 2 turns, and --max-turns allows 2", self.cluster.said(fleet))
-        fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--log-folder", "other", cwd=self.dir, env=env)
+        fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--log-folder", "other", "--metrics-port", 0, "--metrics-cluster", "the east", cwd=self.dir,
+                                    env=env)
         self.wait_for_words(fleet, "every worker is at the coordinator")
+        address = self.dir / f"other/prometheus/test-{fleet}-worker-node1.json"
+        wait_until(address.exists, 20, "an address")
+        self.assertEqual(json.loads(address.read_text())[0]["labels"]["cluster"], "the east")
         for pid in self.cluster.processes_on("node1"):
             if "/muster-worker --coordinator" in command_line(pid):
                 os.kill(pid, signal.SIGKILL)

@@ -4,11 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include <prometheus/text_serializer.h>
-
 #include "daemon/disk_gauges.h"
 #include "daemon/metric_families.h"
 #include "daemon/metric_words.h"
+#include "daemon/metrics_text.h"
 
 namespace muster::worker {
 
@@ -185,7 +184,7 @@ std::string Metrics::text(Instant now) const {
   if (const int64_t last = last_heartbeat_ns_; last != 0)
     heartbeat_age_.Add({}).Set(std::max(0.0, to_seconds(now - instant_from_ns(last))));
   daemon::set_disk_gauges(options_.work_dir, disk_bytes_, disk_free_);
-  return prometheus::TextSerializer().Serialize(registry_->Collect());
+  return daemon::metrics_text(registry_->Collect());
 }
 
 }  // namespace muster::worker

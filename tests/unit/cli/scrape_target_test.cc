@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -40,6 +42,52 @@ TEST(ScrapeTarget, LeavesWhatTheNextTurnHasWritten) {
   }
   EXPECT_EQ(read_file(path), "[]\n");
   EXPECT_FALSE(ScrapeTarget(folder.file("missing/a.json"), {}).write("h", 1).ok());
+}
+
+TEST(ScrapeFile, SaysWhichJobItIsOf) {
+  const ScrapeOwner task{"my-test", "12_3"};
+  EXPECT_EQ(task.coordinator_file(), "my-test-12_3-coordinator.json");
+  EXPECT_EQ(task.worker_file("node-1"), "my-test-12_3-worker-node-1.json");
+  EXPECT_EQ(job_of_scrape_file(task.coordinator_file(), "my-test"), "12_3");
+  EXPECT_EQ(job_of_scrape_file(task.worker_file("node-1"), "my-test"), "12_3");
+  // Of other clusters, and nothing of ours.
+  for (const char* name :
+       {"my-test-12_3-coordinator.json", "test-2-12-coordinator.json", "test-12-notes.json",
+        "test-coordinator.json", "test-12-worker-node1", "worker-node1.json", "test"})
+    EXPECT_EQ(job_of_scrape_file(name, "test"), "") << name;
+}
+
+TEST(ScrapeFile, GoesWithTheNextCommandWhenItsJobIsOver) {
+  const TempFolder folder;
+  const ScrapeOwner self{"test", "12"};
+  const std::string runs = ScrapeOwner{"test", "7_1"}.worker_file("node1"),
+                    over = ScrapeOwner{"test", "7_2"}.worker_file("node1"),
+                    earlier_turn = self.worker_file("node9"),
+                    elsewhere = ScrapeOwner{"other", "7_2"}.coordinator_file();
+  const auto write_all = [&] {
+    for (const std::string& name : {runs, over, earlier_turn, elsewhere})
+      write_file(folder.file(name), "[]");
+  };
+  const auto is_there = [&](const std::string& name) {
+    return std::filesystem::exists(folder.file(name));
+  };
+  write_all();
+  const auto removed = remove_dead_targets(folder.path(), self, [] {
+    return std::set<std::string>{"7_1", "9", "12"};
+  });
+  ASSERT_TRUE(removed.ok());
+  EXPECT_EQ(*removed, 2);
+  EXPECT_TRUE(is_there(runs) && is_there(elsewhere));
+  EXPECT_FALSE(is_there(over) || is_there(earlier_turn));
+
+  // Where Slurm does not answer, others' may be alive.
+  write_all();
+  const auto silent = remove_dead_targets(folder.path(), self, [] {
+    return absl::StatusOr<std::set<std::string>>(absl::DeadlineExceededError("squeue"));
+  });
+  EXPECT_TRUE(absl::IsDeadlineExceeded(silent.status()));
+  EXPECT_TRUE(is_there(runs) && is_there(over));
+  EXPECT_FALSE(is_there(earlier_turn));
 }
 
 }  // namespace

@@ -107,8 +107,8 @@ TEST(SlurmNode, TroubleIsWhatKeepsRanksAway) {
 }
 
 TEST(SlurmJobState, HasTheTimeThatItRanAndItsLimit) {
-  EXPECT_EQ(slurm_restarts("JobId=1 Requeue=1 Restarts=3 BatchFlag=1"), 3);
-  EXPECT_EQ(slurm_restarts("JobId=1"), -1);
+  EXPECT_EQ(parse_slurm_job("JobId=1 Requeue=1 Restarts=3 BatchFlag=1").restarts, 3);
+  EXPECT_EQ(parse_slurm_job("JobId=1").restarts, -1);
   const auto state = parse_slurm_job(
       "JobId=1 JobName=a JobState=RUNNING Reason=None RunTime=00:01:07 TimeLimit=1-02:03:04 "
       "TimeMin=N/A");
@@ -129,38 +129,49 @@ TEST(SlurmJobState, TellsAJobThatIsBeingEnded) {
 }
 
 TEST(Farewell, QueuesAgainWhatNobodyCancelled) {
-  EXPECT_TRUE(farewell_of({"RUNNING", 500, 1'000}).requeue);
-  EXPECT_TRUE(farewell_of({"COMPLETING", 1'001, 1'000}).requeue);
-  EXPECT_TRUE(farewell_of({"TIMEOUT", 996, 1'000}).requeue);
-  EXPECT_TRUE(farewell_of(parse_slurm_job("JobId=1 JobState=COMPLETING Reason=TimeLimit "
-                                          "RunTime=00:00:28 TimeLimit=00:01:00"))
+  EXPECT_TRUE(farewell_of({}, {"RUNNING", 500, 1'000}).requeue);
+  EXPECT_TRUE(farewell_of({}, {"COMPLETING", 1'001, 1'000}).requeue);
+  EXPECT_TRUE(farewell_of({}, {"TIMEOUT", 996, 1'000}).requeue);
+  EXPECT_TRUE(farewell_of({}, parse_slurm_job("JobId=1 JobState=COMPLETING Reason=TimeLimit "
+                                              "RunTime=00:00:28 TimeLimit=00:01:00"))
                   .requeue);
-  EXPECT_FALSE(farewell_of({"COMPLETING", 900, 1'000}).requeue);
-  EXPECT_FALSE(farewell_of({"COMPLETING", 900, std::nullopt}).requeue);
-  EXPECT_TRUE(farewell_of({"", std::nullopt, std::nullopt}).requeue);
+  EXPECT_FALSE(farewell_of({}, {"COMPLETING", 900, 1'000}).requeue);
+  EXPECT_FALSE(farewell_of({}, {"COMPLETING", 900, std::nullopt}).requeue);
+  EXPECT_TRUE(farewell_of({}, {"", std::nullopt, std::nullopt}).requeue);
 }
 
 TEST(Farewell, QueuesAgainWhatMadeRoomForOthers) {
-  EXPECT_TRUE(farewell_of({"PREEMPTED", 900, 1'000}).requeue);
+  EXPECT_TRUE(farewell_of({}, {"PREEMPTED", 900, 1'000}).requeue);
   const char* const line =
       "JobId=1 JobState=COMPLETING Reason=None RunTime=00:00:28 TimeLimit=01:00:00 PreemptTime=";
-  EXPECT_TRUE(farewell_of(parse_slurm_job(std::string(line) + "2026-01-01T00:00:00")).requeue);
+  EXPECT_TRUE(farewell_of({}, parse_slurm_job(std::string(line) + "2026-01-01T00:00:00")).requeue);
   for (const char* none : {"None", "Unknown", "N/A", ""})
-    EXPECT_FALSE(farewell_of(parse_slurm_job(std::string(line) + none)).requeue) << none;
+    EXPECT_FALSE(farewell_of({}, parse_slurm_job(std::string(line) + none)).requeue) << none;
+}
+
+TEST(Farewell, LeavesAJobAloneThatSomebodyHasQueuedAgain) {
+  SlurmJob job;
+  job.restarts = 1;
+  const auto state =
+      parse_slurm_job("JobId=1 JobState=COMPLETING RunTime=00:00:28 TimeLimit=01:00:00 Restarts=2");
+  EXPECT_FALSE(farewell_of(job, state).requeue);
+  EXPECT_TRUE(farewell_of(job, state).is_queued);
+  job.restarts = 2;  // this turn's own
+  EXPECT_FALSE(farewell_of(job, state).is_queued);
 }
 
 TEST(Farewell, OfWorkersThatEndedByThemselvesIsNone) {
-  EXPECT_FALSE(farewell_of_workers({"RUNNING", 500, 86'400}));
-  EXPECT_FALSE(farewell_of_workers({"RUNNING", 500, std::nullopt}));
-  EXPECT_FALSE(farewell_of_workers({"RUNNING", 10, 300}));
-  const auto near = farewell_of_workers({"RUNNING", 86'100, 86'400});
+  EXPECT_FALSE(farewell_of_workers({}, {"RUNNING", 500, 86'400}));
+  EXPECT_FALSE(farewell_of_workers({}, {"RUNNING", 500, std::nullopt}));
+  EXPECT_FALSE(farewell_of_workers({}, {"RUNNING", 10, 300}));
+  const auto near = farewell_of_workers({}, {"RUNNING", 86'100, 86'400});
   ASSERT_TRUE(near);
   EXPECT_TRUE(near->requeue);
   SlurmJobState preempted{"RUNNING", 500, 86'400};
   preempted.is_preempted = true;
-  EXPECT_TRUE(farewell_of_workers(preempted)->requeue);
-  EXPECT_FALSE(farewell_of_workers({"COMPLETING", 500, 86'400})->requeue);  // scancel
-  EXPECT_TRUE(farewell_of_workers({})->requeue);                            // nobody knows
+  EXPECT_TRUE(farewell_of_workers({}, preempted)->requeue);
+  EXPECT_FALSE(farewell_of_workers({}, {"COMPLETING", 500, 86'400})->requeue);  // scancel
+  EXPECT_TRUE(farewell_of_workers({}, {})->requeue);                            // nobody knows
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ TEST(TooManyNodes, IsWhatNoPartitionThatIsNamedHas) {
   EXPECT_EQ(too_many_nodes(partitions, "nowhere", 9), "");
 }
 
+TEST(StartedJobs, AreThoseThatDoNotWait) {
+  EXPECT_TRUE(started_jobs("").empty());
+  EXPECT_EQ(started_jobs("RUNNING 12_3 15\nPENDING 12_[4-9] 12\nCOMPLETING 7 7\nRUNNING 20+0 20\n"),
+            (std::set<std::string>{"12_3", "15", "7", "20+0", "20"}));
+}
+
 TEST(WaitingText, TellsWhatDoesNotPassByItself) {
   EXPECT_EQ(waiting_text(""), "");
   EXPECT_EQ(waiting_text("None\n"), "");

@@ -338,5 +338,37 @@ TEST_F(MetricsTest, EndedJobsAreForgottenUnscraped) {
   EXPECT_THAT(metrics_.render(core_, now_, 1), Not(HasSubstr(first)));
 }
 
+TEST_F(MetricsTest, SeriesOfManyThatEndAtOnceGoWithSeveralPages) {
+  constexpr int kMany = 2 * kForgottenAtOnce + 1;
+  const WorkerName big("big");
+  const Incarnation life(9);
+  step(WorkerRegistered{big, life, "test", "h", 1000, "h:1", {}, {}, {}, {}, {}, 1});
+  const JobSpec first = core_.jobs().at(JobId(1)).spec;
+  for (uint64_t i = 2; i < 2 + kMany; ++i) {
+    JobSpec spec = first;
+    spec.output_directory = absl::StrCat("/out", i);
+    spec.ranks_per_node = 1;
+    step(JobSubmitted{RequestToken(i), "", spec, 1});
+  }
+  const auto jobs_shown = [&](int64_t unix_ns) {
+    const std::string page = metrics_.render(core_, now_, unix_ns);
+    const std::string series = "\nmuster_job_attempt{";
+    int count = 0;
+    for (size_t at = page.find(series); at != std::string::npos; at = page.find(series, at + 1))
+      ++count;
+    return count;
+  };
+  EXPECT_EQ(jobs_shown(1), 1 + kMany);
+  for (uint64_t i = 2; i < 2 + kMany; ++i) {
+    step(RankExited{big, life, i, JobId(i), Attempt(1), Rank(0), 0, 0, 2, "", 1});
+    ASSERT_EQ(core_.jobs().at(JobId(i)).state, JobState::kSucceeded);
+  }
+  EXPECT_EQ(jobs_shown(1), 1 + kMany) << "for a last scrape";
+  const int64_t later = std::chrono::nanoseconds(std::chrono::hours(1)).count();
+  EXPECT_EQ(jobs_shown(later), 1 + kMany - kForgottenAtOnce);
+  EXPECT_EQ(jobs_shown(later), 1 + kMany - 2 * kForgottenAtOnce);
+  EXPECT_EQ(jobs_shown(later), 1);
+}
+
 }  // namespace
 }  // namespace muster::coordinator

@@ -1,0 +1,132 @@
+"""What the wrappers make of the variables that people have set for MaxText, Pax and the Llama recipe: each works, or is warned of once.
+
+No Slurm is needed: a wrapper is a shell script that becomes `muster slurm run`, in whose place `muster slurm submit --dry-run` judges the same words.
+"""
+import os
+import shlex
+import subprocess
+import unittest
+
+from harness import BIN, MusterTest
+from slurm_case import WRAPPERS
+
+STAND_IN = f"""#!/bin/bash
+[ "$1 $2" = "slurm run" ] || exit 99
+shift 2
+printf '%s\\n' "$@" > "$WORDS"
+exec {shlex.quote(str(BIN / "muster"))} slurm submit --dry-run "$@"
+"""
+# XLA's, Transformer Engine's, and of fine-tuning while nobody fine-tunes.
+NO_EFFECT = {"NVTE_FUSED_ATTN": "1", "XLA_FLAGS": "--xla_gpu_graph_level=0", "BASE_XLA_FLAGS": "--xla_x", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9",
+             "LORA_RANK": "32", "LORA_TARGET_LAYERS": "all"}
+PAX_NO_EFFECT = {"ENABLE_TE": "1", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "run.sh", "MODEL": "llama2-7b", "RUN_NAME": "first", "MAXTEXT_DIR": "/opt/maxtext"}
+
+
+class SlurmWrapperVariables(MusterTest):
+    def run_wrapper(self, name, variables, *arguments, env=None):
+        """(exit code, all that was said, the words behind `muster slurm run`), with nothing else of a job in the environment."""
+        programs = self.dir / "programs"
+        programs.mkdir(exist_ok=True)
+        (programs / "muster").write_text(STAND_IN)
+        (programs / "muster").chmod(0o755)
+        words = self.dir / "words"
+        outputs = lambda: [path for pattern in ("**/output-7-0-0.txt", "**/log-maxtext-*_7.out") for path in self.dir.glob(pattern)]  # noqa: E731
+        for path in (words, *outputs()):
+            path.unlink(missing_ok=True)
+        result = subprocess.run(["bash", WRAPPERS / name, *map(str, arguments)], cwd=self.dir, capture_output=True, text=True, timeout=60, env={
+            "PATH": os.environ["PATH"], "HOME": str(self.dir), "MUSTER_BIN_DIR": str(programs), "WORDS": str(words), "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NAME": "maxtext:test", "SLURM_JOB_NUM_NODES": "4", **variables, **(env or {})})
+        said = result.stdout + result.stderr + "".join(path.read_text() for path in outputs())
+        return result.returncode, said, words.read_text().splitlines() if words.exists() else []
+
+    def check(self, name, works, no_effect, *arguments):
+        """`works`: {variable: (value, the words that it becomes)}."""
+        variables = {**{variable: value for variable, (value, _) in works.items()}, **no_effect}
+        code, said, words = self.run_wrapper(name, variables, *arguments)
+        self.assertEqual(code, 0, said)
+        line = "\n".join(words) + "\n"
+        for variable, (_, becomes) in works.items():
+            for word in becomes:
+                self.assertIn(f"{word}\n", line, f"{variable} in {name}")
+            self.assertNotIn(f"warning: {variable}=", said, name)
+        for variable, value in no_effect.items():
+            self.assertEqual(said.count(f"warning: {variable}={value} has no effect: "), 1, f"{variable} in {name}:\n{said}")
+        # And nothing is said of who sets none of them.
+        code, said, _ = self.run_wrapper(name, {variable: works[variable][0] for variable in ("CONFIG", "STAGE_PATH", "DTYPE") if variable in works}, *arguments)
+        self.assertEqual(code, 0, said)
+        self.assertEqual([variable for variable in variables if f"warning: {variable}=" in said], [], said)
+        # The kinds of jobs that are not built.
+        for variable, value, what in (("EVAL_ONLY", "1", "evaluation"), ("USE_LORA", "true", "LoRA")):
+            code, said, words = self.run_wrapper(name, {**variables, variable: value}, *arguments)
+            self.assertEqual((code, words), (3, []), said)
+            self.assertRegex(said, f"not built yet: {variable}={value}: .*{what}")
+
+    def places(self):
+        """Those of the variables that all of JAX-Toolbox' scripts have."""
+        work, data, vocabulary = self.dir / "the work", self.dir / "the pile", self.dir / "a vocabulary"
+        data.mkdir()
+        (data / "index.json").touch()
+        return work, data, vocabulary, {
+            "CONTAINER": ("image.sqsh", ["--container\nimage.sqsh", *(f"--container-mounts\n{path}:{path}" for path in (work, data, vocabulary))]),
+            "GPUS_PER_NODE": ("2", ["--ranks-per-node\n2"])}
+
+    def test_maxtext(self):
+        work, data, vocabulary, places = self.places()
+        self.check("example_slurm.sub", {
+            **places, "BASE_WORKSPACE_DIR": (str(work), []), "LOG_DIR_LOCAL": ("the logs", [f"base_output_directory={work}/the logs"]),
+            "OUTPUT_DIR": ("the output", []), "BASE_TFDS_DATA_DIR": (str(data), [f"dataset_path={data}", "dataset_type=shards"]),
+            "BASE_VOCAB_PATH": (str(vocabulary), [f"tokenizer_path={vocabulary}"]), "PREC": ("float32", ["dtype=float32"]),
+            "PERCORE_BATCH_SIZE": ("3", ["per_device_batch_size=3"]), "ENABLE_FP8": ("1", ["quantization=fp8"]),
+            "BASE_CHECKPOINT_RESTORE_PATH": ("/pre/trained", ["load_parameters_path=/pre/trained"]), "MODEL": ("llama2-13b", ["model_name=llama2-13b"]),
+            "RUN_NAME": ("first", ["run_name=first"])},
+            {**NO_EFFECT, "ENABLE_TE": "1", "MAXTEXT_DIR": "/opt/maxtext", "CONFIG": "LLaMA7B", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "run.sh"})
+        _, _, words = self.run_wrapper("example_slurm.sub", {"ENABLE_FP8": "0", "EVAL_ONLY": "0", "USE_LORA": "0", "OUTPUT_DIR": "the output", "RUN_NAME": "first"},
+                                       "--spares", 1, "steps=3")
+        self.assertTrue((self.dir / "the output/first/output-7-0-0.txt").exists())
+        self.assertFalse([word for word in words if word.startswith("quantization")])
+        self.assertEqual(words[-3:], ["--spares", "1", "steps=3"])
+
+    def test_pax(self):
+        work, data, vocabulary, places = self.places()
+        pax = {**places, **{name: (value, [f"{name}={value}"]) for name, value in (
+            ("BASE_WORKSPACE_DIR", work), ("LOG_DIR_LOCAL", "the_logs"), ("BASE_TFDS_DATA_DIR", data), ("BASE_VOCAB_PATH", vocabulary), ("PREC", "float32"),
+            ("PERCORE_BATCH_SIZE", "3"), ("ENABLE_FP8", "1"))}, "OUTPUT_DIR": ("the output", [])}
+        pax = {name: (str(value), words) for name, (value, words) in pax.items()}
+        restore = {"BASE_CHECKPOINT_RESTORE_PATH": ("/pre/trained", ["BASE_CHECKPOINT_RESTORE_PATH=/pre/trained"])}
+        self.check("example_slurm_pile.sub", {**pax, **restore}, {**NO_EFFECT, **PAX_NO_EFFECT, "CONFIG": "GPT5B"})
+        self.run_wrapper("example_slurm_pile.sub", {"BASE_WORKSPACE_DIR": str(work), "OUTPUT_DIR": "the output"})
+        self.assertTrue((work / "the output/output-7-0-0.txt").exists())
+        self.check("launch_base_script.sub", {**pax, **restore, "CONFIG": ("GPT126M", ["CONFIG=GPT126M"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
+        self.check("example_slurm_llama.sub", {**pax, "CONFIG": ("LLaMA13B", ["CONFIG=LLaMA13B"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
+        for variable in ("BASE_CHECKPOINT_RESTORE_PATH", "BASE_CHECKPOINT_DIR"):
+            code, said, words = self.run_wrapper("example_slurm_llama.sub", {variable: "/pre/trained"})
+            self.assertEqual((code, words), (3, []), said)
+            self.assertIn("not built yet: BASE_CHECKPOINT_RESTORE_PATH=/pre/trained: fine-tuning", said)
+
+    def test_the_llama_recipe(self):
+        stage = self.dir / "the stage"
+        recipe = {"STAGE_PATH": (str(stage), [f"base_output_directory={stage}/results/25.05/fp8/70b/32/runs"]), "DTYPE": ("fp8", ["quantization=fp8"]),
+                  "GSW_VERSION": ("25.05", []), "JOB_TOTAL_GPUS": ("32", []), "CONTAINER": ("image.sqsh", ["--container\nimage.sqsh"]),
+                  "GPUS_PER_NODE": ("8", ["--ranks-per-node\n8"])}
+        others = {name: "/nowhere" for name in ("PREC", "ENABLE_FP8", "PERCORE_BATCH_SIZE", "CONFIG", "BASE_TFDS_DATA_DIR", "BASE_VOCAB_PATH", "LOG_DIR_LOCAL",
+                                                "OUTPUT_DIR", "BASE_WORKSPACE_DIR", "BASE_CHECKPOINT_RESTORE_PATH", "ENABLE_TE", "MODEL", "RUN_NAME",
+                                                "MAXTEXT_DIR", "PAXML_DIR", "BASE_SCRIPT")}
+        self.check("launch.sh", recipe, {**NO_EFFECT, **others})
+        self.run_wrapper("launch.sh", {name: value for name, (value, _) in recipe.items()})
+        self.assertTrue((stage / "results/25.05/fp8/70b/32/log-maxtext-32_70b_7.out").exists())
+        # With what the recipe's page says, and no more.
+        code, said, words = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage), "DTYPE": "bf16"})
+        self.assertEqual(code, 0, said)
+        self.assertTrue((stage / "results/25.02/bf16/70b/32/log-maxtext-32_70b_7.out").exists())
+        for word in ("model_name=llama2-70b", "steps=50", "per_device_batch_size=2", "max_target_length=4096", "dtype=bfloat16", "dataset_type=synthetic"):
+            self.assertIn(word, words)
+        code, said, words = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage), "DTYPE": "bf16", "JOB_TOTAL_GPUS": "512"})
+        self.assertIn("JOB_TOTAL_GPUS=512 names the folder of the results, but 4 nodes with 8 ranks each train", said)
+        self.assertIn("dcn_fsdp_parallelism=-1", words)
+        code, said, _ = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage)})
+        self.assertEqual(code, 2)
+        self.assertIn("DTYPE=: bf16 or fp8 is wanted", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
