@@ -50,25 +50,27 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-if [ "${1:-}" != --data ]; then
-  for package in "${optional[@]}"; do
-    if ! is_installed "$package" && apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
-  done
-fi
-echo "installing ${#missing[@]} packages: ${missing[*]}"
 # apt-get answers nothing and asks nothing; what it says is shown only when it fails.
 apt() {
   local label=$1; shift
   with_progress "$label" '^[dp][lm]status:[^:]*:([0-9]+)[^:]*:(.*)' '\1 100 \2' \
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o APT::Status-Fd=1 "$@"
 }
+# What else the distribution has is known once its lists are there: an image of it comes without them.
+add_optional() {
+  [ "$1" != --data ] || return 0
+  for package in "${optional[@]}"; do
+    if ! is_installed "$package" && apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
+  done
+}
 install() {
-  apt "package lists" update &&
+  apt "package lists" update && add_optional "$1" &&
+    echo "installing ${#missing[@]} packages: ${missing[*]}" &&
     apt "download" install -y --no-install-recommends --download-only "${missing[@]}" &&
     apt "install" install -y --no-install-recommends "${missing[@]}"
 }
 "${as_root[@]}" true  # sudo asks for its password before a bar is drawn
-if ! install; then
-  echo "deploy/install-deps.sh: the packages above could not be installed" >&2
+if ! install "${1:-}"; then
+  echo "deploy/install-deps.sh: these packages could not be installed: ${missing[*]}" >&2
   exit 1
 fi

@@ -3,19 +3,18 @@
 # of images is needed. Root.
 #
 #   tests/image.sh configured [VARIANT]    packages and the build folder; nothing of Muster is compiled
-#   tests/image.sh cpu|cuda [VARIANT]      the image; its programs are run
+#   tests/image.sh cpu|cuda                the image; its programs are run
 #
-# VARIANT: cpu or cuda (STAGE's own unless it is said). MUSTER_IMAGE_STORE is where buildah keeps what it makes (a folder that goes with this process), MUSTER_IMAGE_TARGETS are
-# targets of CMake's that are built in the configured stage.
+# VARIANT is cpu or cuda. MUSTER_IMAGE_STORE is a folder where what is made stays, for the next call to go on from; MUSTER_IMAGE_PRESET is the Containerfile's PRESET.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 fail() { echo "tests/image.sh: $1" >&2; exit 2; }
 stage=${1:-}
 case $stage in
-  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
   configured) variant=${2:-cpu} ;;
-  cpu | cuda) variant=${2:-$stage} ;;
+  cpu | cuda) variant=$stage ;;
   *) fail "a stage is wanted: configured, cpu or cuda" ;;
 esac
 for program in buildah debootstrap; do command -v "$program" > /dev/null || fail "no $program here"; done
@@ -24,14 +23,14 @@ for program in buildah debootstrap; do command -v "$program" > /dev/null || fail
 store=${MUSTER_IMAGE_STORE:-}
 if [ -z "$store" ]; then
   store=$(mktemp -d /var/tmp/muster-image-XXXXXX)
-  trap 'rm -rf "$store"' EXIT
+  trap 'b rm --all > /dev/null; rm -rf "$store"' EXIT
 fi
-# buildah's store and its cache of what was compiled: nothing of theirs lies elsewhere.
+# All that buildah writes, and what is compiled on the way, is in the store.
 export BUILDAH_ISOLATION=chroot TMPDIR=$store/tmp
 mkdir -p "$TMPDIR"
-b() { buildah --storage-driver vfs --root "$store/storage" --runroot "$store/run" "$@"; }
+b() { buildah --root "$store/storage" --runroot "$store/run" "$@"; }
 
-base=localhost/muster-base
+base=localhost/muster-base preset=${MUSTER_IMAGE_PRESET:-release}
 if ! b inspect --type image "$base" > /dev/null 2>&1; then
   debootstrap --variant=minbase bookworm "$TMPDIR/debian" "${MUSTER_DEBIAN_MIRROR:-http://deb.debian.org/debian}"
   container=$(b from scratch)
@@ -39,15 +38,15 @@ if ! b inspect --type image "$base" > /dev/null 2>&1; then
   b commit --quiet --rm "$container" "$base"
   rm -rf "$TMPDIR/debian"
 fi
-b build -f deploy/image/Containerfile --target "$stage" --build-arg BASE="$base" --build-arg VARIANT="$variant" -t "muster:$stage" .
+b build --layers -f deploy/image/Containerfile --target "$stage" --build-arg BASE="$base" --build-arg VARIANT="$variant" --build-arg PRESET="$preset" -t "muster:$stage" .
 
 container=$(b from --pull-never "localhost/muster:$stage")
 if [ "$stage" = configured ]; then
-  b run "$container" -- test -f /src/build/release/build.ninja
-  for target in ${MUSTER_IMAGE_TARGETS:-}; do b run "$container" -- cmake --build /src/build/release --target "$target"; done
+  b run "$container" -- test -f "/src/build/$preset/build.ninja"
 else
   for program in muster muster-text muster-coordinator muster-worker muster-trainer; do b run "$container" -- "/opt/muster/bin/$program" --help > /dev/null; done
   b run "$container" -- /opt/muster/bin/muster run /opt/muster/share/muster/configs/base.yml model_name=llama2-tiny run_name=first steps=2 dataset_type=synthetic \
     per_device_batch_size=1 max_target_length=32 base_output_directory=/var/lib/muster/out --ranks 1
 fi
+b rm "$container" > /dev/null
 echo "$stage ($variant) is built"
