@@ -15,6 +15,7 @@ void declare_k8s(CLI::App& app, Action& action) {
       "      configs/base.yml model_name=llama2-7b run_name=first base_output_directory=/shared | "
       "kubectl apply --server-side -f -");
   declare_k8s_render(*k8s, action);
+  declare_k8s_switches(*k8s, action);
 }
 
 }  // namespace muster::cli

@@ -6,5 +6,6 @@
 namespace muster::cli {
 
 void declare_k8s_render(CLI::App& k8s, Action& action);
+void declare_k8s_switches(CLI::App& k8s, Action& action);
 
 }  // namespace muster::cli

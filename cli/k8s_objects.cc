@@ -245,7 +245,10 @@ Json worker(const K8sPlan& plan, Json mounts) {
       {"args", args},
       {"env", Json::array({field("MUSTER_WORKER_INDEX",
                                  "metadata.labels['batch.kubernetes.io/job-completion-index']"),
-                           field("MUSTER_WORKER_ADDRESS", "status.podIP")})},
+                           field("MUSTER_WORKER_ADDRESS", "status.podIP"),
+                           // The node's, which pods have from Kubernetes 1.35 on; empty before.
+                           field("MUSTER_WORKER_SWITCHES",
+                                 "metadata.labels['topology.kubernetes.io/zone']")})},
       {"ports", Json::array({{{"name", "http"}, {"containerPort", kWorkerPages}}})},
       {"startupProbe", probe("/healthz", kWorkerPages, 2, 90)},
       {"livenessProbe", probe("/healthz", kWorkerPages, 10, 6)},

@@ -23,8 +23,8 @@ data=(bible-kjv)
 
 case ${1:-} in
   "") wanted=("${build[@]}") ;;
-  --tests) wanted=("${build[@]}" "${tests[@]}") ;;
-  --data) wanted=("${data[@]}") ;;
+  --tests) wanted=("${build[@]}" "${tests[@]}") optional+=("${optional_tests[@]}") ;;
+  --data) wanted=("${data[@]}") optional=() ;;
   -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "deploy/install-deps.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
 esac
@@ -38,12 +38,12 @@ is_installed() { dpkg-query -W -f '${Status}' "$1" 2> /dev/null | grep -q '^inst
 missing=()
 for package in "${wanted[@]}"; do is_installed "$package" || missing+=("$package"); done
 needed=${#missing[@]}
-if [ "${1:-}" != --data ]; then
-  [ "${1:-}" != --tests ] || optional+=("${optional_tests[@]}")
+add_optional() {
   for package in "${optional[@]}"; do
     if ! is_installed "$package" && apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
   done
-fi
+}
+add_optional
 if [ "$needed" -eq 0 ] && { [ ${#missing[@]} -eq 0 ] || [ "$(id -u)" -ne 0 ]; }; then
   echo "all ${#wanted[@]} packages are there"
   exit 0
@@ -58,7 +58,6 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-echo "installing ${#missing[@]} packages: ${missing[*]}"
 # apt-get answers nothing and asks nothing; what it says is shown only when it fails.
 apt() {
   local label=$1; shift
@@ -66,12 +65,14 @@ apt() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o APT::Status-Fd=1 "$@"
 }
 install() {
-  apt "package lists" update &&
+  # What else the distribution has is known once its lists are there: an image of it comes without them.
+  apt "package lists" update && missing=("${missing[@]:0:needed}") && add_optional &&
+    echo "installing ${#missing[@]} packages: ${missing[*]}" &&
     apt "download" install -y --no-install-recommends --download-only "${missing[@]}" &&
     apt "install" install -y --no-install-recommends "${missing[@]}"
 }
 "${as_root[@]}" true  # sudo asks for its password before a bar is drawn
 if ! install; then
-  echo "deploy/install-deps.sh: the packages above could not be installed" >&2
+  echo "deploy/install-deps.sh: these packages could not be installed: ${missing[*]}" >&2
   exit 1
 fi

@@ -3,7 +3,7 @@
 # The last line is `N passed, N failed` (`, N skipped` may follow); the exit status is 0 when nothing failed.
 #
 #   tests/run.sh                 what CI runs
-#   tests/run.sh PHASE …         only these: style build unit asan tsan, and tidy, emulated, kubernetes and cuda, which CI leaves out
+#   tests/run.sh PHASE …         only these: style build unit asan tsan, and tidy, emulated, kubernetes, image and cuda, which CI leaves out
 #   tests/run.sh --no-install …  takes the machine as it is
 set -uo pipefail
 
@@ -20,8 +20,8 @@ for argument in "$@"; do
   case $argument in
     --no-install) install=0 ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    style | build | unit | asan | tsan | tidy | emulated | kubernetes | cuda) phases+=("$argument") ;;
-    *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit asan tsan tidy emulated kubernetes cuda" >&2; exit 2 ;;
+    style | build | unit | asan | tsan | tidy | emulated | kubernetes | image | cuda) phases+=("$argument") ;;
+    *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit asan tsan tidy emulated kubernetes image cuda" >&2; exit 2 ;;
   esac
 done
 [ ${#phases[@]} -gt 0 ] || phases=(style build unit asan tsan)
@@ -135,6 +135,12 @@ phase_kubernetes() {
   heading "Kubernetes"
   check "etcd and Kubernetes' control plane" timeout -k 10 1500 tests/e2e/kube_build.py
   run_ctest ci -R '^test_kubernetes'
+}
+
+# All of the image, on a Debian of its own: it compiles Muster anew, half an hour on two cores.
+phase_image() {
+  heading "image"
+  check "the image, from its first stage" tests/image.sh cpu
 }
 
 phase_asan() {

@@ -32,7 +32,8 @@ wanted_by() { ldd "$@" | sed -nE 's/.* => (\/[^ ]*) \(0x.*/\1/p; s/^[[:space:]]*
 gpu=()
 if [ -n "$cuda" ]; then
   for library in "$cuda"/nvidia/*/lib/lib*.so.*; do
-    case $library in *.alt.* | *stub*) ;; *) gpu+=("$library") ;; esac
+    [ -e "$library" ] || continue  # the pattern itself, where nothing matches it
+    case ${library##*/} in *.alt.* | *stub*) ;; *) gpu+=("$library") ;; esac
   done
   [ ${#gpu[@]} -gt 0 ] || fail "$cuda has no libraries"
 fi

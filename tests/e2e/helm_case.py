@@ -18,6 +18,7 @@ CHART = SOURCE / "helm/muster"
 # Kinds that a plain control plane does not have.
 OTHERS = re.compile(r"^(cert-manager\.io|monitoring\.coreos\.com|jobset\.x-k8s\.io)/")
 IMAGE = {"image": {"repository": "registry.example/muster"}}
+TLS_SECRET, TOKENS_SECRET = "muster-tls", "muster-tokens"
 GPU_POOL = {"gpus": 8, "nodeSelector": {"pool": "gpu"}}
 # What a cluster may be given, besides the defaults.
 VARIANTS = {
@@ -40,10 +41,10 @@ VARIANTS = {
     "no workers, no volume": {"pools": {"cpu": None}, "coordinator": {"persistence": {"enabled": False}}},
     "shared storage": {"storage": {"mountPath": "/shared", "claimName": "fsx", "subPath": "team"}},
     "a claim of its own": {"storage": {"mountPath": "/shared", "create": {"size": "1Ti", "storageClassName": "efs", "volumeName": "v"}}},
+    "claims that go with it": {"storage": {"mountPath": "/shared", "create": {"size": "1Ti", "keep": False}}, "coordinator": {"persistence": {"keep": False}}},
     "a shared folder of the nodes": {"storage": {"mountPath": "/shared", "hostPath": "/mnt/shared"}},
-    "switches from nodes": {"pools": {"cpu": {"switchesFromNode": {
-        "labels": ["topology.k8s.aws/network-node-layer-1", "topology.k8s.aws/network-node-layer-2"], "image": "kubectl"}}}},
-    "cert-manager": {"tls": {"mode": "certManager", "extraNames": ["muster.example.com"]}},
+    "switches from nodes": {"pools": {"cpu": {"switchesFromNode": ["topology.k8s.aws/network-node-layer-1", "topology.k8s.aws/network-node-layer-2"]}}},
+    "cert-manager": {"tls": {"mode": "certManager", "extraNames": ["muster.example.com", "10.1.2.3"]}},
     "cert-manager's issuer": {"tls": {"mode": "certManager", "certManager": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}},
     "inside alone": {"tls": {"mode": "off"}},
     "load balancer": {"coordinator": {"service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"],
@@ -80,9 +81,17 @@ class HelmCase(MusterTest):
         return subprocess.run([str(self.helm), *map(str, arguments), *given], capture_output=True, text=True, timeout=120,
                               env={**os.environ, "HELM_CACHE_HOME": f"{self.dir}/helm", "HELM_CONFIG_HOME": f"{self.dir}/helm"})
 
+    def with_secrets(self, values):
+        """Where no cluster can be asked, the release makes no Secrets: whoever installs it names his own."""
+        mode = values.get("tls", {}).get("mode")
+        given = {} if mode == "off" else {"tokens": {"secretName": TOKENS_SECRET}}
+        if mode is None:
+            given["tls"] = {"mode": "secret", "secretName": TLS_SECRET}
+        return merged(given, values)
+
     def render(self, values, *arguments):
         result = self.run_helm("template", "demo", CHART, "--namespace", "training", "--kube-version", kube_tools.KUBERNETES_VERSION,
-                               *arguments, values=values)
+                               *arguments, values=self.with_secrets(values))
         self.assertEqual(result.returncode, 0, result.stderr)
         return [document for document in yaml.safe_load_all(result.stdout) if document]
 
@@ -97,7 +106,7 @@ class HelmCase(MusterTest):
         return schemas
 
     def refusal(self, values):
-        result = self.run_helm("template", "demo", CHART, "--kube-version", kube_tools.KUBERNETES_VERSION, values=values)
+        result = self.run_helm("template", "demo", CHART, "--kube-version", kube_tools.KUBERNETES_VERSION, values=self.with_secrets(values))
         self.assertNotEqual(result.returncode, 0, "this was taken")
         return result.stderr
 

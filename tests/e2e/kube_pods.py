@@ -1,8 +1,8 @@
 """What a kubelet does, as far as our pods need it: runs their containers as processes of this machine.
 
 The test has a network and an /etc/hosts of its own, so each pod has an address that only it binds, and Services are names for their pods. What a
-container would see at its mount points, at 0.0.0.0 and at the pod's own loopback is put into its arguments and variables in place of them. Sidecars run
-before the container that has the pod's work, and end after it; a pod of a Job says how it has ended.
+container would see at its mount points, at 0.0.0.0 and at the pod's own loopback is put into its arguments and variables in place of them. Init containers run
+first, until each has ended well; sidecars run before the container that has the pod's work, and end after it; a pod of a Job says how it has ended.
 """
 import base64
 import ctypes
@@ -113,13 +113,14 @@ class Pod:
         # A Job's pods have names that nobody knows before, and host names that everybody does.
         self.address = runner.addresses.get(self.name) or runner.addresses[self.spec["hostname"]]
         self.volumes = {volume["name"]: self.folder_of(volume) for volume in self.spec.get("volumes", [])}
+        self.first = [Container(self, c) for c in self.spec.get("initContainers", []) if c.get("restartPolicy") != "Always"]
         self.sidecars = [Container(self, c) for c in self.spec.get("initContainers", []) if c.get("restartPolicy") == "Always"]
         self.main = Container(self, self.spec["containers"][0])
         self.said, self.kill_at = None, None
 
     def field(self, path):
         if path.startswith("metadata.labels["):
-            return self.record["metadata"]["labels"][path.split("'")[1]]
+            return self.record["metadata"]["labels"].get(path.split("'")[1], "")
         return {"metadata.name": self.name, "spec.nodeName": self.spec["nodeName"], "status.podIP": self.address}[path]
 
     def folder_of(self, volume):
@@ -134,6 +135,9 @@ class Pod:
         for volume in self.spec.get("volumes", []):
             folder = self.volumes[volume["name"]]
             folder.mkdir(parents=True, exist_ok=True)
+            if "projected" in volume:
+                self.write_account(folder)
+                continue
             if "secret" in volume:
                 source = volume["secret"]
                 data = {key: base64.b64decode(text) for key, text in self.runner.data("secret", source["secretName"]).items()}
@@ -150,6 +154,22 @@ class Pod:
                     beside.write_bytes(data[key])
                     beside.rename(target)
 
+    def write_account(self, folder):
+        """The token of the pod's account and who signs for the API, which is all that ours project."""
+        if not (folder / "token").exists():
+            (folder / "ca.crt").write_text(self.runner.data("configmap", "kube-root-ca.crt")["ca.crt"])
+            (folder / "token").write_text(self.runner.token(self.spec["serviceAccountName"]))
+
+    def is_prepared(self):
+        """Whether each init container has ended well; starts the one whose turn it is."""
+        for container in self.first:
+            if container.runs():
+                return False
+            if container.process is None or container.exit_code() != 0:
+                container.start()
+                return False
+        return True
+
     def look(self, record):
         """Returns whether it is over and has to be taken away."""
         self.record = record
@@ -162,6 +182,8 @@ class Pod:
                 self.say()
             return False
         self.write_volumes()
+        if not self.is_prepared():
+            return False
         for sidecar in self.sidecars:
             if not sidecar.runs():
                 sidecar.start()
@@ -183,7 +205,7 @@ class Pod:
         first = [self.main] if self.main.runs() else self.sidecars
         for container in first:
             container.ask_to_leave()
-        left = [container for container in (self.main, *self.sidecars) if container.runs()]
+        left = [container for container in (self.main, *self.sidecars, *self.first) if container.runs()]
         if left and time.monotonic() > self.kill_at:
             for container in left:
                 container.process.kill()
@@ -209,7 +231,7 @@ class Pod:
         self.runner.say(self.name, status)
 
     def kill(self):
-        for container in (self.main, *self.sidecars):
+        for container in (self.main, *self.sidecars, *self.first):
             if container.process is not None:
                 container.process.kill()
                 container.process.wait()
@@ -219,7 +241,8 @@ class PodRunner:
     """Runs the pods of one namespace, of all nodes. start() … stop()."""
 
     def __init__(self, cluster, folder, env, addresses, namespace):
-        self.cluster, self.env, self.addresses, self.namespace = cluster, env, addresses, namespace
+        self.cluster, self.addresses, self.namespace = cluster, addresses, namespace
+        self.env = {**env, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(cluster.port)}
         self.dir = pathlib.Path(folder)
         self.claims = self.dir / "claims"
         self.claims.mkdir(parents=True)
@@ -268,6 +291,9 @@ class PodRunner:
 
     def data(self, kind, name):
         return self.cluster.get("-n", self.namespace, kind, name)["data"]
+
+    def token(self, account):
+        return self.cluster.kubectl("-n", self.namespace, "create", "token", account).stdout.strip()
 
     def say(self, name, status):
         self.cluster.kubectl("-n", self.namespace, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))

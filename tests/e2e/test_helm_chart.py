@@ -40,7 +40,7 @@ class Objects(HelmCase):
     def test_another_version_of_the_chart_restarts_nobody(self):
         def workloads(chart):
             result = self.run_helm("template", "demo", chart, "--kube-version", kube_tools.KUBERNETES_VERSION,
-                                   values={"image": {"repository": "r", "tag": "1"}, "pools": {"each": {"kind": "DaemonSet"}}})
+                                   values=self.with_secrets({"image": {"repository": "r", "tag": "1"}, "pools": {"each": {"kind": "DaemonSet"}}}))
             self.assertEqual(result.returncode, 0, result.stderr)
             return {d["metadata"]["name"]: d for d in yaml.safe_load_all(result.stdout) if d and d["kind"] in ("StatefulSet", "DaemonSet")}
         next_chart = self.dir / "muster"
@@ -57,7 +57,7 @@ class Objects(HelmCase):
         bare = self.dir / "muster"
         shutil.copytree(CHART, bare, ignore=lambda folder, names: {"rules", "dashboards"} & set(names))
         for values, said in (({"prometheusRule": {"enabled": True}}, "has no rules/*.yml"), ({"dashboards": {"enabled": True}}, "has no dashboards/*.json")):
-            result = self.run_helm("template", "demo", bare, "--kube-version", kube_tools.KUBERNETES_VERSION, values={"monitoring": values})
+            result = self.run_helm("template", "demo", bare, "--kube-version", kube_tools.KUBERNETES_VERSION, values=self.with_secrets({"monitoring": values}))
             self.assertIn(said, result.stderr)
 
     def test_the_daemons_take_the_flags_that_they_are_given(self):
@@ -140,18 +140,24 @@ class Choices(HelmCase):
         def switches(pool):
             env = self.container(self.one(self.render({"pools": {"p": pool}}), "StatefulSet", "demo-muster-p"))["env"]
             return next((entry for entry in env if entry["name"] == "MUSTER_WORKER_SWITCHES"), None)
-        self.assertIsNone(switches({}))
+        self.assertEqual(switches({})["valueFrom"], {"fieldRef": {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}})
+        self.assertIsNone(switches({"switchesLabel": ""}))
+        self.assertIsNone(switches({"switchesFromNode": ["a"]}))
         self.assertEqual(switches({"switches": "spine.leaf3"})["value"], "spine.leaf3")
-        self.assertEqual(switches({"switchesLabel": "topology.kubernetes.io/zone"})["valueFrom"],
-                         {"fieldRef": {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}})
+        self.assertEqual(switches({"switchesLabel": "rack"})["valueFrom"], {"fieldRef": {"fieldPath": "metadata.labels['rack']"}})
 
     def test_switches_from_nodes_are_read_by_a_container_that_alone_has_the_token(self):
         documents = self.render(VARIANTS["switches from nodes"])
         spec = self.one(documents, "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]
         self.assertFalse(spec["automountServiceAccountToken"])
         reader = spec["initContainers"][0]
-        self.assertIn(r"'{.metadata.labels.topology\.k8s\.aws/network-node-layer-1}.{.metadata.labels.topology\.k8s\.aws/network-node-layer-2}'",
-                      reader["args"][0])
+        labels = [argument for argument in reader["args"] if argument.startswith("--label=")]
+        self.assertEqual(labels, [f"--label=topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2)])
+        taken = self.muster(*reader["args"], "--help")
+        self.assertEqual(taken.returncode, 0, taken.stderr)
+        for argument in reader["args"]:
+            self.assertIn(argument.split("=")[0], taken.stdout)
+        self.assertEqual(reader["image"], spec["containers"][0]["image"])
         self.assertIn("account", [mount["name"] for mount in reader["volumeMounts"]])
         self.assertNotIn("account", [mount["name"] for mount in spec["containers"][0]["volumeMounts"]])
         self.assertEqual(self.one(documents, "ClusterRole", "training-demo-muster-topology")["rules"],
@@ -159,6 +165,15 @@ class Choices(HelmCase):
         self.assertEqual(spec["serviceAccountName"], "demo-muster-topology")
         subjects = self.one(documents, "ClusterRoleBinding", "training-demo-muster-topology")["subjects"]
         self.assertEqual([subject["name"] for subject in subjects], ["demo-muster-topology"])
+
+    def test_p5_nodes_say_their_switches_unless_told_otherwise(self):
+        def spec(*more):
+            return self.one(self.render({}, "-f", CHART / "values-eks-p5.yaml", *more), "StatefulSet", "demo-muster-p5")["spec"]["template"]["spec"]
+        labels = [argument for argument in spec()["initContainers"][0]["args"] if argument.startswith("--label=")]
+        self.assertEqual(labels, [f"--label=topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)])
+        without = spec("--set-json", "pools.p5.switchesFromNode=[]")
+        self.assertNotIn("initContainers", without)
+        self.assertIn("MUSTER_WORKER_SWITCHES", [entry["name"] for entry in without["containers"][0]["env"]])
 
     def test_storage_is_in_all_workers_and_not_in_the_coordinator(self):
         documents = self.render(merged(VARIANTS["a claim of its own"], {"pools": {"each": {"kind": "DaemonSet"}}}))
@@ -171,6 +186,49 @@ class Choices(HelmCase):
         self.assertNotIn("storage", [mount["name"] for mount in coordinator["volumeMounts"]])
         claim = self.one(documents, "PersistentVolumeClaim", "demo-muster-storage")
         self.assertEqual(claim["metadata"]["annotations"], {"helm.sh/resource-policy": "keep"})
+        self.assertNotIn("annotations", self.one(self.render(VARIANTS["claims that go with it"]), "PersistentVolumeClaim", "demo-muster-storage")["metadata"])
+
+    def test_what_a_pool_says_of_pods_is_in_its_pods(self):
+        said = VARIANTS["everything of a pod"]["pools"]["cpu"]
+        workload = self.one(self.render(merged(VARIANTS["everything of a pod"], {"pools": {"cpu": {"sharedMemory": "7Gi"}}})), "StatefulSet", "demo-muster-cpu")
+        template = workload["spec"]["template"]
+        spec, container = template["spec"], self.container(workload)
+        for key in ("tolerations", "affinity", "priorityClassName", "topologySpreadConstraints", "runtimeClassName"):
+            self.assertEqual(spec[key], said[key])
+        self.assertEqual(spec["securityContext"]["fsGroup"], 5)
+        self.assertTrue(spec["securityContext"]["runAsNonRoot"])
+        self.assertEqual(template["metadata"]["labels"]["a"], "b")
+        self.assertEqual(template["metadata"]["annotations"], {"c": "d"})
+        self.assertIn({"name": "A", "value": "b"}, container["env"])
+        self.assertIn("--rank-series=0", container["args"])
+        self.assertIn({"name": "data", "mountPath": "/data"}, container["volumeMounts"])
+        self.assertIn({"name": "data", "emptyDir": {}}, spec["volumes"])
+        self.assertIn({"name": "shm", "mountPath": "/dev/shm"}, container["volumeMounts"])
+        self.assertIn({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "7Gi"}}, spec["volumes"])
+        gpu = self.one(self.render(VARIANTS["gpu"]), "StatefulSet", "demo-muster-gpu")
+        self.assertEqual(gpu["spec"]["template"]["spec"]["nodeSelector"], GPU_POOL["nodeSelector"])
+
+    def test_monitors_find_the_pods_that_they_are_for(self):
+        documents = self.render(VARIANTS["monitoring"])
+
+        def finds(selector, labels):
+            return selector["matchLabels"].items() <= labels.items()
+        monitor = self.one(documents, "ServiceMonitor", "demo-muster-coordinator")["spec"]
+        services = [d for d in documents if d["kind"] == "Service" and finds(monitor["selector"], d["metadata"]["labels"])]
+        self.assertEqual([service["metadata"]["name"] for service in services], ["demo-muster-coordinator-metrics"])
+        self.assertEqual([port["name"] for port in services[0]["spec"]["ports"]], [monitor["endpoints"][0]["port"]])
+        coordinator = self.one(documents, "StatefulSet", "demo-muster-coordinator")
+        self.assertTrue(services[0]["spec"]["selector"].items() <= coordinator["spec"]["template"]["metadata"]["labels"].items())
+        monitor = self.one(documents, "PodMonitor", "demo-muster-worker")["spec"]
+        workers = self.one(documents, "StatefulSet", "demo-muster-cpu")
+        self.assertTrue(finds(monitor["selector"], workers["spec"]["template"]["metadata"]["labels"]))
+        self.assertFalse(finds(monitor["selector"], coordinator["spec"]["template"]["metadata"]["labels"]))
+        self.assertIn(monitor["podMetricsEndpoints"][0]["port"], [port["name"] for port in self.container(workers)["ports"]])
+        # The names by which rules and dashboards know both daemons.
+        scraped = {job["job_name"] for job in yaml.safe_load((SOURCE / "deploy/monitoring/prometheus.yml").read_text())["scrape_configs"]}
+        for kind, name in (("ServiceMonitor", "demo-muster-coordinator"), ("PodMonitor", "demo-muster-worker")):
+            spec = self.one(documents, kind, name)["spec"]
+            self.assertIn((spec.get("endpoints") or spec["podMetricsEndpoints"])[0]["relabelings"][0]["replacement"], scraped)
 
     def test_a_pod_that_ends_has_time_for_a_checkpoint(self):
         spec = self.one(self.render({"pools": {"cpu": {"leaveGraceSeconds": 100}}}), "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]
@@ -195,6 +253,7 @@ class Choices(HelmCase):
         documents = self.render(VARIANTS["cert-manager"])
         certificate = self.one(documents, "Certificate", "demo-muster-coordinator")
         self.assertIn("muster.example.com", certificate["spec"]["dnsNames"])
+        self.assertEqual(certificate["spec"]["ipAddresses"], ["127.0.0.1", "10.1.2.3"])
         self.assertIn("demo-muster-coordinator.training.svc", certificate["spec"]["dnsNames"])
         pod = self.one(documents, "StatefulSet", "demo-muster-coordinator")["spec"]["template"]["spec"]
         self.assertIn(certificate["spec"]["secretName"], [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v])
@@ -222,9 +281,11 @@ class Refusals(HelmCase):
             ({"tls": {"mode": "off"}, "coordinator": {"service": {"type": "LoadBalancer"}}}, "an API without TLS is not served beyond the cluster"),
             ({"tls": {"mode": "off"}, "networkPolicy": {"enabled": False}}, "every pod of the cluster could run jobs"),
             ({"tls": {"mode": "off"}, "networkPolicy": {"clients": [{"namespaceSelector": {}}]}}, "without TLS nobody has to say who he is"),
-            ({"tls": {"secretName": ""}}, "tls.secretName is empty"),
-            ({"tls": {"extraNames": ["a.example.com"]}}, "put the names into your own certificate"),
-            ({"tokens": {"secretName": ""}}, "tokens.secretName is empty"),
+            ({"tls": {"mode": "secret"}}, "tls.mode is secret and tls.secretName is empty"),
+            ({"tls": {"mode": "chart", "secretName": "mine"}}, "tls.secretName is mine and tls.mode is chart: set tls.mode to secret"),
+            ({"tls": {"mode": "certManager", "secretName": "mine"}}, "tls.secretName is mine and tls.mode is certManager"),
+            ({"tls": {"mode": "off"}, "tokens": {"secretName": "mine"}}, "tokens travel within TLS alone"),
+            ({"tls": {"mode": "secret", "secretName": "mine", "extraNames": ["a.example.com"]}}, "put the names into your own certificate"),
             ({"fullnameOverride": "m" * 40, "pools": {"p5-48xlarge-spot": {}}}, "has 57 characters, and it may have 52"),
             ({"coordinator": {"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}}, "is for the type LoadBalancer"),
             (merged(pool, {"pools": {"p": {"gpus": 8}}}), "pools.p asks for devices (gpus 8, efa 0) and names no node pool"),
@@ -234,9 +295,7 @@ class Refusals(HelmCase):
             (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "workDir": {"claim": {"size": "1Gi"}}}}}), "its pods have no claims of their own"),
             (merged(pool, {"pools": {"p": {"workDir": {"claim": {"size": "1Gi"}, "hostPath": "/x"}}}}), "both workDir.hostPath and workDir.claim"),
             (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "replicas": 4}}}), "leave replicas out"),
-            (merged(pool, {"pools": {"p": {"switches": "a", "switchesLabel": "b"}}}), "has switches and switchesLabel"),
-            (merged(pool, {"pools": {"p": {"switches": "a", "switchesFromNode": {"labels": ["a"], "image": "i"}}}}), "another word on its switches"),
-            (merged(pool, {"pools": {"p": {"switchesFromNode": {"labels": ["a"]}}}}), "pools.p.switchesFromNode.image is empty"),
+            (merged(pool, {"pools": {"p": {"switches": "a", "switchesFromNode": ["b"]}}}), "pools.p has switches and switchesFromNode"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "0"}]}}}),
              "which nobody uses with FI_EFA_USE_HUGE_PAGE=0"),
             ({"storage": {"mountPath": "/shared"}}, "there is nothing to mount"),

@@ -1,4 +1,5 @@
-"""The image: its folder collected from the programs that were built here, its last stages made by buildah without a daemon, and the programs run in it."""
+"""The image: its folder collected from the programs that were built here, its last stages made by buildah without a daemon, and the programs run in it.
+The stages before those: tests/image.sh."""
 import json
 import os
 import pathlib
@@ -23,14 +24,51 @@ class Image(MusterTest):
             self.skipTest("an image's folder is root's to make")
         super().setUp()
 
-    def collect(self):
+    def try_to_collect(self, *cuda):
         root = self.dir / "built/rootfs"
-        root.parent.mkdir()
-        result = subprocess.run([str(SOURCE / "deploy/image/collect.sh"), str(BIN), str(root)], capture_output=True, text=True, timeout=120)
+        root.parent.mkdir(exist_ok=True)
+        return root, subprocess.run([str(SOURCE / "deploy/image/collect.sh"), str(BIN), str(root), *map(str, cuda)], capture_output=True, text=True, timeout=120)
+
+    def collect(self, *cuda):
+        root, result = self.try_to_collect(*cuda)
         if "no package has" in result.stderr:
             self.skipTest(f"libraries here are from no package: {result.stderr}")  # of a build with Arrow's wheel
         self.assertEqual(result.returncode, 0, result.stderr)
         return root
+
+    def cuda(self, *listed):
+        """A folder as deploy/install-cuda.sh leaves it, with libraries that are none; `listed` are those that the wheel says it has."""
+        folder = self.dir / "cuda"
+        libraries = folder / "nvidia/cu13/lib"
+        libraries.mkdir(parents=True)
+        for name in ("libcublasLt.so.13", "libcudart.alt.so.13", "libnvrtc_stub.so.13", "libcublas_static.a"):
+            (libraries / name).write_text(name)
+        record = folder / "nvidia_cublas-13.1.0.3.dist-info/RECORD"
+        record.parent.mkdir()
+        record.write_text("".join(f"nvidia/cu13/lib/{name},sha256=x,5\n" for name in listed))
+        return folder
+
+    def test_the_gpus_libraries_are_beside_the_programs_and_in_the_bill(self):
+        root = self.collect(self.cuda("libcublasLt.so.13"))
+        libraries = root / "opt/muster/lib"
+        self.assertEqual((libraries / "libcublasLt.so.13").read_text(), "libcublasLt.so.13")
+        self.assertEqual([path.name for path in libraries.iterdir() if "cudart" in path.name or "stub" in path.name or path.suffix == ".a"], [])
+        bill = json.loads((root / "opt/muster/share/muster/sbom.spdx.json").read_text())
+        purls = [package["externalRefs"][0]["referenceLocator"] for package in bill["packages"] if package["name"] == "nvidia_cublas"]
+        self.assertEqual(purls, ["pkg:pypi/nvidia_cublas@13.1.0.3"])
+
+    def test_a_gpus_library_of_unknown_origin_and_a_folder_without_any_are_refused(self):
+        self.collect()  # skips where libraries of programs are from no package
+        shutil.rmtree(self.dir / "built")
+        cuda = self.cuda()
+        _, result = self.try_to_collect(cuda)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("no package has " + str(cuda / "nvidia/cu13/lib/libcublasLt.so.13"), result.stderr)
+        shutil.rmtree(self.dir / "built")
+        (self.dir / "empty").mkdir()
+        _, result = self.try_to_collect(self.dir / "empty")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("has no libraries", result.stderr)
 
     def buildah(self, *arguments, check=True):
         store = ("--storage-driver", "vfs", "--root", f"{self.dir}/storage", "--runroot", f"{self.dir}/run")
@@ -96,7 +134,7 @@ class Image(MusterTest):
 
     def test_the_stages_are_those_that_the_documents_name(self):
         lines = CONTAINERFILE.read_text().splitlines()
-        self.assertEqual([line for line in lines if line.startswith("FROM ")], ["FROM ${BASE} AS build", "FROM scratch AS cpu", "FROM cpu AS cuda"])
+        self.assertEqual([line for line in lines if line.startswith("FROM ")], ["FROM ${BASE} AS configured", "FROM configured AS build", "FROM scratch AS cpu", "FROM cpu AS cuda"])
         version = json.loads(self.muster("version", "--json", check=0).stdout)["version"]
         self.assertIn(f'org.opencontainers.image.version="{version}"', CONTAINERFILE.read_text())
 

@@ -11,26 +11,116 @@ from helm_case import CHART, GPU_POOL, OTHERS, VARIANTS, merged
 from kube_case import NAMESPACE, ClusterCase
 
 
+# What a namespace has of its own.
+BEFORE = ["ConfigMap kube-root-ca.crt", "ServiceAccount default"]
+STATE = "state-demo-muster-coordinator-0"
+
+
 class ControlPlane(ClusterCase):
+    def left(self):
+        """What the namespace has of what a release may have made, but for pods, which nobody ends here."""
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--force", "--grace-period=0")
+        kinds = ("statefulsets,daemonsets,services,networkpolicies,poddisruptionbudgets,configmaps,persistentvolumeclaims,serviceaccounts,secrets,"
+                 "roles,rolebindings,controllerrevisions,endpointslices,leases")
+        found = [f"{item['kind']} {item['metadata']['name']}" for item in self.cluster.get("-n", NAMESPACE, kinds)["items"]]
+        roles = self.cluster.get("clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/name=muster")["items"]
+        return sorted(found + [f"{item['kind']} {item['metadata']['name']}" for item in roles])
+
     def test_installed_upgraded_and_removed(self):
-        self.make_secrets()
-        values = {"coordinator": {"persistence": {"enabled": False}}, "pools": {"cpu": {"replicas": 2}}}
+        values = {"pools": {"cpu": {"replicas": 2}, "there": {"replicas": 1, "switchesFromNode": ["topology.kubernetes.io/zone"]}}}
         notes = self.helm_do("install", values)
         self.assertIn("pool cpu: 2 worker(s), 1 rank(s) each", notes)
         self.wait_for_places(2, "cpu")
         first = self.cluster.get("-n", NAMESPACE, "statefulsets", "demo-muster-coordinator")["metadata"]["generation"]
+        secrets = self.cluster.get("-n", NAMESPACE, "secrets", "demo-muster-tls", "demo-muster-tokens")["items"]
         self.helm_do("upgrade", merged(values, {"pools": {"cpu": {"replicas": 3}, "each": {"kind": "DaemonSet"}}}))
         self.wait_for_places(3, "cpu")
         self.wait_for_places(len(self.cluster.nodes), "each")
         again = self.cluster.get("-n", NAMESPACE, "statefulsets", "demo-muster-coordinator")["metadata"]["generation"]
         self.assertEqual(first, again, "more workers are no reason to restart the coordinator")
+        kept = self.cluster.get("-n", NAMESPACE, "secrets", "demo-muster-tls", "demo-muster-tokens")["items"]
+        self.assertEqual([secret["data"] for secret in kept], [secret["data"] for secret in secrets])
         self.helm_do("uninstall")
-        kinds = "statefulsets,daemonsets,services,networkpolicies,poddisruptionbudgets,configmaps,persistentvolumeclaims,serviceaccounts,secrets"
+        wait_until(lambda: self.left() == [*BEFORE[:1], f"PersistentVolumeClaim {STATE}", *BEFORE[1:]], 60, "the coordinator's jobs, and nothing else")
+        self.assertIn(f"leaves the claim {STATE} (jobs and incidents) behind", notes)
+        self.run_what_is_said(notes)
+        wait_until(lambda: self.left() == BEFORE, 60, "what was there before, and nothing else")
 
-        def left():
-            return [f"{item['kind']} {item['metadata']['name']}" for item in self.cluster.get("-n", NAMESPACE, kinds)["items"]]
-        kept = ["ConfigMap kube-root-ca.crt", "Secret muster-tls", "Secret muster-tokens", "ServiceAccount default"]
-        wait_until(lambda: sorted(left()) == kept, 60, "what was there before, and nothing else")
+    def run_what_is_said(self, notes):
+        """The command by which NOTES let the volumes go."""
+        command = next(line for line in notes.splitlines() if " delete pvc " in line).split()
+        self.assertEqual(command[0], "kubectl")
+        self.cluster.kubectl(*command[1:], "--wait=false")
+
+    def test_volumes_go_with_a_release_that_says_so(self):
+        values = {"storage": {"mountPath": "/shared", "create": {"size": "1Gi", "storageClassName": "nowhere"}},
+                  "coordinator": {"persistence": {"storageClassName": "nowhere"}}}
+        notes = self.helm_do("install", values)
+        self.assertIn(f"leaves the claims {STATE} (jobs and incidents) and demo-muster-storage (data and checkpoints) behind", notes)
+        wait_until(lambda: f"PersistentVolumeClaim {STATE}" in self.left(), 60, "the coordinator's claim")
+        notes = self.helm_do("upgrade", merged(values, {"storage": {"create": {"keep": False}}, "coordinator": {"persistence": {"keep": False}}}))
+        self.assertIn("leaves nothing behind", notes)
+
+        def is_owned():
+            claim = self.cluster.get("-n", NAMESPACE, "persistentvolumeclaims", STATE)
+            return [owner["name"] for owner in claim["metadata"].get("ownerReferences", [])] == ["demo-muster-coordinator"]
+        wait_until(is_owned, 60, "the claim that goes with its StatefulSet")
+        self.helm_do("uninstall")
+        wait_until(lambda: self.left() == BEFORE, 60, "what was there before, and nothing else")
+
+    def test_a_release_makes_its_own_secrets_in_a_namespace_that_helm_makes(self):
+        result = self.run_helm("install", "demo", CHART, "--namespace", "fresh", "--create-namespace", "--kubeconfig", self.cluster.kubeconfig, values={})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        names = [item["metadata"]["name"] for item in self.cluster.get("-n", "fresh", "secrets", "-l", "app.kubernetes.io/name=muster")["items"]]
+        self.assertEqual(names, ["demo-muster-tls", "demo-muster-tokens"])
+
+    def test_the_releases_own_secrets_are_renewed_by_the_script_and_kept_by_an_upgrade(self):
+        self.helm_do("install", {})
+        own = ("--tls", "demo-muster-tls", "--tokens", "demo-muster-tokens")
+        first = self.value_of("demo-muster-tls", "ca.crt").strip()
+        for what in ("certificate", "worker"):
+            self.make_secrets(*own, "--renew", what)
+        renewed = [self.cluster.get("-n", NAMESPACE, "secret", name)["data"] for name in ("demo-muster-tls", "demo-muster-tokens")]
+        self.assertIn(first, self.value_of("demo-muster-tls", "ca.crt"))
+        self.helm_do("upgrade", {"pools": {"cpu": {"replicas": 2}}})
+        self.assertEqual([self.cluster.get("-n", NAMESPACE, "secret", name)["data"] for name in ("demo-muster-tls", "demo-muster-tokens")], renewed)
+
+    def test_a_person_of_the_namespace_installs_it_and_cannot_give_rights_over_nodes(self):
+        self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "person", "namespace": NAMESPACE}},
+                           {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "person", "namespace": NAMESPACE},
+                            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+                            "subjects": [{"kind": "ServiceAccount", "name": "person", "namespace": NAMESPACE}]})
+        config = json.loads(self.cluster.kubeconfig.read_text())
+        config["users"][0]["user"]["token"] = self.cluster.kubectl("-n", NAMESPACE, "create", "token", "person").stdout.strip()
+        person = self.dir / "person"
+        person.write_text(json.dumps(config))
+        person.chmod(0o600)
+        for pool, code in (({"switchesFromNode": ["topology.kubernetes.io/zone"]}, 1), ({}, 0)):
+            result = self.run_helm("upgrade", "--install", "demo", CHART, "--namespace", NAMESPACE, "--kubeconfig", person, values={"pools": {"cpu": pool}})
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertEqual("clusterroles" in result.stderr, code == 1, result.stderr)
+
+    def test_the_account_that_reads_nodes_reads_them_and_nothing_else(self):
+        layers = [f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2)]
+        self.cluster.kubectl("label", "node", "node1", *(f"{layer}=nn-{layer[-1]}" for layer in layers))
+        self.helm_do("install", {"pools": {"cpu": {"switchesFromNode": layers}}})
+        reader = self.one(self.cluster.get("-n", NAMESPACE, "statefulsets")["items"], "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]
+        account = self.dir / "account"
+        account.mkdir()
+        (account / "ca.crt").write_text(self.cluster.get("-n", NAMESPACE, "configmap", "kube-root-ca.crt")["data"]["ca.crt"])
+        arguments = [argument.replace("$(NODE)", "node1").replace("/run/muster", str(self.dir)).replace("/var/run/secrets/kubernetes.io/serviceaccount", str(account))
+                     for argument in reader["initContainers"][0]["args"]]
+        env = {**self.env, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.cluster.port)}
+        for name, code in (("demo-muster-worker", 2), (reader["serviceAccountName"], 0)):
+            (account / "token").write_text(self.cluster.kubectl("-n", NAMESPACE, "create", "token", name).stdout)
+            result = self.muster(*arguments, env=env)
+            self.assertEqual(result.returncode, code, result.stderr)
+            self.assertEqual('nodes "node1" is forbidden' in result.stderr, code != 0, result.stderr)
+        self.assertEqual((self.dir / "switches").read_text(), "nn-1.nn-2\n")
+        for verb, what in (("get", "pods"), ("list", "nodes"), ("update", "nodes"), ("get", "secrets"), ("*", "*")):
+            asked = self.cluster.kubectl("auth", "can-i", verb, what, "-n", NAMESPACE, check=False,
+                                         *("--as", f"system:serviceaccount:{NAMESPACE}:{reader['serviceAccountName']}"))
+            self.assertEqual(asked.stdout.strip(), "no", (verb, what))
 
     def test_every_variant_is_admitted(self):
         for name, values in VARIANTS.items():
@@ -246,7 +336,7 @@ class ControlPlane(ClusterCase):
         wait_until(lambda: not self.cluster.get("-n", NAMESPACE, "statefulsets")["items"], 60, "the end of the release")
         self.assertEqual(claims(), before)
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--force", "--grace-period=0")
-        self.helm_do("install", values, "--take-ownership")
+        self.helm_do("install", values)
         self.wait_for_places(1, "cpu")
         self.assertEqual(claims(), before)
 

@@ -10,6 +10,7 @@ from helm_case import merged
 from kube_case import NAMESPACE, ClusterCase
 
 COORDINATOR = "demo-muster-coordinator"
+LAYER = "topology.k8s.aws/network-node-layer-"
 WORKERS = [f"demo-muster-cpu-{n}" for n in range(3)]
 
 
@@ -30,19 +31,21 @@ class Jobs(ClusterCase):
         with open(folder / "hosts", "a") as hosts:
             hosts.write(f"{self.addresses[COORDINATOR + '-0']} {COORDINATOR}\n")
 
-    def start_pods(self, replicas):
+    def start_pods(self, replicas, before=lambda: None, **pool):
+        """`before`: what else is to be so once pods have their nodes and before any container runs."""
         volume = self.dir / "volume"
         volume.mkdir()
         self.cluster.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "state"}, "spec": {
             "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "hostPath": {"path": str(volume)}}})
-        self.make_secrets()
         self.values = {"image": {"binDir": str(BIN)}, "coordinator": {"persistence": {"storageClassName": "manual"}, "logFormat": "text"},
-                       "pools": {"cpu": {"replicas": replicas, "leaveGraceSeconds": 30, "logFormat": "text"}}}
+                       "pools": {"cpu": {"replicas": replicas, "leaveGraceSeconds": 30, "logFormat": "text", **pool}}}
         self.helm_do("install", self.values)
+        self.wait_for_places(replicas, "cpu")
+        before()
         self.pods_run = kube_pods.PodRunner(self.cluster, self.dir / "pods/run", self.env, self.addresses, NAMESPACE).start()
         self.addCleanup(self.pods_run.stop)
         for role in ("ca.crt", "submitter"):
-            secret = "muster-tls" if role == "ca.crt" else "muster-tokens"
+            secret = "demo-muster-tls" if role == "ca.crt" else "demo-muster-tokens"
             data = self.cluster.get("-n", NAMESPACE, "secret", secret)["data"]
             (self.dir / role).write_bytes(base64.b64decode(data[role]))
         self.env.update(MUSTER_COORDINATOR=f"{COORDINATOR}:7070", MUSTER_TLS_CA=str(self.dir / "ca.crt"),
@@ -67,6 +70,10 @@ class Jobs(ClusterCase):
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from error
 
+    def nodes(self):
+        """The node of each worker's pod."""
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.pods("cpu")}
+
     def submit(self, name, *overrides, nodes):
         result = self.muster("submit", self.base_yml(), f"run_name={name}", f"base_output_directory={self.dir}/out", "dataset_type=synthetic",
                              "log_period=1", *TINY, *overrides, "--nodes", nodes, "--ranks-per-node", "1", "--json", check=0)
@@ -83,10 +90,15 @@ class Jobs(ClusterCase):
         return max((rank["step"] for rank in self.job(job)["ranks"]), default=-1)
 
     def test_a_job_runs_through_the_service_and_outlives_a_pod_a_token_and_an_upgrade(self):
+        for node, zone in zip(self.cluster.nodes, "cba"):
+            self.cluster.kubectl("label", "node", node, f"topology.kubernetes.io/zone=zone-{zone}")
         self.start_pods(2)
         slices = self.cluster.get("-n", NAMESPACE, "endpointslices", "-l", f"kubernetes.io/service-name={COORDINATOR}")["items"]
         self.assertEqual([(s["endpoints"][0]["addresses"], s["ports"][0]["port"]) for s in slices], [([self.addresses[COORDINATOR + "-0"]], 7070)])
-        self.wait_for_state(self.submit("short", "steps=5", nodes=2), "SUCCEEDED")
+        record = self.wait_for_state(self.submit("short", "steps=5", nodes=2), "SUCCEEDED")
+        # Kubernetes gives each pod its node's zone; no right is needed for it.
+        zones = {pod["metadata"]["name"]: pod["metadata"]["labels"]["topology.kubernetes.io/zone"] for pod in self.pods("cpu")}
+        self.assertEqual([place["worker"] for place in record["placement"]], sorted(zones, key=lambda worker: (zones[worker], worker)))
 
         job = self.submit("long", "steps=1000000", "checkpoint_period=1000000", nodes=2)
         wait_until(lambda: self.step_of(job) > 2, 60, "steps")
@@ -97,7 +109,7 @@ class Jobs(ClusterCase):
         wait_until(lambda: "restored checkpoint" in self.muster("logs", job).stdout, 60, "the checkpoint")
 
         token = base64.b64encode(b"another-worker-token-0123456789").decode()
-        self.cluster.kubectl("-n", NAMESPACE, "patch", "secret", "muster-tokens", "--type=merge", "-p", json.dumps({"data": {"worker": token}}))
+        self.cluster.kubectl("-n", NAMESPACE, "patch", "secret", "demo-muster-tokens", "--type=merge", "-p", json.dumps({"data": {"worker": token}}))
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", f"{COORDINATOR}-0", "--wait=false")
         wait_until(lambda: "stopped" in self.pods_run.log(f"{COORDINATOR}-0"), 60, "the coordinator's end")
         self.wait_for_workers(2)
@@ -117,14 +129,24 @@ class Jobs(ClusterCase):
     def worker_of(self, job):
         return {place["worker"] for place in self.job(job)["placement"]}
 
-    def test_an_evicted_worker_and_a_smaller_pool_cost_the_job_no_restart(self):
-        self.start_pods(3)
+    def test_a_drained_node_and_a_smaller_pool_cost_the_job_no_restart(self):
+        def label_nodes():
+            """So that the order of the switches is not the order of the names."""
+            nodes = self.nodes()
+            self.assertEqual(len(set(nodes.values())), len(WORKERS), nodes)
+            for worker, switch in zip(WORKERS, "cba"):
+                self.cluster.kubectl("label", "node", nodes[worker], f"{LAYER}1=spine", f"{LAYER}2=leaf-{switch}")
+        self.start_pods(3, label_nodes, switchesFromNode=[f"{LAYER}1", f"{LAYER}2"])
+        record = self.wait_for_state(self.submit("short", "steps=5", nodes=3), "SUCCEEDED")
+        self.assertEqual([place["worker"] for place in record["placement"]], WORKERS[::-1], self.logs())
         job = self.submit("long", "steps=1000000", "checkpoint_period=1000000", nodes=2)
         wait_until(lambda: self.step_of(job) > 2, 60, "steps")
         evicted = sorted(self.worker_of(job))[0]
-        self.assertEqual(self.evict(evicted).returncode, 0)
+        node = self.nodes()[evicted]
+        self.cluster.kubectl("drain", node, "--delete-emptydir-data", "--pod-selector=app.kubernetes.io/component=worker", "--timeout=50s")
         wait_until(lambda: self.job(job)["faults"], 60, "the news")
         self.wait_for_state(job, "RUNNING")
+        self.cluster.kubectl("uncordon", node)
         wait_until(lambda: "restored checkpoint" in self.muster("logs", job).stdout, 60, "the checkpoint")
         self.wait_for_workers(3)
 

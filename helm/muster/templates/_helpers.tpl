@@ -28,9 +28,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end -}}
 {{- end -}}
 
-{{- /* The Secret that serves TLS: the user's, or cert-manager's. */ -}}
+{{- /* The Secret that serves TLS: the user's, or the release's (the chart's or cert-manager's). */ -}}
 {{- define "muster.tlsSecret" -}}
-{{- if eq .Values.tls.mode "certManager" -}}{{ include "muster.fullname" . }}-tls{{- else -}}{{ .Values.tls.secretName }}{{- end -}}
+{{- if eq .Values.tls.mode "secret" -}}{{ .Values.tls.secretName }}{{- else -}}{{ include "muster.fullname" . }}-tls{{- end -}}
+{{- end -}}
+
+{{- define "muster.tokensSecret" -}}
+{{- .Values.tokens.secretName | default (printf "%s-tokens" (include "muster.fullname" .)) -}}
+{{- end -}}
+
+{{- /* What the coordinator's certificate is for: {dns: […], ip: […]}. 127.0.0.1 is kubectl port-forward's. */ -}}
+{{- define "muster.names" -}}
+{{- $c := include "muster.coordinator" . -}}
+{{- $within := printf "%s.%s" $c .Release.Namespace -}}
+{{- $dns := list $c $within (printf "%s.svc" $within) (printf "%s.svc.cluster.local" $within) "localhost" -}}
+{{- $ip := list "127.0.0.1" -}}
+{{- range .Values.tls.extraNames -}}
+{{- if regexMatch "^([0-9.]+|.*:.*)$" . -}}{{- $ip = append $ip . -}}{{- else -}}{{- $dns = append $dns . -}}{{- end -}}
+{{- end -}}
+{{- dict "dns" $dns "ip" $ip | toJson -}}
 {{- end -}}
 
 {{- define "muster.coordinator" -}}{{ include "muster.fullname" . }}-coordinator{{- end -}}
@@ -73,16 +89,9 @@ persistentVolumeClaim: {claimName: {{ include "muster.fullname" . }}-storage}
 {{- end -}}
 {{- end -}}
 
-{{- /* Labels of a node, with dots between them, as jsonpath wants them: the labels' own dots are escaped. */ -}}
-{{- define "muster.switchesPath" -}}
-{{- $parts := list -}}
-{{- range . -}}{{- $parts = append $parts (printf "{.metadata.labels.%s}" (. | replace "." "\\.")) -}}{{- end -}}
-{{- join "." $parts -}}
-{{- end -}}
-
 {{- /* "yes" where a pool asks for its nodes' labels. */ -}}
 {{- define "muster.readsNodes" -}}
 {{- range $name, $given := .Values.pools -}}
-{{- if (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml).switchesFromNode.labels -}}yes{{- end -}}
+{{- if (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml).switchesFromNode -}}yes{{- end -}}
 {{- end -}}
 {{- end -}}

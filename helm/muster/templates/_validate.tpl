@@ -12,24 +12,26 @@
 {{- end -}}
 {{- if eq $v.tls.mode "off" -}}
 {{- if ne $v.coordinator.service.type "ClusterIP" -}}
-{{- fail (printf "tls.mode is off and coordinator.service.type is %s: an API without TLS is not served beyond the cluster; set tls.mode to secret or certManager, or the type to ClusterIP" $v.coordinator.service.type) -}}
+{{- fail (printf "tls.mode is off and coordinator.service.type is %s: an API without TLS is not served beyond the cluster; set tls.mode to chart, certManager or secret, or the type to ClusterIP" $v.coordinator.service.type) -}}
 {{- end -}}
 {{- if not $v.networkPolicy.enabled -}}
 {{- fail "tls.mode is off and networkPolicy.enabled is false: every pod of the cluster could run jobs; switch one of them on" -}}
 {{- end -}}
 {{- if $v.networkPolicy.clients -}}
-{{- fail "tls.mode is off and networkPolicy.clients lets others in: without TLS nobody has to say who he is; set tls.mode to secret or certManager" -}}
+{{- fail "tls.mode is off and networkPolicy.clients lets others in: without TLS nobody has to say who he is; set tls.mode to chart, certManager or secret" -}}
 {{- end -}}
-{{- else -}}
+{{- if $v.tokens.secretName -}}
+{{- fail (printf "tls.mode is off and tokens.secretName is %s: tokens travel within TLS alone; set tls.mode to chart, certManager or secret, or leave tokens.secretName out" $v.tokens.secretName) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq $v.tls.mode "secret") (not $v.tls.secretName) -}}
-{{- fail "tls.secretName is empty: name a Secret with tls.crt, tls.key and ca.crt, or set tls.mode to certManager" -}}
+{{- fail "tls.mode is secret and tls.secretName is empty: name a Secret with tls.crt, tls.key and ca.crt, or set tls.mode to chart or certManager" -}}
 {{- end -}}
-{{- if not $v.tokens.secretName -}}
-{{- fail "tokens.secretName is empty: name a Secret with the keys worker, viewer, submitter and admin" -}}
+{{- if and $v.tls.secretName (ne $v.tls.mode "secret") -}}
+{{- fail (printf "tls.secretName is %s and tls.mode is %s: set tls.mode to secret, or leave tls.secretName out" $v.tls.secretName $v.tls.mode) -}}
 {{- end -}}
-{{- end -}}
-{{- if and $v.tls.extraNames (ne $v.tls.mode "certManager") -}}
-{{- fail (printf "tls.extraNames says what cert-manager is to sign, and tls.mode is %s: put the names into your own certificate" $v.tls.mode) -}}
+{{- if and $v.tls.extraNames (or (eq $v.tls.mode "secret") (eq $v.tls.mode "off")) -}}
+{{- fail (printf "tls.extraNames says what the release's own certificate is for, and tls.mode is %s: put the names into your own certificate" $v.tls.mode) -}}
 {{- end -}}
 {{- if and $v.coordinator.service.loadBalancerSourceRanges (ne $v.coordinator.service.type "LoadBalancer") -}}
 {{- fail (printf "coordinator.service.loadBalancerSourceRanges is for the type LoadBalancer, and the type is %s" $v.coordinator.service.type) -}}
@@ -76,15 +78,8 @@
 {{- if and (eq $p.kind "DaemonSet") (ne (int $p.replicas) 1) -}}
 {{- fail (printf "%s is a DaemonSet and has replicas %d: it has one worker on each node that matches; leave replicas out" $where (int $p.replicas)) -}}
 {{- end -}}
-{{- if and $p.switches $p.switchesLabel -}}
-{{- fail (printf "%s has switches and switchesLabel: the one says it for all pods, the other has each pod's label say it" $where) -}}
-{{- end -}}
-{{- $from := $p.switchesFromNode -}}
-{{- if and $from.labels (or $p.switches $p.switchesLabel) -}}
-{{- fail (printf "%s has switchesFromNode.labels and another word on its switches: leave switches and switchesLabel out" $where) -}}
-{{- end -}}
-{{- if and $from.labels (not $from.image) -}}
-{{- fail (printf "%s.switchesFromNode.image is empty: the labels of a node are read by an image that has sh and kubectl" $where) -}}
+{{- if and $p.switches $p.switchesFromNode -}}
+{{- fail (printf "%s has switches and switchesFromNode: the one says it for all nodes, the other has each node's labels say it; leave one of them out" $where) -}}
 {{- end -}}
 {{- range $p.env -}}
 {{- if hasPrefix "MUSTER_WORKER_" .name -}}

@@ -82,6 +82,13 @@ TEST(K8sObjects, AWorkerThatIsTakenAwayHasASuccessor) {
   EXPECT_EQ(job["template"]["spec"]["terminationGracePeriodSeconds"], 630);
 }
 
+TEST(K8sObjects, AWorkerKnowsTheZoneOfItsNode) {
+  const Json set = job_set(plan());
+  const Json& env = pod_of(set, "workers")["containers"][0]["env"];
+  EXPECT_TRUE(has(env, Json::parse(R"({"name": "MUSTER_WORKER_SWITCHES", "valueFrom": {"fieldRef":
+      {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}}})")));
+}
+
 TEST(K8sObjects, DevicesAreRequestsAndLimits) {
   K8sPlan wanted = plan();
   wanted.efa = 32;

@@ -150,6 +150,21 @@ TEST_F(TrustTest, AClientsCertificateIsWantedWhereItsAuthorityIsNamed) {
           .ok());
 }
 
+TEST_F(TrustTest, BesideTokensACertificateConnectsAndSaysNoRole) {
+  options_.trust.tls_client_ca = folder_.file("ca");
+  start();
+  const auto own = authority_.sign("DNS:client");
+  const auto list_with_both = [&](const char* token) {
+    return list(
+               {.ca = authority_.certificate(), .pair = {own.certificate, own.key}, .token = token})
+        .error_code();
+  };
+  EXPECT_EQ(list_with_both(""), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(list_with_both(kWorkerToken), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(list_with_both(kViewerToken), grpc::StatusCode::OK);
+  EXPECT_EQ(list(with(kViewerToken)).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
 TEST_F(TrustTest, BeyondLoopbackCallersHaveToSayWhoTheyAre) {
   options_.listen = "0.0.0.0:0";
   options_.trust = {};
