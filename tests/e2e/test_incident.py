@@ -123,8 +123,9 @@ class Incident(MusterTest):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
         self.muster("submit", "--ranks", 2, "--", sys.executable, script, check=0)
-        text = wait_until(lambda: (lambda shown: shown if "train.py" in shown else None)(self.muster("stacks", 1).stdout), 60, "Python's frames")
-        self.assertRegex(text, r"ranks? 0-1")
+        # Once both are asleep, they are in one place.
+        text = wait_until(lambda: (lambda shown: shown if re.search(r"ranks? 0-1", shown) and "load" in shown else None)(
+            self.muster("stacks", 1).stdout), 60, "Python's frames")
         for frame in ("train.py:3 load", "train.py:5 step", "train.py:6 <module>"):
             self.assertIn(frame, text)
 
