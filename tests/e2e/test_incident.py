@@ -124,7 +124,7 @@ class Incident(MusterTest):
         self.start_worker(coordinator)
         self.muster("submit", "--ranks", 2, "--", sys.executable, script, check=0)
         # Once both are asleep, they are in one place.
-        text = wait_until(lambda: (lambda shown: shown if re.search(r"ranks? 0-1", shown) and "load" in shown else None)(
+        text = wait_until(lambda: (lambda shown: shown if "2 ranks: 0-1" in shown and "load" in shown else None)(
             self.muster("stacks", 1).stdout), 60, "Python's frames")
         for frame in ("train.py:3 load", "train.py:5 step", "train.py:6 <module>"):
             self.assertIn(frame, text)
