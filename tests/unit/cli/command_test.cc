@@ -56,10 +56,11 @@ TEST(Commands, EachTeachesByExample) {
     EXPECT_FALSE(command->get_description().empty()) << command->get_name();
     EXPECT_THAT(command->get_footer(), HasSubstr("muster ")) << command->get_name();
     const bool takes_json = command->get_option_no_throw("--json") != nullptr;
-    // Those of slurm but submit are what a job's script and its nodes run.
+    // Those of slurm but submit, and k8s switches, are what a job's script, its nodes and pods run.
     const std::string parent = command->get_parent()->get_name();
-    const bool tells = command->get_name() != "completion" &&
-                       (parent != "slurm" || command->get_name() == "submit");
+    const std::string name = command->get_name();
+    const bool tells =
+        name != "completion" && name != "switches" && (parent != "slurm" || name == "submit");
     EXPECT_EQ(takes_json, tells) << command->get_name();
   }
 }
