@@ -117,8 +117,11 @@ class Picture:
         words = "no data"
         if found:
             by_name = panel["options"].get("textMode") == "name"
-            words = label(found[0], panel["targets"][0]["legendFormat"]) if by_name else shown(float(found[0]["value"][1]),
-                                                                                               panel["fieldConfig"]["defaults"]["unit"])
+            defaults = panel["fieldConfig"]["defaults"]
+            value = float(found[0]["value"][1])
+            if "decimals" in defaults:
+                value = round(value, defaults["decimals"])
+            words = label(found[0], panel["targets"][0]["legendFormat"]) if by_name else shown(value, defaults["unit"])
         self.text(x + width / 2, y + height / 2 + 12, words, 30, COLOURS[0], "middle")
 
     def axes(self, area, marks, unit):
@@ -138,7 +141,8 @@ class Picture:
         unit = panel["fieldConfig"]["defaults"]["unit"]
         series = [(label(one, target["legendFormat"]), numbers(one)) for target in panel["targets"] for one in self.range(target)]
         series = [(name, points) for name, points in series if points]
-        if "stacking" in panel["fieldConfig"]["defaults"]["custom"]:
+        is_stacked = "stacking" in panel["fieldConfig"]["defaults"]["custom"]
+        if is_stacked:
             series = list(stacked(series))
         x, y, width, height = area
         x, width, height = x + 46, width - 46, height - 34
@@ -146,14 +150,15 @@ class Picture:
         if not values:
             return self.text(x + width / 2, y + height / 2, "no data", 14, DIM, "middle")
         low, high = min(values + [0.0] if min(values) < 0.5 * max(values) else values), max(values)
-        low = min(low, panel["fieldConfig"]["defaults"].get("min", low))
+        low = min(low, panel["fieldConfig"]["defaults"].get("min", 0.0 if is_stacked else low))
         high = max(high, panel["fieldConfig"]["defaults"].get("max", high))
         if low == high:
             low, high = (0.0, high or 1.0)
         marks = ticks(low, high)
         low, high = marks[0], marks[-1]
         self.axes((x, y + 4, width, height), marks, unit)
-        for i, (name, points) in enumerate(series):
+        # Of those that lie on each other the first is seen: what is stacked on it is nothing.
+        for i, (name, points) in reversed(list(enumerate(series))):
             colour = COLOURS[i % len(COLOURS)]
             path, last = [], None
             for at, value in points:

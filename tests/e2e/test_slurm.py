@@ -237,7 +237,8 @@ class SlurmContainer(SlurmTest):
                             "a worker")[0]
         mounts = re.search(rb"STAND_IN_MOUNTS=([^\0]*)", pathlib.Path(f"/proc/{worker}/environ").read_bytes())[1].decode()
         self.assertIn(f"{self.dir}/muster-fleet:{self.dir}/muster-fleet", mounts.split(","))
-        self.cluster.must("scancel", fleet)
+        self.cancel(fleet)
+        self.cluster.wait_for_idle()
         job = self.cluster.sbatch("-N2", "--wrap", f"exec {BIN}/muster slurm run --container image.sqsh --container-mounts /data:/data -- sh -c "
                                   "'echo $SLURMD_NODENAME in $STAND_IN_IMAGE at $STAND_IN_WORKDIR sees $STAND_IN_MOUNTS'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
