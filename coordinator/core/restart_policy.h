@@ -64,7 +64,9 @@ constexpr bool ended_as(const End& end, ExitCode code) {
   return !end.of_program && end.signal == 0 && end.exit_code == to_int(code);
 }
 // The rank left because another rank was gone: never the one to blame.
-constexpr bool is_victim(const RankExit& exit) { return ended_as(exit, ExitCode::kPeerLost); }
+constexpr bool is_victim(const RankExit& exit) {
+  return ended_as(exit, ExitCode::kPeerLost) && exit.cause != ExitCause::kGpuFault;
+}
 // Programs that save at SIGTERM end with code 0 as often as not: that is no end of the job. Our trainer ends so when it is through.
 constexpr bool is_success(const RankExit& exit) {
   return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kOk) &&
