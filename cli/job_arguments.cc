@@ -17,6 +17,7 @@
 #include "cli/pasted.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
+#include "common/gpu.h"
 #include "common/limits.h"
 #include "common/time.h"
 #include "common/variable_name.h"
@@ -188,6 +189,12 @@ void add_node_options(CLI::App& command, JobArguments& arguments, const char* no
             "Ranks on each of them (default: their GPUs, where Slurm knows of any, else what the "
             "ici_*_parallelism keys multiply to)");
   command
+      .add_option("--gpus-per-rank", arguments.gpus_per_rank,
+                  "GPUs of its node that each rank has to itself (default: one with hardware=gpu, "
+                  "else a slot's share of the node's); 0: ranks see all of them, and share them")
+      ->type_name("N")
+      ->check(whole_number(0, kGpusPerNodeMax));
+  command
       .add_option(
           "--env", arguments.environment,
           "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
@@ -280,6 +287,7 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   request.hang_after_seconds = arguments.hang_after_seconds.value_or(0);
   request.spares = arguments.spares.value_or(0);
   request.min_nodes = arguments.min_nodes.value_or(0);
+  request.gpus_per_rank = arguments.gpus_per_rank.value_or(request.gpus_per_rank);
   auto environment = job_environment(arguments);
   if (!environment.ok()) return environment.status();
   request.environment = *std::move(environment);
@@ -313,6 +321,8 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   options.ranks_per_node = arguments.ranks ? arguments.ranks : arguments.ranks_per_node;
   options.spares = arguments.spares;
   options.min_nodes = arguments.min_nodes;
+  options.gpus_per_rank = arguments.gpus_per_rank;
+  options.own_workers = arguments.own_workers;
   auto working_directory = working_directory_of(arguments);
   if (!working_directory.ok()) return working_directory.status();
   options.working_directory = *std::move(working_directory);

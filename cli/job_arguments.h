@@ -23,6 +23,8 @@ struct JobArguments {
   std::optional<int32_t> ranks;
   std::optional<int32_t> spares;
   std::optional<int32_t> min_nodes;
+  std::optional<int32_t> gpus_per_rank;
+  bool own_workers = false;  // the command starts workers for this job alone
   int32_t priority = 0;
   std::vector<std::string> environment;  // NAME=VALUE, or NAME alone: our own value
   // Of a program of the user's own, in place of config and overrides.

@@ -12,6 +12,7 @@
 #include <absl/strings/str_join.h>
 
 #include "cli/goodput_view.h"
+#include "cli/node_view.h"
 #include "cli/terminal.h"
 #include "common/escape.h"
 #include "common/progress_page.h"
@@ -190,7 +191,16 @@ json worker_to_json(const v1::WorkerInfo& worker) {
               {"connected", worker.connected()},
               {"leaving", worker.leaving()},
               {"heartbeat_age_seconds", number(worker.heartbeat_age_seconds())},
-              {"check_due", worker.check_due()}};
+              {"check_due", worker.check_due()},
+              {"gpus", json::array()},
+              {"gpus_used", worker.gpus_used()}};
+  for (const v1::Gpu& gpu : worker.gpus()) {
+    out["gpus"].push_back({{"index", gpu.index()},
+                           {"uuid", gpu.uuid()},
+                           {"name", gpu.name()},
+                           {"memory_bytes", gpu.memory_bytes()},
+                           {"numa_node", gpu.numa_node()}});
+  }
   if (worker.has_exclusion()) {
     const v1::NodeExclusion& exclusion = worker.exclusion();
     out["exclusion"] = {{"cause", exclusion.cause()},
@@ -302,7 +312,7 @@ std::string describe_jobs(const v1::ListJobsResponse& jobs, int64_t now_unix_ns)
 
 std::string describe_workers(const v1::ListWorkersResponse& workers) {
   std::vector<std::vector<std::string>> rows = {
-      {"WORKER", "HOST", "SLOTS", "USED", "VERSION", "STATE", "HEARTBEAT"}};
+      {"WORKER", "HOST", "SLOTS", "USED", "GPUS", "VERSION", "STATE", "HEARTBEAT"}};
   for (const v1::WorkerInfo& worker : workers.workers()) {
     // A coordinator that was started anew knows it by its jobs' ranks alone.
     const bool is_expected = !worker.connected() && worker.slots() == 0;
@@ -312,7 +322,7 @@ std::string describe_workers(const v1::ListWorkersResponse& workers) {
          absl::StrCat(worker.slots_used(), worker.slots_held() > 0
                                                ? absl::StrCat(" (", worker.slots_held(), " held)")
                                                : std::string()),
-         is_expected ? "-" : worker.version(),
+         describe_gpus(worker), is_expected ? "-" : worker.version(),
          is_expected              ? "not yet registered"
          : !worker.connected()    ? "away"
          : worker.leaving()       ? "leaving"

@@ -180,6 +180,7 @@ void add_cluster_options(CLI::App& command, K8sPlan& plan) {
 
 void declare_k8s_render(CLI::App& k8s, Action& action) {
   auto options = std::make_shared<RenderOptions>();
+  options->job.own_workers = true;
   CLI::App* command =
       k8s.add_subcommand("render", "Print a job as a JobSet, for kubectl apply and for Kueue");
   command->group("Commands");

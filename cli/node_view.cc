@@ -1,9 +1,12 @@
 #include "cli/node_view.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include "cli/terminal.h"
 
@@ -44,6 +47,14 @@ std::string check_of(const v1::WorkerInfo& worker, int64_t now_unix_ns) {
 
 }  // namespace
 
+std::string describe_gpus(const v1::WorkerInfo& worker) {
+  if (worker.gpus().empty()) return "-";
+  std::set<std::string> names;
+  for (const v1::Gpu& gpu : worker.gpus()) names.insert(shown(gpu.name()));
+  return absl::StrCat(worker.gpus_used(), " of ", worker.gpus_size(), " used, ",
+                      absl::StrJoin(names, ", "));
+}
+
 std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns) {
   std::string text = absl::StrCat(shown(worker.name()), " is ", state_of(worker));
   if (worker.has_exclusion())
@@ -55,12 +66,12 @@ std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns) {
 
 std::string describe_nodes(const v1::ListWorkersResponse& workers, int64_t now_unix_ns) {
   std::vector<std::vector<std::string>> rows = {
-      {"NODE", "HOST", "SLOTS", "USED", "STATE", "LAST CHECK", "WHY"}};
+      {"NODE", "HOST", "SLOTS", "USED", "GPUS", "STATE", "LAST CHECK", "WHY"}};
   for (const v1::WorkerInfo& worker : workers.workers()) {
     const bool here = !worker.host().empty();
     rows.push_back(
         {worker.name(), here ? worker.host() : "-", here ? absl::StrCat(worker.slots()) : "-",
-         here ? absl::StrCat(worker.slots_used()) : "-",
+         here ? absl::StrCat(worker.slots_used()) : "-", describe_gpus(worker),
          worker.has_exclusion()
              ? absl::StrCat(state_of(worker), " ", rest_of(worker.exclusion(), now_unix_ns))
              : state_of(worker),

@@ -13,4 +13,7 @@ std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns);
 // Rows of `muster node list`.
 std::string describe_nodes(const v1::ListWorkersResponse& workers, int64_t now_unix_ns);
 
+// "3 of 8 used, NVIDIA H100 80GB HBM3"; "-" of a node without GPUs.
+std::string describe_gpus(const v1::WorkerInfo& worker);
+
 }  // namespace muster::cli

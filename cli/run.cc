@@ -16,6 +16,7 @@
 #include "cli/job_arguments.h"
 #include "cli/job_view.h"
 #include "cli/leave_time.h"
+#include "cli/machine_gpus.h"
 #include "cli/preflight.h"
 #include "cli/run_folder.h"
 #include "cli/run_watch.h"
@@ -319,6 +320,7 @@ int run(const RunOptions& options) {
         absl::StrCat("muster run works on this machine alone, but the job has ", job->spec.nodes(),
                      " nodes; use --ranks, or muster submit with a coordinator")));
   }
+  if (auto status = check_machine_gpus(job->spec); !status.ok()) return fail(status);
   auto folder = RunFolder::create(job->spec.output_directory());
   if (!folder.ok()) return fail(folder.status());
   return run_job(options, *job, **folder, **interrupts);
@@ -328,6 +330,7 @@ int run(const RunOptions& options) {
 
 void declare_run(CLI::App& app, Action& action) {
   auto options = std::make_shared<RunOptions>();
+  options->job.own_workers = true;
   CLI::App* command = app.add_subcommand(
       "run", "Train on this machine: starts everything, follows it, leaves nothing running");
   add_config_arguments(*command, options->job, true);

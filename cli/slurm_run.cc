@@ -248,6 +248,7 @@ int run(const RunOptions& options) {
 
 void declare_slurm_run(CLI::App& slurm, Action& action) {
   auto options = std::make_shared<RunOptions>();
+  options->job.own_workers = true;
   CLI::App* command = slurm.add_subcommand(
       "run", "In an sbatch script: run one job on the nodes that Slurm has given it");
   command->group("Commands");

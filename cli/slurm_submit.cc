@@ -62,6 +62,7 @@ std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::
                     absl::StrCat(spec.ranks_per_node()), "--default-name", spec.name()});
   add_number("--spares", job.spares);
   add_number("--min-nodes", job.min_nodes);
+  add_number("--gpus-per-rank", job.gpus_per_rank);
   for (const std::string& variable : job.environment) add_text("--env", variable);
   add_text("--output", job.output_directory);
   add_text("--name", job.name);
@@ -225,6 +226,7 @@ void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
 
 void declare_slurm_submit(CLI::App& slurm, Action& action) {
   auto options = std::make_shared<SlurmSubmitOptions>();
+  options->job.own_workers = true;
   CLI::App* command = slurm.add_subcommand("submit", "Write a job's script and hand it to sbatch");
   command->group("Commands");
   add_config_arguments(*command, options->job, true);

@@ -19,7 +19,9 @@ enum class ExitCode : int {
 // What a worker knows of the end of a rank beyond its code or signal.
 enum class ExitCause {
   kUnknown = 0,
-  kOutOfMemory = 1  // the kernel killed it for memory
+  kOutOfMemory = 1,  // the kernel killed it for memory
+  kGpuFault =
+      2  // a GPU of its own was lost, or had an error of its own: its detail begins with which
 };
 
 constexpr int to_int(ExitCode code) { return static_cast<int>(code); }

@@ -7,6 +7,7 @@
 //   muster_coordinator_…                         the coordinator itself
 //   muster_rank_…{job_id, name, attempt, rank}   one rank of a worker, from its progress page
 //   muster_worker_…                              the worker itself
+//   muster_gpu_…{gpu}                            a GPU of the worker, as NVML tells it
 //
 // Labels have bounds, which daemon/metric_words.h names. A job's number is `job_id`, because Prometheus gives each series a label `job` of its
 // own. The figures of training have the same last words everywhere: step, step_seconds, tokens_per_second, mfu_ratio, loss, grad_norm. A
@@ -103,6 +104,21 @@ constexpr Metric kRows[] = {
     {kW, kGauge, "muster_worker_disk_bytes", "", "Size of the disk that has the worker's folder."},
     {kW, kGauge, "muster_worker_disk_free_bytes", "", "What may still be written to it."},
     {kW, kGauge, "muster_worker_progress_age_max_seconds", "job_id name", "Time since the last sign of progress of the job's rank here that was silent for longest, at the last heartbeat."},
+    {kW, kGauge, "muster_worker_gpus", "", "GPUs of this worker, which ranks may have to themselves."},
+    {kW, kGauge, "muster_worker_gpus_used", "", "Those that ranks have to themselves."},
+    {kW, kGauge, "muster_worker_gpu_answer_age_seconds", "", "Time since NVML last answered: seconds mean that a GPU or its driver hangs."},
+    {kW, kGauge, "muster_gpu_info", "gpu model uuid", "1, with what the GPU is as labels; gpu is the driver's number."},
+    {kW, kGauge, "muster_gpu_healthy", "gpu", "0 once the GPU is lost or has had an error that wants a reset; nothing is started on it then."},
+    {kW, kGauge, "muster_gpu_memory_bytes", "gpu", "Size of the GPU's memory."},
+    {kW, kGauge, "muster_gpu_memory_used_bytes", "gpu", "What is in use of it."},
+    {kW, kGauge, "muster_gpu_utilization_ratio", "gpu", "Part of the last moments in which a kernel ran."},
+    {kW, kGauge, "muster_gpu_temperature_celsius", "gpu", "Temperature of the GPU's core."},
+    {kW, kGauge, "muster_gpu_power_watts", "gpu", "Power that the GPU draws."},
+    {kW, kGauge, "muster_gpu_clock_hertz", "clock gpu", "Clock now, of the multiprocessors (sm) and of the memory."},
+    {kW, kGauge, "muster_gpu_throttled", "gpu reason", "1 while the GPU is slowed down for the reason: power_cap, thermal, power_brake, or hardware, which stands for one of these two."},
+    {kW, kCounter, "muster_gpu_ecc_errors_total", "gpu type", "Memory errors, corrected and uncorrected, since the driver was loaded."},
+    {kW, kGauge, "muster_gpu_row_remap_failed", "gpu", "1 where bad memory could not be remapped."},
+    {kW, kCounter, "muster_gpu_xid_errors_total", "gpu xid", "Errors that the driver has reported since the worker was started, by their Xid."},
     {kW, kGauge, "muster_rank_step", "attempt job_id name rank", "Steps completed by the rank."},
     {kW, kGauge, "muster_rank_last_step_seconds", "attempt job_id name rank", "Duration of the rank's last step."},
     {kW, kGauge, "muster_rank_tokens_per_second", "attempt job_id name rank", "Tokens per second of the rank's last step."},

@@ -114,7 +114,7 @@ absl::StatusOr<Inheritance> read_with_parents(const std::string& path,
 
 std::string taking_shipped_base(std::string_view missing, std::string_view shipped_base) {
   return absl::StrCat(av(missing), " is not here; taking ", av(shipped_base),
-                      ", which has dtype=float32, dataset_type=synthetic and hardware=cpu where "
+                      ", which has dtype=float32, dataset_type=synthetic and hardware=auto where "
                       "MaxText's has bfloat16, tfds and tpu");
 }
 

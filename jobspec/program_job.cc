@@ -73,6 +73,7 @@ absl::StatusOr<v1::JobSpec> program_job(const ProgramRequest& request) {
   spec.set_hang_after_seconds(request.hang_after_seconds);
   spec.set_spares(request.spares);
   spec.set_min_nodes(request.min_nodes);
+  spec.set_gpus_per_rank(request.gpus_per_rank);
   spec.set_output_directory(output.lexically_normal().string());
   for (const auto& [variable, value] : request.environment) {
     (*spec.mutable_environment())[variable] = value;

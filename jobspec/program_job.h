@@ -8,6 +8,7 @@
 
 #include <absl/status/statusor.h>
 
+#include "common/gpu.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::jobspec {
@@ -26,6 +27,7 @@ struct ProgramRequest {
   int64_t hang_after_seconds = 0;
   int32_t spares = 0;
   int32_t min_nodes = 0;  // 0: all
+  int32_t gpus_per_rank = kGpusOfSlot;
   std::map<std::string, std::string> environment;
 };
 

@@ -103,7 +103,7 @@ absl::Status read_remat(SettingsReader& reader, trainer::TrainConfig& train,
                                     av(name_of(kRematPolicyNames, train.remat_policy)),
                                     ", and only custom reads it"));
   }
-  if (train.hardware == trainer::Hardware::kCpu && offloads(train.layer_keeps())) {
+  if (train.hardware != trainer::Hardware::kGpu && offloads(train.layer_keeps())) {
     warnings.push_back(
         absl::StrCat("remat_policy=", av(name_of(kRematPolicyNames, train.remat_policy)),
                      " saves no memory on CPU, whose memory is the host's: what is offloaded is "

@@ -10,6 +10,7 @@
 #include <absl/strings/str_format.h>
 
 #include "common/absl_view.h"
+#include "common/gpu.h"
 #include "common/limits.h"
 #include "jobspec/data_keys.h"
 #include "jobspec/mesh_keys.h"
@@ -200,6 +201,20 @@ absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train,
   return reader.status();
 }
 
+// With auto a rank takes what its slot has: it trains on the CPU where that is nothing. A worker that has a slot for each rank of this job, and no other
+// job, shares its GPUs among them, be they fewer.
+int32_t gpus_for(trainer::Hardware hardware, bool own_workers) {
+  switch (hardware) {
+    case trainer::Hardware::kCpu:
+      return 0;
+    case trainer::Hardware::kGpu:
+      return own_workers ? kGpusOfSlot : 1;
+    case trainer::Hardware::kAuto:
+      return kGpusOfSlot;
+  }
+  return 0;
+}
+
 void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob& job,
                std::string output_directory, v1::JobSpec& spec) {
   spec.set_name(job.train.run_name);
@@ -207,6 +222,8 @@ void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob
   spec.set_priority(options.priority);
   spec.set_nodes(mesh.nodes());
   spec.set_ranks_per_node(mesh.ranks_per_node());
+  spec.set_gpus_per_rank(
+      options.gpus_per_rank.value_or(gpus_for(job.train.hardware, options.own_workers)));
   spec.set_output_directory(std::move(output_directory));
   spec.set_steps(job.train.steps);
   spec.set_train_config_json(trainer::to_json(job.train).dump());

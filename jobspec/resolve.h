@@ -30,6 +30,8 @@ struct LaunchOptions {
   std::string default_run_name;   // for an empty run_name
   std::string user;
   int32_t priority = 0;
+  std::optional<int32_t> gpus_per_rank;            // unset: by hardware
+  bool own_workers = false;                        // nobody else's jobs are on them
   std::map<std::string, std::string> environment;  // for every rank
 };
 

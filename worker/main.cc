@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <absl/status/status.h>
 #include <absl/strings/numbers.h>
+#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
 #include "common/escape.h"
@@ -41,6 +42,9 @@ Examples:
   # With a coordinator that wants to know who it is; the files may be changed while it runs
   muster-worker --coordinator head:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --trusted-network \
     --tls-ca ca.crt --token-file worker.token
+
+With an NVIDIA driver, the node's GPUs are found by themselves, those that CUDA_VISIBLE_DEVICES leaves. Ranks of jobs that use
+GPUs have one each, and no other job is put on it.
 
 A rank computes with the node's cores divided by --slots (at least one thread), so that jobs which share the node do
 not take each other's. OMP_NUM_THREADS in this program's or the job's environment, or threads_per_rank in the job's
@@ -75,6 +79,24 @@ CLI::Validator is_positive_number(const std::string& flag) {
   return CLI::Validator(check, "");
 }
 
+// For programs that want to know before they start a worker.
+void list_gpus() {
+  muster::worker::GpuWatch watch(muster::worker::gpu_watch_options({}));
+  const auto report = watch.wait_until_found(muster::worker::kGpusFoundWithin);
+  nlohmann::json gpus = nlohmann::json::array();
+  for (const auto& state : report.gpus) {
+    gpus.push_back({{"index", state.gpu.index},
+                    {"uuid", state.gpu.uuid},
+                    {"name", state.gpu.name},
+                    {"memory_bytes", state.gpu.memory_bytes},
+                    {"numa_node", state.gpu.numa_node}});
+  }
+  const nlohmann::json found = {
+      {"gpus", gpus}, {"driver", report.driver}, {"sentence", describe_gpus(report)}};
+  std::cout << found.dump() << std::endl;
+  throw CLI::Success();
+}
+
 void describe(CLI::App& app, CommandLine& line) {
   muster::worker::WorkerOptions& options = line.options;
   // A wrapper's defaults can be overridden by appending to its command line.
@@ -83,9 +105,13 @@ void describe(CLI::App& app, CommandLine& line) {
       ->capture_default_str();
   app.add_option("--name", options.name,
                  "This worker's name, unique in the fleet (default: the host's name)");
-  app.add_option("--slots", options.slots, "Ranks that may run here at once")
-      ->check(is_positive_number("--slots"))
-      ->capture_default_str();
+  app.add_option("--slots", options.slots,
+                 "Ranks that may run here at once (default: one for each GPU, or 1)")
+      ->check(is_positive_number("--slots"));
+  app.add_flag("--pin-ranks,!--no-pin-ranks", options.pin_ranks,
+               "Keep a rank with a GPU of its own on the CPUs near that GPU (default: yes)");
+  app.add_flag_callback("--list-gpus", list_gpus,
+                        "Say as JSON which GPUs a worker would have here, and leave");
   app.add_option("--switches", options.switches,
                  "The switches above this node, the outermost first: spine.leaf3. Ranks are placed "
                  "so that neighbours share one")

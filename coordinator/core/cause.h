@@ -22,8 +22,9 @@ enum class Cause {
   kNotFinite,
   kBadInput,
   kNotExecutable,
+  kGpuFault,
 };
-constexpr size_t kCauses = 11;
+constexpr size_t kCauses = 12;
 
 // What a fault says of the node that it was on.
 enum class NodeBlame {
@@ -45,7 +46,7 @@ struct CauseRule {
   std::string_view why_not{};  // it is not retried
 };
 
-// Nodes are lost in a large fleet whatever the job does: it may lose more of them between two checkpoints than it may crash.
+// Nodes, and GPUs, are lost in a large fleet whatever the job does: it may lose more of them between two checkpoints than it may crash.
 constexpr int32_t kLostWorkersTimes = 10;
 // A node with a device that is gone ends whatever is started on it: the job goes elsewhere, as after a node that is lost.
 constexpr int32_t kUnfitNodesTimes = kLostWorkersTimes;
@@ -77,6 +78,7 @@ constexpr std::array<CauseRule, kCauses> kCauseRules = {{
     {.name = "not executable",
      .retries = false,
      .why_not = "what cannot be started is not retried"},
+    {.name = "gpu fault", .budget_times = kLostWorkersTimes, .node = NodeBlame::kAtOnce},
 }};
 constexpr const CauseRule& rule_of(Cause cause) { return kCauseRules[static_cast<size_t>(cause)]; }
 

@@ -34,6 +34,7 @@
 
 #include <absl/status/statusor.h>
 
+#include "common/gpu.h"
 #include "common/ids.h"
 #include "common/time.h"
 #include "coordinator/core/account_book.h"
@@ -68,6 +69,7 @@ struct Worker {
   std::string rendezvous_address;
   PortRange program_ports;
   std::string switches;
+  std::vector<Gpu> gpus;
   int32_t slots = 0;
   bool connected = false;
   bool leaving = false;  // was told to end: nothing is placed on it any more
@@ -112,6 +114,8 @@ class Core {
   std::map<WorkerName, int32_t> slots_used_by_worker() const;
   Account account_of(const Job& job, Instant now) const;
   std::map<WorkerName, int32_t> slots_held_by_worker() const;
+  // That ranks have to themselves, or that are held for a job.
+  std::map<WorkerName, int32_t> gpus_used_by_worker() const;
   // By rank, the largest `count_max` scores of Stragglers; empty before the first look.
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
 
@@ -137,6 +141,8 @@ class Core {
   // schedule.cc
   void schedule();
   std::map<WorkerName, int32_t> slots_of_ranks() const;
+  std::map<WorkerName, int32_t> gpus_of_ranks() const;
+  static int32_t gpus_on(const Job& job, const Worker& worker);
   std::string kept_text(const Job& job, const WorkerName& awaited) const;
   void start(Job& job, std::vector<RankPlacement> placement);
   int32_t free_program_port(const Job& job) const;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/checkpoint_times.h"
+#include "common/gpu.h"
 #include "common/ids.h"
 #include "common/port_range.h"
 #include "common/progress_page.h"
@@ -67,7 +68,8 @@ struct WorkerRegistered {
   std::string rendezvous_address;
   PortRange program_ports{};
   std::string switches;  // above its node, the outermost first: "spine.leaf3"; empty: not known
-  StoreId store;         // whose ranks `running` lists
+  std::vector<Gpu> gpus{};
+  StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
   std::optional<Duration> leaving;  // as WorkerLeaving's grace, of one that leaves
   int64_t unix_ns = 0;

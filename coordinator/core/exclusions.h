@@ -31,8 +31,9 @@ enum class Suspicion {
   kNotStarted,  // ranks were not up in time
   kFaults,  // two within kFaultsWindow that cannot both be one program's own, or one that repeats
   kCheckFailed,  // or was not answered
+  kGpuFault,     // a rank ended by what its GPU has
 };
-constexpr size_t kSuspicions = 6;
+constexpr size_t kSuspicions = 7;
 
 struct SuspicionRule {
   std::string_view name;
@@ -48,6 +49,7 @@ constexpr std::array<SuspicionRule, kSuspicions> kSuspicionRules = {{
     {.name = "not started"},
     {.name = "repeated faults", .wants_check = false},
     {.name = "check failed"},
+    {.name = "gpu fault"},
 }};
 constexpr const SuspicionRule& rule_of(Suspicion suspicion) {
   return kSuspicionRules[static_cast<size_t>(suspicion)];

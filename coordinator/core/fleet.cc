@@ -79,6 +79,7 @@ void Core::on(const WorkerRegistered& event) {
   worker.rendezvous_address = event.rendezvous_address;
   worker.program_ports = event.program_ports;
   worker.switches = event.switches;
+  worker.gpus = event.gpus;
   worker.slots = event.slots;
   worker.connected = true;
   worker.away_since.reset();

@@ -29,10 +29,11 @@ enum class IncidentKind {
   kOutOfMemory,  // killed by the kernel for memory, or an allocation that failed
   kDiskFull,
   kNotStarted,  // ranks were not up in time
+  kGpuFault,    // a rank's GPU was lost, or had an error of its own
 };
-constexpr std::array<std::string_view, 8> kIncidentKindNames = {
-    "rank died",  "worker lost",   "hang",      "slow rank",
-    "not finite", "out of memory", "disk full", "not started"};
+constexpr std::array<std::string_view, 9> kIncidentKindNames = {
+    "rank died",     "worker lost", "hang",        "slow rank", "not finite",
+    "out of memory", "disk full",   "not started", "gpu fault"};
 
 // One answer to "who did it".
 struct Suspect {

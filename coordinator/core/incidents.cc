@@ -114,6 +114,7 @@ IncidentKind kind_of_exit(const RankExit& exit) {
   constexpr std::array<std::string_view, 2> kDiskWords = {"no space left on device",
                                                           "disk quota exceeded"};
   if (exit.cause == ExitCause::kOutOfMemory) return IncidentKind::kOutOfMemory;
+  if (exit.cause == ExitCause::kGpuFault) return IncidentKind::kGpuFault;
   if (ended_as(exit, ExitCode::kNotFinite)) return IncidentKind::kNotFinite;
   if (ended_as(exit, ExitCode::kDiskFull)) return IncidentKind::kDiskFull;
   if (says_any_of(exit.detail, kMemoryWords)) return IncidentKind::kOutOfMemory;

@@ -10,6 +10,7 @@
 
 #include "common/checkpoint_times.h"
 #include "common/exit_code.h"
+#include "common/gpu.h"
 #include "common/ids.h"
 #include "common/progress_page.h"
 #include "common/stack_trace_spec.h"
@@ -89,6 +90,7 @@ struct JobSpec {
   int32_t spares = 0;
   int32_t min_nodes = 0;
   std::vector<SmallerJob> smaller;
+  int32_t gpus_per_rank = 0;  // or kGpusOfSlot
 
   // Of an attempt at full size: more ranks no attempt has.
   int32_t world_size() const { return nodes * ranks_per_node; }

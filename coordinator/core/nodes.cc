@@ -48,7 +48,10 @@ void Core::blame_node(const Job& job) {
   const NodeBlame blame = blame_of_node(fault);
   if (blame == NodeBlame::kNothing || cause_of(fault) == Cause::kWorkerLost) return;
   if (blame == NodeBlame::kAtOnce)
-    return suspect_node(fault.worker, Suspicion::kNotStarted, fault.message);
+    return suspect_node(
+        fault.worker,
+        cause_of(fault) == Cause::kGpuFault ? Suspicion::kGpuFault : Suspicion::kNotStarted,
+        fault.message);
   if (repeats_of(job) >= kSameFaultMax) return;  // it came along to another node
   std::string reason;
   // A program may crash wherever it is; where one hangs, its node may be what it waits for.
@@ -190,7 +193,7 @@ Placement Core::place_as_last_resort(const Job& job, int32_t nodes, const std::v
     }
     others.push_back(node.excluded ? exclusion_text(node)
                                    : absl::StrCat(node.worker.value(), " (being checked)"));
-    if (!is_hard && host.slots >= job.spec.ranks_per_node) unchecked.push_back(host.name);
+    if (!is_hard && wish_of(job).would_have_room(host)) unchecked.push_back(host.name);
   }
   if (placement.fit == Fit::kNow) {
     std::vector<std::string> taken;

@@ -22,8 +22,7 @@ std::vector<const Host*> in_order_of_choice(const Wish& wish, const std::set<Wor
   };
   std::vector<const Host*> choices;
   for (const Host& host : hosts) {
-    if (host.slots_free >= wish.ranks_per_node && !without.contains(host.name))
-      choices.push_back(&host);
+    if (wish.has_room(host) && !without.contains(host.name)) choices.push_back(&host);
   }
   std::ranges::stable_sort(choices, {}, choice);
   return choices;
@@ -34,7 +33,7 @@ std::vector<const Host*> seats_kept(const Wish& wish, int32_t nodes,
                                     const std::vector<Host>& hosts) {
   std::map<WorkerName, const Host*> there;
   for (const Host& host : hosts)
-    if (host.slots_free >= wish.ranks_per_node) there.emplace(host.name, &host);
+    if (wish.has_room(host)) there.emplace(host.name, &host);
   const auto good = std::ranges::count_if(
       there, [&](const auto& entry) { return !wish.avoid.contains(entry.first); });
   int64_t avoided = std::max<int64_t>(nodes - good, 0);  // that cannot be done without
@@ -66,9 +65,9 @@ bool comes_before(const Host& a, const Host& b) {
 
 Placement place(const Wish& wish, int32_t nodes, const std::vector<Host>& hosts) {
   Placement placement;
-  if (nodes_free(wish.ranks_per_node, hosts) < nodes) {
-    const auto large_enough = std::ranges::count_if(
-        hosts, [&](const Host& host) { return host.slots >= wish.ranks_per_node; });
+  if (nodes_free(wish, hosts) < nodes) {
+    const auto large_enough =
+        std::ranges::count_if(hosts, [&](const Host& host) { return wish.would_have_room(host); });
     placement.fit = large_enough >= nodes ? Fit::kLater : Fit::kNever;
     return placement;
   }
@@ -87,9 +86,9 @@ Placement place(const Wish& wish, int32_t nodes, const std::vector<Host>& hosts)
   return placement;
 }
 
-int32_t nodes_free(int32_t ranks_per_node, const std::vector<Host>& hosts) {
-  return static_cast<int32_t>(std::ranges::count_if(
-      hosts, [&](const Host& host) { return host.slots_free >= ranks_per_node; }));
+int32_t nodes_free(const Wish& wish, const std::vector<Host>& hosts) {
+  return static_cast<int32_t>(
+      std::ranges::count_if(hosts, [&](const Host& host) { return wish.has_room(host); }));
 }
 
 std::vector<WorkerName> choose_held(const Wish& wish, int32_t count,

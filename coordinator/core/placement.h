@@ -26,6 +26,8 @@ struct Host {
   int32_t slots_free = 0;
   bool held = false;     // for some job
   std::string switches;  // WorkerRegistered's
+  int32_t gpus = 0;
+  int32_t gpus_free = 0;
 };
 
 // By switches, and below one switch by name, both in natural order.
@@ -37,6 +39,19 @@ struct Wish {
   std::vector<WorkerName> previous;  // its nodes by their ranks
   std::vector<WorkerName> held;      // kept free for it
   std::set<WorkerName> avoid{};      // not kept free for it, and taken last
+  int32_t gpus_per_rank = 0;         // of its own, or kGpusOfSlot
+
+  int32_t gpus_of(const Host& host) const {
+    return ranks_per_node * gpus_of_rank(gpus_per_rank, host.gpus, host.slots);
+  }
+  bool has_room(const Host& host) const {
+    const int32_t gpus = gpus_of(host);
+    return host.slots_free >= ranks_per_node && (gpus == 0 || host.gpus_free >= gpus);
+  }
+  // When nobody else is there.
+  bool would_have_room(const Host& host) const {
+    return host.slots >= ranks_per_node && host.gpus >= gpus_of(host);
+  }
 };
 
 enum class Fit {
@@ -54,7 +69,7 @@ struct Placement {
 Placement place(const Wish& wish, int32_t nodes, const std::vector<Host>& hosts);
 
 // How many nodes there is room for now.
-int32_t nodes_free(int32_t ranks_per_node, const std::vector<Host>& hosts);
+int32_t nodes_free(const Wish& wish, const std::vector<Host>& hosts);
 
 // At most `count` workers to keep free for a job that runs on wish.previous, in the order in which they would be taken. None of those:
 // a second place there would be lost with the first.

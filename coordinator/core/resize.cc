@@ -109,13 +109,14 @@ int32_t Core::nodes_for(const Job& job) const {
   return static_cast<int32_t>(std::ranges::count_if(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
     return worker.connected && !worker.given_up && takes_ranks(worker) &&
-           !is_excluded_by_hand(nodes_, entry.first) && worker.slots >= job.spec.ranks_per_node;
+           !is_excluded_by_hand(nodes_, entry.first) && worker.slots >= job.spec.ranks_per_node &&
+           std::ssize(worker.gpus) >= gpus_on(job, worker);
   }));
 }
 
 // The largest size that there is room for; where there is none, the one that is waited for.
 int32_t Core::size_to_start(const Job& job, const std::vector<Host>& hosts) const {
-  const int32_t room = nodes_free(job.spec.ranks_per_node, hosts);
+  const int32_t room = nodes_free(wish_of(job), hosts);
   return std::max(fewest_nodes(job), largest_size(job.spec, room));
 }
 
@@ -159,14 +160,18 @@ Placement Core::find_place(const Job& job, bool whole, const std::vector<Host>& 
 Wish Core::wish_of(const Job& job) const {
   return {job.spec.ranks_per_node,
           job.placement.empty() ? job.previous_nodes : nodes_of(job.placement), job.held,
-          nodes_to_avoid(job, unix_ns_)};
+          nodes_to_avoid(job, unix_ns_), job.spec.gpus_per_rank};
 }
 
 void Core::keep_free(Job& job, std::vector<WorkerName> names, std::vector<Host>& hosts) {
   if (!names.empty()) {
     const std::set<WorkerName> kept(names.begin(), names.end());
-    for (Host& host : hosts)
-      if (kept.contains(host.name)) host.slots_free -= job.spec.ranks_per_node;
+    const Wish wish = wish_of(job);
+    for (Host& host : hosts) {
+      if (!kept.contains(host.name)) continue;
+      host.slots_free -= wish.ranks_per_node;
+      host.gpus_free -= wish.gpus_of(host);
+    }
   }
   if (job.held == names) return;
   job.held = std::move(names);
@@ -178,10 +183,9 @@ void Core::keep_own_nodes(Job& job, std::vector<Host>& hosts) {
   std::set<WorkerName> own(job.previous_nodes.begin(), job.previous_nodes.end());
   own.insert(job.held.begin(), job.held.end());
   std::vector<WorkerName> free;
-  for (const Host& host : hosts) {
-    if (own.contains(host.name) && host.slots_free >= job.spec.ranks_per_node)
-      free.push_back(host.name);
-  }
+  const Wish wish = wish_of(job);
+  for (const Host& host : hosts)
+    if (own.contains(host.name) && wish.has_room(host)) free.push_back(host.name);
   keep_free(job, std::move(free), hosts);
 }
 

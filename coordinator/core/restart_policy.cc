@@ -136,6 +136,8 @@ Cause plain_cause_of(const Fault& fault) {
       return Cause::kDiskFull;
     case IncidentKind::kNotStarted:
       return Cause::kNotStarted;
+    case IncidentKind::kGpuFault:
+      return Cause::kGpuFault;
   }
   return Cause::kRankDied;
 }
@@ -253,7 +255,9 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
   // Who is killed says nothing of it: the newest line of its output is about something else. But
   // who aborts has just said why.
-  const bool tells = (exit.signal == 0 || exit.signal == kSigabrt) && !exit.detail.empty();
+  const bool tells =
+      (exit.signal == 0 || exit.signal == kSigabrt || exit.cause == ExitCause::kGpuFault) &&
+      !exit.detail.empty();
   fault.message =
       absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how, " ",
                    progress_text(exit.last_step), tells ? ": " : "", tells ? exit.detail : "");

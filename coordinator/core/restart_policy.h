@@ -64,7 +64,9 @@ constexpr bool ended_as(const End& end, ExitCode code) {
   return !end.of_program && end.signal == 0 && end.exit_code == to_int(code);
 }
 // The rank left because another rank was gone: never the one to blame.
-constexpr bool is_victim(const RankExit& exit) { return ended_as(exit, ExitCode::kPeerLost); }
+constexpr bool is_victim(const RankExit& exit) {
+  return ended_as(exit, ExitCode::kPeerLost) && exit.cause != ExitCause::kGpuFault;
+}
 constexpr int32_t kSigabrt = 6;
 // A program has no word for that; one that fails, or aborts as NCCL's watchdog does, while a peer's worker is away has most likely lost that peer.
 constexpr bool may_be_victim(const RankExit& exit) {

@@ -11,12 +11,18 @@
 namespace muster::coordinator {
 namespace {
 
+std::string gpus_text(const JobSpec& spec) {
+  if (spec.gpus_per_rank <= 0) return "";
+  const int32_t gpus = spec.gpus_per_rank * spec.ranks_per_node;
+  return absl::StrCat(" and ", gpus, gpus == 1 ? " free GPU" : " free GPUs");
+}
+
 // `fewest`: so many would do.
 std::string need_text(const JobSpec& spec, int32_t fewest) {
   return absl::StrCat(
       spec.nodes, spec.nodes == 1 ? " worker" : " workers",
       fewest < spec.nodes ? absl::StrCat(", or at least ", fewest, ",") : std::string(), " with ",
-      spec.ranks_per_node, spec.ranks_per_node == 1 ? " free slot" : " free slots",
+      spec.ranks_per_node, spec.ranks_per_node == 1 ? " free slot" : " free slots", gpus_text(spec),
       spec.nodes == 1 ? "" : " each");
 }
 
@@ -70,11 +76,52 @@ std::map<WorkerName, int32_t> Core::slots_of_ranks() const {
   return used;
 }
 
+// Of its own, all of its ranks' there.
+int32_t Core::gpus_on(const Job& job, const Worker& worker) {
+  return job.spec.ranks_per_node *
+         gpus_of_rank(job.spec.gpus_per_rank, std::ssize(worker.gpus), worker.slots);
+}
+
+std::map<WorkerName, int32_t> Core::gpus_used_by_worker() const {
+  std::map<WorkerName, int32_t> used = gpus_of_ranks();
+  for (const auto& [id, job] : jobs_) {
+    for (const WorkerName& name : job.held) {
+      const auto worker = workers_.find(name);
+      if (worker != workers_.end()) used[name] += gpus_on(job, worker->second);
+    }
+  }
+  return used;
+}
+
+std::map<WorkerName, int32_t> Core::gpus_of_ranks() const {
+  std::map<WorkerName, int32_t> used;
+  for (const auto& [id, launch] : launches_) {
+    const Job& job = jobs_.at(id);
+    if (job.spec.gpus_per_rank == 0) continue;
+    for (const RankPlacement& rank : job.placement) {
+      if (rank.local_rank != 0) continue;  // counted with the first of its node
+      const auto worker = workers_.find(rank.worker);
+      if (worker != workers_.end()) used[rank.worker] += gpus_on(job, worker->second);
+    }
+  }
+  for (const auto& [name, worker] : workers_) {
+    // One of another store's may have one.
+    for (const RankKey& stray : worker.strays) {
+      const auto job = jobs_.find(stray.job);
+      used[name] += job == jobs_.end() ? (worker.gpus.empty() ? 0 : 1)
+                                       : gpus_of_rank(job->second.spec.gpus_per_rank,
+                                                      std::ssize(worker.gpus), worker.slots);
+    }
+  }
+  return used;
+}
+
 void Core::schedule() {
   schedule_needed_ = false;
   if (!anybody_wants_workers()) return;
   std::map<WorkerName, int32_t> used = slots_of_ranks();
   const std::map<WorkerName, int32_t> held = slots_held_by_worker();
+  std::map<WorkerName, int32_t> used_gpus = gpus_of_ranks();
   std::vector<Host> hosts;
   std::vector<Host> left_out;
   std::vector<std::string> leaving;
@@ -88,7 +135,9 @@ void Core::schedule() {
     } else {
       (nodes_.is_sound(name) && worker.stuck.empty() ? hosts : left_out)
           .push_back({name, worker.incarnation, worker.slots, worker.slots - used[name],
-                      held.contains(name), worker.switches});
+                      held.contains(name), worker.switches,
+                      static_cast<int32_t>(worker.gpus.size()),
+                      static_cast<int32_t>(worker.gpus.size()) - used_gpus[name]});
     }
   }
   for (std::vector<Host>* some : {&hosts, &left_out}) {
@@ -121,8 +170,11 @@ void Core::schedule() {
         for (const RankPlacement& rank : placement.ranks) ++taken[rank.worker];
         for (std::vector<Host>* some : {&hosts, &left_out}) {
           for (Host& host : *some) {
-            if (const auto ranks = taken.find(host.name); ranks != taken.end())
+            if (const auto ranks = taken.find(host.name); ranks != taken.end()) {
               host.slots_free -= ranks->second;
+              host.gpus_free -=
+                  ranks->second * gpus_of_rank(job.spec.gpus_per_rank, host.gpus, host.slots);
+            }
           }
         }
         start(job, std::move(placement.ranks));

@@ -175,6 +175,8 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   status.Update(check_range("spec.nodes", spec.nodes, 1, limits.nodes_max));
   status.Update(
       check_range("spec.ranks_per_node", spec.ranks_per_node, 1, limits.ranks_per_node_max));
+  status.Update(
+      check_range("spec.gpus_per_rank", spec.gpus_per_rank, kGpusOfSlot, kGpusPerNodeMax));
   status.Update(check_range("spec.restarts_max", spec.restarts_max, 0, limits.restarts_max));
   status.Update(check_range("spec.steps", spec.steps, 0, std::numeric_limits<int64_t>::max()));
   status.Update(check_range("spec.hang_after_seconds", spec.hang_after_seconds, 0,
@@ -236,6 +238,7 @@ absl::Status check_registration(const WorkerRegistered& event, const InputLimits
   status.Update(check_line("rendezvous_address", event.rendezvous_address, kAddressBytesMax));
   status.Update(check_line("switches", event.switches, kSwitchesBytesMax));
   status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
+  status.Update(check_range("gpus (their number)", std::ssize(event.gpus), 0, kGpusPerNodeMax));
   // Twice the slots: ranks that are being stopped may still be there beside their successors.
   status.Update(check_range("running (its number of ranks)", std::ssize(event.running), 0,
                             int64_t{2} * limits.ranks_per_node_max));

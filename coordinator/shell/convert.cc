@@ -9,6 +9,7 @@
 #include "coordinator/shell/incident_messages.h"
 #include "coordinator/shell/node_messages.h"
 #include "daemon/evidence_messages.h"
+#include "daemon/gpu_messages.h"
 
 namespace muster::coordinator {
 namespace {
@@ -61,6 +62,7 @@ void spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
   proto.set_working_directory(spec.working_directory);
   proto.set_spares(spec.spares);
   proto.set_min_nodes(spec.min_nodes);
+  proto.set_gpus_per_rank(spec.gpus_per_rank);
   for (const SmallerJob& size : spec.smaller) {
     v1::Smaller& smaller = *proto.add_smaller();
     smaller.set_nodes(size.nodes);
@@ -180,6 +182,7 @@ JobSpec spec_from_proto(const v1::JobSpec& proto) {
   spec.working_directory = proto.working_directory();
   spec.spares = proto.spares();
   spec.min_nodes = proto.min_nodes();
+  spec.gpus_per_rank = proto.gpus_per_rank();
   for (const v1::Smaller& size : proto.smaller())
     spec.smaller.push_back({size.nodes(), size.train_config_json()});
   return spec;
@@ -195,6 +198,7 @@ WorkerRegistered registration_from_proto(const v1::Register& proto) {
   event.rendezvous_address = proto.rendezvous_address();
   event.program_ports = {proto.program_ports().first(), proto.program_ports().count()};
   event.switches = proto.switches();
+  for (const v1::Gpu& gpu : proto.gpus()) event.gpus.push_back(daemon::gpu_from_proto(gpu));
   event.store = StoreId(proto.store_id());
   if (proto.has_leaving()) event.leaving = leaving_from_proto(proto.leaving()).grace;
   for (const v1::RunningRank& rank : proto.running()) {
@@ -250,6 +254,8 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
   event.detail = proto.detail();
   if (proto.cause() == static_cast<uint32_t>(ExitCause::kOutOfMemory))
     event.cause = ExitCause::kOutOfMemory;
+  if (proto.cause() == static_cast<uint32_t>(ExitCause::kGpuFault))
+    event.cause = ExitCause::kGpuFault;
   if (proto.evidence_size() > 0) {
     auto evidence = std::make_shared<EndEvidence>();
     evidence->rank = daemon::evidence_from_proto(proto.evidence(), 1).front();
@@ -273,14 +279,16 @@ v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now) {
   return proto;
 }
 
-v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, int32_t slots_used,
-                               int32_t slots_held, Instant now) {
+v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, const WorkerUse& use,
+                               Instant now) {
   v1::WorkerInfo proto;
   proto.set_name(worker.name.value());
   proto.set_host(worker.host);
   proto.set_slots(worker.slots);
-  proto.set_slots_used(slots_used);
-  proto.set_slots_held(slots_held);
+  proto.set_slots_used(use.slots);
+  proto.set_slots_held(use.slots_held);
+  for (const Gpu& gpu : worker.gpus) daemon::gpu_to_proto(gpu, *proto.add_gpus());
+  proto.set_gpus_used(use.gpus);
   proto.set_version(worker.version);
   proto.set_connected(worker.connected);
   proto.set_leaving(worker.leaving);

@@ -19,9 +19,15 @@ RankExited exit_from_proto(const v1::RankExited& proto);
 v1::Job job_to_proto(const Core& core, const Job& job, Instant now);
 // For lists: without the config, the environment and the figures of all ranks but rank 0.
 v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now);
-// `node`: what is held against it; null: nothing. `slots_held` of `slots_used` have no rank.
-v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, int32_t slots_used,
-                               int32_t slots_held, Instant now);
+// What is taken of a worker.
+struct WorkerUse {
+  int32_t slots = 0;
+  int32_t slots_held = 0;  // of these: they have no rank
+  int32_t gpus = 0;
+};
+// `node`: what is held against it; null: nothing.
+v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, const WorkerUse& use,
+                               Instant now);
 v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoch);
 
 }  // namespace muster::coordinator

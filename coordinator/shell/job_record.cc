@@ -100,10 +100,15 @@ std::map<Cause, RestartsUsed> restarts_used_from(const json& j) {
 }
 
 json to_json(const RankExit& exit) {
-  return {{"rank", exit.rank.value()},     {"exit_code", exit.exit_code},
-          {"signal", exit.signal},         {"last_step", exit.last_step},
-          {"detail", exit.detail},         {"out_of_memory", exit.cause == ExitCause::kOutOfMemory},
-          {"of_program", exit.of_program}, {"told_to_stop", exit.told_to_stop}};
+  return {{"rank", exit.rank.value()},
+          {"exit_code", exit.exit_code},
+          {"signal", exit.signal},
+          {"last_step", exit.last_step},
+          {"detail", exit.detail},
+          {"out_of_memory", exit.cause == ExitCause::kOutOfMemory},
+          {"of_program", exit.of_program},
+          {"told_to_stop", exit.told_to_stop},
+          {"gpu_fault", exit.cause == ExitCause::kGpuFault}};
 }
 
 RankExit exit_from(const json& j) {
@@ -112,7 +117,9 @@ RankExit exit_from(const json& j) {
           j.value("signal", 0),
           j.value("last_step", int64_t{-1}),
           j.value("detail", std::string()),
-          j.value("out_of_memory", false) ? ExitCause::kOutOfMemory : ExitCause::kUnknown,
+          j.value("out_of_memory", false) ? ExitCause::kOutOfMemory
+          : j.value("gpu_fault", false)   ? ExitCause::kGpuFault
+                                          : ExitCause::kUnknown,
           j.value("of_program", false),
           j.value("told_to_stop", false)};
 }
@@ -161,6 +168,7 @@ json to_json(const JobSpec& spec) {
           {"working_directory", spec.working_directory},
           {"spares", spec.spares},
           {"min_nodes", spec.min_nodes},
+          {"gpus_per_rank", spec.gpus_per_rank},
           {"smaller", list_to_json(spec.smaller)}};
 }
 
@@ -186,6 +194,7 @@ JobSpec spec_from(const json& j) {
   spec.working_directory = j.value("working_directory", spec.working_directory);
   spec.spares = j.value("spares", spec.spares);
   spec.min_nodes = j.value("min_nodes", spec.min_nodes);
+  spec.gpus_per_rank = j.value("gpus_per_rank", spec.gpus_per_rank);
   spec.smaller = list_from<SmallerJob>(j, "smaller", smaller_from);
   return spec;
 }

@@ -29,15 +29,23 @@ void refuse_unless_ok(grpc::ServerUnaryReactor* reactor, const absl::Status& sta
 }
 
 // Registered, or only known for what is held against it, or neither.
-using SlotsByWorker = std::map<WorkerName, int32_t>;
+using CountsByWorker = std::map<WorkerName, int32_t>;
 
-int32_t slots_of(const SlotsByWorker& slots, const WorkerName& name) {
-  const auto found = slots.find(name);
-  return found == slots.end() ? 0 : found->second;
+struct Use {
+  explicit Use(const Core& core)
+      : slots(core.slots_used_by_worker()),
+        slots_held(core.slots_held_by_worker()),
+        gpus(core.gpus_used_by_worker()) {}
+
+  CountsByWorker slots, slots_held, gpus;
+};
+
+int32_t count_of(const CountsByWorker& counts, const WorkerName& name) {
+  const auto found = counts.find(name);
+  return found == counts.end() ? 0 : found->second;
 }
 
-v1::WorkerInfo info_of(const Core& core, const SlotsByWorker& used, const SlotsByWorker& held,
-                       const WorkerName& name, Instant now) {
+v1::WorkerInfo info_of(const Core& core, const Use& use, const WorkerName& name, Instant now) {
   const auto node = core.nodes().find(name);
   const NodeRecord* known = node == core.nodes().end() ? nullptr : &node->second;
   const auto worker = core.workers().find(name);
@@ -46,7 +54,11 @@ v1::WorkerInfo info_of(const Core& core, const SlotsByWorker& used, const SlotsB
     nothing.worker = name;
     return absent_worker_to_proto(known == nullptr ? nothing : *known);
   }
-  return worker_to_proto(worker->second, known, slots_of(used, name), slots_of(held, name), now);
+  return worker_to_proto(worker->second, known,
+                         {.slots = count_of(use.slots, name),
+                          .slots_held = count_of(use.slots_held, name),
+                          .gpus = count_of(use.gpus, name)},
+                         now);
 }
 
 }  // namespace
@@ -149,13 +161,12 @@ grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   refuse_unless_ok(reactor, loop_.query([=](const Core* core, Instant now) {
     if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
-    const SlotsByWorker used = core->slots_used_by_worker();
-    const SlotsByWorker held = core->slots_held_by_worker();
+    const Use use(*core);
     for (const auto& [name, worker] : core->workers())
-      *response->add_workers() = info_of(*core, used, held, name, now);
+      *response->add_workers() = info_of(*core, use, name, now);
     for (const auto& [name, node] : core->nodes()) {
       const bool is_told = core->workers().contains(name) || !(node.excluded || node.check_due);
-      if (!is_told) *response->add_workers() = info_of(*core, used, held, name, now);
+      if (!is_told) *response->add_workers() = info_of(*core, use, name, now);
     }
     reactor->Finish(grpc::Status::OK);
   }));
@@ -169,8 +180,7 @@ void MusterService::answer_with_worker(const absl::Status& status, const WorkerN
   if (!status.ok()) return reactor->Finish(to_grpc(status));
   refuse_unless_ok(reactor, loop_.query([&response, name, reactor](const Core* core, Instant now) {
     if (core == nullptr) return reactor->Finish(to_grpc(stopped()));
-    response =
-        info_of(*core, core->slots_used_by_worker(), core->slots_held_by_worker(), name, now);
+    response = info_of(*core, Use(*core), name, now);
     reactor->Finish(grpc::Status::OK);
   }));
 }

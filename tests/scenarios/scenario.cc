@@ -132,6 +132,8 @@ void Scenario::add_worker(const Words& words) {
   event.host = "host-of-" + words[1];
   event.slots = number_of(words, "slots", 4);
   event.switches = value_of(words, "switches").value_or("");
+  for (int32_t i = 0; i < number_of(words, "gpus", 0); ++i)
+    event.gpus.push_back({.index = i, .uuid = absl::StrCat("GPU-", i), .name = "fake"});
   event.rendezvous_address = words[1] + ":1234";
   event.program_ports = {12'000, number_of(words, "ports", 0)};
   event.store = StoreId(number_of<uint64_t>(words, "store", 0));
@@ -159,6 +161,7 @@ void Scenario::submit(const Words& words) {
   spec.nodes = number_of(words, "nodes", 1);
   spec.ranks_per_node = number_of(words, "ranks", 4);
   spec.priority = number_of(words, "priority", 0);
+  spec.gpus_per_rank = number_of(words, "gpus", 0);
   spec.restarts_max = number_of(words, "restarts", 0);
   spec.output_directory = value_of(words, "output").value_or(absl::StrCat("/out/", next_token_));
   if (std::find(words.begin(), words.end(), "program") != words.end()) {
@@ -207,6 +210,7 @@ void Scenario::report_exit(const Words& words) {
   event.last_step = number_of<int64_t>(words, "step", -1);
   event.detail = value_of(words, "detail").value_or("");
   if (words.back() == "oom") event.cause = ExitCause::kOutOfMemory;
+  if (words.back() == "gpu") event.cause = ExitCause::kGpuFault;
   event.told_to_stop = words.back() == "told";
   event.report_id = next_report_++;
   event.unix_ns = unix_ns_;

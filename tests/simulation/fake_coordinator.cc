@@ -159,6 +159,7 @@ void FakeCoordinator::send_register(StreamId stream, const worker::SendRegister&
   event.version = message.version;
   event.host = message.host;
   event.slots = message.slots;
+  event.gpus = message.gpus;
   event.rendezvous_address = message.rendezvous_address;
   event.store = message.store;
   for (const auto& r : message.running)

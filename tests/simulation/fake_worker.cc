@@ -21,6 +21,7 @@ void FakeWorker::boot() {
   options.version = "simulated";
   options.host = name_.value();
   options.slots = slots_;
+  for (int32_t gpu = 0; gpu < slots_; ++gpu) options.gpus.push_back({.index = gpu});
   options.launches_kept_max = 2;  // so that some are removed in every story
   options.rendezvous_address = absl::StrCat(name_.value(), ":", life_);
   core_.emplace(options, world_.scheduler.now());
@@ -49,6 +50,17 @@ void FakeWorker::ask_to_leave() {
   if (!core_) return;
   world_.note(absl::StrCat(name_.value(), " is asked to leave"));
   step(worker::ShutdownRequested{});
+}
+
+bool FakeWorker::shares_a_gpu() const {
+  if (!core_) return false;
+  std::set<int32_t> taken;
+  for (const auto& [key, rank] : core_->ranks()) {
+    if (rank.life == worker::Core::Life::kWaiting) continue;
+    for (const int32_t gpu : rank.launch->gpus_of(rank.local_rank))
+      if (!taken.insert(gpu).second) return true;
+  }
+  return false;
 }
 
 void FakeWorker::step(const worker::Event& event) {
@@ -109,6 +121,7 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
     event.launch.attempt = start->attempt;
     event.launch.spec.nodes = start->spec.nodes;
     event.launch.spec.ranks_per_node = start->spec.ranks_per_node;
+    event.launch.spec.gpus_per_rank = start->spec.gpus_per_rank;
     event.launch.rendezvous_address = start->rendezvous_address;
     for (const auto& rank : start->ranks)
       event.launch.ranks.push_back({rank.rank, rank.local_rank});

@@ -34,6 +34,8 @@ class FakeWorker {
   int host() const { return host_; }
   int32_t slots() const { return slots_; }
   bool is_up() const { return core_.has_value(); }
+  // Two processes have one GPU to themselves.
+  bool shares_a_gpu() const;
   const WorkerName& name() const { return name_; }
   Incarnation incarnation() const { return incarnation_; }
   // Whether the host's memory has copies of any job of that store.

@@ -139,6 +139,8 @@ void Invariants::no_slot_is_overbooked() {
         absl::StrCat("two attempts of job ", key.second.job.value(), " run on one node"));
   }
   for (const auto& [host, count] : processes) {
+    world_.require(!world_.worker(host).shares_a_gpu(),
+                   absl::StrCat("node", host, " gives one GPU to two processes"));
     world_.require(count <= world_.worker(host).slots(),
                    absl::StrCat("node", host, " runs ", count, " processes"));
   }

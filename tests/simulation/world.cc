@@ -191,6 +191,8 @@ void World::submit_later() {
     spec.nodes = 1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(large_enough)));
     spec.priority = static_cast<int32_t>(random.below(3));
     spec.restarts_max = static_cast<int32_t>(random.below(6));
+    // None, one each, or what a slot has, which is one, too.
+    spec.gpus_per_rank = static_cast<int32_t>(next_request_ % 3) - 1;
     draw_sizes(spec);
     try_submit(absl::StrCat("request-", next_request_++), spec, draw_nature(spec));
     submit_later();

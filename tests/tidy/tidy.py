@@ -21,6 +21,7 @@ ARROWS = {
     "progress/": ["progress/"],
     "daemon/": ["common/", "daemon/"],
     "daemon/evidence_messages.": ["common/", "daemon/", "muster/v1/"],
+    "daemon/gpu_messages.": ["common/", "daemon/", "muster/v1/"],
     "coordinator/core/": ["common/", "coordinator/core/"],
     "coordinator/": ["common/", "daemon/", "coordinator/", "muster/v1/"],
     "worker/core/": ["common/", "worker/core/"],

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/exit_code.h"
+#include "common/gpu.h"
 #include "common/ids.h"
 #include "common/port_range.h"
 #include "common/rank_evidence.h"
@@ -82,6 +83,7 @@ struct SendRegister {
   std::string rendezvous_address;
   PortRange program_ports{};
   std::string switches;
+  std::vector<Gpu> gpus;
   StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
   std::optional<Duration> leaving;  // SendLeaving's grace, of a worker that leaves

@@ -1,5 +1,5 @@
-// The stream to the coordinator, heartbeats, reports and leaving. core_ranks.cc has the ranks, core_launches.cc what
-// stays of them, core_stacks.cc the dumps of their stacks.
+// The stream to the coordinator, heartbeats, reports and leaving. core_ranks.cc has the ranks, core_gpus.cc what GPUs they
+// have, core_launches.cc what stays of them, core_stacks.cc the dumps of their stacks.
 #include "worker/core/core.h"
 
 #include <algorithm>
@@ -65,6 +65,7 @@ void Core::on(const Connected&, Instant now, ActionList& out) {
                        .rendezvous_address = options_.rendezvous_address,
                        .program_ports = options_.program_ports,
                        .switches = options_.switches,
+                       .gpus = options_.gpus,
                        .store = store_.value_or(StoreId{}),
                        .running = {},
                        .leaving = std::nullopt};

@@ -39,6 +39,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/gpu.h"
 #include "common/ids.h"
 #include "common/port_range.h"
 #include "common/time.h"
@@ -71,6 +72,7 @@ struct CoreOptions {
   std::string rendezvous_address;
   PortRange program_ports;
   std::string switches;
+  std::vector<Gpu> gpus;
   size_t launches_kept_max = kLaunchesKeptMax;
   Duration leave_grace = kLeaveGrace;  // SIGTERM to SIGKILL when the worker leaves
   Duration retry_first =
@@ -111,6 +113,7 @@ class Core {
   const std::map<uint64_t, SendRankExited>& unacknowledged() const { return reports_; }
   bool registered() const { return link_ == Link::kRegistered; }
   int32_t slots() const { return options_.slots; }
+  int32_t gpus_used() const;  // that ranks have, or wait for
   bool leaving() const { return leaving_; }
   bool left() const { return left_; }  // Exit was asked for; every further event is ignored
 
@@ -153,14 +156,17 @@ class Core {
   void on(const StacksRead& event, Instant now, ActionList& out);
   void on(const SymbolsRead& event, Instant now, ActionList& out);
   void on(const NodeCheckDone& event, Instant now, ActionList& out);
+  void on(const GpusChanged& event, Instant now, ActionList& out);
   void on(const Tick& event, Instant now, ActionList& out);
   void on(const ShutdownRequested& event, Instant now, ActionList& out);
 
   bool is_stale(Epoch epoch, std::string_view what, ActionList& out) const;
   std::string why_not(const Launch& launch) const;
   bool is_superseded(const RankKey& key) const;
+  std::string choose_gpus(Launch& launch, ExitCause& cause) const;
+  bool has_its_gpus(const Launch& launch) const;
   void remember(JobId job, const Seen& seen);
-  void refuse(const Launch& launch, const std::string& reason, ActionList& out);
+  void refuse(const Launch& launch, const std::string& reason, ExitCause cause, ActionList& out);
   void spawn_ready(ActionList& out);
   void stop(const RankKey& key, RankState& rank, Duration grace, const std::string& reason,
             Instant now, ActionList& out);
@@ -215,6 +221,8 @@ class Core {
       unfinished_;  // have a folder, and a rank, a report or a log that is not done with
   std::deque<LaunchKey>
       finished_;  // have a folder and nothing else, in the order in which they finished
+
+  std::vector<std::string> gpu_problems_;  // of each GPU; shorter: the others are good
 
   bool leaving_ = false;
   Instant leave_by_{};                 // when the ranks are killed, once leaving_

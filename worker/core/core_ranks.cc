@@ -53,11 +53,14 @@ void Core::on(const StartRanks& event, Instant now, ActionList& out) {
     return;
   }
   const bool stopped = launch.attempt == seen.attempt && seen.stopped;
-  const std::string reason = stopped ? "stopped before it was started" : why_not(launch);
+  Launch accepted = launch;
+  std::string reason = stopped ? "stopped before it was started" : why_not(launch);
   remember(launch.job, {launch.attempt, true, stopped});
   stop_older(launch.job, launch.attempt, now, out);
-  if (!reason.empty()) return refuse(launch, reason, out);
-  const auto shared = std::make_shared<const Launch>(launch);
+  ExitCause cause = ExitCause::kUnknown;
+  if (reason.empty()) reason = choose_gpus(accepted, cause);
+  if (!reason.empty()) return refuse(launch, reason, cause, out);
+  const auto shared = std::make_shared<const Launch>(std::move(accepted));
   for (const RankAssignment& assignment : launch.ranks) {
     RankState rank;
     rank.launch = shared;
@@ -209,7 +212,7 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
   leave_when_done(now, out);
 }
 
-// Starts what waits, in rank order, as far as older attempts are reaped and slots are free.
+// Starts what waits, in rank order, as far as older attempts are reaped and slots and GPUs are free.
 void Core::spawn_ready(ActionList& out) {
   auto alive = std::count_if(ranks_.begin(), ranks_.end(),
                              [](const auto& rank) { return rank.second.life != Life::kWaiting; });
@@ -217,7 +220,9 @@ void Core::spawn_ready(ActionList& out) {
   for (auto& [key, rank] : ranks_) {
     if (oldest == nullptr || oldest->job != key.job) oldest = &key;
     const bool older_lives = oldest->attempt != key.attempt;
-    if (rank.life != Life::kWaiting || older_lives || alive >= options_.slots) continue;
+    if (rank.life != Life::kWaiting || older_lives || alive >= options_.slots ||
+        !has_its_gpus(*rank.launch))
+      continue;
     rank.life = Life::kSpawning;
     ++alive;
     // Another coordinator's launch of these numbers may have left a folder: it is this one's now.
@@ -295,7 +300,8 @@ bool Core::is_superseded(const RankKey& key) const {
   return seen != seen_.end() && key.attempt < seen->second.attempt;
 }
 
-void Core::refuse(const Launch& launch, const std::string& reason, ActionList& out) {
+void Core::refuse(const Launch& launch, const std::string& reason, ExitCause cause,
+                  ActionList& out) {
   out.push_back(Note{true, absl::StrCat("refusing ", describe(launch), ": ", reason)});
   std::set<Rank> refused;
   for (const RankAssignment& assignment : launch.ranks) {
@@ -305,6 +311,7 @@ void Core::refuse(const Launch& launch, const std::string& reason, ActionList& o
     // A job that met a leaving worker is to be placed elsewhere, at no cost to its restarts.
     exited.exit_code = to_int(leaving_ ? ExitCode::kPreempted : ExitCode::kFailure);
     exited.detail = absl::StrCat("could not be started: ", reason);
+    exited.cause = cause;
     report(std::move(exited), out);
   }
   out.push_back(EndLaunch{{launch.job, launch.attempt}});

@@ -167,6 +167,11 @@ struct NodeCheckDone {
   std::string details;   // what was looked at, and how fast it was
 };
 
+// What is wrong with the worker's GPUs has changed.
+struct GpusChanged {
+  std::vector<std::string> problems;  // of each, as CoreOptions::gpus; empty: it is good
+};
+
 // A deadline that next_deadline() named may have passed.
 struct Tick {};
 
@@ -177,6 +182,6 @@ using Event =
     std::variant<Connected, Disconnected, Registered, StartRanks, StopRanks, SaveCheckpoint,
                  DumpStacks, Symbolize, CheckNode, JobEnded, ReportAcked, LogSettled, LaunchesFound,
                  RankStarted, SpawnFailed, RankReaped, PagesRead, StacksRead, SymbolsRead,
-                 NodeCheckDone, Tick, ShutdownRequested>;
+                 NodeCheckDone, GpusChanged, Tick, ShutdownRequested>;
 
 }  // namespace muster::worker

@@ -1,5 +1,6 @@
 #include "worker/core/rank.h"
 
+#include <algorithm>
 #include <bit>
 
 #include <absl/strings/str_cat.h>
@@ -21,6 +22,14 @@ std::string to_string(const LaunchKey& key) {
 
 std::string to_string(const RankKey& key) {
   return absl::StrCat(to_string(key.launch()), " rank ", key.rank.value());
+}
+
+std::vector<int32_t> Launch::gpus_of(int32_t local_rank) const {
+  std::vector<int32_t> own;
+  const int64_t stride = std::max(spec.ranks_per_node, 1);
+  for (int64_t i = local_rank; local_rank >= 0 && i < std::ssize(gpus); i += stride)
+    own.push_back(gpus[static_cast<size_t>(i)]);
+  return own;
 }
 
 bool same_figures(const RankFigures& a, const RankFigures& b) {

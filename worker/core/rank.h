@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/gpu.h"
 #include "common/ids.h"
 #include "common/progress_page.h"
 #include "common/stack_trace_spec.h"
@@ -47,6 +48,7 @@ struct LaunchSpec {
   std::string working_directory{};
   int32_t restarts_max = 0;     // for a program that wants to know
   bool output_is_life = false;  // what a rank writes counts as progress
+  int32_t gpus_per_rank = 0;    // of its own, or kGpusOfSlot
 
   int32_t world_size() const { return nodes * ranks_per_node; }
 };
@@ -67,6 +69,12 @@ struct Launch {
   std::string rendezvous_address;  // host:port of the store of the worker that holds rank 0
   int32_t program_port = 0;        // of that worker's node, for this attempt of a program alone
   int64_t checkpoint_step = -1;    // that an earlier attempt has saved; below 1: none is known
+  // This worker's GPUs that its ranks have to themselves, as CoreOptions::gpus numbers them; empty: none. First one of each local rank, in their order, then a second
+  // one of each, and so on: who chooses by its LOCAL_RANK chooses one of its own.
+  std::vector<int32_t> gpus{};
+
+  // Those of one rank.
+  std::vector<int32_t> gpus_of(int32_t local_rank) const;
 };
 
 // What a progress page says, as far as the coordinator wants it.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include <absl/strings/str_cat.h>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
@@ -25,6 +26,11 @@ Instant ago(Duration time) {
   return now - std::min(time, now.time_since_epoch());
 }
 
+// The driver may tell of a GPU that is gone a moment after its rank has died of it; a measurement takes milliseconds where all is well.
+constexpr Duration kGpuLook = std::chrono::milliseconds(300);
+// An error that a GPU had longer ago has not ended the rank; one that it has for good may have.
+constexpr Duration kGpuErrorAge = std::chrono::minutes(2);
+
 bool died_by_itself(const EndedRank& rank) {
   return !rank.was_killed && (rank.event.signal != 0 || rank.event.exit_code != 0);
 }
@@ -40,6 +46,27 @@ ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& mess
                        [since = ago(kOomKillAge)](const auto& m) { return m.at >= since; });
   return rank.pid > 0 && says_oom_killed(recent, rank.pid) ? ExitCause::kOutOfMemory
                                                            : ExitCause::kUnknown;
+}
+
+// Of an end that has no reason of its own: a full disk is one.
+bool may_be_gpus(const EndedRank& rank) {
+  const int32_t code = rank.event.exit_code;
+  return died_by_itself(rank) && rank.event.cause == ExitCause::kUnknown &&
+         (rank.event.signal != 0 || code == to_int(ExitCode::kFailure) ||
+          code == to_int(ExitCode::kPeerLost));
+}
+
+void take_gpus(EndedRank& rank, const GpuReport& report, EndEvidence& evidence) {
+  if (rank.gpus.empty() || !died_by_itself(rank)) return;
+  const Instant now = monotonic_now();
+  for (std::string& message : trouble_since(report, rank.gpus, rank.started, now).messages)
+    if (evidence.kernel_messages.size() < kKernelMessagesMax)
+      evidence.kernel_messages.push_back(std::move(message));
+  const std::string cause =
+      trouble_since(report, rank.gpus, std::max(rank.started, ago(kGpuErrorAge)), now).cause;
+  if (cause.empty() || !may_be_gpus(rank)) return;
+  rank.event.cause = ExitCause::kGpuFault;
+  rank.event.detail = absl::StrCat(cause, rank.event.detail.empty() ? "" : "; ", rank.event.detail);
 }
 
 RankEvidence evidence_of(const EndedRank& rank, const Launcher& launcher) {
@@ -112,6 +139,11 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
   if (std::ranges::any_of(ranks, died_by_itself))
     messages =
         read_kernel_messages(options_.kernel_log, {.pids = pids, .since = ago(kKernelMessagesAge)});
+  GpuReport gpus;
+  if (options_.gpus != nullptr && std::ranges::any_of(ranks, [](const EndedRank& rank) {
+        return !rank.gpus.empty() && died_by_itself(rank);
+      }))
+    gpus = options_.gpus->look(kGpuLook);
   for (EndedRank& rank : ranks) {
     auto evidence = std::make_shared<EndEvidence>();
     evidence->rank = evidence_of(rank, launcher_);
@@ -121,6 +153,7 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
     }
     if (!evidence->rank.last_lines.empty()) rank.event.detail = evidence->rank.last_lines.back();
     rank.event.cause = cause_of(rank, messages);
+    take_gpus(rank, gpus, *evidence);
     rank.event.evidence = std::move(evidence);
   }
 }

@@ -14,6 +14,7 @@
 
 #include "common/time.h"
 #include "worker/core/event.h"
+#include "worker/gpus/gpu_watch.h"
 #include "worker/shell/launcher.h"
 #include "worker/stacks/process_evidence.h"
 
@@ -26,10 +27,13 @@ struct EndedRank {
   bool was_killed = false;  // by this worker
   OomKillCounter oom_kills;
   int64_t oom_kills_before = -1;  // when it was started; -1: the kernel does not tell
+  std::vector<int32_t> gpus{};    // its own, into GpuReport::gpus
+  Instant started{};
 };
 
 struct EndReaderOptions {
   std::string kernel_log;
+  const GpuWatch* gpus = nullptr;  // outlives the reader; null: none
   // The coordinator is to hear of a death within a second, with evidence or without.
   Duration deadline = std::chrono::milliseconds(500);
 };

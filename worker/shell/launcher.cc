@@ -12,6 +12,7 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
@@ -54,6 +55,34 @@ std::vector<std::string> entries_of(const Variables& variables) {
 
 }  // namespace
 
+std::vector<Gpu> Launcher::gpus() const {
+  std::vector<Gpu> gpus;
+  for (const GpuState& state : options_.gpus) gpus.push_back(state.gpu);
+  return gpus;
+}
+
+// All ranks of a node see all of the job's there, so that peers can reach each other's memory: who chooses by LOCAL_RANK, as our trainer and torchrun's
+// programs do, chooses one of its own. A rank that was promised several sees those alone.
+std::string Launcher::visible_devices(const SpawnRank& request) const {
+  const Launch& launch = *request.launch;
+  const bool apart = launch.spec.gpus_per_rank > 1;
+  std::vector<std::string> uuids;
+  for (const int32_t gpu : apart ? launch.gpus_of(request.local_rank) : launch.gpus)
+    uuids.push_back(options_.gpus.at(static_cast<size_t>(gpu)).gpu.uuid);
+  return absl::StrJoin(uuids, ",");
+}
+
+std::vector<int32_t> Launcher::cpus_of(const SpawnRank& request) const {
+  std::vector<int32_t> cpus;
+  if (!options_.pin_ranks) return cpus;
+  for (const int32_t gpu : request.launch->gpus_of(request.local_rank)) {
+    const std::vector<int32_t>& near = options_.gpus.at(static_cast<size_t>(gpu)).cpus;
+    if (near.empty()) return {};  // it may be anywhere
+    cpus.insert(cpus.end(), near.begin(), near.end());
+  }
+  return cpus;
+}
+
 absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
   Variables variables;
   for (const std::string& entry : base_environment_) {
@@ -75,6 +104,9 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
     }
     variables[name] = value;
   }
+  // A job that names GPUs itself means to share them.
+  if (!launch.gpus.empty() && !launch.spec.environment.contains("CUDA_VISIBLE_DEVICES"))
+    variables["CUDA_VISIBLE_DEVICES"] = visible_devices(request);
   const RankKey& key = request.key;
   variables["RANK"] = absl::StrCat(key.rank.value());
   variables["WORLD_SIZE"] = absl::StrCat(launch.spec.world_size());
@@ -138,7 +170,8 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
                 .directory = spec.command.empty() ? folder : spec.working_directory,
                 .log_path = folders_.log_path(request.key),
                 .umask = options_.rank_umask,
-                .open_files = options_.rank_open_files});
+                .open_files = options_.rank_open_files,
+                .cpus = cpus_of(request)});
 }
 
 absl::StatusOr<RankFigures> Launcher::read_page(const RankKey& key, int32_t local_rank,

@@ -12,6 +12,7 @@
 #include "common/ids.h"
 #include "worker/core/action.h"
 #include "worker/core/rank.h"
+#include "worker/gpus/gpu_report.h"
 #include "worker/shell/launch_folders.h"
 #include "worker/shell/local_copies.h"
 #include "worker/shell/program_environment.h"
@@ -28,6 +29,8 @@ struct LauncherOptions {
   int32_t threads_per_rank = 1;  // a slot's share of the node's cores
   std::string proc_root = "/proc";
   std::string local_dir = "/dev/shm";
+  std::vector<GpuState> gpus{};  // as Launch::gpus numbers them
+  bool pin_ranks = true;         // to the CPUs near their GPUs
 };
 
 class Launcher {
@@ -46,6 +49,9 @@ class Launcher {
   // program or its working directory.
   absl::StatusOr<pid_t> launch(const SpawnRank& request) const;
 
+  // The worker's.
+  std::vector<Gpu> gpus() const;
+
   // The rank's whole environment: OMP_NUM_THREADS, a passive OMP_WAIT_POLICY and where dumps go (program_dumps.h), then the base, then the
   // job's, then ours (and program_environment.h's, of a program). InvalidArgument names a variable that cannot be one.
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
@@ -59,6 +65,8 @@ class Launcher {
   std::string last_line(const RankKey& key) const;
 
  private:
+  std::string visible_devices(const SpawnRank& request) const;
+  std::vector<int32_t> cpus_of(const SpawnRank& request) const;
   absl::StatusOr<Variables> variables(const SpawnRank& request) const;
   // The program's words; `named` is the rank's environment.
   absl::StatusOr<std::vector<std::string>> arguments(const SpawnRank& request,

@@ -47,7 +47,8 @@ Metrics::Metrics(Options options)
       data_wait_(counters<"muster_rank_data_wait_seconds_total">(*registry_)),
       eval_loss_(gauges<"muster_rank_eval_loss">(*registry_)),
       mfu_(gauges<"muster_rank_mfu_ratio">(*registry_)),
-      progress_age_(gauges<"muster_rank_progress_age_seconds">(*registry_)) {
+      progress_age_(gauges<"muster_rank_progress_age_seconds">(*registry_)),
+      gpus_(*registry_) {
   gauges<"muster_worker_build_info">(*registry_)
       .Add({{"version", options_.version}, {"worker", options_.worker}})
       .Set(1);
@@ -83,6 +84,7 @@ void Metrics::update(const Core& core, Instant now) {
   is_registered_ = core.registered();
   has_ranks_ = !core.ranks().empty();
   slots_.Set(core.slots());
+  gpus_used_ = core.gpus_used();
   registered_.Set(core.registered() ? 1 : 0);
   reports_waiting_.Set(static_cast<double>(core.unacknowledged().size()));
   int running = 0;

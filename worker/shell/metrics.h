@@ -17,6 +17,7 @@
 #include "common/time.h"
 #include "daemon/metric_words.h"
 #include "worker/core/core.h"
+#include "worker/shell/gpu_metrics.h"
 
 namespace muster::worker {
 
@@ -41,6 +42,9 @@ class Metrics {
   void set_stack_traces(uint64_t taken, uint64_t dropped);
   // After each look at a rank's page: the steps and checkpoints that it has and the look before had not.
   void count_steps(const RankFigures& before, const RankFigures& now);
+
+  // The HTTP server's thread.
+  void set_gpus(const GpuReport& report, Instant now) { gpus_.update(report, gpus_used_, now); }
 
   // Any thread.
   std::string text(Instant now) const;
@@ -98,6 +102,8 @@ class Metrics {
   GaugeFamily& eval_loss_;
   GaugeFamily& mfu_;
   GaugeFamily& progress_age_;
+  GpuMetrics gpus_;
+  std::atomic<int32_t> gpus_used_{0};
   std::map<RankKey, RankGauges> ranks_;
   std::map<JobId, prometheus::Gauge*> oldest_;
   std::atomic<bool> is_registered_{false};

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct SpawnRequest {
   std::string log_path;                  // stdout and stderr; emptied, then appended to; private
   mode_t umask = 022;
   rlim_t open_files = 0;  // soft limit of descriptors; 0: this process's
+  // Where it may run, of those where this process may; none, or none of those: wherever this process may.
+  std::vector<int32_t> cpus{};
 };
 
 // Starts the process in a process group of its own, with stdin from /dev/null and no other open file, and

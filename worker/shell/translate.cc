@@ -9,6 +9,7 @@
 #include "common/escape.h"
 #include "common/limits.h"
 #include "daemon/evidence_messages.h"
+#include "daemon/gpu_messages.h"
 
 namespace muster::worker {
 namespace {
@@ -47,7 +48,8 @@ absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
                        .command = {spec.command().begin(), spec.command().end()},
                        .working_directory = spec.working_directory(),
                        .restarts_max = spec.restarts_max(),
-                       .output_is_life = spec.hang_after_seconds() > 0};
+                       .output_is_life = spec.hang_after_seconds() > 0,
+                       .gpus_per_rank = spec.gpus_per_rank()};
   event.launch.program_port = message.program_port();
   event.launch.checkpoint_step = message.checkpoint_step();
   for (const v1::RankPlacement& rank : message.ranks()) {
@@ -145,6 +147,7 @@ v1::WorkerMessage to_message(const SendRegister& action) {
   body->mutable_program_ports()->set_first(action.program_ports.first);
   body->mutable_program_ports()->set_count(action.program_ports.count);
   body->set_switches(action.switches);
+  for (const Gpu& gpu : action.gpus) daemon::gpu_to_proto(gpu, *body->add_gpus());
   body->set_store_id(action.store.value());
   for (const RunningRank& rank : action.running) {
     v1::RunningRank* running = body->add_running();

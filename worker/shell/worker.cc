@@ -104,12 +104,14 @@ void Worker::reap_children() {
   for (const ReapedRank& end : reaper_.reap()) {
     EndedRank one;
     one.event = {.key = end.key, .exit_code = end.exit_code, .signal = end.signal, .detail = ""};
-    if (const auto kills = oom_kills_.extract(end.key)) {
-      one.oom_kills = kills.mapped().first;
-      one.oom_kills_before = kills.mapped().second;
+    if (const auto start = starts_.extract(end.key)) {
+      one.started = start.mapped().at;
+      one.oom_kills = start.mapped().oom_kills;
+      one.oom_kills_before = start.mapped().oom_kills_before;
     }
     if (const auto rank = core_->ranks().find(end.key); rank != core_->ranks().end()) {
       one.local_rank = rank->second.local_rank;
+      one.gpus = rank->second.launch->gpus_of(one.local_rank);
       one.pid = rank->second.pid;
       one.was_killed = rank->second.killed;
       const auto figures = launcher_.read_page(end.key, one.local_rank, /*pid=*/0);
@@ -155,7 +157,7 @@ void Worker::carry_out(const SpawnRank& action) {
   spdlog::info("{} started: pid {}", to_string(action.key), *pid);
   reaper_.add(*pid, action.key);
   const auto kills = OomKillCounter::of(proc_root_, kCgroupRoot, *pid);
-  oom_kills_.insert_or_assign(action.key, std::pair(kills, kills.count()));
+  starts_.insert_or_assign(action.key, Start{monotonic_now(), kills, kills.count()});
   logs_.add(action.key, launcher_.folders().log_path(action.key));
   stack_tracer_.begin(action.key.launch(), action.launch->spec);
   pending_.emplace_back(RankStarted{action.key, *pid});
@@ -229,6 +231,7 @@ void Worker::carry_out(const SendLeaving& action) { stream_.send(to_message(acti
 void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.count_heartbeat(monotonic_now());
   reap_children();  // whose end came while their stack was read
+  look_at_gpus();
   metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());
   stream_.send(to_message(action));
   logs_.pump(true);

@@ -19,6 +19,7 @@
 #include "daemon/endpoint.h"
 #include "daemon/http_server.h"
 #include "worker/core/core.h"
+#include "worker/gpus/gpu_watch.h"
 #include "worker/shell/end_reader.h"
 #include "worker/shell/launcher.h"
 #include "worker/shell/log_shipper.h"
@@ -37,6 +38,11 @@
 
 namespace muster::worker {
 
+// So long NVML may take to say what GPUs there are: it wakes up those that nobody uses, one after the other.
+constexpr Duration kGpusFoundWithin = std::chrono::seconds(60);
+// With this process's CUDA_VISIBLE_DEVICES.
+GpuWatchOptions gpu_watch_options(GpuWatchOptions options);
+
 class Worker {
  public:
   // Checks the options, listens, and writes the port file. The errors are what the operator has to change.
@@ -48,8 +54,8 @@ class Worker {
   int run();
 
  private:
-  Worker(const WorkerOptions& options, LauncherOptions launcher, StackTracerOptions tracer,
-         NodeCheckerOptions checker);
+  Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus, LauncherOptions launcher,
+         StackTracerOptions tracer, NodeCheckerOptions checker);
 
   absl::Status listen(const WorkerOptions& options, const daemon::Endpoint& rendezvous);
   std::map<std::string, daemon::HttpHandler> pages();
@@ -94,12 +100,20 @@ class Worker {
   absl::StatusOr<RankFigures> figures_of(const RankKey& key, const Core::RankState& rank);
   void stop_when_closed();
 
+  void look_at_gpus();
+  NodeCheckDone with_gpus(NodeCheckDone done) const;
+  StacksRead with_gpus(StacksRead read) const;
+
   boost::asio::io_context context_{1};
   boost::asio::steady_timer timer_{context_};
   boost::asio::signal_set signals_{context_};
   Instant told_at_{};  // to leave, by the first signal
   const Incarnation incarnation_;
   const std::string coordinator_;
+  const std::unique_ptr<GpuWatch> gpus_;
+  std::vector<std::string> missing_gpus_;  // that were here in an earlier life
+  uint64_t gpu_changes_ = 0;               // that the core has been told of
+  bool gpus_are_silent_ = false;
   Launcher launcher_;
   Reaper reaper_;
   Metrics metrics_;
@@ -114,7 +128,13 @@ class Worker {
   StackTracer stack_tracer_;
   NodeChecker node_checker_;
   FolderRemover folder_remover_;
-  std::map<RankKey, std::pair<OomKillCounter, int64_t>> oom_kills_;  // when each rank was started
+  // What was known when a rank was started.
+  struct Start {
+    Instant at{};
+    OomKillCounter oom_kills;
+    int64_t oom_kills_before = -1;
+  };
+  std::map<RankKey, Start> starts_;
   const std::string proc_root_;
   std::unique_ptr<RendezvousServer> rendezvous_;
   std::unique_ptr<ProgramPorts> program_ports_;  // none: there was no room for them

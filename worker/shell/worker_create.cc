@@ -27,6 +27,7 @@
 #include "daemon/client_credentials.h"
 #include "daemon/endpoint.h"
 #include "daemon/process.h"
+#include "worker/gpus/gpu_inventory.h"
 #include "worker/shell/worker.h"
 #include "worker/stacks/kernel_messages.h"
 
@@ -152,6 +153,16 @@ std::vector<std::string> current_environment() {
   return result;
 }
 
+void tell_gpus(const GpuReport& report) {
+  if (!report.looked) {
+    spdlog::warn("NVML has not said within {} s what GPUs there are: this worker offers none",
+                 to_seconds(kGpusFoundWithin));
+    return;
+  }
+  spdlog::info("{}", describe_gpus(report));
+  for (const std::string& missing : report.missing) spdlog::warn("{}", missing);
+}
+
 // A flag has to be right; a variable that others read, too, may mean something else to them.
 absl::StatusOr<std::optional<OtlpTarget>> find_otlp(const std::string& flag) {
   const auto value_of = [](const char* name) {
@@ -169,10 +180,17 @@ absl::StatusOr<std::optional<OtlpTarget>> find_otlp(const std::string& flag) {
 
 }  // namespace
 
-Worker::Worker(const WorkerOptions& options, LauncherOptions launcher, StackTracerOptions tracer,
-               NodeCheckerOptions checker)
+GpuWatchOptions gpu_watch_options(GpuWatchOptions options) {
+  const char* visible = getenv("CUDA_VISIBLE_DEVICES");
+  if (visible != nullptr) options.visible = visible;
+  return options;
+}
+
+Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
+               LauncherOptions launcher, StackTracerOptions tracer, NodeCheckerOptions checker)
     : incarnation_(launcher.incarnation),
       coordinator_(options.coordinator),
+      gpus_(std::move(gpus)),
       launcher_(std::move(launcher), current_environment()),
       reaper_(options.proc_root),
       metrics_({.version = kVersion,
@@ -187,10 +205,10 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher, StackTrac
                .on_closed = [this](StreamEnd end,
                                    const std::string& reason) { on_closed(end, reason); },
                .on_room = [this] { logs_.pump(); }}),
-      end_reader_(context_, launcher_, {.kernel_log = kKernelLog},
+      end_reader_(context_, launcher_, {.kernel_log = kKernelLog, .gpus = gpus_.get()},
                   [this](const RankReaped& end) { tell_end(end); }),
       stack_reader_(context_, launcher_, stack_tools_, options.proc_root,
-                    {.on_stacks = [this](StacksRead read) { handle(std::move(read)); },
+                    {.on_stacks = [this](StacksRead read) { handle(with_gpus(std::move(read))); },
                      .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); },
                      .on_message =
                          [this](uint64_t stream, v1::WorkerMessage message) {
@@ -200,15 +218,17 @@ Worker::Worker(const WorkerOptions& options, LauncherOptions launcher, StackTrac
       stack_tracer_(context_, stack_tools_, std::move(tracer),
                     [this](const LaunchKey& launch) { return ranks_to_trace(launch); }),
       node_checker_(context_, std::move(checker),
-                    [this](NodeCheckDone done) { handle(std::move(done)); }),
+                    [this](NodeCheckDone done) { handle(with_gpus(std::move(done))); }),
       proc_root_(options.proc_root) {}
 
-absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& options) {
-  if (auto status = check_name(name_of(options)); !status.ok()) return status;
-  if (options.slots < 1 || options.slots > kRanksPerNodeMax) {
+absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& wanted) {
+  if (auto status = check_name(name_of(wanted)); !status.ok()) return status;
+  if (wanted.slots < 0 || wanted.slots > kRanksPerNodeMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--slots=", options.slots, ": must be from 1 to ", kRanksPerNodeMax));
+        absl::StrCat("--slots=", wanted.slots, ": must be from 1 to ", kRanksPerNodeMax));
   }
+  auto gpus = std::make_unique<GpuWatch>(gpu_watch_options(wanted.gpus));
+  WorkerOptions options = wanted;
   if (auto status = check_coordinator(options); !status.ok()) return status;
   const bool may_be_reached = options.insecure || options.trusted_network;
   const auto rendezvous = check_listener("--rendezvous", options.rendezvous, may_be_reached);
@@ -235,8 +255,13 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
   signal(SIGXFSZ, SIG_IGN);
 
   const std::string check_program = find_node_check_program(*trainer);
+  const GpuReport found = gpus->wait_until_found(kGpusFoundWithin);
+  tell_gpus(found);
+  if (options.slots == 0)
+    options.slots =
+        std::clamp<int32_t>(static_cast<int32_t>(found.gpus.size()), 1, kRanksPerNodeMax);
   std::unique_ptr<Worker> worker(new Worker(
-      options,
+      options, std::move(gpus),
       {.work_dir = work_dir,
        .trainer = *std::move(trainer),
        .bind_address = reachable_host(*rendezvous),
@@ -245,9 +270,13 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& opti
        .rank_open_files = options.rank_open_files,
        .threads_per_rank = cores_per_slot(options.slots),
        .proc_root = options.proc_root,
-       .local_dir = local_dir},
+       .local_dir = local_dir,
+       .gpus = found.gpus,
+       .pin_ranks = options.pin_ranks},
       {.worker = name_of(options), .folder = options.stack_trace_dir, .otlp = *std::move(otlp)},
       {.program = check_program, .work_dir = work_dir, .local_dir = local_dir}));
+  worker->missing_gpus_ = missing_gpus(work_dir + "/gpus.json", found);
+  for (const std::string& missing : worker->missing_gpus_) spdlog::warn("{}", missing);
   if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
   return worker;
 }
@@ -286,6 +315,7 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
                   .rendezvous_address = reachable.to_string(),
                   .program_ports = program_ports_ ? program_ports_->range() : PortRange{},
                   .switches = *std::move(switches),
+                  .gpus = launcher_.gpus(),
                   .leave_grace = options.leave_grace},
       monotonic_now());
   if (options.port_file.empty()) return absl::OkStatus();
@@ -300,6 +330,7 @@ std::map<std::string, daemon::HttpHandler> Worker::pages() {
   return {
       {"/metrics",
        [this](const daemon::HttpReply& reply) {
+         metrics_.set_gpus(gpus_->report(), monotonic_now());
          reply({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(monotonic_now())});
        }},
       // From the loop itself: one that hangs leaves the page unanswered.

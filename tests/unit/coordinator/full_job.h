@@ -24,6 +24,7 @@ inline Job full_job() {
   job.spec.working_directory = "/home/ada";
   job.spec.spares = 2;
   job.spec.min_nodes = 1;
+  job.spec.gpus_per_rank = 3;
   job.spec.smaller = {{1, "{\"é\": 1}"}};
   job.state = JobState::kRestarting;
   job.reason = "rank 1 died";
@@ -41,7 +42,8 @@ inline Job full_job() {
   job.rendezvous_address = "n1:1";
   job.stop_grace = std::chrono::milliseconds(24'500);
   job.program_port = 12'345;
-  job.exits = {{Rank(1), -1, 9, 17, "detail", ExitCause::kOutOfMemory, true}};
+  job.exits = {{Rank(1), -1, 9, 17, "detail", ExitCause::kOutOfMemory, true},
+               {Rank(0), 1, 0, 17, "GPU 0 is lost", ExitCause::kGpuFault}};
   job.restarts = 2;
   job.previous_nodes = {WorkerName("n0"), WorkerName("n2")};
   job.trained_on = {WorkerName("n0"), WorkerName("n1")};

@@ -47,6 +47,27 @@ TEST(Place, TellsBusyFromTooSmall) {
   EXPECT_TRUE(place({2, {}, {}}, 2, {host("n1", 2, 2)}).ranks.empty());
 }
 
+TEST(Place, GpusAreCountedBesideSlots) {
+  const auto with_gpus = [](const char* name, int32_t gpus, int32_t free) {
+    Host one = host(name, 4, 4);
+    one.gpus = gpus;
+    one.gpus_free = free;
+    return one;
+  };
+  const std::vector<Host> hosts = {host("cpu", 4, 4), with_gpus("busy", 4, 1),
+                                   with_gpus("free", 4, 4)};
+  const auto placed = [&](int32_t ranks, int32_t each, int32_t nodes = 1) {
+    return place({ranks, {}, {}, {}, each}, nodes, hosts);
+  };
+  EXPECT_EQ(nodes_of(placed(2, 1).ranks), names({"free"}));
+  EXPECT_EQ(nodes_of(placed(1, 1).ranks), names({"busy"}));
+  EXPECT_EQ(placed(2, 1, 2).fit, Fit::kLater);
+  EXPECT_EQ(placed(2, 3).fit, Fit::kNever) << "nobody has six";
+  EXPECT_EQ(nodes_of(placed(4, 0).ranks), names({"cpu"}));
+  // A slot's share: nothing of a node without.
+  EXPECT_EQ(nodes_of(placed(4, kGpusOfSlot, 2).ranks), names({"cpu", "free"}));
+}
+
 TEST(Place, ASpareTakesThePlaceOfALostNode) {
   const std::vector<Host> hosts = {host("a", 1, 1), host("b", 1, 1), host("c", 1, 1),
                                    host("spare", 1, 1, true)};
@@ -102,7 +123,7 @@ TEST(Place, KeepsWhatItCanAndNeverGivesOnePlaceTwice) {
     const Wish wish{1 + below(3), Names(known.begin(), cut), Names(cut, cut + below(4))};
     const int32_t nodes = 1 + below(6);
     const Placement placement = place(wish, nodes, hosts);
-    const int32_t free = nodes_free(wish.ranks_per_node, hosts);
+    const int32_t free = nodes_free(wish, hosts);
     ASSERT_EQ(placement.fit == Fit::kNow, free >= nodes) << "a gang is placed when there is room";
     const Names seats = nodes_of(placement.ranks);
     ASSERT_EQ(seats.size(), placement.fit == Fit::kNow ? static_cast<size_t>(nodes) : 0U);

@@ -96,6 +96,25 @@ TEST(RestartPolicy, EachCauseHasABudgetAndLostWorkersALargerOne) {
   EXPECT_NE(decide_restart(job).reason.find("no restarts were allowed"), std::string::npos);
 }
 
+TEST(RestartPolicy, AGpuFaultIsNobodysButItsNodes) {
+  RankExit exit;
+  exit.rank = Rank(1);
+  exit.exit_code = to_int(ExitCode::kPeerLost);
+  EXPECT_TRUE(is_victim(exit));
+  exit.cause = ExitCause::kGpuFault;
+  exit.detail = "GPU 1 is lost (Xid 79: fallen off the bus)";
+  EXPECT_FALSE(is_victim(exit)) << "it lost its GPU first";
+  exit.exit_code = -1;
+  exit.signal = 9;
+  EXPECT_NE(fault_of(exit, WorkerName("n1"), 0).message.find(": GPU 1 is lost"), std::string::npos);
+  Job job = job_after(IncidentKind::kGpuFault, 10, 12);
+  job.restarts_used[Cause::kGpuFault] = {19, 10, 12};
+  EXPECT_TRUE(decide_restart(job).restart);
+  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kAtOnce);
+  job.restarts_used[Cause::kGpuFault] = {20, 10, 12};
+  EXPECT_FALSE(decide_restart(job).restart);
+}
+
 TEST(RestartPolicy, AFullDiskIsWaitedFor) {
   Job job = job_after(IncidentKind::kDiskFull, 10, 12);
   job.faults.assign(5, job.faults.back());

@@ -33,6 +33,7 @@ TEST(ProgramJob, IsWhatWasAskedFor) {
   EXPECT_EQ(spec->output_directory(), "/home/ada/train.py-now");
   EXPECT_EQ(spec->nodes() * spec->ranks_per_node(), 8);
   EXPECT_EQ(spec->restarts_max(), 7);
+  EXPECT_EQ(spec->gpus_per_rank(), kGpusOfSlot);
   EXPECT_EQ(spec->environment().at("PATH"), "/opt/bin");
   EXPECT_EQ(spec->train_config_json(), "");
   EXPECT_EQ(spec->steps(), 0);

@@ -4,6 +4,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/gpu.h"
 #include "jobspec/resolve_step.h"
 #include "tests/unit/jobspec/config_files.h"
 #include "trainer_core/base/train_mesh.h"
@@ -36,6 +37,19 @@ TEST_F(Resolve, DefaultsMakeOneRank) {
   EXPECT_EQ(job->train.checkpoint_directory, "/somewhere/unnamed/checkpoints");
   EXPECT_EQ(job->spec.user(), "ada");
   EXPECT_EQ(job->spec.restarts_max(), 3);
+}
+
+TEST_F(Resolve, GpusOfARankFollowTheHardware) {
+  EXPECT_EQ(resolve({})->train.hardware, trainer::Hardware::kAuto);
+  EXPECT_EQ(resolve({})->spec.gpus_per_rank(), kGpusOfSlot);
+  EXPECT_EQ(resolve({"hardware=cpu"})->spec.gpus_per_rank(), 0);
+  EXPECT_EQ(resolve({"hardware=gpu"})->spec.gpus_per_rank(), 1);
+  LaunchOptions wanted = options();
+  wanted.gpus_per_rank = 0;
+  EXPECT_EQ(resolve({"hardware=gpu"}, wanted)->spec.gpus_per_rank(), 0);
+  wanted.gpus_per_rank.reset();
+  wanted.own_workers = true;
+  EXPECT_EQ(resolve({"hardware=gpu"}, wanted)->spec.gpus_per_rank(), kGpusOfSlot);
 }
 
 TEST_F(Resolve, LocalCheckpointsAreAskedForByMaxTextsNames) {

@@ -3,14 +3,17 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
+#include "tests/paths.h"
 #include "tests/unit/temp_folder.h"
 
 namespace muster::worker {
@@ -92,6 +95,66 @@ TEST_F(EndReaderTest, TheKernelsLogSaysWhoWasKilledForMemory) {
   EXPECT_EQ(events[1].cause, ExitCause::kUnknown);
   EXPECT_THAT(events[1].evidence->kernel_messages, IsEmpty());
   EXPECT_EQ(events[2].cause, ExitCause::kUnknown);
+}
+
+// GPUs of the tests' own library, as the worker's watch sees them.
+class EndReaderGpuTest : public EndReaderTest {
+ protected:
+  EndReaderGpuTest() {
+    setenv("MUSTER_FAKE_NVML", folder.file("gpus").c_str(), 1);
+    write_file(folder.file("gpus"), "gpu bus=1\ngpu bus=2\n");
+    watch = std::make_unique<GpuWatch>(
+        GpuWatchOptions{.library = bin_dir() + "/../fake_nvml/libnvidia-ml.so.1",
+                        .visible = std::nullopt,
+                        .interval = std::chrono::hours(1),
+                        .topology_xml = {}});
+    EXPECT_EQ(watch->look(std::chrono::seconds(20)).gpus.size(), 2);
+  }
+
+  EndedRank on_gpu(int32_t gpu, int exit_code, int signal = 0) const {
+    EndedRank rank = ended(signal);
+    rank.event.exit_code = exit_code;
+    rank.gpus = {gpu};
+    rank.started = monotonic_now() - std::chrono::seconds(10);
+    return rank;
+  }
+
+  EndReaderOptions options() const {
+    return {.kernel_log = "/dev/null", .gpus = watch.get(), .deadline = std::chrono::seconds(20)};
+  }
+
+  std::unique_ptr<GpuWatch> watch;
+};
+
+TEST_F(EndReaderGpuTest, AnErrorOfItsGpuIsWhyARankEnded) {
+  write_file(folder.file("gpus"), "gpu bus=1\ngpu bus=2 lost=1\nxid 0 31\n");
+  const auto events = read(options(), {on_gpu(0, 1), on_gpu(1, 1), on_gpu(1, -1, SIGABRT),
+                                       on_gpu(1, to_int(ExitCode::kDiskFull))});
+  ASSERT_THAT(events, SizeIs(4));
+  EXPECT_EQ(events[0].cause, ExitCause::kUnknown) << "31 is the program's own fault";
+  EXPECT_EQ(events[0].detail, "line 49");
+  EXPECT_EQ(events[1].cause, ExitCause::kGpuFault);
+  EXPECT_EQ(events[1].detail, "GPU 1 is lost (NVML finds it no more); line 49");
+  EXPECT_THAT(events[1].evidence->kernel_messages,
+              ElementsAre(testing::HasSubstr("GPU 1 is lost")));
+  EXPECT_EQ(events[2].cause, ExitCause::kGpuFault);
+  EXPECT_EQ(events[3].cause, ExitCause::kUnknown) << "it says what was wrong";
+}
+
+TEST_F(EndReaderGpuTest, AnXidThatComesAMomentLaterIsWaitedFor) {
+  write_file(folder.file("gpus"), "gpu bus=1\ngpu bus=2\nxid 0 94\nxid 1 13\n");
+  const auto events = read(options(), {on_gpu(0, 1), on_gpu(1, 1)});
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_EQ(events[0].detail, "GPU 0 reports Xid 94: contained memory error; line 49");
+  EXPECT_EQ(events[1].cause, ExitCause::kUnknown);
+}
+
+TEST_F(EndReaderGpuTest, WhoHangsCostsTheEvidenceAlone) {
+  write_file(folder.file("gpus"), "hang\ngpu bus=1\ngpu bus=2\n");
+  const auto events = read(options(), {on_gpu(0, 1)});
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].cause, ExitCause::kUnknown);
+  write_file(folder.file("gpus"), "gpu bus=1\ngpu bus=2\n");
 }
 
 // A pipe that nobody writes to: to open the output lasts until somebody does.

@@ -44,6 +44,36 @@ class LauncherTest : public ShellTest {
   const RankKey key{JobId(7), Attempt(2), Rank(5)};
 };
 
+TEST_F(LauncherTest, RanksSeeTheGpusThatTheirJobHas) {
+  std::vector<GpuState> gpus(4);
+  for (size_t i = 0; i < gpus.size(); ++i) gpus[i].gpu.uuid = "GPU-" + std::to_string(i);
+  const Launcher with({.work_dir = folder,
+                       .trainer = "/x",
+                       .bind_address = "127.0.0.1",
+                       .incarnation = Incarnation(5),
+                       .gpus = gpus},
+                      {"CUDA_VISIBLE_DEVICES=0,1,2,3"});
+  const auto seen = [&](std::vector<int32_t> own, int32_t each,
+                        std::map<std::string, std::string> environment = {}) {
+    SpawnRank wanted = request(std::move(environment));
+    auto launch = std::make_shared<Launch>(*wanted.launch);
+    launch->spec.ranks_per_node = 2;
+    launch->spec.gpus_per_rank = each;
+    launch->gpus = std::move(own);
+    wanted.launch = launch;
+    const auto variables = with.environment(wanted);
+    EXPECT_TRUE(variables.ok()) << variables.status();
+    for (const std::string& entry : *variables)
+      if (entry.starts_with("CUDA_VISIBLE_DEVICES=")) return entry.substr(21);
+    return std::string("-");
+  };
+  EXPECT_EQ(seen({3, 1}, 1), "GPU-3,GPU-1");  // all of the job's: LOCAL_RANK says which
+  EXPECT_EQ(seen({0, 2, 1, 3}, kGpusOfSlot), "GPU-0,GPU-2,GPU-1,GPU-3");
+  EXPECT_EQ(seen({0, 2, 1, 3}, 2), "GPU-2,GPU-3");  // local rank 1's own
+  EXPECT_EQ(seen({}, 0), "0,1,2,3");                // as the worker sees them
+  EXPECT_EQ(seen({3, 1}, 1, {{"CUDA_VISIBLE_DEVICES", "2"}}), "2");
+}
+
 TEST_F(LauncherTest, ARankGetsItsPlaceInTheWorld) {
   const auto variables =
       launcher("/x").environment(request({{"HOME", "/home/me"}, {"MUSTER_JOB", "666"}}));

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/unit/worker/core/core_fixture.h"
+#include "worker/gpus/nvml_api.h"
 
 namespace muster::worker {
 namespace {
@@ -120,6 +121,36 @@ TEST_F(MetricsTest, CheckpointsAreCountedOnceHoweverOftenTheirPageIsRead) {
   EXPECT_THAT(text, HasSubstr("muster_worker_checkpoint_stall_seconds_total 0.75\n"));
   EXPECT_THAT(text, HasSubstr("muster_rank_checkpoint_step" + labels + "40\n"));
   EXPECT_THAT(text, HasSubstr("muster_rank_last_checkpoint_seconds" + labels + "3\n"));
+}
+
+TEST_F(MetricsTest, GpusHaveTheSeriesThatTheyTell) {
+  GpuReport report;
+  report.looked = true;
+  report.answered = now - seconds(3);
+  report.gpus.resize(2);
+  report.gpus[0].gpu = {.index = 3, .uuid = "GPU-3", .name = "H100", .memory_bytes = 80};
+  report.gpus[0].problem = "GPU 3 is lost";
+  report.gpus[0].xids = {{79, 1}};
+  report.gpus[0].health.throttle_reasons = kThrottleThermalSoftware;
+  report.gpus[0].health.ecc_uncorrected = 7;
+  report.gpus[0].health.sm_clock_hertz = 1e9;
+  report.gpus[1].gpu.index = 4;
+  metrics_.set_gpus(report, now);
+  const std::string text = page();
+  for (const char* line : {"muster_worker_gpus 2\n", "muster_worker_gpus_used 0\n",
+                           "muster_worker_gpu_answer_age_seconds 3\n",
+                           "muster_gpu_info{gpu=\"3\",model=\"H100\",uuid=\"GPU-3\"} 1\n",
+                           "muster_gpu_healthy{gpu=\"3\"} 0\n", "muster_gpu_healthy{gpu=\"4\"} 1\n",
+                           "muster_gpu_throttled{gpu=\"3\",reason=\"thermal\"} 1\n",
+                           "muster_gpu_throttled{gpu=\"3\",reason=\"power_cap\"} 0\n",
+                           "muster_gpu_ecc_errors_total{gpu=\"3\",type=\"uncorrected\"} 7\n",
+                           "muster_gpu_clock_hertz{clock=\"sm\",gpu=\"3\"} 1000000000\n",
+                           "muster_gpu_xid_errors_total{gpu=\"3\",xid=\"79\"} 1\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+  EXPECT_THAT(text, Not(HasSubstr("muster_gpu_temperature_celsius{")));
+  report.gpus[0].health.ecc_uncorrected = 1;  // the driver was loaded anew
+  metrics_.set_gpus(report, now);
+  EXPECT_THAT(page(), HasSubstr("type=\"uncorrected\"} 7\n"));
 }
 
 }  // namespace

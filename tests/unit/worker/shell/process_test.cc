@@ -1,6 +1,7 @@
 // Spawning and reaping, with real processes.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -69,6 +70,25 @@ TEST_F(WorkerProcessTest, ARankGoesBeforeItsWorkerWhenMemoryRunsOut) {
   int now = 0;
   ASSERT_TRUE(std::ifstream("/proc/self/oom_score_adj") >> now);
   EXPECT_EQ(now, own) << "the worker's is as it was";
+}
+
+TEST_F(WorkerProcessTest, ARankStaysWhereItMayRunOfWhatItsWorkerMay) {
+  cpu_set_t own;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(own), &own), 0);
+  int32_t last = 0;
+  for (int32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(static_cast<size_t>(cpu), &own)) last = cpu;
+  const auto allowed = [&](std::vector<int32_t> cpus) {
+    SpawnRequest wanted = request("grep Cpus_allowed_list /proc/self/status");
+    wanted.cpus = std::move(cpus);
+    const auto pid = spawn(wanted);
+    EXPECT_TRUE(pid.ok()) << pid.status();
+    reaper.add(*pid, key);
+    wait_for_end();
+    return log();
+  };
+  EXPECT_EQ(allowed({last, CPU_SETSIZE - 1, -1}), absl::StrCat("Cpus_allowed_list:\t", last, "\n"));
+  EXPECT_EQ(allowed({CPU_SETSIZE - 1}), allowed({})) << "none of those is the worker's";
 }
 
 bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }

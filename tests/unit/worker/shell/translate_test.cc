@@ -9,6 +9,7 @@
 
 #include "common/limits.h"
 #include "common/philox.h"
+#include "daemon/gpu_messages.h"
 
 namespace muster::worker {
 namespace {
@@ -150,6 +151,11 @@ TEST(Translate, AHeartbeatCarriesEveryStep) {
 TEST(Translate, ARegistrationSaysOnlyOfALeaverThatItLeaves) {
   SendRegister registration;
   EXPECT_FALSE(to_message(registration).register_().has_leaving());
+  registration.gpus = {
+      {.index = 3, .uuid = "GPU-1", .name = "H100", .memory_bytes = 80, .numa_node = -1}};
+  const v1::WorkerMessage with_gpu = to_message(registration);
+  ASSERT_EQ(with_gpu.register_().gpus_size(), 1);
+  EXPECT_EQ(daemon::gpu_from_proto(with_gpu.register_().gpus(0)), registration.gpus[0]);
   registration.leaving = std::chrono::microseconds(2'500'900);
   EXPECT_EQ(to_message(registration).register_().leaving().grace_ms(), 2'500);
   EXPECT_EQ(to_message(SendLeaving{std::chrono::seconds(3)}).leaving().grace_ms(), 3'000);

@@ -1,0 +1,12 @@
+// GPUs between the wire's messages and common/gpu.h's values. Text is made printable and cut to its bound. Plain functions, any thread.
+#pragma once
+
+#include "common/gpu.h"
+#include "muster/v1/muster.pb.h"
+
+namespace muster::daemon {
+
+Gpu gpu_from_proto(const v1::Gpu& proto);
+void gpu_to_proto(const Gpu& gpu, v1::Gpu& proto);
+
+}  // namespace muster::daemon

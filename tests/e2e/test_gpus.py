@@ -1,0 +1,161 @@
+"""GPUs of nodes, by an NVML of the tests' own (tests/fake_nvml): who gets which, and what becomes of a job and a node whose GPU is lost."""
+import json
+import os
+import pathlib
+import re
+import unittest
+
+from harness import BIN, SOURCE, MusterTest, wait_until
+
+LIBRARY = BIN.parent / "fake_nvml"
+SAYS = "import os, time; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(1000)"
+
+
+def uuid_of(index):
+    return f"GPU-{index:08d}-fa4e-0000-0000-000000000000"
+
+
+class Gpus(MusterTest):
+    def setUp(self):
+        super().setUp()
+        self.file = self.dir / "gpus"
+        self.env["MUSTER_FAKE_NVML"] = str(self.file)
+        self.env["LD_LIBRARY_PATH"] = f"{LIBRARY}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+        self.env.pop("CUDA_VISIBLE_DEVICES", None)
+        self.gpus("gpu bus=16 temperature=60", "gpu bus=32 temperature=61")
+
+    def gpus(self, *lines):
+        """At once, because it is read with each call."""
+        new = self.dir / "gpus.new"
+        new.write_text("\n".join(lines) + "\n")
+        new.rename(self.file)
+
+    def start_gpu_worker(self, coordinator, name="node0", extra=()):
+        """With as many slots as it has GPUs."""
+        port_file = self.dir / f"worker-{len(self.processes)}.json"
+        process = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--name", name, "--work-dir",
+                             self.dir / "work" / name, "--http", "127.0.0.1:0", "--port-file", port_file, *extra)
+        process.ports = json.loads(self.wait_for_file(process, port_file))
+        return process
+
+    def submit(self, name, *options, program=SAYS):
+        made = self.muster("submit", "--json", "--name", name, "--output", self.dir / "out" / name, *options, "--", "python3", "-c", program,
+                           check=0)
+        return json.loads(made.stdout)["id"]
+
+    def wait_for_state(self, job, state):
+        def there():
+            record = self.job(job)
+            return record if record["state"] == state else None
+        return wait_until(there, 60, f"job {job} {state}")
+
+    def seen_by(self, job, count):
+        """What ranks have said of CUDA_VISIBLE_DEVICES, in any order."""
+        def said():
+            lines = re.findall(r"sees (\S+)", self.muster("logs", job, "--rank", "all", "--no-merge", check=0).stdout)
+            return sorted(lines) if len(lines) == count else None
+        return wait_until(said, 30, f"{count} ranks of job {job} that say what they see")
+
+    def node(self, name):
+        nodes = json.loads(self.muster("node", "list", "--json", check=0).stdout)["nodes"]
+        return next((node for node in nodes if node["name"] == name), None)
+
+    def test_two_jobs_on_a_node_share_no_gpu(self):
+        coordinator = self.start_coordinator()
+        worker = self.start_gpu_worker(coordinator)
+        self.assertIn("2 GPUs NVIDIA Fake 80GB, driver 550.54.15", self.output(worker))
+        first, second = self.submit("first"), self.submit("second", "--gpus-per-rank", 1)
+        self.assertEqual(self.seen_by(first, 1) + self.seen_by(second, 1), [uuid_of(0), uuid_of(1)])
+        node = self.node("node0")
+        self.assertEqual((node["slots"], node["gpus_used"], [gpu["uuid"] for gpu in node["gpus"]]), (2, 2, [uuid_of(0), uuid_of(1)]))
+        self.assertRegex(self.muster("node", "list", check=0).stdout, r"node0 .*2 of 2 used, NVIDIA Fake 80GB")
+        samples = self.samples(worker)
+        self.assertEqual((samples["muster_worker_gpus"], samples["muster_worker_gpus_used"]), (2, 2))
+        self.assertEqual(samples['muster_gpu_temperature_celsius{gpu="1"}'], 61)
+        waits = self.submit("waits", "--gpus-per-rank", 1)
+        self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: they are busy", self.job(waits)["reason"])
+        self.muster("cancel", first, check=0)
+        self.assertEqual(self.seen_by(waits, 1), [uuid_of(0)])
+        # Those that share are asked for: they see what the worker sees.
+        self.muster("cancel", second, check=0)
+        self.assertEqual(self.seen_by(self.submit("shares", "--gpus-per-rank", 0), 1), ["None"])
+
+    def test_a_worker_has_what_its_own_variable_leaves(self):
+        self.env["CUDA_VISIBLE_DEVICES"] = "1"
+        coordinator = self.start_coordinator()
+        self.start_gpu_worker(coordinator)
+        self.assertEqual(self.seen_by(self.submit("alone"), 1), [uuid_of(1)])
+        self.assertEqual([gpu["index"] for gpu in self.node("node0")["gpus"]], [1])
+
+    def test_ranks_run_on_the_cpus_near_their_gpus(self):
+        self.env["HWLOC_XMLFILE"] = str(SOURCE / "tests/fake_nvml/two_nodes.xml")
+        if not {0, 1} <= os.sched_getaffinity(0):
+            self.skipTest("CPUs 0 and 1 are not this process's")
+        program = "import os; print('rank', os.environ['LOCAL_RANK'], 'on', sorted(os.sched_getaffinity(0)), flush=True)"
+        coordinator = self.start_coordinator()
+        worker = self.start_gpu_worker(coordinator)
+        self.assertEqual([gpu["numa_node"] for gpu in wait_until(lambda: self.node("node0"), 30, "node0")["gpus"]], [0, 1])
+        job = self.submit("near", "--ranks", 2, program=program)
+        self.wait_for_state(job, "SUCCEEDED")
+        shown = self.muster("logs", job, "--rank", "all", "--no-merge", check=0).stdout
+        self.assertIn("rank 0 on [0]", shown)
+        self.assertIn("rank 1 on [1]", shown)
+        worker.terminate()
+        worker.wait(timeout=30)
+        self.start_gpu_worker(coordinator, "free", extra=["--no-pin-ranks"])
+        job = self.submit("anywhere", "--ranks", 2, program=program)
+        self.wait_for_state(job, "SUCCEEDED")
+        self.assertRegex(self.muster("logs", job, "--rank", "all", "--no-merge", check=0).stdout, r"rank 1 on \[0, 1")
+
+    def test_a_lost_gpu_is_the_cause_and_its_node_is_left_out(self):
+        coordinator = self.start_coordinator()
+        self.start_gpu_worker(coordinator, "node1")
+        job = self.submit("loses", "--ranks", 2, "--restarts", 3)
+        self.wait_for_state(job, "RUNNING")
+        self.seen_by(job, 2)
+        # Its own file from now on, because node1's GPUs are about to go.
+        self.env["MUSTER_FAKE_NVML"] = str(self.dir / "others")
+        (self.dir / "others").write_text("gpu bus=16\ngpu bus=32\n")
+        self.start_gpu_worker(coordinator, "node2")
+        ranks = {rank["rank"]: rank["pid"] for rank in self.job(job)["ranks"]}
+        self.gpus("gpu bus=16", "gpu bus=32 lost=1", "xid 1 79")
+        os.kill(ranks[1], 6)
+        record = wait_until(lambda: (lambda r: r if r["attempt"] == 2 and r["state"] == "RUNNING" else None)(self.job(job)), 60, "attempt 2")
+        self.assertEqual({rank["worker"] for rank in record["placement"]}, {"node2"}, record)
+        self.assertEqual(record["faults"][0]["kind"], "gpu fault", record)
+        self.assertIn("GPU 1 is lost (Xid 79: fallen off the bus)", record["faults"][0]["message"])
+        shown = self.muster("incident", "show", record["incident"]["id"], check=0).stdout
+        self.assertRegex(shown, r"NVML: GPU 1 is lost \(Xid 79: fallen off the bus\)")
+        node = wait_until(lambda: (lambda n: n if n and n.get("last_check") else None)(self.node("node1")), 30, "node1's check")
+        self.assertEqual((node["exclusion"]["cause"], node["exclusion"]["times"]), ("check failed", 1), node)  # as the GPU fault that it was left out for
+        self.assertFalse(node["last_check"]["passed"], node)
+        self.assertIn("GPU 1 is lost (Xid 79: fallen off the bus)", node["last_check"]["sentence"])
+
+    def test_without_a_driver_there_are_none(self):
+        self.gpus("init 9")
+        coordinator = self.start_coordinator()
+        worker = self.start_gpu_worker(coordinator)
+        self.assertIn("no GPUs: the NVIDIA driver is not loaded (NVML says 9, Driver Not Loaded)", self.output(worker))
+        self.assertEqual(wait_until(lambda: self.node("node0"), 30, "node0")["slots"], 1)
+        job = self.submit("wants", "--gpus-per-rank", 1)
+        self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: fewer are connected", self.job(job)["reason"])
+
+    def test_a_run_on_this_machine(self):
+        program = ["--", "python3", "-c", SAYS.replace("time.sleep(1000)", "0")]
+        alone = self.muster("run", "--name", "alone", *program, check=0).stdout
+        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", alone)  # one slot has all of them
+        both = self.muster("run", "--name", "both", "--ranks", 2, *program, check=0).stdout
+        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", both)  # LOCAL_RANK says which; what ranks say alike is one line
+        self.assertEqual(both.count("sees"), 1, both)
+        own = self.muster("run", "--name", "own", "--ranks", 1, "--gpus-per-rank", 2, *program, check=0).stdout
+        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", own)
+        few = self.muster("run", "--name", "few", "--ranks", 3, "--gpus-per-rank", 1, *program, check=2).stderr
+        self.assertIn("--gpus-per-rank 1: 3 ranks need 3 GPUs, and this machine has 2 GPUs NVIDIA Fake 80GB", few)
+        self.assertFalse(pathlib.Path(self.dir / "few").exists())
+        more = self.muster("run", "--name", "more", "--ranks", 3, *program, check=0).stdout
+        self.assertIn("sees None", more)
+        self.assertEqual(more.count("sees"), 1, more)
+
+
+if __name__ == "__main__":
+    unittest.main()

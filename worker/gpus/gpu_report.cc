@@ -1,0 +1,97 @@
+#include "worker/gpus/gpu_report.h"
+
+#include <algorithm>
+#include <set>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+
+namespace muster::worker {
+namespace {
+
+// A GPU that is gone is the reason for whatever came after it.
+bool explains_more(const GpuEvent& event, const GpuEvent* than) {
+  return than == nullptr || (event.blame == GpuBlame::kNode && than->blame == GpuBlame::kGpu);
+}
+
+}  // namespace
+
+GpuTrouble trouble_since(const GpuReport& report, std::span<const int32_t> of, Instant since,
+                         Instant now) {
+  GpuTrouble trouble;
+  const GpuEvent* cause = nullptr;
+  for (const GpuEvent& event : report.events) {
+    if (event.at < since || std::ranges::find(of, static_cast<int32_t>(event.gpu)) == of.end())
+      continue;
+    trouble.messages.push_back(
+        absl::StrFormat("[%.6f] NVML: %s", to_seconds(event.at.time_since_epoch()), event.text));
+    if (event.blame != GpuBlame::kProgram && explains_more(event, cause)) cause = &event;
+  }
+  if (cause != nullptr) trouble.cause = cause->text;
+  // One that was lost before it was given to the rank.
+  for (const int32_t gpu : of) {
+    const auto index = static_cast<size_t>(gpu);
+    if (trouble.cause.empty() && index < report.gpus.size())
+      trouble.cause = report.gpus[index].problem;
+  }
+  if (const std::string silence = nvml_silence(report, now); !of.empty() && !silence.empty())
+    trouble.messages.push_back(silence);
+  return trouble;
+}
+
+std::string nvml_silence(const GpuReport& report, Instant now) {
+  if (!report.has_nvml() || now - report.answered < kNvmlSilence) return "";
+  return absl::StrFormat("NVML has not answered for %.0f s: a GPU or its driver hangs",
+                         to_seconds(now - report.answered));
+}
+
+std::string why_unfit(const GpuReport& report, Instant now) {
+  std::vector<std::string> why;
+  if (std::string silence = nvml_silence(report, now); !silence.empty())
+    why.push_back(std::move(silence));
+  why.insert(why.end(), report.missing.begin(), report.missing.end());
+  for (const GpuState& gpu : report.gpus)
+    if (!gpu.problem.empty()) why.push_back(gpu.problem);
+  return absl::StrJoin(why, "; ");
+}
+
+std::string describe_gpus(const GpuReport& report) {
+  if (report.gpus.empty()) {
+    return absl::StrCat("no GPUs: ", report.none_because.empty() ? "NVML has not answered yet"
+                                                                 : report.none_because);
+  }
+  std::set<std::string> names;
+  for (const GpuState& gpu : report.gpus) names.insert(gpu.gpu.name);
+  return absl::StrCat(report.gpus.size(), report.gpus.size() == 1 ? " GPU " : " GPUs ",
+                      absl::StrJoin(names, ", "), ", driver ",
+                      report.driver.empty() ? "unknown" : report.driver);
+}
+
+std::vector<GpuState> visible_gpus(std::vector<GpuState> gpus,
+                                   const std::optional<std::string>& variable) {
+  if (!variable) return gpus;
+  std::vector<GpuState> visible;
+  for (const absl::string_view word : absl::StrSplit(*variable, ',')) {
+    const absl::string_view name = absl::StripAsciiWhitespace(word);
+    int32_t number = -1;
+    const bool is_number = absl::SimpleAtoi(name, &number);
+    const auto found = std::ranges::find_if(gpus, [&](const GpuState& gpu) {
+      return is_number ? gpu.gpu.index == number
+                       : !name.empty() && absl::StartsWith(gpu.gpu.uuid, name);
+    });
+    const bool is_new =
+        found != gpus.end() && std::ranges::none_of(visible, [&](const GpuState& gpu) {
+          return gpu.gpu.uuid == found->gpu.uuid;
+        });
+    if (!is_new) break;
+    visible.push_back(*found);
+  }
+  return visible;
+}
+
+}  // namespace muster::worker
