@@ -19,7 +19,7 @@ import urllib.request
 from kube_cluster import die_with_parent
 
 CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
-MS_REC, MS_PRIVATE, MS_BIND = 0x4000, 0x40000, 0x1000
+MS_REC, MS_PRIVATE, MS_BIND, MNT_DETACH = 0x4000, 0x40000, 0x1000, 2
 POLL_SECONDS = 0.3
 
 
@@ -35,6 +35,8 @@ def own_network(folder, names):
     hosts = pathlib.Path(folder) / "hosts"
     hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in addresses.items()))
     for source, target, flags in ((None, "/", MS_REC | MS_PRIVATE), (str(hosts).encode(), "/etc/hosts", MS_BIND)):
+        if flags == MS_BIND and os.stat(target).st_nlink == 0:
+            libc.umount2(target.encode(), MNT_DETACH)  # the file of this process's test before, which has gone
         if libc.mount(source, target.encode(), None, flags, None) != 0:
             raise OSError(ctypes.get_errno(), f"mount {target}")
     return addresses
