@@ -68,11 +68,11 @@ struct WorkerRegistered {
   std::string rendezvous_address;
   PortRange program_ports{};
   std::string switches;  // above its node, the outermost first: "spine.leaf3"; empty: not known
-  std::vector<Gpu> gpus{};
-  StoreId store;  // whose ranks `running` lists
+  StoreId store;         // whose ranks `running` lists
   std::vector<RunningRank> running;
   std::optional<Duration> leaving;  // as WorkerLeaving's grace, of one that leaves
   int64_t unix_ns = 0;
+  std::vector<Gpu> gpus{};  // of its node, that ranks may have to themselves
 };
 
 // The stream broke. The worker keeps its slots and its ranks until its lease runs out.

@@ -165,8 +165,9 @@ int32_t repeats_of(const Job& job) {
 
 NodeBlame blame_of_node(const Fault& fault) {
   const Cause cause = cause_of(fault);
-  if (fault.worker.value().empty() || ended_as(fault, ExitCode::kPeerLost))
-    return NodeBlame::kNothing;
+  // Who lost its own GPU may have left as if a peer were gone.
+  const bool is_victims = cause != Cause::kGpuFault && ended_as(fault, ExitCode::kPeerLost);
+  if (fault.worker.value().empty() || is_victims) return NodeBlame::kNothing;
   // A program that gives up at its start has its own reasons, wherever it is.
   const bool gave_up =
       plain_cause_of(fault) == Cause::kRankDied && fault.signal == 0 && fault.last_step < 0;

@@ -27,7 +27,7 @@ std::vector<std::string> missing_gpus(const std::string& path, const GpuReport& 
                                    "out, remove ",
                                    path));
   }
-  if (!all.empty() && all != before) (void)write_file_atomically(path, all.dump() + "\n");
+  if (all != known) (void)write_file_atomically(path, all.dump() + "\n");
   return missing;
 }
 

@@ -351,12 +351,15 @@ uint64_t GpuWatch::changes() const {
 }
 
 GpuReport GpuWatch::look(Duration at_most) const {
+  const Instant until = monotonic_now() + at_most;
   std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait_for(lock, at_most, [&] { return shared_->report.looked; });
   if (shared_->report.gpus.empty()) return shared_->report;
   // The one that runs may have looked at a GPU before whatever is asked about.
   const uint64_t wanted = shared_->report.samples + (shared_->is_measuring ? 2 : 1);
   shared_->wanted = std::max(shared_->wanted, wanted);
-  shared_->changed.wait_for(lock, at_most, [&] { return shared_->report.samples >= wanted; });
+  shared_->changed.wait_for(lock, until - monotonic_now(),
+                            [&] { return shared_->report.samples >= wanted; });
   return shared_->report;
 }
 

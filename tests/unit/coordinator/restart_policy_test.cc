@@ -110,6 +110,9 @@ TEST(RestartPolicy, AGpuFaultIsNobodysButItsNodes) {
   Job job = job_after(IncidentKind::kGpuFault, 10, 12);
   job.restarts_used[Cause::kGpuFault] = {19, 10, 12};
   EXPECT_TRUE(decide_restart(job).restart);
+  job.faults.back().signal = 0;
+  job.faults.back().exit_code = to_int(ExitCode::kPeerLost);
+  job.faults.back().worker = WorkerName("n1");
   EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kAtOnce);
   job.restarts_used[Cause::kGpuFault] = {20, 10, 12};
   EXPECT_FALSE(decide_restart(job).restart);
