@@ -19,6 +19,11 @@ def muster_version():
     return re.search(r"project\(muster VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()).group(1)
 
 
+def distribution():
+    """"debian" or "ubuntu"."""
+    return re.search(r'^ID="?([a-z]+)', pathlib.Path("/etc/os-release").read_text(), re.M).group(1)
+
+
 def owner_of(path):
     """The package that has installed it, and its version; nothing where none has."""
     real = os.path.realpath(path)
@@ -42,7 +47,7 @@ def wheel_of(path):
     for record in folder.glob("nvidia*.dist-info/RECORD"):
         if any(line.split(",")[0] == relative for line in record.read_text().splitlines()):
             name, version = record.parent.name.removesuffix(".dist-info").split("-", 1)
-            return name, version
+            return name.replace("_", "-").lower(), version  # as PyPI and purls have it
     return None
 
 
@@ -67,7 +72,7 @@ def main():
         if wheel := wheel_of(library):
             packages["pypi", *wheel] = package(*wheel, "pypi")
         elif owner := owner_of(library):
-            packages["deb", *owner] = package(*owner, "deb/debian")
+            packages["deb", *owner] = package(*owner, f"deb/{distribution()}")
         else:
             unknown.append(library)
     if unknown:

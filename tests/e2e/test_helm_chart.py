@@ -271,6 +271,41 @@ class Choices(HelmCase):
             self.assertEqual(data[path.name], path.read_text())
 
 
+class Notes(HelmCase):
+    def notes(self, values):
+        """What helm install prints. `helm template` does not, so here it is in an object."""
+        chart = self.dir / "muster"
+        if not chart.exists():
+            shutil.copytree(CHART, chart)
+            (chart / "templates/NOTES.txt").rename(chart / "notes.txt")
+            (chart / "templates/notes.yaml").write_text(
+                '{apiVersion: v1, kind: ConfigMap, metadata: {name: notes}, data: {notes: {{ tpl (.Files.Get "notes.txt") . | quote }}}}')
+        result = self.run_helm("template", "demo", chart, "--namespace", "training", "--kube-version", kube_tools.KUBERNETES_VERSION,
+                               "--show-only", "templates/notes.yaml", values=self.with_secrets(values))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return yaml.safe_load(result.stdout)["data"]["notes"]
+
+    def test_they_name_the_secrets_that_are_others_to_make(self):
+        self.assertIn("wait for the Secrets muster-tls and muster-tokens; deploy/make-secrets.sh makes them.", self.notes({}))
+        notes = self.notes(VARIANTS["cert-manager"])
+        self.assertIn("wait for the Secret muster-tokens;", notes)
+        self.assertIn("get secret demo-muster-tls -o", notes)
+        self.assertIn("cert-manager leaves its Secrets behind, unless it was told to own them: demo-muster-tls and demo-muster-ca.", notes)
+        self.assertIn("told to own them: demo-muster-tls.", self.notes(VARIANTS["cert-manager's issuer"]))
+        notes = self.notes(VARIANTS["inside alone"])
+        self.assertNotIn("ecret", notes)
+        self.assertIn("port-forward service/demo-muster-coordinator 7070", notes)
+
+    def test_they_name_what_an_uninstall_leaves(self):
+        self.assertIn("leaves the claim state-demo-muster-coordinator-0 (jobs and incidents) behind. What is in it goes with", self.notes({}))
+        both = self.notes(VARIANTS["a claim of its own"])
+        self.assertIn("leaves the claims state-demo-muster-coordinator-0 (jobs and incidents) and demo-muster-storage (data and checkpoints) behind", both)
+        self.assertIn("delete pvc -l app.kubernetes.io/name=muster,app.kubernetes.io/instance=demo", both)
+        for name in ("claims that go with it", "no workers, no volume"):
+            self.assertIn("helm uninstall demo -n training leaves nothing behind.", self.notes(VARIANTS[name]))
+        self.assertIn("it forgets its jobs", self.notes(VARIANTS["no workers, no volume"]))
+
+
 class Refusals(HelmCase):
     def test_values_that_contradict_each_other_end_in_a_sentence(self):
         pool = {"pools": {"p": {}}}

@@ -54,8 +54,8 @@ class Image(MusterTest):
         self.assertEqual((libraries / "libcublasLt.so.13").read_text(), "libcublasLt.so.13")
         self.assertEqual([path.name for path in libraries.iterdir() if "cudart" in path.name or "stub" in path.name or path.suffix == ".a"], [])
         bill = json.loads((root / "opt/muster/share/muster/sbom.spdx.json").read_text())
-        purls = [package["externalRefs"][0]["referenceLocator"] for package in bill["packages"] if package["name"] == "nvidia_cublas"]
-        self.assertEqual(purls, ["pkg:pypi/nvidia_cublas@13.1.0.3"])
+        purls = [package["externalRefs"][0]["referenceLocator"] for package in bill["packages"] if package["name"] == "nvidia-cublas"]
+        self.assertEqual(purls, ["pkg:pypi/nvidia-cublas@13.1.0.3"])
 
     def test_a_gpus_library_of_unknown_origin_and_a_folder_without_any_are_refused(self):
         self.collect()  # skips where libraries of programs are from no package
@@ -100,6 +100,9 @@ class Image(MusterTest):
         self.assertEqual(names["muster"], json.loads(self.muster("version", "--json", check=0).stdout)["version"])
         self.assertTrue({"libc6", "libstdc++6", "libsqlite3-0"} <= set(names), names)
         self.assertTrue(all(names.values()))
+        system = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)["ID"].strip('"')
+        purls = [package["externalRefs"][0]["referenceLocator"] for package in bill["packages"]]
+        self.assertIn(f"pkg:deb/{system}/libc6@{names['libc6']}", purls)
         ids = [package["SPDXID"] for package in bill["packages"]]
         self.assertEqual(len(ids), len(set(ids)))
         self.assertEqual(len(bill["relationships"]), len(ids))
