@@ -111,7 +111,7 @@ class Trainer : public RunningStep {
     if (auto status = check_world_size(config_, context_.groups.mesh().ranks()); !status.ok())
       return status;
     if (auto status = check_same_config(context_.groups, config_); !status.ok()) return status;
-    if (auto status = choose_collectives(context_); !status.ok()) return status;
+    if (auto status = prepare_devices(config_, context_); !status.ok()) return status;
     auto data = open_training_data(config_);
     if (!data.ok()) return data.status();
     if (auto status = open_files(*data); !status.ok()) return status;

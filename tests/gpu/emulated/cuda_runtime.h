@@ -104,6 +104,8 @@ inline cudaError_t cudaDeviceGetPCIBusId(char* id, int, int) {
   return std::memcpy(id, "emulated", 9), cudaSuccess;
 }
 
+// What is allocated is rounded up to pages, as on a device.
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);
 constexpr unsigned cudaHostAllocMapped = 2;

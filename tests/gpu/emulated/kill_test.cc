@@ -16,11 +16,13 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/choose_backend.h"
+#include "trainer_core/preflight.h"
 
 namespace muster::trainer {
 namespace {
 
 using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -88,18 +90,28 @@ TEST(ChooseBackend, TakesTheGpuThatIsThere) {
   }
 }
 
-TEST(ChooseBackend, APlanThatIsLargerThanTheDeviceSaysWhatWouldFit) {
-  TrainConfig config = tiny_config(1);
+// Two ranks have the one device; either of them would have room on it.
+TEST(Preflight, RanksThatShareAGpuNeedRoomTogether) {
+  TrainConfig config = tiny_config(2);
   config.hardware = Hardware::kGpu;
-  const auto backend = gpu_backend({}).value();
-  EXPECT_TRUE(check_device_memory(config, *backend, 0).ok());
-  config.model.vocab_size = 1 << 20;
-  config.model.emb_dim = 1 << 12;
-  const absl::Status status = check_device_memory(config, *backend, 0);
+  EXPECT_TRUE(preflight(config, MachineRoots()).ok());
+  config.model.vocab_size = 300'000;
+  config.model.emb_dim = 1'000;
+  const absl::Status status = preflight(config, MachineRoots());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("MiB of the GPU's memory"), HasSubstr("optimizer"),
-                    HasSubstr("emulated GPU"), HasSubstr("per_device_batch_size (4)")));
+              AllOf(HasSubstr("ranks 0, 1 share a GPU and need"), HasSubstr("emulated GPU"),
+                    HasSubstr("  optimizer "), HasSubstr("a GPU for each rank")));
+}
+
+TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
+  TrainConfig config = tiny_config(2);
+  config.model.vocab_size = 300'000;
+  config.model.emb_dim = 1'000;
+  const RunResult result = run(config);
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(result.err, HasSubstr("rank 1: start: ranks 0, 1 share a GPU and need"));
+  for (const auto& device : take_devices()) EXPECT_EQ(device->peak_bytes(), 0);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ namespace {
 
 constexpr unsigned kWarp = 32, kThreadsMax = 1024;
 constexpr size_t kStackBytes = 128 << 10;
+constexpr size_t kMemoryBytes = size_t{1} << 34;
 constexpr size_t kWordBytes = 16;  // of what lanes exchange
 
 enum class State : uint8_t { kFree, kReady, kAtWarp, kAtBlock };
@@ -193,6 +194,7 @@ class DeviceMemory {
     if (open_ > 0) mprotect(base, pages, PROT_READ | PROT_WRITE);
     char* const data = base + pages - used;
     all_[data] = {base, pages};
+    bytes_ += pages;
     return data;
   }
   // Zeroes an allocation as the kernel does with new memory; false: it is not the whole of one.
@@ -209,8 +211,14 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     const auto found = all_.find(static_cast<char*>(data));
     if (found == all_.end()) fail("what is freed was never allocated");
+    bytes_ -= found->second.second;
     munmap(found->second.first, found->second.second + kPage);
     all_.erase(found);
+  }
+
+  size_t bytes() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
   }
 
  private:
@@ -225,8 +233,9 @@ class DeviceMemory {
     for (const auto& [data, pages] : all_) mprotect(pages.first, pages.second, how);
   }
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<char*, std::pair<char*, size_t>> all_;
+  size_t bytes_ = 0;  // of all_
   int open_ = 0;
 };
 
@@ -306,9 +315,14 @@ cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
-  properties->totalGlobalMem = size_t{1} << 34;
+  properties->totalGlobalMem = emulated::kMemoryBytes;
   properties->major = 9;
   properties->multiProcessorCount = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = emulated::kMemoryBytes;
+  *free = *total - std::min(*total, emulated::memory().bytes());
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** data, size_t bytes) {

@@ -106,6 +106,12 @@ class GpuMemory final : public DeviceMemory {
     return id.data();
   }
 
+  size_t free_bytes() const {
+    select();
+    size_t free = 0, total = 0;
+    MUSTER_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return free;
+  }
   const Allocations& allocations() const { return *allocations_; }
 
  private:
@@ -140,6 +146,7 @@ class GpuBackend final : public Backend {
                         av(ops_->name()));
   }
   size_t device_bytes() const override { return device_.memory_bytes; }
+  size_t free_bytes() const override { return memory_.free_bytes(); }
   size_t own_bytes() const override { return own_bytes_; }
   size_t peak_bytes() const override { return memory_.allocations().peak(); }
 
@@ -152,9 +159,13 @@ class GpuBackend final : public Backend {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options) {
+int gpu_count() {
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;  // find_cuda_device says why
+  return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;  // find_cuda_device says why
+}
+
+absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options) {
+  const int devices = gpu_count();
   auto device = find_cuda_device(devices > 0 ? options.rank_of_node % devices : 0);
   if (!device.ok()) return device.status();
   return std::make_shared<GpuBackend>(options, *std::move(device));
