@@ -13,6 +13,7 @@
 #include "trainer_core/comm/nccl_api.h"
 #include "trainer_core/comm/shm.h"
 #include "trainer_core/device_room.h"
+#include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
 namespace {
@@ -59,7 +60,7 @@ absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
 }
 
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
-  GpuOptions options{.rank_of_node = env.local_rank};
+  GpuOptions options{.rank_of_node = env.local_rank, .scratch_bytes = gpu_scratch_bytes(config)};
   if (config.enable_checkpointing)
     options.algorithms_path = config.checkpoint_directory + "/cublaslt-algorithms";
   return options;

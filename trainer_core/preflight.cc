@@ -153,7 +153,9 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
   const Mesh mesh = mesh_of(config.mesh);
   const int32_t gpus = std::min(gpu_count(), mesh.ranks_per_node());
   for (int32_t gpu = 0; gpu < gpus; ++gpu) {
-    const auto backend = gpu == 0 ? std::move(first) : gpu_backend({.rank_of_node = gpu});
+    RankEnv env;
+    env.local_rank = gpu;
+    const auto backend = gpu == 0 ? std::move(first) : gpu_backend(gpu_options(config, env));
     if (!backend.ok()) return backend.status();
     // This process is gone when they begin, and they take as much each.
     const size_t beside = (*backend)->own_bytes() + kContextBytes;
@@ -173,7 +175,7 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
 // Whether the machine has what `hardware` asks for, and its devices have room. Leaves there what auto comes to.
 absl::Status check_backend(TrainConfig& config) {
   if (config.hardware == Hardware::kCpu) return absl::OkStatus();
-  auto chosen = choose_backend(config.hardware, 1, {});
+  auto chosen = choose_backend(config.hardware, 1, gpu_options(config, {}));
   if (!chosen.ok()) return chosen.status();
   config.hardware = chosen->hardware;
   return config.hardware == Hardware::kGpu ? check_gpus(config, std::move(chosen->backend))

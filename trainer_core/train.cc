@@ -73,7 +73,7 @@ class Trainer : public RunningStep {
 
  private:
   bool leader() const { return context_.groups.rank() == 0; }
-  void enter(Phase phase) { context_.page.set_phase(phase, monotonic_now()); }
+  void enter(Phase phase) { enter_phase(context_, phase); }
 
   ExitCode loop() {
     if (auto status = start(); !status.ok()) return fail("start", status, exit_code_for(status));
@@ -159,6 +159,7 @@ class Trainer : public RunningStep {
   // One step
 
   ExitCode run_step(int64_t step) {
+    report_.begin_step();
     const LossSum local = gradients_->compute(position_);
     leaving_.expect_turn();
     const auto reduced = gradients_->reduce(local, checkpoints_.is_busy());
@@ -216,8 +217,7 @@ class Trainer : public RunningStep {
     }
     const bool last = at_end();
     // The first step's time is what people wait for: the peak is measured after it.
-    if (!peak_measured_ && !last && !stop) {
-      peak_measured_ = true;
+    if (!last && !stop && !std::exchange(peak_measured_, true)) {
       context_.page.set_device_peak_tflops(replica_->measure_peak_tflops());
       report_.restart_clock();
     }

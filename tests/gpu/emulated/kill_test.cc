@@ -15,14 +15,11 @@
 #include "tests/gpu/gpu_device.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
-#include "trainer_core/choose_backend.h"
-#include "trainer_core/preflight.h"
 
 namespace muster::trainer {
 namespace {
 
 using testing::AllOf;
-using testing::Each;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -79,39 +76,6 @@ TEST_F(Killed, GoesOnToTheLastBit) {
   EXPECT_THAT(log("parts"), AllOf(HasSubstr("backend: emulated GPU, compute capability 9.0"),
                                   HasSubstr("(hardware=gpu)"), HasSubstr("restored checkpoint")));
   EXPECT_EQ(checkpoint_bytes(folder_.file("whole/24")), checkpoint_bytes(folder_.file("parts/24")));
-}
-
-TEST(ChooseBackend, TakesTheGpuThatIsThere) {
-  for (const Hardware wanted : {Hardware::kGpu, Hardware::kAuto}) {
-    const auto chosen = choose_backend(wanted, 1, {});
-    ASSERT_TRUE(chosen.ok()) << chosen.status();
-    EXPECT_EQ(chosen->hardware, Hardware::kGpu);
-    EXPECT_THAT(chosen->reason, HasSubstr("backend: emulated GPU"));
-  }
-}
-
-// Two ranks have the one device; either of them would have room on it.
-TEST(Preflight, RanksThatShareAGpuNeedRoomTogether) {
-  TrainConfig config = tiny_config(2);
-  config.hardware = Hardware::kGpu;
-  EXPECT_TRUE(preflight(config, MachineRoots()).ok());
-  config.model.vocab_size = 300'000;
-  config.model.emb_dim = 1'000;
-  const absl::Status status = preflight(config, MachineRoots());
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("ranks 0, 1 share a GPU and need"), HasSubstr("emulated GPU"),
-                    HasSubstr("  optimizer "), HasSubstr("a GPU for each rank")));
-}
-
-TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
-  TrainConfig config = tiny_config(2);
-  config.model.vocab_size = 300'000;
-  config.model.emb_dim = 1'000;
-  const RunResult result = run(config);
-  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
-  EXPECT_THAT(result.err, HasSubstr("rank 1: start: ranks 0, 1 share a GPU and need"));
-  for (const auto& device : take_devices()) EXPECT_EQ(device->peak_bytes(), 0);
 }
 
 }  // namespace
