@@ -18,6 +18,7 @@
 #include "cli/leave_time.h"
 #include "cli/machine_gpus.h"
 #include "cli/preflight.h"
+#include "cli/profiler.h"
 #include "cli/run_folder.h"
 #include "cli/run_watch.h"
 #include "cli/terminal.h"
@@ -212,10 +213,21 @@ struct WantedJob {
   int32_t ranks() const { return spec.nodes() * spec.ranks_per_node(); }
 };
 
+// Where a profiler is asked for that can record something. A run without it is better than none.
+void record_steps(const jobspec::ResolvedJob& job) {
+  const trainer::TrainConfig& train = job.train;
+  if (train.profile.profiler == trainer::Profiler::kNone ||
+      train.hardware == trainer::Hardware::kCpu)
+    return;
+  const absl::Status status = restart_under_nsys(job.spec.output_directory() + "/profile");
+  if (!status.ok()) warn(absl::StrCat("profiler=nsys: nothing is recorded: ", status.message()));
+}
+
 absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
   if (!arguments.is_program()) {
     auto job = load_job(arguments);
     if (!job.ok()) return job.status();
+    record_steps(*job);
     const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
     return WantedJob{std::move(job->spec), absl::StrCat(job->train.model.name, ": ",
                                                         with_commas(parameters), " parameters")};

@@ -20,6 +20,7 @@
 
 #include "cli/child_process.h"
 #include "cli/help.h"
+#include "cli/profiler.h"
 #include "cli/run_memory.h"
 #include "cli/scrape_target.h"
 #include "cli/slurm.h"
@@ -29,7 +30,6 @@
 #include "common/errno_status.h"
 #include "common/exit_code.h"
 #include "common/time.h"
-#include "daemon/find_program.h"
 #include "daemon/process.h"
 #include "daemon/trust_options.h"
 
@@ -96,16 +96,6 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Puts nsys in front, which follows the worker's ranks. It may start the worker on a thread that ends, so the worker cannot die with it.
-absl::Status add_profiler(const std::string& report, std::vector<std::string>& command) {
-  const auto nsys = daemon::find_program("nsys", variable("PATH"), "/");
-  if (!nsys.ok()) return nsys.status();
-  std::erase(command, "--die-with-parent");
-  command.insert(command.begin(), {*nsys, "profile", "--output", report, "--force-overwrite",
-                                   "true", "--trace", "cuda,nvtx,osrt"});
-  return absl::OkStatus();
-}
-
 int run_worker(const WorkerOptions& options) {
   // Slurm signals every process of a step: the worker has its own, and its end is ours. What is ignored stays so over exec, which is for a
   // profiler alone: it outlasts the worker, and writes its report then.
@@ -156,7 +146,10 @@ int run_worker(const WorkerOptions& options) {
            {"--token-file", options.trust.token_file}})
     if (!path.empty()) command.insert(command.end(), {flag, path});
   if (!options.profile.empty() && variable("SLURM_NODEID") == "0") {
-    if (auto status = add_profiler(options.profile, command); !status.ok()) return fail(status);
+    // It may start the worker on a thread that ends, so the worker cannot die with it.
+    std::erase(command, "--die-with-parent");
+    if (auto status = put_under_nsys(NsysCapture::kAll, options.profile, command); !status.ok())
+      return fail(status);
   }
   const auto worker = ChildProcess::start(
       {.command = std::move(command),

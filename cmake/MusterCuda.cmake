@@ -1,6 +1,6 @@
 # CUDA: the compiler, where it is. Sets CMAKE_CUDA_COMPILER and enables the language, with MUSTER_CUDA=ON alone. The compiler is a
 # toolkit's (/usr/local/cuda, or PATH) or that of the Python wheels, which need no GPU and no root: deploy/install-cuda.sh.
-# Nothing but CUDA's static runtime is linked: cuBLASLt and NCCL are opened when a process runs, where they are found.
+# Nothing but CUDA's static runtime is linked: cuBLASLt, cuDNN and NCCL are opened when a process runs, where they are found.
 option(MUSTER_CUDA "Build the CUDA backend" OFF)
 set(MUSTER_CUDA_ROOT "$ENV{MUSTER_CUDA_ROOT}" CACHE PATH "Where CUDA's compiler is: a toolkit, or the folder that deploy/install-cuda.sh has filled")
 # A100; H100 and H200 with their own instructions; B200, and as PTX what comes later.
@@ -48,7 +48,15 @@ find_path(MUSTER_CUBLASLT_INCLUDE_DIR cublasLt.h PATHS ${cuda_root}/include ${CM
 if(NOT MUSTER_CUBLASLT_INCLUDE_DIR)
   message(FATAL_ERROR "MUSTER_CUDA=ON, but there is no cublasLt.h beside ${MUSTER_NVCC}: ${cuda_advice}")
 endif()
-message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${MUSTER_NVCC}) for ${MUSTER_CUDA_ARCHITECTURES}")
+# Attention by cuDNN, where both headers are: a library that is opened when a process runs, too.
+find_path(MUSTER_CUDNN_INCLUDE_DIR cudnn.h PATHS ${MUSTER_CUDA_ROOT}/nvidia/cudnn/include ${cuda_root}/include /usr/include NO_DEFAULT_PATH)
+find_path(MUSTER_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h PATHS ${MUSTER_CUDA_ROOT}/include ${cuda_root}/include /usr/include NO_DEFAULT_PATH)
+if(MUSTER_CUDNN_INCLUDE_DIR AND MUSTER_CUDNN_FRONTEND_INCLUDE_DIR)
+  set(attention "by cuDNN (${MUSTER_CUDNN_INCLUDE_DIR}) where a run finds it")
+else()
+  set(attention "by own kernels alone: cudnn.h or cudnn_frontend.h is not there")
+endif()
+message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${MUSTER_NVCC}) for ${MUSTER_CUDA_ARCHITECTURES}; attention ${attention}")
 
 # What every target with kernels compiles them with.
 add_library(muster_cuda_settings INTERFACE)

@@ -2,7 +2,7 @@
 # Puts CUDA's compiler and libraries into FOLDER, from Python wheels: no root, no GPU. 1.1 GB of download, 1.8 GB on disk.
 #
 #   deploy/install-cuda.sh FOLDER             what building with -DMUSTER_CUDA=ON needs, and the libraries that a run opens
-#   deploy/install-cuda.sh --compile FOLDER   what compiling alone needs: without NCCL and cuDNN, 0.6 GB of download
+#   deploy/install-cuda.sh --compile FOLDER   what compiling without attention by cuDNN needs: no NCCL, no cuDNN, 0.6 GB of download
 #
 # Then: cmake … -DMUSTER_CUDA=ON -DMUSTER_CUDA_ROOT=FOLDER
 set -euo pipefail
@@ -10,9 +10,9 @@ set -euo pipefail
 # One version of each, which go together; all in one call of pip, because a second one into a folder drops what is there.
 compile=(
   nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
-  nvidia-cublas==13.1.0.3
+  nvidia-cublas==13.1.0.3 nvidia-nvtx==13.0.85
 )
-run=(nvidia-cuda-nvrtc==13.0.88 nvidia-cudnn-cu13==9.19.0.56 nvidia-nccl-cu13==2.28.9 nvidia-nvtx==13.0.85)
+run=(nvidia-cuda-nvrtc==13.0.88 nvidia-cudnn-cu13==9.19.0.56 nvidia-cudnn-frontend==1.18.0 nvidia-nccl-cu13==2.28.9)
 
 wheels=("${compile[@]}" "${run[@]}")
 case ${1:-} in
@@ -26,7 +26,7 @@ fi
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 sdk=$folder/nvidia/cu13
-if [ -x "$sdk/bin/nvcc" ] && "$sdk/bin/nvcc" --version > /dev/null 2>&1; then
+if [ -x "$sdk/bin/nvcc" ] && "$sdk/bin/nvcc" --version > /dev/null 2>&1 && [ -e "$sdk/include/nvtx3/nvToolsExt.h" ]; then
   echo "CUDA is there: $sdk"
   exit 0
 fi
@@ -38,7 +38,7 @@ if ! "${pip[@]}" --version > /dev/null 2>&1; then
   exit 1
 fi
 echo "downloading ${#wheels[@]} wheels to $folder"
-"${pip[@]}" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --no-compile --target "$folder" "${wheels[@]}"
+"${pip[@]}" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --no-compile --upgrade --target "$folder" "${wheels[@]}"
 
 # Wheels have neither lib64, where compilers look, nor links without a version, which linkers want.
 [ -e "$sdk/lib64" ] || ln -s lib "$sdk/lib64"

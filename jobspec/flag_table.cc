@@ -10,7 +10,8 @@ constexpr std::string_view kNoLora = "this version trains all parameters";
 constexpr std::string_view kNoEvaluation =
     "this version evaluates only while training: eval_interval with eval_dataset_path or "
     "eval_holdout_fraction";
-constexpr std::string_view kUsePerf = "this version has no profiler; use perf";
+constexpr std::string_view kNoProfilerPort =
+    "no profiler listens on a port; profiler=nsys records a GPU's steps";
 constexpr std::string_view kOwnWatch =
     "the coordinator looks for hangs by itself, see docs/hangs.md";
 constexpr std::string_view kNotNeeded = "nothing here needs it";
@@ -145,9 +146,9 @@ constexpr Flag kAxlearnFlags[] = {
     special("mesh_selector", FlagEffect::kAxlearnMesh),
     no_effect("trainer_watchdog_timeout_seconds", kOwnWatch),
     no_effect("trainer_crash_on_hang_timeout_seconds", kOwnWatch),
-    no_effect("trace_at_steps", kUsePerf),
-    no_effect("eval_trace_at_iters", kUsePerf),
-    no_effect("jax_profiler_port", kUsePerf),
+    no_effect("trace_at_steps", kNoProfilerPort),
+    no_effect("eval_trace_at_iters", kNoProfilerPort),
+    no_effect("jax_profiler_port", kNoProfilerPort),
     no_effect("device_monitor", kOwnPages),
     no_effect("status_port", kOwnPages),
     no_effect("distributed_coordinator", kRendezvous),

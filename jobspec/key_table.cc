@@ -27,7 +27,7 @@ constexpr std::string_view kPlainCache =
 constexpr std::string_view kFloat32Weights = "this version stores weights in float32";
 constexpr std::string_view kLocalCopies =
     "copies in the nodes' memory are enable_emergency_checkpoint's";
-constexpr std::string_view kNoProfiler = "this version has no profiler";
+constexpr std::string_view kOneProfile = "steps are recorded once, and make no metric";
 constexpr std::string_view kFixedBatch = "the batch size is fixed";
 constexpr std::string_view kPretraining = "this version pre-trains";
 constexpr std::string_view kAllParameters = "this version trains all parameters";
@@ -330,14 +330,14 @@ constexpr Key kTable[] = {
     no_effect("enable_checkpoint_cloud_logger", ValueType::kBool, kGoogleCloud),
     no_effect("enable_checkpoint_standard_logger", ValueType::kBool, kOrbax),
     // Profiling
-    only("profiler", ValueType::kString, "", "this version has no profiler; use perf"),
-    only("enable_profiler", ValueType::kBool, "False", "this version has no profiler; use perf"),
-    no_effect("skip_first_n_steps_for_profiler", ValueType::kInteger, kNoProfiler),
-    no_effect("profiler_steps", ValueType::kInteger, kNoProfiler),
-    no_effect("profile_periodically_period", ValueType::kInteger, kNoProfiler),
-    no_effect("upload_all_profiler_results", ValueType::kBool, kNoProfiler),
-    no_effect("hide_profiler_step_metric", ValueType::kBool, kNoProfiler),
-    no_effect("profile_cleanly", ValueType::kBool, kNoProfiler),
+    only("profiler", ValueType::kString, "|nsys", "Nsight Systems is the profiler that there is, of GPUs; on the CPU use perf"),
+    only("enable_profiler", ValueType::kBool, "False", "profiler says which one"),
+    works("skip_first_n_steps_for_profiler", ValueType::kInteger),
+    works("profiler_steps", ValueType::kInteger),
+    no_effect("profile_periodically_period", ValueType::kInteger, kOneProfile),
+    works("upload_all_profiler_results", ValueType::kBool),
+    no_effect("hide_profiler_step_metric", ValueType::kBool, kOneProfile),
+    no_effect("profile_cleanly", ValueType::kBool, "a step that is recorded is complete when it ends"),
     no_effect("dump_hlo", ValueType::kBool, kNothingCompiled),
     no_effect("dump_step", ValueType::kInteger, kNothingCompiled),
     no_effect("max_checkify", ValueType::kBool, "every loss and gradient norm is checked"),

@@ -185,6 +185,22 @@ void read_local_checkpoints(SettingsReader& reader, trainer::TrainConfig& train,
                                   " has no effect: enable_emergency_checkpoint is False"));
 }
 
+void read_profile(SettingsReader& reader, trainer::ProfileConfig& profile,
+                  std::vector<std::string>& warnings) {
+  reader.read_choice("profiler", trainer::kProfilerNames, profile.profiler);
+  if (profile.profiler == trainer::Profiler::kNone) {
+    for (const std::string_view key :
+         {"skip_first_n_steps_for_profiler", "profiler_steps", "upload_all_profiler_results"}) {
+      if (reader.is_wished(key))
+        warnings.push_back(absl::StrCat(av(key), " has no effect: profiler is not set"));
+    }
+    return;
+  }
+  reader.read("skip_first_n_steps_for_profiler", profile.skip_first_steps);
+  reader.read("profiler_steps", profile.steps);
+  reader.read("upload_all_profiler_results", profile.all_ranks);
+}
+
 absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train,
                        std::vector<std::string>& warnings) {
   reader.read("log_period", train.log_period);
@@ -196,6 +212,7 @@ absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train,
   reader.read("save_checkpoint_on_completion", train.save_checkpoint_on_completion);
   reader.read("checkpoint_storage_target_data_file_size_bytes", train.checkpoint_file_bytes);
   read_local_checkpoints(reader, train, warnings);
+  read_profile(reader, train.profile, warnings);
   reader.read("threads_per_rank", train.threads);
   check_sampling(reader);
   return reader.status();

@@ -181,10 +181,11 @@ phase_cuda() {
   local folder=${MUSTER_CUDA_ROOT:-$HOME/.cache/muster/cuda-13.0}
   check "install CUDA's compiler" deploy/install-cuda.sh --compile "$folder"
   check "configure cuda" cmake -G Ninja -S . -B build/cuda -DCMAKE_BUILD_TYPE=Release -DMUSTER_WERROR=ON -DMUSTER_TRAINER_ONLY=ON \
-    -DMUSTER_BENCH=OFF -DMUSTER_CUDA=ON "-DMUSTER_CUDA_ROOT=$folder" -DMUSTER_CUDA_ARCHITECTURES=90a-real
-  check "build cuda" cmake --build build/cuda -j "$jobs" --target gpu_ops_test gpu_model_test gpu_training_test muster-trainer
+    -DMUSTER_CUDA=ON "-DMUSTER_CUDA_ROOT=$folder" -DMUSTER_CUDA_ARCHITECTURES=90a-real
+  check "build cuda" cmake --build build/cuda -j "$jobs" --target gpu_ops_test gpu_model_test gpu_training_test gpu_bench muster-trainer
   # Its own status where there is no GPU: it links, starts and says so.
   check "gpu_ops_test without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_ops_test; [ $? -eq 77 ]'
+  check "gpu_bench without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_bench; [ $? -eq 77 ]'
 }
 
 if [ "$install" -eq 1 ]; then

@@ -8,12 +8,11 @@
 #include <vector>
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/comm/nccl_api.h"
 #include "trainer_core/comm/shm.h"
-#include "trainer_core/step_log.h"
+#include "trainer_core/device_room.h"
 #include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
@@ -61,16 +60,19 @@ absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
 }
 
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
-  GpuOptions options{.rank_of_node = env.local_rank};
+  GpuOptions options{.rank_of_node = env.local_rank, .scratch_bytes = gpu_scratch_bytes(config)};
   if (config.enable_checkpointing)
     options.algorithms_path = config.checkpoint_directory + "/cublaslt-algorithms";
   return options;
 }
 
-absl::Status choose_collectives(const TrainContext& context) {
+absl::Status prepare_devices(const TrainConfig& config, const TrainContext& context) {
   if (context.backend == nullptr || context.backend->memory().is_host()) return absl::OkStatus();
   ProcessGroup& everyone = context.groups.everyone();
-  if (everyone.size() == 1) return absl::OkStatus();
+  // All ranks have met, so each has what it takes beside its plan; and none has its plan before all have told.
+  const DeviceRoom room{.device = context.backend->description(),
+                        .free_bytes = context.backend->free_bytes()};
+  if (everyone.size() == 1) return check_device_room(config, std::array{everyone.rank()}, room);
   const auto api = open_nccl();
   const uint64_t device =
       fnv1a(absl::StrCat(host_identity(), "/", context.backend->memory().identity()));
@@ -80,6 +82,12 @@ absl::Status choose_collectives(const TrainContext& context) {
   const std::array mine = {api.ok() ? 1 : 0, word(0), word(32)};
   std::vector<int32_t> all(mine.size() * static_cast<size_t>(everyone.size()));
   if (auto status = everyone.all_gather(mine, all, "devices"); !status.ok()) return status;
+  std::vector<int32_t> sharing;
+  for (size_t rank = 0; rank * mine.size() < all.size(); ++rank) {
+    const auto of = std::span(all).subspan(rank * mine.size(), mine.size());
+    if (of[1] == mine[1] && of[2] == mine[2]) sharing.push_back(static_cast<int32_t>(rank));
+  }
+  if (auto status = check_device_room(config, sharing, room); !status.ok()) return status;
   const std::string why_not = why_no_nccl(all, mine.size());
   if (why_not.empty()) context.groups.use_nccl({.api = *api});
   if (everyone.rank() == 0) {
@@ -89,25 +97,6 @@ absl::Status choose_collectives(const TrainContext& context) {
                 << std::endl;
   }
   return absl::OkStatus();
-}
-
-absl::Status check_device_memory(const TrainConfig& config, const Backend& backend, int32_t rank) {
-  if (backend.memory().is_host()) return absl::OkStatus();
-  const TrainingPlan training =
-      plan_training(config, backend.threads(), staging_of(config, rank), rank);
-  const MemoryPlan& plan = training.memory();
-  const size_t needed = plan.device_bytes() + backend.own_bytes();
-  if (needed <= backend.device_bytes()) return absl::OkStatus();
-  constexpr double kMiB = 1 << 20;
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "the training needs %.0f MiB of the GPU's memory (%.0f MiB for the backend, and of the plan "
-      "all "
-      "but the host's part; %s), but %s has %.0f MiB; lower per_device_batch_size (%d) or "
-      "max_target_length (%d), choose a remat_policy that keeps less, or raise "
-      "ici_fsdp_parallelism",
-      static_cast<double>(needed) / kMiB, static_cast<double>(backend.own_bytes()) / kMiB,
-      memory_line(plan), backend.description(), static_cast<double>(backend.device_bytes()) / kMiB,
-      config.per_device_batch_size, config.max_target_length));
 }
 
 }  // namespace muster::trainer

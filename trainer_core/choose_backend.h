@@ -27,12 +27,9 @@ absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
 // Of a rank of the config's: its GPU, and where the matrix library keeps what a restart has to do as it was done.
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env);
 
-// Whether a rank's plan fits the device beside what the backend keeps: ResourceExhausted has the plan's table and says what would make it
-// smaller. OK where the memory is the host's, which the preflight judges.
-absl::Status check_device_memory(const TrainConfig& config, const Backend& backend, int32_t rank);
-
-// How ranks bring together what lies on their devices, once they are known to have the same config: by NCCL, or through the host's memory
-// where they share a device or one of them has no NCCL. Rank 0 says which, and why. All ranks call it; the group's errors.
-absl::Status choose_collectives(const TrainContext& context);
+// For ranks on devices, once they are known to have the same config and before any of them has its plan's memory: whether those that share a
+// device have room on it (device_room.h), and how they bring together what lies there: by NCCL, or through the host's memory where they
+// share a device or one of them has no NCCL. Rank 0 says which, and why. All ranks call it; the group's errors, too.
+absl::Status prepare_devices(const TrainConfig& config, const TrainContext& context);
 
 }  // namespace muster::trainer

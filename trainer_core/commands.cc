@@ -134,8 +134,6 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   if (!chosen.ok()) return report(who, chosen.status());
   config->hardware = chosen->hardware;  // which ranks compare: all take the same
   if (env->rank == 0 && !chosen->reason.empty()) std::cout << chosen->reason << std::endl;
-  if (auto status = check_device_memory(*config, *chosen->backend, env->rank); !status.ok())
-    return report(who, status);
   (*page)->set_phase(Phase::kRendezvous, monotonic_now());
   auto transport = join_world(*env);
   if (!transport.ok()) return report(absl::StrCat(who, ": rendezvous"), transport.status());

@@ -23,7 +23,7 @@ absl::StatusOr<EvalRecord> Evaluation::run(Replica& replica, int64_t step) {
   DataFault fault;
   for (uint64_t i = 0; i < data_->steps(); ++i) {
     const auto load = [&](int32_t micro_batch) {
-      context_.page.set_phase(Phase::kEval, monotonic_now());
+      enter_phase(context_, Phase::kEval);
       return fault.load(*data_, i * data_->samples_per_step(), micro_batch);
     };
     const LossSum loss = passes.evaluate(data_->micro_batches(), load).value();

@@ -23,17 +23,18 @@ LossSum GradientStep::compute(uint64_t position) {
   comm_before_ = comm_times();
   if (replica_.messages() != nullptr) waited_before_ = replica_.messages()->waited();
   const auto load = [&](int32_t micro_batch) {
-    enter(Phase::kData);
+    enter_phase(context_, Phase::kData);
     const Instant asked = monotonic_now();
     const Batch batch = data_fault_.load(data_, position, micro_batch);
     data_wait_ += monotonic_now() - asked;
-    enter(Phase::kStep);
+    enter_phase(context_, Phase::kStep);
     return batch;
   };
   return passes_.train(data_.micro_batches(), load, {}).value();  // nothing else could end them
 }
 
 absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local, bool saving) {
+  const OpRange range(replica_.ops(), "reduce");
   if (auto status = replica_.finish_passes(); !status.ok()) return status;
   comm_ = comm_times() - comm_before_;
   ProcessGroup& world = context_.groups.world();

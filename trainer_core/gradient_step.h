@@ -46,7 +46,6 @@ class GradientStep {
   CommTimes comm_times() const;
   // Of the numbers of this rank's shards, whatever other ranks have the same: 0 for all of them but one.
   double count_once(double sum) const;
-  void enter(Phase phase) { context_.page.set_phase(phase, monotonic_now()); }
 
   const TrainConfig& config_;
   const TrainContext& context_;

@@ -25,6 +25,7 @@
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/choose_backend.h"
 #include "trainer_core/data_order.h"
+#include "trainer_core/device_room.h"
 #include "trainer_core/initial_parameters.h"
 #include "trainer_core/load_config.h"
 #include "trainer_core/load_tokenizer.h"
@@ -42,6 +43,8 @@ constexpr double kMiB = 1 << 20;
 // What a rank maps beside its plan: program and libraries, threads' stacks, the panels that a matrix product copies,
 // and the block that a collective exchanges; 45 to 60 MiB were seen.
 constexpr size_t kLibraryBytes = size_t{64} << 20;
+// What a process takes of a GPU before it has allocated anything: some 500 MiB of a large one.
+constexpr size_t kContextBytes = size_t{512} << 20;
 
 // What the ranks of a node will map.
 struct NodeMemory {
@@ -145,13 +148,38 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
                                   : ", or set async_checkpointing=False"));
 }
 
-// Whether the machine has what `hardware` asks for, and the device has room for its ranks. Leaves there what auto comes to.
+// Whether each GPU has room for its ranks, whichever of the nodes this machine will be.
+absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> first) {
+  const Mesh mesh = mesh_of(config.mesh);
+  const int32_t gpus = std::min(gpu_count(), mesh.ranks_per_node());
+  for (int32_t gpu = 0; gpu < gpus; ++gpu) {
+    RankEnv env;
+    env.local_rank = gpu;
+    const auto backend = gpu == 0 ? std::move(first) : gpu_backend(gpu_options(config, env));
+    if (!backend.ok()) return backend.status();
+    // This process is gone when they begin, and they take as much each.
+    const size_t beside = (*backend)->own_bytes() + kContextBytes;
+    const DeviceRoom room{.device = (*backend)->description(),
+                          .free_bytes = (*backend)->free_bytes() + beside,
+                          .beside_plan_bytes = beside};
+    for (int32_t node = 0; node < mesh.nodes(); ++node) {
+      std::vector<int32_t> ranks;
+      for (int32_t local = gpu; local < mesh.ranks_per_node(); local += gpu_count())
+        ranks.push_back(node * mesh.ranks_per_node() + local);
+      if (auto status = check_device_room(config, ranks, room); !status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Whether the machine has what `hardware` asks for, and its devices have room. Leaves there what auto comes to.
 absl::Status check_backend(TrainConfig& config) {
   if (config.hardware == Hardware::kCpu) return absl::OkStatus();
-  const auto chosen = choose_backend(config.hardware, 1, {});
+  auto chosen = choose_backend(config.hardware, 1, gpu_options(config, {}));
   if (!chosen.ok()) return chosen.status();
   config.hardware = chosen->hardware;
-  return check_device_memory(config, *chosen->backend, 0);
+  return config.hardware == Hardware::kGpu ? check_gpus(config, std::move(chosen->backend))
+                                           : absl::OkStatus();
 }
 
 // Where local checkpoints will be: a file system in memory has a bound of its own.

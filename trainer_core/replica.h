@@ -112,6 +112,7 @@ class Replica {
   // One update of the optimizer by the gradient block, which it may overwrite; and the end of a step for delayed scaling. Returns when it is
   // done, for whoever copies the state beside the operations. After an error the state is neither that before nor that after it.
   absl::Status update(const UpdateStep& step) {
+    const OpRange range(ops_, "update");
     const absl::Status status =
         plan_.optimizer->update(ops_, step, {model_.params(), model_.grads(), optimizer_state()},
                                 sums_ ? &*sums_ : nullptr);

@@ -9,12 +9,11 @@ namespace muster::trainer {
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
                                             Checkpointing& checkpoints, Replica& replica,
                                             RestoreFrom from) {
-  if (config.enable_checkpointing)
-    context.page.set_phase(Phase::kCheckpointRestore, monotonic_now());
+  if (config.enable_checkpointing) enter_phase(context, Phase::kCheckpointRestore);
   const auto newest = checkpoints.restore(from);
   if (!newest.ok()) return newest.status();
   replica.parameters_changed();
-  context.page.set_phase(Phase::kCompile, monotonic_now());
+  enter_phase(context, Phase::kCompile);
   if (newest->has_value()) {
     replica.store_state();
     return **newest;

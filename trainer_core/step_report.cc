@@ -26,6 +26,7 @@ void StepReport::restart_clock(Duration stall) {
 
 void StepReport::finish(StepRecord& record, Duration stall) {
   const Instant now = monotonic_now();
+  profile_.end_step();
   record.checkpoint_stall_seconds = to_seconds(stall + std::exchange(stall_between_steps_, {}));
   record.seconds = to_seconds(now - last_step_end_ - stall);
   data_wait_.add(record);

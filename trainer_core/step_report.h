@@ -1,10 +1,12 @@
-// What is said of the steps of a training, and of how long they take: rank 0's lines and metrics file, each rank's progress page.
+// What is said of the steps of a training, and of how long they take: rank 0's lines and metrics file, each rank's progress page; and
+// which of them a profiler records.
 #pragma once
 
 #include <absl/status/status.h>
 
 #include "common/time.h"
 #include "trainer_core/metrics_log.h"
+#include "trainer_core/profile_window.h"
 #include "trainer_core/replica.h"
 #include "trainer_core/train.h"
 
@@ -14,7 +16,9 @@ namespace muster::trainer {
 class StepReport {
  public:
   StepReport(const TrainConfig& config, const TrainContext& context)
-      : config_(config), context_(context) {}
+      : config_(config),
+        context_(context),
+        profile_(config.profile, context.backend.get(), context.groups.rank(), context.out) {}
 
   // Opens what the config wants written; its error.
   absl::Status open();
@@ -24,6 +28,7 @@ class StepReport {
   void begin(const Replica& replica);
   void nothing_to_do(int64_t completed);
 
+  void begin_step() { profile_.begin_step(); }
   // What was done until now is no step's, but for `stall` of it, which the next one says: the training waited for a checkpoint.
   void restart_clock(Duration stall = {});
   // The step is completed; `stall` as above, in the step.
@@ -41,6 +46,7 @@ class StepReport {
   const TrainConfig& config_;
   const TrainContext& context_;
   MetricsLog metrics_;
+  ProfileWindow profile_;
   Instant last_step_end_ = monotonic_now();
   Duration stall_between_steps_{};
   DataWait data_wait_;  // of all steps of this process

@@ -73,7 +73,7 @@ class Trainer : public RunningStep {
 
  private:
   bool leader() const { return context_.groups.rank() == 0; }
-  void enter(Phase phase) { context_.page.set_phase(phase, monotonic_now()); }
+  void enter(Phase phase) { enter_phase(context_, phase); }
 
   ExitCode loop() {
     if (auto status = start(); !status.ok()) return fail("start", status, exit_code_for(status));
@@ -111,7 +111,7 @@ class Trainer : public RunningStep {
     if (auto status = check_world_size(config_, context_.groups.mesh().ranks()); !status.ok())
       return status;
     if (auto status = check_same_config(context_.groups, config_); !status.ok()) return status;
-    if (auto status = choose_collectives(context_); !status.ok()) return status;
+    if (auto status = prepare_devices(config_, context_); !status.ok()) return status;
     auto data = open_training_data(config_);
     if (!data.ok()) return data.status();
     if (auto status = open_files(*data); !status.ok()) return status;
@@ -159,6 +159,7 @@ class Trainer : public RunningStep {
   // One step
 
   ExitCode run_step(int64_t step) {
+    report_.begin_step();
     const LossSum local = gradients_->compute(position_);
     leaving_.expect_turn();
     const auto reduced = gradients_->reduce(local, checkpoints_.is_busy());
@@ -216,8 +217,7 @@ class Trainer : public RunningStep {
     }
     const bool last = at_end();
     // The first step's time is what people wait for: the peak is measured after it.
-    if (!peak_measured_ && !last && !stop) {
-      peak_measured_ = true;
+    if (!last && !stop && !std::exchange(peak_measured_, true)) {
       context_.page.set_device_peak_tflops(replica_->measure_peak_tflops());
       report_.restart_clock();
     }

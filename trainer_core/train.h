@@ -46,6 +46,13 @@ struct TrainContext {
   std::shared_ptr<Backend> backend = nullptr;  // whose memory `groups` know; null: the CPU's
 };
 
+// On the page, and in what profilers show. Any thread.
+inline void enter_phase(const TrainContext& context, Phase phase) {
+  context.page.set_phase(phase, monotonic_now());
+  // Names are literals, and so C's strings.
+  if (context.backend != nullptr) context.backend->enter_phase(phase_name(phase).data());
+}
+
 // Trains to the end, to a stop that any rank was asked for, or to an error, which is explained on `err`. Calls from
 // several threads (ranks as threads) do not disturb each other.
 ExitCode train(const TrainConfig& config, const TrainContext& context);

@@ -1,7 +1,9 @@
 #include "trainer_core/training_plan.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "trainer_core/base/bf16.h"
 #include "trainer_core/base/train_mesh.h"
 
 namespace muster::trainer {
@@ -29,6 +31,29 @@ Staging staging_of(const TrainConfig& config, int rank) {
   return in_background || apart ? Staging::kYes : Staging::kNo;
 }
 
+size_t gpu_scratch_bytes(const TrainConfig& config) {
+  constexpr size_t kSumsAndLibrary = size_t{64} << 20;
+  constexpr size_t kScratchMax = size_t{2} << 30;
+  if (config.dtype != ComputeType::kBfloat16) return kSumsAndLibrary;
+  const ModelConfig& model = config.model;
+  const int64_t tensor = mesh_of(config.mesh).degree(MeshAxis::kTensor);
+  const int64_t qkv = (model.num_query_heads + 2 * model.num_kv_heads) * int64_t{model.head_dim};
+  const int64_t mlp = (model.gated_mlp ? 2 : 1) * int64_t{model.mlp_dim};
+  const int64_t rows = std::max({qkv, mlp, int64_t{model.vocab_size}});
+  const auto matrix =
+      static_cast<size_t>(largest_share(rows, static_cast<int>(tensor)) * model.emb_dim) *
+      sizeof(Bf16);
+  constexpr size_t kLogits = kGpuLogitsBytes / sizeof(float) * sizeof(Bf16);
+  // cuDNN sums the gradient of queries, and a few numbers of each row, in fp32.
+  constexpr int64_t kRowNumbers = 8;
+  const auto attention =
+      static_cast<size_t>(int64_t{config.micro_batch_sequences()} * config.max_target_length *
+                          largest_share(model.num_query_heads, static_cast<int>(tensor)) *
+                          (model.head_dim + kRowNumbers)) *
+      sizeof(float);
+  return std::min(std::max(matrix + kLogits, attention) + kSumsAndLibrary, kScratchMax);
+}
+
 PipelineShape pipeline_shape(const TrainConfig& config) {
   const int32_t stages = mesh_of(config.mesh).degree(MeshAxis::kPipeline);
   return {.stages = stages,
@@ -42,6 +67,7 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
   const PipelineShape pipeline = pipeline_shape(config);
   RankPart part = RankPart::of(mesh, rank);
   part.micro_batches = batch_slice(mesh, rank).count * config.micro_batches();
+  if (config.hardware == Hardware::kGpu) part.logits_bytes = kGpuLogitsBytes;
   if (!part.pipeline.has_all_layers()) {
     part.pipeline.chunks = pipeline.chunks;
     part.pipeline.slots = activation_slots(pipeline, part.pipeline.stage.index);

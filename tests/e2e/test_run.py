@@ -27,6 +27,21 @@ class EmbeddedRun(MusterTest):
         self.assertTrue((self.checkpoints("lines") / "5" / "model-00000-00000.safetensors").exists())
         self.assertEqual(wait_gone(self.mark, 30), [], "something is still running")
 
+    def test_a_profiler_is_put_in_front(self):
+        nsys = self.dir / "bin" / "nsys"
+        nsys.parent.mkdir()
+        nsys.write_text(f'#!/bin/bash\necho "$@" > {self.dir}/nsys\nshift; while [ "${{1#--}}" != "$1" ]; do shift 2; done\n'
+                        'NSYS_PROFILING_SESSION_ID=1 exec "$@"\n')
+        nsys.chmod(0o755)
+        args = self.run_args("profiled", "steps=3", "profiler=nsys", "hardware=auto", "enable_checkpointing=False", ranks=1)
+        result = self.muster(*args, check=0, env={"PATH": f"{nsys.parent}:{self.env['PATH']}"})
+        self.assertIn("completed step: 2", result.stdout)
+        self.assertRegex((self.dir / "nsys").read_text(), rf"^profile --output {self.dir}/out/profiled/profile .*"
+                         r"--capture-range cudaProfilerApi --capture-range-end stop \S*/muster run ")
+        result = self.muster(*args, check=0, env={"PATH": "/nowhere"})
+        self.assertIn("profiler=nsys: nothing is recorded: ", result.stderr)
+        self.assertIn("completed step: 2", result.stdout)
+
     def test_axlearns_command_line_trains(self):
         result = self.muster("run", "python3", "-m", "axlearn.common.launch_trainer_main", "--module=text.gpt.c4_trainer",
                              "--config=fuji-test", f"--trainer_dir={self.dir}/out/fuji", "--data_dir=FAKE", "--jax_backend=cpu",

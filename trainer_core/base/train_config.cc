@@ -284,6 +284,17 @@ void check_local_checkpoints(const TrainConfig& config, Checker& check) {
                 "memory are for the steps since the newest checkpoint, and not in its place");
 }
 
+void check_profile(const TrainConfig& config, Checker& check) {
+  const ProfileConfig& profile = config.profile;
+  if (profile.profiler == Profiler::kNone) return;
+  check.range("profiler_steps", profile.steps, 1, kStepsMax);
+  check.range("skip_first_n_steps_for_profiler", profile.skip_first_steps, 0, kStepsMax);
+  check.require(
+      profile.skip_first_steps < config.steps,
+      absl::StrCat("skip_first_n_steps_for_profiler is ", profile.skip_first_steps,
+                   ", but the run has ", config.steps, " steps: nothing would be recorded"));
+}
+
 }  // namespace
 
 int64_t ExpertConfig::capacity(int64_t group_tokens) const {
@@ -368,6 +379,7 @@ absl::Status validate(const TrainConfig& config) {
                 absl::StrCat("max_num_checkpoints_to_keep is ", config.max_checkpoints_to_keep,
                              ", but must be -1 (all) or at least 1"));
   check_local_checkpoints(config, check);
+  check_profile(config, check);
   check.range("threads_per_rank", config.threads, 0, kThreadsMax);
   if (config.remat_policy == RematPolicy::kCustom) check.take(validate(config.custom_remat));
   return check.status();

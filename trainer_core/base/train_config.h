@@ -84,6 +84,19 @@ struct EvalConfig {
   friend bool operator==(const EvalConfig&, const EvalConfig&) = default;
 };
 
+enum class Profiler { kNone, kNsys };
+constexpr ValueNames<2> kProfilerNames = {"", "nsys"};
+
+// Which steps a profiler records (profile_window.h).
+struct ProfileConfig {
+  Profiler profiler = Profiler::kNone;
+  int64_t skip_first_steps = 1;  // skip_first_n_steps_for_profiler, of those that a process makes
+  int64_t steps = 5;             // profiler_steps
+  bool all_ranks = false;        // upload_all_profiler_results; else rank 0
+
+  friend bool operator==(const ProfileConfig&, const ProfileConfig&) = default;
+};
+
 struct TrainConfig {
   std::string run_name;
   ModelConfig model;
@@ -138,6 +151,8 @@ struct TrainConfig {
   // Where a run without a checkpoint of its own has its first parameters from, absolute (ParameterSource::open); empty: from
   // init_weights_seed.
   std::string load_parameters_path;
+
+  ProfileConfig profile;
 
   std::string metrics_file;     // JSON lines, absolute; empty: none
   std::string tensorboard_dir;  // for event files, absolute; empty: none

@@ -52,6 +52,10 @@ struct EnumNames<DecayStyle> {
   static constexpr const auto& kNames = kDecayStyleNames;
 };
 template <>
+struct EnumNames<Profiler> {
+  static constexpr const auto& kNames = kProfilerNames;
+};
+template <>
 struct EnumNames<NormType> {
   static constexpr std::string_view kNames[] = {"rms", "layer"};
 };
@@ -202,6 +206,16 @@ void visit_eval(Config& eval, Visitor& visit) {
   visit("eval_holdout_fraction", eval.holdout_fraction);
 }
 
+// A run that is not profiled has none of them.
+template <class Config, class Visitor>
+void visit_profile(Config& profile, Visitor& visit) {
+  visit.unless("profiler", profile.profiler, Profiler::kNone);
+  if (profile.profiler == Profiler::kNone) return;
+  visit("skip_first_n_steps_for_profiler", profile.skip_first_steps);
+  visit("profiler_steps", profile.steps);
+  visit("upload_all_profiler_results", profile.all_ranks);
+}
+
 template <class Config, class Visitor>
 void visit_fields(Config& config, Visitor& visit) {
   visit("run_name", config.run_name);
@@ -243,6 +257,7 @@ void visit_fields(Config& config, Visitor& visit) {
   visit.unless("local_checkpoint_directory", config.local_checkpoint_directory, std::string());
   visit.unless("local_checkpoint_period", config.local_checkpoint_period, int64_t{0});
   visit.unless("resume_with_other_data", config.resume_with_other_data, false);
+  visit_profile(config.profile, visit);
   visit("metrics_file", config.metrics_file);
   visit.unless("tensorboard_dir", config.tensorboard_dir, std::string());
   visit("threads", config.threads);

@@ -34,10 +34,10 @@ CommStream::~CommStream() {
   thread_.join();
 }
 
-CommTicket CommStream::enqueue(Work work) {
+CommTicket CommStream::enqueue(Work work, std::function<void()> ready) {
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [&] { return queue_.size() < kQueuedMax; });
-  queue_.push_back(std::move(work));
+  queue_.push_back({std::move(work), std::move(ready)});
   arrived_.notify_one();
   return {++enqueued_};
 }
@@ -46,8 +46,10 @@ absl::Status CommStream::wait(CommTicket ticket) {
   std::unique_lock lock(mutex_);
   if (completed_ < ticket.number && status_.ok()) {
     const Instant began = monotonic_now();
+    const Duration readying_before = readying(began);
     finished_.wait(lock, [&] { return completed_ >= ticket.number || !status_.ok(); });
-    times_.blocked += monotonic_now() - began;
+    const Instant now = monotonic_now();
+    times_.blocked += now - began - (readying(now) - readying_before);
   }
   return completed_ >= ticket.number ? absl::OkStatus() : status_;
 }
@@ -61,6 +63,10 @@ absl::Status CommStream::wait_all() {
   return wait(last);
 }
 
+Duration CommStream::readying(Instant now) const {
+  return readying_ + (ready_began_ ? now - *ready_began_ : Duration::zero());
+}
+
 CommTimes CommStream::times() const {
   const std::lock_guard lock(mutex_);
   return times_;
@@ -72,14 +78,22 @@ void CommStream::run() {
   while (true) {
     arrived_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
     if (stopping_) return;
-    Work work = std::move(queue_.front());
+    Queued next = std::move(queue_.front());
     queue_.pop_front();
     if (status_.ok()) {
+      if (next.ready) {
+        ready_began_ = monotonic_now();
+        lock.unlock();
+        next.ready();
+        lock.lock();
+        readying_ = readying(monotonic_now());
+        ready_began_.reset();
+      }
       lock.unlock();
       const Instant began = monotonic_now();
-      absl::Status status = work();
+      absl::Status status = next.work();
       const Duration took = monotonic_now() - began;
-      work = nullptr;  // what it holds goes before its waiter goes on
+      next = {};  // what it holds goes before its waiter goes on
       lock.lock();
       times_.busy += took;
       if (status.ok()) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <absl/status/status.h>
@@ -55,8 +56,9 @@ class CommStream {
   CommStream(const CommStream&) = delete;
   CommStream& operator=(const CommStream&) = delete;
 
-  // What `work` uses lives until it is waited for. Waits while kQueuedMax are in the queue.
-  CommTicket enqueue(Work work);
+  // What `work` uses lives until it is waited for. Waits while kQueuedMax are in the queue. `ready`, which may be empty, waits on the stream's
+  // thread for the computation that the work needs: that is no time of a collective, and nobody is blocked by peers meanwhile.
+  CommTicket enqueue(Work work, std::function<void()> ready = nullptr);
   absl::Status wait(CommTicket ticket);
   // For all that was enqueued before.
   absl::Status wait_all();
@@ -69,15 +71,24 @@ class CommStream {
 
   CommStream() = default;
   void run();
+  // In all that was waited for to be ready, until now. Under the lock.
+  Duration readying(Instant now) const;
 
   mutable std::mutex mutex_;
   std::condition_variable arrived_;   // work, or the end
   std::condition_variable finished_;  // a work, or there is room
-  std::deque<Work> queue_;
+  struct Queued {
+    Work work;
+    std::function<void()> ready;
+  };
+
+  std::deque<Queued> queue_;
   uint64_t enqueued_ = 0;
   uint64_t completed_ = 0;
   absl::Status status_;  // the first failure
   bool stopping_ = false;
+  Duration readying_{};
+  std::optional<Instant> ready_began_;  // of what is waited for now
   CommTimes times_;
   std::function<void()> abort_;
   std::thread thread_;

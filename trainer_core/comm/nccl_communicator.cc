@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,23 +21,22 @@ constexpr auto kPause = std::chrono::microseconds(50);
 // What peers may still want of a communicator that its rank leaves.
 constexpr auto kFinalizeTimeout = std::chrono::seconds(5);
 
+// Beside NCCL's own results, none of which is negative.
+constexpr NcclResult kAborted = -1;
+
 constexpr size_t kIdWords = sizeof(NcclUniqueId) / sizeof(int32_t);
 
 }  // namespace
 
 NcclEnd::~NcclEnd() {
   if (communicator_ == nullptr) return;
-  const bool gone =
-      aborted_ ||
-      !wait(options_.api->finalize(communicator_), monotonic_now() + kFinalizeTimeout, [] {
-         return true;
-       }).ok();
-  if (communicator_ == nullptr) return;
+  const bool gone = aborted_ || wait(options_.api->finalize(communicator_), kFinalizeTimeout,
+                                     [] { return true; }) != kNcclSuccess;
   (void)(gone ? options_.api->abort(communicator_) : options_.api->destroy(communicator_));
 }
 
-absl::Status NcclEnd::error(NcclResult result) const {
-  return absl::UnavailableError(absl::StrCat("NCCL: ", options_.api->error_text(result)));
+std::string NcclEnd::text_of(NcclResult result) const {
+  return result == kAborted ? "aborted" : absl::StrCat("NCCL: ", options_.api->error_text(result));
 }
 
 absl::Status NcclEnd::give_up(absl::Status status) {
@@ -46,8 +46,9 @@ absl::Status NcclEnd::give_up(absl::Status status) {
   return status;
 }
 
-absl::Status NcclEnd::wait(NcclResult called, Instant deadline, absl::FunctionRef<bool()> done) {
-  if (called != kNcclSuccess && called != kNcclInProgress) return give_up(error(called));
+NcclResult NcclEnd::wait(NcclResult called, Duration timeout,
+                         absl::FunctionRef<bool()> done) const {
+  if (called != kNcclSuccess && called != kNcclInProgress) return called;
   const Instant began = monotonic_now();
   for (;;) {
     NcclResult found = kNcclSuccess;
@@ -55,14 +56,12 @@ absl::Status NcclEnd::wait(NcclResult called, Instant deadline, absl::FunctionRe
       const NcclResult asked = options_.api->async_error(communicator_, &found);
       if (asked != kNcclSuccess) found = asked;
     }
-    if (found != kNcclSuccess && found != kNcclInProgress) return give_up(error(found));
-    if (found == kNcclSuccess && done()) return absl::OkStatus();
-    if (aborted_) return give_up(absl::UnavailableError("aborted"));
-    const Instant now = monotonic_now();
-    if (now >= deadline)
-      return give_up(absl::DeadlineExceededError(
-          absl::StrCat("NCCL: nothing for ", to_seconds(now - began), " s")));
-    if (now - began < kEagerFor) {
+    if (found != kNcclSuccess && found != kNcclInProgress) return found;
+    if (found == kNcclSuccess && done()) return found;
+    if (aborted_) return kAborted;
+    const Duration waited = monotonic_now() - began;
+    if (waited >= timeout) return kNcclInProgress;
+    if (waited < kEagerFor) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kPause);
@@ -75,7 +74,7 @@ absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
   const auto size = static_cast<size_t>(group.size());
   int32_t version = 0;
   if (const NcclResult result = options_.api->version(&version); result != kNcclSuccess)
-    return error(result);
+    return absl::UnavailableError(text_of(result));
   std::vector<int32_t> versions(size);
   if (auto status = group.all_gather(std::vector<int32_t>{version}, versions, "nccl version");
       !status.ok())
@@ -94,16 +93,40 @@ absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
     std::memcpy(words.data() + 1, id.bytes.data(), sizeof(id));
   }
   if (auto status = group.broadcast(words, 0, "nccl id"); !status.ok()) return status;
-  if (words[0] != kNcclSuccess) return error(words[0]);
+  if (words[0] != kNcclSuccess) return absl::UnavailableError(text_of(words[0]));
   std::memcpy(id.bytes.data(), words.data() + 1, sizeof(id));
   return id;
 }
 
-absl::Status NcclEnd::init(const NcclUniqueId& id, int ranks, int rank) {
+NcclResult NcclEnd::init(const NcclUniqueId& id, int ranks, int rank) {
   NcclConfig config;
-  const Instant deadline = monotonic_now() + options_.connect_timeout;
-  return wait(options_.api->init(&communicator_, ranks, id, rank, &config), deadline,
-              [] { return true; });
+  return wait(options_.api->init(&communicator_, ranks, id, rank, &config),
+              options_.connect_timeout, [] { return true; });
+}
+
+// Of ranks that have compared versions: one knows what another's number means.
+absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> found) const {
+  std::map<NcclResult, std::string> missing;  // ranks by what they found
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    if (found[rank] == kNcclSuccess) continue;
+    std::string& ranks = missing[found[rank]];
+    absl::StrAppend(&ranks, ranks.empty() ? "" : ", ", rank);
+  }
+  if (missing.empty()) return absl::OkStatus();
+  // Those who only waited come last: an error of another's is why.
+  const auto waited = missing.extract(kNcclInProgress);
+  std::string text =
+      absl::StrCat("of group ", group.name(), " these ranks have no NCCL communicator: ");
+  for (const auto& [result, ranks] : missing)
+    absl::StrAppend(&text, ranks, " (", text_of(result), "); ");
+  if (!waited.empty()) {
+    absl::StrAppend(&text, waited.mapped(), " (nothing for ", to_seconds(options_.connect_timeout),
+                    " s", missing.empty() ? ", and NCCL has found no error on any rank); " : "); ");
+  }
+  absl::StrAppend(&text,
+                  "look at the network between their nodes: NCCL_SOCKET_IFNAME and "
+                  "NCCL_IB_HCA choose it, NCCL_DEBUG=INFO says where each rank waits");
+  return missing.empty() ? absl::DeadlineExceededError(text) : absl::UnavailableError(text);
 }
 
 absl::Status NcclEnd::connect(ProcessGroup& group) {
@@ -111,28 +134,26 @@ absl::Status NcclEnd::connect(ProcessGroup& group) {
   queue_ = memory_.open_queue();
   const auto id = share_id(group);
   if (!id.ok()) return id.status();
-  const absl::Status mine = init(*id, group.size(), group.rank());
-  // All of them know who has none before anybody waits for it in a collective.
-  std::vector<int32_t> there(static_cast<size_t>(group.size()));
-  if (auto status =
-          group.all_gather(std::vector<int32_t>{mine.ok() ? 1 : 0}, there, "nccl communicator");
-      !status.ok())
-    return give_up(status);
-  if (!mine.ok()) return mine;
-  std::string missing;
-  for (size_t rank = 0; rank < there.size(); ++rank)
-    if (there[rank] == 0) absl::StrAppend(&missing, missing.empty() ? "" : ", ", rank);
-  if (missing.empty()) return absl::OkStatus();
-  return give_up(absl::UnavailableError(absl::StrCat(
-      "of group ", group.name(), " these ranks have no NCCL communicator: ", missing,
-      "; their errors say why (a network interface, say: NCCL_SOCKET_IFNAME, NCCL_IB_HCA)")));
+  const NcclResult mine = init(*id, group.size(), group.rank());
+  // All of them know who has none before anybody waits for it in a collective. NCCL tells the others nothing: they wait, and each for all.
+  std::vector<int32_t> all(static_cast<size_t>(group.size()));
+  const absl::Status told = group.all_gather(std::vector<int32_t>{mine}, all, "nccl communicator");
+  const absl::Status together = told.ok()              ? judge(group, all)
+                                : mine == kNcclSuccess ? told
+                                                       : absl::UnavailableError(text_of(mine));
+  return together.ok() ? together : give_up(together);
 }
 
 absl::Status NcclEnd::run(Call call) {
   if (!broken_.ok()) return broken_;
-  if (aborted_) return give_up(absl::UnavailableError("aborted"));
-  const Instant deadline = monotonic_now() + options_.timeout;
-  return wait(call(communicator_, queue_->handle()), deadline, [&] { return queue_->is_idle(); });
+  const NcclResult result = aborted_ ? kAborted
+                                     : wait(call(communicator_, queue_->handle()), options_.timeout,
+                                            [&] { return queue_->is_idle(); });
+  if (result == kNcclSuccess) return absl::OkStatus();
+  return give_up(result == kNcclInProgress
+                     ? absl::DeadlineExceededError(
+                           absl::StrCat("NCCL: nothing for ", to_seconds(options_.timeout), " s"))
+                     : absl::UnavailableError(text_of(result)));
 }
 
 }  // namespace muster::trainer

@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
+#include "common/time.h"
 #include "trainer_core/comm/nccl_group.h"
 
 namespace muster::trainer {
@@ -34,10 +36,13 @@ class NcclEnd {
 
  private:
   absl::StatusOr<NcclUniqueId> share_id(ProcessGroup& group);
-  absl::Status init(const NcclUniqueId& id, int ranks, int rank);
-  // Until `done` and no call is in progress any more.
-  absl::Status wait(NcclResult called, Instant deadline, absl::FunctionRef<bool()> done);
-  absl::Status error(NcclResult result) const;
+  NcclResult init(const NcclUniqueId& id, int ranks, int rank);
+  // Who has no communicator and why, of what init() has come to on each rank; the same on all of them.
+  absl::Status judge(const ProcessGroup& group, std::span<const int32_t> found) const;
+  // Until `done` and no call is in progress any more: then success, or NCCL's error, kNcclInProgress when the time is over, and another
+  // number after abort().
+  NcclResult wait(NcclResult called, Duration timeout, absl::FunctionRef<bool()> done) const;
+  std::string text_of(NcclResult result) const;
   absl::Status give_up(absl::Status status);
 
   const NcclOptions options_;

@@ -61,8 +61,10 @@ struct RankPart {
   PipelinePart pipeline;
   // Of how many micro-batches, over all ranks, a step's batch consists.
   int32_t micro_batches = 1;
+  // Logits are made so many bytes at a time: on a processor what stays in its last cache between products.
+  int64_t logits_bytes = int64_t{16} << 20;
 
-  // But micro_batches, and a stage's chunks and slots, which are not the mesh's alone.
+  // But micro_batches, logits_bytes, and a stage's chunks and slots, which are not the mesh's alone.
   static RankPart of(const Mesh& mesh, int32_t rank);
 
   // Whether rows of the stream are split among ranks which have other heads, columns and ids of all of them.

@@ -251,6 +251,7 @@ void Transformer::release_end() {
 
 // tokens -> the stream at the first layer's entrance.
 void Transformer::embed() {
+  const OpRange range(ops_, "embedding");
   blocks_.acquire(plan_.embedding_block());
   if (blocks_.broken()) return;
   blocks_.prefetch(plan_.layer_block(0));
@@ -276,11 +277,13 @@ size_t Transformer::block_behind(size_t layer) const {
 // Through the run's layers: tokens or the stream -> final_normed or the stream. Each sublayer's norm is fused with the residual
 // addition before it, so layer i leaves the normed input of layer i + 1 behind.
 LossSum Transformer::forward_layers() {
+  const OpRange range(ops_, "forward");
   if (plan_.begins_model(run_)) embed();
   blocks_.acquire(plan_.layer_block(run_.first));
   if (broken()) return {};
   make_normed1(run_.first);
   for (size_t i = run_.first; i < run_.end; ++i) {
+    const OpRange layer(ops_, "layer", static_cast<int64_t>(i));
     const bool last = plan_.is_last(i), goes_on = i + 1 != run_.end || last;
     if (goes_on)
       blocks_.prefetch(block_behind(i));

@@ -77,6 +77,7 @@ void Transformer::unstack_gradients(size_t layer, Accumulate accumulate) {
 }
 
 void Transformer::embedding_backward(Accumulate wanted) {
+  const OpRange range(ops_, "embedding");
   // A tied table already holds the head's gradient, where the head is this rank's.
   const bool tied = plan_.model.logits_via_embedding && plan_.pipeline().ends_model();
   const Accumulate accumulate =
@@ -101,6 +102,7 @@ LossSum Transformer::backward_run(const LayerRun& run, const Batch& batch, Accum
 }
 
 LossSum Transformer::backward_layers_and_ends(Accumulate wanted) {
+  const OpRange range(ops_, "backward");
   LossSum sum;
   if (plan_.ends_model(run_)) sum = head_loss_backward(wanted);
   backward_layers(wanted);
@@ -112,6 +114,7 @@ Tensor Transformer::stream_gradient() const { return stream(plan_.d_stream); }
 
 void Transformer::backward_layers(Accumulate wanted) {
   for (size_t i = run_.end; i-- > run_.first;) {
+    const OpRange layer(ops_, "layer", static_cast<int64_t>(i));
     const size_t block = plan_.layer_block(i);
     blocks_.acquire(block);
     if (i > run_.first)

@@ -7,9 +7,7 @@
 namespace muster::trainer {
 namespace {
 
-// The chunk of logits: large enough that its products run at full speed, small enough to stay in a
-// last-level cache between them.
-constexpr int64_t kHeadChunkBytes = 16 << 20;
+// Of a chunk of logits, so that its products run at full speed.
 constexpr int64_t kHeadRowsMin = 64;
 
 }  // namespace
@@ -18,7 +16,7 @@ constexpr int64_t kHeadRowsMin = 64;
 int64_t head_rows(const TransformerPlan& plan) {
   const int64_t ids = largest_share(plan.model.vocab_size, plan.part().tensor.ranks);
   const int64_t row_bytes = ids * static_cast<int64_t>(sizeof(float));
-  const int64_t wanted = std::max(kHeadChunkBytes / row_bytes, kHeadRowsMin);
+  const int64_t wanted = std::max(plan.part().logits_bytes / row_bytes, kHeadRowsMin);
   return std::max<int64_t>(plan.batch, std::min(wanted, plan.token_count()));
 }
 
@@ -62,12 +60,14 @@ LossSum Transformer::sum_losses(const Chunk& chunk) {
 }
 
 LossSum Transformer::head_loss() {
+  const OpRange range(ops_, "head");
   return sum_losses(
       [&](const HeadChunk& chunk) { exchange_.cross_entropy(plan_.loss_shape(), chunk.rows); });
 }
 
 // Also the gradients of the head and of the end, and in d_stream that of output.
 LossSum Transformer::head_loss_backward(Accumulate wanted) {
+  const OpRange range(ops_, "head");
   Accumulate accumulate = blocks_.begin_gradient(plan_.head_block(), wanted);
   if (broken()) return {};
   const LossSum sum = sum_losses([&](const HeadChunk& chunk) {

@@ -165,6 +165,7 @@ void Transformer::fetch(size_t layer, bool attentions) {
 // Fetches or makes what backward reads and the layer has not kept on the device. The MLP's last product is never needed again.
 // The same calls on the same numbers as in the forward pass give the same bits.
 void Transformer::recompute_layer(size_t layer) {
+  const OpRange range(ops_, "recompute");
   const LayerKeeps& keeps = plan_.keeps;
   const bool again = keeps.rest == Placement::kRemat;
   fetch(layer, /*attentions=*/true);

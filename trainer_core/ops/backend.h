@@ -23,11 +23,16 @@ class Backend {
   virtual int threads() const = 0;
   // "CPU, 8 threads"; "NVIDIA H200, compute capability 9.0, …".
   virtual std::string description() const = 0;
-  // Of a device's own memory: all there is, what the backend takes beside a plan's, and the most that was allocated at one time. 0 where
-  // it is the host's.
-  virtual size_t device_bytes() const { return 0; }
+  // Of a device's own memory: what no process has of it at the moment, what the backend takes beside a plan's, and the most that was
+  // allocated at one time. 0 where it is the host's.
+  virtual size_t free_bytes() const { return 0; }
   virtual size_t own_bytes() const { return 0; }
   virtual size_t peak_bytes() const { return 0; }
+  // What this process does from here on, for profilers that show it; any thread. The name lives for ever.
+  virtual void enter_phase(const char* /*name*/) {}
+  // Begins, or ends, what a profiler records that waits for it (nsys profile --capture-range=cudaProfilerApi). False where there is nothing
+  // that could be recorded.
+  virtual bool record_profile(bool /*on*/) { return false; }
 };
 
 std::shared_ptr<Backend> cpu_backend(int threads);
@@ -45,5 +50,7 @@ struct GpuOptions {
 // The CUDA backend on a device. Unimplemented in a build without CUDA; Unavailable where there is no device, or none that it can use.
 // Messages say what would be right.
 absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options);
+// How many devices the process sees; 0 in a build without CUDA.
+int gpu_count();
 
 }  // namespace muster::trainer

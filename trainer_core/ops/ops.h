@@ -98,6 +98,14 @@ struct AdafactorStep {
   double grad_scale = 1;
 };
 
+// A place in the order of calls.
+class OpsMark {
+ public:
+  virtual ~OpsMark() = default;
+  // Until what was called before it is done. Any thread.
+  virtual void wait() const = 0;
+};
+
 class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
  public:
   virtual std::string_view name() const = 0;
@@ -110,6 +118,12 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // The backend's memory to the host's; waits.
   virtual void download(const Tensor& from, void* to) = 0;
   virtual void synchronize() = 0;
+  // The calls before it, for a thread that waits for them while this one goes on calling; null where they are done. Not beyond the ops'
+  // life.
+  virtual std::shared_ptr<const OpsMark> mark() { return nullptr; }
+  // Names the calls until end_range() for profilers that show them (NVTX), with a number from 0 on. Ranges nest; OpRange ends them.
+  virtual void begin_range(const char* /*name*/, int64_t /*number*/ = -1) {}
+  virtual void end_range() {}
 
   // Elementwise and reductions
   // --------------------------------------------------------------------------
@@ -261,6 +275,20 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // params = kept * params - rate * direction
   virtual void apply_update(double rate, double kept, const Tensor& direction,
                             const Tensor& params) = 0;
+};
+
+// A range, as long as it lives.
+class OpRange {
+ public:
+  OpRange(Ops& ops, const char* name, int64_t number = -1) : ops_(ops) {
+    ops_.begin_range(name, number);
+  }
+  ~OpRange() { ops_.end_range(); }
+  OpRange(const OpRange&) = delete;
+  OpRange& operator=(const OpRange&) = delete;
+
+ private:
+  Ops& ops_;
 };
 
 // The CPU backend (Highway and OpenMP; matmul by what ops/cpu/matmul.cc finds faster) with `threads` threads, at least 1.

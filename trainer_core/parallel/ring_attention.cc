@@ -1,6 +1,7 @@
 #include "trainer_core/parallel/ring_attention.h"
 
 #include "trainer_core/model/token_layout.h"
+#include "trainer_core/parallel/behind_ops.h"
 
 namespace muster::trainer {
 namespace {
@@ -50,10 +51,9 @@ int RingAttention::holder(int step) const {
 
 CommTicket RingAttention::rotate(const Tensor& outgoing, const Tensor& incoming,
                                  const std::string& name) {
-  ops_.synchronize();  // the stream's thread does not know what the ops still have to do
   const int ranks = group_.size(), next = (group_.rank() + 1) % ranks;
   const int before = (group_.rank() + ranks - 1) % ranks;
-  return stream_.enqueue([this, outgoing, incoming, next, before, name] {
+  return enqueue_behind(ops_, stream_, [this, outgoing, incoming, next, before, name] {
     return group_.send_recv(outgoing, next, incoming, before, name);
   });
 }

@@ -5,6 +5,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/parallel/behind_ops.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -111,8 +113,8 @@ void ShardedParameters::prefetch(size_t block) {
     if (bucket.block != block || !bucket.is_shared) continue;
     const bool rounds = bucket.weights.dtype != DType::kF32;
     if (rounds) ops_.copy(bucket.shard, bucket.own_weights);
-    ops_.synchronize();  // what the slot had is read, and the shard written
-    slot.gathered = stream_->enqueue([&bucket, rounds] {
+    // What the slot had is read by then, and the shard written.
+    slot.gathered = enqueue_behind(ops_, *stream_, [&bucket, rounds] {
       return bucket.group->all_gather(rounds ? bucket.own_weights : bucket.shard, bucket.weights,
                                       bucket.gather_name);
     });
@@ -198,9 +200,9 @@ void ShardedParameters::gradient_done(size_t block) {
 
 void ShardedParameters::sum_over_data(Bucket& bucket) {
   if (data_ == nullptr) return;
-  ops_.synchronize();
-  stream_->enqueue(
-      [this, &bucket] { return data_->all_reduce(bucket.gradient_shard, bucket.reduce_name); });
+  enqueue_behind(ops_, *stream_, [this, &bucket] {
+    return data_->all_reduce(bucket.gradient_shard, bucket.reduce_name);
+  });
 }
 
 // The whole gradient -> the shard's, which has it added.
@@ -210,8 +212,7 @@ void ShardedParameters::scatter(Bucket& bucket) {
     ops_.add(bucket.own_gradient, bucket.gradient_shard, bucket.own_gradient);
   }
   if (!bucket.is_shared) return ops_.copy(bucket.gradient, bucket.gradient_shard);
-  ops_.synchronize();
-  bucket.scattered = stream_->enqueue([&bucket] {
+  bucket.scattered = enqueue_behind(ops_, *stream_, [&bucket] {
     return bucket.group->reduce_scatter(bucket.gradient, bucket.gradient_shard,
                                         bucket.scatter_name);
   });

@@ -4,6 +4,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/parallel/behind_ops.h"
+
 namespace muster::trainer {
 namespace {
 
@@ -75,7 +77,8 @@ void StageMessages::receive_ahead() {
     Buffers& buffers = this->buffers(pass.kind);
     if (std::exchange(buffers.is_taken, true)) return;
     const int from = stage_at(pass.kind == PassKind::kForward ? -1 : 1);
-    buffers.received = receiver_->enqueue([this, &buffers, from, pass] {
+    // The message before it has been copied by then.
+    buffers.received = enqueue_behind(ops_, *receiver_, [this, &buffers, from, pass] {
       return lane_of(from).recv(buffers.incoming, from, name_of(pass, "recv"));
     });
   }
@@ -87,7 +90,6 @@ void StageMessages::receive(const PipelinePass& pass, const Tensor& to) {
   status_.Update(receiver_->wait(buffers.received));
   if (broken()) return;
   ops_.copy(buffers.incoming, to);
-  ops_.synchronize();  // the next message may come
   buffers.is_taken = false;
   receive_ahead();
 }
@@ -100,10 +102,9 @@ Tensor StageMessages::outgoing(const PipelinePass& pass) {
 
 void StageMessages::send(const PipelinePass& pass) {
   if (broken()) return;
-  ops_.synchronize();
   Buffers& buffers = this->buffers(pass.kind);
   const int to = stage_at(pass.kind == PassKind::kForward ? 1 : -1);
-  buffers.sent = sender_->enqueue([this, &buffers, to, pass] {
+  buffers.sent = enqueue_behind(ops_, *sender_, [this, &buffers, to, pass] {
     return lane_of(part_.stage.index).send(buffers.outgoing, to, name_of(pass, "send"));
   });
 }

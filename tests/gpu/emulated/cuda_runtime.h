@@ -70,9 +70,17 @@ inline unsigned atomicMax(unsigned* at, unsigned value) {
 
 enum cudaError_t {
   cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
-  cudaErrorNotReady = 600
+  cudaErrorDevicesUnavailable = 46,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorHardwareStackError = 714,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorSystemNotReady = 802,
+  cudaErrorUnknown = 999
 };
 inline const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
 inline const char* cudaGetErrorString(cudaError_t) { return "an error of the emulation"; }
@@ -90,20 +98,35 @@ inline cudaError_t cudaDriverGetVersion(int* version) {
 }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 
-inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-using cudaStream_t = void*;
+// A stream does nothing before somebody waits for it, for an event in it, or for the device: whoever does not wait finds what was there
+// before. What goes to a thread's own stream is waited for at once by whoever copies there, and done at the call.
+namespace emulated {
+struct Stream;
+struct Event;
+// From here on streams do what they are told at the call, as a processor does.
+void work_at_the_call();
+void enqueue(Stream* stream, std::function<void()> work);
+}  // namespace emulated
+cudaError_t cudaDeviceSynchronize();
+using cudaStream_t = emulated::Stream*;
 constexpr unsigned cudaStreamNonBlocking = 1;
 inline const cudaStream_t cudaStreamPerThread = nullptr;
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  return *stream = nullptr, cudaSuccess;
-}
-inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+using cudaEvent_t = emulated::Event*;
+constexpr unsigned cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
 inline cudaError_t cudaDeviceGetPCIBusId(char* id, int, int) {
   return std::memcpy(id, "emulated", 9), cudaSuccess;
 }
 
+// What is allocated is rounded up to pages, as on a device.
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);
 constexpr unsigned cudaHostAllocMapped = 2;
@@ -129,7 +152,10 @@ struct cudaLaunchConfig_t {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments... arguments) {
-  emulated::run(config->gridDim, config->blockDim, [&] { kernel(arguments...); });
+  emulated::enqueue(config->stream,
+                    [grid = config->gridDim, block = config->blockDim, kernel, arguments...] {
+                      emulated::run(grid, block, [&] { kernel(arguments...); });
+                    });
   return cudaSuccess;
 }
 // NOLINTEND

@@ -15,7 +15,6 @@
 #include "tests/gpu/gpu_device.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
-#include "trainer_core/choose_backend.h"
 
 namespace muster::trainer {
 namespace {
@@ -77,29 +76,6 @@ TEST_F(Killed, GoesOnToTheLastBit) {
   EXPECT_THAT(log("parts"), AllOf(HasSubstr("backend: emulated GPU, compute capability 9.0"),
                                   HasSubstr("(hardware=gpu)"), HasSubstr("restored checkpoint")));
   EXPECT_EQ(checkpoint_bytes(folder_.file("whole/24")), checkpoint_bytes(folder_.file("parts/24")));
-}
-
-TEST(ChooseBackend, TakesTheGpuThatIsThere) {
-  for (const Hardware wanted : {Hardware::kGpu, Hardware::kAuto}) {
-    const auto chosen = choose_backend(wanted, 1, {});
-    ASSERT_TRUE(chosen.ok()) << chosen.status();
-    EXPECT_EQ(chosen->hardware, Hardware::kGpu);
-    EXPECT_THAT(chosen->reason, HasSubstr("backend: emulated GPU"));
-  }
-}
-
-TEST(ChooseBackend, APlanThatIsLargerThanTheDeviceSaysWhatWouldFit) {
-  TrainConfig config = tiny_config(1);
-  config.hardware = Hardware::kGpu;
-  const auto backend = gpu_backend({}).value();
-  EXPECT_TRUE(check_device_memory(config, *backend, 0).ok());
-  config.model.vocab_size = 1 << 20;
-  config.model.emb_dim = 1 << 12;
-  const absl::Status status = check_device_memory(config, *backend, 0);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("MiB of the GPU's memory"), HasSubstr("optimizer"),
-                    HasSubstr("emulated GPU"), HasSubstr("per_device_batch_size (4)")));
 }
 
 }  // namespace

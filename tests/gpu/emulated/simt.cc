@@ -3,21 +3,27 @@
 // then on left and entered by jumps, which ask nothing of the kernel: a training switches some hundred million times.
 #undef _FORTIFY_SOURCE  // takes a jump to another stack for an error
 #include <setjmp.h>
-#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "device_memory.h"
 
 namespace emulated {
+
+void fail(const char* what) {
+  std::fprintf(stderr, "emulated GPU: block (%u, %u, %u): %s\n", blockIdx.x, blockIdx.y, blockIdx.z,
+               what);
+  std::abort();
+}
+
 namespace {
 
 constexpr unsigned kWarp = 32, kThreadsMax = 1024;
@@ -34,12 +40,6 @@ struct Fiber {
   bool is_free = true;
   unsigned thread = 0;
 };
-
-[[noreturn]] void fail(const char* what) {
-  std::fprintf(stderr, "emulated GPU: block (%u, %u, %u): %s\n", blockIdx.x, blockIdx.y, blockIdx.z,
-               what);
-  std::abort();
-}
 
 // Leaves for `to`, and returns when somebody comes back to `from`.
 [[gnu::noinline]] void jump(jmp_buf& from, jmp_buf& to) {
@@ -166,75 +166,6 @@ class Block {
   Fiber* now_ = nullptr;
 };
 
-// The device's memory: the host may touch it in kernels and copies alone, and behind each allocation nobody may.
-class DeviceMemory {
- public:
-  class Open {
-   public:
-    explicit Open(DeviceMemory& memory) : memory_(memory) {
-      memory_.protect(PROT_READ | PROT_WRITE, 1);
-    }
-    ~Open() { memory_.protect(PROT_NONE, -1); }
-    Open(const Open&) = delete;
-    Open& operator=(const Open&) = delete;
-
-   private:
-    DeviceMemory& memory_;
-  };
-
-  void* add(size_t bytes) {
-    const size_t used = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    const size_t pages = (used + kPage - 1) / kPage * kPage;
-    void* const mapped =
-        mmap(nullptr, pages + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED) fail("no memory");
-    char* const base = static_cast<char*>(mapped);
-    const std::lock_guard lock(mutex_);
-    if (open_ > 0) mprotect(base, pages, PROT_READ | PROT_WRITE);
-    char* const data = base + pages - used;
-    all_[data] = {base, pages};
-    return data;
-  }
-  // Zeroes an allocation as the kernel does with new memory; false: it is not the whole of one.
-  bool forget(void* data, size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    const auto found = all_.find(static_cast<char*>(data));
-    if (found == all_.end()) return false;
-    const auto& [base, pages] = found->second;
-    const size_t behind = static_cast<size_t>(base + pages - static_cast<char*>(data)) - bytes;
-    if (behind >= kAlignment) return false;
-    return madvise(base, pages, MADV_DONTNEED) == 0;
-  }
-  void remove(void* data) {
-    const std::lock_guard lock(mutex_);
-    const auto found = all_.find(static_cast<char*>(data));
-    if (found == all_.end()) fail("what is freed was never allocated");
-    munmap(found->second.first, found->second.second + kPage);
-    all_.erase(found);
-  }
-
- private:
-  static constexpr size_t kPage = 4096;
-  static constexpr size_t kAlignment = 256;  // as CUDA's
-
-  void protect(int how, int change) {
-    const std::lock_guard lock(mutex_);
-    const int before = open_;
-    open_ += change;
-    if (before > 0 && open_ > 0) return;
-    for (const auto& [data, pages] : all_) mprotect(pages.first, pages.second, how);
-  }
-
-  std::mutex mutex_;
-  std::map<char*, std::pair<char*, size_t>> all_;
-  int open_ = 0;
-};
-
-DeviceMemory& memory() {
-  static DeviceMemory all;
-  return all;
-}
-
 Block& block() {
   static Block one;
   return one;
@@ -301,34 +232,3 @@ void run(dim3 grid, dim3 threads, const std::function<void()>& body) {
 
 void __syncthreads() { emulated::block().wait(emulated::State::kAtBlock); }
 void __syncwarp(unsigned /*mask*/) { emulated::block().wait(emulated::State::kAtWarp); }
-
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {};
-  std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
-  properties->totalGlobalMem = size_t{1} << 34;
-  properties->major = 9;
-  properties->multiProcessorCount = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaMalloc(void** data, size_t bytes) {
-  *data = emulated::memory().add(bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaFree(void* data) { return emulated::memory().remove(data), cudaSuccess; }
-cudaError_t cudaMemset(void* data, int value, size_t bytes) {
-  // Pages that nobody has touched cost nothing each time the memory is opened and closed, and what is allocated is zeroed first.
-  if (value == 0 && emulated::memory().forget(data, bytes)) return cudaSuccess;
-  const emulated::DeviceMemory::Open open(emulated::memory());
-  return std::memset(data, value, bytes), cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
-                            cudaStream_t) {
-  const emulated::DeviceMemory::Open open(emulated::memory());
-  return std::memmove(to, from, bytes), cudaSuccess;
-}
-cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
-  *data = std::malloc(bytes);
-  return *data == nullptr ? cudaErrorInvalidConfiguration : cudaSuccess;
-}
-cudaError_t cudaFreeHost(void* data) { return std::free(data), cudaSuccess; }

@@ -65,6 +65,21 @@ TEST_F(Resolve, LocalCheckpointsAreAskedForByMaxTextsNames) {
               ElementsAre(HasSubstr("local_checkpoint_period=20 has no effect")));
 }
 
+TEST_F(Resolve, AProfileIsAskedForByMaxTextsNames) {
+  EXPECT_EQ(resolve({})->train.profile, trainer::ProfileConfig());
+  const auto job = resolve({"steps=10", "profiler=nsys", "skip_first_n_steps_for_profiler=3",
+                            "profiler_steps=2", "upload_all_profiler_results=True"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->train.profile,
+            (trainer::ProfileConfig{trainer::Profiler::kNsys, 3, 2, /*all_ranks=*/true}));
+  EXPECT_THAT(error_of(resolve({"profiler=xplane"})),
+              AllOf(HasSubstr("profiler=xplane"), HasSubstr("profiler=nsys")));
+  EXPECT_THAT(error_of(resolve({"profiler=nsys", "profiler_steps=0"})),
+              HasSubstr("profiler_steps is 0"));
+  EXPECT_THAT(resolve({"profiler_steps=2"})->warnings,
+              ElementsAre(HasSubstr("profiler_steps has no effect: profiler is not set")));
+}
+
 TEST_F(Resolve, ActivationsAreFloat32OrBfloat16) {
   EXPECT_EQ(resolve({})->train.dtype, trainer::ComputeType::kFloat32);
   EXPECT_EQ(resolve({"dtype=bfloat16"})->train.dtype, trainer::ComputeType::kBfloat16);

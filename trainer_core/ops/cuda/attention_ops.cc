@@ -75,11 +75,36 @@ AttentionLayer CudaOps::layer_of(const AttentionShape& shape, const Tensor& qkv,
           .buckets = Buckets::of(shape.buckets)};
 }
 
+std::optional<LibraryAttention> CudaOps::library_attention(const AttentionShape& shape,
+                                                           const Tensor& qkv, const Tensor& out,
+                                                           const Tensor& lse) const {
+  // Of cuDNN's kernels, forward and backward.
+  constexpr int64_t kHeadMultiple = 8, kLibraryHeadDimMax = 128;
+  const bool plain = shape.soft_cap == 0 && !shape.extra_zero && !shape.buckets.exist() &&
+                     shape.starts.data == nullptr && shape.positions.runs() == 0 &&
+                     (shape.window == 0 || shape.window >= shape.seq_len);
+  if (attention_library_ == nullptr || !plain || qkv.dtype != DType::kBf16 || shape.rows() == 0 ||
+      shape.head_dim % kHeadMultiple != 0 || shape.head_dim > kLibraryHeadDimMax)
+    return std::nullopt;
+  return LibraryAttention{.batch = shape.batch,
+                          .seq_len = shape.seq_len,
+                          .heads = shape.heads,
+                          .kv_heads = shape.kv_heads,
+                          .head_dim = shape.head_dim,
+                          .scale = static_cast<float>(shape.score_scale()),
+                          .qkv = qkv.data,
+                          .out = out.data,
+                          .lse = lse.f32()};
+}
+
 void CudaOps::attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
                         const Tensor& out, const Tensor& lse, Workspace /*workspace*/) {
   check_attention_shape(shape, qkv, out);
   check_size(lse, shape.rows() * shape.heads, "lse");
   (void)same_type({qkv, out});
+  if (const auto layer = library_attention(shape, qkv, out, lse);
+      layer && attention_library_->forward(stream_, *layer, scratch_.data(), scratch_.bytes()))
+    return;
   attention_forward(stream_, {.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
                               .sums = false,
                               .merge = false,
@@ -156,6 +181,10 @@ void CudaOps::attention_backward(const AttentionShape& shape, const Tensor& qkv,
   check_size(dout, out.elements(), "dout");
   check_size(dqkv, qkv.elements(), "dqkv");
   (void)same_type({qkv, out, dout, dqkv});
+  if (const auto layer = library_attention(shape, qkv, out, lse);
+      layer && attention_library_->backward(stream_, *layer, dout.data, dqkv.data, scratch_.data(),
+                                            scratch_.bytes()))
+    return;
   attention_backward({.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
                       .out = out.data,
                       .lse = lse.f32(),

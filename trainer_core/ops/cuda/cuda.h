@@ -51,12 +51,13 @@ struct CudaOptions {
   size_t scratch_bytes = size_t{96} << 20;
   // Where the matrix library's choice of algorithms is kept from run to run, absolute; empty: nowhere.
   std::string algorithms_path;
-  // False: products by our own kernels alone, as where cuBLASLt is not found.
-  bool use_matrix_library = true;
+  // False: products and attention by our own kernels alone, as where cuBLASLt and cuDNN are not found.
+  bool use_libraries = true;
 };
 
 // The backend on its own stream of the device. Ids outside a table are found by kernels: the process ends at the next call that waits.
-// Products are cuBLASLt's where libcublasLt.so is found, else our own; name() says "cuda" or "cuda, own products".
+// Products are cuBLASLt's where its library is found, else our own; attention of whole causal sequences of bf16 cuDNN's. name() says
+// which: "cuda, cuBLASLt, cuDNN", "cuda, own products".
 std::unique_ptr<Ops> cuda_ops(const CudaOptions& options);
 
 }  // namespace muster::trainer

@@ -12,7 +12,12 @@
 #include "trainer_core/ops/backend.h"
 #include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
+#include "trainer_core/ops/cuda/ranges.h"
 #include "trainer_core/ops/cuda/stream.h"
+
+// The runtime has both; their header (cuda_profiler_api.h) is no part of the wheels that deploy/install-cuda.sh installs.
+extern "C" cudaError_t cudaProfilerStart();
+extern "C" cudaError_t cudaProfilerStop();
 
 namespace muster::trainer {
 namespace {
@@ -106,6 +111,12 @@ class GpuMemory final : public DeviceMemory {
     return id.data();
   }
 
+  size_t free_bytes() const {
+    select();
+    size_t free = 0, total = 0;
+    MUSTER_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return free;
+  }
   const Allocations& allocations() const { return *allocations_; }
 
  private:
@@ -134,27 +145,43 @@ class GpuBackend final : public Backend {
   Ops& ops() override { return *ops_; }
   const DeviceMemory& memory() const override { return memory_; }
   int threads() const override { return 1; }
+  ~GpuBackend() override { cuda::end_range(phase_); }
+
   std::string description() const override {
     return absl::StrCat(device_.name, ", compute capability ", device_.capability / 10, ".",
                         device_.capability % 10, ", ", device_.memory_bytes >> 20, " MiB, ",
                         av(ops_->name()));
   }
-  size_t device_bytes() const override { return device_.memory_bytes; }
+  size_t free_bytes() const override { return memory_.free_bytes(); }
   size_t own_bytes() const override { return own_bytes_; }
   size_t peak_bytes() const override { return memory_.allocations().peak(); }
+  void enter_phase(const char* name) override {
+    const std::lock_guard lock(phase_mutex_);
+    cuda::end_range(phase_);
+    phase_ = cuda::start_range(name);
+  }
+  bool record_profile(bool on) override {
+    return (on ? cudaProfilerStart() : cudaProfilerStop()) == cudaSuccess;
+  }
 
  private:
   CudaDevice device_;
   size_t own_bytes_;
   GpuMemory memory_;
   std::unique_ptr<Ops> ops_;
+  std::mutex phase_mutex_;
+  uint64_t phase_ = 0;  // the range of the phase that runs
 };
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options) {
+int gpu_count() {
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;  // find_cuda_device says why
+  return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;  // find_cuda_device says why
+}
+
+absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options) {
+  const int devices = gpu_count();
   auto device = find_cuda_device(devices > 0 ? options.rank_of_node % devices : 0);
   if (!device.ok()) return device.status();
   return std::make_shared<GpuBackend>(options, *std::move(device));

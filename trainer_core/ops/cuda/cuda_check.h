@@ -8,11 +8,35 @@
 
 namespace muster::trainer::cuda {
 
+// What somebody who reads the error is to do.
+inline const char* advice(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+      return "; the GPU's memory is damaged: take the node out of service (nvidia-smi -q -d "
+             "ECC,ROW_REMAPPER)";
+    case cudaErrorHardwareStackError:
+    case cudaErrorUnknown:
+      return "; the GPU may be lost: look for Xid in the kernel's log, and at nvidia-smi";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+      return "; a fault of a kernel's, or of the GPU: look for Xid in the kernel's log, and run "
+             "compute-sanitizer";
+    case cudaErrorMemoryAllocation:
+      return "; somebody else has taken the GPU's memory since the plan was compared with it";
+    case cudaErrorDevicesUnavailable:
+      return "; another process has the GPU for itself (nvidia-smi -q -d COMPUTE)";
+    case cudaErrorSystemNotReady:
+      return "; the node's fabric manager does not run";
+    default:
+      return "";
+  }
+}
+
 // An error of an earlier kernel comes out of whatever call is next: the text says so.
 inline void check(cudaError_t error, const char* call) {
   MUSTER_CHECK(error == cudaSuccess)
       << call << " ends with " << cudaGetErrorName(error) << ": " << cudaGetErrorString(error)
-      << " (of this call, or of a kernel that was started before it)";
+      << " (of this call, or of a kernel that was started before it)" << advice(error);
 }
 
 }  // namespace muster::trainer::cuda

@@ -22,6 +22,22 @@ std::string device_name(int device) {
   return properties.name;
 }
 
+// An event out of the pool, which gets it back.
+class Mark final : public OpsMark {
+ public:
+  explicit Mark(std::shared_ptr<EventPool> pool) : pool_(std::move(pool)), event_(pool_->take()) {}
+  ~Mark() override { pool_->give_back(std::move(event_)); }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+
+  void record(const Stream& stream) { event_->record(stream); }
+  void wait() const override { event_->synchronize(); }
+
+ private:
+  std::shared_ptr<EventPool> pool_;
+  std::unique_ptr<Event> event_;
+};
+
 // Alignment that libraries ask of operands, and of what is cut out of the scratch.
 constexpr size_t kScratchAlignment = 256;
 
@@ -38,9 +54,10 @@ void* mutable_at(const Tensor& x, int64_t element) {
 CudaOps::CudaOps(const CudaOptions& options)
     : device_(selected(options.device)),
       scratch_(options.scratch_bytes),
-      library_(options.use_matrix_library
+      library_(options.use_libraries
                    ? open_matrix_library(device_name(options.device), options.algorithms_path)
-                   : nullptr) {}
+                   : nullptr),
+      attention_library_(options.use_libraries ? open_attention_library() : nullptr) {}
 
 void CudaOps::check_fault() const {
   const int32_t found = *static_cast<const volatile int32_t*>(fault_.data());
@@ -80,6 +97,12 @@ void CudaOps::synchronize() {
   MUSTER_CUDA_CHECK(cudaSetDevice(device_));
   stream_.synchronize();
   check_fault();
+}
+
+std::shared_ptr<const OpsMark> CudaOps::mark() {
+  auto mark = std::make_shared<Mark>(marks_);
+  mark->record(stream_);
+  return mark;
 }
 
 // Elementwise and reductions

@@ -12,10 +12,12 @@
 
 #include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/cuda/attention.h"
+#include "trainer_core/ops/cuda/attention_library.h"
 #include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/cuda/experts.h"
 #include "trainer_core/ops/cuda/kernels.h"
 #include "trainer_core/ops/cuda/matrix_library.h"
+#include "trainer_core/ops/cuda/ranges.h"
 #include "trainer_core/ops/cuda/stream.h"
 
 namespace muster::trainer::cuda {
@@ -25,12 +27,16 @@ class CudaOps final : public Ops {
   explicit CudaOps(const CudaOptions& options);
 
   std::string_view name() const override {
-    return library_ == nullptr ? "cuda, own products" : "cuda";
+    if (library_ == nullptr) return "cuda, own products";
+    return attention_library_ == nullptr ? "cuda, cuBLASLt" : "cuda, cuBLASLt, cuDNN";
   }
 
   void upload(const void* from, const Tensor& to) override;
   void download(const Tensor& from, void* to) override;
   void synchronize() override;
+  std::shared_ptr<const OpsMark> mark() override;
+  void begin_range(const char* name, int64_t number) override { push_range(name, number); }
+  void end_range() override { pop_range(); }
 
   void fill(const Tensor& x, float value) override;
   void copy(const Tensor& from, const Tensor& to) override;
@@ -161,6 +167,9 @@ class CudaOps final : public Ops {
                            bool accumulate);
   AttentionLayer layer_of(const AttentionShape& shape, const Tensor& qkv, const KeyRows& keys,
                           const Tensor& bias) const;
+  // What the library is asked for; none of what it does not have.
+  std::optional<LibraryAttention> library_attention(const AttentionShape& shape, const Tensor& qkv,
+                                                    const Tensor& out, const Tensor& lse) const;
   void attention_backward(AttentionBackward args, const AttentionShape& shape, const Tensor& dbias,
                           Accumulate accumulate, Workspace workspace);
   void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
@@ -168,10 +177,12 @@ class CudaOps final : public Ops {
 
   const int device_;
   Stream stream_;
+  std::shared_ptr<EventPool> marks_ = std::make_shared<EventPool>();
   CudaMemory scratch_;
   HostMemory fault_{sizeof(int32_t)};
   HostMemory sums_{kReductionBlocks * sizeof(double)};
   std::unique_ptr<MatrixLibrary> library_;
+  std::unique_ptr<AttentionLibrary> attention_library_;
 };
 
 }  // namespace muster::trainer::cuda

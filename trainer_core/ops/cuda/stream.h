@@ -5,6 +5,10 @@
 
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "trainer_core/ops/cuda/cuda_check.h"
 
@@ -22,6 +26,44 @@ class Stream {
 
  private:
   cudaStream_t stream_ = nullptr;
+};
+
+// Who waits for it sleeps.
+class Event {
+ public:
+  Event() {
+    MUSTER_CUDA_CHECK(
+        cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync));
+  }
+  ~Event() { (void)cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(const Stream& stream) { MUSTER_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  void synchronize() const { MUSTER_CUDA_CHECK(cudaEventSynchronize(event_)); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Events of one device that nobody uses at the moment. Any thread.
+class EventPool {
+ public:
+  std::unique_ptr<Event> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<Event>();
+    auto event = std::move(free_.back());
+    free_.pop_back();
+    return event;
+  }
+  void give_back(std::unique_ptr<Event> event) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(event));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Event>> free_;
 };
 
 // Zeroed and page-locked; one address for host and device.

@@ -127,6 +127,16 @@ TEST(TrainConfig, EachQuantizationHasItsOwnKeys) {
   EXPECT_EQ(*train_config_from_json(to_json(config)), config);
 }
 
+TEST(TrainConfig, AProfileIsWrittenWhereThereIsOne) {
+  TrainConfig config = valid_config();
+  EXPECT_FALSE(to_json(config).contains("profiler_steps"));
+  config.profile = {.profiler = Profiler::kNsys, .skip_first_steps = 3, .steps = 2};
+  EXPECT_EQ(*train_config_from_json(to_json(config)), config);
+  config.profile.skip_first_steps = 100;
+  EXPECT_THAT(std::string(validate(config).message()),
+              HasSubstr("skip_first_n_steps_for_profiler is 100, but the run has 100 steps"));
+}
+
 TEST(TrainConfig, ValidationNamesTheKeys) {
   const auto error_with = [](const std::function<void(TrainConfig&)>& change) {
     TrainConfig config = valid_config();

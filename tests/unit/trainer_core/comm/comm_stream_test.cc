@@ -78,6 +78,25 @@ TEST(CommStream, BlockedIsWhatTheWaiterWaitedAndNotWhatTheWorkTook) {
   EXPECT_LT(second.hidden(), 1);
 }
 
+// The computation that a collective needs: who waits for it is not waiting for peers.
+TEST(CommStream, WhatIsWaitedForToBeReadyIsNobodysTime) {
+  const auto stream = CommStream::start();
+  std::vector<int> order;
+  const CommTicket ticket = stream->enqueue(
+      [&] {
+        order.push_back(2);
+        return absl::OkStatus();
+      },
+      [&] {
+        std::this_thread::sleep_for(milliseconds(60));
+        order.push_back(1);
+      });
+  ASSERT_TRUE(stream->wait(ticket).ok());
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+  EXPECT_LT(stream->times().busy, milliseconds(40));
+  EXPECT_LT(stream->times().blocked, milliseconds(40));
+}
+
 TEST(CommStream, TheEndDropsWhatHasNotBegunAndWaitsForWhatHas) {
   std::binary_semaphore begun(0), go_on(0);
   bool first_ended = false;

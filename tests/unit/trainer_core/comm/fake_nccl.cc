@@ -23,6 +23,7 @@ struct World {
   std::mutex mutex;
   std::condition_variable changed;
   int ranks = 0;
+  int connected = 0;  // ranks whose communicator is not held up
   uint64_t round = 0;
   std::vector<Bytes> brought;  // to the round that runs
   std::vector<Bytes> all;      // of the round before
@@ -33,7 +34,6 @@ struct World {
 struct Communicator {
   std::shared_ptr<World> world;
   int rank = 0;
-  bool pending = false;
 };
 
 struct Worlds {
@@ -115,15 +115,22 @@ NcclResult init(NcclCommunicator* communicator, int ranks, NcclUniqueId id, int 
   const std::lock_guard lock(worlds().mutex);
   auto& world = worlds().all[id.bytes.data()];
   if (world == nullptr) world = std::make_shared<World>();
-  world->ranks = ranks;
+  {
+    const std::lock_guard ours(world->mutex);
+    world->ranks = ranks;
+    if (fake.pending_init != rank) ++world->connected;
+  }
   ++fake.communicators;
-  *communicator = new Communicator{world, rank, fake.pending_init == rank};
+  *communicator = new Communicator{world, rank};
   return kNcclInProgress;
 }
 NcclResult async_error(NcclCommunicator communicator, NcclResult* found) {
-  *found = static_cast<Communicator*>(communicator)->pending ? kNcclInProgress
-           : worlds().fake->remote_error                     ? kRemoteError
-                                                             : kNcclSuccess;
+  // Nobody has a communicator before all have.
+  World& world = *static_cast<Communicator*>(communicator)->world;
+  const std::lock_guard lock(world.mutex);
+  *found = world.connected < world.ranks ? kNcclInProgress
+           : worlds().fake->remote_error ? kRemoteError
+                                         : kNcclSuccess;
   return kNcclSuccess;
 }
 NcclResult finalize(NcclCommunicator) { return kNcclInProgress; }

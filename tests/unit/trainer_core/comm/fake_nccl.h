@@ -1,5 +1,5 @@
 // NCCL for tests: ranks are threads of one process, and what they bring together lies in a DeviceMemory. Sums are made in the order of
-// ranks. A test may let calls fail.
+// ranks. As with NCCL a rank whose communicator fails, or is held up, leaves all others without one. A test may let calls fail.
 #pragma once
 
 #include <atomic>

@@ -70,5 +70,24 @@ TEST(TrainingPlan, ACheckpointHasTheParametersAndTheState) {
   EXPECT_EQ(layout.state.tensors.size(), 2 * layout.params.tensors.size());
 }
 
+// Logits of thousands of rows at a time; and room to round them, and the largest fp32 matrix, for one product.
+TEST(TrainingPlan, AGpuMakesLargerProducts) {
+  TrainConfig config = tiny_config(1);
+  config.model.vocab_size = 32'000;
+  config.model.emb_dim = 4096;
+  config.model.mlp_dim = 11'008;
+  config.max_target_length = 4096;
+  EXPECT_EQ(plan_training(config, 1, Staging::kNo).model.head_rows, 131);
+  config.hardware = Hardware::kGpu;
+  const TrainingPlan plan = plan_training(config, 1, Staging::kNo);
+  EXPECT_EQ(plan.model.head_rows, 2097);
+  EXPECT_LT(gpu_scratch_bytes(config), size_t{96} << 20);
+  config.dtype = ComputeType::kBfloat16;
+  EXPECT_GT(gpu_scratch_bytes(config),
+            (size_t{32'000} * 4096 + size_t{2097} * 32'000) * 2 + (size_t{60} << 20));
+  config.model.vocab_size = 1 << 22;
+  EXPECT_EQ(gpu_scratch_bytes(config), size_t{2} << 30);
+}
+
 }  // namespace
 }  // namespace muster::trainer

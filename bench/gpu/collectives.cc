@@ -1,0 +1,101 @@
+// All-reduces of fp32 between ranks of this process. A bus bandwidth is what each rank would have to send and get in the time (NCCL-tests'
+// PERFORMANCE.md): bytes · 2 (n - 1) / n.
+#include <algorithm>
+#include <limits>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "bench/gpu/gpu_bench.h"
+#include "common/time.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/choose_backend.h"
+#include "trainer_core/comm/local.h"
+
+namespace muster::bench {
+namespace {
+
+using trainer::DType;
+
+// What one rank has measured, the first one's being that of all: a turn ends with a barrier.
+struct Measured {
+  Json rows = Json::array();
+  std::string how;    // "collectives: NCCL"
+  std::string error;  // empty: none
+};
+
+absl::Status measure(trainer::ProcessGroup& group, const trainer::Backend& device, bool small,
+                     Json& rows) {
+  constexpr int kTurns = 5;
+  for (size_t bytes = size_t{1} << 20; bytes <= (size_t{1} << (small ? 20 : 29)); bytes *= 8) {
+    const auto room = device.memory().allocate(bytes);
+    const trainer::Numbers numbers{room.get(), bytes / sizeof(float), DType::kF32};
+    double best = std::numeric_limits<double>::infinity();
+    for (int turn = 0; turn <= kTurns; ++turn) {  // the first connects
+      if (auto status = group.barrier("turn"); !status.ok()) return status;
+      const Instant began = monotonic_now();
+      if (auto status = group.all_reduce(numbers, "bench"); !status.ok()) return status;
+      if (auto status = group.barrier("turn's end"); !status.ok()) return status;
+      if (turn > 0) best = std::min(best, to_seconds(monotonic_now() - began));
+    }
+    const auto ranks = static_cast<double>(group.size());
+    rows.push_back({{"mib", bytes >> 20},
+                    {"ms", best * 1e3},
+                    {"bus_gb_per_second",
+                     static_cast<double>(bytes) * 2 * (ranks - 1) / ranks / best * 1e-9}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Json measure_collectives(const Bench& bench) {
+  const int ranks = std::max(2, trainer::gpu_count());
+  trainer::TrainConfig config;  // of which the mesh alone, and next to no plan
+  config.hardware = trainer::Hardware::kGpu;
+  config.mesh.ici[static_cast<size_t>(MeshAxis::kData)] = ranks;
+  config.model.vocab_size = 8;
+  config.model.emb_dim = config.model.mlp_dim = 8;
+  config.model.num_layers = config.model.num_query_heads = config.model.num_kv_heads = 1;
+  config.model.head_dim = 8;
+  config.max_target_length = 8;
+  config.steps = config.optimizer.schedule_steps = 1;
+  config.enable_checkpointing = false;
+  const trainer::LocalWorld world(ranks, std::chrono::minutes(2));
+  std::vector<Measured> measured(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Measured& mine = measured[static_cast<size_t>(rank)];
+      auto transport = world.join(rank);  // who leaves without a device is not waited for
+      const auto device = trainer::gpu_backend({.rank_of_node = rank});
+      if (!device.ok()) {
+        mine.error = std::string(device.status().message());
+        return;
+      }
+      const auto page = ProgressWriter::anonymous({.rank = rank, .world_size = ranks});
+      trainer::ProcessGroups groups(std::move(transport), trainer::mesh_of(config.mesh), page.get(),
+                                    (*device)->memory());
+      trainer::StopSignals signals;
+      std::ostringstream out, err;
+      absl::Status status = trainer::prepare_devices(config, {.groups = groups,
+                                                              .page = *page,
+                                                              .out = out,
+                                                              .err = err,
+                                                              .signals = signals,
+                                                              .on_step = nullptr,
+                                                              .backend = *device});
+      if (status.ok()) status = measure(groups.world(), **device, bench.small, mine.rows);
+      mine.how = out.str();
+      if (!status.ok()) mine.error = std::string(status.message());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Measured& of : measured)
+    if (!of.error.empty()) return {{"error", of.error}};
+  std::string how = measured[0].how;
+  if (!how.empty()) how.pop_back();  // the end of its line
+  return {{"ranks", ranks}, {"how", how}, {"all_reduce", measured[0].rows}};
+}
+
+}  // namespace muster::bench

@@ -1,0 +1,127 @@
+// Times the CUDA backend on this machine's GPUs, and prints one JSON object.
+//
+//   gpu_bench [products] [attention] [training] [collectives]     without a name: all of them
+//
+// Exit status 77, with a sentence, where there is no GPU: nothing was measured. tests/gpu/run.sh --bench adds driver, clocks and commit.
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <string_view>
+#include <vector>
+
+#include "bench/gpu/gpu_bench.h"
+#include "common/philox.h"
+#include "common/time.h"
+#include "trainer_core/base/bf16.h"
+#include "trainer_core/ops/cuda/cuda.h"
+
+namespace muster::bench {
+namespace {
+
+constexpr int kNoGpu = 77;
+
+struct Part {
+  std::string_view name;
+  Json (*measure)(const Bench&);
+};
+constexpr std::array kParts = {
+    Part{"products", measure_products}, Part{"attention", measure_attention},
+    Part{"training", measure_training}, Part{"collectives", measure_collectives}};
+
+struct Device {
+  std::string_view name;  // what the driver's name of it contains
+  Specification spec;
+};
+// NVIDIA's data sheets. The more precise name comes first.
+constexpr std::array kDevices = {
+    Device{"H100 PCIe", {756, 51}}, Device{"H100 NVL", {835, 60}}, Device{"H100", {989, 67}},
+    Device{"H200 NVL", {835, 60}},  Device{"H200", {989, 67}},     Device{"A100", {312, 19.5}},
+    Device{"B200", {2250, 80}},
+};
+
+int run(const std::vector<std::string_view>& names) {
+  for (const std::string_view name : names) {
+    if (std::ranges::find(kParts, name, &Part::name) != kParts.end()) continue;
+    std::cerr << "gpu_bench: there is no part '" << name
+              << "'; there are products attention training collectives" << std::endl;
+    return 2;
+  }
+  const auto found = trainer::find_cuda_device(0);
+  // Room for what the largest products and attentions here want beside their operands.
+  const auto device =
+      found.ok() ? trainer::gpu_backend({.scratch_bytes = size_t{1} << 30}) : found.status();
+  if (!device.ok()) {
+    std::cerr << "no GPU to measure: " << device.status().message() << std::endl;
+    return kNoGpu;
+  }
+  const Bench bench{**device, specification_of(found->name), found->name == "emulated GPU"};
+  Json result = {{"device", found->name},
+                 {"gpus", trainer::gpu_count()},
+                 {"compute_capability", found->capability / 10.0},
+                 {"processors", found->processors},
+                 {"driver_knows_cuda", found->driver_version / 1000.0},
+                 {"backend", (*device)->ops().name()},
+                 {"specified_bf16_tflops", bench.spec.bf16_tflops},
+                 {"specified_fp32_tflops", bench.spec.fp32_tflops}};
+  for (const Part& part : kParts) {
+    if (!names.empty() && std::ranges::find(names, part.name) == names.end()) continue;
+    std::cerr << part.name << " …" << std::endl;
+    result[std::string(part.name)] = part.measure(bench);
+  }
+  std::cout << result.dump(1) << std::endl;
+  return 0;
+}
+
+}  // namespace
+
+Specification specification_of(const std::string& device) {
+  for (const Device& known : kDevices)
+    if (device.find(known.name) != std::string::npos) return known.spec;
+  return {};
+}
+
+void fill_random(trainer::Backend& device, const trainer::Tensor& x) {
+  constexpr size_t kNumbers = 1 << 20;  // repeated behind them
+  static const std::vector<float> fp32 = [] {
+    std::vector<float> numbers;
+    const Philox philox{.key = 1, .stream = 1};
+    for (size_t i = 0; i < kNumbers; ++i)
+      numbers.push_back(2 * uniform_from_bits(philox(i)[0]) - 1);
+    return numbers;
+  }();
+  static const std::vector<trainer::Bf16> bf16 = [] {
+    std::vector<trainer::Bf16> numbers;
+    for (const float number : fp32) numbers.push_back(trainer::Bf16::round(number));
+    return numbers;
+  }();
+  const void* const from =
+      x.dtype == trainer::DType::kBf16 ? static_cast<const void*>(bf16.data()) : fp32.data();
+  const size_t all = x.bytes(), each = kNumbers * trainer::dtype_bytes(x.dtype);
+  for (size_t at = 0; at < all; at += each)
+    device.memory().upload(from, static_cast<char*>(x.data) + at, std::min(each, all - at));
+}
+
+double seconds_of(const std::function<void()>& call, const std::function<void()>& wait) {
+  constexpr int kTurns = 5;
+  constexpr double kTurnSeconds = 0.1;
+  constexpr int kCallsMax = 1000;
+  call();  // chooses algorithms, and loads kernels
+  wait();
+  const auto turn = [&](int calls) {
+    const Instant began = monotonic_now();
+    for (int i = 0; i < calls; ++i) call();
+    wait();
+    return to_seconds(monotonic_now() - began) / calls;
+  };
+  const double once = turn(1);
+  const int calls = std::clamp(static_cast<int>(kTurnSeconds / once), 1, kCallsMax);
+  double best = once;
+  for (int i = 0; i < kTurns; ++i) best = std::min(best, turn(calls));
+  return best;
+}
+
+}  // namespace muster::bench
+
+int main(int argc, char** argv) {
+  return muster::bench::run(std::vector<std::string_view>(argv + 1, argv + argc));
+}

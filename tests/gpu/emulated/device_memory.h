@@ -1,0 +1,92 @@
+// The memory of the emulated device. Internal to simt.cc and runtime.cc.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace emulated {
+
+constexpr size_t kMemoryBytes = size_t{1} << 34;
+
+// Ends the process, and says in which block.
+[[noreturn]] void fail(const char* what);
+
+// The device's memory: the host may touch it in kernels and copies alone, and behind each allocation nobody may.
+class DeviceMemory {
+ public:
+  class Open {
+   public:
+    explicit Open(DeviceMemory& memory) : memory_(memory) {
+      memory_.protect(PROT_READ | PROT_WRITE, 1);
+    }
+    ~Open() { memory_.protect(PROT_NONE, -1); }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+
+   private:
+    DeviceMemory& memory_;
+  };
+
+  void* add(size_t bytes) {
+    const size_t used = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const size_t pages = (used + kPage - 1) / kPage * kPage;
+    void* const mapped =
+        mmap(nullptr, pages + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) fail("no memory");
+    char* const base = static_cast<char*>(mapped);
+    const std::lock_guard lock(mutex_);
+    if (open_ > 0) mprotect(base, pages, PROT_READ | PROT_WRITE);
+    char* const data = base + pages - used;
+    all_[data] = {base, pages};
+    bytes_ += pages;
+    return data;
+  }
+  // Zeroes an allocation as the kernel does with new memory; false: it is not the whole of one.
+  bool forget(void* data, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto found = all_.find(static_cast<char*>(data));
+    if (found == all_.end()) return false;
+    const auto& [base, pages] = found->second;
+    const size_t behind = static_cast<size_t>(base + pages - static_cast<char*>(data)) - bytes;
+    if (behind >= kAlignment) return false;
+    return madvise(base, pages, MADV_DONTNEED) == 0;
+  }
+  void remove(void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = all_.find(static_cast<char*>(data));
+    if (found == all_.end()) fail("what is freed was never allocated");
+    bytes_ -= found->second.second;
+    munmap(found->second.first, found->second.second + kPage);
+    all_.erase(found);
+  }
+
+  size_t bytes() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  static constexpr size_t kAlignment = 256;  // as CUDA's
+
+  void protect(int how, int change) {
+    const std::lock_guard lock(mutex_);
+    const int before = open_;
+    open_ += change;
+    if (before > 0 && open_ > 0) return;
+    for (const auto& [data, pages] : all_) mprotect(pages.first, pages.second, how);
+  }
+
+  mutable std::mutex mutex_;
+  std::map<char*, std::pair<char*, size_t>> all_;
+  size_t bytes_ = 0;  // of all_
+  int open_ = 0;
+};
+
+DeviceMemory& memory();
+
+}  // namespace emulated

@@ -1,0 +1,28 @@
+// Whether the ranks that share a GPU have room on it together, and what would fit where they have not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <absl/status/status.h>
+
+#include "trainer_core/base/train_config.h"
+
+namespace muster::trainer {
+
+struct DeviceRoom {
+  std::string device;  // as the backend describes it
+  size_t free_bytes = 0;
+  // What each rank takes beside its plan and has not taken yet.
+  size_t beside_plan_bytes = 0;
+};
+
+// ResourceExhausted has the plan's table, a line a category, and which changes of the config would fit: a smaller batch, another remat
+// policy, more FSDP, a GPU for each rank; each of them by itself, or where none does all together. `ranks` are of the config's mesh. Makes
+// plans alone: a refusal takes some dozen of them.
+absl::Status check_device_room(const TrainConfig& config, std::span<const int32_t> ranks,
+                               const DeviceRoom& room);
+
+}  // namespace muster::trainer

@@ -1,0 +1,205 @@
+// cuDNN's attention through cudnn-frontend, both behind dlopen. A shape's graphs are built when it is first seen, which takes a fraction
+// of a second, and kept. The frontend throws where a library is missing: nothing comes out of this file.
+#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
+#include <cudnn_frontend.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <bit>
+#include <exception>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "trainer_core/base/check.h"
+#include "trainer_core/ops/cuda/attention_library.h"
+
+namespace cudnn_frontend {
+void* cudnn_dlhandle = nullptr;  // where the frontend looks for cuDNN's functions
+}
+
+namespace muster::trainer::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using fe::graph::Tensor_attributes;
+using TensorPtr = std::shared_ptr<Tensor_attributes>;
+
+// What graphs call their tensors.
+enum Uid : int64_t { kQ = 1, kK, kV, kOut, kLse, kDout, kDq, kDk, kDv };
+
+// Batch, length, heads of queries and of keys, width of a head, and the scale's bits.
+using Key = std::array<int64_t, 6>;
+Key key_of(const LibraryAttention& l) {
+  return {l.batch,    l.seq_len,  l.heads,
+          l.kv_heads, l.head_dim, static_cast<int64_t>(std::bit_cast<uint32_t>(l.scale))};
+}
+
+// The graph of one pass. None: cuDNN has nothing for it.
+struct Pass {
+  std::unique_ptr<fe::graph::Graph> graph;
+  size_t workspace_bytes = 0;
+};
+
+// (B, heads, S, h) within rows of `width` numbers.
+Tensor_attributes tensor(const LibraryAttention& l, Uid uid, int64_t heads, int64_t width) {
+  Tensor_attributes attributes;
+  attributes.set_uid(uid)
+      .set_dim({l.batch, heads, l.seq_len, l.head_dim})
+      .set_stride({l.seq_len * width, l.head_dim, width, 1});
+  return attributes;
+}
+Tensor_attributes lse_tensor(const LibraryAttention& l) {
+  Tensor_attributes attributes;
+  attributes.set_uid(kLse)
+      .set_dim({l.batch, l.heads, l.seq_len, 1})
+      .set_stride({l.heads * l.seq_len, l.seq_len, 1, 1})
+      .set_data_type(fe::DataType_t::FLOAT);
+  return attributes;
+}
+void make_output(const TensorPtr& tensor, const Tensor_attributes& as) {
+  tensor->set_output(true).set_uid(as.get_uid()).set_dim(as.get_dim()).set_stride(as.get_stride());
+}
+
+struct Inputs {
+  TensorPtr q, k, v;
+};
+Inputs inputs(fe::graph::Graph& graph, const LibraryAttention& l) {
+  const int64_t width = l.qkv_width();
+  return {graph.tensor(tensor(l, kQ, l.heads, width)),
+          graph.tensor(tensor(l, kK, l.kv_heads, width)),
+          graph.tensor(tensor(l, kV, l.kv_heads, width))};
+}
+
+void add_forward(fe::graph::Graph& graph, const LibraryAttention& l) {
+  const Inputs in = inputs(graph, l);
+  auto options = fe::graph::SDPA_attributes()
+                     .set_name("attention")
+                     .set_generate_stats(true)
+                     .set_causal_mask(true)
+                     .set_attn_scale(l.scale);
+  auto [out, lse] = graph.sdpa(in.q, in.k, in.v, options);
+  make_output(out, tensor(l, kOut, l.heads, l.heads * l.head_dim));
+  make_output(lse, lse_tensor(l));
+  lse->set_data_type(fe::DataType_t::FLOAT);
+}
+
+// Deterministic: what a run did, its restart does.
+void add_backward(fe::graph::Graph& graph, const LibraryAttention& l) {
+  const Inputs in = inputs(graph, l);
+  const int64_t width = l.heads * l.head_dim;
+  const TensorPtr out = graph.tensor(tensor(l, kOut, l.heads, width));
+  const TensorPtr dout = graph.tensor(tensor(l, kDout, l.heads, width));
+  const TensorPtr lse = graph.tensor(lse_tensor(l));
+  auto options = fe::graph::SDPA_backward_attributes()
+                     .set_name("attention backward")
+                     .set_causal_mask(true)
+                     .set_attn_scale(l.scale)
+                     .set_deterministic_algorithm(true);
+  auto [dq, dk, dv] = graph.sdpa_backward(in.q, in.k, in.v, out, dout, lse, options);
+  make_output(dq, tensor(l, kDq, l.heads, l.qkv_width()));
+  make_output(dk, tensor(l, kDk, l.kv_heads, l.qkv_width()));
+  make_output(dv, tensor(l, kDv, l.kv_heads, l.qkv_width()));
+}
+
+class CudnnAttention final : public AttentionLibrary {
+ public:
+  explicit CudnnAttention(cudnnHandle_t handle) : handle_(handle) {}
+  ~CudnnAttention() override {
+    forward_.clear();
+    backward_.clear();
+    (void)fe::detail::destroy_handle(handle_);
+  }
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
+
+  bool forward(cudaStream_t stream, const LibraryAttention& layer, void* workspace,
+               size_t workspace_bytes) override {
+    return run(forward_, add_forward, layer, stream, pointers(layer), workspace, workspace_bytes);
+  }
+  bool backward(cudaStream_t stream, const LibraryAttention& layer, const void* dout, void* dqkv,
+                void* workspace, size_t workspace_bytes) override {
+    auto all = pointers(layer);
+    all[kDout] = const_cast<void*>(dout);
+    all[kDq] = dqkv;
+    all[kDk] = behind(dqkv, layer.heads * layer.head_dim);
+    all[kDv] = behind(dqkv, (layer.heads + layer.kv_heads) * layer.head_dim);
+    return run(backward_, add_backward, layer, stream, std::move(all), workspace, workspace_bytes);
+  }
+
+ private:
+  using Passes = std::map<Key, Pass>;
+  using Pointers = std::unordered_map<int64_t, void*>;
+
+  static void* behind(const void* rows, int64_t numbers) {
+    constexpr int64_t kBytes = 2;
+    return const_cast<char*>(static_cast<const char*>(rows) + numbers * kBytes);
+  }
+  static Pointers pointers(const LibraryAttention& layer) {
+    return {{kQ, behind(layer.qkv, 0)},
+            {kK, behind(layer.qkv, layer.heads * layer.head_dim)},
+            {kV, behind(layer.qkv, (layer.heads + layer.kv_heads) * layer.head_dim)},
+            {kOut, layer.out},
+            {kLse, layer.lse}};
+  }
+
+  template <class Add>
+  bool run(Passes& passes, const Add& add, const LibraryAttention& layer, cudaStream_t stream,
+           Pointers all, void* workspace, size_t workspace_bytes) {
+    // What cuDNN's kernels load at once.
+    constexpr uintptr_t kAlignment = 16;
+    for (const auto& [uid, pointer] : all)
+      if (reinterpret_cast<uintptr_t>(pointer) % kAlignment != 0) return false;
+    const Pass& pass = prepare(passes, add, layer);
+    if (pass.graph == nullptr || pass.workspace_bytes > workspace_bytes) return false;
+    (void)fe::detail::set_stream(handle_, stream);
+    auto status = pass.graph->execute(handle_, all, workspace);
+    MUSTER_CHECK(status.is_good()) << "cuDNN's attention ends with " << status.get_message();
+    return true;
+  }
+
+  template <class Add>
+  const Pass& prepare(Passes& passes, const Add& add, const LibraryAttention& layer) {
+    const auto [place, is_new] = passes.try_emplace(key_of(layer));
+    Pass& pass = place->second;
+    if (!is_new) return pass;
+    try {
+      auto graph = std::make_unique<fe::graph::Graph>();
+      graph->set_io_data_type(fe::DataType_t::BFLOAT16)
+          .set_intermediate_data_type(fe::DataType_t::FLOAT)
+          .set_compute_data_type(fe::DataType_t::FLOAT);
+      add(*graph, layer);
+      int64_t bytes = 0;
+      if (graph->build(handle_, {fe::HeurMode_t::A}).is_bad() ||
+          graph->get_workspace_size(bytes).is_bad() || bytes < 0)
+        return pass;
+      pass.workspace_bytes = static_cast<size_t>(bytes);
+      pass.graph = std::move(graph);
+    } catch (const std::exception&) {
+      pass.graph = nullptr;
+    }
+    return pass;
+  }
+
+  cudnnHandle_t handle_;
+  Passes forward_, backward_;
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionLibrary> open_attention_library() {
+  // It stays open: it has threads and handlers of its own.
+  fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+  if (fe::cudnn_dlhandle == nullptr) return nullptr;
+  try {
+    cudnnHandle_t handle = nullptr;
+    if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) return nullptr;
+    return std::make_unique<CudnnAttention>(handle);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+}  // namespace muster::trainer::cuda

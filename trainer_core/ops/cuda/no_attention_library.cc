@@ -1,0 +1,8 @@
+// Of builds without cudnn-frontend's headers, and of the emulated device: attention is our own kernels'.
+#include "trainer_core/ops/cuda/attention_library.h"
+
+namespace muster::trainer::cuda {
+
+std::unique_ptr<AttentionLibrary> open_attention_library() { return nullptr; }
+
+}  // namespace muster::trainer::cuda
