@@ -26,7 +26,10 @@ fi
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 sdk=$folder/nvidia/cu13
-if [ -x "$sdk/bin/nvcc" ] && "$sdk/bin/nvcc" --version > /dev/null 2>&1 && [ -e "$sdk/include/nvtx3/nvToolsExt.h" ]; then
+is_whole() {
+  [ ${#wheels[@]} -eq ${#compile[@]} ] || { [ -e "$folder/include/cudnn_frontend.h" ] && [ -e "$folder/nvidia/cudnn/include/cudnn.h" ] && [ -d "$folder/nvidia/nccl" ]; }
+}
+if is_whole && [ -x "$sdk/bin/nvcc" ] && "$sdk/bin/nvcc" --version > /dev/null 2>&1 && [ -e "$sdk/include/nvtx3/nvToolsExt.h" ]; then
   echo "CUDA is there: $sdk"
   exit 0
 fi

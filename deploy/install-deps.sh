@@ -64,12 +64,17 @@ apt() {
   with_progress "$label" '^[dp][lm]status:[^:]*:([0-9]+)[^:]*:(.*)' '\1 100 \2' \
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o APT::Status-Fd=1 "$@"
 }
+get() {
+  echo "installing $#: $*"
+  apt "download" install -y --no-install-recommends --download-only "$@" &&
+    apt "install" install -y --no-install-recommends "$@"
+}
 install() {
+  apt "package lists" update || [ "$needed" -eq 0 ] || return 1
+  [ "$needed" -eq 0 ] || get "${missing[@]:0:needed}" || return 1
   # What else the distribution has is known once its lists are there: an image of it comes without them.
-  apt "package lists" update && missing=("${missing[@]:0:needed}") && add_optional &&
-    echo "installing ${#missing[@]} packages: ${missing[*]}" &&
-    apt "download" install -y --no-install-recommends --download-only "${missing[@]}" &&
-    apt "install" install -y --no-install-recommends "${missing[@]}"
+  missing=() && add_optional
+  [ ${#missing[@]} -eq 0 ] || get "${missing[@]}" || echo "deploy/install-deps.sh: goes on without ${missing[*]}" >&2
 }
 "${as_root[@]}" true  # sudo asks for its password before a bar is drawn
 if ! install; then

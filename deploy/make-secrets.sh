@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the Secrets that the chart wants: a certificate for the coordinator, signed by an authority of its own, and a token for each role.
+# Makes Secrets for a chart that is told of them (tls.mode=secret, tokens.secretName), for rendered JobSets, and renews the chart's own: a certificate for the coordinator, signed by an authority of its own, and a token for each role.
 # What is there already stays as it is, so a second run changes nothing.
 #
 #   deploy/make-secrets.sh [-n NAMESPACE] [--coordinator NAME] [--tls NAME] [--tokens NAME] [--days N] [--tokens-only] [NAME-OR-ADDRESS …]

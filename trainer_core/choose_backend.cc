@@ -40,6 +40,13 @@ std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
   return "";
 }
 
+// The preflight has looked at this before. What others hold of the memory now they may have given back by the next attempt.
+absl::Status may_be_others(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::AbortedError(
+      absl::StrCat(status.message(), "\nor other processes hold some of it: see nvidia-smi"));
+}
+
 }  // namespace
 
 absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
@@ -72,7 +79,8 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
   // All ranks have met, so each has what it takes beside its plan; and none has its plan before all have told.
   const DeviceRoom room{.device = context.backend->description(),
                         .free_bytes = context.backend->free_bytes()};
-  if (everyone.size() == 1) return check_device_room(config, std::array{everyone.rank()}, room);
+  if (everyone.size() == 1)
+    return may_be_others(check_device_room(config, std::array{everyone.rank()}, room));
   const auto api = open_nccl();
   const uint64_t device =
       fnv1a(absl::StrCat(host_identity(), "/", context.backend->memory().identity()));
@@ -87,7 +95,8 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
     const auto of = std::span(all).subspan(rank * mine.size(), mine.size());
     if (of[1] == mine[1] && of[2] == mine[2]) sharing.push_back(static_cast<int32_t>(rank));
   }
-  if (auto status = check_device_room(config, sharing, room); !status.ok()) return status;
+  if (auto status = check_device_room(config, sharing, room); !status.ok())
+    return may_be_others(status);
   const std::string why_not = why_no_nccl(all, mine.size());
   if (why_not.empty()) context.groups.use_nccl({.api = *api});
   if (everyone.rank() == 0) {

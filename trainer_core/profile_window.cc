@@ -35,7 +35,7 @@ void ProfileWindow::begin_step() {
 }
 
 void ProfileWindow::end_step() {
-  if (records_ && steps_ == config_.skip_first_steps + config_.steps) stop();
+  if (records_ && steps_ >= config_.skip_first_steps + config_.steps) stop();
 }
 
 void ProfileWindow::stop() {

@@ -260,8 +260,10 @@ void Core::settle(Job& job) {
 
 // By the exits that there are: the first that explains the others, or none does. Reports come in their order.
 void Core::conclude(Job& job) {
-  const auto culprit = std::ranges::find_if(
-      job.exits, [](const RankExit& exit) { return !is_success(exit) && !is_victim(exit); });
+  auto culprit = std::ranges::find_if(job.exits, [](const RankExit& exit) {
+    return !is_success(exit) && !is_victim(exit) && !may_be_victim(exit);
+  });
+  if (culprit == job.exits.end()) culprit = std::ranges::find_if(job.exits, may_be_victim);
   if (culprit == job.exits.end())
     return fault(job, fault_without_culprit(job, unix_ns_), Duration::zero());
   // The preempted agree on a step and write a checkpoint together: the rest need the same time.

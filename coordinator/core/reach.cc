@@ -291,7 +291,8 @@ void Core::check_end(Job& job) {
   launch.reach_check.reset();
   if (job.cancel_requested) return;
   std::vector<WorkerName> away;
-  Instant until{};
+  // Who has been given time to save may use it alone, too.
+  Instant until = launch.killed_at.value_or(Instant{});
   for (const auto& [name, ranks] : launch.ranks) {
     const auto worker = workers_.find(name);
     if (worker == workers_.end() || !has_ranks(job, worker->second)) continue;

@@ -105,10 +105,10 @@ std::map<WorkerName, int32_t> Core::gpus_of_ranks() const {
     }
   }
   for (const auto& [name, worker] : workers_) {
-    // One of another store's may have one.
+    // One of another store's may have all.
     for (const RankKey& stray : worker.strays) {
       const auto job = jobs_.find(stray.job);
-      used[name] += job == jobs_.end() ? (worker.gpus.empty() ? 0 : 1)
+      used[name] += job == jobs_.end() ? static_cast<int32_t>(worker.gpus.size())
                                        : gpus_of_rank(job->second.spec.gpus_per_rank,
                                                       std::ssize(worker.gpus), worker.slots);
     }

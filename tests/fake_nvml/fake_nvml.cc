@@ -2,12 +2,12 @@
 //
 //   driver 550.54.15
 //   init 18              nvmlInit_v2 returns this; so does what is asked before it has returned 0
-//   gpu bus=16 temperature=65 power=300000 sm=1980 mem=2619 throttle=64 corrected=2 uncorrected=1 remap_failed=1 used=1000 lost=1 silent=1
+//   gpu bus=16 temperature=65 power=300000 sm=1980 mem=2619 throttle=64 corrected=2 uncorrected=1 remap_failed=1 used=1000 lost=1 silent=1 forbidden=1
 //   xid 1 79             an event of GPU 1; each such line is told once to each set of events, in their order
 //   no_events            nobody is told of any
 //   hang                 every call blocks for as long as the file says so
 //
-// GPUs are numbered by their lines; `lost` ones answer with NVML_ERROR_GPU_IS_LOST, `silent` ones cannot be opened. Numbers are NVML's: bytes, milliwatts, MHz.
+// GPUs are numbered by their lines; `lost` ones answer with NVML_ERROR_GPU_IS_LOST, `silent` ones cannot be opened, `forbidden` ones not by this process. Numbers are NVML's: bytes, milliwatts, MHz.
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -23,8 +23,8 @@
 
 namespace {
 
-constexpr int kSuccess = 0, kUninitialized = 1, kInvalid = 2, kNotSupported = 3, kTimeout = 10,
-              kLost = 15, kUnknown = 999;
+constexpr int kSuccess = 0, kUninitialized = 1, kInvalid = 2, kNotSupported = 3, kNoPermission = 4,
+              kTimeout = 10, kLost = 15, kUnknown = 999;
 
 struct State {
   std::string driver = "550.54.15";
@@ -145,6 +145,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   const State state = current();
   if (index >= state.gpus.size()) return kInvalid;
   if (state.gpus[index].contains("silent")) return kUnknown;
+  if (state.gpus[index].contains("forbidden")) return kNoPermission;
   *device = handle_of(index);
   return kSuccess;
 }

@@ -81,7 +81,8 @@ std::vector<GpuState> visible_gpus(std::vector<GpuState> gpus,
     int32_t number = -1;
     const bool is_number = absl::SimpleAtoi(name, &number);
     const auto found = std::ranges::find_if(gpus, [&](const GpuState& gpu) {
-      return is_number ? gpu.gpu.index == number
+      // As CUDA counts: those that this process may open.
+      return is_number ? &gpu - gpus.data() == number
                        : !name.empty() && absl::StartsWith(gpu.gpu.uuid, name);
     });
     const bool is_new =

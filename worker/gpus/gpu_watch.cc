@@ -129,15 +129,26 @@ class GpuWatch::Loop {
     return absl::OkStatus();
   }
 
+  // One that shares the host's does not know of any.
+  static bool tells_memory(NvmlResult result) {
+    return result == kNvmlSuccess || result == kNvmlNotSupported;
+  }
+
   // One that does not answer cannot be given to anybody.
   std::optional<GpuState> open_device(unsigned index, const Topology& topology) {
     NvmlDevice device = nullptr;
     std::array<char, 96> uuid{}, name{};
-    NvmlMemory memory;
-    const bool answers = api_->by_index(index, &device) == kNvmlSuccess &&
+    NvmlMemory memory{};
+    // Also those are counted that a control group leaves to others.
+    const NvmlResult opened = api_->by_index(index, &device);
+    if (opened == kNvmlNoPermission) {
+      answered();
+      return std::nullopt;
+    }
+    const bool answers = opened == kNvmlSuccess &&
                          api_->uuid(device, uuid.data(), uuid.size()) == kNvmlSuccess &&
                          api_->name(device, name.data(), name.size()) == kNvmlSuccess &&
-                         api_->memory(device, &memory) == kNvmlSuccess;
+                         tells_memory(api_->memory(device, &memory));
     answered();
     if (!answers) {
       missing_.push_back(

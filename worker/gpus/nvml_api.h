@@ -16,6 +16,7 @@ using NvmlDevice = void*;    // nvmlDevice_t
 using NvmlEventSet = void*;  // nvmlEventSet_t
 using NvmlResult = int;      // nvmlReturn_t
 constexpr NvmlResult kNvmlSuccess = 0;
+constexpr NvmlResult kNvmlNotSupported = 3;
 constexpr NvmlResult kNvmlNoPermission = 4;
 constexpr NvmlResult kNvmlDriverNotLoaded = 9;
 constexpr NvmlResult kNvmlTimeout = 10;

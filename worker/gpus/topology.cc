@@ -15,6 +15,8 @@ Topology::Topology(const std::string& xml_path) : impl_(std::make_unique<Impl>()
     return;
   }
   hwloc_topology_set_io_types_filter(impl_->topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  // Beside PCI devices, plugins would look for CUDA's, NVML's and X11's.
+  hwloc_topology_set_type_filter(impl_->topology, HWLOC_OBJ_OS_DEVICE, HWLOC_TYPE_FILTER_KEEP_NONE);
   const bool has_source =
       xml_path.empty() || hwloc_topology_set_xml(impl_->topology, xml_path.c_str()) == 0;
   impl_->is_loaded = has_source && hwloc_topology_load(impl_->topology) == 0;

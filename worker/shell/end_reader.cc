@@ -52,7 +52,7 @@ ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& mess
 bool may_be_gpus(const EndedRank& rank) {
   const int32_t code = rank.event.exit_code;
   return died_by_itself(rank) && rank.event.cause == ExitCause::kUnknown &&
-         (rank.event.signal != 0 || code == to_int(ExitCode::kFailure) ||
+         (rank.event.signal != 0 || rank.of_program || code == to_int(ExitCode::kFailure) ||
           code == to_int(ExitCode::kPeerLost));
 }
 

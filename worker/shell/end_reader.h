@@ -29,6 +29,7 @@ struct EndedRank {
   int64_t oom_kills_before = -1;  // when it was started; -1: the kernel does not tell
   std::vector<int32_t> gpus{};    // its own, into GpuReport::gpus
   Instant started{};
+  bool of_program = false;  // whose exit codes have no meaning that we know
 };
 
 struct EndReaderOptions {

@@ -112,6 +112,7 @@ void Worker::reap_children() {
     if (const auto rank = core_->ranks().find(end.key); rank != core_->ranks().end()) {
       one.local_rank = rank->second.local_rank;
       one.gpus = rank->second.launch->gpus_of(one.local_rank);
+      one.of_program = !rank->second.launch->spec.command.empty();
       one.pid = rank->second.pid;
       one.was_killed = rank->second.killed;
       const auto figures = launcher_.read_page(end.key, one.local_rank, /*pid=*/0);

@@ -37,6 +37,8 @@ NodeCheckDone Worker::with_gpus(NodeCheckDone done) const {
   std::vector<std::string> why = missing_gpus_;
   if (std::string unfit = why_unfit(report, monotonic_now()); !unfit.empty())
     why.insert(why.begin(), std::move(unfit));
+  if (launcher_.gpus().empty() && !report.gpus.empty())
+    why.emplace_back("GPUs were found only after this worker was started; start it anew");
   if (!why.empty()) {
     if (!done.passed) why.insert(why.begin(), done.sentence);
     done.passed = false;

@@ -22,7 +22,8 @@ inline const char* advice(cudaError_t error) {
       return "; a fault of a kernel's, or of the GPU: look for Xid in the kernel's log, and run "
              "compute-sanitizer";
     case cudaErrorMemoryAllocation:
-      return "; somebody else has taken the GPU's memory since the plan was compared with it";
+      return "; NCCL, libraries or another process have taken what the plan left of the GPU's "
+             "memory";
     case cudaErrorDevicesUnavailable:
       return "; another process has the GPU for itself (nvidia-smi -q -d COMPUTE)";
     case cudaErrorSystemNotReady:

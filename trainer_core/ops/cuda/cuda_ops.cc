@@ -25,17 +25,23 @@ std::string device_name(int device) {
 // An event out of the pool, which gets it back.
 class Mark final : public OpsMark {
  public:
-  explicit Mark(std::shared_ptr<EventPool> pool) : pool_(std::move(pool)), event_(pool_->take()) {}
+  Mark(std::shared_ptr<EventPool> pool, int device)
+      : pool_(std::move(pool)), event_(pool_->take()), device_(device) {}
   ~Mark() override { pool_->give_back(std::move(event_)); }
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
 
   void record(const Stream& stream) { event_->record(stream); }
-  void wait() const override { event_->synchronize(); }
+  // On any thread, which would otherwise have a context of its own on GPU 0.
+  void wait() const override {
+    MUSTER_CUDA_CHECK(cudaSetDevice(device_));
+    event_->synchronize();
+  }
 
  private:
   std::shared_ptr<EventPool> pool_;
   std::unique_ptr<Event> event_;
+  int device_;
 };
 
 // Alignment that libraries ask of operands, and of what is cut out of the scratch.
@@ -100,7 +106,7 @@ void CudaOps::synchronize() {
 }
 
 std::shared_ptr<const OpsMark> CudaOps::mark() {
-  auto mark = std::make_shared<Mark>(marks_);
+  auto mark = std::make_shared<Mark>(marks_, device_);
   mark->record(stream_);
   return mark;
 }

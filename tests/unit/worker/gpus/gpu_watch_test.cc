@@ -117,6 +117,18 @@ TEST_F(GpuWatchTest, AGpuThatCannotBeOpenedMakesTheNodeUnfit) {
             "GPU 0 does not answer, though the driver counts it");
 }
 
+TEST_F(GpuWatchTest, GpusThatAControlGroupLeavesToOthersAreNotMissed) {
+  gpus("gpu bus=16 forbidden=1\ngpu bus=32\n");
+  GpuWatchOptions first = options();
+  first.visible = "0";  // CUDA does not count the others
+  for (const GpuWatchOptions& some : {options(), first}) {
+    const GpuReport report = GpuWatch(some).wait_until_found(seconds(20));
+    ASSERT_THAT(report.gpus, SizeIs(1));
+    EXPECT_EQ(report.gpus[0].gpu.index, 1);
+    EXPECT_EQ(why_unfit(report, monotonic_now()), "");
+  }
+}
+
 TEST_F(GpuWatchTest, AnXidIsToldAtOnceAndKnownFromThenOn) {
   gpus("gpu bus=16\ngpu bus=32\n");
   GpuWatchOptions slow = options();
@@ -240,6 +252,9 @@ TEST_F(GpuWatchTest, AGpuThatWasHereBeforeIsMissedUntilSomebodySaysOtherwise) {
   EXPECT_THAT(missing("gpu bus=16\n", options()), ElementsAre(gone)) << "and still is";
   EXPECT_THAT(missing("init 9\n", options()), SizeIs(2));
   EXPECT_THAT(missing("gpu bus=16\ngpu bus=32\n", options()), IsEmpty());
+  write_file(path, R"({"GPU-of-another-host": "NVIDIA Fake 80GB"})");
+  EXPECT_THAT(missing("gpu bus=16\n", options()), IsEmpty()) << "as many are here";
+  EXPECT_THAT(read_file(path), HasSubstr("GPU-00000000"));
   write_file(path, "[nonsense");
   EXPECT_THAT(missing("gpu bus=16\n", options()), IsEmpty());
   std::filesystem::remove(path);
