@@ -1,4 +1,5 @@
 """Jobs on a real Slurm, from sbatch to their exit code: each wrapper, muster slurm submit, and what people mistype."""
+import contextlib
 import json
 import os
 import pathlib
@@ -365,7 +366,8 @@ class SlurmPages(SlurmTest):
         pids = [pid for node in self.cluster.nodes for pid in self.cluster.processes_on(node) if str(BIN) in command_line(pid)]
         for signo in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
-                os.kill(pid, signo)
+                with contextlib.suppress(ProcessLookupError):  # some die with their parents
+                    os.kill(pid, signo)
         self.cluster.wait_for_end(killed)
         wait_for(killed)
         after = self.submit("after", "--metrics-folder", folder)
