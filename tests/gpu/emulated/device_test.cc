@@ -52,7 +52,7 @@ TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
   config.model.vocab_size = 300'000;
   config.model.emb_dim = 1'000;
   const RunResult result = run(config);
-  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(result.codes, Each(ExitCode::kFailure)) << "others may hold it for a while";
   EXPECT_THAT(result.err, HasSubstr("rank 1: start: ranks 0, 1 share a GPU and need"));
   for (const auto& device : take_devices()) EXPECT_EQ(device->peak_bytes(), 0);
 }
