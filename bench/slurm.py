@@ -88,6 +88,10 @@ def began(job):
     return float(found[1]) if found else None
 
 
+def last_words(job):
+    return job.output()[-2000:].replace(str(ROOT), ".")
+
+
 def victim(pids):
     """The last of the nodes that these run on: the first one has the script, and whom its ranks meet."""
     nodes = []
@@ -104,10 +108,10 @@ def run(cluster, nodes, line, port, wait):
     try:
         first = job.wait(job.steps, wait)
         if not first:
-            return {**row, "said": job.output()[-2000:]}
+            return {**row, "said": last_words(job)}
         row["start"], row["slurm"] = first[0][1] - began(job), began(job) - job.submitted
         if not job.wait(lambda: any(step >= FAULT_STEP for step, _, _ in job.steps()), wait):
-            return {**row, "said": job.output()[-2000:]}
+            return {**row, "said": last_words(job)}
         before = {pid for _, _, pid in job.steps()}
         lost = victim(before)
         died = time.time()
@@ -116,7 +120,7 @@ def run(cluster, nodes, line, port, wait):
         if after:
             row["recovery"] = after[0] - died
         else:
-            row["said"] = job.output()[-2000:]
+            row["said"] = last_words(job)
         return row
     finally:
         job.end()
