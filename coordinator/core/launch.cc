@@ -229,7 +229,8 @@ std::vector<Rank> Core::awaited_ranks(const Job& job, const Worker& worker) cons
 }
 
 void Core::settle(Job& job) {
-  launches_.at(job.id).reach_check = now_;  // who is still awaited?
+  if (job.state == JobState::kRestarting)
+    launches_.at(job.id).reach_check = now_;  // who is still awaited?
   const bool all_gone = std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankState& r) {
     return r.life == RankState::Life::kExited;
   });
