@@ -209,10 +209,12 @@ absl::StatusOr<v1::Incident> Client::get_incident(uint64_t id) {
   return ask(&v1::Muster::Stub::GetIncident, request);
 }
 
-absl::StatusOr<v1::DumpJobStacksResponse> Client::dump_stacks(uint64_t job, int32_t rank) {
+absl::StatusOr<v1::DumpJobStacksResponse> Client::dump_stacks(uint64_t job, int32_t rank,
+                                                              bool program_dumps) {
   v1::DumpJobStacksRequest request;
   request.set_job_id(job);
   request.set_rank(rank);
+  request.set_program_dumps(program_dumps);
   return ask(&v1::Muster::Stub::DumpJobStacks, request, kStacksDeadline);
 }
 

@@ -42,7 +42,8 @@ class Client {
   absl::StatusOr<v1::ListIncidentsResponse> list_incidents(uint64_t job);
   absl::StatusOr<v1::Incident> get_incident(uint64_t id);
   // Of one rank, or (-1) of all of them. Takes seconds when ranks do not answer.
-  absl::StatusOr<v1::DumpJobStacksResponse> dump_stacks(uint64_t job, int32_t rank);
+  absl::StatusOr<v1::DumpJobStacksResponse> dump_stacks(uint64_t job, int32_t rank,
+                                                        bool program_dumps);
 
   // Streams. `take` is called for each message on the calling thread; false ends the stream. Ok when the server
   // ended it or `take` did.

@@ -32,6 +32,7 @@ struct StacksOptions {
   uint64_t job = 0;
   int32_t rank = kAllRanks;
   bool threads = false;
+  bool dumps = false;
   double watch_seconds = 0;  // 0: once
   CoordinatorTarget coordinator;
   bool json = false;
@@ -56,6 +57,11 @@ std::string describe(const v1::DumpJobStacksResponse& dump, const StackTree& sta
                    ranks.size() == 1 ? " rank" : " ranks", "\n\n", describe_stacks(stacks, view));
   const std::string problems = describe_stack_problems(ranks, view);
   if (!problems.empty()) absl::StrAppend(&text, "\n", problems);
+  for (const RankEvidence& rank : ranks) {
+    for (const std::string& file : rank.files)
+      absl::StrAppend(&text, "rank ", rank.rank, "'s program dumped: ",
+                      escape_controls(file, Layout::kOneLine), "\n");
+  }
   for (const std::string& worker : dump.silent_workers()) {
     absl::StrAppend(&text,
                     coloured(view.fd, Colour::kYellow,
@@ -67,7 +73,7 @@ std::string describe(const v1::DumpJobStacksResponse& dump, const StackTree& sta
 }
 
 absl::Status show(const StacksOptions& options, Client& client) {
-  const auto dump = client.dump_stacks(options.job, options.rank);
+  const auto dump = client.dump_stacks(options.job, options.rank, options.dumps);
   if (!dump.ok()) return dump.status();
   const auto stacks = daemon::stack_tree_from_proto(dump->stacks());
   if (!stacks.ok()) return stacks.status();
@@ -122,6 +128,10 @@ void declare_stacks(CLI::App& app, Action& action) {
       ->type_name("RANK")
       ->check(CLI::Range(0, kNodesMax * kRanksPerNodeMax - 1).description(""));
   command->add_flag("--threads", options->threads, "All threads, not the main ones alone");
+  CLI::Option* const dumps = command->add_flag(
+      "--dumps", options->dumps,
+      "Also ask the ranks' programs for dumps of themselves, where they offer any: PyTorch's NCCL "
+      "flight recorder, GPU cores of CUDA's driver; takes some seconds");
   command
       ->add_option_function<std::vector<double>>(
           "-w,--watch",
@@ -131,6 +141,7 @@ void declare_stacks(CLI::App& app, Action& action) {
           "Again every so many seconds (2), until the job has ended or Ctrl-C")
       ->expected(0, 1)
       ->type_name("[SECONDS]")
+      ->excludes(dumps)
       ->check(CLI::Range(0.1, kWatchSecondsMax).description(""));
   add_coordinator_option(*command, options->coordinator);
   add_json_option(*command, options->json);
@@ -143,6 +154,7 @@ void declare_stacks(CLI::App& app, Action& action) {
       "  muster stacks 7\n"
       "  muster stacks 7 --rank 3 --threads\n"
       "  muster stacks 7 --watch 5\n"
+      "  muster stacks 7 --rank 3 --dumps\n"
       "  muster stacks 7 --json | jq '.classes[] | {count, top: .frames[0].text}'");
   on_call(*command, action, options, stacks);
 }

@@ -244,7 +244,7 @@ class Core {
   void on(const StacksRequested& event);
   void on(const StackReportReceived& event);
   void on(const SymbolsReceived& event);
-  std::optional<DumpId> begin_dump(const Job& job, Rank only, int32_t samples,
+  std::optional<DumpId> begin_dump(const Job& job, Rank only, const Looks& looks,
                                    std::optional<RequestToken> request);
   bool is_over(const OpenDump& open) const;
   void answer_request(const OpenDump& open);

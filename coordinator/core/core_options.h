@@ -50,6 +50,7 @@ struct CoreOptions {
   HangBudgets hang;
   Duration samples_apart = std::chrono::seconds(1);  // two looks at the stacks tell slow from stuck
   Duration sample_deadline = std::chrono::milliseconds(1500);
+  Duration program_dumps_deadline = std::chrono::seconds(10);  // of a sample for which people wait
   Duration symbols_wait = std::chrono::seconds(5);
   // A job that may go on with fewer nodes waits so long after a fault for one that is away: a worker that was killed, or a node's network,
   // is often back within seconds, and to grow costs another start.

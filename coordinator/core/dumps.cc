@@ -43,13 +43,16 @@ void Core::on(const StacksRequested& event) {
     return refuse(absl::ResourceExhaustedError(
         absl::StrCat(asking, " dumps are on their way; ask again when they are there")));
   }
-  if (begin_dump(job, event.rank, /*samples=*/1, event.token)) return;
+  // Programs are asked with the first of several samples, and have until the last one to answer.
+  const Looks looks = event.program_dumps ? Looks{2, options_.program_dumps_deadline}
+                                          : Looks{1, options_.sample_deadline};
+  if (begin_dump(job, event.rank, looks, event.token)) return;
   refuse(absl::FailedPreconditionError(
       absl::StrCat("no worker with a running rank of ", name, " is connected now; ask again")));
 }
 
 // Nothing when nobody can be asked.
-std::optional<DumpId> Core::begin_dump(const Job& job, Rank only, int32_t samples,
+std::optional<DumpId> Core::begin_dump(const Job& job, Rank only, const Looks& looks,
                                        std::optional<RequestToken> request) {
   const Launch& launch = launches_.at(job.id);
   Dump::Asked asked;
@@ -69,16 +72,16 @@ std::optional<DumpId> Core::begin_dump(const Job& job, Rank only, int32_t sample
   last_dump_ = DumpId(last_dump_.value() + 1);
   // A worker begins a sample when the one before is there, which may take its whole time.
   const Instant deadline =
-      now_ + (samples - 1) * std::max(options_.samples_apart, options_.sample_deadline) +
-      options_.sample_deadline + kAnswerSlack;
+      now_ + (looks.samples - 1) * std::max(options_.samples_apart, looks.deadline) +
+      looks.deadline + kAnswerSlack;
   for (const auto& [name, ranks] : asked) {
     if (!reachable(name)) continue;
     send(workers_.at(name),
-         SendDumpStacks{job.id, job.attempt, last_dump_, samples, options_.samples_apart,
-                        options_.sample_deadline, ranks});
+         SendDumpStacks{job.id, job.attempt, last_dump_, looks.samples, options_.samples_apart,
+                        looks.deadline, ranks});
   }
   dumps_.emplace(last_dump_,
-                 OpenDump{Dump(job.id, job.attempt, samples, std::move(asked)), deadline, request});
+                 OpenDump{Dump(job.id, job.attempt, looks.samples, std::move(asked)), deadline, request});
   return last_dump_;
 }
 

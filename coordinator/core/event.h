@@ -143,6 +143,7 @@ struct StacksRequested {
   JobId job;
   Rank rank{-1};  // -1: all of them
   int64_t unix_ns = 0;
+  bool program_dumps = false;  // also what their programs can dump of themselves
 };
 
 // One worker's part of one sample of a dump.

@@ -64,7 +64,7 @@ void Core::climb(Job& job) {
   if (later || launch.victim_deadline || !launch.no_news.empty() ||
       !may_be_confirmed(job, stacks_take()))
     return;
-  launch.dump = begin_dump(job, Rank(-1), /*samples=*/2, std::nullopt);
+  launch.dump = begin_dump(job, Rank(-1), {2, options_.sample_deadline}, std::nullopt);
   if (!launch.dump) return;  // nobody can be asked: the lease decides
   suspects_.erase(job.id);
   job.state = JobState::kDumping;

@@ -69,6 +69,11 @@ struct Launch {
   std::optional<Instant> next_look;  // no dump before
   std::optional<Doubt> doubt;        // outlives a suspicion
 };
+// How often a dump looks, and how long each look may take.
+struct Looks {
+  int32_t samples = 1;
+  Duration deadline{};
+};
 // One dump on its way.
 struct OpenDump {
   Dump dump;

@@ -258,6 +258,7 @@ grpc::ServerUnaryReactor* MusterService::DumpJobStacks(grpc::CallbackServerConte
   StacksRequested event;
   event.job = JobId(request->job_id());
   event.rank = Rank(request->rank());
+  event.program_dumps = request->program_dumps();
   refuse_unless_ok(reactor,
                    loop_.stacks(event, [=](const absl::Status& status, const StackDump* dump) {
                      if (dump != nullptr) *response = dump_to_proto(*dump);

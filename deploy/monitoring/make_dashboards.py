@@ -207,8 +207,41 @@ def incidents():
     ]
 
 
+def gpus():
+    one = "{{instance}} GPU {{gpu}}"
+    return [
+        stat("GPUs", f"sum(muster_worker_gpus{{{CLUSTER}}})"),
+        stat("Given to ranks", f"sum(muster_worker_gpus_used{{{CLUSTER}}})"),
+        stat("To be repaired", f"count(muster_gpu_healthy{{{CLUSTER}}} == 0) or vector(0)", thresholds=ALARM,
+             description="Lost, or with an error that wants a reset: nothing is started on them."),
+        stat("Slowed down", f'count(count by (instance, gpu) (muster_gpu_throttled{{{CLUSTER}, reason!="power_cap"}} > 0)) or vector(0)', thresholds=ALARM,
+             description="By heat or by the power supply. To be held at the power limit is usual under load, and not counted."),
+        stat("Hottest", f"max(muster_gpu_temperature_celsius{{{CLUSTER}}})", unit="celsius"),
+        stat("Power", f"sum(muster_gpu_power_watts{{{CLUSTER}}})", unit="watt"),
+        lines("Part of the time in which a kernel ran", query(f"muster_gpu_utilization_ratio{{{CLUSTER}}}", one), unit="percentunit", min=0, max=1,
+              description="Says nothing of how well kernels use the GPU: that is MFU. Little of it is time that nobody computes."),
+        lines("Memory in use", query(f"muster_gpu_memory_used_bytes{{{CLUSTER}}} / muster_gpu_memory_bytes{{{CLUSTER}}}", one), unit="percentunit", min=0, max=1),
+        lines("Temperature", query(f"muster_gpu_temperature_celsius{{{CLUSTER}}}", one), unit="celsius"),
+        lines("Power, by GPU", query(f"muster_gpu_power_watts{{{CLUSTER}}}", one), unit="watt", min=0),
+        lines("Clock of the multiprocessors", query(f'muster_gpu_clock_hertz{{{CLUSTER}, clock="sm"}}', one), unit="hertz", min=0,
+              description="One that is lower than the others' makes its rank a straggler, and all others wait."),
+        lines("Slowed down, by reason", query(f"sum by (reason) (muster_gpu_throttled{{{CLUSTER}}})", "{{reason}}"), min=0, stacked=True),
+        lines("Memory errors", query(f"sum by (instance, gpu, type) (muster_gpu_ecc_errors_total{{{CLUSTER}}})", one + " {{type}}"),
+              description="Since the driver was loaded. ECC has corrected most; uncorrected ones end what computes there."),
+        lines("Xids, since the worker was started", query(f"sum by (instance, gpu, xid) (muster_gpu_xid_errors_total{{{CLUSTER}}})", one + " Xid {{xid}}")),
+        lines("Since NVML answered", query(f"muster_worker_gpu_answer_age_seconds{{{CLUSTER}}}", "{{instance}}"), unit="s", min=0),
+        table("GPUs", query(f"max by (instance, gpu, model, uuid) (muster_gpu_info{{{CLUSTER}}})", instant=True, table=True),
+              query(f"max by (instance, gpu) (muster_gpu_healthy{{{CLUSTER}}})", instant=True, table=True),
+              query(f"max by (instance, gpu) (muster_gpu_row_remap_failed{{{CLUSTER}}})", instant=True, table=True),
+              transformations=[{"id": "merge", "options": {}},
+                               {"id": "organize", "options": {"excludeByName": {"Time": True, "Value #A": True}, "indexByName": {},
+                                                              "renameByName": {"Value #B": "healthy", "Value #C": "rows not remapped"}}}],
+              links=only_link("Fleet", f"/d/muster-fleet?{HERE}"), width=24, height=9),
+    ]
+
+
 DASHBOARDS = {"fleet": ("Muster fleet", fleet, False), "job": ("Muster job", job, True), "ranks": ("Muster ranks", ranks, True),
-              "incidents": ("Muster incidents", incidents, True)}
+              "incidents": ("Muster incidents", incidents, True), "gpus": ("Muster GPUs", gpus, False)}
 
 
 def laid_out(panels):

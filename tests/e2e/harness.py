@@ -111,6 +111,17 @@ class MusterTest(unittest.TestCase):
         shutil.rmtree(self.dir, ignore_errors=True)
         self.assertEqual(left, [], "processes outlived the test")
 
+    def gpus(self, *lines):
+        """What the NVML of the tests' own (tests/fake_nvml) tells to processes started from now on, and at once to those that have been."""
+        file = self.dir / "gpus"
+        if self.env.get("MUSTER_FAKE_NVML") is None:
+            self.env["MUSTER_FAKE_NVML"] = str(file)
+            self.env["LD_LIBRARY_PATH"] = f"{BIN.parent / 'fake_nvml'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+            self.env.pop("CUDA_VISIBLE_DEVICES", None)
+        new = self.dir / "gpus.new"
+        new.write_text("\n".join(lines) + "\n")
+        new.rename(file)
+
     # ------------------------------------------------------------------ commands
 
     def muster(self, *args, check=None, timeout=120, env=None, cwd=None):

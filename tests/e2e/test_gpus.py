@@ -7,7 +7,6 @@ import unittest
 
 from harness import BIN, SOURCE, MusterTest, wait_until
 
-LIBRARY = BIN.parent / "fake_nvml"
 SAYS = "import os, time; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(1000)"
 
 
@@ -18,17 +17,7 @@ def uuid_of(index):
 class Gpus(MusterTest):
     def setUp(self):
         super().setUp()
-        self.file = self.dir / "gpus"
-        self.env["MUSTER_FAKE_NVML"] = str(self.file)
-        self.env["LD_LIBRARY_PATH"] = f"{LIBRARY}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-        self.env.pop("CUDA_VISIBLE_DEVICES", None)
         self.gpus("gpu bus=16 temperature=60", "gpu bus=32 temperature=61")
-
-    def gpus(self, *lines):
-        """At once, because it is read with each call."""
-        new = self.dir / "gpus.new"
-        new.write_text("\n".join(lines) + "\n")
-        new.rename(self.file)
 
     def start_gpu_worker(self, coordinator, name="node0", extra=()):
         """With as many slots as it has GPUs."""

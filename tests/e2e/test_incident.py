@@ -113,6 +113,31 @@ class Incident(MusterTest):
             json.loads(line)
         self.assertIn("already ended", self.muster("stacks", 1, check=2).stderr)
 
+    def test_dumps_of_programs_on_demand(self):
+        # Does what CUDA's driver is documented to: a pipe that is written to asks for a core file.
+        script = self.dir / "train.py"
+        script.write_text(
+            "import os\n"
+            "pid = str(os.getpid())\n"
+            "pipe, core = (os.environ[name].replace('%p', pid) for name in ('CUDA_COREDUMP_PIPE', 'CUDA_COREDUMP_FILE'))\n"
+            "os.mkfifo(pipe)\n"
+            "while True:\n"
+            "    with open(pipe) as asked:\n"
+            "        asked.read()\n"
+            "    with open(core, 'w') as file:\n"
+            "        file.write('where each warp stands')\n")
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator)
+        self.muster("submit", "--ranks", 2, "--", sys.executable, script, check=0)
+        wait_until(lambda: len(list(self.dir.rglob("cuda-core-*.pipe"))) == 2, 60, "both pipes")
+        self.assertNotIn("dumped", self.muster("stacks", 1, check=0).stdout)
+        self.assertEqual([path for path in self.dir.rglob("cuda-core-*") if path.suffix != ".pipe"], [])
+        text = self.muster("stacks", 1, "--rank", 1, "--dumps", check=0).stdout
+        self.assertRegex(text, r"rank 1's program dumped: /.*/cuda-core-1-\d+ \(22 bytes\)")
+        self.assertNotIn("rank 0", text)
+        self.assertIn("excludes", self.muster("stacks", 1, "--dumps", "--watch", check=2).stderr)
+        self.assertEqual(self.job(1)["attempt"], 1)
+
     def test_stacks_of_a_python_program(self):
         try:
             self.env["PATH"] += os.pathsep + str(pathlib.Path(python_with("py-spy")).parent)

@@ -108,7 +108,7 @@ std::string Scenario::run_event(const Words& words) {
     return report_stacks(words);
   } else if (verb == "stacks") {
     step(StacksRequested{RequestToken(next_token_++), JobId(std::stoull(words[1])),
-                         Rank(number_of(words, "rank", -1)), unix_ns_});
+                         Rank(number_of(words, "rank", -1)), unix_ns_, words.back() == "dumps"});
   } else if (verb == "exit") {
     report_exit(words);
   } else if (verb == "wait") {

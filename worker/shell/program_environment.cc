@@ -1,5 +1,8 @@
 #include "worker/shell/program_environment.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <absl/strings/str_cat.h>
 
 #include "daemon/endpoint.h"
@@ -10,6 +13,21 @@ namespace {
 
 // Of a worker that was started without one.
 constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+// The rank's GPUs by their places among those that all ranks of the node see; "" where it sees its own alone, or chooses among others.
+std::string own_devices(const SpawnRank& request) {
+  const Launch& launch = *request.launch;
+  const std::vector<int32_t> own = launch.gpus_of(request.local_rank);
+  if (launch.spec.gpus_per_rank > 1 || own.size() == launch.gpus.size() ||
+      launch.spec.environment.contains("CUDA_VISIBLE_DEVICES"))
+    return "";
+  std::string places;
+  for (size_t i = 0; i < launch.gpus.size(); ++i) {
+    if (std::find(own.begin(), own.end(), launch.gpus[i]) != own.end())
+      absl::StrAppend(&places, places.empty() ? "" : ",", i);
+  }
+  return places;
+}
 
 }  // namespace
 
@@ -42,6 +60,9 @@ absl::Status add_program_variables(const SpawnRank& request, Variables& variable
   variables["JAX_COORDINATOR_PORT"] = port;
   variables["JAX_NUM_PROCESSES"] = world;
   variables["JAX_PROCESS_ID"] = absl::StrCat(rank);
+  // A process of JAX takes each GPU that it sees, its peers' too.
+  if (std::string devices = own_devices(request); !devices.empty())
+    variables.emplace("JAX_LOCAL_DEVICE_IDS", std::move(devices));
 
   if (variables.contains("SLURM_JOB_ID")) {
     variables["SLURM_PROCID"] = absl::StrCat(rank);

@@ -20,7 +20,8 @@ using Variables = std::map<std::string, std::string>;
 //   torchrun       GROUP_RANK, GROUP_WORLD_SIZE, ROLE_…, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_… (RANK and its like every rank has);
 //                  TORCHELASTIC_USE_AGENT_STORE=False: rank 0 itself serves the store
 //   Lightning …    NODE_RANK, NNODES
-//   JAX, MaxText   JAX_COORDINATOR_ADDRESS, _IP, _PORT, JAX_NUM_PROCESSES, JAX_PROCESS_ID
+//   JAX, MaxText   JAX_COORDINATOR_ADDRESS, _IP, _PORT, JAX_NUM_PROCESSES, JAX_PROCESS_ID; JAX_LOCAL_DEVICE_IDS
+//                  (unless it is there) where it sees GPUs of its peers
 //   srun           SLURM_PROCID, … of a worker inside a Slurm job, where the worker's own would be taken for the rank's
 absl::Status add_program_variables(const SpawnRank& request, Variables& variables);
 

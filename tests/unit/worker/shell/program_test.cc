@@ -72,6 +72,29 @@ TEST_F(ProgramTest, FindsItsPlaceInTheWorldByTheNamesOfItsLauncher) {
       << "our trainer needs none of it";
 }
 
+// JAX opens every GPU that it sees.
+TEST_F(ProgramTest, AProcessOfJaxTakesItsOwnGpus) {
+  const auto devices = [&](std::vector<int32_t> gpus, int32_t each,
+                           std::map<std::string, std::string> environment = {}) {
+    Variables variables(environment);
+    SpawnRank wanted = request({"true"});  // local rank 1 of 4
+    auto launch = std::make_shared<Launch>(*wanted.launch);
+    for (int32_t rank = 0; rank < 4; ++rank) launch->ranks.push_back({Rank(4 + rank), rank});
+    launch->gpus = std::move(gpus);
+    launch->spec.gpus_per_rank = each;
+    launch->spec.environment = std::move(environment);
+    wanted.launch = launch;
+    EXPECT_TRUE(add_program_variables(wanted, variables).ok());
+    return variables.contains("JAX_LOCAL_DEVICE_IDS") ? variables["JAX_LOCAL_DEVICE_IDS"] : "-";
+  };
+  EXPECT_EQ(devices({7, 2, 5, 0}, 1), "1");
+  EXPECT_EQ(devices({7, 2, 5, 0, 6, 1, 4, 3}, kGpusOfSlot), "1,5");
+  EXPECT_EQ(devices({7, 2, 5, 0, 6, 1, 4, 3}, 2), "-") << "it sees no others";
+  EXPECT_EQ(devices({}, 0), "-");
+  EXPECT_EQ(devices({7, 2, 5, 0}, 1, {{"CUDA_VISIBLE_DEVICES", "3"}}), "-");
+  EXPECT_EQ(devices({7, 2, 5, 0}, 1, {{"JAX_LOCAL_DEVICE_IDS", "0"}}), "0");
+}
+
 TEST_F(ProgramTest, InsideASlurmJobARankIsATask) {
   const auto variables = launcher({"SLURM_JOB_ID=9", "SLURM_PROCID=0", "SLURM_NTASKS=2"})
                              .environment(request({"true"}));
