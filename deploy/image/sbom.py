@@ -24,17 +24,24 @@ def distribution():
     return re.search(r'^ID="?([a-z]+)', pathlib.Path("/etc/os-release").read_text(), re.M).group(1)
 
 
-def owner_of(path):
-    """The package that has installed it, and its version; nothing where none has."""
+def names_of(path):
+    """Folders are links since /usr was merged, and packages know the file by either name."""
     real = os.path.realpath(path)
-    # Folders that are links since /usr was merged: packages know the file by either name.
-    for name in {real, re.sub("^/usr/", "/", real), path}:
-        found = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True)
-        if found.returncode == 0:
-            package = found.stdout.splitlines()[0].rsplit(": ", 1)[0].split(",")[0]
-            version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=True).stdout
-            return package.split(":")[0], version
-    return None
+    return (real, re.sub("^/usr/", "/", real), path)
+
+
+def owners_of(paths):
+    """By path, the package that has installed it, and its version; without those that none has. In two questions, because each reads dpkg's whole database."""
+    if not paths:
+        return {}
+    asked = sorted({name for path in paths for name in names_of(path)})
+    found = subprocess.run(["dpkg-query", "-S", *asked], capture_output=True, text=True).stdout  # fails where it does not know one of them
+    packages = {name: line.split(",")[0] for line, name in (line.rsplit(": ", 1) for line in found.splitlines() if ": " in line)}
+    known = sorted(set(packages.values()))
+    listed = subprocess.run(["dpkg-query", "-W", "-f", "${Version}\n", *known], capture_output=True, text=True, check=True).stdout if known else ""
+    versions = dict(zip(known, listed.splitlines()))
+    owners = {path: next((packages[name] for name in names_of(path) if name in packages), None) for path in paths}
+    return {path: (owner.split(":")[0], versions[owner]) for path, owner in owners.items() if owner}
 
 
 def wheel_of(path):
@@ -68,10 +75,12 @@ def contents_hash(root):
 def main():
     root, output, libraries = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
     packages, unknown = {}, []
+    wheels = {library: wheel_of(library) for library in libraries}
+    owners = owners_of([library for library in libraries if not wheels[library]])
     for library in libraries:
-        if wheel := wheel_of(library):
+        if wheel := wheels[library]:
             packages["pypi", *wheel] = package(*wheel, "pypi")
-        elif owner := owner_of(library):
+        elif owner := owners.get(library):
             packages["deb", *owner] = package(*owner, f"deb/{distribution()}")
         else:
             unknown.append(library)
