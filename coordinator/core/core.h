@@ -110,12 +110,10 @@ class Core {
   const std::map<std::string, JobId>& request_ids() const { return request_ids_; }
   const std::map<WorkerName, NodeRecord>& nodes() const { return nodes_.records(); }
   const CoreOptions& options() const { return options_; }
-  // Those that are held included.
-  std::map<WorkerName, int32_t> slots_used_by_worker() const;
   Account account_of(const Job& job, Instant now) const;
-  std::map<WorkerName, int32_t> slots_held_by_worker() const;
-  // That ranks have to themselves, or that are held for a job.
-  std::map<WorkerName, int32_t> gpus_used_by_worker() const;
+  // Slots, and GPUs that ranks have to themselves. What is held for jobs is included.
+  NodeUses use_by_worker() const;
+  NodeUses held_by_worker() const;
   // By rank, the largest `count_max` scores of Stragglers; empty before the first look.
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
 
@@ -140,9 +138,9 @@ class Core {
 
   // schedule.cc
   void schedule();
-  std::map<WorkerName, int32_t> slots_of_ranks() const;
-  std::map<WorkerName, int32_t> gpus_of_ranks() const;
-  static int32_t gpus_on(const Job& job, const Worker& worker);
+  NodeUses use_of_ranks() const;
+  static NodeUse use_of(const JobSpec& spec, const Worker& worker);
+  static Host host_of(const Worker& worker, const NodeUse& use);
   std::string kept_text(const Job& job, const WorkerName& awaited) const;
   void start(Job& job, std::vector<RankPlacement> placement);
   int32_t free_program_port(const Job& job) const;

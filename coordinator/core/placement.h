@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +30,24 @@ struct Host {
   int32_t gpus = 0;
   int32_t gpus_free = 0;
 };
+
+// What of a worker is not free.
+struct NodeUse {
+  int32_t slots = 0;
+  int32_t gpus = 0;
+
+  NodeUse& operator+=(const NodeUse& other) {
+    slots += other.slots;
+    gpus += other.gpus;
+    return *this;
+  }
+  NodeUse& operator-=(const NodeUse& other) {
+    slots -= other.slots;
+    gpus -= other.gpus;
+    return *this;
+  }
+};
+using NodeUses = std::map<WorkerName, NodeUse>;
 
 // By switches, and below one switch by name, both in natural order.
 bool comes_before(const Host& a, const Host& b);

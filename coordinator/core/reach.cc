@@ -69,21 +69,18 @@ bool Core::is_unreachable(const Worker& worker) const {
 bool Core::has_place_elsewhere(const Job& job, size_t missing) const {
   if (job.spec.restarts_max == 0) return false;
   const Launch& launch = launches_.at(job.id);
-  const int32_t ranks = job.spec.ranks_per_node;
-  std::map<WorkerName, int32_t> used = slots_used_by_worker();
-  for (const WorkerName& own : job.held) used[own] -= ranks;
-  std::map<WorkerName, int32_t> used_gpus = gpus_used_by_worker();
-  for (const WorkerName& own : job.held)
+  NodeUses uses = use_by_worker();
+  for (const WorkerName& own : job.held) {
     if (const auto held = workers_.find(own); held != workers_.end())
-      used_gpus[own] -= gpus_on(job, held->second);
+      uses[own] -= use_of(job.spec, held->second);
+  }
+  const Wish wish = wish_of(job);
   const auto free = std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const auto& [name, worker] = entry;
     const bool there = takes_ranks(worker) &&
                        worker.last_heard + kHeartbeatsMissed * options_.heartbeat_interval > now_;
-    const int32_t gpus = gpus_on(job, worker);
     return there && nodes_.is_sound(name) && !launch.ranks.contains(name) &&
-           worker.slots - used[name] >= ranks &&
-           (gpus == 0 || std::ssize(worker.gpus) - used_gpus[name] >= gpus);
+           wish.has_room(host_of(worker, uses[name]));
   });
   return free >= static_cast<std::ptrdiff_t>(missing);
 }

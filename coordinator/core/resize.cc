@@ -43,13 +43,6 @@ std::string replaced_text(const std::vector<WorkerName>& before,
 
 }  // namespace
 
-std::map<WorkerName, int32_t> Core::slots_held_by_worker() const {
-  std::map<WorkerName, int32_t> held;
-  for (const auto& [id, job] : jobs_)
-    for (const WorkerName& name : job.held) held[name] += job.spec.ranks_per_node;
-  return held;
-}
-
 bool Core::wants_workers_held(const Job& job) const {
   if (!is_live(job.state)) return false;
   return !job.held.empty() ||
@@ -106,11 +99,11 @@ int32_t Core::fewest_nodes(const Job& job) const {
 
 // Those that it could run on, now or when others have ended.
 int32_t Core::nodes_for(const Job& job) const {
+  const Wish wish = wish_of(job);
   return static_cast<int32_t>(std::ranges::count_if(workers_, [&](const auto& entry) {
     const Worker& worker = entry.second;
     return worker.connected && !worker.given_up && takes_ranks(worker) &&
-           !is_excluded_by_hand(nodes_, entry.first) && worker.slots >= job.spec.ranks_per_node &&
-           std::ssize(worker.gpus) >= gpus_on(job, worker);
+           !is_excluded_by_hand(nodes_, entry.first) && wish.would_have_room(host_of(worker, {}));
   }));
 }
 

@@ -11,19 +11,23 @@
 namespace muster::coordinator {
 namespace {
 
-std::string gpus_text(const JobSpec& spec) {
+// `missing`: there is a worker with free slots and too few free GPUs.
+std::string gpus_text(const JobSpec& spec, bool missing) {
+  if (spec.gpus_per_rank == kGpusOfSlot && missing)
+    return spec.ranks_per_node == 1 ? " and its share of GPUs free"
+                                    : " and their share of GPUs free";
   if (spec.gpus_per_rank <= 0) return "";
   const int32_t gpus = spec.gpus_per_rank * spec.ranks_per_node;
   return absl::StrCat(" and ", gpus, gpus == 1 ? " free GPU" : " free GPUs");
 }
 
 // `fewest`: so many would do.
-std::string need_text(const JobSpec& spec, int32_t fewest) {
+std::string need_text(const JobSpec& spec, int32_t fewest, bool gpus_missing) {
   return absl::StrCat(
       spec.nodes, spec.nodes == 1 ? " worker" : " workers",
       fewest < spec.nodes ? absl::StrCat(", or at least ", fewest, ",") : std::string(), " with ",
-      spec.ranks_per_node, spec.ranks_per_node == 1 ? " free slot" : " free slots", gpus_text(spec),
-      spec.nodes == 1 ? "" : " each");
+      spec.ranks_per_node, spec.ranks_per_node == 1 ? " free slot" : " free slots",
+      gpus_text(spec, gpus_missing), spec.nodes == 1 ? "" : " each");
 }
 
 // Of connected workers on which nothing is placed any more, and why.
@@ -49,79 +53,76 @@ std::string Core::kept_text(const Job& job, const WorkerName& awaited) const {
       " s after its last attempt, while ", awaited.value(), " is away");
 }
 
-std::map<WorkerName, int32_t> Core::slots_used_by_worker() const {
-  std::map<WorkerName, int32_t> used = slots_of_ranks();
-  for (const auto& [name, held] : slots_held_by_worker()) used[name] += held;
-  return used;
+// Of all of its ranks there.
+NodeUse Core::use_of(const JobSpec& spec, const Worker& worker) {
+  const auto gpus = static_cast<int32_t>(std::ssize(worker.gpus));
+  return {spec.ranks_per_node,
+          spec.ranks_per_node * gpus_of_rank(spec.gpus_per_rank, gpus, worker.slots)};
 }
 
-std::map<WorkerName, int32_t> Core::slots_of_ranks() const {
-  std::map<WorkerName, int32_t> used;
-  for (const auto& [id, launch] : launches_) {
-    // Ranks of a worker are neighbours: a name is looked up once for them.
-    auto last = used.end();
-    for (const RankPlacement& rank : jobs_.at(id).placement) {
-      if (last == used.end() || last->first != rank.worker)
-        last = used.try_emplace(rank.worker, 0).first;
-      ++last->second;
-    }
-  }
-  // Both are in the order of names: each place is behind the one before.
-  auto at = used.begin();
-  for (const auto& [name, worker] : workers_) {
-    at = used.try_emplace(at, name, 0);
-    at->second += static_cast<int32_t>(worker.strays.size());
-    ++at;
-  }
-  return used;
+Host Core::host_of(const Worker& worker, const NodeUse& use) {
+  const auto gpus = static_cast<int32_t>(std::ssize(worker.gpus));
+  return {.name = worker.name,
+          .incarnation = worker.incarnation,
+          .slots = worker.slots,
+          .slots_free = worker.slots - use.slots,
+          .switches = worker.switches,
+          .gpus = gpus,
+          .gpus_free = gpus - use.gpus};
 }
 
-// Of its own, all of its ranks' there.
-int32_t Core::gpus_on(const Job& job, const Worker& worker) {
-  return job.spec.ranks_per_node *
-         gpus_of_rank(job.spec.gpus_per_rank, std::ssize(worker.gpus), worker.slots);
+NodeUses Core::use_by_worker() const {
+  NodeUses uses = use_of_ranks();
+  for (const auto& [name, held] : held_by_worker()) uses[name] += held;
+  return uses;
 }
 
-std::map<WorkerName, int32_t> Core::gpus_used_by_worker() const {
-  std::map<WorkerName, int32_t> used = gpus_of_ranks();
+NodeUses Core::held_by_worker() const {
+  NodeUses held;
   for (const auto& [id, job] : jobs_) {
     for (const WorkerName& name : job.held) {
       const auto worker = workers_.find(name);
-      if (worker != workers_.end()) used[name] += gpus_on(job, worker->second);
+      held[name] += worker == workers_.end() ? NodeUse{job.spec.ranks_per_node, 0}
+                                             : use_of(job.spec, worker->second);
     }
   }
-  return used;
+  return held;
 }
 
-std::map<WorkerName, int32_t> Core::gpus_of_ranks() const {
-  std::map<WorkerName, int32_t> used;
+// Strays among them. A worker's are neighbours in a placement.
+NodeUses Core::use_of_ranks() const {
+  NodeUses uses;
   for (const auto& [id, launch] : launches_) {
     const Job& job = jobs_.at(id);
-    if (job.spec.gpus_per_rank == 0) continue;
     for (const RankPlacement& rank : job.placement) {
       if (rank.local_rank != 0) continue;  // counted with the first of its node
       const auto worker = workers_.find(rank.worker);
-      if (worker != workers_.end()) used[rank.worker] += gpus_on(job, worker->second);
+      uses[rank.worker] += worker == workers_.end() ? NodeUse{job.spec.ranks_per_node, 0}
+                                                    : use_of(job.spec, worker->second);
     }
   }
+  // Both are in the order of names: each place is behind the one before.
+  auto at = uses.begin();
   for (const auto& [name, worker] : workers_) {
-    // One of another store's may have all.
+    at = uses.try_emplace(at, name);
+    const auto gpus = static_cast<int32_t>(std::ssize(worker.gpus));
     for (const RankKey& stray : worker.strays) {
       const auto job = jobs_.find(stray.job);
-      used[name] += job == jobs_.end() ? static_cast<int32_t>(worker.gpus.size())
-                                       : gpus_of_rank(job->second.spec.gpus_per_rank,
-                                                      std::ssize(worker.gpus), worker.slots);
+      // One of another store's may have all GPUs.
+      at->second += {1, job == jobs_.end()
+                            ? gpus
+                            : gpus_of_rank(job->second.spec.gpus_per_rank, gpus, worker.slots)};
     }
+    ++at;
   }
-  return used;
+  return uses;
 }
 
 void Core::schedule() {
   schedule_needed_ = false;
   if (!anybody_wants_workers()) return;
-  std::map<WorkerName, int32_t> used = slots_of_ranks();
-  const std::map<WorkerName, int32_t> held = slots_held_by_worker();
-  std::map<WorkerName, int32_t> used_gpus = gpus_of_ranks();
+  const NodeUses uses = use_of_ranks();
+  const NodeUses held = held_by_worker();
   std::vector<Host> hosts;
   std::vector<Host> left_out;
   std::vector<std::string> leaving;
@@ -133,11 +134,9 @@ void Core::schedule() {
     } else if (!takes_ranks(worker)) {
       outdated.push_back(name.value());
     } else {
-      (nodes_.is_sound(name) && worker.stuck.empty() ? hosts : left_out)
-          .push_back({name, worker.incarnation, worker.slots, worker.slots - used[name],
-                      held.contains(name), worker.switches,
-                      static_cast<int32_t>(worker.gpus.size()),
-                      static_cast<int32_t>(worker.gpus.size()) - used_gpus[name]});
+      Host host = host_of(worker, uses.at(name));
+      host.held = held.contains(name);
+      (nodes_.is_sound(name) && worker.stuck.empty() ? hosts : left_out).push_back(std::move(host));
     }
   }
   for (std::vector<Host>* some : {&hosts, &left_out}) {
@@ -189,8 +188,12 @@ void Core::schedule() {
         keep_free(job, {}, hosts);
       }
       turn_taken = placement.fit == Fit::kLater;
+      const Wish wish = wish_of(job);
+      const bool gpus_missing = std::ranges::any_of(hosts, [&](const Host& host) {
+        return host.slots_free >= job.spec.ranks_per_node && !wish.has_room(host);
+      });
       reason =
-          absl::StrCat("waits for ", need_text(job.spec, fewest),
+          absl::StrCat("waits for ", need_text(job.spec, fewest, gpus_missing),
                        turn_taken        ? ": they are busy"
                        : leaving.empty() ? ": fewer are connected"
                                          : ": fewer are connected and stay",

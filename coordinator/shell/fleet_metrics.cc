@@ -40,7 +40,7 @@ FleetMetrics::FleetMetrics(prometheus::Registry& registry, int32_t sample)
 }
 
 void FleetMetrics::update(const Core& core, Instant now) {
-  const std::map<WorkerName, int32_t> used = core.slots_used_by_worker();
+  const NodeUses used = core.use_by_worker();
   find_lost(core, now);
   update_totals(core, used, now);
   const std::set<WorkerName> names = shown(core, now);
@@ -56,7 +56,7 @@ void FleetMetrics::update(const Core& core, Instant now) {
       continue;
     }
     const auto count = used.find(name);
-    update_worker(worker->second, count == used.end() ? 0 : count->second, now);
+    update_worker(worker->second, count == used.end() ? 0 : count->second.slots, now);
   }
   update_nodes(core);
 }
@@ -88,8 +88,7 @@ void FleetMetrics::remove(const WorkerSeries& series) {
   slots_used_.Remove(series.slots_used);
 }
 
-void FleetMetrics::update_totals(const Core& core, const std::map<WorkerName, int32_t>& used,
-                                 Instant now) {
+void FleetMetrics::update_totals(const Core& core, const NodeUses& used, Instant now) {
   int64_t connected = 0;
   int64_t slots = 0;
   int64_t taken = 0;
@@ -100,7 +99,7 @@ void FleetMetrics::update_totals(const Core& core, const std::map<WorkerName, in
     slots += worker.slots;
     oldest = std::max(oldest, now - worker.last_heard);
     while (count != used.end() && count->first < name) ++count;
-    if (count != used.end() && count->first == name) taken += count->second;
+    if (count != used.end() && count->first == name) taken += count->second.slots;
   }
   const auto all = static_cast<int64_t>(core.workers().size());
   workers_.Add({{"state", "connected"}}).Set(static_cast<double>(connected));

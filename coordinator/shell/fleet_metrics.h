@@ -45,7 +45,7 @@ class FleetMetrics {
   };
 
   void find_lost(const Core& core, Instant now);
-  void update_totals(const Core& core, const std::map<WorkerName, int32_t>& used, Instant now);
+  void update_totals(const Core& core, const NodeUses& used, Instant now);
   std::set<WorkerName> shown(const Core& core, Instant now) const;
   void update_worker(const Worker& worker, int32_t used, Instant now);
   void update_lost(const WorkerName& name, Instant last_heard, Instant now);

@@ -29,20 +29,15 @@ void refuse_unless_ok(grpc::ServerUnaryReactor* reactor, const absl::Status& sta
 }
 
 // Registered, or only known for what is held against it, or neither.
-using CountsByWorker = std::map<WorkerName, int32_t>;
-
 struct Use {
-  explicit Use(const Core& core)
-      : slots(core.slots_used_by_worker()),
-        slots_held(core.slots_held_by_worker()),
-        gpus(core.gpus_used_by_worker()) {}
+  explicit Use(const Core& core) : all(core.use_by_worker()), held(core.held_by_worker()) {}
 
-  CountsByWorker slots, slots_held, gpus;
+  NodeUses all, held;
 };
 
-int32_t count_of(const CountsByWorker& counts, const WorkerName& name) {
-  const auto found = counts.find(name);
-  return found == counts.end() ? 0 : found->second;
+NodeUse use_of(const NodeUses& uses, const WorkerName& name) {
+  const auto found = uses.find(name);
+  return found == uses.end() ? NodeUse{} : found->second;
 }
 
 v1::WorkerInfo info_of(const Core& core, const Use& use, const WorkerName& name, Instant now) {
@@ -55,9 +50,9 @@ v1::WorkerInfo info_of(const Core& core, const Use& use, const WorkerName& name,
     return absent_worker_to_proto(known == nullptr ? nothing : *known);
   }
   return worker_to_proto(worker->second, known,
-                         {.slots = count_of(use.slots, name),
-                          .slots_held = count_of(use.slots_held, name),
-                          .gpus = count_of(use.gpus, name)},
+                         {.slots = use_of(use.all, name).slots,
+                          .slots_held = use_of(use.held, name).slots,
+                          .gpus = use_of(use.all, name).gpus},
                          now);
 }
 

@@ -38,8 +38,8 @@ def owners_of(paths):
     found = subprocess.run(["dpkg-query", "-S", *asked], capture_output=True, text=True).stdout  # fails where it does not know one of them
     packages = {name: line.split(",")[0] for line, name in (line.rsplit(": ", 1) for line in found.splitlines() if ": " in line)}
     known = sorted(set(packages.values()))
-    listed = subprocess.run(["dpkg-query", "-W", "-f", "${Version}\n", *known], capture_output=True, text=True, check=True).stdout if known else ""
-    versions = dict(zip(known, listed.splitlines()))
+    listed = subprocess.run(["dpkg-query", "-W", "-f", "${binary:Package} ${Version}\n", *known], capture_output=True, text=True, check=True).stdout if known else ""
+    versions = dict(line.split() for line in listed.splitlines())
     owners = {path: next((packages[name] for name in names_of(path) if name in packages), None) for path in paths}
     return {path: (owner.split(":")[0], versions[owner]) for path, owner in owners.items() if owner}
 

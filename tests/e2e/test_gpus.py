@@ -65,8 +65,14 @@ class Gpus(MusterTest):
         self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: they are busy", self.job(waits)["reason"])
         self.muster("cancel", first, check=0)
         self.assertEqual(self.seen_by(waits, 1), [uuid_of(0)])
-        # Those that share are asked for: they see what the worker sees.
+        # One that has taken more than its slots' share keeps the next one's, whose slot is free.
+        self.muster("cancel", waits, check=0)
         self.muster("cancel", second, check=0)
+        greedy = self.submit("greedy", "--gpus-per-rank", 2)
+        self.assertEqual(self.seen_by(greedy, 1), [",".join((uuid_of(0), uuid_of(1)))])
+        self.assertIn("waits for 1 worker with 1 free slot and its share of GPUs free: they are busy", self.job(self.submit("modest"))["reason"])
+        self.muster("cancel", greedy, check=0)
+        # Those that share are asked for: they see what the worker sees.
         self.assertEqual(self.seen_by(self.submit("shares", "--gpus-per-rank", 0), 1), ["None"])
 
     def test_a_worker_has_what_its_own_variable_leaves(self):

@@ -75,9 +75,9 @@ std::string Scenario::expect_state(const Words& words) {
     return absl::StrCat(count) == words.at(2) ? "" : absl::StrCat("there are ", count);
   }
   if (what == "slots") {
-    const std::map<WorkerName, int32_t> by_worker = core_->slots_used_by_worker();
+    const NodeUses by_worker = core_->use_by_worker();
     const auto it = by_worker.find(WorkerName(words.at(2)));
-    const int32_t used = it == by_worker.end() ? 0 : it->second;
+    const int32_t used = it == by_worker.end() ? 0 : it->second.slots;
     return absl::StrCat(used) == words.at(3) ? "" : absl::StrCat(used, " are used");
   }
   const auto it = core_->jobs().find(JobId(std::stoull(words.at(2))));

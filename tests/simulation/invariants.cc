@@ -120,12 +120,13 @@ void Invariants::numbers_are_given_once() {
 
 void Invariants::no_slot_is_overbooked() {
   const Core& core = world_.coordinator.core();
-  const auto used = core.slots_used_by_worker();
+  const auto used = core.use_by_worker();
   for (const auto& [name, worker] : core.workers()) {
     // A worker that came back with ranks of lost attempts may hold more than it is given until they are stopped.
     if (!worker.connected || !worker.strays.empty()) continue;
     const auto it = used.find(name);
-    world_.require(it == used.end() || it->second <= worker.slots,
+    world_.require(it == used.end() || (it->second.slots <= worker.slots &&
+                                        it->second.gpus <= std::ssize(worker.gpus)),
                    absl::StrCat("worker ", name.value(), " is overbooked"));
   }
   std::map<int, int32_t> processes;

@@ -79,7 +79,6 @@ TEST_F(ProgramTest, AProcessOfJaxTakesItsOwnGpus) {
     Variables variables(environment);
     SpawnRank wanted = request({"true"});  // local rank 1 of 4
     auto launch = std::make_shared<Launch>(*wanted.launch);
-    for (int32_t rank = 0; rank < 4; ++rank) launch->ranks.push_back({Rank(4 + rank), rank});
     launch->gpus = std::move(gpus);
     launch->spec.gpus_per_rank = each;
     launch->spec.environment = std::move(environment);
