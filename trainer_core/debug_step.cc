@@ -41,23 +41,23 @@ struct TokenLists {
 
 absl::StatusOr<TokenLists> read_tokens(const std::string& path, const ModelConfig& model) {
   const int32_t vocab = model.vocab_size;
-  const auto json = read_json_file(path, kTokensBytesMax);
-  if (!json.ok()) return json.status();
+  const auto read = read_json_file(path, kTokensBytesMax);
+  if (!read.ok()) return read.status();
   const auto bad = [&](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
   };
-  if (!json->is_array() || json->empty() || !json->front().is_array())
+  if (!read->is_array() || read->empty() || !read->front().is_array())
     return bad("expected a list of lists of token ids, such as [[1, 2, 3], [4, 5, 6]]");
-  const size_t length = json->front().size();
+  const size_t length = read->front().size();
   if (length < 2) return bad("a list has fewer than 2 tokens: there is nothing to predict");
   if (model.learns_positions() && length > static_cast<size_t>(model.trainable_position_size)) {
     return bad(absl::StrCat("a list has ", length,
                             " tokens, but the model has learned positions for ",
                             model.trainable_position_size));
   }
-  TokenLists lists{static_cast<int32_t>(json->size()), static_cast<int32_t>(length), {}};
-  for (size_t i = 0; i < json->size(); ++i) {
-    const nlohmann::json& list = (*json)[i];
+  TokenLists lists{static_cast<int32_t>(read->size()), static_cast<int32_t>(length), {}};
+  for (size_t i = 0; i < read->size(); ++i) {
+    const nlohmann::json& list = (*read)[i];
     if (!list.is_array()) return bad(absl::StrCat(show_json(list), " is not a list of token ids"));
     if (list.size() != length) {
       return bad(absl::StrCat("list ", i, " has ", list.size(), " tokens, and the first has ",

@@ -27,12 +27,6 @@ constexpr Duration kFarewell = std::chrono::seconds(1);
 // Kept back of the deadline for what comes after a reader's own waits.
 constexpr Duration kReserveMax = std::chrono::milliseconds(100);
 
-// What one reader found.
-struct Reading {
-  RankStacks stacks;
-  std::vector<StackModule> modules;  // of the frames in `stacks`
-};
-
 bool has_ended(int pidfd) {
   pollfd state{.fd = pidfd, .events = POLLIN, .revents = 0};
   return pidfd >= 0 && poll(&state, 1, 0) > 0;
@@ -47,18 +41,6 @@ std::string delay(pid_t pid, Duration waited) {
   return absl::StrFormat("%s within %.3g s (state %c%s%s)",
                          state == 'D' ? "did not answer" : "its worker could not read it",
                          to_seconds(waited), state, channel.empty() ? "" : ", waits in ", channel);
-}
-
-void append(Reading&& reading, StackSample& sample) {
-  std::vector<uint32_t> places;
-  for (const StackModule& module : reading.modules)
-    places.push_back(module_index(module, sample.modules));
-  for (ThreadStack& thread : reading.stacks.threads) {
-    for (StackFrame& frame : thread.frames) {
-      if (frame.module != kNoModule) frame.module = places.at(frame.module);
-    }
-  }
-  sample.ranks.push_back(std::move(reading.stacks));
 }
 
 }  // namespace
@@ -107,6 +89,11 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
   }
 
  private:
+  // What one reader found.
+  struct Reading {
+    RankStacks stacks;
+    std::vector<StackModule> modules;  // of the frames in `stacks`
+  };
   // One call of sample(): its readers may outlive it.
   struct Round {
     std::vector<std::optional<Reading>> readings;
@@ -121,6 +108,17 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     Instant used;
   };
 
+  static void append(Reading&& reading, StackSample& sample) {
+    std::vector<uint32_t> places;
+    for (const StackModule& module : reading.modules)
+      places.push_back(module_index(module, sample.modules));
+    for (ThreadStack& thread : reading.stacks.threads) {
+      for (StackFrame& frame : thread.frames) {
+        if (frame.module != kNoModule) frame.module = places.at(frame.module);
+      }
+    }
+    sample.ranks.push_back(std::move(reading.stacks));
+  }
   static Reading problem(const StackTarget& target, std::string text) {
     Reading reading;
     reading.stacks.rank = target.rank;
