@@ -14,8 +14,8 @@ namespace {
 // `missing`: there is a worker with free slots and too few free GPUs.
 std::string gpus_text(const JobSpec& spec, bool missing) {
   if (spec.gpus_per_rank == kGpusOfSlot && missing)
-    return spec.ranks_per_node == 1 ? " and its share of GPUs free"
-                                    : " and their share of GPUs free";
+    return spec.ranks_per_node == 1 ? " and its share of free GPUs"
+                                    : " and their share of free GPUs";
   if (spec.gpus_per_rank <= 0) return "";
   const int32_t gpus = spec.gpus_per_rank * spec.ranks_per_node;
   return absl::StrCat(" and ", gpus, gpus == 1 ? " free GPU" : " free GPUs");

@@ -228,8 +228,8 @@ class Picture:
 
     def table(self, panel, area):
         x, y, width, _ = area
-        rows, renamed = {}, {}
-        excluded = {"Time", "__name__", "instance", "job"}
+        rows, renamed = [], {}  # rows: labels, and what is shown
+        excluded = {"Time", "__name__", "job"}
         for step in panel.get("transformations", []):
             if step["id"] == "organize":
                 excluded |= {name for name, is_out in step["options"]["excludeByName"].items() if is_out}
@@ -238,20 +238,26 @@ class Picture:
         for i, target in enumerate(panel["targets"]):
             column = "Value" if len(panel["targets"]) == 1 else f"Value #{chr(ord('A') + i)}"
             for one in self.instant(target):
-                labels = {k: v for k, v in one["metric"].items() if k not in excluded}
-                key = labels.get("job_id") if len(panel["targets"]) > 1 else json.dumps(labels)
-                row = rows.setdefault(key, {})
-                row.update(labels)
+                metric = one["metric"]
+                # As Grafana merges: with the row that says nothing else of any label.
+                row = next((row for row in rows if i not in row["of"] and all(row["labels"].get(k, v) == v for k, v in metric.items())), None)
+                if row is None:
+                    row = {"labels": {}, "of": set(), "shown": {}}
+                    rows.append(row)
+                row["labels"].update(metric)
+                row["of"].add(i)
+                # Whose coordinator a job is stands on top of the page.
+                row["shown"].update({k: v for k, v in metric.items() if k not in excluded and (k != "instance" or "job_id" not in metric)})
                 if column not in excluded:
-                    row[renamed.get(column, column)] = shown(float(one["value"][1]), units.get(renamed.get(column, column), "short"))
-        columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+                    row["shown"][renamed.get(column, column)] = shown(float(one["value"][1]), units.get(renamed.get(column, column), "short"))
+        columns = list(dict.fromkeys(name for row in rows for name in row["shown"]))
         if not columns:
             return self.text(x + width / 2, y + 40, "no data", 14, DIM, "middle")
         wide = width / len(columns)
         for i, name in enumerate(columns):
             self.text(x + i * wide, y + 14, name, 11, COLOURS[2])
-            for j, row in enumerate(list(rows.values())[:ROWS_MAX]):
-                words = str(row.get(name, ""))
+            for j, row in enumerate(rows[:ROWS_MAX]):
+                words = str(row["shown"].get(name, ""))
                 fits = max(3, int(wide / 6.6))
                 self.text(x + i * wide, y + 32 + 17 * j, words if len(words) <= fits else words[:fits - 1] + "…", 11)
 

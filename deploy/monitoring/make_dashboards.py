@@ -209,6 +209,11 @@ def incidents():
 
 def gpus():
     one = "{{instance}} GPU {{gpu}}"
+
+    def described(figure):
+        return query(f"max by (cluster, instance, gpu, model, uuid) (muster_gpu_info{{{CLUSTER}}} * on (cluster, instance, gpu) group_left () {figure}{{{CLUSTER}}})",
+                     instant=True, table=True)
+
     return [
         stat("GPUs", f"sum(muster_worker_gpus{{{CLUSTER}}})"),
         stat("Given to ranks", f"sum(muster_worker_gpus_used{{{CLUSTER}}})"),
@@ -230,12 +235,10 @@ def gpus():
               description="Since the driver was loaded. ECC has corrected most; uncorrected ones end what computes there."),
         lines("Xids, since the worker was started", query(f"sum by (instance, gpu, xid) (muster_gpu_xid_errors_total{{{CLUSTER}}})", one + " Xid {{xid}}")),
         lines("Since NVML answered", query(f"muster_worker_gpu_answer_age_seconds{{{CLUSTER}}}", "{{instance}}"), unit="s", min=0),
-        table("GPUs", query(f"max by (instance, gpu, model, uuid) (muster_gpu_info{{{CLUSTER}}})", instant=True, table=True),
-              query(f"max by (instance, gpu) (muster_gpu_healthy{{{CLUSTER}}})", instant=True, table=True),
-              query(f"max by (instance, gpu) (muster_gpu_row_remap_failed{{{CLUSTER}}})", instant=True, table=True),
+        table("GPUs", described("muster_gpu_healthy"), described("muster_gpu_row_remap_failed"),
               transformations=[{"id": "merge", "options": {}},
-                               {"id": "organize", "options": {"excludeByName": {"Time": True, "Value #A": True}, "indexByName": {},
-                                                              "renameByName": {"Value #B": "healthy", "Value #C": "rows not remapped"}}}],
+                               {"id": "organize", "options": {"excludeByName": {"Time": True}, "indexByName": {},
+                                                              "renameByName": {"Value #A": "healthy", "Value #B": "bad rows left"}}}],
               links=only_link("Fleet", f"/d/muster-fleet?{HERE}"), width=24, height=9),
     ]
 

@@ -70,7 +70,7 @@ class Gpus(MusterTest):
         self.muster("cancel", second, check=0)
         greedy = self.submit("greedy", "--gpus-per-rank", 2)
         self.assertEqual(self.seen_by(greedy, 1), [",".join((uuid_of(0), uuid_of(1)))])
-        self.assertIn("waits for 1 worker with 1 free slot and its share of GPUs free: they are busy", self.job(self.submit("modest"))["reason"])
+        self.assertIn("waits for 1 worker with 1 free slot and its share of free GPUs: they are busy", self.job(self.submit("modest"))["reason"])
         self.muster("cancel", greedy, check=0)
         # Those that share are asked for: they see what the worker sees.
         self.assertEqual(self.seen_by(self.submit("shares", "--gpus-per-rank", 0), 1), ["None"])
