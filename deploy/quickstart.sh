@@ -50,7 +50,7 @@ else
   [ -n "$text" ] || "$root/deploy/install-deps.sh" --data
 
   step "building a release (a few minutes the first time)"
-  cmake -S "$root" -B "$root/build/release" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMUSTER_TESTS=OFF -DMUSTER_BENCH=OFF > /dev/null
+  cmake -S "$root" --preset release -DMUSTER_TESTS=OFF -DMUSTER_BENCH=OFF > /dev/null
   NINJA_STATUS="[%f/%t] " with_progress build '^\[([0-9]+)/([0-9]+)\] (.*)' '\1 \2 \3' cmake --build "$root/build/release"
   bin=$root/build/release/bin
 fi
