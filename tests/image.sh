@@ -6,13 +6,14 @@
 #   tests/image.sh cpu|cuda                the image; its programs are run
 #
 # VARIANT is cpu or cuda. MUSTER_IMAGE_STORE is a folder where what is made stays, for the next call to go on from; MUSTER_IMAGE_PRESET is the Containerfile's PRESET.
+# Certificates that PIP_CERT names here are the base image's, too.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 fail() { echo "tests/image.sh: $1" >&2; exit 2; }
 stage=${1:-}
 case $stage in
-  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
   configured) variant=${2:-cpu} ;;
   cpu | cuda) variant=$stage ;;
   *) fail "a stage is wanted: configured, cpu or cuda" ;;
@@ -35,6 +36,10 @@ if ! b inspect --type image "$base" > /dev/null 2>&1; then
   debootstrap --variant=minbase bookworm "$TMPDIR/debian" "${MUSTER_DEBIAN_MIRROR:-http://deb.debian.org/debian}"
   container=$(b from scratch)
   b add --quiet "$container" "$TMPDIR/debian" /
+  if [ -n "${PIP_CERT:-}" ]; then
+    b add --quiet "$container" "$PIP_CERT" /etc/ssl/pip.crt
+    b config --env PIP_CERT=/etc/ssl/pip.crt "$container"
+  fi
   b commit --quiet --rm "$container" "$base"
   rm -rf "$TMPDIR/debian"
 fi
