@@ -3,11 +3,13 @@
 // then on left and entered by jumps, which ask nothing of the kernel: a training switches some hundred million times.
 #undef _FORTIFY_SOURCE  // takes a jump to another stack for an error
 #include <setjmp.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -28,7 +30,8 @@ namespace {
 
 constexpr unsigned kWarp = 32, kThreadsMax = 1024;
 constexpr size_t kStackBytes = 128 << 10;
-constexpr size_t kWordBytes = 16;  // of what lanes exchange
+constexpr size_t kWordBytes = 24;  // of what lanes exchange
+constexpr size_t kSharedBytes = 256 << 10, kPage = 4096;
 
 enum class State : uint8_t { kFree, kReady, kAtWarp, kAtBlock };
 
@@ -49,11 +52,17 @@ struct Fiber {
   if (_setjmp(from) == 0) setcontext(&to);
 }
 
+// What a lane shows to its warp. Turns count through all blocks, so that none finds another block's word.
+struct Word {
+  uint64_t turn = 0;
+  alignas(8) unsigned char bytes[kWordBytes];
+};
+
 class Block {
  public:
   void run(unsigned threads, const std::function<void()>& body) {
     threads_ = threads, next_ = 0, body_ = &body, free_ = 0, turn_ = 0;
-    ended_.assign(threads, false);
+    turns_.assign(threads, ++blocks_ << 32);
     states_.assign(threads, State::kFree);
     waiting_.resize(threads);
     while (step()) {
@@ -69,11 +78,21 @@ class Block {
     jump(self.place, scheduler_);
     threadIdx = dim3(self.thread);
   }
-  // Of the running thread's warp.
-  unsigned char* word(unsigned lane) { return words_[now_->thread / kWarp * kWarp + lane]; }
-  bool lane_exists(unsigned lane) const {
-    const unsigned thread = now_->thread / kWarp * kWarp + lane;
-    return thread < threads_ && !ended_[thread];
+  // Words of one turn lie beside those of the next: a lane that comes to the turn behind that has waited for all who read this one.
+  uint64_t share(const void* mine, size_t bytes) {
+    if (bytes > kWordBytes) fail("lanes exchange more than 24 bytes");
+    const uint64_t turn = ++turns_[now_->thread];
+    Word& word = words_[turn % 2][now_->thread];
+    word.turn = turn;
+    std::memcpy(word.bytes, mine, bytes);
+    wait(State::kAtWarp);
+    return turn;
+  }
+  // Null: the lane was not there.
+  const void* shared_by(unsigned lane) const {
+    const uint64_t turn = turns_[now_->thread];
+    const Word& word = words_[turn % 2][now_->thread / kWarp * kWarp + lane];
+    return word.turn == turn ? word.bytes : nullptr;
   }
   // A fiber's whole life: of one block after the other.
   void entry() {
@@ -84,7 +103,7 @@ class Block {
         now_->thread = thread;
         threadIdx = dim3(thread);
         (*body_)();
-        ended_[thread] = true;
+        check_copies();
       }
       now_->is_free = true;
       jump(now_->place, scheduler_);
@@ -154,11 +173,12 @@ class Block {
   const bool reversed_ = std::getenv("MUSTER_EMULATED_REVERSED") != nullptr;
   jmp_buf scheduler_{};
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<bool> ended_;
   // By thread; kFree: it has not begun, runs, or has ended.
   std::vector<State> states_;
   std::vector<Fiber*> waiting_;
-  unsigned char words_[kThreadsMax][kWordBytes];
+  Word words_[2][kThreadsMax];
+  std::vector<uint64_t> turns_;  // by thread: of the last one
+  uint64_t blocks_ = 0;
   unsigned threads_ = 0, next_ = 0;
   size_t free_ = 0;    // where the search for a fiber that is free goes on
   unsigned turn_ = 0;  // and for a thread that is ready
@@ -186,32 +206,58 @@ void Block::start(Fiber& fiber) {
   begin(scheduler_, fiber.context);
 }
 
+// Dynamic shared memory: ends where nobody may go on, and begins as no number.
+class SharedMemory {
+ public:
+  SharedMemory() {
+    void* const mapped =
+        mmap(nullptr, kSharedBytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED || mprotect(mapped, kSharedBytes, PROT_READ | PROT_WRITE) != 0)
+      fail("no memory");
+    end_ = static_cast<char*>(mapped) + kSharedBytes;
+  }
+  void begin_block(size_t bytes) {
+    if (bytes > kSharedBytes) fail("more shared memory than there is");
+    constexpr size_t kAlignment = 16;
+    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    begin = end_ - bytes;
+    std::memset(begin, 0xff, bytes);
+  }
+  char* begin = nullptr;
+
+ private:
+  char* end_;
+};
+SharedMemory& shared_memory() {
+  static SharedMemory one;
+  return one;
+}
+
 }  // namespace
 
 int lane() { return static_cast<int>(block().now().thread % kWarp); }
 
-void exchange(const void* mine, void* result, size_t bytes, int from) {
-  Block& b = block();
-  if (bytes > kWordBytes) fail("a shuffle of more than 16 bytes");
-  std::memcpy(b.word(static_cast<unsigned>(lane())), mine, bytes);
-  b.wait(State::kAtWarp);
-  if (!b.lane_exists(static_cast<unsigned>(from))) fail("a shuffle from a lane that is not there");
-  std::memcpy(result, b.word(static_cast<unsigned>(from)), bytes);
-  b.wait(State::kAtWarp);
+uint64_t share(const void* mine, size_t bytes) { return block().share(mine, bytes); }
+const void* shared_by(int from) {
+  const void* const word = block().shared_by(static_cast<unsigned>(from));
+  if (word == nullptr) fail("a shuffle from a lane that is not there");
+  return word;
 }
 
 unsigned ballot(bool flag) {
   Block& b = block();
-  b.word(static_cast<unsigned>(lane()))[0] = flag ? 1 : 0;
-  b.wait(State::kAtWarp);
+  b.share(&flag, sizeof(flag));
   unsigned bits = 0;
-  for (unsigned i = 0; i < kWarp; ++i)
-    if (b.lane_exists(i) && b.word(i)[0] != 0) bits |= 1U << i;
-  b.wait(State::kAtWarp);
+  for (unsigned i = 0; i < kWarp; ++i) {
+    const void* const word = b.shared_by(i);
+    if (word != nullptr && *static_cast<const bool*>(word)) bits |= 1U << i;
+  }
   return bits;
 }
 
-void run(dim3 grid, dim3 threads, const std::function<void()>& body) {
+void* dynamic_shared() { return shared_memory().begin; }
+
+void run(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()>& body) {
   static std::mutex mutex;  // shared memory and indices are the process's
   const std::lock_guard lock(mutex);
   if (threads.x > kThreadsMax || threads.y != 1 || threads.z != 1)
@@ -224,6 +270,7 @@ void run(dim3 grid, dim3 threads, const std::function<void()>& body) {
     for (unsigned y = 0; y < grid.y; ++y)
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx = dim3(x, y, z);
+        shared_memory().begin_block(shared_bytes);
         block().run(threads.x, body);
       }
 }
