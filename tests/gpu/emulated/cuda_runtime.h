@@ -1,7 +1,8 @@
 // What trainer_core/ops/cuda uses of CUDA's runtime, on a processor: found before the real header in builds of the emulated backend, which
 // run each kernel's own source where there is no GPU. A block's threads are fibers of one thread; blocks run one after the other.
 //
-// It shows faults of indices, of sums and of the order of work, and a host that reads or writes the device's memory. It does not show what only a device has: races between warps of one step,
+// It shows faults of indices, of sums and of the order of work, a barrier that is missing between warps (MUSTER_EMULATED_REVERSED=1 runs the last
+// thread first: one of the two orders shows it), and a host that reads or writes the device's memory. It does not show what only a device has:
 // limits of registers and shared memory, the arithmetic of its functions, or that a launch is valid beyond what simt.cc checks.
 #pragma once
 

@@ -1,4 +1,5 @@
-// A block's threads as fibers: each runs until it waits for others, at a barrier of its block or of its warp. A thread that ends without
+// A block's threads as fibers: each runs until it waits for others, at a barrier of its block or of its warp. A warp runs as far as it comes
+// without the others, so that what another one should have done first is not done. A thread that ends without
 // having waited leaves its fiber to the next one, so kernels without barriers switch nothing. A fiber is begun by makecontext(), and from
 // then on left and entered by jumps, which ask nothing of the kernel: a training switches some hundred million times.
 #undef _FORTIFY_SOURCE  // takes a jump to another stack for an error
@@ -61,12 +62,16 @@ struct Word {
 class Block {
  public:
   void run(unsigned threads, const std::function<void()>& body) {
-    threads_ = threads, next_ = 0, body_ = &body, free_ = 0, turn_ = 0;
+    threads_ = threads, body_ = &body, free_ = 0;
     turns_.assign(threads, ++blocks_ << 32);
     states_.assign(threads, State::kFree);
     waiting_.resize(threads);
-    while (step()) {
-    }
+    const unsigned warps = (threads + kWarp - 1) / kWarp;
+    bool begins = true;
+    do {
+      for (unsigned i = 0; i < warps; ++i) run_warp(reversed_ ? warps - 1 - i : i, begins);
+      begins = false;
+    } while (release_block());
   }
   Fiber& now() { return *now_; }
 
@@ -97,9 +102,8 @@ class Block {
   // A fiber's whole life: of one block after the other.
   void entry() {
     while (true) {
-      while (next_ < threads_) {
-        const unsigned thread = reversed_ ? threads_ - 1 - next_ : next_;
-        ++next_;
+      while (next_ < lanes_) {
+        const unsigned thread = thread_of(next_++);
         now_->thread = thread;
         threadIdx = dim3(thread);
         (*body_)();
@@ -111,39 +115,33 @@ class Block {
   }
 
  private:
-  bool step() {
-    if (next_ < threads_) {
-      start(free_fiber());
-      return true;
-    }
-    bool waits = false;
-    for (unsigned i = 0; i < threads_; ++i, ++turn_) {
-      if (turn_ >= threads_) turn_ = 0;
-      const unsigned thread = reversed_ ? threads_ - 1 - turn_ : turn_;
-      if (states_[thread] == State::kReady) {
+  // The i-th to run of the warp's threads.
+  unsigned thread_of(unsigned i) const { return first_ + (reversed_ ? lanes_ - 1 - i : i); }
+
+  // Until its threads have ended or wait for the block.
+  void run_warp(unsigned warp, bool begins) {
+    first_ = warp * kWarp, lanes_ = std::min(kWarp, threads_ - first_);
+    next_ = begins ? 0 : lanes_;
+    while (next_ < lanes_) start(free_fiber());
+    do {
+      for (unsigned i = 0; i < lanes_; ++i) {
+        const unsigned thread = thread_of(i);
+        if (states_[thread] != State::kReady) continue;
         states_[thread] = State::kFree;
         resume(*waiting_[thread]);
-        return true;
       }
-      waits = waits || states_[thread] != State::kFree;
-    }
-    if (!waits) return false;
-    release();
-    return true;
+    } while (release_if_together(State::kAtWarp, first_, lanes_));
   }
-
-  // Nobody is ready: warps whose lanes are all at a barrier go on, else the block, if all of it waits at one.
-  void release() {
-    bool any = false;
-    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
-      any = release_if_together(State::kAtWarp, warp * kWarp, kWarp) || any;
-    turn_ = 0;
-    if (!any && !release_if_together(State::kAtBlock, 0, threads_))
-      fail("its threads wait for each other at different barriers");
+  // No warp comes further: they go on if all of them wait for the block. False: all have ended.
+  bool release_block() {
+    if (release_if_together(State::kAtBlock, 0, threads_)) return true;
+    for (const State state : states_)
+      if (state != State::kFree) fail("its threads wait for each other at different barriers");
+    return false;
   }
   bool release_if_together(State state, unsigned first, unsigned count) {
     bool found = false;
-    const unsigned end = std::min(first + count, threads_);
+    const unsigned end = first + count;
     for (unsigned thread = first; thread < end; ++thread) {
       if (states_[thread] == State::kFree) continue;
       if (states_[thread] != state) return false;
@@ -155,7 +153,7 @@ class Block {
   }
 
   Fiber& free_fiber() {
-    // One that was taken has its thread until all threads have begun.
+    // One that was taken has its thread, or has ended it: then it is free for the next block.
     for (; free_ < fibers_.size(); ++free_)
       if (fibers_[free_]->is_free) return *fibers_[free_];
     if (fibers_.size() == kThreadsMax) fail("more threads than a block has");
@@ -169,7 +167,7 @@ class Block {
     jump(scheduler_, fiber.place);
   }
 
-  // Threads of a step run in this order: faults of synchronisation show in one of the two.
+  // Threads and warps run in this order: faults of synchronisation show in one of the two.
   const bool reversed_ = std::getenv("MUSTER_EMULATED_REVERSED") != nullptr;
   jmp_buf scheduler_{};
   std::vector<std::unique_ptr<Fiber>> fibers_;
@@ -179,9 +177,10 @@ class Block {
   Word words_[2][kThreadsMax];
   std::vector<uint64_t> turns_;  // by thread: of the last one
   uint64_t blocks_ = 0;
-  unsigned threads_ = 0, next_ = 0;
+  unsigned threads_ = 0;
+  unsigned first_ = 0, lanes_ = 0,
+           next_ = 0;  // of the warp that runs: threads, and how many have begun
   size_t free_ = 0;    // where the search for a fiber that is free goes on
-  unsigned turn_ = 0;  // and for a thread that is ready
   const std::function<void()>* body_ = nullptr;
   Fiber* now_ = nullptr;
 };
