@@ -16,10 +16,10 @@ std::vector<MatmulCase> matmul_cases() {
                                    {65, 130, 33},
                                    {128, 8, 200},
                                    {1, 100, 64},
-                                   // Around tiles of 128 x 128 and 32 deep.
-                                   {128, 128, 32},
-                                   {129, 136, 48},
-                                   {200, 24, 31}};
+                                   // Around tiles of 128 x 128 and 64 deep.
+                                   {128, 128, 64},
+                                   {129, 136, 72},
+                                   {200, 24, 130}};
   if (large_shapes()) cases.push_back({2048, 4096, 1024});
   return cases;
 }
@@ -66,7 +66,9 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, Experts,
     testing::Combine(testing::Values(ExpertsCase{150, 40, 70, {0, 3, 3, 100, 101, 140}, false},
                                      ExpertsCase{300, 136, 72, {0, 128, 257, 257, 300}, false},
-                                     ExpertsCase{97, 33, 130, {0, 0, 65, 97}, true}),
+                                     ExpertsCase{97, 33, 130, {0, 0, 65, 97}, true},
+                                     // More tiles of rows than a band has.
+                                     ExpertsCase{2100, 3, 130, {0, 2090, 2095}, false}),
                      testing::Values(DType::kF32, DType::kBf16)));
 
 TEST_P(Experts, Matmuls) {

@@ -5,19 +5,41 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// grid (tiles of columns, tiles of rows)
+// Which tile of c a block has: bands of kBand tiles of rows, each from its first to its last column, so that blocks that run together read
+// the same rows and columns, which the device's cache then has.
+struct TilePlace {
+  int64_t row, column;
+
+  __device__ static TilePlace of(int64_t block, int64_t rows, int64_t columns) {
+    constexpr int64_t kBand = 16;
+    const int64_t band = block / (kBand * columns), within = block % (kBand * columns);
+    const int64_t left = rows - band * kBand, height = left < kBand ? left : kBand;
+    return {band * kBand + within % height, within / height};
+  }
+};
+template <class Tile>
+__host__ __device__ int64_t row_tiles(int64_t rows) {
+  return (rows + Tile::kRows - 1) / Tile::kRows;
+}
+template <class Tile>
+__host__ __device__ int64_t column_tiles(const Product& p) {
+  return (p.n + Tile::kColumns - 1) / Tile::kColumns;
+}
+
+// grid (tiles)
 template <class Tile>
 __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constant__ Product p) {
-  Tile::multiply(p, {.first_row = static_cast<int64_t>(blockIdx.y) * Tile::kRows,
+  const TilePlace place = TilePlace::of(blockIdx.x, row_tiles<Tile>(p.m), column_tiles<Tile>(p));
+  Tile::multiply(p, {.first_row = place.row * Tile::kRows,
                      .rows = p.m,
-                     .first_column = static_cast<int64_t>(blockIdx.x) * Tile::kColumns,
+                     .first_column = place.column * Tile::kColumns,
                      .begin = 0,
                      .end = p.k,
                      .b_offset = 0,
                      .c_offset = 0});
 }
 
-// grid (tiles of columns, tiles of rows as if each expert had a part of one): the block looks for its expert.
+// grid (tiles, as if each expert had a part of one): the block looks for its expert.
 template <class Tile>
 __global__ void __launch_bounds__(kThreads)
     rows_kernel(const __grid_constant__ ExpertProduct args) {
@@ -26,24 +48,25 @@ __global__ void __launch_bounds__(kThreads)
     *args.fault = static_cast<int32_t>(Fault::kOffsets);
     return;
   }
-  int64_t tile = blockIdx.y, expert = 0;
+  const int64_t columns = column_tiles<Tile>(p);
+  int64_t block = blockIdx.x, expert = 0, rows = 0;
   for (; expert < args.experts; ++expert) {
-    const int64_t rows = args.offsets[expert + 1] - args.offsets[expert];
-    const int64_t tiles = (rows + Tile::kRows - 1) / Tile::kRows;
-    if (tile < tiles) break;
-    tile -= tiles;
+    rows = row_tiles<Tile>(args.offsets[expert + 1] - args.offsets[expert]);
+    if (block < rows * columns) break;
+    block -= rows * columns;
   }
   if (expert == args.experts) return;
-  Tile::multiply(p, {.first_row = args.offsets[expert] + tile * Tile::kRows,
+  const TilePlace place = TilePlace::of(block, rows, columns);
+  Tile::multiply(p, {.first_row = args.offsets[expert] + place.row * Tile::kRows,
                      .rows = args.offsets[expert + 1],
-                     .first_column = static_cast<int64_t>(blockIdx.x) * Tile::kColumns,
+                     .first_column = place.column * Tile::kColumns,
                      .begin = 0,
                      .end = p.k,
                      .b_offset = expert * args.b_step,
                      .c_offset = 0});
 }
 
-// grid (tiles of columns, tiles of rows, E)
+// grid (tiles, E)
 template <class Tile>
 __global__ void __launch_bounds__(kThreads)
     gradients_kernel(const __grid_constant__ ExpertGradient args) {
@@ -52,13 +75,14 @@ __global__ void __launch_bounds__(kThreads)
     *args.fault = static_cast<int32_t>(Fault::kOffsets);
     return;
   }
-  Tile::multiply(p, {.first_row = static_cast<int64_t>(blockIdx.y) * Tile::kRows,
+  const TilePlace place = TilePlace::of(blockIdx.x, row_tiles<Tile>(p.m), column_tiles<Tile>(p));
+  Tile::multiply(p, {.first_row = place.row * Tile::kRows,
                      .rows = p.m,
-                     .first_column = static_cast<int64_t>(blockIdx.x) * Tile::kColumns,
-                     .begin = args.offsets[blockIdx.z],
-                     .end = args.offsets[blockIdx.z + 1],
+                     .first_column = place.column * Tile::kColumns,
+                     .begin = args.offsets[blockIdx.y],
+                     .end = args.offsets[blockIdx.y + 1],
                      .b_offset = 0,
-                     .c_offset = blockIdx.z * args.c_step});
+                     .c_offset = blockIdx.y * args.c_step});
 }
 
 // Calls body with the tile that the operands are multiplied by.
@@ -72,16 +96,13 @@ void with_tile(const Product& p, const Body& body) {
   body(TensorTile<false, false>());
 }
 
-// The second dimension of a grid ends at 65535, which is four million rows.
-unsigned tiles_of(int64_t n, int64_t tile) { return static_cast<unsigned>(ceil_div(n, tile)); }
-
 }  // namespace
 
 void multiply(cudaStream_t stream, const Product& p) {
   with_tile(p, [&](auto tile) {
     using Tile = decltype(tile);
-    launch(stream, dim3(tiles_of(p.n, Tile::kColumns), tiles_of(p.m, Tile::kRows)), kThreads,
-           multiply_kernel<Tile>, p);
+    launch_with_shared(stream, one_block_each(row_tiles<Tile>(p.m) * column_tiles<Tile>(p)),
+                       kThreads, Tile::kSharedBytes, multiply_kernel<Tile>, p);
   });
 }
 
@@ -90,8 +111,9 @@ void multiply_rows(cudaStream_t stream, const ExpertProduct& args) {
   if (p.m == 0) return;
   with_tile(p, [&](auto tile) {
     using Tile = decltype(tile);
-    const unsigned rows = tiles_of(p.m, Tile::kRows) + static_cast<unsigned>(args.experts);
-    launch(stream, dim3(tiles_of(p.n, Tile::kColumns), rows), kThreads, rows_kernel<Tile>, args);
+    const int64_t rows = row_tiles<Tile>(p.m) + args.experts;
+    launch_with_shared(stream, one_block_each(rows * column_tiles<Tile>(p)), kThreads,
+                       Tile::kSharedBytes, rows_kernel<Tile>, args);
   });
 }
 
@@ -99,10 +121,9 @@ void multiply_gradients(cudaStream_t stream, const ExpertGradient& args) {
   const Product& p = args.product;
   with_tile(p, [&](auto tile) {
     using Tile = decltype(tile);
-    launch(stream,
-           dim3(tiles_of(p.n, Tile::kColumns), tiles_of(p.m, Tile::kRows),
-                static_cast<unsigned>(args.experts)),
-           kThreads, gradients_kernel<Tile>, args);
+    dim3 blocks = one_block_each(row_tiles<Tile>(p.m) * column_tiles<Tile>(p));
+    blocks.y = static_cast<unsigned>(args.experts);
+    launch_with_shared(stream, blocks, kThreads, Tile::kSharedBytes, gradients_kernel<Tile>, args);
   });
 }
 

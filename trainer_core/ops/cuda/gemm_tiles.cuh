@@ -30,6 +30,7 @@ __device__ inline void store_sum(const Product& p, int64_t at, float sum) {
 // All operands are fp32. A thread has kPart x kPart numbers of c.
 struct ExactTile {
   static constexpr int kRows = 64, kColumns = 64;
+  static constexpr size_t kSharedBytes = 0;  // that launches have to ask for
   static constexpr int kDepth = 16, kPart = 4, kSide = kRows / kPart;
   static_assert(kSide * kSide == kThreads && kRows == kColumns);
 
@@ -95,7 +96,7 @@ struct Side {
 template <bool kAlongDepth>  // a run goes along the depth, else along the rows or columns
 class SideTile {
  public:
-  static constexpr int kSize = 128, kDepth = 32;
+  static constexpr int kSize = 128, kDepth = 64;
   static constexpr int kStride = (kAlongDepth ? kDepth : kSize) + kStridePadding;
   static constexpr int kElements = (kAlongDepth ? kSize : kDepth) * kStride;
 
@@ -187,7 +188,8 @@ class SideTile {
   uint4 raw_[kChunks][2];  // of bf16 the first alone
 };
 
-// Operands are rounded to bf16. Eight warps have 64 x 32 numbers of c each; the next tiles are fetched while these are multiplied.
+// Operands are rounded to bf16. Eight warps have 64 x 32 numbers of c each; the next tiles are fetched while these are multiplied, which
+// takes about as long as memory does where tiles are so deep.
 template <bool kLeftAlongDepth, bool kRightAlongDepth>
 struct TensorTile {
   using Left = SideTile<kLeftAlongDepth>;
@@ -197,11 +199,11 @@ struct TensorTile {
   static constexpr int kWarpRows = 64, kWarpColumns = 32;
   static constexpr int kTall = kWarpRows / kMmaRows, kWide = kWarpColumns / kMmaColumns;
   static_assert(kRows / kWarpRows * (kColumns / kWarpColumns) * kWarp == kThreads);
+  static constexpr int kBuffer = Left::kElements + Right::kElements;
+  static constexpr size_t kSharedBytes = 2 * kBuffer * sizeof(Bf16);
 
   __device__ static void multiply(const Product& p, const Part& part) {
-    constexpr int kBuffer = Left::kElements + Right::kElements;
-    __shared__ uint4 shared[2 * kBuffer * sizeof(Bf16) / sizeof(uint4)];
-    Bf16* const buffers = reinterpret_cast<Bf16*>(shared);
+    Bf16* const buffers = static_cast<Bf16*>(dynamic_shared());
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int row = warp / (kColumns / kWarpColumns) * kWarpRows;
     const int column = warp % (kColumns / kWarpColumns) * kWarpColumns;
@@ -228,7 +230,7 @@ struct TensorTile {
         right.fetch(k + kDepth, part.end);
       }
       const Bf16* const tiles = buffers + buffer * kBuffer;
-      if (!idle) add_product(tiles, tiles + Left::kElements, row, column, sums);
+      if (!idle) add_product(tiles, tiles + Left::kElements, row, column, part.end - k, sums);
       buffer ^= 1;
       if (more) {
         left.store(buffers + buffer * kBuffer);
@@ -240,10 +242,12 @@ struct TensorTile {
   }
 
  private:
+  // Behind `depth` there are zeros.
   __device__ static void add_product(const Bf16* left, const Bf16* right, int row, int column,
-                                     float (&sums)[kTall][kWide][4]) {
+                                     int64_t depth, float (&sums)[kTall][kWide][4]) {
 #pragma unroll
     for (int k = 0; k < kDepth; k += kMmaDepth) {
+      if (k >= depth) break;
       uint32_t a[kTall][4], b[kWide / 2][2][2];
 #pragma unroll
       for (int i = 0; i < kTall; ++i) {
