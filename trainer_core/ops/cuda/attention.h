@@ -64,7 +64,9 @@ struct AttentionBackward {
   float* dots;    // (B, H, S), written: of each row the sum of dout out
 };
 void attention_backward(cudaStream_t, const AttentionBackward&);
-void attention_backward_bf16(cudaStream_t, const AttentionBackward&);  // of dots that are there
+// Which that calls for bf16, when dots are there.
+void attention_d_query_bf16(cudaStream_t, const AttentionBackward&);
+void attention_d_keys_bf16(cudaStream_t, const AttentionBackward&);
 
 // See Ops::attention_cached: keys and values are caches (B, K, capacity, h).
 struct AttentionCached {

@@ -242,7 +242,10 @@ void attention_backward(cudaStream_t stream, const AttentionBackward& args) {
   with_type(layer.dtype, [&](auto number) {
     launch(stream, blocks_for(rows * kWarp), kThreads, dots_kernel<decltype(number)>, args);
   });
-  if (layer.dtype == DType::kBf16) return attention_backward_bf16(stream, args);
+  if (layer.dtype == DType::kBf16) {
+    attention_d_query_bf16(stream, args);
+    return attention_d_keys_bf16(stream, args);
+  }
   if (layer.head_dim <= 64) return start<kRows, 64>(stream, args);
   if (layer.head_dim <= kWide) return start<kRows, kWide>(stream, args);
   start<kWideRows, kHeadDimMax>(stream, args);
