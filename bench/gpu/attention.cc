@@ -50,7 +50,8 @@ Json measure_attention(const Bench& bench) {
     AttentionShape& shape = layer.shape;
     if (bench.small) {
       shape.seq_len /= 64, shape.window /= 64, layer.document /= 64;
-      shape.heads /= 4, shape.kv_heads /= 4;
+      shape.heads = std::max<int64_t>(1, shape.heads / 16);
+      shape.kv_heads = std::max<int64_t>(1, shape.kv_heads / 16);
     }
     const auto room = [&](int64_t elements, size_t each) {
       return bench.device.memory().allocate(static_cast<size_t>(elements) * each);
