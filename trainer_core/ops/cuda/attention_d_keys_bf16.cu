@@ -15,19 +15,17 @@ __device__ inline QueryTile next_queries(const AttentionLayer& layer, const int3
   const Runs& queries = layer.queries;
   for (; tile.head < end; ++tile.head, tile.first = 0) {
     while (tile.first < queries.count) {
+      int64_t next = tile.first + kQueries;
       // Starts are read from memory, and of half of all tiles positions tell enough.
       if (bounds_of(queries, tile.first, kQueries).high >= keys.low) {
-        const PositionBounds seen = seen_by(layer, starts, tile.first, kQueries).bounds();
-        if (meet(seen, keys)) return tile;
-        if (seen.low > keys.high && tile.first + kQueries <= queries.first_count) {
-          // Later ones of the run see no earlier key.
-          tile.first = queries.first_count / kQueries * kQueries;
-          if (queries.first_count < queries.count || queries.first_count % kQueries != 0) continue;
-          break;
-        }
-        if (seen.low > keys.high && tile.first >= queries.first_count) break;
+        if (meet(seen_by(layer, starts, tile.first, kQueries).bounds(), keys)) return tile;
+        // The keys are too old, and later queries of the run see no older ones.
+        const int64_t run_end =
+            tile.first < queries.first_count ? queries.first_count : queries.count;
+        const int64_t last = run_end / kQueries * kQueries;
+        next = last > next ? last : next;
       }
-      tile.first += kQueries;
+      tile.first = next;
     }
   }
   return tile;

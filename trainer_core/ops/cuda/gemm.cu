@@ -88,7 +88,11 @@ __global__ void __launch_bounds__(kThreads)
 // Calls body with the tile that the operands are multiplied by.
 template <class Body>
 void with_tile(const Product& p, const Body& body) {
-  if (!p.rounded) return body(ExactTile());
+  if (!p.rounded) {
+    MUSTER_CHECK(p.a.dtype == DType::kF32 && p.b.dtype == DType::kF32)
+        << "a product of bf16 operands that is not rounded";
+    return body(ExactTile());
+  }
   const bool left = p.a.column_step == 1, right = p.b.row_step == 1;
   if (left && right) return body(TensorTile<true, true>());
   if (left) return body(TensorTile<true, false>());
