@@ -72,7 +72,9 @@ struct ExactTile {
       }
       __syncthreads();
     }
+#pragma unroll
     for (int i = 0; i < kPart; ++i) {
+#pragma unroll
       for (int j = 0; j < kPart; ++j) {
         const int64_t to_row = part.first_row + row + i * kSide;
         const int64_t to_column = part.first_column + column + j * kSide;
