@@ -94,6 +94,8 @@ void with_tile(const Product& p, const Body& body) {
     return body(ExactTile());
   }
   const bool left = p.a.column_step == 1, right = p.b.row_step == 1;
+  MUSTER_CHECK((left || p.a.row_step == 1) && (right || p.b.column_step == 1))
+      << "an operand with neither rows nor columns side by side";
   if (left && right) return body(TensorTile<true, true>());
   if (left) return body(TensorTile<true, false>());
   if (right) return body(TensorTile<false, true>());

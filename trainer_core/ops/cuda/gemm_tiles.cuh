@@ -95,7 +95,9 @@ struct Side {
 
 // Where a side's tile is on its way from the device's memory to the block's: a thread has kChunks runs of eight numbers in registers while
 // the block still multiplies the tile before, and rounds them when it stores them.
-template <bool kAlongDepth>  // a run goes along the depth, else along the rows or columns
+template <
+    bool
+        kAlongDepth>  // a run goes along the depth, else along the rows or columns: which lie side by side
 class SideTile {
  public:
   static constexpr int kSize = 128, kDepth = 64;
@@ -107,7 +109,7 @@ class SideTile {
     const int64_t first = side.first * side.step + begin * side.depth_step;
     const auto address = reinterpret_cast<uint64_t>(side.data) + first * width();
     const auto step = static_cast<uint64_t>(kAlongDepth ? side.step : side.depth_step);
-    vectors_ = run_step() == 1 && (address | step * width()) % sizeof(uint4) == 0;
+    vectors_ = (address | step * width()) % sizeof(uint4) == 0;
   }
 
   // Depths [depth, end).
@@ -159,7 +161,6 @@ class SideTile {
   __device__ static uint32_t packed(unsigned low, unsigned high) {
     return pack_bf16(__uint_as_float(low), __uint_as_float(high));
   }
-  __device__ int64_t run_step() const { return kAlongDepth ? side_.depth_step : side_.step; }
 
   // The first `left` numbers of a run, zeros behind them: what lies there may be anything.
   __device__ void fetch_halves(const Bf16* from, int64_t left, uint4 (&raw)[2]) const {
@@ -168,8 +169,8 @@ class SideTile {
       return;
     }
     const auto pair = [&](int i) {
-      const unsigned low = i < left ? from[i * run_step()].bits : 0U;
-      const unsigned high = i + 1 < left ? from[(i + 1) * run_step()].bits : 0U;
+      const unsigned low = i < left ? from[i].bits : 0U;
+      const unsigned high = i + 1 < left ? from[i + 1].bits : 0U;
       return low | high << 16;
     };
     raw[0] = {pair(0), pair(2), pair(4), pair(6)};
@@ -180,7 +181,7 @@ class SideTile {
       raw[1] = reinterpret_cast<const uint4*>(from)[1];
       return;
     }
-    const auto one = [&](int i) { return i < left ? __float_as_uint(from[i * run_step()]) : 0U; };
+    const auto one = [&](int i) { return i < left ? __float_as_uint(from[i]) : 0U; };
     raw[0] = {one(0), one(1), one(2), one(3)};
     raw[1] = {one(4), one(5), one(6), one(7)};
   }
