@@ -2,8 +2,8 @@
 //
 // A kernel's large arguments are __grid_constant__: read where they lie, never copied to a thread's own memory.
 //
-// Shared memory is declared with its size, and launches go through launch(): so the same sources compile for processors, where
-// tests/gpu/emulated runs a block's threads as fibers.
+// Shared memory is declared with its size or is dynamic_shared() (tensor_core.cuh), and launches go through launch(): so the same sources
+// compile for processors, where tests/gpu/emulated runs a block's threads as fibers.
 #pragma once
 
 #include <cuda_runtime.h>
