@@ -1,5 +1,8 @@
-// Causal attention, forward and backward: the backend's own way (cuDNN where it is found) beside its own kernels. FLOPs are those of the scores that a position sees.
+// Causal attention, forward and backward, of whole sequences, of windows and of packed documents: the backend's own way (cuDNN where it is
+// found and has it) beside its own kernels. FLOPs are those of the scores that a position sees.
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "bench/gpu/gpu_bench.h"
 #include "trainer_core/ops/cuda/cuda.h"
@@ -13,20 +16,28 @@ using trainer::AttentionShape;
 using trainer::DType;
 using trainer::Tensor;
 
-constexpr std::array kShapes = {
-    AttentionShape{.batch = 4, .seq_len = 2048, .heads = 32, .kv_heads = 32, .head_dim = 128},
-    AttentionShape{.batch = 2, .seq_len = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128},
-    AttentionShape{.batch = 1, .seq_len = 8192, .heads = 32, .kv_heads = 8, .head_dim = 128},
-    AttentionShape{
-        .batch = 2, .seq_len = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128, .window = 1024},
-    AttentionShape{.batch = 4, .seq_len = 2048, .heads = 16, .kv_heads = 16, .head_dim = 64},
+struct Layer {
+  AttentionShape shape;
+  int64_t document = 0;  // positions of each that a sequence is packed of; 0: it is one
+};
+constexpr std::array kLayers = {
+    Layer{{.batch = 4, .seq_len = 2048, .heads = 32, .kv_heads = 32, .head_dim = 128}},
+    Layer{{.batch = 2, .seq_len = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128}},
+    Layer{{.batch = 1, .seq_len = 8192, .heads = 32, .kv_heads = 8, .head_dim = 128}},
+    Layer{
+        {.batch = 2, .seq_len = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128, .window = 1024}},
+    Layer{{.batch = 4, .seq_len = 2048, .heads = 16, .kv_heads = 16, .head_dim = 64}},
+    Layer{{.batch = 2, .seq_len = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128}, 1024},
+    Layer{{.batch = 2, .seq_len = 4096, .heads = 8, .kv_heads = 4, .head_dim = 256}, 1024},
 };
 
-// Scores of a head and sequence: of each position those in its window.
-double scores(const AttentionShape& shape) {
-  const auto length = static_cast<double>(shape.seq_len);
-  const double window = shape.window > 0 ? static_cast<double>(shape.window) : length;
-  return window * length - window * (window - 1) / 2;
+// Scores of a head and sequence: of each position those in its document and window.
+double scores(const Layer& layer) {
+  const int64_t length = layer.document > 0 ? layer.document : layer.shape.seq_len;
+  const int64_t seen = layer.shape.window > 0 ? std::min(layer.shape.window, length) : length;
+  const auto all = static_cast<double>(length), window = static_cast<double>(seen);
+  return static_cast<double>(layer.shape.seq_len / length) *
+         (window * all - window * (window - 1) / 2);
 }
 
 }  // namespace
@@ -35,8 +46,13 @@ Json measure_attention(const Bench& bench) {
   trainer::Ops& ops = bench.device.ops();
   const auto own = trainer::cuda_ops({.algorithms_path = {}, .use_libraries = false});
   Json rows = Json::array();
-  for (AttentionShape shape : kShapes) {
-    if (bench.small) shape.seq_len /= 64, shape.window /= 64, shape.heads /= 8, shape.kv_heads /= 8;
+  for (Layer layer : kLayers) {
+    AttentionShape& shape = layer.shape;
+    if (bench.small) {
+      shape.seq_len /= 64, shape.window /= 64, layer.document /= 64;
+      shape.heads = std::max<int64_t>(1, shape.heads / 16);
+      shape.kv_heads = std::max<int64_t>(1, shape.kv_heads / 16);
+    }
     const auto room = [&](int64_t elements, size_t each) {
       return bench.device.memory().allocate(static_cast<size_t>(elements) * each);
     };
@@ -46,7 +62,15 @@ Json measure_attention(const Bench& bench) {
                dqkv = room(tokens * shape.qkv_width(), 2);
     const auto out = room(tokens * shape.out_width(), 2),
                dout = room(tokens * shape.out_width(), 2);
-    const auto lse = room(sums, 4), scratch = room(workspace, 4);
+    const auto lse = room(sums, 4), scratch = room(workspace, 4), starts = room(tokens, 4);
+    if (layer.document > 0) {
+      std::vector<int32_t> begins;
+      for (int64_t row = 0; row < tokens; ++row)
+        begins.push_back(
+            static_cast<int32_t>(row % shape.seq_len / layer.document * layer.document));
+      bench.device.memory().upload(begins.data(), starts.get(), begins.size() * sizeof(int32_t));
+      shape.starts = Tensor::i32(static_cast<int32_t*>(starts.get()), {shape.batch, shape.seq_len});
+    }
     const auto wide = [&](const std::shared_ptr<void>& data, int64_t width) {
       return Tensor::of(DType::kBf16, data.get(), {tokens, width});
     };
@@ -58,10 +82,11 @@ Json measure_attention(const Bench& bench) {
     fill_random(bench.device, wide(dout, shape.out_width()));
     // Two products forward; backward four, and that of the scores once more.
     const double product =
-        2 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) * scores(shape) * 1e-12;
-    Json row = {{"dtype", "bfloat16"},   {"batch", shape.batch},       {"seq_len", shape.seq_len},
-                {"heads", shape.heads},  {"kv_heads", shape.kv_heads}, {"head_dim", shape.head_dim},
-                {"window", shape.window}};
+        2 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) * scores(layer) * 1e-12;
+    Json row = {{"dtype", "bfloat16"},        {"batch", shape.batch},
+                {"seq_len", shape.seq_len},   {"heads", shape.heads},
+                {"kv_heads", shape.kv_heads}, {"head_dim", shape.head_dim},
+                {"window", shape.window},     {"document", layer.document}};
     const auto measure = [&](trainer::Ops& by, const std::string& whose) {
       const auto wait = [&] { by.synchronize(); };
       const double forward =

@@ -1,6 +1,9 @@
-// Matrix products of training steps: the backend's own way (cuBLASLt where it is found) beside its own kernels.
+// Matrix products of training steps: the backend's own way (cuBLASLt where it is found) beside its own kernels, and those of experts, which
+// are always its own.
 #include <array>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "bench/gpu/gpu_bench.h"
 #include "trainer_core/ops/cuda/cuda.h"
@@ -47,6 +50,48 @@ Tensor matrix(DType dtype, void* data, int64_t rows, int64_t columns, Transpose 
                                       : Tensor::of(dtype, data, {rows, columns});
 }
 
+// Of Mixtral 8x7B with 4,096 tokens and two experts for each: gate and up.
+struct Experts {
+  int64_t count, rows, in, out;
+};
+constexpr Experts kExperts = {.count = 8, .rows = 8192, .in = 4096, .out = 28'672};
+
+void measure_experts(const Bench& bench, Json& rows) {
+  auto [count, all, in, out] = kExperts;
+  if (bench.small) all /= 128, in /= 128, out /= 128;
+  const auto room = [&](DType dtype, int64_t elements) {
+    return bench.device.memory().allocate(static_cast<size_t>(elements) *
+                                          trainer::dtype_bytes(dtype));
+  };
+  const auto for_x = room(DType::kBf16, all * in), for_y = room(DType::kBf16, all * out),
+             for_w = room(DType::kF32, count * in * out),
+             for_offsets = room(DType::kI32, count + 1);
+  const Tensor x = Tensor::of(DType::kBf16, for_x.get(), {all, in});
+  const Tensor y = Tensor::of(DType::kBf16, for_y.get(), {all, out});
+  const Tensor w = Tensor::of(DType::kF32, for_w.get(), {count, out, in});
+  const Tensor offsets = Tensor::of(DType::kI32, for_offsets.get(), {count + 1});
+  std::vector<int32_t> begins;
+  for (int64_t expert = 0; expert <= count; ++expert)
+    begins.push_back(static_cast<int32_t>(all / count * expert));
+  bench.device.memory().upload(begins.data(), offsets.data, begins.size() * sizeof(int32_t));
+  fill_random(bench.device, x);
+  fill_random(bench.device, w);
+  Ops& ops = bench.device.ops();
+  const auto measure = [&](const char* what, const std::function<void()>& call) {
+    const double seconds = seconds_of(call, [&] { ops.synchronize(); });
+    const double tflops =
+        2.0 * static_cast<double>(all) * static_cast<double>(in * out) / seconds * 1e-12;
+    Json row = {{"product", what}, {"dtype", "bfloat16"}, {"experts", count}, {"rows", all},
+                {"in", in},        {"out", out},          {"tflops", tflops}};
+    if (bench.spec.bf16_tflops > 0) row["of_specification"] = tflops / bench.spec.bf16_tflops;
+    rows.push_back(std::move(row));
+  };
+  measure("experts forward", [&] { ops.expert_matmul(offsets, x, w, y); });
+  measure("experts input gradient", [&] { ops.expert_matmul_dx(offsets, y, w, x); });
+  measure("experts weight gradient",
+          [&] { ops.expert_matmul_dw(offsets, y, x, w, Accumulate::kNo); });
+}
+
 }  // namespace
 
 Json measure_products(const Bench& bench) {
@@ -89,6 +134,7 @@ Json measure_products(const Bench& bench) {
       rows.push_back(std::move(row));
     }
   }
+  measure_experts(bench, rows);
   return rows;
 }
 

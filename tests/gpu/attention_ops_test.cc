@@ -38,7 +38,35 @@ std::vector<AttentionCase> attention_cases() {
         .soft_cap = 3,
         .extra_zero = true,
         .buckets = {32, 128}},
-       {}}};
+       {}},
+      // Around the tiles of the bf16 kernels: 64 queries, 64, 32 or 16 keys, heads padded to 64, 128 or 256 columns; with borders of documents
+      // and windows at their edges and within them.
+      {{.batch = 1, .seq_len = 64, .heads = 4, .kv_heads = 1, .head_dim = 40}, {}},
+      {{.batch = 2, .seq_len = 65, .heads = 2, .kv_heads = 2, .head_dim = 80, .window = 17},
+       {15, 16, 17, 63}},
+      {{.batch = 1, .seq_len = 128, .heads = 2, .kv_heads = 1, .head_dim = 96}, {64}},
+      {{.batch = 1, .seq_len = 129, .heads = 3, .kv_heads = 1, .head_dim = 192, .window = 64},
+       {50, 100}},
+      {{.batch = 1, .seq_len = 230, .heads = 2, .kv_heads = 1, .head_dim = 24, .window = 70},
+       {63, 64, 130}},
+      {{.batch = 1, .seq_len = 260, .heads = 2, .kv_heads = 2, .head_dim = 64}, {100, 193}},
+      {{.batch = 1, .seq_len = 150, .heads = 1, .kv_heads = 1, .head_dim = 7, .soft_cap = 1}, {}},
+      {{.batch = 1,
+        .seq_len = 100,
+        .heads = 1,
+        .kv_heads = 1,
+        .head_dim = 256,
+        .soft_cap = 5,
+        .buckets = {8, 20}},
+       {}},
+      {{.batch = 1,
+        .seq_len = 130,
+        .heads = 2,
+        .kv_heads = 1,
+        .head_dim = 128,
+        .extra_zero = true,
+        .buckets = {32, 128}},
+       {70}}};
   if (large_shapes()) {
     cases.push_back(
         {{.batch = 2, .seq_len = 2048, .heads = 16, .kv_heads = 4, .head_dim = 128}, {}});
@@ -74,6 +102,7 @@ class Attention : public testing::TestWithParam<std::tuple<AttentionCase, DType>
   Tensor bias(Side side) { return c().shape.buckets.exist() ? bias_.on(side) : Tensor(); }
   // The processor rounds probabilities and dS of bf16 where it has instructions for that.
   double bound() const { return dtype() == DType::kBf16 ? 2e-2 : 2e-5; }
+  void forward_and_backward(bool skewed);
 
   Both starts_ = starts_of(c());
   Both bias_ =
@@ -87,9 +116,14 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                          testing::Combine(testing::ValuesIn(attention_cases()),
                                           testing::Values(DType::kF32, DType::kBf16)));
 
-TEST_P(Attention, ForwardAndBackward) {
+class AlignedAttention : public Attention {};
+INSTANTIATE_TEST_SUITE_P(Shapes, AlignedAttention,
+                         testing::Combine(testing::ValuesIn(attention_cases()),
+                                          testing::Values(DType::kBf16)));
+
+void Attention::forward_and_backward(bool skewed) {
   const AttentionShape& s = c().shape;
-  Both qkv = Both::random(dtype(), {s.rows(), s.qkv_width()}, 1, 2, true);
+  Both qkv = Both::random(dtype(), {s.rows(), s.qkv_width()}, 1, 2, skewed);
   Both out(dtype(), {s.rows(), s.out_width()}), lse(DType::kF32, {s.batch, s.heads, s.seq_len});
   Both dout = Both::random(dtype(), {s.rows(), s.out_width()}, 2);
   Both dqkv(dtype(), {s.rows(), s.qkv_width()}, true);
@@ -109,6 +143,10 @@ TEST_P(Attention, ForwardAndBackward) {
   expect_same(dqkv, 2 * bound(), "dqkv");
   expect_same(dbias, 2 * bound(), "dbias");
 }
+
+TEST_P(Attention, ForwardAndBackward) { forward_and_backward(/*skewed=*/true); }
+// Rows on 16 bytes are copied another way.
+TEST_P(AlignedAttention, ForwardAndBackward) { forward_and_backward(/*skewed=*/false); }
 
 TEST_P(Attention, OfBlocks) {
   AttentionShape s = c().shape;
@@ -182,6 +220,62 @@ TEST_P(Attention, Cached) {
   expect_equal(keys, "cached keys");
   expect_equal(values, "cached values");
   expect_same(out, bound(), "out");
+}
+
+// Other keys of a tile that somebody sees may not be numbers at all: what was never written, or diverged on another rank.
+class UnseenKeys : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, UnseenKeys, testing::Values(DType::kF32, DType::kBf16));
+
+TEST_P(UnseenKeys, MayBeAnything) {
+  // Queries of two chunks; of the keys before each the first are too old. Documents begin at 0 and 120.
+  AttentionShape s = {.batch = 1, .seq_len = 48, .heads = 2, .kv_heads = 1, .head_dim = 72};
+  s.window = 20;
+  s.positions = Positions({100, 37}, {160, 11});
+  const Positions keys({70, 30}, {137, 23});
+  const DType dtype = GetParam();
+  Both starts(DType::kI32, {s.seq_len});
+  std::vector<int32_t> begins;
+  for (int64_t row = 0; row < s.seq_len; ++row)
+    begins.push_back(s.positions.at(row) < 120 ? 0 : 120);
+  starts.set_ids(begins);
+  s.starts = starts.on(Side::kGpu);
+  const auto seen = [&](int64_t key) {
+    for (int64_t row = 0; row < s.seq_len; ++row) {
+      const int64_t query = s.positions.at(row);
+      if (key <= query && key > query - s.window && key >= begins[static_cast<size_t>(row)])
+        return true;
+    }
+    return false;
+  };
+  Both qkv = Both::random(dtype, {s.rows(), s.qkv_width()}, 1);
+  Both rows = Both::random(dtype, {keys.count(), s.kv_width()}, 2);
+  Both dout = Both::random(dtype, {s.rows(), s.out_width()}, 3);
+  Both workspace(DType::kF32, {cuda_attention_backward_elements(s)});
+  std::vector<std::vector<double>> results[2];
+  for (auto& of_turn : results) {
+    Both sums(DType::kF32, {s.rows(), s.out_width()}),
+        lse(DType::kF32, {s.batch, s.heads, s.seq_len}), out(dtype, {s.rows(), s.out_width()});
+    Both dq(DType::kF32, {s.rows(), s.out_width()}), dkv(DType::kF32, {keys.count(), s.kv_width()});
+    const Side gpu = Side::kGpu;
+    Ops& ops = *backends().gpu;
+    ops.attention_block(s, qkv.on(gpu), {rows.on(gpu), keys}, {}, {sums.on(gpu), lse.on(gpu)},
+                        Accumulate::kNo, {});
+    ops.copy(sums.on(gpu), out.on(gpu));
+    ops.attention_block_backward(s, qkv.on(gpu), {rows.on(gpu), keys}, {}, out.on(gpu), lse.on(gpu),
+                                 dout.on(gpu), {dq.on(gpu), dkv.on(gpu), {}},
+                                 workspace.workspace(gpu));
+    for (Both* each : {&sums, &lse, &dq, &dkv}) {
+      of_turn.push_back(each->numbers(gpu));
+      for (const double number : of_turn.back()) ASSERT_TRUE(std::isfinite(number));
+    }
+    std::vector<float> spoiled;
+    for (const double number : rows.numbers(Side::kCpu)) {
+      const auto row = static_cast<int64_t>(spoiled.size()) / s.kv_width();
+      spoiled.push_back(seen(keys.at(row)) ? static_cast<float>(number) : std::nanf(""));
+    }
+    rows.set(spoiled);
+  }
+  EXPECT_EQ(results[0], results[1]);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads
 
 int64_t cuda_attention_backward_elements(const AttentionShape& shape) {
   const int64_t rows = cuda_attention_tile_rows(shape.head_dim);
-  return shape.batch * ((shape.seq_len + rows - 1) / rows) * shape.bias_elements();
+  return shape.rows() * shape.heads +
+         shape.batch * ((shape.seq_len + rows - 1) / rows) * shape.bias_elements();
 }
 
 }  // namespace muster::trainer

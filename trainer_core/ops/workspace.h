@@ -23,7 +23,8 @@ int64_t cpu_attention_backward_elements(const AttentionShape& shape, const Posit
                                         int threads);
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads);
 
-// Each tile of queries has its part of the biases' gradient: so many rows, by what four tiles in shared memory leave room for.
+// A number for each head's row, and each tile of queries' part of the biases' gradient: tiles of so many rows, by what four of them in shared
+// memory leave room for, or of more.
 constexpr int64_t cuda_attention_tile_rows(int64_t head_dim) { return head_dim <= 128 ? 16 : 8; }
 int64_t cuda_attention_backward_elements(const AttentionShape& shape);
 

@@ -1,7 +1,8 @@
 // What trainer_core/ops/cuda uses of CUDA's runtime, on a processor: found before the real header in builds of the emulated backend, which
 // run each kernel's own source where there is no GPU. A block's threads are fibers of one thread; blocks run one after the other.
 //
-// It shows faults of indices, of sums and of the order of work, and a host that reads or writes the device's memory. It does not show what only a device has: races between warps of one step,
+// It shows faults of indices, of sums and of the order of work, a barrier that is missing between warps (MUSTER_EMULATED_REVERSED=1 runs the last
+// thread first: one of the two orders shows it), and a host that reads or writes the device's memory. It does not show what only a device has:
 // limits of registers and shared memory, the arithmetic of its functions, or that a launch is valid beyond what simt.cc checks.
 #pragma once
 
@@ -25,25 +26,30 @@ struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
 void __syncwarp(unsigned mask = 0xffffffffU);
 
 namespace emulated {
-// Gives every lane of the warp the place where lane `lane`'s word lies; ends the process where that lane has left the kernel.
-void exchange(const void* mine, void* result, size_t bytes, int lane);
+// Shows a word of at most 24 bytes to the other lanes of the warp, which all come here, and says which turn of theirs that is (never 0).
+uint64_t share(const void* mine, size_t bytes);
+// Lane `lane`'s word of the last turn, until this lane shares again; ends the process where that lane has left the kernel.
+const void* shared_by(int lane);
 int lane();
 unsigned ballot(bool flag);
-// Runs body for every thread of every block.
-void run(dim3 grid, dim3 block, const std::function<void()>& body);
+// Runs body for every thread of every block, each block with so many bytes of dynamic shared memory.
+void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 }  // namespace emulated
 
 template <class T>
 T __shfl_xor_sync(unsigned /*mask*/, T value, int step) {
-  T result;
-  emulated::exchange(&value, &result, sizeof(T), emulated::lane() ^ step);
-  return result;
+  emulated::share(&value, sizeof(T));
+  std::memcpy(&value, emulated::shared_by(emulated::lane() ^ step), sizeof(T));
+  return value;
 }
 inline unsigned __ballot_sync(unsigned /*mask*/, bool flag) { return emulated::ballot(flag); }
 
@@ -70,6 +76,7 @@ inline unsigned atomicMax(unsigned* at, unsigned value) {
 
 enum cudaError_t {
   cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
@@ -144,6 +151,13 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Function*) {
   return cudaSuccess;
 }
 
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+template <class Function>
+cudaError_t cudaFuncSetAttribute(Function*, cudaFuncAttribute, int value) {
+  constexpr int kSharedMax = 227 << 10;  // of sm_90
+  return value <= kSharedMax ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes;
@@ -152,10 +166,10 @@ struct cudaLaunchConfig_t {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments... arguments) {
-  emulated::enqueue(config->stream,
-                    [grid = config->gridDim, block = config->blockDim, kernel, arguments...] {
-                      emulated::run(grid, block, [&] { kernel(arguments...); });
-                    });
+  emulated::enqueue(config->stream, [grid = config->gridDim, block = config->blockDim,
+                                     shared = config->dynamicSmemBytes, kernel, arguments...] {
+    emulated::run(grid, block, shared, [&] { kernel(arguments...); });
+  });
   return cudaSuccess;
 }
 // NOLINTEND

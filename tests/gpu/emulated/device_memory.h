@@ -1,4 +1,4 @@
-// The memory of the emulated device. Internal to simt.cc and runtime.cc.
+// The memory of the emulated device. Internal to simt.cc, runtime.cc and tensor_core.cc.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,6 +14,8 @@ constexpr size_t kMemoryBytes = size_t{1} << 34;
 
 // Ends the process, and says in which block.
 [[noreturn]] void fail(const char* what);
+// Ends it where the running thread leaves copies behind that it did not wait for.
+void check_copies();
 
 // The device's memory: the host may touch it in kernels and copies alone, and behind each allocation nobody may.
 class DeviceMemory {

@@ -1,13 +1,16 @@
-// A block's threads as fibers: each runs until it waits for others, at a barrier of its block or of its warp. A thread that ends without
+// A block's threads as fibers: each runs until it waits for others, at a barrier of its block or of its warp. A warp runs as far as it comes
+// without the others, so that what another one should have done first is not done. A thread that ends without
 // having waited leaves its fiber to the next one, so kernels without barriers switch nothing. A fiber is begun by makecontext(), and from
 // then on left and entered by jumps, which ask nothing of the kernel: a training switches some hundred million times.
 #undef _FORTIFY_SOURCE  // takes a jump to another stack for an error
 #include <setjmp.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -28,7 +31,8 @@ namespace {
 
 constexpr unsigned kWarp = 32, kThreadsMax = 1024;
 constexpr size_t kStackBytes = 128 << 10;
-constexpr size_t kWordBytes = 16;  // of what lanes exchange
+constexpr size_t kWordBytes = 24;  // of what lanes exchange
+constexpr size_t kSharedBytes = 256 << 10, kPage = 4096;
 
 enum class State : uint8_t { kFree, kReady, kAtWarp, kAtBlock };
 
@@ -49,15 +53,25 @@ struct Fiber {
   if (_setjmp(from) == 0) setcontext(&to);
 }
 
+// What a lane shows to its warp. Turns count through all blocks, so that none finds another block's word.
+struct Word {
+  uint64_t turn = 0;
+  alignas(8) unsigned char bytes[kWordBytes];
+};
+
 class Block {
  public:
   void run(unsigned threads, const std::function<void()>& body) {
-    threads_ = threads, next_ = 0, body_ = &body, free_ = 0, turn_ = 0;
-    ended_.assign(threads, false);
+    threads_ = threads, body_ = &body, free_ = 0;
+    turns_.assign(threads, ++blocks_ << 32);
     states_.assign(threads, State::kFree);
     waiting_.resize(threads);
-    while (step()) {
-    }
+    const unsigned warps = (threads + kWarp - 1) / kWarp;
+    bool begins = true;
+    do {
+      for (unsigned i = 0; i < warps; ++i) run_warp(reversed_ ? warps - 1 - i : i, begins);
+      begins = false;
+    } while (release_block());
   }
   Fiber& now() { return *now_; }
 
@@ -69,22 +83,31 @@ class Block {
     jump(self.place, scheduler_);
     threadIdx = dim3(self.thread);
   }
-  // Of the running thread's warp.
-  unsigned char* word(unsigned lane) { return words_[now_->thread / kWarp * kWarp + lane]; }
-  bool lane_exists(unsigned lane) const {
-    const unsigned thread = now_->thread / kWarp * kWarp + lane;
-    return thread < threads_ && !ended_[thread];
+  // Words of one turn lie beside those of the next: a lane that comes to the turn behind that has waited for all who read this one.
+  uint64_t share(const void* mine, size_t bytes) {
+    if (bytes > kWordBytes) fail("lanes exchange more than 24 bytes");
+    const uint64_t turn = ++turns_[now_->thread];
+    Word& word = words_[turn % 2][now_->thread];
+    word.turn = turn;
+    std::memcpy(word.bytes, mine, bytes);
+    wait(State::kAtWarp);
+    return turn;
+  }
+  // Null: the lane was not there.
+  const void* shared_by(unsigned lane) const {
+    const uint64_t turn = turns_[now_->thread];
+    const Word& word = words_[turn % 2][now_->thread / kWarp * kWarp + lane];
+    return word.turn == turn ? word.bytes : nullptr;
   }
   // A fiber's whole life: of one block after the other.
   void entry() {
     while (true) {
-      while (next_ < threads_) {
-        const unsigned thread = reversed_ ? threads_ - 1 - next_ : next_;
-        ++next_;
+      while (next_ < lanes_) {
+        const unsigned thread = thread_of(next_++);
         now_->thread = thread;
         threadIdx = dim3(thread);
         (*body_)();
-        ended_[thread] = true;
+        check_copies();
       }
       now_->is_free = true;
       jump(now_->place, scheduler_);
@@ -92,39 +115,33 @@ class Block {
   }
 
  private:
-  bool step() {
-    if (next_ < threads_) {
-      start(free_fiber());
-      return true;
-    }
-    bool waits = false;
-    for (unsigned i = 0; i < threads_; ++i, ++turn_) {
-      if (turn_ >= threads_) turn_ = 0;
-      const unsigned thread = reversed_ ? threads_ - 1 - turn_ : turn_;
-      if (states_[thread] == State::kReady) {
+  // The i-th to run of the warp's threads.
+  unsigned thread_of(unsigned i) const { return first_ + (reversed_ ? lanes_ - 1 - i : i); }
+
+  // Until its threads have ended or wait for the block.
+  void run_warp(unsigned warp, bool begins) {
+    first_ = warp * kWarp, lanes_ = std::min(kWarp, threads_ - first_);
+    next_ = begins ? 0 : lanes_;
+    while (next_ < lanes_) start(free_fiber());
+    do {
+      for (unsigned i = 0; i < lanes_; ++i) {
+        const unsigned thread = thread_of(i);
+        if (states_[thread] != State::kReady) continue;
         states_[thread] = State::kFree;
         resume(*waiting_[thread]);
-        return true;
       }
-      waits = waits || states_[thread] != State::kFree;
-    }
-    if (!waits) return false;
-    release();
-    return true;
+    } while (release_if_together(State::kAtWarp, first_, lanes_));
   }
-
-  // Nobody is ready: warps whose lanes are all at a barrier go on, else the block, if all of it waits at one.
-  void release() {
-    bool any = false;
-    for (unsigned warp = 0; warp * kWarp < threads_; ++warp)
-      any = release_if_together(State::kAtWarp, warp * kWarp, kWarp) || any;
-    turn_ = 0;
-    if (!any && !release_if_together(State::kAtBlock, 0, threads_))
-      fail("its threads wait for each other at different barriers");
+  // No warp comes further: they go on if all of them wait for the block. False: all have ended.
+  bool release_block() {
+    if (release_if_together(State::kAtBlock, 0, threads_)) return true;
+    for (const State state : states_)
+      if (state != State::kFree) fail("its threads wait for each other at different barriers");
+    return false;
   }
   bool release_if_together(State state, unsigned first, unsigned count) {
     bool found = false;
-    const unsigned end = std::min(first + count, threads_);
+    const unsigned end = first + count;
     for (unsigned thread = first; thread < end; ++thread) {
       if (states_[thread] == State::kFree) continue;
       if (states_[thread] != state) return false;
@@ -136,7 +153,7 @@ class Block {
   }
 
   Fiber& free_fiber() {
-    // One that was taken has its thread until all threads have begun.
+    // One that was taken has its thread, or has ended it: then it is free for the next block.
     for (; free_ < fibers_.size(); ++free_)
       if (fibers_[free_]->is_free) return *fibers_[free_];
     if (fibers_.size() == kThreadsMax) fail("more threads than a block has");
@@ -150,18 +167,20 @@ class Block {
     jump(scheduler_, fiber.place);
   }
 
-  // Threads of a step run in this order: faults of synchronisation show in one of the two.
+  // Threads and warps run in this order: faults of synchronisation show in one of the two.
   const bool reversed_ = std::getenv("MUSTER_EMULATED_REVERSED") != nullptr;
   jmp_buf scheduler_{};
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<bool> ended_;
   // By thread; kFree: it has not begun, runs, or has ended.
   std::vector<State> states_;
   std::vector<Fiber*> waiting_;
-  unsigned char words_[kThreadsMax][kWordBytes];
-  unsigned threads_ = 0, next_ = 0;
+  Word words_[2][kThreadsMax];
+  std::vector<uint64_t> turns_;  // by thread: of the last one
+  uint64_t blocks_ = 0;
+  unsigned threads_ = 0;
+  unsigned first_ = 0, lanes_ = 0,
+           next_ = 0;  // of the warp that runs: threads, and how many have begun
   size_t free_ = 0;    // where the search for a fiber that is free goes on
-  unsigned turn_ = 0;  // and for a thread that is ready
   const std::function<void()>* body_ = nullptr;
   Fiber* now_ = nullptr;
 };
@@ -186,32 +205,58 @@ void Block::start(Fiber& fiber) {
   begin(scheduler_, fiber.context);
 }
 
+// Dynamic shared memory: ends where nobody may go on, and begins as no number.
+class SharedMemory {
+ public:
+  SharedMemory() {
+    void* const mapped =
+        mmap(nullptr, kSharedBytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED || mprotect(mapped, kSharedBytes, PROT_READ | PROT_WRITE) != 0)
+      fail("no memory");
+    end_ = static_cast<char*>(mapped) + kSharedBytes;
+  }
+  void begin_block(size_t bytes) {
+    if (bytes > kSharedBytes) fail("more shared memory than there is");
+    constexpr size_t kAlignment = 16;
+    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    begin = end_ - bytes;
+    std::memset(begin, 0xff, bytes);
+  }
+  char* begin = nullptr;
+
+ private:
+  char* end_;
+};
+SharedMemory& shared_memory() {
+  static SharedMemory one;
+  return one;
+}
+
 }  // namespace
 
 int lane() { return static_cast<int>(block().now().thread % kWarp); }
 
-void exchange(const void* mine, void* result, size_t bytes, int from) {
-  Block& b = block();
-  if (bytes > kWordBytes) fail("a shuffle of more than 16 bytes");
-  std::memcpy(b.word(static_cast<unsigned>(lane())), mine, bytes);
-  b.wait(State::kAtWarp);
-  if (!b.lane_exists(static_cast<unsigned>(from))) fail("a shuffle from a lane that is not there");
-  std::memcpy(result, b.word(static_cast<unsigned>(from)), bytes);
-  b.wait(State::kAtWarp);
+uint64_t share(const void* mine, size_t bytes) { return block().share(mine, bytes); }
+const void* shared_by(int from) {
+  const void* const word = block().shared_by(static_cast<unsigned>(from));
+  if (word == nullptr) fail("a shuffle from a lane that is not there");
+  return word;
 }
 
 unsigned ballot(bool flag) {
   Block& b = block();
-  b.word(static_cast<unsigned>(lane()))[0] = flag ? 1 : 0;
-  b.wait(State::kAtWarp);
+  b.share(&flag, sizeof(flag));
   unsigned bits = 0;
-  for (unsigned i = 0; i < kWarp; ++i)
-    if (b.lane_exists(i) && b.word(i)[0] != 0) bits |= 1U << i;
-  b.wait(State::kAtWarp);
+  for (unsigned i = 0; i < kWarp; ++i) {
+    const void* const word = b.shared_by(i);
+    if (word != nullptr && *static_cast<const bool*>(word)) bits |= 1U << i;
+  }
   return bits;
 }
 
-void run(dim3 grid, dim3 threads, const std::function<void()>& body) {
+void* dynamic_shared() { return shared_memory().begin; }
+
+void run(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()>& body) {
   static std::mutex mutex;  // shared memory and indices are the process's
   const std::lock_guard lock(mutex);
   if (threads.x > kThreadsMax || threads.y != 1 || threads.z != 1)
@@ -224,6 +269,7 @@ void run(dim3 grid, dim3 threads, const std::function<void()>& body) {
     for (unsigned y = 0; y < grid.y; ++y)
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx = dim3(x, y, z);
+        shared_memory().begin_block(shared_bytes);
         block().run(threads.x, body);
       }
 }

@@ -1,5 +1,5 @@
-// Attention's kernels by their launchers: FlashAttention-2's passes with tiles in shared memory and fp32 arithmetic, for any positions. What
-// runs where no library's kernel fits.
+// Attention's kernels by their launchers: FlashAttention-2's passes for any positions, in bf16 on tensor cores, in fp32 by multiply-adds.
+// What runs where no library's kernel fits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,6 +13,8 @@ namespace muster::trainer::cuda {
 
 // Wider heads have no tile in shared memory.
 constexpr int64_t kHeadDimMax = 256;
+// Of a tile of queries where they are bf16; where they are fp32 cuda_attention_tile_rows() of ops/workspace.h, which is less.
+constexpr int64_t kBf16QueryRows = 64;
 
 // Keys and values inside wider rows: a head's are h columns from `column` on, the values K h behind the keys.
 struct KeyRows {
@@ -47,6 +49,7 @@ struct AttentionForward {
   float* lse;  // (B, H, S)
 };
 void attention_forward(cudaStream_t, const AttentionForward&);
+void attention_forward_bf16(cudaStream_t, const AttentionForward&);  // which that calls for bf16
 
 struct AttentionBackward {
   AttentionLayer layer;
@@ -58,8 +61,12 @@ struct AttentionBackward {
   int64_t d_query_width;
   void* d_keys;   // rows as those of `keys`
   float* d_bias;  // (B, tiles of queries, H, buckets), or null: each tile's part, written
+  float* dots;    // (B, H, S), written: of each row the sum of dout out
 };
 void attention_backward(cudaStream_t, const AttentionBackward&);
+// Which that calls for bf16, when dots are there.
+void attention_d_query_bf16(cudaStream_t, const AttentionBackward&);
+void attention_d_keys_bf16(cudaStream_t, const AttentionBackward&);
 
 // See Ops::attention_cached: keys and values are caches (B, K, capacity, h).
 struct AttentionCached {

@@ -1,6 +1,7 @@
 // FlashAttention-2's backward pass: scores are recomputed tile by tile from the saved logsumexp. One kernel has a tile of queries and goes
 // over its keys, for their gradient and the biases'; the other has a tile of keys and goes over the queries of all heads that share them.
-// So each gradient is summed by one block in a fixed order, without atomic additions, at the price of computing scores twice.
+// So each gradient is summed by one block in a fixed order, without atomic additions, at the price of computing scores twice. A third one
+// computes D of both before them. The first two are for fp32, without tensor cores.
 #include "trainer_core/ops/cuda/attention_tiles.cuh"
 #include "trainer_core/ops/workspace.h"
 
@@ -23,25 +24,38 @@ struct Pair {
 struct QueryRow {
   bool exists;
   int64_t position, oldest;
-  float lse, big_d;  // D = sum of dout out
+  float lse, dot;
 };
 
-// `d_out` is the tile in shared memory, whose rows are those from `first` on. All threads must come here.
-template <class Tiles, class T>
 __device__ inline QueryRow query_row(const AttentionBackward& args, const int32_t* starts,
-                                     int64_t sequence, int64_t head, int64_t first, int i, int j,
-                                     int lanes, const float* d_out) {
+                                     int64_t sequence, int64_t head, int64_t wanted) {
+  const AttentionLayer& layer = args.layer;
+  const int64_t count = layer.queries.count;
+  const bool exists = wanted < count;
+  const int64_t row = exists ? wanted : count - 1;
+  const int64_t number = (sequence * layer.heads + head) * count + row;
+  return {exists, layer.queries.at(row), oldest_key(layer, starts, row), args.lse[number],
+          args.dots[number]};
+}
+
+// grid (warps go round): D, the sum of dout out, of each row of (B, H, S).
+template <class T>
+__global__ void dots_kernel(const __grid_constant__ AttentionBackward args) {
   const AttentionLayer& layer = args.layer;
   const int64_t count = layer.queries.count, h = layer.head_dim;
-  const bool exists = first + i < count;
-  const int64_t row = exists ? first + i : count - 1;
-  const T* const out =
-      static_cast<const T*>(args.out) + ((sequence * count + row) * layer.heads + head) * h;
-  float dot = 0;
-  for (int column = j; column < h; column += lanes)
-    dot += d_out[i * Tiles::kStride + column] * to_float(out[column]);
-  return {exists, layer.queries.at(row), oldest_key(layer, starts, row),
-          args.lse[(sequence * layer.heads + head) * count + row], warp_sum(dot, lanes)};
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t i = global_index() / kWarp; i < layer.batch * layer.heads * count;
+       i += global_count() / kWarp) {
+    const int64_t row = i % count, head = i / count % layer.heads,
+                  sequence = i / count / layer.heads;
+    const int64_t at = ((sequence * count + row) * layer.heads + head) * h;
+    float dot = 0;
+    for (int64_t column = lane; column < h; column += kWarp)
+      dot += to_float(static_cast<const T*>(args.dout)[at + column]) *
+             to_float(static_cast<const T*>(args.out)[at + column]);
+    dot = warp_sum(dot);
+    if (lane == 0) args.dots[i] = dot;
+  }
 }
 
 // Of query row i of the tiles `query` and `d_out`, and key row j of `keys` and `values`. ds = p (dp - D), with a soft cap times
@@ -56,7 +70,7 @@ __device__ inline Pair pair_of(const AttentionLayer& layer, const float* bias, c
       score_of(layer, bias, row.oldest, row.position, key, Tiles::dot(query, i, keys, j, h));
   if (!score.seen) return {0, 0, -1};
   const float p = expf(score.value - row.lse);
-  float ds = p * (Tiles::dot(d_out, i, values, j, h) - row.big_d);
+  float ds = p * (Tiles::dot(d_out, i, values, j, h) - row.dot);
   if (layer.cap > 0) {
     const float t = score.value / layer.cap;
     ds *= 1.0F - t * t;
@@ -65,7 +79,7 @@ __device__ inline Pair pair_of(const AttentionLayer& layer, const float* bias, c
 }
 
 // grid (tiles of queries, H, B)
-template <class T, class Gradient, int kTile, int kHead>
+template <int kTile, int kHead>
 __global__ void __launch_bounds__(kTile* kTile)
     query_kernel(const __grid_constant__ AttentionBackward args) {
   using Tiles = AttentionTiles<kTile, kHead>;
@@ -83,17 +97,17 @@ __global__ void __launch_bounds__(kTile* kTile)
   const int64_t kv_head = head / (layer.heads / layer.kv_heads);
   const int32_t* const starts = starts_of(layer, sequence);
   const float* const bias = bias_of(layer, head);
-  const T* const key_rows = static_cast<const T*>(layer.keys.data) +
-                            sequence * key_count * layer.keys.width + layer.keys.column +
-                            kv_head * h;
-  Tiles::load(static_cast<const T*>(layer.qkv) + sequence * count * layer.qkv_width + head * h,
+  const float* const key_rows = static_cast<const float*>(layer.keys.data) +
+                                sequence * key_count * layer.keys.width + layer.keys.column +
+                                kv_head * h;
+  Tiles::load(static_cast<const float*>(layer.qkv) + sequence * count * layer.qkv_width + head * h,
               layer.qkv_width, first, count, h, query);
-  Tiles::load(static_cast<const T*>(args.dout) + (sequence * count * layer.heads + head) * h,
+  Tiles::load(static_cast<const float*>(args.dout) + (sequence * count * layer.heads + head) * h,
               layer.heads * h, first, count, h, d_out);
   for (int b = thread; b < Buckets::kMax; b += kTile * kTile) d_bias[b] = 0;
   __syncthreads();
-  const QueryRow row = query_row<Tiles, T>(args, starts, sequence, head, first, i, j, kTile, d_out);
-  const PositionBounds seen = seen_by(layer, starts, first, kTile);
+  const QueryRow row = query_row(args, starts, sequence, head, first + i);
+  const PositionBounds seen = seen_by(layer, starts, first, kTile).bounds();
   float sums[Tiles::kColumns] = {};
   for (int64_t key = 0; key < key_count; key += kTile) {
     if (!meet(seen, bounds_of(layer.keys.runs, key, kTile))) continue;  // the same in all threads
@@ -129,18 +143,18 @@ __global__ void __launch_bounds__(kTile* kTile)
     for (int b = thread; b < layer.buckets.count; b += kTile * kTile) part[b] = d_bias[b];
   }
   if (!row.exists) return;
-  Gradient* const to = static_cast<Gradient*>(args.d_query) +
-                       (sequence * count + first + i) * args.d_query_width + head * h;
+  float* const to = static_cast<float*>(args.d_query) +
+                    (sequence * count + first + i) * args.d_query_width + head * h;
   for (int c = 0; c < Tiles::kColumns; ++c) {
     const int column = j + c * kTile;
     if (column >= h) continue;
-    const float before = args.add ? to_float(to[column]) : 0.0F;
-    to[column] = from_float<Gradient>(before + sums[c] * layer.scale);
+    const float before = args.add ? to[column] : 0.0F;
+    to[column] = before + sums[c] * layer.scale;
   }
 }
 
 // grid (tiles of keys, K, B)
-template <class T, class Gradient, int kTile, int kHead>
+template <int kTile, int kHead>
 __global__ void __launch_bounds__(kTile* kTile)
     key_kernel(const __grid_constant__ AttentionBackward args) {
   using Tiles = AttentionTiles<kTile, kHead>;
@@ -156,8 +170,8 @@ __global__ void __launch_bounds__(kTile* kTile)
   const int64_t group = layer.heads / layer.kv_heads;
   const int32_t* const starts = starts_of(layer, sequence);
   const int64_t columns = layer.keys.column + kv_head * h;
-  const T* const key_rows =
-      static_cast<const T*>(layer.keys.data) + sequence * key_count * layer.keys.width + columns;
+  const float* const key_rows = static_cast<const float*>(layer.keys.data) +
+                                sequence * key_count * layer.keys.width + columns;
   Tiles::load(key_rows, layer.keys.width, first_key, key_count, h, keys);
   Tiles::load(key_rows + layer.kv_heads * h, layer.keys.width, first_key, key_count, h, values);
   const bool key_exists = first_key + j < key_count;
@@ -168,15 +182,17 @@ __global__ void __launch_bounds__(kTile* kTile)
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const float* const bias = bias_of(layer, head);
     for (int64_t first = 0; first < count; first += kTile) {
-      if (!meet(seen_by(layer, starts, first, kTile), here)) continue;  // the same in all threads
+      if (!meet(seen_by(layer, starts, first, kTile).bounds(), here))
+        continue;       // the same in all threads
       __syncthreads();  // whoever still reads the last tile
-      Tiles::load(static_cast<const T*>(layer.qkv) + sequence * count * layer.qkv_width + head * h,
-                  layer.qkv_width, first, count, h, query);
-      Tiles::load(static_cast<const T*>(args.dout) + (sequence * count * layer.heads + head) * h,
-                  layer.heads * h, first, count, h, d_out);
+      Tiles::load(
+          static_cast<const float*>(layer.qkv) + sequence * count * layer.qkv_width + head * h,
+          layer.qkv_width, first, count, h, query);
+      Tiles::load(
+          static_cast<const float*>(args.dout) + (sequence * count * layer.heads + head) * h,
+          layer.heads * h, first, count, h, d_out);
       __syncthreads();
-      const QueryRow row =
-          query_row<Tiles, T>(args, starts, sequence, head, first, i, j, kTile, d_out);
+      const QueryRow row = query_row(args, starts, sequence, head, first + i);
       const Pair pair =
           pair_of<Tiles>(layer, bias, row, key_exists, key, i, j, query, d_out, keys, values);
       probabilities[thread] = pair.p;
@@ -192,50 +208,47 @@ __global__ void __launch_bounds__(kTile* kTile)
     }
   }
   if (first_key + i >= key_count) return;
-  Gradient* const to = static_cast<Gradient*>(args.d_keys) +
-                       (sequence * key_count + first_key + i) * layer.keys.width + columns;
+  float* const to = static_cast<float*>(args.d_keys) +
+                    (sequence * key_count + first_key + i) * layer.keys.width + columns;
   for (int c = 0; c < Tiles::kColumns; ++c) {
     const int column = j + c * kTile;
     if (column >= h) continue;
-    Gradient* const value = to + layer.kv_heads * h + column;
-    const float key_before = args.add ? to_float(to[column]) : 0.0F;
-    const float value_before = args.add ? to_float(*value) : 0.0F;
-    to[column] = from_float<Gradient>(key_before + d_key[c] * layer.scale);
-    *value = from_float<Gradient>(value_before + d_value[c]);
+    float* const value = to + layer.kv_heads * h + column;
+    const float key_before = args.add ? to[column] : 0.0F;
+    const float value_before = args.add ? *value : 0.0F;
+    to[column] = key_before + d_key[c] * layer.scale;
+    *value = value_before + d_value[c];
   }
 }
 
-template <class T, class Gradient, int kTile, int kHead>
+template <int kTile, int kHead>
 void start(cudaStream_t stream, const AttentionBackward& args) {
   const AttentionLayer& layer = args.layer;
   const auto grid = [&](int64_t rows, int64_t heads) {
     return dim3(static_cast<unsigned>(ceil_div(rows, kTile)), static_cast<unsigned>(heads),
                 static_cast<unsigned>(layer.batch));
   };
-  launch(stream, grid(layer.queries.count, layer.heads), kTile * kTile,
-         query_kernel<T, Gradient, kTile, kHead>, args);
+  launch(stream, grid(layer.queries.count, layer.heads), kTile * kTile, query_kernel<kTile, kHead>,
+         args);
   launch(stream, grid(layer.keys.runs.count, layer.kv_heads), kTile * kTile,
-         key_kernel<T, Gradient, kTile, kHead>, args);
-}
-
-template <class T, class Gradient>
-void start(cudaStream_t stream, const AttentionBackward& args) {
-  if (args.layer.head_dim <= 64) return start<T, Gradient, kRows, 64>(stream, args);
-  if (args.layer.head_dim <= kWide) return start<T, Gradient, kRows, kWide>(stream, args);
-  start<T, Gradient, kWideRows, kHeadDimMax>(stream, args);
+         key_kernel<kTile, kHead>, args);
 }
 
 }  // namespace
 
 void attention_backward(cudaStream_t stream, const AttentionBackward& args) {
-  with_type(args.layer.dtype, [&](auto number) {
-    using T = decltype(number);
-    if (args.add) {
-      start<T, float>(stream, args);
-    } else {
-      start<T, T>(stream, args);
-    }
+  const AttentionLayer& layer = args.layer;
+  const int64_t rows = layer.batch * layer.heads * layer.queries.count;
+  with_type(layer.dtype, [&](auto number) {
+    launch(stream, blocks_for(rows * kWarp), kThreads, dots_kernel<decltype(number)>, args);
   });
+  if (layer.dtype == DType::kBf16) {
+    attention_d_query_bf16(stream, args);
+    return attention_d_keys_bf16(stream, args);
+  }
+  if (layer.head_dim <= 64) return start<kRows, 64>(stream, args);
+  if (layer.head_dim <= kWide) return start<kRows, kWide>(stream, args);
+  start<kWideRows, kHeadDimMax>(stream, args);
 }
 
 }  // namespace muster::trainer::cuda

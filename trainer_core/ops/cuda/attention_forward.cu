@@ -1,12 +1,12 @@
 // FlashAttention-2's forward pass (Dao, 2023): an online softmax over tiles of keys, so no matrix of S x S scores exists. A block has a tile
-// of queries of one head.
+// of queries of one head. These are the fp32 kernels, without tensor cores.
 #include "trainer_core/ops/cuda/attention_tiles.cuh"
 
 namespace muster::trainer::cuda {
 namespace {
 
 // grid (tiles of queries, H, B)
-template <class T, class Out, int kTile, int kHead>
+template <int kTile, int kHead>
 __global__ void __launch_bounds__(kTile* kTile)
     forward_kernel(const __grid_constant__ AttentionForward args) {
   using Tiles = AttentionTiles<kTile, kHead>;
@@ -22,19 +22,21 @@ __global__ void __launch_bounds__(kTile* kTile)
   const int64_t kv_head = head / (layer.heads / layer.kv_heads);
   const int32_t* const starts = starts_of(layer, sequence);
   const float* const bias = bias_of(layer, head);
-  const T* const qkv = static_cast<const T*>(layer.qkv) + sequence * count * layer.qkv_width;
-  const T* const keys = static_cast<const T*>(layer.keys.data) +
-                        sequence * key_count * layer.keys.width + layer.keys.column + kv_head * h;
-  const T* const values = keys + layer.kv_heads * h;
+  const float* const qkv =
+      static_cast<const float*>(layer.qkv) + sequence * count * layer.qkv_width;
+  const float* const keys = static_cast<const float*>(layer.keys.data) +
+                            sequence * key_count * layer.keys.width + layer.keys.column +
+                            kv_head * h;
+  const float* const values = keys + layer.kv_heads * h;
 
-  const PositionBounds seen = seen_by(layer, starts, first, kTile);
+  const PositionBounds seen = seen_by(layer, starts, first, kTile).bounds();
   Tiles::load(qkv + head * h, layer.qkv_width, first, count, h, queries);
   const bool exists = first + i < count;
   const int64_t row = exists ? first + i : count - 1;
   const int64_t position = layer.queries.at(row), oldest = oldest_key(layer, starts, row);
   float* const lse = args.lse + (sequence * layer.heads + head) * count + row;
-  Out* const out =
-      static_cast<Out*>(args.out) + ((sequence * count + row) * layer.heads + head) * h;
+  float* const out =
+      static_cast<float*>(args.out) + ((sequence * count + row) * layer.heads + head) * h;
 
   // The running softmax of row i, in all its threads; and columns j, j + kTile, … of what its values add up to.
   float peak = args.merge ? *lse : layer.extra_zero ? 0.0F : kMasked;
@@ -42,7 +44,7 @@ __global__ void __launch_bounds__(kTile* kTile)
   float sums[Tiles::kColumns];
   for (int c = 0; c < Tiles::kColumns; ++c) {
     const int column = j + c * kTile;
-    sums[c] = args.merge && column < h ? to_float(out[column]) : 0.0F;
+    sums[c] = args.merge && column < h ? out[column] : 0.0F;
   }
   for (int64_t key = 0; key < key_count; key += kTile) {
     if (!meet(seen, bounds_of(layer.keys.runs, key, kTile))) continue;  // the same in all threads
@@ -52,7 +54,7 @@ __global__ void __launch_bounds__(kTile* kTile)
     const Score score = key + j < key_count
                             ? score_of(layer, bias, oldest, position, layer.keys.runs.at(key + j),
                                        Tiles::dot(queries, i, rows, j, h))
-                            : Score{false, 0};
+                            : Score{false, 0, 0};
     const float new_peak = fmaxf(peak, warp_max(score.seen ? score.value : kMasked, kTile));
     const float p = score.seen ? expf(score.value - new_peak) : 0.0F;
     const float factor = expf(peak - new_peak);
@@ -76,37 +78,26 @@ __global__ void __launch_bounds__(kTile* kTile)
   const float inverse = any ? 1.0F / total : 0.0F;
   for (int c = 0; c < Tiles::kColumns; ++c) {
     const int column = j + c * kTile;
-    if (column < h) out[column] = from_float<Out>(sums[c] * inverse);
+    if (column < h) out[column] = sums[c] * inverse;
   }
   if (j == 0) *lse = any ? peak + logf(total) : kMasked;
 }
 
-template <class T, class Out, int kTile, int kHead>
+template <int kTile, int kHead>
 void start(cudaStream_t stream, const AttentionForward& args) {
   const AttentionLayer& layer = args.layer;
   const dim3 blocks(static_cast<unsigned>(ceil_div(layer.queries.count, kTile)),
                     static_cast<unsigned>(layer.heads), static_cast<unsigned>(layer.batch));
-  launch(stream, blocks, kTile * kTile, forward_kernel<T, Out, kTile, kHead>, args);
-}
-
-template <class T, class Out>
-void start(cudaStream_t stream, const AttentionForward& args) {
-  if (args.layer.head_dim <= 64) return start<T, Out, 32, 64>(stream, args);
-  if (args.layer.head_dim <= 128) return start<T, Out, 32, 128>(stream, args);
-  start<T, Out, 16, 256>(stream, args);
+  launch(stream, blocks, kTile * kTile, forward_kernel<kTile, kHead>, args);
 }
 
 }  // namespace
 
 void attention_forward(cudaStream_t stream, const AttentionForward& args) {
-  with_type(args.layer.dtype, [&](auto number) {
-    using T = decltype(number);
-    if (args.sums) {
-      start<T, float>(stream, args);
-    } else {
-      start<T, T>(stream, args);
-    }
-  });
+  if (args.layer.dtype == DType::kBf16) return attention_forward_bf16(stream, args);
+  if (args.layer.head_dim <= 64) return start<32, 64>(stream, args);
+  if (args.layer.head_dim <= 128) return start<32, 128>(stream, args);
+  start<16, 256>(stream, args);
 }
 
 }  // namespace muster::trainer::cuda

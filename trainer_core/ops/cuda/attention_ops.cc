@@ -160,16 +160,17 @@ void CudaOps::attention_cached(const AttentionShape& shape, int64_t position, co
 
 void CudaOps::attention_backward(AttentionBackward args, const AttentionShape& shape,
                                  const Tensor& dbias, Accumulate accumulate, Workspace workspace) {
+  MUSTER_CHECK(workspace.elements >= cuda_attention_backward_elements(shape))
+      << "workspace of attention_backward is too small";
   const int64_t elements = shape.bias_elements();
-  if (shape.buckets.exist()) {
-    MUSTER_CHECK(workspace.elements >= cuda_attention_backward_elements(shape))
-        << "workspace of attention_backward is too small";
-    args.d_bias = workspace.data;
-  }
+  args.dots = workspace.data;
+  if (shape.buckets.exist()) args.d_bias = workspace.data + shape.rows() * shape.heads;
   cuda::attention_backward(stream_, args);
-  if (shape.buckets.exist())
-    add_blocks(stream_, args.d_bias, cuda_attention_backward_elements(shape) / elements, elements,
-               elements, accumulate, relative_bias(shape, dbias));
+  if (!shape.buckets.exist()) return;
+  const int64_t tile =
+      args.layer.dtype == DType::kBf16 ? kBf16QueryRows : cuda_attention_tile_rows(shape.head_dim);
+  add_blocks(stream_, args.d_bias, shape.batch * ((shape.seq_len + tile - 1) / tile), elements,
+             elements, accumulate, relative_bias(shape, dbias));
 }
 
 void CudaOps::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
@@ -193,7 +194,8 @@ void CudaOps::attention_backward(const AttentionShape& shape, const Tensor& qkv,
                       .d_query = dqkv.data,
                       .d_query_width = shape.qkv_width(),
                       .d_keys = dqkv.data,
-                      .d_bias = nullptr},
+                      .d_bias = nullptr,
+                      .dots = nullptr},
                      shape, dbias, accumulate, workspace);
 }
 
@@ -216,7 +218,8 @@ void CudaOps::attention_block_backward(const AttentionShape& shape, const Tensor
                       .d_query = gradients.dq.f32(),
                       .d_query_width = shape.out_width(),
                       .d_keys = gradients.dkv.f32(),
-                      .d_bias = nullptr},
+                      .d_bias = nullptr,
+                      .dots = nullptr},
                      shape, gradients.dbias, Accumulate::kYes, workspace);
 }
 

@@ -2,8 +2,8 @@
 //
 // A kernel's large arguments are __grid_constant__: read where they lie, never copied to a thread's own memory.
 //
-// Shared memory is declared with its size, and launches go through launch(): so the same sources compile for processors, where
-// tests/gpu/emulated runs a block's threads as fibers.
+// Shared memory is declared with its size or is dynamic_shared() (tensor_core.cuh), and launches go through launch(): so the same sources
+// compile for processors, where tests/gpu/emulated runs a block's threads as fibers.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -85,16 +85,27 @@ inline dim3 blocks_for(int64_t items, int threads = kThreads) {
   return dim3(static_cast<unsigned>(std::min(ceil_div(items, threads), kBlocksMax)));
 }
 
-// Nothing is started where a dimension of the grid is 0.
+// Nothing is started where a dimension of the grid is 0. A kernel that takes dynamic_shared() memory gets so many bytes of it; beyond 48 KiB
+// it has to ask, and more than the device has (sm_80 163 KiB, sm_86 and sm_89 99, sm_90 227) is an error.
 template <class... Parameters, class... Arguments>
-void launch(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
-            Arguments... arguments) {
+void launch_with_shared(cudaStream_t stream, dim3 blocks, dim3 threads, size_t shared_bytes,
+                        void (*kernel)(Parameters...), Arguments... arguments) {
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
+  constexpr size_t kUnasked = 48 << 10;
+  if (shared_bytes > kUnasked)
+    MUSTER_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(shared_bytes)));
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
   config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   MUSTER_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
+}
+template <class... Parameters, class... Arguments>
+void launch(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(Parameters...),
+            Arguments... arguments) {
+  launch_with_shared(stream, blocks, threads, 0, kernel, arguments...);
 }
 
 // Calls body with a number of the type.

@@ -1,155 +1,136 @@
-// Products by tiles in shared memory (a block has kTile x kTile numbers of c, a thread kPart x kPart of them), with fp32 multiply-adds and no
-// tensor cores: right for every shape, fast for none.
-#include "trainer_core/ops/cuda/device.cuh"
+// Products tile by tile: of one matrix, and of experts, whose rows only the device knows.
 #include "trainer_core/ops/cuda/gemm.h"
+#include "trainer_core/ops/cuda/gemm_tiles.cuh"
 
 namespace muster::trainer::cuda {
 namespace {
 
-constexpr int kTile = 64, kDepth = 16, kPart = 4, kSide = kTile / kPart;
-static_assert(kSide * kSide == kThreads);
+// Which tile of c a block has: bands of kBand tiles of rows, each from its first to its last column, so that blocks that run together read
+// the same rows and columns, which the device's cache then has.
+struct TilePlace {
+  int64_t row, column;
 
-// From the offset of an expert's part.
-__device__ inline float load(const Operand& operand, int64_t at, bool rounded) {
-  if (operand.dtype == DType::kBf16) return to_float(static_cast<const Bf16*>(operand.data)[at]);
-  const float value = static_cast<const float*>(operand.data)[at];
-  return rounded ? to_float(Bf16::round(value)) : value;
-}
-
-// What of the operands a block multiplies: rows of a and columns of b of its tile, and the depth between.
-struct Part {
-  int64_t first_row, rows;  // of a and c: [first_row, rows)
-  int64_t first_column;
-  int64_t begin, end;  // of k
-  int64_t b_offset, c_offset;
+  __device__ static TilePlace of(int64_t block, int64_t rows, int64_t columns) {
+    constexpr int64_t kBand = 16;
+    const int64_t band = block / (kBand * columns), within = block % (kBand * columns);
+    const int64_t left = rows - band * kBand, height = left < kBand ? left : kBand;
+    return {band * kBand + within % height, within / height};
+  }
 };
-
-__device__ inline void multiply_tile(const Product& p, const Part& part) {
-  __shared__ float left[kDepth][kTile + 1], right[kDepth][kTile + 1];
-  const int thread = static_cast<int>(threadIdx.x);
-  const int row = thread / kSide, column = thread % kSide;
-  float sums[kPart][kPart] = {};
-  for (int64_t k = part.begin; k < part.end; k += kDepth) {
-    for (int i = thread; i < kTile * kDepth; i += kThreads) {
-      // Neighbouring threads read what lies side by side.
-      const bool along_k = p.a.column_step == 1;
-      const int depth = along_k ? i % kDepth : i / kTile, at = along_k ? i / kDepth : i % kTile;
-      const int64_t from = part.first_row + at;
-      left[depth][at] =
-          from < part.rows && k + depth < part.end
-              ? load(p.a, from * p.a.row_step + (k + depth) * p.a.column_step, p.rounded)
-              : 0.0F;
-    }
-    for (int i = thread; i < kTile * kDepth; i += kThreads) {
-      const bool along_k = p.b.row_step == 1;
-      const int depth = along_k ? i % kDepth : i / kTile, at = along_k ? i / kDepth : i % kTile;
-      const int64_t from = part.first_column + at;
-      right[depth][at] =
-          from < p.n && k + depth < part.end
-              ? load(p.b, part.b_offset + (k + depth) * p.b.row_step + from * p.b.column_step,
-                     p.rounded)
-              : 0.0F;
-    }
-    __syncthreads();
-    for (int depth = 0; depth < kDepth; ++depth) {
-      float a[kPart], b[kPart];
-      for (int i = 0; i < kPart; ++i) {
-        a[i] = left[depth][row + i * kSide];
-        b[i] = right[depth][column + i * kSide];
-      }
-      for (int i = 0; i < kPart; ++i)
-        for (int j = 0; j < kPart; ++j) sums[i][j] += a[i] * b[j];
-    }
-    __syncthreads();
-  }
-  for (int i = 0; i < kPart; ++i) {
-    for (int j = 0; j < kPart; ++j) {
-      const int64_t to_row = part.first_row + row + i * kSide;
-      const int64_t to_column = part.first_column + column + j * kSide;
-      if (to_row >= part.rows || to_column >= p.n) continue;
-      const int64_t at = part.c_offset + to_row * p.n + to_column;
-      if (p.type == DType::kBf16) {
-        Bf16* const to = static_cast<Bf16*>(p.c) + at;
-        *to = Bf16::round(sums[i][j] + (p.accumulate ? to->value() : 0.0F));
-      } else {
-        float* const to = static_cast<float*>(p.c) + at;
-        *to = p.accumulate ? *to + sums[i][j] : sums[i][j];
-      }
-    }
-  }
+template <class Tile>
+__host__ __device__ int64_t row_tiles(int64_t rows) {
+  return (rows + Tile::kRows - 1) / Tile::kRows;
+}
+template <class Tile>
+__host__ __device__ int64_t column_tiles(const Product& p) {
+  return (p.n + Tile::kColumns - 1) / Tile::kColumns;
 }
 
-// grid (tiles of columns, tiles of rows)
-__global__ void multiply_kernel(Product p) {
-  multiply_tile(p, {.first_row = static_cast<int64_t>(blockIdx.y) * kTile,
-                    .rows = p.m,
-                    .first_column = static_cast<int64_t>(blockIdx.x) * kTile,
-                    .begin = 0,
-                    .end = p.k,
-                    .b_offset = 0,
-                    .c_offset = 0});
+// grid (tiles)
+template <class Tile>
+__global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constant__ Product p) {
+  const TilePlace place = TilePlace::of(blockIdx.x, row_tiles<Tile>(p.m), column_tiles<Tile>(p));
+  Tile::multiply(p, {.first_row = place.row * Tile::kRows,
+                     .rows = p.m,
+                     .first_column = place.column * Tile::kColumns,
+                     .begin = 0,
+                     .end = p.k,
+                     .b_offset = 0,
+                     .c_offset = 0});
 }
 
-// grid (tiles of columns, tiles of rows as if each expert had a part of one): the block looks for its expert.
-__global__ void rows_kernel(ExpertProduct args) {
+// grid (tiles, as if each expert had a part of one): the block looks for its expert.
+template <class Tile>
+__global__ void __launch_bounds__(kThreads)
+    rows_kernel(const __grid_constant__ ExpertProduct args) {
   const Product& p = args.product;
   if (args.offsets[0] != 0 || args.offsets[args.experts] > p.m) {
     *args.fault = static_cast<int32_t>(Fault::kOffsets);
     return;
   }
-  int64_t tile = blockIdx.y, expert = 0;
+  const int64_t columns = column_tiles<Tile>(p);
+  int64_t block = blockIdx.x, expert = 0, rows = 0;
   for (; expert < args.experts; ++expert) {
-    const int64_t rows = args.offsets[expert + 1] - args.offsets[expert];
-    const int64_t tiles = (rows + kTile - 1) / kTile;
-    if (tile < tiles) break;
-    tile -= tiles;
+    rows = row_tiles<Tile>(args.offsets[expert + 1] - args.offsets[expert]);
+    if (block < rows * columns) break;
+    block -= rows * columns;
   }
   if (expert == args.experts) return;
-  multiply_tile(p, {.first_row = args.offsets[expert] + tile * kTile,
-                    .rows = args.offsets[expert + 1],
-                    .first_column = static_cast<int64_t>(blockIdx.x) * kTile,
-                    .begin = 0,
-                    .end = p.k,
-                    .b_offset = expert * args.b_step,
-                    .c_offset = 0});
+  const TilePlace place = TilePlace::of(block, rows, columns);
+  Tile::multiply(p, {.first_row = args.offsets[expert] + place.row * Tile::kRows,
+                     .rows = args.offsets[expert + 1],
+                     .first_column = place.column * Tile::kColumns,
+                     .begin = 0,
+                     .end = p.k,
+                     .b_offset = expert * args.b_step,
+                     .c_offset = 0});
 }
 
-// grid (tiles of columns, tiles of rows, E)
-__global__ void gradients_kernel(ExpertGradient args) {
+// grid (tiles, E)
+template <class Tile>
+__global__ void __launch_bounds__(kThreads)
+    gradients_kernel(const __grid_constant__ ExpertGradient args) {
   const Product& p = args.product;
   if (args.offsets[0] != 0 || args.offsets[args.experts] > p.k) {
     *args.fault = static_cast<int32_t>(Fault::kOffsets);
     return;
   }
-  multiply_tile(p, {.first_row = static_cast<int64_t>(blockIdx.y) * kTile,
-                    .rows = p.m,
-                    .first_column = static_cast<int64_t>(blockIdx.x) * kTile,
-                    .begin = args.offsets[blockIdx.z],
-                    .end = args.offsets[blockIdx.z + 1],
-                    .b_offset = 0,
-                    .c_offset = blockIdx.z * args.c_step});
+  const TilePlace place = TilePlace::of(blockIdx.x, row_tiles<Tile>(p.m), column_tiles<Tile>(p));
+  Tile::multiply(p, {.first_row = place.row * Tile::kRows,
+                     .rows = p.m,
+                     .first_column = place.column * Tile::kColumns,
+                     .begin = args.offsets[blockIdx.y],
+                     .end = args.offsets[blockIdx.y + 1],
+                     .b_offset = 0,
+                     .c_offset = blockIdx.y * args.c_step});
 }
 
-// The second dimension of a grid ends at 65535, which is four million rows.
-unsigned tiles_of(int64_t n) { return static_cast<unsigned>(ceil_div(n, kTile)); }
+// Calls body with the tile that the operands are multiplied by.
+template <class Body>
+void with_tile(const Product& p, const Body& body) {
+  if (!p.rounded) {
+    MUSTER_CHECK(p.a.dtype == DType::kF32 && p.b.dtype == DType::kF32)
+        << "a product of bf16 operands that is not rounded";
+    return body(ExactTile());
+  }
+  const bool left = p.a.column_step == 1, right = p.b.row_step == 1;
+  MUSTER_CHECK((left || p.a.row_step == 1) && (right || p.b.column_step == 1))
+      << "an operand with neither rows nor columns side by side";
+  if (left && right) return body(TensorTile<true, true>());
+  if (left) return body(TensorTile<true, false>());
+  if (right) return body(TensorTile<false, true>());
+  body(TensorTile<false, false>());
+}
 
 }  // namespace
 
 void multiply(cudaStream_t stream, const Product& p) {
-  launch(stream, dim3(tiles_of(p.n), tiles_of(p.m)), kThreads, multiply_kernel, p);
+  with_tile(p, [&](auto tile) {
+    using Tile = decltype(tile);
+    launch_with_shared(stream, one_block_each(row_tiles<Tile>(p.m) * column_tiles<Tile>(p)),
+                       kThreads, Tile::kSharedBytes, multiply_kernel<Tile>, p);
+  });
 }
 
 void multiply_rows(cudaStream_t stream, const ExpertProduct& args) {
   const Product& p = args.product;
   if (p.m == 0) return;
-  launch(stream, dim3(tiles_of(p.n), tiles_of(p.m) + static_cast<unsigned>(args.experts)), kThreads,
-         rows_kernel, args);
+  with_tile(p, [&](auto tile) {
+    using Tile = decltype(tile);
+    const int64_t rows = row_tiles<Tile>(p.m) + args.experts;
+    launch_with_shared(stream, one_block_each(rows * column_tiles<Tile>(p)), kThreads,
+                       Tile::kSharedBytes, rows_kernel<Tile>, args);
+  });
 }
 
 void multiply_gradients(cudaStream_t stream, const ExpertGradient& args) {
   const Product& p = args.product;
-  launch(stream, dim3(tiles_of(p.n), tiles_of(p.m), static_cast<unsigned>(args.experts)), kThreads,
-         gradients_kernel, args);
+  with_tile(p, [&](auto tile) {
+    using Tile = decltype(tile);
+    dim3 blocks = one_block_each(row_tiles<Tile>(p.m) * column_tiles<Tile>(p));
+    blocks.y = static_cast<unsigned>(args.experts);
+    launch_with_shared(stream, blocks, kThreads, Tile::kSharedBytes, gradients_kernel<Tile>, args);
+  });
 }
 
 }  // namespace muster::trainer::cuda

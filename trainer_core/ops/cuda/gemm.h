@@ -1,4 +1,5 @@
-// Matrix products by our own kernels: for what no library takes (operands of two types, experts' rows) and where there is no library.
+// Matrix products by our own kernels: for what no library takes (operands of two types, experts' rows) and where there is no library. Those
+// of bf16 run on tensor cores.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,7 +22,8 @@ struct Operand {
   }
 };
 
-// c (m, n) = a (m, k) b (k, n), or added to c. Sums are fp32; with `rounded` fp32 operands are rounded to bf16 first.
+// c (m, n) = a (m, k) b (k, n), or added to c. Sums are fp32; with `rounded` fp32 operands are rounded to bf16 first, without it there are no
+// others.
 struct Product {
   int64_t m, n, k;
   Operand a, b;

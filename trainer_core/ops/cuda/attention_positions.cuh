@@ -1,0 +1,110 @@
+// Which keys a query sees, and what a score is: of both types' kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer_core/ops/cuda/attention.h"
+#include "trainer_core/ops/cuda/device.cuh"
+
+namespace muster::trainer::cuda {
+
+// Stands for minus infinity, as on the processor: the lse of a row that has seen no key.
+constexpr float kMasked = -1e30F;
+
+// The positions that `count` rows from `first` on have, bounded from both sides.
+struct PositionBounds {
+  int64_t low, high;
+};
+__device__ inline PositionBounds bounds_of(const Runs& runs, int64_t first, int64_t count) {
+  const int64_t last = (first + count < runs.count ? first + count : runs.count) - 1;
+  if (last < runs.first_count || first >= runs.first_count) return {runs.at(first), runs.at(last)};
+  const int64_t end = runs.at(runs.first_count - 1), begin = runs.at(runs.first_count);
+  const int64_t low = runs.at(first), high = runs.at(last);
+  return {low < begin ? low : begin, high > end ? high : end};
+}
+
+// The first position that a query sees whose document begins at `start`; and the one in row `row` of a sequence.
+__device__ inline int64_t oldest_key(const AttentionLayer& layer, int64_t position, int64_t start) {
+  const int64_t window = layer.window == 0 ? 0 : position - layer.window + 1;
+  const int64_t oldest = window > start ? window : start;
+  return oldest > 0 ? oldest : 0;
+}
+__device__ inline int64_t oldest_key(const AttentionLayer& layer, const int32_t* starts,
+                                     int64_t row) {
+  return oldest_key(layer, layer.queries.at(row), starts == nullptr ? 0 : starts[row]);
+}
+__device__ inline const int32_t* starts_of(const AttentionLayer& layer, int64_t sequence) {
+  return layer.starts == nullptr ? nullptr : layer.starts + sequence * layer.queries.count;
+}
+
+// The keys that a tile of queries sees: in each of the two runs an unbroken range of positions, because neither windows nor documents begin
+// earlier for a later position.
+struct SeenKeys {
+  PositionBounds of_first, of_second;  // low > high: none
+
+  __device__ bool has(int64_t key) const {
+    return (key >= of_first.low && key <= of_first.high) ||
+           (key >= of_second.low && key <= of_second.high);
+  }
+  // Of positions between; true means it, false may be wrong.
+  __device__ bool has_all(const PositionBounds& keys) const {
+    return (keys.low >= of_first.low && keys.high <= of_first.high) ||
+           (keys.low >= of_second.low && keys.high <= of_second.high);
+  }
+  __device__ PositionBounds bounds() const {
+    return {of_first.low < of_second.low ? of_first.low : of_second.low,
+            of_first.high > of_second.high ? of_first.high : of_second.high};
+  }
+};
+__device__ inline SeenKeys seen_by(const AttentionLayer& layer, const int32_t* starts,
+                                   int64_t first, int64_t count) {
+  const Runs& queries = layer.queries;
+  const int64_t end = first + count < queries.count ? first + count : queries.count;
+  const int64_t border = queries.first_count;
+  const PositionBounds none = {INT64_MAX, -1};
+  SeenKeys seen = {none, none};
+  if (first < border)
+    seen.of_first = {oldest_key(layer, starts, first),
+                     queries.at((end < border ? end : border) - 1)};
+  if (end > border) {
+    const int64_t begin = first > border ? first : border;
+    seen.of_second = {oldest_key(layer, starts, begin), queries.at(end - 1)};
+  }
+  return seen;
+}
+// Whether each of the tile's queries sees all keys within the bounds.
+__device__ inline bool see_all(const AttentionLayer& layer, const int32_t* starts, int64_t first,
+                               int64_t count, const PositionBounds& keys) {
+  const int64_t end = first + count, border = layer.queries.first_count;
+  if (end > layer.queries.count || keys.high > bounds_of(layer.queries, first, count).low)
+    return false;
+  return keys.low >= oldest_key(layer, starts, end - 1) &&
+         (first >= border || end <= border || keys.low >= oldest_key(layer, starts, border - 1));
+}
+__device__ inline bool meet(const PositionBounds& a, const PositionBounds& b) {
+  return a.low <= b.high && b.low <= a.high;
+}
+
+// A query's score of a key from the product of the two, and whether it sees the key.
+struct Score {
+  bool seen;
+  float value;
+  int32_t bucket;  // of their distance, where there are biases
+};
+__device__ inline Score score_of(const AttentionLayer& layer, const float* bias, int64_t oldest,
+                                 int64_t query, int64_t key, float product) {
+  if (key < oldest || key > query) return {false, 0, 0};
+  Score score = {true, product * layer.scale, 0};
+  if (bias != nullptr) {
+    score.bucket = layer.buckets.bucket(query - key);
+    score.value += bias[score.bucket];
+  }
+  if (layer.cap > 0) score.value = layer.cap * tanhf(score.value / layer.cap);
+  return score;
+}
+
+__device__ inline const float* bias_of(const AttentionLayer& layer, int64_t head) {
+  return layer.bias == nullptr ? nullptr : layer.bias + head * layer.buckets.count;
+}
+
+}  // namespace muster::trainer::cuda

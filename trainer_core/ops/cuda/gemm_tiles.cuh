@@ -1,0 +1,296 @@
+// A block's part of a product: a tile of c, over some depth of the operands. Two ways: fp32 numbers by multiply-adds, exact to fp32, and
+// bf16 on tensor cores.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer_core/ops/cuda/fragments.cuh"
+#include "trainer_core/ops/cuda/gemm.h"
+
+namespace muster::trainer::cuda {
+
+// What of the operands a block multiplies: rows of a and columns of b of its tile, and the depth between.
+struct Part {
+  int64_t first_row, rows;  // of a and c: [first_row, rows)
+  int64_t first_column;
+  int64_t begin, end;  // of k
+  int64_t b_offset, c_offset;
+};
+
+__device__ inline void store_sum(const Product& p, int64_t at, float sum) {
+  if (p.type == DType::kBf16) {
+    Bf16* const to = static_cast<Bf16*>(p.c) + at;
+    *to = Bf16::round(sum + (p.accumulate ? to->value() : 0.0F));
+  } else {
+    float* const to = static_cast<float*>(p.c) + at;
+    *to = p.accumulate ? *to + sum : sum;
+  }
+}
+
+// All operands are fp32. A thread has kPart x kPart numbers of c.
+struct ExactTile {
+  static constexpr int kRows = 64, kColumns = 64;
+  static constexpr size_t kSharedBytes = 0;  // that launches have to ask for
+  static constexpr int kDepth = 16, kPart = 4, kSide = kRows / kPart;
+  static_assert(kSide * kSide == kThreads && kRows == kColumns);
+
+  __device__ static void multiply(const Product& p, const Part& part) {
+    __shared__ float left[kDepth][kRows + 1], right[kDepth][kColumns + 1];
+    const int thread = static_cast<int>(threadIdx.x);
+    const int row = thread / kSide, column = thread % kSide;
+    const float* const a = static_cast<const float*>(p.a.data);
+    const float* const b = static_cast<const float*>(p.b.data) + part.b_offset;
+    float sums[kPart][kPart] = {};
+    for (int64_t k = part.begin; k < part.end; k += kDepth) {
+      for (int i = thread; i < kRows * kDepth; i += kThreads) {
+        // Neighbouring threads read what lies side by side.
+        const bool along_k = p.a.column_step == 1;
+        const int depth = along_k ? i % kDepth : i / kRows, at = along_k ? i / kDepth : i % kRows;
+        const int64_t from = part.first_row + at;
+        left[depth][at] = from < part.rows && k + depth < part.end
+                              ? a[from * p.a.row_step + (k + depth) * p.a.column_step]
+                              : 0.0F;
+      }
+      for (int i = thread; i < kColumns * kDepth; i += kThreads) {
+        const bool along_k = p.b.row_step == 1;
+        const int depth = along_k ? i % kDepth : i / kColumns;
+        const int at = along_k ? i / kDepth : i % kColumns;
+        const int64_t from = part.first_column + at;
+        right[depth][at] = from < p.n && k + depth < part.end
+                               ? b[(k + depth) * p.b.row_step + from * p.b.column_step]
+                               : 0.0F;
+      }
+      __syncthreads();
+      for (int depth = 0; depth < kDepth; ++depth) {
+        float l[kPart], r[kPart];
+        for (int i = 0; i < kPart; ++i) {
+          l[i] = left[depth][row + i * kSide];
+          r[i] = right[depth][column + i * kSide];
+        }
+        for (int i = 0; i < kPart; ++i)
+          for (int j = 0; j < kPart; ++j) sums[i][j] += l[i] * r[j];
+      }
+      __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < kPart; ++i) {
+#pragma unroll
+      for (int j = 0; j < kPart; ++j) {
+        const int64_t to_row = part.first_row + row + i * kSide;
+        const int64_t to_column = part.first_column + column + j * kSide;
+        if (to_row < part.rows && to_column < p.n)
+          store_sum(p, part.c_offset + to_row * p.n + to_column, sums[i][j]);
+      }
+    }
+  }
+};
+
+// An operand as a tile sees it: a by its rows, b by its columns, and both by the depth.
+struct Side {
+  DType dtype;
+  const void* data;
+  int64_t step, depth_step;  // from a row or column, and from a depth to the next
+  int64_t first, end;        // rows or columns of the tile: [first, end)
+};
+
+// Where a side's tile is on its way from the device's memory to the block's: a thread has kChunks runs of eight numbers in registers while
+// the block still multiplies the tile before, and rounds them when it stores them.
+template <
+    bool
+        kAlongDepth>  // a run goes along the depth, else along the rows or columns: which lie side by side
+class SideTile {
+ public:
+  static constexpr int kSize = 128, kDepth = 64;
+  static constexpr int kStride = (kAlongDepth ? kDepth : kSize) + kStridePadding;
+  static constexpr int kElements = (kAlongDepth ? kSize : kDepth) * kStride;
+
+  // `begin` is the first depth. Every run lies whole runs and steps behind the first number.
+  __device__ SideTile(const Side& side, int64_t begin) : side_(side) {
+    const int64_t first = side.first * side.step + begin * side.depth_step;
+    const auto address = reinterpret_cast<uint64_t>(side.data) + first * width();
+    const auto step = static_cast<uint64_t>(kAlongDepth ? side.step : side.depth_step);
+    vectors_ = (address | step * width()) % sizeof(uint4) == 0;
+  }
+
+  // Depths [depth, end).
+  __device__ void fetch(int64_t depth, int64_t end) {
+    for (int i = 0; i < kChunks; ++i) {
+      const Place place = place_of(i);
+      const int64_t at = side_.first + place.at, deep = depth + place.depth;
+      const int64_t from = at * side_.step + deep * side_.depth_step;
+      const int64_t left =
+          kAlongDepth ? (at < side_.end ? end - deep : 0) : (deep < end ? side_.end - at : 0);
+      if (side_.dtype == DType::kBf16) {
+        fetch_halves(static_cast<const Bf16*>(side_.data) + from, left, raw_[i]);
+      } else {
+        fetch_floats(static_cast<const float*>(side_.data) + from, left, raw_[i]);
+      }
+    }
+  }
+  __device__ void store(Bf16* tile) const {
+    for (int i = 0; i < kChunks; ++i) {
+      const Place place = place_of(i);
+      uint4 run = raw_[i][0];
+      if (side_.dtype != DType::kBf16) {
+        const uint4 low = raw_[i][0], high = raw_[i][1];
+        run = {packed(low.x, low.y), packed(low.z, low.w), packed(high.x, high.y),
+               packed(high.z, high.w)};
+      }
+      Bf16* const to = tile + (kAlongDepth ? place.at * kStride + place.depth
+                                           : place.depth * kStride + place.at);
+      *reinterpret_cast<uint4*>(to) = run;
+    }
+  }
+
+ private:
+  static constexpr int kRun = 8;
+  static constexpr int kChunks = kSize * kDepth / kRun / kThreads;
+
+  struct Place {
+    int at, depth;
+  };
+  __device__ static Place place_of(int i) {
+    const int chunk = static_cast<int>(threadIdx.x) + i * kThreads;
+    constexpr int kRuns = (kAlongDepth ? kDepth : kSize) / kRun;  // of a row of the tile
+    const int row = chunk / kRuns, begin = chunk % kRuns * kRun;
+    return kAlongDepth ? Place{row, begin} : Place{begin, row};
+  }
+  __device__ uint64_t width() const {
+    return side_.dtype == DType::kBf16 ? sizeof(Bf16) : sizeof(float);
+  }
+  __device__ static uint32_t packed(unsigned low, unsigned high) {
+    return pack_bf16(__uint_as_float(low), __uint_as_float(high));
+  }
+
+  // The first `left` numbers of a run, zeros behind them: what lies there may be anything.
+  __device__ void fetch_halves(const Bf16* from, int64_t left, uint4 (&raw)[2]) const {
+    if (vectors_ && left >= kRun) {
+      raw[0] = *reinterpret_cast<const uint4*>(from);
+      return;
+    }
+    const auto pair = [&](int i) {
+      const unsigned low = i < left ? from[i].bits : 0U;
+      const unsigned high = i + 1 < left ? from[i + 1].bits : 0U;
+      return low | high << 16;
+    };
+    raw[0] = {pair(0), pair(2), pair(4), pair(6)};
+  }
+  __device__ void fetch_floats(const float* from, int64_t left, uint4 (&raw)[2]) const {
+    if (vectors_ && left >= kRun) {
+      raw[0] = reinterpret_cast<const uint4*>(from)[0];
+      raw[1] = reinterpret_cast<const uint4*>(from)[1];
+      return;
+    }
+    const auto one = [&](int i) { return i < left ? __float_as_uint(from[i]) : 0U; };
+    raw[0] = {one(0), one(1), one(2), one(3)};
+    raw[1] = {one(4), one(5), one(6), one(7)};
+  }
+
+  const Side side_;
+  bool vectors_;
+  uint4 raw_[kChunks][2];  // of bf16 the first alone
+};
+
+// Operands are rounded to bf16. Eight warps have 64 x 32 numbers of c each; the next tiles are fetched while these are multiplied, which
+// takes about as long as memory does where tiles are so deep.
+template <bool kLeftAlongDepth, bool kRightAlongDepth>
+struct TensorTile {
+  using Left = SideTile<kLeftAlongDepth>;
+  using Right = SideTile<kRightAlongDepth>;
+  static constexpr int kRows = Left::kSize, kColumns = Right::kSize;
+  static constexpr int kDepth = Left::kDepth;
+  static constexpr int kWarpRows = 64, kWarpColumns = 32;
+  static constexpr int kTall = kWarpRows / kMmaRows, kWide = kWarpColumns / kMmaColumns;
+  static_assert(kRows / kWarpRows * (kColumns / kWarpColumns) * kWarp == kThreads);
+  static constexpr int kBuffer = Left::kElements + Right::kElements;
+  static constexpr size_t kSharedBytes = 2 * kBuffer * sizeof(Bf16);
+
+  __device__ static void multiply(const Product& p, const Part& part) {
+    Bf16* const buffers = static_cast<Bf16*>(dynamic_shared());
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int row = warp / (kColumns / kWarpColumns) * kWarpRows;
+    const int column = warp % (kColumns / kWarpColumns) * kWarpColumns;
+    const bool idle = part.first_row + row >= part.rows || part.first_column + column >= p.n;
+    Left left({p.a.dtype, p.a.data, p.a.row_step, p.a.column_step, part.first_row, part.rows},
+              part.begin);
+    const size_t width = p.b.dtype == DType::kBf16 ? sizeof(Bf16) : sizeof(float);
+    Right right({p.b.dtype, static_cast<const char*>(p.b.data) + part.b_offset * width,
+                 p.b.column_step, p.b.row_step, part.first_column, p.n},
+                part.begin);
+    float sums[kTall][kWide][4] = {};
+    int buffer = 0;
+    if (part.begin < part.end) {
+      left.fetch(part.begin, part.end);
+      right.fetch(part.begin, part.end);
+      left.store(buffers);
+      right.store(buffers + Left::kElements);
+      __syncthreads();
+    }
+    for (int64_t k = part.begin; k < part.end; k += kDepth) {
+      const bool more = k + kDepth < part.end;
+      if (more) {
+        left.fetch(k + kDepth, part.end);
+        right.fetch(k + kDepth, part.end);
+      }
+      const Bf16* const tiles = buffers + buffer * kBuffer;
+      if (!idle) add_product(tiles, tiles + Left::kElements, row, column, part.end - k, sums);
+      buffer ^= 1;
+      if (more) {
+        left.store(buffers + buffer * kBuffer);
+        right.store(buffers + buffer * kBuffer + Left::kElements);
+      }
+      __syncthreads();
+    }
+    if (!idle) store(p, part, row, column, sums);
+  }
+
+ private:
+  // Behind `depth` there are zeros.
+  __device__ static void add_product(const Bf16* left, const Bf16* right, int row, int column,
+                                     int64_t depth, float (&sums)[kTall][kWide][4]) {
+#pragma unroll
+    for (int k = 0; k < kDepth; k += kMmaDepth) {
+      if (k >= depth) break;
+      uint32_t a[kTall][4], b[kWide / 2][2][2];
+#pragma unroll
+      for (int i = 0; i < kTall; ++i) {
+        const int at = row + i * kMmaRows;
+        load_left<!kLeftAlongDepth>(
+            left + (kLeftAlongDepth ? at * Left::kStride + k : k * Left::kStride + at),
+            Left::kStride, a[i]);
+      }
+#pragma unroll
+      for (int j = 0; j < kWide / 2; ++j) {
+        const int at = column + 2 * j * kMmaColumns;
+        load_right<!kRightAlongDepth>(
+            right + (kRightAlongDepth ? at * Right::kStride + k : k * Right::kStride + at),
+            Right::kStride, b[j]);
+      }
+#pragma unroll
+      for (int i = 0; i < kTall; ++i)
+#pragma unroll
+        for (int j = 0; j < kWide; ++j) mma(sums[i][j], a[i], b[j / 2][j % 2]);
+    }
+  }
+
+  __device__ static void store(const Product& p, const Part& part, int row, int column,
+                               const float (&sums)[kTall][kWide][4]) {
+#pragma unroll
+    for (int i = 0; i < kTall; ++i) {
+#pragma unroll
+      for (int j = 0; j < kWide; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int64_t to_row =
+              part.first_row + row + i * kMmaRows + fragment_row() + e / 2 * (kMmaRows / 2);
+          const int64_t to_column =
+              part.first_column + column + j * kMmaColumns + fragment_column() + e % 2;
+          if (to_row < part.rows && to_column < p.n)
+            store_sum(p, part.c_offset + to_row * p.n + to_column, sums[i][j][e]);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace muster::trainer::cuda
