@@ -69,9 +69,9 @@ TEST(Marks, WaitForWhatWasCalledBeforeThem) {
     return number;
   };
   backend->ops().fill(x, 1);
-  const auto first = backend->ops().mark();
+  const auto first = backend->ops().queue()->mark();
   backend->ops().fill(x, 2);
-  const auto second = backend->ops().mark();
+  const auto second = backend->ops().queue()->mark();
   EXPECT_EQ(value(), 0);
   std::thread([&] { first->wait(); }).join();
   EXPECT_EQ(value(), 1);
