@@ -106,6 +106,8 @@ struct Event;
 // From here on streams do what they are told at the call, as a processor does.
 void work_at_the_call();
 void enqueue(Stream* stream, std::function<void()> work);
+// The stream begins what it was told, though nobody waits.
+void begin(Stream* stream);
 }  // namespace emulated
 cudaError_t cudaDeviceSynchronize();
 using cudaStream_t = emulated::Stream*;

@@ -1,5 +1,6 @@
 // Whole trainings whose devices' numbers a NCCL of the tests' own brings together, in the order of streams: what the host's memory comes to,
-// to the last bit. The emulated device does nothing before somebody waits, so an event that is forgotten is another number.
+// to the last bit. The emulated device does nothing before somebody waits, or collectives at once: an event that is forgotten is another
+// number in one of the two.
 #include <gmock/gmock.h>
 
 #include <string>
@@ -33,6 +34,7 @@ TrainConfig on_mesh_of(const ModelConfig& model, const MeshShape& shape) {
 struct Job {
   const char* name;
   std::function<TrainConfig()> config;
+  bool at_once = false;
 };
 void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
 
@@ -42,7 +44,9 @@ class InTheOrderOfStreams : public testing::TestWithParam<Job> {
 
   const std::shared_ptr<Backend> device_ = gpu_backend({}).value();
   FakeNccl nccl_{device_->memory(), [](void* stream, std::function<void()> work) {
-                   emulated::enqueue(static_cast<cudaStream_t>(stream), std::move(work));
+                   auto* const queue = static_cast<cudaStream_t>(stream);
+                   emulated::enqueue(queue, std::move(work));
+                   if (GetParam().at_once) emulated::begin(queue);
                  }};
 };
 
@@ -55,6 +59,16 @@ INSTANTIATE_TEST_SUITE_P(
               config.gradient_accumulation_steps = 2;
               return config;
             }},
+        Job{"tensor_at_once",
+            [] {
+              return on_mesh_of(sharded_llama(), mesh({{MeshAxis::kTensor, 2}}));
+            },
+            /*at_once=*/true},
+        Job{"sequence_at_once",
+            [] {
+              return on_mesh_of(sharded_llama(), mesh({{MeshAxis::kSequence, 2}}));
+            },
+            /*at_once=*/true},
         Job{"tensor_and_fsdp",
             [] {
               return on_mesh_of(sharded_llama(),

@@ -41,11 +41,10 @@ class Stream {
     if (thread_.joinable()) thread_.join();
   }
 
-  // The number of what it is told.
-  uint64_t tell(std::function<void()> work) {
+  void tell(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
-    return ++told_;
+    ++told_;
   }
   uint64_t told() const {
     const std::lock_guard lock(mutex_);
@@ -139,8 +138,10 @@ void work_at_the_call() { streams().at_the_call = true; }
 
 void enqueue(Stream* stream, std::function<void()> work) {
   if (stream == nullptr || streams().at_the_call) return work();
-  (void)stream->tell(std::move(work));
+  stream->tell(std::move(work));
 }
+
+void begin(Stream* stream) { stream->begin_until(stream->told()); }
 
 }  // namespace emulated
 
