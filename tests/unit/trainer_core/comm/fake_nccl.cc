@@ -1,6 +1,5 @@
 #include "tests/unit/trainer_core/comm/fake_nccl.h"
 
-#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -35,7 +34,9 @@ struct World {
 struct Communicator {
   std::shared_ptr<World> world;
   int rank = 0;
-  std::atomic<bool> aborted{false};
+  // Under the world's lock:
+  int running = 0;  // of what the device does for it
+  bool aborted = false;
 };
 // A handle is a pointer to one of these, which the device's work outlives.
 using Shared = std::shared_ptr<Communicator>;
@@ -102,8 +103,15 @@ using Work = std::function<void(Communicator& me)>;
 std::function<void()> work_of(NcclCommunicator communicator, Work work) {
   ++worlds().fake->calls;
   return [me = *static_cast<Shared*>(communicator), work = std::move(work)] {
-    if (!me->aborted) work(*me);
-    if (FakeNccl* const fake = worlds().fake) ++fake->done;
+    {
+      const std::lock_guard lock(me->world->mutex);
+      if (me->aborted) return;
+      ++me->running;
+    }
+    work(*me);
+    const std::lock_guard lock(me->world->mutex);
+    --me->running;
+    me->world->changed.notify_all();
   };
 }
 NcclResult told(NcclCommunicator communicator, void* stream, Work work) {
@@ -158,13 +166,15 @@ NcclResult destroy(NcclCommunicator communicator) {
   --worlds().fake->communicators;
   return kNcclSuccess;
 }
+// The device does nothing for it any more when it returns, so that what it had may be freed.
 NcclResult abort(NcclCommunicator communicator) {
   ++worlds().fake->aborted;
   Communicator& me = **static_cast<Shared*>(communicator);
   {
-    const std::lock_guard lock(me.world->mutex);
+    std::unique_lock lock(me.world->mutex);
     me.aborted = true;
     me.world->changed.notify_all();
+    me.world->changed.wait(lock, [&] { return me.running == 0; });
   }
   return destroy(communicator);
 }

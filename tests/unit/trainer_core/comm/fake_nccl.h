@@ -31,7 +31,6 @@ class FakeNccl {
   std::atomic<int> communicators = 0;      // that are there now
   std::atomic<int> aborted = 0;
   std::atomic<int> calls = 0;
-  std::atomic<int> done = 0;  // what the device has come to of them, aborted or not
 };
 
 }  // namespace muster::trainer
