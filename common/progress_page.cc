@@ -202,13 +202,29 @@ int ProgressWriter::add_group(std::string_view name, uint32_t members, uint32_t 
 
 uint64_t ProgressWriter::begin_collective(int group, CollectiveKind kind, std::string_view name,
                                           uint64_t bytes, uint32_t dtype, Instant now) {
+  return record_collective(group, kind, name, bytes, dtype, now, /*starts=*/true);
+}
+
+uint64_t ProgressWriter::enqueue_collective(int group, CollectiveKind kind, std::string_view name,
+                                            uint64_t bytes, uint32_t dtype, Instant now) {
+  return record_collective(group, kind, name, bytes, dtype, now, /*starts=*/false);
+}
+
+void ProgressWriter::start_collective(int group, uint64_t seq) {
+  if (group < 0) return;
+  update([&](ProgressPage& p) { p.groups[static_cast<size_t>(group)].started = seq; });
+}
+
+uint64_t ProgressWriter::record_collective(int group, CollectiveKind kind, std::string_view name,
+                                           uint64_t bytes, uint32_t dtype, Instant now,
+                                           bool starts) {
   if (group < 0) return 0;
   const auto g = static_cast<size_t>(group);
   const uint64_t seq = page_->groups[g].enqueued + 1;
   update([&](ProgressPage& p) {
     GroupProgress& progress = p.groups[g];
     progress.enqueued = seq;
-    progress.started = seq;
+    if (starts) progress.started = seq;
     progress.bytes = bytes;
     progress.kind = kind;
     progress.dtype = dtype;

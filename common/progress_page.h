@@ -221,7 +221,7 @@ struct CheckpointProgress {
   double seconds = 0;  // of the write
 };
 
-// The rank's side. Any thread, but a group's collectives come from one thread at a time. A method changes a copy of the page
+// The rank's side. Any thread, but a group's collectives are handed over by one thread at a time. A method changes a copy of the page
 // and stores the words that differ: 8 KiB of reading, no system call unless two threads meet.
 class ProgressWriter {
  public:
@@ -248,9 +248,14 @@ class ProgressWriter {
   // Registers a process group and returns its index; -1 when kProgressGroupsMax are taken (the collectives
   // of such a group are not recorded). `name` is cut to 55 bytes; `members` and `id` as in the layout.
   int add_group(std::string_view name, uint32_t members, uint32_t id);
-  // Records the next collective of `group`: returns its sequence number, to be completed with the same.
+  // Records the next collective of `group`, which moves data from here on: returns its sequence number, to be completed with the same.
   uint64_t begin_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,
                             uint32_t dtype, Instant now);
+  // The same in two parts, where it is handed over before it begins to move data. Several may be handed over; they are started and
+  // completed in order, by one other thread.
+  uint64_t enqueue_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,
+                              uint32_t dtype, Instant now);
+  void start_collective(int group, uint64_t seq);
   void complete_collective(int group, uint64_t seq, Instant now);
 
   const ProgressPage& page() const { return *page_; }
@@ -260,6 +265,8 @@ class ProgressWriter {
 
   template <class F>
   void update(F&& change);
+  uint64_t record_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,
+                             uint32_t dtype, Instant now, bool starts);
 
   std::mutex mutex_;    // held by the thread that writes
   ProgressPage* page_;  // owned mapping

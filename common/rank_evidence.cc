@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include <absl/strings/str_format.h>
@@ -27,17 +28,20 @@ Duration since(int64_t then_ns, Instant now) {
 // Figures of a page that its program has spoiled say nothing.
 double sane(double seconds) { return std::isfinite(seconds) && seconds > 0 ? seconds : 0; }
 
-// The ring's newest record of the group that is not completed; else its newest one. nullptr: the ring has forgotten the group.
-const CollectiveRecord* newest_record(const ProgressPage& page, uint32_t group) {
-  const CollectiveRecord* newest = nullptr;
-  const auto weight = [](const CollectiveRecord& record) {
-    return std::pair(record.completed_ns == 0, record.seq);
+// The ring's record of the group's first collective that is not completed; else its newest one that is not; else its newest one. nullptr:
+// the ring has forgotten the group.
+const CollectiveRecord* record_of(const ProgressPage& page, uint32_t group) {
+  const CollectiveRecord* best = nullptr;
+  const auto weight = [&](const CollectiveRecord& record) {
+    const bool is_open = record.completed_ns == 0;
+    return std::tuple(is_open && record.seq == page.groups[group].completed + 1, is_open,
+                      record.seq);
   };
   for (const CollectiveRecord& record : page.ring) {
     if (record.seq == 0 || record.group != group) continue;
-    if (newest == nullptr || weight(record) > weight(*newest)) newest = &record;
+    if (best == nullptr || weight(record) > weight(*best)) best = &record;
   }
-  return newest;
+  return best;
 }
 
 GroupEvidence group_evidence(const ProgressPage& page, uint32_t index, Instant now) {
@@ -52,11 +56,12 @@ GroupEvidence group_evidence(const ProgressPage& page, uint32_t index, Instant n
                          .dtype = group.dtype,
                          .bytes = group.bytes,
                          .collective = {}};
-  if (const CollectiveRecord* record = newest_record(page, index)) {
+  if (const CollectiveRecord* record = record_of(page, index)) {
     evidence.kind = record->kind;
     evidence.bytes = record->bytes;
     evidence.collective = printable(record->name);
     evidence.age = since(record->enqueued_ns, now);
+    if (record->seq != group.enqueued) evidence.called = record->seq;
   }
   return evidence;
 }

@@ -25,14 +25,17 @@ struct GroupEvidence {
   uint64_t enqueued = 0;
   uint64_t started = 0;
   uint64_t completed = 0;
-  // Of the last one that was enqueued.
+  // Of the first one that is not completed, where the ring still has it; else of the last one that was enqueued.
   CollectiveKind kind = CollectiveKind::kNone;
   uint32_t dtype = 0;
   uint64_t bytes = 0;
   std::string collective;  // "layer 3 mlp all-gather"; empty when the page's ring has forgotten it
   Duration age{};          // since it was enqueued; zero when the ring has forgotten it
+  uint64_t called = 0;     // its number, where it is not the last one's
 
   bool waits() const { return completed < enqueued; }
+  // Of what kind, bytes and collective tell.
+  uint64_t number() const { return called > 0 ? called : enqueued; }
   // The collective is under way: what is handed over and not begun waits for its own stream's other work, and for nobody yet.
   bool is_inside() const { return completed < started; }
   friend bool operator==(const GroupEvidence&, const GroupEvidence&) = default;

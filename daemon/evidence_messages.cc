@@ -50,7 +50,8 @@ GroupEvidence group_from_proto(const v1::GroupEvidence& proto) {
           .dtype = proto.dtype(),
           .bytes = proto.bytes(),
           .collective = printable(proto.collective(), kNameBytesMax),
-          .age = age_from(proto.age_ns())};
+          .age = age_from(proto.age_ns()),
+          .called = proto.called()};
 }
 
 void group_to_proto(const GroupEvidence& group, v1::GroupEvidence& proto) {
@@ -65,6 +66,7 @@ void group_to_proto(const GroupEvidence& group, v1::GroupEvidence& proto) {
   proto.set_bytes(group.bytes);
   proto.set_collective(printable(group.collective, kNameBytesMax));
   proto.set_age_ns(group.age.count());
+  proto.set_called(group.called);
 }
 
 RankEvidence rank_from_proto(const v1::RankEvidence& proto) {

@@ -59,7 +59,7 @@ class Replica {
   }
   // When passes are over: then the gradients are those of all ranks that have the same shards. The groups' first error.
   absl::Status finish_passes() {
-    absl::Status status = exchange_ ? exchange_->status() : absl::OkStatus();
+    absl::Status status = exchange_ ? exchange_->finish() : absl::OkStatus();
     if (parameters_) status.Update(parameters_->finish());
     if (messages_) status.Update(messages_->finish());
     return status;
@@ -153,7 +153,9 @@ class Replica {
                       ? nullptr
                       : std::make_unique<StageMessages>(plan_.model, arena_, ops_, *groups)),
         model_(plan_.model, arena_, ops_, parameters_.get(), exchange_.get()) {
-    if (groups != nullptr) sums_.emplace(*groups);
+    if (groups == nullptr) return;
+    groups->follow(ops_.queue());
+    sums_.emplace(*groups);
   }
 
   std::span<float> optimizer_state() {

@@ -23,7 +23,7 @@ std::string in_quotes(std::string_view name) {
 // The call that a member of the instance shows, if its page still shows this one.
 const GroupEvidence* call_of(const WaitGraph::Instance& instance) {
   for (const WaitGraph::Member& member : instance.inside)
-    if (instance.seq == 0 || member.group->enqueued == instance.seq) return member.group;
+    if (instance.seq == 0 || member.group->number() == instance.seq) return member.group;
   return nullptr;
 }
 

@@ -72,12 +72,12 @@ class Meetings {
       if (!group.is_inside()) continue;
       if (meeting.inside++ == 0) {
         meeting.completed = group.completed;
-        meeting.enqueued = group.enqueued;
+        meeting.number = group.number();
         meeting.kind = group.kind;
       }
-      // The page tells the kind of what was handed over last, which members may be ahead by.
+      // The page may tell the kind of what was handed over last, which members may be ahead by.
       meeting.same = meeting.same && group.completed == meeting.completed &&
-                     (group.enqueued != meeting.enqueued || group.kind == meeting.kind);
+                     (group.number() != meeting.number || group.kind == meeting.kind);
     }
   }
 
@@ -98,7 +98,7 @@ class Meetings {
     uint32_t seen = 0;
     uint32_t inside = 0;
     uint64_t completed = 0;
-    uint64_t enqueued = 0;
+    uint64_t number = 0;
     CollectiveKind kind = CollectiveKind::kNone;
     bool same = true;
   };

@@ -215,7 +215,7 @@ bool Findings::judge_mismatch(size_t index) {
   if (instance.seq == 0 || instance.inside.size() < 2) return false;
   std::map<Call, std::vector<WaitGraph::Member>> calls;
   for (const WaitGraph::Member& member : instance.inside)
-    if (member.group->enqueued == instance.seq) calls[call_of(*member.group)].push_back(member);
+    if (member.group->number() == instance.seq) calls[call_of(*member.group)].push_back(member);
   if (calls.size() < 2) return false;
   const auto most = std::max_element(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();

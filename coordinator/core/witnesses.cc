@@ -41,8 +41,8 @@ Witnesses::Witnesses(const std::vector<RankView>& views, const WaitGraph& graph)
       if (!tells(group)) continue;
       const int64_t step = view.evidence->step;
       const Call call(group.kind, group.collective);
-      numbers_[{group.name, step, call}][group.enqueued].insert(group.id);
-      calls_[{group.name, step, group.enqueued}][call].insert(group.id);
+      numbers_[{group.name, step, call}][group.number()].insert(group.id);
+      calls_[{group.name, step, group.number()}][call].insert(group.id);
       ++groups_[call][group.name];
     }
   }
@@ -84,7 +84,7 @@ Testimony Witnesses::by_number(int32_t rank) const {
     if (!tells(group)) continue;
     const Call call(group.kind, group.collective);
     const auto& numbers = numbers_.at({group.name, evidence->step, call});
-    if (others(numbers.at(group.enqueued), group.id) > 0) {
+    if (others(numbers.at(group.number()), group.id) > 0) {
       testimony = Testimony::kPartly;
       continue;
     }
@@ -92,8 +92,8 @@ Testimony Witnesses::by_number(int32_t rank) const {
     const auto& groups = groups_.at(call);
     const bool is_elsewhere = groups.size() == 2 && groups.at(group.name) == 1 &&
                               (groups.begin()->second > 1 || groups.rbegin()->second > 1);
-    if (is_elsewhere || others_agree_against(numbers, group.enqueued, group.id) ||
-        others_agree_against(calls_.at({group.name, evidence->step, group.enqueued}), call,
+    if (is_elsewhere || others_agree_against(numbers, group.number(), group.id) ||
+        others_agree_against(calls_.at({group.name, evidence->step, group.number()}), call,
                              group.id))
       return Testimony::kContradicts;
   }

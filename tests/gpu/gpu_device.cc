@@ -12,6 +12,7 @@ struct Devices {
   std::mutex mutex;
   int on_cpu = 0;
   std::vector<std::shared_ptr<Backend>> made;
+  NcclOptions nccl;
 };
 Devices& devices() {
   static Devices all;
@@ -23,10 +24,15 @@ Devices& devices() {
 OnCpu::OnCpu() { ++devices().on_cpu; }
 OnCpu::~OnCpu() { --devices().on_cpu; }
 
+OnNccl::OnNccl(NcclOptions options) { devices().nccl = std::move(options); }
+OnNccl::~OnNccl() { devices().nccl = {}; }
+
 std::vector<std::shared_ptr<Backend>> take_devices() {
   const std::lock_guard lock(devices().mutex);
   return std::exchange(devices().made, {});
 }
+
+NcclOptions nccl_of_tests() { return devices().on_cpu > 0 ? NcclOptions() : devices().nccl; }
 
 std::shared_ptr<Backend> device_of_tests() {
   if (devices().on_cpu > 0) return nullptr;

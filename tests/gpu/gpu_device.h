@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "trainer_core/comm/nccl_group.h"
 #include "trainer_core/ops/backend.h"
 
 namespace muster::trainer {
@@ -14,6 +15,14 @@ struct OnCpu {
   ~OnCpu();
   OnCpu(const OnCpu&) = delete;
   OnCpu& operator=(const OnCpu&) = delete;
+};
+
+// While it lives runs bring their numbers together by this NCCL.
+struct OnNccl {
+  explicit OnNccl(NcclOptions options);
+  ~OnNccl();
+  OnNccl(const OnNccl&) = delete;
+  OnNccl& operator=(const OnNccl&) = delete;
 };
 
 // The backends that were made since the last call.

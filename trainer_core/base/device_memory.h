@@ -9,16 +9,33 @@
 #include <memory>
 #include <string>
 
+#include "common/time.h"
+
 namespace muster::trainer {
 
-// What a library does on the device for one thread, in the order of its calls.
+// A place in the order of a queue's calls. Any thread. An error of the device ends the process.
+class DeviceMark {
+ public:
+  virtual ~DeviceMark() = default;
+
+  // Whether what was called before it is done.
+  virtual bool is_done() const = 0;
+  // Until it is; the thread sleeps.
+  virtual void wait() const = 0;
+  // What the device took from `earlier`, a mark of any of its queues, to this one. Both are done.
+  virtual Duration since(const DeviceMark& earlier) const = 0;
+};
+
+// What the device does for one thread, in the order of its calls.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
 
   virtual void* handle() const = 0;  // CUDA's cudaStream_t
-  // Whether all that was called is done. An error of the device ends the process.
-  virtual bool is_idle() const = 0;
+  // Behind all that was called.
+  virtual std::shared_ptr<const DeviceMark> mark() = 0;
+  // What is called from here on begins when `mark`, of any queue of the device, is done. The host does not wait.
+  virtual void wait_for(const DeviceMark& mark) = 0;
 };
 
 class DeviceMemory {

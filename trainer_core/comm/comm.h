@@ -3,7 +3,7 @@
 // that lie on a device.
 //
 // Every rank of a group calls the same collectives in the same order, with the same sizes. A call returns when this rank's part is
-// done. Each one is published on the rank's progress page (if one was given) before it starts and after it completes. Buffers
+// done, or in the computation's order earlier (follow()). Each one is published on the rank's progress page (if one was given) before it starts and after it completes. Buffers
 // may not overlap unless a method says so.
 //
 // Types: fp32 and bf16; int32 where numbers are moved and not added. Sums are made in fp32, in the order of ranks, and rounded
@@ -36,6 +36,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,7 @@
 
 #include "common/progress_page.h"
 #include "common/time.h"
+#include "trainer_core/base/device_memory.h"
 #include "trainer_core/comm/numbers.h"
 
 namespace muster::trainer {
@@ -89,6 +91,14 @@ class ProcessGroup {
   virtual absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
                                  std::string_view name) = 0;
   virtual absl::Status barrier(std::string_view name) = 0;
+
+  // From here on collectives of a device's numbers are in the order of what `computation` is called for: each begins when what was called
+  // before it is done, what is called after it begins when it is done, and its call may return before. Errors that come later are those of
+  // the group's next call and of finish(); what the computation has made since is not to be used. Null: as before. Of host's numbers
+  // nothing changes. Before the group is used by its thread, or on it.
+  virtual void follow(std::shared_ptr<DeviceQueue> /*computation*/) {}
+  // Until all that was called is done; its first error. The thread of the group's calls.
+  virtual absl::Status finish() { return absl::OkStatus(); }
 
   // What this rank has sent through this group in collectives of one kind. Any thread.
   virtual SentBytes sent(CollectiveKind kind) const = 0;

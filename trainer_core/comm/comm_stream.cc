@@ -14,8 +14,8 @@ double CommTimes::hidden() const {
   return std::clamp(1 - to_seconds(blocked) / to_seconds(busy), 0.0, 1.0);
 }
 
-std::unique_ptr<CommStream> CommStream::start(std::function<void()> abort) {
-  auto stream = absl::WrapUnique(new CommStream());
+std::unique_ptr<CommStream> CommStream::start(std::function<void()> abort, size_t queued_max) {
+  auto stream = absl::WrapUnique(new CommStream(queued_max));
   stream->abort_ = std::move(abort);
   stream->thread_ = std::thread([raw = stream.get()] { raw->run(); });
   return stream;
@@ -36,7 +36,7 @@ CommStream::~CommStream() {
 
 CommTicket CommStream::enqueue(Work work, std::function<void()> ready) {
   std::unique_lock lock(mutex_);
-  finished_.wait(lock, [&] { return queue_.size() < kQueuedMax; });
+  finished_.wait(lock, [&] { return queue_.size() < queued_max_; });
   queue_.push_back({std::move(work), std::move(ready)});
   arrived_.notify_one();
   return {++enqueued_};
@@ -65,6 +65,11 @@ absl::Status CommStream::wait_all() {
 
 Duration CommStream::readying(Instant now) const {
   return readying_ + (ready_began_ ? now - *ready_began_ : Duration::zero());
+}
+
+absl::Status CommStream::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
 }
 
 CommTimes CommStream::times() const {

@@ -49,19 +49,22 @@ class CommStream {
   using Work = std::function<absl::Status()>;
 
   // `abort` makes the current and all later work fail: that of the transport. None where work waits for nobody.
-  static std::unique_ptr<CommStream> start(std::function<void()> abort = nullptr);
+  static std::unique_ptr<CommStream> start(std::function<void()> abort = nullptr,
+                                           size_t queued_max = kQueuedMax);
   // Drops what has not begun and waits for what has. If anything is left, this rank goes in the middle of a collective: then it
   // aborts first, so that it waits for no peer, which may hang, and no peer waits for it.
   ~CommStream();
   CommStream(const CommStream&) = delete;
   CommStream& operator=(const CommStream&) = delete;
 
-  // What `work` uses lives until it is waited for. Waits while kQueuedMax are in the queue. `ready`, which may be empty, waits on the stream's
+  // What `work` uses lives until it is waited for. Waits while as many as there is room for are in the queue. `ready`, which may be empty, waits on the stream's
   // thread for the computation that the work needs: that is no time of a collective, and nobody is blocked by peers meanwhile.
   CommTicket enqueue(Work work, std::function<void()> ready = nullptr);
   absl::Status wait(CommTicket ticket);
   // For all that was enqueued before.
   absl::Status wait_all();
+  // The first failure so far.
+  absl::Status status() const;
 
   CommTimes times() const;
 
@@ -69,11 +72,12 @@ class CommStream {
   static constexpr size_t kQueuedMax =
       1024;  // far more than a step has layers; a queue that only grows is a mistake
 
-  CommStream() = default;
+  explicit CommStream(size_t queued_max) : queued_max_(queued_max) {}
   void run();
   // In all that was waited for to be ready, until now. Under the lock.
   Duration readying(Instant now) const;
 
+  const size_t queued_max_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;   // work, or the end
   std::condition_variable finished_;  // a work, or there is room

@@ -22,16 +22,19 @@ constexpr auto kPause = std::chrono::microseconds(50);
 constexpr auto kFinalizeTimeout = std::chrono::seconds(5);
 
 // Beside NCCL's own results, none of which is negative.
-constexpr NcclResult kAborted = -1;
+constexpr NcclResult kAborted = -1, kGone = -2;
 
 constexpr size_t kIdWords = sizeof(NcclUniqueId) / sizeof(int32_t);
+
+// Of calls that do not block.
+bool is_called(NcclResult found) { return found == kNcclSuccess; }
 
 }  // namespace
 
 NcclEnd::~NcclEnd() {
   if (communicator_ == nullptr) return;
   const bool gone = aborted_ || wait(options_.api->finalize(communicator_), kFinalizeTimeout,
-                                     [] { return true; }) != kNcclSuccess;
+                                     Manner::kEager, is_called) != kNcclSuccess;
   (void)(gone ? options_.api->abort(communicator_) : options_.api->destroy(communicator_));
 }
 
@@ -40,28 +43,33 @@ std::string NcclEnd::text_of(NcclResult result) const {
 }
 
 absl::Status NcclEnd::give_up(absl::Status status) {
+  const std::lock_guard lock(mutex_);
   if (communicator_ != nullptr) (void)options_.api->abort(communicator_);
   communicator_ = nullptr;
-  broken_ = status;
-  return status;
+  if (broken_.ok()) broken_ = std::move(status);
+  return broken_;
 }
 
-NcclResult NcclEnd::wait(NcclResult called, Duration timeout,
-                         absl::FunctionRef<bool()> done) const {
+NcclResult NcclEnd::ask() const {
+  const std::lock_guard lock(mutex_);
+  if (communicator_ == nullptr) return kGone;
+  NcclResult found = kNcclSuccess;
+  const NcclResult asked = options_.api->async_error(communicator_, &found);
+  return asked == kNcclSuccess ? found : asked;
+}
+
+NcclResult NcclEnd::wait(NcclResult called, Duration timeout, Manner manner,
+                         absl::FunctionRef<bool(NcclResult found)> done) const {
   if (called != kNcclSuccess && called != kNcclInProgress) return called;
   const Instant began = monotonic_now();
   for (;;) {
-    NcclResult found = kNcclSuccess;
-    if (communicator_ != nullptr) {
-      const NcclResult asked = options_.api->async_error(communicator_, &found);
-      if (asked != kNcclSuccess) found = asked;
-    }
+    const NcclResult found = ask();
     if (found != kNcclSuccess && found != kNcclInProgress) return found;
-    if (found == kNcclSuccess && done()) return found;
+    if (done(found)) return kNcclSuccess;
     if (aborted_) return kAborted;
     const Duration waited = monotonic_now() - began;
     if (waited >= timeout) return kNcclInProgress;
-    if (waited < kEagerFor) {
+    if (manner == Manner::kEager && waited < kEagerFor) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kPause);
@@ -100,8 +108,12 @@ absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
 
 NcclResult NcclEnd::init(const NcclUniqueId& id, int ranks, int rank) {
   NcclConfig config;
-  return wait(options_.api->init(&communicator_, ranks, id, rank, &config),
-              options_.connect_timeout, [] { return true; });
+  NcclResult called = kNcclSuccess;
+  {
+    const std::lock_guard lock(mutex_);
+    called = options_.api->init(&communicator_, ranks, id, rank, &config);
+  }
+  return wait(called, options_.connect_timeout, Manner::kEager, is_called);
 }
 
 // Of ranks that have compared versions: one knows what another's number means.
@@ -131,7 +143,7 @@ absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> 
 
 absl::Status NcclEnd::connect(ProcessGroup& group) {
   if (!broken_.ok()) return broken_;
-  queue_ = memory_.open_queue();
+  if (queue_ == nullptr) queue_ = memory_.open_queue();
   const auto id = share_id(group);
   if (!id.ok()) return id.status();
   const NcclResult mine = init(*id, group.size(), group.rank());
@@ -141,19 +153,31 @@ absl::Status NcclEnd::connect(ProcessGroup& group) {
   const absl::Status together = told.ok()              ? judge(group, all)
                                 : mine == kNcclSuccess ? told
                                                        : absl::UnavailableError(text_of(mine));
-  return together.ok() ? together : give_up(together);
+  connected_ = together.ok();
+  return connected_ ? together : give_up(together);
 }
 
-absl::Status NcclEnd::run(Call call) {
-  if (!broken_.ok()) return broken_;
-  const NcclResult result = aborted_ ? kAborted
-                                     : wait(call(communicator_, queue_->handle()), options_.timeout,
-                                            [&] { return queue_->is_idle(); });
+absl::Status NcclEnd::launch(Call call) {
+  NcclResult called = kAborted;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!broken_.ok()) return broken_;
+    if (!aborted_) called = call(communicator_, queue_->handle());
+  }
+  return conclude(wait(called, options_.timeout, Manner::kEager, is_called), options_.timeout);
+}
+
+absl::Status NcclEnd::await(const DeviceMark& mark, Duration timeout, Manner manner) {
+  // A later call may be in progress meanwhile.
+  const auto done = [&](NcclResult) { return mark.is_done(); };
+  return conclude(wait(kNcclInProgress, timeout, manner, done), timeout);
+}
+
+absl::Status NcclEnd::conclude(NcclResult result, Duration timeout) {
   if (result == kNcclSuccess) return absl::OkStatus();
-  return give_up(result == kNcclInProgress
-                     ? absl::DeadlineExceededError(
-                           absl::StrCat("NCCL: nothing for ", to_seconds(options_.timeout), " s"))
-                     : absl::UnavailableError(text_of(result)));
+  return give_up(result == kNcclInProgress ? absl::DeadlineExceededError(absl::StrCat(
+                                                 "NCCL: nothing for ", to_seconds(timeout), " s"))
+                                           : absl::UnavailableError(text_of(result)));
 }
 
 }  // namespace muster::trainer

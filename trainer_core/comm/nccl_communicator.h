@@ -1,8 +1,10 @@
-// One rank's end of a NCCL communicator, and the queue of its collectives. Internal to nccl_group.cc. One thread at a time, but abort().
+// One rank's end of a NCCL communicator, and the queue of its collectives. Internal to nccl_group.cc. One thread at a time calls; another
+// may await() what was called, and any may abort().
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -25,13 +27,20 @@ class NcclEnd {
   NcclEnd(const NcclEnd&) = delete;
   NcclEnd& operator=(const NcclEnd&) = delete;
 
-  bool exists() const { return communicator_ != nullptr; }
+  // Whether connect() has been called and has succeeded.
+  bool is_connected() const { return connected_; }
   // Together with all ranks of `group`, which has met before. An error names the ranks that differ, or that have no communicator.
   absl::Status connect(ProcessGroup& group);
-  // Calls and waits. Unavailable after an error of NCCL's or abort(), DeadlineExceeded when nothing comes in time; then there is no
-  // communicator any more.
-  absl::Status run(Call call);
-  // Makes the current and every later run() fail. Any thread.
+  // Calls, and returns when NCCL has handed it over to the queue. It fails as await() does.
+  absl::Status launch(Call call);
+  // Until the device has come to `mark`. Unavailable after an error of NCCL's or abort(), DeadlineExceeded when it has not come there in
+  // time; then there is no communicator any more: what the device still had to do of its calls it ends without result, and every call and
+  // wait fails with the first of these errors.
+  enum class Manner : uint8_t { kEager, kPatient };  // asks without a pause at first, or never
+  absl::Status await(const DeviceMark& mark, Duration timeout, Manner manner);
+  // Of connected ends.
+  DeviceQueue& queue() { return *queue_; }
+  // Makes what is waited for and every later call fail. Any thread.
   void abort() { aborted_ = true; }
 
  private:
@@ -39,17 +48,25 @@ class NcclEnd {
   NcclResult init(const NcclUniqueId& id, int ranks, int rank);
   // Who has no communicator and why, of what init() has come to on each rank; the same on all of them.
   absl::Status judge(const ProcessGroup& group, std::span<const int32_t> found) const;
-  // Until `done` and no call is in progress any more: then success, or NCCL's error, kNcclInProgress when the time is over, and another
-  // number after abort().
-  NcclResult wait(NcclResult called, Duration timeout, absl::FunctionRef<bool()> done) const;
+  // What NCCL says of the communicator; kGone where there is none any more.
+  NcclResult ask() const;
+  // Until `done` says so of what NCCL says: then success, or NCCL's error, kNcclInProgress when the time is over, and another number after
+  // abort(), or without a communicator.
+  NcclResult wait(NcclResult called, Duration timeout, Manner manner,
+                  absl::FunctionRef<bool(NcclResult found)> done) const;
+  // Of what a wait of so long has come to.
+  absl::Status conclude(NcclResult result, Duration timeout);
   std::string text_of(NcclResult result) const;
+  // The first status that this is called with.
   absl::Status give_up(absl::Status status);
 
   const NcclOptions options_;
   const DeviceMemory& memory_;
   std::unique_ptr<DeviceQueue> queue_;
-  NcclCommunicator communicator_ = nullptr;
+  bool connected_ = false;
   std::atomic<bool> aborted_{false};
+  mutable std::mutex mutex_;  // guards what follows, and NCCL's calls of it
+  NcclCommunicator communicator_ = nullptr;
   absl::Status broken_;
 };
 

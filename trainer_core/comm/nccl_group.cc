@@ -4,6 +4,7 @@
 
 #include "trainer_core/base/check.h"
 #include "trainer_core/comm/collective_trace.h"
+#include "trainer_core/comm/comm_stream.h"
 #include "trainer_core/comm/nccl_communicator.h"
 
 namespace muster::trainer {
@@ -27,6 +28,7 @@ class NcclGroup final : public ProcessGroup {
             const DeviceMemory& memory, ProgressWriter* page, uint32_t lowest_member)
       : group_(std::move(group)),
         api_(options.api),
+        timeout_(options.timeout),
         memory_(memory),
         trace_(page, absl::StrCat(group_->name(), " nccl"), static_cast<uint32_t>(group_->size()),
                lowest_member),
@@ -122,6 +124,13 @@ class NcclGroup final : public ProcessGroup {
   }
   absl::Status barrier(std::string_view name) override { return group_->barrier(name); }
 
+  void follow(std::shared_ptr<DeviceQueue> computation) override {
+    computation_ = computation;
+    group_->follow(std::move(computation));
+  }
+  absl::Status finish() override {
+    return outstanding_ == nullptr ? absl::OkStatus() : outstanding_->wait_all();
+  }
   SentBytes sent(CollectiveKind kind) const override {
     const SentBytes ours = trace_.sent(kind), theirs = group_->sent(kind);
     return {ours.total + theirs.total, ours.across_nodes + theirs.across_nodes};
@@ -170,19 +179,78 @@ class NcclGroup final : public ProcessGroup {
   template <class Call>
   absl::Status run(CollectiveKind kind, std::string_view name, ConstNumbers data, uint64_t sent,
                    const Call& call) {
-    return trace_.run({kind, name, data.bytes(), data.dtype}, [&] {
-      absl::Status status = end_.exists() ? absl::OkStatus() : end_.connect(*group_);
-      if (status.ok()) status = end_.run(call);
-      if (status.ok()) trace_.add_sent(sent, /*across_nodes=*/false);
+    const Collective collective{kind, name, data.bytes(), data.dtype};
+    if (computation_ != nullptr) return run_in_order(collective, sent, call);
+    return trace_.run(collective, [&] {
+      absl::Status status = launch(call, sent);
+      if (status.ok()) status = end_.await(*end_.queue().mark(), timeout_, NcclEnd::Manner::kEager);
       return status;
     });
   }
 
+  template <class Call>
+  absl::Status launch(const Call& call, uint64_t sent) {
+    absl::Status status = end_.is_connected() ? absl::OkStatus() : end_.connect(*group_);
+    if (status.ok()) status = end_.launch(call);
+    if (status.ok()) trace_.add_sent(sent, /*across_nodes=*/false);
+    return status;
+  }
+
+  // In the order of the computation: returns when it is called.
+  template <class Call>
+  absl::Status run_in_order(const Collective& collective, uint64_t sent, const Call& call) {
+    if (outstanding_ == nullptr)
+      outstanding_ = CommStream::start([this] { end_.abort(); }, kOutstandingMax);
+    if (absl::Status status = outstanding_->status(); !status.ok()) return status;
+    const uint64_t number = trace_.enqueue(collective);
+    const auto ready = computation_->mark();
+    // Peers are met where the first one is called, whatever the device still does.
+    if (!end_.is_connected()) trace_.start(number);
+    const absl::Status called = launch(
+        [&](NcclCommunicator end, void* stream) {
+          end_.queue().wait_for(*ready);
+          return call(end, stream);
+        },
+        sent);
+    if (!called.ok()) {
+      // What was called before it may be why.
+      const absl::Status first = outstanding_->wait_all();
+      return first.ok() ? trace_.explain(called, collective, number) : first;
+    }
+    const auto done = end_.queue().mark();
+    computation_->wait_for(*done);
+    outstanding_->enqueue(
+        [this, number, ready, done, collective, name = std::string(collective.name)] {
+          const Collective own{collective.kind, name, collective.bytes, collective.dtype};
+          return look_after(number, *ready, *done, own);
+        });
+    return absl::OkStatus();
+  }
+
+  // On the thread of what is outstanding.
+  absl::Status look_after(uint64_t number, const DeviceMark& ready, const DeviceMark& done,
+                          const Collective& collective) {
+    constexpr auto kPatient = NcclEnd::Manner::kPatient;
+    // For the computation to come there is no time that would be too long.
+    absl::Status status = end_.await(ready, Duration::max(), kPatient);
+    if (status.ok()) {
+      trace_.start(number);
+      status = end_.await(done, timeout_, kPatient);
+    }
+    if (!status.ok()) return trace_.explain(status, collective, number);
+    trace_.complete(number, done.since(ready));
+    return status;
+  }
+
   std::unique_ptr<ProcessGroup> group_;
   const std::shared_ptr<const NcclApi> api_;
+  const Duration timeout_;
   const DeviceMemory& memory_;
   CollectiveTrace trace_;
   NcclEnd end_;
+  std::shared_ptr<DeviceQueue> computation_;  // null: collectives are done when they return
+  std::unique_ptr<CommStream>
+      outstanding_;  // null: none was called in an order; ends before what its work uses
 };
 
 }  // namespace

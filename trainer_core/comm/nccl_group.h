@@ -2,10 +2,26 @@
 // in fp32) and the first meeting go through the group that it is made over.
 //
 //   first collective: versions compared ──▶ rank 0's id to all ──▶ communicator, within a bounded time ──▶ who has none?
-//   collective: called on the rank's own queue ──▶ looked after until the queue is idle ──▶ complete on the progress page
+//   collective: called on the group's own queue ──▶ looked after until the device has done it ──▶ complete on the progress page
 //
-// While it waits a rank asks NCCL for errors and its group for abort(): either ends the communicator, and the rank's collective with
+// Whoever looks after it asks NCCL for errors and the group for abort(): either ends the communicator, and the rank's collective with
 // Unavailable. NCCL rounds sums of bf16 at each hop, where other groups round once.
+//
+// Without a computation to follow the calling thread does so. In a computation's order (ProcessGroup::follow) the device waits, and not the
+// host:
+//
+//   computation   … mark ──────────────────▶ waits for done …        a thread of the group's takes one after the other:
+//   own queue          ▶ waits ▶ collective ▶ done                   mark: started; done: completed, and how long it took
+//
+// It has to be a thread of its own: who calls may stand in CUDA by then, waiting for just that collective, and somebody has to end the
+// communicator when a peer is gone. On the page a collective is enqueued when it is called, and started and completed when the device says
+// so. A rank is kOutstandingMax collectives ahead of its device at most.
+//
+// Several groups of a rank may be on its device at one time, whose kernels wait for peers. Nobody waits crosswise: within a lane
+// (process_groups.h) one collective follows the other, on the device or on the lane's thread, in the order of the pass, which is the same
+// on all ranks; between lanes the host waits for what was called earlier in that order, never for what comes later; and all lanes'
+// kernels, one each, have room on a device at once. So NCCL needs no order of launches from us, and NCCL_LAUNCH_ORDER_IMPLICIT must stay
+// unset: lanes are threads, and which of two calls first is not the same on all ranks.
 #pragma once
 
 #include <chrono>
@@ -23,8 +39,11 @@ namespace muster::trainer {
 struct NcclOptions {
   std::shared_ptr<const NcclApi> api;                  // null: no NCCL
   std::chrono::milliseconds connect_timeout{120'000};  // of a communicator
-  std::chrono::milliseconds timeout = kRoundTimeout;   // of a collective
+  std::chrono::milliseconds timeout = kRoundTimeout;   // of a collective, once it has started
 };
+
+// The page's ring keeps the names of the last kProgressRingLength collectives of all groups: what a device stands in has to be among them.
+constexpr size_t kOutstandingMax = 8;
 
 // `group`: of the same ranks, for the host's numbers and staged ones (staged_group.h). Takes no message until the first collective of the
 // device's numbers. `page` (may be null) and `memory` outlive it; on the page it has a place of its own, "fsdp nccl", with

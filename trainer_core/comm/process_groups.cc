@@ -42,7 +42,10 @@ ProcessGroup& ProcessGroups::of(const GroupAxes& axes, int lane) {
   const std::lock_guard lock(mutex_);
   const GroupAxes needed = without_trivial_axes(axes, mesh_);
   auto& group = groups_[{needed, lane}];
-  if (group == nullptr) group = make(needed, lane);
+  if (group == nullptr) {
+    group = make(needed, lane);
+    if (lane == kComputeLane) group->follow(computation_);
+  }
   return *group;
 }
 
@@ -58,6 +61,25 @@ ProcessGroup& ProcessGroups::everyone() {
 void ProcessGroups::use_nccl(const NcclOptions& options) {
   const std::lock_guard lock(mutex_);
   nccl_ = options;
+}
+
+void ProcessGroups::follow(const std::shared_ptr<DeviceQueue>& computation) {
+  const std::lock_guard lock(mutex_);
+  computation_ = computation;
+  for (const auto& [key, group] : groups_)
+    if (key.second == kComputeLane) group->follow(computation_);
+}
+
+absl::Status ProcessGroups::finish() {
+  std::vector<ProcessGroup*> groups;
+  {
+    const std::lock_guard lock(mutex_);  // not while they are waited for: others may abort
+    for (const auto& [key, group] : groups_)
+      if (key.second == kComputeLane) groups.push_back(group.get());
+  }
+  absl::Status status;
+  for (ProcessGroup* const group : groups) status.Update(group->finish());
+  return status;
 }
 
 void ProcessGroups::abort() {

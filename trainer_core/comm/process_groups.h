@@ -45,6 +45,10 @@ class ProcessGroups {
 
   // Groups that are made from here on bring a device's numbers together by NCCL. On all ranks at the same place.
   void use_nccl(const NcclOptions& options);
+  // The groups of kComputeLane, those that there are and those to come, follow it (ProcessGroup::follow).
+  void follow(const std::shared_ptr<DeviceQueue>& computation);
+  // Until what these have been called for is done; the first error.
+  absl::Status finish();
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return transport_->rank(); }
@@ -70,6 +74,7 @@ class ProcessGroups {
   ProgressWriter* page_;
   const DeviceMemory& memory_;
   NcclOptions nccl_;
+  std::shared_ptr<DeviceQueue> computation_;
   mutable std::mutex mutex_;  // guards the groups
   std::map<Key, std::unique_ptr<ProcessGroup>> groups_;
   std::unique_ptr<ProcessGroup> everyone_;  // null until it is asked for

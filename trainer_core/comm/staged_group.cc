@@ -29,6 +29,7 @@ class StagedGroup final : public ProcessGroup {
   }
   absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
     if (!is_device(input) && !is_device(output)) return group_->all_gather(input, output, name);
+    wait_for_computation();
     const Numbers all = room(0, output);
     const Numbers own = all.part(static_cast<size_t>(rank()) * input.count, input.count);
     fetch(input, own);
@@ -55,12 +56,14 @@ class StagedGroup final : public ProcessGroup {
   }
   absl::Status send(ConstNumbers data, int to, std::string_view name) override {
     if (!is_device(data)) return group_->send(data, to, name);
+    wait_for_computation();
     const Numbers host = room(0, data);
     fetch(data, host);
     return group_->send(host, to, name);
   }
   absl::Status recv(Numbers data, int from, std::string_view name) override {
     if (!is_device(data)) return group_->recv(data, from, name);
+    wait_for_computation();
     const Numbers host = room(0, data);
     return store(group_->recv(host, from, name), host, data);
   }
@@ -72,12 +75,21 @@ class StagedGroup final : public ProcessGroup {
   }
   absl::Status barrier(std::string_view name) override { return group_->barrier(name); }
 
+  void follow(std::shared_ptr<DeviceQueue> computation) override {
+    computation_ = std::move(computation);
+  }
   SentBytes sent(CollectiveKind kind) const override { return group_->sent(kind); }
   Duration busy() const override { return group_->busy(); }
   void abort() override { group_->abort(); }
 
  private:
   bool is_device(ConstNumbers numbers) const { return memory_.holds(numbers.data); }
+
+  // What writes the numbers that are sent, and reads those that others' take the place of. Copies are done when they return, so what is
+  // called for later finds them.
+  void wait_for_computation() const {
+    if (computation_ != nullptr) computation_->mark()->wait();
+  }
 
   // The buffer from `offset` on, with room for as many numbers. What it had is lost when it grows, so the last part is asked for first.
   Numbers room(size_t offset, ConstNumbers like) {
@@ -109,6 +121,7 @@ class StagedGroup final : public ProcessGroup {
   template <class Body>
   absl::Status in_place(Numbers data, const Body& body) {
     if (!is_device(data)) return body(data);
+    wait_for_computation();
     const Numbers host = room(0, data);
     fetch(data, host);
     return store(body(host), host, data);
@@ -117,6 +130,7 @@ class StagedGroup final : public ProcessGroup {
   template <class Body>
   absl::Status apart(ConstNumbers input, Numbers output, const Body& body) {
     if (!is_device(input) && !is_device(output)) return body(input, output);
+    wait_for_computation();
     const Numbers out = room(aligned(input.bytes()), output), in = room(0, input);
     fetch(input, in);
     return store(body(in, out), out, output);
@@ -124,6 +138,7 @@ class StagedGroup final : public ProcessGroup {
 
   std::unique_ptr<ProcessGroup> group_;
   const DeviceMemory& memory_;
+  std::shared_ptr<DeviceQueue> computation_;  // null: its callers wait
   std::shared_ptr<void> room_;
   size_t room_bytes_ = 0;
 };

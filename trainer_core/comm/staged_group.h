@@ -9,8 +9,8 @@
 
 namespace muster::trainer {
 
-// The group as `group`'s callers know it; numbers of the host's go through as they are. The caller has waited for what writes the numbers
-// that it gives. Keeps one buffer of the host's memory, as large as the largest collective was. `memory` outlives it; where that is the
+// The group as `group`'s callers know it; numbers of the host's go through as they are. Where it follows no computation the caller has
+// waited for what writes the numbers that it gives; else the call waits. Keeps one buffer of the host's memory, as large as the largest collective was. `memory` outlives it; where that is the
 // host's the group itself comes back.
 std::unique_ptr<ProcessGroup> staged_group(std::unique_ptr<ProcessGroup> group,
                                            const DeviceMemory& memory);

@@ -29,6 +29,7 @@
 #include <span>
 #include <string_view>
 
+#include "trainer_core/base/device_memory.h"
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/ops/attention_shape.h"
@@ -98,14 +99,6 @@ struct AdafactorStep {
   double grad_scale = 1;
 };
 
-// A place in the order of calls.
-class OpsMark {
- public:
-  virtual ~OpsMark() = default;
-  // Until what was called before it is done. Any thread.
-  virtual void wait() const = 0;
-};
-
 class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
  public:
   virtual std::string_view name() const = 0;
@@ -118,9 +111,8 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // The backend's memory to the host's; waits.
   virtual void download(const Tensor& from, void* to) = 0;
   virtual void synchronize() = 0;
-  // The calls before it, for a thread that waits for them while this one goes on calling; null where they are done. Not beyond the ops'
-  // life.
-  virtual std::shared_ptr<const OpsMark> mark() { return nullptr; }
+  // What calls go to, for those that work beside it or in its order (base/device_memory.h); null where a call is done when it returns.
+  virtual std::shared_ptr<DeviceQueue> queue() { return nullptr; }
   // Names the calls until end_range() for profilers that show them (NVTX), with a number from 0 on. Ranges nest; OpRange ends them.
   virtual void begin_range(const char* /*name*/, int64_t /*number*/ = -1) {}
   virtual void end_range() {}

@@ -9,11 +9,11 @@
 namespace muster::trainer {
 
 // The work begins when all that `ops` was called for until now is done. The operations go on meanwhile: what they are called for later is
-// not waited for. Ops outlives the stream.
+// not waited for.
 inline CommTicket enqueue_behind(Ops& ops, CommStream& stream, CommStream::Work work) {
-  auto mark = ops.mark();
-  if (mark == nullptr) return stream.enqueue(std::move(work));
-  return stream.enqueue(std::move(work), [mark = std::move(mark)] { mark->wait(); });
+  const auto queue = ops.queue();
+  if (queue == nullptr) return stream.enqueue(std::move(work));
+  return stream.enqueue(std::move(work), [mark = queue->mark()] { mark->wait(); });
 }
 
 }  // namespace muster::trainer

@@ -98,7 +98,6 @@ absl::Status ExpertExchange::to_experts(const ExpertTraffic& traffic, const Tens
   load(traffic);
   measure(rows.dim(1));
   const Tensor staging = staged(own);
-  ops_.synchronize();
   if (absl::Status status =
           group_.all_to_all_v(rows_at(rows, 0, given_), sent_, staging, received_, name);
       !status.ok()) {
@@ -118,7 +117,6 @@ absl::Status ExpertExchange::to_tokens(const ExpertTraffic& traffic, const Tenso
   for_segments([&](int64_t by_rank, int64_t by_expert, int64_t count) {
     ops_.copy(rows_at(own, by_expert, count), rows_at(staging, by_rank, count));
   });
-  ops_.synchronize();
   return group_.all_to_all_v(staging, received_, rows_at(rows, 0, given_), sent_, name);
 }
 

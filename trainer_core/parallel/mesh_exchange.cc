@@ -53,6 +53,7 @@ MeshExchange::MeshExchange(const TransformerPlan& plan, const Arena& arena, Ops&
     : plan_(plan),
       arena_(arena),
       ops_(ops),
+      groups_(groups),
       tensor_(groups.of({.axes = {MeshAxis::kTensor}})),
       routers_(groups.of({.axes = {MeshAxis::kSequence, MeshAxis::kContext, MeshAxis::kTensor}})),
       attention_(plan, arena, ops, groups) {
@@ -77,11 +78,14 @@ void MeshExchange::share_experts(ProcessGroup& group) {
   ops_.upload(in_order.data(), gates_.in_order);
 }
 
+absl::Status MeshExchange::finish() {
+  status_.Update(groups_.finish());
+  return status_;
+}
+
 template <class Exchange>
 void MeshExchange::run(const Exchange& exchange) {
-  if (broken()) return;
-  ops_.synchronize();
-  status_ = exchange();
+  if (!broken()) status_ = exchange();
 }
 
 Tensor MeshExchange::rows_like(const Tensor& own) const {

@@ -1,4 +1,5 @@
-// ModelExchange among the ranks of a mesh, in collectives of the pass's thread; only attention's ring goes on beside the computation.
+// ModelExchange among the ranks of a mesh, in collectives of the pass's thread and in the computation's order (ProcessGroups::follow);
+// only attention's ring goes on beside the computation.
 //
 // Bytes that a rank sends along tensor, with T ranks that compute R rows, n = (T - 1) / T R d numbers of the activations' type
 // (Korthikanti et al., 2022, section 4.2.2): an all_rows or a sum_rows is n, so
@@ -34,13 +35,15 @@
 
 namespace muster::trainer {
 
-// One thread. The first failed collective is kept, and nothing is exchanged after it.
+// One thread. The first failed collective is kept, and nothing is exchanged after it. What fails on a device that is behind the calls is
+// known at a later exchange, or in finish(); until then passes go on with numbers that mean nothing.
 class MeshExchange final : public ModelExchange {
  public:
   // All outlive it. `plan` is that of this rank of the groups' mesh.
   MeshExchange(const TransformerPlan& plan, const Arena& arena, Ops& ops, ProcessGroups& groups);
 
-  const absl::Status& status() const { return status_; }
+  // Until all that passes have begun is done.
+  absl::Status finish();
 
   Tensor all_rows(ExchangePlace place, const Tensor& own) override;
   Tensor partial_rows(const Tensor& own) override;
@@ -70,13 +73,14 @@ class MeshExchange final : public ModelExchange {
   Tensor rows_like(const Tensor& own) const;
   SlicedLogits sliced(const HeadRows& rows) const;
   void share_experts(ProcessGroup& group);
-  // What `exchange` says, unless something has failed before. It is done when the backend has what it reads.
+  // What `exchange` says, unless something has failed before.
   template <class Exchange>
   void run(const Exchange& exchange);
 
   const TransformerPlan& plan_;
   const Arena& arena_;
   Ops& ops_;
+  ProcessGroups& groups_;
   ProcessGroup& tensor_;
   ProcessGroup& routers_;  // who has other rows of the same sequences
   MeshAttention attention_;

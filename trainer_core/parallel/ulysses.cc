@@ -11,7 +11,6 @@ Tensor Ulysses::slice(const Tensor& local, const Tensor& staging, int half, int 
 }
 
 absl::Status Ulysses::exchange(const Tensor& local, const Tensor& staging, std::string_view name) {
-  ops_.synchronize();
   const int64_t elements = local.elements();
   return group_.all_to_all(tensor_at(staging, 0, {elements}),
                            tensor_at(staging, elements, {elements}), name);

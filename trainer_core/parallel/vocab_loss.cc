@@ -16,7 +16,6 @@ absl::Status gather_sums(Ops& ops, ProcessGroup& group, const LossShape& shape,
   const Tensor sums = sums_of(group, rows);
   const Tensor own = tensor_at(sums, group.rank() * count * kLogitSums, {count, kLogitSums});
   ops.logit_sums(shape, rows.slice, rows.logits, rows.targets, own);
-  ops.synchronize();
   return group.all_gather(own, sums, name);
 }
 

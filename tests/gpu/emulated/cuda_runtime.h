@@ -105,14 +105,16 @@ inline cudaError_t cudaDriverGetVersion(int* version) {
 }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 
-// A stream does nothing before somebody waits for it, for an event in it, or for the device: whoever does not wait finds what was there
-// before. What goes to a thread's own stream is waited for at once by whoever copies there, and done at the call.
+// A stream does nothing before somebody waits for it, for an event in it, or for the device, or has asked for an event for some
+// milliseconds: whoever does not wait finds what was there before. What goes to a thread's own stream is waited for at once by whoever copies there, and done at the call.
 namespace emulated {
-struct Stream;
+class Stream;
 struct Event;
 // From here on streams do what they are told at the call, as a processor does.
 void work_at_the_call();
 void enqueue(Stream* stream, std::function<void()> work);
+// The stream begins what it was told, though nobody waits.
+void begin(Stream* stream);
 }  // namespace emulated
 cudaError_t cudaDeviceSynchronize();
 using cudaStream_t = emulated::Stream*;
@@ -121,13 +123,15 @@ inline const cudaStream_t cudaStreamPerThread = nullptr;
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamQuery(cudaStream_t stream);
 using cudaEvent_t = emulated::Event*;
-constexpr unsigned cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
+constexpr unsigned cudaEventBlockingSync = 1;
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to);
 inline cudaError_t cudaDeviceGetPCIBusId(char* id, int, int) {
   return std::memcpy(id, "emulated", 9), cudaSuccess;
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 #include <string>
 #include <thread>
@@ -69,15 +70,38 @@ TEST(Marks, WaitForWhatWasCalledBeforeThem) {
     return number;
   };
   backend->ops().fill(x, 1);
-  const auto first = backend->ops().mark();
+  const auto first = backend->ops().queue()->mark();
   backend->ops().fill(x, 2);
-  const auto second = backend->ops().mark();
+  const auto second = backend->ops().queue()->mark();
   EXPECT_EQ(value(), 0);
   std::thread([&] { first->wait(); }).join();
   EXPECT_EQ(value(), 1);
   second->wait();
   first->wait();
   EXPECT_EQ(value(), 2);
+}
+
+TEST(Marks, OrderAQueueBehindAnother) {
+  const auto backend = gpu_backend({}).value();
+  const DeviceMemory& memory = backend->memory();
+  const auto room = memory.allocate(sizeof(float));
+  const Tensor x = Tensor::f32(static_cast<float*>(room.get()), {1});
+  const auto other = memory.open_queue();
+  backend->ops().fill(x, 1);
+  const auto filled = backend->ops().queue()->mark();
+  other->wait_for(*filled);
+  const auto behind = other->mark();
+  EXPECT_FALSE(filled->is_done());
+  // Nobody waits, and the device gets on.
+  const Instant deadline = monotonic_now() + std::chrono::seconds(20);
+  while (!behind->is_done() && monotonic_now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(behind->is_done());
+  EXPECT_TRUE(filled->is_done());
+  EXPECT_GE(behind->since(*filled), Duration::zero());
+  float number = 0;
+  memory.download(x.data, &number, sizeof(number));
+  EXPECT_EQ(number, 1);
 }
 
 // What a profiler is told of a run: the phases, what a step is made of, and which steps it is to record.

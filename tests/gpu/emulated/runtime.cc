@@ -1,5 +1,7 @@
 // The emulated device's memory, streams and events, and what the runtime says of it.
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -7,6 +9,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,27 +28,92 @@ DeviceMemory& memory() {
   return all;
 }
 
-// What it was told, in order; the first `done` of it is done.
-struct Stream {
-  std::mutex mutex;
-  std::deque<std::function<void()>> queue;
-  uint64_t done = 0;
-
-  uint64_t told() {
-    const std::lock_guard lock(mutex);
-    return done + queue.size();
+// What it was told, in order; the first `done` of it is done. Who waits for it does it, one at a time; a thread of its own does it for who
+// asks without waiting.
+class Stream {
+ public:
+  ~Stream() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
   }
+
+  void tell(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    ++told_;
+  }
+  uint64_t told() const {
+    const std::lock_guard lock(mutex_);
+    return told_;
+  }
+  bool has_done(uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    return done_ >= number;
+  }
+  // Others may have other work of it done meanwhile, which this one may wait for: so nothing is held while something is done.
   void run_until(uint64_t number) {
-    const std::lock_guard lock(mutex);
-    for (; done < number; ++done) {
-      queue.front()();
-      queue.pop_front();
+    std::unique_lock lock(mutex_);
+    while (done_ < number) {
+      if (runs_) {
+        changed_.wait(lock);
+        continue;
+      }
+      const auto work = std::move(queue_.front());
+      queue_.pop_front();
+      runs_ = true;
+      lock.unlock();
+      work();
+      lock.lock();
+      runs_ = false;
+      ++done_;
+      changed_.notify_all();
     }
   }
+  // Not by who calls.
+  void begin_until(uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    wanted_ = std::max(wanted_, number);
+    changed_.notify_all();
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      if (done_ >= wanted_) {
+        changed_.wait(lock);
+        continue;
+      }
+      const uint64_t number = wanted_;
+      lock.unlock();
+      run_until(number);
+      lock.lock();
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  uint64_t told_ = 0, done_ = 0, wanted_ = 0;
+  bool runs_ = false, stopping_ = false;
+  std::thread thread_;
 };
+
+// A device works by itself, though not at once: who only asks whether something is done is told so after a while.
+constexpr auto kAskedFor = std::chrono::milliseconds(4);
+
+using Time = std::chrono::steady_clock::time_point;
 struct Event {
-  std::shared_ptr<Stream> stream;
+  std::mutex mutex;
+  std::shared_ptr<Stream> stream;  // where it was recorded last
   uint64_t number = 0;
+  std::optional<Time> asked;                            // first since then
+  std::shared_ptr<Time> at = std::make_shared<Time>();  // when the stream came to it
 };
 
 namespace {
@@ -69,9 +138,10 @@ void work_at_the_call() { streams().at_the_call = true; }
 
 void enqueue(Stream* stream, std::function<void()> work) {
   if (stream == nullptr || streams().at_the_call) return work();
-  const std::lock_guard lock(stream->mutex);
-  stream->queue.push_back(std::move(work));
+  stream->tell(std::move(work));
 }
+
+void begin(Stream* stream) { stream->begin_until(stream->told()); }
 
 }  // namespace emulated
 
@@ -93,6 +163,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   cudaStreamSynchronize(stream);
+  const auto last = emulated::find(stream);  // ends its thread behind the lock
   const std::lock_guard lock(emulated::streams().mutex);
   emulated::streams().all.erase(stream);
   return cudaSuccess;
@@ -101,22 +172,46 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream != nullptr) stream->run_until(stream->told());
   return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (stream == nullptr) return cudaSuccess;
-  const std::lock_guard lock(stream->mutex);
-  return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::lock_guard lock(event->mutex);
+  if (event->stream == nullptr) return cudaSuccess;
+  emulated::enqueue(stream,
+                    [other = event->stream, number = event->number] { other->run_until(number); });
+  return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return *event = new emulated::Event, cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(event->mutex);
   event->stream = emulated::find(stream);
+  event->asked.reset();
+  event->at = std::make_shared<emulated::Time>();
+  emulated::enqueue(stream, [at = event->at] { *at = std::chrono::steady_clock::now(); });
   event->number = stream->told();
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->stream != nullptr) event->stream->run_until(event->number);
+  std::unique_lock lock(event->mutex);
+  const auto stream = event->stream;
+  const uint64_t number = event->number;
+  lock.unlock();
+  if (stream != nullptr) stream->run_until(number);
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(event->mutex);
+  if (event->stream == nullptr || event->stream->has_done(event->number)) return cudaSuccess;
+  const auto now = std::chrono::steady_clock::now();
+  if (!event->asked) event->asked = now;
+  if (now - *event->asked >= emulated::kAskedFor) event->stream->begin_until(event->number);
+  return cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  if (cudaEventQuery(from) != cudaSuccess || cudaEventQuery(to) != cudaSuccess)
+    return cudaErrorNotReady;
+  *ms = std::chrono::duration<float, std::milli>(*to->at - *from->at).count();
   return cudaSuccess;
 }
 

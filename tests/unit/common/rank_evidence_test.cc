@@ -75,6 +75,33 @@ TEST_F(RankEvidenceTest, TheOutstandingCollectiveIsNamed) {
   EXPECT_EQ(idle.age, milliseconds(98)) << "of the newest one";
 }
 
+// A rank that is ahead of its device stands in the first of what it has called.
+TEST_F(RankEvidenceTest, OfSeveralOutstandingTheFirstIsNamed) {
+  const int tensor = writer->add_group("tensor", 2, 0);
+  const auto call = [&](CollectiveKind kind, const char* name, int64_t ms) {
+    return writer->enqueue_collective(tensor, kind, name, 8, 1, at(ms));
+  };
+  const uint64_t first = call(CollectiveKind::kAllGather, "layer 0", 0);
+  const uint64_t second = call(CollectiveKind::kReduceScatter, "layer 1", 10);
+  call(CollectiveKind::kAllReduce, "layer 2", 20);
+  const auto shown = [&] { return evidence(100).groups[0]; };
+  EXPECT_EQ(shown().collective, "layer 0");
+  EXPECT_EQ(shown().enqueued, 3U);
+  EXPECT_EQ(shown().started, 0U);
+  EXPECT_FALSE(shown().is_inside());
+  writer->start_collective(tensor, first);
+  EXPECT_TRUE(shown().is_inside());
+  writer->complete_collective(tensor, first, at(30));
+  writer->start_collective(tensor, second);
+  EXPECT_EQ(shown().number(), 2U);
+  EXPECT_EQ(shown().collective, "layer 1");
+  EXPECT_EQ(shown().kind, CollectiveKind::kReduceScatter);
+  EXPECT_EQ(shown().age, milliseconds(90));
+  writer->complete_collective(tensor, second, at(40));
+  EXPECT_EQ(shown().number(), shown().enqueued);
+  EXPECT_EQ(shown().collective, "layer 2");
+}
+
 TEST_F(RankEvidenceTest, TheRingForgets) {
   const int slow = writer->add_group("data", 2, 0);
   const int busy = writer->add_group("tensor", 2, 0);

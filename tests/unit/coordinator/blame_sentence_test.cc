@@ -78,6 +78,19 @@ TEST(BlameSentence, NamesRankNodeCollectiveGroupAndWhoWaits) {
   EXPECT_LT(blame.suspects[1].confidence, 0.05);
 }
 
+// Ranks with devices call collectives before these come to them, and a page tells of the one that its device stands in.
+TEST(BlameSentence, NamesWhatDevicesStandIn) {
+  World world(8);
+  GroupEvidence shown = group("tensor nccl", 8, 0, 41, 40, "layer 3 mlp in all-gather");
+  shown.enqueued = 47;
+  shown.called = 41;
+  world.all_show(shown, {5});
+  world.rank(5).groups = {group("tensor nccl", 8, 0, 40, 40, "layer 3 attention out")};
+  EXPECT_EQ(world.blame().sentence,
+            "rank 5 on node3 holds up 7 ranks: it never entered all-reduce 41 \"layer 3 mlp in "
+            "all-gather\" of tensor nccl, in which ranks 0-4,6-7 wait (12.3 s)");
+}
+
 TEST(BlameSentence, FollowsAChainToItsEnd) {
   // 0 waits for 1 in "tensor", 1 for 3 in "data", 2 for 3 in "tensor".
   World world(4);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 
+#include "tests/unit/trainer_core/thread_queue.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/base/device_memory.h"
 
@@ -17,8 +18,8 @@ namespace muster::trainer {
 
 class LockedMemory final : public DeviceMemory {
  public:
-  // What queues say; false: a device that does not get on.
-  std::atomic<bool> idle{true};
+  // False: a device that does not get on.
+  std::atomic<bool> goes_on{true};
 
   bool is_host() const override { return false; }
   std::shared_ptr<void> allocate(size_t bytes) const override {
@@ -48,19 +49,12 @@ class LockedMemory final : public DeviceMemory {
   void upload(const void* from, void* to, size_t bytes) const override {
     copy(to, from, to, bytes);
   }
-  std::unique_ptr<DeviceQueue> open_queue() const override { return std::make_unique<Queue>(idle); }
+  std::unique_ptr<DeviceQueue> open_queue() const override {
+    return std::make_unique<ThreadQueue>(goes_on);
+  }
   std::string identity() const override { return "locked memory"; }
 
  private:
-  class Queue final : public DeviceQueue {
-   public:
-    explicit Queue(const std::atomic<bool>& idle) : idle_(idle) {}
-    void* handle() const override { return nullptr; }
-    bool is_idle() const override { return idle_; }
-
-   private:
-    const std::atomic<bool>& idle_;
-  };
   struct All {
     std::mutex mutex;
     std::map<const char*, size_t> sizes;

@@ -56,20 +56,6 @@ class Allocations {
   size_t now_ = 0, peak_ = 0;
 };
 
-class Queue final : public DeviceQueue {
- public:
-  void* handle() const override { return stream_; }
-  bool is_idle() const override {
-    const cudaError_t found = cudaStreamQuery(stream_);
-    if (found == cudaErrorNotReady) return false;
-    MUSTER_CUDA_CHECK(found);
-    return true;
-  }
-
- private:
-  cuda::Stream stream_;
-};
-
 class GpuMemory final : public DeviceMemory {
  public:
   explicit GpuMemory(int device) : device_(device) {}
@@ -102,7 +88,7 @@ class GpuMemory final : public DeviceMemory {
 
   std::unique_ptr<DeviceQueue> open_queue() const override {
     select();
-    return std::make_unique<Queue>();
+    return std::make_unique<cuda::Queue>(device_);
   }
   std::string identity() const override {
     constexpr int kBusIdMax = 32;

@@ -22,28 +22,6 @@ std::string device_name(int device) {
   return properties.name;
 }
 
-// An event out of the pool, which gets it back.
-class Mark final : public OpsMark {
- public:
-  Mark(std::shared_ptr<EventPool> pool, int device)
-      : pool_(std::move(pool)), event_(pool_->take()), device_(device) {}
-  ~Mark() override { pool_->give_back(std::move(event_)); }
-  Mark(const Mark&) = delete;
-  Mark& operator=(const Mark&) = delete;
-
-  void record(const Stream& stream) { event_->record(stream); }
-  // On any thread, which would otherwise have a context of its own on GPU 0.
-  void wait() const override {
-    MUSTER_CUDA_CHECK(cudaSetDevice(device_));
-    event_->synchronize();
-  }
-
- private:
-  std::shared_ptr<EventPool> pool_;
-  std::unique_ptr<Event> event_;
-  int device_;
-};
-
 // Alignment that libraries ask of operands, and of what is cut out of the scratch.
 constexpr size_t kScratchAlignment = 256;
 
@@ -59,6 +37,8 @@ void* mutable_at(const Tensor& x, int64_t element) {
 
 CudaOps::CudaOps(const CudaOptions& options)
     : device_(selected(options.device)),
+      queue_(std::make_shared<Queue>(device_)),
+      stream_(queue_->stream()),
       scratch_(options.scratch_bytes),
       library_(options.use_libraries
                    ? open_matrix_library(device_name(options.device), options.algorithms_path)
@@ -101,14 +81,8 @@ void CudaOps::download(const Tensor& from, void* to) {
 // A thread has a device of its own, and calls may come from any: each call that waits selects it for those that follow on this thread.
 void CudaOps::synchronize() {
   MUSTER_CUDA_CHECK(cudaSetDevice(device_));
-  stream_.synchronize();
+  queue_->stream().synchronize();
   check_fault();
-}
-
-std::shared_ptr<const OpsMark> CudaOps::mark() {
-  auto mark = std::make_shared<Mark>(marks_, device_);
-  mark->record(stream_);
-  return mark;
 }
 
 // Elementwise and reductions

@@ -34,7 +34,7 @@ class CudaOps final : public Ops {
   void upload(const void* from, const Tensor& to) override;
   void download(const Tensor& from, void* to) override;
   void synchronize() override;
-  std::shared_ptr<const OpsMark> mark() override;
+  std::shared_ptr<DeviceQueue> queue() override { return queue_; }
   void begin_range(const char* name, int64_t number) override { push_range(name, number); }
   void end_range() override { pop_range(); }
 
@@ -176,8 +176,8 @@ class CudaOps final : public Ops {
             const Tensor& weights, const Tensor& losses, bool gradient);
 
   const int device_;
-  Stream stream_;
-  std::shared_ptr<EventPool> marks_ = std::make_shared<EventPool>();
+  const std::shared_ptr<Queue> queue_;
+  const cudaStream_t stream_;  // the queue's
   CudaMemory scratch_;
   HostMemory fault_{sizeof(int32_t)};
   HostMemory sums_{kReductionBlocks * sizeof(double)};

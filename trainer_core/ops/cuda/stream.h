@@ -1,8 +1,9 @@
-// Owners of CUDA's handles: a stream, and memory of the host that the device writes into.
+// Owners of CUDA's handles: a stream, and memory of the host that the device writes into. A stream as a queue is (base/device_memory.h).
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer_core/base/device_memory.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
 
 namespace muster::trainer::cuda {
@@ -28,19 +30,15 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// Who waits for it sleeps.
+// Who waits for it sleeps. It knows when it was.
 class Event {
  public:
-  Event() {
-    MUSTER_CUDA_CHECK(
-        cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync));
-  }
+  Event() { MUSTER_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync)); }
   ~Event() { (void)cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  void record(const Stream& stream) { MUSTER_CUDA_CHECK(cudaEventRecord(event_, stream)); }
-  void synchronize() const { MUSTER_CUDA_CHECK(cudaEventSynchronize(event_)); }
+  operator cudaEvent_t() const { return event_; }  // NOLINT(google-explicit-constructor)
 
  private:
   cudaEvent_t event_ = nullptr;
@@ -64,6 +62,69 @@ class EventPool {
  private:
   std::mutex mutex_;
   std::vector<std::unique_ptr<Event>> free_;
+};
+
+// An event out of the pool, which gets it back.
+class Mark final : public DeviceMark {
+ public:
+  Mark(std::shared_ptr<EventPool> pool, int device)
+      : pool_(std::move(pool)), event_(pool_->take()), device_(device) {}
+  ~Mark() override { pool_->give_back(std::move(event_)); }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+
+  cudaEvent_t event() const { return *event_; }
+
+  bool is_done() const override {
+    select();
+    const cudaError_t found = cudaEventQuery(*event_);
+    if (found == cudaErrorNotReady) return false;
+    MUSTER_CUDA_CHECK(found);
+    return true;
+  }
+  void wait() const override {
+    select();
+    MUSTER_CUDA_CHECK(cudaEventSynchronize(*event_));
+  }
+  Duration since(const DeviceMark& earlier) const override {
+    select();
+    float ms = 0;
+    MUSTER_CUDA_CHECK(
+        cudaEventElapsedTime(&ms, static_cast<const Mark&>(earlier).event(), *event_));
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<float, std::milli>(ms));
+  }
+
+ private:
+  // Of threads that have none yet, which would get a context on GPU 0.
+  void select() const { MUSTER_CUDA_CHECK(cudaSetDevice(device_)); }
+
+  std::shared_ptr<EventPool> pool_;
+  std::unique_ptr<Event> event_;
+  int device_;
+};
+
+class Queue final : public DeviceQueue {
+ public:
+  // The calling thread's device, which `device` is.
+  explicit Queue(int device) : device_(device) {}
+
+  const Stream& stream() const { return stream_; }
+
+  void* handle() const override { return static_cast<cudaStream_t>(stream_); }
+  std::shared_ptr<const DeviceMark> mark() override {
+    MUSTER_CUDA_CHECK(cudaSetDevice(device_));
+    auto mark = std::make_shared<Mark>(events_, device_);
+    MUSTER_CUDA_CHECK(cudaEventRecord(mark->event(), stream_));
+    return mark;
+  }
+  void wait_for(const DeviceMark& mark) override {
+    MUSTER_CUDA_CHECK(cudaStreamWaitEvent(stream_, static_cast<const Mark&>(mark).event(), 0));
+  }
+
+ private:
+  const int device_;
+  Stream stream_;
+  std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
 };
 
 // Zeroed and page-locked; one address for host and device.

@@ -48,7 +48,29 @@ TEST(CommStream, TheFirstFailureIsKeptAndNothingRunsAfterIt) {
   EXPECT_EQ(stream->wait(bad).message(), "rank 3 is gone");
   EXPECT_TRUE(stream->wait(good).ok());
   EXPECT_EQ(stream->wait_all().message(), "rank 3 is gone");
+  EXPECT_EQ(stream->status().message(), "rank 3 is gone");
   EXPECT_FALSE(ran);
+}
+
+TEST(CommStream, HasRoomForAsManyAsItIsTold) {
+  const auto stream = CommStream::start(nullptr, 2);
+  std::binary_semaphore begun(0), go_on(0);
+  stream->enqueue([&] {
+    begun.release();
+    go_on.acquire();
+    return absl::OkStatus();
+  });
+  begun.acquire();
+  std::atomic<int> enqueued = 0;
+  std::thread caller([&] {
+    for (int i = 0; i < 3; ++i, ++enqueued) stream->enqueue([] { return absl::OkStatus(); });
+  });
+  std::this_thread::sleep_for(milliseconds(30));
+  EXPECT_LE(enqueued, 2);
+  go_on.release();
+  caller.join();
+  EXPECT_TRUE(stream->wait_all().ok());
+  EXPECT_TRUE(stream->status().ok());
 }
 
 TEST(CommStream, BlockedIsWhatTheWaiterWaitedAndNotWhatTheWorkTook) {

@@ -21,6 +21,10 @@ class Vector {
   Vector(const DeviceMemory& memory, size_t count) : Vector(memory, std::vector<float>(count)) {}
 
   Numbers all() { return {data_.get(), count_, DType::kF32}; }
+  void set(float value) {
+    const std::vector<float> values(count_, value);
+    memory_.upload(values.data(), data_.get(), bytes());
+  }
   std::vector<float> values() const {
     std::vector<float> values(count_);
     memory_.download(data_.get(), values.data(), bytes());
@@ -41,6 +45,7 @@ inline void run_collectives(ProcessGroup& group, const DeviceMemory& memory,
   constexpr int kRanks = kDeviceRanks;
   const int rank = group.rank(), next = (rank + 1) % kRanks, before = (rank + 2) % kRanks;
   const auto keep = [&](const Vector& vector) {
+    EXPECT_TRUE(succeeds(group.finish()));
     if (rank == 1) all.push_back(vector.values());
   };
   for (const size_t count : {size_t{1}, size_t{7}, size_t{5000}}) {

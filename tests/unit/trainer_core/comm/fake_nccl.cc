@@ -34,7 +34,12 @@ struct World {
 struct Communicator {
   std::shared_ptr<World> world;
   int rank = 0;
+  // Under the world's lock:
+  int running = 0;  // of what the device does for it
+  bool aborted = false;
 };
+// A handle is a pointer to one of these, which the device's work outlives.
+using Shared = std::shared_ptr<Communicator>;
 
 struct Worlds {
   std::mutex mutex;
@@ -42,6 +47,7 @@ struct Worlds {
   int next_id = 1;
   FakeNccl* fake = nullptr;
   const DeviceMemory* memory = nullptr;
+  FakeNccl::Tell tell;
 };
 Worlds& worlds() {
   static Worlds all;
@@ -57,7 +63,7 @@ Bytes fetched(const void* from, size_t bytes) {
 }
 void stored(const Bytes& host, void* to) { worlds().memory->upload(host.data(), to, host.size()); }
 
-// What all ranks bring, when all have.
+// What all ranks bring, when all have; none after an abort.
 std::vector<Bytes> bring(Communicator& me, Bytes mine) {
   World& world = *me.world;
   std::unique_lock lock(world.mutex);
@@ -70,8 +76,8 @@ std::vector<Bytes> bring(Communicator& me, Bytes mine) {
     ++world.round;
     world.changed.notify_all();
   }
-  world.changed.wait(lock, [&] { return world.round > round; });
-  return world.all;
+  world.changed.wait(lock, [&] { return world.round > round || me.aborted; });
+  return me.aborted ? std::vector<Bytes>() : world.all;
 }
 
 Bytes sum(const std::vector<Bytes>& all, int type) {
@@ -86,14 +92,32 @@ Bytes sum(const std::vector<Bytes>& all, int type) {
   return result;
 }
 
-Communicator& of(NcclCommunicator communicator) {
-  ++worlds().fake->calls;
-  return *static_cast<Communicator*>(communicator);
-}
-
-// Receives of a group wait for its sends.
+// What a group's calls do on one stream: their sends first, because receives wait for them.
 thread_local bool grouped = false;
-thread_local std::vector<std::function<void()>> receives;
+thread_local std::vector<std::function<void()>> sends, receives;
+thread_local void* stream_of_group = nullptr;
+
+using Work = std::function<void(Communicator& me)>;
+
+// On the stream, unless the communicator is aborted by then.
+std::function<void()> work_of(NcclCommunicator communicator, Work work) {
+  ++worlds().fake->calls;
+  return [me = *static_cast<Shared*>(communicator), work = std::move(work)] {
+    {
+      const std::lock_guard lock(me->world->mutex);
+      if (me->aborted) return;
+      ++me->running;
+    }
+    work(*me);
+    const std::lock_guard lock(me->world->mutex);
+    --me->running;
+    me->world->changed.notify_all();
+  };
+}
+NcclResult told(NcclCommunicator communicator, void* stream, Work work) {
+  worlds().tell(stream, work_of(communicator, std::move(work)));
+  return kNcclSuccess;
+}
 
 NcclResult version_of(int* version) { return *version = 22'809, kNcclSuccess; }
 NcclResult other_version(int* version) { return *version = 22'703, kNcclSuccess; }
@@ -121,12 +145,15 @@ NcclResult init(NcclCommunicator* communicator, int ranks, NcclUniqueId id, int 
     if (fake.pending_init != rank) ++world->connected;
   }
   ++fake.communicators;
-  *communicator = new Communicator{world, rank};
+  auto mine = std::make_shared<Communicator>();
+  mine->world = world;
+  mine->rank = rank;
+  *communicator = new Shared(std::move(mine));
   return kNcclInProgress;
 }
 NcclResult async_error(NcclCommunicator communicator, NcclResult* found) {
   // Nobody has a communicator before all have.
-  World& world = *static_cast<Communicator*>(communicator)->world;
+  World& world = *(*static_cast<Shared*>(communicator))->world;
   const std::lock_guard lock(world.mutex);
   *found = world.connected < world.ranks ? kNcclInProgress
            : worlds().fake->remote_error ? kRemoteError
@@ -135,79 +162,112 @@ NcclResult async_error(NcclCommunicator communicator, NcclResult* found) {
 }
 NcclResult finalize(NcclCommunicator) { return kNcclInProgress; }
 NcclResult destroy(NcclCommunicator communicator) {
-  delete static_cast<Communicator*>(communicator);
+  delete static_cast<Shared*>(communicator);
   --worlds().fake->communicators;
   return kNcclSuccess;
 }
+// The device does nothing for it any more when it returns, so that what it had may be freed.
 NcclResult abort(NcclCommunicator communicator) {
   ++worlds().fake->aborted;
+  Communicator& me = **static_cast<Shared*>(communicator);
+  {
+    std::unique_lock lock(me.world->mutex);
+    me.aborted = true;
+    me.world->changed.notify_all();
+    me.world->changed.wait(lock, [&] { return me.running == 0; });
+  }
   return destroy(communicator);
 }
+// What all have brought, made into what this rank gets of it.
+template <class Make>
+NcclResult together(NcclCommunicator communicator, void* stream, const void* from, void* to,
+                    size_t bytes, const Make& make) {
+  return told(communicator, stream, [=](Communicator& me) {
+    const std::vector<Bytes> all = bring(me, fetched(from, bytes));
+    if (!all.empty()) stored(make(me, all), to);
+  });
+}
 NcclResult all_reduce(const void* from, void* to, size_t count, int type, int,
-                      NcclCommunicator communicator, void*) {
-  stored(sum(bring(of(communicator), fetched(from, count * bytes_of(type))), type), to);
-  return kNcclSuccess;
+                      NcclCommunicator communicator, void* stream) {
+  return together(communicator, stream, from, to, count * bytes_of(type),
+                  [type](Communicator&, const std::vector<Bytes>& all) { return sum(all, type); });
 }
 NcclResult all_gather(const void* from, void* to, size_t count, int type,
-                      NcclCommunicator communicator, void*) {
-  Bytes all;
-  for (const Bytes& part : bring(of(communicator), fetched(from, count * bytes_of(type))))
-    all.insert(all.end(), part.begin(), part.end());
-  stored(all, to);
-  return kNcclSuccess;
+                      NcclCommunicator communicator, void* stream) {
+  return together(communicator, stream, from, to, count * bytes_of(type),
+                  [](Communicator&, const std::vector<Bytes>& all) {
+                    Bytes joined;
+                    for (const Bytes& part : all)
+                      joined.insert(joined.end(), part.begin(), part.end());
+                    return joined;
+                  });
 }
 NcclResult reduce_scatter(const void* from, void* to, size_t count, int type, int,
-                          NcclCommunicator communicator, void*) {
-  Communicator& me = of(communicator);
+                          NcclCommunicator communicator, void* stream) {
   const size_t bytes = count * bytes_of(type);
-  const Bytes all =
-      sum(bring(me, fetched(from, bytes * static_cast<size_t>(me.world->ranks))), type);
-  const auto first = all.begin() + static_cast<std::ptrdiff_t>(bytes) * me.rank;
-  stored(Bytes(first, first + static_cast<std::ptrdiff_t>(bytes)), to);
-  return kNcclSuccess;
+  const auto ranks = static_cast<size_t>((*static_cast<Shared*>(communicator))->world->ranks);
+  return together(communicator, stream, from, to, bytes * ranks,
+                  [=](Communicator& me, const std::vector<Bytes>& all) {
+                    const Bytes whole = sum(all, type);
+                    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(bytes) * me.rank;
+                    return Bytes(first, first + static_cast<std::ptrdiff_t>(bytes));
+                  });
 }
 NcclResult broadcast(const void* from, void* to, size_t count, int type, int root,
-                     NcclCommunicator communicator, void*) {
-  const auto all = bring(of(communicator), fetched(from, count * bytes_of(type)));
-  stored(all[static_cast<size_t>(root)], to);
-  return kNcclSuccess;
+                     NcclCommunicator communicator, void* stream) {
+  return together(communicator, stream, from, to, count * bytes_of(type),
+                  [root](Communicator&, const std::vector<Bytes>& all) {
+                    return all[static_cast<size_t>(root)];
+                  });
 }
 NcclResult send(const void* from, size_t count, int type, int to, NcclCommunicator communicator,
-                void*) {
-  Communicator& me = of(communicator);
-  const std::lock_guard lock(me.world->mutex);
-  me.world->mail[{me.rank, to}].push_back(fetched(from, count * bytes_of(type)));
-  me.world->changed.notify_all();
+                void* stream) {
+  const auto work = [=](Communicator& me) {
+    Bytes bytes = fetched(from, count * bytes_of(type));
+    const std::lock_guard lock(me.world->mutex);
+    me.world->mail[{me.rank, to}].push_back(std::move(bytes));
+    me.world->changed.notify_all();
+  };
+  if (!grouped) return told(communicator, stream, work);
+  stream_of_group = stream;
+  sends.push_back(work_of(communicator, work));
   return kNcclSuccess;
 }
-NcclResult recv(void* to, size_t count, int type, int from, NcclCommunicator communicator, void*) {
-  Communicator& me = of(communicator);
-  const auto receive = [&me, to, from, bytes = count * bytes_of(type)] {
+NcclResult recv(void* to, size_t count, int type, int from, NcclCommunicator communicator,
+                void* stream) {
+  const auto work = [=, bytes = count * bytes_of(type)](Communicator& me) {
     std::unique_lock lock(me.world->mutex);
     auto& mail = me.world->mail[{from, me.rank}];
-    me.world->changed.wait(lock, [&] { return !mail.empty(); });
+    me.world->changed.wait(lock, [&] { return !mail.empty() || me.aborted; });
+    if (me.aborted) return;
     MUSTER_CHECK(mail.front().size() == bytes) << "another message";
-    stored(mail.front(), to);
+    const Bytes message = std::move(mail.front());
     mail.pop_front();
+    lock.unlock();
+    stored(message, to);
   };
-  if (grouped) {
-    receives.emplace_back(receive);
-  } else {
-    receive();
-  }
+  if (!grouped) return told(communicator, stream, work);
+  stream_of_group = stream;
+  receives.push_back(work_of(communicator, work));
   return kNcclSuccess;
 }
 NcclResult group_start() { return grouped = true, kNcclSuccess; }
 NcclResult group_end() {
   grouped = false;
-  for (const auto& receive : std::exchange(receives, {})) receive();
+  auto all = std::exchange(sends, {});
+  for (auto& receive : std::exchange(receives, {})) all.push_back(std::move(receive));
+  if (all.empty()) return kNcclSuccess;
+  worlds().tell(stream_of_group, [all = std::move(all)] {
+    for (const auto& work : all) work();
+  });
   return kNcclSuccess;
 }
 
 }  // namespace
 
-FakeNccl::FakeNccl(const DeviceMemory& memory) {
+FakeNccl::FakeNccl(const DeviceMemory& memory, Tell tell) {
   const std::lock_guard lock(worlds().mutex);
+  worlds().tell = std::move(tell);
   worlds().fake = this;
   worlds().memory = &memory;
 }

@@ -1,8 +1,10 @@
-// NCCL for tests: ranks are threads of one process, and what they bring together lies in a DeviceMemory. Sums are made in the order of
-// ranks. As with NCCL a rank whose communicator fails, or is held up, leaves all others without one. A test may let calls fail.
+// NCCL for tests: ranks are threads of one process, and what they bring together lies in a DeviceMemory, by the time that the device comes
+// to it. Sums are made in the order of ranks. As with NCCL a rank whose communicator fails, or is held up, leaves all others without one,
+// and who aborts its own ends what the device does for it. A test may let calls fail.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "trainer_core/base/device_memory.h"
@@ -13,7 +15,9 @@ namespace muster::trainer {
 // One at a time in a process: NCCL's functions have no place for a context.
 class FakeNccl {
  public:
-  explicit FakeNccl(const DeviceMemory& memory);
+  // Tells a device's stream (DeviceQueue::handle) what to do.
+  using Tell = std::function<void(void* stream, std::function<void()> work)>;
+  FakeNccl(const DeviceMemory& memory, Tell tell);
   ~FakeNccl();
   FakeNccl(const FakeNccl&) = delete;
   FakeNccl& operator=(const FakeNccl&) = delete;

@@ -3,6 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "tests/unit/trainer_core/comm/device_collectives.h"
 #include "tests/unit/trainer_core/comm/fake_nccl.h"
 #include "tests/unit/trainer_core/locked_memory.h"
@@ -51,7 +56,9 @@ class NcclGroups : public testing::Test {
   }
 
   LockedMemory memory_;
-  FakeNccl nccl_{memory_};
+  FakeNccl nccl_{memory_, [](void* stream, std::function<void()> work) {
+                   static_cast<ThreadQueue*>(stream)->call(std::move(work));
+                 }};
 };
 
 TEST_F(NcclGroups, ComeToWhatOtherGroupsComeTo) {
@@ -140,7 +147,7 @@ TEST_F(NcclGroups, AbortEndsACollectiveThatWaits) {
     Vector data(memory_, input_of(group.rank(), 10));
     EXPECT_TRUE(succeeds(group.all_reduce(data.all(), "first")));
     EXPECT_TRUE(succeeds(group.barrier("all have it")));
-    memory_.idle = false;
+    memory_.goes_on = false;
     std::thread aborter([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       group.abort();
@@ -153,7 +160,7 @@ TEST_F(NcclGroups, AbortEndsACollectiveThatWaits) {
 }
 
 TEST_F(NcclGroups, ACollectiveTakesABoundedTime) {
-  memory_.idle = false;
+  memory_.goes_on = false;
   const auto all = statuses([&](int) {
     return NcclOptions{.api = nccl_.api(), .timeout = std::chrono::milliseconds(30)};
   });

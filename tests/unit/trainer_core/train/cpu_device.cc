@@ -3,5 +3,6 @@
 namespace muster::trainer {
 
 std::shared_ptr<Backend> device_of_tests() { return nullptr; }
+NcclOptions nccl_of_tests() { return {}; }
 
 }  // namespace muster::trainer

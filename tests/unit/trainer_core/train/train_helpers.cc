@@ -102,6 +102,7 @@ RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const 
       if (device != nullptr) config.hardware = Hardware::kGpu;
       ProcessGroups groups(world.join(rank), mesh_of_ranks(config, size), page.get(),
                            device != nullptr ? device->memory() : host_memory());
+      if (const NcclOptions nccl = nccl_of_tests(); nccl.api != nullptr) groups.use_nccl(nccl);
       StopSignals signals;
       const auto on_step = [&](const StepRecord& record) {
         result.records[r].push_back(record);

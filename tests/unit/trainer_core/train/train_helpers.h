@@ -9,6 +9,7 @@
 
 #include "common/exit_code.h"
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/comm/nccl_group.h"
 #include "trainer_core/local_checkpoints.h"
 #include "trainer_core/ops/backend.h"
 #include "trainer_core/step_log.h"
@@ -26,6 +27,8 @@ TrainConfig along_tensor(TrainConfig config);
 
 // What ranks of the runs below compute with; null: the CPU. cpu_device.cc has it, or a test program of another backend.
 std::shared_ptr<Backend> device_of_tests();
+// And what brings their devices' numbers together; none: what they choose.
+NcclOptions nccl_of_tests();
 
 struct RunResult {
   std::vector<ExitCode> codes;                       // by rank

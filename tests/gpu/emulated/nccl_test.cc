@@ -1,0 +1,149 @@
+// Whole trainings whose devices' numbers a NCCL of the tests' own brings together, in the order of streams: what the host's memory comes to,
+// to the last bit. The emulated device does nothing before somebody waits, or collectives at once: an event that is forgotten is another
+// number in one of the two.
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/gpu/emulated/cuda_runtime.h"
+#include "tests/gpu/gpu_device.h"
+#include "tests/unit/trainer_core/comm/fake_nccl.h"
+#include "tests/unit/trainer_core/model/sharded_models.h"
+#include "tests/unit/trainer_core/parallel/mesh_configs.h"
+#include "tests/unit/trainer_core/train/train_helpers.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+TrainConfig on_mesh_of(const ModelConfig& model, const MeshShape& shape) {
+  TrainConfig config = config_of(model, shape, /*length=*/8);
+  config.model.num_layers = 2;
+  config.steps = 3;
+  config.enable_checkpointing = false;
+  config.threads = 1;
+  config.per_device_batch_size = std::max(1, config.per_device_batch_size / 2);
+  return config;
+}
+
+struct Job {
+  const char* name;
+  std::function<TrainConfig()> config;
+  bool at_once = false;
+};
+void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
+
+class InTheOrderOfStreams : public testing::TestWithParam<Job> {
+ protected:
+  void SetUp() override { take_devices(); }
+
+  const std::shared_ptr<Backend> device_ = gpu_backend({}).value();
+  FakeNccl nccl_{device_->memory(), [](void* stream, std::function<void()> work) {
+                   auto* const queue = static_cast<cudaStream_t>(stream);
+                   emulated::enqueue(queue, std::move(work));
+                   if (GetParam().at_once) emulated::begin(queue);
+                 }};
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, InTheOrderOfStreams,
+    testing::Values(
+        Job{"tensor",
+            [] {
+              TrainConfig config = on_mesh_of(sharded_llama(), mesh({{MeshAxis::kTensor, 2}}));
+              config.gradient_accumulation_steps = 2;
+              return config;
+            }},
+        Job{"tensor_at_once",
+            [] {
+              return on_mesh_of(sharded_llama(), mesh({{MeshAxis::kTensor, 2}}));
+            },
+            /*at_once=*/true},
+        Job{"sequence_at_once",
+            [] {
+              return on_mesh_of(sharded_llama(), mesh({{MeshAxis::kSequence, 2}}));
+            },
+            /*at_once=*/true},
+        Job{"tensor_and_fsdp",
+            [] {
+              return on_mesh_of(sharded_llama(),
+                                mesh({{MeshAxis::kTensor, 2}, {MeshAxis::kFsdp, 2}}));
+            }},
+        Job{"tensor_quantized",
+            [] {
+              TrainConfig config = on_mesh_of(sharded_llama(), mesh({{MeshAxis::kTensor, 2}}));
+              config.model.quantization.type = QuantizationType::kFp8Delayed;
+              return config;
+            }},
+        Job{"sequence",
+            [] {
+              return on_mesh_of(sharded_llama(), mesh({{MeshAxis::kSequence, 2}}));
+            }},
+        Job{"context_and_tensor",
+            [] {
+              return on_mesh_of(sharded_llama(),
+                                mesh({{MeshAxis::kContext, 2}, {MeshAxis::kTensor, 2}}));
+            }},
+        Job{"experts",
+            [] {
+              return on_mesh_of(sharded_glam(),
+                                mesh({{MeshAxis::kExpert, 2}, {MeshAxis::kTensor, 2}}));
+            }},
+        Job{"pipeline_and_tensor",
+            [] {
+              TrainConfig config = on_mesh_of(
+                  sharded_llama(), mesh({{MeshAxis::kPipeline, 2}, {MeshAxis::kTensor, 2}}));
+              config.pipeline_microbatches = 2;
+              return config;
+            }}),
+    [](const auto& job) { return std::string(job.param.name); });
+
+TEST_P(InTheOrderOfStreams, TheSameNumbers) {
+  TrainConfig config = GetParam().config();
+  config.eval.interval = 2;
+  config.eval.steps = 1;
+  const RunResult staged = run(config);
+  ASSERT_THAT(staged.codes, Each(ExitCode::kOk)) << staged.err;
+  const OnNccl on_nccl({.api = nccl_.api()});
+  const RunResult ours = run(config);
+  ASSERT_THAT(ours.codes, Each(ExitCode::kOk)) << ours.err;
+  EXPECT_GT(nccl_.calls, 0);
+  EXPECT_EQ(ours.losses(), staged.losses());
+  for (size_t rank = 0; rank < ours.records.size(); ++rank)
+    for (size_t step = 0; step < ours.records[rank].size(); ++step)
+      EXPECT_EQ(ours.records[rank][step].raw_grad_norm, staged.records[rank][step].raw_grad_norm)
+          << "rank " << rank << ", step " << step;
+  ASSERT_EQ(ours.evaluations[0].size(), staged.evaluations[0].size());
+  for (size_t i = 0; i < ours.evaluations[0].size(); ++i)
+    EXPECT_EQ(ours.evaluations[0][i].loss, staged.evaluations[0][i].loss);
+  EXPECT_EQ(nccl_.communicators, 0);
+}
+
+using LostPeers = InTheOrderOfStreams;
+INSTANTIATE_TEST_SUITE_P(All, LostPeers,
+                         testing::Values(Job{
+                             "tensor", [] {
+                               return on_mesh_of(sharded_llama(), mesh({{MeshAxis::kTensor, 2}}));
+                             }}));
+
+// What NCCL finds out in the middle of a step ends the run, and nothing of that step is told.
+TEST_P(LostPeers, EndTheRun) {
+  const OnNccl on_nccl({.api = nccl_.api()});
+  const RunResult result =
+      run(GetParam().config(), [&](int rank, const StepRecord& record, std::atomic<bool>&) {
+        if (rank == 0 && record.step == 1) nccl_.remote_error = true;
+      });
+  EXPECT_THAT(result.codes, Each(testing::Ne(ExitCode::kOk)));
+  EXPECT_EQ(result.records[0].size(), 2U);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("of group \"tensor nccl\") failed: NCCL: remote process "
+                                          "exited or there was a network error")));
+  EXPECT_EQ(nccl_.communicators, 0);
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,254 @@
+// Groups over a NCCL that tests have (fake_nccl.h), in the order of a computation: who is ahead of whom, what the page says of it, and how
+// faults end what is outstanding.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <barrier>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/comm/device_collectives.h"
+#include "tests/unit/trainer_core/comm/fake_nccl.h"
+#include "tests/unit/trainer_core/locked_memory.h"
+#include "trainer_core/comm/local.h"
+#include "trainer_core/comm/nccl_group.h"
+#include "trainer_core/comm/staged_group.h"
+#include "trainer_core/comm/transport_group.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Groups that follow a computation of their rank's.
+class NcclInOrder : public testing::Test {
+ protected:
+  struct Rank {
+    ProcessGroup& group;
+    ThreadQueue& computation;
+    std::string page;
+
+    // The device's numbers become these when it comes to it.
+    void write(Vector& vector, float value) const {
+      computation.call([&vector, value] { vector.set(value); });
+    }
+    GroupProgress shown() const { return read_progress_page(page).value().groups[0]; }
+    void wait_for_device() const { computation.mark()->wait(); }
+  };
+  // Keeps the computation from what is called next until open() is.
+  class Gate {
+   public:
+    explicit Gate(ThreadQueue& queue) {
+      queue.call([is_open = is_open_] { is_open->wait(false); });
+    }
+    ~Gate() { open(); }
+    Gate(const Gate&) = delete;
+    Gate& operator=(const Gate&) = delete;
+    void open() {
+      *is_open_ = true;
+      is_open_->notify_all();
+    }
+
+   private:
+    std::shared_ptr<std::atomic<bool>> is_open_ = std::make_shared<std::atomic<bool>>(false);
+  };
+
+  void on_ranks_in_order(const std::function<void(const Rank&)>& body,
+                         std::chrono::milliseconds timeout = kRoundTimeout, bool follows = true) {
+    LocalWorld world(kDeviceRanks, std::chrono::milliseconds(20'000));
+    const TempFolder folder;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kDeviceRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const std::string path = folder.file(std::to_string(rank));
+        const auto page = ProgressWriter::create(path, {.rank = rank}).value();
+        const auto group =
+            nccl_group(staged_group(make_world_group(world.join(rank), "world", nullptr), memory_),
+                       {.api = nccl_.api(), .timeout = timeout}, memory_, page.get(), 0);
+        const auto computation = std::make_shared<ThreadQueue>(memory_.goes_on);
+        if (follows) group->follow(computation);
+        body({*group, *computation, path});
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  // What is said of a second of three collectives for which rank 2 is not there, once `and_then` has happened on the other ranks: at
+  // the end, and by the next call. Whatever became of it, the device goes on.
+  void expect_second_fails(absl::StatusCode code, const std::string& text,
+                           const std::function<void(ProcessGroup&)>& and_then,
+                           std::chrono::milliseconds timeout = kRoundTimeout) {
+    std::barrier all_have_called(kDeviceRanks), all_have_failed(kDeviceRanks);
+    on_ranks_in_order(
+        [&](const Rank& rank) {
+          Vector x(memory_, 10);
+          rank.write(x, 1);
+          EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "first")));
+          EXPECT_TRUE(succeeds(rank.group.finish()));
+          const bool is_there = rank.group.rank() != 2;
+          if (is_there) {
+            EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "second")));
+            EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "third")));
+            const Instant deadline = monotonic_now() + std::chrono::seconds(20);
+            while (rank.shown().started < 2 && monotonic_now() < deadline)
+              std::this_thread::yield();
+          }
+          all_have_called.arrive_and_wait();
+          if (is_there) {
+            and_then(rank.group);
+            for (const absl::Status& status :
+                 {rank.group.finish(), rank.group.all_reduce(x.all(), "fourth")}) {
+              EXPECT_EQ(status.code(), code) << status;
+              EXPECT_THAT(
+                  std::string(status.message()),
+                  AllOf(HasSubstr("all-reduce \"second\" (number 2 of group \"world nccl\")"),
+                        HasSubstr(text)));
+            }
+            rank.wait_for_device();
+            EXPECT_EQ(rank.shown().enqueued, 3U);
+            EXPECT_EQ(rank.shown().started, 2U);
+            EXPECT_EQ(rank.shown().completed, 1U);
+          }
+          all_have_failed.arrive_and_wait();
+        },
+        timeout);
+    EXPECT_GE(nccl_.aborted, 2);
+    EXPECT_EQ(nccl_.communicators, 0);
+  }
+
+  LockedMemory memory_;
+  FakeNccl nccl_{memory_, [](void* stream, std::function<void()> work) {
+                   static_cast<ThreadQueue*>(stream)->call(std::move(work));
+                 }};
+};
+
+TEST_F(NcclInOrder, ComeToWhatOtherGroupsComeTo) {
+  std::vector<std::vector<float>> expected, ours;
+  on_ranks_in_order([&](const Rank& rank) { run_collectives(rank.group, memory_, expected); },
+                    kRoundTimeout, /*follows=*/false);
+  on_ranks_in_order([&](const Rank& rank) { run_collectives(rank.group, memory_, ours); });
+  EXPECT_EQ(ours, expected);
+  EXPECT_EQ(nccl_.aborted, 0);
+}
+
+TEST_F(NcclInOrder, TheHostIsAheadOfTheDevice) {
+  on_ranks_in_order([&](const Rank& rank) {
+    Vector x(memory_, 10), seen(memory_, 10);
+    {
+      Gate gate(rank.computation);
+      rank.write(x, static_cast<float>(rank.group.rank() + 1));
+      for (int i = 0; i < 3; ++i) EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "sum")));
+      rank.computation.call([&] { seen.set(x.values()[0]); });
+      const GroupProgress shown = rank.shown();
+      EXPECT_EQ(shown.enqueued, 3U);
+      EXPECT_EQ(shown.started, 1U);  // the first one met its peers where it was called
+      EXPECT_EQ(shown.completed, 0U);
+    }
+    EXPECT_TRUE(succeeds(rank.group.finish()));
+    rank.wait_for_device();
+    EXPECT_EQ(seen.values()[0], 6 * 3 * 3);
+    EXPECT_EQ(rank.shown().started, 3U);
+    EXPECT_EQ(rank.shown().completed, 3U);
+    EXPECT_TRUE(succeeds(rank.group.barrier("end")));
+  });
+}
+
+TEST_F(NcclInOrder, ButNotFarAhead) {
+  on_ranks_in_order([&](const Rank& rank) {
+    constexpr uint64_t kCalls = 2 * kOutstandingMax + 4;
+    Vector x(memory_, 1);
+    EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "first")));
+    EXPECT_TRUE(succeeds(rank.group.finish()));
+    Gate gate(rank.computation);
+    rank.write(x, 1);
+    std::thread caller([&] {
+      for (uint64_t i = 0; i < kCalls; ++i)
+        EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "sum")));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    // One is looked after, and one waits for room.
+    EXPECT_LE(rank.shown().enqueued, 1 + kOutstandingMax + 2);
+    gate.open();
+    caller.join();
+    EXPECT_TRUE(succeeds(rank.group.finish()));
+    EXPECT_EQ(rank.shown().completed, 1 + kCalls);
+    EXPECT_TRUE(succeeds(rank.group.barrier("end")));
+  });
+}
+
+// What a rank computes is no time of its collectives, what it waits for peers is.
+TEST_F(NcclInOrder, BusyIsWhatTheDeviceWaitsForPeers) {
+  on_ranks_in_order([&](const Rank& rank) {
+    Vector x(memory_, 10);
+    EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "first")));
+    EXPECT_TRUE(succeeds(rank.group.finish()));
+    EXPECT_TRUE(succeeds(rank.group.barrier("together")));
+    const Duration before = rank.group.busy();
+    const bool is_late = rank.group.rank() == 0;
+    constexpr auto kLate = std::chrono::milliseconds(200);
+    if (is_late) rank.computation.call([&] { std::this_thread::sleep_for(kLate); });
+    EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "second")));
+    EXPECT_TRUE(succeeds(rank.group.finish()));
+    const Duration busy = rank.group.busy() - before;
+    if (is_late) {
+      EXPECT_LT(busy, kLate / 2);
+    } else {
+      EXPECT_GT(busy, kLate / 2);
+    }
+    EXPECT_TRUE(succeeds(rank.group.barrier("end")));
+  });
+}
+
+TEST_F(NcclInOrder, WhatNcclFindsOutEndsWhatIsOutstanding) {
+  expect_second_fails(absl::StatusCode::kUnavailable, "remote process exited",
+                      [&](ProcessGroup&) { nccl_.remote_error = true; });
+}
+
+TEST_F(NcclInOrder, AbortEndsWhatIsOutstanding) {
+  expect_second_fails(absl::StatusCode::kUnavailable, "aborted", [](ProcessGroup& group) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::thread([&] { group.abort(); }).join();
+  });
+}
+
+TEST_F(NcclInOrder, ACollectiveTakesABoundedTimeOnceItHasStarted) {
+  expect_second_fails(
+      absl::StatusCode::kDeadlineExceeded, "nothing for 2 s", [](ProcessGroup&) {},
+      std::chrono::milliseconds(2'000));
+}
+
+// A rank that leaves has nobody wait for what it has called.
+TEST_F(NcclInOrder, WhoLeavesAborts) {
+  std::vector<Vector> all;  // outlive what is outstanding
+  for (int rank = 0; rank < kDeviceRanks; ++rank) all.emplace_back(memory_, 10);
+  on_ranks_in_order([&](const Rank& rank) {
+    Vector& x = all[static_cast<size_t>(rank.group.rank())];
+    EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "first")));
+    EXPECT_TRUE(succeeds(rank.group.finish()));
+    EXPECT_TRUE(succeeds(rank.group.barrier("together")));
+    if (rank.group.rank() != 0) return;
+    EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "alone")));
+  });
+  EXPECT_GE(nccl_.aborted, 1);
+  EXPECT_EQ(nccl_.communicators, 0);
+}
+
+// What NCCL has not waits for the computation where it is called.
+TEST_F(NcclInOrder, StagedCollectivesFindWhatIsComputed) {
+  on_ranks_in_order([&](const Rank& rank) {
+    Vector x(memory_, 10);
+    rank.computation.call([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+    rank.write(x, static_cast<float>(rank.group.rank()));
+    EXPECT_TRUE(succeeds(rank.group.all_reduce_max(x.all(), "largest")));
+    EXPECT_EQ(x.values()[0], kDeviceRanks - 1);
+    EXPECT_TRUE(succeeds(rank.group.barrier("end")));
+  });
+  EXPECT_EQ(nccl_.calls, 0);
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,89 @@
+// A device's queue for tests that have no device: a thread that does what the queue was told, in order.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "common/time.h"
+#include "trainer_core/base/device_memory.h"
+
+namespace muster::trainer {
+
+class ThreadQueue final : public DeviceQueue {
+ public:
+  // While `goes_on` is false nothing is begun. It outlives the queue.
+  explicit ThreadQueue(const std::atomic<bool>& goes_on)
+      : goes_on_(goes_on), thread_([this] { run(); }) {}
+  // Drops what has not begun.
+  ~ThreadQueue() override {
+    stopping_ = true;
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void call(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    changed_.notify_all();
+  }
+
+  void* handle() const override { return const_cast<ThreadQueue*>(this); }
+  std::shared_ptr<const DeviceMark> mark() override {
+    auto mark = std::make_shared<Mark>();
+    call([mark] {
+      mark->at = monotonic_now();
+      mark->done = true;
+    });
+    return mark;
+  }
+  void wait_for(const DeviceMark& mark) override {
+    call([this, other = static_cast<const Mark&>(mark).shared_from_this()] {
+      while (!other->is_done() && !stopping_) pause();
+    });
+  }
+
+ private:
+  struct Mark final : DeviceMark, std::enable_shared_from_this<Mark> {
+    bool is_done() const override { return done; }
+    void wait() const override {
+      while (!is_done()) pause();
+    }
+    Duration since(const DeviceMark& earlier) const override {
+      return at - static_cast<const Mark&>(earlier).at;
+    }
+
+    Instant at;
+    std::atomic<bool> done{false};
+  };
+
+  static void pause() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
+
+  void run() {
+    while (!stopping_) {
+      std::unique_lock lock(mutex_);
+      if (queue_.empty() || !goes_on_) {
+        changed_.wait_for(lock, std::chrono::milliseconds(1));
+        continue;
+      }
+      const auto work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      work();
+    }
+  }
+
+  const std::atomic<bool>& goes_on_;
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  std::thread thread_;
+};
+
+}  // namespace muster::trainer
