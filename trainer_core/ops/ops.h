@@ -27,7 +27,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/base/tensor.h"
@@ -124,6 +126,8 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // Names the calls until end_range() for profilers that show them (NVTX), with a number from 0 on. Ranges nest; OpRange ends them.
   virtual void begin_range(const char* /*name*/, int64_t /*number*/ = -1) {}
   virtual void end_range() {}
+  // What its libraries might have computed since the call before and did not, a line each, and each operation of a shape once.
+  virtual std::vector<std::string> take_notes() { return {}; }
 
   // Elementwise and reductions
   // --------------------------------------------------------------------------

@@ -94,17 +94,18 @@ class CublasLt final : public MatrixLibrary {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  bool multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
-                size_t workspace_bytes) override {
+  LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
+                         size_t workspace_bytes) override {
     const Prepared& prepared = prepare(p, workspace_bytes);
-    if (!prepared.usable || prepared.workspace_bytes > workspace_bytes) return false;
+    if (!prepared.usable)
+      return {.kind = LibraryAnswer::Kind::kNone, .why = "it has no algorithm for it"};
     const float one = 1, add = p.accumulate ? 1 : 0;
     // Its a is our b.
     check(library_.multiply(handle_, prepared.product, &one, p.b, prepared.a, p.a, prepared.b, &add,
                             p.c, prepared.c, p.c, prepared.c, &prepared.algorithm, workspace,
                             workspace_bytes, stream),
           "cublasLtMatmul");
-    return true;
+    return {};
   }
 
  private:

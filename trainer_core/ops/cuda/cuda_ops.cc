@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <absl/strings/str_cat.h>
+
 #include "trainer_core/ops/cuda/gemm.h"
 #include "trainer_core/ops/workspace.h"
 
@@ -199,32 +201,37 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
   const auto operand = [&](const Tensor& x) -> const void* {
     if (!half || x.dtype == DType::kBf16) return x.numbers();
     const size_t bytes = static_cast<size_t>(x.elements()) * sizeof(Bf16);
-    if (used + bytes > scratch_.bytes()) {
-      fits = false;
-      return nullptr;
-    }
     void* const rounded = static_cast<char*>(scratch_.data()) + used;
     used += (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    fits = fits && used <= scratch_.bytes();
+    if (!fits) return nullptr;
     convert(stream_, x.elements(), DType::kF32, x.data, DType::kBf16, rounded);
     return rounded;
   };
   const void* const left = operand(a);
-  const void* const right = fits ? operand(b) : nullptr;
-  if (!fits) return false;
-  used = std::min(used, scratch_.bytes());
-  return library_->multiply(stream_,
-                            {.m = c.dim(0),
-                             .n = c.dim(1),
-                             .k = k,
-                             .transpose_a = ta,
-                             .transpose_b = tb,
-                             .accumulate = accumulate,
-                             .operand_type = half ? DType::kBf16 : DType::kF32,
-                             .a = left,
-                             .b = right,
-                             .type = c.dtype,
-                             .c = c.numbers()},
-                            static_cast<char*>(scratch_.data()) + used, scratch_.bytes() - used);
+  const void* const right = operand(b);
+  LibraryAnswer answer{.kind = LibraryAnswer::Kind::kNoRoom, .needs_bytes = used};
+  if (fits)
+    answer =
+        library_->multiply(stream_,
+                           {.m = c.dim(0),
+                            .n = c.dim(1),
+                            .k = k,
+                            .transpose_a = ta,
+                            .transpose_b = tb,
+                            .accumulate = accumulate,
+                            .operand_type = half ? DType::kBf16 : DType::kF32,
+                            .a = left,
+                            .b = right,
+                            .type = c.dtype,
+                            .c = c.numbers()},
+                           static_cast<char*>(scratch_.data()) + used, scratch_.bytes() - used);
+  if (answer.is_done()) return true;
+  notes_.add("cuBLASLt",
+             absl::StrCat("products of (m, n, k) = (", c.dim(0), ", ", c.dim(1), ", ", k, ") of ",
+                          half ? "bf16" : "fp32"),
+             answer, scratch_.bytes());
+  return false;
 }
 
 // Bias

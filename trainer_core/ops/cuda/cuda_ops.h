@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/cuda/attention.h"
@@ -16,6 +18,7 @@
 #include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/cuda/experts.h"
 #include "trainer_core/ops/cuda/kernels.h"
+#include "trainer_core/ops/cuda/library_answer.h"
 #include "trainer_core/ops/cuda/matrix_library.h"
 #include "trainer_core/ops/cuda/ranges.h"
 #include "trainer_core/ops/cuda/stream.h"
@@ -37,6 +40,7 @@ class CudaOps final : public Ops {
   std::shared_ptr<const OpsMark> mark() override;
   void begin_range(const char* name, int64_t number) override { push_range(name, number); }
   void end_range() override { pop_range(); }
+  std::vector<std::string> take_notes() override { return notes_.take(); }
 
   void fill(const Tensor& x, float value) override;
   void copy(const Tensor& from, const Tensor& to) override;
@@ -167,9 +171,11 @@ class CudaOps final : public Ops {
                            bool accumulate);
   AttentionLayer layer_of(const AttentionShape& shape, const Tensor& qkv, const KeyRows& keys,
                           const Tensor& bias) const;
-  // What the library is asked for; none of what it does not have.
-  std::optional<LibraryAttention> library_attention(const AttentionShape& shape, const Tensor& qkv,
-                                                    const Tensor& out, const Tensor& lse) const;
+  // Whether the library has computed it, by run(); a note where it has not.
+  bool attend_by_library(const char* what, const AttentionShape& shape, const Tensor& qkv,
+                         const Tensor& out, const Tensor& lse, const AttentionPartRun& run);
+  void note_own_attention(const char* what, const AttentionShape& shape,
+                          const LibraryAnswer& answer);
   void attention_backward(AttentionBackward args, const AttentionShape& shape, const Tensor& dbias,
                           Accumulate accumulate, Workspace workspace);
   void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
@@ -183,6 +189,7 @@ class CudaOps final : public Ops {
   HostMemory sums_{kReductionBlocks * sizeof(double)};
   std::unique_ptr<MatrixLibrary> library_;
   std::unique_ptr<AttentionLibrary> attention_library_;
+  LibraryNotes notes_;
 };
 
 }  // namespace muster::trainer::cuda

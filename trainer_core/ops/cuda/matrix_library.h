@@ -9,6 +9,7 @@
 #include <string>
 
 #include "trainer_core/base/dtype.h"
+#include "trainer_core/ops/cuda/library_answer.h"
 
 namespace muster::trainer::cuda {
 
@@ -28,9 +29,9 @@ class MatrixLibrary {
  public:
   virtual ~MatrixLibrary() = default;
 
-  // False: the library has nothing for this product, and nothing was started. `workspace` is the device's; its contents do not survive.
-  virtual bool multiply(cudaStream_t stream, const LibraryProduct& product, void* workspace,
-                        size_t workspace_bytes) = 0;
+  // `workspace` is the device's; its contents do not survive.
+  virtual LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& product,
+                                 void* workspace, size_t workspace_bytes) = 0;
 };
 
 // Null where libcublasLt.so is not found, or of another major version than this build's. `algorithms_path` is CudaOptions'; `device` goes
