@@ -34,6 +34,7 @@
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/ops/attention_shape.h"
+#include "trainer_core/ops/epilogue.h"
 #include "trainer_core/ops/expert_ops.h"
 #include "trainer_core/ops/op_arguments.h"
 #include "trainer_core/ops/quantize_ops.h"
@@ -155,6 +156,10 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // is written, not added to. The same up to the order of sums everywhere, but that AVX512-BF16 takes denormals for zero.
   virtual void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                       Transpose transpose_b, const Tensor& c, Accumulate accumulate) = 0;
+  // c written with the product and what the epilogue makes of it: beside the product where a backend can, else by operations of its own.
+  // The same but for how often numbers are rounded on the way.
+  virtual void fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
+                            Transpose transpose_b, const Tensor& c, const Epilogue& epilogue);
 
   // Bias
   // ------------------------------------------------------------------------------------------------
@@ -232,9 +237,9 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
 
   // out (T, m) from in (T, input_width(m)).
   virtual void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) = 0;
-  // Replaces `in` by its gradient, given dout (T, m).
+  // The gradient of `in`, d_in (T, input_width(m)), given dout (T, m). It may be `in`, and without a gate dout.
   virtual void activate_backward(const MlpActivation& activation, const Tensor& dout,
-                                 const Tensor& in) = 0;
+                                 const Tensor& in, const Tensor& d_in) = 0;
 
   // Loss
   // ------------------------------------------------------------------------------------------------

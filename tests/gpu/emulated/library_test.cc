@@ -159,5 +159,93 @@ TEST(AttentionByOwnKernels, SaysWhy) {
   ops->synchronize();
 }
 
+using Kind = cuda::LibraryEpilogue::Kind;
+
+// (16, 24) = (16, 8) (8, 24), with an epilogue's tensors, on both sides.
+struct Fused {
+  explicit Fused(DType of) : type(of) {}
+
+  void compute(Ops& ops, Side side, const Epilogue& parts) {
+    Epilogue epilogue = parts;
+    if (epilogue.activate != Epilogue::Activate::kNo) epilogue.pre = pre.on(side);
+    if (with_bias) epilogue.bias = bias.on(side);
+    if (with_dbias) epilogue.dbias = dbias.on(side);
+    epilogue.workspace = workspace.workspace(side);
+    ops.fused_matmul(a.on(side), Transpose::kNo, b.on(side), Transpose::kNo, c.on(side), epilogue);
+    ops.synchronize();
+  }
+  // By which epilogue the library has computed it; kNone: without one.
+  Kind kind_of(Ops& ops, const Epilogue& parts) {
+    const emulated::Libraries before = libraries();
+    compute(*backends().cpu, Side::kCpu, parts);
+    compute(ops, Side::kGpu, parts);
+    const double bound = type == DType::kBf16 ? 3.0 / 128 : 1e-5;
+    expect_same(c, bound, "c");
+    expect_same(pre, bound, "pre");
+    expect_same(dbias, bound, "dbias");
+    for (size_t kind = 0; kind < before.products.size(); ++kind)
+      if (libraries().products[kind] != before.products[kind]) return static_cast<Kind>(kind);
+    ADD_FAILURE() << "no product of the library's";
+    return Kind::kNone;
+  }
+
+  DType type;
+  bool with_bias = false, with_dbias = false;
+  Both a = Both::random(type, {16, 8}, 1), b = Both::random(DType::kF32, {8, 24}, 2);
+  Both bias = Both::random(DType::kF32, {24}, 3), dbias = Both::random(DType::kF32, {24}, 4);
+  Both pre = Both::random(type, {16, 24}, 5), c = Both(type, {16, 24});
+  Both workspace = Both(DType::kF32, {cpu_bias_backward_elements(24)});
+};
+
+TEST(ProductsByLibrary, HaveTheEpilogueThatItHas) {
+  constexpr auto kForward = Epilogue::Activate::kForward, kBackward = Epilogue::Activate::kBackward;
+  const auto ops = ops_with(size_t{1} << 20);
+  for (const DType type : {DType::kF32, DType::kBf16}) {
+    Fused fused(type);
+    EXPECT_EQ(fused.kind_of(*ops, {}), Kind::kNone);
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kForward}), Kind::kGelu);
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kForward, .activation = Activation::kRelu}),
+              Kind::kNone);
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kBackward}), Kind::kGeluGradient);
+    fused.with_bias = true;
+    EXPECT_EQ(fused.kind_of(*ops, {}), Kind::kBias);
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kForward}), Kind::kGeluBias);
+    fused.with_bias = false;
+    fused.with_dbias = true;
+    // In bf16 it would be rounded: gradients of parameters are fp32.
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kBackward}),
+              type == DType::kF32 ? Kind::kGeluGradientBias : Kind::kGeluGradient);
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kBackward, .accumulate = Accumulate::kYes}),
+              type == DType::kF32 ? Kind::kGeluGradientBias : Kind::kGeluGradient);
+  }
+  EXPECT_THAT(ops->take_notes(), IsEmpty());
+}
+
+TEST(ProductsByLibrary, AreFinishedByOwnKernelsWhereItHasNoEpilogue) {
+  const auto ops = ops_with(size_t{1} << 20);
+  Fused fused(DType::kBf16);
+  fused.with_bias = true;
+  libraries().has_epilogues = false;
+  EXPECT_EQ(fused.kind_of(*ops, {.activate = Epilogue::Activate::kForward}), Kind::kNone);
+  libraries().has_epilogues = true;
+  EXPECT_THAT(
+      ops->take_notes(),
+      ElementsAre("own kernels compute bias and GELU of products of (m, n, k) = (16, 24, 8) of "
+                  "bf16, and not cuBLASLt: it has no epilogues"));
+  // Operands that are rounded, and the bias, want room.
+  const auto small = ops_with(256);
+  Both b = Both::random(DType::kF32, {8, 24}, 2), c(DType::kBf16, {16, 24});
+  Both a = Both::random(DType::kBf16, {16, 8}, 1);
+  on_both([&](Ops& ops_of, Side side) {
+    Ops& used = side == Side::kGpu ? *small : ops_of;
+    used.matmul(a.on(side), Transpose::kNo, b.on(side), Transpose::kNo, c.on(side),
+                Accumulate::kNo);
+    used.synchronize();
+  });
+  expect_same(c, 1.0 / 128, "c");
+  EXPECT_THAT(small->take_notes(),
+              ElementsAre(HasSubstr("it needs 1 MiB of scratch, 0 are there")));
+}
+
 }  // namespace
 }  // namespace muster::trainer

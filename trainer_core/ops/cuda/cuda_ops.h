@@ -51,6 +51,8 @@ class CudaOps final : public Ops {
   double sum_of_squares(const Tensor& x) override;
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
               const Tensor& c, Accumulate accumulate) override;
+  void fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+                    const Tensor& c, const Epilogue& epilogue) override;
   void add_bias(const Tensor& bias, const Tensor& x) override;
   void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
                      Workspace workspace) override;
@@ -72,8 +74,8 @@ class CudaOps final : public Ops {
                      const NormWeights& d_weights, Accumulate accumulate,
                      Workspace workspace) override;
   void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) override;
-  void activate_backward(const MlpActivation& activation, const Tensor& dout,
-                         const Tensor& in) override;
+  void activate_backward(const MlpActivation& activation, const Tensor& dout, const Tensor& in,
+                         const Tensor& d_in) override;
   void copy_columns(const Tensor& from, int64_t from_column, const Tensor& to, int64_t to_column,
                     int64_t columns) override;
 
@@ -167,8 +169,9 @@ class CudaOps final : public Ops {
                  const Tensor& x);
   void norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,
                  const NormWeights& weights, void* sum, const Tensor& y, const Tensor& stats);
+  // Whether the library has computed it; a note where it has not. `epilogue` may be null.
   bool multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb, const Tensor& c,
-                           bool accumulate);
+                           bool accumulate, const Epilogue* epilogue);
   AttentionLayer layer_of(const AttentionShape& shape, const Tensor& qkv, const KeyRows& keys,
                           const Tensor& bias) const;
   // Whether the library has computed it, by run(); a note where it has not.

@@ -13,6 +13,21 @@
 
 namespace muster::trainer::cuda {
 
+// What becomes of a written product p (m, n).
+struct LibraryEpilogue {
+  enum class Kind : uint8_t {
+    kNone,
+    kBias,              // c = p + bias
+    kGelu,              // pre = p, c = gelu(pre), by its tanh approximation
+    kGeluBias,          // pre = p + bias, c = gelu(pre)
+    kGeluGradient,      // c = p gelu'(pre)
+    kGeluGradientBias,  // the same, and bias = the sum of c's rows
+  };
+  Kind kind = Kind::kNone;
+  void* bias = nullptr;  // (n), of c's type
+  void* pre = nullptr;  // (m, n), of c's type, from a multiple of 16 bytes on; n is a multiple of 8
+};
+
 // c (m, n) = op(a) op(b), or added to c: row-major as Ops::matmul has them. a and b are of one type; c is fp32, or bf16 as they are.
 struct LibraryProduct {
   int64_t m, n, k;
@@ -22,6 +37,7 @@ struct LibraryProduct {
   const void* b;
   DType type;
   void* c;
+  LibraryEpilogue epilogue{};
 };
 
 // One thread at a time.

@@ -98,9 +98,10 @@ TEST(TrainingPlan, TheScratchHasRoomForAttentionsBackwardPass) {
   config.model.num_query_heads = config.model.num_kv_heads = 8;
   config.model.head_dim = 64;
   config.max_target_length = 2048;
+  config.per_device_batch_size = 4;
   const size_t small = gpu_scratch_bytes(config);  // all of it: 64 MiB a sequence, and some sums
-  EXPECT_GT(small, kRest + 64 * kMiB);
-  EXPECT_LT(small, kRest + 256 * kMiB);
+  EXPECT_GT(small, kRest + 256 * kMiB);
+  EXPECT_LT(small, kRest + 260 * kMiB);
   config.per_device_batch_size = 64;
   EXPECT_EQ(gpu_scratch_bytes(config), kRest + kGpuAttentionBytes);
   config.max_target_length = 8192;  // 128 MiB a head
