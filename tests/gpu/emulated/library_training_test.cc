@@ -42,6 +42,7 @@ RunResult run_on_cpu(const TrainConfig& config) {
 }
 
 void expect_the_cpus(const TrainConfig& config, const RunResult& gpu) {
+  (void)take_devices();  // which may not outlive the emulated one
   const RunResult cpu = run_on_cpu(config);
   ASSERT_THAT(gpu.codes, Each(ExitCode::kOk)) << gpu.err;
   ASSERT_EQ(gpu.losses().size(), cpu.losses().size());

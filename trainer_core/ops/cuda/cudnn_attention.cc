@@ -158,7 +158,8 @@ class CudnnAttention final : public AttentionLibrary {
     constexpr uintptr_t kAlignment = 16;
     for (const auto& [uid, pointer] : all)
       if (reinterpret_cast<uintptr_t>(pointer) % kAlignment != 0)
-        return {.kind = LibraryAnswer::Kind::kNone, .why = "rows that begin between 16 bytes"};
+        return {.kind = LibraryAnswer::Kind::kNone,
+                .why = "its rows begin at no multiple of 16 bytes"};
     const Pass& pass = prepare(passes, add, layer);
     if (pass.graph == nullptr) return {.kind = LibraryAnswer::Kind::kNone, .why = pass.why};
     if (pass.workspace_bytes > workspace_bytes)
