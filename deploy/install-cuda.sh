@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Puts CUDA's compiler and libraries into FOLDER, from Python wheels: no root, no GPU. 1.1 GB of download, 1.8 GB on disk.
+# Puts CUDA's compiler and libraries into FOLDER, from Python wheels: no root, no GPU. 1.2 GB of download, 1.9 GB on disk.
 #
 #   deploy/install-cuda.sh FOLDER             what building with -DMUSTER_CUDA=ON needs, and the libraries that a run opens
-#   deploy/install-cuda.sh --compile FOLDER   what compiling without attention by cuDNN needs: no NCCL, no cuDNN, 0.6 GB of download
+#   deploy/install-cuda.sh --compile FOLDER   what compiling all of it needs: no NCCL, no NVRTC, 0.9 GB of download
 #
 # Then: cmake … -DMUSTER_CUDA=ON -DMUSTER_CUDA_ROOT=FOLDER
 set -euo pipefail
@@ -10,9 +10,9 @@ set -euo pipefail
 # One version of each, which go together; all in one call of pip, because a second one into a folder drops what is there.
 compile=(
   nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
-  nvidia-cublas==13.1.0.3 nvidia-nvtx==13.0.85
+  nvidia-cublas==13.1.0.3 nvidia-nvtx==13.0.85 nvidia-cudnn-cu13==9.19.0.56 nvidia-cudnn-frontend==1.18.0
 )
-run=(nvidia-cuda-nvrtc==13.0.88 nvidia-cudnn-cu13==9.19.0.56 nvidia-cudnn-frontend==1.18.0 nvidia-nccl-cu13==2.28.9)
+run=(nvidia-cuda-nvrtc==13.0.88 nvidia-nccl-cu13==2.28.9)
 
 wheels=("${compile[@]}" "${run[@]}")
 case ${1:-} in
@@ -27,7 +27,7 @@ mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 sdk=$folder/nvidia/cu13
 is_whole() {
-  [ ${#wheels[@]} -eq ${#compile[@]} ] || { [ -e "$folder/include/cudnn_frontend.h" ] && [ -e "$folder/nvidia/cudnn/include/cudnn.h" ] && [ -d "$folder/nvidia/nccl" ]; }
+  [ -e "$folder/include/cudnn_frontend.h" ] && [ -e "$folder/nvidia/cudnn/include/cudnn.h" ] && { [ ${#wheels[@]} -eq ${#compile[@]} ] || [ -d "$folder/nvidia/nccl" ]; }
 }
 if is_whole && [ -x "$sdk/bin/nvcc" ] && "$sdk/bin/nvcc" --version > /dev/null 2>&1 && [ -e "$sdk/include/nvtx3/nvToolsExt.h" ]; then
   echo "CUDA is there: $sdk"

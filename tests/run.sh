@@ -175,13 +175,14 @@ phase_tidy() {
   check "clang-tidy" bash -c "$(declare -f run_clang_tidy product_units); run_clang_tidy product_units"
 }
 
-# The CUDA backend for one architecture, with CUDA's compiler from Python wheels: 0.6 GB of download where it is not there yet.
+# The CUDA backend for one architecture, with CUDA's compiler and libraries' headers from Python wheels: 0.9 GB of download where they are not there yet.
 phase_cuda() {
   heading "CUDA, compiled for sm_90a"
   local folder=${MUSTER_CUDA_ROOT:-$HOME/.cache/muster/cuda-13.0}
   check "install CUDA's compiler" deploy/install-cuda.sh --compile "$folder"
   check "configure cuda" cmake -G Ninja -S . -B build/cuda -DCMAKE_BUILD_TYPE=Release -DMUSTER_WERROR=ON -DMUSTER_TRAINER_ONLY=ON \
     -DMUSTER_CUDA=ON "-DMUSTER_CUDA_ROOT=$folder" -DMUSTER_CUDA_ARCHITECTURES=90a-real
+  check "attention by cuDNN is compiled" grep -q '/cudnn_attention\.cc\.o' build/cuda/build.ninja
   check "build cuda" cmake --build build/cuda -j "$jobs" --target gpu_ops_test gpu_model_test gpu_training_test gpu_bench muster-trainer
   # Its own status where there is no GPU: it links, starts and says so.
   check "gpu_ops_test without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_ops_test; [ $? -eq 77 ]'

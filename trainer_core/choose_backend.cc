@@ -40,6 +40,16 @@ std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
   return "";
 }
 
+// What rank 0 says beside its plan's line.
+void tell_reserve(const TrainConfig& config, const TrainContext& context, const DeviceRoom& room) {
+  if (context.groups.everyone().rank() != 0) return;
+  std::vector<DeviceReserve> all = {{"scratch", context.backend->own_bytes()},
+                                    {"CUDA context", kCudaContextBytes}};
+  const auto rest = beside_plan(config, room);
+  all.insert(all.end(), rest.begin(), rest.end());
+  context.out << reserve_line(all) << std::endl;
+}
+
 // The preflight has looked at this before. What others hold of the memory now they may have given back by the next attempt.
 absl::Status may_be_others(const absl::Status& status) {
   if (status.ok()) return status;
@@ -77,10 +87,13 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
   if (context.backend == nullptr || context.backend->memory().is_host()) return absl::OkStatus();
   ProcessGroup& everyone = context.groups.everyone();
   // All ranks have met, so each has what it takes beside its plan; and none has its plan before all have told.
-  const DeviceRoom room{.device = context.backend->description(),
-                        .free_bytes = context.backend->free_bytes()};
-  if (everyone.size() == 1)
+  DeviceRoom room{.device = context.backend->description(),
+                  .free_bytes = context.backend->free_bytes(),
+                  .beside = {{"kernels' code", kKernelCodeBytes}}};
+  if (everyone.size() == 1) {
+    tell_reserve(config, context, room);
     return may_be_others(check_device_room(config, std::array{everyone.rank()}, room));
+  }
   const auto api = open_nccl();
   const uint64_t device =
       fnv1a(absl::StrCat(host_identity(), "/", context.backend->memory().identity()));
@@ -95,9 +108,11 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
     const auto of = std::span(all).subspan(rank * mine.size(), mine.size());
     if (of[1] == mine[1] && of[2] == mine[2]) sharing.push_back(static_cast<int32_t>(rank));
   }
+  const std::string why_not = why_no_nccl(all, mine.size());
+  room.nccl = why_not.empty();
+  tell_reserve(config, context, room);
   if (auto status = check_device_room(config, sharing, room); !status.ok())
     return may_be_others(status);
-  const std::string why_not = why_no_nccl(all, mine.size());
   if (why_not.empty()) context.groups.use_nccl({.api = *api});
   if (everyone.rank() == 0) {
     context.out << (why_not.empty()

@@ -33,29 +33,38 @@ size_t needed_bytes(const TrainConfig& config, std::span<const int32_t> ranks,
                     const DeviceRoom& room) {
   std::map<MeshCoordinate, size_t> plans;  // replicas have the same
   const Mesh mesh = mesh_of(config.mesh);
+  size_t beside = 0;
+  for (const DeviceReserve& reserve : beside_plan(config, room)) beside += reserve.bytes;
   size_t bytes = 0;
   for (const int32_t rank : ranks) {
     MeshCoordinate place = mesh.coordinate(rank);
     place[static_cast<size_t>(MeshAxis::kData)] = 0;
     const auto [plan, is_new] = plans.try_emplace(place);
     if (is_new) plan->second = plan_of(config, rank).device_bytes();
-    bytes += plan->second + room.beside_plan_bytes;
+    bytes += plan->second + beside;
   }
   return bytes;
 }
 
-std::string table_of(const MemoryPlan& plan) {
-  constexpr std::array kOfHost = {MemoryCategory::kOffloaded, MemoryCategory::kCheckpoint};
+std::string table_of(const MemoryPlan& plan, const std::vector<DeviceReserve>& beside) {
   std::string table;
+  const auto row = [&](std::string_view name, size_t bytes) {
+    absl::StrAppendFormat(&table, "  %-14s %12.1f MiB\n", av(name),
+                          static_cast<double>(bytes) / kMiB);
+  };
+  constexpr std::array kOfHost = {MemoryCategory::kOffloaded, MemoryCategory::kCheckpoint};
   for (size_t i = 0; i < kMemoryCategoryNames.size(); ++i) {
     const auto category = static_cast<MemoryCategory>(i);
     const size_t bytes = plan.category_bytes(category);
     if (bytes == 0 || std::ranges::find(kOfHost, category) != kOfHost.end()) continue;
-    absl::StrAppendFormat(&table, "  %-12s %12.1f MiB\n", av(kMemoryCategoryNames[i]),
-                          static_cast<double>(bytes) / kMiB);
+    row(kMemoryCategoryNames[i], bytes);
   }
-  absl::StrAppendFormat(&table, "  %-12s %12.1f MiB\n", "together",
-                        static_cast<double>(plan.device_bytes()) / kMiB);
+  size_t all = plan.device_bytes();
+  for (const auto& [name, bytes] : beside) {
+    row(name, bytes);
+    all += bytes;
+  }
+  row("together", all);
   return table;
 }
 
@@ -161,6 +170,12 @@ std::string what_would_fit(const TrainConfig& config, std::span<const int32_t> r
 
 }  // namespace
 
+std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room) {
+  std::vector<DeviceReserve> all = room.beside;
+  if (room.nccl && mesh_of(config.mesh).ranks() > 1) all.push_back({"NCCL", nccl_bytes(config)});
+  return all;
+}
+
 absl::Status check_device_room(const TrainConfig& config, std::span<const int32_t> ranks,
                                const DeviceRoom& room) {
   const size_t needed = needed_bytes(config, ranks, room);
@@ -168,11 +183,13 @@ absl::Status check_device_room(const TrainConfig& config, std::span<const int32_
   std::string who = absl::StrCat("rank ", ranks[0], " needs");
   if (ranks.size() > 1)
     who = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " share a GPU and need");
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s %.0f MiB of the GPU's memory, but of %s %.0f MiB are free; rank %d's plan there:\n%s%s",
-      who, static_cast<double>(needed) / kMiB, room.device,
-      static_cast<double>(room.free_bytes) / kMiB, ranks[0], table_of(plan_of(config, ranks[0])),
-      what_would_fit(config, ranks, room)));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s %.0f MiB of the GPU's memory, but of %s %.0f MiB are free; rank %d's "
+                      "plan there, and what is beside it:\n%s%s",
+                      who, static_cast<double>(needed) / kMiB, room.device,
+                      static_cast<double>(room.free_bytes) / kMiB, ranks[0],
+                      table_of(plan_of(config, ranks[0]), beside_plan(config, room)),
+                      what_would_fit(config, ranks, room)));
 }
 
 }  // namespace muster::trainer

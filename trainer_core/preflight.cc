@@ -43,8 +43,6 @@ constexpr double kMiB = 1 << 20;
 // What a rank maps beside its plan: program and libraries, threads' stacks, the panels that a matrix product copies,
 // and the block that a collective exchanges; 45 to 60 MiB were seen.
 constexpr size_t kLibraryBytes = size_t{64} << 20;
-// What a process takes of a GPU before it has allocated anything: some 500 MiB of a large one.
-constexpr size_t kContextBytes = size_t{512} << 20;
 
 // What the ranks of a node will map.
 struct NodeMemory {
@@ -158,10 +156,13 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
     const auto backend = gpu == 0 ? std::move(first) : gpu_backend(gpu_options(config, env));
     if (!backend.ok()) return backend.status();
     // This process is gone when they begin, and they take as much each.
-    const size_t beside = (*backend)->own_bytes() + kContextBytes;
+    const size_t taken = (*backend)->own_bytes() + kCudaContextBytes;
     const DeviceRoom room{.device = (*backend)->description(),
-                          .free_bytes = (*backend)->free_bytes() + beside,
-                          .beside_plan_bytes = beside};
+                          .free_bytes = (*backend)->free_bytes() + taken,
+                          .beside = {{"scratch", (*backend)->own_bytes()},
+                                     {"CUDA context", kCudaContextBytes},
+                                     {"kernels' code", kKernelCodeBytes}},
+                          .nccl = mesh.ranks_per_node() <= gpu_count()};
     for (int32_t node = 0; node < mesh.nodes(); ++node) {
       std::vector<int32_t> ranks;
       for (int32_t local = gpu; local < mesh.ranks_per_node(); local += gpu_count())

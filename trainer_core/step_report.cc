@@ -36,6 +36,9 @@ void StepReport::finish(StepRecord& record, Duration stall) {
 void StepReport::publish(const StepRecord& record, bool last) {
   context_.page.complete_step(progress_of(record), last_step_end_);
   if (leader()) {
+    if (context_.backend != nullptr)
+      for (const std::string& note : context_.backend->ops().take_notes())
+        context_.out << note << std::endl;
     if (record.step % config_.log_period == 0 || last)
       context_.out << step_line(record) << std::endl;
     metrics_.write(record);

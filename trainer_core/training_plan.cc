@@ -5,6 +5,7 @@
 
 #include "trainer_core/base/bf16.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
 
@@ -31,6 +32,31 @@ Staging staging_of(const TrainConfig& config, int rank) {
   return in_background || apart ? Staging::kYes : Staging::kNo;
 }
 
+namespace {
+
+// Of cuDNN's backward pass, where it serves the config's attention.
+size_t gpu_attention_bytes(const TrainConfig& config) {
+  const Mesh mesh = mesh_of(config.mesh);
+  // Of ranks that share a sequence the ring's blocks are our own kernels', and so are packed sequences.
+  if (mesh.degree(MeshAxis::kContext) > 1 || config.packed()) return 0;
+  const ModelConfig& model = config.model;
+  const int tensor = mesh.degree(MeshAxis::kTensor), sequence = mesh.degree(MeshAxis::kSequence);
+  const AttentionShape shape{
+      .batch = config.micro_batch_sequences(),
+      .seq_len = config.max_target_length,
+      .heads = largest_share(model.num_query_heads, tensor) / sequence,
+      .kv_heads = std::max<int64_t>(1, largest_share(model.num_kv_heads, tensor) / sequence),
+      .head_dim = model.head_dim,
+      .soft_cap = model.attn_logits_soft_cap,
+      .extra_zero = model.attention_extra_zero,
+      .buckets = model.relative_buckets};
+  if (!shape.is_plain()) return 0;
+  const size_t part = cudnn_attention_backward_bytes(smallest_attention_part(shape));
+  return std::min(cudnn_attention_backward_bytes(shape), std::max(part, kGpuAttentionBytes));
+}
+
+}  // namespace
+
 size_t gpu_scratch_bytes(const TrainConfig& config) {
   constexpr size_t kSumsAndLibrary = size_t{64} << 20;
   constexpr size_t kScratchMax = size_t{2} << 30;
@@ -44,14 +70,11 @@ size_t gpu_scratch_bytes(const TrainConfig& config) {
       static_cast<size_t>(largest_share(rows, static_cast<int>(tensor)) * model.emb_dim) *
       sizeof(Bf16);
   constexpr size_t kLogits = kGpuLogitsBytes / sizeof(float) * sizeof(Bf16);
-  // cuDNN sums the gradient of queries, and a few numbers of each row, in fp32.
-  constexpr int64_t kRowNumbers = 8;
-  const auto attention =
-      static_cast<size_t>(int64_t{config.micro_batch_sequences()} * config.max_target_length *
-                          largest_share(model.num_query_heads, static_cast<int>(tensor)) *
-                          (model.head_dim + kRowNumbers)) *
-      sizeof(float);
-  return std::min(std::max(matrix + kLogits, attention) + kSumsAndLibrary, kScratchMax);
+  const size_t attention = gpu_attention_bytes(config);
+  // A part for which there is no room is our own kernels': it needs none.
+  const size_t room = kScratchMax - kSumsAndLibrary;
+  return std::min(std::max(matrix + kLogits, attention <= room ? attention : 0), room) +
+         kSumsAndLibrary;
 }
 
 PipelineShape pipeline_shape(const TrainConfig& config) {

@@ -37,7 +37,9 @@ Staging staging_of(const TrainConfig& config, int rank);
 // Of logits at a time on a GPU: products of thousands of rows, and a small part of its memory.
 constexpr int64_t kGpuLogitsBytes = int64_t{256} << 20;
 // What a GPU's backend needs beside the plan (GpuOptions): room for the largest fp32 matrix and for a chunk of logits, which bf16 products
-// round first, for sums on their way to the host, and for the libraries. Where that is too much, what is largest is our own kernels'.
+// round first, for sums on their way to the host, and for the libraries: cuDNN's backward pass of all heads and sequences up to
+// kGpuAttentionBytes, and of the smallest part of them beyond. Where that is too much, what is largest is our own kernels'.
+constexpr size_t kGpuAttentionBytes = size_t{512} << 20;
 size_t gpu_scratch_bytes(const TrainConfig& config);
 
 // Of the config's steps: 1 stage without a pipeline.

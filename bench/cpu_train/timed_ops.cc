@@ -204,8 +204,8 @@ void TimedOps::activate(const MlpActivation& activation, const Tensor& in, const
   timed("activate", [&] { inner_.activate(activation, in, out); });
 }
 void TimedOps::activate_backward(const MlpActivation& activation, const Tensor& dout,
-                                 const Tensor& in) {
-  timed("activate_backward", [&] { inner_.activate_backward(activation, dout, in); });
+                                 const Tensor& in, const Tensor& d_in) {
+  timed("activate_backward", [&] { inner_.activate_backward(activation, dout, in, d_in); });
 }
 void TimedOps::soft_cap(double cap, const Tensor& x) {
   timed("soft_cap", [&] { inner_.soft_cap(cap, x); });

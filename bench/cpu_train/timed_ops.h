@@ -110,8 +110,8 @@ class TimedOps : public Ops {
   void dequantize(const Tensor& product, const Tensor& row_scale, const Tensor& column_scale,
                   const Tensor& out, Accumulate accumulate) override;
   void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) override;
-  void activate_backward(const MlpActivation& activation, const Tensor& dout,
-                         const Tensor& in) override;
+  void activate_backward(const MlpActivation& activation, const Tensor& dout, const Tensor& in,
+                         const Tensor& d_in) override;
   void soft_cap(double cap, const Tensor& x) override;
   void cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
                      const Tensor& weights, const Tensor& losses) override;

@@ -56,6 +56,68 @@ TEST_P(Matmul, OfAllTypes) {
   }
 }
 
+using Activate = Epilogue::Activate;
+
+struct EpilogueCase {
+  Activate activate;
+  Activation activation;
+  bool with_bias;  // of backward: its gradient
+};
+std::vector<EpilogueCase> epilogue_cases() {
+  return {{Activate::kNo, Activation::kGelu, true},
+          {Activate::kNo, Activation::kGelu, false},
+          {Activate::kForward, Activation::kGelu, true},
+          {Activate::kForward, Activation::kGelu, false},
+          {Activate::kForward, Activation::kRelu, true},
+          {Activate::kBackward, Activation::kGelu, true},
+          {Activate::kBackward, Activation::kGelu, false},
+          {Activate::kBackward, Activation::kSilu, true}};
+}
+
+class FusedMatmul : public testing::TestWithParam<std::tuple<MatmulCase, EpilogueCase>> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, FusedMatmul,
+                         testing::Combine(testing::ValuesIn(matmul_cases()),
+                                          testing::ValuesIn(epilogue_cases())));
+
+// Products of activations by fp32 weights and of gradients by them, into activations of either type, as layers have them.
+TEST_P(FusedMatmul, OfBothTypes) {
+  const auto& [shape, how] = GetParam();
+  const auto [m, n, k] = shape;
+  const bool backward = how.activate == Activate::kBackward;
+  for (const DType type : {DType::kF32, DType::kBf16}) {
+    for (const bool skewed : {false, true}) {
+      const Transpose tb = backward ? Transpose::kNo : Transpose::kYes;
+      Both a = Both::random(type, {m, k}, 1, 1, skewed);
+      Both b =
+          Both::random(DType::kF32, backward ? Both::Shape{k, n} : Both::Shape{n, k}, 2, 1, skewed);
+      Both bias = Both::random(DType::kF32, {n}, 3, 1, skewed);
+      Both c(type, {m, n}, skewed), pre = Both::random(type, {m, n}, 4, 2, skewed);
+      Both dbias = Both::random(DType::kF32, {n}, 5, 1, skewed);
+      Both added = Both::random(DType::kF32, {n}, 5, 1, skewed);
+      Both workspace(DType::kF32, {cpu_bias_backward_elements(n)});
+      on_both([&](Ops& ops, Side side) {
+        Epilogue epilogue{.activate = how.activate, .activation = how.activation};
+        if (how.activate != Activate::kNo) epilogue.pre = pre.on(side);
+        if (how.with_bias && !backward) epilogue.bias = bias.on(side);
+        if (how.with_bias && backward) epilogue.dbias = dbias.on(side);
+        epilogue.workspace = workspace.workspace(side);
+        ops.fused_matmul(a.on(side), Transpose::kNo, b.on(side), tb, c.on(side), epilogue);
+        if (!backward || !how.with_bias) return;
+        epilogue.dbias = added.on(side);
+        epilogue.accumulate = Accumulate::kYes;
+        ops.fused_matmul(a.on(side), Transpose::kNo, b.on(side), tb, c.on(side), epilogue);
+      });
+      // A bf16 result is rounded up to three times, or once.
+      const double bound = bound_of(type, 1e-5) * (type == DType::kBf16 ? 3 : 1);
+      expect_same(c, bound, "c");
+      expect_same(pre, bound, "what is activated");
+      if (!backward || !how.with_bias) continue;
+      expect_same(dbias, bound, "dbias");
+      expect_same(added, bound, "dbias +=");
+    }
+  }
+}
+
 struct ExpertsCase {
   int64_t rows, in, out;
   std::vector<int32_t> offsets;  // of experts with many rows, with none, and rows behind the last

@@ -134,7 +134,7 @@ TEST_P(RowOps, Activations) {
       Both out = activations(2), dout = activations(3);
       on_both([&](Ops& ops, Side side) {
         ops.activate(activation, in.on(side), out.on(side));
-        ops.activate_backward(activation, dout.on(side), in.on(side));
+        ops.activate_backward(activation, dout.on(side), in.on(side), in.on(side));
       });
       expect_same(out, bound_of(dtype()), "out");
       expect_same(in, bound_of(dtype()), "din");

@@ -146,21 +146,21 @@ Tensor Transformer::position_rows(BufferId table) const {
 }
 
 void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& weight,
-                          const Tensor& bias, const Tensor& y) {
-  if (is_quantized(dense)) {
-    quantized_project(*dense, x, weight, y);
-  } else {
-    ops_.matmul(x, Transpose::kNo, weight, Transpose::kYes, y, Accumulate::kNo);
-  }
-  if (exists(bias)) ops_.add_bias(bias, y);
+                          const Epilogue& epilogue, const Tensor& y) {
+  if (!is_quantized(dense))
+    return ops_.fused_matmul(x, Transpose::kNo, weight, Transpose::kYes, y, epilogue);
+  quantized_project(*dense, x, weight, epilogue.product(y));
+  finish_product(ops_, epilogue, y);
 }
 
+// A bias is added once, to the sum: beside the product where there is no other summand.
 void Transformer::project_and_sum(const Dense& dense, ExchangeSite site, const Tensor& x,
                                   const Tensor& weight, const Tensor& bias) {
   const Tensor delta = stream(plan_.delta), partial = exchange_.partial_rows(delta);
-  project(dense, x, weight, {}, partial);
+  const bool splits = splits_rows();
+  project(dense, x, weight, {.bias = splits ? Tensor{} : bias}, partial);
   exchange_.sum_rows({site, dense->layer}, partial, delta);
-  if (exists(bias)) ops_.add_bias(bias, delta);
+  if (splits && exists(bias)) ops_.add_bias(bias, delta);
 }
 
 Workspace Transformer::workspace() const {
@@ -293,8 +293,7 @@ LossSum Transformer::forward_layers() {
     make_context(i);
     make_middle(i);
     show_attention(i);
-    make_gate_up(i);
-    make_act(i);
+    make_gate_up(i, /*with_act=*/true);
     make_delta(i);
     show_mlp(i);
     if (!last) stow(i);

@@ -143,16 +143,16 @@ class Transformer {
     DenseProduct product;
   };
   using Dense = std::optional<DenseSite>;
-  // y = x wᵀ + bias
-  void project(const Dense& dense, const Tensor& x, const Tensor& weight, const Tensor& bias,
+  // y = x wᵀ and what the epilogue makes of it
+  void project(const Dense& dense, const Tensor& x, const Tensor& weight, const Epilogue& epilogue,
                const Tensor& y);
   // delta = x wᵀ + bias, where ranks have some of x's columns each and own some of delta's rows.
   void project_and_sum(const Dense& dense, ExchangeSite site, const Tensor& x, const Tensor& weight,
                        const Tensor& bias);
-  // Gradients of project's weight and bias, and of x written into `dx`, which may be `x`.
+  // Gradients of project's weight and bias, and of x written into `dx`, which may be `x`: of what the epilogue makes it the gradient.
   void project_backward(const Dense& dense, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                        const Tensor& d_weight, const Tensor& d_bias, const Tensor& dx,
-                        Accumulate accumulate);
+                        const Tensor& d_weight, const Tensor& d_bias, const Epilogue& epilogue,
+                        const Tensor& dx, Accumulate accumulate);
 
   // An operand on its grid.
   struct Rounded {
@@ -198,14 +198,14 @@ class Transformer {
   Tensor position_rows(BufferId table) const;  // this call's rows of a table of RoPE
   // The pieces of a layer's forward pass, by what they make.
   AttentionLayer attention_layer(size_t layer) const;
-  void make_normed1(size_t layer);  // of input
-  void make_qkv(size_t layer);      // of normed1
-  void make_context(size_t layer);  // and lse, of qkv
-  void make_middle(size_t layer);   // and normed2, of input and context
-  void make_normed2(size_t layer);  // of middle
-  void make_gate_up(size_t layer);  // of normed2
-  void make_act(size_t layer);      // of gate_up
-  void make_delta(size_t layer);    // of act
+  void make_normed1(size_t layer);                 // of input
+  void make_qkv(size_t layer);                     // of normed1
+  void make_context(size_t layer);                 // and lse, of qkv
+  void make_middle(size_t layer);                  // and normed2, of input and context
+  void make_normed2(size_t layer);                 // of middle
+  void make_gate_up(size_t layer, bool with_act);  // of normed2, and act
+  void make_act(size_t layer);                     // of gate_up
+  void make_delta(size_t layer);                   // of act
   // The same of a layer with experts.
   bool has_experts(size_t layer) const {
     return plan_.model.experts.in_layer(static_cast<int64_t>(layer));
@@ -222,7 +222,7 @@ class Transformer {
   // Of a layer's queries, keys and values as one.
   void project_and_sum_backward(const DenseSite& dense, ExchangeSite site, const Tensor& d_delta,
                                 const Tensor& x, const Tensor& weight, const Stack& gradients,
-                                const Tensor& dx, Accumulate accumulate);
+                                const Epilogue& epilogue, const Tensor& dx, Accumulate accumulate);
   void project_all_backward(const DenseSite& dense, ExchangeSite site, const Tensor& dy,
                             const Tensor& x, const Tensor& weight, const Stack& gradients,
                             const Tensor& dx, Accumulate accumulate);

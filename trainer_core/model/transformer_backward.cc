@@ -7,22 +7,26 @@ namespace muster::trainer {
 
 void Transformer::project_backward(const Dense& dense, const Tensor& dy, const Tensor& x,
                                    const Tensor& weight, const Tensor& d_weight,
-                                   const Tensor& d_bias, const Tensor& dx, Accumulate accumulate) {
+                                   const Tensor& d_bias, const Epilogue& epilogue, const Tensor& dx,
+                                   Accumulate accumulate) {
   if (exists(d_bias)) ops_.bias_backward(dy, d_bias, accumulate, workspace());
-  if (is_quantized(dense))
-    return quantized_project_backward(*dense, dy, x, weight, d_weight, dx, accumulate);
+  if (is_quantized(dense)) {
+    quantized_project_backward(*dense, dy, x, weight, d_weight, dx, accumulate);
+    return finish_product(ops_, epilogue, dx);
+  }
   ops_.matmul(dy, Transpose::kYes, x, Transpose::kNo, d_weight, accumulate);
-  ops_.matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, Accumulate::kNo);
+  ops_.fused_matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, epilogue);
 }
 
 // Of project_and_sum: `d_delta` is of own rows, dx (T, …) of this rank's columns.
 void Transformer::project_and_sum_backward(const DenseSite& dense, ExchangeSite site,
                                            const Tensor& d_delta, const Tensor& x,
                                            const Tensor& weight, const Stack& gradients,
-                                           const Tensor& dx, Accumulate accumulate) {
+                                           const Epilogue& epilogue, const Tensor& dx,
+                                           Accumulate accumulate) {
   if (exists(gradients.bias)) ops_.bias_backward(d_delta, gradients.bias, accumulate, workspace());
   project_backward(dense, exchange_.all_rows({site, dense.layer}, d_delta), x, weight,
-                   gradients.weight, {}, dx, accumulate);
+                   gradients.weight, {}, epilogue, dx, accumulate);
 }
 
 // Of a product of all rows: `x` and `dx` are of own ones.
@@ -32,7 +36,8 @@ void Transformer::project_all_backward(const DenseSite& dense, ExchangeSite site
                                        Accumulate accumulate) {
   const ExchangePlace place{site, dense.layer};
   const Tensor all = exchange_.all_rows(place, x), partial = exchange_.partial_rows(dx);
-  project_backward(dense, dy, all, weight, gradients.weight, gradients.bias, partial, accumulate);
+  project_backward(dense, dy, all, weight, gradients.weight, gradients.bias, {}, partial,
+                   accumulate);
   exchange_.sum_rows(place, partial, dx);
 }
 
@@ -147,14 +152,29 @@ void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
     backward_experts(layer, accumulate);
   } else {
     const Tensor act = activation(buffers.act, {rows_, plan_.mlp_columns().count});
+    const MlpActivation f = plan_.activation();
+    // Where nothing is between the product and the activation, its gradient is a part of the product, and so is the bias's.
+    const bool fused = !f.gated && dropout_rate(DropoutSite::kActivation) == 0;
+    const Tensor d_gate_up = f.gated ? gate_up(buffers) : act;
+    Epilogue epilogue;
+    if (fused)
+      epilogue = {.activate = Epilogue::Activate::kBackward,
+                  .activation = f.kind,
+                  .pre = gate_up(buffers),
+                  .dbias = grads.gate_up_bias,
+                  .accumulate = accumulate,
+                  .workspace = workspace()};
     project_and_sum_backward(DenseSite{layer, DenseProduct::kDown}, ExchangeSite::kMlpDown,
                              added_gradient(DropoutSite::kMlp, layer), act, weights.down,
-                             {grads.down, grads.down_bias}, act, accumulate);  // now d_act
-    drop_activation(layer, act);
-    ops_.activate_backward(plan_.activation(), act, gate_up(buffers));  // now d_gate_up
-    project_all_backward(DenseSite{layer, DenseProduct::kGateUp}, ExchangeSite::kMlpUp,
-                         gate_up(buffers), stream(buffers.normed2), weights.gate_up,
-                         {grads.gate_up, grads.gate_up_bias}, d_normed, accumulate);
+                             {grads.down, grads.down_bias}, epilogue, act, accumulate);
+    if (!fused) {
+      drop_activation(layer, act);
+      ops_.activate_backward(f, act, gate_up(buffers), d_gate_up);
+    }
+    project_all_backward(DenseSite{layer, DenseProduct::kGateUp}, ExchangeSite::kMlpUp, d_gate_up,
+                         stream(buffers.normed2), weights.gate_up,
+                         {grads.gate_up, fused ? Tensor{} : grads.gate_up_bias}, d_normed,
+                         accumulate);
   }
   if (plan_.model.parallel_block) return;  // the norm is attention's, too
   ops_.norm_backward(norm_, d_normed, stream(buffers.middle), weights.norm2, stats(buffers.stats2),
@@ -172,7 +192,7 @@ void Transformer::backward_attention(size_t layer, Accumulate accumulate) {
   const Tensor d_qkv = activation(plan_.d_qkv, {rows_, shape_.qkv_width()});
   project_and_sum_backward(DenseSite{layer, DenseProduct::kOut}, ExchangeSite::kOut,
                            added_gradient(DropoutSite::kAttention, layer), context, weights.out,
-                           {grads.out, grads.out_bias}, d_context, accumulate);
+                           {grads.out, grads.out_bias}, {}, d_context, accumulate);
   exchange_.attention_backward({ExchangeSite::kAttention, layer}, attention_layer(layer), d_context,
                                d_qkv, grads.relative, accumulate);
   rope(RopeDirection::kBackward, d_qkv);

@@ -150,7 +150,7 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   ops_.expert_matmul_dx(offsets, rows, weights.experts_down, d_act);
   exchange_.combine_backward(router, traffic, {own.slots, own.gates, act, d_act, d_gates});
   ops_.expert_matmul_dw(offsets, rows, act, grads.experts_down, accumulate);
-  ops_.activate_backward(plan_.expert_activation(), d_act, gate_up);  // now d_gate_up
+  ops_.activate_backward(plan_.expert_activation(), d_act, gate_up, gate_up);  // now d_gate_up
   send_to_experts(ExchangeSite::kMlpUp, layer, normed);
   ops_.expert_matmul_dw(offsets, gate_up, rows, grads.experts_in, accumulate);
   ops_.expert_matmul_dx(offsets, gate_up, weights.experts_in, rows);
@@ -161,7 +161,7 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   ops_.route_backward(own_routing_shape(), target_weights(), own_d_gates, routing);
   if (splits_rows()) ops_.fill(partial, 0);
   project_backward(std::nullopt, own_routed(routing.probs), normed, weights.router, grads.router,
-                   {}, own_rows(partial), accumulate);
+                   {}, {}, own_rows(partial), accumulate);
   ops_.dispatch_backward(own.slots, expert_rows(), partial);
   exchange_.sum_rows(up, partial, d_normed);
 }

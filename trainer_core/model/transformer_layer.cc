@@ -16,7 +16,8 @@ void Transformer::make_qkv(size_t layer) {
   const Stack weights = qkv_weights(layer);
   const Tensor qkv = activation(buffers.qkv, {rows_, shape_.qkv_width()});
   const Tensor normed = exchange_.all_rows({ExchangeSite::kQkv, layer}, stream(buffers.normed1));
-  project(DenseSite{layer, DenseProduct::kQkv}, normed, weights.weight, weights.bias, qkv);
+  project(DenseSite{layer, DenseProduct::kQkv}, normed, weights.weight, {.bias = weights.bias},
+          qkv);
   rope(RopeDirection::kForward, qkv);
   exchange_.to_heads({ExchangeSite::kQkv, layer}, shape_, qkv);
 }
@@ -83,13 +84,30 @@ void Transformer::make_normed2(size_t layer) {
             stats(buffers.stats2));
 }
 
-void Transformer::make_gate_up(size_t layer) {
-  if (has_experts(layer)) return make_expert_gate_up(layer);
+// Without a gate the activation is a part of the product.
+void Transformer::make_gate_up(size_t layer, bool with_act) {
+  if (has_experts(layer)) {
+    make_expert_gate_up(layer);
+    if (with_act) make_expert_act(layer);
+    return;
+  }
   const LayerBuffers& buffers = buffers_of(layer);
   const LayerWeights& weights = weights_->layers[layer];
   const Tensor normed = exchange_.all_rows({ExchangeSite::kMlpUp, layer}, stream(buffers.normed2));
-  project(DenseSite{layer, DenseProduct::kGateUp}, normed, weights.gate_up, weights.gate_up_bias,
-          gate_up(buffers));
+  const DenseSite site{layer, DenseProduct::kGateUp};
+  Epilogue epilogue{.bias = weights.gate_up_bias};
+  const MlpActivation activation = plan_.activation();
+  if (!with_act || activation.gated) {
+    project(site, normed, weights.gate_up, epilogue, gate_up(buffers));
+    if (with_act) make_act(layer);
+    return;
+  }
+  const Tensor act = this->activation(buffers.act, {rows_, plan_.mlp_columns().count});
+  epilogue.activate = Epilogue::Activate::kForward;
+  epilogue.activation = activation.kind;
+  epilogue.pre = gate_up(buffers);
+  project(site, normed, weights.gate_up, epilogue, act);
+  drop_activation(layer, act);
 }
 
 void Transformer::make_act(size_t layer) {
@@ -180,8 +198,11 @@ void Transformer::recompute_layer(size_t layer) {
       make_normed2(layer);
     }
   }
-  if (keeps.gate_up == Placement::kRemat) make_gate_up(layer);
-  if (again) make_act(layer);
+  if (keeps.gate_up == Placement::kRemat) {
+    make_gate_up(layer, again);
+  } else if (again) {
+    make_act(layer);
+  }
 }
 
 }  // namespace muster::trainer

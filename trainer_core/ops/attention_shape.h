@@ -30,6 +30,14 @@ struct AttentionShape {
   // Which ones the S positions are; empty: 0 … S - 1.
   Positions positions{};
 
+  // Whether it is what libraries have: causal attention of whole sequences, with or without a window.
+  bool is_plain() const {
+    return soft_cap == 0 && !extra_zero && !buckets.exist() && starts.data == nullptr &&
+           has_first_positions();
+  }
+  bool has_first_positions() const {
+    return positions.runs() == 0 || (positions.runs() == 1 && positions.run(0).position == 0);
+  }
   Positions places() const { return positions.runs() == 0 ? Positions::first(seq_len) : positions; }
   TokenRows token_rows() const { return {places()}; }
   int64_t rows() const { return batch * seq_len; }

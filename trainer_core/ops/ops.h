@@ -27,12 +27,15 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "trainer_core/base/device_memory.h"
 #include "trainer_core/base/model_config.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/ops/attention_shape.h"
+#include "trainer_core/ops/epilogue.h"
 #include "trainer_core/ops/expert_ops.h"
 #include "trainer_core/ops/op_arguments.h"
 #include "trainer_core/ops/quantize_ops.h"
@@ -116,6 +119,8 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // Names the calls until end_range() for profilers that show them (NVTX), with a number from 0 on. Ranges nest; OpRange ends them.
   virtual void begin_range(const char* /*name*/, int64_t /*number*/ = -1) {}
   virtual void end_range() {}
+  // What its libraries might have computed since the call before and did not, a line each, and each operation of a shape once.
+  virtual std::vector<std::string> take_notes() { return {}; }
 
   // Elementwise and reductions
   // --------------------------------------------------------------------------
@@ -143,6 +148,10 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // is written, not added to. The same up to the order of sums everywhere, but that AVX512-BF16 takes denormals for zero.
   virtual void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                       Transpose transpose_b, const Tensor& c, Accumulate accumulate) = 0;
+  // c written with the product and what the epilogue makes of it: beside the product where a backend can, else by operations of its own.
+  // The same but for how often numbers are rounded on the way.
+  virtual void fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
+                            Transpose transpose_b, const Tensor& c, const Epilogue& epilogue);
 
   // Bias
   // ------------------------------------------------------------------------------------------------
@@ -220,9 +229,9 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
 
   // out (T, m) from in (T, input_width(m)).
   virtual void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) = 0;
-  // Replaces `in` by its gradient, given dout (T, m).
+  // The gradient of `in`, d_in (T, input_width(m)), given dout (T, m). It may be `in`, and without a gate dout.
   virtual void activate_backward(const MlpActivation& activation, const Tensor& dout,
-                                 const Tensor& in) = 0;
+                                 const Tensor& in, const Tensor& d_in) = 0;
 
   // Loss
   // ------------------------------------------------------------------------------------------------

@@ -40,4 +40,23 @@ int64_t cuda_attention_backward_elements(const AttentionShape& shape) {
          shape.batch * ((shape.seq_len + rows - 1) / rows) * shape.bias_elements();
 }
 
+size_t cudnn_attention_backward_bytes(const AttentionShape& shape) {
+  constexpr int64_t kTile = 128;  // rows are filled up to a kernel's tiles
+  constexpr int64_t kBf16Bytes = 2, kF32Bytes = 4;
+  constexpr int64_t kRest = int64_t{1} << 20;  // lengths of sequences, alignment
+  const int64_t rows = (shape.seq_len + kTile - 1) / kTile * kTile;
+  const int64_t heads = shape.batch * shape.heads, numbers = heads * rows * shape.head_dim;
+  const int64_t scores = std::max(heads * rows * rows * kBf16Bytes, numbers * kF32Bytes);
+  const int64_t of_shared = shape.heads == shape.kv_heads ? 0 : 2 * numbers * kF32Bytes;
+  return static_cast<size_t>(scores + heads * rows * kF32Bytes + of_shared + kRest);
+}
+
+AttentionShape smallest_attention_part(const AttentionShape& shape) {
+  AttentionShape part = shape;
+  part.batch = 1;
+  part.heads = shape.heads / shape.kv_heads;
+  part.kv_heads = 1;
+  return part;
+}
+
 }  // namespace muster::trainer

@@ -3,6 +3,7 @@
 // (gradients of norms and biases), or nothing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "trainer_core/ops/ops.h"
@@ -27,5 +28,12 @@ int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads
 // memory leave room for, or of more.
 constexpr int64_t cuda_attention_tile_rows(int64_t head_dim) { return head_dim <= 128 ? 16 : 8; }
 int64_t cuda_attention_backward_elements(const AttentionShape& shape);
+
+// Bytes of workspace that cuDNN's deterministic backward pass takes at most. It keeps the gradients of all scores in bf16, quadratic in the
+// length (cudnn-frontend 1.18, CompositeSDPABackwardNode::expand_node: "dP workspace"; 9.25 sums dq of long sequences in fp32 and in a fixed
+// order instead), sums of rows in fp32, and where query heads share keys the gradients of keys and values of each.
+size_t cudnn_attention_backward_bytes(const AttentionShape& shape);
+// The least that attention is computed of by itself: the queries of one key head in one sequence.
+AttentionShape smallest_attention_part(const AttentionShape& shape);
 
 }  // namespace muster::trainer

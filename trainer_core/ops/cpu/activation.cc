@@ -87,15 +87,16 @@ HWY_INLINE void forward_rows(int64_t begin, int64_t end, const ActivationRows& a
 template <class F, class T>
 HWY_INLINE void backward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
   for (int64_t row = begin; row < end; ++row) {
-    T* in = row_of<T>(args.in, row, args.in_width);
-    T* up = in + args.width;
+    const T* in = row_of<T>(args.in, row, args.in_width);
+    const T* up = in + args.width;
     const T* dout = row_of<T>(args.out, row, args.width);
+    T* d_in = row_of<T>(args.d_in, row, args.in_width);
     for_slices(args.width, [&](Slice s) {
       const FloatVec grad = s.load(dout);
       const ValueAndSlope f = F::both(s.load(in));
-      if (!args.gated) return s.store(hn::Mul(grad, f.slope), in);
-      s.store(hn::Mul(hn::Mul(grad, s.load(up)), f.slope), in);
-      s.store(hn::Mul(grad, f.value), up);
+      if (!args.gated) return s.store(hn::Mul(grad, f.slope), d_in);
+      s.store(hn::Mul(hn::Mul(grad, s.load(up)), f.slope), d_in);
+      s.store(hn::Mul(grad, f.value), d_in + args.width);
     });
   }
 }

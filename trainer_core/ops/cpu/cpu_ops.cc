@@ -215,9 +215,12 @@ class CpuOps : public cpu::CpuLossOps {
     split(rows_of(out), in.elements(),
           [&](int64_t begin, int64_t end, int) { cpu::activation_rows(begin, end, args); });
   }
-  void activate_backward(const MlpActivation& activation, const Tensor& dout,
-                         const Tensor& in) override {
-    const cpu::ActivationRows args = activation_rows(activation, in, dout);
+  void activate_backward(const MlpActivation& activation, const Tensor& dout, const Tensor& in,
+                         const Tensor& d_in) override {
+    check_size(d_in, in.elements(), "the activation's gradient");
+    (void)same_type({in, d_in});
+    cpu::ActivationRows args = activation_rows(activation, in, dout);
+    args.d_in = d_in.data;
     split(rows_of(dout), in.elements(), [&](int64_t begin, int64_t end, int) {
       cpu::activation_backward_rows(begin, end, args);
     });
@@ -287,8 +290,14 @@ class CpuOps : public cpu::CpuLossOps {
                                              const Tensor& out) {
     const int64_t width = out.dim(out.rank - 1);
     check_size(in, rows_of(out) * activation.input_width(width), "the activation's input");
-    return {same_type({in, out}),          activation.kind, activation.gated, width,
-            activation.input_width(width), in.data,         out.data};
+    return {.dtype = same_type({in, out}),
+            .kind = activation.kind,
+            .gated = activation.gated,
+            .width = width,
+            .in_width = activation.input_width(width),
+            .in = in.data,
+            .out = out.data,
+            .d_in = nullptr};
   }
 
   cpu::Matmul matmul_;

@@ -181,15 +181,16 @@ struct AttentionBackward {
 void attention_backward_tasks(int64_t begin, int64_t end, const AttentionBackward& args,
                               float* scratch);
 
-// activation.cc: `in` has rows of in_width, gate before up; out (rows, width) is read by backward.
+// activation.cc: `in` has rows of in_width, gate before up; out (rows, width) is read by backward, which writes d_in, rows as of `in`.
 struct ActivationRows {
   DType dtype;
   Activation kind;
   bool gated;
   int64_t width;
   int64_t in_width;
-  void* in;
+  const void* in;
   void* out;
+  void* d_in;
 };
 void activation_rows(int64_t begin, int64_t end, const ActivationRows& args);
 void activation_backward_rows(int64_t begin, int64_t end, const ActivationRows& args);

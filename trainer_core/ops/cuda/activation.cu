@@ -1,4 +1,4 @@
-// An MLP's activation, gated (SwiGLU, GeGLU: Shazeer, 2020) or not, and its gradient in place. A thread has one element of the output, and
+// An MLP's activation, gated (SwiGLU, GeGLU: Shazeer, 2020) or not, and its gradient, in place or not. A thread has one element of the output, and
 // with a gate two of the input.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
@@ -54,19 +54,20 @@ __global__ void forward_kernel(ActivationRows args) {
 
 template <class F, class T>
 __global__ void backward_kernel(ActivationRows args) {
-  T* in = static_cast<T*>(args.in);
+  const T* in = static_cast<const T*>(args.in);
   const T* dout = static_cast<const T*>(args.out);
+  T* d_in = static_cast<T*>(args.d_in);
   const int64_t n = args.rows * args.width;
   for (int64_t i = global_index(); i < n; i += global_count()) {
-    T* at = in + i / args.width * args.in_width + i % args.width;
+    const int64_t at = i / args.width * args.in_width + i % args.width;
     const float grad = to_float(dout[i]);
-    const ValueAndSlope f = F::of(to_float(*at));
+    const ValueAndSlope f = F::of(to_float(in[at]));
     if (args.gated) {
-      T* up = at + args.width;
-      *at = from_float<T>(grad * to_float(*up) * f.slope);
-      *up = from_float<T>(grad * f.value);
+      const float up = to_float(in[at + args.width]);
+      d_in[at] = from_float<T>(grad * up * f.slope);
+      d_in[at + args.width] = from_float<T>(grad * f.value);
     } else {
-      *at = from_float<T>(grad * f.slope);
+      d_in[at] = from_float<T>(grad * f.slope);
     }
   }
 }

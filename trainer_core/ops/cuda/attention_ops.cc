@@ -1,4 +1,6 @@
 // The CUDA backend's rope and attention.
+#include <absl/strings/str_cat.h>
+
 #include "trainer_core/ops/cuda/attention.h"
 #include "trainer_core/ops/cuda/cuda_ops.h"
 #include "trainer_core/ops/workspace.h"
@@ -75,26 +77,61 @@ AttentionLayer CudaOps::layer_of(const AttentionShape& shape, const Tensor& qkv,
           .buckets = Buckets::of(shape.buckets)};
 }
 
-std::optional<LibraryAttention> CudaOps::library_attention(const AttentionShape& shape,
-                                                           const Tensor& qkv, const Tensor& out,
-                                                           const Tensor& lse) const {
-  // Of cuDNN's kernels, forward and backward.
-  constexpr int64_t kHeadMultiple = 8, kLibraryHeadDimMax = 128;
-  const bool plain = shape.soft_cap == 0 && !shape.extra_zero && !shape.buckets.exist() &&
-                     shape.starts.data == nullptr && shape.positions.runs() == 0 &&
-                     (shape.window == 0 || shape.window >= shape.seq_len);
-  if (attention_library_ == nullptr || !plain || qkv.dtype != DType::kBf16 || shape.rows() == 0 ||
-      shape.head_dim % kHeadMultiple != 0 || shape.head_dim > kLibraryHeadDimMax)
-    return std::nullopt;
-  return LibraryAttention{.batch = shape.batch,
-                          .seq_len = shape.seq_len,
-                          .heads = shape.heads,
-                          .kv_heads = shape.kv_heads,
-                          .head_dim = shape.head_dim,
-                          .scale = static_cast<float>(shape.score_scale()),
-                          .qkv = qkv.data,
-                          .out = out.data,
-                          .lse = lse.f32()};
+namespace {
+
+constexpr const char* kSharedPositions = "ranks share the positions of a sequence";
+
+// Why a library cannot have it; null: it may.
+const char* why_own_kernels(const AttentionShape& shape, DType dtype) {
+  constexpr int64_t kHeadMultiple = 8;
+  if (dtype != DType::kBf16) return "it takes bf16 alone";
+  if (shape.starts.data != nullptr) return "documents are packed into sequences";
+  if (!shape.has_first_positions()) return kSharedPositions;
+  if (!shape.is_plain()) return "scores have a cap, a bias or an extra zero";
+  if (shape.head_dim % kHeadMultiple != 0) return "head_dim is no multiple of 8";
+  return nullptr;
+}
+
+LibraryAttention library_layer(const AttentionShape& shape, const Tensor& qkv, const Tensor& out,
+                               const Tensor& lse) {
+  const auto* const rows = static_cast<const Bf16*>(qkv.data);
+  return {.batch = shape.batch,
+          .seq_len = shape.seq_len,
+          .heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .scale = static_cast<float>(shape.score_scale()),
+          .window = shape.window < shape.seq_len ? shape.window : 0,
+          .qkv_width = shape.qkv_width(),
+          .out_width = shape.out_width(),
+          .q = rows,
+          .k = rows + shape.out_width(),
+          .v = rows + shape.out_width() + shape.kv_width() / 2,
+          .out = static_cast<Bf16*>(out.data),
+          .lse = lse.f32()};
+}
+
+}  // namespace
+
+void CudaOps::note_own_attention(const char* what, const AttentionShape& shape,
+                                 const LibraryAnswer& answer) {
+  notes_.add("cuDNN",
+             absl::StrCat(what, " of (B, S, H, K, h) = (", shape.batch, ", ", shape.seq_len, ", ",
+                          shape.heads, ", ", shape.kv_heads, ", ", shape.head_dim, ")"),
+             answer, scratch_.bytes());
+}
+
+bool CudaOps::attend_by_library(const char* what, const AttentionShape& shape, const Tensor& qkv,
+                                const Tensor& out, const Tensor& lse, const AttentionPartRun& run) {
+  if (attention_library_ == nullptr || shape.rows() == 0) return false;
+  LibraryAnswer answer;
+  if (const char* const why = why_own_kernels(shape, qkv.dtype)) {
+    answer = {.kind = LibraryAnswer::Kind::kNone, .why = why};
+  } else {
+    answer = in_parts(library_layer(shape, qkv, out, lse), run);
+  }
+  if (!answer.is_done()) note_own_attention(what, shape, answer);
+  return answer.is_done();
 }
 
 void CudaOps::attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
@@ -102,8 +139,10 @@ void CudaOps::attention(const AttentionShape& shape, const Tensor& qkv, const Te
   check_attention_shape(shape, qkv, out);
   check_size(lse, shape.rows() * shape.heads, "lse");
   (void)same_type({qkv, out});
-  if (const auto layer = library_attention(shape, qkv, out, lse);
-      layer && attention_library_->forward(stream_, *layer, scratch_.data(), scratch_.bytes()))
+  if (attend_by_library(
+          "attention", shape, qkv, out, lse, [&](const LibraryAttention& part, int64_t, int64_t) {
+            return attention_library_->forward(stream_, part, scratch_.data(), scratch_.bytes());
+          }))
     return;
   attention_forward(stream_, {.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
                               .sums = false,
@@ -119,6 +158,9 @@ void CudaOps::attention_block(const AttentionShape& shape, const Tensor& qkv,
   check_attention_shape(shape, qkv, sums.out);
   check_size(sums.lse, shape.rows() * shape.heads, "lse");
   (void)same_type({qkv, keys.rows});
+  if (attention_library_ != nullptr)
+    note_own_attention("attention's blocks", shape,
+                       {.kind = LibraryAnswer::Kind::kNone, .why = kSharedPositions});
   attention_forward(stream_, {.layer = layer_of(shape, qkv, block_keys(shape, keys), bias),
                               .sums = true,
                               .merge = accumulate == Accumulate::kYes,
@@ -182,9 +224,18 @@ void CudaOps::attention_backward(const AttentionShape& shape, const Tensor& qkv,
   check_size(dout, out.elements(), "dout");
   check_size(dqkv, qkv.elements(), "dqkv");
   (void)same_type({qkv, out, dout, dqkv});
-  if (const auto layer = library_attention(shape, qkv, out, lse);
-      layer && attention_library_->backward(stream_, *layer, dout.data, dqkv.data, scratch_.data(),
-                                            scratch_.bytes()))
+  auto* const rows = static_cast<Bf16*>(dqkv.data);
+  const LibraryAttentionGradients gradients{.dout = static_cast<const Bf16*>(dout.data),
+                                            .dq = rows,
+                                            .dk = rows + shape.out_width(),
+                                            .dv = rows + shape.out_width() + shape.kv_width() / 2};
+  const LibraryAttention layer = library_layer(shape, qkv, out, lse);
+  if (attend_by_library("attention's backward pass", shape, qkv, out, lse,
+                        [&](const LibraryAttention& part, int64_t sequence, int64_t key_head) {
+                          return attention_library_->backward(
+                              stream_, part, gradients.part(layer, sequence, key_head),
+                              scratch_.data(), scratch_.bytes());
+                        }))
     return;
   attention_backward({.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
                       .out = out.data,

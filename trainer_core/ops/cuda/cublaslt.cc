@@ -76,8 +76,52 @@ uint32_t alignment_of(const void* data) {
 cudaDataType_t type_of(DType dtype) { return dtype == DType::kBf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
 struct Alignments {
-  uint32_t a, b, c;
+  uint32_t a, b, c, bias, pre;
 };
+
+using Epilogue = LibraryEpilogue::Kind;
+
+bool has_bias(Epilogue kind) {
+  return kind == Epilogue::kBias || kind == Epilogue::kGeluBias ||
+         kind == Epilogue::kGeluGradientBias;
+}
+bool has_pre(Epilogue kind) { return kind != Epilogue::kNone && kind != Epilogue::kBias; }
+
+cublasLtEpilogue_t epilogue_of(Epilogue kind) {
+  switch (kind) {
+    case Epilogue::kNone:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kGelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::kGeluBias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::kGeluGradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::kGeluGradientBias:
+      return CUBLASLT_EPILOGUE_DGELU_BGRAD;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+// As keys have it.
+const char* name_of(Epilogue kind) {
+  switch (kind) {
+    case Epilogue::kNone:
+      return "";
+    case Epilogue::kBias:
+      return ",bias";
+    case Epilogue::kGelu:
+      return ",gelu";
+    case Epilogue::kGeluBias:
+      return ",gelu_bias";
+    case Epilogue::kGeluGradient:
+      return ",dgelu";
+    case Epilogue::kGeluGradientBias:
+      return ",dgelu_bgrad";
+  }
+  return "";
+}
 
 class CublasLt final : public MatrixLibrary {
  public:
@@ -94,17 +138,19 @@ class CublasLt final : public MatrixLibrary {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  bool multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
-                size_t workspace_bytes) override {
+  LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
+                         size_t workspace_bytes) override {
     const Prepared& prepared = prepare(p, workspace_bytes);
-    if (!prepared.usable || prepared.workspace_bytes > workspace_bytes) return false;
+    if (!prepared.usable)
+      return {.kind = LibraryAnswer::Kind::kNone, .why = "it has no algorithm for it"};
+    set_pointers(prepared, p.epilogue);
     const float one = 1, add = p.accumulate ? 1 : 0;
     // Its a is our b.
     check(library_.multiply(handle_, prepared.product, &one, p.b, prepared.a, p.a, prepared.b, &add,
                             p.c, prepared.c, p.c, prepared.c, &prepared.algorithm, workspace,
                             workspace_bytes, stream),
           "cublasLtMatmul");
-    return true;
+    return {};
   }
 
  private:
@@ -124,15 +170,24 @@ class CublasLt final : public MatrixLibrary {
 
   static std::string text_of(const LibraryProduct& p, const Alignments& aligned,
                              size_t workspace_bytes) {
-    return absl::StrCat(p.m, ",", p.n, ",", p.k, p.transpose_a ? ",t" : ",n",
-                        p.transpose_b ? "t" : "n", p.accumulate ? ",add," : ",set,",
-                        p.operand_type == DType::kBf16 ? "bf16," : "fp32,",
-                        p.type == DType::kBf16 ? "bf16," : "fp32,", aligned.a, ",", aligned.b, ",",
-                        aligned.c, ",", workspace_bytes);
+    std::string text = absl::StrCat(p.m, ",", p.n, ",", p.k, p.transpose_a ? ",t" : ",n",
+                                    p.transpose_b ? "t" : "n", p.accumulate ? ",add," : ",set,",
+                                    p.operand_type == DType::kBf16 ? "bf16," : "fp32,",
+                                    p.type == DType::kBf16 ? "bf16," : "fp32,", aligned.a, ",",
+                                    aligned.b, ",", aligned.c, ",", workspace_bytes);
+    // Nothing without one, as in files of earlier versions.
+    const Epilogue kind = p.epilogue.kind;
+    if (kind != Epilogue::kNone)
+      absl::StrAppend(&text, name_of(kind), ",", aligned.bias, ",", aligned.pre);
+    return text;
   }
 
   const Prepared& prepare(const LibraryProduct& p, size_t workspace_bytes) {
-    const Alignments aligned{alignment_of(p.b), alignment_of(p.a), alignment_of(p.c)};
+    const Alignments aligned{.a = alignment_of(p.b),
+                             .b = alignment_of(p.a),
+                             .c = alignment_of(p.c),
+                             .bias = alignment_of(p.epilogue.bias),
+                             .pre = alignment_of(p.epilogue.pre)};
     const std::string key = text_of(p, aligned, workspace_bytes);
     if (const auto found = prepared_.find(key); found != prepared_.end()) return found->second;
     if (prepared_.size() >= kPreparedMax) forget();
@@ -146,13 +201,9 @@ class CublasLt final : public MatrixLibrary {
     Prepared result;
     check(library_.product_create(&result.product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "cublasLtMatmulDescCreate");
-    const auto transpose = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
-      const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-      check(library_.product_set(result.product, attribute, &operation, sizeof(operation)),
-            "cublasLtMatmulDescSetAttribute");
-    };
-    transpose(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b);
-    transpose(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a);
+    const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    set(result.product, CUBLASLT_MATMUL_DESC_TRANSA, operation(p.transpose_b));
+    set(result.product, CUBLASLT_MATMUL_DESC_TRANSB, operation(p.transpose_a));
     // A row-major matrix (rows, columns) is one by columns of (columns, rows), which lie `columns` apart.
     const auto layout = [&](cublasLtMatrixLayout_t& to, DType dtype, int64_t rows,
                             int64_t columns) {
@@ -163,7 +214,25 @@ class CublasLt final : public MatrixLibrary {
     layout(result.a, p.operand_type, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n);
     layout(result.b, p.operand_type, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k);
     layout(result.c, p.type, p.m, p.n);
+    const cublasLtEpilogue_t epilogue = epilogue_of(p.epilogue.kind);
+    set(result.product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    // Its D has our columns as rows, which lie n apart: so many numbers has a bias, and so far apart are rows of pre. Both are of D's type.
+    if (has_pre(p.epilogue.kind)) set(result.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
+    // The choice of an algorithm looks at their alignment.
+    set_pointers(result, p.epilogue);
     return result;
+  }
+  void set_pointers(const Prepared& prepared, const LibraryEpilogue& epilogue) const {
+    if (has_bias(epilogue.kind))
+      set(prepared.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.bias);
+    if (has_pre(epilogue.kind))
+      set(prepared.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, epilogue.pre);
+  }
+  template <class Value>
+  void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute,
+           const Value& value) const {
+    check(library_.product_set(product, attribute, &value, sizeof(value)),
+          "cublasLtMatmulDescSetAttribute");
   }
 
   // An algorithm from the file, if the library still takes it.

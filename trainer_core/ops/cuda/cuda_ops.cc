@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trainer_core/ops/cuda/gemm.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
@@ -21,9 +20,6 @@ std::string device_name(int device) {
   MUSTER_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
   return properties.name;
 }
-
-// Alignment that libraries ask of operands, and of what is cut out of the scratch.
-constexpr size_t kScratchAlignment = 256;
 
 const void* at(const Tensor& x, int64_t element) {
   return static_cast<const char*>(x.numbers()) +
@@ -135,72 +131,6 @@ double CudaOps::reduced(void (*kernel)(cudaStream_t, DType, int64_t, const void*
 double CudaOps::sum(const Tensor& x) { return reduced(cuda::sum, x); }
 double CudaOps::sum_of_squares(const Tensor& x) { return reduced(cuda::sum_of_squares, x); }
 
-// Matrix product
-
-void CudaOps::matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
-                     const Tensor& c, Accumulate accumulate) {
-  const bool ta = transpose_a == Transpose::kYes, tb = transpose_b == Transpose::kYes;
-  const int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1), n = b.dim(tb ? 0 : 1);
-  MUSTER_CHECK(a.rank == 2 && b.rank == 2 && c.rank == 2) << "matmul takes matrices";
-  MUSTER_CHECK(b.dim(tb ? 1 : 0) == k && c.dim(0) == m && c.dim(1) == n)
-      << "matmul of (" << m << ", " << k << ") by (" << b.dim(tb ? 1 : 0) << ", " << n << ") into ("
-      << c.dim(0) << ", " << c.dim(1) << ")";
-  if (m == 0 || n == 0) return;
-  // A bf16 result is written whatever the call says, as on the processor.
-  const bool adds = accumulate == Accumulate::kYes && c.dtype == DType::kF32;
-  if (multiply_by_library(a, ta, b, tb, c, adds)) return;
-  const bool rounded =
-      a.dtype == DType::kBf16 || b.dtype == DType::kBf16 || c.dtype == DType::kBf16;
-  multiply(stream_, {.m = m,
-                     .n = n,
-                     .k = k,
-                     .a = Operand::of(a.dtype, a.numbers(), a.dim(1), ta),
-                     .b = Operand::of(b.dtype, b.numbers(), b.dim(1), tb),
-                     .rounded = rounded,
-                     .accumulate = adds,
-                     .type = c.dtype,
-                     .c = c.numbers()});
-}
-
-// The scratch has operands that are rounded first, and behind them the library's workspace.
-bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb,
-                                  const Tensor& c, bool accumulate) {
-  const int64_t k = a.dim(ta ? 0 : 1);
-  if (library_ == nullptr || k == 0) return false;
-  const bool half = a.dtype == DType::kBf16 || b.dtype == DType::kBf16 || c.dtype == DType::kBf16;
-  size_t used = 0;
-  bool fits = true;
-  const auto operand = [&](const Tensor& x) -> const void* {
-    if (!half || x.dtype == DType::kBf16) return x.numbers();
-    const size_t bytes = static_cast<size_t>(x.elements()) * sizeof(Bf16);
-    if (used + bytes > scratch_.bytes()) {
-      fits = false;
-      return nullptr;
-    }
-    void* const rounded = static_cast<char*>(scratch_.data()) + used;
-    used += (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
-    convert(stream_, x.elements(), DType::kF32, x.data, DType::kBf16, rounded);
-    return rounded;
-  };
-  const void* const left = operand(a);
-  const void* const right = fits ? operand(b) : nullptr;
-  if (!fits) return false;
-  used = std::min(used, scratch_.bytes());
-  return library_->multiply(stream_,
-                            {.m = c.dim(0),
-                             .n = c.dim(1),
-                             .k = k,
-                             .transpose_a = ta,
-                             .transpose_b = tb,
-                             .accumulate = accumulate,
-                             .operand_type = half ? DType::kBf16 : DType::kF32,
-                             .a = left,
-                             .b = right,
-                             .type = c.dtype,
-                             .c = c.numbers()},
-                            static_cast<char*>(scratch_.data()) + used, scratch_.bytes() - used);
-}
-
 // Bias
 
 void CudaOps::add_bias(const Tensor& bias, const Tensor& x) {
@@ -300,7 +230,8 @@ ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in
           .width = width,
           .in_width = activation.input_width(width),
           .in = in.data,
-          .out = out.data};
+          .out = out.data,
+          .d_in = nullptr};
 }
 
 }  // namespace
@@ -309,8 +240,12 @@ void CudaOps::activate(const MlpActivation& activation, const Tensor& in, const 
   cuda::activate(stream_, activation_rows(activation, in, out));
 }
 void CudaOps::activate_backward(const MlpActivation& activation, const Tensor& dout,
-                                const Tensor& in) {
-  cuda::activate_backward(stream_, activation_rows(activation, in, dout));
+                                const Tensor& in, const Tensor& d_in) {
+  check_size(d_in, in.elements(), "the activation's gradient");
+  (void)same_type({in, d_in});
+  ActivationRows rows = activation_rows(activation, in, dout);
+  rows.d_in = d_in.data;
+  cuda::activate_backward(stream_, rows);
 }
 
 void CudaOps::copy_columns(const Tensor& from, int64_t from_column, const Tensor& to,

@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "trainer_core/ops/checks.h"
 #include "trainer_core/ops/cuda/attention.h"
@@ -16,6 +18,7 @@
 #include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/cuda/experts.h"
 #include "trainer_core/ops/cuda/kernels.h"
+#include "trainer_core/ops/cuda/library_answer.h"
 #include "trainer_core/ops/cuda/matrix_library.h"
 #include "trainer_core/ops/cuda/ranges.h"
 #include "trainer_core/ops/cuda/stream.h"
@@ -37,6 +40,7 @@ class CudaOps final : public Ops {
   std::shared_ptr<DeviceQueue> queue() override { return queue_; }
   void begin_range(const char* name, int64_t number) override { push_range(name, number); }
   void end_range() override { pop_range(); }
+  std::vector<std::string> take_notes() override { return notes_.take(); }
 
   void fill(const Tensor& x, float value) override;
   void copy(const Tensor& from, const Tensor& to) override;
@@ -47,6 +51,8 @@ class CudaOps final : public Ops {
   double sum_of_squares(const Tensor& x) override;
   void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
               const Tensor& c, Accumulate accumulate) override;
+  void fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+                    const Tensor& c, const Epilogue& epilogue) override;
   void add_bias(const Tensor& bias, const Tensor& x) override;
   void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
                      Workspace workspace) override;
@@ -68,8 +74,8 @@ class CudaOps final : public Ops {
                      const NormWeights& d_weights, Accumulate accumulate,
                      Workspace workspace) override;
   void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) override;
-  void activate_backward(const MlpActivation& activation, const Tensor& dout,
-                         const Tensor& in) override;
+  void activate_backward(const MlpActivation& activation, const Tensor& dout, const Tensor& in,
+                         const Tensor& d_in) override;
   void copy_columns(const Tensor& from, int64_t from_column, const Tensor& to, int64_t to_column,
                     int64_t columns) override;
 
@@ -163,13 +169,16 @@ class CudaOps final : public Ops {
                  const Tensor& x);
   void norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,
                  const NormWeights& weights, void* sum, const Tensor& y, const Tensor& stats);
+  // Whether the library has computed it; a note where it has not. `epilogue` may be null.
   bool multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb, const Tensor& c,
-                           bool accumulate);
+                           bool accumulate, const Epilogue* epilogue);
   AttentionLayer layer_of(const AttentionShape& shape, const Tensor& qkv, const KeyRows& keys,
                           const Tensor& bias) const;
-  // What the library is asked for; none of what it does not have.
-  std::optional<LibraryAttention> library_attention(const AttentionShape& shape, const Tensor& qkv,
-                                                    const Tensor& out, const Tensor& lse) const;
+  // Whether the library has computed it, by run(); a note where it has not.
+  bool attend_by_library(const char* what, const AttentionShape& shape, const Tensor& qkv,
+                         const Tensor& out, const Tensor& lse, const AttentionPartRun& run);
+  void note_own_attention(const char* what, const AttentionShape& shape,
+                          const LibraryAnswer& answer);
   void attention_backward(AttentionBackward args, const AttentionShape& shape, const Tensor& dbias,
                           Accumulate accumulate, Workspace workspace);
   void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
@@ -183,6 +192,7 @@ class CudaOps final : public Ops {
   HostMemory sums_{kReductionBlocks * sizeof(double)};
   std::unique_ptr<MatrixLibrary> library_;
   std::unique_ptr<AttentionLibrary> attention_library_;
+  LibraryNotes notes_;
 };
 
 }  // namespace muster::trainer::cuda

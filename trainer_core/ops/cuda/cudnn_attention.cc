@@ -30,17 +30,19 @@ using TensorPtr = std::shared_ptr<Tensor_attributes>;
 // What graphs call their tensors.
 enum Uid : int64_t { kQ = 1, kK, kV, kOut, kLse, kDout, kDq, kDk, kDv };
 
-// Batch, length, heads of queries and of keys, width of a head, and the scale's bits.
-using Key = std::array<int64_t, 6>;
+// Batch, length, heads of queries and of keys, width of a head, the window, widths of rows, and the scale's bits.
+using Key = std::array<int64_t, 9>;
 Key key_of(const LibraryAttention& l) {
-  return {l.batch,    l.seq_len,  l.heads,
-          l.kv_heads, l.head_dim, static_cast<int64_t>(std::bit_cast<uint32_t>(l.scale))};
+  return {l.batch,     l.seq_len,   l.heads,
+          l.kv_heads,  l.head_dim,  l.window,
+          l.qkv_width, l.out_width, static_cast<int64_t>(std::bit_cast<uint32_t>(l.scale))};
 }
 
-// The graph of one pass. None: cuDNN has nothing for it.
+// The graph of one pass. None: cuDNN has nothing for it, and says why.
 struct Pass {
   std::unique_ptr<fe::graph::Graph> graph;
   size_t workspace_bytes = 0;
+  std::string why;
 };
 
 // (B, heads, S, h) within rows of `width` numbers.
@@ -67,10 +69,17 @@ struct Inputs {
   TensorPtr q, k, v;
 };
 Inputs inputs(fe::graph::Graph& graph, const LibraryAttention& l) {
-  const int64_t width = l.qkv_width();
-  return {graph.tensor(tensor(l, kQ, l.heads, width)),
-          graph.tensor(tensor(l, kK, l.kv_heads, width)),
-          graph.tensor(tensor(l, kV, l.kv_heads, width))};
+  return {graph.tensor(tensor(l, kQ, l.heads, l.qkv_width)),
+          graph.tensor(tensor(l, kK, l.kv_heads, l.qkv_width)),
+          graph.tensor(tensor(l, kV, l.kv_heads, l.qkv_width))};
+}
+
+// A key at position j is seen from i >= j where j + window > i (cudnn-frontend, sliding_window_mask): as AttentionShape counts it.
+template <class Options>
+void set_mask(Options& options, const LibraryAttention& l) {
+  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+      .set_diagonal_band_right_bound(0);
+  if (l.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(l.window));
 }
 
 void add_forward(fe::graph::Graph& graph, const LibraryAttention& l) {
@@ -78,10 +87,10 @@ void add_forward(fe::graph::Graph& graph, const LibraryAttention& l) {
   auto options = fe::graph::SDPA_attributes()
                      .set_name("attention")
                      .set_generate_stats(true)
-                     .set_causal_mask(true)
                      .set_attn_scale(l.scale);
+  set_mask(options, l);
   auto [out, lse] = graph.sdpa(in.q, in.k, in.v, options);
-  make_output(out, tensor(l, kOut, l.heads, l.heads * l.head_dim));
+  make_output(out, tensor(l, kOut, l.heads, l.out_width));
   make_output(lse, lse_tensor(l));
   lse->set_data_type(fe::DataType_t::FLOAT);
 }
@@ -89,19 +98,18 @@ void add_forward(fe::graph::Graph& graph, const LibraryAttention& l) {
 // Deterministic: what a run did, its restart does.
 void add_backward(fe::graph::Graph& graph, const LibraryAttention& l) {
   const Inputs in = inputs(graph, l);
-  const int64_t width = l.heads * l.head_dim;
-  const TensorPtr out = graph.tensor(tensor(l, kOut, l.heads, width));
-  const TensorPtr dout = graph.tensor(tensor(l, kDout, l.heads, width));
+  const TensorPtr out = graph.tensor(tensor(l, kOut, l.heads, l.out_width));
+  const TensorPtr dout = graph.tensor(tensor(l, kDout, l.heads, l.out_width));
   const TensorPtr lse = graph.tensor(lse_tensor(l));
   auto options = fe::graph::SDPA_backward_attributes()
                      .set_name("attention backward")
-                     .set_causal_mask(true)
                      .set_attn_scale(l.scale)
                      .set_deterministic_algorithm(true);
+  set_mask(options, l);
   auto [dq, dk, dv] = graph.sdpa_backward(in.q, in.k, in.v, out, dout, lse, options);
-  make_output(dq, tensor(l, kDq, l.heads, l.qkv_width()));
-  make_output(dk, tensor(l, kDk, l.kv_heads, l.qkv_width()));
-  make_output(dv, tensor(l, kDv, l.kv_heads, l.qkv_width()));
+  make_output(dq, tensor(l, kDq, l.heads, l.qkv_width));
+  make_output(dk, tensor(l, kDk, l.kv_heads, l.qkv_width));
+  make_output(dv, tensor(l, kDv, l.kv_heads, l.qkv_width));
 }
 
 class CudnnAttention final : public AttentionLibrary {
@@ -115,17 +123,18 @@ class CudnnAttention final : public AttentionLibrary {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  bool forward(cudaStream_t stream, const LibraryAttention& layer, void* workspace,
-               size_t workspace_bytes) override {
+  LibraryAnswer forward(cudaStream_t stream, const LibraryAttention& layer, void* workspace,
+                        size_t workspace_bytes) override {
     return run(forward_, add_forward, layer, stream, pointers(layer), workspace, workspace_bytes);
   }
-  bool backward(cudaStream_t stream, const LibraryAttention& layer, const void* dout, void* dqkv,
-                void* workspace, size_t workspace_bytes) override {
+  LibraryAnswer backward(cudaStream_t stream, const LibraryAttention& layer,
+                         const LibraryAttentionGradients& gradients, void* workspace,
+                         size_t workspace_bytes) override {
     auto all = pointers(layer);
-    all[kDout] = const_cast<void*>(dout);
-    all[kDq] = dqkv;
-    all[kDk] = behind(dqkv, layer.heads * layer.head_dim);
-    all[kDv] = behind(dqkv, (layer.heads + layer.kv_heads) * layer.head_dim);
+    all[kDout] = mutable_of(gradients.dout);
+    all[kDq] = gradients.dq;
+    all[kDk] = gradients.dk;
+    all[kDv] = gradients.dv;
     return run(backward_, add_backward, layer, stream, std::move(all), workspace, workspace_bytes);
   }
 
@@ -133,31 +142,32 @@ class CudnnAttention final : public AttentionLibrary {
   using Passes = std::map<Key, Pass>;
   using Pointers = std::unordered_map<int64_t, void*>;
 
-  static void* behind(const void* rows, int64_t numbers) {
-    constexpr int64_t kBytes = 2;
-    return const_cast<char*>(static_cast<const char*>(rows) + numbers * kBytes);
-  }
+  static void* mutable_of(const Bf16* numbers) { return const_cast<Bf16*>(numbers); }
   static Pointers pointers(const LibraryAttention& layer) {
-    return {{kQ, behind(layer.qkv, 0)},
-            {kK, behind(layer.qkv, layer.heads * layer.head_dim)},
-            {kV, behind(layer.qkv, (layer.heads + layer.kv_heads) * layer.head_dim)},
+    return {{kQ, mutable_of(layer.q)},
+            {kK, mutable_of(layer.k)},
+            {kV, mutable_of(layer.v)},
             {kOut, layer.out},
             {kLse, layer.lse}};
   }
 
   template <class Add>
-  bool run(Passes& passes, const Add& add, const LibraryAttention& layer, cudaStream_t stream,
-           Pointers all, void* workspace, size_t workspace_bytes) {
+  LibraryAnswer run(Passes& passes, const Add& add, const LibraryAttention& layer,
+                    cudaStream_t stream, Pointers all, void* workspace, size_t workspace_bytes) {
     // What cuDNN's kernels load at once.
     constexpr uintptr_t kAlignment = 16;
     for (const auto& [uid, pointer] : all)
-      if (reinterpret_cast<uintptr_t>(pointer) % kAlignment != 0) return false;
+      if (reinterpret_cast<uintptr_t>(pointer) % kAlignment != 0)
+        return {.kind = LibraryAnswer::Kind::kNone,
+                .why = "its rows begin at no multiple of 16 bytes"};
     const Pass& pass = prepare(passes, add, layer);
-    if (pass.graph == nullptr || pass.workspace_bytes > workspace_bytes) return false;
+    if (pass.graph == nullptr) return {.kind = LibraryAnswer::Kind::kNone, .why = pass.why};
+    if (pass.workspace_bytes > workspace_bytes)
+      return {.kind = LibraryAnswer::Kind::kNoRoom, .needs_bytes = pass.workspace_bytes};
     (void)fe::detail::set_stream(handle_, stream);
     auto status = pass.graph->execute(handle_, all, workspace);
     MUSTER_CHECK(status.is_good()) << "cuDNN's attention ends with " << status.get_message();
-    return true;
+    return {};
   }
 
   template <class Add>
@@ -171,14 +181,18 @@ class CudnnAttention final : public AttentionLibrary {
           .set_intermediate_data_type(fe::DataType_t::FLOAT)
           .set_compute_data_type(fe::DataType_t::FLOAT);
       add(*graph, layer);
+      // Says first of all whether the device and this cuDNN have it.
+      auto status = graph->build(handle_, {fe::HeurMode_t::A});
       int64_t bytes = 0;
-      if (graph->build(handle_, {fe::HeurMode_t::A}).is_bad() ||
-          graph->get_workspace_size(bytes).is_bad() || bytes < 0)
-        return pass;
-      pass.workspace_bytes = static_cast<size_t>(bytes);
-      pass.graph = std::move(graph);
-    } catch (const std::exception&) {
-      pass.graph = nullptr;
+      if (status.is_good()) status = graph->get_workspace_size(bytes);
+      if (status.is_good() && bytes >= 0) {
+        pass.workspace_bytes = static_cast<size_t>(bytes);
+        pass.graph = std::move(graph);
+      } else {
+        pass.why = status.get_message();
+      }
+    } catch (const std::exception& error) {
+      pass.why = error.what();
     }
     return pass;
   }

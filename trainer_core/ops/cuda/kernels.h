@@ -75,8 +75,9 @@ struct ActivationRows {
   Activation kind;
   bool gated;
   int64_t rows, width, in_width;
-  void* in;
-  void* out;  // or its gradient, which backward reads
+  const void* in;
+  void* out;   // or its gradient, which backward reads
+  void* d_in;  // rows as of `in`: backward's
 };
 void activate(cudaStream_t, const ActivationRows&);
 void activate_backward(cudaStream_t, const ActivationRows&);

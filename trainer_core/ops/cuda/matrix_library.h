@@ -9,8 +9,24 @@
 #include <string>
 
 #include "trainer_core/base/dtype.h"
+#include "trainer_core/ops/cuda/library_answer.h"
 
 namespace muster::trainer::cuda {
+
+// What becomes of a written product p (m, n).
+struct LibraryEpilogue {
+  enum class Kind : uint8_t {
+    kNone,
+    kBias,              // c = p + bias
+    kGelu,              // pre = p, c = gelu(pre), by its tanh approximation
+    kGeluBias,          // pre = p + bias, c = gelu(pre)
+    kGeluGradient,      // c = p gelu'(pre)
+    kGeluGradientBias,  // the same, and bias = the sum of c's rows
+  };
+  Kind kind = Kind::kNone;
+  void* bias = nullptr;  // (n), of c's type
+  void* pre = nullptr;  // (m, n), of c's type, from a multiple of 16 bytes on; n is a multiple of 8
+};
 
 // c (m, n) = op(a) op(b), or added to c: row-major as Ops::matmul has them. a and b are of one type; c is fp32, or bf16 as they are.
 struct LibraryProduct {
@@ -21,6 +37,7 @@ struct LibraryProduct {
   const void* b;
   DType type;
   void* c;
+  LibraryEpilogue epilogue{};
 };
 
 // One thread at a time.
@@ -28,9 +45,9 @@ class MatrixLibrary {
  public:
   virtual ~MatrixLibrary() = default;
 
-  // False: the library has nothing for this product, and nothing was started. `workspace` is the device's; its contents do not survive.
-  virtual bool multiply(cudaStream_t stream, const LibraryProduct& product, void* workspace,
-                        size_t workspace_bytes) = 0;
+  // `workspace` is the device's; its contents do not survive.
+  virtual LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& product,
+                                 void* workspace, size_t workspace_bytes) = 0;
 };
 
 // Null where libcublasLt.so is not found, or of another major version than this build's. `algorithms_path` is CudaOptions'; `device` goes

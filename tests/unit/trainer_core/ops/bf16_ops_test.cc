@@ -187,8 +187,8 @@ TEST_F(Bf16Ops, Activations) {
       EXPECT_EQ(half_out.widened(), rounded(out));
       Values dout = random_rounded({kRows, kWidth}, 2);
       HalfValues half_dout(dout);
-      ops_->activate_backward(activation, dout, in);
-      ops_->activate_backward(activation, half_dout, half_in);
+      ops_->activate_backward(activation, dout, in, in);
+      ops_->activate_backward(activation, half_dout, half_in, half_in);
       EXPECT_EQ(half_in.widened(), rounded(in));
     }
   }

@@ -141,7 +141,7 @@ TEST_P(LayerOps, Activations) {
       Values dout = Values::random({kRows, width()}, 2);
       const std::vector<double> expected =
           derivative(as_double(in), [&](const auto& from) { return dot(reference(from), dout); });
-      ops_->activate_backward(activation, dout, in);
+      ops_->activate_backward(activation, dout, in, in);
       expect_near(in, expected, 1e-6);
     }
   }
@@ -164,6 +164,58 @@ TEST_P(LayerOps, Bias) {
     const Values once = dbias;
     ops_->bias_backward(x, dbias, Accumulate::kYes, scratch);
     for (int64_t i = 0; i < once.size(); ++i) ASSERT_EQ(dbias[i], 2 * once[i]);
+  }
+}
+
+// y = x wᵀ + bias and f(y); and of d the gradient d v f'(y), with its sum over rows.
+TEST_P(LayerOps, FusedProducts) {
+  constexpr int64_t kRows = 4, kIn = 5;
+  Values x = Values::random({kRows, kIn}, 1), w = Values::random({width(), kIn}, 2);
+  Values bias = Values::random({width()}, 3), v = Values::random({kIn, width()}, 4);
+  Scratch scratch(cpu_bias_backward_elements(width()));
+  const auto product = [&](const Values& right, bool transposed, int64_t row, int64_t column) {
+    double sum = 0;
+    for (int64_t k = 0; k < kIn; ++k)
+      sum += double{x[row * kIn + k]} * right[transposed ? column * kIn + k : k * width() + column];
+    return sum;
+  };
+  for (const Activation kind : {Activation::kGelu, Activation::kRelu}) {
+    Values pre({kRows, width()}, 7), c({kRows, width()}, 7), sums({kRows, width()}, 7);
+    ops_->fused_matmul(x, Transpose::kNo, w, Transpose::kYes, sums, {.bias = bias});
+    ops_->fused_matmul(
+        x, Transpose::kNo, w, Transpose::kYes, c,
+        {.bias = bias, .activate = Epilogue::Activate::kForward, .activation = kind, .pre = pre});
+    Values d({kRows, width()}, 7), dbias({width()}, 7), added({width()}, 7);
+    Epilogue backward{.activate = Epilogue::Activate::kBackward,
+                      .activation = kind,
+                      .pre = pre,
+                      .dbias = dbias,
+                      .workspace = scratch};
+    ops_->fused_matmul(x, Transpose::kNo, v, Transpose::kNo, d, backward);
+    backward.dbias = added;
+    backward.accumulate = Accumulate::kYes;
+    ops_->fused_matmul(x, Transpose::kNo, v, Transpose::kNo, d, backward);
+    std::vector<double> expected, activated, gradient, column_sums(static_cast<size_t>(width()));
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t i = 0; i < width(); ++i) {
+        const double y = product(w, true, row, i) + bias[i];
+        expected.push_back(y);
+        activated.push_back(activation_reference(kind, y));
+        constexpr double kStep = 1e-6;
+        const double slope =
+            (activation_reference(kind, y + kStep) - activation_reference(kind, y - kStep)) /
+            (2 * kStep);
+        gradient.push_back(product(v, false, row, i) * slope);
+        column_sums[static_cast<size_t>(i)] += gradient.back();
+      }
+    }
+    expect_near(sums, expected, 2e-6);
+    expect_near(pre, expected, 2e-6);
+    expect_near(c, activated, 2e-6);
+    expect_near(d, gradient, 5e-6);
+    expect_near(dbias, column_sums, 5e-6);
+    for (double& sum : column_sums) sum += 7;
+    expect_near(added, column_sums, 5e-6);
   }
 }
 

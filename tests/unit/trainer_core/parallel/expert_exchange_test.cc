@@ -101,7 +101,7 @@ class Experts : public testing::TestWithParam<Case> {
     ops->expert_matmul_dx(routing.offsets, rows, w_down_, d_act);
     ops->combine_backward(routing.slots, routing.gates, act, d_act, d_gates);
     ops->expert_matmul_dw(routing.offsets, rows, act, r.d_down, Accumulate::kNo);
-    ops->activate_backward(kActivation, d_act, gate_up);
+    ops->activate_backward(kActivation, d_act, gate_up, gate_up);
     ops->dispatch(routing.slots, x_, rows);
     ops->expert_matmul_dw(routing.offsets, gate_up, rows, r.d_in, Accumulate::kNo);
     ops->expert_matmul_dx(routing.offsets, gate_up, w_in_, rows);
@@ -187,7 +187,7 @@ class ExpertRank {
                                       "gates")
                     .ok());
     ops_.expert_matmul_dw(offsets, given, act, r.d_down, Accumulate::kNo);
-    ops_.activate_backward(kActivation, d_act, gate_up);
+    ops_.activate_backward(kActivation, d_act, gate_up, gate_up);
     ops_.expert_matmul_dw(offsets, gate_up, theirs, r.d_in, Accumulate::kNo);
     ops_.expert_matmul_dx(offsets, gate_up, w_in, given);
     to_tokens(given);

@@ -28,7 +28,8 @@ size_t plan_bytes(const TrainConfig& config, int32_t rank) {
   return plan_training(config, 1, staging_of(config, rank), rank).memory().device_bytes();
 }
 DeviceRoom room_of(size_t free_bytes) {
-  return {.device = "a device", .free_bytes = free_bytes, .beside_plan_bytes = 1000};
+  return {
+      .device = "a device", .free_bytes = free_bytes, .beside = {{"context", 600}, {"code", 400}}};
 }
 std::string problem(const TrainConfig& config, std::vector<int32_t> ranks, size_t free_bytes) {
   const absl::Status status = check_device_room(config, ranks, room_of(free_bytes));
@@ -55,6 +56,22 @@ TEST(DeviceRoom, HasTheTableOfThePlan) {
   for (const char* category : {"parameters", "gradients", "optimizer", "activations", "together"})
     EXPECT_THAT(text, HasSubstr(std::string("\n  ") + category));
   EXPECT_THAT(text, Not(HasSubstr("offloaded "))) << "that is not the GPU's";
+}
+
+TEST(DeviceRoom, CountsNcclOfTheRanksThatItAdvises) {
+  const TrainConfig config = config_for_gpus();
+  DeviceRoom room = room_of(plan_bytes(config, 0) + 1000 + nccl_bytes(config));
+  room.nccl = true;
+  EXPECT_TRUE(check_device_room(config, std::vector<int32_t>{0}, room).ok());
+  --room.free_bytes;
+  const absl::Status status = check_device_room(config, std::vector<int32_t>{0}, room);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("\n  context "), HasSubstr("\n  code "), HasSubstr("\n  NCCL "),
+                    HasSubstr("\n  together ")));
+  // A rank alone brings nothing together.
+  TrainConfig alone = tiny_config(1);
+  EXPECT_EQ(beside_plan(alone, room).size(), 2U);
+  EXPECT_EQ(beside_plan(config, room).size(), 3U);
 }
 
 TEST(DeviceRoom, AdvisesWhatFits) {

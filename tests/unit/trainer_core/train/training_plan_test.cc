@@ -89,5 +89,33 @@ TEST(TrainingPlan, AGpuMakesLargerProducts) {
   EXPECT_EQ(gpu_scratch_bytes(config), size_t{2} << 30);
 }
 
+// cuDNN's backward pass keeps a bf16 number for each pair of positions: as many heads and sequences at a time as 512 MiB hold, and one key
+// head's at least.
+TEST(TrainingPlan, TheScratchHasRoomForAttentionsBackwardPass) {
+  constexpr size_t kMiB = size_t{1} << 20, kRest = 64 * kMiB;
+  TrainConfig config = tiny_config(1);
+  config.dtype = ComputeType::kBfloat16;
+  config.model.num_query_heads = config.model.num_kv_heads = 8;
+  config.model.head_dim = 64;
+  config.max_target_length = 2048;
+  config.per_device_batch_size = 4;
+  const size_t small = gpu_scratch_bytes(config);  // all of it: 64 MiB a sequence, and some sums
+  EXPECT_GT(small, kRest + 256 * kMiB);
+  EXPECT_LT(small, kRest + 260 * kMiB);
+  config.per_device_batch_size = 64;
+  EXPECT_EQ(gpu_scratch_bytes(config), kRest + kGpuAttentionBytes);
+  config.max_target_length = 8192;  // 128 MiB a head
+  EXPECT_EQ(gpu_scratch_bytes(config), kRest + kGpuAttentionBytes);
+  config.model.num_kv_heads = 1;  // 1 GiB for the heads of one key
+  EXPECT_GT(gpu_scratch_bytes(config), kRest + (size_t{1} << 30));
+  // A part beyond what a scratch has is our own kernels'; so are packed sequences.
+  config.max_target_length = 16'384;
+  EXPECT_LT(gpu_scratch_bytes(config), kRest + kGpuAttentionBytes);
+  config.max_target_length = 2048;
+  config.dataset_type = DatasetType::kShards;
+  config.packing = true;
+  EXPECT_LT(gpu_scratch_bytes(config), kRest + kGpuAttentionBytes);
+}
+
 }  // namespace
 }  // namespace muster::trainer

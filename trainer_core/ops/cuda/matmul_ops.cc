@@ -1,0 +1,172 @@
+// The CUDA backend's matrix products: the library's, with their epilogues where it has them, or our own kernels'.
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/ops/cuda/cuda_ops.h"
+#include "trainer_core/ops/cuda/gemm.h"
+
+namespace muster::trainer::cuda {
+namespace {
+
+// Alignment that libraries ask of operands, and of what is cut out of the scratch.
+constexpr size_t kScratchAlignment = 256;
+
+struct Sizes {
+  int64_t m, n, k;
+};
+Sizes sizes_of(const Tensor& a, bool ta, const Tensor& b, bool tb, const Tensor& c) {
+  const int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1), n = b.dim(tb ? 0 : 1);
+  MUSTER_CHECK(a.rank == 2 && b.rank == 2 && c.rank == 2) << "matmul takes matrices";
+  MUSTER_CHECK(b.dim(tb ? 1 : 0) == k && c.dim(0) == m && c.dim(1) == n)
+      << "matmul of (" << m << ", " << k << ") by (" << b.dim(tb ? 1 : 0) << ", " << n << ") into ("
+      << c.dim(0) << ", " << c.dim(1) << ")";
+  return {m, n, k};
+}
+
+// Pieces of the scratch, from its beginning; `fits` says whether all of them have had room.
+class Pieces {
+ public:
+  explicit Pieces(const CudaMemory& scratch) : scratch_(scratch) {}
+
+  void* take(size_t bytes) {
+    void* const piece = static_cast<char*>(scratch_.data()) + used_;
+    used_ += (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    return fits() ? piece : nullptr;
+  }
+  bool fits() const { return used_ <= scratch_.bytes(); }
+  size_t used() const { return used_; }
+  // What is behind them.
+  void* rest() const { return static_cast<char*>(scratch_.data()) + used_; }
+  size_t rest_bytes() const { return scratch_.bytes() - used_; }
+
+ private:
+  const CudaMemory& scratch_;
+  size_t used_ = 0;
+};
+
+// Whether cuBLASLt may have it: GELU is its tanh approximation, as ours is, and what GELU is applied to has rows of a multiple of 8 numbers
+// from a multiple of 16 bytes on (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, _AUX_POINTER).
+bool is_librarys(const Epilogue& epilogue, const Tensor& c) {
+  constexpr int64_t kRowMultiple = 8;
+  constexpr uintptr_t kAlignment = 16;
+  if (epilogue.activate == Epilogue::Activate::kNo) return epilogue.bias.data != nullptr;
+  return epilogue.activation == Activation::kGelu && c.dim(1) % kRowMultiple == 0 &&
+         reinterpret_cast<uintptr_t>(epilogue.pre.data) % kAlignment == 0;
+}
+
+// dbias comes with the product where it is of its type; of a bf16 product it is summed in fp32 behind it.
+bool has_librarys_dbias(const Epilogue& epilogue, const Tensor& c) {
+  return epilogue.activate == Epilogue::Activate::kBackward && epilogue.dbias.data != nullptr &&
+         c.dtype == DType::kF32;
+}
+
+LibraryEpilogue::Kind kind_of(const Epilogue& epilogue, bool with_dbias) {
+  using Kind = LibraryEpilogue::Kind;
+  switch (epilogue.activate) {
+    case Epilogue::Activate::kNo:
+      return Kind::kBias;
+    case Epilogue::Activate::kForward:
+      return epilogue.bias.data != nullptr ? Kind::kGeluBias : Kind::kGelu;
+    case Epilogue::Activate::kBackward:
+      return with_dbias ? Kind::kGeluGradientBias : Kind::kGeluGradient;
+  }
+  return Kind::kNone;
+}
+
+void check_epilogue(const Epilogue& epilogue, const Tensor& c) {
+  if (epilogue.bias.data != nullptr) check_size(epilogue.bias, c.dim(1), "the product's bias");
+  if (epilogue.dbias.data != nullptr) check_size(epilogue.dbias, c.dim(1), "dbias");
+  if (epilogue.activate == Epilogue::Activate::kNo) return;
+  check_size(epilogue.pre, c.elements(), "what is activated");
+  (void)same_type({c, epilogue.pre});
+}
+
+}  // namespace
+
+void CudaOps::matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+                     const Tensor& c, Accumulate accumulate) {
+  const bool ta = transpose_a == Transpose::kYes, tb = transpose_b == Transpose::kYes;
+  const auto [m, n, k] = sizes_of(a, ta, b, tb, c);
+  if (m == 0 || n == 0) return;
+  // A bf16 result is written whatever the call says, as on the processor.
+  const bool adds = accumulate == Accumulate::kYes && c.dtype == DType::kF32;
+  if (multiply_by_library(a, ta, b, tb, c, adds, nullptr)) return;
+  const bool rounded =
+      a.dtype == DType::kBf16 || b.dtype == DType::kBf16 || c.dtype == DType::kBf16;
+  multiply(stream_, {.m = m,
+                     .n = n,
+                     .k = k,
+                     .a = Operand::of(a.dtype, a.numbers(), a.dim(1), ta),
+                     .b = Operand::of(b.dtype, b.numbers(), b.dim(1), tb),
+                     .rounded = rounded,
+                     .accumulate = adds,
+                     .type = c.dtype,
+                     .c = c.numbers()});
+}
+
+void CudaOps::fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
+                           Transpose transpose_b, const Tensor& c, const Epilogue& epilogue) {
+  const bool ta = transpose_a == Transpose::kYes, tb = transpose_b == Transpose::kYes;
+  (void)sizes_of(a, ta, b, tb, c);
+  check_epilogue(epilogue, c);
+  if (c.elements() == 0 || !is_librarys(epilogue, c) ||
+      !multiply_by_library(a, ta, b, tb, c, /*accumulate=*/false, &epilogue))
+    return Ops::fused_matmul(a, transpose_a, b, transpose_b, c, epilogue);
+  if (epilogue.dbias.data != nullptr && !has_librarys_dbias(epilogue, c))
+    bias_backward(c, epilogue.dbias, epilogue.accumulate, epilogue.workspace);
+}
+
+// The scratch has operands that are rounded first, a bias or its gradient, and behind them the library's workspace.
+bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb,
+                                  const Tensor& c, bool accumulate, const Epilogue* epilogue) {
+  const auto [m, n, k] = sizes_of(a, ta, b, tb, c);
+  if (library_ == nullptr || k == 0) return false;
+  const bool half = a.dtype == DType::kBf16 || b.dtype == DType::kBf16 || c.dtype == DType::kBf16;
+  Pieces pieces(scratch_);
+  const auto operand = [&](const Tensor& x) -> const void* {
+    if (!half || x.dtype == DType::kBf16) return x.numbers();
+    void* const rounded = pieces.take(static_cast<size_t>(x.elements()) * sizeof(Bf16));
+    if (rounded != nullptr)
+      convert(stream_, x.elements(), DType::kF32, x.data, DType::kBf16, rounded);
+    return rounded;
+  };
+  LibraryProduct product{.m = m,
+                         .n = n,
+                         .k = k,
+                         .transpose_a = ta,
+                         .transpose_b = tb,
+                         .accumulate = accumulate,
+                         .operand_type = half ? DType::kBf16 : DType::kF32,
+                         .a = operand(a),
+                         .b = operand(b),
+                         .type = c.dtype,
+                         .c = c.numbers(),
+                         .epilogue = {}};
+  const bool with_dbias = epilogue != nullptr && has_librarys_dbias(*epilogue, c);
+  if (epilogue != nullptr) {
+    product.epilogue = {
+        .kind = kind_of(*epilogue, with_dbias), .bias = nullptr, .pre = epilogue->pre.data};
+    const bool with_bias = epilogue->bias.data != nullptr;
+    // Aligned, and of c's type.
+    if (with_bias || with_dbias)
+      product.epilogue.bias = pieces.take(static_cast<size_t>(n) * dtype_bytes(c.dtype));
+    if (with_bias && pieces.fits())
+      convert(stream_, n, DType::kF32, epilogue->bias.f32(), c.dtype, product.epilogue.bias);
+  }
+  LibraryAnswer answer{.kind = LibraryAnswer::Kind::kNoRoom, .needs_bytes = pieces.used()};
+  if (pieces.fits())
+    answer = library_->multiply(stream_, product, pieces.rest(), pieces.rest_bytes());
+  if (answer.is_done()) {
+    if (with_dbias)
+      add_blocks(stream_, static_cast<const float*>(product.epilogue.bias), 1, n, n,
+                 epilogue->accumulate, epilogue->dbias.f32());
+    return true;
+  }
+  notes_.add(
+      "cuBLASLt",
+      absl::StrCat(epilogue == nullptr ? "" : "bias and GELU of ", "products of (m, n, k) = (", m,
+                   ", ", n, ", ", k, ") of ", half ? "bf16" : "fp32"),
+      answer, scratch_.bytes());
+  return false;
+}
+
+}  // namespace muster::trainer::cuda
