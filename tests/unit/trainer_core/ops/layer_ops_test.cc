@@ -304,7 +304,8 @@ TEST(EmbeddingDeathTest, IdOutsideTheTable) {
   const auto ops = cpu_ops(1);
   Ids tokens(3, 100, 1);
   Values table({2, 4}), out({3, 4});
-  EXPECT_DEATH(ops->embedding(tokens, table, {}, 1, out), "token .* of 2");
+  // A device may say so when it is waited for, and without the numbers.
+  EXPECT_DEATH((ops->embedding(tokens, table, {}, 1, out), ops->synchronize()), "token .* of ");
 }
 
 }  // namespace
