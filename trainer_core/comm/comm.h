@@ -96,7 +96,7 @@ class ProcessGroup {
   // before it is done, what is called after it begins when it is done, and its call may return before. Errors that come later are those of
   // the group's next call and of finish(); what the computation has made since is not to be used. Null: as before. Of host's numbers
   // nothing changes. Before the group is used by its thread, or on it.
-  virtual void follow(std::shared_ptr<DeviceQueue> /*computation*/) {}
+  virtual void follow(const std::shared_ptr<DeviceQueue>& /*computation*/) {}
   // Until all that was called is done; its first error. The thread of the group's calls.
   virtual absl::Status finish() { return absl::OkStatus(); }
 

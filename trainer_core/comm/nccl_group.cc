@@ -124,9 +124,9 @@ class NcclGroup final : public ProcessGroup {
   }
   absl::Status barrier(std::string_view name) override { return group_->barrier(name); }
 
-  void follow(std::shared_ptr<DeviceQueue> computation) override {
+  void follow(const std::shared_ptr<DeviceQueue>& computation) override {
     computation_ = computation;
-    group_->follow(std::move(computation));
+    group_->follow(computation);
   }
   absl::Status finish() override {
     return outstanding_ == nullptr ? absl::OkStatus() : outstanding_->wait_all();

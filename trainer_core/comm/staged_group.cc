@@ -75,8 +75,8 @@ class StagedGroup final : public ProcessGroup {
   }
   absl::Status barrier(std::string_view name) override { return group_->barrier(name); }
 
-  void follow(std::shared_ptr<DeviceQueue> computation) override {
-    computation_ = std::move(computation);
+  void follow(const std::shared_ptr<DeviceQueue>& computation) override {
+    computation_ = computation;
   }
   SentBytes sent(CollectiveKind kind) const override { return group_->sent(kind); }
   Duration busy() const override { return group_->busy(); }
