@@ -21,11 +21,11 @@ std::vector<AttentionShape> shapes() {
   return all;
 }
 
-class AlignedAttention : public testing::TestWithParam<std::tuple<AttentionShape, bool>> {};
-INSTANTIATE_TEST_SUITE_P(Shapes, AlignedAttention,
+class LibrarysAttention : public testing::TestWithParam<std::tuple<AttentionShape, bool>> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, LibrarysAttention,
                          testing::Combine(testing::ValuesIn(shapes()), testing::Bool()));
 
-TEST_P(AlignedAttention, ForwardAndBackward) {
+TEST_P(LibrarysAttention, ForwardAndBackward) {
   const auto& [s, in_parts] = GetParam();
   // Of one key head's queries in one sequence, or of whatever the backends' scratch holds.
   const size_t part = cudnn_attention_backward_bytes(smallest_attention_part(s));

@@ -152,8 +152,10 @@ TEST_P(Experts, Matmuls) {
   });
   expect_same(y, bound_of(dtype), "y");
   expect_same(dx, bound_of(dtype), "dx");
-  expect_same(dw, 2e-6, "dw");
-  expect_same(more, 2e-6, "dw +=");
+  // Of bf16, tensor cores cut the sum off at each step of 16 rows.
+  const double cut = dtype == DType::kBf16 ? static_cast<double>(c.rows) / 16 * 0x1p-23 : 0;
+  expect_same(dw, std::max(2e-6, cut), "dw");
+  expect_same(more, std::max(2e-6, cut), "dw +=");
 }
 
 // Rows of another expert, and those behind the last, are no part of an expert's sums, whatever lies there.

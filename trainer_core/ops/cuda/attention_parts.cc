@@ -10,6 +10,14 @@ int64_t next_divisor(int64_t n, int64_t part) {
   return part;
 }
 
+// Whether each part's statistics begin where cuDNN takes them, as everything else of it does.
+bool begin_aligned(const LibraryAttention& layer, int64_t sequences, int64_t key_heads) {
+  constexpr int64_t kFloats = 4;  // 16 bytes
+  const int64_t rows = key_heads == layer.kv_heads ? sequences * layer.heads
+                                                   : key_heads * (layer.heads / layer.kv_heads);
+  return rows * layer.seq_len % kFloats == 0;
+}
+
 }  // namespace
 
 LibraryAttention LibraryAttention::part(int64_t sequence, int64_t sequences, int64_t key_head,
@@ -39,8 +47,12 @@ LibraryAttentionGradients LibraryAttentionGradients::part(const LibraryAttention
 
 LibraryAnswer in_parts(const LibraryAttention& layer, const AttentionPartRun& run) {
   int64_t sequences = layer.batch, heads = layer.kv_heads;
+  LibraryAnswer answer;
   for (;;) {
-    LibraryAnswer answer;
+    const bool whole = sequences == layer.batch && heads == layer.kv_heads;
+    if (!whole && !begin_aligned(layer, sequences, heads))
+      return answer;  // there is no room for more
+    answer = {};
     for (int64_t b = 0; b < layer.batch && answer.is_done(); b += sequences)
       for (int64_t k = 0; k < layer.kv_heads && answer.is_done(); k += heads)
         answer = run(layer.part(b, sequences, k, heads), b, k);

@@ -118,6 +118,7 @@ class Queue final : public DeviceQueue {
     return mark;
   }
   void wait_for(const DeviceMark& mark) override {
+    MUSTER_CUDA_CHECK(cudaSetDevice(device_));
     MUSTER_CUDA_CHECK(cudaStreamWaitEvent(stream_, static_cast<const Mark&>(mark).event(), 0));
   }
 
