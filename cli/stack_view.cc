@@ -160,12 +160,13 @@ std::string describe_groups(const std::vector<RankEvidence>& ranks) {
     for (const GroupEvidence& group : rank.groups) {
       const auto found = wanted.find({group.name, group.id});
       if (found == wanted.end() || !found->second) continue;
-      rows.push_back({absl::StrCat(rank.rank), group.name,
-                      group.members == 0 ? "-" : absl::StrCat(group.members),
-                      absl::StrCat(group.enqueued), absl::StrCat(group.started),
-                      absl::StrCat(group.completed),
-                      group.age == Duration::zero() ? "-" : format_duration(to_seconds(group.age)),
-                      group.collective.empty() ? kind_name(group.kind) : group.collective});
+      rows.push_back(
+          {absl::StrCat(rank.rank), group.name,
+           group.members == 0 ? "-" : absl::StrCat(group.members), absl::StrCat(group.enqueued),
+           absl::StrCat(group.started), absl::StrCat(group.completed),
+           group.age == Duration::zero() ? "-" : format_duration(to_seconds(group.age)),
+           absl::StrCat(group.called > 0 ? absl::StrCat(group.called, ": ") : "",
+                        group.collective.empty() ? kind_name(group.kind) : group.collective)});
     }
   }
   return rows.size() == 1 ? "" : format_table(rows);
@@ -203,6 +204,7 @@ json evidence_to_json(const RankEvidence& rank) {
                       {"kind", kind_name(group.kind)},
                       {"bytes", group.bytes},
                       {"collective", group.collective},
+                      {"number", group.number()},
                       {"age_seconds", to_seconds(group.age)}});
   }
   return {{"rank", rank.rank},

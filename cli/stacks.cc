@@ -59,8 +59,8 @@ std::string describe(const v1::DumpJobStacksResponse& dump, const StackTree& sta
   if (!problems.empty()) absl::StrAppend(&text, "\n", problems);
   for (const RankEvidence& rank : ranks) {
     for (const std::string& file : rank.files)
-      absl::StrAppend(&text, "rank ", rank.rank, "'s program dumped: ",
-                      escape_controls(file, Layout::kOneLine), "\n");
+      absl::StrAppend(&text, "rank ", rank.rank,
+                      ": a dump of its program: ", escape_controls(file, Layout::kOneLine), "\n");
   }
   for (const std::string& worker : dump.silent_workers()) {
     absl::StrAppend(&text,

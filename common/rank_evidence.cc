@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <tuple>
 #include <utility>
@@ -72,6 +73,15 @@ std::string to_string(const MemoryUse& use) {
   constexpr double kGib = 1 << 30;
   return absl::StrFormat("%.1f of %.1f GiB", static_cast<double>(use.used) / kGib,
                          static_cast<double>(use.limit) / kGib);
+}
+
+int32_t GroupEvidence::lane() const {
+  const size_t mark = name.rfind('#');
+  int32_t lane = 0;
+  // What is no number leaves it as it is.
+  if (mark != std::string::npos)
+    (void)std::from_chars(name.data() + mark + 1, name.data() + name.size(), lane);
+  return std::max(lane, 0);
 }
 
 RankEvidence evidence_from_page(const ProgressPage& page, Instant now) {

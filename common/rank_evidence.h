@@ -33,6 +33,8 @@ struct GroupEvidence {
   Duration age{};          // since it was enqueued; zero when the ring has forgotten it
   uint64_t called = 0;     // its number, where it is not the last one's
 
+  // Of its name: 1 of "fsdp+context#1" and of "fsdp#1 nccl", 0 where it has none.
+  int32_t lane() const;
   bool waits() const { return completed < enqueued; }
   // Of what kind, bytes and collective tell.
   uint64_t number() const { return called > 0 ? called : enqueued; }

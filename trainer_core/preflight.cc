@@ -24,6 +24,7 @@
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/choose_backend.h"
+#include "trainer_core/comm/nccl_api.h"
 #include "trainer_core/data_order.h"
 #include "trainer_core/device_room.h"
 #include "trainer_core/initial_parameters.h"
@@ -162,7 +163,7 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
                           .beside = {{"scratch", (*backend)->own_bytes()},
                                      {"CUDA context", kCudaContextBytes},
                                      {"kernels' code", kKernelCodeBytes}},
-                          .nccl = mesh.ranks_per_node() <= gpu_count()};
+                          .nccl = mesh.ranks_per_node() <= gpu_count() && open_nccl().ok()};
     for (int32_t node = 0; node < mesh.nodes(); ++node) {
       std::vector<int32_t> ranks;
       for (int32_t local = gpu; local < mesh.ranks_per_node(); local += gpu_count())

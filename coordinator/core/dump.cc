@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
-
-#include "common/absl_view.h"
 
 namespace muster::coordinator {
 namespace {
@@ -107,13 +104,7 @@ class Meetings {
 
 }  // namespace
 
-bool is_background(const GroupEvidence& group) {
-  const size_t hash = group.name.rfind('#');
-  int lane = 0;
-  return hash != std::string::npos &&
-         absl::SimpleAtoi(av(std::string_view(group.name).substr(hash + 1)), &lane) &&
-         lane >= kFirstBackgroundLane;
-}
+bool is_background(const GroupEvidence& group) { return group.lane() >= kFirstBackgroundLane; }
 
 bool waits_for_peers(const RankEvidence& rank) {
   return std::any_of(rank.groups.begin(), rank.groups.end(),

@@ -71,17 +71,16 @@ std::optional<DumpId> Core::begin_dump(const Job& job, Rank only, const Looks& l
   if (!anybody) return std::nullopt;
   last_dump_ = DumpId(last_dump_.value() + 1);
   // A worker begins a sample when the one before is there, which may take its whole time.
-  const Instant deadline =
-      now_ + (looks.samples - 1) * std::max(options_.samples_apart, looks.deadline) +
-      looks.deadline + kAnswerSlack;
+  const Instant deadline = now_ +
+                           (looks.samples - 1) * std::max(options_.samples_apart, looks.deadline) +
+                           looks.deadline + kAnswerSlack;
   for (const auto& [name, ranks] : asked) {
     if (!reachable(name)) continue;
-    send(workers_.at(name),
-         SendDumpStacks{job.id, job.attempt, last_dump_, looks.samples, options_.samples_apart,
-                        looks.deadline, ranks});
+    send(workers_.at(name), SendDumpStacks{job.id, job.attempt, last_dump_, looks.samples,
+                                           options_.samples_apart, looks.deadline, ranks});
   }
-  dumps_.emplace(last_dump_,
-                 OpenDump{Dump(job.id, job.attempt, looks.samples, std::move(asked)), deadline, request});
+  dumps_.emplace(last_dump_, OpenDump{Dump(job.id, job.attempt, looks.samples, std::move(asked)),
+                                      deadline, request});
   return last_dump_;
 }
 

@@ -4,9 +4,6 @@
 #include <limits>
 #include <set>
 
-#include <absl/strings/numbers.h>
-
-#include "common/absl_view.h"
 #include "coordinator/core/components.h"
 
 namespace muster::coordinator {
@@ -14,15 +11,6 @@ namespace {
 
 bool is_message(CollectiveKind kind) {
   return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv;
-}
-
-// "fsdp+context#1": 1.
-int32_t lane_of(std::string_view name) {
-  const size_t mark = name.rfind('#');
-  int32_t lane = 0;
-  if (mark == std::string_view::npos || !absl::SimpleAtoi(av(name.substr(mark + 1)), &lane))
-    return 0;
-  return lane;
 }
 
 bool says(std::string_view message, std::string_view word) {
@@ -78,7 +66,7 @@ void WaitGraph::collect_groups() {
         groups_.emplace_back();
         groups_.back().name = shown.name;
         groups_.back().id = shown.id;
-        groups_.back().lane = lane_of(shown.name);
+        groups_.back().lane = shown.lane();
       }
       Group& group = groups_[place->second];
       // A page that has a group twice is no page of ours: its first one counts.

@@ -28,7 +28,6 @@ void refuse_unless_ok(grpc::ServerUnaryReactor* reactor, const absl::Status& sta
   if (!status.ok()) reactor->Finish(to_grpc(status));
 }
 
-// Registered, or only known for what is held against it, or neither.
 struct Use {
   explicit Use(const Core& core) : all(core.use_by_worker()), held(core.held_by_worker()) {}
 
@@ -40,6 +39,7 @@ NodeUse use_of(const NodeUses& uses, const WorkerName& name) {
   return found == uses.end() ? NodeUse{} : found->second;
 }
 
+// Of one that is registered, or only known for what is held against it, or neither.
 v1::WorkerInfo info_of(const Core& core, const Use& use, const WorkerName& name, Instant now) {
   const auto node = core.nodes().find(name);
   const NodeRecord* known = node == core.nodes().end() ? nullptr : &node->second;

@@ -130,10 +130,10 @@ class Incident(MusterTest):
         self.start_worker(coordinator)
         self.muster("submit", "--ranks", 2, "--", sys.executable, script, check=0)
         wait_until(lambda: len(list(self.dir.rglob("cuda-core-*.pipe"))) == 2, 60, "both pipes")
-        self.assertNotIn("dumped", self.muster("stacks", 1, check=0).stdout)
+        self.assertNotIn("dump of its program", self.muster("stacks", 1, check=0).stdout)
         self.assertEqual([path for path in self.dir.rglob("cuda-core-*") if path.suffix != ".pipe"], [])
         text = self.muster("stacks", 1, "--rank", 1, "--dumps", check=0).stdout
-        self.assertRegex(text, r"rank 1's program dumped: /.*/cuda-core-1-\d+ \(22 bytes\)")
+        self.assertRegex(text, r"rank 1: a dump of its program: /.*/cuda-core-1-\d+ \(22 bytes\)")
         self.assertNotIn("rank 0", text)
         self.assertIn("excludes", self.muster("stacks", 1, "--dumps", "--watch", check=2).stderr)
         self.assertEqual(self.job(1)["attempt"], 1)

@@ -15,7 +15,7 @@
 //
 // It has to be a thread of its own: who calls may stand in CUDA by then, waiting for just that collective, and somebody has to end the
 // communicator when a peer is gone. On the page a collective is enqueued when it is called, and started and completed when the device says
-// so. A rank is kOutstandingMax collectives ahead of its device at most.
+// so. A rank is some kOutstandingMax collectives of a group ahead of its device at most.
 //
 // Several groups of a rank may be on its device at one time, whose kernels wait for peers. Nobody waits crosswise: within a lane
 // (process_groups.h) one collective follows the other, on the device or on the lane's thread, in the order of the pass, which is the same

@@ -99,7 +99,7 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
     pids.push_back(process.target().pid);
   }
   StacksRead result{request.launch, request.dump, request.sample, {}, {}, {}};
-  // A suspicion, and no curious person: programs are asked for what they know, too.
+  // A suspicion, or a person who wants it: programs are asked for what they know, too.
   const bool wants_dumps = request.samples > 1 && request.sample == 0;
   const bool keeps_dumps = request.samples > 1 && request.sample + 1 == request.samples;
   // Pages and states first: they say what the ranks did before they were touched.

@@ -23,6 +23,19 @@ class RankEvidenceTest : public ::testing::Test {
       ProgressWriter::anonymous({.job = 1, .attempt = 2, .rank = 5});
 };
 
+TEST(GroupEvidence, HasALaneWhateverStandsBehindIt) {
+  const auto lane = [](const char* name) {
+    GroupEvidence group;
+    group.name = name;
+    return group.lane();
+  };
+  EXPECT_EQ(lane("fsdp+context#1"), 1);
+  EXPECT_EQ(lane("pipeline#3 nccl"), 3);
+  EXPECT_EQ(lane("data#12"), 12);
+  for (const char* none : {"", "tensor", "tensor nccl", "fsdp#", "fsdp#x", "#-4"})
+    EXPECT_EQ(lane(none), 0) << none;
+}
+
 TEST_F(RankEvidenceTest, AgesAndFigures) {
   writer->set_phase(Phase::kStep, at(100));
   writer->complete_step(
