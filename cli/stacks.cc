@@ -130,8 +130,7 @@ void declare_stacks(CLI::App& app, Action& action) {
   command->add_flag("--threads", options->threads, "All threads, not the main ones alone");
   CLI::Option* const dumps = command->add_flag(
       "--dumps", options->dumps,
-      "Also ask the ranks' programs for dumps of themselves, where they offer any: PyTorch's NCCL "
-      "flight recorder, GPU cores of CUDA's driver; takes some seconds");
+      "Also what their programs dump of themselves: NCCL's flight recorder, GPU cores");
   command
       ->add_option_function<std::vector<double>>(
           "-w,--watch",
