@@ -3,7 +3,7 @@
 # The last line is `N passed, N failed` (`, N skipped` may follow); the exit status is 0 when nothing failed.
 #
 #   tests/run.sh                 what CI runs
-#   tests/run.sh PHASE …         only these: style build unit cuda asan tsan, and tidy, emulated, kubernetes and image, which CI leaves out
+#   tests/run.sh PHASE …         only these: style build unit cuda asan tsan, and tidy, kubernetes and image, which CI leaves out
 #   tests/run.sh --no-install …  takes the machine as it is
 set -uo pipefail
 
@@ -20,8 +20,8 @@ for argument in "$@"; do
   case $argument in
     --no-install) install=0 ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    style | build | unit | cuda | asan | tsan | tidy | emulated | kubernetes | image) phases+=("$argument") ;;
-    *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit cuda asan tsan tidy emulated kubernetes image" >&2; exit 2 ;;
+    style | build | unit | cuda | asan | tsan | tidy | kubernetes | image) phases+=("$argument") ;;
+    *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit cuda asan tsan tidy kubernetes image" >&2; exit 2 ;;
   esac
 done
 [ ${#phases[@]} -gt 0 ] || phases=(style build unit cuda asan tsan)
@@ -119,14 +119,7 @@ phase_build() {
 phase_unit() {
   phase_build || return
   heading "unit, scenarios, simulation, e2e"
-  run_ctest ci -LE emulated
-}
-
-# The CUDA kernels' own sources on a processor: ten minutes, for who changes them.
-phase_emulated() {
-  phase_build || return
-  heading "CUDA kernels, emulated"
-  run_ctest ci -L emulated
+  run_ctest ci
 }
 
 # On a control plane of its own, which is built once, in five minutes.
