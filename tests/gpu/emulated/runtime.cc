@@ -24,8 +24,9 @@ extern "C" cudaError_t cudaProfilerStop();
 namespace emulated {
 
 DeviceMemory& memory() {
-  static DeviceMemory all;
-  return all;
+  // Never ended: objects that live as long as the process free what they have after that.
+  static auto* const all = new DeviceMemory;
+  return *all;
 }
 
 // What it was told, in order; the first `done` of it is done. Who waits for it does it, one at a time; a thread of its own does it for who
@@ -124,8 +125,8 @@ struct Streams {
   bool at_the_call = false;
 };
 Streams& streams() {
-  static Streams all;
-  return all;
+  static auto* const all = new Streams;
+  return *all;
 }
 std::shared_ptr<Stream> find(Stream* stream) {
   const std::lock_guard lock(streams().mutex);
