@@ -176,7 +176,7 @@ phase_cuda() {
     skip "CUDA" "its compiler is not there: deploy/install-cuda.sh --compile $folder"
     return
   fi
-  if ! timeout -k 10 900 deploy/install-cuda.sh --compile "$folder" > "$results/cuda.log" 2>&1; then
+  if ! timeout -k 10 300 deploy/install-cuda.sh --compile "$folder" > "$results/cuda.log" 2>&1; then
     skip "CUDA" "its compiler cannot be installed: $(tail -n 1 "$results/cuda.log")"
     return
   fi
