@@ -139,7 +139,7 @@ class Core {
   // schedule.cc
   void schedule();
   NodeUses use_of_ranks() const;
-  static NodeUse use_of(const JobSpec& spec, const Worker& worker);
+  NodeUse use_of(const JobSpec& spec, const WorkerName& name) const;
   static Host host_of(const Worker& worker, const NodeUse& use);
   std::string kept_text(const Job& job, const WorkerName& awaited) const;
   void start(Job& job, std::vector<RankPlacement> placement);

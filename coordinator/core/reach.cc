@@ -70,10 +70,7 @@ bool Core::has_place_elsewhere(const Job& job, size_t missing) const {
   if (job.spec.restarts_max == 0) return false;
   const Launch& launch = launches_.at(job.id);
   NodeUses uses = use_by_worker();
-  for (const WorkerName& own : job.held) {
-    if (const auto held = workers_.find(own); held != workers_.end())
-      uses[own] -= use_of(job.spec, held->second);
-  }
+  for (const WorkerName& own : job.held) uses[own] -= use_of(job.spec, own);
   const Wish wish = wish_of(job);
   const auto free = std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const auto& [name, worker] = entry;

@@ -53,11 +53,13 @@ std::string Core::kept_text(const Job& job, const WorkerName& awaited) const {
       " s after its last attempt, while ", awaited.value(), " is away");
 }
 
-// Of all of its ranks there.
-NodeUse Core::use_of(const JobSpec& spec, const Worker& worker) {
-  const auto gpus = static_cast<int32_t>(std::ssize(worker.gpus));
+// Of all of its ranks there; no GPUs of a worker that is not known.
+NodeUse Core::use_of(const JobSpec& spec, const WorkerName& name) const {
+  const auto worker = workers_.find(name);
+  if (worker == workers_.end()) return {spec.ranks_per_node, 0};
+  const auto gpus = static_cast<int32_t>(std::ssize(worker->second.gpus));
   return {spec.ranks_per_node,
-          spec.ranks_per_node * gpus_of_rank(spec.gpus_per_rank, gpus, worker.slots)};
+          spec.ranks_per_node * gpus_of_rank(spec.gpus_per_rank, gpus, worker->second.slots)};
 }
 
 Host Core::host_of(const Worker& worker, const NodeUse& use) {
@@ -79,26 +81,19 @@ NodeUses Core::use_by_worker() const {
 
 NodeUses Core::held_by_worker() const {
   NodeUses held;
-  for (const auto& [id, job] : jobs_) {
-    for (const WorkerName& name : job.held) {
-      const auto worker = workers_.find(name);
-      held[name] += worker == workers_.end() ? NodeUse{job.spec.ranks_per_node, 0}
-                                             : use_of(job.spec, worker->second);
-    }
-  }
+  for (const auto& [id, job] : jobs_)
+    for (const WorkerName& name : job.held) held[name] += use_of(job.spec, name);
   return held;
 }
 
-// Strays among them. A worker's are neighbours in a placement.
+// Strays among them.
 NodeUses Core::use_of_ranks() const {
   NodeUses uses;
   for (const auto& [id, launch] : launches_) {
     const Job& job = jobs_.at(id);
     for (const RankPlacement& rank : job.placement) {
-      if (rank.local_rank != 0) continue;  // counted with the first of its node
-      const auto worker = workers_.find(rank.worker);
-      uses[rank.worker] += worker == workers_.end() ? NodeUse{job.spec.ranks_per_node, 0}
-                                                    : use_of(job.spec, worker->second);
+      // Counted with the first of its node.
+      if (rank.local_rank == 0) uses[rank.worker] += use_of(job.spec, rank.worker);
     }
   }
   // Both are in the order of names: each place is behind the one before.
