@@ -325,24 +325,29 @@ GpuWatch::GpuWatch(GpuWatchOptions options) : shared_(std::make_shared<Shared>()
     std::unique_ptr<Loop>(static_cast<Loop*>(argument))->run();
     return nullptr;
   };
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread{};
-  if (pthread_create(&thread, &attributes, run, loop.get()) == 0) {
+  if (pthread_create(&thread, nullptr, run, loop.get()) == 0) {
     (void)loop.release();
+    thread_ = thread;
   } else {
-    shared_->report.looked = shared_->ended = true;
+    shared_->report.looked = true;
     shared_->report.none_because = "no thread could be started to look for them";
   }
-  pthread_attr_destroy(&attributes);
 }
 
 GpuWatch::~GpuWatch() {
+  if (!thread_) return;
   std::unique_lock lock(shared_->mutex);
   shared_->stop = true;
   shared_->changed.notify_all();
-  shared_->changed.wait_for(lock, kFarewell, [&] { return shared_->ended; });
+  const bool ended = shared_->changed.wait_for(lock, kFarewell, [&] { return shared_->ended; });
+  lock.unlock();
+  // A driver that does not answer keeps the thread, and nobody waits for that one.
+  if (ended) {
+    pthread_join(*thread_, nullptr);
+  } else {
+    pthread_detach(*thread_);
+  }
 }
 
 GpuReport GpuWatch::wait_until_found(Duration at_most) const {

@@ -2,6 +2,8 @@
 // Everybody else reads what it knows, and sees by GpuReport::answered how old that is.
 #pragma once
 
+#include <pthread.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +44,7 @@ class GpuWatch {
   class Loop;
 
   const std::shared_ptr<Shared> shared_;
+  std::optional<pthread_t> thread_;
 };
 
 }  // namespace muster::worker
