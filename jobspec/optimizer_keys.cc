@@ -34,17 +34,20 @@ class WithoutEffect {
   std::vector<std::string>& warnings_;
 };
 
-void warn_of_optimizer(const SettingsReader& reader, OptimizerType type,
+void warn_of_optimizer(const SettingsReader& reader, const OptimizerConfig& optimizer,
                        std::vector<std::string>& warnings) {
+  const OptimizerType type = optimizer.type;
   const WithoutEffect without(
       reader, absl::StrCat("opt_type is ", av(name_of(trainer::kOptimizerNames, type))), warnings);
   const bool is_adam = type == OptimizerType::kAdamW || type == OptimizerType::kAdamPax;
   if (!is_adam) {
     without({"adam_b1", "adam_b2", "adam_eps", "adam_eps_root", "adam_weight_decay",
-             "weight_decay_times_learning_rate"});
+             "weight_decay_times_learning_rate", "mu_dtype", "mu_stochastic_rounding"});
   }
   if (type != OptimizerType::kAdamW) without({"adamw_mask"});
   if (type != OptimizerType::kAdamPax) without({"adam_clip_threshold"});
+  if (is_adam && optimizer.mu_dtype == trainer::ComputeType::kFloat32)
+    WithoutEffect(reader, "mu_dtype is float32", warnings)({"mu_stochastic_rounding"});
 }
 
 // Both -1 leaves nothing to infer from.
@@ -139,9 +142,12 @@ void read_optimizer(SettingsReader& reader, OptimizerConfig& optimizer,
   reader.read("adam_weight_decay", optimizer.weight_decay);
   reader.read("weight_decay_times_learning_rate", optimizer.decay_times_learning_rate);
   reader.read("adamw_mask", optimizer.adamw_mask);
+  if (std::string mu = ""; reader.read("mu_dtype", mu), !mu.empty())
+    reader.read_choice("mu_dtype", trainer::kComputeTypeNames, optimizer.mu_dtype);
+  reader.read("mu_stochastic_rounding", optimizer.mu_stochastic_rounding);
   reader.read("adam_clip_threshold", optimizer.update_clip);
   reader.read("gradient_clipping_threshold", optimizer.clipping_threshold);
-  warn_of_optimizer(reader, optimizer.type, warnings);
+  warn_of_optimizer(reader, optimizer, warnings);
 }
 
 void read_schedule(SettingsReader& reader, trainer::TrainConfig& train,

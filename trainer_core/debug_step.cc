@@ -232,8 +232,10 @@ class DebugStep {
   void update(double gradient_norm, double weight) {
     const OptimizerConfig& optimizer = config_.optimizer;
     const double clip = clip_factor(gradient_norm, optimizer.clipping_threshold);
-    const UpdateStep first{
-        .learning_rate = optimizer.learning_rate, .grad_scale = clip / weight, .t = 1};
+    const UpdateStep first{.learning_rate = optimizer.learning_rate,
+                           .grad_scale = clip / weight,
+                           .t = 1,
+                           .seed = config_.init_weights_seed};
     MUSTER_CHECK(replica_.update(first).ok()) << "a rank alone waits for nobody";
   }
 

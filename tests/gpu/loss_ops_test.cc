@@ -135,6 +135,28 @@ TEST_P(Optimizers, Adam) {
   expect_same(params, 1e-6, "params");
 }
 
+// Rounded to the nearest, and by chance, for which both draw the same words: numbers that differ in their last bits may be rounded apart.
+TEST_P(Optimizers, AdamWithMomentsInBf16) {
+  const int64_t n = GetParam();
+  for (const bool by_chance : {false, true}) {
+    AdamStep step{.learning_rate = 1e-3, .b1 = 0.9, .b2 = 0.95, .eps = 1e-8, .grad_scale = 0.3};
+    if (by_chance) step.noise = {.key = 7, .update = uint64_t{5} << 33, .first = 1021};
+    Both grads = Both::random(DType::kF32, {n}, 1), params = Both::random(DType::kF32, {n}, 2);
+    Both m = Both::random(DType::kBf16, {n}, 3), v = Both::filled(DType::kF32, {n}, 0.01F);
+    on_both([&](Ops& ops, Side side) {
+      ops.adam(step, grads.on(side), params.on(side), m.on(side), v.on(side));
+      ops.adam_direction(step, grads.on(side), m.on(side), v.on(side));
+    });
+    const auto on_cpu = m.numbers(Side::kCpu), on_gpu = m.numbers(Side::kGpu);
+    int64_t apart = 0;
+    for (size_t i = 0; i < on_cpu.size(); ++i) apart += on_cpu[i] == on_gpu[i] ? 0 : 1;
+    EXPECT_LE(apart, n / 500) << "of " << n;
+    expect_same(m, 1e-2, "m");
+    expect_same(v, 1e-6, "v");
+    expect_same(params, 1e-6, "params");
+  }
+}
+
 TEST_P(Optimizers, Adafactor) {
   const int64_t n = GetParam();
   const AdafactorStep step{.decay = 0.8, .eps = 1e-30, .grad_scale = 0.5};

@@ -14,7 +14,8 @@ int64_t TensorBox::elements() const {
 }
 
 TensorBox whole_box(const TensorRow& row) {
-  return {row.name, row.shape, std::vector<int64_t>(row.shape.size()), row.shape, row.offset};
+  return {row.name,  row.shape,  std::vector<int64_t>(row.shape.size()),
+          row.shape, row.offset, row.dtype};
 }
 
 std::vector<TensorBox> whole_boxes(const std::vector<TensorRow>& rows) {

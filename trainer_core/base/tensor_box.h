@@ -15,8 +15,9 @@ struct TensorBox {
   std::vector<int64_t> shape;   // of the whole tensor
   std::vector<int64_t> begin;   // per dimension
   std::vector<int64_t> extent;  // per dimension
-  int64_t offset =
-      0;  // of the box in its holder's block, where it lies dense and row-major; in elements
+  // Of the box in its holder's block, where it lies dense and row-major; in elements of its type from the block's start.
+  int64_t offset = 0;
+  DType dtype = DType::kF32;
 
   int64_t elements() const;
 

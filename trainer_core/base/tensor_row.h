@@ -1,16 +1,20 @@
-// One named tensor of a flat fp32 block: parameters and optimizer state are tables of such rows, packed without gaps.
+// One named tensor of a flat block: parameters and optimizer state are tables of such rows, packed without gaps but what ends tensors of bf16
+// at a multiple of fp32's size. All are fp32 but where a row says so.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "trainer_core/base/dtype.h"
+
 namespace muster::trainer {
 
 struct TensorRow {
   std::string name;
   std::vector<int64_t> shape;
-  int64_t offset = 0;  // in elements, within the block
+  int64_t offset = 0;  // in elements of its type from the block's start
+  DType dtype = DType::kF32;
 
   int64_t elements() const {
     int64_t n = 1;

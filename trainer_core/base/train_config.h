@@ -33,6 +33,11 @@ constexpr ValueNames<5> kScheduleNames = {"cosine", "constant", "wsd", "linear_r
 enum class DecayStyle { kLinear, kCosine };
 constexpr ValueNames<2> kDecayStyleNames = {"linear", "cosine"};
 
+// `dtype`: what activations and their gradients are, and matrix products are made of. `mu_dtype`: what Adam's first moment is kept in.
+// Parameters, their gradients, other state, logits and losses are float32 always.
+enum class ComputeType { kFloat32, kBfloat16 };
+constexpr ValueNames<2> kComputeTypeNames = {"float32", "bfloat16"};
+
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::kAdamW;
   ScheduleType schedule = ScheduleType::kCosine;
@@ -51,8 +56,11 @@ struct OptimizerConfig {
   // AXLearn's optimizer does not multiply the decay by the learning rate, only by the schedule's share of it.
   bool decay_times_learning_rate = true;
   std::vector<std::string> adamw_mask;  // kAdamW: patterns of parameters' names without decay
-  double update_clip = 0;               // adam_clip_threshold of kAdamPax: RMS of an update; 0: off
-  double clipping_threshold = 1.0;      // global L2 norm; 0: no clipping
+  ComputeType mu_dtype = ComputeType::kFloat32;  // of the Adams: what the first moment is kept in
+  bool mu_stochastic_rounding =
+      false;               // to bfloat16: up or down by chance, with the number as the mean
+  double update_clip = 0;  // adam_clip_threshold of kAdamPax: RMS of an update; 0: off
+  double clipping_threshold = 1.0;  // global L2 norm; 0: no clipping
 
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
@@ -63,10 +71,6 @@ enum class DatasetType { kSynthetic, kShards };
 // kAuto: a GPU where there is one that the build can use, else the CPU; the trainer resolves it (choose_backend.h).
 enum class Hardware { kCpu, kGpu, kAuto };
 constexpr ValueNames<3> kHardwareNames = {"cpu", "gpu", "auto"};
-// What activations and their gradients are, and matrix products are made of. Parameters, their gradients, optimizer state,
-// logits and losses are float32 always.
-enum class ComputeType { kFloat32, kBfloat16 };
-constexpr ValueNames<2> kComputeTypeNames = {"float32", "bfloat16"};
 
 // What is evaluated while training, and when (MaxText's eval_… keys).
 struct EvalConfig {

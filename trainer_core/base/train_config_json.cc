@@ -174,6 +174,8 @@ void visit_optimizer(Config& optimizer, Visitor& visit) {
   visit("adam_weight_decay", optimizer.weight_decay);
   visit("weight_decay_times_learning_rate", optimizer.decay_times_learning_rate);
   visit("adamw_mask", optimizer.adamw_mask);
+  visit.unless("mu_dtype", optimizer.mu_dtype, ComputeType::kFloat32);
+  visit.unless("mu_stochastic_rounding", optimizer.mu_stochastic_rounding, false);
   visit("adam_clip_threshold", optimizer.update_clip);
   visit("gradient_clipping_threshold", optimizer.clipping_threshold);
 }

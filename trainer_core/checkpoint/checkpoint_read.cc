@@ -1,6 +1,7 @@
 // Reading boxes: files are read in blocks; each block is verified, and what is wanted of it copied, while the next one is read.
 #include <algorithm>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -10,8 +11,10 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "trainer_core/base/bf16.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/checkpoint/stored_tensor.h"
 
 namespace muster::trainer {
 namespace {
@@ -28,7 +31,13 @@ constexpr size_t kBlocksAhead = 4;
 struct Copy {
   const StoredBox* stored;
   CommonRuns runs;
-  float* to;  // where the wanted box begins
+  DType dtype;    // of the wanted one
+  std::byte* to;  // where it begins
+
+  uint64_t stored_size() const { return dtype_bytes(stored->box.dtype); }
+  std::byte* place(int64_t element) const {
+    return to + static_cast<size_t>(element) * dtype_bytes(dtype);
+  }
 };
 
 struct OpenFile {
@@ -47,15 +56,16 @@ struct ByteRange {
   uint64_t begin, end;
 };
 ByteRange bytes_of_run(const Copy& copy, int64_t run) {
-  const uint64_t begin =
-      copy.stored->at + static_cast<uint64_t>(copy.runs.at(run).from) * sizeof(float);
-  return {begin, begin + static_cast<uint64_t>(copy.runs.length()) * sizeof(float)};
+  const uint64_t size = copy.stored_size();
+  const uint64_t begin = copy.stored->at + static_cast<uint64_t>(copy.runs.at(run).from) * size;
+  return {begin, begin + static_cast<uint64_t>(copy.runs.length()) * size};
 }
 
 // The first run with bytes at `byte` or behind it.
 int64_t first_run(const Copy& copy, uint64_t byte) {
   if (byte <= copy.stored->at) return 0;
-  return copy.runs.first_behind(static_cast<int64_t>((byte - copy.stored->at) / sizeof(float)));
+  return copy.runs.first_behind(
+      static_cast<int64_t>((byte - copy.stored->at) / copy.stored_size()));
 }
 
 // Which blocks have something that is wanted.
@@ -77,6 +87,18 @@ std::set<size_t> wanted_blocks(const OpenFile& file) {
 // Blocks begin at multiples of a number's size, and so do boxes: no number is in two blocks.
 static_assert(kBlockBytes % sizeof(float) == 0);
 
+// Of a checkpoint from before mu_dtype was changed, numbers become those of the other type.
+void copy_numbers(const char* from, DType stored, std::byte* to, DType wanted, uint64_t bytes) {
+  if (stored == wanted) {
+    std::memcpy(to, from, bytes);
+  } else if (stored == DType::kBf16) {
+    widen(from, StoredType::kBf16, {reinterpret_cast<float*>(to), bytes / sizeof(Bf16)});
+  } else {
+    narrow({reinterpret_cast<const float*>(from), bytes / sizeof(float)}, StoredType::kBf16,
+           reinterpret_cast<char*>(to));
+  }
+}
+
 void copy_block(const OpenFile& file, size_t index, std::span<const char> block) {
   const uint64_t begin = index * kBlockBytes;
   const uint64_t end = begin + block.size();
@@ -86,8 +108,9 @@ void copy_block(const OpenFile& file, size_t index, std::span<const char> block)
       if (range.begin >= end) break;
       const uint64_t from = std::max(range.begin, begin);
       const uint64_t bytes = std::min(range.end, end) - from;
-      float* to = copy.to + copy.runs.at(run).to + (from - range.begin) / sizeof(float);
-      std::memcpy(to, block.data() + (from - begin), bytes);
+      const auto before = static_cast<int64_t>((from - range.begin) / copy.stored_size());
+      copy_numbers(block.data() + (from - begin), copy.stored->box.dtype,
+                   copy.place(copy.runs.at(run).to + before), copy.dtype, bytes);
     }
   }
 }
@@ -103,7 +126,8 @@ char* place_of_block(const OpenFile& file, size_t index) {
     const ByteRange range = bytes_of_run(copy, run);
     if (range.begin >= end) continue;
     if (place != nullptr || range.begin > begin || range.end < end) return nullptr;
-    place = reinterpret_cast<char*>(copy.to + copy.runs.at(run).to) + (begin - range.begin);
+    if (copy.stored->box.dtype != copy.dtype) return nullptr;
+    place = reinterpret_cast<char*>(copy.place(copy.runs.at(run).to)) + (begin - range.begin);
   }
   return place;
 }
@@ -229,8 +253,10 @@ absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
       for (auto want = begin; want != end; ++want) {
         MUSTER_CHECK(want->second->shape == box.box.shape) << box.box.tensor;
         if (!overlap(box.box, *want->second)) continue;
-        file->copies.push_back(
-            {&box, CommonRuns(box.box, *want->second), block.data() + want->second->offset});
+        Copy copy{&box, CommonRuns(box.box, *want->second), want->second->dtype,
+                  reinterpret_cast<std::byte*>(block.data())};
+        copy.to = copy.place(want->second->offset);
+        file->copies.push_back(std::move(copy));
       }
     }
     if (file->copies.empty()) continue;

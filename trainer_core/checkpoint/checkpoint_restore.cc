@@ -79,18 +79,18 @@ absl::Status check_part(const Manifest& manifest, CheckpointPart part,
           absl::StrCat("checkpoint ", folder, " is of another model: it has no tensor ", row.name,
                        " (the config's model has it with shape ", show_shape(row.shape), ")"));
     }
-    if (tensor->second != row.shape) {
+    if (tensor->second.shape != row.shape) {
       return absl::InvalidArgumentError(
           absl::StrCat("checkpoint ", folder, " is of another model: tensor ", row.name,
-                       " has shape ", show_shape(tensor->second), " there and ",
+                       " has shape ", show_shape(tensor->second.shape), " there and ",
                        show_shape(row.shape), " in the config's model"));
     }
   }
-  for (const auto& [name, shape] : stored) {
+  for (const auto& [name, kind] : stored) {
     if (expected.contains(name)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoint ", folder, " is of another model: it has a tensor ", name,
-                     " of shape ", show_shape(shape), " that the config's model has not"));
+                     " of shape ", show_shape(kind.shape), " that the config's model has not"));
   }
   return absl::OkStatus();
 }

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> source_of(const std::string& fo
   const auto stored = manifest->tensors(CheckpointPart::kModel);
   for (const ParamSpec& row : model_params(config->model)) {
     const auto found = stored.find(row.name);
-    if (found == stored.end() || found->second != row.shape) {
+    if (found == stored.end() || found->second.shape != row.shape) {
       return absl::InvalidArgumentError(
           absl::StrCat("checkpoint ", folder, " has no tensor ", row.name, " of the shape ",
                        show_shape(row.shape), " that its config has"));

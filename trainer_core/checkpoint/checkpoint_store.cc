@@ -112,11 +112,12 @@ absl::Status CheckpointStore::prepare() const {
 }
 
 uint64_t CheckpointLayout::bytes() const {
-  int64_t elements = 0;
+  uint64_t bytes = 0;
   for (const ShardedTensors* part : {&params, &state}) {
-    for (const TensorRow& row : part->tensors) elements += row.elements();
+    for (const TensorRow& row : part->tensors)
+      bytes += static_cast<uint64_t>(row.elements()) * dtype_bytes(row.dtype);
   }
-  return static_cast<uint64_t>(elements) * sizeof(float);
+  return bytes;
 }
 
 std::string CheckpointStore::folder(int64_t step) const {

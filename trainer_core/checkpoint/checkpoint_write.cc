@@ -1,5 +1,6 @@
 // What a writer puts into which file.
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -13,14 +14,17 @@
 namespace muster::trainer {
 namespace {
 
-// In the boxes' order, each as full as it may be.
+// In the boxes' order, each as full as it may be, and with numbers of one type: no number is in two blocks.
 std::vector<std::vector<TensorBox>> plan_files(const std::vector<TensorBox>& boxes,
-                                               int64_t elements_max) {
+                                               int64_t file_bytes) {
   std::vector<std::vector<TensorBox>> files;
   int64_t elements = 0;  // of the last file
   for (const TensorBox& whole : boxes) {
+    const int64_t elements_max =
+        std::max(file_bytes / static_cast<int64_t>(dtype_bytes(whole.dtype)), int64_t{1});
     for (TensorBox& box : split_box(whole, elements_max)) {
-      const bool fits = !files.empty() && elements + box.elements() <= elements_max;
+      const bool fits = !files.empty() && files.back().back().dtype == box.dtype &&
+                        elements + box.elements() <= elements_max;
       if (!fits) {
         files.emplace_back();
         elements = 0;
@@ -42,13 +46,17 @@ std::string name_in_file(const std::vector<TensorToWrite>& tensors, const Tensor
 absl::StatusOr<StoredFile> write_file(const std::string& folder, StoredFile file,
                                       std::vector<TensorBox> boxes, std::span<const float> block) {
   std::vector<TensorToWrite> tensors;
-  for (const TensorBox& box : boxes)
-    tensors.push_back({name_in_file(tensors, box), box.extent, block.data() + box.offset});
+  const auto* const numbers = reinterpret_cast<const std::byte*>(block.data());
+  for (const TensorBox& box : boxes) {
+    const StoredType stored = box.dtype == DType::kBf16 ? StoredType::kBf16 : StoredType::kF32;
+    const size_t at = static_cast<size_t>(box.offset) * dtype_bytes(box.dtype);
+    tensors.push_back({name_in_file(tensors, box), box.extent, numbers + at, stored});
+  }
   auto written = write_safetensors(absl::StrCat(folder, "/", file.name), tensors);
   if (!written.ok()) return written.status();
   uint64_t at = written->data_begin;
   for (TensorBox& box : boxes) {
-    const auto bytes = static_cast<uint64_t>(box.elements()) * sizeof(float);
+    const uint64_t bytes = static_cast<uint64_t>(box.elements()) * dtype_bytes(box.dtype);
     file.boxes.push_back({std::move(box), std::exchange(at, at + bytes)});
   }
   file.digest = std::move(written->digest);
@@ -61,9 +69,8 @@ absl::StatusOr<std::vector<StoredFile>> write_boxes(const std::string& folder, C
                                                     int writer, const std::vector<TensorBox>& boxes,
                                                     std::span<const float> block,
                                                     int64_t file_bytes) {
-  constexpr int64_t kFloatBytes = sizeof(float);
   std::vector<StoredFile> files;
-  for (auto& content : plan_files(boxes, std::max(file_bytes / kFloatBytes, int64_t{1}))) {
+  for (auto& content : plan_files(boxes, file_bytes)) {
     StoredFile file;
     file.name =
         absl::StrFormat("%s-%05d-%05d.safetensors",

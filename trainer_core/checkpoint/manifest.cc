@@ -19,7 +19,8 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFormat[] = "muster-checkpoint";
-constexpr char kDtype[] = "F32";
+constexpr char kF32[] = "F32";
+constexpr char kBf16[] = "BF16";
 // A shard's part of a tensor is a few boxes: room for thousands of ranks. Hostile boxes that all lie beside each other are compared
 // each with each, which takes a second.
 constexpr size_t kBoxesPerTensorMax = 16'384;
@@ -99,6 +100,7 @@ std::optional<int64_t> product(const std::vector<int64_t>& sizes) {
 }
 
 struct KnownTensor {
+  DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   int64_t elements = 0;
   std::vector<TensorBox> boxes{};
@@ -109,9 +111,11 @@ KnownTensors read_tensors(const json& part) {
   KnownTensors tensors;
   for (const auto& [name, entry] : part.items()) {
     const std::string what = absl::StrCat("tensor ", name);
-    if (entry.at("dtype") != kDtype)
-      damaged(what, " has dtype ", entry.at("dtype").dump(), "; this program reads ", kDtype);
-    KnownTensor tensor{.shape = sizes_of(entry.at("shape"), what + "'s shape")};
+    const json& dtype = entry.at("dtype");
+    if (dtype != kF32 && dtype != kBf16)
+      damaged(what, " has dtype ", dtype.dump(), "; this program reads ", kF32, " and ", kBf16);
+    KnownTensor tensor{.dtype = dtype == kF32 ? DType::kF32 : DType::kBf16,
+                       .shape = sizes_of(entry.at("shape"), what + "'s shape")};
     const auto elements = product(tensor.shape);
     if (!elements) damaged(what, "'s shape is ", entry.at("shape").dump());
     tensor.elements = *elements;
@@ -127,6 +131,7 @@ StoredBox read_box(const json& entry, const StoredFile& file, KnownTensors& tens
   const auto known = tensors.find(stored.box.tensor);
   if (known == tensors.end()) damaged(what, " is of a tensor that is not listed");
   stored.box.shape = known->second.shape;
+  stored.box.dtype = known->second.dtype;
   stored.box.begin = sizes_of(entry.at("begin"), what);
   stored.box.extent = sizes_of(entry.at("extent"), what);
   const size_t dimensions = stored.box.shape.size();
@@ -139,9 +144,9 @@ StoredBox read_box(const json& entry, const StoredFile& file, KnownTensors& tens
             entry.at("extent").dump(), ", which is not inside the tensor");
   }
   stored.at = count_of(entry.at("at"), what);
-  const auto bytes = static_cast<uint64_t>(*elements) * sizeof(float);
-  if (stored.at % sizeof(float) != 0 || bytes > file.digest.bytes ||
-      stored.at > file.digest.bytes - bytes) {
+  const uint64_t size = dtype_bytes(stored.box.dtype);
+  const uint64_t bytes = static_cast<uint64_t>(*elements) * size;
+  if (stored.at % size != 0 || bytes > file.digest.bytes || stored.at > file.digest.bytes - bytes) {
     damaged(what, " has ", bytes, " bytes from byte ", stored.at, " on, in a file of ",
             file.digest.bytes);
   }
@@ -281,13 +286,13 @@ json parse_bounded(std::string_view text) {
 
 }  // namespace
 
-std::map<std::string, std::vector<int64_t>> Manifest::tensors(CheckpointPart part) const {
-  std::map<std::string, std::vector<int64_t>> shapes;
+std::map<std::string, Manifest::Kind> Manifest::tensors(CheckpointPart part) const {
+  std::map<std::string, Kind> kinds;
   for (const StoredFile& file : files) {
     if (file.part != part) continue;
-    for (const StoredBox& stored : file.boxes) shapes.emplace(stored.box.tensor, stored.box.shape);
+    for (const auto& [box, at] : file.boxes) kinds.try_emplace(box.tensor, box.dtype, box.shape);
   }
-  return shapes;
+  return kinds;
 }
 
 json files_json(const std::vector<StoredFile>& files) {
@@ -296,8 +301,8 @@ json files_json(const std::vector<StoredFile>& files) {
   json j = {{"tensors", json::object()}, {"files", json::array()}};
   for (const CheckpointPart part : {CheckpointPart::kModel, CheckpointPart::kOptimizer}) {
     json& listed = j["tensors"][name_of(part)] = json::object();
-    for (const auto& [name, shape] : manifest.tensors(part))
-      listed[name] = {{"dtype", kDtype}, {"shape", shape}};
+    for (const auto& [name, kind] : manifest.tensors(part))
+      listed[name] = {{"dtype", kind.dtype == DType::kF32 ? kF32 : kBf16}, {"shape", kind.shape}};
   }
   for (const StoredFile& file : files) j["files"].push_back(file_to_json(file));
   return j;

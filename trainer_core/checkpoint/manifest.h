@@ -7,7 +7,7 @@
 //               "boxes": [{"tensor": "lm_head.weight", "begin": [0, 0], "extent": [320, 32], "at": 1048}, …]}, …],
 //    "checksum": "99aa06d3014798d8"}
 //
-// A file holds boxes of tensors, each dense and row-major from byte `at` on; all boxes of a tensor together are the tensor,
+// A dtype is F32, or BF16. A file holds boxes of tensors, each dense and row-major from byte `at` on; all boxes of a tensor together are the tensor,
 // each number once. `xxh3` has a checksum for every block_bytes of the file. `checksum` is that of the rest of the manifest
 // as compact JSON with sorted keys. `data` (data_order.h) is missing in checkpoints from before it was kept.
 #pragma once
@@ -49,7 +49,7 @@ struct CheckpointInfo {
 
 struct StoredBox {
   TensorBox box;    // `offset` means nothing
-  uint64_t at = 0;  // bytes from the file's start, a multiple of 4
+  uint64_t at = 0;  // bytes from the file's start, a multiple of a number's size
 };
 
 struct StoredFile {
@@ -64,8 +64,12 @@ struct Manifest {
   std::vector<StoredFile> files;
   std::string checksum = {};  // as it was read: two checkpoints with one checksum are one
 
-  // Names and shapes of all tensors of a part.
-  std::map<std::string, std::vector<int64_t>> tensors(CheckpointPart part) const;
+  struct Kind {
+    DType dtype;
+    std::vector<int64_t> shape;
+  };
+  // All tensors of a part by their names.
+  std::map<std::string, Kind> tensors(CheckpointPart part) const;
 };
 
 // `others` are files_json() of other writers' files.

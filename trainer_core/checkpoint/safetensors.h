@@ -37,7 +37,8 @@ std::string safetensors_header(const std::vector<TensorHeader>& tensors);
 struct TensorToWrite {
   std::string name;
   std::vector<int64_t> shape;
-  const float* data;  // product of the shape
+  const void* data;  // product of the shape, of that type
+  StoredType stored = StoredType::kF32;
 };
 
 struct WrittenSafetensors {

@@ -44,13 +44,14 @@ absl::StatusOr<WrittenSafetensors> write_safetensors(const std::string& path,
   auto writer = BlockWriter::create(path);
   if (!writer.ok()) return writer.status();
   std::vector<TensorHeader> headers;
-  for (const TensorToWrite& tensor : tensors) headers.push_back({tensor.name, tensor.shape});
+  for (const TensorToWrite& tensor : tensors)
+    headers.push_back({tensor.name, tensor.shape, tensor.stored});
   const std::string header = safetensors_header(headers);
   absl::Status status = (*writer)->append(header);
   for (const TensorToWrite& tensor : tensors) {
     if (!status.ok()) return status;
-    status = (*writer)->append(
-        {reinterpret_cast<const char*>(tensor.data), elements_of(tensor.shape) * sizeof(float)});
+    status = (*writer)->append({static_cast<const char*>(tensor.data),
+                                elements_of(tensor.shape) * stored_bytes(tensor.stored)});
   }
   if (!status.ok()) return status;
   auto digest = (*writer)->finish();

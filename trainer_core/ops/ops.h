@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -94,6 +95,13 @@ struct AdamStep {
   double grad_scale = 1;        // multiplies every gradient first
   double bias_correction1 = 1;  // 1 - b1^t
   double bias_correction2 = 1;  // 1 - b2^t
+  // Stochastic rounding of an m in bf16; nothing: to the nearest.
+  struct Noise {
+    uint64_t key = 0;
+    uint64_t update = 0;  // its number
+    int64_t first = 0;    // the number of the blocks' first element, not below 0
+  };
+  std::optional<Noise> noise = {};
 };
 
 struct AdafactorStep {
@@ -251,7 +259,7 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // Optimizer
   // -------------------------------------------------------------------------------------------
 
-  // One update of a flat block; all four of one size:
+  // One update of a flat block; all four of one size, m in fp32 or bf16, to which it is rounded once the update is made:
   //   m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g², u = m / c1 / (sqrt(v / c2 + eps_root) + eps), params -= lr (u + wd params)
   virtual void adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
                     const Tensor& m, const Tensor& v) = 0;

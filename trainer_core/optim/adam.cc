@@ -1,9 +1,12 @@
 // adamw and adam_pax: the same state and, without a bound of the update, the same kernel.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "trainer_core/base/check.h"
+#include "trainer_core/base/fnv.h"
 #include "trainer_core/base/name_patterns.h"
 #include "trainer_core/optim/optimizers.h"
 #include "trainer_core/optim/tensor_sums.h"
@@ -16,11 +19,14 @@ class Adam : public Optimizer {
   Adam(OptimizerType type, const OptimizerConfig& config, ShardLayout layout)
       : Optimizer(type, std::move(layout)),
         config_(config),
-        m_(add_state_like_parameters("m")),
+        m_type_(config.mu_dtype == ComputeType::kBfloat16 ? DType::kBf16 : DType::kF32),
+        m_(add_state_like_parameters("m", m_type_)),
         v_(add_state_like_parameters("v")) {}
 
   Tensor m(const UpdateBlocks& blocks, int64_t begin, int64_t count) const {
-    return part(blocks.state, m_ + begin, count);
+    auto* const first = reinterpret_cast<std::byte*>(blocks.state.data());
+    const auto bytes = static_cast<size_t>(m_ + begin) * dtype_bytes(m_type_);
+    return Tensor::of(m_type_, first + bytes, {count});
   }
   Tensor v(const UpdateBlocks& blocks, int64_t begin, int64_t count) const {
     return part(blocks.state, v_ + begin, count);
@@ -34,17 +40,26 @@ class Adam : public Optimizer {
   }
 
   AdamStep common(const UpdateStep& step) const {
+    std::optional<AdamStep::Noise> noise;
+    if (m_type_ == DType::kBf16 && config_.mu_stochastic_rounding)
+      noise = {.key = step.seed ^ fnv1a("first moments"), .update = static_cast<uint64_t>(step.t)};
     return {.learning_rate = step.learning_rate,
             .b1 = config_.b1,
             .b2 = config_.b2,
             .eps = config_.eps,
             .eps_root = config_.eps_root,
             .weight_decay = weight_decay(),
-            .grad_scale = step.grad_scale};
+            .grad_scale = step.grad_scale,
+            .noise = noise};
+  }
+  static AdamStep from(AdamStep step, int64_t begin) {
+    if (step.noise) step.noise->first = begin;
+    return step;
   }
 
-  void apply_fused(Ops& ops, const AdamStep& step, const UpdateBlocks& blocks,
+  void apply_fused(Ops& ops, const AdamStep& adam, const UpdateBlocks& blocks,
                    const ElementRange& range) const {
+    const AdamStep step = from(adam, range.begin);
     ops.adam(step, part(blocks.grads, range.begin, range.count),
              part(blocks.params, range.begin, range.count), m(blocks, range.begin, range.count),
              v(blocks, range.begin, range.count));
@@ -53,7 +68,8 @@ class Adam : public Optimizer {
   const OptimizerConfig config_;
 
  private:
-  const int64_t m_, v_;  // where they begin
+  const DType m_type_;
+  const int64_t m_, v_;  // where they begin, in numbers of their type
 };
 
 class AdamW : public Adam {
@@ -109,7 +125,7 @@ class AdamPax : public Adam {
     squares_.clear();
     for (const ShardPiece& piece : layout_.pieces()) {
       const Tensor update = part(blocks.grads, piece);
-      ops.adam_direction(adam, update, m(blocks, piece.offset, piece.count),
+      ops.adam_direction(from(adam, piece.offset), update, m(blocks, piece.offset, piece.count),
                          v(blocks, piece.offset, piece.count));
       squares_.of(piece)[0] += ops.sum_of_squares(update);
     }

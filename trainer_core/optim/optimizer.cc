@@ -22,20 +22,26 @@ std::unique_ptr<Optimizer> Optimizer::make(const OptimizerConfig& config, ShardL
   return nullptr;
 }
 
-int64_t Optimizer::add_state_like_parameters(const std::string& what) {
-  const int64_t begin = state_elements_;
-  const auto whole = static_cast<int64_t>(state_.tensors.size());
-  const int64_t alone =
-      whole == 0 ? 0 : state_.tensors.back().offset + state_.tensors.back().elements();
+int64_t Optimizer::add_state_like_parameters(const std::string& what, DType dtype) {
+  const auto in_one = static_cast<int64_t>(sizeof(float) / dtype_bytes(dtype));
+  const int64_t begin = state_elements_ * in_one;
+  int64_t alone = 0;  // in bytes, where a rank alone has the first
+  if (!state_.tensors.empty()) {
+    const TensorRow& last = state_.tensors.back();
+    alone = (last.offset + last.elements()) * static_cast<int64_t>(dtype_bytes(last.dtype));
+  }
+  constexpr int64_t kFloat = sizeof(float);
+  alone = (alone + kFloat - 1) / kFloat * in_one;
   for (const ParamSpec& spec : layout_.table())
-    state_.tensors.push_back({what + "." + spec.name, spec.shape, alone + spec.offset});
+    state_.tensors.push_back({what + "." + spec.name, spec.shape, alone + spec.offset, dtype});
   for (TensorBox& box : layout_.stored_boxes()) {
     box.tensor = what + "." + box.tensor;
     box.offset += begin;
+    box.dtype = dtype;
     state_.held.push_back(box);
     state_.written.push_back(std::move(box));
   }
-  state_elements_ += layout_.elements();
+  state_elements_ += (layout_.elements() + in_one - 1) / in_one;
   return begin;
 }
 

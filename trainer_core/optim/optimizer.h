@@ -6,6 +6,8 @@
 //   adamw      Loshchilov and Hutter, "Decoupled weight decay regularization" (2019), as optax.adamw.
 //              State m, v.   m = b1 m + (1 - b1) g     v = b2 v + (1 - b2) g²
 //              p -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t) + eps_root) + eps) + wd p)
+//              With mu_dtype=bfloat16, as optax has it, m is rounded once p is updated: to the nearest, or stochastically by random words of
+//              the seed, t and the number's place in the rank's block (so another mesh rounds other numbers up; a restart, the same ones).
 //   adam_pax   praxis' sharded_adam. State m, v. The correction of the bias is in the decays: b(t) = b (1 - b^(t-1)) / (1 - b^t)
 //              m = b1(t) m + (1 - b1(t)) g     v = b2(t) v + (1 - b2(t)) g²     u = m / (sqrt(v + eps_root) + eps)
 //              p -= lr (u / max(1, rms(u) / adam_clip_threshold) + wd p), the bound only where the threshold is above 0.
@@ -44,15 +46,17 @@ namespace muster::trainer {
 struct UpdateStep {
   double learning_rate = 0;
   double grad_scale =
-      1;          // multiplies every gradient first: 1 / total weight, and the clipping factor
-  int64_t t = 1;  // counts updates from 1
+      1;              // multiplies every gradient first: 1 / total weight, and the clipping factor
+  int64_t t = 1;      // counts updates from 1
+  uint64_t seed = 0;  // of what is rounded by chance
 };
 
 // Flat blocks in the backend's memory, the first two laid out as the rank's flat block of shards.
 struct UpdateBlocks {
   std::span<float> params;
   std::span<float> grads;  // may be overwritten: some optimizers leave the update there
-  std::span<float> state;  // laid out by Optimizer::state(); zeros before the first update
+  std::span<float>
+      state;  // laid out by Optimizer::state(), tensors of bf16 two numbers to an element; zeros before the first update
 };
 
 // Adds up over ranks what each has of a sum over a tensor.
@@ -74,7 +78,9 @@ class Optimizer {
   std::string_view name() const { return kOptimizerNames[static_cast<size_t>(type_)]; }
   // Tensors are named "<what>.<parameter>".
   const ShardedTensors& state() const { return state_; }
-  int64_t state_elements() const { return state_elements_; }  // of the rank's state block
+  int64_t state_elements() const {
+    return state_elements_;
+  }  // of fp32's size, of the rank's state block
 
   // One update of all parameters. `exchange` may be null where no other rank has a part of one of its tensors. After an error,
   // which is the exchange's, parameters and state are neither those before nor those after it.
@@ -84,8 +90,9 @@ class Optimizer {
  protected:
   Optimizer(OptimizerType type, ShardLayout layout) : layout_(std::move(layout)), type_(type) {}
 
-  // One number for each parameter, in a block of its own that is laid out as the parameters'; returns where it begins.
-  int64_t add_state_like_parameters(const std::string& what);
+  // One number for each parameter, in a block of its own that is laid out as the parameters'; returns where it begins, in numbers of
+  // its type, fp32 or bf16.
+  int64_t add_state_like_parameters(const std::string& what, DType dtype = DType::kF32);
 
   virtual absl::Status apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
                              SumExchange* exchange) = 0;

@@ -232,10 +232,11 @@ void sliced_loss_rows(int64_t begin, int64_t end, const SlicedLoss& args);
 void sliced_gradient_rows(int64_t begin, int64_t end, const SlicedLoss& args,
                           const LogitSlice& slice);
 
-// adam.cc: elements [0, n) of the blocks.
-void adam_range(int64_t n, const AdamStep& step, const float* grads, float* params, float* m,
-                float* v);
-void adam_direction_range(int64_t n, const AdamStep& step, float* grads, float* m, float* v);
+// adam.cc: elements [begin, end) of the blocks, m in fp32 or bf16; of an update [0, n).
+void adam_range(int64_t begin, int64_t end, const AdamStep& step, const float* grads, float* params,
+                const Tensor& m, float* v);
+void adam_direction_range(int64_t begin, int64_t end, const AdamStep& step, float* grads,
+                          const Tensor& m, float* v);
 void apply_update_range(int64_t n, float rate, float kept, const float* direction, float* params);
 
 // adafactor.cc

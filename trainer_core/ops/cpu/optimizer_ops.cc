@@ -26,8 +26,7 @@ void OptimizerOps::adam(const AdamStep& step, const Tensor& grads, const Tensor&
   check_same_size(m, grads, "m");
   check_same_size(v, grads, "v");
   elementwise(threads_, grads, [&](int64_t begin, int64_t end) {
-    adam_range(end - begin, step, grads.f32() + begin, params.f32() + begin, m.f32() + begin,
-               v.f32() + begin);
+    adam_range(begin, end, step, grads.f32(), params.f32(), m, v.f32());
   });
 }
 
@@ -36,7 +35,7 @@ void OptimizerOps::adam_direction(const AdamStep& step, const Tensor& grads, con
   check_same_size(m, grads, "m");
   check_same_size(v, grads, "v");
   elementwise(threads_, grads, [&](int64_t begin, int64_t end) {
-    adam_direction_range(end - begin, step, grads.f32() + begin, m.f32() + begin, v.f32() + begin);
+    adam_direction_range(begin, end, step, grads.f32(), m, v.f32());
   });
 }
 

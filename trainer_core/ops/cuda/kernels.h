@@ -196,9 +196,10 @@ void sliced_loss(cudaStream_t, const SlicedLoss&);
 void sliced_gradient(cudaStream_t, const SlicedLoss&, const LogitSlice&);
 
 // optimizer.cu
-void adam(cudaStream_t, int64_t n, const AdamStep&, const float* grads, float* params, float* m,
-          float* v);
-void adam_direction(cudaStream_t, int64_t n, const AdamStep&, float* grads, float* m, float* v);
+void adam(cudaStream_t, const AdamStep&, const Tensor& grads, const Tensor& params, const Tensor& m,
+          const Tensor& v);
+void adam_direction(cudaStream_t, const AdamStep&, const Tensor& grads, const Tensor& m,
+                    const Tensor& v);
 void adafactor(cudaStream_t, int64_t n, const AdafactorStep&, float* grads, float* v);
 // means (n) = decay means + (1 - decay) (sums grad_scale² / count + eps)
 void adafactor_means(cudaStream_t, int64_t n, const AdafactorStep&, int64_t count,

@@ -2,6 +2,7 @@
 // all of them.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
+#include "trainer_core/ops/cuda/philox.cuh"
 
 namespace muster::trainer::cuda {
 namespace {
@@ -9,6 +10,8 @@ namespace {
 // An AdamStep in the kernel's own numbers.
 struct Adam {
   float scale, b1, b1_rest, b2, b2_rest, m_correction, v_correction, eps, eps_root, rate, kept;
+  bool by_chance;
+  AdamStep::Noise noise;
 
   static Adam of(const AdamStep& step) {
     const auto number = [](double value) { return static_cast<float>(value); };
@@ -22,29 +25,46 @@ struct Adam {
             number(step.eps),
             number(step.eps_root),
             number(step.learning_rate),
-            number(1 - step.learning_rate * step.weight_decay)};
+            number(1 - step.learning_rate * step.weight_decay),
+            step.noise.has_value(),
+            step.noise.value_or(AdamStep::Noise{})};
   }
 };
 
-// Updates both moments of an element; returns its direction.
-__device__ inline float direction(const Adam& step, float grad, float* m, float* v) {
-  const float g = grad * step.scale;
-  *m = step.b1 * *m + step.b1_rest * g;
-  *v = step.b2 * *v + step.b2_rest * (g * g);
-  return *m * step.m_correction / (sqrtf(*v * step.v_correction + step.eps_root) + step.eps);
+// Of the two bf16 numbers around the value the one that the word picks.
+__device__ inline float round_by_chance(float value, uint32_t word) {
+  const uint32_t bits = __float_as_uint(value);
+  return isnan(value) ? value : __uint_as_float((bits + (word & 0xffff)) & 0xffff0000);
 }
 
-__global__ void adam_kernel(int64_t n, Adam step, const float* grads, float* params, float* m,
+// Updates both moments of element i; returns its direction.
+template <class M>
+__device__ inline float direction(const Adam& step, int64_t i, float grad, M* m, float* v) {
+  const float g = grad * step.scale;
+  const float m_new = step.b1 * to_float(m[i]) + step.b1_rest * g;
+  const float v_new = step.b2 * v[i] + step.b2_rest * (g * g);
+  const AdamStep::Noise& noise = step.noise;
+  m[i] = from_float<M>(
+      step.by_chance
+          ? round_by_chance(m_new, random_word(noise.key, 0, noise.update, noise.first + i))
+          : m_new);
+  v[i] = v_new;
+  return m_new * step.m_correction / (sqrtf(v_new * step.v_correction + step.eps_root) + step.eps);
+}
+
+template <class M>
+__global__ void adam_kernel(int64_t n, Adam step, const float* grads, float* params, M* m,
                             float* v) {
   for (int64_t i = global_index(); i < n; i += global_count()) {
-    const float update = direction(step, grads[i], m + i, v + i);
+    const float update = direction(step, i, grads[i], m, v);
     params[i] = params[i] * step.kept - step.rate * update;
   }
 }
 
-__global__ void adam_direction_kernel(int64_t n, Adam step, float* grads, float* m, float* v) {
+template <class M>
+__global__ void adam_direction_kernel(int64_t n, Adam step, float* grads, M* m, float* v) {
   for (int64_t i = global_index(); i < n; i += global_count())
-    grads[i] = direction(step, grads[i], m + i, v + i);
+    grads[i] = direction(step, i, grads[i], m, v);
 }
 
 __global__ void adafactor_kernel(int64_t n, float scale, float decay, float rest, float eps,
@@ -81,14 +101,24 @@ __global__ void apply_update_kernel(int64_t n, float rate, float kept, const flo
 
 }  // namespace
 
-void adam(cudaStream_t stream, int64_t n, const AdamStep& step, const float* grads, float* params,
-          float* m, float* v) {
-  launch(stream, blocks_for(n), kThreads, adam_kernel, n, Adam::of(step), grads, params, m, v);
+void adam(cudaStream_t stream, const AdamStep& step, const Tensor& grads, const Tensor& params,
+          const Tensor& m, const Tensor& v) {
+  const int64_t n = grads.elements();
+  with_type(m.dtype, [&](auto number) {
+    using M = decltype(number);
+    launch(stream, blocks_for(n), kThreads, adam_kernel<M>, n, Adam::of(step), grads.f32(),
+           params.f32(), static_cast<M*>(m.data), v.f32());
+  });
 }
 
-void adam_direction(cudaStream_t stream, int64_t n, const AdamStep& step, float* grads, float* m,
-                    float* v) {
-  launch(stream, blocks_for(n), kThreads, adam_direction_kernel, n, Adam::of(step), grads, m, v);
+void adam_direction(cudaStream_t stream, const AdamStep& step, const Tensor& grads, const Tensor& m,
+                    const Tensor& v) {
+  const int64_t n = grads.elements();
+  with_type(m.dtype, [&](auto number) {
+    using M = decltype(number);
+    launch(stream, blocks_for(n), kThreads, adam_direction_kernel<M>, n, Adam::of(step),
+           grads.f32(), static_cast<M*>(m.data), v.f32());
+  });
 }
 
 void adafactor(cudaStream_t stream, int64_t n, const AdafactorStep& step, float* grads, float* v) {

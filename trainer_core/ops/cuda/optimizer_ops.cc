@@ -12,14 +12,14 @@ void CudaOps::adam(const AdamStep& step, const Tensor& grads, const Tensor& para
   check_size(params, grads.elements(), "params");
   check_size(m, grads.elements(), "m");
   check_size(v, grads.elements(), "v");
-  cuda::adam(stream_, grads.elements(), step, grads.f32(), params.f32(), m.f32(), v.f32());
+  cuda::adam(stream_, step, grads, params, m, v);
 }
 
 void CudaOps::adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
                              const Tensor& v) {
   check_size(m, grads.elements(), "m");
   check_size(v, grads.elements(), "v");
-  cuda::adam_direction(stream_, grads.elements(), step, grads.f32(), m.f32(), v.f32());
+  cuda::adam_direction(stream_, step, grads, m, v);
 }
 
 void CudaOps::adafactor_direction(const AdafactorStep& step, const Tensor& grads, const Tensor& v) {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/temp_folder.h"
+#include "trainer_core/base/bf16.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 
 namespace muster::trainer {
@@ -183,6 +184,75 @@ TEST(ReshardBlocks, DamageIsFoundWhereItIsRead) {
   }
   const TensorBox column{"large", large.shape, {0, 7}, {kRowsOfLarge, 1}, 0};
   EXPECT_FALSE(read_boxes(manifest, CheckpointPart::kModel, {column}, got).ok());
+}
+
+// A moment that is kept in bf16, beside one in fp32, of more than a block of the file: read as it was written, and by who keeps each of
+// them as the other's type.
+TEST(ReshardTypes, NumbersBecomeThoseOfTheTypeThatIsWanted) {
+  constexpr int64_t kHeight = 3, kWidth = 700'003;  // odd: fp32 behind it would lie across blocks
+  const auto number = [](int64_t i) { return static_cast<float>(i * 7 % 256); };  // bf16 has each
+  // Columns [begin, begin + width) of both tensors, one after the other.
+  struct Part {
+    Part(DType m, DType v, int64_t begin, int64_t width) {
+      int64_t bytes = 0;
+      for (const auto& [name, dtype] : {std::pair("m", m), std::pair("v", v)}) {
+        const auto size = static_cast<int64_t>(dtype_bytes(dtype));
+        boxes.push_back(
+            {name, {kHeight, kWidth}, {0, begin}, {kHeight, width}, bytes / size, dtype});
+        bytes += (kHeight * width * size + 3) / 4 * 4;
+      }
+      block.resize(static_cast<size_t>(bytes) / sizeof(float));
+    }
+    float get(const TensorBox& box, int64_t i) const {
+      if (box.dtype == DType::kF32) return block[static_cast<size_t>(box.offset + i)];
+      return reinterpret_cast<const Bf16*>(block.data())[box.offset + i].value();
+    }
+    void set(const TensorBox& box, int64_t i, float value) {
+      if (box.dtype == DType::kF32) {
+        block[static_cast<size_t>(box.offset + i)] = value;
+      } else {
+        reinterpret_cast<Bf16*>(block.data())[box.offset + i] = Bf16::round(value);
+      }
+    }
+    std::vector<TensorBox> boxes;
+    std::vector<float> block;
+  };
+  // Of an element of a box, in the whole tensor.
+  const auto in_whole = [](const TensorBox& box, int64_t i) {
+    return i / box.extent[1] * kWidth + box.begin[1] + i % box.extent[1];
+  };
+  TempFolder folder;
+  Manifest manifest{{.folder = folder.path(), .step = 1, .samples = 8, .config = {}}, {}};
+  int writer = 0;
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>(0, 690'001), {690'001, kWidth}}) {
+    Part part(DType::kBf16, DType::kF32, begin, end - begin);
+    for (const TensorBox& box : part.boxes) {
+      for (int64_t i = 0; i < box.elements(); ++i) part.set(box, i, number(in_whole(box, i)));
+    }
+    auto files = write_boxes(folder.path(), CheckpointPart::kOptimizer, writer++, part.boxes,
+                             part.block, int64_t{1} << 30);
+    ASSERT_TRUE(files.ok()) << files.status();
+    EXPECT_EQ(files->size(), 2U) << "a file has numbers of one type";
+    std::ranges::move(*files, std::back_inserter(manifest.files));
+  }
+  write_file(folder.file(kManifestFile), manifest_text(manifest));
+  const auto read = read_manifest(folder.path());
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (const bool swapped : {false, true}) {
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>(0, 3), {3, kWidth}}) {
+      Part part(swapped ? DType::kF32 : DType::kBf16, swapped ? DType::kBf16 : DType::kF32, begin,
+                end - begin);
+      const absl::Status status =
+          read_boxes(*read, CheckpointPart::kOptimizer, part.boxes, part.block);
+      ASSERT_TRUE(status.ok()) << status;
+      for (const TensorBox& box : part.boxes) {
+        for (int64_t i = 0; i < box.elements(); ++i) {
+          const bool same = part.get(box, i) == number(in_whole(box, i));
+          ASSERT_TRUE(same) << box.tensor << " element " << i << " is " << part.get(box, i);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

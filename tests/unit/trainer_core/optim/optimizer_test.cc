@@ -9,7 +9,9 @@
 #include <absl/strings/str_join.h>
 #include <gtest/gtest.h>
 
+#include "common/philox.h"
 #include "tests/unit/trainer_core/golden_file.h"
+#include "trainer_core/base/bf16.h"
 
 namespace muster::trainer {
 namespace {
@@ -75,6 +77,10 @@ TEST(OptimizerState, EachKeepsWhatItNeeds) {
   EXPECT_EQ(state_of(of_type(OptimizerType::kAdamPax), table),
             state_of(of_type(OptimizerType::kAdamW), table));
   EXPECT_THAT(state_of(of_type(OptimizerType::kSgd), table), ElementsAre());
+  OptimizerConfig rounded;
+  rounded.mu_dtype = ComputeType::kBfloat16;
+  const auto odd = table_of({{"a", {2, 3}}, {"b", {3}}});
+  EXPECT_THAT(state_of(rounded, odd), ElementsAre("m.a@0 2 3", "m.b@6 3", "v.a@5 2 3", "v.b@11 3"));
   const auto large = table_of({{"n", {200}}, {"w", {128, 300}}, {"u", {127, 300}}});
   EXPECT_THAT(state_of(of_type(OptimizerType::kAdafactor), large),
               ElementsAre("v.n@0 200", "v_row.w@200 128", "v_col.w@328 300", "v.u@628 127 300"));
@@ -242,6 +248,89 @@ TEST(Optimizers, ZeroGradientsAreHarmless) {
       model.update({.learning_rate = 1, .t = t});
     }
     EXPECT_EQ(model.params, std::vector<float>(model.params.size())) << static_cast<int>(type);
+  }
+}
+
+// The Adams with a first moment in bf16, and with a bound of the update.
+std::vector<OptimizerConfig> with_rounded_moments() {
+  std::vector<OptimizerConfig> configs(3);
+  configs[0].adamw_mask = {"b"};  // two ranges
+  configs[1].type = configs[2].type = OptimizerType::kAdamPax;
+  configs[2].update_clip = 0.5;
+  for (OptimizerConfig& config : configs) config.mu_dtype = ComputeType::kBfloat16;
+  return configs;
+}
+
+float random(uint64_t what, size_t i) {
+  return uniform_from_bits(Philox{what, 0}(static_cast<uint64_t>(i))[0]) - 0.5F;
+}
+
+std::vector<float> first_moments(const Model& model) {
+  const auto* const m = reinterpret_cast<const Bf16*>(model.state.data());
+  std::vector<float> numbers;
+  for (size_t i = 0; i < model.params.size(); ++i) numbers.push_back(m[i].value());
+  return numbers;
+}
+
+// The same as of an optimizer that keeps fp32, and whose m is rounded after each update.
+TEST(FirstMoments, InBf16AreRoundedOnceAnUpdateIsMade) {
+  const auto table = table_of({{"a", {33, 7}}, {"b", {5}}, {"c", {201}}});
+  for (const OptimizerConfig& config : with_rounded_moments()) {
+    OptimizerConfig exact = config;
+    exact.mu_dtype = ComputeType::kFloat32;
+    Model rounded(config, table, 2), reference(exact, table);
+    const size_t n = rounded.params.size();
+    ASSERT_EQ(n % 2, 1U);
+    EXPECT_EQ(rounded.state.size(), (n + 1) / 2 + n);
+    for (int64_t t = 1; t <= 4; ++t) {
+      for (Model* model : {&rounded, &reference}) {
+        for (size_t i = 0; i < n; ++i) model->grads[i] = random(static_cast<uint64_t>(t), i);
+        model->update({.learning_rate = 0.1, .t = t});
+      }
+      for (size_t i = 0; i < n; ++i) reference.state[i] = Bf16::round(reference.state[i]).value();
+      ASSERT_EQ(rounded.params, reference.params) << "update " << t;
+      ASSERT_EQ(first_moments(rounded),
+                std::vector<float>(reference.state.begin(), reference.state.begin() + n));
+      ASSERT_TRUE(std::equal(rounded.state.begin() + (n + 1) / 2, rounded.state.end(),
+                             reference.state.begin() + n));
+    }
+  }
+}
+
+// Rounded by chance they are one of the two numbers around what fp32 has, and on the average that.
+TEST(FirstMoments, RoundedByChanceHaveTheRightMean) {
+  constexpr int64_t kWidth = 40'000;
+  const auto table = table_of({{"a", {kWidth}}, {"b", {kWidth}}, {"c", {kWidth + 1}}});
+  for (OptimizerConfig config : with_rounded_moments()) {
+    config.mu_stochastic_rounding = true;
+    OptimizerConfig exact = config;
+    exact.mu_dtype = ComputeType::kFloat32;
+    const auto after = [&](const OptimizerConfig& with, int64_t t, uint64_t seed, int threads = 1) {
+      Model model(with, table, threads);
+      for (size_t i = 0; i < model.grads.size(); ++i) model.grads[i] = 1 + random(1, i);
+      model.update({.learning_rate = 0.1, .t = t, .seed = seed});
+      return model;
+    };
+    const Model whole = after(exact, 2, 5), rounded = after(config, 2, 5);
+    EXPECT_EQ(rounded.params, whole.params) << "the update is made before";
+    const std::vector<float> m = first_moments(rounded);
+    double sum = 0, squares = 0, nearest = 0;  // in distances of neighbours
+    for (size_t i = 0; i < m.size(); ++i) {
+      const float distance = std::ldexp(1.0F, std::ilogb(whole.state[i]) - 7);
+      const double error = (m[i] - whole.state[i]) / distance;
+      ASSERT_LT(std::abs(error), 1) << i;
+      sum += error;
+      squares += error * error;
+      nearest += Bf16::round(whole.state[i]).value() == m[i] ? 1 : 0;
+    }
+    const auto n = static_cast<double>(m.size());
+    EXPECT_LT(std::abs(sum), 5 * std::sqrt(n / 6));  // the variance is p (1 - p), whose mean is 1/6
+    EXPECT_NEAR(squares / n, 1.0 / 6, 0.01);
+    EXPECT_NEAR(nearest / n, 3.0 / 4, 0.01);
+    // Neighbours have words of their own, and so have updates and seeds; threads have not.
+    EXPECT_EQ(first_moments(after(config, 2, 5, 3)), m);
+    EXPECT_NE(first_moments(after(config, 2, 6)), m);
+    EXPECT_NE(first_moments(after(config, 3, 5)), first_moments(after(config, 3, 6)));
   }
 }
 

@@ -144,6 +144,32 @@ TEST_F(Resume, EveryOptimizerGoesOnBitForBit) {
   }
 }
 
+// With moments of half the size, which are rounded as they would have been; and from one type to the other.
+TEST_F(Resume, MomentsInBf16GoOnBitForBit) {
+  const auto rounded = [&](const std::string& name) {
+    TrainConfig with = config("mu-" + name);
+    with.optimizer.mu_dtype = ComputeType::kBfloat16;
+    with.optimizer.mu_stochastic_rounding = true;
+    return with;
+  };
+  ASSERT_NO_FATAL_FAILURE(expect_goes_on(rounded));
+  EXPECT_LT(fs::file_size(rounded("whole").checkpoint_directory +
+                          "/20/optimizer-00000-00000.safetensors"),
+            fs::file_size(rounded("whole").checkpoint_directory +
+                          "/20/optimizer-00000-00001.safetensors") *
+                11 / 20)
+      << "m is half of v";
+  TrainConfig back = rounded("parts");
+  back.optimizer = {};
+  back.steps = 30;
+  const RunResult result = run(back);
+  EXPECT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  EXPECT_EQ(result.losses().size(), 10U);
+  back.optimizer.mu_dtype = ComputeType::kBfloat16;
+  back.steps = 40;
+  EXPECT_THAT(run(back).codes, Each(ExitCode::kOk));
+}
+
 // Scales, their history and what gradients were rounded with go on, too, and decoding has the scales.
 TEST_F(Resume, EveryQuantizationGoesOnBitForBit) {
   for (const QuantizationType type :

@@ -1,7 +1,6 @@
 // Whatever mesh the state is sharded over: an update of all shards is the update of one rank.
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include <gtest/gtest.h>
 
@@ -9,6 +8,7 @@
 #include "tests/unit/meshes.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/on_mesh.h"
+#include "trainer_core/base/bf16.h"
 #include "trainer_core/group_sums.h"
 
 namespace muster::trainer {
@@ -34,13 +34,14 @@ ModelConfig large(ModelConfig model) {
 }
 
 std::vector<OptimizerConfig> optimizers() {
-  std::vector<OptimizerConfig> configs(5);
+  std::vector<OptimizerConfig> configs(6);
   configs[0].adamw_mask = {"norm", "bias"};
   configs[1].type = OptimizerType::kAdamPax;
   configs[2].type = OptimizerType::kAdamPax;
   configs[2].update_clip = 0.3;
   configs[3].type = OptimizerType::kSgd;
   configs[4].type = OptimizerType::kAdafactor;
+  configs[5].mu_dtype = ComputeType::kBfloat16;
   return configs;
 }
 
@@ -107,6 +108,12 @@ struct Blocks {
   std::vector<float> params, grads, state;
 };
 
+// Element i of a block of such numbers.
+float number_at(const std::vector<float>& block, DType dtype, int64_t i) {
+  if (dtype == DType::kBf16) return reinterpret_cast<const Bf16*>(block.data())[i].value();
+  return block[static_cast<size_t>(i)];
+}
+
 // What boxes of a block have in common with a whole one, to 1e-6 of the tensor's size.
 void expect_same(const std::vector<TensorBox>& boxes, const std::vector<float>& block,
                  const std::vector<TensorRow>& rows, const std::vector<float>& whole) {
@@ -114,8 +121,9 @@ void expect_same(const std::vector<TensorBox>& boxes, const std::vector<float>& 
   for (const TensorRow& row : rows) by_name[row.name] = &row;
   for (const TensorBox& box : boxes) {
     const TensorRow& row = *by_name.at(box.tensor);
-    const std::span expected = std::span(whole).subspan(row.offset, row.elements());
-    const std::span got = std::span(block).subspan(box.offset);
+    std::vector<float> expected;
+    for (int64_t i = 0; i < row.elements(); ++i)
+      expected.push_back(number_at(whole, row.dtype, row.offset + i));
     const auto size = [](float a, float b) { return std::abs(a) < std::abs(b); };
     const double largest = std::abs(*std::ranges::max_element(expected, size));
     const CommonRuns runs(whole_box(row), box);
@@ -123,10 +131,11 @@ void expect_same(const std::vector<TensorBox>& boxes, const std::vector<float>& 
       const auto [from, to] = runs.at(run);
       for (int64_t i = 0; i < runs.length(); ++i) {
         const double wanted = expected[from + i];
+        const float got = number_at(block, box.dtype, box.offset + to + i);
         const bool same =
-            std::abs(got[to + i] - wanted) <= 1e-6 * std::max(std::abs(wanted), 1e-2 * largest);
-        ASSERT_TRUE(same) << box.tensor << " element " << from + i << ": " << got[to + i]
-                          << ", not " << wanted;
+            std::abs(got - wanted) <= 1e-6 * std::max(std::abs(wanted), 1e-2 * largest);
+        ASSERT_TRUE(same) << box.tensor << " element " << from + i << ": " << got << ", not "
+                          << wanted;
       }
     }
   }
@@ -191,7 +200,7 @@ TEST_P(ShardedUpdate, EachNumberOfTheStateIsWrittenOnce) {
         const auto shard =
             Optimizer::make(optimizer, ShardLayout::of(config, mesh, rank, DType::kF32));
         for (const TensorBox& box : shard->state().written) {
-          const CommonRuns runs(whole_box({box.tensor, box.shape, 0}), box);
+          const CommonRuns runs(whole_box({box.tensor, box.shape, 0, box.dtype}), box);
           for (int64_t run = 0; run < runs.count(); ++run) {
             for (int64_t i = 0; i < runs.length(); ++i)
               ++written.at(box.tensor)[static_cast<size_t>(runs.at(run).from + i)];

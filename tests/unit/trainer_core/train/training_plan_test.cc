@@ -7,9 +7,10 @@
 namespace muster::trainer {
 namespace {
 
-size_t optimizer_bytes(OptimizerType type) {
+size_t optimizer_bytes(OptimizerType type, ComputeType mu = ComputeType::kFloat32) {
   TrainConfig config = tiny_config(1);
   config.optimizer.type = type;
+  config.optimizer.mu_dtype = mu;
   const TrainingPlan plan = plan_training(config, 1, Staging::kNo);
   EXPECT_EQ(plan.memory().category_bytes(MemoryCategory::kOptimizer),
             static_cast<size_t>(plan.optimizer->state_elements()) * sizeof(float));
@@ -20,6 +21,8 @@ TEST(TrainingPlan, HasExactlyTheOptimizersState) {
   const auto n = static_cast<size_t>(parameter_count(model_params(tiny_config(1).model)));
   EXPECT_EQ(optimizer_bytes(OptimizerType::kAdamW), 8 * n);
   EXPECT_EQ(optimizer_bytes(OptimizerType::kAdamPax), 8 * n);
+  EXPECT_EQ(optimizer_bytes(OptimizerType::kAdamW, ComputeType::kBfloat16),
+            4 * n + 4 * ((n + 1) / 2));
   EXPECT_EQ(optimizer_bytes(OptimizerType::kSgd), 0U);
   EXPECT_EQ(optimizer_bytes(OptimizerType::kAdafactor), 4 * n);  // no matrix is large enough
 }
