@@ -196,10 +196,8 @@ class Trainer : public RunningStep {
   absl::Status update(StepRecord& record, double weight) {
     const double clip = clip_factor(record.raw_grad_norm, config_.optimizer.clipping_threshold);
     record.grad_norm = record.raw_grad_norm * clip;
-    const UpdateStep step{.learning_rate = record.learning_rate,
-                          .grad_scale = clip / weight,
-                          .t = record.step + 1,
-                          .seed = config_.init_weights_seed};
+    const UpdateStep step{record.learning_rate, clip / weight, record.step + 1,
+                          config_.init_weights_seed};
     if (auto status = replica_->update(step); !status.ok()) return status;
     if (!config_.writes_metrics()) return absl::OkStatus();
     const auto norm = gradients_->parameter_norm();

@@ -97,6 +97,19 @@ TEST_F(OptimizerKeys, APresetsDecayGivesWayToTheWarmUp) {
   EXPECT_EQ(all.decay_end, 10);
 }
 
+TEST_F(OptimizerKeys, TheFirstMomentMayBeKeptInHalf) {
+  EXPECT_EQ(optimizer_of({"mu_dtype="}).mu_dtype, trainer::ComputeType::kFloat32);
+  const std::vector<std::string> half = {"mu_dtype=bfloat16", "mu_stochastic_rounding=true"};
+  EXPECT_EQ(optimizer_of(half).mu_dtype, trainer::ComputeType::kBfloat16);
+  EXPECT_TRUE(optimizer_of(half).mu_stochastic_rounding);
+  EXPECT_THAT(error_of(resolve({"mu_dtype=float16"})),
+              AllOf(HasSubstr("mu_dtype"), HasSubstr("float16"), HasSubstr("bfloat16")));
+  EXPECT_THAT(warnings_of({"mu_stochastic_rounding=true"}),
+              Contains("mu_stochastic_rounding has no effect: mu_dtype is float32"));
+  EXPECT_THAT(warnings_of({"opt_type=sgd", "mu_dtype=bfloat16"}),
+              Contains("mu_dtype has no effect: opt_type is sgd"));
+}
+
 TEST_F(OptimizerKeys, AWarmUpThatARunDoesNotEnd) {
   EXPECT_THAT(warnings_of({"learning_rate_warmup_steps=11", "steps=10"}),
               Contains(AllOf(HasSubstr("warm-up of 11 steps"), HasSubstr("steps=10"),

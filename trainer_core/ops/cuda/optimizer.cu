@@ -34,7 +34,7 @@ struct Adam {
 // Of the two bf16 numbers around the value the one that the word picks.
 __device__ inline float round_by_chance(float value, uint32_t word) {
   const uint32_t bits = __float_as_uint(value);
-  return isnan(value) ? value : __uint_as_float((bits + (word & 0xffff)) & 0xffff0000);
+  return value != value ? value : __uint_as_float((bits + (word & 0xffff)) & 0xffff0000);
 }
 
 // Updates both moments of element i; returns its direction.
