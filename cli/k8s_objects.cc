@@ -23,14 +23,14 @@ std::string api_address(const K8sPlan& plan) {
   return absl::StrCat(plan.name, "-leader-0-0.", plan.name, ":", kApiPort);
 }
 
-Json pod_labels(const K8sPlan& plan) {
+Json own_labels(const K8sPlan& plan) {
   return {{"app.kubernetes.io/name", "muster"}, {"app.kubernetes.io/instance", plan.name}};
 }
 
 Json metadata(const K8sPlan& plan, const std::string& name) {
   Json metadata = {{"name", name}};
   if (!plan.namespace_name.empty()) metadata["namespace"] = plan.namespace_name;
-  metadata["labels"] = pod_labels(plan);
+  metadata["labels"] = own_labels(plan);
   return metadata;
 }
 
@@ -185,7 +185,7 @@ Json leader_job(const K8sPlan& plan) {
         {{"name", "tokens"},
          {"secret", {{"secretName", plan.token_secret}, {"defaultMode", 0440}}}});
   }
-  Json labels = pod_labels(plan);
+  Json labels = own_labels(plan);
   labels["app.kubernetes.io/component"] = "leader";
   const Json rules = {
       {{"action", "Ignore"},
@@ -276,7 +276,7 @@ Json workers_job(const K8sPlan& plan) {
     spec["tolerations"].push_back({{"key", key}, {"operator", "Exists"}});
   spec["containers"] = Json::array({worker(plan, mounts)});
   spec["volumes"] = volumes;
-  Json labels = pod_labels(plan);
+  Json labels = own_labels(plan);
   labels["app.kubernetes.io/component"] = "worker";
   Json metadata = {{"labels", labels}};
   if (!plan.topology.empty())
@@ -305,8 +305,12 @@ Json job_set(const K8sPlan& plan) {
   if (!plan.queue.empty()) described["labels"]["kueue.x-k8s.io/queue-name"] = plan.queue;
   if (!plan.priority_class.empty())
     described["labels"]["kueue.x-k8s.io/priority-class"] = plan.priority_class;
-  const auto replicated = [](const char* name, Json job) {
-    return Json{{"name", name}, {"replicas", 1}, {"template", {{"spec", std::move(job)}}}};
+  const auto replicated = [&](const char* name, Json job) {
+    // By these labels `muster status --why` finds the Jobs.
+    return Json{
+        {"name", name},
+        {"replicas", 1},
+        {"template", {{"metadata", {{"labels", own_labels(plan)}}}, {"spec", std::move(job)}}}};
   };
   return {{"apiVersion", "jobset.x-k8s.io/v1alpha2"},
           {"kind", "JobSet"},

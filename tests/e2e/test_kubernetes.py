@@ -1,12 +1,13 @@
 """The chart on a real control plane: admitted, placed, upgraded, evicted and removed. Pods are not run."""
 import base64
 import json
+import re
 import shutil
 import subprocess
 import time
 import unittest
 
-from harness import wait_until
+from harness import SOURCE, wait_until
 from helm_case import CHART, GPU_POOL, OTHERS, VARIANTS, merged
 from kube_case import NAMESPACE, ClusterCase
 
@@ -233,6 +234,14 @@ class ControlPlane(ClusterCase):
         self.assertNotEqual(both.returncode, 0)
         self.assertIn("demo-muster-gpu-0 has no place", both.stdout)
         self.assertIn("no coordinator answers", both.stderr)
+
+    def test_status_says_why_the_fuji_job_does_not_run(self):
+        self.cluster.kubectl("apply", "-f", SOURCE / "deploy/eks-fuji.yaml")  # its image is root's, which NAMESPACE forbids
+
+        def why():
+            return self.muster("status", "--why", "-n", "default", env=self.cluster.env, check=0).stdout
+        wait_until(lambda: re.search(r"pod fuji-3b-\w+ has no place", why()), 60, "the scheduler's reason")
+        self.assertIn("claim fuji-checkpoints has no volume", why())
 
     def test_who_may_see_pods_alone_is_told_of_them(self):
         self.helm_do("install", {"pools": {"cpu": None, "gpu": GPU_POOL}})

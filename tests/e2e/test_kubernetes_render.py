@@ -161,6 +161,21 @@ class JobSets(ClusterCase):
         self.assertIn("completed step: 4", self.output())
         self.wait_for(lambda: not self.pods_of("workers"), 60, "the end of the workers")
 
+    def why(self):
+        return self.muster("status", "--why", "-n", NAMESPACE, env=self.cluster.env, check=0).stdout
+
+    def test_status_says_why_a_job_set_does_not_run(self):
+        self.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": NAMESPACE},
+                            "spec": {"hard": {"pods": "1"}}})
+        self.start_job("steps=1000000")
+        self.wait_for(lambda: "exceeded quota" in self.why(), 60, "the quota")
+        self.assertRegex(self.why(), r"Job first-(leader|workers)-0 has \d of \d pods: .*exceeded quota: small")
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "resourcequota", "small")
+        # As Kueue does it.
+        self.cluster.kubectl("-n", NAMESPACE, "patch", "jobset", "first", "--type=merge", "-p", json.dumps({"spec": {"suspend": True}}))
+        for job in ("first-leader-0", "first-workers-0"):
+            self.wait_for(lambda job=job: f"Job {job} is suspended: it waits for its queue" in self.why(), 60, "the suspended job")
+
     def test_a_job_that_fails_fails_its_job_set(self):
         self.start_job("steps=5", f"load_parameters_path={self.dir}/missing")
         self.wait_for(lambda: "Failed" in self.conditions(), 120, "the end")

@@ -53,6 +53,15 @@ TEST(K8sObjects, AreAJobItsNetworkAndItsPods) {
     EXPECT_EQ(object["metadata"]["namespace"], "training");
 }
 
+TEST(K8sObjects, JobsAreFoundByTheirLabelsAsPodsAre) {
+  const Json set = job_set(plan());
+  for (const Json& job : set["spec"]["replicatedJobs"]) {
+    const Json& labels = job["template"]["metadata"]["labels"];
+    EXPECT_EQ(labels["app.kubernetes.io/name"], "muster");
+    EXPECT_EQ(labels["app.kubernetes.io/instance"], "first");
+  }
+}
+
 TEST(K8sObjects, TheLeadersEndIsTheJobs) {
   const Json set = job_set(plan());
   EXPECT_EQ(set["spec"]["successPolicy"]["targetReplicatedJobs"], Json({"leader"}));
