@@ -90,13 +90,15 @@ absl::Status check_trust(const K8sPlan& plan) {
         "--insecure and --tls-secret: the one says that there is no TLS; leave one of them out");
   }
   if (plan.has_tls() || plan.insecure) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the coordinator would listen for every pod of the cluster, and whoever reaches "
-                   "it could run jobs as you. With --tls-secret and --token-secret (deploy/"
-                   "make-secrets.sh --coordinator ",
-                   plan.name, "-leader-0-0.", plan.name,
-                   ") it asks who calls; --insecure leaves it to a NetworkPolicy, which the "
-                   "cluster's network has to enforce"));
+  const std::string& name = plan.name;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the coordinator would listen for every pod of the cluster, and whoever reaches it could run "
+      "jobs as you. With --tls-secret ",
+      name, "-tls --token-secret ", name, "-tokens (deploy/make-secrets.sh",
+      plan.namespace_name.empty() ? "" : " -n " + plan.namespace_name, " --coordinator ", name,
+      "-leader-0-0.", name, " --tls ", name, "-tls --tokens ", name,
+      "-tokens makes them) it asks who calls; --insecure leaves it to a NetworkPolicy, which the "
+      "cluster's network has to enforce"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """The chart without a cluster: what it renders, what it refuses, and each rendered object by Kubernetes' own description."""
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import unittest
@@ -269,6 +270,32 @@ class Choices(HelmCase):
         for path in (SOURCE / "deploy/monitoring/dashboards").glob("*.json"):
             data = self.one(documents, "ConfigMap", f"demo-muster-dashboard-{path.stem}")["data"]
             self.assertEqual(data[path.name], path.read_text())
+
+
+class Commands(HelmCase):
+    """The first ones of docs/kubernetes.md, as they are written there."""
+
+    def commands(self):
+        block = (SOURCE / "docs/kubernetes.md").read_text().split("```bash\n", 1)[1].split("```", 1)[0]
+        return [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
+
+    def test_the_jobs_have_room_in_the_pool_and_write_where_all_workers_see_it(self):
+        install = next(words for words in self.commands() if words[:2] == ["helm", "install"])
+        workload = self.one(self.render({}, *install[install.index("--set"):]), "StatefulSet", "demo-muster-cpu")
+        worker = self.container(workload)
+        slots = next(int(argument.split("=")[1]) for argument in worker["args"] if argument.startswith("--slots="))
+        shared = next(mount["mountPath"] for mount in worker["volumeMounts"] if mount["name"] == "storage")
+        submitted = [words[2:] for words in self.commands() if words[:2] == ["muster", "submit"]]
+        self.assertEqual(len(submitted), 2)
+        for words in submitted:
+            words = [word for word in words if word != "--follow"]
+            objects = json.loads(self.muster("k8s", "render", "--image", "r", "--insecure", "--json", "--k8s-name", "a", "--mount", f"a:{shared}",
+                                             *words, check=0, cwd=SOURCE).stdout)["items"]
+            spec = json.loads(objects[0]["data"]["job.json"])
+            self.assertEqual(spec["nodes"] * spec["ranks_per_node"], 4)
+            self.assertLessEqual(spec["nodes"], workload["spec"]["replicas"])
+            self.assertLessEqual(spec["ranks_per_node"], slots)
+            self.assertTrue(spec["output_directory"].startswith(shared + "/"), spec["output_directory"])
 
 
 class Notes(HelmCase):

@@ -73,7 +73,7 @@ class Render(HelmCase):
         trainer = (self.base_yml(), "model_name=llama2-tiny", "run_name=a", "dataset_type=synthetic")
         cases = [
             (("--insecure", *trainer), "is in no --mount"),
-            (("--mount", "shared:/shared", *trainer, "base_output_directory=/shared"), "deploy/make-secrets.sh --coordinator a-leader-0-0.a"),
+            (("--mount", "shared:/shared", *trainer, "base_output_directory=/shared"), "deploy/make-secrets.sh --coordinator a-leader-0-0.a --tls a-tls --tokens a-tokens"),
             (("--insecure", "--mount", "shared:/shared", *trainer, "base_output_directory=/elsewhere"), "/elsewhere/a is in no --mount"),
             (("--insecure", "--mount", "shared", *trainer), "CLAIM:/path is wanted"),
             (("--insecure", "--k8s-name", "A", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--k8s-name A"),

@@ -181,7 +181,13 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
   EXPECT_THAT(said([](K8sPlan& p) { p.job_file.resize(kJobFileBytesMax + 1); }),
               HasSubstr("a ConfigMap takes"));
   EXPECT_THAT(said([](K8sPlan& p) { p.insecure = false; }),
-              HasSubstr("--coordinator first-leader-0-0.first"));
+              HasSubstr("deploy/make-secrets.sh --coordinator first-leader-0-0.first --tls "
+                        "first-tls --tokens first-tokens makes them"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.insecure = false;
+                p.namespace_name = "training";
+              }),
+              HasSubstr("deploy/make-secrets.sh -n training --coordinator"));
   EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = "a"; }), HasSubstr("without --token-secret"));
   EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = p.token_secret = "a"; }),
               HasSubstr("leave one of them out"));
