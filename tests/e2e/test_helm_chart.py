@@ -94,6 +94,13 @@ class Choices(HelmCase):
         self.assertIn("--tls-ca=/etc/muster/ca/ca.crt", worker["args"])
         self.assertNotIn("--insecure", worker["args"])
 
+    def test_a_values_file_says_off_as_people_write_it(self):
+        (self.dir / "off.yaml").write_text("image: {repository: r}\ntls:\n  mode: off\n")
+        result = self.run_helm("template", "demo", CHART, "--namespace", "training", "--kube-version", kube_tools.KUBERNETES_VERSION, "-f", self.dir / "off.yaml")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        inside = self.render(merged(VARIANTS["inside alone"], {"image": {"repository": "r"}}))
+        self.assertEqual([document for document in yaml.safe_load_all(result.stdout) if document], inside)
+
     def test_secrets_are_mounted_so_that_they_change_in_running_pods(self):
         for workload in self.render(VARIANTS["gpu"]):
             if workload["kind"] == "StatefulSet":

@@ -28,9 +28,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end -}}
 {{- end -}}
 
+{{- /* A values file's `off` is YAML's false. */ -}}
+{{- define "muster.tlsMode" -}}
+{{- if eq (toString .Values.tls.mode) "false" -}}off{{- else -}}{{ .Values.tls.mode }}{{- end -}}
+{{- end -}}
+
 {{- /* The Secret that serves TLS: the user's, or the release's (the chart's or cert-manager's). */ -}}
 {{- define "muster.tlsSecret" -}}
-{{- if eq .Values.tls.mode "secret" -}}{{ .Values.tls.secretName }}{{- else -}}{{ include "muster.fullname" . }}-tls{{- end -}}
+{{- if eq (include "muster.tlsMode" .) "secret" -}}{{ .Values.tls.secretName }}{{- else -}}{{ include "muster.fullname" . }}-tls{{- end -}}
 {{- end -}}
 
 {{- define "muster.tokensSecret" -}}

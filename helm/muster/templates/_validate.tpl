@@ -1,6 +1,7 @@
 {{- /* Values that contradict each other, each with what would be right. The schema has refused wrong types and unknown names before. */ -}}
 {{- define "muster.validate" -}}
 {{- $v := .Values -}}
+{{- $mode := include "muster.tlsMode" . -}}
 {{- if not $v.image.repository -}}
 {{- fail "image.repository is empty: say where your image of Muster is; there is no public one" -}}
 {{- end -}}
@@ -10,7 +11,7 @@
 {{- if lt (int $v.coordinator.workerLeaseMs) (mul 2 (int $v.coordinator.heartbeatIntervalMs)) -}}
 {{- fail (printf "coordinator.workerLeaseMs is %d: it has to be at least twice heartbeatIntervalMs (%d)" (int $v.coordinator.workerLeaseMs) (int $v.coordinator.heartbeatIntervalMs)) -}}
 {{- end -}}
-{{- if eq $v.tls.mode "off" -}}
+{{- if eq $mode "off" -}}
 {{- if ne $v.coordinator.service.type "ClusterIP" -}}
 {{- fail (printf "tls.mode is off and coordinator.service.type is %s: an API without TLS is not served beyond the cluster; set tls.mode to chart, certManager or secret, or the type to ClusterIP" $v.coordinator.service.type) -}}
 {{- end -}}
@@ -24,14 +25,14 @@
 {{- fail (printf "tls.mode is off and tokens.secretName is %s: tokens travel within TLS alone; set tls.mode to chart, certManager or secret, or leave tokens.secretName out" $v.tokens.secretName) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq $v.tls.mode "secret") (not $v.tls.secretName) -}}
+{{- if and (eq $mode "secret") (not $v.tls.secretName) -}}
 {{- fail "tls.mode is secret and tls.secretName is empty: name a Secret with tls.crt, tls.key and ca.crt, or set tls.mode to chart or certManager" -}}
 {{- end -}}
-{{- if and $v.tls.secretName (ne $v.tls.mode "secret") -}}
-{{- fail (printf "tls.secretName is %s and tls.mode is %s: set tls.mode to secret, or leave tls.secretName out" $v.tls.secretName $v.tls.mode) -}}
+{{- if and $v.tls.secretName (ne $mode "secret") -}}
+{{- fail (printf "tls.secretName is %s and tls.mode is %s: set tls.mode to secret, or leave tls.secretName out" $v.tls.secretName $mode) -}}
 {{- end -}}
-{{- if and $v.tls.extraNames (or (eq $v.tls.mode "secret") (eq $v.tls.mode "off")) -}}
-{{- fail (printf "tls.extraNames says what the release's own certificate is for, and tls.mode is %s: put the names into your own certificate" $v.tls.mode) -}}
+{{- if and $v.tls.extraNames (or (eq $mode "secret") (eq $mode "off")) -}}
+{{- fail (printf "tls.extraNames says what the release's own certificate is for, and tls.mode is %s: put the names into your own certificate" $mode) -}}
 {{- end -}}
 {{- if and $v.coordinator.service.loadBalancerSourceRanges (ne $v.coordinator.service.type "LoadBalancer") -}}
 {{- fail (printf "coordinator.service.loadBalancerSourceRanges is for the type LoadBalancer, and the type is %s" $v.coordinator.service.type) -}}
