@@ -216,6 +216,18 @@ Json worker_resources(const K8sPlan& plan) {
   return resources;
 }
 
+// NCCL's and libfabric's, as helm/muster/values-eks-p5.yaml has them and docs/kubernetes.md explains them; a job's own --env beats them.
+void add_efa_variables(const K8sPlan& plan, Json& env) {
+  const auto add = [&](const char* name, const char* value) {
+    env.push_back({{"name", name}, {"value", value}});
+  };
+  add("FI_PROVIDER", "efa");
+  if (plan.huge_pages.empty()) add("FI_EFA_USE_HUGE_PAGE", "0");
+  add("NCCL_SOCKET_IFNAME", "eth0");
+  add("NCCL_DEBUG", "INFO");
+  add("NCCL_DEBUG_SUBSYS", "INIT,NET");
+}
+
 Json field(const char* variable, const char* path) {
   return {{"name", variable}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
 }
@@ -255,6 +267,7 @@ Json worker(const K8sPlan& plan, Json mounts) {
       {"resources", worker_resources(plan)},
       {"securityContext", container_security()},
       {"volumeMounts", mounts}};
+  if (plan.efa > 0) add_efa_variables(plan, container["env"]);
   for (const std::string& secret : plan.environment_of)
     container["envFrom"].push_back({{"secretRef", {{"name", secret}}}});
   return container;

@@ -7,7 +7,7 @@ import unittest
 import kube_jobset
 import kube_pods
 from harness import BIN, TINY, wait_until
-from helm_case import HelmCase, yaml
+from helm_case import CHART, HelmCase, yaml
 from kube_case import NAMESPACE, ClusterCase
 
 IMAGE = ("--image", "registry.example/muster:1")
@@ -44,6 +44,18 @@ class Render(HelmCase):
                 for document in documents:
                     self.assertEqual(schemas.errors(document), [])
                 self.assertEqual({d["metadata"]["name"] for d in documents}, {"first-run", "first-run-job"})
+
+    def test_efa_comes_with_the_variables_of_the_charts_pool(self):
+        pool = yaml.safe_load((CHART / "values-eks-p5.yaml").read_text())["pools"]["p5"]
+        chart = {entry["name"]: entry["value"] for entry in pool["env"]}
+
+        def variables(*more):
+            workers = self.trainer("--insecure", "--gpus", "8", *more)[-1]["spec"]["replicatedJobs"][1]
+            env = workers["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
+            return {entry["name"]: entry["value"] for entry in env if "value" in entry}
+        self.assertEqual(variables("--efa", "32"), chart)
+        self.assertEqual(variables("--efa", "32", "--huge-pages", "5120Mi"), {name: value for name, value in chart.items() if name != "FI_EFA_USE_HUGE_PAGE"})
+        self.assertEqual(variables(), {})
 
     def test_the_daemons_take_the_flags_that_they_are_given(self):
         for more in (("--insecure",), ("--tls-secret", "a", "--token-secret", "b")):
