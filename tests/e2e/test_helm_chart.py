@@ -367,6 +367,16 @@ class Refusals(HelmCase):
             (merged(pool, {"pools": {"p": {"switches": "a", "switchesFromNode": ["b"]}}}), "pools.p has switches and switchesFromNode"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "0"}]}}}),
              "which nobody uses with FI_EFA_USE_HUGE_PAGE=0"),
+            (merged(pool, {"pools": {"p": {"resources": {"limits": {"nvidia.com/gpu": 8}}}}}), "pools.p.resources.limits has nvidia.com/gpu 8: give it as gpus of the pool"),
+            (merged(pool, {"pools": {"p": {"gpuResource": "amd.com/gpu", "resources": {"requests": {"amd.com/gpu": 1}}}}}), "requests has amd.com/gpu 1: give it as gpus"),
+            (merged(pool, {"pools": {"p": {"resources": {"limits": {"habana.ai/gaudi": 8}}}}}), "has habana.ai/gaudi 8 and the pool names no nodes"),
+            (merged(pool, {"pools": {"p": {"nameBy": "node", "replicas": 3}}}), "pools.p has nameBy node and replicas 3, and nothing keeps two of them from one node"),
+            (merged(pool, {"pools": {"p": {"sharedMemory": "64Gi", "resources": {"limits": {"memory": "8Gi"}}}}}),
+             "pools.p has sharedMemory 64Gi and resources.limits.memory 8Gi"),
+            (merged(pool, {"pools": {"p": {"maxUnavailable": "150%"}}}), "pools.p has maxUnavailable 150%: of all workers at most 100%"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/var/lib/muster"}}, "storage.mountPath is /var/lib/muster, where workers have a folder of their own"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/dev/shm/"}}, "storage.mountPath is /dev/shm/, where"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/opt"}}, "storage.mountPath is /opt, which would hide the programs in image.binDir (/opt/muster/bin)"),
             ({"storage": {"mountPath": "/shared"}}, "there is nothing to mount"),
             ({"storage": {"claimName": "fsx"}}, "storage has claimName and no mountPath"),
             ({"storage": {"claimName": "fsx", "hostPath": "/x", "mountPath": "/shared"}}, "storage has claimName and hostPath"),
@@ -375,6 +385,18 @@ class Refusals(HelmCase):
         for values, said in cases:
             with self.subTest(said):
                 self.assertIn(said, self.refusal(values))
+
+    def test_what_only_looks_like_a_contradiction_is_taken(self):
+        apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"muster-pool": "p"}}}
+        by_node = {"nameBy": "node", "replicas": 3}
+        for pool in ({**by_node, "replicas": 1}, {**by_node, **GPU_POOL}, {"kind": "DaemonSet", "nameBy": "node"},
+                     {**by_node, "topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **apart}]},
+                     {**by_node, "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}},
+                     {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8589934592"}}}, {"sharedMemory": "1G", "resources": {"limits": {"memory": "1e9"}}},
+                     {"nodeSelector": {"a": "b"}, "resources": {"limits": {"habana.ai/gaudi": 8}}}, {"maxUnavailable": "100%"}):
+            with self.subTest(pool):
+                self.render({"pools": {"p": pool}})
+        self.render({"storage": {"claimName": "fsx", "mountPath": "/optional"}})
 
     def test_unknown_names_and_wrong_types_are_named_by_the_schema(self):
         for values, said in [

@@ -91,6 +91,7 @@ class Render(HelmCase):
             (("--insecure", "--k8s-name", "A", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--k8s-name A"),
             (("--insecure", "--gpus", "2", "--ranks-per-node", "4", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "give --gpus 4"),
             (("--insecure", "--working-directory", "here", "--", "true"), "an absolute path is wanted"),
+            (("--insecure", "--toleration", "bad key!", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--toleration bad key!"),
             (("--insecure", "--memory", "8GB", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--memory 8GB"),
         ]
         for arguments, said in cases:

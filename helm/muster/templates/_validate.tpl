@@ -54,6 +54,38 @@
 {{- if and (or (gt (int $p.gpus) 0) (gt (int $p.efa) 0)) (not $p.nodeSelector) (not $p.affinity) -}}
 {{- fail (printf "%s asks for devices (gpus %d, efa %d) and names no node pool: give it a nodeSelector or an affinity" $where (int $p.gpus) (int $p.efa)) -}}
 {{- end -}}
+{{- $devices := dict "nvidia.com/gpu" "gpus" $p.gpuResource "gpus" "vpc.amazonaws.com/efa" "efa" "hugepages-2Mi" "hugepages2Mi" -}}
+{{- range $kind := tuple "requests" "limits" -}}
+{{- range $name, $count := index $p.resources $kind -}}
+{{- with get $devices $name -}}
+{{- fail (printf "%s.resources.%s has %s %v: give it as %s of the pool, by which slots and nodes are judged" $where $kind $name $count .) -}}
+{{- end -}}
+{{- if and (contains "/" $name) (not $p.nodeSelector) (not $p.affinity) -}}
+{{- fail (printf "%s.resources.%s has %s %v and the pool names no nodes: give it a nodeSelector or an affinity" $where $kind $name $count) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $memory := dig "limits" "memory" "" $p.resources -}}
+{{- $limit := include "muster.quantity" $memory | float64 -}}
+{{- if and (gt $limit 0.0) (gt (include "muster.quantity" $p.sharedMemory | float64) $limit) -}}
+{{- fail (printf "%s has sharedMemory %v and resources.limits.memory %v: what is in /dev/shm counts as the container's memory; give it more memory, or less of it to /dev/shm" $where $p.sharedMemory $memory) -}}
+{{- end -}}
+{{- $apart := gt (int $p.gpus) 0 -}}
+{{- range $p.topologySpreadConstraints -}}
+{{- if and (eq (get . "topologyKey" | toString) "kubernetes.io/hostname") (eq (get . "whenUnsatisfiable" | toString) "DoNotSchedule") -}}{{- $apart = true -}}{{- end -}}
+{{- end -}}
+{{- range dig "podAntiAffinity" "requiredDuringSchedulingIgnoredDuringExecution" list ($p.affinity | default dict) -}}
+{{- if eq (get . "topologyKey" | toString) "kubernetes.io/hostname" -}}{{- $apart = true -}}{{- end -}}
+{{- end -}}
+{{- if and (eq $p.kind "StatefulSet") (eq $p.nameBy "node") (gt (int $p.replicas) 1) (not $apart) -}}
+{{- fail (printf "%s has nameBy node and replicas %d, and nothing keeps two of them from one node, where the second has the first one's name and is refused: give it topologySpreadConstraints (whenUnsatisfiable: DoNotSchedule) or a podAntiAffinity with the topologyKey kubernetes.io/hostname, or set nameBy to pod" $where (int $p.replicas)) -}}
+{{- end -}}
+{{- $away := toString $p.maxUnavailable -}}
+{{- if hasSuffix "%" $away -}}
+{{- if gt (float64 (trimSuffix "%" $away)) 100.0 -}}
+{{- fail (printf "%s has maxUnavailable %s: of all workers at most 100%% can be away; give 1%% to 100%%, or a number of workers" $where $away) -}}
+{{- end -}}
+{{- end -}}
 {{- $without := false -}}
 {{- range $p.env -}}{{- if and (eq .name "FI_EFA_USE_HUGE_PAGE") (eq (.value | default "" | toString) "0") -}}{{- $without = true -}}{{- end -}}{{- end -}}
 {{- if and (gt (int $p.efa) 0) (not $p.hugepages2Mi) (not $without) -}}
@@ -97,6 +129,13 @@
 {{- if $s.create.size -}}{{- $places = append $places "create.size" -}}{{- end -}}
 {{- if gt (len $places) 1 -}}
 {{- fail (printf "storage has %s: one of them is where checkpoints are" (join " and " $places)) -}}
+{{- end -}}
+{{- $path := trimSuffix "/" $s.mountPath -}}
+{{- if has $path (tuple "/var/lib/muster" "/dev/shm" "/etc/muster/ca" "/etc/muster/token" "/run/muster") -}}
+{{- fail (printf "storage.mountPath is %s, where workers have a folder of their own: give another one, /shared for instance" $s.mountPath) -}}
+{{- end -}}
+{{- if and $s.mountPath (hasPrefix (printf "%s/" $path) (printf "%s/" .Values.image.binDir)) -}}
+{{- fail (printf "storage.mountPath is %s, which would hide the programs in image.binDir (%s): give another one, /shared for instance" $s.mountPath .Values.image.binDir) -}}
 {{- end -}}
 {{- if and $places (not $s.mountPath) -}}
 {{- fail (printf "storage has %s and no mountPath: say where workers see it, /shared for instance" (first $places)) -}}

@@ -175,6 +175,35 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
                 p.mounts.push_back({"b", "/dev/shm"});
               }),
               HasSubstr("a folder of their own there"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.mounts.push_back({"b", "/opt"});
+              }),
+              HasSubstr("--mount /opt: it would hide the programs in /opt/muster/bin"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.tolerations = {"bad key!"}; }),
+              HasSubstr("--toleration bad key!: a name as topology"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.node_selector = {{"a b", "c"}};
+              }),
+              HasSubstr("--node-selector a b: a name as topology"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.node_selector = {{"example.com/a", "c d"}};
+              }),
+              HasSubstr("--node-selector example.com/a=c d: a label's value"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "nvidia gpu"; }),
+              HasSubstr("--gpu-resource nvidia gpu"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "gpu"; }), HasSubstr("with its domain"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.bin_dir = "bin"; }),
+              HasSubstr("--bin-dir bin: an absolute path is wanted"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.queue = "a";
+                p.topology = "bad label!";
+              }),
+              HasSubstr("--topology bad label!"));
+  K8sPlan right = plan();
+  right.node_selector = {{"node.kubernetes.io/instance-type", "p5.48xlarge"}, {"spot", ""}};
+  right.tolerations = {"nvidia.com/gpu", "team_A"};
+  right.gpu_resource = "nvidia.com/mig-1g.5gb";
+  EXPECT_TRUE(check_k8s_plan(right).ok()) << check_k8s_plan(right);
   EXPECT_THAT(said([](K8sPlan& p) { p.priority_class = "high"; }), HasSubstr("give --queue"));
   EXPECT_THAT(said([](K8sPlan& p) { p.topology = "zone"; }), HasSubstr("give --queue"));
   EXPECT_THAT(said([](K8sPlan& p) { p.queue = "Team A"; }), HasSubstr("--queue Team A"));
@@ -203,7 +232,7 @@ TEST(K8sPlan, NamesOfRunsBecomeNamesOfKubernetes) {
 
 TEST(K8sPlan, MountsHaveASourceAndAPath) {
   EXPECT_EQ(parse_k8s_mount("shared:/data")->source, "shared");
-  EXPECT_EQ(parse_k8s_mount("/mnt/x:/data")->path, "/data");
+  EXPECT_EQ(parse_k8s_mount("/mnt/x:/data/")->path, "/data");
   for (const char* wrong : {"", "shared", "shared:", "shared:data", ":/data", "Shared:/data",
                             "shared:/", "shared:/a:ro"})
     EXPECT_FALSE(parse_k8s_mount(wrong).ok()) << wrong;
