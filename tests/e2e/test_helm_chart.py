@@ -431,6 +431,21 @@ class Files(HelmCase):
         result = self.muster(*options, "--help")
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_fuji_on_the_p5_pool_is_the_same_program_with_all_gpus_of_a_node(self):
+        text = (SOURCE / "docs/kubernetes.md").read_text().replace("\\\n", " ")
+        words = next(shlex.split(line) for line in text.splitlines() if line.startswith("muster submit") and "fuji" in line)
+        objects = json.loads(self.muster("k8s", "render", "--image", "r", "--insecure", "--json", "--mount", "fsx:/fsx",
+                                         *[word for word in words[2:] if word != "--follow"], check=0).stdout)["items"]
+        spec = json.loads(objects[0]["data"]["job.json"])
+        pool = yaml.safe_load((CHART / "values-eks-p5.yaml").read_text())
+        self.assertEqual((spec["nodes"], spec["ranks_per_node"], spec["gpus_per_rank"]), (1, 1, pool["pools"]["p5"]["gpus"]))
+        self.assertTrue(spec["output_directory"].startswith(pool["storage"]["mountPath"] + "/"))
+        job = self.container(self.one(list(yaml.safe_load_all((SOURCE / "deploy/eks-fuji.yaml").read_text())), "Job", "fuji-3b"))
+        alone = [word.replace("$(CONFIG)", "fuji-3B-v3-flash-single-host").replace("$(TRAINER_DIR)", "/fsx/fuji-3B")
+                 for word in job["args"][job["args"].index("--") + 1:]]
+        self.assertEqual(spec["command"], alone)
+        self.assertEqual(spec["working_directory"], job["workingDir"])
+
 
 if __name__ == "__main__":
     unittest.main()

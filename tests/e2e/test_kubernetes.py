@@ -124,9 +124,11 @@ class ControlPlane(ClusterCase):
             self.assertEqual(asked.stdout.strip(), "no", (verb, what))
 
     def test_every_variant_is_admitted(self):
-        for name, values in VARIANTS.items():
+        rendered = {name: self.render(values) for name, values in VARIANTS.items()}
+        rendered["p5"] = self.render({}, "-f", CHART / "values-eks-p5.yaml")
+        for name, documents in rendered.items():
             with self.subTest(name):
-                built_in = [d for d in self.render(values) if not OTHERS.match(d["apiVersion"])]
+                built_in = [d for d in documents if not OTHERS.match(d["apiVersion"])]
                 result = self.cluster.apply(*built_in, options=("-n", NAMESPACE, "--dry-run=server", "--validate=strict"), check=False)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 if name not in ("daemon set", "a shared folder of the nodes"):  # a folder of the host is what "restricted" forbids
@@ -235,8 +237,8 @@ class ControlPlane(ClusterCase):
         self.assertIn("demo-muster-gpu-0 has no place", both.stdout)
         self.assertIn("no coordinator answers", both.stderr)
 
-    def test_status_says_why_the_fuji_job_does_not_run(self):
-        self.cluster.kubectl("apply", "-f", SOURCE / "deploy/eks-fuji.yaml")  # its image is root's, which NAMESPACE forbids
+    def test_the_fuji_job_is_admitted_and_status_says_why_it_does_not_run(self):
+        self.cluster.kubectl("apply", "--validate=strict", "-f", SOURCE / "deploy/eks-fuji.yaml")  # its image is root's, which NAMESPACE forbids
 
         def why():
             return self.muster("status", "--why", "-n", "default", env=self.cluster.env, check=0).stdout
