@@ -16,6 +16,9 @@ constexpr int kUser = 64000;
 // Pods that are lost, and not by their job's own doing: the coordinator judges the nodes behind them, and the leader's end ends the job.
 constexpr int kWorkersReplacedMax = 1000;
 constexpr int kLeadersReplacedMax = 3;
+constexpr char kSwitchesFolder[] = "/run/muster";
+constexpr char kSwitchesFile[] = "/run/muster/switches";
+constexpr char kAccountFolder[] = "/var/run/secrets/kubernetes.io/serviceaccount";
 // For the worker to reap and report ranks that had all of their time.
 constexpr int kReapSeconds = 30;
 
@@ -232,6 +235,35 @@ Json field(const char* variable, const char* path) {
   return {{"name", variable}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
 }
 
+// What is above the node, by its labels, before the worker starts. It alone has the account's token, so that ranks have none.
+Json switches_reader(const K8sPlan& plan) {
+  Json args = {"k8s", "switches", "--node=$(NODE)"};
+  for (const std::string& label : plan.switches_from_node) args.push_back("--label=" + label);
+  args.push_back(std::string("--output=") + kSwitchesFile);
+  args.push_back(std::string("--account=") + kAccountFolder);
+  Json security = container_security();
+  security["readOnlyRootFilesystem"] = true;
+  return {{"name", "switches"},
+          {"image", plan.image},
+          {"command", {plan.bin_dir + "/muster"}},
+          {"args", args},
+          {"env", Json::array({field("NODE", "spec.nodeName")})},
+          {"resources",
+           {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}}, {"limits", {{"memory", "256Mi"}}}}},
+          {"securityContext", security},
+          {"volumeMounts", Json::array({mount("switches", kSwitchesFolder, false),
+                                        mount("account", kAccountFolder, true)})}};
+}
+
+// As Kubernetes would mount it into all containers of the pod.
+Json account_volume() {
+  const Json authority = {{"key", "ca.crt"}, {"path", "ca.crt"}};
+  const Json sources = Json::array(
+      {{{"serviceAccountToken", {{"path", "token"}, {"expirationSeconds", 3600}}}},
+       {{"configMap", {{"name", "kube-root-ca.crt"}, {"items", Json::array({authority})}}}}});
+  return {{"name", "account"}, {"projected", {{"defaultMode", 0440}, {"sources", sources}}}};
+}
+
 Json worker(const K8sPlan& plan, Json mounts) {
   Json args = {
       "--coordinator=" + api_address(plan),
@@ -250,24 +282,29 @@ Json worker(const K8sPlan& plan, Json mounts) {
   } else {
     args.push_back("--insecure");
   }
-  Json container = {
-      {"name", "worker"},
-      {"image", plan.image},
-      {"command", {plan.bin_dir + "/muster-worker"}},
-      {"args", args},
-      {"env", Json::array({field("MUSTER_WORKER_INDEX",
-                                 "metadata.labels['batch.kubernetes.io/job-completion-index']"),
-                           field("MUSTER_WORKER_ADDRESS", "status.podIP"),
-                           // The node's, which pods have from Kubernetes 1.35 on; empty before.
-                           field("MUSTER_WORKER_SWITCHES",
-                                 "metadata.labels['topology.kubernetes.io/zone']")})},
-      {"ports", Json::array({{{"name", "http"}, {"containerPort", kWorkerPages}}})},
-      {"startupProbe", probe("/healthz", kWorkerPages, 2, 90)},
-      {"livenessProbe", probe("/healthz", kWorkerPages, 10, 6)},
-      {"resources", worker_resources(plan)},
-      {"securityContext", container_security()},
-      {"volumeMounts", mounts}};
-  if (plan.efa > 0) add_efa_variables(plan, container["env"]);
+  Json env = Json::array(
+      {field("MUSTER_WORKER_INDEX", "metadata.labels['batch.kubernetes.io/job-completion-index']"),
+       field("MUSTER_WORKER_ADDRESS", "status.podIP")});
+  if (plan.switches_from_node.empty()) {
+    // The node's, which pods have from Kubernetes 1.35 on; empty before.
+    env.push_back(
+        field("MUSTER_WORKER_SWITCHES", "metadata.labels['topology.kubernetes.io/zone']"));
+  } else {
+    args.push_back(std::string("--switches-file=") + kSwitchesFile);
+    mounts.push_back(mount("switches", kSwitchesFolder, true));
+  }
+  if (plan.efa > 0) add_efa_variables(plan, env);
+  Json container = {{"name", "worker"},
+                    {"image", plan.image},
+                    {"command", {plan.bin_dir + "/muster-worker"}},
+                    {"args", args},
+                    {"env", env},
+                    {"ports", Json::array({{{"name", "http"}, {"containerPort", kWorkerPages}}})},
+                    {"startupProbe", probe("/healthz", kWorkerPages, 2, 90)},
+                    {"livenessProbe", probe("/healthz", kWorkerPages, 10, 6)},
+                    {"resources", worker_resources(plan)},
+                    {"securityContext", container_security()},
+                    {"volumeMounts", mounts}};
   for (const std::string& secret : plan.environment_of)
     container["envFrom"].push_back({{"secretRef", {{"name", secret}}}});
   return container;
@@ -284,6 +321,12 @@ Json workers_job(const K8sPlan& plan) {
     volumes.push_back(secret("token", plan.token_secret, {"worker"}));
   }
   Json spec = pod_spec(plan, plan.leave_seconds + kReapSeconds);
+  if (!plan.service_account.empty()) spec["serviceAccountName"] = plan.service_account;
+  if (!plan.switches_from_node.empty()) {
+    spec["initContainers"] = Json::array({switches_reader(plan)});
+    volumes.push_back(empty_folder("switches"));
+    volumes.push_back(account_volume());
+  }
   for (const auto& [key, value] : plan.node_selector) spec["nodeSelector"][key] = value;
   for (const std::string& key : plan.tolerations)
     spec["tolerations"].push_back({{"key", key}, {"operator", "Exists"}});

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kOptionShown = 100;
 // Of a worker's pod (k8s_objects.cc).
 constexpr const char* kOwnMounts[] = {"/var/lib/muster", "/dev/shm", "/etc/muster/ca",
-                                      "/etc/muster/token"};
+                                      "/etc/muster/token", "/run/muster"};
 
 // `path` is `folder` or in it.
 bool is_inside(const std::string& path, const std::string& folder) {
@@ -67,11 +67,9 @@ absl::Status check_names(const K8sPlan& plan) {
   if (absl::ascii_isdigit(static_cast<unsigned char>(plan.name.front())))
     return wrong("--k8s-name", plan.name, "a Service's name begins with a letter");
   const std::pair<const char*, const std::string*> names[] = {
-      {"--namespace", &plan.namespace_name},
-      {"--pull-secret", &plan.pull_secret},
-      {"--tls-secret", &plan.tls_secret},
-      {"--token-secret", &plan.token_secret},
-      {"--queue", &plan.queue},
+      {"--namespace", &plan.namespace_name},        {"--pull-secret", &plan.pull_secret},
+      {"--tls-secret", &plan.tls_secret},           {"--token-secret", &plan.token_secret},
+      {"--service-account", &plan.service_account}, {"--queue", &plan.queue},
       {"--priority-class", &plan.priority_class}};
   for (const auto& [option, name] : names) {
     if (!name->empty() && !is_object_name(*name, true)) return wrong(option, *name, kRule);
@@ -94,6 +92,13 @@ absl::Status check_nodes(const K8sPlan& plan) {
   }
   for (const std::string& key : plan.tolerations)
     if (!is_qualified_name(key)) return wrong("--toleration", key, kKey);
+  for (const std::string& label : plan.switches_from_node)
+    if (!is_qualified_name(label)) return wrong("--switches-from-node", label, kKey);
+  if (!plan.switches_from_node.empty() && plan.service_account.empty()) {
+    return absl::InvalidArgumentError(
+        "--switches-from-node asks Kubernetes for each node's labels, which pods may not without "
+        "an account that may: give --service-account (docs/kubernetes.md makes one)");
+  }
   if (!plan.topology.empty() && !is_qualified_name(plan.topology))
     return wrong("--topology", plan.topology, kKey);
   return absl::OkStatus();

@@ -98,6 +98,26 @@ TEST(K8sObjects, AWorkerKnowsTheZoneOfItsNode) {
       {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}}})")));
 }
 
+TEST(K8sObjects, SwitchesOfNodesAreReadByAContainerThatAloneHasTheToken) {
+  K8sPlan wanted = plan();
+  wanted.switches_from_node = {"example.com/spine", "example.com/leaf"};
+  wanted.service_account = "topology";
+  const Json set = job_set(wanted);
+  const Json& pod = pod_of(set, "workers");
+  EXPECT_EQ(pod["serviceAccountName"], "topology");
+  EXPECT_EQ(pod["automountServiceAccountToken"], false);
+  const Json& reader = pod["initContainers"][0];
+  EXPECT_EQ(reader["args"][3], "--label=example.com/spine");
+  EXPECT_EQ(reader["args"][4], "--label=example.com/leaf");
+  EXPECT_TRUE(has(reader["args"], "--output=/run/muster/switches"));
+  const Json& worker = pod["containers"][0];
+  EXPECT_TRUE(has(worker["args"], "--switches-file=/run/muster/switches"));
+  EXPECT_THAT(worker["env"].dump(), testing::Not(HasSubstr("MUSTER_WORKER_SWITCHES")));
+  EXPECT_THAT(reader["volumeMounts"].dump(), HasSubstr("\"account\""));
+  EXPECT_THAT(worker["volumeMounts"].dump(), testing::Not(HasSubstr("\"account\"")));
+  EXPECT_FALSE(pod_of(set, "leader").contains("serviceAccountName"));
+}
+
 TEST(K8sObjects, DevicesAreRequestsAndLimits) {
   K8sPlan wanted = plan();
   wanted.efa = 32;
@@ -192,6 +212,11 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
   EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "nvidia gpu"; }),
               HasSubstr("--gpu-resource nvidia gpu"));
   EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "gpu"; }), HasSubstr("with its domain"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"a b"}; }),
+              HasSubstr("--switches-from-node a b"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"leaf"}; }),
+              HasSubstr("give --service-account"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.service_account = "A"; }), HasSubstr("--service-account A"));
   EXPECT_THAT(said([](K8sPlan& p) { p.bin_dir = "bin"; }),
               HasSubstr("--bin-dir bin: an absolute path is wanted"));
   EXPECT_THAT(said([](K8sPlan& p) {
