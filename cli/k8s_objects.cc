@@ -16,6 +16,9 @@ constexpr int kUser = 64000;
 // Pods that are lost, and not by their job's own doing: the coordinator judges the nodes behind them, and the leader's end ends the job.
 constexpr int kWorkersReplacedMax = 1000;
 constexpr int kLeadersReplacedMax = 3;
+constexpr char kSwitchesFolder[] = "/run/muster";
+constexpr char kSwitchesFile[] = "/run/muster/switches";
+constexpr char kAccountFolder[] = "/var/run/secrets/kubernetes.io/serviceaccount";
 // For the worker to reap and report ranks that had all of their time.
 constexpr int kReapSeconds = 30;
 
@@ -23,14 +26,14 @@ std::string api_address(const K8sPlan& plan) {
   return absl::StrCat(plan.name, "-leader-0-0.", plan.name, ":", kApiPort);
 }
 
-Json pod_labels(const K8sPlan& plan) {
+Json own_labels(const K8sPlan& plan) {
   return {{"app.kubernetes.io/name", "muster"}, {"app.kubernetes.io/instance", plan.name}};
 }
 
 Json metadata(const K8sPlan& plan, const std::string& name) {
   Json metadata = {{"name", name}};
   if (!plan.namespace_name.empty()) metadata["namespace"] = plan.namespace_name;
-  metadata["labels"] = pod_labels(plan);
+  metadata["labels"] = own_labels(plan);
   return metadata;
 }
 
@@ -185,7 +188,7 @@ Json leader_job(const K8sPlan& plan) {
         {{"name", "tokens"},
          {"secret", {{"secretName", plan.token_secret}, {"defaultMode", 0440}}}});
   }
-  Json labels = pod_labels(plan);
+  Json labels = own_labels(plan);
   labels["app.kubernetes.io/component"] = "leader";
   const Json rules = {
       {{"action", "Ignore"},
@@ -216,8 +219,49 @@ Json worker_resources(const K8sPlan& plan) {
   return resources;
 }
 
+// NCCL's and libfabric's, as helm/muster/values-eks-p5.yaml has them and docs/kubernetes.md explains them; a job's own --env beats them.
+void add_efa_variables(const K8sPlan& plan, Json& env) {
+  const auto add = [&](const char* name, const char* value) {
+    env.push_back({{"name", name}, {"value", value}});
+  };
+  add("FI_PROVIDER", "efa");
+  if (plan.huge_pages.empty()) add("FI_EFA_USE_HUGE_PAGE", "0");
+  add("NCCL_SOCKET_IFNAME", "eth0");
+  add("NCCL_DEBUG", "INFO");
+  add("NCCL_DEBUG_SUBSYS", "INIT,NET");
+}
+
 Json field(const char* variable, const char* path) {
   return {{"name", variable}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
+}
+
+// What is above the node, by its labels, before the worker starts. It alone has the account's token, so that ranks have none.
+Json switches_reader(const K8sPlan& plan) {
+  Json args = {"k8s", "switches", "--node=$(NODE)"};
+  for (const std::string& label : plan.switches_from_node) args.push_back("--label=" + label);
+  args.push_back(std::string("--output=") + kSwitchesFile);
+  args.push_back(std::string("--account=") + kAccountFolder);
+  Json security = container_security();
+  security["readOnlyRootFilesystem"] = true;
+  return {{"name", "switches"},
+          {"image", plan.image},
+          {"command", {plan.bin_dir + "/muster"}},
+          {"args", args},
+          {"env", Json::array({field("NODE", "spec.nodeName")})},
+          {"resources",
+           {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}}, {"limits", {{"memory", "256Mi"}}}}},
+          {"securityContext", security},
+          {"volumeMounts", Json::array({mount("switches", kSwitchesFolder, false),
+                                        mount("account", kAccountFolder, true)})}};
+}
+
+// As Kubernetes would mount it into all containers of the pod.
+Json account_volume() {
+  const Json authority = {{"key", "ca.crt"}, {"path", "ca.crt"}};
+  const Json sources = Json::array(
+      {{{"serviceAccountToken", {{"path", "token"}, {"expirationSeconds", 3600}}}},
+       {{"configMap", {{"name", "kube-root-ca.crt"}, {"items", Json::array({authority})}}}}});
+  return {{"name", "account"}, {"projected", {{"defaultMode", 0440}, {"sources", sources}}}};
 }
 
 Json worker(const K8sPlan& plan, Json mounts) {
@@ -238,23 +282,29 @@ Json worker(const K8sPlan& plan, Json mounts) {
   } else {
     args.push_back("--insecure");
   }
-  Json container = {
-      {"name", "worker"},
-      {"image", plan.image},
-      {"command", {plan.bin_dir + "/muster-worker"}},
-      {"args", args},
-      {"env", Json::array({field("MUSTER_WORKER_INDEX",
-                                 "metadata.labels['batch.kubernetes.io/job-completion-index']"),
-                           field("MUSTER_WORKER_ADDRESS", "status.podIP"),
-                           // The node's, which pods have from Kubernetes 1.35 on; empty before.
-                           field("MUSTER_WORKER_SWITCHES",
-                                 "metadata.labels['topology.kubernetes.io/zone']")})},
-      {"ports", Json::array({{{"name", "http"}, {"containerPort", kWorkerPages}}})},
-      {"startupProbe", probe("/healthz", kWorkerPages, 2, 90)},
-      {"livenessProbe", probe("/healthz", kWorkerPages, 10, 6)},
-      {"resources", worker_resources(plan)},
-      {"securityContext", container_security()},
-      {"volumeMounts", mounts}};
+  Json env = Json::array(
+      {field("MUSTER_WORKER_INDEX", "metadata.labels['batch.kubernetes.io/job-completion-index']"),
+       field("MUSTER_WORKER_ADDRESS", "status.podIP")});
+  if (plan.switches_from_node.empty()) {
+    // The node's, which pods have from Kubernetes 1.35 on; empty before.
+    env.push_back(
+        field("MUSTER_WORKER_SWITCHES", "metadata.labels['topology.kubernetes.io/zone']"));
+  } else {
+    args.push_back(std::string("--switches-file=") + kSwitchesFile);
+    mounts.push_back(mount("switches", kSwitchesFolder, true));
+  }
+  if (plan.efa > 0) add_efa_variables(plan, env);
+  Json container = {{"name", "worker"},
+                    {"image", plan.image},
+                    {"command", {plan.bin_dir + "/muster-worker"}},
+                    {"args", args},
+                    {"env", env},
+                    {"ports", Json::array({{{"name", "http"}, {"containerPort", kWorkerPages}}})},
+                    {"startupProbe", probe("/healthz", kWorkerPages, 2, 90)},
+                    {"livenessProbe", probe("/healthz", kWorkerPages, 10, 6)},
+                    {"resources", worker_resources(plan)},
+                    {"securityContext", container_security()},
+                    {"volumeMounts", mounts}};
   for (const std::string& secret : plan.environment_of)
     container["envFrom"].push_back({{"secretRef", {{"name", secret}}}});
   return container;
@@ -271,12 +321,18 @@ Json workers_job(const K8sPlan& plan) {
     volumes.push_back(secret("token", plan.token_secret, {"worker"}));
   }
   Json spec = pod_spec(plan, plan.leave_seconds + kReapSeconds);
+  if (!plan.service_account.empty()) spec["serviceAccountName"] = plan.service_account;
+  if (!plan.switches_from_node.empty()) {
+    spec["initContainers"] = Json::array({switches_reader(plan)});
+    volumes.push_back(empty_folder("switches"));
+    volumes.push_back(account_volume());
+  }
   for (const auto& [key, value] : plan.node_selector) spec["nodeSelector"][key] = value;
   for (const std::string& key : plan.tolerations)
     spec["tolerations"].push_back({{"key", key}, {"operator", "Exists"}});
   spec["containers"] = Json::array({worker(plan, mounts)});
   spec["volumes"] = volumes;
-  Json labels = pod_labels(plan);
+  Json labels = own_labels(plan);
   labels["app.kubernetes.io/component"] = "worker";
   Json metadata = {{"labels", labels}};
   if (!plan.topology.empty())
@@ -305,8 +361,12 @@ Json job_set(const K8sPlan& plan) {
   if (!plan.queue.empty()) described["labels"]["kueue.x-k8s.io/queue-name"] = plan.queue;
   if (!plan.priority_class.empty())
     described["labels"]["kueue.x-k8s.io/priority-class"] = plan.priority_class;
-  const auto replicated = [](const char* name, Json job) {
-    return Json{{"name", name}, {"replicas", 1}, {"template", {{"spec", std::move(job)}}}};
+  const auto replicated = [&](const char* name, Json job) {
+    // By these labels `muster status --why` finds the Jobs.
+    return Json{
+        {"name", name},
+        {"replicas", 1},
+        {"template", {{"metadata", {{"labels", own_labels(plan)}}}, {"spec", std::move(job)}}}};
   };
   return {{"apiVersion", "jobset.x-k8s.io/v1alpha2"},
           {"kind", "JobSet"},

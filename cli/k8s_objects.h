@@ -46,7 +46,9 @@ struct K8sPlan {
   std::string shared_memory = "1Gi";
   std::vector<K8sMount> mounts{};
   std::vector<std::pair<std::string, std::string>> node_selector{};
-  std::vector<std::string> tolerations{};     // keys
+  std::vector<std::string> tolerations{};         // keys
+  std::vector<std::string> switches_from_node{};  // its labels, the outermost switch first
+  std::string service_account{};  // of the workers; may get nodes, with switches_from_node
   std::vector<std::string> environment_of{};  // Secrets whose keys are the ranks' environment
   std::string queue{};                        // Kueue's LocalQueue
   std::string priority_class{};               // Kueue's WorkloadPriorityClass

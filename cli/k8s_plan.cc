@@ -15,9 +15,24 @@ namespace {
 constexpr size_t kOptionShown = 100;
 // Of a worker's pod (k8s_objects.cc).
 constexpr const char* kOwnMounts[] = {"/var/lib/muster", "/dev/shm", "/etc/muster/ca",
-                                      "/etc/muster/token"};
+                                      "/etc/muster/token", "/run/muster"};
+
+// `path` is `folder` or in it.
+bool is_inside(const std::string& path, const std::string& folder) {
+  const std::string inside = std::filesystem::path(path).lexically_relative(folder).string();
+  return !inside.empty() && inside != ".." && !absl::StartsWith(inside, "../");
+}
 
 bool is_alnum(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); }
+
+// What Kubernetes takes as a label's value, and as its name behind the prefix.
+bool is_label_text(const std::string& text) {
+  constexpr size_t kBytesMax = 63;
+  return !text.empty() && text.size() <= kBytesMax && is_alnum(text.front()) &&
+         is_alnum(text.back()) && std::all_of(text.begin(), text.end(), [](char c) {
+           return is_alnum(c) || c == '-' || c == '_' || c == '.';
+         });
+}
 
 // RFC 1123: of objects, lower case, and with dots for most.
 bool is_object_name(const std::string& name, bool may_have_dots) {
@@ -29,6 +44,13 @@ bool is_object_name(const std::string& name, bool may_have_dots) {
   };
   return !name.empty() && name.size() <= kBytesMax && is_alnum(name.front()) &&
          is_alnum(name.back()) && std::all_of(name.begin(), name.end(), fits);
+}
+
+// Of labels, taints and resources: "name" or "prefix.example/name".
+bool is_qualified_name(const std::string& name) {
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos) return is_label_text(name);
+  return is_object_name(name.substr(0, slash), true) && is_label_text(name.substr(slash + 1));
 }
 
 absl::Status wrong(const char* option, const std::string& value, const std::string& right) {
@@ -45,17 +67,40 @@ absl::Status check_names(const K8sPlan& plan) {
   if (absl::ascii_isdigit(static_cast<unsigned char>(plan.name.front())))
     return wrong("--k8s-name", plan.name, "a Service's name begins with a letter");
   const std::pair<const char*, const std::string*> names[] = {
-      {"--namespace", &plan.namespace_name},
-      {"--pull-secret", &plan.pull_secret},
-      {"--tls-secret", &plan.tls_secret},
-      {"--token-secret", &plan.token_secret},
-      {"--queue", &plan.queue},
+      {"--namespace", &plan.namespace_name},        {"--pull-secret", &plan.pull_secret},
+      {"--tls-secret", &plan.tls_secret},           {"--token-secret", &plan.token_secret},
+      {"--service-account", &plan.service_account}, {"--queue", &plan.queue},
       {"--priority-class", &plan.priority_class}};
   for (const auto& [option, name] : names) {
     if (!name->empty() && !is_object_name(*name, true)) return wrong(option, *name, kRule);
   }
   for (const std::string& secret : plan.environment_of)
     if (!is_object_name(secret, true)) return wrong("--env-from-secret", secret, kRule);
+  return absl::OkStatus();
+}
+
+absl::Status check_nodes(const K8sPlan& plan) {
+  constexpr char kKey[] =
+      "a name as topology.kubernetes.io/zone is wanted: letters, digits, '-', '_' and '.', with a "
+      "domain and '/' before it or without";
+  for (const auto& [label, value] : plan.node_selector) {
+    if (!is_qualified_name(label)) return wrong("--node-selector", label, kKey);
+    if (!value.empty() && !is_label_text(value))
+      return wrong("--node-selector", absl::StrCat(label, "=", value),
+                   "a label's value has at most 63 letters, digits, '-', '_' and '.', and begins "
+                   "and ends with one of the first two");
+  }
+  for (const std::string& key : plan.tolerations)
+    if (!is_qualified_name(key)) return wrong("--toleration", key, kKey);
+  for (const std::string& label : plan.switches_from_node)
+    if (!is_qualified_name(label)) return wrong("--switches-from-node", label, kKey);
+  if (!plan.switches_from_node.empty() && plan.service_account.empty()) {
+    return absl::InvalidArgumentError(
+        "--switches-from-node asks Kubernetes for each node's labels, which pods may not without "
+        "an account that may: give --service-account (docs/kubernetes.md makes one)");
+  }
+  if (!plan.topology.empty() && !is_qualified_name(plan.topology))
+    return wrong("--topology", plan.topology, kKey);
   return absl::OkStatus();
 }
 
@@ -69,10 +114,32 @@ absl::Status check_resources(const K8sPlan& plan) {
     if (!quantity->empty() && !is_quantity(*quantity))
       return wrong(option, *quantity, "a quantity of Kubernetes is wanted: 4, 500m, 64Gi");
   }
+  if (!is_qualified_name(plan.gpu_resource) || !absl::StrContains(plan.gpu_resource, '/')) {
+    return wrong("--gpu-resource", plan.gpu_resource,
+                 "the resource of a device plugin is wanted, with its domain: nvidia.com/gpu");
+  }
   if (plan.gpus > 0 && plan.slots > plan.gpus) {
     return absl::InvalidArgumentError(
         absl::StrCat("--gpus ", plan.gpus, " and ", plan.slots,
                      " ranks on each node: a rank has a GPU of its own; give --gpus ", plan.slots));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status check_mounts(const K8sPlan& plan) {
+  for (size_t i = 0; i < plan.mounts.size(); ++i) {
+    const std::string& path = plan.mounts[i].path;
+    for (const char* own : kOwnMounts) {
+      if (path == own)
+        return wrong("--mount", path, "the workers have a folder of their own there");
+    }
+    if (is_inside(plan.bin_dir, path)) {
+      return wrong("--mount", path,
+                   absl::StrCat("it would hide the programs in ", plan.bin_dir,
+                                "; give another path, /shared for instance"));
+    }
+    for (size_t k = 0; k < i; ++k)
+      if (path == plan.mounts[k].path) return wrong("--mount", path, "two mounts have this path");
   }
   return absl::OkStatus();
 }
@@ -90,13 +157,15 @@ absl::Status check_trust(const K8sPlan& plan) {
         "--insecure and --tls-secret: the one says that there is no TLS; leave one of them out");
   }
   if (plan.has_tls() || plan.insecure) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the coordinator would listen for every pod of the cluster, and whoever reaches "
-                   "it could run jobs as you. With --tls-secret and --token-secret (deploy/"
-                   "make-secrets.sh --coordinator ",
-                   plan.name, "-leader-0-0.", plan.name,
-                   ") it asks who calls; --insecure leaves it to a NetworkPolicy, which the "
-                   "cluster's network has to enforce"));
+  const std::string& name = plan.name;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the coordinator would listen for every pod of the cluster, and whoever reaches it could run "
+      "jobs as you. With --tls-secret ",
+      name, "-tls --token-secret ", name, "-tokens (deploy/make-secrets.sh",
+      plan.namespace_name.empty() ? "" : " -n " + plan.namespace_name, " --coordinator ", name,
+      "-leader-0-0.", name, " --tls ", name, "-tls --tokens ", name,
+      "-tokens makes them) it asks who calls; --insecure leaves it to a NetworkPolicy, which the "
+      "cluster's network has to enforce"));
 }
 
 }  // namespace
@@ -133,6 +202,7 @@ absl::StatusOr<K8sMount> parse_k8s_mount(const std::string& text) {
   const size_t colon = text.find(':');
   if (colon != std::string::npos) {
     K8sMount mount{.source = text.substr(0, colon), .path = text.substr(colon + 1)};
+    while (mount.path.size() > 1 && mount.path.back() == '/') mount.path.pop_back();
     const bool is_source =
         absl::StartsWith(mount.source, "/") || is_object_name(mount.source, true);
     const bool is_path = absl::StartsWith(mount.path, "/") && mount.path.size() > 1 &&
@@ -144,10 +214,8 @@ absl::StatusOr<K8sMount> parse_k8s_mount(const std::string& text) {
 }
 
 bool is_mounted(const K8sPlan& plan, const std::string& path) {
-  return std::any_of(plan.mounts.begin(), plan.mounts.end(), [&](const K8sMount& mount) {
-    const std::string inside = std::filesystem::path(path).lexically_relative(mount.path).string();
-    return !inside.empty() && inside != ".." && !absl::StartsWith(inside, "../");
-  });
+  return std::any_of(plan.mounts.begin(), plan.mounts.end(),
+                     [&](const K8sMount& mount) { return is_inside(path, mount.path); });
 }
 
 absl::Status check_k8s_plan(const K8sPlan& plan) {
@@ -156,17 +224,10 @@ absl::Status check_k8s_plan(const K8sPlan& plan) {
     return wrong("--image", plan.image,
                  "the image of Muster is wanted: registry.example/muster:1.0");
   if (auto status = check_resources(plan); !status.ok()) return status;
-  for (size_t i = 0; i < plan.mounts.size(); ++i) {
-    for (const char* own : kOwnMounts) {
-      if (plan.mounts[i].path == own)
-        return wrong("--mount", plan.mounts[i].path,
-                     "the workers have a folder of their own there");
-    }
-    for (size_t k = 0; k < i; ++k) {
-      if (plan.mounts[i].path == plan.mounts[k].path)
-        return wrong("--mount", plan.mounts[i].path, "two mounts have this path");
-    }
-  }
+  if (!absl::StartsWith(plan.bin_dir, "/"))
+    return wrong("--bin-dir", plan.bin_dir, "an absolute path is wanted: /opt/muster/bin");
+  if (auto status = check_nodes(plan); !status.ok()) return status;
+  if (auto status = check_mounts(plan); !status.ok()) return status;
   if (plan.queue.empty() && !plan.priority_class.empty())
     return absl::InvalidArgumentError("--priority-class is Kueue's: give --queue, too");
   if (plan.queue.empty() && !plan.topology.empty())

@@ -65,6 +65,24 @@ absl::Status check_output(const K8sPlan& plan, const v1::JobSpec& spec) {
   return absl::OkStatus();
 }
 
+// What libfabric is told of huge pages is what the pods have of them.
+absl::Status check_huge_pages(const K8sPlan& plan, const v1::JobSpec& spec) {
+  const auto told = spec.environment().find("FI_EFA_USE_HUGE_PAGE");
+  if (told == spec.environment().end()) return absl::OkStatus();
+  const bool wanted = told->second != "0";
+  if (!wanted && !plan.huge_pages.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--huge-pages ", plan.huge_pages,
+        ", which nobody uses with --env FI_EFA_USE_HUGE_PAGE=0: leave one of them out"));
+  }
+  if (wanted && plan.efa > 0 && plan.huge_pages.empty()) {
+    return absl::InvalidArgumentError(
+        "--env FI_EFA_USE_HUGE_PAGE without --huge-pages: libfabric would find none; AWS asks for "
+        "--huge-pages 5120Mi");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<K8sPlan> plan_of(const RenderOptions& options, const v1::JobSpec& spec) {
   K8sPlan plan = options.plan;
   if (auto status = read_lists(options, plan); !status.ok()) return status;
@@ -81,6 +99,7 @@ absl::StatusOr<K8sPlan> plan_of(const RenderOptions& options, const v1::JobSpec&
   if (!file.ok()) return file.status();
   plan.job_file = *std::move(file);
   if (auto status = check_k8s_plan(plan); !status.ok()) return status;
+  if (auto status = check_huge_pages(plan, spec); !status.ok()) return status;
   if (auto status = check_output(plan, spec); !status.ok()) return status;
   return plan;
 }
@@ -151,6 +170,12 @@ void add_pod_options(CLI::App& command, RenderOptions& options) {
            "LABEL=VALUE");
   add_list("--toleration", plan.tolerations, "A taint's key that workers tolerate; may be repeated",
            "KEY");
+  add_list("--switches-from-node", plan.switches_from_node,
+           "A label of the nodes that says what is above them, the outermost switch first: "
+           "topology.k8s.aws/network-node-layer-1; may be repeated. Wants --service-account",
+           "LABEL");
+  add("--service-account", plan.service_account,
+      "The workers' ServiceAccount; with --switches-from-node it may get nodes", "NAME");
   add_list("--env-from-secret", plan.environment_of,
            "A Secret whose keys become environment of every rank; may be repeated", "NAME");
   add_count("--leave-seconds", plan.leave_seconds,

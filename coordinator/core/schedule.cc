@@ -30,6 +30,18 @@ std::string need_text(const JobSpec& spec, int32_t fewest, bool gpus_missing) {
       gpus_text(spec, gpus_missing), spec.nodes == 1 ? "" : " each");
 }
 
+// Where no worker has as many slots as the job wants of each: how its ranks would fit.
+std::string fitting_text(const JobSpec& spec, const std::vector<Host>& hosts) {
+  int32_t largest = 0;
+  for (const Host& host : hosts) largest = std::max(largest, host.slots);
+  if (largest == 0 || largest >= spec.ranks_per_node) return "";
+  const int32_t ranks = spec.nodes * spec.ranks_per_node;
+  int32_t each = largest;
+  while (ranks % each != 0) --each;
+  return absl::StrCat(" (the largest has ", largest, largest == 1 ? " slot" : " slots",
+                      ": --nodes ", ranks / each, " --ranks-per-node ", each, ")");
+}
+
 // Of connected workers on which nothing is placed any more, and why.
 std::string passed_over_text(const std::vector<std::string>& workers, const char* why) {
   constexpr size_t kNamedMax = 3;  // a reason is one line
@@ -192,7 +204,7 @@ void Core::schedule() {
                        turn_taken        ? ": they are busy"
                        : leaving.empty() ? ": fewer are connected"
                                          : ": fewer are connected and stay",
-                       passed_over_text(leaving, "leaving"),
+                       fitting_text(job.spec, hosts), passed_over_text(leaving, "leaving"),
                        passed_over_text(outdated, "of another version and only ends what it runs"),
                        remark, kept_text(job, awaited));
     }

@@ -3,7 +3,7 @@
 #
 #   deploy/image/collect.sh BIN ROOT [CUDA]
 #
-# BIN has the programs, built on this system; ROOT is made; CUDA is deploy/install-cuda.sh's folder. /opt/muster can be moved and copied as a whole: programs look for their
+# BIN has the programs, built on this system, and ../lib of it the NCCL profiler plugin; ROOT is made; CUDA is deploy/install-cuda.sh's folder. /opt/muster can be moved and copied as a whole: programs look for their
 # libraries in ../lib. Of this system's C library, which no program can bring along into another image, there is a copy outside of it.
 set -euo pipefail
 
@@ -14,6 +14,9 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 programs=(muster muster-text muster-coordinator muster-worker muster-trainer)
 for program in patchelf strip ldd python3; do command -v "$program" > /dev/null || fail "no $program here"; done
 for program in "${programs[@]}"; do [ -x "$bin/$program" ] || fail "$bin has no $program"; done
+# Opened by NCCL in other people's programs, with their C++ library: it looks for none of ours.
+plugin=$bin/../lib/libmuster-nccl-profiler.so
+[ -f "$plugin" ] || fail "there is no $plugin"
 if [ -e "$root" ]; then fail "$root is there already"; fi
 
 home=$root/opt/muster
@@ -53,7 +56,9 @@ for name in libresolv.so.2 libnss_dns.so.2 libnss_files.so.2; do
   found=$(ldconfig -p | sed -nE "s/.*$name .*=> (.*)/\1/p" | head -n 1)
   if [ -n "$found" ]; then mkdir -p "$root$(dirname "$found")" && cp -L "$found" "$root$found"; fi
 done
-strip --strip-debug "$home"/bin/*
+cp "$plugin" "$home/lib/"
+patchelf --remove-rpath "$home/lib/${plugin##*/}"
+strip --strip-debug "$home"/bin/* "$home/lib/${plugin##*/}"
 for program in "$home"/bin/*; do patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$program"; done
 
 cp -r "$source/configs" "$home/share/muster/"

@@ -52,11 +52,11 @@ class Container:
     def as_here(self, text, environment):
         for name, value in environment.items():
             text = text.replace(f"$({name})", value)
-        flag, _, path = text.partition("=")
+        flag, equals, path = text.partition("=") if "=" in text else ("", "", text)
         inside = [mount for mount in self.spec.get("volumeMounts", []) if path.startswith(mount["mountPath"])]
         if inside:
             mount = max(inside, key=lambda mount: len(mount["mountPath"]))
-            text = f"{flag}={self.pod.volumes[mount['name']]}{path[len(mount['mountPath']):]}"
+            text = f"{flag}{equals}{self.pod.volumes[mount['name']]}{path[len(mount['mountPath']):]}"
         return text.replace("0.0.0.0:", f"{self.pod.address}:").replace("127.0.0.1:", f"{self.pod.address}:")
 
     def start(self):

@@ -1,6 +1,7 @@
 """The chart without a cluster: what it renders, what it refuses, and each rendered object by Kubernetes' own description."""
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import unittest
@@ -92,6 +93,13 @@ class Choices(HelmCase):
         worker = self.container(self.one(self.render({}), "StatefulSet", "demo-muster-cpu"))
         self.assertIn("--tls-ca=/etc/muster/ca/ca.crt", worker["args"])
         self.assertNotIn("--insecure", worker["args"])
+
+    def test_a_values_file_says_off_as_people_write_it(self):
+        (self.dir / "off.yaml").write_text("image: {repository: r}\ntls:\n  mode: off\n")
+        result = self.run_helm("template", "demo", CHART, "--namespace", "training", "--kube-version", kube_tools.KUBERNETES_VERSION, "-f", self.dir / "off.yaml")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        inside = self.render(merged(VARIANTS["inside alone"], {"image": {"repository": "r"}}))
+        self.assertEqual([document for document in yaml.safe_load_all(result.stdout) if document], inside)
 
     def test_secrets_are_mounted_so_that_they_change_in_running_pods(self):
         for workload in self.render(VARIANTS["gpu"]):
@@ -271,6 +279,32 @@ class Choices(HelmCase):
             self.assertEqual(data[path.name], path.read_text())
 
 
+class Commands(HelmCase):
+    """The first ones of docs/kubernetes.md, as they are written there."""
+
+    def commands(self):
+        block = (SOURCE / "docs/kubernetes.md").read_text().split("```bash\n", 1)[1].split("```", 1)[0]
+        return [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
+
+    def test_the_jobs_have_room_in_the_pool_and_write_where_all_workers_see_it(self):
+        install = next(words for words in self.commands() if words[:2] == ["helm", "install"])
+        workload = self.one(self.render({}, *install[install.index("--set"):]), "StatefulSet", "demo-muster-cpu")
+        worker = self.container(workload)
+        slots = next(int(argument.split("=")[1]) for argument in worker["args"] if argument.startswith("--slots="))
+        shared = next(mount["mountPath"] for mount in worker["volumeMounts"] if mount["name"] == "storage")
+        submitted = [words[2:] for words in self.commands() if words[:2] == ["muster", "submit"]]
+        self.assertEqual(len(submitted), 2)
+        for words in submitted:
+            words = [word for word in words if word != "--follow"]
+            objects = json.loads(self.muster("k8s", "render", "--image", "r", "--insecure", "--json", "--k8s-name", "a", "--mount", f"a:{shared}",
+                                             *words, check=0, cwd=SOURCE).stdout)["items"]
+            spec = json.loads(objects[0]["data"]["job.json"])
+            self.assertEqual(spec["nodes"] * spec["ranks_per_node"], 4)
+            self.assertLessEqual(spec["nodes"], workload["spec"]["replicas"])
+            self.assertLessEqual(spec["ranks_per_node"], slots)
+            self.assertTrue(spec["output_directory"].startswith(shared + "/"), spec["output_directory"])
+
+
 class Notes(HelmCase):
     def notes(self, values):
         """What helm install prints. `helm template` does not, so here it is in an object."""
@@ -333,6 +367,16 @@ class Refusals(HelmCase):
             (merged(pool, {"pools": {"p": {"switches": "a", "switchesFromNode": ["b"]}}}), "pools.p has switches and switchesFromNode"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "0"}]}}}),
              "which nobody uses with FI_EFA_USE_HUGE_PAGE=0"),
+            (merged(pool, {"pools": {"p": {"resources": {"limits": {"nvidia.com/gpu": 8}}}}}), "pools.p.resources.limits has nvidia.com/gpu 8: give it as gpus of the pool"),
+            (merged(pool, {"pools": {"p": {"gpuResource": "amd.com/gpu", "resources": {"requests": {"amd.com/gpu": 1}}}}}), "requests has amd.com/gpu 1: give it as gpus"),
+            (merged(pool, {"pools": {"p": {"resources": {"limits": {"habana.ai/gaudi": 8}}}}}), "has habana.ai/gaudi 8 and the pool names no nodes"),
+            (merged(pool, {"pools": {"p": {"nameBy": "node", "replicas": 3}}}), "pools.p has nameBy node and replicas 3, and nothing keeps two of them from one node"),
+            (merged(pool, {"pools": {"p": {"sharedMemory": "64Gi", "resources": {"limits": {"memory": "8Gi"}}}}}),
+             "pools.p has sharedMemory 64Gi and resources.limits.memory 8Gi"),
+            (merged(pool, {"pools": {"p": {"maxUnavailable": "150%"}}}), "pools.p has maxUnavailable 150%: of all workers at most 100%"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/var/lib/muster"}}, "storage.mountPath is /var/lib/muster, where workers have a folder of their own"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/dev/shm/"}}, "storage.mountPath is /dev/shm/, where"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/opt"}}, "storage.mountPath is /opt, which would hide the programs in image.binDir (/opt/muster/bin)"),
             ({"storage": {"mountPath": "/shared"}}, "there is nothing to mount"),
             ({"storage": {"claimName": "fsx"}}, "storage has claimName and no mountPath"),
             ({"storage": {"claimName": "fsx", "hostPath": "/x", "mountPath": "/shared"}}, "storage has claimName and hostPath"),
@@ -341,6 +385,18 @@ class Refusals(HelmCase):
         for values, said in cases:
             with self.subTest(said):
                 self.assertIn(said, self.refusal(values))
+
+    def test_what_only_looks_like_a_contradiction_is_taken(self):
+        apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"muster-pool": "p"}}}
+        by_node = {"nameBy": "node", "replicas": 3}
+        for pool in ({**by_node, "replicas": 1}, {**by_node, **GPU_POOL}, {"kind": "DaemonSet", "nameBy": "node"},
+                     {**by_node, "topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **apart}]},
+                     {**by_node, "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}},
+                     {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8589934592"}}}, {"sharedMemory": "1G", "resources": {"limits": {"memory": "1e9"}}},
+                     {"nodeSelector": {"a": "b"}, "resources": {"limits": {"habana.ai/gaudi": 8}}}, {"maxUnavailable": "100%"}):
+            with self.subTest(pool):
+                self.render({"pools": {"p": pool}})
+        self.render({"storage": {"claimName": "fsx", "mountPath": "/optional"}})
 
     def test_unknown_names_and_wrong_types_are_named_by_the_schema(self):
         for values, said in [
@@ -374,6 +430,21 @@ class Files(HelmCase):
         self.assertGreater(pod["terminationGracePeriodSeconds"], leave + 5)
         result = self.muster(*options, "--help")
         self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_fuji_on_the_p5_pool_is_the_same_program_with_all_gpus_of_a_node(self):
+        text = (SOURCE / "docs/kubernetes.md").read_text().replace("\\\n", " ")
+        words = next(shlex.split(line) for line in text.splitlines() if line.startswith("muster submit") and "fuji" in line)
+        objects = json.loads(self.muster("k8s", "render", "--image", "r", "--insecure", "--json", "--mount", "fsx:/fsx",
+                                         *[word for word in words[2:] if word != "--follow"], check=0).stdout)["items"]
+        spec = json.loads(objects[0]["data"]["job.json"])
+        pool = yaml.safe_load((CHART / "values-eks-p5.yaml").read_text())
+        self.assertEqual((spec["nodes"], spec["ranks_per_node"], spec["gpus_per_rank"]), (1, 1, pool["pools"]["p5"]["gpus"]))
+        self.assertTrue(spec["output_directory"].startswith(pool["storage"]["mountPath"] + "/"))
+        job = self.container(self.one(list(yaml.safe_load_all((SOURCE / "deploy/eks-fuji.yaml").read_text())), "Job", "fuji-3b"))
+        alone = [word.replace("$(CONFIG)", "fuji-3B-v3-flash-single-host").replace("$(TRAINER_DIR)", "/fsx/fuji-3B")
+                 for word in job["args"][job["args"].index("--") + 1:]]
+        self.assertEqual(spec["command"], alone)
+        self.assertEqual(spec["working_directory"], job["workingDir"])
 
 
 if __name__ == "__main__":

@@ -70,6 +70,16 @@ class Image(MusterTest):
         self.assertEqual(result.returncode, 2)
         self.assertIn("has no libraries", result.stderr)
 
+    def test_the_nccl_profiler_is_where_the_documents_say_and_wants_none_of_our_libraries(self):
+        root = self.collect()
+        path = "/opt/muster/lib/libmuster-nccl-profiler.so"
+        self.assertIn(f"NCCL_PROFILER_PLUGIN={path}", (SOURCE / "docs/kubernetes.md").read_text())
+        plugin = root / path.lstrip("/")
+        self.assertEqual(subprocess.run(["patchelf", "--print-rpath", str(plugin)], capture_output=True, text=True, check=True).stdout.strip(), "")
+        # As NCCL opens it, in a process that is not ours.
+        loaded = subprocess.run(["python3", "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]).ncclProfiler_v4", str(plugin)], capture_output=True, text=True, timeout=20)
+        self.assertEqual(loaded.returncode, 0, loaded.stderr)
+
     def buildah(self, *arguments, check=True):
         store = ("--storage-driver", "vfs", "--root", f"{self.dir}/storage", "--runroot", f"{self.dir}/run")
         return subprocess.run(["buildah", *store, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=check,

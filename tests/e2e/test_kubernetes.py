@@ -1,12 +1,13 @@
 """The chart on a real control plane: admitted, placed, upgraded, evicted and removed. Pods are not run."""
 import base64
 import json
+import re
 import shutil
 import subprocess
 import time
 import unittest
 
-from harness import wait_until
+from harness import SOURCE, wait_until
 from helm_case import CHART, GPU_POOL, OTHERS, VARIANTS, merged
 from kube_case import NAMESPACE, ClusterCase
 
@@ -123,9 +124,11 @@ class ControlPlane(ClusterCase):
             self.assertEqual(asked.stdout.strip(), "no", (verb, what))
 
     def test_every_variant_is_admitted(self):
-        for name, values in VARIANTS.items():
+        rendered = {name: self.render(values) for name, values in VARIANTS.items()}
+        rendered["p5"] = self.render({}, "-f", CHART / "values-eks-p5.yaml")
+        for name, documents in rendered.items():
             with self.subTest(name):
-                built_in = [d for d in self.render(values) if not OTHERS.match(d["apiVersion"])]
+                built_in = [d for d in documents if not OTHERS.match(d["apiVersion"])]
                 result = self.cluster.apply(*built_in, options=("-n", NAMESPACE, "--dry-run=server", "--validate=strict"), check=False)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 if name not in ("daemon set", "a shared folder of the nodes"):  # a folder of the host is what "restricted" forbids
@@ -233,6 +236,14 @@ class ControlPlane(ClusterCase):
         self.assertNotEqual(both.returncode, 0)
         self.assertIn("demo-muster-gpu-0 has no place", both.stdout)
         self.assertIn("no coordinator answers", both.stderr)
+
+    def test_the_fuji_job_is_admitted_and_status_says_why_it_does_not_run(self):
+        self.cluster.kubectl("apply", "--validate=strict", "-f", SOURCE / "deploy/eks-fuji.yaml")  # its image is root's, which NAMESPACE forbids
+
+        def why():
+            return self.muster("status", "--why", "-n", "default", env=self.cluster.env, check=0).stdout
+        wait_until(lambda: re.search(r"pod fuji-3b-\w+ has no place", why()), 60, "the scheduler's reason")
+        self.assertIn("claim fuji-checkpoints has no volume", why())
 
     def test_who_may_see_pods_alone_is_told_of_them(self):
         self.helm_do("install", {"pools": {"cpu": None, "gpu": GPU_POOL}})

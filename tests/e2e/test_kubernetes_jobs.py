@@ -2,6 +2,7 @@
 import base64
 import json
 import os
+import re
 import unittest
 
 import kube_pods
@@ -38,7 +39,7 @@ class Jobs(ClusterCase):
         self.cluster.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "state"}, "spec": {
             "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "hostPath": {"path": str(volume)}}})
         self.values = {"image": {"binDir": str(BIN)}, "coordinator": {"persistence": {"storageClassName": "manual"}, "logFormat": "text"},
-                       "pools": {"cpu": {"replicas": replicas, "leaveGraceSeconds": 30, "logFormat": "text", **pool}}}
+                       "pools": {"cpu": {"replicas": replicas, "leaveGraceSeconds": 120, "logFormat": "text", **pool}}}
         self.helm_do("install", self.values)
         self.wait_for_places(replicas, "cpu")
         before()
@@ -86,6 +87,15 @@ class Jobs(ClusterCase):
             return record if record["state"] == state else None
         return wait_until(there, 90, f"job {job} {state}")
 
+    def restored(self, job, attempt):
+        """The steps that the checkpoints had from which its ranks went on."""
+        return [int(step) for step in re.findall(r"restored checkpoint \S+: (\d+) steps", self.muster("logs", job, "--attempt", attempt).stdout)]
+
+    def image_of(self, name):
+        """Of the pod that is there to stay; empty while there is none."""
+        return next((pod["spec"]["containers"][0]["image"] for pod in self.pods()
+                     if pod["metadata"]["name"] == name and "deletionTimestamp" not in pod["metadata"]), "")
+
     def step_of(self, job):
         return max((rank["step"] for rank in self.job(job)["ranks"]), default=-1)
 
@@ -100,7 +110,8 @@ class Jobs(ClusterCase):
         zones = {pod["metadata"]["name"]: pod["metadata"]["labels"]["topology.kubernetes.io/zone"] for pod in self.pods("cpu")}
         self.assertEqual([place["worker"] for place in record["placement"]], sorted(zones, key=lambda worker: (zones[worker], worker)))
 
-        job = self.submit("long", "steps=1000000", "checkpoint_period=1000000", nodes=2)
+        # A restart, if one were counted, would be its end.
+        job = self.submit("long", "steps=1000000", "checkpoint_period=1000000", "restarts_max=0", nodes=2)
         wait_until(lambda: self.step_of(job) > 2, 60, "steps")
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", WORKERS[0], "--wait=false")
         wait_until(lambda: self.job(job)["faults"], 60, "the news")
@@ -115,12 +126,23 @@ class Jobs(ClusterCase):
         self.wait_for_workers(2)
         self.assertEqual(len(self.wait_for_state(job, "RUNNING")["faults"]), 1, self.logs())
 
-        self.helm_do("upgrade", merged(self.values, {"pools": {"cpu": {"replicas": 3, "podAnnotations": {"new": "yes"}}}}))
+        # Another image: the coordinator's pod is another one, too, while the first worker leaves for its own.
+        before, record = self.step_of(job), self.job(job)
+        self.assertGreater(before, 0)
+        self.helm_do("upgrade", merged(self.values, {"image": {"tag": "new"}, "pools": {"cpu": {"replicas": 3}}}))
+        for pod in (f"{COORDINATOR}-0", *WORKERS):
+            wait_until(lambda pod=pod: self.image_of(pod).endswith(":new"), 120, f"{pod} anew")
         self.wait_for_workers(3)
-        wait_until(lambda: all(pod["metadata"].get("annotations", {}).get("new") for pod in self.pods("cpu")), 120, "all pods anew")
-        before = self.step_of(job)
-        self.wait_for_state(job, "RUNNING")
-        wait_until(lambda: self.step_of(job) > before, 90, "more steps")
+        wait_until(lambda: self.restored(job, self.job(job)["attempt"]), 90, "the checkpoint")
+        after = self.wait_for_state(job, "RUNNING")
+        left = [fault["message"] for fault in after["faults"][len(record["faults"]):]]
+        self.assertEqual(left, [f"worker {worker} is leaving" for worker in WORKERS[1::-1]], self.logs())
+        attempts = range(record["attempt"] + 1, after["attempt"] + 1)
+        self.assertEqual(len(attempts), 2)
+        # One that is told to leave again before it has begun has restored nothing.
+        restored = [step for attempt in attempts for step in self.restored(job, attempt)]
+        self.assertGreaterEqual(min(restored), before)
+        wait_until(lambda: self.step_of(job) > max(restored), 90, "more steps")
         self.muster("cancel", job, "--force", check=0)
 
         self.helm_do("uninstall")

@@ -1,4 +1,5 @@
 """`muster k8s render`: what it prints by Kubernetes' and JobSet's own descriptions, and a whole job by JobSet's own controller."""
+import base64
 import json
 import os
 import subprocess
@@ -6,14 +7,24 @@ import unittest
 
 import kube_jobset
 import kube_pods
-from harness import BIN, TINY, wait_until
-from helm_case import HelmCase, yaml
+from harness import BIN, SOURCE, TINY, wait_until
+from helm_case import CHART, HelmCase, yaml
 from kube_case import NAMESPACE, ClusterCase
 
+LAYER = "topology.k8s.aws/network-node-layer-"
 IMAGE = ("--image", "registry.example/muster:1")
+VARIANTS = {
+    "plain": ("--insecure",),
+    "secrets": ("--tls-secret", "muster-tls", "--token-secret", "muster-tokens", "-n", NAMESPACE, "--pull-secret", "registry"),
+    "kueue": ("--insecure", "--queue", "team-a", "--priority-class", "high", "--topology", f"{LAYER}2"),
+    "switches": ("--insecure", "--switches-from-node", f"{LAYER}1", "--switches-from-node", f"{LAYER}2", "--service-account", "topology"),
+    "p5": ("--insecure", "--gpus", "8", "--efa", "32", "--huge-pages", "5120Mi", "--cpu", "160", "--memory", "1600Gi", "--shared-memory", "256Gi",
+           "--node-selector", "node.kubernetes.io/instance-type=p5.48xlarge", "--toleration", "nvidia.com/gpu", "--toleration",
+           "vpc.amazonaws.com/efa", "--env-from-secret", "wandb", "--mount", "/mnt/nvme:/scratch", "--spares", "1"),
+}
 
 
-class Render(HelmCase):
+class RenderCase(HelmCase):
     def render(self, *arguments, check=0):
         return self.muster("k8s", "render", *IMAGE, *arguments, check=check)
 
@@ -27,17 +38,11 @@ class Render(HelmCase):
         return self.objects(self.base_yml(), "model_name=llama2-tiny", "run_name=First.run", "base_output_directory=/shared/out", "dataset_type=synthetic",
                             "--mount", "shared:/shared", "--nodes", "2", "--ranks-per-node", "2", *more)
 
+
+class Render(RenderCase):
     def test_it_is_what_kubernetes_and_jobset_take(self):
         schemas = self.schemas()
-        variants = {
-            "plain": ("--insecure",),
-            "secrets": ("--tls-secret", "muster-tls", "--token-secret", "muster-tokens", "-n", "training", "--pull-secret", "registry"),
-            "kueue": ("--insecure", "--queue", "team-a", "--priority-class", "high", "--topology", "topology.k8s.aws/network-node-layer-2"),
-            "p5": ("--insecure", "--gpus", "8", "--efa", "32", "--huge-pages", "5120Mi", "--cpu", "160", "--memory", "1600Gi", "--shared-memory", "256Gi",
-                   "--node-selector", "node.kubernetes.io/instance-type=p5.48xlarge", "--toleration", "nvidia.com/gpu", "--toleration",
-                   "vpc.amazonaws.com/efa", "--env-from-secret", "wandb", "--mount", "/mnt/nvme:/scratch", "--spares", "1"),
-        }
-        for name, more in variants.items():
+        for name, more in VARIANTS.items():
             with self.subTest(name):
                 documents = self.trainer(*more)
                 self.assertEqual([d["kind"] for d in documents], ["ConfigMap", "NetworkPolicy", "JobSet"])
@@ -45,8 +50,20 @@ class Render(HelmCase):
                     self.assertEqual(schemas.errors(document), [])
                 self.assertEqual({d["metadata"]["name"] for d in documents}, {"first-run", "first-run-job"})
 
+    def test_efa_comes_with_the_variables_of_the_charts_pool(self):
+        pool = yaml.safe_load((CHART / "values-eks-p5.yaml").read_text())["pools"]["p5"]
+        chart = {entry["name"]: entry["value"] for entry in pool["env"]}
+
+        def variables(*more):
+            workers = self.trainer("--insecure", "--gpus", "8", *more)[-1]["spec"]["replicatedJobs"][1]
+            env = workers["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
+            return {entry["name"]: entry["value"] for entry in env if "value" in entry}
+        self.assertEqual(variables("--efa", "32"), chart)
+        self.assertEqual(variables("--efa", "32", "--huge-pages", "5120Mi"), {name: value for name, value in chart.items() if name != "FI_EFA_USE_HUGE_PAGE"})
+        self.assertEqual(variables(), {})
+
     def test_the_daemons_take_the_flags_that_they_are_given(self):
-        for more in (("--insecure",), ("--tls-secret", "a", "--token-secret", "b")):
+        for more in (("--insecure",), ("--tls-secret", "a", "--token-secret", "b"), ("--insecure", "--switches-from-node", "a", "--service-account", "b")):
             job_set = self.trainer(*more)[-1]
             for job in job_set["spec"]["replicatedJobs"]:
                 pod = job["template"]["spec"]["template"]["spec"]
@@ -73,12 +90,17 @@ class Render(HelmCase):
         trainer = (self.base_yml(), "model_name=llama2-tiny", "run_name=a", "dataset_type=synthetic")
         cases = [
             (("--insecure", *trainer), "is in no --mount"),
-            (("--mount", "shared:/shared", *trainer, "base_output_directory=/shared"), "deploy/make-secrets.sh --coordinator a-leader-0-0.a"),
+            (("--mount", "shared:/shared", *trainer, "base_output_directory=/shared"), "deploy/make-secrets.sh --coordinator a-leader-0-0.a --tls a-tls --tokens a-tokens"),
             (("--insecure", "--mount", "shared:/shared", *trainer, "base_output_directory=/elsewhere"), "/elsewhere/a is in no --mount"),
             (("--insecure", "--mount", "shared", *trainer), "CLAIM:/path is wanted"),
             (("--insecure", "--k8s-name", "A", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--k8s-name A"),
             (("--insecure", "--gpus", "2", "--ranks-per-node", "4", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "give --gpus 4"),
             (("--insecure", "--working-directory", "here", "--", "true"), "an absolute path is wanted"),
+            (("--insecure", "--huge-pages", "1Gi", "--env", "FI_EFA_USE_HUGE_PAGE=0", "--mount", "s:/s", *trainer, "base_output_directory=/s"),
+             "--huge-pages 1Gi, which nobody uses"),
+            (("--insecure", "--efa", "4", "--env", "FI_EFA_USE_HUGE_PAGE=1", "--mount", "s:/s", *trainer, "base_output_directory=/s"),
+             "--env FI_EFA_USE_HUGE_PAGE without --huge-pages"),
+            (("--insecure", "--toleration", "bad key!", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--toleration bad key!"),
             (("--insecure", "--memory", "8GB", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--memory 8GB"),
         ]
         for arguments, said in cases:
@@ -96,7 +118,7 @@ class Render(HelmCase):
         self.assertIn("No such file or directory", self.muster("submit", "--job-file", self.dir / "missing", check=2).stderr)
 
 
-class JobSets(ClusterCase):
+class JobSets(ClusterCase, RenderCase):
     """The JobSet's pods as processes."""
 
     HOSTS = ["first-leader-0-0", *(f"first-workers-0-{n}" for n in range(2))]
@@ -111,8 +133,6 @@ class JobSets(ClusterCase):
         kube_jobset.start(self.cluster, yaml)
         # The namespace is "restricted", which forbids folders of the host; the test has nothing else to share.
         self.cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
-        self.pods_run = kube_pods.PodRunner(self.cluster, self.dir / "pods/run", self.env, self.addresses, NAMESPACE).start()
-        self.addCleanup(self.pods_run.stop)
 
     def prepare(self):
         folder = self.dir / "pods"
@@ -129,13 +149,17 @@ class JobSets(ClusterCase):
             self.pods_run.stop()
         super().tearDown()
 
-    def start_job(self, *overrides):
+    def start_job(self, *overrides, options=("--insecure",), before=lambda: None):
+        """`before`: what else is to be so once the objects are there and before any container runs."""
         out = self.dir / "out"
         out.mkdir()
-        objects = self.muster("k8s", "render", "--image", "r", "--bin-dir", BIN, "--insecure", "--mount", f"{out}:{out}", "-n", NAMESPACE, "--nodes", "2",
+        objects = self.muster("k8s", "render", "--image", "r", "--bin-dir", BIN, *options, "--mount", f"{out}:{out}", "-n", NAMESPACE, "--nodes", "2",
                               "--ranks-per-node", "1", "--leave-seconds", "30", self.base_yml(), "run_name=first", f"base_output_directory={out}",
                               "dataset_type=synthetic", "log_period=1", *TINY, *overrides, check=0).stdout
         self.cluster.kubectl("apply", "-f", "-", stdin=objects)
+        before()
+        self.pods_run = kube_pods.PodRunner(self.cluster, self.dir / "pods/run", self.env, self.addresses, NAMESPACE).start()
+        self.addCleanup(self.pods_run.stop)
 
     def conditions(self):
         status = self.cluster.get("-n", NAMESPACE, "jobset", "first").get("status", {})
@@ -160,6 +184,67 @@ class JobSets(ClusterCase):
         self.wait_for(lambda: "Completed" in self.conditions(), 120, "the end")
         self.assertIn("completed step: 4", self.output())
         self.wait_for(lambda: not self.pods_of("workers"), 60, "the end of the workers")
+
+    def test_with_tls_a_worker_has_a_successor_and_who_has_no_token_is_refused(self):
+        leader = "first-leader-0-0.first"
+        # Here a pod's loopback is the pod's address, so the certificate is for that, too.
+        subprocess.run([str(SOURCE / "deploy/make-secrets.sh"), "-n", NAMESPACE, "--coordinator", leader, "--tls", "first-tls", "--tokens", "first-tokens",
+                        self.addresses["first-leader-0-0"]], capture_output=True, text=True, timeout=60, env=self.cluster.env, check=True)
+        self.start_job("steps=100000", options=("--tls-secret", "first-tls", "--token-secret", "first-tokens"))
+        self.wait_for(lambda: self.output().count("completed step") > 3, 120, "steps")
+        self.env["MUSTER_COORDINATOR"] = f"{leader}:7070"
+        for file, secret, key in (("ca.crt", "first-tls", "ca.crt"), ("viewer", "first-tokens", "viewer")):
+            (self.dir / file).write_bytes(base64.b64decode(self.cluster.get("-n", NAMESPACE, "secret", secret)["data"][key]))
+        known = {"MUSTER_TLS_CA": str(self.dir / "ca.crt")}
+        self.assertNotEqual(self.muster("list", env=known).returncode, 0)
+        known["MUSTER_TOKEN_FILE"] = str(self.dir / "viewer")
+        self.assertIn("first", self.muster("list", env=known, check=0).stdout)
+        self.assertNotEqual(self.muster("cancel", 1, env=known).returncode, 0, "a viewer looks")
+        self.evict(self.pods_of("workers")[0]["metadata"]["name"])
+        self.wait_for(lambda: "restored checkpoint" in self.output(), 90, "the same from its checkpoint")
+        self.assertNotIn("Failed", self.conditions())
+
+    def test_ranks_are_in_the_order_of_their_nodes_switches(self):
+        self.cluster.kubectl("-n", NAMESPACE, "create", "serviceaccount", "topology")
+        self.cluster.kubectl("create", "clusterrole", "topology", "--verb=get", "--resource=nodes")
+        self.cluster.kubectl("create", "clusterrolebinding", "topology", "--clusterrole=topology", f"--serviceaccount={NAMESPACE}:topology")
+
+        def places():
+            pods = self.cluster.get("-n", NAMESPACE, "pods", "-l", "jobset.sigs.k8s.io/replicatedjob-name=workers")["items"]
+            found = {pod["spec"]["hostname"]: pod["spec"].get("nodeName") for pod in pods}
+            return found if len(found) == 2 and all(found.values()) else None
+
+        def label_nodes():
+            """So that the order of the switches is not the order of the names."""
+            for index, (_, node) in enumerate(sorted(wait_until(places, 60, "places").items())):
+                self.cluster.kubectl("label", "node", node, f"{LAYER}1=spine", f"{LAYER}2=leaf-{9 - index}")
+        layers = [word for layer in (1, 2) for word in ("--switches-from-node", f"{LAYER}{layer}")]
+        # On a node of 8 processors there is one of them.
+        self.start_job("steps=1000000", options=("--insecure", "--cpu", "5", *layers, "--service-account", "topology"), before=label_nodes)
+        self.wait_for(lambda: "completed step" in self.output(), 120, "steps")
+        self.env["MUSTER_COORDINATOR"] = "first-leader-0-0.first:7070"
+        self.assertEqual([place["worker"] for place in self.job(1)["placement"]], ["worker-1", "worker-0"])
+
+    def test_every_variant_is_admitted(self):
+        for name, more in VARIANTS.items():
+            with self.subTest(name):
+                result = self.cluster.apply(*self.trainer(*more), options=("-n", NAMESPACE, "--dry-run=server", "--validate=strict"), check=False)
+                self.assertEqual(result.returncode, 0, result.stderr)
+
+    def why(self):
+        return self.muster("status", "--why", "-n", NAMESPACE, env=self.cluster.env, check=0).stdout
+
+    def test_status_says_why_a_job_set_does_not_run(self):
+        self.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": NAMESPACE},
+                            "spec": {"hard": {"pods": "1"}}})
+        self.start_job("steps=1000000")
+        self.wait_for(lambda: "exceeded quota" in self.why(), 60, "the quota")
+        self.assertRegex(self.why(), r"Job first-(leader|workers)-0 has \d of \d pods: .*exceeded quota: small")
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "resourcequota", "small")
+        # As Kueue does it.
+        self.cluster.kubectl("-n", NAMESPACE, "patch", "jobset", "first", "--type=merge", "-p", json.dumps({"spec": {"suspend": True}}))
+        for job in ("first-leader-0", "first-workers-0"):
+            self.wait_for(lambda job=job: f"Job {job} is suspended: it waits for its queue" in self.why(), 60, "the suspended job")
 
     def test_a_job_that_fails_fails_its_job_set(self):
         self.start_job("steps=5", f"load_parameters_path={self.dir}/missing")

@@ -28,9 +28,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end -}}
 {{- end -}}
 
+{{- /* A values file's `off` is YAML's false. */ -}}
+{{- define "muster.tlsMode" -}}
+{{- if eq (toString .Values.tls.mode) "false" -}}off{{- else -}}{{ .Values.tls.mode }}{{- end -}}
+{{- end -}}
+
 {{- /* The Secret that serves TLS: the user's, or the release's (the chart's or cert-manager's). */ -}}
 {{- define "muster.tlsSecret" -}}
-{{- if eq .Values.tls.mode "secret" -}}{{ .Values.tls.secretName }}{{- else -}}{{ include "muster.fullname" . }}-tls{{- end -}}
+{{- if eq (include "muster.tlsMode" .) "secret" -}}{{ .Values.tls.secretName }}{{- else -}}{{ include "muster.fullname" . }}-tls{{- end -}}
 {{- end -}}
 
 {{- define "muster.tokensSecret" -}}
@@ -54,6 +59,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- /* A pool's values over the defaults; maps are merged, lists replaced. A false or an empty value counts. */ -}}
 {{- define "muster.pool" -}}
 {{- mergeOverwrite (deepCopy .root.Values.poolDefaults) (deepCopy (.pool | default dict)) | toYaml -}}
+{{- end -}}
+
+{{- /* A quantity of Kubernetes as a number; 0 where it is none. */ -}}
+{{- define "muster.quantity" -}}
+{{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- $unit := regexFind "[A-Za-z]*$" (toString .) -}}
+{{- mulf (float64 (trimSuffix $unit (toString .))) (float64 (get $units $unit | default 0)) -}}
 {{- end -}}
 
 {{- define "muster.podSecurity" -}}

@@ -1,6 +1,7 @@
 {{- /* Values that contradict each other, each with what would be right. The schema has refused wrong types and unknown names before. */ -}}
 {{- define "muster.validate" -}}
 {{- $v := .Values -}}
+{{- $mode := include "muster.tlsMode" . -}}
 {{- if not $v.image.repository -}}
 {{- fail "image.repository is empty: say where your image of Muster is; there is no public one" -}}
 {{- end -}}
@@ -10,7 +11,7 @@
 {{- if lt (int $v.coordinator.workerLeaseMs) (mul 2 (int $v.coordinator.heartbeatIntervalMs)) -}}
 {{- fail (printf "coordinator.workerLeaseMs is %d: it has to be at least twice heartbeatIntervalMs (%d)" (int $v.coordinator.workerLeaseMs) (int $v.coordinator.heartbeatIntervalMs)) -}}
 {{- end -}}
-{{- if eq $v.tls.mode "off" -}}
+{{- if eq $mode "off" -}}
 {{- if ne $v.coordinator.service.type "ClusterIP" -}}
 {{- fail (printf "tls.mode is off and coordinator.service.type is %s: an API without TLS is not served beyond the cluster; set tls.mode to chart, certManager or secret, or the type to ClusterIP" $v.coordinator.service.type) -}}
 {{- end -}}
@@ -24,14 +25,14 @@
 {{- fail (printf "tls.mode is off and tokens.secretName is %s: tokens travel within TLS alone; set tls.mode to chart, certManager or secret, or leave tokens.secretName out" $v.tokens.secretName) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq $v.tls.mode "secret") (not $v.tls.secretName) -}}
+{{- if and (eq $mode "secret") (not $v.tls.secretName) -}}
 {{- fail "tls.mode is secret and tls.secretName is empty: name a Secret with tls.crt, tls.key and ca.crt, or set tls.mode to chart or certManager" -}}
 {{- end -}}
-{{- if and $v.tls.secretName (ne $v.tls.mode "secret") -}}
-{{- fail (printf "tls.secretName is %s and tls.mode is %s: set tls.mode to secret, or leave tls.secretName out" $v.tls.secretName $v.tls.mode) -}}
+{{- if and $v.tls.secretName (ne $mode "secret") -}}
+{{- fail (printf "tls.secretName is %s and tls.mode is %s: set tls.mode to secret, or leave tls.secretName out" $v.tls.secretName $mode) -}}
 {{- end -}}
-{{- if and $v.tls.extraNames (or (eq $v.tls.mode "secret") (eq $v.tls.mode "off")) -}}
-{{- fail (printf "tls.extraNames says what the release's own certificate is for, and tls.mode is %s: put the names into your own certificate" $v.tls.mode) -}}
+{{- if and $v.tls.extraNames (or (eq $mode "secret") (eq $mode "off")) -}}
+{{- fail (printf "tls.extraNames says what the release's own certificate is for, and tls.mode is %s: put the names into your own certificate" $mode) -}}
 {{- end -}}
 {{- if and $v.coordinator.service.loadBalancerSourceRanges (ne $v.coordinator.service.type "LoadBalancer") -}}
 {{- fail (printf "coordinator.service.loadBalancerSourceRanges is for the type LoadBalancer, and the type is %s" $v.coordinator.service.type) -}}
@@ -52,6 +53,38 @@
 {{- $where := printf "pools.%s" .name -}}
 {{- if and (or (gt (int $p.gpus) 0) (gt (int $p.efa) 0)) (not $p.nodeSelector) (not $p.affinity) -}}
 {{- fail (printf "%s asks for devices (gpus %d, efa %d) and names no node pool: give it a nodeSelector or an affinity" $where (int $p.gpus) (int $p.efa)) -}}
+{{- end -}}
+{{- $devices := dict "nvidia.com/gpu" "gpus" $p.gpuResource "gpus" "vpc.amazonaws.com/efa" "efa" "hugepages-2Mi" "hugepages2Mi" -}}
+{{- range $kind := tuple "requests" "limits" -}}
+{{- range $name, $count := index $p.resources $kind -}}
+{{- with get $devices $name -}}
+{{- fail (printf "%s.resources.%s has %s %v: give it as %s of the pool, by which slots and nodes are judged" $where $kind $name $count .) -}}
+{{- end -}}
+{{- if and (contains "/" $name) (not $p.nodeSelector) (not $p.affinity) -}}
+{{- fail (printf "%s.resources.%s has %s %v and the pool names no nodes: give it a nodeSelector or an affinity" $where $kind $name $count) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $memory := dig "limits" "memory" "" $p.resources -}}
+{{- $limit := include "muster.quantity" $memory | float64 -}}
+{{- if and (gt $limit 0.0) (gt (include "muster.quantity" $p.sharedMemory | float64) $limit) -}}
+{{- fail (printf "%s has sharedMemory %v and resources.limits.memory %v: what is in /dev/shm counts as the container's memory; give it more memory, or less of it to /dev/shm" $where $p.sharedMemory $memory) -}}
+{{- end -}}
+{{- $apart := gt (int $p.gpus) 0 -}}
+{{- range $p.topologySpreadConstraints -}}
+{{- if and (eq (get . "topologyKey" | toString) "kubernetes.io/hostname") (eq (get . "whenUnsatisfiable" | toString) "DoNotSchedule") -}}{{- $apart = true -}}{{- end -}}
+{{- end -}}
+{{- range dig "podAntiAffinity" "requiredDuringSchedulingIgnoredDuringExecution" list ($p.affinity | default dict) -}}
+{{- if eq (get . "topologyKey" | toString) "kubernetes.io/hostname" -}}{{- $apart = true -}}{{- end -}}
+{{- end -}}
+{{- if and (eq $p.kind "StatefulSet") (eq $p.nameBy "node") (gt (int $p.replicas) 1) (not $apart) -}}
+{{- fail (printf "%s has nameBy node and replicas %d, and nothing keeps two of them from one node, where the second has the first one's name and is refused: give it topologySpreadConstraints (whenUnsatisfiable: DoNotSchedule) or a podAntiAffinity with the topologyKey kubernetes.io/hostname, or set nameBy to pod" $where (int $p.replicas)) -}}
+{{- end -}}
+{{- $away := toString $p.maxUnavailable -}}
+{{- if hasSuffix "%" $away -}}
+{{- if gt (float64 (trimSuffix "%" $away)) 100.0 -}}
+{{- fail (printf "%s has maxUnavailable %s: of all workers at most 100%% can be away; give 1%% to 100%%, or a number of workers" $where $away) -}}
+{{- end -}}
 {{- end -}}
 {{- $without := false -}}
 {{- range $p.env -}}{{- if and (eq .name "FI_EFA_USE_HUGE_PAGE") (eq (.value | default "" | toString) "0") -}}{{- $without = true -}}{{- end -}}{{- end -}}
@@ -96,6 +129,13 @@
 {{- if $s.create.size -}}{{- $places = append $places "create.size" -}}{{- end -}}
 {{- if gt (len $places) 1 -}}
 {{- fail (printf "storage has %s: one of them is where checkpoints are" (join " and " $places)) -}}
+{{- end -}}
+{{- $path := trimSuffix "/" $s.mountPath -}}
+{{- if has $path (tuple "/var/lib/muster" "/dev/shm" "/etc/muster/ca" "/etc/muster/token" "/run/muster") -}}
+{{- fail (printf "storage.mountPath is %s, where workers have a folder of their own: give another one, /shared for instance" $s.mountPath) -}}
+{{- end -}}
+{{- if and $s.mountPath (hasPrefix (printf "%s/" $path) (printf "%s/" .Values.image.binDir)) -}}
+{{- fail (printf "storage.mountPath is %s, which would hide the programs in image.binDir (%s): give another one, /shared for instance" $s.mountPath .Values.image.binDir) -}}
 {{- end -}}
 {{- if and $places (not $s.mountPath) -}}
 {{- fail (printf "storage has %s and no mountPath: say where workers see it, /shared for instance" (first $places)) -}}

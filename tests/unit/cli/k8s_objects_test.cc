@@ -53,6 +53,15 @@ TEST(K8sObjects, AreAJobItsNetworkAndItsPods) {
     EXPECT_EQ(object["metadata"]["namespace"], "training");
 }
 
+TEST(K8sObjects, JobsAreFoundByTheirLabelsAsPodsAre) {
+  const Json set = job_set(plan());
+  for (const Json& job : set["spec"]["replicatedJobs"]) {
+    const Json& labels = job["template"]["metadata"]["labels"];
+    EXPECT_EQ(labels["app.kubernetes.io/name"], "muster");
+    EXPECT_EQ(labels["app.kubernetes.io/instance"], "first");
+  }
+}
+
 TEST(K8sObjects, TheLeadersEndIsTheJobs) {
   const Json set = job_set(plan());
   EXPECT_EQ(set["spec"]["successPolicy"]["targetReplicatedJobs"], Json({"leader"}));
@@ -87,6 +96,26 @@ TEST(K8sObjects, AWorkerKnowsTheZoneOfItsNode) {
   const Json& env = pod_of(set, "workers")["containers"][0]["env"];
   EXPECT_TRUE(has(env, Json::parse(R"({"name": "MUSTER_WORKER_SWITCHES", "valueFrom": {"fieldRef":
       {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}}})")));
+}
+
+TEST(K8sObjects, SwitchesOfNodesAreReadByAContainerThatAloneHasTheToken) {
+  K8sPlan wanted = plan();
+  wanted.switches_from_node = {"example.com/spine", "example.com/leaf"};
+  wanted.service_account = "topology";
+  const Json set = job_set(wanted);
+  const Json& pod = pod_of(set, "workers");
+  EXPECT_EQ(pod["serviceAccountName"], "topology");
+  EXPECT_EQ(pod["automountServiceAccountToken"], false);
+  const Json& reader = pod["initContainers"][0];
+  EXPECT_EQ(reader["args"][3], "--label=example.com/spine");
+  EXPECT_EQ(reader["args"][4], "--label=example.com/leaf");
+  EXPECT_TRUE(has(reader["args"], "--output=/run/muster/switches"));
+  const Json& worker = pod["containers"][0];
+  EXPECT_TRUE(has(worker["args"], "--switches-file=/run/muster/switches"));
+  EXPECT_THAT(worker["env"].dump(), testing::Not(HasSubstr("MUSTER_WORKER_SWITCHES")));
+  EXPECT_THAT(reader["volumeMounts"].dump(), HasSubstr("\"account\""));
+  EXPECT_THAT(worker["volumeMounts"].dump(), testing::Not(HasSubstr("\"account\"")));
+  EXPECT_FALSE(pod_of(set, "leader").contains("serviceAccountName"));
 }
 
 TEST(K8sObjects, DevicesAreRequestsAndLimits) {
@@ -166,13 +195,53 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
                 p.mounts.push_back({"b", "/dev/shm"});
               }),
               HasSubstr("a folder of their own there"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.mounts.push_back({"b", "/opt"});
+              }),
+              HasSubstr("--mount /opt: it would hide the programs in /opt/muster/bin"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.tolerations = {"bad key!"}; }),
+              HasSubstr("--toleration bad key!: a name as topology"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.node_selector = {{"a b", "c"}};
+              }),
+              HasSubstr("--node-selector a b: a name as topology"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.node_selector = {{"example.com/a", "c d"}};
+              }),
+              HasSubstr("--node-selector example.com/a=c d: a label's value"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "nvidia gpu"; }),
+              HasSubstr("--gpu-resource nvidia gpu"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "gpu"; }), HasSubstr("with its domain"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"a b"}; }),
+              HasSubstr("--switches-from-node a b"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"leaf"}; }),
+              HasSubstr("give --service-account"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.service_account = "A"; }), HasSubstr("--service-account A"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.bin_dir = "bin"; }),
+              HasSubstr("--bin-dir bin: an absolute path is wanted"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.queue = "a";
+                p.topology = "bad label!";
+              }),
+              HasSubstr("--topology bad label!"));
+  K8sPlan right = plan();
+  right.node_selector = {{"node.kubernetes.io/instance-type", "p5.48xlarge"}, {"spot", ""}};
+  right.tolerations = {"nvidia.com/gpu", "team_A"};
+  right.gpu_resource = "nvidia.com/mig-1g.5gb";
+  EXPECT_TRUE(check_k8s_plan(right).ok()) << check_k8s_plan(right);
   EXPECT_THAT(said([](K8sPlan& p) { p.priority_class = "high"; }), HasSubstr("give --queue"));
   EXPECT_THAT(said([](K8sPlan& p) { p.topology = "zone"; }), HasSubstr("give --queue"));
   EXPECT_THAT(said([](K8sPlan& p) { p.queue = "Team A"; }), HasSubstr("--queue Team A"));
   EXPECT_THAT(said([](K8sPlan& p) { p.job_file.resize(kJobFileBytesMax + 1); }),
               HasSubstr("a ConfigMap takes"));
   EXPECT_THAT(said([](K8sPlan& p) { p.insecure = false; }),
-              HasSubstr("--coordinator first-leader-0-0.first"));
+              HasSubstr("deploy/make-secrets.sh --coordinator first-leader-0-0.first --tls "
+                        "first-tls --tokens first-tokens makes them"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.insecure = false;
+                p.namespace_name = "training";
+              }),
+              HasSubstr("deploy/make-secrets.sh -n training --coordinator"));
   EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = "a"; }), HasSubstr("without --token-secret"));
   EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = p.token_secret = "a"; }),
               HasSubstr("leave one of them out"));
@@ -188,7 +257,7 @@ TEST(K8sPlan, NamesOfRunsBecomeNamesOfKubernetes) {
 
 TEST(K8sPlan, MountsHaveASourceAndAPath) {
   EXPECT_EQ(parse_k8s_mount("shared:/data")->source, "shared");
-  EXPECT_EQ(parse_k8s_mount("/mnt/x:/data")->path, "/data");
+  EXPECT_EQ(parse_k8s_mount("/mnt/x:/data/")->path, "/data");
   for (const char* wrong : {"", "shared", "shared:", "shared:data", ":/data", "Shared:/data",
                             "shared:/", "shared:/a:ro"})
     EXPECT_FALSE(parse_k8s_mount(wrong).ok()) << wrong;
