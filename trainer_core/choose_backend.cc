@@ -54,7 +54,21 @@ void tell_reserve(const TrainConfig& config, const TrainContext& context, const 
 absl::Status may_be_others(const absl::Status& status) {
   if (status.ok()) return status;
   return absl::AbortedError(
-      absl::StrCat(status.message(), "\nor other processes hold some of it: see nvidia-smi"));
+      absl::StrCat(status.message(), "; or other processes hold some of it: see nvidia-smi"));
+}
+
+// Between the look at what is free and this another process may have taken it.
+absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
+                                                    const TrainContext& context, DeviceRoom room) {
+  const int32_t rank = context.groups.rank();
+  const size_t bytes =
+      plan_training(config, context.backend->threads(), staging_of(config, rank), rank)
+          .memory()
+          .device_bytes();
+  auto memory = context.backend->memory().try_allocate(bytes);
+  if (memory != nullptr) return memory;
+  room.free_bytes = context.backend->free_bytes();
+  return may_be_others(refused_by_device(config, rank, room));
 }
 
 }  // namespace
@@ -83,8 +97,9 @@ GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
   return options;
 }
 
-absl::Status prepare_devices(const TrainConfig& config, const TrainContext& context) {
-  if (context.backend == nullptr || context.backend->memory().is_host()) return absl::OkStatus();
+absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
+                                                      const TrainContext& context) {
+  if (context.backend == nullptr || context.backend->memory().is_host()) return nullptr;
   ProcessGroup& everyone = context.groups.everyone();
   // All ranks have met, so each has what it takes beside its plan; and none has its plan before all have told.
   DeviceRoom room{.device = context.backend->description(),
@@ -92,7 +107,9 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
                   .beside = {{"kernels' code", kKernelCodeBytes}}};
   if (everyone.size() == 1) {
     tell_reserve(config, context, room);
-    return may_be_others(check_device_room(config, std::array{everyone.rank()}, room));
+    const absl::Status status =
+        may_be_others(check_device_room(config, std::array{everyone.rank()}, room));
+    return status.ok() ? allocate_plan(config, context, std::move(room)) : status;
   }
   const auto api = open_nccl();
   const uint64_t device =
@@ -120,7 +137,7 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
                         : absl::StrCat("collectives: through the host's memory, because ", why_not))
                 << std::endl;
   }
-  return absl::OkStatus();
+  return allocate_plan(config, context, std::move(room));
 }
 
 }  // namespace muster::trainer

@@ -111,14 +111,15 @@ class Trainer : public RunningStep {
     if (auto status = check_world_size(config_, context_.groups.mesh().ranks()); !status.ok())
       return status;
     if (auto status = check_same_config(context_.groups, config_); !status.ok()) return status;
-    if (auto status = prepare_devices(config_, context_); !status.ok()) return status;
+    auto device_memory = prepare_devices(config_, context_);
+    if (!device_memory.ok()) return device_memory.status();
     auto data = open_training_data(config_);
     if (!data.ok()) return data.status();
     if (auto status = open_files(*data); !status.ok()) return status;
     enter(Phase::kCompile);
     replica_ = std::make_unique<Replica>(
         config_, context_.backend != nullptr ? context_.backend : cpu_backend(context_.threads),
-        staging_of(config_, context_.groups.rank()), context_.groups);
+        staging_of(config_, context_.groups.rank()), context_.groups, *std::move(device_memory));
     checkpoints_.attach(*replica_);
     gradients_ = std::make_unique<GradientStep>(config_, context_, *replica_, *data_);
     report_.begin(*replica_);

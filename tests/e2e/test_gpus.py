@@ -5,7 +5,7 @@ import pathlib
 import re
 import unittest
 
-from harness import BIN, SOURCE, MusterTest, wait_until
+from harness import BIN, SOURCE, TINY, MusterTest, wait_until
 
 SAYS = "import os, time; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(1000)"
 
@@ -134,6 +134,27 @@ class Gpus(MusterTest):
         self.assertEqual(wait_until(lambda: self.node("node0"), 30, "node0")["slots"], 1)
         job = self.submit("wants", "--gpus-per-rank", 1)
         self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: fewer are connected", self.job(job)["reason"])
+
+    def test_a_plan_without_room_says_what_would_fit(self):
+        """Of ranks that no preflight has looked at on their machine; the GPU is the emulated device, which sanitizers' builds do not have."""
+        trainer = BIN / "emulated_muster_trainer"
+        if not trainer.exists():
+            self.skipTest(f"this build has no {trainer.name}")
+        coordinator = self.start_coordinator()
+        self.start_worker(coordinator, slots=1, extra=["--trainer", trainer])
+        job = json.loads(self.muster("submit", self.base_yml(), "run_name=large", f"base_output_directory={self.dir}/out", "dataset_type=synthetic",
+                                     *TINY, "per_device_batch_size=65536", "enable_checkpointing=false", "hardware=gpu", "--gpus-per-rank", 0,
+                                     "--restarts", 0, "--json", check=0).stdout)["id"]
+        record = self.wait_for_state(job, "FAILED")
+        self.assertEqual(record["faults"][0]["kind"], "out of memory", record)
+        self.assertRegex(record["faults"][0]["message"], r"exited with code 1 before its first step: out of memory: rank 0 needs \d+ MiB of the GPU's memory, "
+                                                         r"\d+ MiB are free; what would fit: per_device_batch_size=\d+ .*see nvidia-smi")
+        shown = json.loads(self.muster("incident", "show", record["incident"]["id"], "--json", check=0).stdout)
+        self.assertEqual(shown["kind"], "out of memory", shown)
+        self.assertIn("what would fit", shown["sentence"])
+        told = "\n".join(shown["ranks"][0]["last_lines"])
+        for row in ("activations", "optimizer", "together"):
+            self.assertRegex(told, rf"{row} +\d+\.\d MiB")
 
     def test_a_run_on_this_machine(self):
         program = ["--", "python3", "-c", SAYS.replace("time.sleep(1000)", "0")]

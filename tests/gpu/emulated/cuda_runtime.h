@@ -81,6 +81,8 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
   cudaErrorDevicesUnavailable = 46,
+  cudaErrorNoDevice = 100,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorECCUncorrectable = 214,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
@@ -89,10 +91,21 @@ enum cudaError_t {
   cudaErrorSystemNotReady = 802,
   cudaErrorUnknown = 999
 };
-inline const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
-inline const char* cudaGetErrorString(cudaError_t) { return "an error of the emulation"; }
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
 
 #define CUDART_VERSION 13000
+// What the runtime says of the device. Tests change it while nobody asks.
+namespace emulated {
+struct Properties {
+  cudaError_t count_error = cudaSuccess;
+  int driver_version = CUDART_VERSION;  // 0, or MUSTER_EMULATED_DRIVER=0: there is none
+  int major = 9, minor = 0;
+  cudaError_t code_error = cudaSuccess;  // of who looks for a kernel's code
+  size_t largest_allocation = SIZE_MAX;  // more is refused, as where memory is in pieces
+};
+Properties& properties();
+}  // namespace emulated
 struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;
@@ -101,7 +114,7 @@ struct cudaDeviceProp {
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 inline cudaError_t cudaDriverGetVersion(int* version) {
-  return *version = CUDART_VERSION, cudaSuccess;
+  return *version = emulated::properties().driver_version, cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 
@@ -152,7 +165,7 @@ struct cudaFuncAttributes {
 };
 template <class Function>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Function*) {
-  return cudaSuccess;
+  return emulated::properties().code_error;
 }
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };

@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include <absl/cleanup/cleanup.h>
 #include <gtest/gtest.h>
 
+#include "tests/gpu/emulated/cuda_runtime.h"
 #include "tests/gpu/emulated/nvtx3/nvToolsExt.h"
 #include "tests/gpu/gpu_device.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
@@ -24,6 +26,12 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
+using testing::MatchesRegex;
+
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  return text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+}
 
 TEST(ChooseBackend, TakesTheGpuThatIsThere) {
   for (const Hardware wanted : {Hardware::kGpu, Hardware::kAuto}) {
@@ -43,9 +51,10 @@ TEST(Preflight, RanksThatShareAGpuNeedRoomTogether) {
   config.model.emb_dim = 1'000;
   const absl::Status status = preflight(config, MachineRoots());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("ranks 0, 1 share a GPU and need"), HasSubstr("emulated GPU"),
-                    HasSubstr("  optimizer "), HasSubstr("a GPU for each rank")));
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("out of memory: ranks 0, 1 share a GPU and need"), HasSubstr("emulated GPU"),
+            HasSubstr("  optimizer "), HasSubstr("a GPU for each rank")));
 }
 
 TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
@@ -54,8 +63,38 @@ TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
   config.model.emb_dim = 1'000;
   const RunResult result = run(config);
   EXPECT_THAT(result.codes, Each(ExitCode::kFailure)) << "others may hold it for a while";
-  EXPECT_THAT(result.err, HasSubstr("rank 1: start: ranks 0, 1 share a GPU and need"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1: start: rank 0's plan on emulated GPU"),
+                                HasSubstr("out of memory: ranks 0, 1 share a GPU and need")));
   for (const auto& device : take_devices()) EXPECT_EQ(device->peak_bytes(), 0);
+}
+
+// What the worker shows of an end is the last line.
+TEST(Train, NoRoomIsSaidInOneLineBehindTheTable) {
+  TrainConfig config = tiny_config(1);
+  config.per_device_batch_size = 4096;
+  config.max_target_length = 512;
+  config.remat_policy = RematPolicy::kNone;
+  const RunResult result = run(config);
+  EXPECT_THAT(result.codes, Each(ExitCode::kFailure));
+  EXPECT_THAT(result.err, HasSubstr("\n  activations "));
+  EXPECT_THAT(last_line(result.err),
+              MatchesRegex("out of memory: rank 0 needs [0-9]+ MiB of the GPU's memory, [0-9]+ MiB "
+                           "are free; what would fit: per_device_batch_size=.*; or other processes "
+                           "hold some of it: see nvidia-smi"));
+}
+
+// It said that it had room.
+TEST(Train, ADeviceThatRefusesThePlanIsOutOfMemory) {
+  const TrainConfig config = tiny_config(1);
+  emulated::properties().largest_allocation = size_t{64} << 10;
+  const absl::Cleanup all_again = [] { emulated::properties() = {}; };
+  const RunResult result = run(config);
+  EXPECT_THAT(result.codes, Each(ExitCode::kFailure));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("\n  optimizer "), HasSubstr("\n  together ")));
+  EXPECT_THAT(
+      last_line(result.err),
+      MatchesRegex("out of memory: the GPU has refused the [0-9]+ MiB of rank 0's plan, now "
+                   "[0-9]+ MiB are free; what would fit: .*see nvidia-smi"));
 }
 
 // The emulated device does nothing before somebody waits for it.

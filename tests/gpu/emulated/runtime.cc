@@ -216,12 +216,57 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorECCUncorrectable:
+      return "cudaErrorECCUncorrectable";
+    default:
+      return "emulated";
+  }
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorECCUncorrectable:
+      return "uncorrectable ECC error encountered";
+    default:
+      return "an error of the emulation";
+  }
+}
+emulated::Properties& emulated::properties() {
+  static Properties all = [] {
+    Properties made;
+    const char* const driver = std::getenv("MUSTER_EMULATED_DRIVER");
+    if (driver == nullptr || std::strcmp(driver, "0") != 0) return made;
+    made.driver_version = 0;
+    made.count_error = cudaErrorInsufficientDriver;
+    return made;
+  }();
+  return all;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  const cudaError_t error = emulated::properties().count_error;
+  *count = error == cudaSuccess ? 1 : 0;
+  return error;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
   properties->totalGlobalMem = emulated::kMemoryBytes;
-  properties->major = 9;
+  properties->major = emulated::properties().major;
+  properties->minor = emulated::properties().minor;
   properties->multiProcessorCount = 1;
   return cudaSuccess;
 }
@@ -237,6 +282,9 @@ extern "C" cudaError_t cudaProfilerStop() {
   return emulated::listener().hear("profile off"), cudaSuccess;
 }
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  if (bytes > emulated::properties().largest_allocation ||
+      bytes > emulated::kMemoryBytes - std::min(emulated::kMemoryBytes, emulated::memory().bytes()))
+    return cudaErrorMemoryAllocation;
   *data = emulated::memory().add(bytes);
   return cudaSuccess;
 }

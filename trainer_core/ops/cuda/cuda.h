@@ -32,6 +32,8 @@ absl::StatusOr<CudaDevice> find_cuda_device(int index);
 class CudaMemory {
  public:
   explicit CudaMemory(size_t bytes);
+  // Null where the device has no room.
+  static std::shared_ptr<CudaMemory> try_allocate(size_t bytes);
   ~CudaMemory();
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
@@ -40,6 +42,8 @@ class CudaMemory {
   size_t bytes() const { return bytes_; }
 
  private:
+  CudaMemory(void* data, size_t bytes);
+
   void* data_ = nullptr;
   size_t bytes_ = 0;
 };

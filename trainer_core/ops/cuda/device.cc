@@ -33,6 +33,19 @@ absl::Status no_device(cudaError_t error, int driver) {
       what, "Look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train with hardware=cpu"));
 }
 
+// What is no plan's: scratch, tests' and benchmarks'.
+void* allocated(size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
+  size_t free = 0, total = 0;
+  if (error == cudaErrorMemoryAllocation) (void)cudaMemGetInfo(&free, &total);
+  MUSTER_CHECK(error != cudaErrorMemoryAllocation)
+      << "out of memory: the GPU has refused " << (bytes >> 20) << " MiB, of " << (total >> 20)
+      << " MiB " << (free >> 20) << " are free: see nvidia-smi for other processes";
+  MUSTER_CUDA_CHECK(error);
+  return data;
+}
+
 }  // namespace
 
 absl::StatusOr<CudaDevice> find_cuda_device(int index) {
@@ -66,14 +79,21 @@ absl::StatusOr<CudaDevice> find_cuda_device(int index) {
   return device;
 }
 
-CudaMemory::CudaMemory(size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  const cudaError_t error = cudaMalloc(&data_, bytes);
-  MUSTER_CHECK(error == cudaSuccess)
-      << "cannot allocate " << bytes << " bytes on the GPU: " << cudaGetErrorString(error);
-  MUSTER_CUDA_CHECK(cudaMemset(data_, 0, bytes));
+CudaMemory::CudaMemory(size_t bytes) : CudaMemory(bytes == 0 ? nullptr : allocated(bytes), bytes) {}
+
+CudaMemory::CudaMemory(void* data, size_t bytes) : data_(data), bytes_(bytes) {
+  if (data_ == nullptr) return;
+  MUSTER_CUDA_CHECK(cudaMemset(data_, 0, bytes_));
   // Backends' streams do not wait for the one that this goes through.
   MUSTER_CUDA_CHECK(cudaDeviceSynchronize());
+}
+
+std::shared_ptr<CudaMemory> CudaMemory::try_allocate(size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
+  if (error == cudaErrorMemoryAllocation) return nullptr;
+  MUSTER_CUDA_CHECK(error);
+  return std::shared_ptr<CudaMemory>(new CudaMemory(data, bytes));
 }
 
 CudaMemory::~CudaMemory() {
