@@ -18,10 +18,11 @@
 namespace muster::trainer {
 namespace {
 
-// Not the codes of lost peers, which these errors have nothing to do with: another node may have a GPU, another build may not.
+// Not the codes of lost peers, which these errors have nothing to do with. A build or a machine that has no GPU to train on has none the next
+// time, either; a GPU that has an error may be well again.
 absl::Status no_gpu(const absl::Status& why) {
-  const auto code =
-      absl::IsUnimplemented(why) ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
+  const bool stays = absl::IsUnimplemented(why) || absl::IsFailedPrecondition(why);
+  const auto code = stays ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
   return {code, absl::StrCat("hardware=gpu: ", why.message(),
                              absl::IsUnimplemented(why) ? ", or train with hardware=cpu" : "")};
 }

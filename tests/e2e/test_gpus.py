@@ -133,18 +133,31 @@ class Gpus(MusterTest):
         self.assertIn("no GPUs: the NVIDIA driver is not loaded (NVML says 9, Driver Not Loaded)", self.output(worker))
         self.assertEqual(wait_until(lambda: self.node("node0"), 30, "node0")["slots"], 1)
         job = self.submit("wants", "--gpus-per-rank", 1)
-        self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: fewer are connected", self.job(job)["reason"])
+        self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: fewer are connected; node0 has no GPUs: the NVIDIA driver is not loaded",
+                      self.job(job)["reason"])
+        self.assertRegex(self.muster("node", "list", check=0).stdout, r"node0 .* no GPUs: the NVIDIA driver is not loaded \(NVML says 9")
+        self.assertIn("the NVIDIA driver is not loaded", self.node("node0")["no_gpus_because"])
 
-    def test_a_plan_without_room_says_what_would_fit(self):
-        """Of ranks that no preflight has looked at on their machine; the GPU is the emulated device, which sanitizers' builds do not have."""
+    def submit_to_emulated_trainer(self, *options):
+        """A small training with hardware=gpu that no preflight has looked at on its machine, on a worker whose GPU is the emulated device, which sanitizers'
+        builds do not have."""
         trainer = BIN / "emulated_muster_trainer"
         if not trainer.exists():
             self.skipTest(f"this build has no {trainer.name}")
-        coordinator = self.start_coordinator()
-        self.start_worker(coordinator, slots=1, extra=["--trainer", trainer])
-        job = json.loads(self.muster("submit", self.base_yml(), "run_name=large", f"base_output_directory={self.dir}/out", "dataset_type=synthetic",
-                                     *TINY, "per_device_batch_size=65536", "enable_checkpointing=false", "hardware=gpu", "--gpus-per-rank", 0,
-                                     "--restarts", 0, "--json", check=0).stdout)["id"]
+        self.start_worker(self.start_coordinator(), slots=1, extra=["--trainer", trainer])
+        made = self.muster("submit", self.base_yml(), "run_name=tiny", f"base_output_directory={self.dir}/out", "dataset_type=synthetic", *TINY,
+                           "enable_checkpointing=false", "hardware=gpu", "--gpus-per-rank", 0, *options, "--json", check=0)
+        return json.loads(made.stdout)["id"]
+
+    def test_a_trainer_without_a_driver_is_not_tried_again(self):
+        self.env["MUSTER_EMULATED_DRIVER"] = "0"
+        record = self.wait_for_state(self.submit_to_emulated_trainer("--restarts", 5), "FAILED")
+        self.assertEqual(record["attempt"], 1, record)
+        self.assertIn("(bad input) before its first step: rank 0: hardware=gpu: no NVIDIA driver is loaded here: install one, or train with hardware=cpu",
+                      record["reason"])
+
+    def test_a_plan_without_room_says_what_would_fit(self):
+        job = self.submit_to_emulated_trainer("per_device_batch_size=65536", "--restarts", 0)
         record = self.wait_for_state(job, "FAILED")
         self.assertEqual(record["faults"][0]["kind"], "out of memory", record)
         self.assertRegex(record["faults"][0]["message"], r"exited with code 1 before its first step: out of memory: rank 0 needs \d+ MiB of the GPU's memory, "

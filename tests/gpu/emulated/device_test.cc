@@ -18,6 +18,8 @@
 #include "tests/gpu/gpu_device.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/choose_backend.h"
+#include "trainer_core/failure.h"
+#include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/preflight.h"
 
 namespace muster::trainer {
@@ -40,6 +42,85 @@ TEST(ChooseBackend, TakesTheGpuThatIsThere) {
     EXPECT_EQ(chosen->hardware, Hardware::kGpu);
     EXPECT_THAT(chosen->reason, HasSubstr("backend: emulated GPU"));
   }
+}
+
+struct Trouble {
+  const char* name;
+  emulated::Properties properties;
+  const char* sentence;
+  // Of a rank with hardware=gpu: what stays as it is is not tried again.
+  ExitCode code = ExitCode::kBadInput;
+};
+void PrintTo(const Trouble& trouble, std::ostream* out) { *out << trouble.name; }
+
+class ADeviceThatIsNone : public testing::TestWithParam<Trouble> {
+ protected:
+  ADeviceThatIsNone() { emulated::properties() = GetParam().properties; }
+  ~ADeviceThatIsNone() override { emulated::properties() = {}; }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ADeviceThatIsNone,
+    testing::Values(
+        Trouble{"no_driver",
+                {.count_error = cudaErrorInsufficientDriver, .driver_version = 0},
+                "no NVIDIA driver is loaded here: install one, or train with hardware=cpu"},
+        Trouble{"old_driver",
+                {.count_error = cudaErrorInsufficientDriver, .driver_version = 12040},
+                "the NVIDIA driver knows CUDA up to 12.4, this build needs 13.0 or newer: update "
+                "the driver"},
+        Trouble{"no_device",
+                {.count_error = cudaErrorNoDevice},
+                "this process sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train "
+                "with hardware=cpu"},
+        Trouble{"old_device",
+                {.major = 7, .minor = 5},
+                "emulated GPU has compute capability 7.5; at least 8.0 is needed (A100, H100 and "
+                "newer)"},
+        Trouble{"no_code",
+                {.major = 12, .code_error = cudaErrorNoKernelImageForDevice},
+                "this build has no code for emulated GPU (compute capability 12.0; "
+                "cudaErrorNoKernelImageForDevice): build with -DMUSTER_CUDA_ARCHITECTURES=120"},
+        Trouble{"damaged_memory",
+                {.count_error = cudaErrorECCUncorrectable},
+                "cudaErrorECCUncorrectable: uncorrectable ECC error encountered; the GPU's memory "
+                "is damaged: take the node out of service (nvidia-smi -q -d ECC,ROW_REMAPPER)",
+                ExitCode::kFailure},
+        Trouble{"fabric_manager",
+                {.count_error = cudaErrorSystemNotReady},
+                "cudaErrorSystemNotReady: system not yet initialized; the node's fabric manager "
+                "does not run",
+                ExitCode::kFailure},
+        Trouble{"something_else",
+                {.count_error = cudaErrorInvalidValue},
+                "cudaErrorInvalidValue: invalid argument; look at nvidia-smi",
+                ExitCode::kFailure}),
+    [](const auto& trouble) { return std::string(trouble.param.name); });
+
+TEST_P(ADeviceThatIsNone, SaysWhatToDo) {
+  const auto gpu = choose_backend(Hardware::kGpu, 1, {});
+  EXPECT_EQ(std::string(gpu.status().message()),
+            std::string("hardware=gpu: ") + GetParam().sentence);
+  EXPECT_EQ(exit_code_for(gpu.status()), GetParam().code);
+  const auto any = choose_backend(Hardware::kAuto, 1, {});
+  ASSERT_TRUE(any.ok()) << any.status();
+  EXPECT_EQ(any->hardware, Hardware::kCpu);
+  EXPECT_THAT(any->reason, HasSubstr(std::string("(hardware=auto: ") + GetParam().sentence));
+}
+
+// Which call it was, what CUDA says, and what to do.
+TEST(CudaCheck, EndsTheProcessWithASentence) {
+  const auto checked = [](cudaError_t error) { cuda::check(error, "cudaStreamSynchronize(s)"); };
+  EXPECT_DEATH(
+      checked(cudaErrorECCUncorrectable),
+      "cudaStreamSynchronize\\(s\\) ends with cudaErrorECCUncorrectable: uncorrectable ECC "
+      "error encountered .*; the GPU's memory is damaged: take the node out of service");
+  EXPECT_DEATH(checked(cudaErrorUnknown), "the GPU may be lost: look for Xid in the kernel's log");
+  EXPECT_DEATH(checked(cudaErrorIllegalAddress), "look for Xid .*, and run compute-sanitizer");
+  EXPECT_DEATH(checked(cudaErrorMemoryAllocation),
+               "out of memory .*; NCCL, libraries or another process have taken");
+  EXPECT_DEATH(checked(cudaErrorDevicesUnavailable), "another process has the GPU for itself");
+  checked(cudaSuccess);
 }
 
 // Two ranks have the one device; either of them would have room on it.
