@@ -43,13 +43,12 @@ std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
 
 // What rank 0 says beside its plan's line.
 void tell_reserve(const TrainConfig& config, const TrainContext& context, const DeviceRoom& room) {
-  if (context.groups.everyone().rank() != 0) return;
-  std::vector<DeviceReserve> all = {{"scratch", context.backend->own_bytes()},
-                                    {"CUDA context", kCudaContextBytes}};
-  const auto rest = beside_plan(config, room);
-  all.insert(all.end(), rest.begin(), rest.end());
-  context.out << reserve_line(all) << std::endl;
+  if (context.groups.everyone().rank() == 0)
+    context.out << reserve_line(beside_plan(config, room)) << std::endl;
 }
+
+// By a rank with its backend. As in the preflight it is in the table, and counts as free.
+size_t taken_bytes(const Backend& backend) { return backend.own_bytes() + kCudaContextBytes; }
 
 // The preflight has looked at this before. What others hold of the memory now they may have given back by the next attempt.
 absl::Status may_be_others(const absl::Status& status) {
@@ -68,7 +67,7 @@ absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
           .device_bytes();
   auto memory = context.backend->memory().try_allocate(bytes);
   if (memory != nullptr) return memory;
-  room.free_bytes = context.backend->free_bytes();
+  room.free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend);
   return may_be_others(refused_by_device(config, rank, room));
 }
 
@@ -102,10 +101,12 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
                                                       const TrainContext& context) {
   if (context.backend == nullptr || context.backend->memory().is_host()) return nullptr;
   ProcessGroup& everyone = context.groups.everyone();
-  // All ranks have met, so each has what it takes beside its plan; and none has its plan before all have told.
+  // All ranks have met, so each has its backend; and none has its plan before all have told.
   DeviceRoom room{.device = context.backend->description(),
-                  .free_bytes = context.backend->free_bytes(),
-                  .beside = {{"kernels' code", kKernelCodeBytes}}};
+                  .free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend),
+                  .beside = {{"scratch", context.backend->own_bytes()},
+                             {"CUDA context", kCudaContextBytes},
+                             {"kernels' code", kKernelCodeBytes}}};
   if (everyone.size() == 1) {
     tell_reserve(config, context, room);
     const absl::Status status =
@@ -128,6 +129,7 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   }
   const std::string why_not = why_no_nccl(all, mine.size());
   room.nccl = why_not.empty();
+  room.free_bytes += (sharing.size() - 1) * taken_bytes(*context.backend);
   tell_reserve(config, context, room);
   if (auto status = check_device_room(config, sharing, room); !status.ok())
     return may_be_others(status);

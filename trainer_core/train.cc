@@ -287,8 +287,7 @@ class Trainer : public RunningStep {
     return stop && !at_end() ? stop_on_vote() : ExitCode::kOk;
   }
 
-  // A step or a rollback failed. Where peers are lost and this rank was asked to leave, they were, too, and one of them did in
-  // the middle of it: nothing is wrong where this rank needs nobody to save what it has to.
+  // A step or a rollback failed. Peers that are lost when all were asked to leave have left in its middle: no fault where this rank saves alone.
   ExitCode leave_broken(const std::string& where, const absl::Status& status) {
     if (!leaving_.claim(By::kLoop)) return stand_aside(status);
     const ExitCode code = exit_code_of_step(status);

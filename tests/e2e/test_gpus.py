@@ -157,7 +157,7 @@ class Gpus(MusterTest):
                       record["reason"])
 
     def test_a_plan_without_room_says_what_would_fit(self):
-        job = self.submit_to_emulated_trainer("per_device_batch_size=65536", "--restarts", 0)
+        job = self.submit_to_emulated_trainer("per_device_batch_size=1048576", "--restarts", 0)
         record = self.wait_for_state(job, "FAILED")
         self.assertEqual(record["faults"][0]["kind"], "out of memory", record)
         self.assertRegex(record["faults"][0]["message"], r"exited with code 1 before its first step: out of memory: rank 0 needs \d+ MiB of the GPU's memory, "

@@ -16,6 +16,7 @@
 #include "tests/gpu/emulated/cuda_runtime.h"
 #include "tests/gpu/emulated/nvtx3/nvToolsExt.h"
 #include "tests/gpu/gpu_device.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/choose_backend.h"
 #include "trainer_core/failure.h"
@@ -152,12 +153,12 @@ TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
 // What the worker shows of an end is the last line.
 TEST(Train, NoRoomIsSaidInOneLineBehindTheTable) {
   TrainConfig config = tiny_config(1);
-  config.per_device_batch_size = 4096;
+  config.per_device_batch_size = 65536;
   config.max_target_length = 512;
   config.remat_policy = RematPolicy::kNone;
   const RunResult result = run(config);
   EXPECT_THAT(result.codes, Each(ExitCode::kFailure));
-  EXPECT_THAT(result.err, HasSubstr("\n  activations "));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("\n  activations "), HasSubstr("\n  scratch ")));
   EXPECT_THAT(last_line(result.err),
               MatchesRegex("out of memory: rank 0 needs [0-9]+ MiB of the GPU's memory, [0-9]+ MiB "
                            "are free; what would fit: per_device_batch_size=.*; or other processes "
@@ -166,8 +167,9 @@ TEST(Train, NoRoomIsSaidInOneLineBehindTheTable) {
 
 // It said that it had room.
 TEST(Train, ADeviceThatRefusesThePlanIsOutOfMemory) {
-  const TrainConfig config = tiny_config(1);
-  emulated::properties().largest_allocation = size_t{64} << 10;
+  TrainConfig config = tiny_config(1);
+  config.model.vocab_size = 64'000;
+  emulated::properties().largest_allocation = size_t{8} << 20;  // the backend's own are smaller
   const absl::Cleanup all_again = [] { emulated::properties() = {}; };
   const RunResult result = run(config);
   EXPECT_THAT(result.codes, Each(ExitCode::kFailure));
@@ -176,6 +178,30 @@ TEST(Train, ADeviceThatRefusesThePlanIsOutOfMemory) {
       last_line(result.err),
       MatchesRegex("out of memory: the GPU has refused the [0-9]+ MiB of rank 0's plan, now "
                    "[0-9]+ MiB are free; what would fit: .*see nvidia-smi"));
+}
+
+// Neither on the device nor for it in the host's memory, whatever is saved and evaluated beside steps.
+TEST(Train, AllocatesNothingInAStep) {
+  for (const int ranks : {1, 2}) {
+    const TempFolder folder;
+    TrainConfig config = along_fsdp(tiny_config(ranks));
+    config.steps = 9;
+    config.per_device_batch_size = 1;
+    config.max_target_length = 8;
+    config.enable_checkpointing = true;
+    config.checkpoint_directory = folder.file("checkpoints");
+    config.checkpoint_period = 3;
+    config.eval.interval = 4;
+    config.eval.steps = 1;
+    std::vector<uint64_t> made;  // after each of rank 0's steps
+    const RunResult result = run(config, [&](int rank, const StepRecord&, std::atomic<bool>&) {
+      if (rank == 0) made.push_back(emulated::allocations());
+    });
+    ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+    ASSERT_EQ(made.size(), 9U);
+    EXPECT_EQ(made[1], made.back()) << ranks << " ranks";
+    take_devices();
+  }
 }
 
 // The emulated device does nothing before somebody waits for it.
