@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 
@@ -100,12 +101,15 @@ const char* cudaGetErrorString(cudaError_t error);
 namespace emulated {
 struct Properties {
   cudaError_t count_error = cudaSuccess;
+  int devices = 1;                      // they are one, with as many names
   int driver_version = CUDART_VERSION;  // 0, or MUSTER_EMULATED_DRIVER=0: there is none
   int major = 9, minor = 0;
   cudaError_t code_error = cudaSuccess;  // of who looks for a kernel's code
   size_t largest_allocation = SIZE_MAX;  // more is refused, as where memory is in pieces
 };
 Properties& properties();
+// That were made until now, in the device's memory and for it in the host's.
+uint64_t allocations();
 }  // namespace emulated
 struct cudaDeviceProp {
   char name[256];
@@ -146,8 +150,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to);
-inline cudaError_t cudaDeviceGetPCIBusId(char* id, int, int) {
-  return std::memcpy(id, "emulated", 9), cudaSuccess;
+inline cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  return std::snprintf(id, static_cast<size_t>(length), "emulated %d", device), cudaSuccess;
 }
 
 // What is allocated is rounded up to pages, as on a device.

@@ -1,5 +1,6 @@
 // The emulated device's memory, streams and events, and what the runtime says of it.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -258,7 +259,7 @@ emulated::Properties& emulated::properties() {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   const cudaError_t error = emulated::properties().count_error;
-  *count = error == cudaSuccess ? 1 : 0;
+  *count = error == cudaSuccess ? emulated::properties().devices : 0;
   return error;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
@@ -281,7 +282,13 @@ extern "C" cudaError_t cudaProfilerStart() {
 extern "C" cudaError_t cudaProfilerStop() {
   return emulated::listener().hear("profile off"), cudaSuccess;
 }
+namespace {
+std::atomic<uint64_t> allocated = 0;
+}  // namespace
+uint64_t emulated::allocations() { return allocated; }
+
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  ++allocated;
   if (bytes > emulated::properties().largest_allocation ||
       bytes > emulated::kMemoryBytes - std::min(emulated::kMemoryBytes, emulated::memory().bytes()))
     return cudaErrorMemoryAllocation;
@@ -307,6 +314,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  ++allocated;
   *data = std::malloc(bytes);
   return *data == nullptr ? cudaErrorInvalidConfiguration : cudaSuccess;
 }
