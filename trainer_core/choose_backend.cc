@@ -50,11 +50,20 @@ void tell_reserve(const TrainConfig& config, const TrainContext& context, const 
 // By a rank with its backend. As in the preflight it is in the table, and counts as free.
 size_t taken_bytes(const Backend& backend) { return backend.own_bytes() + kCudaContextBytes; }
 
-// The preflight has looked at this before. What others hold of the memory now they may have given back by the next attempt.
+// What others hold of the memory now they may have given back by the next attempt.
 absl::Status may_be_others(const absl::Status& status) {
-  if (status.ok()) return status;
   return absl::AbortedError(
       absl::StrCat(status.message(), "; or other processes hold some of it: see nvidia-smi"));
+}
+
+// The preflight has looked at this before, where it was made on this machine. What has no room on an empty device is tried once.
+absl::Status check_room(const TrainConfig& config, const TrainContext& context,
+                        std::span<const int32_t> ranks, const DeviceRoom& room) {
+  absl::Status status = check_device_room(config, ranks, room);
+  if (status.ok()) return status;
+  DeviceRoom empty = room;
+  empty.free_bytes = context.backend->total_bytes();
+  return check_device_room(config, ranks, empty).ok() ? may_be_others(status) : status;
 }
 
 // Between the look at what is free and this another process may have taken it.
@@ -109,9 +118,9 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
                              {"kernels' code", kKernelCodeBytes}}};
   if (everyone.size() == 1) {
     tell_reserve(config, context, room);
-    const absl::Status status =
-        may_be_others(check_device_room(config, std::array{everyone.rank()}, room));
-    return status.ok() ? allocate_plan(config, context, std::move(room)) : status;
+    if (auto status = check_room(config, context, std::array{everyone.rank()}, room); !status.ok())
+      return status;
+    return allocate_plan(config, context, std::move(room));
   }
   const auto api = open_nccl();
   const uint64_t device =
@@ -131,8 +140,7 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   room.nccl = why_not.empty();
   room.free_bytes += (sharing.size() - 1) * taken_bytes(*context.backend);
   tell_reserve(config, context, room);
-  if (auto status = check_device_room(config, sharing, room); !status.ok())
-    return may_be_others(status);
+  if (auto status = check_room(config, context, sharing, room); !status.ok()) return status;
   if (why_not.empty()) context.groups.use_nccl({.api = *api});
   if (everyone.rank() == 0) {
     context.out << (why_not.empty()

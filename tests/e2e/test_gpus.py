@@ -157,11 +157,12 @@ class Gpus(MusterTest):
                       record["reason"])
 
     def test_a_plan_without_room_says_what_would_fit(self):
-        job = self.submit_to_emulated_trainer("per_device_batch_size=1048576", "--restarts", 0)
+        job = self.submit_to_emulated_trainer("per_device_batch_size=1048576", "--restarts", 5)
         record = self.wait_for_state(job, "FAILED")
         self.assertEqual(record["faults"][0]["kind"], "out of memory", record)
-        self.assertRegex(record["faults"][0]["message"], r"exited with code 1 before its first step: out of memory: rank 0 needs \d+ MiB of the GPU's memory, "
-                                                         r"\d+ MiB are free; what would fit: per_device_batch_size=\d+ .*see nvidia-smi")
+        self.assertRegex(record["faults"][0]["message"], r"exited with code 2 \(bad input\) before its first step: out of memory: rank 0 needs \d+ MiB of the "
+                                                         r"GPU's memory, \d+ MiB are free; what would fit: per_device_batch_size=\d+ ")
+        self.assertEqual(record["attempt"], 1, "an empty GPU has no room for it")
         shown = json.loads(self.muster("incident", "show", record["incident"]["id"], "--json", check=0).stdout)
         self.assertEqual(shown["kind"], "out of memory", shown)
         self.assertIn("what would fit", shown["sentence"])

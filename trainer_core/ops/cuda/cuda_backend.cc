@@ -145,6 +145,7 @@ class GpuBackend final : public Backend {
                         device_.capability % 10, ", ", device_.memory_bytes >> 20, " MiB, ",
                         av(ops_->name()));
   }
+  size_t total_bytes() const override { return device_.memory_bytes; }
   size_t free_bytes() const override { return memory_.free_bytes(); }
   size_t own_bytes() const override { return own_bytes_; }
   size_t peak_bytes() const override { return memory_.allocations().peak(); }
