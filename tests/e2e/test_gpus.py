@@ -151,13 +151,13 @@ class Gpus(MusterTest):
 
     def test_a_trainer_without_a_driver_is_not_tried_again(self):
         self.env["MUSTER_EMULATED_DRIVER"] = "0"
-        record = self.wait_for_state(self.submit_to_emulated_trainer("--restarts", 5), "FAILED")
+        record = self.wait_for_state(self.submit_to_emulated_trainer("restarts_max=5"), "FAILED")
         self.assertEqual(record["attempt"], 1, record)
         self.assertIn("(bad input) before its first step: rank 0: hardware=gpu: no NVIDIA driver is loaded here: install one, or train with hardware=cpu",
                       record["reason"])
 
     def test_a_plan_without_room_says_what_would_fit(self):
-        job = self.submit_to_emulated_trainer("per_device_batch_size=1048576", "--restarts", 5)
+        job = self.submit_to_emulated_trainer("per_device_batch_size=1048576", "restarts_max=5")
         record = self.wait_for_state(job, "FAILED")
         self.assertEqual(record["faults"][0]["kind"], "out of memory", record)
         self.assertRegex(record["faults"][0]["message"], r"exited with code 2 \(bad input\) before its first step: out of memory: rank 0 needs \d+ MiB of the "
