@@ -191,8 +191,9 @@ absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> 
   }
   absl::StrAppend(&text, network_advice());
   if (missing.empty()) return absl::DeadlineExceededError(text);
-  // Who has found an error has not lost the others; they have lost it.
-  const bool own = mine > kNcclSuccess && mine != kNcclInProgress;
+  // Who has found an error has not lost the others; they have lost it. But for the one error that says so.
+  constexpr NcclResult kRemoteError = 6;
+  const bool own = mine > kNcclSuccess && mine != kNcclInProgress && mine != kRemoteError;
   return own ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
 }
 

@@ -15,7 +15,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr NcclResult kSystemError = 2, kInvalidUsage = 5, kRemoteError = 6;
+constexpr NcclResult kInvalidUsage = 5, kRemoteError = 6;
 
 using Bytes = std::vector<std::byte>;
 
@@ -142,7 +142,7 @@ NcclResult init(NcclCommunicator* communicator, int ranks, NcclUniqueId id, int 
                 NcclConfig* config) {
   MUSTER_CHECK(config->blocking == 0 && config->magic == 0xcafebeef) << "another config";
   FakeNccl& fake = *worlds().fake;
-  if (fake.failing_init == rank) return kSystemError;
+  if (fake.failing_init == rank) return fake.init_error;
   const std::lock_guard lock(worlds().mutex);
   auto& world = worlds().all[id.bytes.data()];
   if (world == nullptr) world = std::make_shared<World>();

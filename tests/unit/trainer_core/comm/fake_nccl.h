@@ -27,6 +27,7 @@ class FakeNccl {
 
   std::atomic<bool> failing_id = false;    // rank 0 gets no id
   std::atomic<int> failing_init = -1;      // the rank whose communicator fails
+  std::atomic<NcclResult> init_error = 2;  // and how: ncclSystemError
   std::atomic<int> pending_init = -1;      // the rank whose communicator is never there
   std::atomic<bool> remote_error = false;  // what communicators say of themselves
   std::atomic<int> communicators = 0;      // that are there now

@@ -158,6 +158,14 @@ TEST_F(NcclGroups, NameARankWithoutACommunicator) {
   EXPECT_EQ(nccl_.communicators, 0);
 }
 
+// A peer that has gone meanwhile: nobody here is why.
+TEST_F(NcclGroups, ARankThatHasLostAnotherIsNotTheOneThatFailed) {
+  nccl_.failing_init = 1;
+  nccl_.init_error = 6;
+  for (const absl::Status& status : statuses(connecting_for_50_ms()))
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+}
+
 TEST_F(NcclGroups, WaitForACommunicatorABoundedTime) {
   nccl_.pending_init = 0;
   for (const absl::Status& status : statuses(connecting_for_50_ms())) {
