@@ -193,7 +193,8 @@ json worker_to_json(const v1::WorkerInfo& worker) {
               {"heartbeat_age_seconds", number(worker.heartbeat_age_seconds())},
               {"check_due", worker.check_due()},
               {"gpus", json::array()},
-              {"gpus_used", worker.gpus_used()}};
+              {"gpus_used", worker.gpus_used()},
+              {"no_gpus_because", worker.no_gpus_because()}};
   for (const v1::Gpu& gpu : worker.gpus()) {
     out["gpus"].push_back({{"index", gpu.index()},
                            {"uuid", gpu.uuid()},

@@ -37,6 +37,13 @@ std::string reason_of(const v1::WorkerInfo& worker) {
   return shown(text);
 }
 
+// It is left out, or has no GPUs.
+std::string why_of(const v1::WorkerInfo& worker) {
+  if (worker.has_exclusion()) return reason_of(worker);
+  if (worker.no_gpus_because().empty()) return "";
+  return absl::StrCat("no GPUs: ", shown(worker.no_gpus_because()));
+}
+
 std::string check_of(const v1::WorkerInfo& worker, int64_t now_unix_ns) {
   if (!worker.has_last_check()) return "-";
   const v1::NodeCheck& check = worker.last_check();
@@ -75,7 +82,7 @@ std::string describe_nodes(const v1::ListWorkersResponse& workers, int64_t now_u
          worker.has_exclusion()
              ? absl::StrCat(state_of(worker), " ", rest_of(worker.exclusion(), now_unix_ns))
              : state_of(worker),
-         check_of(worker, now_unix_ns), worker.has_exclusion() ? reason_of(worker) : ""});
+         check_of(worker, now_unix_ns), why_of(worker)});
   }
   return format_table(rows);
 }

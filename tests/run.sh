@@ -211,6 +211,7 @@ phase_cuda() {
   check "build cuda" cmake --build build/cuda -j "$jobs" --target gpu_ops_test gpu_model_test gpu_training_test gpu_bench muster-trainer
   # Its own status where there is no GPU: it links, starts and says so.
   check "gpu_ops_test without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_ops_test; [ $? -eq 77 ]'
+  check "gpu_training_test without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_training_test; [ $? -eq 77 ]'
   check "gpu_bench without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_bench; [ $? -eq 77 ]'
 }
 

@@ -18,10 +18,11 @@
 namespace muster::trainer {
 namespace {
 
-// Not the codes of lost peers, which these errors have nothing to do with: another node may have a GPU, another build may not.
+// Not the codes of lost peers, which these errors have nothing to do with. A build or a machine that has no GPU to train on has none the next
+// time, either; a GPU that has an error may be well again.
 absl::Status no_gpu(const absl::Status& why) {
-  const auto code =
-      absl::IsUnimplemented(why) ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
+  const bool stays = absl::IsUnimplemented(why) || absl::IsFailedPrecondition(why);
+  const auto code = stays ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
   return {code, absl::StrCat("hardware=gpu: ", why.message(),
                              absl::IsUnimplemented(why) ? ", or train with hardware=cpu" : "")};
 }
@@ -42,19 +43,41 @@ std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
 
 // What rank 0 says beside its plan's line.
 void tell_reserve(const TrainConfig& config, const TrainContext& context, const DeviceRoom& room) {
-  if (context.groups.everyone().rank() != 0) return;
-  std::vector<DeviceReserve> all = {{"scratch", context.backend->own_bytes()},
-                                    {"CUDA context", kCudaContextBytes}};
-  const auto rest = beside_plan(config, room);
-  all.insert(all.end(), rest.begin(), rest.end());
-  context.out << reserve_line(all) << std::endl;
+  if (context.groups.everyone().rank() == 0)
+    context.out << reserve_line(beside_plan(config, room)) << std::endl;
 }
 
-// The preflight has looked at this before. What others hold of the memory now they may have given back by the next attempt.
+// By a rank with its backend. As in the preflight it is in the table, and counts as free.
+size_t taken_bytes(const Backend& backend) { return backend.own_bytes() + kCudaContextBytes; }
+
+// What others hold of the memory now they may have given back by the next attempt.
 absl::Status may_be_others(const absl::Status& status) {
-  if (status.ok()) return status;
   return absl::AbortedError(
-      absl::StrCat(status.message(), "\nor other processes hold some of it: see nvidia-smi"));
+      absl::StrCat(status.message(), "; or other processes hold some of it: see nvidia-smi"));
+}
+
+// The preflight has looked at this before, where it was made on this machine. What has no room on an empty device is tried once.
+absl::Status check_room(const TrainConfig& config, const TrainContext& context,
+                        std::span<const int32_t> ranks, const DeviceRoom& room) {
+  absl::Status status = check_device_room(config, ranks, room);
+  if (status.ok()) return status;
+  DeviceRoom empty = room;
+  empty.free_bytes = context.backend->total_bytes();
+  return check_device_room(config, ranks, empty).ok() ? may_be_others(status) : status;
+}
+
+// Between the look at what is free and this another process may have taken it.
+absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
+                                                    const TrainContext& context, DeviceRoom room) {
+  const int32_t rank = context.groups.rank();
+  const size_t bytes =
+      plan_training(config, context.backend->threads(), staging_of(config, rank), rank)
+          .memory()
+          .device_bytes();
+  auto memory = context.backend->memory().try_allocate(bytes);
+  if (memory != nullptr) return memory;
+  room.free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend);
+  return may_be_others(refused_by_device(config, rank, room));
 }
 
 }  // namespace
@@ -83,16 +106,21 @@ GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
   return options;
 }
 
-absl::Status prepare_devices(const TrainConfig& config, const TrainContext& context) {
-  if (context.backend == nullptr || context.backend->memory().is_host()) return absl::OkStatus();
+absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
+                                                      const TrainContext& context) {
+  if (context.backend == nullptr || context.backend->memory().is_host()) return nullptr;
   ProcessGroup& everyone = context.groups.everyone();
-  // All ranks have met, so each has what it takes beside its plan; and none has its plan before all have told.
+  // All ranks have met, so each has its backend; and none has its plan before all have told.
   DeviceRoom room{.device = context.backend->description(),
-                  .free_bytes = context.backend->free_bytes(),
-                  .beside = {{"kernels' code", kKernelCodeBytes}}};
+                  .free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend),
+                  .beside = {{"scratch", context.backend->own_bytes()},
+                             {"CUDA context", kCudaContextBytes},
+                             {"kernels' code", kKernelCodeBytes}}};
   if (everyone.size() == 1) {
     tell_reserve(config, context, room);
-    return may_be_others(check_device_room(config, std::array{everyone.rank()}, room));
+    if (auto status = check_room(config, context, std::array{everyone.rank()}, room); !status.ok())
+      return status;
+    return allocate_plan(config, context, std::move(room));
   }
   const auto api = open_nccl();
   const uint64_t device =
@@ -110,9 +138,9 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
   }
   const std::string why_not = why_no_nccl(all, mine.size());
   room.nccl = why_not.empty();
+  room.free_bytes += (sharing.size() - 1) * taken_bytes(*context.backend);
   tell_reserve(config, context, room);
-  if (auto status = check_device_room(config, sharing, room); !status.ok())
-    return may_be_others(status);
+  if (auto status = check_room(config, context, sharing, room); !status.ok()) return status;
   if (why_not.empty()) context.groups.use_nccl({.api = *api});
   if (everyone.rank() == 0) {
     context.out << (why_not.empty()
@@ -120,7 +148,7 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
                         : absl::StrCat("collectives: through the host's memory, because ", why_not))
                 << std::endl;
   }
-  return absl::OkStatus();
+  return allocate_plan(config, context, std::move(room));
 }
 
 }  // namespace muster::trainer

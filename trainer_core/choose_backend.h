@@ -29,7 +29,9 @@ GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env);
 
 // For ranks on devices, once they are known to have the same config and before any of them has its plan's memory: whether those that share a
 // device have room on it (device_room.h), and how they bring together what lies there: by NCCL, or through the host's memory where they
-// share a device or one of them has no NCCL. Rank 0 says which, and why. All ranks call it; the group's errors, too.
-absl::Status prepare_devices(const TrainConfig& config, const TrainContext& context);
+// share a device or one of them has no NCCL. Rank 0 says which, and why. Returns the plan's memory on the device; null on the CPU. All ranks
+// call it; the group's errors, too.
+absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
+                                                      const TrainContext& context);
 
 }  // namespace muster::trainer

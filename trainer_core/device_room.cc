@@ -168,6 +168,14 @@ std::string what_would_fit(const TrainConfig& config, std::span<const int32_t> r
       config.max_target_length, kFsdpTimesMax);
 }
 
+absl::Status no_room(const TrainConfig& config, std::span<const int32_t> ranks,
+                     const DeviceRoom& room, const std::string& what) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("rank ", ranks[0], "'s plan on ", room.device, ", and what is beside it:\n",
+                   table_of(plan_of(config, ranks[0]), beside_plan(config, room)),
+                   "out of memory: ", what, "; ", what_would_fit(config, ranks, room)));
+}
+
 }  // namespace
 
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room) {
@@ -183,13 +191,18 @@ absl::Status check_device_room(const TrainConfig& config, std::span<const int32_
   std::string who = absl::StrCat("rank ", ranks[0], " needs");
   if (ranks.size() > 1)
     who = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " share a GPU and need");
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("%s %.0f MiB of the GPU's memory, but of %s %.0f MiB are free; rank %d's "
-                      "plan there, and what is beside it:\n%s%s",
-                      who, static_cast<double>(needed) / kMiB, room.device,
-                      static_cast<double>(room.free_bytes) / kMiB, ranks[0],
-                      table_of(plan_of(config, ranks[0]), beside_plan(config, room)),
-                      what_would_fit(config, ranks, room)));
+  return no_room(config, ranks, room,
+                 absl::StrFormat("%s %.0f MiB of the GPU's memory, %.0f MiB are free", who,
+                                 static_cast<double>(needed) / kMiB,
+                                 static_cast<double>(room.free_bytes) / kMiB));
+}
+
+absl::Status refused_by_device(const TrainConfig& config, int32_t rank, const DeviceRoom& room) {
+  return no_room(
+      config, std::array{rank}, room,
+      absl::StrFormat("the GPU has refused the %.0f MiB of rank %d's plan, now %.0f MiB are free",
+                      static_cast<double>(plan_of(config, rank).device_bytes()) / kMiB, rank,
+                      static_cast<double>(room.free_bytes) / kMiB));
 }
 
 }  // namespace muster::trainer

@@ -26,10 +26,14 @@ struct DeviceRoom {
 // What a rank of the config's takes beside its plan: the room's, and NCCL's.
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room);
 
-// ResourceExhausted has the plan's table, a line a category, with what is beside it, and which changes of the config would fit: a smaller batch, another remat
-// policy, more FSDP, a GPU for each rank; each of them by itself, or where none does all together. `ranks` are of the config's mesh. Makes
-// plans alone: a refusal takes some dozen of them.
+// ResourceExhausted has the plan's table, a line a category, with what is beside it. Its last line says all by itself, because it may be all
+// that is shown: "out of memory: …; what would fit: …", which changes of the config would do: a smaller batch, another remat policy, more
+// FSDP, a GPU for each rank; each of them by itself, or where none does all together. `ranks` are of the config's mesh. Makes plans alone: a
+// refusal takes some dozen of them.
 absl::Status check_device_room(const TrainConfig& config, std::span<const int32_t> ranks,
                                const DeviceRoom& room);
+
+// The same of a rank whose plan the device has refused, though there seemed to be room; `room` has what is free since then.
+absl::Status refused_by_device(const TrainConfig& config, int32_t rank, const DeviceRoom& room);
 
 }  // namespace muster::trainer

@@ -29,10 +29,10 @@ class Replica {
   // Of this rank of the groups' mesh, which is the config's. `groups` outlives it.
   Replica(const TrainConfig& config, int32_t threads, Staging staging, ProcessGroups& groups)
       : Replica(config, cpu_backend(threads), staging, &groups) {}
-  // On a backend whose memory the groups know.
+  // On a backend whose memory the groups know; `device_memory` as prepare_devices() has allocated it for this plan, null where nobody has.
   Replica(const TrainConfig& config, std::shared_ptr<Backend> backend, Staging staging,
-          ProcessGroups& groups)
-      : Replica(config, std::move(backend), staging, &groups) {}
+          ProcessGroups& groups, std::shared_ptr<void> device_memory)
+      : Replica(config, std::move(backend), staging, &groups, std::move(device_memory)) {}
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
@@ -137,12 +137,12 @@ class Replica {
 
  private:
   Replica(const TrainConfig& config, std::shared_ptr<Backend> backend, Staging staging,
-          ProcessGroups* groups)
+          ProcessGroups* groups, std::shared_ptr<void> device_memory = nullptr)
       : backend_(std::move(backend)),
         ops_(backend_->ops()),
         plan_(plan_training(config, backend_->threads(), staging,
                             groups == nullptr ? 0 : groups->rank())),
-        arena_(plan_.memory(), backend_->memory()),
+        arena_(plan_.memory(), backend_->memory(), std::move(device_memory)),
         parameters_(groups == nullptr || groups->mesh().ranks() == 1
                         ? nullptr
                         : std::make_unique<ShardedParameters>(plan_.model, arena_, ops_, *groups)),

@@ -111,14 +111,15 @@ class Trainer : public RunningStep {
     if (auto status = check_world_size(config_, context_.groups.mesh().ranks()); !status.ok())
       return status;
     if (auto status = check_same_config(context_.groups, config_); !status.ok()) return status;
-    if (auto status = prepare_devices(config_, context_); !status.ok()) return status;
+    auto device_memory = prepare_devices(config_, context_);
+    if (!device_memory.ok()) return device_memory.status();
     auto data = open_training_data(config_);
     if (!data.ok()) return data.status();
     if (auto status = open_files(*data); !status.ok()) return status;
     enter(Phase::kCompile);
     replica_ = std::make_unique<Replica>(
         config_, context_.backend != nullptr ? context_.backend : cpu_backend(context_.threads),
-        staging_of(config_, context_.groups.rank()), context_.groups);
+        staging_of(config_, context_.groups.rank()), context_.groups, *std::move(device_memory));
     checkpoints_.attach(*replica_);
     gradients_ = std::make_unique<GradientStep>(config_, context_, *replica_, *data_);
     report_.begin(*replica_);
@@ -286,8 +287,7 @@ class Trainer : public RunningStep {
     return stop && !at_end() ? stop_on_vote() : ExitCode::kOk;
   }
 
-  // A step or a rollback failed. Where peers are lost and this rank was asked to leave, they were, too, and one of them did in
-  // the middle of it: nothing is wrong where this rank needs nobody to save what it has to.
+  // A step or a rollback failed. Peers that are lost when all were asked to leave have left in its middle: no fault where this rank saves alone.
   ExitCode leave_broken(const std::string& where, const absl::Status& status) {
     if (!leaving_.claim(By::kLoop)) return stand_aside(status);
     const ExitCode code = exit_code_of_step(status);

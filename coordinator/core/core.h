@@ -70,6 +70,7 @@ struct Worker {
   PortRange program_ports;
   std::string switches;
   std::vector<Gpu> gpus;
+  std::string no_gpus_because;  // a clause, where there are none and the worker knows why
   int32_t slots = 0;
   bool connected = false;
   bool leaving = false;  // was told to end: nothing is placed on it any more
@@ -141,6 +142,7 @@ class Core {
   NodeUses use_of_ranks() const;
   NodeUse use_of(const JobSpec& spec, const WorkerName& name) const;
   static Host host_of(const Worker& worker, const NodeUse& use);
+  std::string without_gpus_text(const JobSpec& spec) const;
   std::string kept_text(const Job& job, const WorkerName& awaited) const;
   void start(Job& job, std::vector<RankPlacement> placement);
   int32_t free_program_port(const Job& job) const;

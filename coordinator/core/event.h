@@ -72,7 +72,8 @@ struct WorkerRegistered {
   std::vector<RunningRank> running;
   std::optional<Duration> leaving;  // as WorkerLeaving's grace, of one that leaves
   int64_t unix_ns = 0;
-  std::vector<Gpu> gpus{};  // of its node, that ranks may have to themselves
+  std::vector<Gpu> gpus{};        // of its node, that ranks may have to themselves
+  std::string no_gpus_because{};  // a clause, where there are none
 };
 
 // The stream broke. The worker keeps its slots and its ranks until its lease runs out.

@@ -80,6 +80,7 @@ void Core::on(const WorkerRegistered& event) {
   worker.program_ports = event.program_ports;
   worker.switches = event.switches;
   worker.gpus = event.gpus;
+  worker.no_gpus_because = event.no_gpus_because;
   worker.slots = event.slots;
   worker.connected = true;
   worker.away_since.reset();

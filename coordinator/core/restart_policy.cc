@@ -291,10 +291,14 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
   for (size_t rank = 0; rank < job.ranks.size(); ++rank)
     if (job.ranks[rank].life != RankState::Life::kExited) silent.add(static_cast<int32_t>(rank));
   fault.message = absl::StrCat(loss, ", but no rank was reported dead");
-  if (silent.empty() || victim == job.exits.end()) return fault;
+  if (victim == job.exits.end()) return fault;
   if (silent.size() == 1) blame(Rank(silent.ranges()[0].first));
-  absl::StrAppend(&fault.message, "; ", ranks_text(silent),
-                  silent.size() == 1 ? " alone has" : " have", " not said so");
+  if (!silent.empty())
+    absl::StrAppend(&fault.message, "; ", ranks_text(silent),
+                    silent.size() == 1 ? " alone has" : " have", " not said so");
+  // What it found may be all that anybody knows: that NCCL's communicator did not come, for example.
+  if (!victim->detail.empty())
+    absl::StrAppend(&fault.message, "; rank ", victim->rank.value(), " said: ", victim->detail);
   return fault;
 }
 

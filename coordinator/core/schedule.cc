@@ -65,6 +65,26 @@ std::string Core::kept_text(const Job& job, const WorkerName& awaited) const {
       " s after its last attempt, while ", awaited.value(), " is away");
 }
 
+// Of a job that waits for GPUs of its own, where workers that are here know why they have none.
+std::string Core::without_gpus_text(const JobSpec& spec) const {
+  if (spec.gpus_per_rank <= 0) return "";
+  const Worker* first = nullptr;
+  int32_t others = 0;
+  for (const auto& [name, worker] : workers_) {
+    if (!worker.connected || worker.no_gpus_because.empty()) continue;
+    if (first == nullptr) {
+      first = &worker;
+    } else {
+      ++others;
+    }
+  }
+  if (first == nullptr) return "";
+  const std::string who = others == 0 ? first->name.value()
+                                      : absl::StrCat(first->name.value(), " and ", others, " more");
+  return absl::StrCat("; ", who, others == 0 ? " has" : " have",
+                      " no GPUs: ", first->no_gpus_because);
+}
+
 // Of all of its ranks there; no GPUs of a worker that is not known.
 NodeUse Core::use_of(const JobSpec& spec, const WorkerName& name) const {
   const auto worker = workers_.find(name);
@@ -199,14 +219,14 @@ void Core::schedule() {
       const bool gpus_missing = std::ranges::any_of(hosts, [&](const Host& host) {
         return host.slots_free >= job.spec.ranks_per_node && !wish.has_room(host);
       });
-      reason =
-          absl::StrCat("waits for ", need_text(job.spec, fewest, gpus_missing),
-                       turn_taken        ? ": they are busy"
-                       : leaving.empty() ? ": fewer are connected"
-                                         : ": fewer are connected and stay",
-                       fitting_text(job.spec, hosts), passed_over_text(leaving, "leaving"),
-                       passed_over_text(outdated, "of another version and only ends what it runs"),
-                       remark, kept_text(job, awaited));
+      reason = absl::StrCat(
+          "waits for ", need_text(job.spec, fewest, gpus_missing),
+          turn_taken        ? ": they are busy"
+          : leaving.empty() ? ": fewer are connected"
+                            : ": fewer are connected and stay",
+          fitting_text(job.spec, hosts), passed_over_text(leaving, "leaving"),
+          passed_over_text(outdated, "of another version and only ends what it runs"), remark,
+          turn_taken ? "" : without_gpus_text(job.spec), kept_text(job, awaited));
     }
     if (reason != job.reason) note(job, std::move(reason));
   }

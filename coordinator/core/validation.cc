@@ -239,6 +239,7 @@ absl::Status check_registration(const WorkerRegistered& event, const InputLimits
   status.Update(check_line("switches", event.switches, kSwitchesBytesMax));
   status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
   status.Update(check_range("gpus (their number)", std::ssize(event.gpus), 0, kGpusPerNodeMax));
+  status.Update(check_line("no_gpus_because", event.no_gpus_because, limits.detail_bytes_max));
   // Twice the slots: ranks that are being stopped may still be there beside their successors.
   status.Update(check_range("running (its number of ranks)", std::ssize(event.running), 0,
                             int64_t{2} * limits.ranks_per_node_max));

@@ -199,6 +199,7 @@ WorkerRegistered registration_from_proto(const v1::Register& proto) {
   event.program_ports = {proto.program_ports().first(), proto.program_ports().count()};
   event.switches = proto.switches();
   for (const v1::Gpu& gpu : proto.gpus()) event.gpus.push_back(daemon::gpu_from_proto(gpu));
+  event.no_gpus_because = proto.no_gpus_because();
   event.store = StoreId(proto.store_id());
   if (proto.has_leaving()) event.leaving = leaving_from_proto(proto.leaving()).grace;
   for (const v1::RunningRank& rank : proto.running()) {
@@ -289,6 +290,7 @@ v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, con
   proto.set_slots_held(use.slots_held);
   for (const Gpu& gpu : worker.gpus) daemon::gpu_to_proto(gpu, *proto.add_gpus());
   proto.set_gpus_used(use.gpus);
+  proto.set_no_gpus_because(worker.no_gpus_because);
   proto.set_version(worker.version);
   proto.set_connected(worker.connected);
   proto.set_leaving(worker.leaving);

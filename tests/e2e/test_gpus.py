@@ -5,7 +5,7 @@ import pathlib
 import re
 import unittest
 
-from harness import BIN, SOURCE, MusterTest, wait_until
+from harness import BIN, SOURCE, TINY, MusterTest, wait_until
 
 SAYS = "import os, time; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(1000)"
 
@@ -133,7 +133,42 @@ class Gpus(MusterTest):
         self.assertIn("no GPUs: the NVIDIA driver is not loaded (NVML says 9, Driver Not Loaded)", self.output(worker))
         self.assertEqual(wait_until(lambda: self.node("node0"), 30, "node0")["slots"], 1)
         job = self.submit("wants", "--gpus-per-rank", 1)
-        self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: fewer are connected", self.job(job)["reason"])
+        self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: fewer are connected; node0 has no GPUs: the NVIDIA driver is not loaded",
+                      self.job(job)["reason"])
+        self.assertRegex(self.muster("node", "list", check=0).stdout, r"node0 .* no GPUs: the NVIDIA driver is not loaded \(NVML says 9")
+        self.assertIn("the NVIDIA driver is not loaded", self.node("node0")["no_gpus_because"])
+
+    def submit_to_emulated_trainer(self, *options):
+        """A small training with hardware=gpu that no preflight has looked at on its machine, on a worker whose GPU is the emulated device, which sanitizers'
+        builds do not have."""
+        trainer = BIN / "emulated_muster_trainer"
+        if not trainer.exists():
+            self.skipTest(f"this build has no {trainer.name}")
+        self.start_worker(self.start_coordinator(), slots=1, extra=["--trainer", trainer])
+        made = self.muster("submit", self.base_yml(), "run_name=tiny", f"base_output_directory={self.dir}/out", "dataset_type=synthetic", *TINY,
+                           "enable_checkpointing=false", "hardware=gpu", "--gpus-per-rank", 0, *options, "--json", check=0)
+        return json.loads(made.stdout)["id"]
+
+    def test_a_trainer_without_a_driver_is_not_tried_again(self):
+        self.env["MUSTER_EMULATED_DRIVER"] = "0"
+        record = self.wait_for_state(self.submit_to_emulated_trainer("restarts_max=5"), "FAILED")
+        self.assertEqual(record["attempt"], 1, record)
+        self.assertIn("(bad input) before its first step: rank 0: hardware=gpu: no NVIDIA driver is loaded here: install one, or train with hardware=cpu",
+                      record["reason"])
+
+    def test_a_plan_without_room_says_what_would_fit(self):
+        job = self.submit_to_emulated_trainer("per_device_batch_size=1048576", "restarts_max=5")
+        record = self.wait_for_state(job, "FAILED")
+        self.assertEqual(record["faults"][0]["kind"], "out of memory", record)
+        self.assertRegex(record["faults"][0]["message"], r"exited with code 2 \(bad input\) before its first step: out of memory: rank 0 needs \d+ MiB of the "
+                                                         r"GPU's memory, \d+ MiB are free; what would fit: per_device_batch_size=\d+ ")
+        self.assertEqual(record["attempt"], 1, "an empty GPU has no room for it")
+        shown = json.loads(self.muster("incident", "show", record["incident"]["id"], "--json", check=0).stdout)
+        self.assertEqual(shown["kind"], "out of memory", shown)
+        self.assertIn("what would fit", shown["sentence"])
+        told = "\n".join(shown["ranks"][0]["last_lines"])
+        for row in ("activations", "optimizer", "together"):
+            self.assertRegex(told, rf"{row} +\d+\.\d MiB")
 
     def test_a_run_on_this_machine(self):
         program = ["--", "python3", "-c", SAYS.replace("time.sleep(1000)", "0")]

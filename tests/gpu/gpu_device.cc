@@ -11,6 +11,8 @@ namespace {
 struct Devices {
   std::mutex mutex;
   int on_cpu = 0;
+  bool apart = false;
+  int next = 0;
   std::vector<std::shared_ptr<Backend>> made;
   NcclOptions nccl;
 };
@@ -27,6 +29,9 @@ OnCpu::~OnCpu() { --devices().on_cpu; }
 OnNccl::OnNccl(NcclOptions options) { devices().nccl = std::move(options); }
 OnNccl::~OnNccl() { devices().nccl = {}; }
 
+OnOwnGpus::OnOwnGpus() { devices().apart = true; }
+OnOwnGpus::~OnOwnGpus() { devices().apart = false; }
+
 std::vector<std::shared_ptr<Backend>> take_devices() {
   const std::lock_guard lock(devices().mutex);
   return std::exchange(devices().made, {});
@@ -36,8 +41,12 @@ NcclOptions nccl_of_tests() { return devices().on_cpu > 0 ? NcclOptions() : devi
 
 std::shared_ptr<Backend> device_of_tests() {
   if (devices().on_cpu > 0) return nullptr;
-  auto device = gpu_backend({.scratch_bytes = size_t{4} << 20}).value();
-  const std::lock_guard lock(devices().mutex);
+  std::unique_lock lock(devices().mutex);
+  const int rank_of_node = devices().apart ? devices().next++ : 0;
+  lock.unlock();
+  auto device =
+      gpu_backend({.rank_of_node = rank_of_node, .scratch_bytes = size_t{4} << 20}).value();
+  lock.lock();
   constexpr size_t kRanksMax = 8;  // of a run that somebody asks for
   auto& made = devices().made;
   if (made.size() == kRanksMax) made.erase(made.begin());

@@ -25,6 +25,14 @@ struct OnNccl {
   OnNccl& operator=(const OnNccl&) = delete;
 };
 
+// While it lives each rank of a run has the next GPU; otherwise all share the first.
+struct OnOwnGpus {
+  OnOwnGpus();
+  ~OnOwnGpus();
+  OnOwnGpus(const OnOwnGpus&) = delete;
+  OnOwnGpus& operator=(const OnOwnGpus&) = delete;
+};
+
 // The backends that were made since the last call.
 std::vector<std::shared_ptr<Backend>> take_devices();
 

@@ -1,6 +1,12 @@
 // Runs the tests of this program on the GPU, or on the emulated one. Exit status 77, with a sentence, where there is none: nothing was tested.
+// What they ran on is in the report (--gtest_output): the device, and the libraries that the process has found.
+#include <dlfcn.h>
+#include <link.h>
+
+#include <array>
 #include <cstdlib>
 #include <iostream>
+#include <sstream>
 #include <string>
 
 #include "tests/gpu/both_backends.h"
@@ -15,6 +21,52 @@ std::string& gpu_name() {
   return name;
 }
 
+bool is_emulated() { return gpu_name() == "emulated GPU"; }
+
+struct Library {
+  const char* name;
+  const char* file;     // without its version
+  const char* version;  // the function that tells it
+};
+constexpr std::array kLibraries = {Library{"cuBLASLt", "/libcublasLt.so", "cublasLtGetVersion"},
+                                   Library{"cuDNN", "/libcudnn.so", "cudnnGetVersion"},
+                                   Library{"NCCL", "/libnccl.so", "ncclGetVersion"}};
+
+// Where the process has opened it; empty: it has not.
+std::string path_of(const Library& library) {
+  struct Search {
+    const char* file;
+    std::string path;
+  } search{library.file, ""};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* argument) {
+        auto* const wanted = static_cast<Search*>(argument);
+        const std::string path = info->dlpi_name;
+        if (path.find(wanted->file) == std::string::npos) return 0;
+        wanted->path = path;
+        return 1;
+      },
+      &search);
+  return search.path;
+}
+
+// "9.19.0, /usr/lib/…"; empty where the process has none.
+std::string description_of(const Library& library) {
+  const std::string path = path_of(library);
+  void* const handle = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  void* const function = handle == nullptr ? nullptr : dlsym(handle, library.version);
+  if (function == nullptr) return "";
+  int version = 0;
+  if (std::string(library.name) == "NCCL") {
+    reinterpret_cast<int (*)(int*)>(function)(&version);
+  } else {
+    version = static_cast<int>(reinterpret_cast<size_t (*)()>(function)());
+  }
+  std::ostringstream text;
+  text << version / 10'000 << '.' << version / 100 % 100 << '.' << version % 100 << ", " << path;
+  return text.str();
+}
+
 }  // namespace
 
 Backends& backends() {
@@ -24,9 +76,7 @@ Backends& backends() {
   return both;
 }
 
-bool large_shapes() {
-  return gpu_name() != "emulated GPU" && std::getenv("MUSTER_GPU_TESTS_SMALL") == nullptr;
-}
+bool large_shapes() { return !is_emulated() && std::getenv("MUSTER_GPU_TESTS_SMALL") == nullptr; }
 
 int run(int argc, char** argv) {
   const auto device = find_cuda_device(0);
@@ -36,11 +86,17 @@ int run(int argc, char** argv) {
   }
   gpu_name() = device->name;
   testing::InitGoogleTest(&argc, argv);
-  std::cout << "device: " << device->name << ", compute capability " << device->capability / 10
-            << '.' << device->capability % 10 << ", " << (device->memory_bytes >> 20)
-            << " MiB; driver knows CUDA " << device->driver_version / 1000 << '.'
-            << device->driver_version % 1000 / 10 << "; backend: " << backends().gpu->name()
-            << std::endl;
+  std::ostringstream line;
+  line << device->name << ", compute capability " << device->capability / 10 << '.'
+       << device->capability % 10 << ", " << (device->memory_bytes >> 20)
+       << " MiB; driver knows CUDA " << device->driver_version / 1000 << '.'
+       << device->driver_version % 1000 / 10 << "; backend: " << backends().gpu->name();
+  std::cout << "device: " << line.str() << std::endl;
+  testing::Test::RecordProperty("device", line.str());
+  // The backend has opened the others.
+  if (!is_emulated()) (void)dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  for (const Library& library : kLibraries)
+    testing::Test::RecordProperty(library.name, description_of(library));
   return RUN_ALL_TESTS();
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tests the CUDA backend on this machine's GPU. Needs no network. The last line is `N passed, N failed`; FOLDER/results.json has the device,
-# the driver and every test. Exit status: 0 when nothing failed, 77 where there is no GPU, else 1.
+# Tests the CUDA backend on this machine's GPU. Needs no network. The last line is `N passed, N failed` (`, N skipped` may follow); FOLDER/results.json
+# has the device, the driver, the libraries and every test. Exit status: 0 when nothing failed, 77 where there is no GPU, else 1.
+# The op tests run once more under compute-sanitizer (memcheck, racecheck, initcheck) where that is in PATH, for as long as there is time.
 # Or measures: with --bench nothing is tested, and FOLDER/bench.json has what products, attention, steps and all-reduces take.
 #
 #   tests/gpu/run.sh                    builds in build/gpu (nvcc, and what deploy/install-deps.sh installs), then tests
@@ -8,20 +9,23 @@
 #   tests/gpu/run.sh --carried FOLDER   tests what --pack has put there; builds nothing
 #   … --out FOLDER                      results go there (default: build/gpu-results)
 #   … --bench                           runs bench/gpu in place of the tests
-#   … --sanitize                        the op tests once more under compute-sanitizer: memcheck, racecheck, initcheck
+#   … --seconds N                       that tests may take in all (default: 570; machines with GPUs are lent for minutes)
+#   … --own-kernels                     cuBLASLt, cuDNN or NCCL may be missing: own kernels and the host's memory are tested in their place
 set -uo pipefail
 
 cd "$(dirname "$0")/../.." || exit 1
 programs=(gpu_ops_test gpu_model_test gpu_training_test)
 bench=gpu_bench
-mode=build folder=build/gpu out=build/gpu-results sanitize=0 measure=0
+trainer=muster-trainer # a process of its own in some tests
+mode=build folder=build/gpu out=build/gpu-results seconds=570 own_kernels=0 measure=0
 while [ $# -gt 0 ]; do
   case $1 in
     --pack | --carried) mode=${1#--}; folder=${2:?"$1 needs a folder"}; shift 2 ;;
     --out) out=${2:?"--out needs a folder"}; shift 2 ;;
-    --sanitize) sanitize=1; shift ;;
+    --seconds) seconds=${2:?"--seconds needs a number"}; shift 2 ;;
+    --own-kernels) own_kernels=1; shift ;;
     --bench) measure=1; shift ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "tests/gpu/run.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
   esac
 done
@@ -32,7 +36,7 @@ commit() {
 
 build() {
   cmake -G Ninja -S . -B build/gpu -DCMAKE_BUILD_TYPE=Release -DMUSTER_CUDA=ON -DMUSTER_TRAINER_ONLY=ON &&
-    cmake --build build/gpu -j "$(nproc)" --target "${programs[@]}" "$bench"
+    cmake --build build/gpu -j "$(nproc)" --target "${programs[@]}" "$bench" "$trainer"
 }
 
 # The programs, stripped, and those of their libraries that a bare machine does not have. The C library and what it brings stay behind: the
@@ -40,7 +44,7 @@ build() {
 pack() {
   mkdir -p "$folder/lib" || return 1
   local program library
-  for program in "${programs[@]}" "$bench"; do
+  for program in "${programs[@]}" "$bench" "$trainer"; do
     strip -o "$folder/$program" "build/gpu/bin/$program" || return 1
     ldd "build/gpu/bin/$program" | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' | while read -r library; do
       case ${library##*/} in
@@ -59,10 +63,11 @@ library_folders() {
   found=$(python3 - 2> /dev/null <<'PY'
 import glob, os, site, sys
 roots = site.getsitepackages() + [site.getusersitepackages()] + [p for p in sys.path if p.endswith("-packages")]
+roots += [os.environ["MUSTER_CUDA_ROOT"]] if os.environ.get("MUSTER_CUDA_ROOT") else []
 print(":".join(sorted({folder for root in roots for folder in glob.glob(os.path.join(root, "nvidia", "*", "lib"))})))
 PY
   )
-  echo "${found:+$found:}${MUSTER_CUDA_ROOT:+$MUSTER_CUDA_ROOT/nvidia/cu13/lib:}/usr/local/cuda/lib64"
+  echo "${found:+$found:}/usr/local/cuda/lib64"
 }
 
 case $mode in
@@ -122,46 +127,96 @@ if [ "$measure" -eq 1 ]; then
   exit 0
 fi
 
-passed=0 failed=0
+# Seconds, at least one: timeout takes 0 for none.
+left() { local rest=$((seconds - SECONDS + began)); echo $((rest > 0 ? rest : 1)); }
+began=$SECONDS
+ended=() # PROGRAM=STATUS
+rm -f "$out"/*_test.json
 for program in "${programs[@]}"; do
-  "$bin/$program" --gtest_output="json:$out/$program.json" --gtest_brief=1 2>&1 | tee "$out/$program.log"
+  timeout -k 5 "$(left)" "$bin/$program" --gtest_output="json:$out/$program.json" --gtest_brief=1 2>&1 | tee "$out/$program.log"
   status=${PIPESTATUS[0]}
   if [ "$status" -eq 77 ]; then echo "no GPU here: nothing was tested"; exit 77; fi
-  if [ -s "$out/$program.json" ]; then
-    read -r good bad < <(python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(r["tests"] - r["failures"] - r.get("disabled", 0), r["failures"])' "$out/$program.json")
-    passed=$((passed + good)) failed=$((failed + bad))
-    # It ended with an error that no test has counted.
-    if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then failed=$((failed + 1)); fi
-  else
-    echo "$program ended with status $status before its tests were over"
-    failed=$((failed + 1))
-  fi
+  [ "$status" -ne 124 ] || echo "$program was not over when $seconds s were"
+  ended+=("$program=$status")
 done
 
-if [ "$sanitize" -eq 1 ]; then
-  for tool in memcheck racecheck initcheck; do
-    if MUSTER_GPU_TESTS_SMALL=1 compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/gpu_ops_test" --gtest_brief=1 \
-      > "$out/$tool.log" 2>&1; then
-      echo "compute-sanitizer $tool: nothing found"; passed=$((passed + 1))
-    else
-      echo "compute-sanitizer $tool: see $out/$tool.log"; tail -n 20 "$out/$tool.log"; failed=$((failed + 1))
-    fi
-  done
-fi
+# sanitize TOOL SECONDS: says what became of it. What it has not found when the time is over says nothing.
+sanitize() {
+  local log=$out/$1.log status
+  if ! command -v compute-sanitizer > /dev/null; then echo "skipped: no compute-sanitizer in PATH"; return; fi
+  if [ "$2" -lt 10 ]; then echo "skipped: no time is left"; return; fi
+  MUSTER_GPU_TESTS_SMALL=1 timeout -k 5 "$2" compute-sanitizer --tool "$1" --error-exitcode 1 "$bin/gpu_ops_test" --gtest_brief=1 > "$log" 2>&1
+  status=$?
+  if [ "$status" -eq 0 ]; then echo "passed"
+  elif [ "$status" -eq 124 ] && ! grep '^=========' "$log" | grep -qv 'COMPUTE-SANITIZER'; then echo "skipped: it was not over after $2 s"
+  else echo "failed: see $log"; fi
+}
+tools=(memcheck racecheck initcheck)
+sanitized=() # TOOL=WHAT
+for i in "${!tools[@]}"; do
+  what=$(sanitize "${tools[i]}" $(($(left) / (${#tools[@]} - i))))
+  echo "compute-sanitizer ${tools[i]}: $what"
+  case $what in failed*) tail -n 20 "$out/${tools[i]}.log" ;; esac
+  sanitized+=("${tools[i]}=$what")
+done
 
-python3 - "$out" "$passed" "$failed" <<'PY' > "$out/tested.json"
-import glob, json, os, sys
-out, passed, failed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-results = {"passed": passed, "failed": failed, "programs": {}}
-for path in sorted(glob.glob(os.path.join(out, "*_test.json"))):
-    with open(path) as file:
-        report = json.load(file)
-    results["programs"][os.path.basename(path)[:-5]] = {
-        suite["name"]: {test["name"]: "failed" if "failures" in test else test["result"].lower() for test in suite["testsuite"]}
-        for suite in report["testsuites"]}
-json.dump(results, sys.stdout)
+# Counts what the programs have written: `N passed, N failed`, and all of it into tested.json. A library that is missing where it was to be tested is a failure.
+python3 - "$out" "$own_kernels" "${ended[@]}" "${sanitized[@]}" <<'PY'
+import json, os, sys
+
+OF_GTEST = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "failures", "skipped", "value_param", "type_param"}
+LIBRARIES = ("cuBLASLt", "cuDNN", "NCCL")
+out, own_kernels, ends = sys.argv[1], sys.argv[2] == "1", [word.split("=", 1) for word in sys.argv[3:]]
+count = {"passed": 0, "failed": 0, "skipped": 0}
+results = {"device": "", "libraries": {}, "programs": {}, "measured": {}, "compute-sanitizer": {}}
+
+def outcome(test):
+    if "failures" in test:
+        return "failed"
+    return "skipped" if test["result"] in ("SKIPPED", "SUPPRESSED") or test["status"] == "NOTRUN" else "passed"
+
+for name, end in ends:
+    if not name.endswith("_test"):
+        count[end.split(":")[0]] += 1
+        results["compute-sanitizer"][name] = end
+        continue
+    path = os.path.join(out, name + ".json")
+    try:
+        with open(path) as file:
+            report = json.load(file)
+    except (OSError, ValueError):
+        print(f"{name} ended with status {end} before its tests were over")
+        count["failed"] += 1
+        continue
+    results["device"] = results["device"] or report.get("device", "")
+    for library in LIBRARIES:
+        results["libraries"][library] = results["libraries"].get(library) or report.get(library, "")
+    failed = 0
+    for suite in report["testsuites"]:
+        tests = results["programs"].setdefault(name, {}).setdefault(suite["name"], {})
+        for test in suite["testsuite"]:
+            tests[test["name"]] = outcome(test)
+            count[tests[test["name"]]] += 1
+            failed += tests[test["name"]] == "failed"
+            measured = {key: value for key, value in test.items() if key not in OF_GTEST}
+            if measured:
+                results["measured"][f"{suite['name']}.{test['name']}"] = measured
+    if end != "0" and failed == 0:
+        print(f"{name} ended with status {end}, which no test has counted")
+        count["failed"] += 1
+
+# The backend names those that it uses; one that is found may be too old.
+missing = [library for library in LIBRARIES if not results["libraries"].get(library) or library != "NCCL" and library not in results["device"]]
+if missing and not own_kernels:
+    print(f"not found or not used, and so not tested: {', '.join(missing)}; install them (deploy/install-cuda.sh FOLDER, MUSTER_CUDA_ROOT=FOLDER), or say --own-kernels")
+    count["failed"] += 1
+with open(os.path.join(out, "tested.json"), "w") as file:
+    json.dump({**count, **results}, file)
+with open(os.path.join(out, "counts"), "w") as file:
+    file.write(f"{count['passed']} passed, {count['failed']} failed" + (f", {count['skipped']} skipped" if count["skipped"] else "") + "\n")
 PY
 describe "$out/results.json" "$out/tested.json" && rm "$out/tested.json"
 echo "results: $out/results.json"
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+counts=$(cat "$out/counts" && rm "$out/counts")
+echo "${counts:-0 passed, 1 failed}"
+[[ $counts == *" 0 failed"* ]]

@@ -47,6 +47,8 @@ class DeviceMemory {
   // Zeroed, and the caller's as long as somebody has the pointer. An allocation that fails ends the process: plans are compared with what
   // there is before.
   virtual std::shared_ptr<void> allocate(size_t bytes) const = 0;
+  // The same, but null where a device has no room for so many bytes, which are some.
+  virtual std::shared_ptr<void> try_allocate(size_t bytes) const { return allocate(bytes); }
   // The same of the host's memory, as copies and the backend's operations (Ops::copy) like it.
   virtual std::shared_ptr<void> allocate_host(size_t bytes) const = 0;
   // Whether `address` lies in what allocate() has given, and the host may not touch it.

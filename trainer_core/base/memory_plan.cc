@@ -35,10 +35,10 @@ size_t MemoryPlan::category_bytes(MemoryCategory category) const {
   return bytes;
 }
 
-Arena::Arena(const MemoryPlan& plan, const DeviceMemory& memory)
+Arena::Arena(const MemoryPlan& plan, const DeviceMemory& memory, std::shared_ptr<void> device)
     : bytes_(plan.total_bytes()),
       device_bytes_(memory.is_host() ? bytes_ : plan.device_bytes()),
-      memory_(memory.allocate(device_bytes_)),
+      memory_(device != nullptr ? std::move(device) : memory.allocate(device_bytes_)),
       host_(device_bytes_ < bytes_ ? memory.allocate_host(bytes_ - device_bytes_) : nullptr) {
   offsets_.reserve(plan.buffers().size());
   for (const PlannedBuffer& buffer : plan.buffers()) offsets_.push_back(buffer.offset);

@@ -101,7 +101,9 @@ class MemoryPlan {
 // lies there. Not thread-safe to move; views of its buffers may be used from any thread.
 class Arena {
  public:
-  explicit Arena(const MemoryPlan& plan, const DeviceMemory& memory = host_memory());
+  // `device` is the plan's part on the device where the caller has allocated it of `memory`.
+  explicit Arena(const MemoryPlan& plan, const DeviceMemory& memory = host_memory(),
+                 std::shared_ptr<void> device = nullptr);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 

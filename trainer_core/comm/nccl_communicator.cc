@@ -1,14 +1,24 @@
 #include "trainer_core/comm/nccl_communicator.h"
 
-#include <algorithm>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
+#include "common/escape.h"
 #include "common/time.h"
 
 namespace muster::trainer {
@@ -25,6 +35,36 @@ constexpr auto kFinalizeTimeout = std::chrono::seconds(5);
 constexpr NcclResult kAborted = -1, kGone = -2;
 
 constexpr size_t kIdWords = sizeof(NcclUniqueId) / sizeof(int32_t);
+
+// Of the interfaces that NCCL could take, in their order.
+std::string interface_names() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return "unknown interfaces";
+  const absl::Cleanup release = [first] { freeifaddrs(first); };
+  std::set<std::string> names;
+  for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+    const bool has_address = at->ifa_addr != nullptr && (at->ifa_addr->sa_family == AF_INET ||
+                                                         at->ifa_addr->sa_family == AF_INET6);
+    if (has_address && (at->ifa_flags & IFF_UP) != 0) names.insert(at->ifa_name);
+  }
+  return names.empty() ? "no interface that is up" : absl::StrJoin(names, ", ");
+}
+
+// What somebody is to do who reads why there is no communicator, with what this rank has.
+std::string network_advice() {
+  constexpr size_t kValueBytesMax = 64;
+  const char* const wanted = std::getenv("NCCL_SOCKET_IFNAME");
+  return absl::StrCat("look at the network between their nodes: NCCL_SOCKET_IFNAME (here ",
+                      wanted == nullptr ? "unset" : printable(wanted, kValueBytesMax), ", of ",
+                      interface_names(),
+                      ") and NCCL_IB_HCA choose it, NCCL_DEBUG=INFO says where each rank waits");
+}
+
+// NCCL 2.26 and newer would wait for an order of launches that lanes do not have (nccl_group.h).
+bool orders_launches() {
+  const char* const order = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  return order != nullptr && std::string_view(order) != "0";
+}
 
 // Of calls that do not block.
 bool is_called(NcclResult found) { return found == kNcclSuccess; }
@@ -77,22 +117,26 @@ NcclResult NcclEnd::wait(NcclResult called, Duration timeout, Manner manner,
   }
 }
 
-// The versions first: an id of another one may not be understood, and nobody would know.
+// The versions first, and what no rank may have in its environment: an id of another version may not be understood, and nobody would know.
 absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
   const auto size = static_cast<size_t>(group.size());
   int32_t version = 0;
   if (const NcclResult result = options_.api->version(&version); result != kNcclSuccess)
     return absl::UnavailableError(text_of(result));
-  std::vector<int32_t> versions(size);
-  if (auto status = group.all_gather(std::vector<int32_t>{version}, versions, "nccl version");
-      !status.ok())
-    return status;
-  const auto other = std::ranges::find_if(versions, [&](int32_t v) { return v != versions[0]; });
-  if (other != versions.end()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", other - versions.begin(), " of group ", group.name(), " has NCCL ",
-                     nccl_version_text(*other), ", and rank 0 ", nccl_version_text(versions[0]),
-                     "; every node needs the same libnccl.so.2"));
+  const std::array<int32_t, 2> mine = {version, orders_launches() ? 1 : 0};
+  std::vector<int32_t> all(mine.size() * size);
+  if (auto status = group.all_gather(mine, all, "nccl version"); !status.ok()) return status;
+  for (size_t rank = 0; rank < size; ++rank) {
+    const std::string who = absl::StrCat("rank ", rank, " of group ", group.name(), " has ");
+    if (all[2 * rank] != all[0])
+      return absl::FailedPreconditionError(
+          absl::StrCat(who, "NCCL ", nccl_version_text(all[2 * rank]), ", and rank 0 ",
+                       nccl_version_text(all[0]), "; every node needs the same libnccl.so.2"));
+    if (all[2 * rank + 1] != 0)
+      return absl::FailedPreconditionError(
+          absl::StrCat(who,
+                       "NCCL_LAUNCH_ORDER_IMPLICIT in its environment: several threads of a rank "
+                       "call NCCL, in orders that differ from rank to rank; unset it"));
   }
   NcclUniqueId id;
   std::vector<int32_t> words(1 + kIdWords);  // the result, then the id
@@ -101,9 +145,18 @@ absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
     std::memcpy(words.data() + 1, id.bytes.data(), sizeof(id));
   }
   if (auto status = group.broadcast(words, 0, "nccl id"); !status.ok()) return status;
-  if (words[0] != kNcclSuccess) return absl::UnavailableError(text_of(words[0]));
+  if (words[0] != kNcclSuccess) return no_id(group, words[0]);
   std::memcpy(id.bytes.data(), words.data() + 1, sizeof(id));
   return id;
+}
+
+// Rank 0's own error; the others have lost it.
+absl::Status NcclEnd::no_id(const ProcessGroup& group, NcclResult found) const {
+  const std::string what =
+      absl::StrCat("rank 0 of group ", group.name(), " cannot begin NCCL (", text_of(found), ")");
+  return group.rank() == 0
+             ? absl::FailedPreconditionError(absl::StrCat(what, "; ", network_advice()))
+             : absl::UnavailableError(absl::StrCat(what, ", and says why"));
 }
 
 NcclResult NcclEnd::init(const NcclUniqueId& id, int ranks, int rank) {
@@ -125,6 +178,7 @@ absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> 
     absl::StrAppend(&ranks, ranks.empty() ? "" : ", ", rank);
   }
   if (missing.empty()) return absl::OkStatus();
+  const NcclResult mine = found[static_cast<size_t>(group.rank())];
   // Those who only waited come last: an error of another's is why.
   const auto waited = missing.extract(kNcclInProgress);
   std::string text =
@@ -135,10 +189,12 @@ absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> 
     absl::StrAppend(&text, waited.mapped(), " (nothing for ", to_seconds(options_.connect_timeout),
                     " s", missing.empty() ? ", and NCCL has found no error on any rank); " : "); ");
   }
-  absl::StrAppend(&text,
-                  "look at the network between their nodes: NCCL_SOCKET_IFNAME and "
-                  "NCCL_IB_HCA choose it, NCCL_DEBUG=INFO says where each rank waits");
-  return missing.empty() ? absl::DeadlineExceededError(text) : absl::UnavailableError(text);
+  absl::StrAppend(&text, network_advice());
+  if (missing.empty()) return absl::DeadlineExceededError(text);
+  // Who has found an error has not lost the others; they have lost it. But for the one error that says so.
+  constexpr NcclResult kRemoteError = 6;
+  const bool own = mine > kNcclSuccess && mine != kNcclInProgress && mine != kRemoteError;
+  return own ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
 }
 
 absl::Status NcclEnd::connect(ProcessGroup& group) {

@@ -29,7 +29,8 @@ class NcclEnd {
 
   // Whether connect() has been called and has succeeded.
   bool is_connected() const { return connected_; }
-  // Together with all ranks of `group`, which has met before. An error names the ranks that differ, or that have no communicator.
+  // Together with all ranks of `group`, which has met before. An error names the ranks that differ, or that have no communicator: Unavailable
+  // or DeadlineExceeded where this rank has lost others, FailedPrecondition where its own library, environment or network is why.
   absl::Status connect(ProcessGroup& group);
   // Calls, and returns when NCCL has handed it over to the queue. It fails as await() does.
   absl::Status launch(Call call);
@@ -45,8 +46,9 @@ class NcclEnd {
 
  private:
   absl::StatusOr<NcclUniqueId> share_id(ProcessGroup& group);
+  absl::Status no_id(const ProcessGroup& group, NcclResult found) const;
   NcclResult init(const NcclUniqueId& id, int ranks, int rank);
-  // Who has no communicator and why, of what init() has come to on each rank; the same on all of them.
+  // Who has no communicator and why, of what init() has come to on each rank.
   absl::Status judge(const ProcessGroup& group, std::span<const int32_t> found) const;
   // What NCCL says of the communicator; kGone where there is none any more.
   NcclResult ask() const;

@@ -23,8 +23,9 @@ class Backend {
   virtual int threads() const = 0;
   // "CPU, 8 threads"; "NVIDIA H200, compute capability 9.0, …".
   virtual std::string description() const = 0;
-  // Of a device's own memory: what no process has of it at the moment, what the backend takes beside a plan's, and the most that was
-  // allocated at one time. 0 where it is the host's.
+  // Of a device's own memory: all of it, what no process has of it at the moment, what the backend takes beside a plan's, and the most that
+  // was allocated at one time. 0 where it is the host's.
+  virtual size_t total_bytes() const { return 0; }
   virtual size_t free_bytes() const { return 0; }
   virtual size_t own_bytes() const { return 0; }
   virtual size_t peak_bytes() const { return 0; }
@@ -47,8 +48,8 @@ struct GpuOptions {
   std::string algorithms_path = {};
 };
 
-// The CUDA backend on a device. Unimplemented in a build without CUDA; Unavailable where there is no device, or none that it can use.
-// Messages say what would be right.
+// The CUDA backend on a device. Unimplemented in a build without CUDA; FailedPrecondition where this machine has no device, or none that it
+// can use; Unavailable where one has an error. Messages say what would be right.
 absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options);
 // How many devices the process sees; 0 in a build without CUDA.
 int gpu_count();

@@ -84,6 +84,7 @@ struct SendRegister {
   PortRange program_ports{};
   std::string switches;
   std::vector<Gpu> gpus;
+  std::string no_gpus_because;
   StoreId store;  // whose ranks `running` lists
   std::vector<RunningRank> running;
   std::optional<Duration> leaving;  // SendLeaving's grace, of a worker that leaves

@@ -73,6 +73,7 @@ struct CoreOptions {
   PortRange program_ports;
   std::string switches;
   std::vector<Gpu> gpus;
+  std::string no_gpus_because;  // for people, where there are none
   size_t launches_kept_max = kLaunchesKeptMax;
   Duration leave_grace = kLeaveGrace;  // SIGTERM to SIGKILL when the worker leaves
   Duration retry_first =

@@ -60,11 +60,13 @@ std::string why_unfit(const GpuReport& report, Instant now) {
   return absl::StrJoin(why, "; ");
 }
 
+std::string why_no_gpus(const GpuReport& report) {
+  if (!report.gpus.empty()) return "";
+  return report.none_because.empty() ? "NVML has not answered yet" : report.none_because;
+}
+
 std::string describe_gpus(const GpuReport& report) {
-  if (report.gpus.empty()) {
-    return absl::StrCat("no GPUs: ", report.none_because.empty() ? "NVML has not answered yet"
-                                                                 : report.none_because);
-  }
+  if (report.gpus.empty()) return absl::StrCat("no GPUs: ", why_no_gpus(report));
   std::set<std::string> names;
   for (const GpuState& gpu : report.gpus) names.insert(gpu.gpu.name);
   return absl::StrCat(report.gpus.size(), report.gpus.size() == 1 ? " GPU " : " GPUs ",

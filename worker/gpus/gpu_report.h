@@ -82,6 +82,9 @@ std::string nvml_silence(const GpuReport& report, Instant now);
 // Why nothing is to be started on this node, as far as its GPUs go: a sentence; empty: they are good.
 std::string why_unfit(const GpuReport& report, Instant now);
 
+// Why there are none, a clause; empty where there are some.
+std::string why_no_gpus(const GpuReport& report);
+
 // "8 GPUs NVIDIA H100 80GB HBM3, driver 550.54.15", or why there are none.
 std::string describe_gpus(const GpuReport& report);
 

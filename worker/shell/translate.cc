@@ -148,6 +148,7 @@ v1::WorkerMessage to_message(const SendRegister& action) {
   body->mutable_program_ports()->set_count(action.program_ports.count);
   body->set_switches(action.switches);
   for (const Gpu& gpu : action.gpus) daemon::gpu_to_proto(gpu, *body->add_gpus());
+  body->set_no_gpus_because(action.no_gpus_because);
   body->set_store_id(action.store.value());
   for (const RunningRank& rank : action.running) {
     v1::RunningRank* running = body->add_running();

@@ -112,6 +112,7 @@ class Worker {
   const std::string coordinator_;
   const std::unique_ptr<GpuWatch> gpus_;
   std::vector<std::string> missing_gpus_;  // that were here in an earlier life
+  std::string no_gpus_because_;            // empty: there are some
   uint64_t gpu_changes_ = 0;               // that the core has been told of
   bool gpus_are_silent_ = false;
   Launcher launcher_;

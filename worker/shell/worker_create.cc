@@ -277,6 +277,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& want
       {.program = check_program, .work_dir = work_dir, .local_dir = local_dir}));
   worker->missing_gpus_ = missing_gpus(work_dir + "/gpus.json", found);
   for (const std::string& missing : worker->missing_gpus_) spdlog::warn("{}", missing);
+  worker->no_gpus_because_ = why_no_gpus(found);
   if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
   return worker;
 }
@@ -316,6 +317,7 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
                   .program_ports = program_ports_ ? program_ports_->range() : PortRange{},
                   .switches = *std::move(switches),
                   .gpus = launcher_.gpus(),
+                  .no_gpus_because = no_gpus_because_,
                   .leave_grace = options.leave_grace},
       monotonic_now());
   if (options.port_file.empty()) return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 
@@ -81,6 +82,9 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
   cudaErrorDevicesUnavailable = 46,
+  cudaErrorInvalidDeviceFunction = 98,
+  cudaErrorNoDevice = 100,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorECCUncorrectable = 214,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
@@ -89,10 +93,24 @@ enum cudaError_t {
   cudaErrorSystemNotReady = 802,
   cudaErrorUnknown = 999
 };
-inline const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
-inline const char* cudaGetErrorString(cudaError_t) { return "an error of the emulation"; }
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
 
 #define CUDART_VERSION 13000
+// What the runtime says of the device. Tests change it while nobody asks.
+namespace emulated {
+struct Properties {
+  cudaError_t count_error = cudaSuccess;
+  int devices = 1;                      // they are one, with as many names
+  int driver_version = CUDART_VERSION;  // 0, or MUSTER_EMULATED_DRIVER=0: there is none
+  int major = 9, minor = 0;
+  cudaError_t code_error = cudaSuccess;  // of who looks for a kernel's code
+  size_t largest_allocation = SIZE_MAX;  // more is refused, as where memory is in pieces
+};
+Properties& properties();
+// That were made until now, in the device's memory and for it in the host's.
+uint64_t allocations();
+}  // namespace emulated
 struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;
@@ -101,7 +119,7 @@ struct cudaDeviceProp {
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 inline cudaError_t cudaDriverGetVersion(int* version) {
-  return *version = CUDART_VERSION, cudaSuccess;
+  return *version = emulated::properties().driver_version, cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 
@@ -132,8 +150,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to);
-inline cudaError_t cudaDeviceGetPCIBusId(char* id, int, int) {
-  return std::memcpy(id, "emulated", 9), cudaSuccess;
+inline cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  return std::snprintf(id, static_cast<size_t>(length), "emulated %d", device), cudaSuccess;
 }
 
 // What is allocated is rounded up to pages, as on a device.
@@ -152,7 +170,7 @@ struct cudaFuncAttributes {
 };
 template <class Function>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Function*) {
-  return cudaSuccess;
+  return emulated::properties().code_error;
 }
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };

@@ -10,12 +10,17 @@
 #include <utility>
 #include <vector>
 
+#include <absl/cleanup/cleanup.h>
 #include <gtest/gtest.h>
 
+#include "tests/gpu/emulated/cuda_runtime.h"
 #include "tests/gpu/emulated/nvtx3/nvToolsExt.h"
 #include "tests/gpu/gpu_device.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/choose_backend.h"
+#include "trainer_core/failure.h"
+#include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/preflight.h"
 
 namespace muster::trainer {
@@ -24,6 +29,13 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  return text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+}
 
 TEST(ChooseBackend, TakesTheGpuThatIsThere) {
   for (const Hardware wanted : {Hardware::kGpu, Hardware::kAuto}) {
@@ -32,6 +44,85 @@ TEST(ChooseBackend, TakesTheGpuThatIsThere) {
     EXPECT_EQ(chosen->hardware, Hardware::kGpu);
     EXPECT_THAT(chosen->reason, HasSubstr("backend: emulated GPU"));
   }
+}
+
+struct Trouble {
+  const char* name;
+  emulated::Properties properties;
+  const char* sentence;
+  // Of a rank with hardware=gpu: what stays as it is is not tried again.
+  ExitCode code = ExitCode::kBadInput;
+};
+void PrintTo(const Trouble& trouble, std::ostream* out) { *out << trouble.name; }
+
+class ADeviceThatIsNone : public testing::TestWithParam<Trouble> {
+ protected:
+  ADeviceThatIsNone() { emulated::properties() = GetParam().properties; }
+  ~ADeviceThatIsNone() override { emulated::properties() = {}; }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ADeviceThatIsNone,
+    testing::Values(
+        Trouble{"no_driver",
+                {.count_error = cudaErrorInsufficientDriver, .driver_version = 0},
+                "no NVIDIA driver is loaded here: install one, or train with hardware=cpu"},
+        Trouble{"old_driver",
+                {.count_error = cudaErrorInsufficientDriver, .driver_version = 12040},
+                "the NVIDIA driver knows CUDA up to 12.4, this build needs 13.0 or newer: update "
+                "the driver"},
+        Trouble{"no_device",
+                {.count_error = cudaErrorNoDevice},
+                "this process sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train "
+                "with hardware=cpu"},
+        Trouble{"old_device",
+                {.major = 7, .minor = 5},
+                "emulated GPU has compute capability 7.5; at least 8.0 is needed (A100, H100 and "
+                "newer)"},
+        Trouble{"no_code",
+                {.major = 12, .code_error = cudaErrorNoKernelImageForDevice},
+                "this build has no code for emulated GPU (compute capability 12.0; "
+                "cudaErrorNoKernelImageForDevice): build with -DMUSTER_CUDA_ARCHITECTURES=120"},
+        Trouble{"damaged_memory",
+                {.count_error = cudaErrorECCUncorrectable},
+                "cudaErrorECCUncorrectable: uncorrectable ECC error encountered; the GPU's memory "
+                "is damaged: take the node out of service (nvidia-smi -q -d ECC,ROW_REMAPPER)",
+                ExitCode::kFailure},
+        Trouble{"fabric_manager",
+                {.count_error = cudaErrorSystemNotReady},
+                "cudaErrorSystemNotReady: system not yet initialized; the node's fabric manager "
+                "does not run",
+                ExitCode::kFailure},
+        Trouble{"something_else",
+                {.count_error = cudaErrorInvalidValue},
+                "cudaErrorInvalidValue: invalid argument; look at nvidia-smi",
+                ExitCode::kFailure}),
+    [](const auto& trouble) { return std::string(trouble.param.name); });
+
+TEST_P(ADeviceThatIsNone, SaysWhatToDo) {
+  const auto gpu = choose_backend(Hardware::kGpu, 1, {});
+  EXPECT_EQ(std::string(gpu.status().message()),
+            std::string("hardware=gpu: ") + GetParam().sentence);
+  EXPECT_EQ(exit_code_for(gpu.status()), GetParam().code);
+  const auto any = choose_backend(Hardware::kAuto, 1, {});
+  ASSERT_TRUE(any.ok()) << any.status();
+  EXPECT_EQ(any->hardware, Hardware::kCpu);
+  EXPECT_THAT(any->reason, HasSubstr(std::string("(hardware=auto: ") + GetParam().sentence));
+}
+
+// Which call it was, what CUDA says, and what to do.
+TEST(CudaCheck, EndsTheProcessWithASentence) {
+  const auto checked = [](cudaError_t error) { cuda::check(error, "cudaStreamSynchronize(s)"); };
+  EXPECT_DEATH(
+      checked(cudaErrorECCUncorrectable),
+      "cudaStreamSynchronize\\(s\\) ends with cudaErrorECCUncorrectable: uncorrectable ECC "
+      "error encountered .*; the GPU's memory is damaged: take the node out of service");
+  EXPECT_DEATH(checked(cudaErrorUnknown), "the GPU may be lost: look for Xid in the kernel's log");
+  EXPECT_DEATH(checked(cudaErrorIllegalAddress), "look for Xid .*, and run compute-sanitizer");
+  EXPECT_DEATH(checked(cudaErrorMemoryAllocation),
+               "out of memory .*; NCCL, libraries or another process have taken");
+  EXPECT_DEATH(checked(cudaErrorDevicesUnavailable), "another process has the GPU for itself");
+  checked(cudaSuccess);
 }
 
 // Two ranks have the one device; either of them would have room on it.
@@ -43,9 +134,10 @@ TEST(Preflight, RanksThatShareAGpuNeedRoomTogether) {
   config.model.emb_dim = 1'000;
   const absl::Status status = preflight(config, MachineRoots());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("ranks 0, 1 share a GPU and need"), HasSubstr("emulated GPU"),
-                    HasSubstr("  optimizer "), HasSubstr("a GPU for each rank")));
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("out of memory: ranks 0, 1 share a GPU and need"), HasSubstr("emulated GPU"),
+            HasSubstr("  optimizer "), HasSubstr("a GPU for each rank")));
 }
 
 TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
@@ -53,9 +145,67 @@ TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
   config.model.vocab_size = 300'000;
   config.model.emb_dim = 1'000;
   const RunResult result = run(config);
-  EXPECT_THAT(result.codes, Each(ExitCode::kFailure)) << "others may hold it for a while";
-  EXPECT_THAT(result.err, HasSubstr("rank 1: start: ranks 0, 1 share a GPU and need"));
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput)) << "an empty GPU has no room for both";
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1: start: rank 0's plan on emulated GPU"),
+                                HasSubstr("out of memory: ranks 0, 1 share a GPU and need"),
+                                Not(HasSubstr("other processes"))));
   for (const auto& device : take_devices()) EXPECT_EQ(device->peak_bytes(), 0);
+}
+
+// What the worker shows of an end is the last line. Another process may have given the memory back by the next attempt.
+TEST(Train, NoRoomIsSaidInOneLineBehindTheTable) {
+  const auto other = gpu_backend({}).value();
+  const auto taken = other->memory().allocate(other->free_bytes() - (size_t{1} << 30));
+  TrainConfig config = tiny_config(1);
+  config.per_device_batch_size = 2048;
+  config.max_target_length = 512;
+  config.remat_policy = RematPolicy::kNone;
+  const RunResult result = run(config);
+  EXPECT_THAT(result.codes, Each(ExitCode::kFailure));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("\n  activations "), HasSubstr("\n  scratch ")));
+  EXPECT_THAT(last_line(result.err),
+              MatchesRegex("out of memory: rank 0 needs [0-9]+ MiB of the GPU's memory, [0-9]+ MiB "
+                           "are free; what would fit: per_device_batch_size=.*; or other processes "
+                           "hold some of it: see nvidia-smi"));
+}
+
+// It said that it had room.
+TEST(Train, ADeviceThatRefusesThePlanIsOutOfMemory) {
+  TrainConfig config = tiny_config(1);
+  config.model.vocab_size = 64'000;
+  emulated::properties().largest_allocation = size_t{8} << 20;  // the backend's own are smaller
+  const absl::Cleanup all_again = [] { emulated::properties() = {}; };
+  const RunResult result = run(config);
+  EXPECT_THAT(result.codes, Each(ExitCode::kFailure));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("\n  optimizer "), HasSubstr("\n  together ")));
+  EXPECT_THAT(
+      last_line(result.err),
+      MatchesRegex("out of memory: the GPU has refused the [0-9]+ MiB of rank 0's plan, now "
+                   "[0-9]+ MiB are free; what would fit: .*see nvidia-smi"));
+}
+
+// Neither on the device nor for it in the host's memory, whatever is saved and evaluated beside steps.
+TEST(Train, AllocatesNothingInAStep) {
+  for (const int ranks : {1, 2}) {
+    const TempFolder folder;
+    TrainConfig config = along_fsdp(tiny_config(ranks));
+    config.steps = 9;
+    config.per_device_batch_size = 1;
+    config.max_target_length = 8;
+    config.enable_checkpointing = true;
+    config.checkpoint_directory = folder.file("checkpoints");
+    config.checkpoint_period = 3;
+    config.eval.interval = 4;
+    config.eval.steps = 1;
+    std::vector<uint64_t> made;  // after each of rank 0's steps
+    const RunResult result = run(config, [&](int rank, const StepRecord&, std::atomic<bool>&) {
+      if (rank == 0) made.push_back(emulated::allocations());
+    });
+    ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+    ASSERT_EQ(made.size(), 9U);
+    EXPECT_EQ(made[1], made.back()) << ranks << " ranks";
+    take_devices();
+  }
 }
 
 // The emulated device does nothing before somebody waits for it.

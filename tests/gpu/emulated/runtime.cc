@@ -1,5 +1,6 @@
 // The emulated device's memory, streams and events, and what the runtime says of it.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -216,12 +217,57 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+namespace {
+
+// As CUDA has them.
+struct ErrorText {
+  cudaError_t error;
+  const char* name;
+  const char* text;
+};
+constexpr ErrorText kErrorTexts[] = {
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
+    {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorSystemNotReady, "cudaErrorSystemNotReady", "system not yet initialized"},
+};
+const ErrorText& text_of(cudaError_t error) {
+  static constexpr ErrorText kOther = {cudaErrorUnknown, "emulated", "an error of the emulation"};
+  const auto* const found = std::ranges::find(kErrorTexts, error, &ErrorText::error);
+  return found == std::end(kErrorTexts) ? kOther : *found;
+}
+
+}  // namespace
+const char* cudaGetErrorName(cudaError_t error) { return text_of(error).name; }
+const char* cudaGetErrorString(cudaError_t error) { return text_of(error).text; }
+emulated::Properties& emulated::properties() {
+  static Properties all = [] {
+    Properties made;
+    const char* const driver = std::getenv("MUSTER_EMULATED_DRIVER");
+    if (driver == nullptr || std::strcmp(driver, "0") != 0) return made;
+    made.driver_version = 0;
+    made.count_error = cudaErrorInsufficientDriver;
+    return made;
+  }();
+  return all;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  const cudaError_t error = emulated::properties().count_error;
+  *count = error == cudaSuccess ? emulated::properties().devices : 0;
+  return error;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
   properties->totalGlobalMem = emulated::kMemoryBytes;
-  properties->major = 9;
+  properties->major = emulated::properties().major;
+  properties->minor = emulated::properties().minor;
   properties->multiProcessorCount = 1;
   return cudaSuccess;
 }
@@ -236,7 +282,16 @@ extern "C" cudaError_t cudaProfilerStart() {
 extern "C" cudaError_t cudaProfilerStop() {
   return emulated::listener().hear("profile off"), cudaSuccess;
 }
+namespace {
+std::atomic<uint64_t> allocated = 0;
+}  // namespace
+uint64_t emulated::allocations() { return allocated; }
+
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  ++allocated;
+  if (bytes > emulated::properties().largest_allocation ||
+      bytes > emulated::kMemoryBytes - std::min(emulated::kMemoryBytes, emulated::memory().bytes()))
+    return cudaErrorMemoryAllocation;
   *data = emulated::memory().add(bytes);
   return cudaSuccess;
 }
@@ -259,6 +314,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  ++allocated;
   *data = std::malloc(bytes);
   return *data == nullptr ? cudaErrorInvalidConfiguration : cudaSuccess;
 }

@@ -87,6 +87,8 @@ TEST(JobView, TellsWhatAJobRunsOn) {
   worker.set_slots_held(2);
   EXPECT_THAT(describe_workers(workers), HasSubstr("2 (2 held)"));
   EXPECT_EQ(describe_gpus(worker), "-");
+  worker.set_no_gpus_because("the driver is not loaded");
+  EXPECT_THAT(describe_nodes(workers, 0), HasSubstr("no GPUs: the driver is not loaded"));
   for (int i = 0; i < 8; ++i) worker.add_gpus()->set_name("NVIDIA H100");
   worker.set_gpus_used(3);
   EXPECT_THAT(describe_workers(workers), HasSubstr("3 of 8 used, NVIDIA H100  "));

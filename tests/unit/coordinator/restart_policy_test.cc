@@ -255,6 +255,10 @@ TEST(RestartPolicy, WhoLeavesTooEarlyIsToBlameAndWhoIsSilentIsTold) {
   EXPECT_EQ(two.message,
             "rank 0 lost a peer, but no rank was reported dead; ranks 1-2 have not said so");
   EXPECT_EQ(two.exit_code, 76);
+  const RankExit knows{Rank(0), 76, 0, 5, "these ranks have no NCCL communicator: 1"};
+  EXPECT_EQ(fault_without_culprit(job_of_victims({knows, second}), 7).message,
+            "rank 0 lost a peer, but no rank was reported dead; rank 2 alone has not said so; rank "
+            "0 said: these ranks have no NCCL communicator: 1");
 }
 
 }  // namespace

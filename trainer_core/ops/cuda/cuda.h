@@ -23,8 +23,8 @@ struct CudaDevice {
   int driver_version = 0;  // the newest CUDA that the driver knows: 13000 is 13.0
 };
 
-// Device `index` of those that the process sees. Unavailable where there is no driver or no device, where the driver is too old, or where
-// this build has no code for the device; the message says what to do.
+// Device `index` of those that the process sees. FailedPrecondition where there is no driver or no device, where the driver or the device is
+// too old, or where this build has no code for the device; Unavailable where a device that is there has an error. The message says what to do.
 absl::StatusOr<CudaDevice> find_cuda_device(int index);
 
 // A zeroed allocation in the device's memory, for its whole life. An allocation that fails ends the process: what a run needs is known
@@ -32,6 +32,8 @@ absl::StatusOr<CudaDevice> find_cuda_device(int index);
 class CudaMemory {
  public:
   explicit CudaMemory(size_t bytes);
+  // Null where the device has no room.
+  static std::shared_ptr<CudaMemory> try_allocate(size_t bytes);
   ~CudaMemory();
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
@@ -40,6 +42,8 @@ class CudaMemory {
   size_t bytes() const { return bytes_; }
 
  private:
+  CudaMemory(void* data, size_t bytes);
+
   void* data_ = nullptr;
   size_t bytes_ = 0;
 };

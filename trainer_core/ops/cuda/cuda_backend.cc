@@ -64,13 +64,12 @@ class GpuMemory final : public DeviceMemory {
   std::shared_ptr<void> allocate(size_t bytes) const override {
     if (bytes == 0) return nullptr;
     select();
-    auto memory = std::make_shared<CudaMemory>(bytes);
-    void* const begin = memory->data();
-    allocations_->add(begin, bytes);
-    return {begin, [memory = std::move(memory), all = allocations_](void* address) mutable {
-              all->remove(address);
-              memory.reset();
-            }};
+    return known(std::make_shared<CudaMemory>(bytes));
+  }
+  std::shared_ptr<void> try_allocate(size_t bytes) const override {
+    select();
+    auto memory = CudaMemory::try_allocate(bytes);
+    return memory == nullptr ? nullptr : known(std::move(memory));
   }
   std::shared_ptr<void> allocate_host(size_t bytes) const override {
     if (bytes == 0) return nullptr;
@@ -107,6 +106,14 @@ class GpuMemory final : public DeviceMemory {
 
  private:
   void select() const { MUSTER_CUDA_CHECK(cudaSetDevice(device_)); }
+  std::shared_ptr<void> known(std::shared_ptr<CudaMemory> memory) const {
+    void* const begin = memory->data();
+    allocations_->add(begin, memory->bytes());
+    return {begin, [memory = std::move(memory), all = allocations_](void* address) mutable {
+              all->remove(address);
+              memory.reset();
+            }};
+  }
   void copy(const void* from, void* to, size_t bytes, cudaMemcpyKind kind) const {
     if (bytes == 0) return;
     select();
@@ -138,6 +145,7 @@ class GpuBackend final : public Backend {
                         device_.capability % 10, ", ", device_.memory_bytes >> 20, " MiB, ",
                         av(ops_->name()));
   }
+  size_t total_bytes() const override { return device_.memory_bytes; }
   size_t free_bytes() const override { return memory_.free_bytes(); }
   size_t own_bytes() const override { return own_bytes_; }
   size_t peak_bytes() const override { return memory_.allocations().peak(); }

@@ -1,9 +1,13 @@
 // Finding a device, and its memory.
 #include <cuda_runtime.h>
 
+#include <string>
+#include <string_view>
+
 #include <absl/status/status.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/absl_view.h"
 #include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/ops/cuda/kernels.h"
@@ -19,18 +23,37 @@ std::string version_text(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
+// Who tries again on this machine finds the same.
+absl::Status never_here(const std::string& why) { return absl::FailedPreconditionError(why); }
+
 absl::Status no_device(cudaError_t error, int driver) {
-  const std::string what =
-      absl::StrCat(cudaGetErrorName(error), ": ", cudaGetErrorString(error), ". ");
   if (driver == 0)
-    return absl::UnavailableError(
-        "no NVIDIA driver is loaded here: install one, or train with hardware=cpu");
+    return never_here("no NVIDIA driver is loaded here: install one, or train with hardware=cpu");
   if (error == cudaErrorInsufficientDriver)
-    return absl::UnavailableError(absl::StrCat(
+    return never_here(absl::StrCat(
         "the NVIDIA driver knows CUDA up to ", version_text(driver), ", this build needs ",
         version_text(CUDART_VERSION / 1000 * 1000), " or newer: update the driver"));
-  return absl::UnavailableError(absl::StrCat(
-      what, "Look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train with hardware=cpu"));
+  if (error == cudaErrorNoDevice)
+    return never_here(
+        "this process sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train with "
+        "hardware=cpu");
+  const std::string_view what_to_do = cuda::advice(error);
+  return absl::UnavailableError(
+      absl::StrCat(cudaGetErrorName(error), ": ", cudaGetErrorString(error),
+                   av(what_to_do.empty() ? "; look at nvidia-smi" : what_to_do)));
+}
+
+// What is no plan's: scratch, tests' and benchmarks'.
+void* allocated(size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
+  size_t free = 0, total = 0;
+  if (error == cudaErrorMemoryAllocation) (void)cudaMemGetInfo(&free, &total);
+  MUSTER_CHECK(error != cudaErrorMemoryAllocation)
+      << "out of memory: the GPU has refused " << (bytes >> 20) << " MiB, of " << (total >> 20)
+      << " MiB " << (free >> 20) << " are free: see nvidia-smi for other processes";
+  MUSTER_CUDA_CHECK(error);
+  return data;
 }
 
 }  // namespace
@@ -41,8 +64,8 @@ absl::StatusOr<CudaDevice> find_cuda_device(int index) {
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess)
     return no_device(error, driver);
   if (index < 0 || index >= count)
-    return absl::UnavailableError(absl::StrCat("there is no GPU ", index, ": this process sees ",
-                                               count, "; look at CUDA_VISIBLE_DEVICES"));
+    return never_here(absl::StrCat("there is no GPU ", index, ": this process sees ", count,
+                                   "; look at CUDA_VISIBLE_DEVICES"));
   cudaDeviceProp properties{};
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess)
     return no_device(error, driver);
@@ -53,27 +76,36 @@ absl::StatusOr<CudaDevice> find_cuda_device(int index) {
                     .processors = properties.multiProcessorCount,
                     .driver_version = driver};
   if (device.capability < kCapabilityMin)
-    return absl::UnavailableError(absl::StrCat(
-        device.name, " has compute capability ", properties.major, ".", properties.minor,
-        "; at least ", kCapabilityMin / 10, ".0 is needed (A100, H100 and newer)"));
+    return never_here(absl::StrCat(device.name, " has compute capability ", properties.major, ".",
+                                   properties.minor, "; at least ", kCapabilityMin / 10,
+                                   ".0 is needed (A100, H100 and newer)"));
   if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess)
     return no_device(error, driver);
-  if (const cudaError_t error = cuda::find_code(); error != cudaSuccess)
-    return absl::UnavailableError(
+  const cudaError_t error = cuda::find_code();
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+    return never_here(
         absl::StrCat("this build has no code for ", device.name, " (compute capability ",
                      properties.major, ".", properties.minor, "; ", cudaGetErrorName(error),
                      "): build with -DMUSTER_CUDA_ARCHITECTURES=", device.capability));
+  if (error != cudaSuccess) return no_device(error, driver);
   return device;
 }
 
-CudaMemory::CudaMemory(size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  const cudaError_t error = cudaMalloc(&data_, bytes);
-  MUSTER_CHECK(error == cudaSuccess)
-      << "cannot allocate " << bytes << " bytes on the GPU: " << cudaGetErrorString(error);
-  MUSTER_CUDA_CHECK(cudaMemset(data_, 0, bytes));
+CudaMemory::CudaMemory(size_t bytes) : CudaMemory(bytes == 0 ? nullptr : allocated(bytes), bytes) {}
+
+CudaMemory::CudaMemory(void* data, size_t bytes) : data_(data), bytes_(bytes) {
+  if (data_ == nullptr) return;
+  MUSTER_CUDA_CHECK(cudaMemset(data_, 0, bytes_));
   // Backends' streams do not wait for the one that this goes through.
   MUSTER_CUDA_CHECK(cudaDeviceSynchronize());
+}
+
+std::shared_ptr<CudaMemory> CudaMemory::try_allocate(size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
+  if (error == cudaErrorMemoryAllocation) return nullptr;
+  MUSTER_CUDA_CHECK(error);
+  return std::shared_ptr<CudaMemory>(new CudaMemory(data, bytes));
 }
 
 CudaMemory::~CudaMemory() {

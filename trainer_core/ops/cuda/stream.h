@@ -132,7 +132,11 @@ class Queue final : public DeviceQueue {
 class HostMemory {
  public:
   explicit HostMemory(size_t bytes) {
-    MUSTER_CUDA_CHECK(cudaHostAlloc(&data_, bytes, cudaHostAllocMapped));
+    const cudaError_t error = cudaHostAlloc(&data_, bytes, cudaHostAllocMapped);
+    MUSTER_CHECK(error != cudaErrorMemoryAllocation)
+        << "out of memory: the host has no " << (bytes >> 20)
+        << " MiB that a GPU can copy from and to, which have to be free at once";
+    MUSTER_CUDA_CHECK(error);
     std::memset(data_, 0, bytes);
   }
   ~HostMemory() { (void)cudaFreeHost(data_); }

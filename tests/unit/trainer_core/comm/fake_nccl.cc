@@ -15,7 +15,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr NcclResult kSystemError = 2, kRemoteError = 6;
+constexpr NcclResult kInvalidUsage = 5, kRemoteError = 6;
 
 using Bytes = std::vector<std::byte>;
 
@@ -122,11 +122,18 @@ NcclResult told(NcclCommunicator communicator, void* stream, Work work) {
 NcclResult version_of(int* version) { return *version = 22'809, kNcclSuccess; }
 NcclResult other_version(int* version) { return *version = 22'703, kNcclSuccess; }
 const char* error_text(NcclResult result) {
-  return result == kRemoteError ? "remote process exited or there was a network error"
-                                : "unhandled system error";
+  switch (result) {
+    case kRemoteError:
+      return "remote process exited or there was a network error";
+    case kInvalidUsage:
+      return "invalid usage";
+    default:
+      return "unhandled system error";
+  }
 }
 NcclResult unique_id(NcclUniqueId* id) {
   const std::lock_guard lock(worlds().mutex);
+  if (worlds().fake->failing_id) return kInvalidUsage;
   const std::string text = "world " + std::to_string(worlds().next_id++);
   std::memcpy(id->bytes.data(), text.data(), text.size());
   return kNcclSuccess;
@@ -135,7 +142,7 @@ NcclResult init(NcclCommunicator* communicator, int ranks, NcclUniqueId id, int 
                 NcclConfig* config) {
   MUSTER_CHECK(config->blocking == 0 && config->magic == 0xcafebeef) << "another config";
   FakeNccl& fake = *worlds().fake;
-  if (fake.failing_init == rank) return kSystemError;
+  if (fake.failing_init == rank) return fake.init_error;
   const std::lock_guard lock(worlds().mutex);
   auto& world = worlds().all[id.bytes.data()];
   if (world == nullptr) world = std::make_shared<World>();

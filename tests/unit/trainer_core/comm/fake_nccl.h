@@ -25,7 +25,9 @@ class FakeNccl {
   // Each rank's own; `version` is what its library says it is.
   std::shared_ptr<const NcclApi> api(int version = 22'809) const;
 
+  std::atomic<bool> failing_id = false;    // rank 0 gets no id
   std::atomic<int> failing_init = -1;      // the rank whose communicator fails
+  std::atomic<NcclResult> init_error = 2;  // and how: ncclSystemError
   std::atomic<int> pending_init = -1;      // the rank whose communicator is never there
   std::atomic<bool> remote_error = false;  // what communicators say of themselves
   std::atomic<int> communicators = 0;      // that are there now

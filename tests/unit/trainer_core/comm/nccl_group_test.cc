@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@ namespace muster::trainer {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 class NcclGroups : public testing::Test {
@@ -99,17 +101,69 @@ TEST_F(NcclGroups, NameARankOfAnotherVersion) {
   }
 }
 
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name_); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+};
+
+// With the interfaces that there are: whoever set it has meant one of them.
+TEST_F(NcclGroups, SayWhatTheNetworkIsTakenFrom) {
+  nccl_.failing_id = true;
+  const Environment interface("NCCL_SOCKET_IFNAME", "nosuch0");
+  const auto all = statuses();
+  EXPECT_EQ(all[0].code(), absl::StatusCode::kFailedPrecondition) << "it is why the others fail";
+  EXPECT_THAT(
+      std::string(all[0].message()),
+      AllOf(HasSubstr("rank 0 of group world cannot begin NCCL (NCCL: invalid usage); look at the "
+                      "network between their nodes: NCCL_SOCKET_IFNAME (here nosuch0, of "),
+            ContainsRegex("of ([^ ]+, )*lo[,)]"), HasSubstr("NCCL_IB_HCA")));
+  for (const size_t rank : {size_t{1}, size_t{2}}) {
+    EXPECT_EQ(all[rank].code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(all[rank].message()),
+                HasSubstr("rank 0 of group world cannot begin NCCL (NCCL: invalid usage)"));
+  }
+}
+
+TEST_F(NcclGroups, RefuseAnOrderOfLaunches) {
+  const Environment order("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  for (const absl::Status& status : statuses()) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(
+        std::string(status.message()),
+        HasSubstr("rank 0 of group world has NCCL_LAUNCH_ORDER_IMPLICIT in its environment"));
+  }
+  const Environment none("NCCL_LAUNCH_ORDER_IMPLICIT", "0");
+  for (const absl::Status& status : statuses()) EXPECT_TRUE(status.ok()) << status;
+}
+
 // The others wait for it until their time is over, and NCCL does not tell them for whom.
 TEST_F(NcclGroups, NameARankWithoutACommunicator) {
   nccl_.failing_init = 1;
-  for (const absl::Status& status : statuses(connecting_for_50_ms())) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  const auto all = statuses(connecting_for_50_ms());
+  EXPECT_EQ(all[0].code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(all[1].code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(all[2].code(), absl::StatusCode::kUnavailable);
+  for (const absl::Status& status : all) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("of group world these ranks have no NCCL communicator: 1 (NCCL: "
                           "unhandled system error); 0, 2 (nothing for 0.05 s); look at the "
                           "network"));
   }
   EXPECT_EQ(nccl_.communicators, 0);
+}
+
+// A peer that has gone meanwhile: nobody here is why.
+TEST_F(NcclGroups, ARankThatHasLostAnotherIsNotTheOneThatFailed) {
+  nccl_.failing_init = 1;
+  nccl_.init_error = 6;
+  for (const absl::Status& status : statuses(connecting_for_50_ms()))
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
 }
 
 TEST_F(NcclGroups, WaitForACommunicatorABoundedTime) {

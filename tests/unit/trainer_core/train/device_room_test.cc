@@ -45,7 +45,7 @@ TEST(DeviceRoom, CountsAllRanksOfTheDeviceAndWhatTheyTakeBeside) {
   EXPECT_THAT(problem(config, {0}, one - 1), HasSubstr("rank 0 needs"));
   EXPECT_EQ(problem(config, {0, 1}, both), "");
   EXPECT_THAT(problem(config, {0, 1}, both - 1),
-              AllOf(HasSubstr("ranks 0, 1 share a GPU and need"), HasSubstr("of a device"),
+              AllOf(HasSubstr("ranks 0, 1 share a GPU and need"), HasSubstr("'s plan on a device"),
                     HasSubstr("a GPU for each rank")));
 }
 

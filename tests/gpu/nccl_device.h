@@ -1,0 +1,15 @@
+// The NCCL that brings together what lies on the device of this program: the library, or on the emulated device the tests' own.
+#pragma once
+
+#include <memory>
+
+#include <absl/status/statusor.h>
+
+#include "trainer_core/comm/nccl_api.h"
+
+namespace muster::trainer {
+
+// open_nccl()'s errors. From the first call on the emulated device is two.
+absl::StatusOr<std::shared_ptr<const NcclApi>> nccl_of_device();
+
+}  // namespace muster::trainer

@@ -1,0 +1,158 @@
+// NCCL on GPUs: its functions as groups call them, on one GPU with a communicator of one rank; and, where there are two GPUs, trainings of ranks
+// that have one each, beside the same ranks on one GPU, whose numbers go through the host's memory.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/time.h"
+#include "tests/gpu/gpu_device.h"
+#include "tests/gpu/nccl_device.h"
+#include "tests/unit/trainer_core/model/sharded_models.h"
+#include "tests/unit/trainer_core/parallel/mesh_configs.h"
+#include "tests/unit/trainer_core/train/train_helpers.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::AnyOf;
+using testing::Each;
+using testing::Eq;
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+class Nccl : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto found = nccl_of_device();
+    if (!found.ok()) GTEST_SKIP() << found.status().message();
+    api_ = *found;
+  }
+
+  // What a call that does not block comes to.
+  NcclResult outcome_of(NcclResult called, NcclCommunicator communicator) const {
+    if (called != kNcclInProgress) return called;
+    const Instant deadline = monotonic_now() + kPatience;
+    for (NcclResult found = kNcclInProgress;;) {
+      const NcclResult asked = api_->async_error(communicator, &found);
+      if (asked != kNcclSuccess) return asked;
+      if (found != kNcclInProgress || monotonic_now() > deadline) return found;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  // Of one rank, as NcclEnd makes it.
+  NcclCommunicator connect() const {
+    NcclUniqueId id;
+    EXPECT_EQ(api_->unique_id(&id), kNcclSuccess);
+    NcclConfig config;
+    NcclCommunicator communicator = nullptr;
+    const NcclResult called = api_->init(&communicator, 1, id, 0, &config);
+    EXPECT_THAT(called, AnyOf(Eq(kNcclSuccess), Eq(kNcclInProgress))) << api_->error_text(called);
+    const NcclResult result = outcome_of(called, communicator);
+    EXPECT_EQ(result, kNcclSuccess) << api_->error_text(result);
+    return communicator;
+  }
+
+  std::shared_ptr<const NcclApi> api_;
+};
+
+TEST_F(Nccl, ACommunicatorOfOneRank) {
+  const auto device = gpu_backend({}).value();
+  const DeviceMemory& memory = device->memory();
+  const NcclCommunicator communicator = connect();
+  ASSERT_NE(communicator, nullptr);
+
+  constexpr size_t kCount = 100'003;
+  std::vector<float> brought(kCount), got(kCount);
+  for (size_t i = 0; i < kCount; ++i) brought[i] = static_cast<float>(i) / 8;
+  const auto from = memory.allocate(kCount * sizeof(float));
+  const auto to = memory.allocate(kCount * sizeof(float));
+  memory.upload(brought.data(), from.get(), kCount * sizeof(float));
+  const auto queue = memory.open_queue();
+  const auto before = queue->mark();
+  const NcclResult called = api_->all_reduce(from.get(), to.get(), kCount, kNcclFloat32, kNcclSum,
+                                             communicator, queue->handle());
+  ASSERT_EQ(outcome_of(called, communicator), kNcclSuccess);
+  const auto done = queue->mark();
+  const Instant deadline = monotonic_now() + kPatience;
+  while (!done->is_done() && monotonic_now() < deadline) std::this_thread::yield();
+  ASSERT_TRUE(done->is_done());
+  EXPECT_GE(done->since(*before), Duration::zero());
+  memory.download(to.get(), got.data(), kCount * sizeof(float));
+  EXPECT_EQ(got, brought);
+
+  NcclResult found = kNcclInProgress;
+  EXPECT_EQ(api_->async_error(communicator, &found), kNcclSuccess);
+  EXPECT_EQ(found, kNcclSuccess);
+  EXPECT_EQ(outcome_of(api_->finalize(communicator), communicator), kNcclSuccess);
+  EXPECT_EQ(api_->destroy(communicator), kNcclSuccess);
+
+  const NcclCommunicator other = connect();
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(api_->abort(other), kNcclSuccess);
+}
+
+// NCCL's function, and how often it was called.
+decltype(NcclApi::init) init_of_nccl = nullptr;
+std::atomic<int> communicators = 0;
+std::shared_ptr<const NcclApi> counted(const NcclApi& api) {
+  NcclApi ours = api;
+  init_of_nccl = std::exchange(ours.init, [](NcclCommunicator* communicator, int ranks,
+                                             NcclUniqueId id, int rank, NcclConfig* config) {
+    ++communicators;
+    return init_of_nccl(communicator, ranks, id, rank, config);
+  });
+  return std::make_shared<const NcclApi>(ours);
+}
+
+struct Job {
+  const char* name;
+  ModelConfig (*model)();
+  MeshAxis axis;
+};
+void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
+
+class NcclBetweenGpus : public Nccl, public testing::WithParamInterface<Job> {};
+
+INSTANTIATE_TEST_SUITE_P(All, NcclBetweenGpus,
+                         testing::Values(Job{"data", sharded_llama, MeshAxis::kData},
+                                         Job{"fsdp", sharded_llama, MeshAxis::kFsdp},
+                                         Job{"tensor", sharded_llama, MeshAxis::kTensor},
+                                         Job{"sequence", sharded_llama, MeshAxis::kSequence},
+                                         Job{"context", sharded_llama, MeshAxis::kContext},
+                                         Job{"experts", sharded_glam, MeshAxis::kExpert}),
+                         [](const auto& job) { return std::string(job.param.name); });
+
+TEST_P(NcclBetweenGpus, TheNumbersOfOneGpu) {
+  if (gpu_count() < 2) GTEST_SKIP() << "there is one GPU, and NCCL wants one for each rank";
+  TrainConfig config = config_of(GetParam().model(), mesh({{GetParam().axis, 2}}), /*length=*/8);
+  config.model.num_layers = 2;
+  config.steps = 3;
+  config.enable_checkpointing = false;
+  config.threads = 1;
+  config.per_device_batch_size = std::max(1, config.per_device_batch_size / 2);
+  const RunResult one = run(config);
+  ASSERT_THAT(one.codes, Each(ExitCode::kOk)) << one.err;
+  const OnOwnGpus apart;
+  const OnNccl on_nccl({.api = counted(*api_)});
+  communicators = 0;
+  const RunResult two = run(config);
+  ASSERT_THAT(two.codes, Each(ExitCode::kOk)) << two.err;
+  EXPECT_TRUE(communicators > 0 || two.out.find("collectives: NCCL") != std::string::npos)
+      << two.out;
+  ASSERT_EQ(two.losses().size(), one.losses().size());
+  // Of two ranks' numbers there is one sum.
+  for (size_t step = 0; step < one.losses().size(); ++step)
+    EXPECT_EQ(two.losses()[step], one.losses()[step]) << step;
+}
+
+}  // namespace
+}  // namespace muster::trainer
