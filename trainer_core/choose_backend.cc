@@ -40,11 +40,17 @@ std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
   return "";
 }
 
+// Whether each rank does.
+bool have_nccl(std::span<const int32_t> told, size_t each) {
+  for (size_t at = 0; at < told.size(); at += each)
+    if (told[at] == 0) return false;
+  return true;
+}
+
 // What rank 0 says beside its plan's line.
 void tell_reserve(const TrainConfig& config, const TrainContext& context, const DeviceRoom& room) {
   if (context.groups.everyone().rank() != 0) return;
-  std::vector<DeviceReserve> all = {{"scratch", context.backend->own_bytes()},
-                                    {"CUDA context", kCudaContextBytes}};
+  std::vector<DeviceReserve> all = backend_reserves(context.backend->own_bytes());
   const auto rest = beside_plan(config, room);
   all.insert(all.end(), rest.begin(), rest.end());
   context.out << reserve_line(all) << std::endl;
@@ -89,7 +95,7 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
   // All ranks have met, so each has what it takes beside its plan; and none has its plan before all have told.
   DeviceRoom room{.device = context.backend->description(),
                   .free_bytes = context.backend->free_bytes(),
-                  .beside = {{"kernels' code", kKernelCodeBytes}}};
+                  .beside = {kKernelCode}};
   if (everyone.size() == 1) {
     tell_reserve(config, context, room);
     return may_be_others(check_device_room(config, std::array{everyone.rank()}, room));
@@ -110,6 +116,7 @@ absl::Status prepare_devices(const TrainConfig& config, const TrainContext& cont
   }
   const std::string why_not = why_no_nccl(all, mine.size());
   room.nccl = why_not.empty();
+  room.has_nccl = have_nccl(all, mine.size());
   tell_reserve(config, context, room);
   if (auto status = check_device_room(config, sharing, room); !status.ok())
     return may_be_others(status);
