@@ -41,6 +41,13 @@ std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
   return "";
 }
 
+// Whether each rank does.
+bool have_nccl(std::span<const int32_t> told, size_t each) {
+  for (size_t at = 0; at < told.size(); at += each)
+    if (told[at] == 0) return false;
+  return true;
+}
+
 // What rank 0 says beside its plan's line.
 void tell_reserve(const TrainConfig& config, const TrainContext& context, const DeviceRoom& room) {
   if (context.groups.everyone().rank() == 0)
@@ -113,9 +120,8 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   // All ranks have met, so each has its backend; and none has its plan before all have told.
   DeviceRoom room{.device = context.backend->description(),
                   .free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend),
-                  .beside = {{"scratch", context.backend->own_bytes()},
-                             {"CUDA context", kCudaContextBytes},
-                             {"kernels' code", kKernelCodeBytes}}};
+                  .beside = backend_reserves(context.backend->own_bytes())};
+  room.beside.push_back(kKernelCode);
   if (everyone.size() == 1) {
     tell_reserve(config, context, room);
     if (auto status = check_room(config, context, std::array{everyone.rank()}, room); !status.ok())
@@ -139,6 +145,7 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   const std::string why_not = why_no_nccl(all, mine.size());
   room.nccl = why_not.empty();
   room.free_bytes += (sharing.size() - 1) * taken_bytes(*context.backend);
+  room.has_nccl = have_nccl(all, mine.size());
   tell_reserve(config, context, room);
   if (auto status = check_room(config, context, sharing, room); !status.ok()) return status;
   if (why_not.empty()) context.groups.use_nccl({.api = *api});

@@ -19,9 +19,13 @@ struct DeviceReserve {
 // A process's context before it has allocated anything: the driver's tables, and the stacks of all threads that a large device runs at a
 // time. Some 500 MiB are seen of an H100, 430 of an RTX 6000 Ada.
 constexpr size_t kCudaContextBytes = size_t{512} << 20;
+// What a process has taken once its backend is there, which has so much scratch.
+inline std::vector<DeviceReserve> backend_reserves(size_t scratch_bytes) {
+  return {{"scratch", scratch_bytes}, {"CUDA context", kCudaContextBytes}};
+}
 // Code of our own kernels, cuBLASLt's and cuDNN's, which CUDA loads when it is first called (CUDA_MODULE_LOADING=LAZY, the default since
 // 11.7): tens of kernels of up to some MiB.
-constexpr size_t kKernelCodeBytes = size_t{256} << 20;
+constexpr DeviceReserve kKernelCode{"kernels' code", size_t{256} << 20};
 
 // What a channel of NCCL's takes for a peer: 10 MiB to receive into (NCCL_BUFFSIZE's 4 MiB, and 4.7 and 0.5 MiB of the protocols LL128 and LL,
 // in pages of 2 MiB) and 2 MiB to send (github.com/NVIDIA/nccl/issues/1685, as 2.28's device.h has it).

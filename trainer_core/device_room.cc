@@ -84,7 +84,7 @@ class Changes {
     std::vector<std::string> found;
     for (const auto& change : {smaller_batch(config_), other_remat(config_), more_fsdp(config_)})
       if (change) found.push_back(change->keys);
-    if (ranks_.size() > 1 && fits(config_, ranks_.first(1))) found.push_back("a GPU for each rank");
+    if (ranks_.size() > 1 && fit_apart()) found.push_back("a GPU for each rank");
     return found;
   }
   // The smallest batch and the policy that keeps least, and as much FSDP as it takes.
@@ -102,6 +102,14 @@ class Changes {
  private:
   bool fits(const TrainConfig& config, std::span<const int32_t> ranks) const {
     return validate(config).ok() && needed_bytes(config, ranks, room_) <= room_.free_bytes;
+  }
+  // Each on a GPU like this one.
+  bool fit_apart() const {
+    DeviceRoom own = room_;
+    own.nccl = own.has_nccl;
+    for (size_t i = 0; i < ranks_.size(); ++i)
+      if (needed_bytes(config_, ranks_.subspan(i, 1), own) > own.free_bytes) return false;
+    return true;
   }
   // The key counts sequences of a rank, where the config has those of the ranks that compute a slice together.
   static std::string batch_key(const TrainConfig& config) {

@@ -19,8 +19,10 @@ struct DeviceRoom {
   size_t free_bytes = 0;
   // What each rank takes beside its plan and has not taken yet.
   std::vector<DeviceReserve> beside{};
-  // Whether ranks bring their numbers together by NCCL, which takes what nccl_bytes() says.
+  // Whether ranks bring their numbers together by NCCL, which takes what nccl_bytes() says, and whether they all have it: then they would,
+  // each with a GPU of its own.
   bool nccl = false;
+  bool has_nccl = false;
 };
 
 // What a rank of the config's takes beside its plan: the room's, and NCCL's.

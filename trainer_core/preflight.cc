@@ -151,19 +151,20 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
 absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> first) {
   const Mesh mesh = mesh_of(config.mesh);
   const int32_t gpus = std::min(gpu_count(), mesh.ranks_per_node());
+  const bool has_nccl = open_nccl().ok();
   for (int32_t gpu = 0; gpu < gpus; ++gpu) {
     RankEnv env;
     env.local_rank = gpu;
     const auto backend = gpu == 0 ? std::move(first) : gpu_backend(gpu_options(config, env));
     if (!backend.ok()) return backend.status();
+    DeviceRoom room{.device = (*backend)->description(),
+                    .free_bytes = (*backend)->free_bytes(),
+                    .beside = backend_reserves((*backend)->own_bytes()),
+                    .nccl = has_nccl && mesh.ranks_per_node() <= gpu_count(),
+                    .has_nccl = has_nccl};
     // This process is gone when they begin, and they take as much each.
-    const size_t taken = (*backend)->own_bytes() + kCudaContextBytes;
-    const DeviceRoom room{.device = (*backend)->description(),
-                          .free_bytes = (*backend)->free_bytes() + taken,
-                          .beside = {{"scratch", (*backend)->own_bytes()},
-                                     {"CUDA context", kCudaContextBytes},
-                                     {"kernels' code", kKernelCodeBytes}},
-                          .nccl = mesh.ranks_per_node() <= gpu_count() && open_nccl().ok()};
+    for (const DeviceReserve& taken : room.beside) room.free_bytes += taken.bytes;
+    room.beside.push_back(kKernelCode);
     for (int32_t node = 0; node < mesh.nodes(); ++node) {
       std::vector<int32_t> ranks;
       for (int32_t local = gpu; local < mesh.ranks_per_node(); local += gpu_count())

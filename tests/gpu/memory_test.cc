@@ -67,13 +67,13 @@ TEST(MemoryOfATraining, IsItsPlanAndWhatIsSaidBeside) {
   };
   record("planned_bytes", planned);
   record("scratch_bytes", own);
-  record("kernel_code_reserve_bytes", kKernelCodeBytes);
+  record("kernel_code_reserve_bytes", kKernelCode.bytes);
   record("kernel_code_bytes", between);
   record("used_after_first_step_bytes", first.front());
   record("used_at_end_bytes", first.back());
   record("used_with_code_loaded_bytes", second.back());
-  EXPECT_LE(between, kKernelCodeBytes);
-  EXPECT_LE(first.back(), (1 + kBound) * (planned + own + kKernelCodeBytes));
+  EXPECT_LE(between, kKernelCode.bytes);
+  EXPECT_LE(first.back(), (1 + kBound) * (planned + own + kKernelCode.bytes));
   EXPECT_NEAR(second.back(), planned + own, kBound * (planned + own));
   EXPECT_EQ(second.front(), second.back()) << "steps allocate";
 }

@@ -14,8 +14,9 @@ double CommTimes::hidden() const {
   return std::clamp(1 - to_seconds(blocked) / to_seconds(busy), 0.0, 1.0);
 }
 
-std::unique_ptr<CommStream> CommStream::start(std::function<void()> abort, size_t queued_max) {
-  auto stream = absl::WrapUnique(new CommStream(queued_max));
+std::unique_ptr<CommStream> CommStream::start(std::function<void()> abort, size_t queued_max,
+                                              Clock clock) {
+  auto stream = absl::WrapUnique(new CommStream(queued_max, std::move(clock)));
   stream->abort_ = std::move(abort);
   stream->thread_ = std::thread([raw = stream.get()] { raw->run(); });
   return stream;
@@ -45,10 +46,10 @@ CommTicket CommStream::enqueue(Work work, std::function<void()> ready) {
 absl::Status CommStream::wait(CommTicket ticket) {
   std::unique_lock lock(mutex_);
   if (completed_ < ticket.number && status_.ok()) {
-    const Instant began = monotonic_now();
+    const Instant began = now_();
     const Duration readying_before = readying(began);
     finished_.wait(lock, [&] { return completed_ >= ticket.number || !status_.ok(); });
-    const Instant now = monotonic_now();
+    const Instant now = now_();
     times_.blocked += now - began - (readying(now) - readying_before);
   }
   return completed_ >= ticket.number ? absl::OkStatus() : status_;
@@ -87,17 +88,17 @@ void CommStream::run() {
     queue_.pop_front();
     if (status_.ok()) {
       if (next.ready) {
-        ready_began_ = monotonic_now();
+        ready_began_ = now_();
         lock.unlock();
         next.ready();
         lock.lock();
-        readying_ = readying(monotonic_now());
+        readying_ = readying(now_());
         ready_began_.reset();
       }
       lock.unlock();
-      const Instant began = monotonic_now();
+      const Instant began = now_();
       absl::Status status = next.work();
-      const Duration took = monotonic_now() - began;
+      const Duration took = now_() - began;
       next = {};  // what it holds goes before its waiter goes on
       lock.lock();
       times_.busy += took;

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <absl/status/status.h>
 
@@ -48,9 +49,13 @@ class CommStream {
  public:
   using Work = std::function<absl::Status()>;
 
+  // What times() is measured by. Any thread.
+  using Clock = std::function<Instant()>;
+
   // `abort` makes the current and all later work fail: that of the transport. None where work waits for nobody.
   static std::unique_ptr<CommStream> start(std::function<void()> abort = nullptr,
-                                           size_t queued_max = kQueuedMax);
+                                           size_t queued_max = kQueuedMax,
+                                           Clock clock = monotonic_now);
   // Drops what has not begun and waits for what has. If anything is left, this rank goes in the middle of a collective: then it
   // aborts first, so that it waits for no peer, which may hang, and no peer waits for it.
   ~CommStream();
@@ -72,12 +77,13 @@ class CommStream {
   static constexpr size_t kQueuedMax =
       1024;  // far more than a step has layers; a queue that only grows is a mistake
 
-  explicit CommStream(size_t queued_max) : queued_max_(queued_max) {}
+  CommStream(size_t queued_max, Clock clock) : queued_max_(queued_max), now_(std::move(clock)) {}
   void run();
   // In all that was waited for to be ready, until now. Under the lock.
   Duration readying(Instant now) const;
 
   const size_t queued_max_;
+  const Clock now_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;   // work, or the end
   std::condition_variable finished_;  // a work, or there is room

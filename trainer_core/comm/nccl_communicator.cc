@@ -73,8 +73,8 @@ bool is_called(NcclResult found) { return found == kNcclSuccess; }
 
 NcclEnd::~NcclEnd() {
   if (communicator_ == nullptr) return;
-  const bool gone = aborted_ || wait(options_.api->finalize(communicator_), kFinalizeTimeout,
-                                     Manner::kEager, is_called) != kNcclSuccess;
+  const bool gone = is_aborted() || wait(options_.api->finalize(communicator_), kFinalizeTimeout,
+                                         Manner::kEager, is_called) != kNcclSuccess;
   (void)(gone ? options_.api->abort(communicator_) : options_.api->destroy(communicator_));
 }
 
@@ -106,7 +106,7 @@ NcclResult NcclEnd::wait(NcclResult called, Duration timeout, Manner manner,
     const NcclResult found = ask();
     if (found != kNcclSuccess && found != kNcclInProgress) return found;
     if (done(found)) return kNcclSuccess;
-    if (aborted_) return kAborted;
+    if (is_aborted()) return kAborted;
     const Duration waited = monotonic_now() - began;
     if (waited >= timeout) return kNcclInProgress;
     if (manner == Manner::kEager && waited < kEagerFor) {
@@ -218,7 +218,7 @@ absl::Status NcclEnd::launch(Call call) {
   {
     const std::lock_guard lock(mutex_);
     if (!broken_.ok()) return broken_;
-    if (!aborted_) called = call(communicator_, queue_->handle());
+    if (!is_aborted()) called = call(communicator_, queue_->handle());
   }
   return conclude(wait(called, options_.timeout, Manner::kEager, is_called), options_.timeout);
 }

@@ -34,9 +34,9 @@ class NcclEnd {
   absl::Status connect(ProcessGroup& group);
   // Calls, and returns when NCCL has handed it over to the queue. It fails as await() does.
   absl::Status launch(Call call);
-  // Until the device has come to `mark`. Unavailable after an error of NCCL's or abort(), DeadlineExceeded when it has not come there in
-  // time; then there is no communicator any more: what the device still had to do of its calls it ends without result, and every call and
-  // wait fails with the first of these errors.
+  // Until the device has come to `mark`. Unavailable after an error of NCCL's, abort(), or another group's failure, DeadlineExceeded when
+  // it has not come there in time; then there is no communicator any more: what the device still had to do of its calls it ends without
+  // result, and every call and wait fails with the first of these errors.
   enum class Manner : uint8_t { kEager, kPatient };  // asks without a pause at first, or never
   absl::Status await(const DeviceMark& mark, Duration timeout, Manner manner);
   // Of connected ends.
@@ -52,6 +52,7 @@ class NcclEnd {
   absl::Status judge(const ProcessGroup& group, std::span<const int32_t> found) const;
   // What NCCL says of the communicator; kGone where there is none any more.
   NcclResult ask() const;
+  bool is_aborted() const { return aborted_ || options_.failure->is_there(); }
   // Until `done` says so of what NCCL says: then success, or NCCL's error, kNcclInProgress when the time is over, and another number after
   // abort(), or without a communicator.
   NcclResult wait(NcclResult called, Duration timeout, Manner manner,

@@ -29,6 +29,7 @@ class NcclGroup final : public ProcessGroup {
       : group_(std::move(group)),
         api_(options.api),
         timeout_(options.timeout),
+        failure_(options.failure),
         memory_(memory),
         trace_(page, absl::StrCat(group_->name(), " nccl"), static_cast<uint32_t>(group_->size()),
                lowest_member),
@@ -39,7 +40,7 @@ class NcclGroup final : public ProcessGroup {
   int size() const override { return group_->size(); }
 
   absl::Status all_reduce(Numbers data, std::string_view name) override {
-    if (!is_ours(data, data)) return group_->all_reduce(data, name);
+    if (!is_ours(data, data)) return told(group_->all_reduce(data, name));
     return run(CollectiveKind::kAllReduce, name, data, 2 * others(data.bytes()),
                [&](NcclCommunicator end, void* stream) {
                  return api_->all_reduce(data.data, data.data, data.count, type_of(data.dtype),
@@ -47,10 +48,10 @@ class NcclGroup final : public ProcessGroup {
                });
   }
   absl::Status all_reduce_max(Numbers data, std::string_view name) override {
-    return group_->all_reduce_max(data, name);
+    return told(group_->all_reduce_max(data, name));
   }
   absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
-    if (!is_ours(input, output)) return group_->all_gather(input, output, name);
+    if (!is_ours(input, output)) return told(group_->all_gather(input, output, name));
     return run(CollectiveKind::kAllGather, name, input, others(input.bytes() * ranks()),
                [&](NcclCommunicator end, void* stream) {
                  return api_->all_gather(input.data, output.data, input.count, type_of(input.dtype),
@@ -59,7 +60,7 @@ class NcclGroup final : public ProcessGroup {
   }
   absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
     if (!is_ours(input, output) || input.dtype != output.dtype)
-      return group_->reduce_scatter(input, output, name);
+      return told(group_->reduce_scatter(input, output, name));
     return run(CollectiveKind::kReduceScatter, name, input, others(input.bytes()),
                [&](NcclCommunicator end, void* stream) {
                  return api_->reduce_scatter(input.data, output.data, output.count,
@@ -74,7 +75,7 @@ class NcclGroup final : public ProcessGroup {
                             std::span<const size_t> receive_counts,
                             std::string_view name) override {
     if (!is_ours(input, output))
-      return group_->all_to_all_v(input, send_counts, output, receive_counts, name);
+      return told(group_->all_to_all_v(input, send_counts, output, receive_counts, name));
     const uint64_t sent =
         input.bytes() - send_counts[static_cast<size_t>(rank())] * dtype_bytes(input.dtype);
     return run(CollectiveKind::kAllToAll, name, input, sent,
@@ -91,7 +92,7 @@ class NcclGroup final : public ProcessGroup {
                });
   }
   absl::Status broadcast(Numbers data, int root, std::string_view name) override {
-    if (!is_ours(data, data)) return group_->broadcast(data, root, name);
+    if (!is_ours(data, data)) return told(group_->broadcast(data, root, name));
     return run(CollectiveKind::kBroadcast, name, data, rank() == root ? data.bytes() : 0,
                [&](NcclCommunicator end, void* stream) {
                  return api_->broadcast(data.data, data.data, data.count, type_of(data.dtype), root,
@@ -99,21 +100,22 @@ class NcclGroup final : public ProcessGroup {
                });
   }
   absl::Status send(ConstNumbers data, int to, std::string_view name) override {
-    if (!is_ours(data, data)) return group_->send(data, to, name);
+    if (!is_ours(data, data)) return told(group_->send(data, to, name));
     return run(CollectiveKind::kSend, name, data, data.bytes(),
                [&](NcclCommunicator end, void* stream) {
                  return send(data, static_cast<size_t>(to), end, stream);
                });
   }
   absl::Status recv(Numbers data, int from, std::string_view name) override {
-    if (!is_ours(data, data)) return group_->recv(data, from, name);
+    if (!is_ours(data, data)) return told(group_->recv(data, from, name));
     return run(CollectiveKind::kRecv, name, data, 0, [&](NcclCommunicator end, void* stream) {
       return recv(data, static_cast<size_t>(from), end, stream);
     });
   }
   absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
                          std::string_view name) override {
-    if (!is_ours(outgoing, incoming)) return group_->send_recv(outgoing, to, incoming, from, name);
+    if (!is_ours(outgoing, incoming))
+      return told(group_->send_recv(outgoing, to, incoming, from, name));
     return run(CollectiveKind::kSendRecv, name, outgoing, outgoing.bytes(),
                [&](NcclCommunicator end, void* stream) {
                  return together([&](const auto& keep) {
@@ -122,7 +124,7 @@ class NcclGroup final : public ProcessGroup {
                  });
                });
   }
-  absl::Status barrier(std::string_view name) override { return group_->barrier(name); }
+  absl::Status barrier(std::string_view name) override { return told(group_->barrier(name)); }
 
   void follow(const std::shared_ptr<DeviceQueue>& computation) override {
     computation_ = computation;
@@ -153,6 +155,11 @@ class NcclGroup final : public ProcessGroup {
     return size() > 1 && is_device(input) && is_device(output);
   }
 
+  // The status of a call or of what it was for: once one of the rank's groups has failed, the first failure.
+  absl::Status told(const absl::Status& status) const {
+    return status.ok() ? status : failure_->keep(status);
+  }
+
   NcclResult send(ConstNumbers data, size_t to, NcclCommunicator end, void* stream) const {
     if (data.count == 0) return kNcclSuccess;
     return api_->send(data.data, data.count, type_of(data.dtype), static_cast<int>(to), end,
@@ -181,11 +188,11 @@ class NcclGroup final : public ProcessGroup {
                    const Call& call) {
     const Collective collective{kind, name, data.bytes(), data.dtype};
     if (computation_ != nullptr) return run_in_order(collective, sent, call);
-    return trace_.run(collective, [&] {
+    return told(trace_.run(collective, [&] {
       absl::Status status = launch(call, sent);
       if (status.ok()) status = end_.await(*end_.queue().mark(), timeout_, NcclEnd::Manner::kEager);
       return status;
-    });
+    }));
   }
 
   template <class Call>
@@ -215,7 +222,7 @@ class NcclGroup final : public ProcessGroup {
     if (!called.ok()) {
       // What was called before it may be why.
       const absl::Status first = outstanding_->wait_all();
-      return first.ok() ? trace_.explain(called, collective, number) : first;
+      return first.ok() ? told(trace_.explain(called, collective, number)) : first;
     }
     const auto done = end_.queue().mark();
     computation_->wait_for(*done);
@@ -237,7 +244,7 @@ class NcclGroup final : public ProcessGroup {
       trace_.start(number);
       status = end_.await(done, timeout_, kPatient);
     }
-    if (!status.ok()) return trace_.explain(status, collective, number);
+    if (!status.ok()) return told(trace_.explain(status, collective, number));
     trace_.complete(number, done.since(ready));
     return status;
   }
@@ -245,6 +252,7 @@ class NcclGroup final : public ProcessGroup {
   std::unique_ptr<ProcessGroup> group_;
   const std::shared_ptr<const NcclApi> api_;
   const Duration timeout_;
+  const std::shared_ptr<FirstFailure> failure_;
   const DeviceMemory& memory_;
   CollectiveTrace trace_;
   NcclEnd end_;

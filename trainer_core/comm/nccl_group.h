@@ -5,7 +5,9 @@
 //   collective: called on the group's own queue ──▶ looked after until the device has done it ──▶ complete on the progress page
 //
 // Whoever looks after it asks NCCL for errors and the group for abort(): either ends the communicator, and the rank's collective with
-// Unavailable. NCCL rounds sums of bf16 at each hop, where other groups round once.
+// Unavailable. So does the failure of another of the rank's groups, of host's numbers, too, because peers that miss the rank there may not
+// come here either: what is told then, by each of the groups, is that failure. NCCL rounds sums of bf16 at each hop, where other groups
+// round once.
 //
 // Without a computation to follow the calling thread does so. In a computation's order (ProcessGroup::follow) the device waits, and not the
 // host:
@@ -31,6 +33,7 @@
 #include "common/progress_page.h"
 #include "trainer_core/base/device_memory.h"
 #include "trainer_core/comm/comm.h"
+#include "trainer_core/comm/first_failure.h"
 #include "trainer_core/comm/nccl_api.h"
 #include "trainer_core/comm/transport.h"
 
@@ -40,6 +43,8 @@ struct NcclOptions {
   std::shared_ptr<const NcclApi> api;                  // null: no NCCL
   std::chrono::milliseconds connect_timeout{120'000};  // of a communicator
   std::chrono::milliseconds timeout = kRoundTimeout;   // of a collective, once it has started
+  // Of all groups that are made with it: those of one rank.
+  std::shared_ptr<FirstFailure> failure = std::make_shared<FirstFailure>();
 };
 
 // The page's ring keeps the names of the last kProgressRingLength collectives of all groups: what a device stands in has to be among them.

@@ -61,6 +61,7 @@ ProcessGroup& ProcessGroups::everyone() {
 void ProcessGroups::use_nccl(const NcclOptions& options) {
   const std::lock_guard lock(mutex_);
   nccl_ = options;
+  nccl_.failure = std::make_shared<FirstFailure>();  // ranks may have the same options
 }
 
 void ProcessGroups::follow(const std::shared_ptr<DeviceQueue>& computation) {

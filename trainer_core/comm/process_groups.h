@@ -47,7 +47,7 @@ class ProcessGroups {
   void use_nccl(const NcclOptions& options);
   // The groups of kComputeLane, those that there are and those to come, follow it (ProcessGroup::follow).
   void follow(const std::shared_ptr<DeviceQueue>& computation);
-  // Until what these have been called for is done; the first error.
+  // Until what these have been called for is done; the first error, with which NCCL's groups of all lanes end.
   absl::Status finish();
 
   const Mesh& mesh() const { return mesh_; }

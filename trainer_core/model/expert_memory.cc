@@ -88,7 +88,6 @@ void add_expert_counts(TransformerPlan& plan) {
     layer.balance = add("balance", shape.groups);
     layer.own_expert_offsets = layer.expert_offsets;
     if (!plan.part().splits_experts()) continue;
-    layer.expert_counts = add("expert_counts", shape.experts);
     layer.own_expert_offsets = add("own_expert_offsets", plan.own_experts().count + 1);
   }
 }

@@ -27,6 +27,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <vector>
 
 #include "trainer_core/ops/ops.h"
 
@@ -67,10 +69,21 @@ struct AttentionLayer {
   Workspace workspace;
 };
 
+// How many rows a layer's routing sends where, on the host: no exchange of them waits for the device to say it.
+struct ExpertCounts {
+  std::vector<int32_t> sent;      // (E) of this rank's tokens for each expert
+  std::vector<int32_t> received;  // (X, E/X) of each rank's for each of this rank's experts
+
+  int64_t rows_sent() const { return std::accumulate(sent.begin(), sent.end(), int64_t{0}); }
+  int64_t rows_received() const {  // R'
+    return std::accumulate(received.begin(), received.end(), int64_t{0});
+  }
+};
+
 // Which rows of a layer are whose. On one rank own_offsets are offsets, and there are no counts.
 struct ExpertTraffic {
   Tensor offsets;  // (E + 1) int32, Routing's: of this rank's tokens' rows
-  Tensor counts;   // (X, E/X) int32: of each rank for each of this rank's experts
+  ExpertCounts* counts = nullptr;
   // (E/X + 1) int32: of the rows that come here, which lie by expert, those of an expert by rank
   Tensor own_offsets;
 };
@@ -109,7 +122,8 @@ class ModelExchange {
                                   const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
                                   Accumulate accumulate) = 0;
 
-  // After routing: the counts and own offsets. None of others' rows where it fails.
+  // After routing in the forward pass: the counts and own offsets, which waits for the routing. Those of its recomputation are the same,
+  // and stay. None of others' rows where it fails.
   virtual void count_rows(ExchangePlace place, const ExpertTraffic& traffic) = 0;
   // `rows` (R, …) and `own` (R', …) are one tensor where there is nobody to send to.
   virtual void to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,

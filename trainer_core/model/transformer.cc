@@ -70,6 +70,10 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
   if (plan.packed) shape_.starts = view_i32(arena, plan.starts, rows_);
   if (plan.training) grads_ = std::make_unique<Weights>(plan, arena, Weights::What::kGradients);
   if (plan.cache_capacity == 0) reset_scaling();  // a decoder's has been loaded
+  if (plan.part().splits_experts()) {
+    const std::vector<int32_t> none(static_cast<size_t>(plan.model.experts.count));
+    expert_counts_.resize(plan.layers.size(), {none, none});
+  }
   if (plan.routed_order.exists()) {
     ops.upload(routed_order(plan).data(), view_i32(arena, plan.routed_order, plan.routed_tokens()));
   }
@@ -293,6 +297,10 @@ LossSum Transformer::forward_layers() {
     make_context(i);
     make_middle(i);
     show_attention(i);
+    if (has_experts(i)) {
+      make_routing(i);
+      exchange_.count_rows({ExchangeSite::kRouter, i}, expert_traffic(i));
+    }
     make_gate_up(i, /*with_act=*/true);
     make_delta(i);
     show_mlp(i);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/tensor.h"
@@ -239,14 +240,15 @@ class Transformer {
   Tensor own_routed(const Tensor& all) const;  // of a matrix (T*, …)
   Tensor target_weights() const;               // (T*); none where nobody reads them
   // Of a layer's experts: what goes to them, and what has come. On one rank the same.
-  ExpertTraffic expert_traffic(size_t layer) const;
+  ExpertTraffic expert_traffic(size_t layer);
   Tensor expert_rows() const;                                             // (R, d)
   Tensor own_expert_rows(size_t layer) const;                             // (R', d)
   Tensor of_own_experts(size_t layer, BufferId id, int64_t width) const;  // (R', width)
   Tensor expert_act(size_t layer) const;                                  // (R', m)
   Tensor expert_gate_up(size_t layer) const;  // (R', 2m), without a gate (R', m)
   void send_to_experts(ExchangeSite site, size_t layer, const Tensor& x);
-  void make_expert_gate_up(size_t layer);
+  void make_routing(size_t layer);         // of normed2
+  void make_expert_gate_up(size_t layer);  // of normed2, once its rows are counted
   void make_expert_act(size_t layer);
   void make_expert_delta(size_t layer);
   void backward_experts(size_t layer, Accumulate accumulate);  // d_stream -> delta
@@ -298,6 +300,8 @@ class Transformer {
   std::optional<size_t> block_behind_pass_;
   std::optional<DropoutSource> dropout_;  // while a pass with gradients runs
   int64_t cached_ = 0;                    // positions that came before this call's
+  // As plan_.layers: of the micro-batch that is in its slot. None where this rank has all experts.
+  std::vector<ExpertCounts> expert_counts_;
   PassObserver* observer_ = nullptr;
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan

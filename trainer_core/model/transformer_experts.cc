@@ -49,13 +49,11 @@ Tensor Transformer::target_weights() const {
   return view(plan_.routed_weights, {plan_.routed_tokens()});
 }
 
-ExpertTraffic Transformer::expert_traffic(size_t layer) const {
+ExpertTraffic Transformer::expert_traffic(size_t layer) {
   const LayerBuffers& buffers = buffers_of(layer);
-  const int64_t experts = plan_.model.experts.count;
   return {
-      .offsets = view_i32(arena_, buffers.expert_offsets, experts + 1),
-      .counts = plan_.part().splits_experts() ? view_i32(arena_, buffers.expert_counts, experts)
-                                              : Tensor{},
+      .offsets = view_i32(arena_, buffers.expert_offsets, plan_.model.experts.count + 1),
+      .counts = expert_counts_.empty() ? nullptr : &expert_counts_[plan_.place_of(run_, layer)],
       .own_offsets = view_i32(arena_, buffers.own_expert_offsets, plan_.own_experts().count + 1)};
 }
 
@@ -66,12 +64,8 @@ Tensor Transformer::expert_rows() const {
 // Rows that experts of one rank do not take are computed with, too: what is in them does not matter. Of those that others might
 // have sent here there can be many more than have come.
 Tensor Transformer::of_own_experts(size_t layer, BufferId id, int64_t width) const {
-  if (!plan_.part().splits_experts())
-    return activation(id, {rows_ * plan_.model.experts.per_token, width});
-  const int64_t experts = plan_.own_experts().count;
-  int32_t rows = 0;
-  ops_.download(tensor_at(expert_traffic(layer).own_offsets, experts, {1}), &rows);
-  return activation(id, {rows, width});
+  if (expert_counts_.empty()) return activation(id, {rows_ * plan_.model.experts.per_token, width});
+  return activation(id, {expert_counts_[plan_.place_of(run_, layer)].rows_received(), width});
 }
 
 Tensor Transformer::own_expert_rows(size_t layer) const {
@@ -94,21 +88,18 @@ void Transformer::send_to_experts(ExchangeSite site, size_t layer, const Tensor&
   exchange_.to_experts(place, expert_traffic(layer), expert_rows(), own_expert_rows(layer));
 }
 
-// normed2 -> the routing, and the experts' gate_up.
-void Transformer::make_expert_gate_up(size_t layer) {
-  const LayerWeights& weights = weights_->layers[layer];
-  const Tensor normed = stream(buffers_of(layer).normed2);
+void Transformer::make_routing(size_t layer) {
   const Routing routing = this->routing(layer);
-  const ExpertTraffic traffic = expert_traffic(layer);
-  const ExchangePlace router{ExchangeSite::kRouter, layer};
-  ops_.matmul(normed, Transpose::kNo, weights.router, Transpose::kYes, own_routed(routing.probs),
-              Accumulate::kNo);
-  exchange_.fill_routed(router, routing.probs);
+  ops_.matmul(stream(buffers_of(layer).normed2), Transpose::kNo, weights_->layers[layer].router,
+              Transpose::kYes, own_routed(routing.probs), Accumulate::kNo);
+  exchange_.fill_routed({ExchangeSite::kRouter, layer}, routing.probs);
   ops_.route(routing_shape(), target_weights(), routing);
-  exchange_.count_rows(router, traffic);
-  send_to_experts(ExchangeSite::kMlpUp, layer, normed);
-  ops_.expert_matmul(traffic.own_offsets, own_expert_rows(layer), weights.experts_in,
-                     expert_gate_up(layer));
+}
+
+void Transformer::make_expert_gate_up(size_t layer) {
+  send_to_experts(ExchangeSite::kMlpUp, layer, stream(buffers_of(layer).normed2));
+  ops_.expert_matmul(expert_traffic(layer).own_offsets, own_expert_rows(layer),
+                     weights_->layers[layer].experts_in, expert_gate_up(layer));
 }
 
 void Transformer::make_expert_act(size_t layer) {
@@ -175,7 +166,10 @@ LossSum Transformer::sum_routing() {
     if (!has_experts(layer)) continue;
     const Routing routing = this->routing(layer);
     int32_t taken = 0;
-    ops_.download(Tensor::i32(routing.offsets.i32() + shape.experts, {1}), &taken);
+    if (expert_counts_.empty())
+      ops_.download(tensor_at(routing.offsets, shape.experts, {1}), &taken);
+    else
+      taken = static_cast<int32_t>(expert_counts_[plan_.place_of(run_, layer)].rows_sent());
     // Of whole sequences, so that one of those who share them counts it.
     if (plan_.part().among_sharers() == 0) sum.balance += ops_.sum(routing.balance);
     const int64_t choices = rows_ * shape.per_token;

@@ -199,6 +199,7 @@ void Transformer::recompute_layer(size_t layer) {
     }
   }
   if (keeps.gate_up == Placement::kRemat) {
+    if (has_experts(layer)) make_routing(layer);
     make_gate_up(layer, again);
   } else if (again) {
     make_act(layer);

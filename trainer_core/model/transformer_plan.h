@@ -46,18 +46,16 @@ struct LayerBuffers {
   BufferId gate_up;  // (T, 2m), without a gate (T, m); its gradient during backward
   BufferId act;      // (T, m); its gradient during backward
 
-  // Of a layer with experts: see Routing. Every layer has its own offsets, counts and balance, from which the step's sums are made. T*
+  // Of a layer with experts: see Routing. Every layer has its own offsets and balance, from which the step's sums are made. T*
   // are the tokens of whole sequences: more than T where ranks have parts of them.
-  BufferId router_probs;    // (T*, E)
-  BufferId chosen_experts;  // (T*, k)
-  BufferId gates;           // (T*, k)
-  BufferId slots;           // (T*, k)
-  BufferId density;         // (G, E)
-  BufferId expert_offsets;  // (E + 1)
-  BufferId balance;         // (G)
-  // ExpertTraffic. On one rank its own offsets are those of all experts, and there are no counts.
-  BufferId expert_counts;       // (X, E/X)
-  BufferId own_expert_offsets;  // (E/X + 1)
+  BufferId router_probs;        // (T*, E)
+  BufferId chosen_experts;      // (T*, k)
+  BufferId gates;               // (T*, k)
+  BufferId slots;               // (T*, k)
+  BufferId density;             // (G, E)
+  BufferId expert_offsets;      // (E + 1)
+  BufferId balance;             // (G)
+  BufferId own_expert_offsets;  // (E/X + 1) ExpertTraffic's: on one rank those of all experts
 
   // Copied out when the layer's forward pass is done and back in before its backward pass. The model's last
   // layer has no need of it: its backward pass comes next, and finds the shared buffers as they were.
@@ -216,8 +214,12 @@ struct TransformerPlan {
   bool begins_model(const LayerRun& run) const { return run.first == 0; }
   bool ends_model(const LayerRun& run) const { return is_last(run.end - 1); }
   bool is_last(size_t layer) const { return layer + 1 == static_cast<size_t>(model.num_layers); }
+  // Of a run's layer: its place in `layers`.
+  size_t place_of(const LayerRun& run, size_t layer) const {
+    return run.slot * run_length() + layer - run.first;
+  }
   const LayerBuffers& buffers_of(const LayerRun& run, size_t layer) const {
-    return layers[run.slot * run_length() + layer - run.first];
+    return layers[place_of(run, layer)];
   }
   // Blocks of the layout: those that this rank has.
   size_t embedding_block() const { return 0; }

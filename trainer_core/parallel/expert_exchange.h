@@ -41,7 +41,8 @@ class ExpertExchange {
   // They outlive it; one thread at a time. `experts` is E. `staging` has room for the rows of any call as they come, by rank.
   ExpertExchange(Ops& ops, ProcessGroup& group, int64_t experts, const Tensor& staging);
 
-  // After route(): exchanges counts by the traffic's offsets, and writes the rest of it.
+  // After route(): waits for the traffic's offsets, exchanges counts by them, and writes the rest of it. Nothing else here waits for the
+  // device.
   absl::Status count(const ExpertTraffic& traffic, std::string_view name);
   // Writes that nobody sends anything.
   void count_none(const ExpertTraffic& traffic);
@@ -57,25 +58,20 @@ class ExpertExchange {
 
  private:
   size_t ranks() const { return sent_.size(); }
-  size_t own_experts() const { return experts_ / ranks(); }
-  void load(const ExpertTraffic& traffic);
+  size_t own_experts() const { return own_offsets_.size() - 1; }
   // Elements of rows of width `width` that each rank gets and gives.
-  void measure(int64_t width);
-  Tensor staged(const Tensor& like) const;  // R' rows
+  void measure(const ExpertCounts& counts, int64_t width);
+  Tensor staged(const ExpertCounts& counts, const Tensor& like) const;  // R' rows
   // Calls body(first row by rank, first row by expert, rows) for each rank's rows of each own expert.
   template <class Body>
-  void for_segments(const Body& body);
+  void for_segments(const ExpertCounts& counts, const Body& body);
 
   Ops& ops_;
   ProcessGroup& group_;
-  size_t experts_;
   Tensor staging_;
   // Of the traffic that is looked at:
   std::vector<int32_t> offsets_;         // (E + 1)
   std::vector<int32_t> own_offsets_;     // (E/X + 1)
-  std::vector<int32_t> gives_;           // (E) rows that this rank has for each expert
-  std::vector<int32_t> gets_;            // (X, E/X)
-  int64_t given_ = 0, gotten_ = 0;       // their sums: R' is the second
   std::vector<size_t> sent_, received_;  // elements by rank
   std::vector<int64_t> by_rank_;         // where each rank's next rows are
 };

@@ -114,6 +114,7 @@ void MeshExchange::take_largest(ExchangePlace place, const Tensor& numbers) {
 }
 
 void MeshExchange::fill_routed(ExchangePlace place, const Tensor& all) {
+  if (routers_.size() == 1) return;
   const Tensor own = rows_at(all, plan_.first_routed() + plan_.first_own_row(), plan_.own_rows());
   run([&] { return routers_.all_gather(own, all, name_of(place, "all-gather")); });
 }

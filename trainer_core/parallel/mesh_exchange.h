@@ -17,7 +17,7 @@
 // whose own experts have r' rows of other ranks' tokens, of d numbers of the activations' type:
 //   forward     4 (X - 1) E / X of the counts, r d to the experts, r' d back
 //   backward    2 r d to the experts (gradients, and their inputs again), r' d back; 4 r of gates there, 4 r' of their gradients back
-//   recomputed  the counts and r d again
+//   recomputed  r d again
 // Where all experts are equally liked r and r' are (X - 1) / X k times the rank's tokens. Each of T tensor ranks sends rows of all their
 // tokens, because each has some columns of every expert. To send own rows and gather them there would be 1 / T of these bytes, and
 // (T - 1) / T R k d within the tensor group for each, in place of (T - 1) / T R d.

@@ -173,11 +173,18 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Function*) {
   return emulated::properties().code_error;
 }
 
+namespace emulated {
+inline int shared_bytes_max = 227 << 10;  // of sm_90; a test may have another device
+}
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  return *value = emulated::shared_bytes_max, cudaSuccess;
+}
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 template <class Function>
 cudaError_t cudaFuncSetAttribute(Function*, cudaFuncAttribute, int value) {
-  constexpr int kSharedMax = 227 << 10;  // of sm_90
-  return value <= kSharedMax ? cudaSuccess : cudaErrorInvalidValue;
+  return value <= emulated::shared_bytes_max ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 struct cudaLaunchConfig_t {

@@ -8,6 +8,7 @@
 
 #include "tests/gpu/both_backends.h"
 #include "tests/gpu/emulated/libraries.h"
+#include "trainer_core/ops/cuda/library_answer.h"
 
 namespace muster::trainer {
 namespace {
@@ -157,6 +158,24 @@ TEST(AttentionByOwnKernels, SaysWhy) {
   ops->attention(shape, qkv.on(Side::kGpu), {}, out.on(Side::kGpu), lse.on(Side::kGpu), {});
   EXPECT_THAT(ops->take_notes(), ElementsAre(HasSubstr("documents are packed into sequences")));
   ops->synchronize();
+}
+
+TEST(LibraryNotes, AskForTheWordsOfWhatIsNewAlone) {
+  cuda::LibraryNotes notes;
+  const cuda::LibraryAnswer none{.kind = cuda::LibraryAnswer::Kind::kNone, .why = "it is odd"};
+  int asked = 0;
+  const auto add = [&](const cuda::LibraryNotes::Key& key) {
+    notes.add(
+        "cuDNN", key, [&] { return "number " + std::to_string(++asked); }, none, 0);
+  };
+  add({"attention", {1, 2, 3, 4, 5}});
+  add({"attention", {1, 2, 3, 4, 5}});
+  add({"attention", {1, 2, 3, 4, 6}});
+  add({"attention's blocks", {1, 2, 3, 4, 5}});
+  EXPECT_THAT(notes.take(), ElementsAre("own kernels compute number 1, and not cuDNN: it is odd",
+                                        HasSubstr("number 2"), HasSubstr("number 3")));
+  add({"attention", {1, 2, 3, 4, 6}});
+  EXPECT_THAT(notes.take(), IsEmpty());
 }
 
 using Kind = cuda::LibraryEpilogue::Kind;

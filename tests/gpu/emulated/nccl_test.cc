@@ -3,11 +3,16 @@
 // number in one of the two.
 #include <gmock/gmock.h>
 
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/gpu/emulated/cuda_runtime.h"
+#include "tests/gpu/emulated/nvtx3/nvToolsExt.h"
 #include "tests/gpu/gpu_device.h"
 #include "tests/unit/trainer_core/comm/fake_nccl.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
@@ -122,6 +127,75 @@ TEST_P(InTheOrderOfStreams, TheSameNumbers) {
   for (size_t i = 0; i < ours.evaluations[0].size(); ++i)
     EXPECT_EQ(ours.evaluations[0][i].loss, staged.evaluations[0][i].loss);
   EXPECT_EQ(nccl_.communicators, 0);
+}
+
+TrainConfig of_experts(const MeshShape& shape) {
+  TrainConfig config = on_mesh_of(sharded_glam(), shape);
+  config.model.num_layers = 4;
+  config.remat_policy = RematPolicy::kFull;
+  return config;
+}
+
+using WaitsForCounts = InTheOrderOfStreams;
+INSTANTIATE_TEST_SUITE_P(
+    All, WaitsForCounts,
+    testing::Values(Job{"accumulation",
+                        [] {
+                          TrainConfig config = of_experts(mesh({{MeshAxis::kExpert, 2}}));
+                          config.gradient_accumulation_steps = 2;
+                          return config;
+                        }},
+                    Job{"pipeline",
+                        [] {
+                          TrainConfig config =
+                              of_experts(mesh({{MeshAxis::kPipeline, 2}, {MeshAxis::kExpert, 2}}));
+                          config.pipeline_microbatches = 2;
+                          return config;
+                        }}),
+    [](const auto& job) { return std::string(job.param.name); });
+
+// "forward layer 1": how often each time that range was there.
+std::map<std::string, std::set<int>> downloads_by_layer() {
+  std::map<std::string, std::set<int>> downloads;
+  for (const auto& [thread, heard] : std::exchange(emulated::listener().heard, {})) {
+    std::vector<std::string> ranges;
+    int in_layer = 0;
+    for (const std::string& what : heard) {
+      if (what.starts_with("phase ")) continue;
+      if (what == "download") {
+        ++in_layer;
+      } else if (what != "end") {
+        if (what.starts_with("layer ")) in_layer = 0;
+        ranges.push_back(what);
+      } else {
+        if (ranges.back().starts_with("layer "))
+          downloads[ranges.front() + ' ' + ranges.back()].insert(in_layer);
+        ranges.pop_back();
+      }
+    }
+  }
+  return downloads;
+}
+
+// Once in each micro-batch's forward pass, in layers 1 and 3; layer 1 recomputes its routing, and the last layer does not.
+TEST_P(WaitsForCounts, OnceForEachRouting) {
+  TrainConfig config = GetParam().config();
+  config.eval.interval = 2;
+  config.eval.steps = 1;
+  const RunResult staged = run(config);
+  ASSERT_THAT(staged.codes, Each(ExitCode::kOk)) << staged.err;
+  const OnNccl on_nccl({.api = nccl_.api()});
+  emulated::listener().listens = true;
+  const RunResult ours = run(config);
+  emulated::listener().listens = false;
+  ASSERT_THAT(ours.codes, Each(ExitCode::kOk)) << ours.err;
+  EXPECT_EQ(ours.losses(), staged.losses());
+  using Times = std::pair<const std::string, std::set<int>>;
+  EXPECT_THAT(downloads_by_layer(),
+              testing::ElementsAre(Times("backward layer 0", {0}), Times("backward layer 1", {0}),
+                                   Times("backward layer 2", {0}), Times("backward layer 3", {0}),
+                                   Times("forward layer 0", {0}), Times("forward layer 1", {1}),
+                                   Times("forward layer 2", {0}), Times("forward layer 3", {1})));
 }
 
 using LostPeers = InTheOrderOfStreams;

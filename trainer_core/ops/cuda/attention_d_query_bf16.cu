@@ -4,23 +4,26 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// The bias's gradient of a tile of queries: the scores' gradients of a tile of keys with their buckets, and each row's sums by bucket. A
-// thread adds up its row, and each bucket's sum goes over the rows at the end: no order depends on time.
+// The bias's gradient of a tile of queries: the scores' gradients of a tile of keys with their buckets, and sums by bucket. In each warp so
+// many threads add, each some of the warp's rows to sums of its own, and each bucket's sum goes over theirs at the end: no order depends
+// on time.
 template <int kKeys>
 class BiasGradient {
  public:
-  static size_t bytes(int32_t buckets) {
+  static constexpr size_t bytes(int32_t buckets, int adders) {
     if (buckets == 0) return 0;
-    return kBlockRows * (kStride * (sizeof(float) + sizeof(int32_t)) + row_of(buckets) * 4);
+    return kBlockRows * kStride * (sizeof(float) + sizeof(int32_t)) +
+           sizeof(float) * kBlockWarps * adders * row_of(buckets);
   }
-  __device__ BiasGradient(void* memory, int32_t buckets)
+  __device__ BiasGradient(void* memory, int32_t buckets, int adders)
       : scores_(static_cast<float*>(memory)),
         places_(reinterpret_cast<int32_t*>(scores_ + kBlockRows * kStride)),
         sums_(reinterpret_cast<float*>(places_ + kBlockRows * kStride)),
-        buckets_(buckets) {}
+        buckets_(buckets),
+        adders_(adders) {}
 
   __device__ void clear() {
-    for (int i = static_cast<int>(threadIdx.x); i < kBlockRows * row_of(buckets_);
+    for (int i = static_cast<int>(threadIdx.x); i < kBlockWarps * adders_ * row_of(buckets_);
          i += kBlockThreads)
       sums_[i] = 0;
   }
@@ -31,19 +34,22 @@ class BiasGradient {
   // All of a warp, after it has put its rows.
   __device__ void add_rows() {
     __syncwarp();
-    const int lane = lane_of();
-    if (lane < kMmaRows) {
-      const int row = static_cast<int>(threadIdx.x) / kWarp * kMmaRows + lane;
-      for (int column = 0; column < kKeys; ++column)
-        sums_[row * row_of(buckets_) + places_[row * kStride + column]] +=
-            scores_[row * kStride + column];
+    const int lane = lane_of(), warp = static_cast<int>(threadIdx.x) / kWarp;
+    if (lane < adders_) {
+      float* const sums = sums_ + (warp * adders_ + lane) * row_of(buckets_);
+      for (int i = lane; i < kMmaRows; i += adders_) {
+        const int row = warp * kMmaRows + i;
+        for (int column = 0; column < kKeys; ++column)
+          sums[places_[row * kStride + column]] += scores_[row * kStride + column];
+      }
     }
     __syncwarp();
   }
   __device__ void store(float* to) const {
     for (int bucket = static_cast<int>(threadIdx.x); bucket < buckets_; bucket += kBlockThreads) {
       float sum = 0;
-      for (int row = 0; row < kBlockRows; ++row) sum += sums_[row * row_of(buckets_) + bucket];
+      for (int adder = 0; adder < kBlockWarps * adders_; ++adder)
+        sum += sums_[adder * row_of(buckets_) + bucket];
       to[bucket] = sum;
     }
   }
@@ -51,25 +57,42 @@ class BiasGradient {
  private:
   // Odd, so that rows begin in different banks.
   static constexpr int kStride = kKeys + 1;
-  __host__ __device__ static int row_of(int32_t buckets) { return buckets | 1; }
+  __host__ __device__ static constexpr int row_of(int32_t buckets) { return buckets | 1; }
 
   float* const scores_;
   int32_t* const places_;
   float* const sums_;
   const int32_t buckets_;
+  const int adders_;
 };
+
+// What a block of the kernel asks for.
+template <int kHead>
+constexpr size_t shared_bytes(int32_t buckets, int adders) {
+  return Inner<kHead>::kSharedBytes + BiasGradient<Inner<kHead>::kRows>::bytes(buckets, adders);
+}
+// As many as the device has room for; one has room on each.
+template <int kHead>
+int adders_for(int32_t buckets) {
+  static_assert(shared_bytes<kHead>(Buckets::kMax, 1) <= kSharedBytesAnywhere);
+  int adders = kMmaRows;
+  if (buckets == 0) return adders;
+  while (adders > 1 && shared_bytes<kHead>(buckets, adders) > shared_bytes_max()) adders /= 2;
+  return adders;
+}
 
 // grid (tiles of queries, H, B)
 template <class Gradient, int kHead>
 __global__ void __launch_bounds__(kBlockThreads)
-    query_kernel(const __grid_constant__ AttentionBackward args) {
+    query_kernel(const __grid_constant__ AttentionBackward args, int adders) {
   using Tile = HeadTile<kHead>;
   constexpr int kKeys = Inner<kHead>::kRows, kTiles = Inner<kHead>::kTiles;
   Bf16* const queries = static_cast<Bf16*>(dynamic_shared());
   Bf16* const d_outs = queries + kBlockRows * Tile::kStride;
   Bf16* const tiles = d_outs + kBlockRows * Tile::kStride;  // keys, then values, kTiles times
   const AttentionLayer& layer = args.layer;
-  BiasGradient<kKeys> d_bias(tiles + kTiles * 2 * kKeys * Tile::kStride, layer.buckets.count);
+  BiasGradient<kKeys> d_bias(tiles + kTiles * 2 * kKeys * Tile::kStride, layer.buckets.count,
+                             adders);
   const Runs& runs = layer.keys.runs;
   const int64_t count = layer.queries.count;
   // Later queries have more keys: they begin first.
@@ -191,10 +214,10 @@ void start(cudaStream_t stream, const AttentionBackward& args) {
     constexpr int kHead = decltype(columns)::value;
     const dim3 blocks(static_cast<unsigned>(ceil_div(layer.queries.count, kBlockRows)),
                       static_cast<unsigned>(layer.heads), static_cast<unsigned>(layer.batch));
-    launch_with_shared(
-        stream, blocks, kBlockThreads,
-        Inner<kHead>::kSharedBytes + BiasGradient<Inner<kHead>::kRows>::bytes(layer.buckets.count),
-        query_kernel<Gradient, kHead>, args);
+    const int adders = adders_for<kHead>(layer.buckets.count);
+    launch_with_shared(stream, blocks, kBlockThreads,
+                       shared_bytes<kHead>(layer.buckets.count, adders),
+                       query_kernel<Gradient, kHead>, args, adders);
   });
 }
 

@@ -1,5 +1,6 @@
 // The CUDA backend's rope and attention.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include "trainer_core/ops/cuda/attention.h"
 #include "trainer_core/ops/cuda/cuda_ops.h"
@@ -115,10 +116,14 @@ LibraryAttention library_layer(const AttentionShape& shape, const Tensor& qkv, c
 
 void CudaOps::note_own_attention(const char* what, const AttentionShape& shape,
                                  const LibraryAnswer& answer) {
-  notes_.add("cuDNN",
-             absl::StrCat(what, " of (B, S, H, K, h) = (", shape.batch, ", ", shape.seq_len, ", ",
-                          shape.heads, ", ", shape.kv_heads, ", ", shape.head_dim, ")"),
-             answer, scratch_.bytes());
+  const std::array sizes = {shape.batch, shape.seq_len, shape.heads, shape.kv_heads,
+                            shape.head_dim};
+  notes_.add(
+      "cuDNN", {what, sizes},
+      [&] {
+        return absl::StrCat(what, " of (B, S, H, K, h) = (", absl::StrJoin(sizes, ", "), ")");
+      },
+      answer, scratch_.bytes());
 }
 
 bool CudaOps::attend_by_library(const char* what, const AttentionShape& shape, const Tensor& qkv,

@@ -85,8 +85,19 @@ inline dim3 blocks_for(int64_t items, int threads = kThreads) {
   return dim3(static_cast<unsigned>(std::min(ceil_div(items, threads), kBlocksMax)));
 }
 
+// The least that a block may ask for on any device of 8.0 and newer: sm_86 and sm_89 have 99 KiB, sm_80 163, sm_90 227.
+constexpr size_t kSharedBytesAnywhere = 99 << 10;
+// What it may ask for on the calling thread's.
+inline size_t shared_bytes_max() {
+  int device = 0, bytes = 0;
+  MUSTER_CUDA_CHECK(cudaGetDevice(&device));
+  MUSTER_CUDA_CHECK(
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return static_cast<size_t>(bytes);
+}
+
 // Nothing is started where a dimension of the grid is 0. A kernel that takes dynamic_shared() memory gets so many bytes of it; beyond 48 KiB
-// it has to ask, and more than the device has (sm_80 163 KiB, sm_86 and sm_89 99, sm_90 227) is an error.
+// it has to ask, and more than shared_bytes_max() is an error.
 template <class... Parameters, class... Arguments>
 void launch_with_shared(cudaStream_t stream, dim3 blocks, dim3 threads, size_t shared_bytes,
                         void (*kernel)(Parameters...), Arguments... arguments) {

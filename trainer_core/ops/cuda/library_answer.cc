@@ -6,16 +6,17 @@
 
 namespace muster::trainer::cuda {
 
-void LibraryNotes::add(std::string_view library, const std::string& what,
-                       const LibraryAnswer& answer, size_t has_bytes) {
-  if (told_.size() >= kToldMax || !told_.insert(what).second) return;
+void LibraryNotes::add(std::string_view library, const Key& key,
+                       absl::FunctionRef<std::string()> what, const LibraryAnswer& answer,
+                       size_t has_bytes) {
+  if (told_.size() >= kToldMax || !told_.insert(key).second) return;
   constexpr int kMiB = 20;  // of bits
   const std::string why = answer.kind == LibraryAnswer::Kind::kNoRoom
                               ? absl::StrCat("it needs ", (answer.needs_bytes >> kMiB) + 1,
                                              " MiB of scratch, ", has_bytes >> kMiB, " are there")
                               : answer.why;
   waiting_.push_back(
-      absl::StrCat("own kernels compute ", what, ", and not ", av(library), ": ", why));
+      absl::StrCat("own kernels compute ", what(), ", and not ", av(library), ": ", why));
 }
 
 }  // namespace muster::trainer::cuda

@@ -1,6 +1,7 @@
 // What becomes of a call to a library that may have nothing for it, and what is told of it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -8,6 +9,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <absl/functional/function_ref.h>
 
 namespace muster::trainer::cuda {
 
@@ -27,16 +30,20 @@ struct LibraryAnswer {
 // Lines about what a library did not take, each operation of a shape once, until somebody asks. One thread at a time.
 class LibraryNotes {
  public:
-  // "cuDNN", "attention backward of (B, S, H, K, h) = (1, 4096, 32, 8, 128)".
-  void add(std::string_view library, const std::string& what, const LibraryAnswer& answer,
-           size_t has_bytes);
+  // An operation, by a literal, and its shape.
+  using Key = std::pair<std::string_view, std::array<int64_t, 5>>;
+
+  // "cuDNN"; `what` says "attention's backward pass of (B, S, H, K, h) = (1, 4096, 32, 8, 128)", and is asked for what is new alone: passes
+  // come here with each of their layers.
+  void add(std::string_view library, const Key& key, absl::FunctionRef<std::string()> what,
+           const LibraryAnswer& answer, size_t has_bytes);
   std::vector<std::string> take() { return std::exchange(waiting_, {}); }
 
  private:
   // A model has tens of shapes.
   static constexpr size_t kToldMax = 256;
 
-  std::set<std::string> told_;
+  std::set<Key> told_;
   std::vector<std::string> waiting_;
 };
 

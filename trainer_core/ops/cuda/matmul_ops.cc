@@ -162,9 +162,12 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
     return true;
   }
   notes_.add(
-      "cuBLASLt",
-      absl::StrCat(epilogue == nullptr ? "" : "bias and GELU of ", "products of (m, n, k) = (", m,
-                   ", ", n, ", ", k, ") of ", half ? "bf16" : "fp32"),
+      "cuBLASLt", {"product", {m, n, k, half ? 1 : 0, epilogue == nullptr ? 0 : 1}},
+      [&, m = m, n = n, k = k] {
+        return absl::StrCat(epilogue == nullptr ? "" : "bias and GELU of ",
+                            "products of (m, n, k) = (", m, ", ", n, ", ", k, ") of ",
+                            half ? "bf16" : "fp32");
+      },
       answer, scratch_.bytes());
   return false;
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,12 +30,12 @@ namespace emulated {
 struct Listener {
   std::mutex mutex;
   bool listens = false;
-  // "forward", "layer 1", "end", in the order of calls; and a phase's as "phase STEP".
-  std::vector<std::string> heard;
+  // Of each thread in the order of its calls: "forward", "layer 1", "end"; a phase's as "phase STEP"; and "download" of a copy to the host.
+  std::map<std::thread::id, std::vector<std::string>> heard;
 
   void hear(std::string what) {
     const std::lock_guard lock(mutex);
-    if (listens) heard.push_back(std::move(what));
+    if (listens) heard[std::this_thread::get_id()].push_back(std::move(what));
   }
 };
 inline Listener& listener() {

@@ -73,50 +73,68 @@ TEST(CommStream, HasRoomForAsManyAsItIsTold) {
   EXPECT_TRUE(stream->status().ok());
 }
 
-TEST(CommStream, BlockedIsWhatTheWaiterWaitedAndNotWhatTheWorkTook) {
-  const auto stream = CommStream::start();
-  EXPECT_EQ(stream->times().hidden(), 1);
-  const auto sleep = [] {
-    std::this_thread::sleep_for(milliseconds(30));
-    return absl::OkStatus();
-  };
-  std::binary_semaphore done(0);
-  const CommTicket hidden = stream->enqueue([&] {
-    auto status = sleep();
-    done.release();
-    return status;
+// A stream whose time goes on when a test says so.
+class TimedStream : public testing::Test {
+ private:
+  const std::thread::id tests_ = std::this_thread::get_id();
+  std::atomic<int64_t> now_ns_{0};
+  std::counting_semaphore<> waits_{0};
+
+ protected:
+  void pass(milliseconds time) { now_ns_ += Duration(time).count(); }
+  // Until the test's thread waits for what is not done: it asks for the time then. One wait of a test may be waited for.
+  void until_waited_for() { waits_.acquire(); }
+
+  const std::unique_ptr<CommStream> stream_ = CommStream::start(nullptr, 10, [this] {
+    if (std::this_thread::get_id() == tests_) waits_.release();
+    return instant_from_ns(now_ns_);
   });
-  done.acquire();  // the computation, as long as the work
-  while (stream->times().busy == Duration::zero()) std::this_thread::yield();
-  ASSERT_TRUE(stream->wait(hidden).ok());
-  const CommTimes first = stream->times();
-  EXPECT_GE(first.busy, milliseconds(30));
+};
+
+TEST_F(TimedStream, BlockedIsWhatTheWaiterWaitedAndNotWhatTheWorkTook) {
+  EXPECT_EQ(stream_->times().hidden(), 1);
+  const CommTicket hidden = stream_->enqueue([&] {
+    pass(milliseconds(30));
+    return absl::OkStatus();
+  });
+  // The computation, as long as the work.
+  while (stream_->times().busy == Duration::zero()) std::this_thread::yield();
+  ASSERT_TRUE(stream_->wait(hidden).ok());
+  const CommTimes first = stream_->times();
+  EXPECT_EQ(first.busy, milliseconds(30));
   EXPECT_EQ(first.blocked, Duration::zero());
   EXPECT_EQ(first.hidden(), 1);
-  ASSERT_TRUE(stream->wait(stream->enqueue(sleep)).ok());
-  const CommTimes second = stream->times() - first;
-  EXPECT_GE(second.busy, milliseconds(30));
-  EXPECT_GT(second.blocked, Duration::zero());
-  EXPECT_LT(second.hidden(), 1);
+  const CommTicket waited_for = stream_->enqueue([&] {
+    pass(milliseconds(10));
+    until_waited_for();
+    pass(milliseconds(30));
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(stream_->wait(waited_for).ok());
+  const CommTimes second = stream_->times() - first;
+  EXPECT_EQ(second.busy, milliseconds(40));
+  EXPECT_GE(second.blocked, milliseconds(30));  // 40 where the wait began first
+  EXPECT_LT(second.hidden(), 0.3);
 }
 
 // The computation that a collective needs: who waits for it is not waiting for peers.
-TEST(CommStream, WhatIsWaitedForToBeReadyIsNobodysTime) {
-  const auto stream = CommStream::start();
+TEST_F(TimedStream, WhatIsWaitedForToBeReadyIsNobodysTime) {
   std::vector<int> order;
-  const CommTicket ticket = stream->enqueue(
+  const CommTicket ticket = stream_->enqueue(
       [&] {
         order.push_back(2);
         return absl::OkStatus();
       },
       [&] {
-        std::this_thread::sleep_for(milliseconds(60));
+        pass(milliseconds(60));
+        until_waited_for();
+        pass(milliseconds(60));
         order.push_back(1);
       });
-  ASSERT_TRUE(stream->wait(ticket).ok());
+  ASSERT_TRUE(stream_->wait(ticket).ok());
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
-  EXPECT_LT(stream->times().busy, milliseconds(40));
-  EXPECT_LT(stream->times().blocked, milliseconds(40));
+  EXPECT_EQ(stream_->times().busy, Duration::zero());
+  EXPECT_EQ(stream_->times().blocked, Duration::zero());
 }
 
 TEST(CommStream, TheEndDropsWhatHasNotBegunAndWaitsForWhatHas) {

@@ -162,8 +162,10 @@ NcclResult async_error(NcclCommunicator communicator, NcclResult* found) {
   // Nobody has a communicator before all have.
   World& world = *(*static_cast<Shared*>(communicator))->world;
   const std::lock_guard lock(world.mutex);
+  const FakeNccl& fake = *worlds().fake;
+  const bool is_broken = fake.remote_error || fake.remote_error_of == world.ranks;
   *found = world.connected < world.ranks ? kNcclInProgress
-           : worlds().fake->remote_error ? kRemoteError
+           : is_broken                   ? kRemoteError
                                          : kNcclSuccess;
   return kNcclSuccess;
 }

@@ -30,6 +30,7 @@ class FakeNccl {
   std::atomic<NcclResult> init_error = 2;  // and how: ncclSystemError
   std::atomic<int> pending_init = -1;      // the rank whose communicator is never there
   std::atomic<bool> remote_error = false;  // what communicators say of themselves
+  std::atomic<int> remote_error_of = 0;    // the same of those alone that have so many ranks
   std::atomic<int> communicators = 0;      // that are there now
   std::atomic<int> aborted = 0;
   std::atomic<int> calls = 0;

@@ -16,6 +16,7 @@
 #include "tests/unit/trainer_core/locked_memory.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/comm/nccl_group.h"
+#include "trainer_core/comm/process_groups.h"
 #include "trainer_core/comm/staged_group.h"
 #include "trainer_core/comm/transport_group.h"
 
@@ -235,6 +236,68 @@ TEST_F(NcclInOrder, WhoLeavesAborts) {
   });
   EXPECT_GE(nccl_.aborted, 1);
   EXPECT_EQ(nccl_.communicators, 0);
+}
+
+// All groups of a rank, of which two are on its device at one time: those of "tensor" have two ranks, and the world's has four.
+class GroupsOfARank : public NcclInOrder {
+ protected:
+  // What finish() says on rank 0, which has called collectives of both for which nobody else is there, once `and_then` has happened.
+  absl::Status finish_of_rank_0(const std::function<void(ProcessGroups&)>& and_then) {
+    constexpr int kRanks = 4;
+    const Mesh mesh = Mesh::resolve({.ici = {2, 1, 1, 1, 1, 1, 2}}, 1, kRanks).value();
+    const LocalWorld world(kRanks, std::chrono::milliseconds(20'000));
+    absl::Status said;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto computation = std::make_shared<ThreadQueue>(memory_.goes_on);
+        Vector x(memory_, 10);  // outlives what is outstanding
+        ProcessGroups groups(world.join(rank), mesh, nullptr, memory_);
+        groups.use_nccl({.api = nccl_.api(), .timeout = std::chrono::milliseconds(5'000)});
+        groups.follow(computation);
+        ProcessGroup& tensor = groups.of({.axes = {MeshAxis::kTensor}});
+        for (ProcessGroup* const group : {&tensor, &groups.world()})
+          EXPECT_TRUE(succeeds(group->all_reduce(x.all(), "together")));
+        EXPECT_TRUE(succeeds(groups.finish()));
+        EXPECT_TRUE(succeeds(groups.everyone().barrier("all have both")));
+        if (rank != 0) return;
+        for (ProcessGroup* const group : {&tensor, &groups.world()})
+          EXPECT_TRUE(succeeds(group->all_reduce(x.all(), "alone")));
+        and_then(groups);
+        said = groups.finish();
+        EXPECT_EQ(groups.world().all_reduce(x.all(), "later"), said);
+        EXPECT_EQ(tensor.all_reduce(x.all(), "later"), said);
+        computation->mark()->wait();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(nccl_.communicators, 0);
+    return said;
+  }
+};
+
+// Whichever it is, and in whatever order they are waited for.
+TEST_F(GroupsOfARank, TheFirstFailureEndsTheOthers) {
+  for (const auto& [ranks, group] :
+       {std::pair(2, "tensor nccl"), std::pair(4, "data+tensor nccl")}) {
+    const absl::Status said =
+        finish_of_rank_0([&](ProcessGroups&) { nccl_.remote_error_of = ranks; });
+    EXPECT_EQ(said.code(), absl::StatusCode::kUnavailable) << said;
+    EXPECT_THAT(std::string(said.message()),
+                AllOf(HasSubstr("of group \"" + std::string(group) + "\") failed"),
+                      HasSubstr("remote process exited")));
+    nccl_.remote_error_of = 0;
+  }
+}
+
+// NCCL knows nothing of it.
+TEST_F(GroupsOfARank, SoDoesAFailureOfTheHostsNumbers) {
+  const absl::Status said = finish_of_rank_0([&](ProcessGroups& groups) {
+    EXPECT_TRUE(absl::IsUnavailable(groups.world().barrier("who is there")));
+  });
+  EXPECT_EQ(said.code(), absl::StatusCode::kUnavailable) << said;
+  EXPECT_THAT(std::string(said.message()),
+              AllOf(HasSubstr("barrier \"who is there\""), HasSubstr("is gone")));
 }
 
 // What NCCL has not waits for the computation where it is called.

@@ -28,6 +28,7 @@ namespace muster::trainer {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 // Which host each rank says that it is on.
@@ -146,12 +147,13 @@ TEST_F(World, ATimeoutNamesTheSilentRankAndEndsThePeers) {
     const absl::Status status = group.all_reduce(data, "stuck");
     if (group.rank() == 0) {
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+      // Rank 2, too, where it has not begun by then.
       EXPECT_THAT(std::string(status.message()),
-                  HasSubstr("nothing came from rank 1 within 200 ms"));
+                  ContainsRegex("nothing came from ranks? 1(, 2)? within 200 ms"));
     } else {
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
       EXPECT_THAT(std::string(status.message()),
-                  HasSubstr("rank 0 gave up after 200 ms waiting for rank 1"));
+                  ContainsRegex("rank 0 gave up after 200 ms waiting for ranks? 1(, 2)?"));
     }
     EXPECT_EQ(group.barrier("later").code(), absl::StatusCode::kUnavailable);
     ++done;

@@ -149,12 +149,14 @@ class ExpertRank {
     const int64_t own = shape.own_tokens(), rows_max = own * kChoices;
     const Tensor slots = rows_at(routing.slots, shape.first_own, own);
     const Tensor gates = rows_at(routing.gates, shape.first_own, own);
-    std::vector<int32_t> begins(static_cast<size_t>(own_experts_ + 1)), counts(kExperts);
+    std::vector<int32_t> begins(static_cast<size_t>(own_experts_ + 1)), none(kExperts);
     const Tensor offsets = Tensor::i32(begins.data(), {own_experts_ + 1});
-    const ExpertTraffic traffic{routing.offsets, Tensor::i32(counts.data(), {kExperts}), offsets};
+    ExpertCounts counts{none, none};
+    const ExpertTraffic traffic{routing.offsets, &counts, offsets};
     ASSERT_TRUE(exchange_.count(traffic, "counts").ok());
     const int64_t received = begins.back();
-    ASSERT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), received);
+    ASSERT_EQ(counts.rows_received(), received);
+    ASSERT_EQ(counts.rows_sent(), memory.offsets.back());
     ASSERT_LE(received, most_);
 
     Values rows({rows_max, kWidth}), theirs({received, kWidth}), gate_up({received, kMlp});

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "tests/unit/trainer_core/train/train_helpers.h"
@@ -72,6 +73,26 @@ TEST(DeviceRoom, CountsNcclOfTheRanksThatItAdvises) {
   TrainConfig alone = tiny_config(1);
   EXPECT_EQ(beside_plan(alone, room).size(), 2U);
   EXPECT_EQ(beside_plan(config, room).size(), 3U);
+}
+
+// Ranks that have a GPU each talk by NCCL, where they have it.
+TEST(DeviceRoom, CountsNcclOfRanksThatItAdvisesToPart) {
+  TrainConfig config = config_for_gpus();
+  config.per_device_batch_size *= 64;  // so that both never fit on what one has room on with NCCL
+  const std::vector<int32_t> both = {0, 1};
+  const size_t larger = std::max(plan_bytes(config, 0), plan_bytes(config, 1)) + 1000;
+  const auto advice = [&](bool has_nccl, size_t free_bytes) {
+    DeviceRoom room = room_of(free_bytes);
+    room.has_nccl = has_nccl;
+    return std::string(check_device_room(config, both, room).message());
+  };
+  ASSERT_GT(nccl_bytes(config), 0U);
+  ASSERT_LT(nccl_bytes(config), larger);
+  EXPECT_THAT(advice(false, larger), HasSubstr("a GPU for each rank"));
+  EXPECT_THAT(advice(false, larger - 1), Not(HasSubstr("a GPU for each rank")));
+  const size_t with_nccl = larger + nccl_bytes(config);
+  EXPECT_THAT(advice(true, with_nccl), HasSubstr("a GPU for each rank"));
+  EXPECT_THAT(advice(true, with_nccl - 1), Not(HasSubstr("a GPU for each rank")));
 }
 
 TEST(DeviceRoom, AdvisesWhatFits) {
