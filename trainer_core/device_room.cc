@@ -172,6 +172,7 @@ std::string what_would_fit(const TrainConfig& config, std::span<const int32_t> r
 
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room) {
   std::vector<DeviceReserve> all = room.beside;
+  if (const size_t graphs = graph_bytes(config); graphs > 0) all.push_back({"CUDA graphs", graphs});
   if (room.nccl && mesh_of(config.mesh).ranks() > 1) all.push_back({"NCCL", nccl_bytes(config)});
   return all;
 }

@@ -23,7 +23,7 @@ struct DeviceRoom {
   bool nccl = false;
 };
 
-// What a rank of the config's takes beside its plan: the room's, and NCCL's.
+// What a rank of the config's takes beside its plan: the room's, CUDA graphs' and NCCL's.
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room);
 
 // ResourceExhausted has the plan's table, a line a category, with what is beside it, and which changes of the config would fit: a smaller batch, another remat

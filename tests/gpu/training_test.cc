@@ -248,6 +248,26 @@ TEST_F(Restarts, GoOnOnTheOtherBackend) {
   EXPECT_EQ(third.records[0].front().step, 8);
 }
 
+// Layers as CUDA graphs, on a rank alone and on two that gather them.
+TEST_F(Restarts, AreTheSameWithGraphsAndWithoutThem) {
+  for (const int ranks : {1, 2}) {
+    for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBfloat16}) {
+      const auto named = [&](const std::string& name, bool graphs) {
+        TrainConfig with =
+            config(name + std::to_string(ranks) + std::to_string(static_cast<int>(dtype)), ranks);
+        with.model.dropout_rate = 0;  // whose layers are not captured
+        with.dtype = dtype;
+        with.cuda_graphs = graphs;
+        const RunResult result = run(with);
+        EXPECT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+        EXPECT_THAT(result.out, testing::Not(HasSubstr("no CUDA graphs")));
+        return checkpoint_bytes(with.checkpoint_directory + "/" + std::to_string(with.steps));
+      };
+      EXPECT_EQ(named("graphs", true), named("calls", false)) << ranks;
+    }
+  }
+}
+
 // Replicas get what the first of them has read.
 TEST_F(Restarts, GoOnAlongData) {
   const auto named = [&](const std::string& name, int64_t steps) {

@@ -289,14 +289,16 @@ LossSum Transformer::forward_layers() {
       blocks_.prefetch(block_behind(i));
     else
       expect(block_behind_pass_);
-    make_qkv(i);
-    make_context(i);
-    make_middle(i);
-    show_attention(i);
-    make_gate_up(i, /*with_act=*/true);
-    make_delta(i);
-    show_mlp(i);
-    if (!last) stow(i);
+    replayed(Run::kLayer, i, Accumulate::kNo, [&] {
+      make_qkv(i);
+      make_context(i);
+      make_middle(i);
+      show_attention(i);
+      make_gate_up(i, /*with_act=*/true);
+      make_delta(i);
+      show_mlp(i);
+      if (!last) stow(i);
+    });
     if (!goes_on) break;
     blocks_.acquire(block_behind(i));
     if (broken()) return {};

@@ -13,6 +13,8 @@
 #include <optional>
 #include <span>
 
+#include <absl/functional/function_ref.h>
+
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/model/model_exchange.h"
@@ -116,6 +118,10 @@ class Transformer {
   void advance_scaling();
   // As before the first step, which is how the constructor leaves it.
   void reset_scaling();
+
+  // From now on what passes call for a layer or the head is one run of calls, which the backend may start as one (ops/replay.h), where it is
+  // the same each time. Not of decoding plans. What is not, and why, the operations' notes have.
+  void replay();
 
   // From now on `observer` sees what passes compute; null: nobody. It outlives them.
   void observe(PassObserver* observer) { observer_ = observer; }
@@ -255,6 +261,11 @@ class Transformer {
   void stow(size_t layer);                    // offloaded tensors: device to host
   void fetch(size_t layer, bool attentions);  // and back: attention's, or the MLP's
   void recompute_layer(size_t layer);
+  // A run of calls: in passes with gradients or without them, of each slot.
+  enum class Run : uint8_t { kLayer, kLayerBackward, kHead, kHeadBackward };
+  void replayed(Run run, size_t layer, Accumulate accumulate, absl::FunctionRef<void()> calls);
+  // What makes its calls others each time; null: nothing.
+  const char* why_differs(Run run, size_t layer, bool with_gradients) const;
   LossSum head_loss();
   // `wanted` is the pass's: whoever keeps a block's gradient says what it comes to.
   LossSum head_loss_backward(Accumulate wanted);
@@ -262,7 +273,7 @@ class Transformer {
   void embedding_backward(Accumulate wanted);
   void finish_gradient(size_t block);
   template <class Chunk>
-  LossSum sum_losses(const Chunk& chunk);
+  LossSum sum_losses(Run run, Accumulate accumulate, const Chunk& chunk);
   void backward_layers(Accumulate wanted);
   void backward_attention(size_t layer, Accumulate accumulate);
   void backward_mlp(size_t layer, Accumulate accumulate);
@@ -299,6 +310,7 @@ class Transformer {
   std::optional<DropoutSource> dropout_;  // while a pass with gradients runs
   int64_t cached_ = 0;                    // positions that came before this call's
   PassObserver* observer_ = nullptr;
+  std::unique_ptr<Replayer> replayer_;  // null: runs are called
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan
 };

@@ -18,4 +18,8 @@ void LibraryNotes::add(std::string_view library, const std::string& what,
       absl::StrCat("own kernels compute ", what, ", and not ", av(library), ": ", why));
 }
 
+void LibraryNotes::add(const std::string& line) {
+  if (told_.size() < kToldMax && told_.insert(line).second) waiting_.push_back(line);
+}
+
 }  // namespace muster::trainer::cuda

@@ -1,4 +1,4 @@
-// What becomes of a call to a library that may have nothing for it, and what is told of it.
+// What becomes of a call to a library that may have nothing for it, and what is told of what goes another way than it might.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +24,13 @@ struct LibraryAnswer {
   bool is_done() const { return kind == Kind::kDone; }
 };
 
-// Lines about what a library did not take, each operation of a shape once, until somebody asks. One thread at a time.
+// Lines about what a library did not take, each operation of a shape once, and others, each once, until somebody asks. One thread at a time.
 class LibraryNotes {
  public:
   // "cuDNN", "attention backward of (B, S, H, K, h) = (1, 4096, 32, 8, 128)".
   void add(std::string_view library, const std::string& what, const LibraryAnswer& answer,
            size_t has_bytes);
+  void add(const std::string& line);
   std::vector<std::string> take() { return std::exchange(waiting_, {}); }
 
  private:

@@ -1,0 +1,55 @@
+// Which calls of a pass are the same each time, and so may be replayed.
+#include "trainer_core/model/transformer_params.h"
+
+namespace muster::trainer {
+
+void Transformer::replay() {
+  MUSTER_CHECK(plan_.cache_capacity == 0) << "a plan for decoding";
+  replayer_ = ops_.make_replayer();
+  if (replayer_ == nullptr) return;
+  for (size_t layer = 0; layer < static_cast<size_t>(plan_.model.num_layers); ++layer) {
+    const std::string name = has_experts(layer) ? "layers with experts" : "layers";
+    if (const char* const why = why_differs(Run::kLayer, layer, plan_.training)) {
+      replayer_->leave_out(name, why);
+    } else if (const char* const backward =
+                   why_differs(Run::kLayerBackward, layer, plan_.training)) {
+      replayer_->leave_out(name + " in the backward pass", backward);
+    }
+  }
+  if (const char* const why = why_differs(Run::kHead, 0, plan_.training))
+    replayer_->leave_out("the head", why);
+}
+
+const char* Transformer::why_differs(Run run, size_t layer, bool with_gradients) const {
+  const RankPart& part = plan_.part();
+  const QuantizationConfig& quantization = plan_.model.quantization;
+  if (part.splits_rows()) return "ranks along tensor exchange in their middle";
+  if (run == Run::kHead || run == Run::kHeadBackward) return nullptr;
+  if (part.sequence_sharers() > 1)
+    return "ranks along sequence and context exchange in their middle";
+  if (has_experts(layer) && part.splits_experts())
+    return "ranks along expert exchange in their middle";
+  if (!with_gradients) return nullptr;
+  if (plan_.model.dropout_rate > 0) return "dropout draws for other samples each time";
+  const bool rounds_by_chance =
+      quantization.type == QuantizationType::kInt8 && quantization.stochastic_rounding;
+  if (rounds_by_chance && run == Run::kLayerBackward)
+    return "stochastic rounding draws for other samples each time";
+  return nullptr;
+}
+
+// Where a layer's weights, gradients and activations lie, the plan says: the same in each pass of a slot.
+void Transformer::replayed(Run run, size_t layer, Accumulate accumulate,
+                           absl::FunctionRef<void()> calls) {
+  if (replayer_ == nullptr || observer_ != nullptr || broken()) return calls();
+  const bool with_gradients = dropout_.has_value();
+  if (why_differs(run, layer, with_gradients) != nullptr) return calls();
+  constexpr uint32_t kVariants = 2;
+  const auto flag = [](bool is_set) { return is_set ? uint32_t{1} : uint32_t{0}; };
+  replayer_->replay(
+      {static_cast<uint32_t>(run), static_cast<uint32_t>(layer), static_cast<uint32_t>(run_.slot),
+       kVariants * flag(with_gradients) + flag(accumulate == Accumulate::kYes)},
+      calls);
+}
+
+}  // namespace muster::trainer
