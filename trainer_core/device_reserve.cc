@@ -45,11 +45,7 @@ size_t nccl_bytes(const TrainConfig& config) {
 }
 
 size_t graph_bytes(const TrainConfig& config) {
-  const Mesh mesh = mesh_of(config.mesh);
-  const auto is_split = [&](MeshAxis axis) { return mesh.degree(axis) > 1; };
-  if (!config.cuda_graphs || is_split(MeshAxis::kTensor) || is_split(MeshAxis::kSequence) ||
-      is_split(MeshAxis::kContext))
-    return 0;
+  if (!config.cuda_graphs) return 0;
   const PipelineShape pipeline = pipeline_shape(config);
   const int32_t slots = pipeline.stages == 1 ? 1 : activation_slots(pipeline, /*stage=*/0);
   const int32_t layers = config.model.num_layers / (pipeline.stages * pipeline.chunks) * slots;

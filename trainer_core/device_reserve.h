@@ -41,7 +41,7 @@ constexpr size_t kGraphKernelBytes = size_t{16} << 10;
 // Of a layer's graphs: its forward pass in training and in evaluation, some 16 with what rounds weights to bf16, and its backward pass, which
 // begins gradients or adds to them, some 60 with what it computes again.
 constexpr size_t kGraphKernels = 152;
-// Of all layers that are started as graphs (Transformer::replay), in each of a pipeline's slots; 0 where none are. Counted, and never measured.
+// Of all layers as if each were graphs (Transformer::replay), in each of a pipeline's slots; 0 where none is to be. Counted, and never measured.
 size_t graph_bytes(const TrainConfig& config);
 
 // "beside the plan on the GPU: 1344.0 MiB (scratch 576.0, CUDA context 512.0, kernels' code 256.0)"

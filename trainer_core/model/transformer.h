@@ -20,8 +20,10 @@
 #include "trainer_core/model/model_exchange.h"
 #include "trainer_core/model/parameter_blocks.h"
 #include "trainer_core/model/pass_observer.h"
+#include "trainer_core/model/replayed_exchange.h"
 #include "trainer_core/model/transformer_plan.h"
 #include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/replay.h"
 
 namespace muster::trainer {
 
@@ -298,7 +300,7 @@ class Transformer {
   WholeBlocks whole_;
   ParameterBlocks& blocks_;
   NoExchange no_exchange_;
-  ModelExchange& exchange_;
+  ReplayedExchange exchange_;
   AttentionShape shape_;
   NormShape norm_;
   int64_t rows_;      // T of this call
@@ -310,7 +312,7 @@ class Transformer {
   std::optional<DropoutSource> dropout_;  // while a pass with gradients runs
   int64_t cached_ = 0;                    // positions that came before this call's
   PassObserver* observer_ = nullptr;
-  std::unique_ptr<Replayer> replayer_;  // null: runs are called
+  std::shared_ptr<Replayer> replayer_;  // null: runs are called
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan
 };

@@ -7,6 +7,7 @@ void Transformer::replay() {
   MUSTER_CHECK(plan_.cache_capacity == 0) << "a plan for decoding";
   replayer_ = ops_.make_replayer();
   if (replayer_ == nullptr) return;
+  exchange_.set_replayer(replayer_.get());
   for (size_t layer = 0; layer < static_cast<size_t>(plan_.model.num_layers); ++layer) {
     const std::string name = has_experts(layer) ? "layers with experts" : "layers";
     if (const char* const why = why_differs(Run::kLayer, layer, plan_.training)) {
@@ -16,21 +17,15 @@ void Transformer::replay() {
       replayer_->leave_out(name + " in the backward pass", backward);
     }
   }
-  if (const char* const why = why_differs(Run::kHead, 0, plan_.training))
-    replayer_->leave_out("the head", why);
 }
 
 const char* Transformer::why_differs(Run run, size_t layer, bool with_gradients) const {
-  const RankPart& part = plan_.part();
-  const QuantizationConfig& quantization = plan_.model.quantization;
-  if (part.splits_rows()) return "ranks along tensor exchange in their middle";
   if (run == Run::kHead || run == Run::kHeadBackward) return nullptr;
-  if (part.sequence_sharers() > 1)
-    return "ranks along sequence and context exchange in their middle";
-  if (has_experts(layer) && part.splits_experts())
-    return "ranks along expert exchange in their middle";
+  if (has_experts(layer) && plan_.part().splits_experts())
+    return "how many rows come to a rank's experts is another number each time";
   if (!with_gradients) return nullptr;
   if (plan_.model.dropout_rate > 0) return "dropout draws for other samples each time";
+  const QuantizationConfig& quantization = plan_.model.quantization;
   const bool rounds_by_chance =
       quantization.type == QuantizationType::kInt8 && quantization.stochastic_rounding;
   if (rounds_by_chance && run == Run::kLayerBackward)

@@ -175,8 +175,11 @@ enum cudaStreamCaptureMode {
 };
 using cudaGraph_t = emulated::Graph*;
 using cudaGraphExec_t = emulated::Executable*;
+using cudaGraphNode_t = void*;
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+// How many there are.
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
                                           unsigned long long flags);
 cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream);

@@ -1,8 +1,10 @@
 // Runs of calls as CUDA graphs: when they are captured, and what becomes of those that cannot be. The emulated device refuses what a real one does.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,12 +12,12 @@
 #include "cuda_runtime.h"
 #include "tests/gpu/emulated/graphs.h"
 #include "trainer_core/ops/cuda/cuda.h"
+#include "trainer_core/ops/replay.h"
 
 namespace muster::trainer {
 namespace {
 
 using emulated::graphs;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -37,7 +39,7 @@ class Graphs : public testing::Test {
   int64_t launches() const { return graphs().launches - launches_; }
 
   const std::unique_ptr<Ops> ops_ = cuda_ops({.scratch_bytes = 4096, .algorithms_path = {}});
-  const std::unique_ptr<Replayer> replayer_ = ops_->make_replayer();
+  const std::shared_ptr<Replayer> replayer_ = ops_->make_replayer();
   const std::array<std::unique_ptr<CudaMemory>, 2> room_ = {
       std::make_unique<CudaMemory>(kNumbers * sizeof(float)),
       std::make_unique<CudaMemory>(kNumbers * sizeof(float))};
@@ -85,6 +87,48 @@ TEST_F(Graphs, EndWithTheReplayer) {
   EXPECT_EQ(sum(), 0);
 }
 
+// Once for each time, and in its place: it adds 10 to what has been added until then.
+TEST_F(Graphs, HaveInTheirMiddleWhatIsSetApart) {
+  int calls = 0;
+  for (int time = 1; time <= 4; ++time) {
+    ops_->fill(x_, 1);
+    replayer_->replay({1}, [&] {
+      replayer_->set_apart([&] { ++calls; });
+      ops_->fill(sum_, 0);
+      add();
+      replayer_->set_apart([this] {
+        ops_->fill(x_, sum() + 10);  // which waits
+      });
+      add();
+      replayer_->set_apart([&] { ++calls; });
+    });
+    EXPECT_EQ(sum(), 12) << time;
+    EXPECT_EQ(calls, 2 * time);
+    EXPECT_EQ(launches(), 2 * (time - 1));
+  }
+  EXPECT_THAT(ops_->take_notes(), IsEmpty());
+}
+
+// What stands behind it cannot be captured: nothing of the run has been done by then.
+TEST_F(Graphs, ThatFailInALaterPartAreCalledFromTheBeginning) {
+  ops_->fill(x_, 1);
+  int calls = 0;
+  for (int time = 1; time <= 3; ++time) {
+    replayer_->replay({1}, [&] {
+      add();
+      replayer_->set_apart([&] { ++calls; });
+      (void)ops_->sum(x_);
+      add();
+      replayer_->set_apart([&] { ++calls; });
+      add();
+    });
+    EXPECT_EQ(sum(), static_cast<float>(3 * time));
+    EXPECT_EQ(calls, 2 * time);
+  }
+  EXPECT_EQ(launches(), 0);
+  EXPECT_THAT(ops_->take_notes(), ElementsAre(HasSubstr("no CUDA graphs of some calls: ")));
+}
+
 TEST_F(Graphs, AreComparedWithTheirCalls) {
   float value = 1;
   const auto calls = [&] {
@@ -98,6 +142,8 @@ TEST_F(Graphs, AreComparedWithTheirCalls) {
   EXPECT_DEATH(replayer_->replay({1}, calls), "another call, or one with other arguments");
   value = 3;
   EXPECT_DEATH(replayer_->replay({1}, calls), "more calls than what it stands for, or fewer");
+  EXPECT_DEATH(replayer_->replay({1}, [&] { replayer_->set_apart([] {}); }),
+               "more parts than before, or fewer");
 }
 
 TEST_F(Graphs, ThatTheDriverRefusesAreCalledEachTime) {

@@ -22,7 +22,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 
-enum class Captured { kAll, kSome, kNothing };
+enum class Captured { kAll, kSome };
 struct Job {
   const char* name;
   void (*change)(TrainConfig& config);
@@ -142,19 +142,37 @@ INSTANTIATE_TEST_SUITE_P(
             "samples each time"},
         Job{"dropout", [](TrainConfig& config) { config.model.dropout_rate = 0.1; },
             Captured::kSome, "no CUDA graphs of layers: dropout draws for other samples each time"},
-        Job{"sequence", [](TrainConfig& config) { split(config, MeshAxis::kSequence, 2); },
-            Captured::kSome,
-            "no CUDA graphs of layers: ranks along sequence and context exchange in their middle"},
         Job{"expert",
             [](TrainConfig& config) {
               split(config, MeshAxis::kExpert, 2);
               config.model.experts = {.count = 4, .per_token = 2, .mlp_dim = 16};
             },
             Captured::kSome,
-            "no CUDA graphs of layers with experts: ranks along expert exchange in their middle"},
-        Job{"tensor", [](TrainConfig& config) { split(config, MeshAxis::kTensor, 2); },
-            Captured::kNothing,
-            "no CUDA graphs of layers: ranks along tensor exchange in their middle"}),
+            "no CUDA graphs of layers with experts: how many rows come to a rank's experts is "
+            "another number each time"},
+        // What ranks exchange through the host's memory is copies, too.
+        Job{"tensor",
+            [](TrainConfig& config) {
+              split(config, MeshAxis::kTensor, 2);
+              config.gradient_accumulation_steps = 2;
+            },
+            Captured::kSome},
+        // Heads of keys that ranks share, and scales that they make together.
+        Job{"tensor_fp8",
+            [](TrainConfig& config) {
+              split(config, MeshAxis::kTensor, 2);
+              config.model.num_kv_heads = 1;
+              config.model.quantization.type = QuantizationType::kFp8Current;
+            },
+            Captured::kSome},
+        Job{"sequence", [](TrainConfig& config) { split(config, MeshAxis::kSequence, 2); },
+            Captured::kSome},
+        Job{"context_with_experts",
+            [](TrainConfig& config) {
+              split(config, MeshAxis::kContext, 2);
+              config.model.experts = {.count = 4, .per_token = 2, .mlp_dim = 16};
+            },
+            Captured::kSome}),
     [](const auto& job) { return std::string(job.param.name); });
 
 TEST_P(TrainWithGraphs, ChangesNoBit) {
@@ -182,9 +200,6 @@ TEST_P(TrainWithGraphs, ChangesNoBit) {
       break;
     case Captured::kSome:
       EXPECT_GT(with.launches, 0);
-      break;
-    case Captured::kNothing:
-      EXPECT_EQ(with.launches, 0);
       break;
   }
 }

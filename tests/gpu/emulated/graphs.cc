@@ -8,7 +8,6 @@
 #include "cuda_runtime.h"
 #include "device_memory.h"
 #include "stream.h"
-#include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/ops/cuda/graphs.h"
 
 namespace emulated {
@@ -46,18 +45,6 @@ cudaError_t record(Stream* stream, Work work) {
   return cudaSuccess;
 }
 
-namespace {
-
-void expect_same(const Executable& graph, const Graph& now) {
-  const std::vector<Work>& before = *graph.calls;
-  if (before.size() != now.calls.size())
-    fail("a graph has more calls than what it stands for, or fewer");
-  for (size_t i = 0; i < before.size(); ++i)
-    if (before[i].what != now.calls[i].what)
-      fail("a graph has another call, or one with other arguments, than what it stands for");
-}
-
-}  // namespace
 }  // namespace emulated
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
@@ -81,6 +68,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (capture->error != cudaSuccess) return cudaErrorStreamCaptureInvalidated;
   *graph = new emulated::Graph{std::move(capture->calls)};
   return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
+  return *count = graph->calls.size(), cudaSuccess;
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
                                           unsigned long long) {
@@ -109,14 +99,22 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
 
 namespace muster::trainer::cuda {
 
-void before_launch(cudaGraphExec_t graph, cudaStream_t stream, absl::FunctionRef<void()> calls) {
-  if (!emulated::graphs().are_compared) return;
-  cudaGraph_t now = nullptr;
-  MUSTER_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  calls();
-  MUSTER_CUDA_CHECK(cudaStreamEndCapture(stream, &now));
-  emulated::expect_same(*graph, *now);
-  MUSTER_CUDA_CHECK(cudaGraphDestroy(now));
+bool compares_runs() { return emulated::graphs().are_compared; }
+
+void compare_runs(const RunParts& captured, const RunParts& now) {
+  if (captured.size() != now.size()) emulated::fail("a run has more parts than before, or fewer");
+  for (size_t i = 0; i < now.size(); ++i) {
+    const auto calls_of = [](const RunPart& part) {
+      return part.graph == nullptr ? std::vector<emulated::Work>() : *part.graph->calls;
+    };
+    const auto before = calls_of(captured[i]), calls = calls_of(now[i]);
+    if (before.size() != calls.size())
+      emulated::fail("a graph has more calls than what it stands for, or fewer");
+    for (size_t j = 0; j < calls.size(); ++j)
+      if (before[j].what != calls[j].what)
+        emulated::fail(
+            "a graph has another call, or one with other arguments, than what it stands for");
+  }
 }
 
 }  // namespace muster::trainer::cuda

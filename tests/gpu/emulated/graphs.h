@@ -7,7 +7,7 @@
 namespace emulated {
 
 struct Graphs {
-  // Each launch of a graph by the backend captures its calls again, and the process ends where they are others or have other arguments.
+  // The backend captures a run's calls again each time that it replays them, and the process ends where they are others or have other arguments.
   std::atomic<bool> are_compared = true;
   // Nothing can be captured, as by a driver that refuses it.
   std::atomic<bool> are_refused = false;

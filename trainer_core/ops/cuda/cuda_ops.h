@@ -39,8 +39,8 @@ class CudaOps final : public Ops {
   void download(const Tensor& from, void* to) override;
   void synchronize() override;
   std::shared_ptr<DeviceQueue> queue() override { return queue_; }
-  std::unique_ptr<Replayer> make_replayer() override {
-    return std::make_unique<Graphs>(device_, stream_, notes_);
+  std::shared_ptr<Replayer> make_replayer() override {
+    return std::make_shared<Graphs>(device_, stream_, notes_);
   }
   void begin_range(const char* name, int64_t number) override { push_range(name, number); }
   void end_range() override { pop_range(); }

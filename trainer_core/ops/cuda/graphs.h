@@ -1,6 +1,6 @@
 // Runs of calls as CUDA graphs (ops/replay.h). The first time a run is called as it is: libraries choose algorithms and CUDA loads kernels then, neither
-// of which a capture allows. The second time its calls are captured from the operations' stream, and from then on one launch stands for
-// them. What cannot be captured is called each time, and a note says why.
+// of which a capture allows. The second time its operations are captured from their stream, a graph for each stretch between what is set
+// apart, and from then on launches stand for them. What cannot be captured is called each time, and a note says why.
 //
 // Captures are of cudaStreamCaptureModeThreadLocal: a rank's other threads allocate, copy and ask for events meanwhile, which Global would refuse
 // them, and with Relaxed a call that does not belong in a run would go unnoticed.
@@ -9,15 +9,29 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "trainer_core/ops/cuda/library_answer.h"
 #include "trainer_core/ops/replay.h"
 
 namespace muster::trainer::cuda {
+
+struct DestroyGraph {
+  void operator()(cudaGraphExec_t graph) const { (void)cudaGraphExecDestroy(graph); }
+};
+using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph>;
+
+// Operations, and what is set apart behind them; either may be missing.
+struct RunPart {
+  Graph graph{};
+  std::function<void()> apart{};
+};
+using RunParts = std::vector<RunPart>;
 
 class Graphs final : public Replayer {
  public:
@@ -26,20 +40,21 @@ class Graphs final : public Replayer {
       : device_(device), stream_(stream), notes_(notes) {}
 
   void replay(const ReplayKey& key, absl::FunctionRef<void()> calls) override;
+  void set_apart(const std::function<void()>& call) override;
   void leave_out(const std::string& what, const std::string& why) override;
 
+  // fails_capture() of cuda_check.h.
+  static bool fail_capture(const std::string& error);
+
  private:
-  struct Destroy {
-    void operator()(cudaGraphExec_t graph) const { (void)cudaGraphExecDestroy(graph); }
-  };
-  using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, Destroy>;
+  class Capture;
   struct Run {
     bool is_captured = false;
-    Graph graph{};  // null: it was not to be captured
+    RunParts parts{};  // none: it was not to be captured
   };
 
-  // Null where it cannot be; nothing was computed in either case.
-  Graph capture(absl::FunctionRef<void()> calls);
+  // What `calls` calls, none of which is done; none where it cannot be captured.
+  RunParts capture(absl::FunctionRef<void()> calls);
 
   // A model of a hundred layers has some five hundred runs; of an interleaved pipeline's slots there are more. What comes behind these is
   // called each time.
@@ -49,9 +64,12 @@ class Graphs final : public Replayer {
   const cudaStream_t stream_;
   LibraryNotes& notes_;
   std::map<ReplayKey, Run> runs_;
+  Capture* capture_ = nullptr;  // the one that is going on
 };
 
-// Before each launch of a graph. Nothing; on the tests' emulated device what `calls` calls is compared with what the graph has.
-void before_launch(cudaGraphExec_t graph, cudaStream_t stream, absl::FunctionRef<void()> calls);
+// Whether each run is captured again before it is replayed, and compared. On the tests' emulated device alone: elsewhere the file of
+// these two does nothing.
+bool compares_runs();
+void compare_runs(const RunParts& captured, const RunParts& now);
 
 }  // namespace muster::trainer::cuda

@@ -40,13 +40,11 @@ TEST(DeviceReserve, PeersAreThoseWhoAreSentTo) {
   EXPECT_EQ(nccl_bytes(experts), kCollective + 3 * kPeer);
 }
 
-TEST(DeviceReserve, GraphsAreOfTheLayersThatAreCaptured) {
+TEST(DeviceReserve, GraphsAreOfTheLayersThatARankHas) {
   constexpr size_t kLayer = kGraphKernels * kGraphKernelBytes;
   TrainConfig config = tiny_config(1);
   EXPECT_EQ(graph_bytes(config), 2 * kLayer);
   EXPECT_EQ(graph_bytes(on_axes({{MeshAxis::kFsdp, 4}})), 2 * kLayer);
-  EXPECT_EQ(graph_bytes(on_axes({{MeshAxis::kTensor, 2}})), 0U);
-  EXPECT_EQ(graph_bytes(on_axes({{MeshAxis::kContext, 2}})), 0U);
   // Of two stages the first has two micro-batches under way.
   TrainConfig stages = on_axes({{MeshAxis::kPipeline, 2}});
   stages.pipeline_microbatches = 4;
