@@ -47,9 +47,8 @@ class ReplayedExchange final : public ModelExchange {
   }
   void attention_backward(ExchangePlace place, const AttentionLayer& layer, const Tensor& dout,
                           const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate) override {
-    call(splits_sequences_, [=, this] {
-      exchange_.attention_backward(place, layer, dout, dqkv, dbias, accumulate);
-    });
+    call(splits_sequences_,
+         [=, this] { exchange_.attention_backward(place, layer, dout, dqkv, dbias, accumulate); });
   }
   void count_rows(ExchangePlace place, const ExpertTraffic& traffic) override {
     exchange_.count_rows(place, traffic);

@@ -289,7 +289,7 @@ LossSum Transformer::forward_layers() {
       blocks_.prefetch(block_behind(i));
     else
       expect(block_behind_pass_);
-    replayed(Run::kLayer, i, Accumulate::kNo, [&] {
+    replayed(Piece::kLayer, i, Accumulate::kNo, [&] {
       make_qkv(i);
       make_context(i);
       make_middle(i);

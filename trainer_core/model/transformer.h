@@ -264,10 +264,10 @@ class Transformer {
   void fetch(size_t layer, bool attentions);  // and back: attention's, or the MLP's
   void recompute_layer(size_t layer);
   // A run of calls: in passes with gradients or without them, of each slot.
-  enum class Run : uint8_t { kLayer, kLayerBackward, kHead, kHeadBackward };
-  void replayed(Run run, size_t layer, Accumulate accumulate, absl::FunctionRef<void()> calls);
+  enum class Piece : uint8_t { kLayer, kLayerBackward, kHead, kHeadBackward };
+  void replayed(Piece piece, size_t layer, Accumulate accumulate, absl::FunctionRef<void()> calls);
   // What makes its calls others each time; null: nothing.
-  const char* why_differs(Run run, size_t layer, bool with_gradients) const;
+  const char* why_differs(Piece piece, size_t layer, bool with_gradients) const;
   LossSum head_loss();
   // `wanted` is the pass's: whoever keeps a block's gradient says what it comes to.
   LossSum head_loss_backward(Accumulate wanted);
@@ -275,7 +275,7 @@ class Transformer {
   void embedding_backward(Accumulate wanted);
   void finish_gradient(size_t block);
   template <class Chunk>
-  LossSum sum_losses(Run run, Accumulate accumulate, const Chunk& chunk);
+  LossSum sum_losses(Piece piece, Accumulate accumulate, const Chunk& chunk);
   void backward_layers(Accumulate wanted);
   void backward_attention(size_t layer, Accumulate accumulate);
   void backward_mlp(size_t layer, Accumulate accumulate);

@@ -33,10 +33,10 @@ void Transformer::scale_logits(const Tensor& hidden) {
 
 // `chunk` makes the losses of its rows.
 template <class Chunk>
-LossSum Transformer::sum_losses(Run run, Accumulate accumulate, const Chunk& chunk) {
+LossSum Transformer::sum_losses(Piece piece, Accumulate accumulate, const Chunk& chunk) {
   const Tensor normed = exchange_.all_rows({ExchangeSite::kHead}, stream(plan_.final_normed));
   const Tensor d_normed = exchange_.partial_rows(stream(plan_.delta));
-  replayed(run, 0, accumulate, [&] {
+  replayed(piece, 0, accumulate, [&] {
     for (int64_t first = 0; first < rows_ && !broken(); first += plan_.head_rows) {
       const int64_t count = std::min(plan_.head_rows, rows_ - first);
       const HeadChunk chunk_rows{
@@ -63,7 +63,7 @@ LossSum Transformer::sum_losses(Run run, Accumulate accumulate, const Chunk& chu
 
 LossSum Transformer::head_loss() {
   const OpRange range(ops_, "head");
-  return sum_losses(Run::kHead, Accumulate::kNo, [&](const HeadChunk& chunk) {
+  return sum_losses(Piece::kHead, Accumulate::kNo, [&](const HeadChunk& chunk) {
     exchange_.cross_entropy(plan_.loss_shape(), chunk.rows);
   });
 }
@@ -73,7 +73,7 @@ LossSum Transformer::head_loss_backward(Accumulate wanted) {
   const OpRange range(ops_, "head");
   Accumulate accumulate = blocks_.begin_gradient(plan_.head_block(), wanted);
   if (broken()) return {};
-  const LossSum sum = sum_losses(Run::kHeadBackward, accumulate, [&](const HeadChunk& chunk) {
+  const LossSum sum = sum_losses(Piece::kHeadBackward, accumulate, [&](const HeadChunk& chunk) {
     const Tensor& logits = chunk.rows.logits;
     exchange_.cross_entropy_backward(plan_.loss_shape(), chunk.rows);
     ops_.matmul(logits, Transpose::kYes, chunk.normed, Transpose::kNo, grads_->head,

@@ -10,17 +10,17 @@ void Transformer::replay() {
   exchange_.set_replayer(replayer_.get());
   for (size_t layer = 0; layer < static_cast<size_t>(plan_.model.num_layers); ++layer) {
     const std::string name = has_experts(layer) ? "layers with experts" : "layers";
-    if (const char* const why = why_differs(Run::kLayer, layer, plan_.training)) {
+    if (const char* const why = why_differs(Piece::kLayer, layer, plan_.training)) {
       replayer_->leave_out(name, why);
     } else if (const char* const backward =
-                   why_differs(Run::kLayerBackward, layer, plan_.training)) {
+                   why_differs(Piece::kLayerBackward, layer, plan_.training)) {
       replayer_->leave_out(name + " in the backward pass", backward);
     }
   }
 }
 
-const char* Transformer::why_differs(Run run, size_t layer, bool with_gradients) const {
-  if (run == Run::kHead || run == Run::kHeadBackward) return nullptr;
+const char* Transformer::why_differs(Piece piece, size_t layer, bool with_gradients) const {
+  if (piece == Piece::kHead || piece == Piece::kHeadBackward) return nullptr;
   if (has_experts(layer) && plan_.part().splits_experts())
     return "how many rows come to a rank's experts is another number each time";
   if (!with_gradients) return nullptr;
@@ -28,21 +28,21 @@ const char* Transformer::why_differs(Run run, size_t layer, bool with_gradients)
   const QuantizationConfig& quantization = plan_.model.quantization;
   const bool rounds_by_chance =
       quantization.type == QuantizationType::kInt8 && quantization.stochastic_rounding;
-  if (rounds_by_chance && run == Run::kLayerBackward)
+  if (rounds_by_chance && piece == Piece::kLayerBackward)
     return "stochastic rounding draws for other samples each time";
   return nullptr;
 }
 
 // Where a layer's weights, gradients and activations lie, the plan says: the same in each pass of a slot.
-void Transformer::replayed(Run run, size_t layer, Accumulate accumulate,
+void Transformer::replayed(Piece piece, size_t layer, Accumulate accumulate,
                            absl::FunctionRef<void()> calls) {
   if (replayer_ == nullptr || observer_ != nullptr || broken()) return calls();
   const bool with_gradients = dropout_.has_value();
-  if (why_differs(run, layer, with_gradients) != nullptr) return calls();
+  if (why_differs(piece, layer, with_gradients) != nullptr) return calls();
   constexpr uint32_t kVariants = 2;
   const auto flag = [](bool is_set) { return is_set ? uint32_t{1} : uint32_t{0}; };
   replayer_->replay(
-      {static_cast<uint32_t>(run), static_cast<uint32_t>(layer), static_cast<uint32_t>(run_.slot),
+      {static_cast<uint32_t>(piece), static_cast<uint32_t>(layer), static_cast<uint32_t>(run_.slot),
        kVariants * flag(with_gradients) + flag(accumulate == Accumulate::kYes)},
       calls);
 }
