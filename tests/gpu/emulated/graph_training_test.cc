@@ -150,18 +150,18 @@ INSTANTIATE_TEST_SUITE_P(
             Captured::kSome,
             "no CUDA graphs of layers with experts: how many rows come to a rank's experts is "
             "another number each time"},
-        // What ranks exchange through the host's memory is copies, too.
+        // Heads of keys that ranks share; what is exchanged through the host's memory is copies, too.
         Job{"tensor",
             [](TrainConfig& config) {
               split(config, MeshAxis::kTensor, 2);
+              config.model.num_kv_heads = 1;
               config.gradient_accumulation_steps = 2;
             },
             Captured::kSome},
-        // Heads of keys that ranks share, and scales that they make together.
+        // Scales that ranks make together.
         Job{"tensor_fp8",
             [](TrainConfig& config) {
               split(config, MeshAxis::kTensor, 2);
-              config.model.num_kv_heads = 1;
               config.model.quantization.type = QuantizationType::kFp8Current;
             },
             Captured::kSome},
@@ -204,7 +204,7 @@ TEST_P(TrainWithGraphs, ChangesNoBit) {
   }
 }
 
-// Evaluations of several micro-batches between the steps, and documents that begin elsewhere in each batch; and again from the middle on.
+// Evaluations of several micro-batches between the steps, which remember no magnitudes, and documents that begin elsewhere in each batch; and again from the middle on.
 TEST_F(Trainings, OfPackedDocumentsWithEvaluationsAndARestart) {
   make_text_dataset(folder_.path());
   TrainConfig config = small(1);
@@ -212,6 +212,7 @@ TEST_F(Trainings, OfPackedDocumentsWithEvaluationsAndARestart) {
   config.per_device_batch_size = 2;
   config.max_target_length = 16;
   config.model.vocab_size = kTextVocab;
+  config.model.quantization.type = QuantizationType::kFp8Delayed;
   config.dataset_type = DatasetType::kShards;
   config.dataset_path = folder_.file("data");
   config.eval.interval = 2;
