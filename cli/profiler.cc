@@ -41,8 +41,10 @@ absl::Status put_under_nsys(NsysCapture capture, const std::string& report,
   const char* const path = std::getenv("PATH");
   const auto nsys = daemon::find_program("nsys", path == nullptr ? "" : path, "/");
   if (!nsys.ok()) return nsys.status();
-  std::vector<std::string> words = {*nsys,  "profile", "--output",      report, "--force-overwrite",
-                                    "true", "--trace", "cuda,nvtx,osrt"};
+  // Of CUDA graphs each kernel, too.
+  std::vector<std::string> words = {
+      *nsys,     "profile",        "--output",           report, "--force-overwrite", "true",
+      "--trace", "cuda,nvtx,osrt", "--cuda-graph-trace", "node"};
   // What has been recorded is written, and the program goes on.
   if (capture == NsysCapture::kSteps)
     words.insert(words.end(),

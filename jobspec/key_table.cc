@@ -72,6 +72,7 @@ constexpr Key kTable[] = {
     works("spares", ValueType::kInteger),
     works("min_nodes", ValueType::kInteger),
     works("threads_per_rank", ValueType::kInteger),
+    works("cuda_graphs", ValueType::kBool),
     only("position_type", ValueType::kString, "default|rope|rope_interleaved|learned|relative", "these are the positions that there are"),
     works("rope_scaling_factor", ValueType::kNumber),
     works("rope_low_frequency_factor", ValueType::kNumber),

@@ -273,6 +273,7 @@ absl::Status read_anywhere(SettingsReader& reader, const Config& config,
   if (auto status = read_model(reader, train.model, warnings); !status.ok()) return status;
   read_dtype(reader, train.dtype);
   reader.read_choice("hardware", trainer::kHardwareNames, train.hardware);
+  reader.read("cuda_graphs", train.cuda_graphs);
   if (auto status = read_quantization(reader, train.model.quantization, warnings); !status.ok())
     return status;
   if (auto status = read_remat(reader, train, warnings); !status.ok()) return status;

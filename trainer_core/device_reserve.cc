@@ -44,6 +44,14 @@ size_t nccl_bytes(const TrainConfig& config) {
          kNcclConnectionBytes;
 }
 
+size_t graph_bytes(const TrainConfig& config) {
+  if (!config.cuda_graphs) return 0;
+  const PipelineShape pipeline = pipeline_shape(config);
+  const int32_t slots = pipeline.stages == 1 ? 1 : activation_slots(pipeline, /*stage=*/0);
+  const int32_t layers = config.model.num_layers / (pipeline.stages * pipeline.chunks) * slots;
+  return static_cast<size_t>(layers) * kGraphKernels * kGraphKernelBytes;
+}
+
 std::string reserve_line(const std::vector<DeviceReserve>& reserves) {
   constexpr double kMiB = 1 << 20;
   size_t all = 0;

@@ -40,6 +40,14 @@ constexpr size_t kNcclPeerChannels = 32;
 // what the channels' connections need, and whoever sends rows, blocks or streams to single ranks takes as much for each of them.
 size_t nccl_bytes(const TrainConfig& config);
 
+// What a kernel takes in a CUDA graph, of the device's memory: some 10 KB (github.com/NVIDIA/cccl/pull/3768), rounded up.
+constexpr size_t kGraphKernelBytes = size_t{16} << 10;
+// Of a layer's graphs: its forward pass in training and in evaluation, some 16 with what rounds weights to bf16, and its backward pass, which
+// begins gradients or adds to them, some 60 with what it computes again.
+constexpr size_t kGraphKernels = 152;
+// Of all layers as if each were graphs (Transformer::replay), in each of a pipeline's slots; 0 where none is to be. Counted, and never measured.
+size_t graph_bytes(const TrainConfig& config);
+
 // "beside the plan on the GPU: 1344.0 MiB (scratch 576.0, CUDA context 512.0, kernels' code 256.0)"
 std::string reserve_line(const std::vector<DeviceReserve>& reserves);
 

@@ -188,6 +188,7 @@ absl::Status no_room(const TrainConfig& config, std::span<const int32_t> ranks,
 
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room) {
   std::vector<DeviceReserve> all = room.beside;
+  if (const size_t graphs = graph_bytes(config); graphs > 0) all.push_back({"CUDA graphs", graphs});
   if (room.nccl && mesh_of(config.mesh).ranks() > 1) all.push_back({"NCCL", nccl_bytes(config)});
   return all;
 }

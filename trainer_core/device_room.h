@@ -25,7 +25,7 @@ struct DeviceRoom {
   bool has_nccl = false;
 };
 
-// What a rank of the config's takes beside its plan: the room's, and NCCL's.
+// What a rank of the config's takes beside its plan: the room's, CUDA graphs' and NCCL's.
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room);
 
 // ResourceExhausted has the plan's table, a line a category, with what is beside it. Its last line says all by itself, because it may be all

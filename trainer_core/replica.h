@@ -153,6 +153,7 @@ class Replica {
                       ? nullptr
                       : std::make_unique<StageMessages>(plan_.model, arena_, ops_, *groups)),
         model_(plan_.model, arena_, ops_, parameters_.get(), exchange_.get()) {
+    if (config.cuda_graphs) model_.replay();
     if (groups == nullptr) return;
     groups->follow(ops_.queue());
     sums_.emplace(*groups);

@@ -1,8 +1,11 @@
 // Steps of the trainer itself, as `muster run` has them on one GPU: data, forward, backward, clipping, AdamW.
 #include <algorithm>
 #include <array>
-#include <iostream>
+#include <memory>
+#include <optional>
 #include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/gpu/gpu_bench.h"
@@ -61,46 +64,63 @@ TrainConfig config_of(const Job& job, bool small) {
   return config;
 }
 
+// The median step; none after an error, which `error` then is.
+std::optional<StepRecord> median_step(const TrainConfig& config,
+                                      const std::shared_ptr<trainer::Backend>& device,
+                                      std::string& error) {
+  const auto page = ProgressWriter::anonymous({.rank = 0, .world_size = 1});
+  trainer::ProcessGroups groups(trainer::LocalWorld(1, trainer::kRoundTimeout).join(0),
+                                trainer::mesh_of(config.mesh), page.get(), device->memory());
+  trainer::StopSignals signals;
+  std::ostringstream out, err;
+  std::vector<StepRecord> steps;
+  const ExitCode code =
+      trainer::train(config, {.groups = groups,
+                              .page = *page,
+                              .out = out,
+                              .err = err,
+                              .signals = signals,
+                              .on_step = [&](const StepRecord& step) { steps.push_back(step); },
+                              .backend = device});
+  if (code != ExitCode::kOk) {
+    error = err.str();
+    return std::nullopt;
+  }
+  steps.erase(steps.begin(), steps.begin() + kWarmUp);
+  std::ranges::sort(steps, {}, &StepRecord::seconds);
+  return steps[steps.size() / 2];
+}
+
 }  // namespace
 
+// Layers as CUDA graphs, as they are by default; and beside it what a step takes where each kernel is called.
 Json measure_training(const Bench& bench) {
   Json rows = Json::array();
   for (const Job& job : kJobs) {
-    const TrainConfig config = config_of(job, bench.small);
+    TrainConfig config = config_of(job, bench.small);
     const auto device = trainer::gpu_backend(trainer::gpu_options(config, {}));
     if (!device.ok()) return {{"error", std::string(device.status().message())}};
-    const auto page = ProgressWriter::anonymous({.rank = 0, .world_size = 1});
-    trainer::ProcessGroups groups(trainer::LocalWorld(1, trainer::kRoundTimeout).join(0),
-                                  trainer::mesh_of(config.mesh), page.get(), (*device)->memory());
-    trainer::StopSignals signals;
-    std::ostringstream out, err;
-    std::vector<StepRecord> steps;
-    const ExitCode code =
-        trainer::train(config, {.groups = groups,
-                                .page = *page,
-                                .out = out,
-                                .err = err,
-                                .signals = signals,
-                                .on_step = [&](const StepRecord& step) { steps.push_back(step); },
-                                .backend = *device});
-    if (code != ExitCode::kOk) {
-      rows.push_back({{"model", job.what}, {"error", err.str()}});
+    std::string error;
+    const auto step = median_step(config, *device, error);
+    config.cuda_graphs = false;
+    const auto without = step ? median_step(config, *device, error) : std::nullopt;
+    if (!without) {
+      rows.push_back({{"model", job.what}, {"error", error}});
       continue;
     }
-    steps.erase(steps.begin(), steps.begin() + kWarmUp);
-    std::ranges::sort(steps, {}, &StepRecord::seconds);
-    const StepRecord& step = steps[steps.size() / 2];
     Json row = {{"model", job.what},
                 {"dtype", "bfloat16"},
                 {"sequences", config.per_device_batch_size},
                 {"seq_len", config.max_target_length},
                 {"remat_policy", trainer::name_of(trainer::kRematPolicyNames, job.remat)},
-                {"median_step_seconds", step.seconds},
-                {"tokens_per_second", step.tokens_per_device / step.seconds},
-                {"tflops_per_second", step.tflops_causal_per_device / step.seconds},
+                {"median_step_seconds", step->seconds},
+                {"median_step_seconds_without_graphs", without->seconds},
+                {"speedup_by_graphs", without->seconds / step->seconds},
+                {"tokens_per_second", step->tokens_per_device / step->seconds},
+                {"tflops_per_second", step->tflops_causal_per_device / step->seconds},
                 {"peak_device_mib", static_cast<double>((*device)->peak_bytes()) / (1 << 20)}};
     if (bench.spec.bf16_tflops > 0)
-      row["mfu"] = step.tflops_causal_per_device / step.seconds / bench.spec.bf16_tflops;
+      row["mfu"] = step->tflops_causal_per_device / step->seconds / bench.spec.bf16_tflops;
     rows.push_back(std::move(row));
   }
   return rows;

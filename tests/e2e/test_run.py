@@ -37,7 +37,7 @@ class EmbeddedRun(MusterTest):
         result = self.muster(*args, check=0, env={"PATH": f"{nsys.parent}:{self.env['PATH']}"})
         self.assertIn("completed step: 2", result.stdout)
         self.assertRegex((self.dir / "nsys").read_text(), rf"^profile --output {self.dir}/out/profiled/profile .*"
-                         r"--capture-range cudaProfilerApi --capture-range-end stop \S*/muster run ")
+                         r"--cuda-graph-trace node --capture-range cudaProfilerApi --capture-range-end stop \S*/muster run ")
         result = self.muster(*args, check=0, env={"PATH": "/nowhere"})
         self.assertIn("profiler=nsys: nothing is recorded: ", result.stderr)
         self.assertIn("completed step: 2", result.stdout)

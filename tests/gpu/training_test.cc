@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -246,6 +247,25 @@ TEST_F(Restarts, GoOnOnTheOtherBackend) {
   const RunResult third = run(longer);
   ASSERT_THAT(third.codes, Each(ExitCode::kOk)) << third.err;
   EXPECT_EQ(third.records[0].front().step, 8);
+}
+
+// Layers as CUDA graphs, on a rank alone and on two that gather them.
+TEST_F(Restarts, AreTheSameWithGraphsAndWithoutThem) {
+  for (const auto& [ranks, dtype] :
+       {std::pair(1, ComputeType::kBfloat16), std::pair(2, ComputeType::kFloat32)}) {
+    const auto named = [&, ranks = ranks, dtype = dtype](const std::string& name, bool graphs) {
+      TrainConfig with = config(name + std::to_string(ranks), ranks);
+      with.model.dropout_rate = 0;  // whose layers are not captured
+      with.dtype = dtype;
+      with.steps = 5;
+      with.cuda_graphs = graphs;
+      const RunResult result = run(with);
+      EXPECT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+      EXPECT_THAT(result.out, testing::Not(HasSubstr("no CUDA graphs")));
+      return checkpoint_bytes(with.checkpoint_directory + "/" + std::to_string(with.steps));
+    };
+    EXPECT_EQ(named("graphs", true), named("calls", false)) << ranks;
+  }
 }
 
 // Replicas get what the first of them has read.

@@ -106,6 +106,7 @@ struct TrainConfig {
   ModelConfig model;
   OptimizerConfig optimizer;
   Hardware hardware = Hardware::kCpu;
+  bool cuda_graphs = true;  // on a GPU layers are started as one (Transformer::replay)
   ComputeType dtype = ComputeType::kFloat32;
   RematPolicy remat_policy = RematPolicy::kFull;
   CustomRemat custom_remat{};  // what kCustom keeps; else the defaults

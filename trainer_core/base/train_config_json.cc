@@ -224,6 +224,7 @@ void visit_fields(Config& config, Visitor& visit) {
   visit_model(config.model, visit);
   visit_optimizer(config.optimizer, visit);
   visit("hardware", config.hardware);
+  visit.unless("cuda_graphs", config.cuda_graphs, true);
   visit("dtype", config.dtype);
   visit_remat(config, visit);
   visit_mesh(config.mesh, visit);

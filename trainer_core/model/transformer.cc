@@ -53,7 +53,7 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
       ops_(ops),
       blocks_(blocks != nullptr ? *blocks : whole_),
       no_exchange_(ops),
-      exchange_(exchange != nullptr ? *exchange : no_exchange_),
+      exchange_(exchange != nullptr ? *exchange : no_exchange_, plan.part()),
       shape_(plan.attention_shape()),
       norm_(plan.norm_shape()),
       rows_(plan.token_count()),
@@ -293,18 +293,20 @@ LossSum Transformer::forward_layers() {
       blocks_.prefetch(block_behind(i));
     else
       expect(block_behind_pass_);
-    make_qkv(i);
-    make_context(i);
-    make_middle(i);
-    show_attention(i);
-    if (has_experts(i)) {
-      make_routing(i);
-      exchange_.count_rows({ExchangeSite::kRouter, i}, expert_traffic(i));
-    }
-    make_gate_up(i, /*with_act=*/true);
-    make_delta(i);
-    show_mlp(i);
-    if (!last) stow(i);
+    replayed(Piece::kLayer, i, Accumulate::kNo, [&] {
+      make_qkv(i);
+      make_context(i);
+      make_middle(i);
+      show_attention(i);
+      if (has_experts(i)) {
+        make_routing(i);
+        exchange_.count_rows({ExchangeSite::kRouter, i}, expert_traffic(i));
+      }
+      make_gate_up(i, /*with_act=*/true);
+      make_delta(i);
+      show_mlp(i);
+      if (!last) stow(i);
+    });
     if (!goes_on) break;
     blocks_.acquire(block_behind(i));
     if (broken()) return {};

@@ -14,13 +14,17 @@
 #include <span>
 #include <vector>
 
+#include <absl/functional/function_ref.h>
+
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/model/model_exchange.h"
 #include "trainer_core/model/parameter_blocks.h"
 #include "trainer_core/model/pass_observer.h"
+#include "trainer_core/model/replayed_exchange.h"
 #include "trainer_core/model/transformer_plan.h"
 #include "trainer_core/ops/ops.h"
+#include "trainer_core/ops/replay.h"
 
 namespace muster::trainer {
 
@@ -117,6 +121,10 @@ class Transformer {
   void advance_scaling();
   // As before the first step, which is how the constructor leaves it.
   void reset_scaling();
+
+  // From now on what passes call for a layer or the head is one run of calls, which the backend may start as one (ops/replay.h), where it is
+  // the same each time. Not of decoding plans. What is not, and why, the operations' notes have.
+  void replay();
 
   // From now on `observer` sees what passes compute; null: nobody. It outlives them.
   void observe(PassObserver* observer) { observer_ = observer; }
@@ -257,6 +265,11 @@ class Transformer {
   void stow(size_t layer);                    // offloaded tensors: device to host
   void fetch(size_t layer, bool attentions);  // and back: attention's, or the MLP's
   void recompute_layer(size_t layer);
+  // A run of calls: in passes with gradients or without them, of each slot.
+  enum class Piece : uint8_t { kLayer, kLayerBackward, kHead, kHeadBackward };
+  void replayed(Piece piece, size_t layer, Accumulate accumulate, absl::FunctionRef<void()> calls);
+  // What makes its calls others each time; null: nothing.
+  const char* why_differs(Piece piece, size_t layer, bool with_gradients) const;
   LossSum head_loss();
   // `wanted` is the pass's: whoever keeps a block's gradient says what it comes to.
   LossSum head_loss_backward(Accumulate wanted);
@@ -264,7 +277,7 @@ class Transformer {
   void embedding_backward(Accumulate wanted);
   void finish_gradient(size_t block);
   template <class Chunk>
-  LossSum sum_losses(const Chunk& chunk);
+  LossSum sum_losses(Piece piece, Accumulate accumulate, const Chunk& chunk);
   void backward_layers(Accumulate wanted);
   void backward_attention(size_t layer, Accumulate accumulate);
   void backward_mlp(size_t layer, Accumulate accumulate);
@@ -289,7 +302,7 @@ class Transformer {
   WholeBlocks whole_;
   ParameterBlocks& blocks_;
   NoExchange no_exchange_;
-  ModelExchange& exchange_;
+  ReplayedExchange exchange_;
   AttentionShape shape_;
   NormShape norm_;
   int64_t rows_;      // T of this call
@@ -303,6 +316,7 @@ class Transformer {
   // As plan_.layers: of the micro-batch that is in its slot. None where this rank has all experts.
   std::vector<ExpertCounts> expert_counts_;
   PassObserver* observer_ = nullptr;
+  std::shared_ptr<Replayer> replayer_;  // null: runs are called
   std::unique_ptr<const Weights> weights_;
   std::unique_ptr<const Weights> grads_;  // of a training plan
 };

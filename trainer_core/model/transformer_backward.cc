@@ -128,10 +128,12 @@ void Transformer::backward_layers(Accumulate wanted) {
       expect(block_behind_pass_);
     const Accumulate accumulate = blocks_.begin_gradient(block, wanted);
     if (broken()) return;
-    // The shared buffers still hold the last layer's forward pass.
-    if (!plan_.is_last(i)) recompute_layer(i);
-    backward_mlp(i, accumulate);
-    backward_attention(i, accumulate);
+    replayed(Piece::kLayerBackward, i, accumulate, [&] {
+      // The shared buffers still hold the last layer's forward pass.
+      if (!plan_.is_last(i)) recompute_layer(i);
+      backward_mlp(i, accumulate);
+      backward_attention(i, accumulate);
+    });
     blocks_.release(block);
     finish_gradient(block);
   }

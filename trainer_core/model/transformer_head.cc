@@ -33,25 +33,27 @@ void Transformer::scale_logits(const Tensor& hidden) {
 
 // `chunk` makes the losses of its rows.
 template <class Chunk>
-LossSum Transformer::sum_losses(const Chunk& chunk) {
+LossSum Transformer::sum_losses(Piece piece, Accumulate accumulate, const Chunk& chunk) {
   const Tensor normed = exchange_.all_rows({ExchangeSite::kHead}, stream(plan_.final_normed));
   const Tensor d_normed = exchange_.partial_rows(stream(plan_.delta));
-  for (int64_t first = 0; first < rows_ && !broken(); first += plan_.head_rows) {
-    const int64_t count = std::min(plan_.head_rows, rows_ - first);
-    const HeadChunk chunk_rows{
-        .first = first,
-        .normed = rows_at(normed, first, count),
-        .d_normed = rows_at(d_normed, first, count),
-        .rows = {.logits = view(plan_.logits, {count, plan_.vocabulary().count}),
-                 .targets = tensor_at(view_i32(arena_, plan_.targets, rows_), first, {count}),
-                 .weights = tensor_at(view(plan_.weights, {rows_}), first, {count}),
-                 .losses = tensor_at(view(plan_.losses, {rows_}), first, {count})}};
-    ops_.matmul(chunk_rows.normed, Transpose::kNo, weights_->head, Transpose::kYes,
-                chunk_rows.rows.logits, Accumulate::kNo);
-    show("logits", chunk_rows.rows.logits);
-    chunk(chunk_rows);
-    show("losses", chunk_rows.rows.losses);
-  }
+  replayed(piece, 0, accumulate, [&] {
+    for (int64_t first = 0; first < rows_ && !broken(); first += plan_.head_rows) {
+      const int64_t count = std::min(plan_.head_rows, rows_ - first);
+      const HeadChunk chunk_rows{
+          .first = first,
+          .normed = rows_at(normed, first, count),
+          .d_normed = rows_at(d_normed, first, count),
+          .rows = {.logits = view(plan_.logits, {count, plan_.vocabulary().count}),
+                   .targets = tensor_at(view_i32(arena_, plan_.targets, rows_), first, {count}),
+                   .weights = tensor_at(view(plan_.weights, {rows_}), first, {count}),
+                   .losses = tensor_at(view(plan_.losses, {rows_}), first, {count})}};
+      ops_.matmul(chunk_rows.normed, Transpose::kNo, weights_->head, Transpose::kYes,
+                  chunk_rows.rows.logits, Accumulate::kNo);
+      show("logits", chunk_rows.rows.logits);
+      chunk(chunk_rows);
+      show("losses", chunk_rows.rows.losses);
+    }
+  });
   // Ranks that split rows have all losses alike; each counts those of its own rows.
   const auto sum_own = [&](BufferId id) {
     return ops_.sum(tensor_at(view(id, {rows_}), plan_.first_own_row(), {own_rows_}));
@@ -61,8 +63,9 @@ LossSum Transformer::sum_losses(const Chunk& chunk) {
 
 LossSum Transformer::head_loss() {
   const OpRange range(ops_, "head");
-  return sum_losses(
-      [&](const HeadChunk& chunk) { exchange_.cross_entropy(plan_.loss_shape(), chunk.rows); });
+  return sum_losses(Piece::kHead, Accumulate::kNo, [&](const HeadChunk& chunk) {
+    exchange_.cross_entropy(plan_.loss_shape(), chunk.rows);
+  });
 }
 
 // Also the gradients of the head and of the end, and in d_stream that of output.
@@ -70,7 +73,7 @@ LossSum Transformer::head_loss_backward(Accumulate wanted) {
   const OpRange range(ops_, "head");
   Accumulate accumulate = blocks_.begin_gradient(plan_.head_block(), wanted);
   if (broken()) return {};
-  const LossSum sum = sum_losses([&](const HeadChunk& chunk) {
+  const LossSum sum = sum_losses(Piece::kHeadBackward, accumulate, [&](const HeadChunk& chunk) {
     const Tensor& logits = chunk.rows.logits;
     exchange_.cross_entropy_backward(plan_.loss_shape(), chunk.rows);
     ops_.matmul(logits, Transpose::kYes, chunk.normed, Transpose::kNo, grads_->head,

@@ -45,6 +45,8 @@
 
 namespace muster::trainer {
 
+class Replayer;  // replay.h
+
 enum class Transpose : uint8_t { kNo, kYes };
 
 enum class RopeDirection : uint8_t { kForward, kBackward };
@@ -124,6 +126,8 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   virtual void synchronize() = 0;
   // What calls go to, for those that work beside it or in its order (base/device_memory.h); null where a call is done when it returns.
   virtual std::shared_ptr<DeviceQueue> queue() { return nullptr; }
+  // For runs of calls; null where they are not started any sooner as one. It ends before the operations do.
+  virtual std::shared_ptr<Replayer> make_replayer() { return nullptr; }
   // Names the calls until end_range() for profilers that show them (NVTX), with a number from 0 on. Ranges nest; OpRange ends them.
   virtual void begin_range(const char* /*name*/, int64_t /*number*/ = -1) {}
   virtual void end_range() {}

@@ -12,6 +12,9 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
 
 // NOLINTBEGIN: names are CUDA's
 #define __host__
@@ -90,11 +93,19 @@ enum cudaError_t {
   cudaErrorIllegalAddress = 700,
   cudaErrorHardwareStackError = 714,
   cudaErrorLaunchFailure = 719,
+  cudaErrorNotSupported = 801,
   cudaErrorSystemNotReady = 802,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907,
+  cudaErrorStreamCaptureWrongThread = 908,
   cudaErrorUnknown = 999
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 #define CUDART_VERSION 13000
 // What the runtime says of the device. Tests change it while nobody asks.
@@ -128,9 +139,26 @@ inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 namespace emulated {
 class Stream;
 struct Event;
+struct Graph;
+struct Executable;
+// A kernel, a copy, or what a library would do. Where it is captured `what` tells it from other work: which it is, and its arguments.
+struct Work {
+  std::function<void()> run;
+  std::string what{};
+};
+template <class T>
+void append_bytes(std::string& to, T value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&value);
+#endif
+  to.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+// Whether the stream records what it is told in place of doing it.
+bool captures(Stream* stream);
 // From here on streams do what they are told at the call, as a processor does.
 void work_at_the_call();
-void enqueue(Stream* stream, std::function<void()> work);
+cudaError_t enqueue(Stream* stream, Work work);
 // The stream begins what it was told, though nobody waits.
 void begin(Stream* stream);
 }  // namespace emulated
@@ -150,6 +178,28 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to);
+
+// What is captured from a stream becomes a graph (graphs.cc). As on a device, a thread that captures may do nothing that would not be a part of the
+// graph, nobody may wait for the stream or the device, and the host's memory that is copied must be page-locked.
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
+using cudaGraph_t = emulated::Graph*;
+using cudaGraphExec_t = emulated::Executable*;
+using cudaGraphNode_t = void*;
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+// How many there are.
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                          unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+
 inline cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   return std::snprintf(id, static_cast<size_t>(length), "emulated %d", device), cudaSuccess;
 }
@@ -195,10 +245,16 @@ struct cudaLaunchConfig_t {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments... arguments) {
-  emulated::enqueue(config->stream, [grid = config->gridDim, block = config->blockDim,
-                                     shared = config->dynamicSmemBytes, kernel, arguments...] {
-    emulated::run(grid, block, shared, [&] { kernel(arguments...); });
-  });
-  return cudaSuccess;
+  emulated::Work work{
+      [grid = config->gridDim, block = config->blockDim, shared = config->dynamicSmemBytes, kernel,
+       arguments...] { emulated::run(grid, block, shared, [&] { kernel(arguments...); }); }};
+  if (emulated::captures(config->stream)) {
+    emulated::append_bytes(work.what, kernel);
+    emulated::append_bytes(work.what, config->gridDim);
+    emulated::append_bytes(work.what, config->blockDim);
+    emulated::append_bytes(work.what, config->dynamicSmemBytes);
+    (emulated::append_bytes(work.what, arguments), ...);
+  }
+  return emulated::enqueue(config->stream, std::move(work));
 }
 // NOLINTEND

@@ -66,6 +66,14 @@ class DeviceMemory {
     all_.erase(found);
   }
 
+  // Whether the address lies in an allocation.
+  bool holds(const void* address) const {
+    const std::lock_guard lock(mutex_);
+    auto found = all_.upper_bound(static_cast<char*>(const_cast<void*>(address)));
+    if (found == all_.begin()) return false;
+    --found;
+    return static_cast<const char*>(address) < found->second.first + found->second.second;
+  }
   size_t bytes() const {
     const std::lock_guard lock(mutex_);
     return bytes_;

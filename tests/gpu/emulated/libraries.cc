@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "cuda_runtime.h"
 #include "device_memory.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/ops/cuda/attention_library.h"
+#include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/ops/cuda/matrix_library.h"
 
 namespace emulated {
@@ -28,13 +31,16 @@ bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 1
 
 LibraryAnswer none(const char* why) { return {.kind = LibraryAnswer::Kind::kNone, .why = why}; }
 
-// Work in the order of the stream, as a kernel's.
-template <class Work>
-void start(cudaStream_t stream, const Work& work) {
-  emulated::enqueue(stream, [work] {
-    const emulated::DeviceMemory::Open open(emulated::memory());
-    work();
-  });
+// Work in the order of the stream, as a kernel's, and like a kernel's no more than its arguments.
+template <class Compute>
+void start(cudaStream_t stream, const Compute& compute) {
+  emulated::Work work{[compute] {
+                        const emulated::DeviceMemory::Open open(emulated::memory());
+                        compute();
+                      },
+                      typeid(Compute).name()};
+  emulated::append_bytes(work.what, compute);
+  MUSTER_CUDA_CHECK(emulated::enqueue(stream, std::move(work)));
 }
 
 // One head of one sequence.

@@ -50,7 +50,7 @@ class InTheOrderOfStreams : public testing::TestWithParam<Job> {
   const std::shared_ptr<Backend> device_ = gpu_backend({}).value();
   FakeNccl nccl_{device_->memory(), [](void* stream, std::function<void()> work) {
                    auto* const queue = static_cast<cudaStream_t>(stream);
-                   emulated::enqueue(queue, std::move(work));
+                   emulated::enqueue(queue, {std::move(work)});
                    if (GetParam().at_once) emulated::begin(queue);
                  }};
 };

@@ -2,22 +2,20 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "cuda_runtime.h"
 #include "device_memory.h"
+#include "graphs.h"
 #include "nvtx3/nvToolsExt.h"
+#include "stream.h"
 
 extern "C" cudaError_t cudaProfilerStart();
 extern "C" cudaError_t cudaProfilerStop();
@@ -29,94 +27,6 @@ DeviceMemory& memory() {
   static auto* const all = new DeviceMemory;
   return *all;
 }
-
-// What it was told, in order; the first `done` of it is done. Who waits for it does it, one at a time; a thread of its own does it for who
-// asks without waiting.
-class Stream {
- public:
-  ~Stream() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-      changed_.notify_all();
-    }
-    if (thread_.joinable()) thread_.join();
-  }
-
-  void tell(std::function<void()> work) {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(work));
-    ++told_;
-  }
-  uint64_t told() const {
-    const std::lock_guard lock(mutex_);
-    return told_;
-  }
-  bool has_done(uint64_t number) const {
-    const std::lock_guard lock(mutex_);
-    return done_ >= number;
-  }
-  // Others may have other work of it done meanwhile, which this one may wait for: so nothing is held while something is done.
-  void run_until(uint64_t number) {
-    std::unique_lock lock(mutex_);
-    while (done_ < number) {
-      if (runs_) {
-        changed_.wait(lock);
-        continue;
-      }
-      const auto work = std::move(queue_.front());
-      queue_.pop_front();
-      runs_ = true;
-      lock.unlock();
-      work();
-      lock.lock();
-      runs_ = false;
-      ++done_;
-      changed_.notify_all();
-    }
-  }
-  // Not by who calls.
-  void begin_until(uint64_t number) {
-    const std::lock_guard lock(mutex_);
-    wanted_ = std::max(wanted_, number);
-    changed_.notify_all();
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-  }
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    while (!stopping_) {
-      if (done_ >= wanted_) {
-        changed_.wait(lock);
-        continue;
-      }
-      const uint64_t number = wanted_;
-      lock.unlock();
-      run_until(number);
-      lock.lock();
-    }
-  }
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
-  uint64_t told_ = 0, done_ = 0, wanted_ = 0;
-  bool runs_ = false, stopping_ = false;
-  std::thread thread_;
-};
-
-// A device works by itself, though not at once: who only asks whether something is done is told so after a while.
-constexpr auto kAskedFor = std::chrono::milliseconds(4);
-
-using Time = std::chrono::steady_clock::time_point;
-struct Event {
-  std::mutex mutex;
-  std::shared_ptr<Stream> stream;  // where it was recorded last
-  uint64_t number = 0;
-  std::optional<Time> asked;                            // first since then
-  std::shared_ptr<Time> at = std::make_shared<Time>();  // when the stream came to it
-};
 
 namespace {
 
@@ -133,13 +43,48 @@ std::shared_ptr<Stream> find(Stream* stream) {
   const std::lock_guard lock(streams().mutex);
   return streams().all.at(stream);
 }
+std::vector<std::shared_ptr<Stream>> all_streams() {
+  const std::lock_guard lock(streams().mutex);
+  std::vector<std::shared_ptr<Stream>> all;
+  for (const auto& [stream, owner] : streams().all) all.push_back(owner);
+  return all;
+}
+void wait_for_all() {
+  for (const auto& stream : all_streams()) stream->run_until(stream->told());
+}
+
+// Page-locked memory, by its beginning.
+struct Locked {
+  std::mutex mutex;
+  std::map<const char*, size_t> all;
+};
+Locked& locked() {
+  static auto* const all = new Locked;
+  return *all;
+}
+// What a copy in a graph may read or write.
+bool is_known(const void* data) {
+  if (memory().holds(data)) return true;
+  const std::lock_guard lock(locked().mutex);
+  const auto behind = locked().all.upper_bound(static_cast<const char*>(data));
+  if (behind == locked().all.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(behind);
+  return static_cast<const char*>(data) < begin + bytes;
+}
 
 }  // namespace
 
 void work_at_the_call() { streams().at_the_call = true; }
 
-void enqueue(Stream* stream, std::function<void()> work) {
-  if (stream == nullptr || streams().at_the_call) return work();
+cudaError_t enqueue(Stream* stream, Work work) {
+  if (captures(stream)) return record(stream, std::move(work));
+  ++graphs().told;
+  if (stream == nullptr || streams().at_the_call) return work.run(), cudaSuccess;
+  return stream->tell(std::move(work.run)), cudaSuccess;
+}
+
+void do_later(Stream* stream, std::function<void()> work) {
+  if (streams().at_the_call) return work();
   stream->tell(std::move(work));
 }
 
@@ -148,13 +93,10 @@ void begin(Stream* stream) { stream->begin_until(stream->told()); }
 }  // namespace emulated
 
 cudaError_t cudaDeviceSynchronize() {
-  std::vector<std::shared_ptr<emulated::Stream>> all;
-  {
-    const std::lock_guard lock(emulated::streams().mutex);
-    for (const auto& [stream, owner] : emulated::streams().all) all.push_back(owner);
-  }
-  for (const auto& stream : all) stream->run_until(stream->told());
-  return cudaSuccess;
+  for (const auto& stream : emulated::all_streams())
+    if (const auto capture = stream->capture())
+      return capture->fail(cudaErrorStreamCaptureUnsupported);
+  return emulated::wait_for_all(), cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   auto made = std::make_shared<emulated::Stream>();
@@ -171,14 +113,23 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (const cudaError_t error = emulated::outside_of_captures()) return error;
+  if (emulated::captures(stream)) return stream->capture()->fail(cudaErrorStreamCaptureUnsupported);
   if (stream != nullptr) stream->run_until(stream->told());
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(event->mutex);
+  if (emulated::captures(stream))
+    return event->capture == stream->capture()
+               ? cudaSuccess
+               : stream->capture()->fail(cudaErrorStreamCaptureIsolation);
+  // Else the stream would be a part of the capture, and would have to come back into it.
+  if (event->capture != nullptr)
+    return event->capture->fail(cudaErrorStreamCaptureUnjoined), cudaSuccess;
   if (event->stream == nullptr) return cudaSuccess;
-  emulated::enqueue(stream,
-                    [other = event->stream, number = event->number] { other->run_until(number); });
+  emulated::do_later(stream,
+                     [other = event->stream, number = event->number] { other->run_until(number); });
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -189,13 +140,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(event->mutex);
   event->stream = emulated::find(stream);
   event->asked.reset();
+  event->capture = stream->capture();
+  if (event->capture != nullptr) return cudaSuccess;
   event->at = std::make_shared<emulated::Time>();
-  emulated::enqueue(stream, [at = event->at] { *at = std::chrono::steady_clock::now(); });
+  emulated::do_later(stream, [at = event->at] { *at = std::chrono::steady_clock::now(); });
   event->number = stream->told();
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const cudaError_t error = emulated::outside_of_captures()) return error;
   std::unique_lock lock(event->mutex);
+  if (event->capture != nullptr) return event->capture->fail(cudaErrorCapturedEvent);
   const auto stream = event->stream;
   const uint64_t number = event->number;
   lock.unlock();
@@ -203,7 +158,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const cudaError_t error = emulated::outside_of_captures()) return error;
   const std::lock_guard lock(event->mutex);
+  if (event->capture != nullptr) return event->capture->fail(cudaErrorCapturedEvent);
   if (event->stream == nullptr || event->stream->has_done(event->number)) return cudaSuccess;
   const auto now = std::chrono::steady_clock::now();
   if (!event->asked) event->asked = now;
@@ -234,7 +191,12 @@ constexpr ErrorText kErrorTexts[] = {
     {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
      "no kernel image is available for execution on the device"},
     {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
     {cudaErrorSystemNotReady, "cudaErrorSystemNotReady", "system not yet initialized"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
 };
 const ErrorText& text_of(cudaError_t error) {
   static constexpr ErrorText kOther = {cudaErrorUnknown, "emulated", "an error of the emulation"};
@@ -288,6 +250,7 @@ std::atomic<uint64_t> allocated = 0;
 uint64_t emulated::allocations() { return allocated; }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  if (const cudaError_t error = emulated::outside_of_captures()) return error;
   ++allocated;
   if (bytes > emulated::properties().largest_allocation ||
       bytes > emulated::kMemoryBytes - std::min(emulated::kMemoryBytes, emulated::memory().bytes()))
@@ -296,10 +259,12 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
-  cudaDeviceSynchronize();
+  if (const cudaError_t error = emulated::outside_of_captures()) return error;
+  emulated::wait_for_all();
   return emulated::memory().remove(data), cudaSuccess;
 }
 cudaError_t cudaMemset(void* data, int value, size_t bytes) {
+  if (const cudaError_t error = emulated::outside_of_captures()) return error;
   // Pages that nobody has touched cost nothing each time the memory is opened and closed, and what is allocated is zeroed first.
   if (value == 0 && emulated::memory().forget(data, bytes)) return cudaSuccess;
   const emulated::DeviceMemory::Open open(emulated::memory());
@@ -308,15 +273,34 @@ cudaError_t cudaMemset(void* data, int value, size_t bytes) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   if (kind == cudaMemcpyDeviceToHost) emulated::listener().hear("download");
-  emulated::enqueue(stream, [=] {
+  emulated::Work work{[=] {
     const emulated::DeviceMemory::Open open(emulated::memory());
     std::memmove(to, from, bytes);
-  });
-  return cudaSuccess;
+  }};
+  if (emulated::captures(stream)) {
+    if (!emulated::is_known(to) || !emulated::is_known(from))
+      return stream->capture()->fail(cudaErrorStreamCaptureUnsupported);
+    work.what = "copy";
+    emulated::append_bytes(work.what, to);
+    emulated::append_bytes(work.what, from);
+    emulated::append_bytes(work.what, bytes);
+  }
+  return emulated::enqueue(stream, std::move(work));
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  if (const cudaError_t error = emulated::outside_of_captures()) return error;
   ++allocated;
   *data = std::malloc(bytes);
-  return *data == nullptr ? cudaErrorInvalidConfiguration : cudaSuccess;
+  if (*data == nullptr) return cudaErrorInvalidConfiguration;
+  const std::lock_guard lock(emulated::locked().mutex);
+  emulated::locked().all[static_cast<const char*>(*data)] = bytes;
+  return cudaSuccess;
 }
-cudaError_t cudaFreeHost(void* data) { return std::free(data), cudaSuccess; }
+cudaError_t cudaFreeHost(void* data) {
+  if (const cudaError_t error = emulated::outside_of_captures()) return error;
+  {
+    const std::lock_guard lock(emulated::locked().mutex);
+    emulated::locked().all.erase(static_cast<const char*>(data));
+  }
+  return std::free(data), cudaSuccess;
+}

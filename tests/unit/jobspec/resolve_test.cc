@@ -212,6 +212,14 @@ TEST_F(Resolve, WhatFsdpSharesOut) {
               HasSubstr("zero_stage is 4, but must be between 1 and 3"));
 }
 
+TEST_F(Resolve, CudaGraphsUnlessSwitchedOff) {
+  const auto usual = resolve({}), off = resolve({"cuda_graphs=false"});
+  EXPECT_TRUE(usual->train.cuda_graphs);
+  EXPECT_FALSE(off->train.cuda_graphs);
+  EXPECT_FALSE(trainer::train_config_from_json(trainer::to_json(off->train))->cuda_graphs);
+  EXPECT_THAT(error_of(resolve({"cuda_graph=false"})), HasSubstr("cuda_graphs"));
+}
+
 TEST_F(Resolve, ADatasetPathNeedsItsType) {
   EXPECT_THAT(error_of(resolve({"dataset_path=/data"})),
               AllOf(HasSubstr("dataset_path=/data"), HasSubstr("dataset_type=shards"),

@@ -11,6 +11,7 @@
 
 #include "trainer_core/base/check.h"
 #include "trainer_core/ops/cuda/cublaslt_algorithms.h"
+#include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/ops/cuda/matrix_library.h"
 
 namespace muster::trainer::cuda {
@@ -164,8 +165,9 @@ class CublasLt final : public MatrixLibrary {
   };
 
   void check(cublasStatus_t status, const char* call) const {
-    MUSTER_CHECK(status == CUBLAS_STATUS_SUCCESS)
-        << call << " ends with " << library_.status_name(status);
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    const std::string what = absl::StrCat(call, " ends with ", library_.status_name(status));
+    MUSTER_CHECK(fails_capture(what)) << what;
   }
 
   static std::string text_of(const LibraryProduct& p, const Alignments& aligned,

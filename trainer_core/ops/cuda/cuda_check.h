@@ -1,12 +1,17 @@
 // MUSTER_CUDA_CHECK(call): a call of the CUDA runtime that must succeed. When it does not, the process ends with the call, CUDA's name
-// and text of the error, and the worker restarts the rank.
+// and text of the error, and the worker restarts the rank. But what a thread captures as a graph has no effect, and may fail.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <string>
+
 #include "trainer_core/base/check.h"
 
 namespace muster::trainer::cuda {
+
+// Whether the calling thread captures a graph (graphs.h): then the error is the capture's, which remembers the first, and nobody else's.
+bool fails_capture(const std::string& error);
 
 // What somebody who reads the error is to do.
 inline const char* advice(cudaError_t error) {
@@ -35,9 +40,11 @@ inline const char* advice(cudaError_t error) {
 
 // An error of an earlier kernel comes out of whatever call is next: the text says so.
 inline void check(cudaError_t error, const char* call) {
-  MUSTER_CHECK(error == cudaSuccess)
-      << call << " ends with " << cudaGetErrorName(error) << ": " << cudaGetErrorString(error)
-      << " (of this call, or of a kernel that was started before it)" << advice(error);
+  if (error == cudaSuccess) return;
+  const std::string what = std::string(call) + " ends with " + cudaGetErrorName(error) + ": " +
+                           cudaGetErrorString(error);
+  MUSTER_CHECK(fails_capture(what))
+      << what << " (of this call, or of a kernel that was started before it)" << advice(error);
 }
 
 }  // namespace muster::trainer::cuda

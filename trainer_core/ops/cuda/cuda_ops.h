@@ -17,6 +17,7 @@
 #include "trainer_core/ops/cuda/attention_library.h"
 #include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/cuda/experts.h"
+#include "trainer_core/ops/cuda/graphs.h"
 #include "trainer_core/ops/cuda/kernels.h"
 #include "trainer_core/ops/cuda/library_answer.h"
 #include "trainer_core/ops/cuda/matrix_library.h"
@@ -38,6 +39,9 @@ class CudaOps final : public Ops {
   void download(const Tensor& from, void* to) override;
   void synchronize() override;
   std::shared_ptr<DeviceQueue> queue() override { return queue_; }
+  std::shared_ptr<Replayer> make_replayer() override {
+    return std::make_shared<Graphs>(device_, stream_, notes_);
+  }
   void begin_range(const char* name, int64_t number) override { push_range(name, number); }
   void end_range() override { pop_range(); }
   std::vector<std::string> take_notes() override { return notes_.take(); }

@@ -19,4 +19,8 @@ void LibraryNotes::add(std::string_view library, const Key& key,
       absl::StrCat("own kernels compute ", what(), ", and not ", av(library), ": ", why));
 }
 
+void LibraryNotes::add(const std::string& line) {
+  if (told_lines_.size() < kToldMax && told_lines_.insert(line).second) waiting_.push_back(line);
+}
+
 }  // namespace muster::trainer::cuda

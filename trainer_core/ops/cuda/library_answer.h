@@ -1,4 +1,4 @@
-// What becomes of a call to a library that may have nothing for it, and what is told of it.
+// What becomes of a call to a library that may have nothing for it, and what is told of what goes another way than it might.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct LibraryAnswer {
   bool is_done() const { return kind == Kind::kDone; }
 };
 
-// Lines about what a library did not take, each operation of a shape once, until somebody asks. One thread at a time.
+// Lines about what a library did not take, each operation of a shape once, and others, each once, until somebody asks. One thread at a time.
 class LibraryNotes {
  public:
   // An operation, by a literal, and its shape.
@@ -37,6 +37,7 @@ class LibraryNotes {
   // come here with each of their layers.
   void add(std::string_view library, const Key& key, absl::FunctionRef<std::string()> what,
            const LibraryAnswer& answer, size_t has_bytes);
+  void add(const std::string& line);
   std::vector<std::string> take() { return std::exchange(waiting_, {}); }
 
  private:
@@ -44,6 +45,7 @@ class LibraryNotes {
   static constexpr size_t kToldMax = 256;
 
   std::set<Key> told_;
+  std::set<std::string> told_lines_;
   std::vector<std::string> waiting_;
 };
 

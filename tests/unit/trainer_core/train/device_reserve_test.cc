@@ -40,6 +40,19 @@ TEST(DeviceReserve, PeersAreThoseWhoAreSentTo) {
   EXPECT_EQ(nccl_bytes(experts), kCollective + 3 * kPeer);
 }
 
+TEST(DeviceReserve, GraphsAreOfTheLayersThatARankHas) {
+  constexpr size_t kLayer = kGraphKernels * kGraphKernelBytes;
+  TrainConfig config = tiny_config(1);
+  EXPECT_EQ(graph_bytes(config), 2 * kLayer);
+  EXPECT_EQ(graph_bytes(on_axes({{MeshAxis::kFsdp, 4}})), 2 * kLayer);
+  // Of two stages the first has two micro-batches under way.
+  TrainConfig stages = on_axes({{MeshAxis::kPipeline, 2}});
+  stages.pipeline_microbatches = 4;
+  EXPECT_EQ(graph_bytes(stages), 2 * kLayer);
+  config.cuda_graphs = false;
+  EXPECT_EQ(graph_bytes(config), 0U);
+}
+
 TEST(DeviceReserve, HasALine) {
   EXPECT_EQ(reserve_line({{"scratch", 64 * kMiB}, {"CUDA context", 512 * kMiB}}),
             "beside the plan on the GPU: 576.0 MiB (scratch 64.0, CUDA context 512.0)");

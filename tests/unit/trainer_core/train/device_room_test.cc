@@ -20,6 +20,7 @@ using testing::Not;
 TrainConfig config_for_gpus() {
   TrainConfig config = along_fsdp(tiny_config(2));
   config.hardware = Hardware::kGpu;
+  config.cuda_graphs = false;
   config.remat_policy = RematPolicy::kNone;
   config.per_device_batch_size = 8;
   config.max_target_length = 512;
@@ -71,6 +72,7 @@ TEST(DeviceRoom, CountsNcclOfTheRanksThatItAdvises) {
                     HasSubstr("\n  together ")));
   // A rank alone brings nothing together.
   TrainConfig alone = tiny_config(1);
+  alone.cuda_graphs = false;
   EXPECT_EQ(beside_plan(alone, room).size(), 2U);
   EXPECT_EQ(beside_plan(config, room).size(), 3U);
 }
@@ -93,6 +95,14 @@ TEST(DeviceRoom, CountsNcclOfRanksThatItAdvisesToPart) {
   const size_t with_nccl = larger + nccl_bytes(config);
   EXPECT_THAT(advice(true, with_nccl), HasSubstr("a GPU for each rank"));
   EXPECT_THAT(advice(true, with_nccl - 1), Not(HasSubstr("a GPU for each rank")));
+}
+
+TEST(DeviceRoom, CountsCudaGraphs) {
+  TrainConfig config = config_for_gpus();
+  config.cuda_graphs = true;
+  const size_t bytes = plan_bytes(config, 0) + 1000 + graph_bytes(config);
+  EXPECT_EQ(problem(config, {0}, bytes), "");
+  EXPECT_THAT(problem(config, {0}, bytes - 1), HasSubstr("\n  CUDA graphs "));
 }
 
 TEST(DeviceRoom, AdvisesWhatFits) {

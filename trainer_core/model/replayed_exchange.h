@@ -1,0 +1,88 @@
+// Exchanges in the middle of runs of calls (ops/replay.h): what ranks really exchange is set apart from the operations around it, and what an exchange
+// does alone is one of them.
+//
+// Not for rows of experts that are on other ranks: how many there are changes from pass to pass, and no run has them.
+#pragma once
+
+#include <functional>
+
+#include "trainer_core/model/model_exchange.h"
+#include "trainer_core/model/rank_part.h"
+#include "trainer_core/ops/replay.h"
+
+namespace muster::trainer {
+
+class ReplayedExchange final : public ModelExchange {
+ public:
+  // `exchange` is of a rank with this part, and outlives it.
+  ReplayedExchange(ModelExchange& exchange, const RankPart& part)
+      : exchange_(exchange),
+        splits_rows_(part.splits_rows()),
+        splits_sequences_(part.sequence_sharers() > 1) {}
+
+  // Null, as in the beginning: there are no runs.
+  void set_replayer(Replayer* replayer) { replayer_ = replayer; }
+
+  // What comes has a place, which is known before it is there.
+  Tensor all_rows(ExchangePlace place, const Tensor& own) override {
+    const Tensor all = exchange_.partial_rows(own);
+    call(splits_rows_, [=, this] { (void)exchange_.all_rows(place, own); });
+    return all;
+  }
+  Tensor partial_rows(const Tensor& own) override { return exchange_.partial_rows(own); }
+  void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) override {
+    call(splits_rows_, [=, this] { exchange_.sum_rows(place, partial, own); });
+  }
+  void take_largest(ExchangePlace place, const Tensor& numbers) override {
+    call(splits_rows_, [=, this] { exchange_.take_largest(place, numbers); });
+  }
+  void fill_routed(ExchangePlace place, const Tensor& all) override {
+    call(splits_rows_ || splits_sequences_, [=, this] { exchange_.fill_routed(place, all); });
+  }
+  void to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) override {
+    call(splits_sequences_, [=, this] { exchange_.to_heads(place, shape, qkv); });
+  }
+  void attention(ExchangePlace place, const AttentionLayer& layer) override {
+    call(splits_sequences_, [=, this] { exchange_.attention(place, layer); });
+  }
+  void attention_backward(ExchangePlace place, const AttentionLayer& layer, const Tensor& dout,
+                          const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate) override {
+    call(splits_sequences_,
+         [=, this] { exchange_.attention_backward(place, layer, dout, dqkv, dbias, accumulate); });
+  }
+  void count_rows(ExchangePlace place, const ExpertTraffic& traffic) override {
+    exchange_.count_rows(place, traffic);
+  }
+  void to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,
+                  const Tensor& own) override {
+    exchange_.to_experts(place, traffic, rows, own);
+  }
+  void to_tokens(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& own,
+                 const Tensor& rows) override {
+    exchange_.to_tokens(place, traffic, own, rows);
+  }
+  void combine_backward(ExchangePlace place, const ExpertTraffic& traffic,
+                        const ExpertGates& gates) override {
+    exchange_.combine_backward(place, traffic, gates);
+  }
+  void cross_entropy(const LossShape& shape, const HeadRows& rows) override {
+    call(splits_rows_, [=, this] { exchange_.cross_entropy(shape, rows); });
+  }
+  void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) override {
+    call(splits_rows_, [=, this] { exchange_.cross_entropy_backward(shape, rows); });
+  }
+  bool broken() const override { return exchange_.broken(); }
+
+ private:
+  template <class Exchange>
+  void call(bool exchanges, const Exchange& exchange) {
+    if (exchanges && replayer_ != nullptr) return replayer_->set_apart(exchange);
+    exchange();
+  }
+
+  ModelExchange& exchange_;
+  const bool splits_rows_, splits_sequences_;
+  Replayer* replayer_ = nullptr;
+};
+
+}  // namespace muster::trainer

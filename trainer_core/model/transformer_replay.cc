@@ -1,0 +1,50 @@
+// Which calls of a pass are the same each time, and so may be replayed.
+#include "trainer_core/model/transformer_params.h"
+
+namespace muster::trainer {
+
+void Transformer::replay() {
+  MUSTER_CHECK(plan_.cache_capacity == 0) << "a plan for decoding";
+  replayer_ = ops_.make_replayer();
+  if (replayer_ == nullptr) return;
+  exchange_.set_replayer(replayer_.get());
+  for (size_t layer = 0; layer < static_cast<size_t>(plan_.model.num_layers); ++layer) {
+    const std::string name = has_experts(layer) ? "layers with experts" : "layers";
+    if (const char* const why = why_differs(Piece::kLayer, layer, plan_.training)) {
+      replayer_->leave_out(name, why);
+    } else if (const char* const backward =
+                   why_differs(Piece::kLayerBackward, layer, plan_.training)) {
+      replayer_->leave_out(name + " in the backward pass", backward);
+    }
+  }
+}
+
+const char* Transformer::why_differs(Piece piece, size_t layer, bool with_gradients) const {
+  if (piece == Piece::kHead || piece == Piece::kHeadBackward) return nullptr;
+  if (has_experts(layer) && plan_.part().splits_experts())
+    return "how many rows come to a rank's experts is another number each time";
+  if (!with_gradients) return nullptr;
+  if (plan_.model.dropout_rate > 0) return "dropout draws for other samples each time";
+  const QuantizationConfig& quantization = plan_.model.quantization;
+  const bool rounds_by_chance =
+      quantization.type == QuantizationType::kInt8 && quantization.stochastic_rounding;
+  if (rounds_by_chance && piece == Piece::kLayerBackward)
+    return "stochastic rounding draws for other samples each time";
+  return nullptr;
+}
+
+// Where a layer's weights, gradients and activations lie, the plan says: the same in each pass of a slot.
+void Transformer::replayed(Piece piece, size_t layer, Accumulate accumulate,
+                           absl::FunctionRef<void()> calls) {
+  if (replayer_ == nullptr || observer_ != nullptr || broken()) return calls();
+  const bool with_gradients = dropout_.has_value();
+  if (why_differs(piece, layer, with_gradients) != nullptr) return calls();
+  constexpr uint32_t kVariants = 2;
+  const auto flag = [](bool is_set) { return is_set ? uint32_t{1} : uint32_t{0}; };
+  replayer_->replay(
+      {static_cast<uint32_t>(piece), static_cast<uint32_t>(layer), static_cast<uint32_t>(run_.slot),
+       kVariants * flag(with_gradients) + flag(accumulate == Accumulate::kYes)},
+      calls);
+}
+
+}  // namespace muster::trainer
