@@ -13,7 +13,7 @@
 #include <absl/strings/str_split.h>
 
 #include "common/errno_status.h"
-#include "daemon/find_program.h"
+#include "common/find_program.h"
 
 namespace muster::cli {
 namespace {
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<std::string>> own_command_line() {
 absl::Status put_under_nsys(NsysCapture capture, const std::string& report,
                             std::vector<std::string>& command) {
   const char* const path = std::getenv("PATH");
-  const auto nsys = daemon::find_program("nsys", path == nullptr ? "" : path, "/");
+  const auto nsys = find_program("nsys", path == nullptr ? "" : path, "/");
   if (!nsys.ok()) return nsys.status();
   // Of CUDA graphs each kernel, too.
   std::vector<std::string> words = {

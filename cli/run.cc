@@ -25,9 +25,9 @@
 #include "cli/wait_readable.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
+#include "common/find_program.h"
 #include "common/time.h"
 #include "common/with_commas.h"
-#include "daemon/find_program.h"
 #include "jobspec/value.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -237,11 +237,11 @@ absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
   // The rank's environment is ours with the job's over it.
   const auto path = spec->environment().find("PATH");
   const char* own_path = std::getenv("PATH");
-  auto program = daemon::find_program(spec->command(0),
-                                      path != spec->environment().end() ? path->second
-                                      : own_path != nullptr             ? own_path
-                                                                        : "",
-                                      spec->working_directory());
+  auto program = find_program(spec->command(0),
+                              path != spec->environment().end() ? path->second
+                              : own_path != nullptr             ? own_path
+                                                                : "",
+                              spec->working_directory());
   if (!program.ok()) return program.status();
   const int32_t ranks = spec->nodes() * spec->ranks_per_node();
   return WantedJob{*std::move(spec),

@@ -12,6 +12,10 @@ namespace muster::trainer {
 class FirstFailure {
  public:
   bool is_there() const { return is_there_; }
+  absl::Status status() const {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
   // The first status that this is called with.
   absl::Status keep(const absl::Status& failure) {
     const std::lock_guard lock(mutex_);
@@ -22,7 +26,7 @@ class FirstFailure {
 
  private:
   std::atomic<bool> is_there_{false};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   absl::Status status_;
 };
 

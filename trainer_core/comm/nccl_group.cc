@@ -186,6 +186,7 @@ class NcclGroup final : public ProcessGroup {
   template <class Call>
   absl::Status run(CollectiveKind kind, std::string_view name, ConstNumbers data, uint64_t sent,
                    const Call& call) {
+    if (failure_->is_there()) return failure_->status();
     const Collective collective{kind, name, data.bytes(), data.dtype};
     if (computation_ != nullptr) return run_in_order(collective, sent, call);
     return told(trace_.run(collective, [&] {
@@ -208,7 +209,6 @@ class NcclGroup final : public ProcessGroup {
   absl::Status run_in_order(const Collective& collective, uint64_t sent, const Call& call) {
     if (outstanding_ == nullptr)
       outstanding_ = CommStream::start([this] { end_.abort(); }, kOutstandingMax);
-    if (absl::Status status = outstanding_->status(); !status.ok()) return status;
     const uint64_t number = trace_.enqueue(collective);
     const auto ready = computation_->mark();
     // Peers are met where the first one is called, whatever the device still does.

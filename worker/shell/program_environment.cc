@@ -5,8 +5,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/find_program.h"
 #include "daemon/endpoint.h"
-#include "daemon/find_program.h"
 
 namespace muster::worker {
 namespace {
@@ -76,9 +76,9 @@ absl::Status add_program_variables(const SpawnRank& request, Variables& variable
 absl::StatusOr<std::vector<std::string>> program_arguments(const LaunchSpec& spec,
                                                            const Variables& variables) {
   const auto path = variables.find("PATH");
-  auto program = daemon::find_program(spec.command.front(),
-                                      path == variables.end() ? kDefaultPath : path->second,
-                                      spec.working_directory);
+  auto program =
+      find_program(spec.command.front(), path == variables.end() ? kDefaultPath : path->second,
+                   spec.working_directory);
   if (!program.ok()) return program.status();
   std::vector<std::string> arguments = spec.command;
   arguments.front() = *std::move(program);

@@ -1,18 +1,16 @@
 #include "worker/stacks/python_frames.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_split.h>
 #include <nlohmann/json.hpp>
 
 #include "common/absl_view.h"
 #include "common/escape.h"
+#include "common/find_program.h"
 #include "common/run_child.h"
 
 namespace muster::worker {
@@ -22,13 +20,10 @@ constexpr size_t kOutputBytesMax = 16 << 20;  // some 300 bytes per frame
 constexpr size_t kErrorBytesMax = 200;
 constexpr char kInstall[] = "py-spy is not installed: python3 -m pip install py-spy";
 
-std::string find_in_path(const std::string& name) {
+// Empty where PATH has none.
+std::string py_spy_in_path() {
   const char* path = std::getenv("PATH");
-  for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
-    const std::string candidate = absl::StrCat(folder, "/", name);
-    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  return "";
+  return find_program("py-spy", path == nullptr ? "" : path, "/").value_or("");
 }
 
 std::string bounded(std::string text) {
@@ -63,8 +58,7 @@ bool runs_python(const ProcessMap& map) {
       map.modules, [](const MappedModule& module) { return is_python_interpreter(module.path); });
 }
 
-PySpy::PySpy(const std::string& program)
-    : program_(program.empty() ? find_in_path("py-spy") : program) {}
+PySpy::PySpy(const std::string& program) : program_(program.empty() ? py_spy_in_path() : program) {}
 
 absl::StatusOr<PythonFrames> PySpy::dump(pid_t pid, Instant deadline) const {
   if (program_.empty()) return absl::NotFoundError(kInstall);

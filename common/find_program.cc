@@ -1,4 +1,4 @@
-#include "daemon/find_program.h"
+#include "common/find_program.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "common/absl_view.h"
 #include "common/escape.h"
 
-namespace muster::daemon {
+namespace muster {
 namespace {
 
 namespace fs = std::filesystem;
@@ -60,4 +60,4 @@ absl::StatusOr<std::string> find_program(const std::string& name, std::string_vi
                    is_here ? absl::StrCat("; the file in ", directory, " would be ./", name) : ""));
 }
 
-}  // namespace muster::daemon
+}  // namespace muster
