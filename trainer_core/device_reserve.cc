@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -47,9 +48,14 @@ size_t nccl_bytes(const TrainConfig& config) {
 size_t graph_bytes(const TrainConfig& config) {
   if (!config.cuda_graphs) return 0;
   const PipelineShape pipeline = pipeline_shape(config);
-  const int32_t slots = pipeline.stages == 1 ? 1 : activation_slots(pipeline, /*stage=*/0);
-  const int32_t layers = config.model.num_layers / (pipeline.stages * pipeline.chunks) * slots;
-  return static_cast<size_t>(layers) * kGraphKernels * kGraphKernelBytes;
+  // Each run of layers in each of the slots that it is ever in.
+  std::set<std::pair<int32_t, int32_t>> runs = {{0, 0}};
+  if (pipeline.stages > 1) {
+    for (const PipelinePass& pass : pipeline_schedule(pipeline, /*stage=*/0))
+      runs.emplace(pass.chunk, pass.slot);
+  }
+  const int32_t layers = config.model.num_layers / pipeline.virtual_stages();
+  return static_cast<size_t>(layers) * runs.size() * kGraphKernels * kGraphKernelBytes;
 }
 
 std::string reserve_line(const std::vector<DeviceReserve>& reserves) {

@@ -129,26 +129,29 @@ fi
 
 # Seconds, at least one: timeout takes 0 for none.
 left() { local rest=$((seconds - SECONDS + began)); echo $((rest > 0 ? rest : 1)); }
+# is_late STATUS SINCE LIMIT: whether timeout has ended it, by the second signal, too.
+is_late() { [ "$1" -eq 124 ] || { [ "$1" -eq 137 ] && [ $((SECONDS - $2)) -ge "$3" ]; }; }
 began=$SECONDS
 ended=() # PROGRAM=STATUS
-rm -f "$out"/*_test.json
+rm -f "$out"/*_test.json "$out/results.json"
 for program in "${programs[@]}"; do
-  timeout -k 5 "$(left)" "$bin/$program" --gtest_output="json:$out/$program.json" --gtest_brief=1 2>&1 | tee "$out/$program.log"
+  since=$SECONDS limit=$(left)
+  timeout -k 20 "$limit" "$bin/$program" --gtest_output="json:$out/$program.json" --gtest_brief=1 2>&1 | tee "$out/$program.log"
   status=${PIPESTATUS[0]}
   if [ "$status" -eq 77 ]; then echo "no GPU here: nothing was tested"; exit 77; fi
-  [ "$status" -ne 124 ] || echo "$program was not over when $seconds s were"
+  if is_late "$status" "$since" "$limit"; then echo "$program was not over when $seconds s were"; fi
   ended+=("$program=$status")
 done
 
 # sanitize TOOL SECONDS: says what became of it. What it has not found when the time is over says nothing.
 sanitize() {
-  local log=$out/$1.log status
+  local log=$out/$1.log since=$SECONDS status
   if ! command -v compute-sanitizer > /dev/null; then echo "skipped: no compute-sanitizer in PATH"; return; fi
   if [ "$2" -lt 10 ]; then echo "skipped: no time is left"; return; fi
-  MUSTER_GPU_TESTS_SMALL=1 timeout -k 5 "$2" compute-sanitizer --tool "$1" --error-exitcode 1 "$bin/gpu_ops_test" --gtest_brief=1 > "$log" 2>&1
+  MUSTER_GPU_TESTS_SMALL=1 timeout -k 20 "$2" compute-sanitizer --tool "$1" --error-exitcode 1 "$bin/gpu_ops_test" --gtest_brief=1 > "$log" 2>&1
   status=$?
   if [ "$status" -eq 0 ]; then echo "passed"
-  elif [ "$status" -eq 124 ] && ! grep '^=========' "$log" | grep -qv 'COMPUTE-SANITIZER'; then echo "skipped: it was not over after $2 s"
+  elif is_late "$status" "$since" "$2" && ! grep '^=========' "$log" | grep -qv 'COMPUTE-SANITIZER'; then echo "skipped: it was not over after $2 s"
   else echo "failed: see $log"; fi
 }
 tools=(memcheck racecheck initcheck)

@@ -67,6 +67,7 @@ class Graphs::Capture {
     return Graph(executable);
   }
 
+  // The thread's, because CUDA's errors are checked in every call below, which knows of no graphs.
   static thread_local Capture* now_;
 
   const cudaStream_t stream_;
