@@ -210,7 +210,7 @@ Json leader_job(const K8sPlan& plan) {
 Json worker_resources(const K8sPlan& plan) {
   Json devices = Json::object();
   if (plan.gpus > 0) devices[plan.gpu_resource] = plan.gpus;
-  if (plan.efa > 0) devices["vpc.amazonaws.com/efa"] = plan.efa;
+  if (plan.efa > 0) devices[kEfaResource] = plan.efa;
   if (!plan.huge_pages.empty()) devices["hugepages-2Mi"] = plan.huge_pages;
   Json requests = {{"cpu", plan.cpu}, {"memory", plan.memory}};
   requests.update(devices);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,9 @@ struct K8sMount {
   std::string source;
   std::string path;
 };
+
+// What EFA's device plugin calls its interfaces.
+constexpr char kEfaResource[] = "vpc.amazonaws.com/efa";
 
 struct K8sPlan {
   std::string name;
@@ -65,8 +69,8 @@ struct K8sPlan {
 std::string k8s_name(const std::string& run_name);
 // CLAIM:PATH or FOLDER:PATH.
 absl::StatusOr<K8sMount> parse_k8s_mount(const std::string& text);
-// "4", "500m", "1.5", "64Gi".
-bool is_quantity(const std::string& text);
+// "4", "500m", "1.5", "64Gi"; nothing where it is none.
+std::optional<double> quantity(const std::string& text);
 // `path` is in one of the mounts.
 bool is_mounted(const K8sPlan& plan, const std::string& path);
 

@@ -1,9 +1,11 @@
 // What of a plan can be wrong; k8s_objects.cc makes objects of it.
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
 #include "cli/k8s_objects.h"
@@ -13,14 +15,23 @@ namespace muster::cli {
 namespace {
 
 constexpr size_t kOptionShown = 100;
+constexpr size_t kSwitchLabelsMax = 8;  // of helm/muster/values.schema.json, too
 // Of a worker's pod (k8s_objects.cc).
 constexpr const char* kOwnMounts[] = {"/var/lib/muster", "/dev/shm", "/etc/muster/ca",
                                       "/etc/muster/token", "/run/muster"};
 
 // `path` is `folder` or in it.
 bool is_inside(const std::string& path, const std::string& folder) {
-  const std::string inside = std::filesystem::path(path).lexically_relative(folder).string();
+  const auto normal = std::filesystem::path(path).lexically_normal();
+  const std::string inside = normal.lexically_relative(folder).string();
   return !inside.empty() && inside != ".." && !absl::StartsWith(inside, "../");
+}
+
+// As the file system has it: "/dev//shm/" is "/dev/shm".
+std::string normal_path(const std::string& path) {
+  std::string normal = std::filesystem::path(path).lexically_normal().string();
+  while (normal.size() > 1 && normal.back() == '/') normal.pop_back();
+  return normal;
 }
 
 bool is_alnum(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); }
@@ -92,8 +103,16 @@ absl::Status check_nodes(const K8sPlan& plan) {
   }
   for (const std::string& key : plan.tolerations)
     if (!is_qualified_name(key)) return wrong("--toleration", key, kKey);
-  for (const std::string& label : plan.switches_from_node)
-    if (!is_qualified_name(label)) return wrong("--switches-from-node", label, kKey);
+  if (plan.switches_from_node.size() > kSwitchLabelsMax)
+    return absl::InvalidArgumentError(absl::StrCat("--switches-from-node: at most ",
+                                                   kSwitchLabelsMax, " labels, and there are ",
+                                                   plan.switches_from_node.size()));
+  for (auto label = plan.switches_from_node.begin(); label != plan.switches_from_node.end();
+       ++label) {
+    if (!is_qualified_name(*label)) return wrong("--switches-from-node", *label, kKey);
+    if (std::find(plan.switches_from_node.begin(), label, *label) != label)
+      return wrong("--switches-from-node", *label, "it is given twice; once is enough");
+  }
   if (!plan.switches_from_node.empty() && plan.service_account.empty()) {
     return absl::InvalidArgumentError(
         "--switches-from-node asks Kubernetes for each node's labels, which pods may not without "
@@ -110,13 +129,28 @@ absl::Status check_resources(const K8sPlan& plan) {
       {"--memory", &plan.memory},
       {"--shared-memory", &plan.shared_memory},
       {"--huge-pages", &plan.huge_pages}};
-  for (const auto& [option, quantity] : quantities) {
-    if (!quantity->empty() && !is_quantity(*quantity))
-      return wrong(option, *quantity, "a quantity of Kubernetes is wanted: 4, 500m, 64Gi");
+  for (const auto& [option, text] : quantities) {
+    if (!text->empty() && !quantity(*text))
+      return wrong(option, *text, "a quantity of Kubernetes is wanted: 4, 500m, 64Gi");
   }
   if (!is_qualified_name(plan.gpu_resource) || !absl::StrContains(plan.gpu_resource, '/')) {
     return wrong("--gpu-resource", plan.gpu_resource,
                  "the resource of a device plugin is wanted, with its domain: nvidia.com/gpu");
+  }
+  if (plan.gpus > 0 && plan.gpu_resource == kEfaResource)
+    return wrong("--gpu-resource", plan.gpu_resource,
+                 "that is no GPU: give EFA interfaces as --efa, and GPUs by their own name, as "
+                 "nvidia.com/gpu");
+  if (plan.efa > 0 && plan.node_selector.empty() && plan.queue.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the workers ask for devices (--gpus ", plan.gpus, ", --efa ", plan.efa,
+                     ") and name no nodes: give --node-selector, or --queue whose flavors do"));
+  }
+  if (!plan.memory.empty() && quantity(plan.shared_memory) > quantity(plan.memory)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--shared-memory ", plan.shared_memory, " and --memory ", plan.memory,
+        ": what is in /dev/shm counts as the container's memory; give it more memory, or less of "
+        "it to /dev/shm"));
   }
   if (plan.gpus > 0 && plan.slots > plan.gpus) {
     return absl::InvalidArgumentError(
@@ -130,7 +164,7 @@ absl::Status check_mounts(const K8sPlan& plan) {
   for (size_t i = 0; i < plan.mounts.size(); ++i) {
     const std::string& path = plan.mounts[i].path;
     for (const char* own : kOwnMounts) {
-      if (path == own)
+      if (is_inside(path, own))
         return wrong("--mount", path, "the workers have a folder of their own there");
     }
     if (is_inside(plan.bin_dir, path)) {
@@ -170,23 +204,27 @@ absl::Status check_trust(const K8sPlan& plan) {
 
 }  // namespace
 
-bool is_quantity(const std::string& text) {
+std::optional<double> quantity(const std::string& text) {
   size_t at = 0;
   const auto digits = [&] {
     const size_t from = at;
     while (at < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[at]))) ++at;
     return at - from;
   };
-  if (digits() == 0) return false;
+  if (digits() == 0) return std::nullopt;
   if (at < text.size() && text[at] == '.') {
     ++at;
-    if (digits() == 0) return false;
+    if (digits() == 0) return std::nullopt;
   }
-  const std::string unit = text.substr(at);
-  constexpr const char* kUnits[] = {"",  "m",  "k",  "M",  "G",  "T",  "P",
-                                    "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
-  return std::any_of(std::begin(kUnits), std::end(kUnits),
-                     [&](const char* known) { return unit == known; });
+  constexpr std::pair<const char*, double> kUnits[] = {
+      {"", 1},        {"m", 1e-3},    {"k", 1e3},     {"M", 1e6},     {"G", 1e9},
+      {"T", 1e12},    {"P", 1e15},    {"E", 1e18},    {"Ki", 0x1p10}, {"Mi", 0x1p20},
+      {"Gi", 0x1p30}, {"Ti", 0x1p40}, {"Pi", 0x1p50}, {"Ei", 0x1p60}};
+  double number = 0;
+  if (!absl::SimpleAtod(text.substr(0, at), &number)) return std::nullopt;
+  for (const auto& [unit, of_one] : kUnits)
+    if (text.substr(at) == unit) return number * of_one;
+  return std::nullopt;
 }
 
 std::string k8s_name(const std::string& run_name) {
@@ -202,7 +240,7 @@ absl::StatusOr<K8sMount> parse_k8s_mount(const std::string& text) {
   const size_t colon = text.find(':');
   if (colon != std::string::npos) {
     K8sMount mount{.source = text.substr(0, colon), .path = text.substr(colon + 1)};
-    while (mount.path.size() > 1 && mount.path.back() == '/') mount.path.pop_back();
+    mount.path = normal_path(mount.path);
     const bool is_source =
         absl::StartsWith(mount.source, "/") || is_object_name(mount.source, true);
     const bool is_path = absl::StartsWith(mount.path, "/") && mount.path.size() > 1 &&

@@ -1,6 +1,7 @@
 // muster k8s render: a job as objects of Kubernetes, on stdout.
 #include <algorithm>
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -69,11 +70,12 @@ absl::Status check_output(const K8sPlan& plan, const v1::JobSpec& spec) {
 absl::Status check_huge_pages(const K8sPlan& plan, const v1::JobSpec& spec) {
   const auto told = spec.environment().find("FI_EFA_USE_HUGE_PAGE");
   if (told == spec.environment().end()) return absl::OkStatus();
-  const bool wanted = told->second != "0";
+  const std::string value = absl::AsciiStrToLower(told->second);
+  const bool wanted = value != "0" && value != "false" && value != "no" && value != "off";
   if (!wanted && !plan.huge_pages.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--huge-pages ", plan.huge_pages,
-        ", which nobody uses with --env FI_EFA_USE_HUGE_PAGE=0: leave one of them out"));
+        "--huge-pages ", plan.huge_pages, ", which nobody uses with --env FI_EFA_USE_HUGE_PAGE=",
+        told->second, ": leave one of them out"));
   }
   if (wanted && plan.efa > 0 && plan.huge_pages.empty()) {
     return absl::InvalidArgumentError(

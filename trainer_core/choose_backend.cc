@@ -18,10 +18,10 @@
 namespace muster::trainer {
 namespace {
 
-// Not the codes of lost peers, which these errors have nothing to do with. A build or a machine that has no GPU to train on has none the next
-// time, either; a GPU that has an error may be well again.
-absl::Status no_gpu(const absl::Status& why) {
-  const bool stays = absl::IsUnimplemented(why) || absl::IsFailedPrecondition(why);
+// Not the codes of lost peers, which these errors have nothing to do with. A build that can use no GPU, or a machine that has none, is the same
+// the next time; a GPU that has an error may be well again, and where this rank was given one, another node may have what this one lacks.
+absl::Status no_gpu(const absl::Status& why, bool given) {
+  const bool stays = absl::IsUnimplemented(why) || (absl::IsFailedPrecondition(why) && !given);
   const auto code = stays ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
   return {code, absl::StrCat("hardware=gpu: ", why.message(),
                              absl::IsUnimplemented(why) ? ", or train with hardware=cpu" : "")};
@@ -90,7 +90,7 @@ absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
 }  // namespace
 
 absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
-                                             const GpuOptions& options) {
+                                             const GpuOptions& options, bool given) {
   if (wanted == Hardware::kCpu) return ChosenBackend{cpu_backend(threads), wanted, ""};
   auto gpu = gpu_backend(options);
   if (gpu.ok()) {
@@ -99,7 +99,7 @@ absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
                      " (hardware=", wanted == Hardware::kAuto ? "auto: a GPU is here)" : "gpu)");
     return ChosenBackend{*std::move(gpu), Hardware::kGpu, std::move(reason)};
   }
-  if (wanted == Hardware::kGpu) return no_gpu(gpu.status());
+  if (wanted == Hardware::kGpu) return no_gpu(gpu.status(), given);
   auto cpu = cpu_backend(threads);
   std::string reason = absl::StrCat("backend: ", cpu->description(),
                                     " (hardware=auto: ", gpu.status().message(), ")");

@@ -20,9 +20,10 @@ struct ChosenBackend {
       reason;  // a line for people: "backend: CPU, 8 threads (hardware=auto: …)"; empty for hardware=cpu
 };
 
-// With hardware=gpu an error names the key and says why there is no GPU, and what would be right.
+// With hardware=gpu an error names the key and says why there is no GPU, and what would be right. `given`: a worker has GPUs for this rank, so
+// that one that is not there is its node's trouble; else InvalidArgument. Of a build that can use none it is InvalidArgument in any case.
 absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
-                                             const GpuOptions& options);
+                                             const GpuOptions& options, bool given = false);
 
 // Of a rank of the config's: its GPU, and where the matrix library keeps what a restart has to do as it was done.
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env);

@@ -129,8 +129,8 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
     }
   }
   const SelfStackThread answers;
-  auto chosen =
-      choose_backend(config->hardware, threads_per_rank(*config, *env), gpu_options(*config, *env));
+  auto chosen = choose_backend(config->hardware, threads_per_rank(*config, *env),
+                               gpu_options(*config, *env), env->has_gpus);
   if (!chosen.ok()) return report(who, chosen.status());
   config->hardware = chosen->hardware;  // which ranks compare: all take the same
   if (env->rank == 0 && !chosen->reason.empty()) std::cout << chosen->reason << std::endl;

@@ -90,6 +90,7 @@ absl::StatusOr<RankEnv> read_rank_env(const GetEnv& get) {
   numbers.read_timeout("MUSTER_RENDEZVOUS_TIMEOUT_MS", env.connect_timeout);
   numbers.read_timeout("MUSTER_COLLECTIVE_TIMEOUT_MS", env.collective_timeout);
   if (!numbers.status().ok()) return numbers.status();
+  env.has_gpus = env.job != 0 && !get("CUDA_VISIBLE_DEVICES").value_or("").empty();
   env.progress_page = get("MUSTER_PROGRESS_PAGE").value_or("");
   env.local_checkpoints = get("MUSTER_LOCAL_CHECKPOINTS").value_or("");
   env.rendezvous = get("MUSTER_RENDEZVOUS").value_or("");

@@ -24,6 +24,7 @@ struct RankEnv {
   uint32_t attempt = 0;           // MUSTER_ATTEMPT
   uint64_t incarnation = 0;       // MUSTER_INCARNATION
   uint64_t checkpoint_step = 0;   // MUSTER_CHECKPOINT_STEP, that an earlier attempt has saved
+  bool has_gpus = false;          // of a job's: CUDA_VISIBLE_DEVICES names some
   std::string progress_page;      // MUSTER_PROGRESS_PAGE; empty: none
   std::string local_checkpoints;  // MUSTER_LOCAL_CHECKPOINTS, a folder in memory; empty: not said
   std::string rendezvous;         // MUSTER_RENDEZVOUS, host:port; needed when world_size > 1

@@ -142,7 +142,7 @@ class Core {
   NodeUses use_of_ranks() const;
   NodeUse use_of(const JobSpec& spec, const WorkerName& name) const;
   static Host host_of(const Worker& worker, const NodeUse& use);
-  std::string without_gpus_text(const JobSpec& spec) const;
+  std::string without_gpus_text(const JobSpec& spec, const std::vector<Host>& hosts) const;
   std::string kept_text(const Job& job, const WorkerName& awaited) const;
   void start(Job& job, std::vector<RankPlacement> placement);
   int32_t free_program_port(const Job& job) const;

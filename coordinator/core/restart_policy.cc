@@ -117,6 +117,7 @@ Duration backoff_before_restart(int32_t restart) {
 bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_step(fault) >= 1; }
 
 Cause plain_cause_of(const Fault& fault) {
+  if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // whatever it ended with
   if (was_no_program(fault) && !has_run(fault)) return Cause::kNotExecutable;
   if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
   if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;

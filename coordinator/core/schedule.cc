@@ -1,9 +1,12 @@
 // The queue's pass: which waiting jobs are placed, and why the others are not.
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include "common/absl_view.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/placement.h"
 #include "coordinator/core/sizes.h"
@@ -30,16 +33,20 @@ std::string need_text(const JobSpec& spec, int32_t fewest, bool gpus_missing) {
       gpus_text(spec, gpus_missing), spec.nodes == 1 ? "" : " each");
 }
 
-// Where no worker has as many slots as the job wants of each: how its ranks would fit.
-std::string fitting_text(const JobSpec& spec, const std::vector<Host>& hosts) {
+// Where no worker has as many slots as the job wants of each: how its ranks would fit on those that are there, if they would.
+std::string fitting_text(const JobSpec& spec, Wish wish, const std::vector<Host>& hosts) {
   int32_t largest = 0;
   for (const Host& host : hosts) largest = std::max(largest, host.slots);
   if (largest == 0 || largest >= spec.ranks_per_node) return "";
   const int32_t ranks = spec.nodes * spec.ranks_per_node;
-  int32_t each = largest;
-  while (ranks % each != 0) --each;
-  return absl::StrCat(" (the largest has ", largest, largest == 1 ? " slot" : " slots",
-                      ": --nodes ", ranks / each, " --ranks-per-node ", each, ")");
+  std::string shape;
+  for (int32_t each = largest; each > 0 && shape.empty(); --each) {
+    wish.ranks_per_node = each;
+    const auto fits = [&](const Host& host) { return wish.would_have_room(host); };
+    if (ranks % each == 0 && std::ranges::count_if(hosts, fits) >= ranks / each)
+      shape = absl::StrCat(": --nodes ", ranks / each, " --ranks-per-node ", each);
+  }
+  return absl::StrCat(" (the largest has ", largest, largest == 1 ? " slot" : " slots", shape, ")");
 }
 
 // Of connected workers on which nothing is placed any more, and why.
@@ -65,24 +72,27 @@ std::string Core::kept_text(const Job& job, const WorkerName& awaited) const {
       " s after its last attempt, while ", awaited.value(), " is away");
 }
 
-// Of a job that waits for GPUs of its own, where workers that are here know why they have none.
-std::string Core::without_gpus_text(const JobSpec& spec) const {
+// Of a job that waits for GPUs of its own, where some of `hosts` know why they have none. No numbers of workers, with which the job's reason
+// would change whenever one comes or goes.
+std::string Core::without_gpus_text(const JobSpec& spec, const std::vector<Host>& hosts) const {
+  constexpr size_t kReasonsMax = 2;  // a reason is one line
   if (spec.gpus_per_rank <= 0) return "";
-  const Worker* first = nullptr;
-  int32_t others = 0;
-  for (const auto& [name, worker] : workers_) {
-    if (!worker.connected || worker.no_gpus_because.empty()) continue;
-    if (first == nullptr) {
-      first = &worker;
-    } else {
-      ++others;
-    }
+  std::map<std::string_view, std::vector<std::string_view>> workers_of;
+  for (const Host& host : hosts)
+    if (const std::string& why = workers_.at(host.name).no_gpus_because; !why.empty())
+      workers_of[why].push_back(host.name.value());
+  // What few have is what somebody can mend; the others may be a pool that has none.
+  std::vector<std::string_view> reasons;
+  for (const auto& [why, names] : workers_of) reasons.push_back(why);
+  std::ranges::stable_sort(reasons, {}, [&](auto why) { return workers_of.at(why).size(); });
+  if (reasons.size() > kReasonsMax) reasons.resize(kReasonsMax);
+  std::string text;
+  for (const std::string_view why : reasons) {
+    const auto& names = workers_of.at(why);
+    absl::StrAppend(&text, "; ", av(names.front()), names.size() == 1 ? " has" : " and others have",
+                    " no GPUs: ", av(why));
   }
-  if (first == nullptr) return "";
-  const std::string who = others == 0 ? first->name.value()
-                                      : absl::StrCat(first->name.value(), " and ", others, " more");
-  return absl::StrCat("; ", who, others == 0 ? " has" : " have",
-                      " no GPUs: ", first->no_gpus_because);
+  return text;
 }
 
 // Of all of its ranks there; no GPUs of a worker that is not known.
@@ -224,9 +234,9 @@ void Core::schedule() {
           turn_taken        ? ": they are busy"
           : leaving.empty() ? ": fewer are connected"
                             : ": fewer are connected and stay",
-          fitting_text(job.spec, hosts), passed_over_text(leaving, "leaving"),
+          fitting_text(job.spec, wish, hosts), passed_over_text(leaving, "leaving"),
           passed_over_text(outdated, "of another version and only ends what it runs"), remark,
-          turn_taken ? "" : without_gpus_text(job.spec), kept_text(job, awaited));
+          turn_taken ? "" : without_gpus_text(job.spec, hosts), kept_text(job, awaited));
     }
     if (reason != job.reason) note(job, std::move(reason));
   }

@@ -138,7 +138,7 @@ class Gpus(MusterTest):
         self.assertRegex(self.muster("node", "list", check=0).stdout, r"node0 .* no GPUs: the NVIDIA driver is not loaded \(NVML says 9")
         self.assertIn("the NVIDIA driver is not loaded", self.node("node0")["no_gpus_because"])
 
-    def submit_to_emulated_trainer(self, *options):
+    def submit_to_emulated_trainer(self, *options, gpus=0):
         """A small training with hardware=gpu that no preflight has looked at on its machine, on a worker whose GPU is the emulated device, which sanitizers'
         builds do not have."""
         trainer = BIN / "emulated_muster_trainer"
@@ -146,7 +146,7 @@ class Gpus(MusterTest):
             self.skipTest(f"this build has no {trainer.name}")
         self.start_worker(self.start_coordinator(), slots=1, extra=["--trainer", trainer])
         made = self.muster("submit", self.base_yml(), "run_name=tiny", f"base_output_directory={self.dir}/out", "dataset_type=synthetic", *TINY,
-                           "enable_checkpointing=false", "hardware=gpu", "--gpus-per-rank", 0, *options, "--json", check=0)
+                           "enable_checkpointing=false", "hardware=gpu", "--gpus-per-rank", gpus, *options, "--json", check=0)
         return json.loads(made.stdout)["id"]
 
     def test_a_trainer_without_a_driver_is_not_tried_again(self):
@@ -155,6 +155,12 @@ class Gpus(MusterTest):
         self.assertEqual(record["attempt"], 1, record)
         self.assertIn("(bad input) before its first step: rank 0: hardware=gpu: no NVIDIA driver is loaded here: install one, or train with hardware=cpu",
                       record["reason"])
+
+    def test_a_trainer_whose_node_lacks_what_it_was_given_is_tried_again(self):
+        self.env["MUSTER_EMULATED_DRIVER"] = "0"
+        record = self.wait_for_state(self.submit_to_emulated_trainer("restarts_max=1", gpus=1), "FAILED")
+        self.assertEqual(record["attempt"], 2, record)
+        self.assertIn("exited with code 1 before its first step: rank 0: hardware=gpu: no NVIDIA driver is loaded here", record["reason"])
 
     def test_a_plan_without_room_says_what_would_fit(self):
         job = self.submit_to_emulated_trainer("per_device_batch_size=1048576", "restarts_max=5")

@@ -371,6 +371,15 @@ class Refusals(HelmCase):
             (merged(pool, {"pools": {"p": {"gpuResource": "amd.com/gpu", "resources": {"requests": {"amd.com/gpu": 1}}}}}), "requests has amd.com/gpu 1: give it as gpus"),
             (merged(pool, {"pools": {"p": {"resources": {"limits": {"habana.ai/gaudi": 8}}}}}), "has habana.ai/gaudi 8 and the pool names no nodes"),
             (merged(pool, {"pools": {"p": {"nameBy": "node", "replicas": 3}}}), "pools.p has nameBy node and replicas 3, and nothing keeps two of them from one node"),
+            (merged(pool, {"pools": {"p": {**GPU_POOL, "nameBy": "node", "replicas": 2}}}), "pools.p has nameBy node and replicas 2, and nothing keeps"),
+            (merged(pool, {"pools": {"p": {"nameBy": "node", "replicas": 4, "topologySpreadConstraints": [
+                {"maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname"}]}}}), "pools.p has nameBy node and replicas 4, and nothing"),
+            (merged(pool, {"pools": {"p": {**GPU_POOL, "gpuResource": "vpc.amazonaws.com/efa", "efa": 4}}}), "pools.p has gpuResource vpc.amazonaws.com/efa, which is no GPU"),
+            (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "False"}]}}}),
+             "pools.p has hugepages2Mi 1Gi, which nobody uses"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/dev//shm"}}, "storage.mountPath is /dev//shm, where workers have"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/etc/muster/ca/x"}}, "storage.mountPath is /etc/muster/ca/x, where workers have"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/opt/./muster/"}}, "storage.mountPath is /opt/./muster/, which would hide"),
             (merged(pool, {"pools": {"p": {"sharedMemory": "64Gi", "resources": {"limits": {"memory": "8Gi"}}}}}),
              "pools.p has sharedMemory 64Gi and resources.limits.memory 8Gi"),
             (merged(pool, {"pools": {"p": {"maxUnavailable": "150%"}}}), "pools.p has maxUnavailable 150%: of all workers at most 100%"),
@@ -389,14 +398,23 @@ class Refusals(HelmCase):
     def test_what_only_looks_like_a_contradiction_is_taken(self):
         apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"muster-pool": "p"}}}
         by_node = {"nameBy": "node", "replicas": 3}
-        for pool in ({**by_node, "replicas": 1}, {**by_node, **GPU_POOL}, {"kind": "DaemonSet", "nameBy": "node"},
-                     {**by_node, "topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **apart}]},
+        for pool in ({**by_node, "replicas": 1}, {"kind": "DaemonSet", "nameBy": "node"},
+                     {**by_node, **GPU_POOL, "topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **apart}]},
                      {**by_node, "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}},
                      {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8589934592"}}}, {"sharedMemory": "1G", "resources": {"limits": {"memory": "1e9"}}},
                      {"nodeSelector": {"a": "b"}, "resources": {"limits": {"habana.ai/gaudi": 8}}}, {"maxUnavailable": "100%"}):
             with self.subTest(pool):
                 self.render({"pools": {"p": pool}})
         self.render({"storage": {"claimName": "fsx", "mountPath": "/optional"}})
+
+    def test_what_is_null_is_not_given(self):
+        for values in ({"pools": {"p": {"nameBy": "node", "affinity": {"podAntiAffinity": None}}}},
+                       *({"poolDefaults": {key: None}} for key in ("affinity", "topologySpreadConstraints", "resources", "env")),
+                       {"poolDefaults": {"resources": {"limits": None, "requests": None}}},
+                       *({"storage": {key: None}} for key in ("mountPath", "claimName", "create")),
+                       {"storage": {"create": None, "claimName": "fsx", "mountPath": "/shared"}}):
+            with self.subTest(values):
+                self.render(values)
 
     def test_unknown_names_and_wrong_types_are_named_by_the_schema(self):
         for values, said in [

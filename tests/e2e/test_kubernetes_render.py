@@ -55,7 +55,7 @@ class Render(RenderCase):
         chart = {entry["name"]: entry["value"] for entry in pool["env"]}
 
         def variables(*more):
-            workers = self.trainer("--insecure", "--gpus", "8", *more)[-1]["spec"]["replicatedJobs"][1]
+            workers = self.trainer("--insecure", "--gpus", "8", "--node-selector", "pool=p5", *more)[-1]["spec"]["replicatedJobs"][1]
             env = workers["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
             return {entry["name"]: entry["value"] for entry in env if "value" in entry}
         self.assertEqual(variables("--efa", "32"), chart)
@@ -98,7 +98,13 @@ class Render(RenderCase):
             (("--insecure", "--working-directory", "here", "--", "true"), "an absolute path is wanted"),
             (("--insecure", "--huge-pages", "1Gi", "--env", "FI_EFA_USE_HUGE_PAGE=0", "--mount", "s:/s", *trainer, "base_output_directory=/s"),
              "--huge-pages 1Gi, which nobody uses"),
-            (("--insecure", "--efa", "4", "--env", "FI_EFA_USE_HUGE_PAGE=1", "--mount", "s:/s", *trainer, "base_output_directory=/s"),
+            (("--insecure", "--huge-pages", "1Gi", "--env", "FI_EFA_USE_HUGE_PAGE=no", "--mount", "s:/s", *trainer, "base_output_directory=/s"),
+             "which nobody uses with --env FI_EFA_USE_HUGE_PAGE=no"),
+            (("--insecure", "--efa", "4", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "name no nodes: give --node-selector"),
+            (("--insecure", "--shared-memory", "64Gi", "--memory", "8Gi", "--mount", "s:/s", *trainer, "base_output_directory=/s"),
+             "--shared-memory 64Gi and --memory 8Gi: what is in /dev/shm counts as the container's memory"),
+            (("--insecure", "--mount", "s:/dev//shm", *trainer, "base_output_directory=/s"), "--mount /dev/shm: the workers have a folder of their own there"),
+            (("--insecure", "--efa", "4", "--node-selector", "a=b", "--env", "FI_EFA_USE_HUGE_PAGE=1", "--mount", "s:/s", *trainer, "base_output_directory=/s"),
              "--env FI_EFA_USE_HUGE_PAGE without --huge-pages"),
             (("--insecure", "--toleration", "bad key!", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--toleration bad key!"),
             (("--insecure", "--memory", "8GB", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--memory 8GB"),

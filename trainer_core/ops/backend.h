@@ -48,8 +48,8 @@ struct GpuOptions {
   std::string algorithms_path = {};
 };
 
-// The CUDA backend on a device. Unimplemented in a build without CUDA; FailedPrecondition where this machine has no device, or none that it
-// can use; Unavailable where one has an error. Messages say what would be right.
+// The CUDA backend on a device. Unimplemented in a build without CUDA, or without code for the device; FailedPrecondition where this machine
+// has no device, or a driver that is too old; Unavailable where one has an error. Messages say what would be right.
 absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options);
 // How many devices the process sees; 0 in a build without CUDA.
 int gpu_count();

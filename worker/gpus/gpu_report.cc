@@ -62,7 +62,11 @@ std::string why_unfit(const GpuReport& report, Instant now) {
 
 std::string why_no_gpus(const GpuReport& report) {
   if (!report.gpus.empty()) return "";
-  return report.none_because.empty() ? "NVML has not answered yet" : report.none_because;
+  if (!report.none_because.empty()) return report.none_because;
+  return absl::StrFormat(
+      "NVML did not answer within %g s of the worker's start: restart the worker once nvidia-smi "
+      "answers",
+      to_seconds(kGpusFoundWithin));
 }
 
 std::string describe_gpus(const GpuReport& report) {

@@ -16,6 +16,8 @@
 
 namespace muster::worker {
 
+// So long NVML may take to say what GPUs there are when a worker starts: it wakes up those that nobody uses, one after the other.
+constexpr Duration kGpusFoundWithin = std::chrono::seconds(60);
 // Who has not answered for so long hangs: a healthy driver takes milliseconds, one that wakes up GPUs some seconds.
 constexpr Duration kNvmlSilence = std::chrono::seconds(15);
 // Enough to tell of a day of errors; the newest are kept.
@@ -82,7 +84,7 @@ std::string nvml_silence(const GpuReport& report, Instant now);
 // Why nothing is to be started on this node, as far as its GPUs go: a sentence; empty: they are good.
 std::string why_unfit(const GpuReport& report, Instant now);
 
-// Why there are none, a clause; empty where there are some.
+// Why there are none, as of the worker's start: a clause; empty where there are some.
 std::string why_no_gpus(const GpuReport& report);
 
 // "8 GPUs NVIDIA H100 80GB HBM3, driver 550.54.15", or why there are none.

@@ -48,12 +48,13 @@ ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& mess
                                                            : ExitCause::kUnknown;
 }
 
-// Of an end that has no reason of its own: a full disk is one.
+// Of an end that has no reason of its own: a full disk is one. A GPU that is gone is no bad input, though CUDA says of it what it says where
+// there has never been one.
 bool may_be_gpus(const EndedRank& rank) {
   const int32_t code = rank.event.exit_code;
   return died_by_itself(rank) && rank.event.cause == ExitCause::kUnknown &&
          (rank.event.signal != 0 || rank.of_program || code == to_int(ExitCode::kFailure) ||
-          code == to_int(ExitCode::kPeerLost));
+          code == to_int(ExitCode::kBadInput) || code == to_int(ExitCode::kPeerLost));
 }
 
 void take_gpus(EndedRank& rank, const GpuReport& report, EndEvidence& evidence) {

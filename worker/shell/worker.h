@@ -38,8 +38,6 @@
 
 namespace muster::worker {
 
-// So long NVML may take to say what GPUs there are: it wakes up those that nobody uses, one after the other.
-constexpr Duration kGpusFoundWithin = std::chrono::seconds(60);
 // With this process's CUDA_VISIBLE_DEVICES.
 GpuWatchOptions gpu_watch_options(GpuWatchOptions options);
 

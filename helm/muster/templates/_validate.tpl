@@ -51,12 +51,15 @@
 {{- define "muster.validatePool" -}}
 {{- $p := .pool -}}
 {{- $where := printf "pools.%s" .name -}}
+{{- $resources := $p.resources | default dict -}}
+{{- $limits := $resources.limits | default dict -}}
+{{- $requests := $resources.requests | default dict -}}
 {{- if and (or (gt (int $p.gpus) 0) (gt (int $p.efa) 0)) (not $p.nodeSelector) (not $p.affinity) -}}
 {{- fail (printf "%s asks for devices (gpus %d, efa %d) and names no node pool: give it a nodeSelector or an affinity" $where (int $p.gpus) (int $p.efa)) -}}
 {{- end -}}
 {{- $devices := dict "nvidia.com/gpu" "gpus" $p.gpuResource "gpus" "vpc.amazonaws.com/efa" "efa" "hugepages-2Mi" "hugepages2Mi" -}}
 {{- range $kind := tuple "requests" "limits" -}}
-{{- range $name, $count := index $p.resources $kind -}}
+{{- range $name, $count := index $resources $kind -}}
 {{- with get $devices $name -}}
 {{- fail (printf "%s.resources.%s has %s %v: give it as %s of the pool, by which slots and nodes are judged" $where $kind $name $count .) -}}
 {{- end -}}
@@ -65,20 +68,26 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $memory := dig "limits" "memory" "" $p.resources -}}
+{{- if and (gt (int $p.gpus) 0) (eq (toString $p.gpuResource) "vpc.amazonaws.com/efa") -}}
+{{- fail (printf "%s has gpuResource vpc.amazonaws.com/efa, which is no GPU: give EFA interfaces as efa of the pool, and GPUs as nvidia.com/gpu" $where) -}}
+{{- end -}}
+{{- $memory := $limits.memory | default "" -}}
 {{- $limit := include "muster.quantity" $memory | float64 -}}
 {{- if and (gt $limit 0.0) (gt (include "muster.quantity" $p.sharedMemory | float64) $limit) -}}
 {{- fail (printf "%s has sharedMemory %v and resources.limits.memory %v: what is in /dev/shm counts as the container's memory; give it more memory, or less of it to /dev/shm" $where $p.sharedMemory $memory) -}}
 {{- end -}}
-{{- $apart := gt (int $p.gpus) 0 -}}
+{{- /* Not by GPUs: a node may have those of two workers. */ -}}
+{{- $apart := false -}}
 {{- range $p.topologySpreadConstraints -}}
-{{- if and (eq (get . "topologyKey" | toString) "kubernetes.io/hostname") (eq (get . "whenUnsatisfiable" | toString) "DoNotSchedule") -}}{{- $apart = true -}}{{- end -}}
+{{- if and (eq (get . "topologyKey" | toString) "kubernetes.io/hostname") (eq (get . "whenUnsatisfiable" | toString) "DoNotSchedule") (eq (get . "maxSkew" | int) 1) -}}{{- $apart = true -}}{{- end -}}
 {{- end -}}
-{{- range dig "podAntiAffinity" "requiredDuringSchedulingIgnoredDuringExecution" list ($p.affinity | default dict) -}}
+{{- $affinity := $p.affinity | default dict -}}
+{{- $antiAffinity := $affinity.podAntiAffinity | default dict -}}
+{{- range $antiAffinity.requiredDuringSchedulingIgnoredDuringExecution -}}
 {{- if eq (get . "topologyKey" | toString) "kubernetes.io/hostname" -}}{{- $apart = true -}}{{- end -}}
 {{- end -}}
 {{- if and (eq $p.kind "StatefulSet") (eq $p.nameBy "node") (gt (int $p.replicas) 1) (not $apart) -}}
-{{- fail (printf "%s has nameBy node and replicas %d, and nothing keeps two of them from one node, where the second has the first one's name and is refused: give it topologySpreadConstraints (whenUnsatisfiable: DoNotSchedule) or a podAntiAffinity with the topologyKey kubernetes.io/hostname, or set nameBy to pod" $where (int $p.replicas)) -}}
+{{- fail (printf "%s has nameBy node and replicas %d, and nothing keeps two of them from one node, where the second has the first one's name and is refused: give it topologySpreadConstraints (maxSkew: 1, whenUnsatisfiable: DoNotSchedule) or a podAntiAffinity with the topologyKey kubernetes.io/hostname, or set nameBy to pod" $where (int $p.replicas)) -}}
 {{- end -}}
 {{- $away := toString $p.maxUnavailable -}}
 {{- if hasSuffix "%" $away -}}
@@ -87,14 +96,14 @@
 {{- end -}}
 {{- end -}}
 {{- $without := false -}}
-{{- range $p.env -}}{{- if and (eq .name "FI_EFA_USE_HUGE_PAGE") (eq (.value | default "" | toString) "0") -}}{{- $without = true -}}{{- end -}}{{- end -}}
+{{- range $p.env -}}{{- if and (eq .name "FI_EFA_USE_HUGE_PAGE") (has (toString .value | lower) (tuple "0" "false" "no" "off")) -}}{{- $without = true -}}{{- end -}}{{- end -}}
 {{- if and (gt (int $p.efa) 0) (not $p.hugepages2Mi) (not $without) -}}
 {{- fail (printf "%s has efa %d and no hugepages2Mi: libfabric takes its buffers from huge pages unless env has FI_EFA_USE_HUGE_PAGE=0; 5120Mi is what AWS asks for" $where (int $p.efa)) -}}
 {{- end -}}
 {{- if and $p.hugepages2Mi $without -}}
 {{- fail (printf "%s has hugepages2Mi %s, which nobody uses with FI_EFA_USE_HUGE_PAGE=0 in env: leave one of them out" $where $p.hugepages2Mi) -}}
 {{- end -}}
-{{- if and $p.hugepages2Mi (not (dig "limits" "memory" "" $p.resources)) (not (dig "requests" "memory" "" $p.resources)) -}}
+{{- if and $p.hugepages2Mi (not $limits.memory) (not $requests.memory) -}}
 {{- fail (printf "%s has hugepages2Mi and no memory: Kubernetes gives huge pages only to containers that ask for cpu or memory, too; set resources.requests.memory" $where) -}}
 {{- end -}}
 {{- if and (gt (int $p.slots) 0) (gt (int $p.gpus) 0) (gt (int $p.slots) (int $p.gpus)) -}}
@@ -126,15 +135,17 @@
 {{- $places := list -}}
 {{- if $s.claimName -}}{{- $places = append $places "claimName" -}}{{- end -}}
 {{- if $s.hostPath -}}{{- $places = append $places "hostPath" -}}{{- end -}}
-{{- if $s.create.size -}}{{- $places = append $places "create.size" -}}{{- end -}}
+{{- if ($s.create | default dict).size -}}{{- $places = append $places "create.size" -}}{{- end -}}
 {{- if gt (len $places) 1 -}}
 {{- fail (printf "storage has %s: one of them is where checkpoints are" (join " and " $places)) -}}
 {{- end -}}
-{{- $path := trimSuffix "/" $s.mountPath -}}
-{{- if has $path (tuple "/var/lib/muster" "/dev/shm" "/etc/muster/ca" "/etc/muster/token" "/run/muster") -}}
+{{- $path := clean (toString ($s.mountPath | default "")) -}}
+{{- range tuple "/var/lib/muster" "/dev/shm" "/etc/muster/ca" "/etc/muster/token" "/run/muster" -}}
+{{- if hasPrefix (printf "%s/" .) (printf "%s/" $path) -}}
 {{- fail (printf "storage.mountPath is %s, where workers have a folder of their own: give another one, /shared for instance" $s.mountPath) -}}
 {{- end -}}
-{{- if and $s.mountPath (hasPrefix (printf "%s/" $path) (printf "%s/" .Values.image.binDir)) -}}
+{{- end -}}
+{{- if and $s.mountPath (hasPrefix (printf "%s/" (trimSuffix "/" $path)) (printf "%s/" (clean .Values.image.binDir))) -}}
 {{- fail (printf "storage.mountPath is %s, which would hide the programs in image.binDir (%s): give another one, /shared for instance" $s.mountPath .Values.image.binDir) -}}
 {{- end -}}
 {{- if and $places (not $s.mountPath) -}}

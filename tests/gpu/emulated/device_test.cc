@@ -52,6 +52,8 @@ struct Trouble {
   const char* sentence;
   // Of a rank with hardware=gpu: what stays as it is is not tried again.
   ExitCode code = ExitCode::kBadInput;
+  // Where a worker has given it a GPU: another node may have what this one lacks.
+  ExitCode code_given = ExitCode::kFailure;
 };
 void PrintTo(const Trouble& trouble, std::ostream* out) { *out << trouble.name; }
 
@@ -78,11 +80,15 @@ INSTANTIATE_TEST_SUITE_P(
         Trouble{"old_device",
                 {.major = 7, .minor = 5},
                 "emulated GPU has compute capability 7.5; at least 8.0 is needed (A100, H100 and "
-                "newer)"},
+                "newer)",
+                ExitCode::kBadInput,
+                ExitCode::kBadInput},
         Trouble{"no_code",
                 {.major = 12, .code_error = cudaErrorNoKernelImageForDevice},
                 "this build has no code for emulated GPU (compute capability 12.0; "
-                "cudaErrorNoKernelImageForDevice): build with -DMUSTER_CUDA_ARCHITECTURES=120"},
+                "cudaErrorNoKernelImageForDevice): build with -DMUSTER_CUDA_ARCHITECTURES=120",
+                ExitCode::kBadInput,
+                ExitCode::kBadInput},
         Trouble{"damaged_memory",
                 {.count_error = cudaErrorECCUncorrectable},
                 "cudaErrorECCUncorrectable: uncorrectable ECC error encountered; the GPU's memory "
@@ -101,9 +107,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(ADeviceThatIsNone, SaysWhatToDo) {
   const auto gpu = choose_backend(Hardware::kGpu, 1, {});
+  const bool is_builds = GetParam().code_given == ExitCode::kBadInput;
   EXPECT_EQ(std::string(gpu.status().message()),
-            std::string("hardware=gpu: ") + GetParam().sentence);
+            std::string("hardware=gpu: ") + GetParam().sentence +
+                (is_builds ? ", or train with hardware=cpu" : ""));
   EXPECT_EQ(exit_code_for(gpu.status()), GetParam().code);
+  EXPECT_EQ(exit_code_for(choose_backend(Hardware::kGpu, 1, {}, true).status()),
+            GetParam().code_given);
   const auto any = choose_backend(Hardware::kAuto, 1, {});
   ASSERT_TRUE(any.ok()) << any.status();
   EXPECT_EQ(any->hardware, Hardware::kCpu);

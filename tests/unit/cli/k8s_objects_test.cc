@@ -196,6 +196,10 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
               }),
               HasSubstr("a folder of their own there"));
   EXPECT_THAT(said([](K8sPlan& p) {
+                p.mounts.push_back({"b", "/etc/muster/ca/x"});
+              }),
+              HasSubstr("--mount /etc/muster/ca/x: the workers have a folder of their own there"));
+  EXPECT_THAT(said([](K8sPlan& p) {
                 p.mounts.push_back({"b", "/opt"});
               }),
               HasSubstr("--mount /opt: it would hide the programs in /opt/muster/bin"));
@@ -212,6 +216,25 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
   EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "nvidia gpu"; }),
               HasSubstr("--gpu-resource nvidia gpu"));
   EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "gpu"; }), HasSubstr("with its domain"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = kEfaResource; }),
+              HasSubstr("--gpu-resource vpc.amazonaws.com/efa: that is no GPU"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.efa = 4;
+                p.node_selector.clear();
+              }),
+              HasSubstr("--efa 4) and name no nodes: give --node-selector"));
+  EXPECT_THAT(said([](K8sPlan& p) { p.shared_memory = "2000Gi"; }),
+              HasSubstr("counts as the container's memory"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.service_account = "a";
+                p.switches_from_node = std::vector<std::string>(9, "leaf");
+              }),
+              HasSubstr("--switches-from-node: at most 8 labels, and there are 9"));
+  EXPECT_THAT(said([](K8sPlan& p) {
+                p.service_account = "a";
+                p.switches_from_node = {"spine", "leaf", "spine"};
+              }),
+              HasSubstr("--switches-from-node spine: it is given twice"));
   EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"a b"}; }),
               HasSubstr("--switches-from-node a b"));
   EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"leaf"}; }),
@@ -258,15 +281,20 @@ TEST(K8sPlan, NamesOfRunsBecomeNamesOfKubernetes) {
 TEST(K8sPlan, MountsHaveASourceAndAPath) {
   EXPECT_EQ(parse_k8s_mount("shared:/data")->source, "shared");
   EXPECT_EQ(parse_k8s_mount("/mnt/x:/data/")->path, "/data");
+  EXPECT_EQ(parse_k8s_mount("/mnt/x:/dev//./shm/")->path, "/dev/shm");
   for (const char* wrong : {"", "shared", "shared:", "shared:data", ":/data", "Shared:/data",
-                            "shared:/", "shared:/a:ro"})
+                            "shared:/", "shared:/a/..", "shared:/a:ro"})
     EXPECT_FALSE(parse_k8s_mount(wrong).ok()) << wrong;
 }
 
 TEST(K8sPlan, QuantitiesAreThoseOfKubernetes) {
-  for (const char* right : {"1", "500m", "1.5", "64Gi", "2k"}) EXPECT_TRUE(is_quantity(right));
+  for (const char* right : {"1", "500m", "1.5", "64Gi", "2k"})
+    EXPECT_TRUE(quantity(right)) << right;
   for (const char* wrong : {"", "m", "1.", ".5", "-1", "64GB", "1 Gi", "1e3x"})
-    EXPECT_FALSE(is_quantity(wrong)) << wrong;
+    EXPECT_FALSE(quantity(wrong)) << wrong;
+  EXPECT_EQ(quantity("500m"), 0.5);
+  EXPECT_EQ(quantity("1.5Gi"), 1.5 * (1 << 30));
+  EXPECT_EQ(quantity("2G"), 2e9);
 }
 
 TEST(K8sPlan, AFolderIsInAMountOrBesideIt) {

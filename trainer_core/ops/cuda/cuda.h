@@ -23,8 +23,8 @@ struct CudaDevice {
   int driver_version = 0;  // the newest CUDA that the driver knows: 13000 is 13.0
 };
 
-// Device `index` of those that the process sees. FailedPrecondition where there is no driver or no device, where the driver or the device is
-// too old, or where this build has no code for the device; Unavailable where a device that is there has an error. The message says what to do.
+// Device `index` of those that the process sees. FailedPrecondition where there is no driver or no device, or where the driver is too old;
+// Unimplemented where the device is, or this build has no code for it; Unavailable where one that is there has an error. Says what to do.
 absl::StatusOr<CudaDevice> find_cuda_device(int index);
 
 // A zeroed allocation in the device's memory, for its whole life. An allocation that fails ends the process: what a run needs is known

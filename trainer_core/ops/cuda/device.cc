@@ -23,18 +23,18 @@ std::string version_text(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
-// Who tries again on this machine finds the same.
-absl::Status never_here(const std::string& why) { return absl::FailedPreconditionError(why); }
+// Who tries again on this machine finds the same, on another one maybe not.
+absl::Status not_here(const std::string& why) { return absl::FailedPreconditionError(why); }
 
 absl::Status no_device(cudaError_t error, int driver) {
   if (driver == 0)
-    return never_here("no NVIDIA driver is loaded here: install one, or train with hardware=cpu");
+    return not_here("no NVIDIA driver is loaded here: install one, or train with hardware=cpu");
   if (error == cudaErrorInsufficientDriver)
-    return never_here(absl::StrCat(
-        "the NVIDIA driver knows CUDA up to ", version_text(driver), ", this build needs ",
-        version_text(CUDART_VERSION / 1000 * 1000), " or newer: update the driver"));
+    return not_here(absl::StrCat("the NVIDIA driver knows CUDA up to ", version_text(driver),
+                                 ", this build needs ", version_text(CUDART_VERSION / 1000 * 1000),
+                                 " or newer: update the driver"));
   if (error == cudaErrorNoDevice)
-    return never_here(
+    return not_here(
         "this process sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train with "
         "hardware=cpu");
   const std::string_view what_to_do = cuda::advice(error);
@@ -64,8 +64,8 @@ absl::StatusOr<CudaDevice> find_cuda_device(int index) {
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess)
     return no_device(error, driver);
   if (index < 0 || index >= count)
-    return never_here(absl::StrCat("there is no GPU ", index, ": this process sees ", count,
-                                   "; look at CUDA_VISIBLE_DEVICES"));
+    return not_here(absl::StrCat("there is no GPU ", index, ": this process sees ", count,
+                                 "; look at CUDA_VISIBLE_DEVICES"));
   cudaDeviceProp properties{};
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess)
     return no_device(error, driver);
@@ -76,14 +76,14 @@ absl::StatusOr<CudaDevice> find_cuda_device(int index) {
                     .processors = properties.multiProcessorCount,
                     .driver_version = driver};
   if (device.capability < kCapabilityMin)
-    return never_here(absl::StrCat(device.name, " has compute capability ", properties.major, ".",
-                                   properties.minor, "; at least ", kCapabilityMin / 10,
-                                   ".0 is needed (A100, H100 and newer)"));
+    return absl::UnimplementedError(absl::StrCat(
+        device.name, " has compute capability ", properties.major, ".", properties.minor,
+        "; at least ", kCapabilityMin / 10, ".0 is needed (A100, H100 and newer)"));
   if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess)
     return no_device(error, driver);
   const cudaError_t error = cuda::find_code();
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
-    return never_here(
+    return absl::UnimplementedError(
         absl::StrCat("this build has no code for ", device.name, " (compute capability ",
                      properties.major, ".", properties.minor, "; ", cudaGetErrorName(error),
                      "): build with -DMUSTER_CUDA_ARCHITECTURES=", device.capability));

@@ -56,6 +56,13 @@ TEST(RankEnv, ReadsWhatTheWorkerSets) {
   EXPECT_EQ(env->collective_timeout.count(), 5);
 }
 
+TEST(RankEnv, GpusAreThoseThatAWorkerHasGiven) {
+  EXPECT_TRUE(read({{"MUSTER_JOB", "12"}, {"CUDA_VISIBLE_DEVICES", "GPU-1"}})->has_gpus);
+  EXPECT_FALSE(read({{"MUSTER_JOB", "12"}, {"CUDA_VISIBLE_DEVICES", ""}})->has_gpus);
+  EXPECT_FALSE(read({{"MUSTER_JOB", "12"}})->has_gpus);
+  EXPECT_FALSE(read({{"CUDA_VISIBLE_DEVICES", "0"}})->has_gpus);  // no worker will try again
+}
+
 TEST(RankEnv, ThreadsAreTheConfigsOrTheEnvironmentsOrTheCoresShared) {
   TrainConfig config;
   RankEnv alone;

@@ -94,6 +94,12 @@ TEST_F(GpuWatchTest, WithoutALibraryThereAreNoGpusAndItSaysWhy) {
   EXPECT_EQ(why_unfit(report, report.answered + std::chrono::hours(1)), "");
 }
 
+TEST_F(GpuWatchTest, WhoWasNotWaitedForStaysWithoutGpusAndSaysWhatToDo) {
+  EXPECT_EQ(why_no_gpus(GpuReport{}),
+            "NVML did not answer within 60 s of the worker's start: restart the worker once "
+            "nvidia-smi answers");
+}
+
 TEST_F(GpuWatchTest, ADriverThatCannotBeAskedSaysWhatToDo) {
   gpus("init 18\ngpu bus=16\n");
   EXPECT_THAT(describe_gpus(GpuWatch(options()).wait_until_found(seconds(20))),

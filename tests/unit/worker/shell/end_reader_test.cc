@@ -128,9 +128,11 @@ class EndReaderGpuTest : public EndReaderTest {
 
 TEST_F(EndReaderGpuTest, AnErrorOfItsGpuIsWhyARankEnded) {
   write_file(folder.file("gpus"), "gpu bus=1\ngpu bus=2 lost=1\nxid 0 31\n");
-  const auto events = read(options(), {on_gpu(0, 1), on_gpu(1, 1), on_gpu(1, -1, SIGABRT),
-                                       on_gpu(1, to_int(ExitCode::kDiskFull))});
-  ASSERT_THAT(events, SizeIs(4));
+  const auto events = read(
+      options(),
+      {on_gpu(0, 1), on_gpu(1, 1), on_gpu(1, -1, SIGABRT), on_gpu(1, to_int(ExitCode::kDiskFull)),
+       on_gpu(1, to_int(ExitCode::kBadInput)), on_gpu(0, to_int(ExitCode::kBadInput))});
+  ASSERT_THAT(events, SizeIs(6));
   EXPECT_EQ(events[0].cause, ExitCause::kUnknown) << "31 is the program's own fault";
   EXPECT_EQ(events[0].detail, "line 49");
   EXPECT_EQ(events[1].cause, ExitCause::kGpuFault);
@@ -139,6 +141,8 @@ TEST_F(EndReaderGpuTest, AnErrorOfItsGpuIsWhyARankEnded) {
               ElementsAre(testing::HasSubstr("GPU 1 is lost")));
   EXPECT_EQ(events[2].cause, ExitCause::kGpuFault);
   EXPECT_EQ(events[3].cause, ExitCause::kUnknown) << "it says what was wrong";
+  EXPECT_EQ(events[4].cause, ExitCause::kGpuFault) << "it was told that it has no GPU";
+  EXPECT_EQ(events[5].cause, ExitCause::kUnknown);
 }
 
 TEST_F(EndReaderGpuTest, AnXidThatComesAMomentLaterIsWaitedFor) {
