@@ -67,7 +67,7 @@ class Reference {
   // The positions that a place sees, from the oldest on.
   struct Row {
     int64_t oldest;
-    std::vector<double> scores, weights;
+    std::vector<double> scores = {}, weights = {};
     double lse = 0;
 
     double score(int64_t j) const { return scores[static_cast<size_t>(j - oldest)]; }
