@@ -78,13 +78,14 @@ Json measure_collectives(const Bench& bench) {
                                     (*device)->memory());
       trainer::StopSignals signals;
       std::ostringstream out, err;
-      absl::Status status = trainer::prepare_devices(config, {.groups = groups,
-                                                              .page = *page,
-                                                              .out = out,
-                                                              .err = err,
-                                                              .signals = signals,
-                                                              .on_step = nullptr,
-                                                              .backend = *device});
+      const auto ready = trainer::prepare_devices(config, {.groups = groups,
+                                                           .page = *page,
+                                                           .out = out,
+                                                           .err = err,
+                                                           .signals = signals,
+                                                           .on_step = nullptr,
+                                                           .backend = *device});
+      absl::Status status = ready.status();
       if (status.ok()) status = measure(groups.world(), **device, bench.small, mine.rows);
       mine.how = out.str();
       if (!status.ok()) mine.error = std::string(status.message());

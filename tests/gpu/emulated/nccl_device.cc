@@ -10,7 +10,7 @@ absl::StatusOr<std::shared_ptr<const NcclApi>> nccl_of_device() {
   emulated::properties().devices = 2;
   static const auto device = gpu_backend({}).value();
   static const FakeNccl nccl(device->memory(), [](void* stream, std::function<void()> work) {
-    emulated::enqueue(static_cast<cudaStream_t>(stream), std::move(work));
+    emulated::enqueue(static_cast<cudaStream_t>(stream), {std::move(work)});
   });
   return nccl.api();
 }
