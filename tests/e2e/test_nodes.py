@@ -16,12 +16,13 @@ class Nodes(MusterTest):
         args[0] = "submit"
         return json.loads(self.muster(*args, "--json", check=0).stdout)["id"]
 
-    def running_on(self, job, worker):
+    def running_on(self, job, worker, faults=0):
+        """Once it has had so many: before the coordinator knows of one, the job runs where it ran."""
         def there():
             record = self.job(job)
             self.assertNotEqual(record["state"], "FAILED", record["reason"])
             placed = [rank["worker"] for rank in record["placement"]]
-            return record if record["state"] == "RUNNING" and placed == [worker] else None
+            return record if record["state"] == "RUNNING" and placed == [worker] and len(record["faults"]) >= faults else None
         return wait_until(there, 60, f"job {job} running on {worker}")
 
     def kill_and_start_again(self, coordinator, worker, name):
@@ -36,7 +37,7 @@ class Nodes(MusterTest):
         self.running_on(job, "node1")
         # There is no other node: it is taken once its check has passed, and the reason says so.
         first = self.kill_and_start_again(coordinator, first, "node1")
-        record = self.running_on(job, "node1")
+        self.running_on(job, "node1", faults=1)
         node = self.node("node1")
         self.assertEqual(node["exclusion"]["cause"], "worker lost", node)
         self.assertTrue(node["last_check"]["passed"], node)
@@ -47,7 +48,7 @@ class Nodes(MusterTest):
         self.start_worker(coordinator, "node2", 1)
         wait_until(lambda: self.node("node2"), 30, "node2")
         self.kill_and_start_again(coordinator, first, "node1")
-        record = self.running_on(job, "node2")
+        record = self.running_on(job, "node2", faults=2)
         self.assertEqual([fault["kind"] for fault in record["faults"]], ["worker lost"] * 2, record)
         shown = self.muster("node", "list", check=0).stdout
         self.assertRegex(shown, r"node1 .*left out for \d+m .*worker lost: ")
