@@ -34,7 +34,7 @@ constexpr Duration kPausesLast = seconds(40);
 
 WorkerName name_of(int32_t node) { return WorkerName(absl::StrCat("node", node)); }
 
-CoreOptions options() {
+CoreOptions fleet_options() {
   CoreOptions options;
   options.version = "fleet";
   return options;
@@ -57,7 +57,7 @@ Fleet::Fleet(int32_t ranks, Trouble trouble, uint64_t seed)
       random_(seed * 1'000 + static_cast<uint64_t>(trouble)),
       step_time_(random_.between_ms(200, 1'200)),
       nodes_state_(static_cast<size_t>(nodes_ + (has_spare() ? 1 : 0))),
-      core_(options(), DurableState{}, now_) {
+      core_(fleet_options(), DurableState{}, now_) {
   for (Node& node : nodes_state_) node.offset = kTurn * static_cast<int64_t>(random_.below(10));
   first_mark_ = kLayers * static_cast<int64_t>(14 + random_.below(6)) +
                 static_cast<int64_t>(random_.below(kLayers));

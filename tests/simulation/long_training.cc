@@ -25,10 +25,10 @@ constexpr Duration kGrowSkip = seconds(10);
 constexpr Duration kSkipMin = seconds(2);
 // As measured (docs/recovery.md).
 constexpr Duration kNodeCheck = milliseconds(200);
-constexpr double kWaits = 0.25;      // of a step, for peers
+constexpr double kPeerWait = 0.25;      // of a step, for peers
 constexpr size_t kStepsBucket = 10;  // of StepTimes, for steps of 5 to 10 s
 
-CoreOptions options() {
+CoreOptions long_options() {
   CoreOptions options;
   options.version = "long";
   return options;
@@ -41,7 +41,7 @@ LongTraining::LongTraining(const LongPlan& plan, uint64_t seed)
       ranks_(plan.nodes * plan.ranks_per_node),
       random_(seed),
       nodes_(static_cast<size_t>(plan.nodes + plan.spares)),
-      core_(options(), DurableState{}, now_) {}
+      core_(long_options(), DurableState{}, now_) {}
 
 Instant LongTraining::end() const {
   constexpr double kDayNs = 86'400e9;
@@ -245,7 +245,7 @@ void LongTraining::heartbeat(int32_t index) {
       if (made_ > 0) page.step_seconds = seconds_ / static_cast<double>(made_);
       page.step_times.counts[kStepsBucket] = static_cast<uint64_t>(made_);
       page.step_times.seconds = seconds_;
-      page.collective_wait_seconds = seconds_ * kWaits;
+      page.collective_wait_seconds = seconds_ * kPeerWait;
       page.checkpoints.stall_seconds = stall_seconds_;
       page.checkpoint_step = saved_;
     }

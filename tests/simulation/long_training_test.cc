@@ -81,12 +81,12 @@ TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
 
 // As in simulation_test.cc.
 #ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kSeeds = 2;
+constexpr uint64_t kTrainings = 2;
 #else
-constexpr uint64_t kSeeds = 12;
+constexpr uint64_t kTrainings = 12;
 #endif
 INSTANTIATE_TEST_SUITE_P(Seeds, LongTrainings,
-                         testing::Combine(testing::Range<uint64_t>(1, kSeeds + 1),
+                         testing::Combine(testing::Range<uint64_t>(1, kTrainings + 1),
                                           testing::Bool()));
 
 }  // namespace

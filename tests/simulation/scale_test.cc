@@ -42,7 +42,7 @@ TEST_P(Matrix, IsToldInTimeAndNamesTheRightOne) {
   }
 }
 
-std::string name_of(const testing::TestParamInfo<Trouble>& one) {
+std::string name_of_trouble(const testing::TestParamInfo<Trouble>& one) {
   std::string name(kTroubleNames[static_cast<size_t>(one.param)]);
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
@@ -54,7 +54,7 @@ std::vector<Trouble> all_troubles() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Troubles, Matrix, testing::ValuesIn(all_troubles()), name_of);
+INSTANTIATE_TEST_SUITE_P(Troubles, Matrix, testing::ValuesIn(all_troubles()), name_of_trouble);
 
 // In the same time as among eight, and not with a machine of its own for it.
 TEST(Scale, OneHungRankOf16384IsFoundAndNamed) {

@@ -11,9 +11,9 @@ namespace {
 
 // With the address sanitizer a seed takes ten times as long, and what it looks for does not depend on many of them.
 #ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kSeeds = 100;
+constexpr uint64_t kStories = 100;
 #else
-constexpr uint64_t kSeeds = 1600;
+constexpr uint64_t kStories = 1600;
 #endif
 constexpr uint64_t kSeedsPerTest = 100;
 
@@ -75,7 +75,7 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   EXPECT_GT(sum.left_stuck, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Simulation, Seeds, testing::Range<uint64_t>(1, kSeeds + 1, kSeedsPerTest));
+INSTANTIATE_TEST_SUITE_P(Simulation, Seeds, testing::Range<uint64_t>(1, kStories + 1, kSeedsPerTest));
 
 // For looking into one seed: MUSTER_SIMULATION_SEED names it.
 TEST(Simulation, OneSeed) {

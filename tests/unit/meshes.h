@@ -33,7 +33,7 @@ inline std::vector<Degrees> factorisations(int32_t size) {
 }
 
 // Of one node.
-inline Mesh mesh_of(const Degrees& degrees) {
+inline Mesh mesh_with(const Degrees& degrees) {
   int32_t ranks = 1;
   for (const int32_t degree : degrees) ranks *= degree;
   const auto mesh = Mesh::resolve({.ici = degrees}, 1, ranks);

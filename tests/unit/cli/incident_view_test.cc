@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int64_t kNow = 1'700'000'016'000'000'000;
+constexpr int64_t kIncidentNow = 1'700'000'016'000'000'000;
 
 StackView screen() { return {}; }
 
@@ -30,7 +30,7 @@ size_t widest(const std::string& text) {
 }
 
 TEST(IncidentView, ShowsTheVerdictOnOneScreen) {
-  const auto text = describe_incident(stuck_incident(), kNow, screen());
+  const auto text = describe_incident(stuck_incident(), kIncidentNow, screen());
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(*text, R"(incident 7: hang, job 3 (llama), attempt 2, 16s ago
 rank 1 on node0 never entered all-gather 42 of fsdp (layer 3 mlp all-gather),
@@ -95,19 +95,19 @@ TEST(IncidentView, AStoryOfAnotherMachineCannotDriveTheTerminal) {
   incident.mutable_ranks(0)->add_last_lines("\x1b[7m");
   incident.mutable_suspects(0)->set_source("\x1b[8m");
   incident.mutable_stacks()->mutable_frames(0)->set_text("\x1b[9m");
-  const auto text = describe_incident(incident, kNow, screen());
+  const auto text = describe_incident(incident, kIncidentNow, screen());
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(escape_controls(*text), *text);
   v1::ListIncidentsResponse list;
   *list.add_incidents() = incident;
-  const std::string rows = describe_incidents(list, kNow, 80);
+  const std::string rows = describe_incidents(list, kIncidentNow, 80);
   EXPECT_EQ(escape_controls(rows), rows);
 }
 
 TEST(IncidentView, StacksThatAreNoTreeAreAnError) {
   v1::Incident incident = stuck_incident();
   incident.mutable_stacks()->mutable_nodes(0)->set_frame(999);
-  EXPECT_FALSE(describe_incident(incident, kNow, screen()).ok());
+  EXPECT_FALSE(describe_incident(incident, kIncidentNow, screen()).ok());
   EXPECT_FALSE(incident_to_json(incident).ok());
 }
 
@@ -121,7 +121,7 @@ TEST(IncidentView, ListsOneLineEach) {
   slow.set_open(true);
   slow.set_sentence("rank 2 is slow");
   *list.add_incidents() = slow;
-  EXPECT_EQ(describe_incidents(list, kNow, 80),
+  EXPECT_EQ(describe_incidents(list, kIncidentNow, 80),
             "INCIDENT  JOB  KIND              AGE  BACK AFTER  WHAT\n"
             "7         3    hang              16s  -           rank 1 on node0 never entered…\n"
             "6         3    slow rank (open)  -    -           rank 2 is slow\n");

@@ -19,7 +19,7 @@ Mesh random_mesh(std::mt19937_64& random, int32_t ranks) {
   degrees.fill(1);
   for (int32_t factor = 2; ranks > 1; ++factor)
     for (; ranks % factor == 0; ranks /= factor) degrees[random() % kMeshAxisCount] *= factor;
-  return mesh_of(degrees);
+  return mesh_with(degrees);
 }
 
 void expect_sound(const Blame& blame, size_t ranks) {

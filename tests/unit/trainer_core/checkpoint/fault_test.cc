@@ -26,14 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr CheckpointOwner kOwner{7, 1, 100};
 constexpr CheckpointOwner kNextOwner{7, 2, 200};
-// Two files of parameters and one of state.
-constexpr int64_t kFileBytes = 48;
-
-// Memory only: a process that dies loses nothing of the page cache, and a thousand saves need not wait for a disk.
-fs::path quick_disk() {
-  return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
-}
-
 struct Scenario {
   std::string name;
   int64_t old_step;

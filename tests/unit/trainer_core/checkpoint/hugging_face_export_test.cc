@@ -17,14 +17,14 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-ModelConfig golden(const std::string& family) {
+ModelConfig golden_model(const std::string& family) {
   const auto config = read_hugging_face_config(hugging_face_golden(family));
   EXPECT_TRUE(config.ok()) << config.status();
   return config->model;
 }
 
 std::string refusal(const std::string& family, const std::function<void(ModelConfig&)>& change) {
-  ModelConfig model = golden(family);
+  ModelConfig model = golden_model(family);
   change(model);
   const auto exported = export_to_hugging_face(model, 64, nlohmann::json::object());
   EXPECT_FALSE(exported.ok()) << exported->config;
@@ -33,7 +33,7 @@ std::string refusal(const std::string& family, const std::function<void(ModelCon
 
 TEST(HuggingFaceExport, EveryFamilyIsItself) {
   for (const char* family : kHuggingFaceGoldens) {
-    const ModelConfig model = golden(family);
+    const ModelConfig model = golden_model(family);
     const auto exported = export_to_hugging_face(model, 64, nlohmann::json::object());
     ASSERT_TRUE(exported.ok()) << exported.status();
     EXPECT_EQ(exported->config["model_type"], model.name);
@@ -67,7 +67,7 @@ TEST(HuggingFaceExport, RefusesWhatNoneOfThemHas) {
 
 // What only training looks at does not matter, nor does another way to say one thing.
 TEST(HuggingFaceExport, AllowsWhatComputesTheSame) {
-  ModelConfig model = golden("mixtral");
+  ModelConfig model = golden_model("mixtral");
   model.dropout_rate = 0.1;
   model.z_loss_multiplier = 1e-4;
   model.init_std = 0.02;

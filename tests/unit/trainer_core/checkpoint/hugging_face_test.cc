@@ -113,7 +113,7 @@ TEST_F(HuggingFace, ARankReadsItsShards) {
     const std::vector<ParamSpec> table = model_params(model);
     std::vector<float> whole(static_cast<size_t>(parameter_count(table))), together(whole.size());
     ASSERT_TRUE(load_parameters(**source, whole).ok());
-    const Mesh mesh = mesh_of({1, 1, 3, 1, 1, 1, 2});
+    const Mesh mesh = mesh_with({1, 1, 3, 1, 1, 1, 2});
     if (!allows(model, mesh)) continue;
     for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
       const ShardLayout layout = ShardLayout::of(model, mesh, rank, DType::kF32);

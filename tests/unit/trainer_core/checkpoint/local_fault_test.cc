@@ -20,13 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Two files of parameters and one of state.
-constexpr int64_t kFileBytes = 48;
-
-fs::path quick_disk() {
-  return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
-}
-
 // As a keeper gets it: file by file, then the part.
 absl::Status copy(const LocalStore& from, const LocalStore& to, const std::string& text) {
   const auto part = parse_local_part(text);

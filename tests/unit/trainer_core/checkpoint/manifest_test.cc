@@ -11,12 +11,12 @@
 namespace muster::trainer {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using testing::HasSubstr;
 
 // A matrix in two files and a vector; two blocks.
-json good_manifest() {
-  return json::parse(R"({
+Json good_manifest() {
+  return Json::parse(R"({
     "format": "muster-checkpoint", "version": 3, "step": 5, "samples": 40, "optimizer": "sgd",
     "config": {"steps": 100, "learning_rate": 0.0003}, "block_bytes": 4194304,
     "tensors": {"model": {"w": {"dtype": "F32", "shape": [4, 3]}, "b": {"dtype": "F32", "shape": [3]}},
@@ -31,14 +31,14 @@ json good_manifest() {
 }
 
 // With the checksum that its writer would have given it.
-std::string signed_text(json manifest) {
+std::string signed_text(Json manifest) {
   const std::string text = manifest.dump();
   manifest["checksum"] = checksum_text(checksum({text.data(), text.size()}));
   return manifest.dump(2);
 }
 
-std::string problem_of(const std::function<void(json&)>& change) {
-  json manifest = good_manifest();
+std::string problem_of(const std::function<void(Json&)>& change) {
+  Json manifest = good_manifest();
   change(manifest);
   return std::string(parse_manifest(signed_text(manifest)).status().message());
 }
@@ -52,72 +52,72 @@ TEST(Manifest, SaysWhatItWasToldAndItsOwnTextIsTheSame) {
   EXPECT_EQ(manifest->files[0].digest.blocks, (std::vector<uint64_t>{1, ~uint64_t{0}}));
   EXPECT_EQ(manifest->files[1].boxes[0].box.begin, (std::vector<int64_t>{3, 0}));
   EXPECT_EQ(manifest->tensors(CheckpointPart::kModel).at("w").shape, (std::vector<int64_t>{4, 3}));
-  json again = json::parse(manifest_text(*manifest));
+  Json again = Json::parse(manifest_text(*manifest));
   again.erase("checksum");
   EXPECT_EQ(again, good_manifest());
 }
 
 TEST(Manifest, EveryWrongFieldIsNamed) {
-  const auto file = [](json& m) -> json& { return m["files"][0]; };
-  const auto box = [&](json& m) -> json& { return file(m)["boxes"][0]; };
-  const std::pair<std::function<void(json&)>, const char*> cases[] = {
-      {[](json& m) { m["step"] = -1; }, "step is -1, which is no count"},
-      {[](json& m) { m["step"] = 1.5; }, "step is 1.5"},
-      {[](json& m) { m["step"] = ~uint64_t{0}; }, "step is 18446744073709551615"},
-      {[](json& m) { m["samples"] = "8"; }, "samples is \"8\""},
-      {[](json& m) { m["block_bytes"] = 1; }, "block_bytes is 1; it must be 4194304"},
-      {[](json& m) { m["tensors"]["model"]["w"]["dtype"] = "I64"; },
+  const auto file = [](Json& m) -> Json& { return m["files"][0]; };
+  const auto box = [&](Json& m) -> Json& { return file(m)["boxes"][0]; };
+  const std::pair<std::function<void(Json&)>, const char*> cases[] = {
+      {[](Json& m) { m["step"] = -1; }, "step is -1, which is no count"},
+      {[](Json& m) { m["step"] = 1.5; }, "step is 1.5"},
+      {[](Json& m) { m["step"] = ~uint64_t{0}; }, "step is 18446744073709551615"},
+      {[](Json& m) { m["samples"] = "8"; }, "samples is \"8\""},
+      {[](Json& m) { m["block_bytes"] = 1; }, "block_bytes is 1; it must be 4194304"},
+      {[](Json& m) { m["tensors"]["model"]["w"]["dtype"] = "I64"; },
        "tensor w has dtype \"I64\"; this program reads F32"},
-      {[](json& m) {
+      {[](Json& m) {
          m["tensors"]["model"]["w"]["shape"] = {4, 0};
        },
        "tensor w's shape is [4,0]"},
-      {[](json& m) {
+      {[](Json& m) {
          m["tensors"]["model"]["w"]["shape"] = {int64_t{1} << 40, int64_t{1} << 40};
        },
        "tensor w's shape is"},
-      {[](json& m) { m["tensors"]["model"]["w"]["shape"] = json::array({~uint64_t{0}}); },
+      {[](Json& m) { m["tensors"]["model"]["w"]["shape"] = Json::array({~uint64_t{0}}); },
        "tensor w's shape has a size of 18446744073709551615"},
-      {[](json& m) { m["tensors"]["model"]["w"]["shape"] = std::vector<int>(9, 1); },
+      {[](Json& m) { m["tensors"]["model"]["w"]["shape"] = std::vector<int>(9, 1); },
        "tensor w's shape is no short list"},
-      {[](json& m) {
+      {[](Json& m) {
          m["tensors"]["model"]["lost"] = {{"dtype", "F32"}, {"shape", {2}}};
        },
        "the boxes of tensor lost have 0 of its 2 numbers"},
-      {[&](json& m) { file(m)["name"] = "../../etc/passwd"; }, "a file's name is \"../../etc/pass"},
-      {[&](json& m) { file(m)["name"] = "b.safetensors"; }, "b.safetensors is listed twice"},
-      {[&](json& m) { file(m)["part"] = "other"; }, "a file's part is \"other\""},
-      {[&](json& m) { file(m)["bytes"] = ~uint64_t{0}; },
+      {[&](Json& m) { file(m)["name"] = "../../etc/passwd"; }, "a file's name is \"../../etc/pass"},
+      {[&](Json& m) { file(m)["name"] = "b.safetensors"; }, "b.safetensors is listed twice"},
+      {[&](Json& m) { file(m)["part"] = "other"; }, "a file's part is \"other\""},
+      {[&](Json& m) { file(m)["bytes"] = ~uint64_t{0}; },
        "a.safetensors has 18446744073709551615 bytes and 2 checksums instead of 4398046511104"},
-      {[&](json& m) { file(m)["bytes"] = 100; }, "2 checksums instead of 1"},
-      {[&](json& m) { file(m)["xxh3"][0] = "xyz"; }, "has the checksum \"xyz\""},
-      {[&](json& m) { box(m)["tensor"] = "v"; }, "the box of v is of a tensor that is not listed"},
-      {[&](json& m) {
+      {[&](Json& m) { file(m)["bytes"] = 100; }, "2 checksums instead of 1"},
+      {[&](Json& m) { file(m)["xxh3"][0] = "xyz"; }, "has the checksum \"xyz\""},
+      {[&](Json& m) { box(m)["tensor"] = "v"; }, "the box of v is of a tensor that is not listed"},
+      {[&](Json& m) {
          box(m)["begin"] = {2, 0};
        },
        "begins at [2,0] with sizes [3,3]"},
-      {[&](json& m) { box(m)["begin"] = {0}; }, "not inside the tensor"},
-      {[&](json& m) {
+      {[&](Json& m) { box(m)["begin"] = {0}; }, "not inside the tensor"},
+      {[&](Json& m) {
          box(m)["extent"] = {0, 3};
        },
        "not inside the tensor"},
-      {[&](json& m) {
+      {[&](Json& m) {
          box(m)["extent"] = {2, 3};
        },
        "the boxes of tensor w have 9 of its 12"},
-      {[&](json& m) {
+      {[&](Json& m) {
          m["files"][1]["boxes"][0]["begin"] = {2, 0};
        },
        "two boxes of tensor w overlap"},
-      {[&](json& m) { box(m)["at"] = 62; }, "36 bytes from byte 62 on"},
-      {[&](json& m) { box(m)["at"] = 4194404; }, "36 bytes from byte 4194404 on, in a file of"},
-      {[&](json& m) { box(m)["at"] = ~uint64_t{3}; }, "from byte 18446744073709551612 on"},
+      {[&](Json& m) { box(m)["at"] = 62; }, "36 bytes from byte 62 on"},
+      {[&](Json& m) { box(m)["at"] = 4194404; }, "36 bytes from byte 4194404 on, in a file of"},
+      {[&](Json& m) { box(m)["at"] = ~uint64_t{3}; }, "from byte 18446744073709551612 on"},
   };
   for (const auto& [change, expected] : cases) EXPECT_THAT(problem_of(change), HasSubstr(expected));
 }
 
 TEST(Manifest, AnotherVersionIsNoDamage) {
-  json manifest = good_manifest();
+  Json manifest = good_manifest();
   manifest["version"] = 2;  // which had no checksum
   const auto status = parse_manifest(manifest.dump()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -140,12 +140,12 @@ TEST(Manifest, MutatedOnesAreRefusedOrWhole) {
   Mutator mutator(3);
   int understood = 0;
   for (int i = 0; i < 20'000; ++i) {
-    const json bad = json::parse(mutator.mutate(good), nullptr, /*allow_exceptions=*/false);
+    const Json bad = Json::parse(mutator.mutate(good), nullptr, /*allow_exceptions=*/false);
     if (!bad.is_object()) continue;
     std::string text;
     try {
       text = signed_text(bad);
-    } catch (const json::exception&) {
+    } catch (const Json::exception&) {
       continue;  // no UTF-8
     }
     const auto manifest = parse_manifest(text);

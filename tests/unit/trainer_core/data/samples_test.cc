@@ -8,13 +8,13 @@
 namespace muster::trainer {
 namespace {
 
-constexpr size_t kLength = 16;
+constexpr size_t kSequenceLength = 16;
 
 struct Sequence {
-  std::vector<int32_t> tokens = std::vector<int32_t>(kLength, -1);
-  std::vector<int32_t> targets = std::vector<int32_t>(kLength, -1);
-  std::vector<int32_t> starts = std::vector<int32_t>(kLength, -1);
-  std::vector<float> weights = std::vector<float>(kLength, -1);
+  std::vector<int32_t> tokens = std::vector<int32_t>(kSequenceLength, -1);
+  std::vector<int32_t> targets = std::vector<int32_t>(kSequenceLength, -1);
+  std::vector<int32_t> starts = std::vector<int32_t>(kSequenceLength, -1);
+  std::vector<float> weights = std::vector<float>(kSequenceLength, -1);
 
   SequenceSpans spans() { return {tokens, targets, starts, weights}; }
 };
@@ -25,7 +25,7 @@ class SamplesTest : public testing::Test {
     make_token_folder(folder_.path(), shards);
     auto dataset = TokenDataset::open(folder_.path(), kFolderVocab);
     ASSERT_TRUE(dataset.ok()) << dataset.status();
-    samples_ = Samples::make(kind, Corpus(*std::move(dataset)), kLength);
+    samples_ = Samples::make(kind, Corpus(*std::move(dataset)), kSequenceLength);
   }
   Sequence read(uint64_t number) {
     Sequence sequence;
@@ -48,12 +48,12 @@ TEST_F(SamplesTest, PackedSequencesKeepDocumentsApart) {
   std::vector<Place> all;
   for (size_t d = 0; d < documents.size(); ++d)
     for (const int32_t token : documents[d]) all.push_back({token, d});
-  ASSERT_EQ(samples_->size(), (all.size() - 1) / kLength);
+  ASSERT_EQ(samples_->size(), (all.size() - 1) / kSequenceLength);
   for (const uint64_t number : {samples_->size() - 1, uint64_t{0}}) read(number);  // in any order
   for (uint64_t number = 0; number < samples_->size(); ++number) {
     const Sequence sequence = read(number);
-    const size_t begin = number * kLength;
-    for (size_t i = 0; i < kLength; ++i) {
+    const size_t begin = number * kSequenceLength;
+    for (size_t i = 0; i < kSequenceLength; ++i) {
       const Place &here = all[begin + i], &next = all[begin + i + 1];
       ASSERT_EQ(sequence.tokens[i], here.token);
       ASSERT_EQ(sequence.targets[i], next.token);
@@ -67,14 +67,14 @@ TEST_F(SamplesTest, PackedSequencesKeepDocumentsApart) {
 }
 
 TEST_F(SamplesTest, OneDocumentIsCutOffOrPadded) {
-  const std::vector<Document> documents = {Document(3, 5), Document(kLength, 6),
-                                           Document(kLength + 1, 7), Document(40, 8),
+  const std::vector<Document> documents = {Document(3, 5), Document(kSequenceLength, 6),
+                                           Document(kSequenceLength + 1, 7), Document(40, 8),
                                            Document(1, 9)};
   make({documents}, Samples::Kind::kDocuments);
   ASSERT_EQ(samples_->size(), documents.size());
   for (size_t d = 0; d < documents.size(); ++d) {
     const Sequence sequence = read(d);
-    for (size_t i = 0; i < kLength; ++i) {
+    for (size_t i = 0; i < kSequenceLength; ++i) {
       const bool has_token = i < documents[d].size(), has_target = i + 1 < documents[d].size();
       ASSERT_EQ(sequence.tokens[i], has_token ? documents[d][i] : 0);
       ASSERT_EQ(sequence.targets[i], has_target ? documents[d][i + 1] : 0);

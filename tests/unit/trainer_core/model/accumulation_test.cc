@@ -12,11 +12,11 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int32_t kBatch = 4, kLength = 9;
+constexpr int32_t kLargeBatch = 4, kLargeBatchLength = 9;
 
 // Sequences [first, first + count) of a batch.
 Batch part_of(const TestBatch& data, size_t first, size_t count) {
-  const size_t from = first * kLength, rows = count * kLength;
+  const size_t from = first * kLargeBatchLength, rows = count * kLargeBatchLength;
   return {std::span(data.tokens).subspan(from, rows), std::span(data.targets).subspan(from, rows),
           std::span(data.weights).subspan(from, rows)};
 }
@@ -25,9 +25,9 @@ class Accumulation : public testing::TestWithParam<ModelConfig> {};
 
 TEST_P(Accumulation, OfHalfBatchesIsTheWholeBatch) {
   for (const RematPolicy remat : {RematPolicy::kNone, RematPolicy::kFull}) {
-    TestModel whole(GetParam(), kBatch, kLength, remat),
-        half(GetParam(), kBatch / 2, kLength, remat);
-    const TestBatch data(GetParam().vocab_size, int64_t{kBatch} * kLength);
+    TestModel whole(GetParam(), kLargeBatch, kLargeBatchLength, remat),
+        half(GetParam(), kLargeBatch / 2, kLargeBatchLength, remat);
+    const TestBatch data(GetParam().vocab_size, int64_t{kLargeBatch} * kLargeBatchLength);
     randomize_params(whole.plan, whole.model.params());
     randomize_params(half.plan, half.model.params());
     const LossSum expected = whole.model.forward_backward(data.view());
@@ -51,8 +51,9 @@ TEST_P(Accumulation, OfHalfBatchesIsTheWholeBatch) {
 }
 
 TEST_P(Accumulation, LeavesNothingBehind) {
-  TestModel fresh(GetParam(), kBatch, kLength), used(GetParam(), kBatch, kLength);
-  const TestBatch data(GetParam().vocab_size, int64_t{kBatch} * kLength);
+  TestModel fresh(GetParam(), kLargeBatch, kLargeBatchLength),
+      used(GetParam(), kLargeBatch, kLargeBatchLength);
+  const TestBatch data(GetParam().vocab_size, int64_t{kLargeBatch} * kLargeBatchLength);
   randomize_params(fresh.plan, fresh.model.params());
   randomize_params(used.plan, used.model.params());
   const double loss = fresh.model.forward_backward(data.view()).loss;

@@ -16,9 +16,9 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int32_t kBatch = 2, kLength = 70;
+constexpr int32_t kBf16Batch = 2, kBf16Length = 70;
 
-struct Outcome {
+struct Bf16Outcome {
   double loss = 0;  // mean
   std::vector<float> grads, logits;
   std::vector<int32_t> experts;  // that the last layer with experts has chosen
@@ -28,12 +28,12 @@ struct Outcome {
 // 0.005 at least): a rounding would choose the other one, and the token's outcome would be another.
 constexpr uint64_t kBatchStream = 14;
 
-Outcome outcome_of(const ModelConfig& config, DType dtype, int32_t threads = 2) {
-  TestModel test(config, kBatch, kLength, RematPolicy::kFull, threads, true, dtype);
+Bf16Outcome outcome_of(const ModelConfig& config, DType dtype, int32_t threads = 2) {
+  TestModel test(config, kBf16Batch, kBf16Length, RematPolicy::kFull, threads, true, dtype);
   randomize_params(test.plan, test.model.params());
-  const TestBatch data(config.vocab_size, int64_t{kBatch} * kLength, kBatchStream);
+  const TestBatch data(config.vocab_size, int64_t{kBf16Batch} * kBf16Length, kBatchStream);
   const LossSum sum = test.model.forward_backward(data.view());
-  Outcome outcome{.loss = sum.loss / sum.weight, .grads = {}, .logits = {}, .experts = {}};
+  Bf16Outcome outcome{.loss = sum.loss / sum.weight, .grads = {}, .logits = {}, .experts = {}};
   outcome.grads.assign(test.model.grads().begin(), test.model.grads().end());
   outcome.logits.resize(data.tokens.size() * static_cast<size_t>(config.vocab_size));
   test.model.all_logits(data.tokens, outcome.logits.data());
@@ -57,7 +57,7 @@ std::vector<double> log_softmax(const float* logits, size_t vocab) {
 }
 
 // Of every position: the divergence of the second model's prediction from the first's.
-std::vector<double> divergences(const Outcome& p, const Outcome& q, size_t vocab) {
+std::vector<double> divergences(const Bf16Outcome& p, const Bf16Outcome& q, size_t vocab) {
   std::vector<double> result;
   for (size_t at = 0; at < p.logits.size(); at += vocab) {
     const std::vector<double> log_p = log_softmax(p.logits.data() + at, vocab);
@@ -73,7 +73,8 @@ class Bf16Model : public testing::TestWithParam<ModelConfig> {};
 
 TEST_P(Bf16Model, PredictsWhatFp32Does) {
   const ModelConfig& config = GetParam();
-  const Outcome wide = outcome_of(config, DType::kF32), narrow = outcome_of(config, DType::kBf16);
+  const Bf16Outcome wide = outcome_of(config, DType::kF32),
+                    narrow = outcome_of(config, DType::kBf16);
   EXPECT_NEAR(narrow.loss, wide.loss, 2e-3);
   EXPECT_NE(narrow.loss, wide.loss);
   ASSERT_EQ(narrow.experts, wide.experts) << "choose another batch";
@@ -91,7 +92,8 @@ TEST_P(Bf16Model, PredictsWhatFp32Does) {
 // meets. The softmax does not see a key's bias, so its gradient is rounding alone: what is allowed to be small beside all.
 TEST_P(Bf16Model, GradientsPointWhereFp32sDo) {
   const ModelConfig& config = GetParam();
-  const Outcome wide = outcome_of(config, DType::kF32), narrow = outcome_of(config, DType::kBf16);
+  const Bf16Outcome wide = outcome_of(config, DType::kF32),
+                    narrow = outcome_of(config, DType::kBf16);
   double all = 0;
   for (const float g : wide.grads) all += double{g} * g;
   for (const ParamSpec& spec : model_params(config)) {
@@ -106,8 +108,8 @@ TEST_P(Bf16Model, GradientsPointWhereFp32sDo) {
 }
 
 TEST_P(Bf16Model, HasTheSameBitsWithAnyNumberOfThreads) {
-  const Outcome serial = outcome_of(GetParam(), DType::kBf16, 1);
-  const Outcome parallel = outcome_of(GetParam(), DType::kBf16, 3);
+  const Bf16Outcome serial = outcome_of(GetParam(), DType::kBf16, 1);
+  const Bf16Outcome parallel = outcome_of(GetParam(), DType::kBf16, 3);
   EXPECT_EQ(serial.loss, parallel.loss);
   EXPECT_EQ(serial.grads, parallel.grads);
   EXPECT_EQ(serial.logits, parallel.logits);

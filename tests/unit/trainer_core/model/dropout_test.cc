@@ -12,7 +12,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int32_t kBatch = 4, kLength = 9;
+constexpr int32_t kDroppedBatch = 4, kDroppedLength = 9;
 
 ModelConfig dropping(ModelConfig config, double rate = 0.3, double of_input = 0.2) {
   config.dropout_rate = rate;
@@ -23,21 +23,21 @@ ModelConfig dropping(ModelConfig config, double rate = 0.3, double of_input = 0.
 // A model with random weights, and a batch for it.
 struct Trial {
   explicit Trial(const ModelConfig& config, RematPolicy policy = RematPolicy::kNone,
-                 int32_t threads = 1, int32_t batch = kBatch)
-      : test(config, batch, kLength, policy, threads),
-        data(config.vocab_size, int64_t{kBatch} * kLength) {
+                 int32_t threads = 1, int32_t batch = kDroppedBatch)
+      : test(config, batch, kDroppedLength, policy, threads),
+        data(config.vocab_size, int64_t{kDroppedBatch} * kDroppedLength) {
     randomize_params(test.plan, test.model.params());
   }
 
   // Sequences [first, first + count), which are samples from `sample` on.
   Batch part(size_t first, size_t count, uint64_t sample) const {
-    const size_t from = first * kLength, rows = count * kLength;
+    const size_t from = first * kDroppedLength, rows = count * kDroppedLength;
     return {std::span(data.tokens).subspan(from, rows),
             std::span(data.targets).subspan(from, rows),
             std::span(data.weights).subspan(from, rows),
             {5, sample}};
   }
-  Batch all(uint64_t sample = 100) const { return part(0, kBatch, sample); }
+  Batch all(uint64_t sample = 100) const { return part(0, kDroppedBatch, sample); }
   std::vector<float> grads() { return {test.model.grads().begin(), test.model.grads().end()}; }
 
   TestModel test;
@@ -70,7 +70,7 @@ TEST_P(Dropout, IsTheSameUnderEveryRematPolicy) {
 
 TEST_P(Dropout, FollowsTheSamplesAndNotTheBatch) {
   const ModelConfig config = dropping(GetParam());
-  Trial whole(config), half(config, RematPolicy::kNone, 1, kBatch / 2);
+  Trial whole(config), half(config, RematPolicy::kNone, 1, kDroppedBatch / 2);
   const double loss = whole.test.model.forward_backward(whole.all()).loss;
   const double first = half.test.model.forward_backward(half.part(0, 2, 100)).loss;
   const double second =

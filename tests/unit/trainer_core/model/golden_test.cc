@@ -19,24 +19,24 @@ namespace {
 
 constexpr double kLogitsTolerance = 1e-4;
 
-struct Case {
+struct GoldenCase {
   const char* file;
   RematPolicy remat;
   int32_t threads;
 
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+  friend std::ostream& operator<<(std::ostream& out, const GoldenCase& c) {
     return out << c.file << (c.remat == RematPolicy::kFull ? "_full_" : "_none_") << c.threads;
   }
 };
 
 using Mutation = std::function<void(ModelConfig&)>;
 
-class Golden : public testing::TestWithParam<Case> {
+class Golden : public testing::TestWithParam<GoldenCase> {
  protected:
   Golden() : Golden(GetParam()) {}
   // `mutate` changes the model before anything is laid out.
   explicit Golden(
-      const Case& c, const Mutation& mutate = [](ModelConfig&) {})
+      const GoldenCase& c, const Mutation& mutate = [](ModelConfig&) {})
       : file_(c.file),
         config_(model_config(file_.metadata("config"), mutate)),
         test_(config_, file_.metadata("config").at("batch"), file_.metadata("config").at("seq"),
@@ -216,40 +216,40 @@ TEST_P(Golden, AdamW) {
 
 INSTANTIATE_TEST_SUITE_P(
     Files, Golden,
-    testing::Values(Case{"reference_llama_gqa_untied.safetensors", RematPolicy::kNone, 1},
-                    Case{"reference_llama_gqa_untied.safetensors", RematPolicy::kFull, 2},
-                    Case{"reference_llama_mqa_tied.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_llama_mqa_tied.safetensors", RematPolicy::kFull, 1},
-                    Case{"reference_llama_mha_untied.safetensors", RematPolicy::kFull, 2},
-                    Case{"reference_pax_gpt.safetensors", RematPolicy::kNone, 1},
-                    Case{"reference_pax_gpt.safetensors", RematPolicy::kFull, 2},
-                    Case{"reference_pax_llama.safetensors", RematPolicy::kNone, 1},
-                    Case{"reference_gemma_capped.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_gemma_capped.safetensors", RematPolicy::kFull, 1},
-                    Case{"reference_relu_window.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_glam.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_glam.safetensors", RematPolicy::kFull, 1},
-                    Case{"reference_glam_dropless.safetensors", RematPolicy::kNone, 1},
-                    Case{"reference_glam_dropless.safetensors", RematPolicy::kFull, 2},
-                    Case{"reference_maxtext_default.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_maxtext_default.safetensors", RematPolicy::kFull, 1},
-                    Case{"reference_mixtral.safetensors", RematPolicy::kNone, 1},
-                    Case{"reference_mixtral.safetensors", RematPolicy::kFull, 2},
-                    Case{"reference_moe_capacity.safetensors", RematPolicy::kNone, 1},
-                    Case{"reference_moe_capacity.safetensors", RematPolicy::kFull, 2}));
+    testing::Values(GoldenCase{"reference_llama_gqa_untied.safetensors", RematPolicy::kNone, 1},
+                    GoldenCase{"reference_llama_gqa_untied.safetensors", RematPolicy::kFull, 2},
+                    GoldenCase{"reference_llama_mqa_tied.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_llama_mqa_tied.safetensors", RematPolicy::kFull, 1},
+                    GoldenCase{"reference_llama_mha_untied.safetensors", RematPolicy::kFull, 2},
+                    GoldenCase{"reference_pax_gpt.safetensors", RematPolicy::kNone, 1},
+                    GoldenCase{"reference_pax_gpt.safetensors", RematPolicy::kFull, 2},
+                    GoldenCase{"reference_pax_llama.safetensors", RematPolicy::kNone, 1},
+                    GoldenCase{"reference_gemma_capped.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_gemma_capped.safetensors", RematPolicy::kFull, 1},
+                    GoldenCase{"reference_relu_window.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_glam.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_glam.safetensors", RematPolicy::kFull, 1},
+                    GoldenCase{"reference_glam_dropless.safetensors", RematPolicy::kNone, 1},
+                    GoldenCase{"reference_glam_dropless.safetensors", RematPolicy::kFull, 2},
+                    GoldenCase{"reference_maxtext_default.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_maxtext_default.safetensors", RematPolicy::kFull, 1},
+                    GoldenCase{"reference_mixtral.safetensors", RematPolicy::kNone, 1},
+                    GoldenCase{"reference_mixtral.safetensors", RematPolicy::kFull, 2},
+                    GoldenCase{"reference_moe_capacity.safetensors", RematPolicy::kNone, 1},
+                    GoldenCase{"reference_moe_capacity.safetensors", RematPolicy::kFull, 2}));
 
 INSTANTIATE_TEST_SUITE_P(
     Files, GoldenDecoding,
-    testing::Values(Case{"reference_llama_gqa_untied.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_llama_mqa_tied.safetensors", RematPolicy::kNone, 1},
-                    Case{"reference_llama_mha_untied.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_pax_gpt.safetensors", RematPolicy::kNone, 1},
-                    Case{"reference_pax_llama.safetensors", RematPolicy::kNone, 1},
-                    Case{"reference_gemma_capped.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_relu_window.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_glam_dropless.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_maxtext_default.safetensors", RematPolicy::kNone, 2},
-                    Case{"reference_mixtral.safetensors", RematPolicy::kNone, 1}));
+    testing::Values(GoldenCase{"reference_llama_gqa_untied.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_llama_mqa_tied.safetensors", RematPolicy::kNone, 1},
+                    GoldenCase{"reference_llama_mha_untied.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_pax_gpt.safetensors", RematPolicy::kNone, 1},
+                    GoldenCase{"reference_pax_llama.safetensors", RematPolicy::kNone, 1},
+                    GoldenCase{"reference_gemma_capped.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_relu_window.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_glam_dropless.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_maxtext_default.safetensors", RematPolicy::kNone, 2},
+                    GoldenCase{"reference_mixtral.safetensors", RematPolicy::kNone, 1}));
 
 // Mistakes that people make when they port GLaM; debug_step_test.cc has those of Hugging Face's families.
 class Mutated : public Golden {

@@ -10,7 +10,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int32_t kBatch = 2, kLength = 70;
+constexpr int32_t kPackedBatch = 2, kPackedLength = 70;
 
 // Without a balance, which is of sequences, and with room for all choices.
 ModelConfig experts_alone() {
@@ -23,13 +23,13 @@ ModelConfig experts_alone() {
 const std::vector<std::vector<int32_t>> kBegins = {{0, 5, 6, 40, 64}, {0, 66}};
 
 struct Documents {
-  explicit Documents(int32_t vocab) : all(vocab, int64_t{kBatch} * kLength) {
+  explicit Documents(int32_t vocab) : all(vocab, int64_t{kPackedBatch} * kPackedLength) {
     for (size_t b = 0; b < kBegins.size(); ++b) {
       for (size_t d = 0; d < kBegins[b].size(); ++d) {
         const int32_t begin = kBegins[b][d];
-        const int32_t end = d + 1 < kBegins[b].size() ? kBegins[b][d + 1] : kLength;
+        const int32_t end = d + 1 < kBegins[b].size() ? kBegins[b][d + 1] : kPackedLength;
         starts.insert(starts.end(), static_cast<size_t>(end - begin), begin);
-        const size_t first = b * kLength + static_cast<size_t>(begin);
+        const size_t first = b * kPackedLength + static_cast<size_t>(begin);
         ranges.push_back({first, static_cast<size_t>(end - begin)});
         all.weights[first + static_cast<size_t>(end - begin) - 1] = 0;  // its target is another's
       }
@@ -49,7 +49,7 @@ struct Documents {
 
 struct PackedModel {
   PackedModel(const ModelConfig& config, const LayerKeeps& keeps, DType dtype = DType::kF32)
-      : plan(plan_transformer(config, kBatch, kLength, dtype, keeps, true, 2, 0, true)),
+      : plan(plan_transformer(config, kPackedBatch, kPackedLength, dtype, keeps, true, 2, 0, true)),
         arena(plan.memory),
         ops(cpu_ops(2)),
         model(plan, arena, *ops) {
@@ -112,21 +112,22 @@ TEST_P(Packing, HasTheSameBitsUnderEveryRematPolicyAndEveryByteInItsPlan) {
       const std::span<const float> grads = packed.model.grads();
       if (first.empty()) first.assign(grads.begin(), grads.end());
       EXPECT_TRUE(std::ranges::equal(grads, first)) << kRematPolicyNames[policy];
-      const auto without = plan_transformer(GetParam(), kBatch, kLength, dtype,
+      const auto without = plan_transformer(GetParam(), kPackedBatch, kPackedLength, dtype,
                                             layer_keeps(static_cast<RematPolicy>(policy)), true, 2);
       const size_t more = packed.plan.memory.total_bytes() - without.memory.total_bytes();
-      EXPECT_GE(more, kBatch * kLength * sizeof(int32_t));
-      EXPECT_LT(more, kBatch * kLength * sizeof(int32_t) + 64) << "the starts alone are new";
+      EXPECT_GE(more, kPackedBatch * kPackedLength * sizeof(int32_t));
+      EXPECT_LT(more, kPackedBatch * kPackedLength * sizeof(int32_t) + 64)
+          << "the starts alone are new";
     }
   }
 }
 
 // One document per sequence is what there is without packing, to the bit.
 TEST_P(Packing, OfWholeSequencesIsNoPacking) {
-  const TestBatch batch(GetParam().vocab_size, int64_t{kBatch} * kLength);
+  const TestBatch batch(GetParam().vocab_size, int64_t{kPackedBatch} * kPackedLength);
   const std::vector<int32_t> starts(batch.tokens.size());
   PackedModel packed(GetParam(), layer_keeps(RematPolicy::kFull));
-  TestModel plain(GetParam(), kBatch, kLength, RematPolicy::kFull, 2);
+  TestModel plain(GetParam(), kPackedBatch, kPackedLength, RematPolicy::kFull, 2);
   randomize_params(plain.plan, plain.model.params());
   const LossSum a = packed.model.forward_backward({.tokens = batch.tokens,
                                                    .targets = batch.targets,

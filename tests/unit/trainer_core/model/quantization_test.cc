@@ -33,12 +33,12 @@ double largest_of(std::span<const float> values) {
   return largest;
 }
 
-struct Case {
+struct QuantizedCase {
   const char* name;
   QuantizationConfig quantization;
 };
 
-class LibraryGolden : public testing::TestWithParam<Case> {
+class LibraryGolden : public testing::TestWithParam<QuantizedCase> {
  protected:
   LibraryGolden() : file_("quantization.safetensors") {}
 
@@ -110,13 +110,14 @@ TEST_P(LibraryGolden, LossesGradientsAndStateAreTheLibrarys) {
 
 INSTANTIATE_TEST_SUITE_P(
     Libraries, LibraryGolden,
-    testing::Values(Case{"fp8", of_type(QuantizationType::kFp8Delayed)},
-                    Case{"te_fp8_currentscaling", of_type(QuantizationType::kFp8Current)},
-                    Case{"int8", {.type = QuantizationType::kInt8, .stochastic_rounding = false}},
-                    Case{"int8_forward",
-                         {.type = QuantizationType::kInt8,
-                          .int8_weight_gradients = false,
-                          .stochastic_rounding = false}}),
+    testing::Values(QuantizedCase{"fp8", of_type(QuantizationType::kFp8Delayed)},
+                    QuantizedCase{"te_fp8_currentscaling", of_type(QuantizationType::kFp8Current)},
+                    QuantizedCase{"int8",
+                                  {.type = QuantizationType::kInt8, .stochastic_rounding = false}},
+                    QuantizedCase{"int8_forward",
+                                  {.type = QuantizationType::kInt8,
+                                   .int8_weight_gradients = false,
+                                   .stochastic_rounding = false}}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // Training a model to continue a pattern, and what it then says.

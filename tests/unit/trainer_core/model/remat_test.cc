@@ -14,14 +14,14 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int32_t kBatch = 2;
+constexpr int32_t kRematBatch = 2;
 
-struct Outcome {
+struct RematOutcome {
   std::vector<double> losses;
   std::vector<float> grads;
 
   // Of bits: a NaN equals itself.
-  friend bool operator==(const Outcome& a, const Outcome& b) {
+  friend bool operator==(const RematOutcome& a, const RematOutcome& b) {
     return std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(double)) == 0 &&
            std::memcmp(a.grads.data(), b.grads.data(), a.grads.size() * sizeof(float)) == 0;
   }
@@ -46,13 +46,13 @@ void poison(const TestModel& test) {
 }
 
 // A step, and a second one whose gradients are added to the first one's.
-Outcome outcome_of(const ModelConfig& config, const LayerKeeps& keeps, int32_t seq_len,
-                   int32_t threads, DType dtype = DType::kF32) {
-  TestModel test(config, kBatch, seq_len, keeps, threads, true, dtype);
+RematOutcome outcome_of(const ModelConfig& config, const LayerKeeps& keeps, int32_t seq_len,
+                        int32_t threads, DType dtype = DType::kF32) {
+  TestModel test(config, kRematBatch, seq_len, keeps, threads, true, dtype);
   randomize_params(test.plan, test.model.params());
   poison(test);
-  const TestBatch data(config.vocab_size, int64_t{kBatch} * seq_len);
-  Outcome outcome;
+  const TestBatch data(config.vocab_size, int64_t{kRematBatch} * seq_len);
+  RematOutcome outcome;
   outcome.losses.push_back(test.model.forward_backward(data.view()).loss);
   outcome.grads.assign(test.model.grads().begin(), test.model.grads().end());
   outcome.losses.push_back(test.model.forward_backward(data.view(), Accumulate::kYes).loss);
@@ -61,7 +61,7 @@ Outcome outcome_of(const ModelConfig& config, const LayerKeeps& keeps, int32_t s
   return outcome;
 }
 
-ModelConfig quantized(ModelConfig config, QuantizationType type) {
+ModelConfig with_quantization(ModelConfig config, QuantizationType type) {
   config.quantization = {.type = type, .amax_history_length = 3};
   return config;
 }
@@ -70,7 +70,7 @@ class Remat : public testing::TestWithParam<ModelConfig> {};
 
 // Numbers that were never written would be alike under every policy.
 TEST_P(Remat, ReadsNothingUnwritten) {
-  const Outcome kept = outcome_of(GetParam(), layer_keeps(RematPolicy::kNone), 9, 2);
+  const RematOutcome kept = outcome_of(GetParam(), layer_keeps(RematPolicy::kNone), 9, 2);
   for (const double loss : kept.losses) EXPECT_TRUE(std::isfinite(loss));
   for (const float grad : kept.grads) ASSERT_TRUE(std::isfinite(grad));
 }
@@ -79,7 +79,8 @@ TEST_P(Remat, PoliciesAreBitIdentical) {
   const ModelConfig config = three_layers(GetParam());
   for (const auto& [threads, dtype] :
        {std::pair(1, DType::kF32), {2, DType::kF32}, {1, DType::kBf16}, {2, DType::kBf16}}) {
-    const Outcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 67, threads, dtype);
+    const RematOutcome kept =
+        outcome_of(config, layer_keeps(RematPolicy::kNone), 67, threads, dtype);
     for (size_t i = 1; i < kRematPolicyNames.size(); ++i) {
       const LayerKeeps keeps = layer_keeps(static_cast<RematPolicy>(i));
       EXPECT_EQ(outcome_of(config, keeps, 67, threads, dtype), kept)
@@ -110,7 +111,7 @@ std::vector<LayerKeeps> all_placements() {
 
 TEST_P(Remat, AllPlacementsAreBitIdentical) {
   const ModelConfig config = three_layers(GetParam());
-  const Outcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 5, 1);
+  const RematOutcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 5, 1);
   for (const LayerKeeps& keeps : all_placements()) {
     ASSERT_EQ(outcome_of(config, keeps, 5, 1), kept)
         << static_cast<int>(keeps.input) << static_cast<int>(keeps.qkv)
@@ -124,7 +125,7 @@ TEST_P(Remat, OfOneLayer) {
   ModelConfig config = GetParam();
   config.num_layers = 1;
   config.experts.first_layer = 0;
-  const Outcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 9, 2);
+  const RematOutcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 9, 2);
   for (const RematPolicy policy : {RematPolicy::kFull, RematPolicy::kMinimalOffloaded})
     EXPECT_EQ(outcome_of(config, layer_keeps(policy), 9, 2), kept);
 }
@@ -133,9 +134,9 @@ INSTANTIATE_TEST_SUITE_P(
     Families, Remat,
     testing::Values(small_config(4, 2, false), small_gpt(), small_gemma(),
                     small_mixture_of_choices(), small_mixtral(), small_glam(), small_parallel(),
-                    quantized(small_gpt(), QuantizationType::kInt8),
-                    quantized(small_gemma(), QuantizationType::kFp8Delayed),
-                    quantized(small_parallel(), QuantizationType::kFp8Current)));
+                    with_quantization(small_gpt(), QuantizationType::kInt8),
+                    with_quantization(small_gemma(), QuantizationType::kFp8Delayed),
+                    with_quantization(small_parallel(), QuantizationType::kFp8Current)));
 
 }  // namespace
 }  // namespace muster::trainer

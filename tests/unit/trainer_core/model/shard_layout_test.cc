@@ -13,14 +13,15 @@
 namespace muster::trainer {
 namespace {
 
-struct Case {
+struct LayoutCase {
   std::string name;
   ModelConfig model;
   int32_t pipeline_chunks = 1;
 };
-void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+void PrintTo(const LayoutCase& test, std::ostream* out) { *out << test.name; }
 
-std::vector<ShardLayout> layouts_of(const Case& test, const Mesh& mesh, DType dtype = DType::kF32) {
+std::vector<ShardLayout> layouts_of(const LayoutCase& test, const Mesh& mesh,
+                                    DType dtype = DType::kF32) {
   std::vector<ShardLayout> layouts;
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank)
     layouts.push_back(ShardLayout::of(test.model, mesh, rank, dtype, test.pipeline_chunks));
@@ -39,19 +40,19 @@ std::map<size_t, TensorBox> boxes_of(const ShardLayout& layout) {
   return boxes;
 }
 
-class AllMeshes : public testing::TestWithParam<Case> {
+class AllMeshes : public testing::TestWithParam<LayoutCase> {
  protected:
   // Calls body(mesh, layouts of its ranks).
   template <class Body>
   void for_meshes(std::initializer_list<int32_t> sizes, const Body& body) {
-    const Case& test = GetParam();
+    const LayoutCase& test = GetParam();
     int meshes = 0;
     for (const int32_t size : sizes) {
       const std::vector<Degrees> all = factorisations(size);
       // All of 8 ranks; of more every few.
       const size_t step = size <= 8 ? 1 : size <= 16 ? 5 : 37;
       for (size_t i = 0; i < all.size(); i += step) {
-        const Mesh mesh = mesh_of(all[i]);
+        const Mesh mesh = mesh_with(all[i]);
         if (!allows(test.model, mesh, test.pipeline_chunks)) continue;
         ++meshes;
         body(mesh, layouts_of(test, mesh));
@@ -244,18 +245,18 @@ TEST_P(AllMeshes, InitialValuesAreTheModels) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, AllMeshes,
-                         testing::Values(Case{"llama", sharded_llama()},
-                                         Case{"tied_gpt", sharded_gpt()},
-                                         Case{"glam", sharded_glam()},
-                                         Case{"interleaved", sharded_llama(), 2}),
+                         testing::Values(LayoutCase{"llama", sharded_llama()},
+                                         LayoutCase{"tied_gpt", sharded_gpt()},
+                                         LayoutCase{"glam", sharded_glam()},
+                                         LayoutCase{"interleaved", sharded_llama(), 2}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(ShardLayout, OfOneRankIsTheTable) {
   for (const ModelConfig& model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
     const std::vector<ParamSpec> table = model_params(model);
     for (const ShardLayout& layout :
-         {ShardLayout::of(model, mesh_of({1, 1, 1, 1, 1, 1, 1}), 0, DType::kBf16),
-          ShardLayout::of(model, mesh_of({4, 1, 1, 1, 1, 1, 1}), 3, DType::kF32),
+         {ShardLayout::of(model, mesh_with({1, 1, 1, 1, 1, 1, 1}), 0, DType::kBf16),
+          ShardLayout::of(model, mesh_with({4, 1, 1, 1, 1, 1, 1}), 3, DType::kF32),
           ShardLayout::whole(table)}) {
       EXPECT_EQ(layout.elements(), parameter_count(table));
       ASSERT_EQ(layout.pieces().size(), table.size());
@@ -277,7 +278,7 @@ TEST(ShardLayout, OfOneRankIsTheTable) {
 
 TEST(ShardLayout, Bf16GathersMatricesAloneAndNoQuantizedOnes) {
   ModelConfig model = sharded_llama();
-  const Mesh mesh = mesh_of({1, 1, 4, 1, 1, 1, 2});
+  const Mesh mesh = mesh_with({1, 1, 4, 1, 1, 1, 2});
   const ShardLayout layout = ShardLayout::of(model, mesh, 5, DType::kBf16);
   ASSERT_TRUE(layout.gathers(1));
   for (const ParamBucket& bucket : layout.buckets()) {
@@ -302,7 +303,7 @@ TEST(ShardLayout, Bf16GathersMatricesAloneAndNoQuantizedOnes) {
 
 // 61 rows on 8 ranks: nobody has more than 8, nobody none.
 TEST(ShardLayout, AVocabularyIsCutWhereItMust) {
-  const Mesh mesh = mesh_of({1, 1, 1, 1, 1, 1, 8});
+  const Mesh mesh = mesh_with({1, 1, 1, 1, 1, 1, 8});
   int64_t begin = 0;
   for (int32_t rank = 0; rank < 8; ++rank) {
     const auto boxes = boxes_of(ShardLayout::of(sharded_llama(), mesh, rank, DType::kF32));
@@ -315,9 +316,9 @@ TEST(ShardLayout, AVocabularyIsCutWhereItMust) {
 }
 
 TEST(ShardLayout, AMeshThatTheModelDoesNotAllowEndsTheProcess) {
-  EXPECT_DEATH(ShardLayout::of(sharded_llama(), mesh_of({1, 1, 1, 1, 1, 1, 3}), 0, DType::kF32),
+  EXPECT_DEATH(ShardLayout::of(sharded_llama(), mesh_with({1, 1, 1, 1, 1, 1, 3}), 0, DType::kF32),
                "8 heads and 2 KV heads on 3 ranks");
-  EXPECT_DEATH(ShardLayout::of(sharded_llama(), mesh_of({1, 3, 1, 1, 1, 1, 1}), 0, DType::kF32),
+  EXPECT_DEATH(ShardLayout::of(sharded_llama(), mesh_with({1, 3, 1, 1, 1, 1, 1}), 0, DType::kF32),
                "8 layers in 3 chunks");
 }
 

@@ -8,12 +8,12 @@
 namespace muster::trainer {
 namespace {
 
-struct Case {
+struct BlockCase {
   AttentionShape shape;            // of the whole sequences
   std::vector<Positions> ranks;    // who has which positions
   std::vector<int32_t> documents;  // where those behind the first begin in every sequence
 
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+  friend std::ostream& operator<<(std::ostream& out, const BlockCase& c) {
     return out << "B" << c.shape.batch << "_S" << c.shape.seq_len << "_H" << c.shape.heads << "_K"
                << c.shape.kv_heads << "_h" << c.shape.head_dim << "_cap" << c.shape.soft_cap
                << "_window" << c.shape.window << "_zero" << c.shape.extra_zero << "_buckets"
@@ -30,7 +30,7 @@ std::vector<Positions> mirrored(int64_t chunks, int64_t count) {
   return ranks;
 }
 
-class AttentionBlocks : public testing::TestWithParam<Case> {
+class AttentionBlocks : public testing::TestWithParam<BlockCase> {
  protected:
   AttentionBlocks() {
     for (int64_t row = 0; row < whole_.rows(); ++row) {
@@ -234,21 +234,23 @@ TEST(AttentionBlockDeathTest, RunsThatOverlap) {
                "queries 0 \\+ 3 overlap keys 1 \\+ 3");
 }
 
-const std::vector<Case> kCases = {
-    Case{{1, 12, 1, 1, 2}, mirrored(4, 3), {}},
-    Case{{2, 12, 4, 2, 6}, mirrored(4, 3), {}},                            // groups
-    Case{{1, 320, 2, 1, 8}, mirrored(4, 80), {}},                          // tiles and part of one
-    Case{{1, 512, 1, 1, 20}, mirrored(8, 64), {}},                         // exactly a tile
-    Case{{1, 400, 2, 1, 8, 0, 0, 17}, mirrored(4, 100), {}},               // windows
-    Case{{1, 400, 2, 1, 8, 0, 0, 150}, mirrored(4, 100), {}},              // longer than a chunk
-    Case{{1, 400, 1, 1, 8, 0, 2, 0, true}, mirrored(4, 100), {}},          // a cap and a zero
-    Case{{2, 300, 2, 1, 8, 0, 0, 0, true, {8, 20}}, mirrored(6, 50), {}},  // relative positions
-    Case{{1, 400, 4, 2, 8, 1, 2, 120, true, {32, 128}}, mirrored(4, 100), {90, 100, 250}},
-    Case{{2, 400, 2, 1, 8}, mirrored(4, 100), {1, 40, 99, 101, 300}},
-    Case{{1, 150, 2, 1, 64},
-         {Positions({100, 20}, {7, 60}), Positions({67, 33}, {0, 7}), Positions({120, 30}, {})},
-         {}}};  // any runs
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionBlocks, testing::ValuesIn(kCases));
+const std::vector<BlockCase> kBlockCases = {
+    BlockCase{{1, 12, 1, 1, 2}, mirrored(4, 3), {}},
+    BlockCase{{2, 12, 4, 2, 6}, mirrored(4, 3), {}},                    // groups
+    BlockCase{{1, 320, 2, 1, 8}, mirrored(4, 80), {}},                  // tiles and part of one
+    BlockCase{{1, 512, 1, 1, 20}, mirrored(8, 64), {}},                 // exactly a tile
+    BlockCase{{1, 400, 2, 1, 8, 0, 0, 17}, mirrored(4, 100), {}},       // windows
+    BlockCase{{1, 400, 2, 1, 8, 0, 0, 150}, mirrored(4, 100), {}},      // longer than a chunk
+    BlockCase{{1, 400, 1, 1, 8, 0, 2, 0, true}, mirrored(4, 100), {}},  // a cap and a zero
+    BlockCase{
+        {2, 300, 2, 1, 8, 0, 0, 0, true, {8, 20}}, mirrored(6, 50), {}},  // relative positions
+    BlockCase{{1, 400, 4, 2, 8, 1, 2, 120, true, {32, 128}}, mirrored(4, 100), {90, 100, 250}},
+    BlockCase{{2, 400, 2, 1, 8}, mirrored(4, 100), {1, 40, 99, 101, 300}},
+    BlockCase{
+        {1, 150, 2, 1, 64},
+        {Positions({100, 20}, {7, 60}), Positions({67, 33}, {0, 7}), Positions({120, 30}, {})},
+        {}}};  // any runs
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionBlocks, testing::ValuesIn(kBlockCases));
 
 }  // namespace
 }  // namespace muster::trainer

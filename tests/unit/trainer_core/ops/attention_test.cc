@@ -131,12 +131,12 @@ class Reference {
   const std::vector<double> qkv_, bias_;
 };
 
-struct Case {
+struct AttentionCase {
   AttentionShape shape;
   int threads;
   std::vector<int32_t> documents = {};  // where those behind the first begin in every sequence
 
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+  friend std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
     return out << "B" << c.shape.batch << "_S" << c.shape.seq_len << "_H" << c.shape.heads << "_K"
                << c.shape.kv_heads << "_h" << c.shape.head_dim << "_scale" << c.shape.scale
                << "_cap" << c.shape.soft_cap << "_window" << c.shape.window << "_zero"
@@ -145,7 +145,7 @@ struct Case {
   }
 };
 
-class Attention : public testing::TestWithParam<Case> {
+class Attention : public testing::TestWithParam<AttentionCase> {
  protected:
   Attention() {
     if (GetParam().documents.empty()) return;
@@ -273,48 +273,52 @@ TEST_P(RelativeAttention, BiasGradientsOfAnyThreadsAreTheSame) {
   for (int64_t i = 0; i < once.size(); ++i) EXPECT_EQ(twice[i], once[i] + once[i]);
 }
 
-const std::vector<Case> kCases = {
-    Case{{1, 1, 1, 1, 2}, 1},     // one position
-    Case{{2, 5, 4, 1, 6}, 2},     // one key/value head
-    Case{{2, 7, 4, 2, 10}, 2},    // groups
-    Case{{1, 9, 3, 3, 16}, 1},    // no groups
-    Case{{1, 64, 2, 1, 8}, 1},    // exactly one tile
-    Case{{1, 65, 1, 1, 20}, 3},   // one row more
-    Case{{1, 150, 2, 2, 64}, 2},  // several tiles
-    Case{{1, 33, 1, 1, 80}, 1}, Case{{1, 70, 2, 1, 128}, 2},
-    Case{{1, 70, 2, 1, 8, 0.7}, 1},         // a scale
-    Case{{2, 70, 2, 1, 8, 0, 1.5}, 2},      // a cap
-    Case{{1, 9, 2, 2, 8, 0, 0, 1}, 1},      // only itself
-    Case{{1, 150, 2, 1, 8, 0, 0, 17}, 2},   // windows across tiles
-    Case{{1, 200, 1, 1, 8, 0, 0, 64}, 1},   // exactly a tile
-    Case{{1, 200, 1, 1, 8, 1, 2, 100}, 1},  // everything
-    Case{{2, 7, 4, 2, 4, 0.7, 1.5, 4, true, {4, 5}}, 2, {3}}, Case{{1, 70, 1, 1, 8, 0, 0, 500}, 1},
-    Case{{1, 9, 2, 1, 8, 0, 0, 0, true}, 1},   // a zero
-    Case{{1, 70, 2, 2, 8, 0, 2, 9, true}, 2},  // of few
+const std::vector<AttentionCase> kAttentionCases = {
+    AttentionCase{{1, 1, 1, 1, 2}, 1},     // one position
+    AttentionCase{{2, 5, 4, 1, 6}, 2},     // one key/value head
+    AttentionCase{{2, 7, 4, 2, 10}, 2},    // groups
+    AttentionCase{{1, 9, 3, 3, 16}, 1},    // no groups
+    AttentionCase{{1, 64, 2, 1, 8}, 1},    // exactly one tile
+    AttentionCase{{1, 65, 1, 1, 20}, 3},   // one row more
+    AttentionCase{{1, 150, 2, 2, 64}, 2},  // several tiles
+    AttentionCase{{1, 33, 1, 1, 80}, 1}, AttentionCase{{1, 70, 2, 1, 128}, 2},
+    AttentionCase{{1, 70, 2, 1, 8, 0.7}, 1},         // a scale
+    AttentionCase{{2, 70, 2, 1, 8, 0, 1.5}, 2},      // a cap
+    AttentionCase{{1, 9, 2, 2, 8, 0, 0, 1}, 1},      // only itself
+    AttentionCase{{1, 150, 2, 1, 8, 0, 0, 17}, 2},   // windows across tiles
+    AttentionCase{{1, 200, 1, 1, 8, 0, 0, 64}, 1},   // exactly a tile
+    AttentionCase{{1, 200, 1, 1, 8, 1, 2, 100}, 1},  // everything
+    AttentionCase{{2, 7, 4, 2, 4, 0.7, 1.5, 4, true, {4, 5}}, 2, {3}},
+    AttentionCase{{1, 70, 1, 1, 8, 0, 0, 500}, 1},
+    AttentionCase{{1, 9, 2, 1, 8, 0, 0, 0, true}, 1},   // a zero
+    AttentionCase{{1, 70, 2, 2, 8, 0, 2, 9, true}, 2},  // of few
     // Relative positions: within a tile, across tiles, and beyond the last bucket.
-    Case{{3, 5, 2, 1, 6, 1, 0, 0, false, {4, 3}}, 2},
-    Case{{2, 150, 4, 2, 8, 0, 0, 0, false, {8, 20}}, 3},
-    Case{{3, 200, 2, 2, 8, 1, 2, 100, true, {32, 128}}, 2},
-    Case{{1, 130, 1, 1, 16, 0, 0, 0, false, {32, 128}}, 1},
-    Case{{2, 9, 2, 1, 8}, 1, {3, 4}},  // documents
-    Case{{2, 200, 2, 1, 8}, 2, {1, 40, 64, 65, 150}},
-    Case{{1, 300, 1, 1, 20}, 1, {200}},  // whole tiles unseen
-    Case{{1, 200, 2, 2, 8, 0, 1.5, 30}, 1, {70, 90, 128}},
-    Case{{2, 150, 2, 1, 8, 0, 0, 0, true, {8, 20}}, 2, {50, 70}}};
+    AttentionCase{{3, 5, 2, 1, 6, 1, 0, 0, false, {4, 3}}, 2},
+    AttentionCase{{2, 150, 4, 2, 8, 0, 0, 0, false, {8, 20}}, 3},
+    AttentionCase{{3, 200, 2, 2, 8, 1, 2, 100, true, {32, 128}}, 2},
+    AttentionCase{{1, 130, 1, 1, 16, 0, 0, 0, false, {32, 128}}, 1},
+    AttentionCase{{2, 9, 2, 1, 8}, 1, {3, 4}},  // documents
+    AttentionCase{{2, 200, 2, 1, 8}, 2, {1, 40, 64, 65, 150}},
+    AttentionCase{{1, 300, 1, 1, 20}, 1, {200}},  // whole tiles unseen
+    AttentionCase{{1, 200, 2, 2, 8, 0, 1.5, 30}, 1, {70, 90, 128}},
+    AttentionCase{{2, 150, 2, 1, 8, 0, 0, 0, true, {8, 20}}, 2, {50, 70}}};
 
-std::vector<Case> cases_with(bool (*holds)(const Case&)) {
-  std::vector<Case> cases;
-  std::ranges::copy_if(kCases, std::back_inserter(cases), holds);
+std::vector<AttentionCase> cases_with(bool (*holds)(const AttentionCase&)) {
+  std::vector<AttentionCase> cases;
+  std::ranges::copy_if(kAttentionCases, std::back_inserter(cases), holds);
   return cases;
 }
-INSTANTIATE_TEST_SUITE_P(Shapes, Attention, testing::ValuesIn(kCases));
-INSTANTIATE_TEST_SUITE_P(Shapes, SmallAttention, testing::ValuesIn(cases_with([](const Case& c) {
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention, testing::ValuesIn(kAttentionCases));
+INSTANTIATE_TEST_SUITE_P(Shapes, SmallAttention,
+                         testing::ValuesIn(cases_with([](const AttentionCase& c) {
                            return c.shape.rows() * c.shape.qkv_width() <= 500;
                          })));
-INSTANTIATE_TEST_SUITE_P(Shapes, CachedAttention, testing::ValuesIn(cases_with([](const Case& c) {
+INSTANTIATE_TEST_SUITE_P(Shapes, CachedAttention,
+                         testing::ValuesIn(cases_with([](const AttentionCase& c) {
                            return c.documents.empty();
                          })));
-INSTANTIATE_TEST_SUITE_P(Shapes, RelativeAttention, testing::ValuesIn(cases_with([](const Case& c) {
+INSTANTIATE_TEST_SUITE_P(Shapes, RelativeAttention,
+                         testing::ValuesIn(cases_with([](const AttentionCase& c) {
                            return c.shape.buckets.exist();
                          })));
 

@@ -39,9 +39,9 @@ struct RoutingValues {
 
 // What a router must decide, in fp64 and in the words of the papers. `given` has the choices where they are not to be made
 // again.
-struct Reference {
-  Reference(const RoutingShape& s, const std::vector<double>& logits, const Values& weights,
-            const Reference* given = nullptr) {
+struct RoutingReference {
+  RoutingReference(const RoutingShape& s, const std::vector<double>& logits, const Values& weights,
+                   const RoutingReference* given = nullptr) {
     const int64_t n = s.group_tokens();
     std::vector<std::vector<double>> p;
     for (int64_t t = 0; t < s.tokens; ++t) {
@@ -102,7 +102,7 @@ std::vector<RoutingShape> shapes() {
 TEST(Routing, ChoosesAndBalances) {
   for (const RoutingShape& shape : shapes()) {
     RoutingValues values(shape);
-    const Reference expected(shape, as_double(values.probs), values.weights);
+    const RoutingReference expected(shape, as_double(values.probs), values.weights);
     cpu_ops(2)->route(shape, values.weights, values.view());
     for (size_t i = 0; i < values.experts.size(); ++i) {
       const auto k = static_cast<size_t>(shape.per_token);
@@ -168,14 +168,14 @@ TEST(Routing, Backward) {
     RoutingValues values(shape);
     const std::vector<double> logits = as_double(values.probs);
     Values dgates = Values::random({shape.tokens, shape.per_token}, 9);
-    const Reference chosen(shape, logits, values.weights);
+    const RoutingReference chosen(shape, logits, values.weights);
     const auto ops = cpu_ops(2);
     ops->route(shape, values.weights, values.view());
     ops->route_backward(shape, values.weights, dgates, values.view());
     expect_near(values.probs,
                 derivative(logits,
                            [&](const std::vector<double>& x) {
-                             const Reference moved(shape, x, values.weights, &chosen);
+                             const RoutingReference moved(shape, x, values.weights, &chosen);
                              double sum =
                                  std::accumulate(moved.balance.begin(), moved.balance.end(), 0.0);
                              for (size_t i = 0; i < moved.gates.size(); ++i)

@@ -15,9 +15,9 @@ struct Shape {
   }
 };
 
-using Case = std::tuple<Shape, bool, bool, bool, int>;
+using MatmulCase = std::tuple<Shape, bool, bool, bool, int>;
 
-class Matmul : public testing::TestWithParam<Case> {};
+class Matmul : public testing::TestWithParam<MatmulCase> {};
 
 TEST_P(Matmul, IsTheSumOfProducts) {
   const auto [shape, transpose_a, transpose_b, accumulate, threads] = GetParam();

@@ -6,7 +6,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int64_t kBatch = 3, kLength = 24, kWidth = 10;
+constexpr int64_t kBatch = 3, kLength = 24, kTokenWidth = 10;
 const std::vector<Positions> kRanks = {Positions::first(kLength), Positions({6, 6}, {12, 6}),
                                        Positions({0, 5}, {19, 5}), Positions(PositionRun{7, 3}),
                                        Positions({20, 4}, {2, 1})};
@@ -66,24 +66,24 @@ TEST(TokenRows, Rope) {
 TEST(TokenRows, LearnedPositions) {
   const auto ops = cpu_ops(2);
   for (const bool packed : {false, true}) {
-    Values table = Values::random({kLength + 2, kWidth}, 1);
+    Values table = Values::random({kLength + 2, kTokenWidth}, 1);
     for (const Positions& positions : kRanks) {
       std::vector<int32_t> starts = starts_of(positions);
       const int64_t all = kBatch * positions.count();
       for (const auto& [first, count] : {std::pair(int64_t{0}, all), std::pair(all / 3, all / 2)}) {
         const TokenRows rows{positions, first};
         const Tensor of_rows = packed ? Tensor::i32(starts.data() + first, {count}) : Tensor{};
-        const Values before = Values::random({count, kWidth}, 2);
-        Values x = before, dtable({kLength + 2, kWidth}, -7);
+        const Values before = Values::random({count, kTokenWidth}, 2);
+        Values x = before, dtable({kLength + 2, kTokenWidth}, -7);
         ops->add_positions(table, rows, of_rows, x);
         ops->positions_backward(x, rows, of_rows, dtable, Accumulate::kNo);
         std::vector<double> sums(static_cast<size_t>(dtable.size()));
         for (int64_t row = 0; row < count; ++row) {
           const int64_t position = positions.at((first + row) % positions.count());
           const int64_t place = position - (packed ? starts[static_cast<size_t>(first + row)] : 0);
-          for (int64_t i = 0; i < kWidth; ++i) {
-            ASSERT_EQ(x[row * kWidth + i], before[row * kWidth + i] + table[place * kWidth + i]);
-            sums[static_cast<size_t>(place * kWidth + i)] += x[row * kWidth + i];
+          for (int64_t i = 0; i < kTokenWidth; ++i) {
+            ASSERT_EQ(x[row * kTokenWidth + i], before[row * kTokenWidth + i] + table[place * kTokenWidth + i]);
+            sums[static_cast<size_t>(place * kTokenWidth + i)] += x[row * kTokenWidth + i];
           }
         }
         expect_near(dtable, sums, 1e-6);
@@ -94,9 +94,9 @@ TEST(TokenRows, LearnedPositions) {
 
 TEST(TokenRows, StochasticRounding) {
   const auto ops = cpu_ops(2);
-  const Values x = Values::random({kBatch * kLength, kWidth}, 1, 9);
+  const Values x = Values::random({kBatch * kLength, kTokenWidth}, 1, 9);
   const auto rounded = [&](Values part, const SampleElements& elements) {
-    Values one({1}, 1), out({part.size() / kWidth, kWidth});
+    Values one({1}, 1), out({part.size() / kTokenWidth, kTokenWidth});
     ops->quantize(NumberGrid::kInt8, part, ScaleOf::kTensor, one,
                   RoundingNoise{.key = 4, .place = 3, .elements = elements}, out);
     return out;

@@ -28,7 +28,7 @@ TrainConfig small_config(const ModelConfig& model, const MeshShape& shape) {
   return config;
 }
 
-const MeshCase kCases[] = {
+const MeshCase kContextCases[] = {
     {"llama_dropout", sharded_llama,
      [](TrainConfig& config) {
        config.model.dropout_rate = config.model.input_dropout_rate = 0.2;
@@ -104,7 +104,7 @@ TEST_P(ContextTraining, IsThatOfOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ContextTraining, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Models, ContextTraining, testing::ValuesIn(kContextCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Blocks of keys are summed in fp32, so that the order of ranks adds no more than bf16 does on one rank.

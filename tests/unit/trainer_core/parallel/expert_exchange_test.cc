@@ -18,13 +18,13 @@ namespace {
 constexpr int64_t kSequences = 2, kLength = 12, kExperts = 8, kChoices = 2, kWidth = 6, kMlp = 5;
 constexpr MlpActivation kActivation{Activation::kSilu, false};
 
-struct Case {
+struct ExpertCase {
   RouterStyle style;
   int64_t capacity;  // of a group; 0: none
   int expert_ranks;
   int context_ranks;  // that share sequences
 
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+  friend std::ostream& operator<<(std::ostream& out, const ExpertCase& c) {
     return out << (c.style == RouterStyle::kPax ? "pax" : "maxtext") << "_capacity" << c.capacity
                << "_experts" << c.expert_ranks << "_context" << c.context_ranks;
   }
@@ -62,7 +62,7 @@ struct RoutingMemory {
   std::vector<int32_t> experts, slots, offsets, order;
 };
 
-RoutingShape routing_shape(const Case& c, int64_t sequences) {
+RoutingShape routing_shape(const ExpertCase& c, int64_t sequences) {
   return {.tokens = sequences * kLength,
           .groups = c.style == RouterStyle::kPax ? sequences / kSequences : sequences,
           .experts = kExperts,
@@ -77,7 +77,7 @@ struct Results {
   Values out = Values({0}), dx = out, dlogits = out, d_in = out, d_down = out;
 };
 
-class Experts : public testing::TestWithParam<Case> {
+class Experts : public testing::TestWithParam<ExpertCase> {
  protected:
   Experts() : one_rank_(routing_shape(GetParam(), sequences_), logits_), whole_(on_one_rank()) {}
 
@@ -280,8 +280,8 @@ TEST_P(Experts, OnSeveralRanksAreThoseOfOne) {
   expect_near(whole_.d_down, d_down, 2e-6);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<ExpertCase> expert_cases() {
+  std::vector<ExpertCase> all;
   for (const RouterStyle style : {RouterStyle::kMaxText, RouterStyle::kPax}) {
     for (const int64_t capacity : {0, 3}) {
       for (const auto& [experts, context] :
@@ -292,7 +292,7 @@ std::vector<Case> cases() {
   }
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Meshes, Experts, testing::ValuesIn(cases()));
+INSTANTIATE_TEST_SUITE_P(Meshes, Experts, testing::ValuesIn(expert_cases()));
 
 // Far more for one rank than for the others: the bound is reached and not exceeded.
 TEST(ExpertRows, Bound) {

@@ -72,16 +72,16 @@ TrainConfig capped() {
   return config;
 }
 
-struct Case {
+struct ExpertTrainingCase {
   const char* name;
   TrainConfig (*config)();
   bool drops;
   std::vector<MeshShape> meshes;
 
-  friend void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+  friend void PrintTo(const ExpertTrainingCase& test, std::ostream* out) { *out << test.name; }
 };
 
-const Case kCases[] = {
+const ExpertTrainingCase kExpertCases[] = {
     {"glam",
      glam,
      true,
@@ -103,7 +103,7 @@ const Case kCases[] = {
      {mesh({{kContext, 2}, {kExpert, 2}, {kTensor, 2}}), mesh({{kData, 2}, {kExpert, 4}})}},
 };
 
-class ExpertTraining : public testing::TestWithParam<Case> {};
+class ExpertTraining : public testing::TestWithParam<ExpertTrainingCase> {};
 
 TEST_P(ExpertTraining, IsThatOfOneRank) {
   const TrainConfig config = GetParam().config();
@@ -122,7 +122,7 @@ TEST_P(ExpertTraining, IsThatOfOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ExpertTraining, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Models, ExpertTraining, testing::ValuesIn(kExpertCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Without num_groups a micro-batch is a group: then who is dropped does depend on the mesh.

@@ -13,6 +13,7 @@ namespace muster::trainer {
 
 inline constexpr int32_t kSequences = 8;  // of a micro-batch, over all ranks
 inline constexpr int32_t kLength = 16;
+inline constexpr int32_t kMeshRanks = 8;  // of the largest meshes
 
 inline MeshShape mesh(std::initializer_list<std::pair<MeshAxis, int32_t>> degrees) {
   MeshShape shape;

@@ -18,7 +18,6 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int32_t kRanks = 8;
 constexpr int kParts = 4;  // of all meshes: tests run beside each other
 // Sanitizers make a mesh six times as slow: they see one in four.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -62,7 +61,7 @@ TrainConfig config_on(const Model& model, const MeshShape& shape) {
 
 std::vector<MeshShape> allowed_meshes(const Model& model) {
   std::vector<MeshShape> meshes;
-  for (const Degrees& degrees : factorisations(kRanks)) {
+  for (const Degrees& degrees : factorisations(kMeshRanks)) {
     const MeshShape shape{.ici = degrees, .dcn = MeshShape().dcn};
     if (validate_mesh(shape).ok() && validate_on_mesh(config_on(model, shape)).ok())
       meshes.push_back(shape);

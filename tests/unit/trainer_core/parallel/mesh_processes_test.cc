@@ -16,8 +16,6 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int kRanks = 8;
-
 // Numbers that processes forked from this one write, too.
 class SharedFloats {
  public:
@@ -39,7 +37,7 @@ MeshRun run_rank(const TrainConfig& config, int rank, const std::string& store,
                  std::span<float> params) {
   std::signal(SIGPIPE, SIG_IGN);
   const auto transport = connect_gloo({.rank = rank,
-                                       .size = kRanks,
+                                       .size = kMeshRanks,
                                        .rendezvous = store,
                                        .scope = "7/1/",
                                        .timeout = std::chrono::minutes(1)});
@@ -51,7 +49,7 @@ MeshRun run_rank(const TrainConfig& config, int rank, const std::string& store,
 // As MeshTrainer::run, but this process is rank 0 alone.
 MeshRun run_processes(const TrainConfig& config) {
   const SharedFloats params(MeshTrainer::parameters_of(config));
-  const ForkedRanks others(kRanks, [&](int rank, const std::string& store) {
+  const ForkedRanks others(kMeshRanks, [&](int rank, const std::string& store) {
     const MeshRun run = run_rank(config, rank, store, params.numbers());
     if (!run.status.ok()) std::cerr << "rank " << rank << ": " << run.status << std::endl;
     return run.status.ok() ? 0 : 1;
@@ -59,7 +57,7 @@ MeshRun run_processes(const TrainConfig& config) {
   const StoreServer store;
   others.tell(store.address());
   MeshRun run = run_rank(config, 0, store.address(), params.numbers());
-  for (int rank = 1; rank < kRanks; ++rank) EXPECT_EQ(others.wait_for(rank), 0) << rank;
+  for (int rank = 1; rank < kMeshRanks; ++rank) EXPECT_EQ(others.wait_for(rank), 0) << rank;
   run.params.assign(params.numbers().begin(), params.numbers().end());
   return run;
 }

@@ -14,7 +14,7 @@
 namespace muster::trainer {
 namespace {
 
-const MeshCase kCases[] = {
+const MeshCase kMeshCases[] = {
     {"llama", sharded_llama, [](TrainConfig&) {}},
     {"llama_biases_dropout", sharded_llama,
      [](TrainConfig& config) {
@@ -93,7 +93,7 @@ TEST_P(MeshTraining, AtEveryZeroStage) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, MeshTraining, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Models, MeshTraining, testing::ValuesIn(kMeshCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Roundings of partial sums come on top of those that one rank makes; their sum stays within what bf16 is off fp32.

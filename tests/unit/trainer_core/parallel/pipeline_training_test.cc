@@ -37,7 +37,7 @@ TrainConfig staged_config(const ModelConfig& model, const Shape& shape) {
   return config;
 }
 
-const MeshCase kCases[] = {
+const MeshCase kPipelineCases[] = {
     {"llama", sharded_llama, [](TrainConfig&) {}},
     {"llama_biases_dropout", sharded_llama,
      [](TrainConfig& config) {
@@ -121,7 +121,7 @@ TEST_P(PipelineTraining, OfThreeStages) {
                          absl::StrCat("repeats=", shape.chunks));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PipelineTraining, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Models, PipelineTraining, testing::ValuesIn(kPipelineCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Accumulation steps go through the pipeline as one, with as many micro-batches as any number of stages leaves.

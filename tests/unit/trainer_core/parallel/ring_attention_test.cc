@@ -12,12 +12,12 @@
 namespace muster::trainer {
 namespace {
 
-struct Case {
+struct RingCase {
   AttentionShape shape;
   int ranks;
   std::vector<int32_t> documents = {};
 
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+  friend std::ostream& operator<<(std::ostream& out, const RingCase& c) {
     return out << "S" << c.shape.seq_len << "_H" << c.shape.heads << "_K" << c.shape.kv_heads
                << "_window" << c.shape.window << "_buckets" << c.shape.buckets.count << "_ranks"
                << c.ranks << "_documents" << c.documents.size() + 1;
@@ -43,7 +43,7 @@ struct RingMemory {
   RingBuffers buffers;
 };
 
-class Ring : public testing::TestWithParam<Case> {
+class Ring : public testing::TestWithParam<RingCase> {
  protected:
   Ring() {
     for (int64_t row = 0; row < whole_.rows(); ++row) {
@@ -139,8 +139,8 @@ TEST_P(Ring, OfBf16) {
   });
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<RingCase> ring_cases() {
+  std::vector<RingCase> all;
   for (const int ranks : {1, 2, 4, 8}) {
     all.push_back({{1, 320, 4, 2, 8}, ranks});
     all.push_back({{2, 320, 2, 1, 8, 0, 0, 7}, ranks});          // a window shorter than a chunk
@@ -151,7 +151,7 @@ std::vector<Case> cases() {
   all.push_back({{3, 48, 2, 1, 6, 0, 0, 0, false, {8, 20}}, 2});
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Shapes, Ring, testing::ValuesIn(cases()));
+INSTANTIATE_TEST_SUITE_P(Shapes, Ring, testing::ValuesIn(ring_cases()));
 
 // Every rank learns of it, and no buffer is touched after the call.
 TEST(RingFailure, APeerThatIsGone) {

@@ -12,12 +12,11 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int32_t kRanks = 8;
 constexpr auto kData = static_cast<size_t>(MeshAxis::kData);
 constexpr auto kFsdp = static_cast<size_t>(MeshAxis::kFsdp);
 
 // 8 sequences of 7 tokens a micro-batch, on any number of ranks that divides 8.
-TrainConfig config_of(const ModelConfig& model, int32_t data, int32_t fsdp) {
+TrainConfig sharded_config(const ModelConfig& model, int32_t data, int32_t fsdp) {
   TrainConfig config;
   config.model = model;
   config.model.num_layers = 3;
@@ -29,20 +28,20 @@ TrainConfig config_of(const ModelConfig& model, int32_t data, int32_t fsdp) {
   config.optimizer.warmup_steps = 2;
   config.mesh.ici[kData] = data;
   config.mesh.ici[kFsdp] = fsdp;
-  config.per_device_batch_size = kRanks / (data * fsdp);
+  config.per_device_batch_size = kMeshRanks / (data * fsdp);
   config.max_target_length = 7;
   return config;
 }
 
 // Of each model: what makes its step special.
-struct Case {
+struct ShardedCase {
   const char* name;
   void (*change)(TrainConfig& config);
   ModelConfig (*model)();
 
-  friend void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+  friend void PrintTo(const ShardedCase& test, std::ostream* out) { *out << test.name; }
 };
-const Case kCases[] = {
+const ShardedCase kShardedCases[] = {
     {"llama", [](TrainConfig&) {}, sharded_llama},
     {"gpt_accumulated",
      [](TrainConfig& config) {
@@ -79,10 +78,10 @@ const Case kCases[] = {
      sharded_llama},
 };
 
-class ShardedTraining : public testing::TestWithParam<Case> {
+class ShardedTraining : public testing::TestWithParam<ShardedCase> {
  protected:
   static TrainConfig config(int32_t data, int32_t fsdp) {
-    TrainConfig config = config_of(GetParam().model(), data, fsdp);
+    TrainConfig config = sharded_config(GetParam().model(), data, fsdp);
     GetParam().change(config);
     return config;
   }
@@ -94,9 +93,9 @@ TEST_P(ShardedTraining, IsThatOfOneRank) {
   ASSERT_GT(std::abs(alone.steps.back().loss / alone.steps.front().loss - 1), 1e-3)
       << "parameters do not change";
   for (const int32_t data : {1, 2, 4, 8}) {
-    TrainConfig sharded = config(data, kRanks / data);
+    TrainConfig sharded = config(data, kMeshRanks / data);
     for (sharded.zero_stage = 1; sharded.zero_stage <= 3; ++sharded.zero_stage) {
-      if (data == kRanks && sharded.zero_stage < 3) continue;  // nothing is shared
+      if (data == kMeshRanks && sharded.zero_stage < 3) continue;  // nothing is shared
       const MeshRun run = MeshTrainer::run(sharded);
       expect_same_training(run, alone,
                            absl::StrCat("data=", data, " zero_stage=", sharded.zero_stage));
@@ -105,11 +104,11 @@ TEST_P(ShardedTraining, IsThatOfOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ShardedTraining, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Models, ShardedTraining, testing::ValuesIn(kShardedCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ShardedTraining, AMeshGivesTheSameBitsAgain) {
-  TrainConfig config = config_of(sharded_gpt(), 2, 2);
+  TrainConfig config = sharded_config(sharded_gpt(), 2, 2);
   config.gradient_accumulation_steps = 2;
   const MeshRun first = MeshTrainer::run(config), second = MeshTrainer::run(config);
   EXPECT_EQ(first.losses(), second.losses());
@@ -124,7 +123,7 @@ TEST(ShardedTraining, AMeshGivesTheSameBitsAgain) {
 
 // Whichever axis has a part between nodes: shards are gathered inside them, across them, or both.
 TEST(ShardedTraining, AcrossNodes) {
-  TrainConfig config = config_of(sharded_gpt(), 1, 1);
+  TrainConfig config = sharded_config(sharded_gpt(), 1, 1);
   config.steps = 6;
   const MeshRun alone = MeshTrainer::run(config);
   struct Degrees {
@@ -133,7 +132,7 @@ TEST(ShardedTraining, AcrossNodes) {
   for (const auto& [inside, between] :
        {std::pair(Degrees{1, 4}, Degrees{2, 1}), std::pair(Degrees{4, 1}, Degrees{1, 2}),
         std::pair(Degrees{2, 2}, Degrees{1, 2})}) {
-    TrainConfig nodes = config_of(sharded_gpt(), inside.data, inside.fsdp);
+    TrainConfig nodes = sharded_config(sharded_gpt(), inside.data, inside.fsdp);
     nodes.mesh.dcn[kData] = between.data;
     nodes.mesh.dcn[kFsdp] = between.fsdp;
     nodes.per_device_batch_size = 1;
@@ -145,12 +144,12 @@ TEST(ShardedTraining, AcrossNodes) {
 // bf16 differs from fp32 by so much on one rank; shards may not add to it.
 TEST(ShardedTraining, Bfloat16StaysWithinItsBand) {
   for (const bool tied : {false, true}) {
-    TrainConfig config = config_of(sharded_llama(), 1, 1);
+    TrainConfig config = sharded_config(sharded_llama(), 1, 1);
     config.model.logits_via_embedding = tied;
     const Bf16Band band = bf16_band(config);
     const MeshRun& alone = band.alone;
     for (const int32_t data : {1, 4}) {
-      TrainConfig sharded = config_of(config.model, data, kRanks / data);
+      TrainConfig sharded = sharded_config(config.model, data, kMeshRanks / data);
       sharded.dtype = ComputeType::kBfloat16;
       const MeshRun run = MeshTrainer::run(sharded);
       ASSERT_TRUE(run.status.ok()) << run.status;
@@ -169,7 +168,7 @@ TEST(ShardedTraining, SendsWhatTheFormulasSay) {
   constexpr std::array kGathersOfLayer = {kMicroBatches + 1, 1, kMicroBatches};
   for (const bool tied : {false, true}) {
     for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBfloat16}) {
-      TrainConfig config = config_of(sharded_llama(), 2, kFsdpRanks);
+      TrainConfig config = sharded_config(sharded_llama(), 2, kFsdpRanks);
       config.model.logits_via_embedding = tied;
       config.dtype = dtype;
       config.gradient_accumulation_steps = kMicroBatches;
@@ -205,7 +204,7 @@ TEST(ShardedTraining, SendsWhatTheFormulasSay) {
 // What needs whole tensors has them, too.
 TEST(ShardedTraining, EveryOptimizer) {
   for (size_t type = 0; type < kOptimizerNames.size(); ++type) {
-    TrainConfig config = config_of(sharded_llama(), 1, 1);
+    TrainConfig config = sharded_config(sharded_llama(), 1, 1);
     config.optimizer.type = static_cast<OptimizerType>(type);
     config.optimizer.update_clip = 0.5;
     config.steps = 6;
@@ -219,7 +218,7 @@ TEST(ShardedTraining, EveryOptimizer) {
 
 // The largest magnitudes of all ranks are everybody's, and the state lies whole behind each rank's shards.
 TEST(ShardedTraining, DelayedScaling) {
-  TrainConfig config = config_of(sharded_llama(), 1, 1);
+  TrainConfig config = sharded_config(sharded_llama(), 1, 1);
   config.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 4};
   config.optimizer.learning_rate =
       1e-9;  // a difference in the last bit may round to another number of the grid
@@ -232,7 +231,7 @@ TEST(ShardedTraining, DelayedScaling) {
 
 // As after an error of its own, of its data for example: what it has begun is not waited for, and the peers are told.
 TEST(ShardedTraining, ARankThatEndsInAPassDoesNotWaitForAHungPeer) {
-  const TrainConfig config = config_of(sharded_llama(), 1, 2);
+  const TrainConfig config = sharded_config(sharded_llama(), 1, 2);
   std::latch gone(1);
   on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) {
     if (groups.rank() == 0) {
@@ -251,7 +250,7 @@ TEST(ShardedTraining, ARankThatEndsInAPassDoesNotWaitForAHungPeer) {
 
 // The first failed collective ends the pass, on every rank, and is what the step's caller is told.
 TEST(ShardedTraining, ALostRankEndsTheStep) {
-  TrainConfig config = config_of(sharded_llama(), 2, 4);
+  TrainConfig config = sharded_config(sharded_llama(), 2, 4);
   const MeshRun run = MeshTrainer::run(config, [](ProcessGroups& groups, Replica&, int64_t step) {
     if (groups.rank() == 5 && step == 3) groups.abort();
   });

@@ -9,7 +9,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int64_t kBatch = 3, kLength = 24, kHeadDim = 5, kHeads = 8, kKvHeads = 4;
+constexpr int64_t kBatch = 3, kUlyssesLength = 24, kHeadDim = 5, kHeads = 8, kKvHeads = 4;
 constexpr std::array<int64_t, 3> kQkv = {kHeads * kHeadDim, kKvHeads* kHeadDim, kKvHeads* kHeadDim};
 constexpr std::array<int64_t, 1> kContext = {kHeads * kHeadDim};
 
@@ -19,18 +19,18 @@ class Lengths : public testing::TestWithParam<int> {};
 TEST_P(Lengths, ForHeads) {
   for (const auto& groups : {std::span<const int64_t>(kQkv), std::span<const int64_t>(kContext)}) {
     const int64_t width = std::accumulate(groups.begin(), groups.end(), int64_t{0});
-    const Values whole = Values::random({kBatch * kLength, width}, 1);
+    const Values whole = Values::random({kBatch * kUlyssesLength, width}, 1);
     for (const bool half : {false, true}) {
       on_local_ranks(GetParam(), [&](const LocalRank& rank) {
         const int ranks = rank.group.size();
         const Positions own =
-            sequence_positions(Positions::first(kLength), {rank.group.rank(), ranks});
-        const Values positions = rank_rows(whole, kBatch, kLength, own);
-        Values heads({kBatch * kLength, width / ranks});
+            sequence_positions(Positions::first(kUlyssesLength), {rank.group.rank(), ranks});
+        const Values positions = rank_rows(whole, kBatch, kUlyssesLength, own);
+        Values heads({kBatch * kUlyssesLength, width / ranks});
         int64_t column = 0;
         for (const int64_t group : groups) {
           const int64_t part = group / ranks;
-          for (int64_t i = 0; i < kBatch * kLength * part; ++i) {
+          for (int64_t i = 0; i < kBatch * kUlyssesLength * part; ++i) {
             const int64_t row = i / part;
             heads[row * (width / ranks) + column / ranks + i % part] =
                 whole[row * width + column + rank.group.rank() * part + i % part];
@@ -49,12 +49,13 @@ TEST_P(Lengths, ForHeads) {
             EXPECT_EQ(back.widened(), HalfValues(positions).widened());
           }
         };
-        const Values empty({kBatch * kLength / ranks, width}), staging({2 * empty.size()});
+        const Values empty({kBatch * kUlyssesLength / ranks, width}), staging({2 * empty.size()});
         if (half) {
           there_and_back(HalfValues(positions), HalfValues(heads), HalfValues(empty),
                          HalfValues(staging));
         } else {
-          there_and_back(positions, Values({kBatch * kLength, width / ranks}), empty, staging);
+          there_and_back(positions, Values({kBatch * kUlyssesLength, width / ranks}), empty,
+                         staging);
         }
         const auto sent = static_cast<int64_t>(rank.group.sent(CollectiveKind::kAllToAll).total);
         EXPECT_EQ(sent, 2 * empty.size() * (half ? 2 : 4) * (ranks - 1) / ranks);

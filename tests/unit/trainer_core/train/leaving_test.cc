@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 namespace fs = std::filesystem;
 
-struct Outcome {
+struct LeavingOutcome {
   bool reached = false;  // the place
   int64_t at = 0;        // steps that the slow rank had completed there
   std::vector<ExitCode> codes;
@@ -32,14 +32,14 @@ struct Outcome {
 
 // Rank `slow` stands still before its `place`th round of messages since it has completed kCompleted steps. Then all ranks are asked to
 // leave, by their signal threads, and it goes on when a rank has said where it is: itself where it is one that saves.
-Outcome leave_at(const TrainConfig& config, int slow, int place) {
+LeavingOutcome leave_at(const TrainConfig& config, int slow, int place) {
   Ranks ranks(config);
   const auto size = static_cast<size_t>(ranks.mesh.ranks());
   const bool slow_saves = writes_checkpoints(ranks.mesh, slow);
   Moment there, told;
   std::atomic<int64_t> completed{0};
   std::atomic<int> rounds{0};
-  Outcome outcome;
+  LeavingOutcome outcome;
   for (size_t r = 0; r < size; ++r) {
     const bool is_slow = static_cast<int>(r) == slow;
     ranks.hooks[r].before = [&, is_slow](std::string_view channel) {
@@ -100,7 +100,7 @@ class LeaveTogether : public testing::Test {
     int behind = 0;
     for (int place = 0; behind < 3; place += stride) {
       const std::string name = "at" + std::to_string(slow) + "-" + std::to_string(place);
-      const Outcome outcome = leave_at(change(config(name, degrees)), slow, place);
+      const LeavingOutcome outcome = leave_at(change(config(name, degrees)), slow, place);
       ASSERT_THAT(outcome.codes, Each(ExitCode::kPreempted)) << name << ": " << outcome.err;
       ASSERT_THAT(outcome.ended_with, Each(ExitCode::kPreempted)) << name << outcome.err;
       signal_threads_ += outcome.ended_with.size();

@@ -137,7 +137,7 @@ class LocalCheckpoint : public testing::Test {
 };
 
 TEST_F(LocalCheckpoint, EachNodeHasItsOwnAndTheCopiesOfTheOneBefore) {
-  const Mesh mesh = mesh_of({1, 1, 4, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 4, 1, 1, 1, 1});
   const Nodes nodes = nodes_of(4, 2);
   save_all(mesh, nodes, 5);
   save_all(mesh, nodes, 6);
@@ -156,7 +156,7 @@ TEST_F(LocalCheckpoint, EachNodeHasItsOwnAndTheCopiesOfTheOneBefore) {
 }
 
 TEST_F(LocalCheckpoint, ALostNodeIsRestoredFromItsKeeper) {
-  const Mesh mesh = mesh_of({1, 1, 4, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 4, 1, 1, 1, 1});
   save_all(mesh, nodes_of(4, 2), 6);
   fs::remove_all(root(0));
   const Restored restored = restore(mesh, {7, 7, 1, 1});  // a spare in its place
@@ -166,7 +166,7 @@ TEST_F(LocalCheckpoint, ALostNodeIsRestoredFromItsKeeper) {
 
 // With replicas on other nodes all writers are on one node: the copies lie with ranks that write nothing.
 TEST_F(LocalCheckpoint, ReplicasKeepCopies) {
-  const Mesh mesh = mesh_of({2, 1, 2, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({2, 1, 2, 1, 1, 1, 1});
   save_all(mesh, nodes_of(4, 2), 6);
   fs::remove_all(root(0));
   const Restored restored = restore(mesh, {7, 7, 1, 1});
@@ -174,7 +174,7 @@ TEST_F(LocalCheckpoint, ReplicasKeepCopies) {
 }
 
 TEST_F(LocalCheckpoint, WithoutAnotherNodeThereIsNoSecondCopy) {
-  const Mesh mesh = mesh_of({1, 1, 2, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 0}, 6);
   EXPECT_THAT(restore(mesh, {0, 0}).steps, Each(6));
   on_mesh(mesh, [&](ProcessGroups& groups) {
@@ -191,7 +191,7 @@ TEST_F(LocalCheckpoint, WithoutAnotherNodeThereIsNoSecondCopy) {
 }
 
 TEST_F(LocalCheckpoint, TheyStayWhereARankIsLostBeforeAllAreDone) {
-  const Mesh mesh = mesh_of({1, 1, 2, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 1}, 6);
   on_mesh(mesh, [&](ProcessGroups& groups) {
     LocalCheckpoints local(place(groups.rank()), kFileBytes, groups);
@@ -205,7 +205,7 @@ TEST_F(LocalCheckpoint, TheyStayWhereARankIsLostBeforeAllAreDone) {
 }
 
 TEST_F(LocalCheckpoint, DamageIsToldAndTheOtherCopyTakesItsPlace) {
-  const Mesh mesh = mesh_of({1, 1, 2, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 1}, 6);
   const std::string file = root(0) + "/" + saves_on(0)[0] + "/model-00000-00000.safetensors";
   std::string bytes = read_file(file);
@@ -231,7 +231,7 @@ TEST_F(LocalCheckpoint, DamageIsToldAndTheOtherCopyTakesItsPlace) {
 }
 
 TEST_F(LocalCheckpoint, WhatIsOlderOrIsRefusedIsNotUsed) {
-  const Mesh mesh = mesh_of({1, 1, 2, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 1}, 6);
   EXPECT_THAT(restore(mesh, {0, 1}, /*oldest=*/7).steps, Each(kNone));
   EXPECT_THAT(restore(mesh, {0, 1}, /*oldest=*/6).steps, Each(6));
@@ -248,7 +248,7 @@ TEST_F(LocalCheckpoint, WhatIsOlderOrIsRefusedIsNotUsed) {
 TEST_F(LocalCheckpoint, AnotherUsersFolderIsNotTouched) {
   fs::create_directories(folder_.file("elsewhere"));
   fs::create_directory_symlink(folder_.file("elsewhere"), root(1));
-  for (const absl::Status& status : save(mesh_of({1, 1, 2, 1, 1, 1, 1}), {0, 1}, 6)) {
+  for (const absl::Status& status : save(mesh_with({1, 1, 2, 1, 1, 1, 1}), {0, 1}, 6)) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1: "));
     EXPECT_THAT(std::string(status.message()), HasSubstr("is no folder of this user alone"));
   }
@@ -257,7 +257,7 @@ TEST_F(LocalCheckpoint, AnotherUsersFolderIsNotTouched) {
 
 // A node whose storage fails is named; the save before stays.
 TEST_F(LocalCheckpoint, ASaveThatFailsLeavesTheOneBefore) {
-  const Mesh mesh = mesh_of({1, 1, 2, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 1}, 6);
   const auto lose_folder = [&](int rank) {
     if (rank == 1) fs::remove_all(root(1));
@@ -270,7 +270,7 @@ TEST_F(LocalCheckpoint, ASaveThatFailsLeavesTheOneBefore) {
 
 // A rank that is gone at any message of a save.
 TEST_F(LocalCheckpoint, WhoDiesInASaveHurtsThatSaveAlone) {
-  const Mesh mesh = mesh_of({1, 1, 3, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 3, 1, 1, 1, 1});
   const Nodes nodes = {0, 1, 2};
   int old = 0, renewed = 0;
   for (int victim = 0; victim < 3; ++victim) {
@@ -314,7 +314,7 @@ TEST_F(LocalCheckpoint, IsOneSaveBitForBitOrNone) {
   };
   std::vector<Mesh> meshes;
   for (const int32_t size : {2, 4, 6}) {
-    for (const Degrees& degrees : factorisations(size)) meshes.push_back(mesh_of(degrees));
+    for (const Degrees& degrees : factorisations(size)) meshes.push_back(mesh_with(degrees));
   }
   std::erase_if(meshes, [&](const Mesh& mesh) { return !allows(model_, mesh); });
   std::map<int64_t, int> outcomes;

@@ -23,7 +23,7 @@ namespace {
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-std::vector<OptimizerConfig> optimizers() {
+std::vector<OptimizerConfig> stateful_optimizers() {
   std::vector<OptimizerConfig> configs(3);
   configs[1].type = OptimizerType::kSgd;
   configs[2].type = OptimizerType::kAdafactor;
@@ -90,7 +90,7 @@ TEST_F(ShardedCheckpoint, OfAnyMeshIsRestoredByAnyOther) {
   const std::vector<ModelConfig> models = {sharded_llama(), sharded_gpt(), sharded_glam()};
   std::vector<Mesh> meshes;
   for (const int32_t size : {1, 4, 6, 8}) {
-    for (const Degrees& degrees : factorisations(size)) meshes.push_back(mesh_of(degrees));
+    for (const Degrees& degrees : factorisations(size)) meshes.push_back(mesh_with(degrees));
   }
 #ifdef __SANITIZE_THREAD__
   constexpr int kPairs = 10;  // each takes many times as long
@@ -102,8 +102,8 @@ TEST_F(ShardedCheckpoint, OfAnyMeshIsRestoredByAnyOther) {
     ModelConfig model = models[random() % models.size()];
     if (round % 4 == 0) model.quantization.type = QuantizationType::kFp8Delayed;
     if (model.quantization.enabled()) model.experts = {};
-    // Matrices that Adafactor factors cost the other optimizers too much.
-    OptimizerConfig optimizer = optimizers()[random() % 3];
+    // Matrices that Adafactor factors cost the other stateful_optimizers too much.
+    OptimizerConfig optimizer = stateful_optimizers()[random() % 3];
     if (optimizer.type == OptimizerType::kAdafactor) {
       model.emb_dim = 130;
       model.vocab_size = 129;
@@ -135,7 +135,7 @@ TEST_F(ShardedCheckpoint, ARankReadsWhatItNeeds) {
   model.num_layers = 2;
   OptimizerConfig sgd;
   sgd.type = OptimizerType::kSgd;
-  const Mesh one = mesh_of({1, 1, 1, 1, 1, 1, 1}), eight = mesh_of({1, 1, 8, 1, 1, 1, 1});
+  const Mesh one = mesh_with({1, 1, 1, 1, 1, 1, 1}), eight = mesh_with({1, 1, 8, 1, 1, 1, 1});
   for (const absl::Status& status : save(model, sgd, one, 1)) ASSERT_TRUE(status.ok()) << status;
   const auto manifest = read_manifest(directory() + "/1");
   ASSERT_TRUE(manifest.ok()) << manifest.status();
@@ -186,7 +186,7 @@ class LeavingPeers : public CheckpointPeers {
 TEST_F(ShardedCheckpoint, ARankThatIsLostLosesNothing) {
   const ModelConfig model = sharded_llama();
   const OptimizerConfig optimizer;
-  const Mesh mesh = mesh_of({1, 1, 2, 1, 1, 1, 2});
+  const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 2});
   int published = 0, kept = 0;
   for (int victim = 0; victim < mesh.ranks(); ++victim) {
     for (int messages = 0; messages < 4; ++messages) {
@@ -218,7 +218,7 @@ TEST_F(ShardedCheckpoint, ARankThatIsLostLosesNothing) {
 }
 
 TEST_F(ShardedCheckpoint, ARankWhoseDiskFailsIsNamedAndNothingIsPublished) {
-  const Mesh mesh = mesh_of({1, 1, 3, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 3, 1, 1, 1, 1});
   for (const absl::Status& status : save(sharded_llama(), {}, mesh, 1)) ASSERT_TRUE(status.ok());
   std::vector<absl::Status> ends(3);
   on_mesh(mesh, [&](ProcessGroups& groups) {
@@ -253,7 +253,7 @@ TEST_F(ShardedCheckpoint, ARankWhoseDiskFailsIsNamedAndNothingIsPublished) {
 
 // What one rank cannot read nobody goes on with: all fall back together, and say whose fault it is.
 TEST_F(ShardedCheckpoint, AllFallBackTogether) {
-  const Mesh mesh = mesh_of({2, 1, 4, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({2, 1, 4, 1, 1, 1, 1});
   for (const int64_t step : {1, 2, 3}) {
     for (const absl::Status& status : save(sharded_llama(), {}, mesh, step))
       ASSERT_TRUE(status.ok()) << status;
@@ -280,7 +280,7 @@ TEST_F(ShardedCheckpoint, AllFallBackTogether) {
 
 // Rank 2's file system shows its file only after others have seen it: no damage, and nobody falls back.
 TEST_F(ShardedCheckpoint, AFileThatARankSeesLaterIsWaitedFor) {
-  const Mesh mesh = mesh_of({1, 1, 3, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 3, 1, 1, 1, 1});
   for (const int64_t step : {1, 2}) {
     for (const absl::Status& status : save(sharded_llama(), {}, mesh, step))
       ASSERT_TRUE(status.ok()) << status;
@@ -324,7 +324,7 @@ TEST_F(ShardedCheckpoint, AFileThatARankSeesLaterIsWaitedFor) {
 }
 
 TEST_F(ShardedCheckpoint, OfAnotherModelIsRefusedOnAllRanks) {
-  const Mesh mesh = mesh_of({1, 1, 2, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   for (const absl::Status& status : save(sharded_llama(), {}, mesh, 1)) ASSERT_TRUE(status.ok());
   ModelConfig other = sharded_llama();
   other.mlp_dim = 12;
@@ -335,7 +335,7 @@ TEST_F(ShardedCheckpoint, OfAnotherModelIsRefusedOnAllRanks) {
 }
 
 TEST_F(ShardedCheckpoint, ADirectoryThatIsNotSharedIsRefused) {
-  const Mesh mesh = mesh_of({1, 1, 3, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 3, 1, 1, 1, 1});
   on_mesh(mesh, [&](ProcessGroups& groups) {
     GroupPeers peers(groups, kAllButData, 1);
     CheckpointStore mine(groups.rank() == 1 ? folder_.file("elsewhere") : directory(), 1);
@@ -348,7 +348,7 @@ TEST_F(ShardedCheckpoint, ADirectoryThatIsNotSharedIsRefused) {
 }
 
 TEST_F(ShardedCheckpoint, RanksThatHaveCompletedOtherStepsSaveNothing) {
-  const Mesh mesh = mesh_of({1, 1, 2, 1, 1, 1, 1});
+  const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   ASSERT_TRUE(store().prepare().ok());
   on_mesh(mesh, [&](ProcessGroups& groups) {
     Rank rank(sharded_llama(), {}, mesh, groups.rank());

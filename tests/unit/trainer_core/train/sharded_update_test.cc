@@ -33,7 +33,7 @@ ModelConfig large(ModelConfig model) {
   return model;
 }
 
-std::vector<OptimizerConfig> optimizers() {
+std::vector<OptimizerConfig> all_optimizers() {
   std::vector<OptimizerConfig> configs(6);
   configs[0].adamw_mask = {"norm", "bias"};
   configs[1].type = OptimizerType::kAdamPax;
@@ -170,14 +170,14 @@ TEST_P(ShardedUpdate, IsThatOfOneRank) {
   const std::vector<TensorRow> rows(whole.table().begin(), whole.table().end());
   const auto numbers = numbers_of(whole.table());
   int meshes = 0;
-  for (const OptimizerConfig& optimizer : optimizers()) {
+  for (const OptimizerConfig& optimizer : all_optimizers()) {
     Blocks alone(optimizer, whole, numbers);
     ASSERT_TRUE(alone.update(nullptr).ok());
     const WholeTensors params = tensors_of(rows, alone.params);
     const WholeTensors state = tensors_of(alone.optimizer->state().tensors, alone.state);
     std::vector<Degrees> all = factorisations(8);
     for (size_t i = static_cast<size_t>(optimizer.type); i < all.size(); i += kMeshStride) {
-      const Mesh mesh = mesh_of(all[i]);
+      const Mesh mesh = mesh_with(all[i]);
       if (!allows(config, mesh)) continue;
       ++meshes;
       on_mesh(mesh, [&](ProcessGroups& groups) {
@@ -198,13 +198,13 @@ TEST_P(ShardedUpdate, IsThatOfOneRank) {
 // What a checkpoint has of the state: each number once, over the ranks of a data coordinate, and each that is written is held.
 TEST_P(ShardedUpdate, EachNumberOfTheStateIsWrittenOnce) {
   const ModelConfig config = model();
-  for (const OptimizerConfig& optimizer : optimizers()) {
+  for (const OptimizerConfig& optimizer : all_optimizers()) {
     const auto alone = Optimizer::make(optimizer, ShardLayout::whole(model_params(config)));
     EXPECT_EQ(alone->state().written, whole_boxes(alone->state().tensors));
     for (const Degrees& degrees : {Degrees{1, 1, 8, 1, 1, 1, 1}, Degrees{2, 1, 2, 1, 1, 1, 2},
                                    Degrees{1, 2, 1, 1, 1, 1, 4}, Degrees{1, 4, 1, 2, 1, 1, 1},
                                    Degrees{1, 1, 1, 1, 3, 1, 4}, Degrees{1, 1, 2, 1, 1, 4, 1}}) {
-      const Mesh mesh = mesh_of(degrees);
+      const Mesh mesh = mesh_with(degrees);
       if (!allows(config, mesh)) continue;
       using Range = std::pair<int64_t, int64_t>;
       std::map<std::string, std::vector<Range>> written;
