@@ -54,12 +54,12 @@ void expect_planned(const TrainConfig& config) {
   EXPECT_EQ(peak, expected);
 }
 
-struct Job {
+struct DeviceJob {
   const char* name;
   std::function<TrainConfig()> config;
   double bound = 1e-4;
 };
-void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
+void PrintTo(const DeviceJob& job, std::ostream* out) { *out << job.name; }
 
 // Rows of tokens are what the emulated device takes its time for.
 TrainConfig few_steps(TrainConfig config) {
@@ -84,85 +84,88 @@ TrainConfig on_mesh_of(const ModelConfig& model, const MeshShape& shape) {
 }
 TrainConfig of_llama(const MeshShape& shape) { return on_mesh_of(sharded_llama(), shape); }
 
-class OnAnyMesh : public testing::TestWithParam<Job> {};
+class OnAnyMesh : public testing::TestWithParam<DeviceJob> {};
 
 INSTANTIATE_TEST_SUITE_P(
     All, OnAnyMesh,
     testing::Values(
-        Job{"one_rank", [] { return one_rank(); }},
-        Job{"bf16",
-            [] {
-              TrainConfig config = one_rank();
-              config.dtype = ComputeType::kBfloat16;
-              return config;
-            },
-            2e-2},
-        Job{"adafactor", [] { return one_rank(OptimizerType::kAdafactor); }},
-        Job{"sgd", [] { return one_rank(OptimizerType::kSgd); }},
-        Job{"bounded_adam",
-            [] {
-              TrainConfig config = one_rank(OptimizerType::kAdamPax);
-              config.optimizer.update_clip = 1;
-              return config;
-            }},
-        Job{"offloaded",
-            [] {
-              TrainConfig config = one_rank();
-              config.remat_policy = RematPolicy::kMinimalOffloaded;
-              config.model.dropout_rate = 0.1;
-              return config;
-            }},
-        Job{"fp8_delayed",
-            [] {
-              TrainConfig config = few_steps(tiny_config(2));
-              config.per_device_batch_size = 1;
-              config.max_target_length = 8;
-              config.model.quantization.type = QuantizationType::kFp8Delayed;
-              return config;
-            },
-            1e-3},
-        Job{"accumulation",
-            [] {
-              TrainConfig config = one_rank();
-              config.per_device_batch_size = 1;
-              config.gradient_accumulation_steps = 2;
-              return config;
-            }},
-        Job{"data",
-            [] {
-              return of_llama(mesh({{MeshAxis::kData, 2}}));
-            }},
-        Job{"fsdp",
-            [] {
-              return of_llama(mesh({{MeshAxis::kFsdp, 2}}));
-            }},
-        Job{"fsdp_bf16",
+        DeviceJob{"one_rank", [] { return one_rank(); }},
+        DeviceJob{"bf16",
+                  [] {
+                    TrainConfig config = one_rank();
+                    config.dtype = ComputeType::kBfloat16;
+                    return config;
+                  },
+                  2e-2},
+        DeviceJob{"adafactor", [] { return one_rank(OptimizerType::kAdafactor); }},
+        DeviceJob{"sgd", [] { return one_rank(OptimizerType::kSgd); }},
+        DeviceJob{"bounded_adam",
+                  [] {
+                    TrainConfig config = one_rank(OptimizerType::kAdamPax);
+                    config.optimizer.update_clip = 1;
+                    return config;
+                  }},
+        DeviceJob{"offloaded",
+                  [] {
+                    TrainConfig config = one_rank();
+                    config.remat_policy = RematPolicy::kMinimalOffloaded;
+                    config.model.dropout_rate = 0.1;
+                    return config;
+                  }},
+        DeviceJob{"fp8_delayed",
+                  [] {
+                    TrainConfig config = few_steps(tiny_config(2));
+                    config.per_device_batch_size = 1;
+                    config.max_target_length = 8;
+                    config.model.quantization.type = QuantizationType::kFp8Delayed;
+                    return config;
+                  },
+                  1e-3},
+        DeviceJob{"accumulation",
+                  [] {
+                    TrainConfig config = one_rank();
+                    config.per_device_batch_size = 1;
+                    config.gradient_accumulation_steps = 2;
+                    return config;
+                  }},
+        DeviceJob{"data",
+                  [] {
+                    return of_llama(mesh({{MeshAxis::kData, 2}}));
+                  }},
+        DeviceJob{"fsdp",
+                  [] {
+                    return of_llama(mesh({{MeshAxis::kFsdp, 2}}));
+                  }},
+        DeviceJob{
+            "fsdp_bf16",
             [] {
               TrainConfig config = of_llama(mesh({{MeshAxis::kFsdp, 2}, {MeshAxis::kData, 2}}));
               config.dtype = ComputeType::kBfloat16;
               return config;
             },
             2e-2},
-        Job{"zero_1",
+        DeviceJob{
+            "zero_1",
             [] {
               TrainConfig config = of_llama(mesh({{MeshAxis::kFsdp, 2}, {MeshAxis::kData, 2}}));
               config.zero_stage = 1;
               config.gradient_accumulation_steps = 2;
               return config;
             }},
-        Job{"tensor",
-            [] {
-              return of_llama(mesh({{MeshAxis::kTensor, 2}}));
-            }},
-        Job{"sequence",
-            [] {
-              return of_llama(mesh({{MeshAxis::kSequence, 2}}));
-            }},
-        Job{"context",
-            [] {
-              return of_llama(mesh({{MeshAxis::kContext, 2}}));
-            }},
-        Job{"pipeline",
+        DeviceJob{"tensor",
+                  [] {
+                    return of_llama(mesh({{MeshAxis::kTensor, 2}}));
+                  }},
+        DeviceJob{"sequence",
+                  [] {
+                    return of_llama(mesh({{MeshAxis::kSequence, 2}}));
+                  }},
+        DeviceJob{"context",
+                  [] {
+                    return of_llama(mesh({{MeshAxis::kContext, 2}}));
+                  }},
+        DeviceJob{
+            "pipeline",
             [] {
               TrainConfig config = of_llama(mesh({{MeshAxis::kPipeline, 2}, {MeshAxis::kFsdp, 2}}));
               config.model.num_layers = 4;
@@ -170,10 +173,10 @@ INSTANTIATE_TEST_SUITE_P(
               config.pipeline_microbatches = 2;
               return config;
             }},
-        Job{"experts",
-            [] {
-              return on_mesh_of(sharded_glam(), mesh({{MeshAxis::kExpert, 2}}));
-            }}),
+        DeviceJob{"experts",
+                  [] {
+                    return on_mesh_of(sharded_glam(), mesh({{MeshAxis::kExpert, 2}}));
+                  }}),
     [](const auto& job) { return std::string(job.param.name); });
 
 TEST_P(OnAnyMesh, TheCpusLosses) {
