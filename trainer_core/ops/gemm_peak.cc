@@ -9,8 +9,10 @@
 namespace muster::trainer {
 namespace {
 
+constexpr int64_t kSizeMin = 16;
 constexpr int kTries = 9;
 constexpr double kSecondsMax = 1;
+constexpr double kLongEnough = 2e-3;
 
 size_t bytes_of_three(DType dtype, int64_t size) {
   return 3 * static_cast<size_t>(size * size) * dtype_bytes(dtype);
@@ -39,33 +41,31 @@ double product_seconds(Ops& ops, DType dtype, int64_t size, int tries, void* roo
   return best_seconds;
 }
 
-double tflops(int64_t size, double seconds) {
+// Of the smallest products that are long enough to time, or of `size_max`, both powers of two.
+double peak_of_sizes(Ops& ops, DType dtype, int64_t size_max, void* room) {
+  int64_t size = kSizeMin;
+  while (size < size_max && product_seconds(ops, dtype, size, 2, room) < kLongEnough) size *= 2;
   const auto n = static_cast<double>(size);
-  return 2 * n * n * n / seconds * 1e-12;
+  return 2 * n * n * n / product_seconds(ops, dtype, size, kTries, room) * 1e-12;
 }
 
 }  // namespace
 
 double measure_gemm_peak_tflops(Ops& ops, DType dtype) {
-  constexpr int64_t kSize =
-      512;  // three matrices of at most 1 MiB: cache-resident, yet long enough to time
+  // Three matrices of at most 1 MiB: cache-resident, yet long enough to time.
+  constexpr int64_t kSizeMax = 512;
   MemoryPlan plan;
   const BufferId room =
-      plan.add("matrices", MemoryCategory::kWorkspace, bytes_of_three(dtype, kSize));
+      plan.add("matrices", MemoryCategory::kWorkspace, bytes_of_three(dtype, kSizeMax));
   const Arena arena(plan);
-  return tflops(kSize, product_seconds(ops, dtype, kSize, kTries, arena.buffer(room)));
+  return peak_of_sizes(ops, dtype, kSizeMax, arena.buffer(room));
 }
 
 double measure_gemm_peak_tflops(Ops& ops, DType dtype, const Tensor& room) {
-  constexpr int64_t kSizeMin = 16, kSizeMax = 8192;
-  constexpr double kLongEnough = 2e-3;
-  if (room.bytes() < bytes_of_three(dtype, kSizeMin)) return 0;
-  int64_t size = kSizeMin;
-  while (size < kSizeMax && bytes_of_three(dtype, 2 * size) <= room.bytes() &&
-         product_seconds(ops, dtype, size, 2, room.data) < kLongEnough) {
-    size *= 2;
-  }
-  return tflops(size, product_seconds(ops, dtype, size, kTries, room.data));
+  constexpr int64_t kSizeMax = 8192;
+  int64_t size = kSizeMax;
+  while (size >= kSizeMin && bytes_of_three(dtype, size) > room.bytes()) size /= 2;
+  return size < kSizeMin ? 0 : peak_of_sizes(ops, dtype, size, room.data);
 }
 
 }  // namespace muster::trainer

@@ -7,8 +7,8 @@
 
 namespace muster::trainer {
 
-// Best of a few 512 x 512 x 512 products of matrices of `dtype`, fp32 or bf16: TFLOP/s with the backend's own threads. Takes
-// some milliseconds.
+// Best of a few products of matrices of `dtype`, fp32 or bf16, of 512 x 512 x 512 or as many as take 2 ms: TFLOP/s with the backend's own
+// threads. Takes some tens of milliseconds, however slow the machine is.
 double measure_gemm_peak_tflops(Ops& ops, DType dtype);
 // Of a device: products so large that one takes some milliseconds, or that three matrices fill `room`, whose numbers are lost. A device
 // that is slow takes a second.
