@@ -67,11 +67,11 @@ configure_and_build() {
   [ "$failed" -eq "$before" ]
 }
 
-# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's own report.
+# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's own report. One test more than processors: many wait.
 run_ctest() {
   local preset=$1; shift
   local report=$results/$preset.xml
-  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+  ctest --test-dir "build/$preset" -j "$((jobs + 1))" --output-on-failure --no-tests=error \
     --output-junit "$report" "$@" > "$results/ctest.log" 2>&1
   local status=$?
   if [ ! -s "$report" ]; then
