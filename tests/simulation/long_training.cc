@@ -25,7 +25,7 @@ constexpr Duration kGrowSkip = seconds(10);
 constexpr Duration kSkipMin = seconds(2);
 // As measured (docs/recovery.md).
 constexpr Duration kNodeCheck = milliseconds(200);
-constexpr double kPeerWait = 0.25;      // of a step, for peers
+constexpr double kPeerWait = 0.25;   // of a step, for peers
 constexpr size_t kStepsBucket = 10;  // of StepTimes, for steps of 5 to 10 s
 
 CoreOptions long_options() {
