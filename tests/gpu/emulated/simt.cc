@@ -261,7 +261,6 @@ void run(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void(
   const std::lock_guard lock(mutex);
   if (threads.x > kThreadsMax || threads.y != 1 || threads.z != 1)
     fail("a block of another shape than kernels here have");
-  if (grid.y > 65'535 || grid.z > 65'535) fail("a grid beyond its bounds");
   const DeviceMemory::Open open(memory());
   gridDim = grid;
   blockDim = threads;
