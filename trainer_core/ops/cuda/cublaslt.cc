@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/base/check.h"
+#include "trainer_core/base/memory_plan.h"
 #include "trainer_core/ops/cuda/cublaslt_algorithms.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/ops/cuda/matrix_library.h"
@@ -67,10 +68,10 @@ std::optional<Library> open_library() {
   return all ? std::optional(library) : std::nullopt;
 }
 
-// The largest power of two that divides the address, up to what the library asks for at most.
+// The largest power of two that divides the address, up to what all of a plan's buffers have: where in the plan a buffer lies, which remat
+// policies change, must not decide which algorithm makes a product, and so its last bits.
 uint32_t alignment_of(const void* data) {
-  constexpr uintptr_t kAlignmentMax = 256;
-  const auto address = reinterpret_cast<uintptr_t>(data) | kAlignmentMax;
+  const auto address = reinterpret_cast<uintptr_t>(data) | kBufferAlignment;
   return static_cast<uint32_t>(address & (~address + 1));
 }
 

@@ -258,9 +258,10 @@ class CudnnAttention final : public AttentionLibrary {
 }  // namespace
 
 std::unique_ptr<AttentionLibrary> open_attention_library() {
-  // It stays open: it has threads and handlers of its own.
-  fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-  if (fe::cudnn_dlhandle == nullptr) return nullptr;
+  // It stays open: it has threads and handlers of its own. Ranks that are threads open it once.
+  static const bool is_there =
+      (fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL)) != nullptr;
+  if (!is_there) return nullptr;
   try {
     cudnnHandle_t handle = nullptr;
     if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) return nullptr;
