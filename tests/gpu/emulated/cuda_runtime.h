@@ -2,7 +2,7 @@
 // run each kernel's own source where there is no GPU. A block's threads are fibers of one thread; blocks run one after the other.
 //
 // It shows faults of indices, of sums and of the order of work, a barrier that is missing between warps (MUSTER_EMULATED_REVERSED=1 runs the last
-// thread first: one of the two orders shows it), and a host that reads or writes the device's memory. It refuses what a device refuses: launches on
+// thread and the last block first: one of the two orders shows it), and a host that reads or writes the device's memory. It refuses what a device refuses: launches on
 // another device's stream, and with more shared memory than the kernel has asked for; kernels' arguments with addresses of the host's memory or another
 // device's; copies the other way; numbers that lie on no multiple of their size (a trap, see CMakeLists.txt). It does not show what only a device has:
 // limits of registers, the arithmetic of its functions, races within a warp.
