@@ -69,6 +69,15 @@ std::string description_of(const Library& library) {
   return text.str();
 }
 
+// What own kernels have computed in a library's place, and why: into the report, behind the last test.
+class NotesAtTheEnd : public testing::Environment {
+  void TearDown() override {
+    std::string notes;
+    for (const std::string& note : backends().gpu->take_notes()) notes += note + '\n';
+    testing::Test::RecordProperty("notes", notes);
+  }
+};
+
 }  // namespace
 
 Backends& backends() {
@@ -102,6 +111,7 @@ int run(int argc, char** argv) {
   if (!is_emulated()) (void)dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   for (const Library& library : kLibraries)
     testing::Test::RecordProperty(library.name, description_of(library));
+  testing::AddGlobalTestEnvironment(new NotesAtTheEnd);
   return RUN_ALL_TESTS();
 }
 
