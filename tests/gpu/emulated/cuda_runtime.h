@@ -175,7 +175,7 @@ std::string bytes_of(T value) {
 }
 // Whether the stream records what it is told in place of doing it.
 bool captures(Stream* stream);
-// From here on streams do what they are told at the call, as a processor does.
+// From here on streams do what they are told at the call, and in the host's memory, as a processor does.
 void work_at_the_call();
 cudaError_t enqueue(Stream* stream, Work work);
 // The stream begins what it was told, though nobody waits.
