@@ -22,6 +22,8 @@ std::string& gpu_name() {
 }
 
 bool is_emulated() { return gpu_name() == "emulated GPU"; }
+// By run.sh, which says so: everything takes many times longer.
+bool is_sanitized() { return std::getenv("MUSTER_GPU_TESTS_SANITIZED") != nullptr; }
 
 struct Library {
   const char* name;
@@ -67,16 +69,28 @@ std::string description_of(const Library& library) {
   return text.str();
 }
 
+// What own kernels have computed in a library's place, and why: into the report, behind the last test.
+class NotesAtTheEnd : public testing::Environment {
+  void TearDown() override {
+    std::string notes;
+    for (const std::string& note : backends().gpu->take_notes()) notes += note + '\n';
+    testing::Test::RecordProperty("notes", notes);
+  }
+};
+
 }  // namespace
 
 Backends& backends() {
   constexpr int kThreads = 2;
   static const auto device = gpu_backend({}).value();
-  static Backends both{cpu_ops(kThreads), *device, &device->ops()};
+  // What a sanitizer has to say of the libraries' kernels is not about ours.
+  static const auto own =
+      is_sanitized() ? cuda_ops({.algorithms_path = {}, .use_libraries = false}) : nullptr;
+  static Backends both{cpu_ops(kThreads), *device, own != nullptr ? own.get() : &device->ops()};
   return both;
 }
 
-bool large_shapes() { return !is_emulated() && std::getenv("MUSTER_GPU_TESTS_SMALL") == nullptr; }
+bool large_shapes() { return !is_emulated() && !is_sanitized(); }
 
 int run(int argc, char** argv) {
   const auto device = find_cuda_device(0);
@@ -97,6 +111,7 @@ int run(int argc, char** argv) {
   if (!is_emulated()) (void)dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   for (const Library& library : kLibraries)
     testing::Test::RecordProperty(library.name, description_of(library));
+  testing::AddGlobalTestEnvironment(new NotesAtTheEnd);
   return RUN_ALL_TESTS();
 }
 

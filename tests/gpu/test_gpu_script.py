@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import unittest
 
@@ -30,9 +31,10 @@ class GpuScript(unittest.TestCase):
         (self.dir / "carried" / "lib").mkdir(parents=True)
         (self.dir / "carried" / "commit").write_text("c0ffee\n")
         (self.dir / "path").mkdir()  # without what a toolkit of this machine's may have
-        for tool in ("bash", "cat", "dirname", "git", "grep", "mkdir", "python3", "rm", "sleep", "tail", "tee", "timeout"):
+        for tool in ("bash", "cat", "dirname", "git", "grep", "mkdir", "mktemp", "python3", "rm", "sed", "sleep", "tail", "timeout", "tr"):
             (self.dir / "path" / tool).symlink_to(shutil.which(tool))
-        self.program("gpu_ops_test", report(test("Adds"), test("Large", "SKIPPED", skipped=[{"message": "no room"}]), **LIBRARIES))
+        self.program("gpu_ops_test", report(test("Adds"), test("Large", "SKIPPED", skipped=[{"message": "no room"}]), **LIBRARIES,
+                                            notes="own kernels compute this\nand that\n"))
         self.program("gpu_model_test", report(test("Learns")))
         self.program("gpu_training_test", report(test("Fits", planned_bytes="100")))
 
@@ -50,9 +52,14 @@ class GpuScript(unittest.TestCase):
 
     def run_script(self, *options, check=0):
         """(the lines that it says, results.json)"""
-        ended = subprocess.run([SCRIPT, "--carried", self.dir / "carried", "--out", self.dir / "out", *map(str, options)], capture_output=True,
-                               text=True, timeout=100, env={**os.environ, "PATH": str(self.dir / "path")})
+        with tarfile.open(self.dir / "carried.tar.xz", "w:xz") as packed:
+            packed.add(self.dir / "carried", arcname=".")
+        unpacked = self.dir / "unpacked"
+        unpacked.mkdir(exist_ok=True)
+        ended = subprocess.run([SCRIPT, "--carried", self.dir / "carried.tar.xz", "--out", self.dir / "out", *map(str, options)], capture_output=True,
+                               text=True, timeout=100, env={**os.environ, "PATH": str(self.dir / "path"), "TMPDIR": str(unpacked)})
         self.assertEqual(ended.returncode, check, ended.stdout + ended.stderr)
+        self.assertEqual(list(unpacked.iterdir()), [], "it leaves what it has unpacked")
         results = self.dir / "out" / "results.json"
         return ended.stdout.splitlines(), json.loads(results.read_text()) if results.exists() else None
 
@@ -64,7 +71,10 @@ class GpuScript(unittest.TestCase):
         self.assertEqual(results["programs"]["gpu_ops_test"]["Suite"], {"Adds": "passed", "Large": "skipped"})
         self.assertEqual(results["compute-sanitizer"], {"memcheck": "passed", "racecheck": "passed", "initcheck": "passed"})
         self.assertEqual(results["measured"], {"Suite.Fits": {"planned_bytes": "100"}})
+        # A lent machine sends few files back.
+        self.assertEqual(sorted(path.suffix for path in (self.dir / "out").iterdir()), [".json"] + 6 * [".log"])
         self.assertEqual((results["commit"], results["device"]), ("c0ffee", LIBRARIES["device"]))
+        self.assertEqual(results["notes"], ["own kernels compute this", "and that"])
         self.assertEqual(results["libraries"], {name: LIBRARIES[name] for name in ("cuBLASLt", "cuDNN", "NCCL")})
 
     def test_a_machine_without_a_sanitizer_has_skipped_it(self):
@@ -94,6 +104,13 @@ class GpuScript(unittest.TestCase):
         self.assertIn("gpu_training_test ended with status 139 before its tests were over", said)
         self.assertEqual(results["programs"]["gpu_ops_test"]["Suite"], {"Adds": "failed"})
 
+    def test_what_ends_a_program_leaves_its_other_tests(self):
+        self.program("gpu_model_test", report(test("Learns")), first='[[ $2 == *Suite.Dies* ]] || {\n'
+                     'printf "[ RUN      ] Suite.Lives\n[       OK ] Suite.Lives (1 ms)\n[ RUN      ] Suite.Dies\n"; exit 134; }')
+        said, results = self.run_script(check=1)
+        self.assertEqual(said[-1], "4 passed, 1 failed, 4 skipped")
+        self.assertEqual(results["programs"]["gpu_model_test"]["Suite"], {"Learns": "passed", "Lives": "passed", "Dies": "failed"})
+
     def test_what_the_sanitizer_finds_is_a_failure(self):
         self.sanitizer('echo "========= COMPUTE-SANITIZER"; [ "$2" != racecheck ] || { echo "========= Error: a race"; exit 1; }\n')
         said, _ = self.run_script(check=1)
@@ -107,9 +124,26 @@ class GpuScript(unittest.TestCase):
         self.assertRegex(results["compute-sanitizer"]["racecheck"], r"^skipped: it was not over after 1\d s$")
         self.assertEqual(said[-1], "4 passed, 1 failed, 2 skipped")
         self.program("gpu_model_test", report(test("Learns")), first="sleep 60")
-        said, _ = self.run_script("--seconds", 2, check=1)
-        self.assertIn("gpu_model_test was not over when 2 s were", said)
+        said, _ = self.run_script("--seconds", 6, check=1)
+        self.assertTrue(any(line.startswith("gpu_model_test was not over after ") for line in said), said)
         self.assertEqual(said[-1], "2 passed, 1 failed, 4 skipped")
+
+    def test_a_part_that_is_not_measured_takes_nothing_from_the_others(self):
+        self.executable(self.dir / "carried" / "gpu_bench", 'echo "{\\"device\\": \\"a GPU\\", \\"$1\\": [1]}"\n[ "$1" != attention ]\n')
+        with self.assertRaisesRegex(AssertionError, r"gpu_bench has not measured: attention \(status 1\)"):
+            self.run_script("--bench")
+        bench = json.loads((self.dir / "out" / "bench.json").read_text())
+        self.assertEqual({name: bench.get(name) for name in ("device", "commit", "products", "attention", "training", "collectives")},
+                         {"device": "a GPU", "commit": "c0ffee", "products": [1], "attention": None, "training": [1], "collectives": [1]})
+        self.assertEqual([path.name for path in (self.dir / "out").iterdir()], ["bench.json"])
+        self.executable(self.dir / "carried" / "gpu_bench", 'exit 77\n')
+        said, _ = self.run_script("--bench", check=77)
+        self.assertEqual(said, ["no GPU here: nothing was measured"])
+
+    def test_what_was_not_packed_is_said(self):
+        (self.dir / "carried" / "gpu_ops_test").unlink()
+        with self.assertRaisesRegex(AssertionError, "carried.tar.xz has no gpu_ops_test: make it with --pack"):
+            self.run_script()
 
     def test_without_a_gpu_nothing_is_tested(self):
         self.program("gpu_ops_test", None, status=77)

@@ -2,8 +2,10 @@
 // run each kernel's own source where there is no GPU. A block's threads are fibers of one thread; blocks run one after the other.
 //
 // It shows faults of indices, of sums and of the order of work, a barrier that is missing between warps (MUSTER_EMULATED_REVERSED=1 runs the last
-// thread first: one of the two orders shows it), and a host that reads or writes the device's memory. It does not show what only a device has:
-// limits of registers and shared memory, the arithmetic of its functions, or that a launch is valid beyond what simt.cc checks.
+// thread and the last block first: one of the two orders shows it), and a host that reads or writes the device's memory. It refuses what a device refuses: launches on
+// another device's stream, and with more shared memory than the kernel has asked for; kernels' arguments with addresses of the host's memory or another
+// device's; copies the other way; numbers that lie on no multiple of their size (a trap, see CMakeLists.txt). It does not show what only a device has:
+// limits of registers, the arithmetic of its functions, races within a warp.
 #pragma once
 
 #include <cmath>
@@ -87,8 +89,10 @@ enum cudaError_t {
   cudaErrorDevicesUnavailable = 46,
   cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorECCUncorrectable = 214,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorHardwareStackError = 714,
@@ -112,7 +116,7 @@ inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 namespace emulated {
 struct Properties {
   cudaError_t count_error = cudaSuccess;
-  int devices = 1;                      // they are one, with as many names
+  int devices = 1;                      // each has what was allocated on it, out of one memory
   int driver_version = CUDART_VERSION;  // 0, or MUSTER_EMULATED_DRIVER=0: there is none
   int major = 9, minor = 0;
   cudaError_t code_error = cudaSuccess;  // of who looks for a kernel's code
@@ -132,7 +136,16 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 inline cudaError_t cudaDriverGetVersion(int* version) {
   return *version = emulated::properties().driver_version, cudaSuccess;
 }
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+namespace emulated {
+inline thread_local int current_device = 0;
+}  // namespace emulated
+inline cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= emulated::properties().devices) return cudaErrorInvalidDevice;
+  return emulated::current_device = device, cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  return *device = emulated::current_device, cudaSuccess;
+}
 
 // A stream does nothing before somebody waits for it, for an event in it, or for the device, or has asked for an event for some
 // milliseconds: whoever does not wait finds what was there before. What goes to a thread's own stream is waited for at once by whoever copies there, and done at the call.
@@ -154,9 +167,15 @@ void append_bytes(std::string& to, T value) {
 #endif
   to.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
+template <class T>
+std::string bytes_of(T value) {
+  std::string bytes;
+  append_bytes(bytes, value);
+  return bytes;
+}
 // Whether the stream records what it is told in place of doing it.
 bool captures(Stream* stream);
-// From here on streams do what they are told at the call, as a processor does.
+// From here on streams do what they are told at the call, and in the host's memory, as a processor does.
 void work_at_the_call();
 cudaError_t enqueue(Stream* stream, Work work);
 // The stream begins what it was told, though nobody waits.
@@ -165,7 +184,7 @@ void begin(Stream* stream);
 cudaError_t cudaDeviceSynchronize();
 using cudaStream_t = emulated::Stream*;
 constexpr unsigned cudaStreamNonBlocking = 1;
-inline const cudaStream_t cudaStreamPerThread = nullptr;
+inline const cudaStream_t cudaStreamPerThread = nullptr;  // of the current device
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -227,14 +246,21 @@ namespace emulated {
 inline int shared_bytes_max = 227 << 10;  // of sm_90; a test may have another device
 }
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
-inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return *value = emulated::shared_bytes_max, cudaSuccess;
 }
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+namespace emulated {
+// What the kernel may ask for on the current device from here on.
+cudaError_t allow_shared_bytes(const void* kernel, int bytes);
+// What a launch by the calling thread ends with.
+cudaError_t check_launch(Stream* stream, const void* kernel, dim3 grid, size_t shared_bytes);
+// Ends the process where a kernel's argument has the address of memory that the stream's device has not.
+void check_argument(Stream* stream, const std::string& bytes);
+}  // namespace emulated
 template <class Function>
-cudaError_t cudaFuncSetAttribute(Function*, cudaFuncAttribute, int value) {
-  return value <= emulated::shared_bytes_max ? cudaSuccess : cudaErrorInvalidValue;
+cudaError_t cudaFuncSetAttribute(Function* kernel, cudaFuncAttribute, int value) {
+  return emulated::allow_shared_bytes(reinterpret_cast<const void*>(kernel), value);
 }
 
 struct cudaLaunchConfig_t {
@@ -245,6 +271,11 @@ struct cudaLaunchConfig_t {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments... arguments) {
+  if (const cudaError_t error =
+          emulated::check_launch(config->stream, reinterpret_cast<const void*>(kernel),
+                                 config->gridDim, config->dynamicSmemBytes))
+    return error;
+  (emulated::check_argument(config->stream, emulated::bytes_of(arguments)), ...);
   emulated::Work work{
       [grid = config->gridDim, block = config->blockDim, shared = config->dynamicSmemBytes, kernel,
        arguments...] { emulated::run(grid, block, shared, [&] { kernel(arguments...); }); }};

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
-#include <utility>
+#include <optional>
 
 namespace emulated {
 
@@ -33,7 +33,7 @@ class DeviceMemory {
     DeviceMemory& memory_;
   };
 
-  void* add(size_t bytes) {
+  void* add(size_t bytes, int device) {
     const size_t used = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     const size_t pages = (used + kPage - 1) / kPage * kPage;
     void* const mapped =
@@ -43,7 +43,7 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     if (open_ > 0) mprotect(base, pages, PROT_READ | PROT_WRITE);
     char* const data = base + pages - used;
-    all_[data] = {base, pages};
+    all_[data] = {base, pages, device};
     bytes_ += pages;
     return data;
   }
@@ -52,7 +52,7 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     const auto found = all_.find(static_cast<char*>(data));
     if (found == all_.end()) return false;
-    const auto& [base, pages] = found->second;
+    const auto& [base, pages, device] = found->second;
     const size_t behind = static_cast<size_t>(base + pages - static_cast<char*>(data)) - bytes;
     if (behind >= kAlignment) return false;
     return madvise(base, pages, MADV_DONTNEED) == 0;
@@ -61,18 +61,20 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     const auto found = all_.find(static_cast<char*>(data));
     if (found == all_.end()) fail("what is freed was never allocated");
-    bytes_ -= found->second.second;
-    munmap(found->second.first, found->second.second + kPage);
+    bytes_ -= found->second.pages;
+    munmap(found->second.base, found->second.pages + kPage);
     all_.erase(found);
   }
 
-  // Whether the address lies in an allocation.
-  bool holds(const void* address) const {
+  // Whose allocation has so many bytes there, of which there may be none; none: nobody's.
+  std::optional<int> device_of(const void* address, size_t bytes) const {
     const std::lock_guard lock(mutex_);
     auto found = all_.upper_bound(static_cast<char*>(const_cast<void*>(address)));
-    if (found == all_.begin()) return false;
+    if (found == all_.begin()) return std::nullopt;
     --found;
-    return static_cast<const char*>(address) < found->second.first + found->second.second;
+    const auto& [base, pages, device] = found->second;
+    const bool inside = static_cast<const char*>(address) + bytes <= base + pages;
+    return inside ? std::optional(device) : std::nullopt;
   }
   size_t bytes() const {
     const std::lock_guard lock(mutex_);
@@ -83,16 +85,22 @@ class DeviceMemory {
   static constexpr size_t kPage = 4096;
   static constexpr size_t kAlignment = 256;  // as CUDA's
 
+  struct Allocation {
+    char* base;
+    size_t pages;  // their bytes
+    int device;
+  };
+
   void protect(int how, int change) {
     const std::lock_guard lock(mutex_);
     const int before = open_;
     open_ += change;
     if (before > 0 && open_ > 0) return;
-    for (const auto& [data, pages] : all_) mprotect(pages.first, pages.second, how);
+    for (const auto& [data, of] : all_) mprotect(of.base, of.pages, how);
   }
 
   mutable std::mutex mutex_;
-  std::map<char*, std::pair<char*, size_t>> all_;
+  std::map<char*, Allocation> all_;
   size_t bytes_ = 0;  // of all_
   int open_ = 0;
 };

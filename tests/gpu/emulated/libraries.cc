@@ -198,7 +198,6 @@ void store(DType dtype, void* data, int64_t at, double value) {
 
 void compute(const LibraryProduct& p) {
   const LibraryEpilogue& e = p.epilogue;
-  std::vector<double> sums(static_cast<size_t>(p.n));
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < p.n; ++j) {
       const int64_t at = i * p.n + j;
@@ -211,14 +210,10 @@ void compute(const LibraryProduct& p) {
         store(p.type, e.pre, at, sum);
         sum = gelu(sum);
       }
-      if (e.kind == Kind::kGeluGradient || e.kind == Kind::kGeluGradientBias)
-        sum *= gelu_slope(load(p.type, e.pre, at));
-      sums[static_cast<size_t>(j)] += sum;
+      if (e.kind == Kind::kGeluGradient) sum *= gelu_slope(load(p.type, e.pre, at));
       store(p.type, p.c, at, sum);
     }
   }
-  if (e.kind != Kind::kGeluGradientBias) return;
-  for (int64_t j = 0; j < p.n; ++j) store(p.type, e.bias, j, sums[static_cast<size_t>(j)]);
 }
 
 class Matrices final : public MatrixLibrary {
@@ -226,8 +221,7 @@ class Matrices final : public MatrixLibrary {
   LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
                          size_t workspace_bytes) override {
     const LibraryEpilogue& e = p.epilogue;
-    const bool has_bias =
-        e.kind == Kind::kBias || e.kind == Kind::kGeluBias || e.kind == Kind::kGeluGradientBias;
+    const bool has_bias = e.kind == Kind::kBias || e.kind == Kind::kGeluBias;
     const bool has_pre = e.kind != Kind::kNone && e.kind != Kind::kBias;
     MUSTER_CHECK(!p.accumulate || (p.type == DType::kF32 && e.kind == Kind::kNone))
         << "a product that is added to what is rounded or made of it";
@@ -235,6 +229,7 @@ class Matrices final : public MatrixLibrary {
     MUSTER_CHECK(has_bias == (e.bias != nullptr) && is_aligned(e.bias)) << "a bias";
     MUSTER_CHECK(!has_pre || (e.pre != nullptr && is_aligned(e.pre) && p.n % 8 == 0))
         << "rows of what is activated";
+    MUSTER_CHECK(!has_pre || p.type == DType::kBf16) << "GELU by an instruction's tanh in fp32";
     if (e.kind != Kind::kNone && !libraries().has_epilogues) return none("it has no epilogues");
     ++libraries().products[static_cast<size_t>(e.kind)];
     start(stream, [p, workspace, workspace_bytes] {

@@ -13,7 +13,7 @@ namespace emulated {
 struct Libraries {
   // What has been computed.
   int64_t attentions = 0, attention_gradients = 0;
-  std::array<int64_t, 6> products{};  // by epilogue
+  std::array<int64_t, 5> products{};  // by epilogue
 
   int64_t products_of(muster::trainer::cuda::LibraryEpilogue::Kind kind) const {
     return products[static_cast<size_t>(kind)];

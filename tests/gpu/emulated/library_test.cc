@@ -221,21 +221,21 @@ TEST(ProductsByLibrary, HaveTheEpilogueThatItHas) {
   const auto ops = ops_with(size_t{1} << 20);
   for (const DType type : {DType::kF32, DType::kBf16}) {
     Fused fused(type);
+    // In fp32 GELU is no better than the library's tanh.
+    const auto of_bf16 = [&](Kind kind) { return type == DType::kBf16 ? kind : Kind::kNone; };
     EXPECT_EQ(fused.kind_of(*ops, {}), Kind::kNone);
-    EXPECT_EQ(fused.kind_of(*ops, {.activate = kForward}), Kind::kGelu);
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kForward}), of_bf16(Kind::kGelu));
     EXPECT_EQ(fused.kind_of(*ops, {.activate = kForward, .activation = Activation::kRelu}),
               Kind::kNone);
-    EXPECT_EQ(fused.kind_of(*ops, {.activate = kBackward}), Kind::kGeluGradient);
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kBackward}), of_bf16(Kind::kGeluGradient));
     fused.with_bias = true;
     EXPECT_EQ(fused.kind_of(*ops, {}), Kind::kBias);
-    EXPECT_EQ(fused.kind_of(*ops, {.activate = kForward}), Kind::kGeluBias);
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kForward}), of_bf16(Kind::kGeluBias));
     fused.with_bias = false;
     fused.with_dbias = true;
-    // In bf16 it would be rounded: gradients of parameters are fp32.
-    EXPECT_EQ(fused.kind_of(*ops, {.activate = kBackward}),
-              type == DType::kF32 ? Kind::kGeluGradientBias : Kind::kGeluGradient);
+    EXPECT_EQ(fused.kind_of(*ops, {.activate = kBackward}), of_bf16(Kind::kGeluGradient));
     EXPECT_EQ(fused.kind_of(*ops, {.activate = kBackward, .accumulate = Accumulate::kYes}),
-              type == DType::kF32 ? Kind::kGeluGradientBias : Kind::kGeluGradient);
+              of_bf16(Kind::kGeluGradient));
   }
   EXPECT_THAT(ops->take_notes(), IsEmpty());
 }

@@ -1,4 +1,6 @@
-// The emulated device's memory, streams and events, and what the runtime says of it.
+// The emulated device's memory, streams and events, what the runtime says of it, and which calls it refuses.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -62,17 +64,97 @@ Locked& locked() {
   static auto* const all = new Locked;
   return *all;
 }
-// What a copy in a graph may read or write.
-bool is_known(const void* data) {
-  if (memory().holds(data)) return true;
+// Whether all of it is page-locked.
+bool is_locked(const void* data, size_t bytes) {
   const std::lock_guard lock(locked().mutex);
   const auto behind = locked().all.upper_bound(static_cast<const char*>(data));
   if (behind == locked().all.begin()) return false;
-  const auto& [begin, bytes] = *std::prev(behind);
-  return static_cast<const char*>(data) < begin + bytes;
+  const auto& [begin, size] = *std::prev(behind);
+  return static_cast<const char*>(data) + bytes <= begin + size;
+}
+bool is_devices(const void* data, size_t bytes) {
+  return memory().device_of(data, bytes).has_value();
+}
+// What a copy in a graph may read or write.
+bool is_known(const void* data, size_t bytes) {
+  return is_devices(data, bytes) || is_locked(data, bytes);
+}
+// Whether the copy's ends lie where it says.
+bool is_copy(cudaMemcpyKind kind, const void* to, const void* from, size_t bytes) {
+  if (streams().at_the_call) return true;
+  const bool to_device = is_devices(to, bytes), from_device = is_devices(from, bytes);
+  switch (kind) {
+    case cudaMemcpyHostToDevice:
+      return to_device && !from_device;
+    case cudaMemcpyDeviceToHost:
+      return from_device && !to_device;
+    case cudaMemcpyDefault:
+      return true;
+  }
+  return false;
+}
+
+// Of the stream, or of the current device's default one.
+int device_of(const Stream* stream) { return stream == nullptr ? current_device : stream->device; }
+
+// What kernels have asked for beyond what each may have.
+struct Allowed {
+  std::mutex mutex;
+  std::map<std::pair<int, const void*>, size_t> bytes;  // by device and kernel
+};
+Allowed& allowed() {
+  static auto* const all = new Allowed;
+  return *all;
+}
+
+// Whether a number may be an address, and the process has memory there.
+bool is_mapped(uintptr_t number) {
+  constexpr uintptr_t kLow = uintptr_t{1} << 32, kHigh = uintptr_t{1} << 47, kPage = 4096;
+  if (number < kLow || number >= kHigh) return false;
+  return msync(reinterpret_cast<void*>(number / kPage * kPage), 1, MS_ASYNC) == 0;
 }
 
 }  // namespace
+
+cudaError_t allow_shared_bytes(const void* kernel, int bytes) {
+  if (bytes > shared_bytes_max) return cudaErrorInvalidValue;
+  const std::lock_guard lock(allowed().mutex);
+  allowed().bytes[{current_device, kernel}] = static_cast<size_t>(bytes);
+  return cudaSuccess;
+}
+
+cudaError_t check_launch(Stream* stream, const void* kernel, dim3 grid, size_t shared_bytes) {
+  if (device_of(stream) != current_device) return cudaErrorInvalidResourceHandle;
+  constexpr unsigned kFirstMax = 0x7fffffffU, kOtherMax = 65'535;
+  if (grid.x > kFirstMax || grid.y > kOtherMax || grid.z > kOtherMax)
+    return cudaErrorInvalidConfiguration;
+  constexpr size_t kUnasked = size_t{48} << 10;
+  const std::lock_guard lock(allowed().mutex);
+  const auto found = allowed().bytes.find({current_device, kernel});
+  const size_t most = found == allowed().bytes.end() ? kUnasked : std::max(kUnasked, found->second);
+  return shared_bytes <= most ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// Words that lie as pointers do. Those between the members of a structure are zeros where the compiler can make them so; where it cannot nothing
+// is known of them.
+void check_argument(Stream* stream, const std::string& bytes) {
+#if __has_builtin(__builtin_clear_padding)
+  if (streams().at_the_call) return;
+  for (size_t at = 0; at + sizeof(uintptr_t) <= bytes.size(); at += sizeof(uintptr_t)) {
+    uintptr_t number = 0;
+    std::memcpy(&number, bytes.data() + at, sizeof(number));
+    if (!is_mapped(number)) continue;
+    const auto* const address = reinterpret_cast<const void*>(number);
+    const auto device = memory().device_of(address, 0);
+    if (device && *device != device_of(stream))
+      fail("a kernel is given memory of another device than its stream's");
+    if (!device && !is_locked(address, 0))
+      fail("a kernel is given memory of the host's that the device does not have");
+  }
+#else
+  (void)stream, (void)bytes;
+#endif
+}
 
 void work_at_the_call() { streams().at_the_call = true; }
 
@@ -137,6 +219,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   const std::lock_guard lock(event->mutex);
   event->stream = emulated::find(stream);
   event->asked.reset();
@@ -168,6 +251,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  if (from->device != to->device || from->stream == nullptr || to->stream == nullptr)
+    return cudaErrorInvalidResourceHandle;
   if (cudaEventQuery(from) != cudaSuccess || cudaEventQuery(to) != cudaSuccess)
     return cudaErrorNotReady;
   *ms = std::chrono::duration<float, std::milli>(*to->at - *from->at).count();
@@ -191,6 +276,7 @@ constexpr ErrorText kErrorTexts[] = {
     {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
      "no kernel image is available for execution on the device"},
     {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
     {cudaErrorSystemNotReady, "cudaErrorSystemNotReady", "system not yet initialized"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
@@ -255,7 +341,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   if (bytes > emulated::properties().largest_allocation ||
       bytes > emulated::kMemoryBytes - std::min(emulated::kMemoryBytes, emulated::memory().bytes()))
     return cudaErrorMemoryAllocation;
-  *data = emulated::memory().add(bytes);
+  *data = emulated::memory().add(bytes, emulated::current_device);
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
@@ -272,13 +358,14 @@ cudaError_t cudaMemset(void* data, int value, size_t bytes) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+  if (!emulated::is_copy(kind, to, from, bytes)) return cudaErrorInvalidValue;
   if (kind == cudaMemcpyDeviceToHost) emulated::listener().hear("download");
   emulated::Work work{[=] {
     const emulated::DeviceMemory::Open open(emulated::memory());
     std::memmove(to, from, bytes);
   }};
   if (emulated::captures(stream)) {
-    if (!emulated::is_known(to) || !emulated::is_known(from))
+    if (!emulated::is_known(to, bytes) || !emulated::is_known(from, bytes))
       return stream->capture()->fail(cudaErrorStreamCaptureUnsupported);
     work.what = "copy";
     emulated::append_bytes(work.what, to);

@@ -53,6 +53,12 @@ struct Fiber {
   if (_setjmp(from) == 0) setcontext(&to);
 }
 
+// Whether the last thread runs first, and the last warp and the last block: faults of synchronisation show in one of the two orders.
+bool is_reversed() {
+  static const bool reversed = std::getenv("MUSTER_EMULATED_REVERSED") != nullptr;
+  return reversed;
+}
+
 // What a lane shows to its warp. Turns count through all blocks, so that none finds another block's word.
 struct Word {
   uint64_t turn = 0;
@@ -167,8 +173,7 @@ class Block {
     jump(scheduler_, fiber.place);
   }
 
-  // Threads and warps run in this order: faults of synchronisation show in one of the two.
-  const bool reversed_ = std::getenv("MUSTER_EMULATED_REVERSED") != nullptr;
+  const bool reversed_ = is_reversed();
   jmp_buf scheduler_{};
   std::vector<std::unique_ptr<Fiber>> fibers_;
   // By thread; kFree: it has not begun, runs, or has ended.
@@ -261,17 +266,17 @@ void run(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void(
   const std::lock_guard lock(mutex);
   if (threads.x > kThreadsMax || threads.y != 1 || threads.z != 1)
     fail("a block of another shape than kernels here have");
-  if (grid.y > 65'535 || grid.z > 65'535) fail("a grid beyond its bounds");
   const DeviceMemory::Open open(memory());
   gridDim = grid;
   blockDim = threads;
-  for (unsigned z = 0; z < grid.z; ++z)
-    for (unsigned y = 0; y < grid.y; ++y)
-      for (unsigned x = 0; x < grid.x; ++x) {
-        blockIdx = dim3(x, y, z);
-        shared_memory().begin_block(shared_bytes);
-        block().run(threads.x, body);
-      }
+  const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t at = is_reversed() ? blocks - 1 - i : i;
+    blockIdx = dim3(static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
+                    static_cast<unsigned>(at / grid.x / grid.y));
+    shared_memory().begin_block(shared_bytes);
+    block().run(threads.x, body);
+  }
 }
 
 }  // namespace emulated

@@ -37,6 +37,8 @@ cudaError_t outside_of_captures();
 // asks without waiting.
 class Stream {
  public:
+  const int device = current_device;  // of the thread that makes it
+
   ~Stream() {
     {
       const std::lock_guard lock(mutex_);
@@ -71,7 +73,10 @@ class Stream {
       queue_.pop_front();
       runs_ = true;
       lock.unlock();
+      // Whose thread it is that waits, the device does not see, and the thread nothing of the device's work.
+      const int waiting = std::exchange(current_device, device);
       work();
+      current_device = waiting;
       lock.lock();
       runs_ = false;
       ++done_;
@@ -130,6 +135,7 @@ constexpr auto kAskedFor = std::chrono::milliseconds(4);
 
 using Time = std::chrono::steady_clock::time_point;
 struct Event {
+  const int device = current_device;
   std::mutex mutex;
   std::shared_ptr<Stream> stream;  // where it was recorded last
   uint64_t number = 0;

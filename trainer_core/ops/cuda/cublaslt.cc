@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/base/check.h"
+#include "trainer_core/base/memory_plan.h"
 #include "trainer_core/ops/cuda/cublaslt_algorithms.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/ops/cuda/matrix_library.h"
@@ -67,10 +68,10 @@ std::optional<Library> open_library() {
   return all ? std::optional(library) : std::nullopt;
 }
 
-// The largest power of two that divides the address, up to what the library asks for at most.
+// The largest power of two that divides the address, up to what all of a plan's buffers have: where in the plan a buffer lies, which remat
+// policies change, must not decide which algorithm makes a product, and so its last bits.
 uint32_t alignment_of(const void* data) {
-  constexpr uintptr_t kAlignmentMax = 256;
-  const auto address = reinterpret_cast<uintptr_t>(data) | kAlignmentMax;
+  const auto address = reinterpret_cast<uintptr_t>(data) | kBufferAlignment;
   return static_cast<uint32_t>(address & (~address + 1));
 }
 
@@ -82,10 +83,7 @@ struct Alignments {
 
 using Epilogue = LibraryEpilogue::Kind;
 
-bool has_bias(Epilogue kind) {
-  return kind == Epilogue::kBias || kind == Epilogue::kGeluBias ||
-         kind == Epilogue::kGeluGradientBias;
-}
+bool has_bias(Epilogue kind) { return kind == Epilogue::kBias || kind == Epilogue::kGeluBias; }
 bool has_pre(Epilogue kind) { return kind != Epilogue::kNone && kind != Epilogue::kBias; }
 
 cublasLtEpilogue_t epilogue_of(Epilogue kind) {
@@ -100,8 +98,6 @@ cublasLtEpilogue_t epilogue_of(Epilogue kind) {
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case Epilogue::kGeluGradient:
       return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::kGeluGradientBias:
-      return CUBLASLT_EPILOGUE_DGELU_BGRAD;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -118,8 +114,6 @@ const char* name_of(Epilogue kind) {
       return ",gelu_bias";
     case Epilogue::kGeluGradient:
       return ",dgelu";
-    case Epilogue::kGeluGradientBias:
-      return ",dgelu_bgrad";
   }
   return "";
 }
@@ -141,16 +135,20 @@ class CublasLt final : public MatrixLibrary {
 
   LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
                          size_t workspace_bytes) override {
-    const Prepared& prepared = prepare(p, workspace_bytes);
-    if (!prepared.usable)
-      return {.kind = LibraryAnswer::Kind::kNone, .why = "it has no algorithm for it"};
+    Prepared& prepared = prepare(p, workspace_bytes);
+    const LibraryAnswer none = {.kind = LibraryAnswer::Kind::kNone,
+                                .why = "it has no algorithm for it"};
+    if (!prepared.usable) return none;
     set_pointers(prepared, p.epilogue);
     const float one = 1, add = p.accumulate ? 1 : 0;
     // Its a is our b.
-    check(library_.multiply(handle_, prepared.product, &one, p.b, prepared.a, p.a, prepared.b, &add,
-                            p.c, prepared.c, p.c, prepared.c, &prepared.algorithm, workspace,
-                            workspace_bytes, stream),
-          "cublasLtMatmul");
+    const cublasStatus_t status = library_.multiply(
+        handle_, prepared.product, &one, p.b, prepared.a, p.a, prepared.b, &add, p.c, prepared.c,
+        p.c, prepared.c, &prepared.algorithm, workspace, workspace_bytes, stream);
+    // Nothing was started: the choice of an algorithm has promised too much.
+    prepared.usable = status != CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!prepared.usable) return none;
+    check(status, "cublasLtMatmul");
     return {};
   }
 
@@ -184,7 +182,7 @@ class CublasLt final : public MatrixLibrary {
     return text;
   }
 
-  const Prepared& prepare(const LibraryProduct& p, size_t workspace_bytes) {
+  Prepared& prepare(const LibraryProduct& p, size_t workspace_bytes) {
     const Alignments aligned{.a = alignment_of(p.b),
                              .b = alignment_of(p.a),
                              .c = alignment_of(p.c),

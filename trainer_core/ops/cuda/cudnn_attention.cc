@@ -1,13 +1,54 @@
-// cuDNN's attention through cudnn-frontend, both behind dlopen. A shape's graphs are built when it is first seen, which takes a fraction
-// of a second, and kept. The frontend throws where a library is missing: nothing comes out of this file.
-#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
-#include <cudnn_frontend.h>
+// cuDNN's attention through cudnn-frontend, cuDNN behind dlopen. A shape's graphs are built when it is first seen, which takes a fraction
+// of a second, and kept. The frontend throws where a function is missing: nothing comes out of this file.
+//
+// With NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING the frontend opens a CUDA runtime, too: libcudart.so.12 or .13, and throws where it finds none of
+// them, or both (github.com/NVIDIA/cudnn-frontend/issues/211). This process has one, linked statically: so it is given that, by names that
+// stand for dlopen and dlsym in its header.
+#include <cuda_runtime.h>
 #include <dlfcn.h>
+
+#include <string_view>
+
+namespace muster::trainer::cuda {
+namespace {
+
+// The handle of that runtime.
+char runtime_of_process = 0;
+
+void* open_for_frontend(const char* name, int mode) {
+  const std::string_view library = name;
+  if (library == "libcudart.so.12") return nullptr;  // the other of the two that it looks for
+  return library == "libcudart.so.13" ? &runtime_of_process : ::dlopen(name, mode);
+}
+
+// What the frontend calls for attention.
+void* find_for_frontend(void* library, const char* name) {
+  if (library != &runtime_of_process) return ::dlsym(library, name);
+  const std::string_view function = name;
+  if (function == "cudaGetDevice") return reinterpret_cast<void*>(&cudaGetDevice);
+  if (function == "cudaGetDeviceProperties")
+    return reinterpret_cast<void*>(&cudaGetDeviceProperties);
+  if (function == "cudaGetErrorString") return reinterpret_cast<void*>(&cudaGetErrorString);
+  if (function == "cudaMemcpyAsync") return reinterpret_cast<void*>(&cudaMemcpyAsync);
+  if (function == "cudaMemsetAsync") return reinterpret_cast<void*>(&cudaMemsetAsync);
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace muster::trainer::cuda
+
+#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
+#define dlopen ::muster::trainer::cuda::open_for_frontend
+#define dlsym ::muster::trainer::cuda::find_for_frontend
+#include <cudnn_frontend.h>
+#undef dlopen
+#undef dlsym
 
 #include <array>
 #include <bit>
 #include <exception>
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -165,12 +206,22 @@ class CudnnAttention final : public AttentionLibrary {
     if (pass.graph == nullptr) return {.kind = LibraryAnswer::Kind::kNone, .why = pass.why};
     if (pass.workspace_bytes > workspace_bytes)
       return {.kind = LibraryAnswer::Kind::kNoRoom, .needs_bytes = pass.workspace_bytes};
-    (void)fe::detail::set_stream(handle_, stream);
-    auto status = pass.graph->execute(handle_, all, workspace);
-    if (status.is_good()) return {};
-    const std::string what = "cuDNN's attention ends with " + status.get_message();
+    const std::string error = execute(*pass.graph, stream, all, workspace);
+    if (error.empty()) return {};
+    const std::string what = "cuDNN's attention ends with " + error;
     MUSTER_CHECK(fails_capture(what)) << what;
     return {};
+  }
+  // What is wrong; empty: nothing.
+  std::string execute(const fe::graph::Graph& graph, cudaStream_t stream, Pointers& all,
+                      void* workspace) const {
+    try {
+      if (fe::detail::set_stream(handle_, stream) != CUDNN_STATUS_SUCCESS) return "cudnnSetStream";
+      auto status = graph.execute(handle_, all, workspace);
+      return status.is_good() ? "" : status.get_message();
+    } catch (const std::exception& error) {
+      return error.what();
+    }
   }
 
   template <class Add>
@@ -207,9 +258,10 @@ class CudnnAttention final : public AttentionLibrary {
 }  // namespace
 
 std::unique_ptr<AttentionLibrary> open_attention_library() {
-  // It stays open: it has threads and handlers of its own.
-  fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-  if (fe::cudnn_dlhandle == nullptr) return nullptr;
+  // It stays open: it has threads and handlers of its own. Ranks that are threads open it once.
+  static const bool is_there =
+      (fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL)) != nullptr;
+  if (!is_there) return nullptr;
   try {
     cudnnHandle_t handle = nullptr;
     if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) return nullptr;

@@ -44,22 +44,18 @@ class Pieces {
 };
 
 // Whether cuBLASLt may have it: GELU is its tanh approximation, as ours is, and what GELU is applied to has rows of a multiple of 8 numbers
-// from a multiple of 16 bytes on (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, _AUX_POINTER).
+// from a multiple of 16 bytes on (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, _AUX_POINTER). In bf16 alone: how well it computes the tanh nobody
+// promises, and the instruction that devices have for it is off by 2^-11.
 bool is_librarys(const Epilogue& epilogue, const Tensor& c) {
   constexpr int64_t kRowMultiple = 8;
   constexpr uintptr_t kAlignment = 16;
   if (epilogue.activate == Epilogue::Activate::kNo) return epilogue.bias.data != nullptr;
-  return epilogue.activation == Activation::kGelu && c.dim(1) % kRowMultiple == 0 &&
+  return epilogue.activation == Activation::kGelu && c.dtype == DType::kBf16 &&
+         c.dim(1) % kRowMultiple == 0 &&
          reinterpret_cast<uintptr_t>(epilogue.pre.data) % kAlignment == 0;
 }
 
-// dbias comes with the product where it is of its type; of a bf16 product it is summed in fp32 behind it.
-bool has_librarys_dbias(const Epilogue& epilogue, const Tensor& c) {
-  return epilogue.activate == Epilogue::Activate::kBackward && epilogue.dbias.data != nullptr &&
-         c.dtype == DType::kF32;
-}
-
-LibraryEpilogue::Kind kind_of(const Epilogue& epilogue, bool with_dbias) {
+LibraryEpilogue::Kind kind_of(const Epilogue& epilogue) {
   using Kind = LibraryEpilogue::Kind;
   switch (epilogue.activate) {
     case Epilogue::Activate::kNo:
@@ -67,7 +63,7 @@ LibraryEpilogue::Kind kind_of(const Epilogue& epilogue, bool with_dbias) {
     case Epilogue::Activate::kForward:
       return epilogue.bias.data != nullptr ? Kind::kGeluBias : Kind::kGelu;
     case Epilogue::Activate::kBackward:
-      return with_dbias ? Kind::kGeluGradientBias : Kind::kGeluGradient;
+      return Kind::kGeluGradient;
   }
   return Kind::kNone;
 }
@@ -111,11 +107,12 @@ void CudaOps::fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor&
   if (c.elements() == 0 || !is_librarys(epilogue, c) ||
       !multiply_by_library(a, ta, b, tb, c, /*accumulate=*/false, &epilogue))
     return Ops::fused_matmul(a, transpose_a, b, transpose_b, c, epilogue);
-  if (epilogue.dbias.data != nullptr && !has_librarys_dbias(epilogue, c))
+  // It would be rounded to bf16.
+  if (epilogue.dbias.data != nullptr)
     bias_backward(c, epilogue.dbias, epilogue.accumulate, epilogue.workspace);
 }
 
-// The scratch has operands that are rounded first, a bias or its gradient, and behind them the library's workspace.
+// The scratch has operands that are rounded first, a bias, and behind them the library's workspace.
 bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb,
                                   const Tensor& c, bool accumulate, const Epilogue* epilogue) {
   const auto [m, n, k] = sizes_of(a, ta, b, tb, c);
@@ -141,13 +138,11 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
                          .type = c.dtype,
                          .c = c.numbers(),
                          .epilogue = {}};
-  const bool with_dbias = epilogue != nullptr && has_librarys_dbias(*epilogue, c);
   if (epilogue != nullptr) {
-    product.epilogue = {
-        .kind = kind_of(*epilogue, with_dbias), .bias = nullptr, .pre = epilogue->pre.data};
+    product.epilogue = {.kind = kind_of(*epilogue), .bias = nullptr, .pre = epilogue->pre.data};
     const bool with_bias = epilogue->bias.data != nullptr;
     // Aligned, and of c's type.
-    if (with_bias || with_dbias)
+    if (with_bias)
       product.epilogue.bias = pieces.take(static_cast<size_t>(n) * dtype_bytes(c.dtype));
     if (with_bias && pieces.fits())
       convert(stream_, n, DType::kF32, epilogue->bias.f32(), c.dtype, product.epilogue.bias);
@@ -155,12 +150,7 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
   LibraryAnswer answer{.kind = LibraryAnswer::Kind::kNoRoom, .needs_bytes = pieces.used()};
   if (pieces.fits())
     answer = library_->multiply(stream_, product, pieces.rest(), pieces.rest_bytes());
-  if (answer.is_done()) {
-    if (with_dbias)
-      add_blocks(stream_, static_cast<const float*>(product.epilogue.bias), 1, n, n,
-                 epilogue->accumulate, epilogue->dbias.f32());
-    return true;
-  }
+  if (answer.is_done()) return true;
   notes_.add(
       "cuBLASLt", {"product", {m, n, k, half ? 1 : 0, epilogue == nullptr ? 0 : 1}},
       [&, m = m, n = n, k = k] {

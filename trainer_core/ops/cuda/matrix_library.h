@@ -17,11 +17,10 @@ namespace muster::trainer::cuda {
 struct LibraryEpilogue {
   enum class Kind : uint8_t {
     kNone,
-    kBias,              // c = p + bias
-    kGelu,              // pre = p, c = gelu(pre), by its tanh approximation
-    kGeluBias,          // pre = p + bias, c = gelu(pre)
-    kGeluGradient,      // c = p gelu'(pre)
-    kGeluGradientBias,  // the same, and bias = the sum of c's rows
+    kBias,          // c = p + bias
+    kGelu,          // pre = p, c = gelu(pre), by its tanh approximation
+    kGeluBias,      // pre = p + bias, c = gelu(pre)
+    kGeluGradient,  // c = p gelu'(pre)
   };
   Kind kind = Kind::kNone;
   void* bias = nullptr;  // (n), of c's type

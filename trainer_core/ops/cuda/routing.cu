@@ -199,7 +199,8 @@ __global__ void backward_kernel(RoutingArrays r, const float* dgates) {
     };
     float dot = 0;
     for (int64_t e = lane; e < count; e += kWarp) dot += dprob(e) * probs[e];
-    dot = warp_sum(dot);  // after which nobody reads the others' probabilities
+    dot = warp_sum(dot);
+    __syncwarp();  // the others' probabilities have been read, which a shuffle does not say
     for (int64_t e = lane; e < count; e += kWarp) probs[e] *= dprob(e) - dot;
   }
 }
