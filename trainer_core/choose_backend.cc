@@ -55,7 +55,7 @@ void tell_reserve(const TrainConfig& config, const TrainContext& context, const 
 }
 
 // By a rank with its backend. As in the preflight it is in the table, and counts as free.
-size_t taken_bytes(const Backend& backend) { return backend.own_bytes() + kCudaContextBytes; }
+size_t taken_bytes(const Backend& backend) { return sum_of(backend_reserves(backend.own_bytes())); }
 
 // What others hold of the memory now they may have given back by the next attempt.
 absl::Status may_be_others(const absl::Status& status) {

@@ -26,6 +26,12 @@ size_t sharing_groups(const TrainConfig& config, const Mesh& mesh) {
 
 }  // namespace
 
+size_t sum_of(std::span<const DeviceReserve> reserves) {
+  size_t bytes = 0;
+  for (const DeviceReserve& reserve : reserves) bytes += reserve.bytes;
+  return bytes;
+}
+
 size_t nccl_bytes(const TrainConfig& config) {
   const Mesh mesh = mesh_of(config.mesh);
   const auto others = [&](MeshAxis axis) { return static_cast<size_t>(mesh.degree(axis)) - 1; };
@@ -60,14 +66,11 @@ size_t graph_bytes(const TrainConfig& config) {
 
 std::string reserve_line(const std::vector<DeviceReserve>& reserves) {
   constexpr double kMiB = 1 << 20;
-  size_t all = 0;
   std::vector<std::string> shares;
-  for (const auto& [name, bytes] : reserves) {
-    all += bytes;
+  for (const auto& [name, bytes] : reserves)
     shares.push_back(absl::StrFormat("%s %.1f", av(name), static_cast<double>(bytes) / kMiB));
-  }
   return absl::StrFormat("beside the plan on the GPU: %.1f MiB (%s)",
-                         static_cast<double>(all) / kMiB, absl::StrJoin(shares, ", "));
+                         static_cast<double>(sum_of(reserves)) / kMiB, absl::StrJoin(shares, ", "));
 }
 
 }  // namespace muster::trainer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@ struct DeviceReserve {
   std::string_view name;
   size_t bytes = 0;
 };
+// Bytes of all of them.
+size_t sum_of(std::span<const DeviceReserve> reserves);
 
 // A process's context before it has allocated anything: the driver's tables, and the stacks of all threads that a large device runs at a
 // time. Some 500 MiB are seen of an H100, 430 of an RTX 6000 Ada.

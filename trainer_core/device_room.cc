@@ -33,8 +33,7 @@ size_t needed_bytes(const TrainConfig& config, std::span<const int32_t> ranks,
                     const DeviceRoom& room) {
   std::map<MeshCoordinate, size_t> plans;  // replicas have the same
   const Mesh mesh = mesh_of(config.mesh);
-  size_t beside = 0;
-  for (const DeviceReserve& reserve : beside_plan(config, room)) beside += reserve.bytes;
+  const size_t beside = sum_of(beside_plan(config, room));
   size_t bytes = 0;
   for (const int32_t rank : ranks) {
     MeshCoordinate place = mesh.coordinate(rank);
@@ -59,12 +58,8 @@ std::string table_of(const MemoryPlan& plan, const std::vector<DeviceReserve>& b
     if (bytes == 0 || std::ranges::find(kOfHost, category) != kOfHost.end()) continue;
     row(kMemoryCategoryNames[i], bytes);
   }
-  size_t all = plan.device_bytes();
-  for (const auto& [name, bytes] : beside) {
-    row(name, bytes);
-    all += bytes;
-  }
-  row("together", all);
+  for (const auto& [name, bytes] : beside) row(name, bytes);
+  row("together", plan.device_bytes() + sum_of(beside));
   return table;
 }
 

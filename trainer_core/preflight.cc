@@ -163,7 +163,7 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
                     .nccl = has_nccl && mesh.ranks_per_node() <= gpu_count(),
                     .has_nccl = has_nccl};
     // This process is gone when they begin, and they take as much each.
-    for (const DeviceReserve& taken : room.beside) room.free_bytes += taken.bytes;
+    room.free_bytes += sum_of(room.beside);
     room.beside.push_back(kKernelCode);
     for (int32_t node = 0; node < mesh.nodes(); ++node) {
       std::vector<int32_t> ranks;
