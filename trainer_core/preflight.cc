@@ -169,7 +169,7 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
       std::vector<int32_t> ranks;
       for (int32_t local = gpu; local < mesh.ranks_per_node(); local += gpu_count())
         ranks.push_back(node * mesh.ranks_per_node() + local);
-      if (auto status = check_device_room(config, ranks, room); !status.ok()) return status;
+      if (auto plans = check_device_room(config, ranks, room); !plans.ok()) return plans.status();
     }
   }
   return absl::OkStatus();
