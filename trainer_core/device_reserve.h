@@ -45,10 +45,8 @@ size_t nccl_bytes(const TrainConfig& config);
 
 // What a kernel takes in a CUDA graph, of the device's memory: some 10 KB (github.com/NVIDIA/cccl/pull/3768), rounded up.
 constexpr size_t kGraphKernelBytes = size_t{16} << 10;
-// Of a layer's graphs: its forward pass in training and in evaluation, some 16 with what rounds weights to bf16, and its backward pass, which
-// begins gradients or adds to them, some 60 with what it computes again.
-constexpr size_t kGraphKernels = 152;
-// Of all layers as if each were graphs (Transformer::replay), in each of a pipeline's slots; 0 where none is to be. Counted, and never measured.
+// Of all layers and the head as if each were graphs (Transformer::replay), in each of a pipeline's slots; 0 where none is to be. Kernels are
+// counted, and bounded by what the emulated device captures; a graph itself counts as one more. Never measured.
 size_t graph_bytes(const TrainConfig& config);
 
 // "beside the plan on the GPU: 1344.0 MiB (scratch 576.0, CUDA context 512.0, kernels' code 256.0)"
