@@ -1,5 +1,6 @@
 #include "trainer_core/choose_backend.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <map>
@@ -55,7 +56,7 @@ void tell_reserve(const TrainConfig& config, const TrainContext& context, const 
 }
 
 // By a rank with its backend. As in the preflight it is in the table, and counts as free.
-size_t taken_bytes(const Backend& backend) { return backend.own_bytes() + kCudaContextBytes; }
+size_t taken_bytes(const Backend& backend) { return sum_of(backend_reserves(backend.own_bytes())); }
 
 // What others hold of the memory now they may have given back by the next attempt.
 absl::Status may_be_others(const absl::Status& status) {
@@ -63,28 +64,29 @@ absl::Status may_be_others(const absl::Status& status) {
       absl::StrCat(status.message(), "; or other processes hold some of it: see nvidia-smi"));
 }
 
-// The preflight has looked at this before, where it was made on this machine. What has no room on an empty device is tried once.
-absl::Status check_room(const TrainConfig& config, const TrainContext& context,
-                        std::span<const int32_t> ranks, const DeviceRoom& room) {
-  absl::Status status = check_device_room(config, ranks, room);
-  if (status.ok()) return status;
+// The preflight has looked at this before, where it was made on this machine. What has no room on an empty device is tried once. Returns
+// what the plan of this rank, one of `ranks`, takes.
+absl::StatusOr<size_t> check_room(const TrainConfig& config, const TrainContext& context,
+                                  std::span<const int32_t> ranks, const DeviceRoom& room) {
+  const auto plans = check_device_room(config, ranks, room);
+  if (plans.ok()) {
+    const auto own = std::ranges::find(ranks, context.groups.rank());
+    return (*plans)[static_cast<size_t>(own - ranks.begin())];
+  }
   DeviceRoom empty = room;
   empty.free_bytes = context.backend->total_bytes();
-  return check_device_room(config, ranks, empty).ok() ? may_be_others(status) : status;
+  return check_device_room(config, ranks, empty).ok() ? may_be_others(plans.status())
+                                                      : plans.status();
 }
 
-// Between the look at what is free and this another process may have taken it.
+// The plan's `bytes`. Between the look at what is free and this another process may have taken it.
 absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
-                                                    const TrainContext& context, DeviceRoom room) {
-  const int32_t rank = context.groups.rank();
-  const size_t bytes =
-      plan_training(config, context.backend->threads(), staging_of(config, rank), rank)
-          .memory()
-          .device_bytes();
+                                                    const TrainContext& context, DeviceRoom room,
+                                                    size_t bytes) {
   auto memory = context.backend->memory().try_allocate(bytes);
   if (memory != nullptr) return memory;
   room.free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend);
-  return may_be_others(refused_by_device(config, rank, room));
+  return may_be_others(refused_by_device(config, context.groups.rank(), room));
 }
 
 }  // namespace
@@ -124,9 +126,8 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   room.beside.push_back(kKernelCode);
   if (everyone.size() == 1) {
     tell_reserve(config, context, room);
-    if (auto status = check_room(config, context, std::array{everyone.rank()}, room); !status.ok())
-      return status;
-    return allocate_plan(config, context, std::move(room));
+    const auto bytes = check_room(config, context, std::array{everyone.rank()}, room);
+    return bytes.ok() ? allocate_plan(config, context, std::move(room), *bytes) : bytes.status();
   }
   const auto api = open_nccl();
   const uint64_t device =
@@ -147,7 +148,8 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   room.free_bytes += (sharing.size() - 1) * taken_bytes(*context.backend);
   room.has_nccl = have_nccl(all, mine.size());
   tell_reserve(config, context, room);
-  if (auto status = check_room(config, context, sharing, room); !status.ok()) return status;
+  const auto bytes = check_room(config, context, sharing, room);
+  if (!bytes.ok()) return bytes.status();
   if (why_not.empty()) context.groups.use_nccl({.api = *api});
   if (everyone.rank() == 0) {
     context.out << (why_not.empty()
@@ -155,7 +157,7 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
                         : absl::StrCat("collectives: through the host's memory, because ", why_not))
                 << std::endl;
   }
-  return allocate_plan(config, context, std::move(room));
+  return allocate_plan(config, context, std::move(room), *bytes);
 }
 
 }  // namespace muster::trainer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@ struct DeviceReserve {
   std::string_view name;
   size_t bytes = 0;
 };
+// Bytes of all of them.
+size_t sum_of(std::span<const DeviceReserve> reserves);
 
 // A process's context before it has allocated anything: the driver's tables, and the stacks of all threads that a large device runs at a
 // time. Some 500 MiB are seen of an H100, 430 of an RTX 6000 Ada.
@@ -42,10 +45,8 @@ size_t nccl_bytes(const TrainConfig& config);
 
 // What a kernel takes in a CUDA graph, of the device's memory: some 10 KB (github.com/NVIDIA/cccl/pull/3768), rounded up.
 constexpr size_t kGraphKernelBytes = size_t{16} << 10;
-// Of a layer's graphs: its forward pass in training and in evaluation, some 16 with what rounds weights to bf16, and its backward pass, which
-// begins gradients or adds to them, some 60 with what it computes again.
-constexpr size_t kGraphKernels = 152;
-// Of all layers as if each were graphs (Transformer::replay), in each of a pipeline's slots; 0 where none is to be. Counted, and never measured.
+// Of all layers and the head as if each were graphs (Transformer::replay), in each of a pipeline's slots; 0 where none is to be. Kernels are
+// counted, and bounded by what the emulated device captures; a graph itself counts as one more. Never measured.
 size_t graph_bytes(const TrainConfig& config);
 
 // "beside the plan on the GPU: 1344.0 MiB (scratch 576.0, CUDA context 512.0, kernels' code 256.0)"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,22 +29,30 @@ MemoryPlan plan_of(const TrainConfig& config, int32_t rank) {
   return plan_training(config, /*threads=*/1, staging_of(config, rank), rank).memory();
 }
 
-// Of all ranks together.
-size_t needed_bytes(const TrainConfig& config, std::span<const int32_t> ranks,
-                    const DeviceRoom& room) {
+// Of each rank's plan on the device.
+std::vector<size_t> plan_bytes(const TrainConfig& config, std::span<const int32_t> ranks) {
   std::map<MeshCoordinate, size_t> plans;  // replicas have the same
   const Mesh mesh = mesh_of(config.mesh);
-  size_t beside = 0;
-  for (const DeviceReserve& reserve : beside_plan(config, room)) beside += reserve.bytes;
-  size_t bytes = 0;
+  std::vector<size_t> bytes;
   for (const int32_t rank : ranks) {
     MeshCoordinate place = mesh.coordinate(rank);
     place[static_cast<size_t>(MeshAxis::kData)] = 0;
     const auto [plan, is_new] = plans.try_emplace(place);
     if (is_new) plan->second = plan_of(config, rank).device_bytes();
-    bytes += plan->second + beside;
+    bytes.push_back(plan->second);
   }
   return bytes;
+}
+
+// Of all ranks together, which have these plans.
+size_t needed_bytes(const TrainConfig& config, const std::vector<size_t>& plans,
+                    const DeviceRoom& room) {
+  return std::accumulate(plans.begin(), plans.end(),
+                         plans.size() * sum_of(beside_plan(config, room)));
+}
+size_t needed_bytes(const TrainConfig& config, std::span<const int32_t> ranks,
+                    const DeviceRoom& room) {
+  return needed_bytes(config, plan_bytes(config, ranks), room);
 }
 
 std::string table_of(const MemoryPlan& plan, const std::vector<DeviceReserve>& beside) {
@@ -59,12 +68,8 @@ std::string table_of(const MemoryPlan& plan, const std::vector<DeviceReserve>& b
     if (bytes == 0 || std::ranges::find(kOfHost, category) != kOfHost.end()) continue;
     row(kMemoryCategoryNames[i], bytes);
   }
-  size_t all = plan.device_bytes();
-  for (const auto& [name, bytes] : beside) {
-    row(name, bytes);
-    all += bytes;
-  }
-  row("together", all);
+  for (const auto& [name, bytes] : beside) row(name, bytes);
+  row("together", plan.device_bytes() + sum_of(beside));
   return table;
 }
 
@@ -193,10 +198,12 @@ std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRo
   return all;
 }
 
-absl::Status check_device_room(const TrainConfig& config, std::span<const int32_t> ranks,
-                               const DeviceRoom& room) {
-  const size_t needed = needed_bytes(config, ranks, room);
-  if (needed <= room.free_bytes) return absl::OkStatus();
+absl::StatusOr<std::vector<size_t>> check_device_room(const TrainConfig& config,
+                                                      std::span<const int32_t> ranks,
+                                                      const DeviceRoom& room) {
+  std::vector<size_t> plans = plan_bytes(config, ranks);
+  const size_t needed = needed_bytes(config, plans, room);
+  if (needed <= room.free_bytes) return plans;
   std::string who = absl::StrCat("rank ", ranks[0], " needs");
   if (ranks.size() > 1)
     who = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " share a GPU and need");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/device_reserve.h"
@@ -28,12 +29,13 @@ struct DeviceRoom {
 // What a rank of the config's takes beside its plan: the room's, CUDA graphs' and NCCL's.
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room);
 
+// What the plan of each of `ranks`, which are of the config's mesh, takes of the device's memory, where they have room there together.
 // ResourceExhausted has the plan's table, a line a category, with what is beside it. Its last line says all by itself, because it may be all
 // that is shown: "out of memory: …; what would fit: …", which changes of the config would do: a smaller batch, another remat policy, more
-// FSDP, a GPU for each rank; each of them by itself, or where none does all together. `ranks` are of the config's mesh. Makes plans alone: a
-// refusal takes some dozen of them.
-absl::Status check_device_room(const TrainConfig& config, std::span<const int32_t> ranks,
-                               const DeviceRoom& room);
+// FSDP, a GPU for each rank; each of them by itself, or where none does all together. Makes plans alone: a refusal takes some dozen of them.
+absl::StatusOr<std::vector<size_t>> check_device_room(const TrainConfig& config,
+                                                      std::span<const int32_t> ranks,
+                                                      const DeviceRoom& room);
 
 // The same of a rank whose plan the device has refused, though there seemed to be room; `room` has what is free since then.
 absl::Status refused_by_device(const TrainConfig& config, int32_t rank, const DeviceRoom& room);

@@ -163,13 +163,13 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
                     .nccl = has_nccl && mesh.ranks_per_node() <= gpu_count(),
                     .has_nccl = has_nccl};
     // This process is gone when they begin, and they take as much each.
-    for (const DeviceReserve& taken : room.beside) room.free_bytes += taken.bytes;
+    room.free_bytes += sum_of(room.beside);
     room.beside.push_back(kKernelCode);
     for (int32_t node = 0; node < mesh.nodes(); ++node) {
       std::vector<int32_t> ranks;
       for (int32_t local = gpu; local < mesh.ranks_per_node(); local += gpu_count())
         ranks.push_back(node * mesh.ranks_per_node() + local);
-      if (auto status = check_device_room(config, ranks, room); !status.ok()) return status;
+      if (auto plans = check_device_room(config, ranks, room); !plans.ok()) return plans.status();
     }
   }
   return absl::OkStatus();

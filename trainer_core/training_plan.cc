@@ -34,11 +34,13 @@ Staging staging_of(const TrainConfig& config, int rank) {
 
 namespace {
 
-// Of cuDNN's backward pass, where it serves the config's attention.
-size_t gpu_attention_bytes(const TrainConfig& config) {
+// What cuDNN may have of the config's attention; none: it is our own kernels'.
+std::optional<AttentionShape> library_attention(const TrainConfig& config) {
   const Mesh mesh = mesh_of(config.mesh);
   // Of ranks that share a sequence the ring's blocks are our own kernels', and so are packed sequences.
-  if (mesh.degree(MeshAxis::kContext) > 1 || config.packed()) return 0;
+  if (mesh.degree(MeshAxis::kContext) > 1 || config.packed() ||
+      config.dtype != ComputeType::kBfloat16)
+    return std::nullopt;
   const ModelConfig& model = config.model;
   const int tensor = mesh.degree(MeshAxis::kTensor), sequence = mesh.degree(MeshAxis::kSequence);
   const AttentionShape shape{
@@ -50,9 +52,15 @@ size_t gpu_attention_bytes(const TrainConfig& config) {
       .soft_cap = model.attn_logits_soft_cap,
       .extra_zero = model.attention_extra_zero,
       .buckets = model.relative_buckets};
-  if (!shape.is_plain()) return 0;
-  const size_t part = cudnn_attention_backward_bytes(smallest_attention_part(shape));
-  return std::min(cudnn_attention_backward_bytes(shape), std::max(part, kGpuAttentionBytes));
+  return shape.is_plain() ? std::optional(shape) : std::nullopt;
+}
+
+// Of cuDNN's backward pass.
+size_t gpu_attention_bytes(const TrainConfig& config) {
+  const auto shape = library_attention(config);
+  if (!shape) return 0;
+  const size_t part = cudnn_attention_backward_bytes(smallest_attention_part(*shape));
+  return std::min(cudnn_attention_backward_bytes(*shape), std::max(part, kGpuAttentionBytes));
 }
 
 }  // namespace
@@ -75,6 +83,22 @@ size_t gpu_scratch_bytes(const TrainConfig& config) {
   const size_t room = kScratchMax - kSumsAndLibrary;
   return std::min(std::max(matrix + kLogits, attention <= room ? attention : 0), room) +
          kSumsAndLibrary;
+}
+
+int64_t gpu_attention_parts(const TrainConfig& config) {
+  const auto shape = library_attention(config);
+  if (!shape) return 1;
+  const size_t room = gpu_scratch_bytes(config);
+  const AttentionPart whole{shape->batch, shape->kv_heads};
+  for (std::optional part = whole; part; part = smaller_part(whole, *part)) {
+    AttentionShape computed = *shape;
+    computed.batch = part->sequences;
+    computed.kv_heads = part->key_heads;
+    computed.heads = part->key_heads * (shape->heads / shape->kv_heads);
+    if (cudnn_attention_backward_bytes(computed) <= room)
+      return whole.sequences / part->sequences * (whole.key_heads / part->key_heads);
+  }
+  return 1;
 }
 
 PipelineShape pipeline_shape(const TrainConfig& config) {

@@ -41,6 +41,8 @@ constexpr int64_t kGpuLogitsBytes = int64_t{256} << 20;
 // kGpuAttentionBytes, and of the smallest part of them beyond. Where that is too much, what is largest is our own kernels'.
 constexpr size_t kGpuAttentionBytes = size_t{512} << 20;
 size_t gpu_scratch_bytes(const TrainConfig& config);
+// In how many parts cuDNN computes a layer's backward pass in that; 1 where it is not cuDNN's.
+int64_t gpu_attention_parts(const TrainConfig& config);
 
 // Of the config's steps: 1 stage without a pipeline.
 PipelineShape pipeline_shape(const TrainConfig& config);

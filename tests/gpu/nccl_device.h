@@ -9,7 +9,7 @@
 
 namespace muster::trainer {
 
-// open_nccl()'s errors. From the first call on the emulated device is two.
+// open_nccl()'s errors. As long as somebody has it the emulated device is two; one at a time there.
 absl::StatusOr<std::shared_ptr<const NcclApi>> nccl_of_device();
 
 }  // namespace muster::trainer

@@ -100,18 +100,31 @@ TEST_F(Nccl, ACommunicatorOfOneRank) {
   EXPECT_EQ(api_->abort(other), kNcclSuccess);
 }
 
-// NCCL's function, and how often it was called.
-decltype(NcclApi::init) init_of_nccl = nullptr;
-std::atomic<int> communicators = 0;
-std::shared_ptr<const NcclApi> counted(const NcclApi& api) {
-  NcclApi ours = api;
-  init_of_nccl = std::exchange(ours.init, [](NcclCommunicator* communicator, int ranks,
-                                             NcclUniqueId id, int rank, NcclConfig* config) {
-    ++communicators;
-    return init_of_nccl(communicator, ranks, id, rank, config);
-  });
-  return std::make_shared<const NcclApi>(ours);
-}
+// Counts the communicators that are made by its functions. One at a time: NCCL's have no place for a context.
+class CountedNccl {
+ public:
+  explicit CountedNccl(const NcclApi& api) : init_(api.init), counted_(api) {
+    now_ = this;
+    counted_.init = [](NcclCommunicator* communicator, int ranks, NcclUniqueId id, int rank,
+                       NcclConfig* config) {
+      ++now_->communicators_;
+      return now_->init_(communicator, ranks, id, rank, config);
+    };
+  }
+  ~CountedNccl() { now_ = nullptr; }
+  CountedNccl(const CountedNccl&) = delete;
+  CountedNccl& operator=(const CountedNccl&) = delete;
+
+  std::shared_ptr<const NcclApi> api() const { return std::make_shared<const NcclApi>(counted_); }
+  int communicators() const { return communicators_; }
+
+ private:
+  static inline CountedNccl* now_ = nullptr;
+
+  const decltype(NcclApi::init) init_;
+  NcclApi counted_;
+  std::atomic<int> communicators_ = 0;
+};
 
 struct Job {
   const char* name;
@@ -142,11 +155,11 @@ TEST_P(NcclBetweenGpus, TheNumbersOfOneGpu) {
   const RunResult one = run(config);
   ASSERT_THAT(one.codes, Each(ExitCode::kOk)) << one.err;
   const OnOwnGpus apart;
-  const OnNccl on_nccl({.api = counted(*api_)});
-  communicators = 0;
+  const CountedNccl counted(*api_);
+  const OnNccl on_nccl({.api = counted.api()});
   const RunResult two = run(config);
   ASSERT_THAT(two.codes, Each(ExitCode::kOk)) << two.err;
-  EXPECT_TRUE(communicators > 0 || two.out.find("collectives: NCCL") != std::string::npos)
+  EXPECT_TRUE(counted.communicators() > 0 || two.out.find("collectives: NCCL") != std::string::npos)
       << two.out;
   ASSERT_EQ(two.losses().size(), one.losses().size());
   // Of two ranks' numbers there is one sum.

@@ -1,5 +1,5 @@
-// What failed first of a rank's groups: the others end with it, wherever they wait for a device. Internal to nccl_group.cc and what it is
-// made of. Any thread.
+// What failed first of a rank's groups that use NCCL: the others end with it, wherever they wait for a device. Internal to nccl_group.cc and
+// what it is made of. Any thread.
 #pragma once
 
 #include <atomic>

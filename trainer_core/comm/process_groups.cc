@@ -104,7 +104,8 @@ std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int lan
   const size_t members = spec.members.size();
   const auto lowest = static_cast<uint32_t>(std::ranges::min(spec.members));
   auto group = staged_group(make_group(transport_, std::move(spec), page), memory_);
-  if (nccl_.api == nullptr || members == 1) return group;
+  // Who saves or leaves sends the host's numbers, and has to tell the loss of a peer from what has failed of other groups.
+  if (nccl_.api == nullptr || members == 1 || lane >= kCheckpointLane) return group;
   return nccl_group(std::move(group), nccl_, memory_, page, lowest);
 }
 

@@ -22,7 +22,7 @@ constexpr int kComputeLane = 0;     // what the computation waits for where it s
 constexpr int kStreamLane = 1;      // what runs beside it
 constexpr int kRingLane = 2;        // of attention's ring
 constexpr int kStageLane = 3;       // and the next two: of messages between stages
-constexpr int kCheckpointLane = 6;  // of whoever saves or restores
+constexpr int kCheckpointLane = 6;  // of whoever saves or restores; from here on never NCCL's
 constexpr int kLeaveLane = 7;       // of whoever leaves for the rank
 constexpr int kLocalLane = 8;       // of local checkpoints
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/model/head_rows.h"
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
@@ -13,11 +14,10 @@ constexpr int64_t kHeadRowsMin = 64;
 }  // namespace
 
 // Whole multiples of the batch's rows are not needed.
-int64_t head_rows(const TransformerPlan& plan) {
-  const int64_t ids = largest_share(plan.model.vocab_size, plan.part().tensor.ranks);
+int64_t head_rows(int64_t ids, int64_t tokens, int64_t batch, int64_t logits_bytes) {
   const int64_t row_bytes = ids * static_cast<int64_t>(sizeof(float));
-  const int64_t wanted = std::max(plan.part().logits_bytes / row_bytes, kHeadRowsMin);
-  return std::max<int64_t>(plan.batch, std::min(wanted, plan.token_count()));
+  const int64_t wanted = std::max(logits_bytes / row_bytes, kHeadRowsMin);
+  return std::max(batch, std::min(wanted, tokens));
 }
 
 // R rows from `first` on: hidden and its gradient (R, d). The logits are one buffer for all chunks.

@@ -43,9 +43,6 @@ struct Transformer::Weights {
 // Adds the buffers of a plan that says whose step it is.
 void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state);
 
-// Rows of logits that are made at a time: at least `batch`, which extend() gathers.
-int64_t head_rows(const TransformerPlan& plan);
-
 inline bool exists(const Tensor& tensor) { return tensor.data != nullptr; }
 
 inline Tensor view_i32(const Arena& arena, BufferId id, int64_t elements) {

@@ -10,6 +10,7 @@
 
 #include "trainer_core/base/check.h"
 #include "trainer_core/model/exchange_plan.h"
+#include "trainer_core/model/head_rows.h"
 #include "trainer_core/model/stage_plan.h"
 #include "trainer_core/model/transformer_params.h"
 #include "trainer_core/ops/workspace.h"
@@ -336,7 +337,8 @@ class Planner {
 void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state) {
   MUSTER_CHECK(plan.batch >= 1 && plan.seq_len >= 1 && threads >= 1)
       << "batch " << plan.batch << ", sequence " << plan.seq_len << ", threads " << threads;
-  plan.head_rows = head_rows(plan);
+  plan.head_rows = head_rows(largest_share(plan.model.vocab_size, plan.part().tensor.ranks),
+                             plan.token_count(), plan.batch, plan.part().logits_bytes);
   Planner planner(plan);
   const auto step = [&] {
     planner.blocks(optimizer_state);

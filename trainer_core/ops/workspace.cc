@@ -51,6 +51,24 @@ size_t cudnn_attention_backward_bytes(const AttentionShape& shape) {
   return static_cast<size_t>(scores + heads * rows * kF32Bytes + of_shared + kRest);
 }
 
+namespace {
+
+// The largest divisor of n below `part`.
+int64_t next_divisor(int64_t n, int64_t part) {
+  do --part;
+  while (n % part != 0);
+  return part;
+}
+
+}  // namespace
+
+std::optional<AttentionPart> smaller_part(const AttentionPart& whole, const AttentionPart& part) {
+  if (part.sequences > 1)
+    return AttentionPart{next_divisor(whole.sequences, part.sequences), whole.key_heads};
+  if (part.key_heads > 1) return AttentionPart{1, next_divisor(whole.key_heads, part.key_heads)};
+  return std::nullopt;
+}
+
 AttentionShape smallest_attention_part(const AttentionShape& shape) {
   AttentionShape part = shape;
   part.batch = 1;

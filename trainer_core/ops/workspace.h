@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "trainer_core/ops/ops.h"
 
@@ -35,5 +36,11 @@ int64_t cuda_attention_backward_elements(const AttentionShape& shape);
 size_t cudnn_attention_backward_bytes(const AttentionShape& shape);
 // The least that attention is computed of by itself: the queries of one key head in one sequence.
 AttentionShape smallest_attention_part(const AttentionShape& shape);
+// What attention is computed of at a time where there is no room for all of it: equal runs of its sequences, or of one sequence's key heads.
+struct AttentionPart {
+  int64_t sequences, key_heads;
+};
+// The largest part of `whole` that is smaller than `part`; none behind a single key head.
+std::optional<AttentionPart> smaller_part(const AttentionPart& whole, const AttentionPart& part);
 
 }  // namespace muster::trainer

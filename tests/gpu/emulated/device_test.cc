@@ -20,8 +20,11 @@
 #include "tests/unit/trainer_core/train/train_helpers.h"
 #include "trainer_core/choose_backend.h"
 #include "trainer_core/failure.h"
+#include "trainer_core/ops/cuda/attention_library.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
+#include "trainer_core/ops/workspace.h"
 #include "trainer_core/preflight.h"
+#include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
 namespace {
@@ -262,6 +265,42 @@ TEST(Marks, OrderAQueueBehindAnother) {
   float number = 0;
   memory.download(x.data, &number, sizeof(number));
   EXPECT_EQ(number, 1);
+}
+
+// The reserve counts as many as the backend makes, where each takes what is planned.
+TEST(Attention, IsComputedInThePartsThatAreReserved) {
+  TrainConfig config = tiny_config(1);
+  config.dtype = ComputeType::kBfloat16;
+  config.max_target_length = 4096;
+  config.model.num_query_heads = 24;
+  for (const int32_t sequences : {1, 2, 6}) {
+    for (const int32_t key_heads : {1, 6, 24}) {
+      config.per_device_batch_size = sequences;
+      config.model.num_kv_heads = key_heads;
+      int64_t parts = 0;
+      const auto run = [&](const cuda::LibraryAttention& part, int64_t sequence, int64_t key_head) {
+        if (sequence == 0 && key_head == 0) parts = 0;
+        ++parts;
+        const size_t needed = cudnn_attention_backward_bytes({.batch = part.batch,
+                                                              .seq_len = part.seq_len,
+                                                              .heads = part.heads,
+                                                              .kv_heads = part.kv_heads,
+                                                              .head_dim = part.head_dim});
+        cuda::LibraryAnswer answer;
+        if (needed > gpu_scratch_bytes(config)) answer.kind = cuda::LibraryAnswer::Kind::kNoRoom;
+        return answer;
+      };
+      cuda::LibraryAttention layer{};
+      layer.batch = sequences;
+      layer.seq_len = config.max_target_length;
+      layer.heads = config.model.num_query_heads;
+      layer.kv_heads = key_heads;
+      layer.head_dim = config.model.head_dim;
+      const auto answer = cuda::in_parts(layer, run);
+      EXPECT_TRUE(answer.is_done());
+      EXPECT_EQ(gpu_attention_parts(config), parts) << sequences << ", " << key_heads;
+    }
+  }
 }
 
 // What a profiler is told of a run: the phases, what a step is made of, and which steps it is to record.

@@ -77,6 +77,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph
   if (const cudaError_t error = emulated::outside_of_captures()) return error;
   *executable =
       new emulated::Executable{std::make_shared<const std::vector<emulated::Work>>(graph->calls)};
+  emulated::graphs().held += 1 + static_cast<int64_t>(graph->calls.size());
   return cudaSuccess;
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t stream) {
@@ -94,6 +95,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   ++emulated::graphs().destroyed;
+  emulated::graphs().held -= 1 + static_cast<int64_t>(executable->calls->size());
   return delete executable, cudaSuccess;
 }
 

@@ -13,6 +13,7 @@ struct Graphs {
   std::atomic<bool> are_refused = false;
 
   std::atomic<int64_t> destroyed = 0;
+  std::atomic<int64_t> held = 0;      // graphs that are there, and what is in them
   std::atomic<int64_t> launches = 0;  // of graphs
   std::atomic<int64_t> told = 0;      // kernels and copies that streams were told one by one
 };

@@ -45,6 +45,16 @@ class InTheOrderOfStreams : public testing::TestWithParam<Job> {
  protected:
   void SetUp() override { take_devices(); }
 
+  // The parameter's training, with evaluations.
+  static RunResult trained() {
+    TrainConfig config = GetParam().config();
+    config.eval.interval = 2;
+    config.eval.steps = 1;
+    RunResult result = run(config);
+    EXPECT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+    return result;
+  }
+
   const std::shared_ptr<Backend> device_ = gpu_backend({}).value();
   FakeNccl nccl_{device_->memory(), [](void* stream, std::function<void()> work) {
                    auto* const queue = static_cast<cudaStream_t>(stream);
@@ -107,14 +117,10 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& job) { return std::string(job.param.name); });
 
 TEST_P(InTheOrderOfStreams, TheSameNumbers) {
-  TrainConfig config = GetParam().config();
-  config.eval.interval = 2;
-  config.eval.steps = 1;
-  const RunResult staged = run(config);
-  ASSERT_THAT(staged.codes, Each(ExitCode::kOk)) << staged.err;
+  const RunResult staged = trained();
   const OnNccl on_nccl({.api = nccl_.api()});
-  const RunResult ours = run(config);
-  ASSERT_THAT(ours.codes, Each(ExitCode::kOk)) << ours.err;
+  const RunResult ours = trained();
+  ASSERT_FALSE(HasFailure());
   EXPECT_GT(nccl_.calls, 0);
   EXPECT_EQ(ours.losses(), staged.losses());
   for (size_t rank = 0; rank < ours.records.size(); ++rank)
@@ -177,16 +183,12 @@ std::map<std::string, std::set<int>> downloads_by_layer() {
 
 // Once in each micro-batch's forward pass, in layers 1 and 3; layer 1 recomputes its routing, and the last layer does not.
 TEST_P(WaitsForCounts, OnceForEachRouting) {
-  TrainConfig config = GetParam().config();
-  config.eval.interval = 2;
-  config.eval.steps = 1;
-  const RunResult staged = run(config);
-  ASSERT_THAT(staged.codes, Each(ExitCode::kOk)) << staged.err;
+  const RunResult staged = trained();
   const OnNccl on_nccl({.api = nccl_.api()});
   emulated::listener().listens = true;
-  const RunResult ours = run(config);
+  const RunResult ours = trained();
   emulated::listener().listens = false;
-  ASSERT_THAT(ours.codes, Each(ExitCode::kOk)) << ours.err;
+  ASSERT_FALSE(HasFailure());
   EXPECT_EQ(ours.losses(), staged.losses());
   using Times = std::pair<const std::string, std::set<int>>;
   EXPECT_THAT(downloads_by_layer(),

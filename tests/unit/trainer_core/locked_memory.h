@@ -20,6 +20,8 @@ class LockedMemory final : public DeviceMemory {
  public:
   // False: a device that does not get on.
   std::atomic<bool> goes_on{true};
+  // The clock of its queues.
+  ThreadQueue::Clock now = monotonic_now;
 
   bool is_host() const override { return false; }
   std::shared_ptr<void> allocate(size_t bytes) const override {
@@ -50,7 +52,7 @@ class LockedMemory final : public DeviceMemory {
     copy(to, from, to, bytes);
   }
   std::unique_ptr<DeviceQueue> open_queue() const override {
-    return std::make_unique<ThreadQueue>(goes_on);
+    return std::make_unique<ThreadQueue>(goes_on, now);
   }
   std::string identity() const override { return "locked memory"; }
 

@@ -15,15 +15,17 @@ namespace muster::trainer {
 using TransportOf = std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)>;
 
 // Runs `body` with all groups of each rank, on its own thread. `transport_of` makes the rank's transport of the world's; none: it is
-// the world's.
+// the world's. `memory` is that of the numbers which groups are given beside the host's.
 inline void on_mesh(const Mesh& mesh, const std::function<void(ProcessGroups&)>& body,
-                    const TransportOf& transport_of = nullptr) {
+                    const TransportOf& transport_of = nullptr,
+                    const DeviceMemory& memory = host_memory()) {
   const LocalWorld world(mesh.ranks(), std::chrono::milliseconds(20'000));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     threads.emplace_back([&, rank] {
       const std::shared_ptr<Transport> transport = world.join(rank);
-      ProcessGroups groups(transport_of ? transport_of(transport) : transport, mesh, nullptr);
+      ProcessGroups groups(transport_of ? transport_of(transport) : transport, mesh, nullptr,
+                           memory);
       body(groups);
     });
   }

@@ -17,9 +17,10 @@ namespace muster::trainer {
 
 class ThreadQueue final : public DeviceQueue {
  public:
-  // While `goes_on` is false nothing is begun. It outlives the queue.
-  explicit ThreadQueue(const std::atomic<bool>& goes_on)
-      : goes_on_(goes_on), thread_([this] { run(); }) {}
+  using Clock = std::function<Instant()>;
+  // While `goes_on` is false nothing is begun. It outlives the queue. `now` is the clock of marks.
+  explicit ThreadQueue(const std::atomic<bool>& goes_on, Clock now = monotonic_now)
+      : goes_on_(goes_on), now_(std::move(now)), thread_([this] { run(); }) {}
   // Drops what has not begun.
   ~ThreadQueue() override {
     stopping_ = true;
@@ -36,8 +37,8 @@ class ThreadQueue final : public DeviceQueue {
   void* handle() const override { return const_cast<ThreadQueue*>(this); }
   std::shared_ptr<const DeviceMark> mark() override {
     auto mark = std::make_shared<Mark>();
-    call([mark] {
-      mark->at = monotonic_now();
+    call([this, mark] {
+      mark->at = now_();
       mark->done = true;
     });
     return mark;
@@ -79,6 +80,7 @@ class ThreadQueue final : public DeviceQueue {
   }
 
   const std::atomic<bool>& goes_on_;
+  const Clock now_;
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -150,12 +150,19 @@ __device__ inline int64_t next_keys(const Runs& keys, const PositionBounds& seen
   return first;
 }
 
-// Calls body with the columns that heads of this size are padded to.
+// Calls body with a number of the type that a kernel writes, fp32 or bf16, and with the columns that heads of this size are padded to.
 template <class Body>
-void with_head(int64_t head_dim, const Body& body) {
-  if (head_dim <= 64) return body(std::integral_constant<int, 64>());
-  if (head_dim <= 128) return body(std::integral_constant<int, 128>());
-  body(std::integral_constant<int, static_cast<int>(kHeadDimMax)>());
+void with_kernel(bool fp32, int64_t head_dim, const Body& body) {
+  with_type(fp32 ? DType::kF32 : DType::kBf16, [&](auto number) {
+    if (head_dim <= 64) return body(number, std::integral_constant<int, 64>());
+    if (head_dim <= 128) return body(number, std::integral_constant<int, 128>());
+    body(number, std::integral_constant<int, static_cast<int>(kHeadDimMax)>());
+  });
+}
+// (tiles of queries, H, B)
+inline dim3 query_blocks(const AttentionLayer& layer) {
+  return dim3(static_cast<unsigned>(ceil_div(layer.queries.count, kBlockRows)),
+              static_cast<unsigned>(layer.heads), static_cast<unsigned>(layer.batch));
 }
 
 }  // namespace muster::trainer::cuda

@@ -168,27 +168,18 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-template <class Gradient>
-void start(cudaStream_t stream, const AttentionBackward& args) {
+}  // namespace
+
+void attention_d_keys_bf16(cudaStream_t stream, const AttentionBackward& args) {
   const AttentionLayer& layer = args.layer;
-  with_head(layer.head_dim, [&](auto columns) {
+  with_kernel(args.add, layer.head_dim, [&](auto number, auto columns) {
     constexpr int kHead = decltype(columns)::value;
     const dim3 blocks(static_cast<unsigned>(ceil_div(layer.keys.runs.count, kBlockRows) *
                                             (kHead / kSumColumns<kHead>)),
                       static_cast<unsigned>(layer.kv_heads), static_cast<unsigned>(layer.batch));
     launch_with_shared(stream, blocks, kBlockThreads, Inner<kHead>::kSharedBytes,
-                       key_kernel<Gradient, kHead>, args);
+                       key_kernel<decltype(number), kHead>, args);
   });
-}
-
-}  // namespace
-
-void attention_d_keys_bf16(cudaStream_t stream, const AttentionBackward& args) {
-  if (args.add) {
-    start<float>(stream, args);
-  } else {
-    start<Bf16>(stream, args);
-  }
 }
 
 }  // namespace muster::trainer::cuda

@@ -207,28 +207,17 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-template <class Gradient>
-void start(cudaStream_t stream, const AttentionBackward& args) {
-  const AttentionLayer& layer = args.layer;
-  with_head(layer.head_dim, [&](auto columns) {
-    constexpr int kHead = decltype(columns)::value;
-    const dim3 blocks(static_cast<unsigned>(ceil_div(layer.queries.count, kBlockRows)),
-                      static_cast<unsigned>(layer.heads), static_cast<unsigned>(layer.batch));
-    const int adders = adders_for<kHead>(layer.buckets.count);
-    launch_with_shared(stream, blocks, kBlockThreads,
-                       shared_bytes<kHead>(layer.buckets.count, adders),
-                       query_kernel<Gradient, kHead>, args, adders);
-  });
-}
-
 }  // namespace
 
 void attention_d_query_bf16(cudaStream_t stream, const AttentionBackward& args) {
-  if (args.add) {
-    start<float>(stream, args);
-  } else {
-    start<Bf16>(stream, args);
-  }
+  const AttentionLayer& layer = args.layer;
+  with_kernel(args.add, layer.head_dim, [&](auto number, auto columns) {
+    constexpr int kHead = decltype(columns)::value;
+    const int adders = adders_for<kHead>(layer.buckets.count);
+    launch_with_shared(stream, query_blocks(layer), kBlockThreads,
+                       shared_bytes<kHead>(layer.buckets.count, adders),
+                       query_kernel<decltype(number), kHead>, args, adders);
+  });
 }
 
 }  // namespace muster::trainer::cuda

@@ -160,27 +160,15 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks<kHead>)
   }
 }
 
-template <class Out>
-void start(cudaStream_t stream, const AttentionForward& args) {
-  const AttentionLayer& layer = args.layer;
-  const dim3 blocks(static_cast<unsigned>(ceil_div(layer.queries.count, kBlockRows)),
-                    static_cast<unsigned>(layer.heads), static_cast<unsigned>(layer.batch));
-  with_head(layer.head_dim, [&](auto columns) {
-    constexpr int kHead = decltype(columns)::value;
-    launch_with_shared(stream, blocks, kBlockThreads,
-                       HeadTile<kHead>::bytes(kBlockRows + 2 * kKeyRows<kHead>),
-                       forward_kernel<Out, kHead>, args);
-  });
-}
-
 }  // namespace
 
 void attention_forward_bf16(cudaStream_t stream, const AttentionForward& args) {
-  if (args.sums) {
-    start<float>(stream, args);
-  } else {
-    start<Bf16>(stream, args);
-  }
+  with_kernel(args.sums, args.layer.head_dim, [&](auto number, auto columns) {
+    constexpr int kHead = decltype(columns)::value;
+    launch_with_shared(stream, query_blocks(args.layer), kBlockThreads,
+                       HeadTile<kHead>::bytes(kBlockRows + 2 * kKeyRows<kHead>),
+                       forward_kernel<decltype(number), kHead>, args);
+  });
 }
 
 }  // namespace muster::trainer::cuda

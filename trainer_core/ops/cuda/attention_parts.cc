@@ -1,20 +1,17 @@
+#include <optional>
+
 #include "trainer_core/ops/cuda/attention_library.h"
+#include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer::cuda {
 namespace {
 
-// The largest divisor of n below `part`.
-int64_t next_divisor(int64_t n, int64_t part) {
-  do --part;
-  while (n % part != 0);
-  return part;
-}
-
 // Whether each part's statistics begin where cuDNN takes them, as everything else of it does.
-bool begin_aligned(const LibraryAttention& layer, int64_t sequences, int64_t key_heads) {
+bool begin_aligned(const LibraryAttention& layer, const AttentionPart& part) {
   constexpr int64_t kFloats = 4;  // 16 bytes
-  const int64_t rows = key_heads == layer.kv_heads ? sequences * layer.heads
-                                                   : key_heads * (layer.heads / layer.kv_heads);
+  const int64_t rows = part.key_heads == layer.kv_heads
+                           ? part.sequences * layer.heads
+                           : part.key_heads * (layer.heads / layer.kv_heads);
   return rows * layer.seq_len % kFloats == 0;
 }
 
@@ -46,25 +43,19 @@ LibraryAttentionGradients LibraryAttentionGradients::part(const LibraryAttention
 }
 
 LibraryAnswer in_parts(const LibraryAttention& layer, const AttentionPartRun& run) {
-  int64_t sequences = layer.batch, heads = layer.kv_heads;
+  const AttentionPart whole{layer.batch, layer.kv_heads};
   LibraryAnswer answer;
-  for (;;) {
-    const bool whole = sequences == layer.batch && heads == layer.kv_heads;
-    if (!whole && !begin_aligned(layer, sequences, heads))
-      return answer;  // there is no room for more
+  for (std::optional part = whole; part; part = smaller_part(whole, *part)) {
+    const auto [sequences, heads] = *part;
+    const bool is_whole = sequences == whole.sequences && heads == whole.key_heads;
+    if (!is_whole && !begin_aligned(layer, *part)) return answer;  // there is no room for more
     answer = {};
     for (int64_t b = 0; b < layer.batch && answer.is_done(); b += sequences)
       for (int64_t k = 0; k < layer.kv_heads && answer.is_done(); k += heads)
         answer = run(layer.part(b, sequences, k, heads), b, k);
     if (answer.kind != LibraryAnswer::Kind::kNoRoom) return answer;
-    if (sequences > 1) {
-      sequences = next_divisor(layer.batch, sequences);
-    } else if (heads > 1) {
-      heads = next_divisor(layer.kv_heads, heads);
-    } else {
-      return answer;
-    }
   }
+  return answer;
 }
 
 }  // namespace muster::trainer::cuda

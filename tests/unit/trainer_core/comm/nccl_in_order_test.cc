@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -40,6 +41,7 @@ class NcclInOrder : public testing::Test {
     }
     GroupProgress shown() const { return read_progress_page(page).value().groups[0]; }
     void wait_for_device() const { computation.mark()->wait(); }
+    void wait_until_started(uint64_t count) const { wait_for_collective(page, count); }
   };
   // Keeps the computation from what is called next until open() is.
   class Gate {
@@ -71,7 +73,7 @@ class NcclInOrder : public testing::Test {
         const auto group =
             nccl_group(staged_group(make_world_group(world.join(rank), "world", nullptr), memory_),
                        {.api = nccl_.api(), .timeout = timeout}, memory_, page.get(), 0);
-        const auto computation = std::make_shared<ThreadQueue>(memory_.goes_on);
+        const auto computation = std::make_shared<ThreadQueue>(memory_.goes_on, memory_.now);
         if (follows) group->follow(computation);
         body({*group, *computation, path});
       });
@@ -94,9 +96,7 @@ class NcclInOrder : public testing::Test {
           if (is_there) {
             EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "second")));
             EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "third")));
-            const Instant deadline = monotonic_now() + std::chrono::seconds(20);
-            while (rank.shown().started < 2 && monotonic_now() < deadline)
-              std::this_thread::yield();
+            rank.wait_until_started(2);
           }
           all_have_called.arrive_and_wait();
           if (is_there) {
@@ -181,8 +181,12 @@ TEST_F(NcclInOrder, ButNotFarAhead) {
   });
 }
 
-// What a rank computes is no time of its collectives, what it waits for peers is.
+// What a rank computes is no time of its collectives, what it waits for peers is. The devices' clock goes on while rank 0 alone computes.
 TEST_F(NcclInOrder, BusyIsWhatTheDeviceWaitsForPeers) {
+  constexpr auto kLate = std::chrono::milliseconds(200);
+  std::atomic<Instant> now = Instant();
+  memory_.now = [&] { return now.load(); };
+  std::latch others_wait(kDeviceRanks - 1);
   on_ranks_in_order([&](const Rank& rank) {
     Vector x(memory_, 10);
     EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "first")));
@@ -190,16 +194,19 @@ TEST_F(NcclInOrder, BusyIsWhatTheDeviceWaitsForPeers) {
     EXPECT_TRUE(succeeds(rank.group.barrier("together")));
     const Duration before = rank.group.busy();
     const bool is_late = rank.group.rank() == 0;
-    constexpr auto kLate = std::chrono::milliseconds(200);
-    if (is_late) rank.computation.call([&] { std::this_thread::sleep_for(kLate); });
-    EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "second")));
-    EXPECT_TRUE(succeeds(rank.group.finish()));
-    const Duration busy = rank.group.busy() - before;
     if (is_late) {
-      EXPECT_LT(busy, kLate / 2);
-    } else {
-      EXPECT_GT(busy, kLate / 2);
+      rank.computation.call([&] {
+        others_wait.wait();
+        now = now.load() + kLate;
+      });
     }
+    EXPECT_TRUE(succeeds(rank.group.all_reduce(x.all(), "second")));
+    if (!is_late) {
+      rank.wait_until_started(2);
+      others_wait.count_down();
+    }
+    EXPECT_TRUE(succeeds(rank.group.finish()));
+    EXPECT_EQ(rank.group.busy() - before, is_late ? Duration::zero() : kLate);
     EXPECT_TRUE(succeeds(rank.group.barrier("end")));
   });
 }

@@ -5,6 +5,7 @@
 
 #include "common/mesh.h"
 #include "tests/unit/trainer_core/train/train_helpers.h"
+#include "trainer_core/training_plan.h"
 
 namespace muster::trainer {
 namespace {
@@ -41,16 +42,66 @@ TEST(DeviceReserve, PeersAreThoseWhoAreSentTo) {
 }
 
 TEST(DeviceReserve, GraphsAreOfTheLayersThatARankHas) {
-  constexpr size_t kLayer = kGraphKernels * kGraphKernelBytes;
   TrainConfig config = tiny_config(1);
-  EXPECT_EQ(graph_bytes(config), 2 * kLayer);
-  EXPECT_EQ(graph_bytes(on_axes({{MeshAxis::kFsdp, 4}})), 2 * kLayer);
-  // Of two stages the first has two micro-batches under way.
-  TrainConfig stages = on_axes({{MeshAxis::kPipeline, 2}});
-  stages.pipeline_microbatches = 4;
-  EXPECT_EQ(graph_bytes(stages), 2 * kLayer);
+  const auto with_layers = [&](int32_t layers) {
+    TrainConfig deep = config;
+    deep.model.num_layers = layers;
+    return graph_bytes(deep);
+  };
+  const size_t two_layers = with_layers(4) - with_layers(2);
+  EXPECT_EQ(with_layers(6) - with_layers(4), two_layers);
+  EXPECT_GT(with_layers(2), two_layers) << "and of the head";
+  EXPECT_EQ(graph_bytes(on_axes({{MeshAxis::kFsdp, 4}})), graph_bytes(config));
   config.cuda_graphs = false;
   EXPECT_EQ(graph_bytes(config), 0U);
+}
+
+TEST(DeviceReserve, GraphsAreOfEachKindOfPass) {
+  const TrainConfig config = tiny_config(1);
+  TrainConfig evaluated = config;
+  evaluated.eval.interval = 1;
+  TrainConfig accumulated = config;
+  accumulated.gradient_accumulation_steps = 4;
+  EXPECT_GT(graph_bytes(evaluated), graph_bytes(config));
+  EXPECT_GT(graph_bytes(accumulated), graph_bytes(evaluated)) << "a backward pass has more";
+  // What is scattered begins in each of them, but at zero_stage 1.
+  TrainConfig sharded = on_axes({{MeshAxis::kFsdp, 2}});
+  sharded.gradient_accumulation_steps = 4;
+  EXPECT_EQ(graph_bytes(sharded), graph_bytes(config));
+  sharded.zero_stage = 1;
+  EXPECT_EQ(graph_bytes(sharded), graph_bytes(accumulated));
+  // Of two stages the first has one of two layers, with two micro-batches under way, of which one begins gradients.
+  TrainConfig stages = on_axes({{MeshAxis::kPipeline, 2}});
+  stages.pipeline_microbatches = 4;
+  EXPECT_GT(graph_bytes(stages), graph_bytes(config));
+  EXPECT_LT(graph_bytes(stages), graph_bytes(accumulated));
+}
+
+TEST(DeviceReserve, GraphsOfTheHeadAreOfRowsOfLogits) {
+  const auto with_length = [](int32_t length) {
+    TrainConfig config = tiny_config(1);
+    config.per_device_batch_size = 1;
+    config.model.vocab_size = 1 << 16;  // 1024 rows are 256 MiB
+    config.max_target_length = length;
+    return graph_bytes(config);
+  };
+  EXPECT_EQ(with_length(1024), with_length(8));
+  const size_t rows = with_length(2048) - with_length(1024);
+  EXPECT_GT(rows, 0U);
+  EXPECT_EQ(with_length(4096) - with_length(2048), 2 * rows);
+}
+
+TEST(DeviceReserve, GraphsHaveAttentionsParts) {
+  TrainConfig config = tiny_config(1);
+  config.dtype = ComputeType::kBfloat16;
+  config.per_device_batch_size = 2;
+  config.max_target_length = 4096;
+  config.model.num_query_heads = config.model.num_kv_heads = 32;  // 32 MiB of scores each
+  const size_t in_parts = graph_bytes(config);
+  EXPECT_EQ(gpu_attention_parts(config), 4);
+  config.dtype = ComputeType::kFloat32;
+  EXPECT_EQ(gpu_attention_parts(config), 1) << "own kernels";
+  EXPECT_GT(in_parts, graph_bytes(config));
 }
 
 TEST(DeviceReserve, HasALine) {

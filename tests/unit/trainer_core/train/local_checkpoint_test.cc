@@ -1,140 +1,32 @@
 // Local checkpoints of ranks that are threads, on nodes that are folders: whatever node is lost and whatever file is damaged, a restart
-// on any mesh has the state of one save, bit for bit, or none; and who dies in a save hurts that save alone.
+// on any mesh has the state of one save, bit for bit, or none.
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
-#include "tests/unit/temp_folder.h"
-#include "tests/unit/trainer_core/model/sharded_models.h"
-#include "tests/unit/trainer_core/on_mesh.h"
-#include "tests/unit/trainer_core/train/checkpoint_ranks.h"
-#include "tests/unit/trainer_core/train/hooked_transport.h"
-#include "trainer_core/local_checkpoints.h"
+#include "tests/unit/trainer_core/train/local_saves.h"
 
 namespace muster::trainer {
 namespace {
 
 using testing::AllOf;
-using testing::AnyOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 namespace fs = std::filesystem;
 
-constexpr int64_t kNone = -1;
-constexpr int64_t kFileBytes = 64 << 10;
-// Rounds of messages that are tried, of many: the more, the higher it is.
 #ifdef __SANITIZE_THREAD__
-constexpr int kFiner = 2;  // each takes many times as long
-constexpr int kDamages = 12;
+constexpr int kDamages = 12;  // each takes many times as long
 #else
-constexpr int kFiner = 8;
 constexpr int kDamages = 40;
 #endif
-
-// Of each rank the node that it is on.
-using Nodes = std::vector<int>;
-Nodes nodes_of(int ranks, int per_node) {
-  Nodes nodes;
-  for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank / per_node);
-  return nodes;
-}
-
-class LocalCheckpoint : public testing::Test {
- protected:
-  LocalPlace place(int node) const {
-    return {folder_.file("node" + std::to_string(node)), "host" + std::to_string(node)};
-  }
-  std::string root(int node) const { return place(node).folder; }
-
-  // Each rank's status. `step` is the seed; `transport_of` as on_mesh has it; `before` is called by each rank when it is open.
-  std::vector<absl::Status> save(const Mesh& mesh, const Nodes& nodes, int64_t step,
-                                 const TransportOf& transport_of = nullptr,
-                                 const std::function<void(int rank)>& before = nullptr) {
-    std::vector<absl::Status> ends(nodes.size());
-    on_mesh(
-        mesh,
-        [&](ProcessGroups& groups) {
-          const auto at = static_cast<size_t>(groups.rank());
-          Rank rank(model_, optimizer_, mesh, groups.rank());
-          rank.fill(static_cast<uint64_t>(step));
-          const bool writes = writes_checkpoints(mesh, groups.rank());
-          LocalCheckpoints local(place(nodes[at]), kFileBytes, groups);
-          std::vector<std::string> notes;
-          ends[at] = local.open(notes);
-          if (!ends[at].ok()) return;
-          if (before) before(groups.rank());
-          ends[at] =
-              local.save(info_of(step), rank.layout, writes ? rank.blocks() : CheckpointBlocks{});
-        },
-        transport_of);
-    return ends;
-  }
-  void save_all(const Mesh& mesh, const Nodes& nodes, int64_t step) {
-    for (const absl::Status& status : save(mesh, nodes, step)) ASSERT_TRUE(status.ok()) << status;
-  }
-
-  struct Restored {
-    std::vector<int64_t> steps;  // by rank
-    std::string from;
-    std::vector<std::string> notes;
-  };
-  // Writers are checked to have the numbers of the step that they say.
-  Restored restore(const Mesh& mesh, const Nodes& nodes, int64_t oldest = 0,
-                   const CheckpointJudge& judge = nullptr) {
-    Restored restored{std::vector<int64_t>(nodes.size(), kNone), {}, {}};
-    on_mesh(mesh, [&](ProcessGroups& groups) {
-      const auto at = static_cast<size_t>(groups.rank());
-      Rank rank(model_, optimizer_, mesh, groups.rank());
-      LocalCheckpoints local(place(nodes[at]), kFileBytes, groups);
-      std::vector<std::string> ignored, notes;
-      const auto opened = local.open(ignored);
-      ASSERT_TRUE(opened.ok()) << opened;
-      const auto found = local.restore(rank.layout, rank.blocks(), oldest, judge, notes);
-      ASSERT_TRUE(found.ok()) << found.status();
-      if (groups.rank() == 0) restored.notes = notes;
-      if (!found->has_value()) return;
-      if (groups.rank() == 0) restored.from = (*found)->from;
-      restored.steps[at] = (*found)->info.step;
-      EXPECT_EQ((*found)->info.samples, static_cast<uint64_t>(3 * restored.steps[at]));
-      if (writes_checkpoints(mesh, groups.rank())) {
-        EXPECT_TRUE(rank.has(static_cast<uint64_t>(restored.steps[at]))) << "rank " << at;
-      }
-    });
-    return restored;
-  }
-
-  // The saves that a node has.
-  std::vector<std::string> saves_on(int node) const {
-    std::vector<std::string> saves;
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(root(node), none))
-      saves.push_back(entry.path().filename().string());
-    return saves;
-  }
-  std::vector<std::string> files_on(int node) const {
-    std::vector<std::string> files;
-    std::error_code none;
-    for (const auto& entry : fs::recursive_directory_iterator(root(node), none))
-      if (entry.is_regular_file()) files.push_back(entry.path().string());
-    std::ranges::sort(files);
-    return files;
-  }
-
-  // In memory, as the real ones: a thousand saves need not wait for a disk.
-  TempFolder folder_{fs::is_directory("/dev/shm") ? fs::path("/dev/shm")
-                                                  : fs::temp_directory_path()};
-  ModelConfig model_ = sharded_llama();
-  OptimizerConfig optimizer_;
-};
 
 TEST_F(LocalCheckpoint, EachNodeHasItsOwnAndTheCopiesOfTheOneBefore) {
   const Mesh mesh = mesh_with({1, 1, 4, 1, 1, 1, 1});
@@ -266,44 +158,6 @@ TEST_F(LocalCheckpoint, ASaveThatFailsLeavesTheOneBefore) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1: cannot make folder " + root(1)));
   EXPECT_EQ(saves_on(0).size(), 1U) << "nothing of it stays";
   EXPECT_THAT(restore(mesh, {0, 1}).steps, Each(6));
-}
-
-// A rank that is gone at any message of a save.
-TEST_F(LocalCheckpoint, WhoDiesInASaveHurtsThatSaveAlone) {
-  const Mesh mesh = mesh_with({1, 1, 3, 1, 1, 1, 1});
-  const Nodes nodes = {0, 1, 2};
-  int old = 0, renewed = 0;
-  for (int victim = 0; victim < 3; ++victim) {
-    for (int last = 0;; last += 1 + last / kFiner) {
-      for (const int node : nodes) fs::remove_all(root(node));
-      save_all(mesh, nodes, 1);
-      int rounds = 0;  // of the victim's thread
-      std::shared_ptr<Transport> victims;
-      const RoundHooks hooks{.before = [&](std::string_view) {
-        if (rounds++ < last) return absl::OkStatus();
-        victims->fail("gone");
-        return absl::UnavailableError("gone");
-      }};
-      const auto ends = save(
-          mesh, nodes, 2, [&](std::shared_ptr<Transport> transport) -> std::shared_ptr<Transport> {
-            if (transport->rank() != victim) return transport;
-            victims = transport;
-            return std::make_shared<HookedTransport>(transport, hooks);
-          });
-      const bool all_saved =
-          std::ranges::all_of(ends, [](const absl::Status& status) { return status.ok(); });
-      const Restored restored = restore(mesh, nodes);
-      EXPECT_THAT(restored.steps, AnyOf(Each(1), Each(2))) << "victim " << victim << " at " << last;
-      ++(restored.steps[0] == 1 ? old : renewed);
-      save_all(mesh, nodes, 3);
-      for (const int node : nodes) EXPECT_EQ(saves_on(node).size(), 1U);
-      EXPECT_THAT(restore(mesh, nodes).steps, Each(3));
-      ASSERT_FALSE(HasFailure());
-      if (all_saved) break;
-    }
-  }
-  EXPECT_GT(old, 10);
-  EXPECT_GT(renewed, 3);
 }
 
 // Random meshes and nodes before and after, random damage.
