@@ -29,7 +29,8 @@ VARIANTS = {
     "claims": {"pools": {"cpu": {"workDir": {"claim": {"size": "1Ti", "storageClassName": "fast"}}, "maxUnavailable": "25%"}}},
     "everything of a pod": {"pools": {"cpu": {
         "tolerations": [{"key": "a", "operator": "Exists"}], "affinity": {"nodeAffinity": {}}, "priorityClassName": "high",
-        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+                                       "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "worker"}}}],
         "runtimeClassName": "nvidia", "podLabels": {"a": "b"}, "podAnnotations": {"c": "d"}, "switches": "spine.leaf3",
         "podSecurityContext": {"fsGroup": 5}, "env": [{"name": "A", "value": "b"}], "extraArgs": ["--rank-series=0"],
         "extraVolumes": [{"name": "data", "emptyDir": {}}], "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}]}}},

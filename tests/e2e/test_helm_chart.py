@@ -373,7 +373,8 @@ class Refusals(HelmCase):
             (merged(pool, {"pools": {"p": {"nameBy": "node", "replicas": 3}}}), "pools.p has nameBy node and replicas 3, and nothing keeps two of them from one node"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "nameBy": "node", "replicas": 2}}}), "pools.p has nameBy node and replicas 2, and nothing keeps"),
             (merged(pool, {"pools": {"p": {"nameBy": "node", "replicas": 4, "topologySpreadConstraints": [
-                {"maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname"}]}}}), "pools.p has nameBy node and replicas 4, and nothing"),
+                {"maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]}}}),
+             "pools.p has nameBy node and replicas 4, and nothing"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "gpuResource": "vpc.amazonaws.com/efa", "efa": 4}}}), "pools.p has gpuResource vpc.amazonaws.com/efa, which is no GPU"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "False"}]}}}),
              "pools.p has hugepages2Mi 1Gi, which nobody uses"),
@@ -394,6 +395,29 @@ class Refusals(HelmCase):
         for values, said in cases:
             with self.subTest(said):
                 self.assertIn(said, self.refusal(values))
+
+    def test_what_keeps_apart_is_of_the_pools_own_pods(self):
+        def constraint(selector):
+            return {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname",
+                    **({} if selector is None else {"labelSelector": selector})}
+        other = {"matchLabels": {"muster-pool": "p5"}}
+        for selector in (None, other, {"matchLabels": {"tier": "a", "team": "x"}}, {"matchExpressions": [{"key": "muster-pool", "operator": "NotIn", "values": ["p"]}]},
+                         {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
+                         {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}):
+            with self.subTest(selector):
+                said = self.refusal({"pools": {"p": {"podLabels": {"tier": "a"}, "topologySpreadConstraints": [constraint({}), constraint(selector)]}}})
+                shown = json.dumps(selector, separators=(",", ":"), sort_keys=True)
+                self.assertIn(f"pools.p.topologySpreadConstraints[1] has labelSelector {shown}, which is not of the pool's own pods", said)
+                self.assertIn("give {matchLabels: {muster-pool: p}}", said)
+        for selector in ({}, {"matchLabels": {"muster-pool": "p"}}, {"matchLabels": {"app.kubernetes.io/instance": "demo", "tier": "a"}},
+                         {"matchExpressions": [{"key": "muster-pool", "operator": "In", "values": ["o", "p"]}, {"key": "x", "operator": "DoesNotExist"},
+                                               {"key": "x", "operator": "NotIn", "values": ["y"]}, {"key": "tier", "operator": "Exists"}]}):
+            with self.subTest(selector):
+                self.render({"pools": {"p": {"nameBy": "node", "replicas": 2, "podLabels": {"tier": "a"}, "topologySpreadConstraints": [constraint(selector)]}}})
+        self.assertIn("'matchlabels' not allowed", self.refusal({"pools": {"p": {"topologySpreadConstraints": [constraint({"matchlabels": {"a": "b"}})]}}}))
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": other}
+        self.assertIn("and nothing keeps two of them from one node", self.refusal({"pools": {"p": {"nameBy": "node", "replicas": 2, "affinity": {
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}}}))
 
     def test_what_only_looks_like_a_contradiction_is_taken(self):
         apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"muster-pool": "p"}}}

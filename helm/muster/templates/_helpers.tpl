@@ -20,6 +20,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end -}}
 
+{{- /* By which a pool's pods are found. */ -}}
+{{- define "muster.poolSelector" -}}
+{{ include "muster.selector" .root }}
+app.kubernetes.io/component: worker
+muster-pool: {{ .name }}
+{{- end -}}
+
 {{- define "muster.image" -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
