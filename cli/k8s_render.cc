@@ -179,7 +179,9 @@ void add_pod_options(CLI::App& command, RenderOptions& options) {
   add("--service-account", plan.service_account,
       "The workers' ServiceAccount; with --switches-from-node it may get nodes", "NAME");
   add_list("--env-from-secret", plan.environment_of,
-           "A Secret whose keys become environment of every rank; may be repeated", "NAME");
+           "A Secret whose keys become environment of every rank, in place of --efa's; may be "
+           "repeated: of a key in several the last counts, and --env beats all",
+           "NAME");
   add_count("--leave-seconds", plan.leave_seconds,
             "What ranks get to save a checkpoint when their pod is taken away", 1,
             kPodLeaveSecondsMax)
