@@ -383,6 +383,9 @@ class Refusals(HelmCase):
             ({"storage": {"claimName": "fsx", "mountPath": "/opt/./muster/"}}, "storage.mountPath is /opt/./muster/, which would hide"),
             (merged(pool, {"pools": {"p": {"sharedMemory": "64Gi", "resources": {"limits": {"memory": "8Gi"}}}}}),
              "pools.p has sharedMemory 64Gi and resources.limits.memory 8Gi"),
+            *((merged(pool, {"pools": {"p": {"sharedMemory": shared, "resources": {"limits": {"memory": memory}}}}}),
+               f"pools.p has sharedMemory {shared} and resources.limits.memory {memory}")
+              for shared, memory in (("2Gi", "1000000000000000000n"), ("2Gi", "2000000000000000u"), ("1Ei", "1E"), ("1.1E", "1000P"), ("1.1Ei", "1024Pi"), ("2Ki", "2k"))),
             (merged(pool, {"pools": {"p": {"maxUnavailable": "150%"}}}), "pools.p has maxUnavailable 150%: of all workers at most 100%"),
             ({"storage": {"claimName": "fsx", "mountPath": "/var/lib/muster"}}, "storage.mountPath is /var/lib/muster, where workers have a folder of their own"),
             ({"storage": {"claimName": "fsx", "mountPath": "/dev/shm/"}}, "storage.mountPath is /dev/shm/, where"),
@@ -425,7 +428,7 @@ class Refusals(HelmCase):
         for pool in ({**by_node, "replicas": 1}, {"kind": "DaemonSet", "nameBy": "node"},
                      {**by_node, **GPU_POOL, "topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **apart}]},
                      {**by_node, "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}},
-                     {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8589934592"}}}, {"sharedMemory": "1G", "resources": {"limits": {"memory": "1e9"}}},
+                     {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8589934592"}}}, {"sharedMemory": "1Ei", "resources": {"limits": {"memory": "1024Pi"}}}, {"sharedMemory": "1G", "resources": {"limits": {"memory": "1e9"}}},
                      {"nodeSelector": {"a": "b"}, "resources": {"limits": {"habana.ai/gaudi": 8}}}, {"maxUnavailable": "100%"}):
             with self.subTest(pool):
                 self.render({"pools": {"p": pool}})
@@ -445,7 +448,8 @@ class Refusals(HelmCase):
                 ({"coordinater": {}}, "coordinater"), ({"coordinator": {"replica": 1}}, "replica"), ({"pools": {"p": {"gpu": 8}}}, "gpu"),
                 ({"pools": {"p": {"gpus": "eight"}}}, "/pools/p/gpus"), ({"pools": {"P": {}}}, "'P'"),
                 ({"tls": {"mode": "maybe"}}, "/tls/mode"), ({"coordinator": {"service": {"type": "ExternalName"}}}, "/coordinator/service/type"),
-                ({"pools": {"p": {"sharedMemory": "much"}}}, "/pools/p/sharedMemory"), ({"coordinator": {"replicas": 0}}, "/coordinator/replicas")]:
+                ({"pools": {"p": {"sharedMemory": "much"}}}, "/pools/p/sharedMemory"),
+                ({"storage": {"create": {"size": "1TB"}}}, "/storage/create/size"), ({"coordinator": {"replicas": 0}}, "/coordinator/replicas")]:
             with self.subTest(said):
                 self.assertIn(said, self.refusal(values))
 
