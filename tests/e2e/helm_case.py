@@ -39,6 +39,7 @@ VARIANTS = {
         "affinity": {"nodeAffinity": {}}, "priorityClassName": "high", "podAnnotations": {"a": "b"}, "extraArgs": ["--hang-floor-seconds=60"]},
         "image": {"repository": "r", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "s"}]},
         "serviceAccount": {"coordinatorAnnotations": {"a": "b"}, "workerAnnotations": {"a": "b"}}, "fullnameOverride": "m"},
+    "pools that YAML would take for numbers": {"pools": {"1": {}, "1e3": {}}},
     "no workers, no volume": {"pools": {"cpu": None}, "coordinator": {"persistence": {"enabled": False}}},
     "shared storage": {"storage": {"mountPath": "/shared", "claimName": "fsx", "subPath": "team"}},
     "a claim of its own": {"storage": {"mountPath": "/shared", "create": {"size": "1Ti", "storageClassName": "efs", "volumeName": "v"}}},

@@ -10,7 +10,7 @@
 
 {{- define "muster.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "muster.labels" -}}
@@ -24,7 +24,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- define "muster.poolSelector" -}}
 {{ include "muster.selector" .root }}
 app.kubernetes.io/component: worker
-muster-pool: {{ .name }}
+muster-pool: {{ .name | quote }}
 {{- end -}}
 
 {{- define "muster.image" -}}

@@ -54,7 +54,7 @@
 {{- $selects := kindIs "map" .selector -}}
 {{- $selector := .selector | default dict -}}
 {{- range $key, $value := $selector.matchLabels -}}
-{{- if ne (get $labels $key | toString) $value -}}{{- $selects = false -}}{{- end -}}
+{{- if ne (get $labels $key) $value -}}{{- $selects = false -}}{{- end -}}
 {{- end -}}
 {{- range $selector.matchExpressions -}}
 {{- $has := hasKey $labels .key -}}
