@@ -125,8 +125,9 @@ void Session::take_interrupts() {
   time_.leave(monotonic_now());
   if (!is_first || watch_.has_ended()) return;
   watch_.cancel();
-  printer_.news(
-      "asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once");
+  printer_.news(absl::StrCat(
+      closed_output_ > 0 ? "nobody takes its output any more: " : "",
+      "asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once"));
 }
 
 // Everything has been seen: the last state, and the last line of the logs or long enough a wait for it.
@@ -280,8 +281,11 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
   interrupts.release();
   const bool was_accepted = last.id() != 0;
   if (!end.ok()) printer.finish();
-  const int exit_code = end.ok() ? *end : fail(end.status());
+  int exit_code = end.ok() ? *end : fail(end.status());
   if (options.json && was_accepted) output.write(job_to_json(last).dump(2) + "\n");
+  // A job that has ended keeps its code, unless the object is what was wanted.
+  const int unwritten = end_of_output(output.error());
+  if (unwritten != 0 && (was_interrupted || options.json)) exit_code = unwritten;
   if (was_accepted && exit_code != 0 && exit_code != to_int(ExitCode::kInterrupted)) {
     printer.news(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
   }
