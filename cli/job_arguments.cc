@@ -17,6 +17,7 @@
 #include "cli/pasted.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
+#include "common/escape.h"
 #include "common/gpu.h"
 #include "common/limits.h"
 #include "common/time.h"
@@ -24,6 +25,7 @@
 #include "jobspec/dialect.h"
 #include "jobspec/launcher.h"
 #include "jobspec/program_job.h"
+#include "jobspec/value.h"
 
 namespace muster::cli {
 namespace {
@@ -76,6 +78,8 @@ std::string default_run_name(const jobspec::Config& config) {
   return name_with_time(model);
 }
 
+constexpr size_t kTextShown = 100;
+
 absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArguments& arguments) {
   std::map<std::string, std::string> variables;
   for (const std::string& text : arguments.environment) {
@@ -94,19 +98,26 @@ absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArgu
       return absl::InvalidArgumentError(absl::StrCat("--env ", name, ": your environment has no ",
                                                      name, "; set it, or give ", name, "=VALUE"));
     }
+    // What it is may be a secret.
+    if (!jobspec::is_utf8(variables[name]))
+      return absl::InvalidArgumentError(
+          absl::StrCat("--env ", name, "=…: the value is not UTF-8, as it has to be"));
   }
   return variables;
 }
 
 absl::StatusOr<std::string> working_directory_of(const JobArguments& arguments) {
   if (!arguments.working_directory.empty()) {
-    if (absl::StartsWith(arguments.working_directory, "/")) return arguments.working_directory;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--working-directory ", arguments.working_directory, ": an absolute path is wanted"));
+    const std::string& given = arguments.working_directory;
+    if (auto status = check_text("--working-directory", given); !status.ok()) return status;
+    if (absl::StartsWith(given, "/")) return given;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--working-directory ", given, ": an absolute path is wanted"));
   }
   std::error_code error;
   auto here = std::filesystem::current_path(error).string();
   if (error) return absl::NotFoundError("the working directory is gone");
+  if (auto status = check_text("the working directory", here); !status.ok()) return status;
   return here;
 }
 
@@ -151,6 +162,12 @@ absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& 
 }
 
 }  // namespace
+
+absl::Status check_text(const std::string& what, const std::string& text) {
+  if (jobspec::is_utf8(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " ", printable(text, kTextShown), ": it is not UTF-8, as it has to be"));
+}
 
 void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required) {
   command
@@ -271,6 +288,7 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   auto working_directory = working_directory_of(arguments);
   if (!working_directory.ok()) return working_directory.status();
   request.working_directory = *std::move(working_directory);
+  if (auto status = check_text("--output", arguments.output_directory); !status.ok()) return status;
   request.name = arguments.name;
   // Two of one second are told apart.
   request.default_name =

@@ -117,6 +117,7 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
   command
       .add_option("--leave-seconds", options.leave_seconds,
                   "What ranks get to save a checkpoint and leave; Slurm may give them less")
+      ->type_name("N")
       ->check(whole_number(1, kLeaveSecondsMax))
       ->capture_default_str();
 }
