@@ -186,53 +186,39 @@ void add_config_arguments(CLI::App& command, JobArguments& arguments, bool requi
 }
 
 void add_rank_options(CLI::App& command, JobArguments& arguments) {
-  auto* ranks =
-      command
-          .add_option("--ranks", arguments.ranks,
-                      "Ranks on one machine (default: what the ici_*_parallelism keys multiply "
-                      "to), instead of --nodes with --ranks-per-node each")
-          ->type_name("N")
-          ->check(whole_number(1, kRanksMax));
+  auto* ranks = add_count(command, "--ranks", arguments.ranks,
+                          "Ranks on one machine (default: what the ici_*_parallelism keys multiply "
+                          "to), instead of --nodes with --ranks-per-node each",
+                          1, kRanksMax);
   add_node_options(command, arguments, "--nodes");
   ranks->excludes(command.get_option("--nodes"))->excludes(command.get_option("--ranks-per-node"));
 }
 
 void add_node_options(CLI::App& command, JobArguments& arguments, const char* nodes) {
-  const auto add_count = [&](const char* name, std::optional<int32_t>& count, const char* help) {
-    command.add_option(name, count, help)->type_name("N")->check(whole_number(1, kRanksMax));
-  };
-  add_count(nodes, arguments.nodes, "How many machines take part; spares come on top");
-  add_count("--ranks-per-node", arguments.ranks_per_node,
+  add_count(command, nodes, arguments.nodes, "How many machines take part; spares come on top", 1,
+            kRanksMax);
+  add_count(command, "--ranks-per-node", arguments.ranks_per_node,
             "Ranks on each of them (default: their GPUs, where Slurm knows of any, else what the "
-            "ici_*_parallelism keys multiply to)");
-  command
-      .add_option("--gpus-per-rank", arguments.gpus_per_rank,
-                  "GPUs of its node that each rank has to itself (default: one with hardware=gpu, "
-                  "else a slot's share of the node's); 0: ranks see all of them, and share them")
-      ->type_name("N")
-      ->check(whole_number(0, kGpusPerNodeMax));
-  command
-      .add_option(
-          "--env", arguments.environment,
-          "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
-          "for secrets, as others can see command lines and scripts")
-      ->type_name("NAME[=VALUE]")
-      ->allow_extra_args(false);
+            "ici_*_parallelism keys multiply to)",
+            1, kRanksMax);
+  add_count(command, "--gpus-per-rank", arguments.gpus_per_rank,
+            "GPUs of its node that each rank has to itself (default: one with hardware=gpu, "
+            "else a slot's share of the node's); 0: ranks see all of them, and share them",
+            0, kGpusPerNodeMax);
+  add_list(command, "--env", arguments.environment, "NAME[=VALUE]",
+           "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
+           "for secrets, as others can see command lines and scripts");
 }
 
 void add_recovery_options(CLI::App& command, JobArguments& arguments) {
-  command
-      .add_option("--spares", arguments.spares,
-                  "Further workers that are kept free for the job, to take the place of a lost one "
-                  "at once; the key spares")
-      ->type_name("N")
-      ->check(whole_number(0, kNodesMax));
-  command
-      .add_option("--min-nodes", arguments.min_nodes,
-                  "After a fault so many of --nodes are enough to go on (default: all); the key "
-                  "min_nodes")
-      ->type_name("N")
-      ->check(whole_number(1, kNodesMax));
+  add_count(command, "--spares", arguments.spares,
+            "Further workers that are kept free for the job, to take the place of a lost one "
+            "at once; the key spares",
+            0, kNodesMax);
+  add_count(command, "--min-nodes", arguments.min_nodes,
+            "After a fault so many of --nodes are enough to go on (default: all); the key "
+            "min_nodes",
+            1, kNodesMax);
 }
 
 void add_program_options(CLI::App& command, JobArguments& arguments) {
@@ -250,13 +236,10 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
       .add_option("--output", arguments.output_directory,
                   "Of a program behind --: the job's folder, for logs (default: ./NAME)")
       ->type_name("FOLDER");
-  command
-      .add_option(
-          "--restarts", arguments.restarts,
-          "Of a program behind --: how often it may be started again for each cause, and anew "
-          "after progress (default: 3; docs/recovery.md); a config says restarts_max=N")
-      ->type_name("N")
-      ->check(whole_number(0, 100'000));
+  add_count(command, "--restarts", arguments.restarts,
+            "Of a program behind --: how often it may be started again for each cause, and anew "
+            "after progress (default: 3; docs/recovery.md); a config says restarts_max=N",
+            0, 100'000);
   command
       .add_option("--hang-after", arguments.hang_after_seconds,
                   "Of a program behind --: started again when no rank has written anything for so "

@@ -353,13 +353,10 @@ void declare_run(CLI::App& app, Action& action) {
   add_rank_options(*command, options->job);
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
-  command
-      ->add_option(
-          "--leave-seconds", options->leave_seconds,
-          "What ranks get to save a checkpoint after Ctrl-C or SIGTERM (default: all is over "
-          "within 5 s); give less than whoever kills this program afterwards")
-      ->type_name("N")
-      ->check(whole_number(1, kRunLeaveSecondsMax));
+  add_count(*command, "--leave-seconds", options->leave_seconds,
+            "What ranks get to save a checkpoint after Ctrl-C or SIGTERM (default: all is over "
+            "within 5 s); give less than whoever kills this program afterwards",
+            1, kRunLeaveSecondsMax);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"
