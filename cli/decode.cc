@@ -116,9 +116,8 @@ void declare_decode(CLI::App& app, Action& action) {
       ->add_option("--run", arguments->run, "A run's output folder: base_output_directory/run_name")
       ->type_name("DIR");
   command->add_option("--prompt", arguments->prompt, "How the text begins")->type_name("TEXT");
-  command->add_option("--max-tokens", arguments->max_tokens, "Tokens to add at most (default 64)")
-      ->type_name("N")
-      ->check(whole_number(1, 4096));
+  add_count(*command, "--max-tokens", arguments->max_tokens, "Tokens to add at most (default 64)",
+            1, 4096);
   command
       ->add_option("--temperature", arguments->temperature,
                    "0 takes the likeliest token; 1 draws by probability (default 0)")
@@ -132,9 +131,8 @@ void declare_decode(CLI::App& app, Action& action) {
                    "Draw among the likeliest that have probability P together")
       ->type_name("P")
       ->check(number(0, 1));
-  command->add_option("--seed", arguments->seed, "Another seed draws another text")
-      ->type_name("N")
-      ->check(whole_number(0, std::numeric_limits<int64_t>::max()));
+  add_count(*command, "--seed", arguments->seed, "Another seed draws another text", 0,
+            std::numeric_limits<int64_t>::max());
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

@@ -59,7 +59,9 @@ int submit_and_follow(const CoordinatorTarget& coordinator, const v1::JobSpec& s
     if (!watch.logs_are_complete()) printer.give_up();
   }
   printer.finish();
-  return end.ok() ? *end : fail(end.status());
+  const int unwritten = end_of_output(output.error());
+  if (!end.ok()) return fail(end.status());
+  return *end == to_int(ExitCode::kInterrupted) && unwritten != 0 ? unwritten : *end;
 }
 
 }  // namespace muster::cli

@@ -41,4 +41,9 @@ CLI::Validator number(double least, double most) {
   return CLI::Validator(check, "");
 }
 
+CLI::Option* add_list(CLI::App& command, const char* names, std::vector<std::string>& values,
+                      const char* type, const std::string& help) {
+  return command.add_option(names, values, help)->type_name(type)->allow_extra_args(false);
+}
+
 }  // namespace muster::cli

@@ -17,6 +17,7 @@
 #include "cli/pasted.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
+#include "common/escape.h"
 #include "common/gpu.h"
 #include "common/limits.h"
 #include "common/time.h"
@@ -24,6 +25,7 @@
 #include "jobspec/dialect.h"
 #include "jobspec/launcher.h"
 #include "jobspec/program_job.h"
+#include "jobspec/value.h"
 
 namespace muster::cli {
 namespace {
@@ -76,6 +78,8 @@ std::string default_run_name(const jobspec::Config& config) {
   return name_with_time(model);
 }
 
+constexpr size_t kTextShown = 100;
+
 absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArguments& arguments) {
   std::map<std::string, std::string> variables;
   for (const std::string& text : arguments.environment) {
@@ -94,19 +98,26 @@ absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArgu
       return absl::InvalidArgumentError(absl::StrCat("--env ", name, ": your environment has no ",
                                                      name, "; set it, or give ", name, "=VALUE"));
     }
+    // What it is may be a secret.
+    if (!jobspec::is_utf8(variables[name]))
+      return absl::InvalidArgumentError(
+          absl::StrCat("--env ", name, "=…: the value is not UTF-8, as it has to be"));
   }
   return variables;
 }
 
 absl::StatusOr<std::string> working_directory_of(const JobArguments& arguments) {
   if (!arguments.working_directory.empty()) {
-    if (absl::StartsWith(arguments.working_directory, "/")) return arguments.working_directory;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--working-directory ", arguments.working_directory, ": an absolute path is wanted"));
+    const std::string& given = arguments.working_directory;
+    if (auto status = check_text("--working-directory", given); !status.ok()) return status;
+    if (absl::StartsWith(given, "/")) return given;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--working-directory ", given, ": an absolute path is wanted"));
   }
   std::error_code error;
   auto here = std::filesystem::current_path(error).string();
   if (error) return absl::NotFoundError("the working directory is gone");
+  if (auto status = check_text("the working directory", here); !status.ok()) return status;
   return here;
 }
 
@@ -152,6 +163,12 @@ absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& 
 
 }  // namespace
 
+absl::Status check_text(const std::string& what, const std::string& text) {
+  if (jobspec::is_utf8(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " ", printable(text, kTextShown), ": it is not UTF-8, as it has to be"));
+}
+
 void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required) {
   command
       .add_option(
@@ -169,53 +186,39 @@ void add_config_arguments(CLI::App& command, JobArguments& arguments, bool requi
 }
 
 void add_rank_options(CLI::App& command, JobArguments& arguments) {
-  auto* ranks =
-      command
-          .add_option("--ranks", arguments.ranks,
-                      "Ranks on one machine (default: what the ici_*_parallelism keys multiply "
-                      "to), instead of --nodes with --ranks-per-node each")
-          ->type_name("N")
-          ->check(whole_number(1, kRanksMax));
+  auto* ranks = add_count(command, "--ranks", arguments.ranks,
+                          "Ranks on one machine (default: what the ici_*_parallelism keys multiply "
+                          "to), instead of --nodes with --ranks-per-node each",
+                          1, kRanksMax);
   add_node_options(command, arguments, "--nodes");
   ranks->excludes(command.get_option("--nodes"))->excludes(command.get_option("--ranks-per-node"));
 }
 
 void add_node_options(CLI::App& command, JobArguments& arguments, const char* nodes) {
-  const auto add_count = [&](const char* name, std::optional<int32_t>& count, const char* help) {
-    command.add_option(name, count, help)->type_name("N")->check(whole_number(1, kRanksMax));
-  };
-  add_count(nodes, arguments.nodes, "How many machines take part; spares come on top");
-  add_count("--ranks-per-node", arguments.ranks_per_node,
+  add_count(command, nodes, arguments.nodes, "How many machines take part; spares come on top", 1,
+            kRanksMax);
+  add_count(command, "--ranks-per-node", arguments.ranks_per_node,
             "Ranks on each of them (default: their GPUs, where Slurm knows of any, else what the "
-            "ici_*_parallelism keys multiply to)");
-  command
-      .add_option("--gpus-per-rank", arguments.gpus_per_rank,
-                  "GPUs of its node that each rank has to itself (default: one with hardware=gpu, "
-                  "else a slot's share of the node's); 0: ranks see all of them, and share them")
-      ->type_name("N")
-      ->check(whole_number(0, kGpusPerNodeMax));
-  command
-      .add_option(
-          "--env", arguments.environment,
-          "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
-          "for secrets, as others can see command lines and scripts")
-      ->type_name("NAME[=VALUE]")
-      ->allow_extra_args(false);
+            "ici_*_parallelism keys multiply to)",
+            1, kRanksMax);
+  add_count(command, "--gpus-per-rank", arguments.gpus_per_rank,
+            "GPUs of its node that each rank has to itself (default: one with hardware=gpu, "
+            "else a slot's share of the node's); 0: ranks see all of them, and share them",
+            0, kGpusPerNodeMax);
+  add_list(command, "--env", arguments.environment, "NAME[=VALUE]",
+           "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
+           "for secrets, as others can see command lines and scripts");
 }
 
 void add_recovery_options(CLI::App& command, JobArguments& arguments) {
-  command
-      .add_option("--spares", arguments.spares,
-                  "Further workers that are kept free for the job, to take the place of a lost one "
-                  "at once; the key spares")
-      ->type_name("N")
-      ->check(whole_number(0, kNodesMax));
-  command
-      .add_option("--min-nodes", arguments.min_nodes,
-                  "After a fault so many of --nodes are enough to go on (default: all); the key "
-                  "min_nodes")
-      ->type_name("N")
-      ->check(whole_number(1, kNodesMax));
+  add_count(command, "--spares", arguments.spares,
+            "Further workers that are kept free for the job, to take the place of a lost one "
+            "at once; the key spares",
+            0, kNodesMax);
+  add_count(command, "--min-nodes", arguments.min_nodes,
+            "After a fault so many of --nodes are enough to go on (default: all); the key "
+            "min_nodes",
+            1, kNodesMax);
 }
 
 void add_program_options(CLI::App& command, JobArguments& arguments) {
@@ -233,13 +236,10 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
       .add_option("--output", arguments.output_directory,
                   "Of a program behind --: the job's folder, for logs (default: ./NAME)")
       ->type_name("FOLDER");
-  command
-      .add_option(
-          "--restarts", arguments.restarts,
-          "Of a program behind --: how often it may be started again for each cause, and anew "
-          "after progress (default: 3; docs/recovery.md); a config says restarts_max=N")
-      ->type_name("N")
-      ->check(whole_number(0, 100'000));
+  add_count(command, "--restarts", arguments.restarts,
+            "Of a program behind --: how often it may be started again for each cause, and anew "
+            "after progress (default: 3; docs/recovery.md); a config says restarts_max=N",
+            0, 100'000);
   command
       .add_option("--hang-after", arguments.hang_after_seconds,
                   "Of a program behind --: started again when no rank has written anything for so "
@@ -271,6 +271,7 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   auto working_directory = working_directory_of(arguments);
   if (!working_directory.ok()) return working_directory.status();
   request.working_directory = *std::move(working_directory);
+  if (auto status = check_text("--output", arguments.output_directory); !status.ok()) return status;
   request.name = arguments.name;
   // Two of one second are told apart.
   request.default_name =

@@ -54,6 +54,9 @@ void add_program_options(CLI::App& command, JobArguments& arguments);
 // For jobs that run on other machines.
 void add_working_directory_option(CLI::App& command, JobArguments& arguments);
 
+// A job travels as JSON and as protobuf. InvalidArgument names `what`, as "--output", and the text.
+absl::Status check_text(const std::string& what, const std::string& text);
+
 // Loads and resolves with this process's working directory, environment, user and clock.
 absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments);
 absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,

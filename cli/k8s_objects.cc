@@ -37,11 +37,27 @@ Json metadata(const K8sPlan& plan, const std::string& name) {
   return metadata;
 }
 
+std::string efa_map_name(const K8sPlan& plan) { return plan.name + "-efa"; }
+
 Json job_map(const K8sPlan& plan) {
   return {{"apiVersion", "v1"},
           {"kind", "ConfigMap"},
           {"metadata", metadata(plan, plan.name + "-job")},
           {"data", {{"job.json", plan.job_file}}}};
+}
+
+// NCCL's and libfabric's, as helm/muster/values-eks-p5.yaml has them and docs/kubernetes.md explains them. Not the container's `env`: that
+// would beat the user's Secrets, and of several `envFrom` the last one counts.
+Json efa_map(const K8sPlan& plan) {
+  Json variables = {{"FI_PROVIDER", "efa"},
+                    {"NCCL_SOCKET_IFNAME", "eth0"},
+                    {"NCCL_DEBUG", "INFO"},
+                    {"NCCL_DEBUG_SUBSYS", "INIT,NET"}};
+  if (plan.huge_pages.empty()) variables["FI_EFA_USE_HUGE_PAGE"] = "0";
+  return {{"apiVersion", "v1"},
+          {"kind", "ConfigMap"},
+          {"metadata", metadata(plan, efa_map_name(plan))},
+          {"data", variables}};
 }
 
 // Ranks meet without encryption, with TLS, too.
@@ -219,18 +235,6 @@ Json worker_resources(const K8sPlan& plan) {
   return resources;
 }
 
-// NCCL's and libfabric's, as helm/muster/values-eks-p5.yaml has them and docs/kubernetes.md explains them; a job's own --env beats them.
-void add_efa_variables(const K8sPlan& plan, Json& env) {
-  const auto add = [&](const char* name, const char* value) {
-    env.push_back({{"name", name}, {"value", value}});
-  };
-  add("FI_PROVIDER", "efa");
-  if (plan.huge_pages.empty()) add("FI_EFA_USE_HUGE_PAGE", "0");
-  add("NCCL_SOCKET_IFNAME", "eth0");
-  add("NCCL_DEBUG", "INFO");
-  add("NCCL_DEBUG_SUBSYS", "INIT,NET");
-}
-
 Json field(const char* variable, const char* path) {
   return {{"name", variable}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
 }
@@ -293,7 +297,6 @@ Json worker(const K8sPlan& plan, Json mounts) {
     args.push_back(std::string("--switches-file=") + kSwitchesFile);
     mounts.push_back(mount("switches", kSwitchesFolder, true));
   }
-  if (plan.efa > 0) add_efa_variables(plan, env);
   Json container = {{"name", "worker"},
                     {"image", plan.image},
                     {"command", {plan.bin_dir + "/muster-worker"}},
@@ -305,6 +308,8 @@ Json worker(const K8sPlan& plan, Json mounts) {
                     {"resources", worker_resources(plan)},
                     {"securityContext", container_security()},
                     {"volumeMounts", mounts}};
+  if (plan.efa > 0)
+    container["envFrom"].push_back({{"configMapRef", {{"name", efa_map_name(plan)}}}});
   for (const std::string& secret : plan.environment_of)
     container["envFrom"].push_back({{"secretRef", {{"name", secret}}}});
   return container;
@@ -384,7 +389,9 @@ Json job_set(const K8sPlan& plan) {
 }  // namespace
 
 std::vector<nlohmann::ordered_json> k8s_objects(const K8sPlan& plan) {
-  return {job_map(plan), policy(plan), job_set(plan)};
+  std::vector<Json> objects = {job_map(plan), policy(plan), job_set(plan)};
+  if (plan.efa > 0) objects.insert(objects.begin() + 1, efa_map(plan));
+  return objects;
 }
 
 }  // namespace muster::cli

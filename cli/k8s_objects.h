@@ -3,6 +3,7 @@
 //   JobSet NAME ─┬─ Job leader   one pod: the coordinator (a sidecar) and `muster submit --follow`, whose end is the job's
 //                └─ Job workers  a worker a node, and spares; a pod that goes is replaced, and the coordinator goes on with it
 //   ConfigMap NAME-job   the resolved job
+//   ConfigMap NAME-efa   with EFA: the workers' variables for it
 //   NetworkPolicy NAME   without TLS: pods of the JobSet reach each other, nobody else reaches them
 #pragma once
 
@@ -53,7 +54,7 @@ struct K8sPlan {
   std::vector<std::string> tolerations{};         // keys
   std::vector<std::string> switches_from_node{};  // its labels, the outermost switch first
   std::string service_account{};  // of the workers; may get nodes, with switches_from_node
-  std::vector<std::string> environment_of{};  // Secrets whose keys are the ranks' environment
+  std::vector<std::string> environment_of{};  // Secrets; of a key in several the last one counts
   std::string queue{};                        // Kueue's LocalQueue
   std::string priority_class{};               // Kueue's WorkloadPriorityClass
   std::string topology{};  // a label of nodes: Kueue keeps the workers together by it

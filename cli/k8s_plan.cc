@@ -217,8 +217,8 @@ std::optional<double> quantity(const std::string& text) {
     if (digits() == 0) return std::nullopt;
   }
   constexpr std::pair<const char*, double> kUnits[] = {
-      {"", 1},        {"m", 1e-3},    {"k", 1e3},     {"M", 1e6},     {"G", 1e9},
-      {"T", 1e12},    {"P", 1e15},    {"E", 1e18},    {"Ki", 0x1p10}, {"Mi", 0x1p20},
+      {"", 1},        {"n", 1e-9},    {"u", 1e-6},    {"m", 1e-3},   {"k", 1e3},     {"M", 1e6},
+      {"G", 1e9},     {"T", 1e12},    {"P", 1e15},    {"E", 1e18},   {"Ki", 0x1p10}, {"Mi", 0x1p20},
       {"Gi", 0x1p30}, {"Ti", 0x1p40}, {"Pi", 0x1p50}, {"Ei", 0x1p60}};
   double number = 0;
   if (!absl::SimpleAtod(text.substr(0, at), &number)) return std::nullopt;

@@ -138,14 +138,6 @@ void add_pod_options(CLI::App& command, RenderOptions& options) {
   const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
     return command.add_option(name, value, help)->type_name(type);
   };
-  const auto add_list = [&](const char* name, std::vector<std::string>& values, const char* help,
-                            const char* type) {
-    command.add_option(name, values, help)->type_name(type)->allow_extra_args(false);
-  };
-  const auto add_count = [&](const char* name, int32_t& value, const char* help, int32_t least,
-                             int32_t most) {
-    return command.add_option(name, value, help)->type_name("N")->check(whole_number(least, most));
-  };
   add("--image", plan.image, "The image with Muster's programs, and what the ranks import", "IMAGE")
       ->required();
   add("--bin-dir", plan.bin_dir, "Where Muster's programs are in it", "FOLDER")
@@ -153,10 +145,11 @@ void add_pod_options(CLI::App& command, RenderOptions& options) {
   add("--pull-secret", plan.pull_secret, "A Secret with which nodes pull it", "NAME");
   add("-n,--namespace", plan.namespace_name, "The objects' namespace (default: kubectl's)", "NAME");
   add("--k8s-name", plan.name, "The JobSet's name (default: the run's)", "NAME");
-  add_count("--gpus", plan.gpus, "GPUs of each worker, and as many ranks", 0, kPodDevicesMax);
+  add_count(command, "--gpus", plan.gpus, "GPUs of each worker, and as many ranks", 0,
+            kPodDevicesMax);
   add("--gpu-resource", plan.gpu_resource, "What Kubernetes calls them", "NAME")
       ->capture_default_str();
-  add_count("--efa", plan.efa, "EFA interfaces of each worker: 32 on p5.48xlarge", 0,
+  add_count(command, "--efa", plan.efa, "EFA interfaces of each worker: 32 on p5.48xlarge", 0,
             kPodDevicesMax);
   add("--huge-pages", plan.huge_pages, "Pages of 2 MiB of each worker, as memory", "QUANTITY");
   add("--cpu", plan.cpu, "Processors of each worker", "QUANTITY")->capture_default_str();
@@ -164,23 +157,22 @@ void add_pod_options(CLI::App& command, RenderOptions& options) {
   add("--shared-memory", plan.shared_memory,
       "/dev/shm of each worker: NCCL's buffers, local checkpoints", "QUANTITY")
       ->capture_default_str();
-  add_list("--mount", options.mounts,
+  add_list(command, "--mount", options.mounts, "CLAIM:PATH",
            "What workers see at PATH: a claim that all of them can have (ReadWriteMany), or a "
-           "folder of the node; may be repeated",
-           "CLAIM:PATH");
-  add_list("--node-selector", options.node_selector, "A label that nodes have; may be repeated",
-           "LABEL=VALUE");
-  add_list("--toleration", plan.tolerations, "A taint's key that workers tolerate; may be repeated",
-           "KEY");
-  add_list("--switches-from-node", plan.switches_from_node,
+           "folder of the node; may be repeated");
+  add_list(command, "--node-selector", options.node_selector, "LABEL=VALUE",
+           "A label that nodes have; may be repeated");
+  add_list(command, "--toleration", plan.tolerations, "KEY",
+           "A taint's key that workers tolerate; may be repeated");
+  add_list(command, "--switches-from-node", plan.switches_from_node, "LABEL",
            "A label of the nodes that says what is above them, the outermost switch first: "
-           "topology.k8s.aws/network-node-layer-1; may be repeated. Wants --service-account",
-           "LABEL");
+           "topology.k8s.aws/network-node-layer-1; may be repeated. Wants --service-account");
   add("--service-account", plan.service_account,
       "The workers' ServiceAccount; with --switches-from-node it may get nodes", "NAME");
-  add_list("--env-from-secret", plan.environment_of,
-           "A Secret whose keys become environment of every rank; may be repeated", "NAME");
-  add_count("--leave-seconds", plan.leave_seconds,
+  add_list(command, "--env-from-secret", plan.environment_of, "NAME",
+           "A Secret whose keys become environment of every rank, in place of --efa's; may be "
+           "repeated: of a key in several the last counts, and --env beats all");
+  add_count(command, "--leave-seconds", plan.leave_seconds,
             "What ranks get to save a checkpoint when their pod is taken away", 1,
             kPodLeaveSecondsMax)
       ->capture_default_str();

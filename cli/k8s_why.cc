@@ -5,6 +5,8 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 
 #include "cli/run_command.h"
 #include "cli/terminal.h"
@@ -250,6 +252,13 @@ K8sReport k8s_report(const Value& objects, const Value& events) {
   return report;
 }
 
+std::string without_log(absl::string_view said) {
+  const auto is_for_people = [](absl::string_view line) {
+    return !absl::StrContains(line, ".go:") || !absl::StrContains(line, "] ");
+  };
+  return absl::StrJoin(absl::StrSplit(said, '\n', is_for_people), "\n");
+}
+
 absl::StatusOr<K8sReport> ask_k8s(const std::string& namespace_name, const std::string& selector) {
   std::vector<std::string> get = {"kubectl", "get", "-o", "json", kRequestTimeout};
   if (!namespace_name.empty()) get.insert(get.end(), {"--namespace", namespace_name});
@@ -258,8 +267,8 @@ absl::StatusOr<K8sReport> ask_k8s(const std::string& namespace_name, const std::
     words.insert(words.end(), more);
     const auto text = output_of(words, kKubectlDeadline);
     if (!text.ok()) {
-      return absl::Status(text.status().code(),
-                          absl::StrCat("Kubernetes could not be asked: ", text.status().message()));
+      return absl::Status(text.status().code(), absl::StrCat("Kubernetes could not be asked: ",
+                                                             without_log(text.status().message())));
     }
     Value parsed = Value::parse(*text, nullptr, /*allow_exceptions=*/false);
     if (parsed.is_discarded()) return absl::InternalError("kubectl has printed no JSON");

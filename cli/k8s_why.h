@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
 #include <nlohmann/json.hpp>
 
 namespace muster::cli {
@@ -24,6 +25,8 @@ struct K8sReport {
 // says it is left out.
 K8sReport k8s_report(const nlohmann::json& objects, const nlohmann::json& events);
 
+// What kubectl has said without the lines of its log: "E1126 13:58:39.602865    5776 memcache.go:265] …".
+std::string without_log(absl::string_view said);
 // `namespace_name`: empty for kubectl's own. Blocks, at most some ten seconds.
 absl::StatusOr<K8sReport> ask_k8s(const std::string& namespace_name, const std::string& selector);
 

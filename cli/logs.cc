@@ -76,9 +76,7 @@ void declare_logs(CLI::App& app, Action& action) {
       ->type_name("N|all");
   command->add_flag("--no-merge", options->no_merge,
                     "With --rank all, a line for each rank even where all say the same");
-  command->add_option("--attempt", options->attempt, "An attempt; 0 is the newest")
-      ->type_name("N")
-      ->check(whole_number(0, 1'000'000))
+  add_count(*command, "--attempt", options->attempt, "An attempt; 0 is the newest", 0, 1'000'000)
       ->capture_default_str();
   add_coordinator_option(*command, options->coordinator);
   add_json_option(*command, options->json);

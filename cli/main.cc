@@ -12,6 +12,7 @@
 #include "cli/pasted.h"
 #include "cli/terminal.h"
 #include "common/exit_code.h"
+#include "common/standard_descriptors.h"
 #include "daemon/command_line.h"
 
 namespace {
@@ -63,6 +64,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  muster::hold_standard_descriptors();
   // gRPC's own log speaks of its insides; what matters comes back as a status.
   setenv("GRPC_VERBOSITY", "NONE", 0);
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write()

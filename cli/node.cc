@@ -7,6 +7,7 @@
 
 #include "cli/client.h"
 #include "cli/command.h"
+#include "cli/job_arguments.h"
 #include "cli/job_view.h"
 #include "cli/node_view.h"
 #include "cli/terminal.h"
@@ -40,6 +41,8 @@ int list_nodes(const NodeOptions& options) {
 }
 
 int exclude_node(const NodeOptions& options) {
+  for (const auto& [what, text] : {std::pair("NODE", &options.node), {"--reason", &options.reason}})
+    if (auto status = check_text(what, *text); !status.ok()) return fail(status);
   const auto worker =
       Client(options.coordinator)
           .exclude_worker(options.node, options.reason, options.seconds, options.evacuate);
@@ -47,6 +50,7 @@ int exclude_node(const NodeOptions& options) {
 }
 
 int admit_node(const NodeOptions& options) {
+  if (auto status = check_text("NODE", options.node); !status.ok()) return fail(status);
   const auto worker = Client(options.coordinator).admit_worker(options.node);
   return worker.ok() ? print_node(*worker, options.json) : fail(worker.status());
 }

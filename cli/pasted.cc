@@ -6,6 +6,7 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/job_arguments.h"
@@ -115,6 +116,12 @@ absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::st
   if (command.app == nullptr) return Arranged{std::move(words), {}};
   const auto begin = words.begin() + static_cast<std::ptrdiff_t>(command.words);
   Separated separated = separate(*command.app, {begin, words.end()});
+  if (separated.is_by_user && separated.foreign.empty() &&
+      command.app->get_option_no_throw(kProgram) != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nothing is behind --: a program is wanted there: muster ",
+                     absl::StrJoin(words.begin(), begin, " "), " -- COMMAND ARGS"));
+  }
   if (const auto program = begin_of_program(*command.app, separated)) {
     return arrange_program({words.begin(), begin}, separated, *program);
   }

@@ -125,8 +125,9 @@ void Session::take_interrupts() {
   time_.leave(monotonic_now());
   if (!is_first || watch_.has_ended()) return;
   watch_.cancel();
-  printer_.news(
-      "asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once");
+  printer_.news(absl::StrCat(
+      closed_output_ > 0 ? "nobody takes its output any more: " : "",
+      "asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once"));
 }
 
 // Everything has been seen: the last state, and the last line of the logs or long enough a wait for it.
@@ -280,8 +281,11 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
   interrupts.release();
   const bool was_accepted = last.id() != 0;
   if (!end.ok()) printer.finish();
-  const int exit_code = end.ok() ? *end : fail(end.status());
+  int exit_code = end.ok() ? *end : fail(end.status());
   if (options.json && was_accepted) output.write(job_to_json(last).dump(2) + "\n");
+  // A job that has ended keeps its code, unless the object is what was wanted.
+  const int unwritten = end_of_output(output.error());
+  if (unwritten != 0 && (was_interrupted || options.json)) exit_code = unwritten;
   if (was_accepted && exit_code != 0 && exit_code != to_int(ExitCode::kInterrupted)) {
     printer.news(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
   }
@@ -349,13 +353,10 @@ void declare_run(CLI::App& app, Action& action) {
   add_rank_options(*command, options->job);
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
-  command
-      ->add_option(
-          "--leave-seconds", options->leave_seconds,
-          "What ranks get to save a checkpoint after Ctrl-C or SIGTERM (default: all is over "
-          "within 5 s); give less than whoever kills this program afterwards")
-      ->type_name("N")
-      ->check(whole_number(1, kRunLeaveSecondsMax));
+  add_count(*command, "--leave-seconds", options->leave_seconds,
+            "What ranks get to save a checkpoint after Ctrl-C or SIGTERM (default: all is over "
+            "within 5 s); give less than whoever kills this program afterwards",
+            1, kRunLeaveSecondsMax);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

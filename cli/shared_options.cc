@@ -2,32 +2,30 @@
 #include <absl/strings/str_cat.h>
 
 #include "cli/command.h"
+#include "daemon/endpoint.h"
 #include "daemon/trust_options.h"
 
 namespace muster::cli {
 namespace {
 
-// What follows the last colon of host:port; names that gRPC alone understands pass.
-std::string check_port(const std::string& address) {
-  const std::string port = address.substr(address.rfind(':') + 1);
-  if (address.find(':') == std::string::npos || port.empty() ||
-      port.find_first_not_of("0123456789") != std::string::npos) {
-    return "";
-  }
-  int number = 0;
-  if (absl::SimpleAtoi(port, &number) && number >= 1 && number <= 65535) return "";
-  return absl::StrCat(address, ": port ", port, " is not between 1 and 65535");
+// As muster-worker takes it.
+std::string checked_address(const std::string& text) {
+  const auto endpoint = daemon::parse_endpoint("--coordinator", text);
+  if (!endpoint.ok()) throw CLI::ValidationError(std::string(endpoint.status().message()));
+  if (endpoint->port > 0) return text;
+  throw CLI::ValidationError(
+      absl::StrCat("--coordinator=", text, ": port 0 cannot be connected to"));
 }
 
 }  // namespace
 
 void add_coordinator_address_option(CLI::App& command, std::string& address) {
   address = "127.0.0.1:7070";
-  command.add_option("--coordinator", address, "The coordinator's address")
+  const auto take = [&address](const std::string& text) { address = checked_address(text); };
+  command.add_option_function<std::string>("--coordinator", take, "The coordinator's address")
       ->envname("MUSTER_COORDINATOR")
       ->type_name("HOST:PORT")
-      ->check(CLI::Validator(check_port, ""))
-      ->capture_default_str();
+      ->default_str(address);
 }
 
 void add_coordinator_option(CLI::App& command, CoordinatorTarget& coordinator) {

@@ -219,20 +219,14 @@ void declare_slurm_fleet(CLI::App& slurm, Action& action) {
   command->add_flag(
       "--trusted-network", options->slurm.trusted_network,
       "With a coordinator's TLS: where ranks meet, and pages, may be reached by others");
-  command
-      ->add_option(
-          "--patience-minutes", options->patience_minutes,
-          "How long workers wait for a coordinator that is gone, before they save and leave")
-      ->type_name("N")
-      ->check(whole_number(1, kPatienceMinutesMax))
+  add_count(*command, "--patience-minutes", options->patience_minutes,
+            "How long workers wait for a coordinator that is gone, before they save and leave", 1,
+            kPatienceMinutesMax)
       ->capture_default_str();
-  command
-      ->add_option(
-          "--slots", options->slots,
-          "Ranks that each node may run at once (default: sbatch's --ntasks-per-node, else "
-          "its GPUs)")
-      ->type_name("N")
-      ->check(whole_number(1, kNodesMax));
+  add_count(*command, "--slots", options->slots,
+            "Ranks that each node may run at once (default: sbatch's --ntasks-per-node, else "
+            "its GPUs)",
+            1, kNodesMax);
   command->add_option("--log-folder", options->log_folder, "For the workers' logs")
       ->type_name("FOLDER")
       ->capture_default_str();

@@ -81,12 +81,9 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
                   "Run workers and ranks in this image, where Slurm has pyxis; it needs Muster's "
                   "libraries")
       ->type_name("IMAGE");
-  command
-      .add_option("--container-mounts", options.mounts,
-                  "What the container sees besides Muster, the output and the current folder")
-      ->type_name("FROM:TO")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_list(command, "--container-mounts", options.mounts, "FROM:TO",
+           "What the container sees besides Muster, the output and the current folder")
+      ->delimiter(',');
   command
       .add_option("--address", options.address,
                   "How other nodes reach this one (default: the address that Slurm has)")
@@ -107,17 +104,14 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
       ->type_name("FOLDER");
   command.add_flag("--no-requeue", options.no_requeue,
                    "Leave it to others that the job goes on: end with 75 after a checkpoint");
-  command
-      .add_option("--max-turns", options.turns_max,
-                  absl::StrCat("How often the job may be started in all, the first time included, "
-                               "before it is not queued again (default: ",
-                               kTurnsDefault, ", and of a chain all of its tasks)"))
-      ->type_name("N")
-      ->check(whole_number(1, kTurnsMax));
-  command
-      .add_option("--leave-seconds", options.leave_seconds,
-                  "What ranks get to save a checkpoint and leave; Slurm may give them less")
-      ->check(whole_number(1, kLeaveSecondsMax))
+  add_count(command, "--max-turns", options.turns_max,
+            absl::StrCat("How often the job may be started in all, the first time included, "
+                         "before it is not queued again (default: ",
+                         kTurnsDefault, ", and of a chain all of its tasks)"),
+            1, kTurnsMax);
+  add_count(command, "--leave-seconds", options.leave_seconds,
+            "What ranks get to save a checkpoint and leave; Slurm may give them less", 1,
+            kLeaveSecondsMax)
       ->capture_default_str();
 }
 

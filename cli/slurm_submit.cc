@@ -192,34 +192,24 @@ void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
   command
       .add_option("-d,--dependency", plan.dependency, "As sbatch takes it: afterany:12, singleton")
       ->type_name("WHAT");
-  command
-      .add_option("--gpus-per-node", plan.gpus_per_node, "GPUs, and as many ranks, on each node")
-      ->type_name("N")
-      ->check(whole_number(1, kNodesMax));
-  command
-      .add_option("--chain", plan.chain,
-                  "For longer than a time limit: so many jobs after each other, each from the "
-                  "newest checkpoint on")
-      ->type_name("N")
-      ->check(whole_number(1, kChainMax));
+  add_count(command, "--gpus-per-node", plan.gpus_per_node, "GPUs, and as many ranks, on each node",
+            1, kNodesMax);
+  add_count(command, "--chain", plan.chain,
+            "For longer than a time limit: so many jobs after each other, each from the "
+            "newest checkpoint on",
+            1, kChainMax);
   plan.signal_seconds = 300;
-  command
-      .add_option(
-          "--signal-seconds", plan.signal_seconds,
-          "So long before the time limit ranks save and leave, at most a quarter of --time; 0: "
-          "only when Slurm ends it")
-      ->type_name("N")
-      ->check(whole_number(0, 65'535))
+  add_count(command, "--signal-seconds", plan.signal_seconds,
+            "So long before the time limit ranks save and leave, at most a quarter of --time; 0: "
+            "only when Slurm ends it",
+            0, 65'535)
       ->capture_default_str();
   command.add_flag(
       "--share-nodes", options.share_nodes,
       "Do not ask for whole nodes, but for a processor for each rank; --sbatch says more, as "
       "--cpus-per-task=8, --mem=64G");
-  command
-      .add_option("--sbatch", plan.more,
-                  "Another option of sbatch's, as it stands; may be repeated. It beats those here")
-      ->type_name("OPTION")
-      ->allow_extra_args(false);
+  add_list(command, "--sbatch", plan.more, "OPTION",
+           "Another option of sbatch's, as it stands; may be repeated. It beats those here");
 }
 
 }  // namespace

@@ -89,9 +89,8 @@ void declare_submit(CLI::App& app, Action& action) {
   add_rank_options(*command, options->job);
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
-  command->add_option("--priority", options->job.priority, "Higher goes first")
-      ->type_name("N")
-      ->check(whole_number(-1'000'000, 1'000'000))
+  add_count(*command, "--priority", options->job.priority, "Higher goes first", -1'000'000,
+            1'000'000)
       ->capture_default_str();
   command->add_flag(
       "--no-check", options->no_check,

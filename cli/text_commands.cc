@@ -8,9 +8,8 @@ namespace muster::cli {
 namespace {
 
 void add_threads_option(CLI::App& command, int32_t& threads) {
-  command.add_option("--threads", threads, "How many work at once; 0: as many as there are cores")
-      ->type_name("N")
-      ->check(whole_number(0, 1024))
+  add_count(command, "--threads", threads, "How many work at once; 0: as many as there are cores",
+            0, 1024)
       ->capture_default_str();
 }
 
@@ -58,11 +57,8 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
   command->add_flag("--no-eos", arguments.no_eos,
                     "Put no end-of-sequence token behind each document");
   add_threads_option(*command, arguments.threads);
-  command
-      ->add_option("--shard-tokens", arguments.shard_tokens,
-                   "Tokens after which a new shard begins")
-      ->type_name("N")
-      ->check(whole_number(1, int64_t{1} << 40))
+  add_count(*command, "--shard-tokens", arguments.shard_tokens,
+            "Tokens after which a new shard begins", 1, int64_t{1} << 40)
       ->capture_default_str();
   command->add_flag("--restart", arguments.restart,
                     "Begin anew where an interrupted run would go on");
@@ -85,11 +81,8 @@ CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& argum
   command->add_option("--text", arguments.text, "UTF-8 text, one document per line")
       ->required()
       ->type_name("FILE");
-  command
-      ->add_option("--vocab-size", arguments.vocab_size,
-                   "How many pieces it gets: vocab_size of the training config")
-      ->type_name("N")
-      ->check(whole_number(2, 1 << 24))
+  add_count(*command, "--vocab-size", arguments.vocab_size,
+            "How many pieces it gets: vocab_size of the training config", 2, 1 << 24)
       ->capture_default_str();
   command->add_flag("--fewer-ok", arguments.fewer_ok,
                     "A text too small for --vocab-size gets as many pieces as it yields");

@@ -15,6 +15,10 @@
 namespace muster::cli {
 
 int train_tokenizer(const TrainTokenizerArguments& arguments) {
+  if (arguments.out.empty() || absl::EndsWith(arguments.out, "/")) {
+    return fail(absl::InvalidArgumentError(absl::StrCat(
+        "--out=", arguments.out, ": a file's name is wanted: ", arguments.out, "tokenizer.model")));
+  }
   trainer::TrainTokenizerOptions options;
   options.input = arguments.text;
   options.vocab_size = arguments.vocab_size;

@@ -16,6 +16,7 @@
 
 #include "common/exit_code.h"
 #include "common/file_write.h"
+#include "common/standard_descriptors.h"
 #include "common/version.h"
 #include "coordinator/shell/server.h"
 #include "daemon/command_line.h"
@@ -242,6 +243,7 @@ int run(Flags& flags) {
 }  // namespace muster::coordinator
 
 int main(int argc, char** argv) {
+  muster::hold_standard_descriptors();
   // gRPC's own log speaks of its insides; what matters is said by this program. Before any thread exists.
   setenv("GRPC_VERBOSITY", "NONE", 0);
   // The state holds the jobs' environments, tokens among them: its files are the owner's alone.

@@ -90,7 +90,7 @@ absl::Status explain(const CLI::App& app, const CLI::ParseError& error) {
 absl::Status unknown_command(const CLI::App& app, const std::string& path,
                              const std::string& word) {
   const std::string nearest = nearest_of(word, names_of(commands_of(app)));
-  return unknown(absl::StrCat("command ", word), path,
+  return unknown(absl::StrCat("command ", word.empty() ? "''" : word), path,
                  nearest.empty() ? "" : absl::StrCat(path, " ", nearest));
 }
 

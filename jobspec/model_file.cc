@@ -43,6 +43,11 @@ absl::Status unknown_model(std::string_view name, const fs::path& folder) {
   const std::vector<std::string> known = models_in(folder);
   const std::vector<std::string_view> views(known.begin(), known.end());
   const std::string_view nearest = nearest_name(name, views);
+  if (known.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        "model_name=", show(std::string(name)), ": there are no models in ", folder.string(),
+        ", beside the config; one that begins with base_config: base.yml has that file's"));
+  }
   return absl::NotFoundError(absl::StrCat(
       "model_name=", show(std::string(name)), ": there is no such model in ", folder.string(),
       nearest.empty() ? absl::StrCat("; there are: ", absl::StrJoin(known, ", "))

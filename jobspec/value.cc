@@ -55,18 +55,18 @@ std::optional<double> to_number(std::string_view text) {
   return value;
 }
 
+bool is_null(std::string_view text) {
+  return text.empty() || text == "None" || text == "null" || text == "~";
+}
+
+}  // namespace
+
 // The serialiser tells: the two handlers differ only where bytes are not UTF-8.
 bool is_utf8(std::string_view text) {
   const nlohmann::json json = std::string(text);
   using Handler = nlohmann::json::error_handler_t;
   return json.dump(-1, ' ', false, Handler::ignore) == json.dump(-1, ' ', false, Handler::replace);
 }
-
-bool is_null(std::string_view text) {
-  return text.empty() || text == "None" || text == "null" || text == "~";
-}
-
-}  // namespace
 
 std::string_view type_name(ValueType type) {
   switch (type) {

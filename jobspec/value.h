@@ -23,6 +23,9 @@ enum class ValueType {
 // No value of base.yml comes near; keeps errors and memory bounded for text from outside.
 constexpr size_t kValueBytesMax = 16 << 10;
 
+// What JSON and protobuf take as a text.
+bool is_utf8(std::string_view text);
+
 // "an integer", "true or false", …: how an error names the type.
 std::string_view type_name(ValueType type);
 

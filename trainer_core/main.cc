@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/standard_descriptors.h"
 #include "common/version.h"
 #include "trainer_core/commands.h"
 #include "trainer_core/signal_watcher.h"
@@ -76,6 +77,7 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  muster::hold_standard_descriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a peer that is gone is an error of its connection
   std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow of write()
   muster::trainer::end_at_uncaught_exceptions("muster-trainer");

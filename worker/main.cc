@@ -16,6 +16,7 @@
 
 #include "common/escape.h"
 #include "common/exit_code.h"
+#include "common/standard_descriptors.h"
 #include "common/version.h"
 #include "daemon/command_line.h"
 #include "daemon/logging.h"
@@ -199,6 +200,7 @@ int fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  muster::hold_standard_descriptors();
   CommandLine line;
   // Configs and logs are their user's alone; what the ranks write elsewhere has the modes that their user wants.
   line.options.rank_umask = umask(S_IRWXG | S_IRWXO);

@@ -83,7 +83,7 @@ ServerImpl::~ServerImpl() {
 
 absl::Status ServerImpl::open_state(const ServerOptions& options) {
   if (absl::Status status = daemon::make_writable_directory(options.state_dir); !status.ok())
-    return status;
+    return absl::Status(status.code(), absl::StrCat("--state-dir: ", status.message()));
   auto lock = StateLock::take(options.state_dir);
   if (!lock.ok()) return lock.status();
   lock_ = *std::move(lock);

@@ -29,7 +29,8 @@ VARIANTS = {
     "claims": {"pools": {"cpu": {"workDir": {"claim": {"size": "1Ti", "storageClassName": "fast"}}, "maxUnavailable": "25%"}}},
     "everything of a pod": {"pools": {"cpu": {
         "tolerations": [{"key": "a", "operator": "Exists"}], "affinity": {"nodeAffinity": {}}, "priorityClassName": "high",
-        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+                                       "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "worker"}}}],
         "runtimeClassName": "nvidia", "podLabels": {"a": "b"}, "podAnnotations": {"c": "d"}, "switches": "spine.leaf3",
         "podSecurityContext": {"fsGroup": 5}, "env": [{"name": "A", "value": "b"}], "extraArgs": ["--rank-series=0"],
         "extraVolumes": [{"name": "data", "emptyDir": {}}], "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}]}}},
@@ -38,6 +39,7 @@ VARIANTS = {
         "affinity": {"nodeAffinity": {}}, "priorityClassName": "high", "podAnnotations": {"a": "b"}, "extraArgs": ["--hang-floor-seconds=60"]},
         "image": {"repository": "r", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "s"}]},
         "serviceAccount": {"coordinatorAnnotations": {"a": "b"}, "workerAnnotations": {"a": "b"}}, "fullnameOverride": "m"},
+    "pools that YAML would take for numbers": {"pools": {"1": {}, "1e3": {}}},
     "no workers, no volume": {"pools": {"cpu": None}, "coordinator": {"persistence": {"enabled": False}}},
     "shared storage": {"storage": {"mountPath": "/shared", "claimName": "fsx", "subPath": "team"}},
     "a claim of its own": {"storage": {"mountPath": "/shared", "create": {"size": "1Ti", "storageClassName": "efs", "volumeName": "v"}}},

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import unittest
 
 from kube_tools import CACHE, Missing, once, report
 
@@ -49,6 +50,14 @@ def python_with(module):
         launcher.chmod(0o755)
         beside.rename(target)
     return str(once(f"Python with {module}", target, install) / "bin/python")
+
+
+def python_or_skip(module):
+    """For tests, and for their setUpClass: they are skipped where it cannot be had, and say why."""
+    try:
+        return python_with(module)
+    except Missing as missing:
+        raise unittest.SkipTest(str(missing)) from None
 
 
 def main():

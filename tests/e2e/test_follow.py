@@ -49,6 +49,18 @@ class Follow(ProgramTest):
         go.touch()
         wait_until(lambda: self.job(1)["state"] == "SUCCEEDED", 30, "its end")
 
+    def test_output_that_cannot_be_written_is_named_and_the_job_goes_on(self):
+        self.start_fleet()
+        go = self.dir / "go"
+        with open("/dev/full", "w") as full:
+            process = self.start(self.bin("muster"), "submit", "--follow", "--", "sh", "-c", f"while [ ! -e {go} ]; do echo here; sleep 0.1; done",
+                                 stdout=full)
+        self.assertEqual(process.wait(timeout=30), 2, self.output(process))
+        self.assertIn("job 1 goes on; follow it with: muster logs -f 1", self.output(process))
+        self.assertIn("cannot write to standard output: No space left on device", self.output(process))
+        go.touch()
+        wait_until(lambda: self.job(1)["state"] == "SUCCEEDED", 30, "its end")
+
     def test_two_that_follow_have_two_jobs(self):
         self.start_fleet()
         for number in (1, 2):

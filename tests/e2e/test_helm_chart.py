@@ -373,7 +373,8 @@ class Refusals(HelmCase):
             (merged(pool, {"pools": {"p": {"nameBy": "node", "replicas": 3}}}), "pools.p has nameBy node and replicas 3, and nothing keeps two of them from one node"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "nameBy": "node", "replicas": 2}}}), "pools.p has nameBy node and replicas 2, and nothing keeps"),
             (merged(pool, {"pools": {"p": {"nameBy": "node", "replicas": 4, "topologySpreadConstraints": [
-                {"maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname"}]}}}), "pools.p has nameBy node and replicas 4, and nothing"),
+                {"maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]}}}),
+             "pools.p has nameBy node and replicas 4, and nothing"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "gpuResource": "vpc.amazonaws.com/efa", "efa": 4}}}), "pools.p has gpuResource vpc.amazonaws.com/efa, which is no GPU"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "False"}]}}}),
              "pools.p has hugepages2Mi 1Gi, which nobody uses"),
@@ -382,6 +383,9 @@ class Refusals(HelmCase):
             ({"storage": {"claimName": "fsx", "mountPath": "/opt/./muster/"}}, "storage.mountPath is /opt/./muster/, which would hide"),
             (merged(pool, {"pools": {"p": {"sharedMemory": "64Gi", "resources": {"limits": {"memory": "8Gi"}}}}}),
              "pools.p has sharedMemory 64Gi and resources.limits.memory 8Gi"),
+            *((merged(pool, {"pools": {"p": {"sharedMemory": shared, "resources": {"limits": {"memory": memory}}}}}),
+               f"pools.p has sharedMemory {shared} and resources.limits.memory {memory}")
+              for shared, memory in (("2Gi", "1000000000000000000n"), ("2Gi", "2000000000000000u"), ("1Ei", "1E"), ("1.1E", "1000P"), ("1.1Ei", "1024Pi"), ("2Ki", "2k"))),
             (merged(pool, {"pools": {"p": {"maxUnavailable": "150%"}}}), "pools.p has maxUnavailable 150%: of all workers at most 100%"),
             ({"storage": {"claimName": "fsx", "mountPath": "/var/lib/muster"}}, "storage.mountPath is /var/lib/muster, where workers have a folder of their own"),
             ({"storage": {"claimName": "fsx", "mountPath": "/dev/shm/"}}, "storage.mountPath is /dev/shm/, where"),
@@ -395,13 +399,36 @@ class Refusals(HelmCase):
             with self.subTest(said):
                 self.assertIn(said, self.refusal(values))
 
+    def test_what_keeps_apart_is_of_the_pools_own_pods(self):
+        def constraint(selector):
+            return {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname",
+                    **({} if selector is None else {"labelSelector": selector})}
+        other = {"matchLabels": {"muster-pool": "p5"}}
+        for selector in (None, other, {"matchLabels": {"tier": "a", "team": "x"}}, {"matchExpressions": [{"key": "muster-pool", "operator": "NotIn", "values": ["p"]}]},
+                         {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
+                         {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}):
+            with self.subTest(selector):
+                said = self.refusal({"pools": {"p": {"podLabels": {"tier": "a"}, "topologySpreadConstraints": [constraint({}), constraint(selector)]}}})
+                shown = json.dumps(selector, separators=(",", ":"), sort_keys=True)
+                self.assertIn(f"pools.p.topologySpreadConstraints[1] has labelSelector {shown}, which is not of the pool's own pods", said)
+                self.assertIn("give {matchLabels: {muster-pool: p}}", said)
+        for selector in ({}, {"matchLabels": {"muster-pool": "p"}}, {"matchLabels": {"app.kubernetes.io/instance": "demo", "tier": "a"}},
+                         {"matchExpressions": [{"key": "muster-pool", "operator": "In", "values": ["o", "p"]}, {"key": "x", "operator": "DoesNotExist"},
+                                               {"key": "x", "operator": "NotIn", "values": ["y"]}, {"key": "tier", "operator": "Exists"}]}):
+            with self.subTest(selector):
+                self.render({"pools": {"p": {"nameBy": "node", "replicas": 2, "podLabels": {"tier": "a"}, "topologySpreadConstraints": [constraint(selector)]}}})
+        self.assertIn("'matchlabels' not allowed", self.refusal({"pools": {"p": {"topologySpreadConstraints": [constraint({"matchlabels": {"a": "b"}})]}}}))
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": other}
+        self.assertIn("and nothing keeps two of them from one node", self.refusal({"pools": {"p": {"nameBy": "node", "replicas": 2, "affinity": {
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}}}))
+
     def test_what_only_looks_like_a_contradiction_is_taken(self):
         apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"muster-pool": "p"}}}
         by_node = {"nameBy": "node", "replicas": 3}
         for pool in ({**by_node, "replicas": 1}, {"kind": "DaemonSet", "nameBy": "node"},
                      {**by_node, **GPU_POOL, "topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **apart}]},
                      {**by_node, "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}},
-                     {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8589934592"}}}, {"sharedMemory": "1G", "resources": {"limits": {"memory": "1e9"}}},
+                     {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8589934592"}}}, {"sharedMemory": "1Ei", "resources": {"limits": {"memory": "1024Pi"}}}, {"sharedMemory": "1G", "resources": {"limits": {"memory": "1e9"}}},
                      {"nodeSelector": {"a": "b"}, "resources": {"limits": {"habana.ai/gaudi": 8}}}, {"maxUnavailable": "100%"}):
             with self.subTest(pool):
                 self.render({"pools": {"p": pool}})
@@ -421,7 +448,8 @@ class Refusals(HelmCase):
                 ({"coordinater": {}}, "coordinater"), ({"coordinator": {"replica": 1}}, "replica"), ({"pools": {"p": {"gpu": 8}}}, "gpu"),
                 ({"pools": {"p": {"gpus": "eight"}}}, "/pools/p/gpus"), ({"pools": {"P": {}}}, "'P'"),
                 ({"tls": {"mode": "maybe"}}, "/tls/mode"), ({"coordinator": {"service": {"type": "ExternalName"}}}, "/coordinator/service/type"),
-                ({"pools": {"p": {"sharedMemory": "much"}}}, "/pools/p/sharedMemory"), ({"coordinator": {"replicas": 0}}, "/coordinator/replicas")]:
+                ({"pools": {"p": {"sharedMemory": "much"}}}, "/pools/p/sharedMemory"),
+                ({"storage": {"create": {"size": "1TB"}}}, "/storage/create/size"), ({"coordinator": {"replicas": 0}}, "/coordinator/replicas")]:
             with self.subTest(said):
                 self.assertIn(said, self.refusal(values))
 

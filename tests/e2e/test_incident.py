@@ -8,7 +8,7 @@ import sys
 import unittest
 
 from harness import BIN, TINY, MusterTest, forbid_tracing, wait_until
-from python_tools import Missing, python_with
+from python_tools import python_or_skip
 
 
 class Incident(MusterTest):
@@ -139,10 +139,7 @@ class Incident(MusterTest):
         self.assertEqual(self.job(1)["attempt"], 1)
 
     def test_stacks_of_a_python_program(self):
-        try:
-            self.env["PATH"] += os.pathsep + str(pathlib.Path(python_with("py-spy")).parent)
-        except Missing as missing:
-            self.skipTest(str(missing))
+        self.env["PATH"] += os.pathsep + str(pathlib.Path(python_or_skip("py-spy")).parent)
         script = self.dir / "train.py"
         script.write_text("import time\ndef load():\n    time.sleep(1000)\ndef step():\n    load()\nstep()\n")
         coordinator = self.start_coordinator()

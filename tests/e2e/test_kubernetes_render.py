@@ -45,19 +45,24 @@ class Render(RenderCase):
         for name, more in VARIANTS.items():
             with self.subTest(name):
                 documents = self.trainer(*more)
-                self.assertEqual([d["kind"] for d in documents], ["ConfigMap", "NetworkPolicy", "JobSet"])
+                efa = [("ConfigMap", "first-run-efa")] if "--efa" in more else []
+                self.assertEqual([(d["kind"], d["metadata"]["name"]) for d in documents],
+                                 [("ConfigMap", "first-run-job"), *efa, ("NetworkPolicy", "first-run"), ("JobSet", "first-run")])
                 for document in documents:
                     self.assertEqual(schemas.errors(document), [])
-                self.assertEqual({d["metadata"]["name"] for d in documents}, {"first-run", "first-run-job"})
 
     def test_efa_comes_with_the_variables_of_the_charts_pool(self):
         pool = yaml.safe_load((CHART / "values-eks-p5.yaml").read_text())["pools"]["p5"]
         chart = {entry["name"]: entry["value"] for entry in pool["env"]}
 
         def variables(*more):
-            workers = self.trainer("--insecure", "--gpus", "8", "--node-selector", "pool=p5", *more)[-1]["spec"]["replicatedJobs"][1]
-            env = workers["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
-            return {entry["name"]: entry["value"] for entry in env if "value" in entry}
+            documents = self.trainer("--insecure", "--gpus", "8", "--node-selector", "pool=p5", *more)
+            worker = documents[-1]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["containers"][0]
+            self.assertFalse([entry for entry in worker["env"] if "value" in entry], "these would beat a Secret's")
+            found = {}
+            for source in worker.get("envFrom", []):
+                found |= self.one(documents, "ConfigMap", source["configMapRef"]["name"])["data"]
+            return found
         self.assertEqual(variables("--efa", "32"), chart)
         self.assertEqual(variables("--efa", "32", "--huge-pages", "5120Mi"), {name: value for name, value in chart.items() if name != "FI_EFA_USE_HUGE_PAGE"})
         self.assertEqual(variables(), {})

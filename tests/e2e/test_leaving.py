@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
+from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
 
 LEAVE_SECONDS_MAX = 15  # from Ctrl-C until the command has ended: LeaveTime's 5 s, and what a machine that does other things adds
 
@@ -114,6 +114,29 @@ class Leaving(MusterTest):
         with open(reader) as file:
             self.assertEqual([step for step, _ in step_lines(file.read())], list(range(300)))
         self.assertEqual(run.wait(timeout=30), 0, self.output(run))
+
+    def redirected(self, name, redirections, *overrides):
+        words = ["bash", "-c", f'"$0" "$@" {redirections}', str(BIN / "muster"), *map(str, self.run_args(name, *overrides))]
+        result = subprocess.run(words, stderr=subprocess.PIPE, text=True, env=self.env, cwd=self.dir, timeout=60)
+        self.assertEqual(wait_gone(self.mark, 30), [])
+        return result
+
+    def test_output_that_cannot_be_written_ends_it_and_is_named(self):
+        for name, redirection, why in (("full", "> /dev/full", "No space left on device"), ("closed", ">&-", "Bad file descriptor")):
+            result = self.redirected(name, redirection, "steps=1000000", "log_period=1")
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("nobody takes its output any more: asking the ranks to save a checkpoint", result.stderr)
+            self.assertIn(f"muster: error: cannot write to standard output: {why}\n", result.stderr)
+
+    def test_an_object_that_cannot_be_written_is_an_error(self):
+        result = self.redirected("object", "--json > /dev/full", "steps=2")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("muster: error: cannot write to standard output: No space left on device\n", result.stderr)
+
+    def test_streams_that_are_closed_are_not_taken_for_files(self):
+        self.assertEqual(self.redirected("blind", "<&- >&- 2>&-", "steps=1000000").returncode, 2)
+        self.assertEqual((self.dir / "out/blind/muster/lock").read_text(), "")
+        self.assertEqual(self.redirected("mute", "<&- 2>&-", "steps=3").returncode, 0)
 
     def test_kill_9_of_the_command_leaves_nothing_running(self):
         run = self.start_run("orphan", "steps=1000000", "log_period=10")

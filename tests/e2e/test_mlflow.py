@@ -11,7 +11,7 @@ import unittest
 import urllib.request
 
 from harness import SOURCE, MusterTest, metrics, wait_until
-from python_tools import Missing, python_with
+from python_tools import python_or_skip
 
 READ = """
 import json, sys
@@ -108,10 +108,7 @@ class MlflowLog(MusterTest):
         self.assertEqual((server.runs["run0"][2][-1]["step"], server.runs["run0"][2][-1]["value"]), (63, 1.5))
 
     def test_the_real_server_has_what_was_logged(self):
-        try:
-            python = python_with("mlflow")
-        except Missing as missing:
-            self.skipTest(str(missing))
+        python = python_or_skip("mlflow")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

@@ -4,7 +4,7 @@ import subprocess
 import unittest
 
 from harness import MusterTest, metrics
-from python_tools import Missing, python_with
+from python_tools import python_or_skip
 
 READ = """
 import json, sys
@@ -25,10 +25,7 @@ class TensorBoard(MusterTest):
         self.assertFalse((self.dir / "out/plain/tensorboard").exists())
 
     def test_tensorboard_reads_a_run_that_went_on(self):
-        try:
-            python = python_with("tensorboard")
-        except Missing as missing:
-            self.skipTest(str(missing))
+        python = python_or_skip("tensorboard")
         self.run_until(6)
         self.run_until(11)
         folder = self.dir / "out/board/tensorboard"

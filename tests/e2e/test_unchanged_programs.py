@@ -6,7 +6,7 @@ import unittest
 
 from harness import wait_until
 from programs import ProgramTest
-from python_tools import Missing, python_with
+from python_tools import python_or_skip
 
 RUN_SECONDS_MAX = 170
 
@@ -169,10 +169,7 @@ class WithAResult(Survives):
 
     @classmethod
     def setUpClass(cls):
-        try:
-            cls.python = python_with(cls.MODULE)
-        except Missing as missing:
-            raise unittest.SkipTest(str(missing)) from None
+        cls.python = python_or_skip(cls.MODULE)
         super().setUpClass()
 
     def assert_same_as_undisturbed(self, run):

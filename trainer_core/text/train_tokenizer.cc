@@ -1,7 +1,11 @@
 #include "trainer_core/text/train_tokenizer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
@@ -9,6 +13,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/errno_status.h"
 #include "common/file_write.h"
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/data/sentencepiece_model.h"
@@ -154,6 +159,13 @@ std::string explain(const std::string& message) {
   return message;
 }
 
+// Before the training, which may take long.
+absl::Status check_output(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return absl::OkStatus();
+  return errno_status(errno, absl::StrCat("cannot write ", path));
+}
+
 }  // namespace
 
 absl::StatusOr<TrainTokenizerReport> train_tokenizer(const TrainTokenizerOptions& options,
@@ -162,6 +174,7 @@ absl::StatusOr<TrainTokenizerReport> train_tokenizer(const TrainTokenizerOptions
     return absl::InvalidArgumentError(
         absl::StrCat("vocab_size is ", options.vocab_size, "; it must be positive"));
   }
+  if (auto status = check_output(options.output); !status.ok()) return status;
   auto file = TextFile::open(options.input);
   if (!file.ok()) return file.status();
   const std::string_view text = (*file)->text();

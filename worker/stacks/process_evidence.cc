@@ -33,13 +33,13 @@ constexpr char kHeldChannel[] = "ptrace_stop";
 struct MemoryFiles {
   const char* events;
   const char* used;
-  std::array<const char*, 2> limits;  // the lower one is felt
+  std::array<const char*, 2> limits;  // the lower one is felt; nullptr: there is no second
   std::array<absl::string_view, 2>
       cache;  // lines of memory.stat: of files, which can be read again
 };
 constexpr MemoryFiles kVersion1{"/memory.oom_control",
                                 "/memory.usage_in_bytes",
-                                {"/memory.limit_in_bytes", "/memory.limit_in_bytes"},
+                                {"/memory.limit_in_bytes", nullptr},
                                 {"total_inactive_file ", "total_active_file "}};
 constexpr MemoryFiles kVersion2{"/memory.events",
                                 "/memory.current",
@@ -103,6 +103,7 @@ uint64_t cache_of(const MemoryGroup& group) {
 MemoryUse use_of(const MemoryGroup& group) {
   uint64_t limit = 0;
   for (const char* name : group.files->limits) {
+    if (name == nullptr) continue;
     const uint64_t found = number_in(group.file(name));
     if (found > 0 && (limit == 0 || found < limit)) limit = found;
   }

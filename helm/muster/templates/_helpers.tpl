@@ -10,7 +10,7 @@
 
 {{- define "muster.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "muster.labels" -}}
@@ -18,6 +18,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+{{- end -}}
+
+{{- /* By which a pool's pods are found. */ -}}
+{{- define "muster.poolSelector" -}}
+{{ include "muster.selector" .root }}
+app.kubernetes.io/component: worker
+muster-pool: {{ .name | quote }}
 {{- end -}}
 
 {{- define "muster.image" -}}
@@ -63,7 +70,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 
 {{- /* A quantity of Kubernetes as a number; 0 where it is none. */ -}}
 {{- define "muster.quantity" -}}
-{{- $units := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- $units := dict "" 1 "n" 1e-9 "u" 1e-6 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 0x1p10 "Mi" 0x1p20 "Gi" 0x1p30 "Ti" 0x1p40 "Pi" 0x1p50 "Ei" 0x1p60 -}}
 {{- $unit := regexFind "[A-Za-z]*$" (toString .) -}}
 {{- mulf (float64 (trimSuffix $unit (toString .))) (float64 (get $units $unit | default 0)) -}}
 {{- end -}}

@@ -39,13 +39,30 @@
 {{- end -}}
 {{- include "muster.validateStorage" . -}}
 {{- range $name, $given := $v.pools -}}
-{{- include "muster.validatePool" (dict "name" $name "pool" (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml)) -}}
+{{- include "muster.validatePool" (dict "root" $ "name" $name "pool" (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml)) -}}
 {{- /* The controller puts the name and a hash of 10 into a label of 63. */ -}}
 {{- $workload := printf "%s-%s" (include "muster.fullname" $) $name -}}
 {{- if gt (len $workload) 52 -}}
 {{- fail (printf "pools.%s: the pool's workload is called %s, which has %d characters, and it may have 52: shorten the pool's name, or set fullnameOverride" $name $workload (len $workload)) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* "yes" where the label selector is one of pods with these labels. Without a selector Kubernetes means none. */ -}}
+{{- define "muster.selects" -}}
+{{- $labels := .labels -}}
+{{- $selects := kindIs "map" .selector -}}
+{{- $selector := .selector | default dict -}}
+{{- range $key, $value := $selector.matchLabels -}}
+{{- if ne (get $labels $key) $value -}}{{- $selects = false -}}{{- end -}}
+{{- end -}}
+{{- range $selector.matchExpressions -}}
+{{- $has := hasKey $labels .key -}}
+{{- $in := and $has (has (get $labels .key) (.values | default list)) -}}
+{{- $holds := dict "Exists" $has "DoesNotExist" (not $has) "In" $in "NotIn" (not $in) -}}
+{{- if not (get $holds .operator) -}}{{- $selects = false -}}{{- end -}}
+{{- end -}}
+{{- if $selects -}}yes{{- end -}}
 {{- end -}}
 
 {{- define "muster.validatePool" -}}
@@ -78,16 +95,20 @@
 {{- end -}}
 {{- /* Not by GPUs: a node may have those of two workers. */ -}}
 {{- $apart := false -}}
-{{- range $p.topologySpreadConstraints -}}
+{{- $labels := merge (include "muster.poolSelector" . | fromYaml) ($p.podLabels | default dict) -}}
+{{- range $index, $constraint := $p.topologySpreadConstraints -}}
+{{- if not (include "muster.selects" (dict "selector" $constraint.labelSelector "labels" $labels)) -}}
+{{- fail (printf "%s.topologySpreadConstraints[%d] has labelSelector %s, which is not of the pool's own pods, so that it keeps none of them apart: give {matchLabels: {muster-pool: %s}}" $where $index (toJson $constraint.labelSelector) $.name) -}}
+{{- end -}}
 {{- if and (eq (get . "topologyKey" | toString) "kubernetes.io/hostname") (eq (get . "whenUnsatisfiable" | toString) "DoNotSchedule") (eq (get . "maxSkew" | int) 1) -}}{{- $apart = true -}}{{- end -}}
 {{- end -}}
 {{- $affinity := $p.affinity | default dict -}}
 {{- $antiAffinity := $affinity.podAntiAffinity | default dict -}}
 {{- range $antiAffinity.requiredDuringSchedulingIgnoredDuringExecution -}}
-{{- if eq (get . "topologyKey" | toString) "kubernetes.io/hostname" -}}{{- $apart = true -}}{{- end -}}
+{{- if and (eq (get . "topologyKey" | toString) "kubernetes.io/hostname") (include "muster.selects" (dict "selector" .labelSelector "labels" $labels)) -}}{{- $apart = true -}}{{- end -}}
 {{- end -}}
 {{- if and (eq $p.kind "StatefulSet") (eq $p.nameBy "node") (gt (int $p.replicas) 1) (not $apart) -}}
-{{- fail (printf "%s has nameBy node and replicas %d, and nothing keeps two of them from one node, where the second has the first one's name and is refused: give it topologySpreadConstraints (maxSkew: 1, whenUnsatisfiable: DoNotSchedule) or a podAntiAffinity with the topologyKey kubernetes.io/hostname, or set nameBy to pod" $where (int $p.replicas)) -}}
+{{- fail (printf "%s has nameBy node and replicas %d, and nothing keeps two of them from one node, where the second has the first one's name and is refused: give it topologySpreadConstraints (maxSkew: 1, whenUnsatisfiable: DoNotSchedule) or a required podAntiAffinity with the topologyKey kubernetes.io/hostname and the labelSelector {matchLabels: {muster-pool: %s}}, or set nameBy to pod" $where (int $p.replicas) .name) -}}
 {{- end -}}
 {{- $away := toString $p.maxUnavailable -}}
 {{- if hasSuffix "%" $away -}}

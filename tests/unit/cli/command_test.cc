@@ -18,6 +18,7 @@ namespace muster::cli {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 struct Result {
@@ -55,6 +56,11 @@ TEST(Commands, EachTeachesByExample) {
   for (const CLI::App* command : commands) {
     EXPECT_FALSE(command->get_description().empty()) << command->get_name();
     EXPECT_THAT(command->get_footer(), HasSubstr("muster ")) << command->get_name();
+    const bool is_hidden = command->get_group().empty();
+    for (const CLI::Option* option : command->get_options())
+      EXPECT_THAT(is_hidden ? "" : option->get_type_name(),
+                  testing::Not(AnyOf("INT", "UINT", "FLOAT")))
+          << command->get_name() << " " << option->get_name();
     const bool takes_json = command->get_option_no_throw("--json") != nullptr;
     // Those of slurm but submit, and k8s switches, are what a job's script, its nodes and pods run.
     const std::string parent = command->get_parent()->get_name();
@@ -84,9 +90,6 @@ TEST(Commands, MistakesNameWhatIsRight) {
     EXPECT_EQ(result.output, std::string("muster: error: job ") + job +
                                  ": a positive number is wanted (see `muster list`)\n");
   }
-  const Result port = muster("list --coordinator host:99999");
-  EXPECT_EQ(port.exit_code, 2);
-  EXPECT_THAT(port.output, HasSubstr("port 99999"));
   const TempFolder folder;
   const Result check = muster("run " + base_yml() +
                               " run_name=refused dataset_type=shards dataset_path=/no-such "
@@ -102,6 +105,7 @@ TEST(Commands, MistakesReadAsSentences) {
     const char* says;
   } kMistakes[] = {
       {"config shw", "unknown command shw; did you mean muster config show?"},
+      {"''", "unknown command ''; muster --help lists them"},
       {"config", "muster config needs a command: show (see muster config --help)"},
       {"list --actve", "unknown option --actve; did you mean --active?"},
       {"list -x", "unknown option -x; muster list --help lists them"},
@@ -117,6 +121,14 @@ TEST(Commands, MistakesReadAsSentences) {
       {"config show -- python3 MaxText/train.py base.yml --steps 3",
        "--steps: say what to train: a base.yml and key=value (MaxText)"},
       {"run -- ./no-such-program", "there is no program "},
+      {"run --ranks 2 --",
+       "nothing is behind --: a program is wanted there: muster run -- COMMAND"},
+      {"list --coordinator host:99999", "--coordinator=host:99999: port '99999' is not a number"},
+      {"list --coordinator host:0", "--coordinator=host:0: port 0 cannot be connected to"},
+      {"list --coordinator host", "--coordinator=host: the port is missing; expected host:port"},
+      {"list --coordinator ''", "--coordinator=: the port is missing"},
+      {"list --coordinator :7070", "--coordinator=:7070: the host is missing"},
+      {"list --coordinator http://host:7070", "--coordinator=http://host:7070: "},
       {"run --ranks 2 bash train.sh", "bash: that is a shell, a script or a launcher"},
       {"run base.yml --ranks 2 steps=3 --ranks 4", "--ranks is given twice"},
       {"run base.yml --steps 3",
@@ -128,11 +140,33 @@ TEST(Commands, MistakesReadAsSentences) {
       {"list --steps 3", "unknown option --steps; muster list --help lists them"},
       {"decode --run here --prompt x --temperature hot", "--temperature: 'hot' is not a number"},
       {"decode --run here --prompt x", "--run here: there is no folder checkpoints in it"},
+      {"run --env A=\xff -- true", "--env A=…: the value is not UTF-8"},
+      {"run --output o\xff -- true", "--output o\\xff: it is not UTF-8"},
+      {"submit --working-directory /o\xff -- true", "--working-directory /o\\xff: it is not UTF-8"},
+      {"node admit n\xff", "NODE n\\xff: it is not UTF-8"},
+      {"node exclude n --reason r\xff", "--reason r\\xff: it is not UTF-8"},
+      {"train-tokenizer --text " __FILE__ " --out ''", "--out=: a file's name is wanted"},
+      {"train-tokenizer --text " __FILE__ " --out a/", "--out=a/: a file's name is wanted"},
+      {"train-tokenizer --text " __FILE__ " --vocab-size 9999999 --out no-such/folder",
+       "cannot write no-such/folder.model: No such file or directory"},
   };
   for (const auto& mistake : kMistakes) {
     const Result result = muster(mistake.arguments);
     EXPECT_EQ(result.exit_code, 2) << mistake.arguments;
     EXPECT_THAT(result.output, HasSubstr(std::string("muster: error: ") + mistake.says));
+  }
+}
+
+TEST(Commands, AFolderThatIsNoTextIsNamed) {
+  const TempFolder folder;
+  const std::string here = folder.file("d\xff");
+  std::filesystem::create_directory(here);
+  for (const std::string& words :
+       {std::string("run -- true"), "run " + base_yml() + " run_name=a"}) {
+    const Result result = shell("cd '" + here + "' && " + bin_dir() + "/muster " + words);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.output, AllOf(HasSubstr("muster: error: the working directory "),
+                                     HasSubstr("d\\xff: it is not UTF-8")));
   }
 }
 

@@ -134,6 +134,25 @@ TEST(K8sObjects, DevicesAreRequestsAndLimits) {
   EXPECT_FALSE(pod_of(job_set(wanted), "workers")["containers"][0]["resources"].contains("limits"));
 }
 
+TEST(K8sObjects, TheUsersSecretsBeatEfasVariables) {
+  K8sPlan wanted = plan();
+  wanted.efa = 32;
+  wanted.environment_of = {"wandb", "nccl"};
+  const auto objects = k8s_objects(wanted);
+  ASSERT_EQ(objects.size(), 4);
+  EXPECT_EQ(objects[1]["kind"], "ConfigMap");
+  EXPECT_EQ(objects[1]["metadata"]["name"], "first-efa");
+  EXPECT_EQ(objects[1]["data"]["NCCL_DEBUG"], "INFO");
+  const Json& worker = pod_of(objects.back(), "workers")["containers"][0];
+  // Kubernetes: `env` beats `envFrom`, of which the last one counts.
+  for (const Json& entry : worker["env"])
+    EXPECT_FALSE(objects[1]["data"].contains(entry["name"].get<std::string>())) << entry;
+  EXPECT_EQ(worker["envFrom"], Json::parse(R"([{"configMapRef": {"name": "first-efa"}},
+      {"secretRef": {"name": "wandb"}}, {"secretRef": {"name": "nccl"}}])"));
+  wanted.efa = 0;
+  EXPECT_EQ(k8s_objects(wanted).size(), 3);
+}
+
 TEST(K8sObjects, ClaimsAndFoldersAreMounted) {
   const Json set = job_set(plan());
   const Json& pod = pod_of(set, "workers");
@@ -288,13 +307,15 @@ TEST(K8sPlan, MountsHaveASourceAndAPath) {
 }
 
 TEST(K8sPlan, QuantitiesAreThoseOfKubernetes) {
-  for (const char* right : {"1", "500m", "1.5", "64Gi", "2k"})
+  for (const char* right : {"1", "500m", "1.5", "64Gi", "2k", "1n", "1E"})
     EXPECT_TRUE(quantity(right)) << right;
   for (const char* wrong : {"", "m", "1.", ".5", "-1", "64GB", "1 Gi", "1e3x"})
     EXPECT_FALSE(quantity(wrong)) << wrong;
   EXPECT_EQ(quantity("500m"), 0.5);
   EXPECT_EQ(quantity("1.5Gi"), 1.5 * (1 << 30));
   EXPECT_EQ(quantity("2G"), 2e9);
+  EXPECT_EQ(quantity("3u"), 3e-6);
+  EXPECT_EQ(quantity("4Ei"), 0x1p62);
 }
 
 TEST(K8sPlan, AFolderIsInAMountOrBesideIt) {

@@ -154,6 +154,16 @@ TEST(K8sWhy, ManyTroublesAreCounted) {
   EXPECT_THAT(k8s_text(report, ""), HasSubstr("and 7 more"));
 }
 
+TEST(K8sWhy, TheLogOfKubectlIsNotShown) {
+  EXPECT_EQ(without_log("kubectl get ended with 1: E1126 13:58:39.602865    5776 memcache.go:265] "
+                        "\"Unhandled Error\" err=\"connection refused\"\n"
+                        "E1126 13:58:39.602866    5776 memcache.go:265] \"Unhandled Error\"\n"
+                        "The connection to the server localhost:8080 was refused"),
+            "The connection to the server localhost:8080 was refused");
+  const char* said = "kubectl get ended with 1: pods is forbidden\nevents is forbidden";
+  EXPECT_EQ(without_log(said), said);
+}
+
 TEST(K8sWhy, WhatIsNotAsKubernetesSaysItIsLeftOut) {
   for (const json& odd : {json(), json(5), json::array(), json{{"items", "none"}},
                           list_of({json(), json("x"), {{"kind", 3}}, {{"kind", "Service"}}})}) {

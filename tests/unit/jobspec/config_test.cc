@@ -222,6 +222,13 @@ TEST_F(ConfigTest, UnknownModels) {
   EXPECT_THAT(error_of(load({"model_name=../base"})), HasSubstr("no such model"));
 }
 
+TEST_F(ConfigTest, ACopyWithoutModelsSaysWhereTheyAre) {
+  std::filesystem::copy(shipped(), folder_ / "base.yml");
+  EXPECT_THAT(error_of(load({"model_name=llama2-tiny"}, {}, folder_ / "base.yml")),
+              AllOf(HasSubstr("there are no models in " + temp_.file("models")),
+                    HasSubstr("base_config: base.yml")));
+}
+
 TEST_F(ConfigTest, RestrictedValuesSayWhatWorks) {
   EXPECT_THAT(error_of(load({"weight_dtype=bfloat16"})), HasSubstr("set weight_dtype=float32"));
   EXPECT_THAT(error_of(load({"hardware=tpu"})),
