@@ -75,7 +75,8 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   EXPECT_GT(sum.left_stuck, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Simulation, Seeds, testing::Range<uint64_t>(1, kStories + 1, kSeedsPerTest));
+INSTANTIATE_TEST_SUITE_P(Simulation, Seeds,
+                         testing::Range<uint64_t>(1, kStories + 1, kSeedsPerTest));
 
 // For looking into one seed: MUSTER_SIMULATION_SEED names it.
 TEST(Simulation, OneSeed) {
