@@ -144,7 +144,7 @@ phase_unit() {
 phase_kubernetes() {
   phase_build || return
   heading "Kubernetes"
-  if ! has_time_for 20 "Kubernetes' control plane"; then
+  if ! has_time_for 15 "Kubernetes' control plane"; then
     run_ctest ci -R '^test_kubernetes_render\.Render\.'
     return
   fi
