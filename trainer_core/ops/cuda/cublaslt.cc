@@ -118,6 +118,10 @@ const char* name_of(Epilogue kind) {
   return "";
 }
 
+LibraryAnswer no_algorithm() {
+  return {.kind = LibraryAnswer::Kind::kNone, .why = "it has no algorithm for it"};
+}
+
 class CublasLt final : public MatrixLibrary {
  public:
   CublasLt(const Library& library, const std::string& device, const std::string& path)
@@ -136,9 +140,7 @@ class CublasLt final : public MatrixLibrary {
   LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& p, void* workspace,
                          size_t workspace_bytes) override {
     Prepared& prepared = prepare(p, workspace_bytes);
-    const LibraryAnswer none = {.kind = LibraryAnswer::Kind::kNone,
-                                .why = "it has no algorithm for it"};
-    if (!prepared.usable) return none;
+    if (!prepared.usable) return no_algorithm();
     set_pointers(prepared, p.epilogue);
     const float one = 1, add = p.accumulate ? 1 : 0;
     // Its a is our b.
@@ -147,7 +149,7 @@ class CublasLt final : public MatrixLibrary {
         p.c, prepared.c, &prepared.algorithm, workspace, workspace_bytes, stream);
     // Nothing was started: the choice of an algorithm has promised too much.
     prepared.usable = status != CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!prepared.usable) return none;
+    if (!prepared.usable) return no_algorithm();
     check(status, "cublasLtMatmul");
     return {};
   }
