@@ -82,7 +82,8 @@ TEST(TokenRows, LearnedPositions) {
           const int64_t position = positions.at((first + row) % positions.count());
           const int64_t place = position - (packed ? starts[static_cast<size_t>(first + row)] : 0);
           for (int64_t i = 0; i < kTokenWidth; ++i) {
-            ASSERT_EQ(x[row * kTokenWidth + i], before[row * kTokenWidth + i] + table[place * kTokenWidth + i]);
+            ASSERT_EQ(x[row * kTokenWidth + i],
+                      before[row * kTokenWidth + i] + table[place * kTokenWidth + i]);
             sums[static_cast<size_t>(place * kTokenWidth + i)] += x[row * kTokenWidth + i];
           }
         }
