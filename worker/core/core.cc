@@ -119,7 +119,6 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   heartbeat_at_ = now;  // the new coordinator wants every figure at once
   for (auto& [key, rank] : ranks_) rank.dirty = true;
   if (leaving_) out.push_back(SendLeaving{grace_left(now)});  // perhaps only since the greeting
-  ask_ranks_to_leave(now, out);
   send_last_figures(0, now, out);
   for (const auto& [id, report] : reports_) out.push_back(report);
   out.push_back(KeepLocalCopies{event.store, event.unfinished});
@@ -295,13 +294,14 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
   exit_reason_ = reason;
   leave_by_ = now + options_.leave_grace;
   if (link_ == Link::kRegistered) out.push_back(SendLeaving{grace_left(now)});
-  // An upgrade may restart the coordinator in the same moment. Ranks that are asked alone leave their peers behind, whom nobody but the
-  // coordinator asks, and whose model cannot be saved without them.
+  // Their peers elsewhere are asked by nobody but the coordinator, and their model cannot be saved without them. So it asks these, too, when it
+  // has heard of it: asked here before, a peer may be gone with code 75 before the coordinator knows why, and an upgrade may restart
+  // the coordinator in the same moment.
   const bool have_peers = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
     return rank.second.launch->spec.nodes > 1;
   });
   tell_until_ = now;
-  if (link_ != Link::kRegistered && code == 0 && have_peers)
+  if (code == 0 && have_peers)
     *tell_until_ += std::min(options_.leave_grace / kTellFraction, kTellMax);
   if (is_due(tell_until_, now)) ask_ranks_to_leave(now, out);
 }

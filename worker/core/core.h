@@ -56,7 +56,7 @@ constexpr size_t kLaunchesKeptMax = 20;
 // After its grace, and SIGKILL, a worker that leaves waits so long for its ranks: a process in D state is there until the kernel lets it go.
 constexpr Duration kLeaveWithout = std::chrono::seconds(5);
 
-// So long, at most this part of its grace, a worker that leaves while its coordinator is away waits for it before its ranks are asked.
+// So long, at most this part of its grace, a worker that leaves waits for its coordinator to stop its ranks before it does so itself.
 constexpr int kTellFraction = 4;
 constexpr Duration kTellMax = std::chrono::seconds(60);
 
@@ -227,7 +227,7 @@ class Core {
 
   bool leaving_ = false;
   Instant leave_by_{};                 // when the ranks are killed, once leaving_
-  std::optional<Instant> tell_until_;  // the ranks are asked then, or when the coordinator is told
+  std::optional<Instant> tell_until_;  // the ranks are asked then, if not before
   bool left_ = false;
   int exit_code_ = 0;
   std::string exit_reason_;

@@ -18,12 +18,13 @@ using ::testing::SizeIs;
 // A job of two nodes, one of which is elsewhere.
 class CoreWithPeersElsewhere : public CoreTest {
  protected:
-  void lose_the_coordinator(int32_t ranks_here) {
+  static constexpr Duration kWait = kLeaveGrace / kTellFraction;
+
+  void start_wide(int32_t ranks_here) {
     connect();
     StartRanks wide = start(1, 1, ranks_here);
     wide.launch.spec.nodes = 2;
     start_up(wide);
-    step(Disconnected{});
   }
 };
 
@@ -87,27 +88,48 @@ TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
   EXPECT_THAT(only<Exit>(step(ShutdownRequested{})), SizeIs(1));
 }
 
+// The ranks agree on the step after which they leave: a peer elsewhere would be gone with code 75 before the coordinator has heard why.
+TEST_F(CoreWithPeersElsewhere, RanksAreAskedByTheCoordinatorOnceItKnowsThatTheirWorkerLeaves) {
+  start_wide(2);
+  ActionList actions = step(ShutdownRequested{});
+  EXPECT_THAT(only<SendLeaving>(actions), SizeIs(1));
+  EXPECT_THAT(only<SignalRank>(actions), SizeIs(0));
+  actions = step(stop(1, 1, kLeaveGrace));
+  ASSERT_THAT(only<SignalRank>(actions), SizeIs(2));
+  EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);
+  EXPECT_THAT(only<SignalRank>(pass(kWait)), SizeIs(0)) << "asked once";
+}
+
+TEST_F(CoreWithPeersElsewhere, ACoordinatorThatDoesNotAnswerIsNotWaitedForLong) {
+  start_wide(1);
+  step(ShutdownRequested{});
+  EXPECT_THAT(only<SignalRank>(pass(kWait - milliseconds(1))), SizeIs(0));
+  EXPECT_THAT(only<SignalRank>(pass(milliseconds(1))), SizeIs(1));
+}
+
 // Both are restarted at once by an upgrade: the coordinator asks the peers on other workers when it is back.
-TEST_F(CoreWithPeersElsewhere, RanksWithPeersElsewhereAreAskedOnlyWhenTheCoordinatorIsBack) {
-  lose_the_coordinator(2);
+TEST_F(CoreWithPeersElsewhere, RanksWaitForACoordinatorThatIsAway) {
+  start_wide(2);
+  step(Disconnected{});
   EXPECT_THAT(only<SignalRank>(step(ShutdownRequested{})), SizeIs(0));
   now += seconds(3);
   const ActionList actions = connect();
   EXPECT_THAT(only<SendLeaving>(actions), SizeIs(1));
-  EXPECT_THAT(only<SignalRank>(actions), SizeIs(2));
+  EXPECT_THAT(only<SignalRank>(actions), SizeIs(0));
+  EXPECT_THAT(only<SignalRank>(step(stop(1, 1, kLeaveGrace - seconds(3)))), SizeIs(2));
   EXPECT_THAT(only<SignalRank>(pass(kLeaveGrace)), SizeIs(2)) << "killed, once its grace is over";
 }
 
 TEST_F(CoreWithPeersElsewhere, ACoordinatorThatStaysAwayIsNotWaitedForLong) {
-  lose_the_coordinator(1);
+  start_wide(1);
+  step(Disconnected{});
   step(ShutdownRequested{});
   ASSERT_TRUE(core.next_deadline().has_value());
-  const Duration wait = kLeaveGrace / kTellFraction;
-  EXPECT_THAT(only<SignalRank>(pass(wait - milliseconds(1))), SizeIs(0));
+  EXPECT_THAT(only<SignalRank>(pass(kWait - milliseconds(1))), SizeIs(0));
   const auto asked = only<SignalRank>(pass(milliseconds(1)));
   ASSERT_THAT(asked, SizeIs(1));
   EXPECT_EQ(asked[0].signo, SIGTERM);
-  EXPECT_EQ(only<SignalRank>(pass(kLeaveGrace - wait)).at(0).signo, SIGKILL);
+  EXPECT_EQ(only<SignalRank>(pass(kLeaveGrace - kWait)).at(0).signo, SIGKILL);
 }
 
 TEST_F(CoreTest, RanksWithoutPeersElsewhereWaitForNobody) {
@@ -118,7 +140,7 @@ TEST_F(CoreTest, RanksWithoutPeersElsewhereWaitForNobody) {
 }
 
 TEST_F(CoreWithPeersElsewhere, AskedTwiceItWaitsForNoCoordinator) {
-  lose_the_coordinator(1);
+  start_wide(1);
   step(ShutdownRequested{});
   const auto kills = only<SignalRank>(step(ShutdownRequested{}));
   ASSERT_THAT(kills, SizeIs(1));
