@@ -304,4 +304,8 @@ absl::Status with_reconnection(Client& client, const std::function<absl::Status(
   }
 }
 
+std::string loss_text(const absl::Status& loss) {
+  return absl::StrCat(loss.message(), "; trying again for ", kReconnectSecondsMax, " s");
+}
+
 }  // namespace muster::cli

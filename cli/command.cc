@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include "cli/help.h"
-#include "common/version.h"
+#include "daemon/help.h"
 
 namespace muster::cli {
 namespace {
@@ -18,15 +17,9 @@ void group(CLI::App& app, const std::string& name) {
 }  // namespace
 
 void declare_all(CLI::App& app, Action& action, char** argv) {
-  const auto formatter = std::make_shared<HelpFormatter>();
-  formatter->label("SUBCOMMAND", "COMMAND");
-  formatter->label("OPTIONS", "options");
-  formatter->label("Positionals", "Arguments");
-  app.formatter(formatter);
+  daemon::use_our_help(app);
   app.description("Muster trains large models: it launches, watches and recovers their jobs.");
   app.require_subcommand(1);
-  app.set_help_flag("-h,--help", "Print this help");
-  app.set_version_flag("--version", std::string("muster ") + kVersion, "Print the version");
   declare_run(app, action);
   declare_decode(app, action);
   group(app, "On this machine");

@@ -1,9 +1,9 @@
 // muster debug step: what one step of training computes, for comparison with another implementation.
 #include "cli/become_trainer.h"
 #include "cli/command.h"
-#include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/terminal.h"
+#include "daemon/help.h"
 #include "jobspec/resolve_step.h"
 
 namespace muster::cli {

@@ -7,9 +7,9 @@
 
 #include "cli/become_trainer.h"
 #include "cli/command.h"
-#include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/terminal.h"
+#include "daemon/help.h"
 
 namespace muster::cli {
 namespace {
@@ -116,23 +116,23 @@ void declare_decode(CLI::App& app, Action& action) {
       ->add_option("--run", arguments->run, "A run's output folder: base_output_directory/run_name")
       ->type_name("DIR");
   command->add_option("--prompt", arguments->prompt, "How the text begins")->type_name("TEXT");
-  add_count(*command, "--max-tokens", arguments->max_tokens, "Tokens to add at most (default 64)",
-            1, 4096);
+  daemon::add_count(*command, "--max-tokens", arguments->max_tokens,
+                    "Tokens to add at most (default 64)", 1, 4096);
   command
       ->add_option("--temperature", arguments->temperature,
                    "0 takes the likeliest token; 1 draws by probability (default 0)")
       ->type_name("T")
-      ->check(number(0, 100));
+      ->check(daemon::number(0, 100));
   command->add_option("--top-k", arguments->top_k, "Draw among the K likeliest; 0: all")
       ->type_name("K")
-      ->check(whole_number(0, std::numeric_limits<int32_t>::max()));
+      ->check(daemon::whole_number(0, std::numeric_limits<int32_t>::max()));
   command
       ->add_option("--top-p", arguments->top_p,
                    "Draw among the likeliest that have probability P together")
       ->type_name("P")
-      ->check(number(0, 1));
-  add_count(*command, "--seed", arguments->seed, "Another seed draws another text", 0,
-            std::numeric_limits<int64_t>::max());
+      ->check(daemon::number(0, 1));
+  daemon::add_count(*command, "--seed", arguments->seed, "Another seed draws another text", 0,
+                    std::numeric_limits<int64_t>::max());
   add_json_option(*command, arguments->json);
   command->footer(
       "Examples:\n"

@@ -13,7 +13,6 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/help.h"
 #include "cli/pasted.h"
 #include "cli/terminal.h"
 #include "common/absl_view.h"
@@ -22,6 +21,7 @@
 #include "common/limits.h"
 #include "common/time.h"
 #include "common/variable_name.h"
+#include "daemon/help.h"
 #include "jobspec/dialect.h"
 #include "jobspec/launcher.h"
 #include "jobspec/program_job.h"
@@ -186,39 +186,44 @@ void add_config_arguments(CLI::App& command, JobArguments& arguments, bool requi
 }
 
 void add_rank_options(CLI::App& command, JobArguments& arguments) {
-  auto* ranks = add_count(command, "--ranks", arguments.ranks,
-                          "Ranks on one machine (default: what the ici_*_parallelism keys multiply "
-                          "to), instead of --nodes with --ranks-per-node each",
-                          1, kRanksMax);
+  auto* ranks =
+      daemon::add_count(command, "--ranks", arguments.ranks,
+                        "Ranks on one machine (default: what the ici_*_parallelism keys multiply "
+                        "to), instead of --nodes with --ranks-per-node each",
+                        1, kRanksMax);
   add_node_options(command, arguments, "--nodes");
   ranks->excludes(command.get_option("--nodes"))->excludes(command.get_option("--ranks-per-node"));
 }
 
 void add_node_options(CLI::App& command, JobArguments& arguments, const char* nodes) {
-  add_count(command, nodes, arguments.nodes, "How many machines take part; spares come on top", 1,
-            kRanksMax);
-  add_count(command, "--ranks-per-node", arguments.ranks_per_node,
-            "Ranks on each of them (default: their GPUs, where Slurm knows of any, else what the "
-            "ici_*_parallelism keys multiply to)",
-            1, kRanksMax);
-  add_count(command, "--gpus-per-rank", arguments.gpus_per_rank,
-            "GPUs of its node that each rank has to itself (default: one with hardware=gpu, "
-            "else a slot's share of the node's); 0: ranks see all of them, and share them",
-            0, kGpusPerNodeMax);
-  add_list(command, "--env", arguments.environment, "NAME[=VALUE]",
-           "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
-           "for secrets, as others can see command lines and scripts");
+  daemon::add_count(command, nodes, arguments.nodes,
+                    "How many machines take part; spares come on top", 1, kRanksMax);
+  daemon::add_count(
+      command, "--ranks-per-node", arguments.ranks_per_node,
+      "Ranks on each of them (default: their GPUs, where Slurm knows of any, else what the "
+      "ici_*_parallelism keys multiply to)",
+      1, kRanksMax);
+  daemon::add_count(
+      command, "--gpus-per-rank", arguments.gpus_per_rank,
+      "GPUs of its node that each rank has to itself (default: one with hardware=gpu, "
+      "else a slot's share of the node's); 0: ranks see all of them, and share them",
+      0, kGpusPerNodeMax);
+  daemon::add_list(
+      command, "--env", arguments.environment, "NAME[=VALUE]",
+      "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
+      "for secrets, as others can see command lines and scripts");
 }
 
 void add_recovery_options(CLI::App& command, JobArguments& arguments) {
-  add_count(command, "--spares", arguments.spares,
-            "Further workers that are kept free for the job, to take the place of a lost one "
-            "at once; the key spares",
-            0, kNodesMax);
-  add_count(command, "--min-nodes", arguments.min_nodes,
-            "After a fault so many of --nodes are enough to go on (default: all); the key "
-            "min_nodes",
-            1, kNodesMax);
+  daemon::add_count(
+      command, "--spares", arguments.spares,
+      "Further workers that are kept free for the job, to take the place of a lost one "
+      "at once; the key spares",
+      0, kNodesMax);
+  daemon::add_count(command, "--min-nodes", arguments.min_nodes,
+                    "After a fault so many of --nodes are enough to go on (default: all); the key "
+                    "min_nodes",
+                    1, kNodesMax);
 }
 
 void add_program_options(CLI::App& command, JobArguments& arguments) {
@@ -236,16 +241,17 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
       .add_option("--output", arguments.output_directory,
                   "Of a program behind --: the job's folder, for logs (default: ./NAME)")
       ->type_name("FOLDER");
-  add_count(command, "--restarts", arguments.restarts,
-            "Of a program behind --: how often it may be started again for each cause, and anew "
-            "after progress (default: 3; docs/recovery.md); a config says restarts_max=N",
-            0, 100'000);
+  daemon::add_count(
+      command, "--restarts", arguments.restarts,
+      "Of a program behind --: how often it may be started again for each cause, and anew "
+      "after progress (default: 3; docs/recovery.md); a config says restarts_max=N",
+      0, 100'000);
   command
       .add_option("--hang-after", arguments.hang_after_seconds,
                   "Of a program behind --: started again when no rank has written anything for so "
                   "long; without it only what the program says of its steps tells a hang")
       ->type_name("SECONDS")
-      ->check(whole_number(1, kHangAfterSecondsMax));
+      ->check(daemon::whole_number(1, kHangAfterSecondsMax));
 }
 
 void add_working_directory_option(CLI::App& command, JobArguments& arguments) {

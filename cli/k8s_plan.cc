@@ -1,5 +1,6 @@
 // What of a plan can be wrong; k8s_objects.cc makes objects of it.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -220,8 +221,16 @@ std::optional<double> quantity(const std::string& text) {
       {"", 1},        {"n", 1e-9},    {"u", 1e-6},    {"m", 1e-3},   {"k", 1e3},     {"M", 1e6},
       {"G", 1e9},     {"T", 1e12},    {"P", 1e15},    {"E", 1e18},   {"Ki", 0x1p10}, {"Mi", 0x1p20},
       {"Gi", 0x1p30}, {"Ti", 0x1p40}, {"Pi", 0x1p50}, {"Ei", 0x1p60}};
+  // "12E" has a unit, and "12E3" an exponent.
+  if (const size_t unit = at; absl::ascii_tolower(static_cast<unsigned char>(text[at])) == 'e') {
+    ++at;
+    if (text[at] == '+' || text[at] == '-') ++at;
+    const bool is_exponent = digits() > 0;
+    if (is_exponent && at < text.size()) return std::nullopt;
+    if (!is_exponent) at = unit;
+  }
   double number = 0;
-  if (!absl::SimpleAtod(text.substr(0, at), &number)) return std::nullopt;
+  if (!absl::SimpleAtod(text.substr(0, at), &number) || std::isinf(number)) return std::nullopt;
   for (const auto& [unit, of_one] : kUnits)
     if (text.substr(at) == unit) return number * of_one;
   return std::nullopt;

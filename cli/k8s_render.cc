@@ -5,13 +5,13 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
-#include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/job_file.h"
 #include "cli/k8s.h"
 #include "cli/k8s_objects.h"
 #include "cli/terminal.h"
 #include "common/limits.h"
+#include "daemon/help.h"
 #include "jobspec/yaml_text.h"
 
 namespace muster::cli {
@@ -145,36 +145,39 @@ void add_pod_options(CLI::App& command, RenderOptions& options) {
   add("--pull-secret", plan.pull_secret, "A Secret with which nodes pull it", "NAME");
   add("-n,--namespace", plan.namespace_name, "The objects' namespace (default: kubectl's)", "NAME");
   add("--k8s-name", plan.name, "The JobSet's name (default: the run's)", "NAME");
-  add_count(command, "--gpus", plan.gpus, "GPUs of each worker, and as many ranks", 0,
-            kPodDevicesMax);
+  daemon::add_count(command, "--gpus", plan.gpus, "GPUs of each worker, and as many ranks", 0,
+                    kPodDevicesMax);
   add("--gpu-resource", plan.gpu_resource, "What Kubernetes calls them", "NAME")
       ->capture_default_str();
-  add_count(command, "--efa", plan.efa, "EFA interfaces of each worker: 32 on p5.48xlarge", 0,
-            kPodDevicesMax);
+  daemon::add_count(command, "--efa", plan.efa, "EFA interfaces of each worker: 32 on p5.48xlarge",
+                    0, kPodDevicesMax);
   add("--huge-pages", plan.huge_pages, "Pages of 2 MiB of each worker, as memory", "QUANTITY");
   add("--cpu", plan.cpu, "Processors of each worker", "QUANTITY")->capture_default_str();
   add("--memory", plan.memory, "Memory of each worker", "QUANTITY")->capture_default_str();
   add("--shared-memory", plan.shared_memory,
       "/dev/shm of each worker: NCCL's buffers, local checkpoints", "QUANTITY")
       ->capture_default_str();
-  add_list(command, "--mount", options.mounts, "CLAIM:PATH",
-           "What workers see at PATH: a claim that all of them can have (ReadWriteMany), or a "
-           "folder of the node; may be repeated");
-  add_list(command, "--node-selector", options.node_selector, "LABEL=VALUE",
-           "A label that nodes have; may be repeated");
-  add_list(command, "--toleration", plan.tolerations, "KEY",
-           "A taint's key that workers tolerate; may be repeated");
-  add_list(command, "--switches-from-node", plan.switches_from_node, "LABEL",
-           "A label of the nodes that says what is above them, the outermost switch first: "
-           "topology.k8s.aws/network-node-layer-1; may be repeated. Wants --service-account");
+  daemon::add_list(
+      command, "--mount", options.mounts, "CLAIM:PATH",
+      "What workers see at PATH: a claim that all of them can have (ReadWriteMany), or a "
+      "folder of the node; may be repeated");
+  daemon::add_list(command, "--node-selector", options.node_selector, "LABEL=VALUE",
+                   "A label that nodes have; may be repeated");
+  daemon::add_list(command, "--toleration", plan.tolerations, "KEY",
+                   "A taint's key that workers tolerate; may be repeated");
+  daemon::add_list(
+      command, "--switches-from-node", plan.switches_from_node, "LABEL",
+      "A label of the nodes that says what is above them, the outermost switch first: "
+      "topology.k8s.aws/network-node-layer-1; may be repeated. Wants --service-account");
   add("--service-account", plan.service_account,
       "The workers' ServiceAccount; with --switches-from-node it may get nodes", "NAME");
-  add_list(command, "--env-from-secret", plan.environment_of, "NAME",
-           "A Secret whose keys become environment of every rank, in place of --efa's; may be "
-           "repeated: of a key in several the last counts, and --env beats all");
-  add_count(command, "--leave-seconds", plan.leave_seconds,
-            "What ranks get to save a checkpoint when their pod is taken away", 1,
-            kPodLeaveSecondsMax)
+  daemon::add_list(
+      command, "--env-from-secret", plan.environment_of, "NAME",
+      "A Secret whose keys become environment of every rank, in place of --efa's; may be "
+      "repeated: of a key in several the last counts, and --env beats all");
+  daemon::add_count(command, "--leave-seconds", plan.leave_seconds,
+                    "What ranks get to save a checkpoint when their pod is taken away", 1,
+                    kPodLeaveSecondsMax)
       ->capture_default_str();
 }
 

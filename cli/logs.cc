@@ -7,9 +7,9 @@
 
 #include "cli/client.h"
 #include "cli/command.h"
-#include "cli/help.h"
 #include "cli/log_printer.h"
 #include "cli/terminal.h"
+#include "daemon/help.h"
 
 namespace muster::cli {
 namespace {
@@ -52,9 +52,7 @@ int logs(const LogsOptions& options) {
   const absl::Status status =
       options.follow
           ? with_reconnection(client, stream,
-                              [&](const absl::Status&) {
-                                printer.news("lost the coordinator; waiting for it to come back");
-                              })
+                              [&](const absl::Status& loss) { printer.news(loss_text(loss)); })
           : stream();
   printer.finish();
   return status.ok() ? end_of_output(output.error()) : fail(status);
@@ -76,7 +74,8 @@ void declare_logs(CLI::App& app, Action& action) {
       ->type_name("N|all");
   command->add_flag("--no-merge", options->no_merge,
                     "With --rank all, a line for each rank even where all say the same");
-  add_count(*command, "--attempt", options->attempt, "An attempt; 0 is the newest", 0, 1'000'000)
+  daemon::add_count(*command, "--attempt", options->attempt, "An attempt; 0 is the newest", 0,
+                    1'000'000)
       ->capture_default_str();
   add_coordinator_option(*command, options->coordinator);
   add_json_option(*command, options->json);

@@ -10,7 +10,6 @@
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/embedded.h"
-#include "cli/help.h"
 #include "cli/incident_files.h"
 #include "cli/interrupts.h"
 #include "cli/job_arguments.h"
@@ -28,6 +27,7 @@
 #include "common/find_program.h"
 #include "common/time.h"
 #include "common/with_commas.h"
+#include "daemon/help.h"
 #include "jobspec/value.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -353,10 +353,11 @@ void declare_run(CLI::App& app, Action& action) {
   add_rank_options(*command, options->job);
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
-  add_count(*command, "--leave-seconds", options->leave_seconds,
-            "What ranks get to save a checkpoint after Ctrl-C or SIGTERM (default: all is over "
-            "within 5 s); give less than whoever kills this program afterwards",
-            1, kRunLeaveSecondsMax);
+  daemon::add_count(
+      *command, "--leave-seconds", options->leave_seconds,
+      "What ranks get to save a checkpoint after Ctrl-C or SIGTERM (default: all is over "
+      "within 5 s); give less than whoever kills this program afterwards",
+      1, kRunLeaveSecondsMax);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

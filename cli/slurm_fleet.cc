@@ -10,7 +10,6 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "cli/help.h"
 #include "cli/slurm.h"
 #include "cli/slurm_ask.h"
 #include "cli/slurm_limit.h"
@@ -20,6 +19,7 @@
 #include "common/exit_code.h"
 #include "common/limits.h"
 #include "common/time.h"
+#include "daemon/help.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -219,14 +219,16 @@ void declare_slurm_fleet(CLI::App& slurm, Action& action) {
   command->add_flag(
       "--trusted-network", options->slurm.trusted_network,
       "With a coordinator's TLS: where ranks meet, and pages, may be reached by others");
-  add_count(*command, "--patience-minutes", options->patience_minutes,
-            "How long workers wait for a coordinator that is gone, before they save and leave", 1,
-            kPatienceMinutesMax)
+  daemon::add_count(
+      *command, "--patience-minutes", options->patience_minutes,
+      "How long workers wait for a coordinator that is gone, before they save and leave", 1,
+      kPatienceMinutesMax)
       ->capture_default_str();
-  add_count(*command, "--slots", options->slots,
-            "Ranks that each node may run at once (default: sbatch's --ntasks-per-node, else "
-            "its GPUs)",
-            1, kNodesMax);
+  daemon::add_count(
+      *command, "--slots", options->slots,
+      "Ranks that each node may run at once (default: sbatch's --ntasks-per-node, else "
+      "its GPUs)",
+      1, kNodesMax);
   command->add_option("--log-folder", options->log_folder, "For the workers' logs")
       ->type_name("FOLDER")
       ->capture_default_str();

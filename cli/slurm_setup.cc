@@ -16,11 +16,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include "cli/help.h"
 #include "cli/run_command.h"
 #include "cli/slurm_ask.h"
 #include "cli/terminal.h"
 #include "common/errno_status.h"
+#include "daemon/help.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -81,8 +81,8 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
                   "Run workers and ranks in this image, where Slurm has pyxis; it needs Muster's "
                   "libraries")
       ->type_name("IMAGE");
-  add_list(command, "--container-mounts", options.mounts, "FROM:TO",
-           "What the container sees besides Muster, the output and the current folder")
+  daemon::add_list(command, "--container-mounts", options.mounts, "FROM:TO",
+                   "What the container sees besides Muster, the output and the current folder")
       ->delimiter(',');
   command
       .add_option("--address", options.address,
@@ -96,7 +96,7 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
                   "Serve the workers' /metrics on the nodes' addresses, at this port (0: any), for "
                   "Prometheus; --insecure is needed for it, or a fleet's --trusted-network")
       ->type_name("PORT")
-      ->check(whole_number(0, 65'535));
+      ->check(daemon::whole_number(0, 65'535));
   command
       .add_option("--metrics-folder", options.metrics_folder,
                   "Where Prometheus reads those addresses, a file each; jobs may share it "
@@ -104,14 +104,15 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
       ->type_name("FOLDER");
   command.add_flag("--no-requeue", options.no_requeue,
                    "Leave it to others that the job goes on: end with 75 after a checkpoint");
-  add_count(command, "--max-turns", options.turns_max,
-            absl::StrCat("How often the job may be started in all, the first time included, "
-                         "before it is not queued again (default: ",
-                         kTurnsDefault, ", and of a chain all of its tasks)"),
-            1, kTurnsMax);
-  add_count(command, "--leave-seconds", options.leave_seconds,
-            "What ranks get to save a checkpoint and leave; Slurm may give them less", 1,
-            kLeaveSecondsMax)
+  daemon::add_count(
+      command, "--max-turns", options.turns_max,
+      absl::StrCat("How often the job may be started in all, the first time included, "
+                   "before it is not queued again (default: ",
+                   kTurnsDefault, ", and of a chain all of its tasks)"),
+      1, kTurnsMax);
+  daemon::add_count(command, "--leave-seconds", options.leave_seconds,
+                    "What ranks get to save a checkpoint and leave; Slurm may give them less", 1,
+                    kLeaveSecondsMax)
       ->capture_default_str();
 }
 

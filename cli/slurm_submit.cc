@@ -8,7 +8,6 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/preflight.h"
 #include "cli/run_command.h"
@@ -20,6 +19,7 @@
 #include "cli/terminal.h"
 #include "common/file_write.h"
 #include "common/limits.h"
+#include "daemon/help.h"
 #include "daemon/process.h"
 #include "jobspec/dialect.h"
 
@@ -192,24 +192,26 @@ void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
   command
       .add_option("-d,--dependency", plan.dependency, "As sbatch takes it: afterany:12, singleton")
       ->type_name("WHAT");
-  add_count(command, "--gpus-per-node", plan.gpus_per_node, "GPUs, and as many ranks, on each node",
-            1, kNodesMax);
-  add_count(command, "--chain", plan.chain,
-            "For longer than a time limit: so many jobs after each other, each from the "
-            "newest checkpoint on",
-            1, kChainMax);
+  daemon::add_count(command, "--gpus-per-node", plan.gpus_per_node,
+                    "GPUs, and as many ranks, on each node", 1, kNodesMax);
+  daemon::add_count(command, "--chain", plan.chain,
+                    "For longer than a time limit: so many jobs after each other, each from the "
+                    "newest checkpoint on",
+                    1, kChainMax);
   plan.signal_seconds = 300;
-  add_count(command, "--signal-seconds", plan.signal_seconds,
-            "So long before the time limit ranks save and leave, at most a quarter of --time; 0: "
-            "only when Slurm ends it",
-            0, 65'535)
+  daemon::add_count(
+      command, "--signal-seconds", plan.signal_seconds,
+      "So long before the time limit ranks save and leave, at most a quarter of --time; 0: "
+      "only when Slurm ends it",
+      0, 65'535)
       ->capture_default_str();
   command.add_flag(
       "--share-nodes", options.share_nodes,
       "Do not ask for whole nodes, but for a processor for each rank; --sbatch says more, as "
       "--cpus-per-task=8, --mem=64G");
-  add_list(command, "--sbatch", plan.more, "OPTION",
-           "Another option of sbatch's, as it stands; may be repeated. It beats those here");
+  daemon::add_list(
+      command, "--sbatch", plan.more, "OPTION",
+      "Another option of sbatch's, as it stands; may be repeated. It beats those here");
 }
 
 }  // namespace

@@ -19,7 +19,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/child_process.h"
-#include "cli/help.h"
 #include "cli/profiler.h"
 #include "cli/run_memory.h"
 #include "cli/scrape_target.h"
@@ -30,6 +29,7 @@
 #include "common/errno_status.h"
 #include "common/exit_code.h"
 #include "common/time.h"
+#include "daemon/help.h"
 #include "daemon/process.h"
 #include "daemon/trust_options.h"
 

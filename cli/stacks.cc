@@ -17,6 +17,7 @@
 #include "common/escape.h"
 #include "common/limits.h"
 #include "daemon/evidence_messages.h"
+#include "daemon/help.h"
 
 namespace muster::cli {
 namespace {
@@ -126,7 +127,7 @@ void declare_stacks(CLI::App& app, Action& action) {
   add_job_argument(*command, options->job);
   command->add_option("--rank", options->rank, "Only this rank")
       ->type_name("RANK")
-      ->check(CLI::Range(0, kNodesMax * kRanksPerNodeMax - 1).description(""));
+      ->check(daemon::whole_number(0, kNodesMax * kRanksPerNodeMax - 1));
   command->add_flag("--threads", options->threads, "All threads, not the main ones alone");
   CLI::Option* const dumps = command->add_flag(
       "--dumps", options->dumps,
@@ -141,7 +142,7 @@ void declare_stacks(CLI::App& app, Action& action) {
       ->expected(0, 1)
       ->type_name("[SECONDS]")
       ->excludes(dumps)
-      ->check(CLI::Range(0.1, kWatchSecondsMax).description(""));
+      ->check(daemon::number(0.1, kWatchSecondsMax));
   add_coordinator_option(*command, options->coordinator);
   add_json_option(*command, options->json);
   command->footer(

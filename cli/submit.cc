@@ -8,12 +8,12 @@
 #include "cli/client.h"
 #include "cli/command.h"
 #include "cli/follow_job.h"
-#include "cli/help.h"
 #include "cli/job_arguments.h"
 #include "cli/job_file.h"
 #include "cli/job_view.h"
 #include "cli/preflight.h"
 #include "cli/terminal.h"
+#include "daemon/help.h"
 #include "daemon/process.h"
 
 namespace muster::cli {
@@ -89,8 +89,8 @@ void declare_submit(CLI::App& app, Action& action) {
   add_rank_options(*command, options->job);
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
-  add_count(*command, "--priority", options->job.priority, "Higher goes first", -1'000'000,
-            1'000'000)
+  daemon::add_count(*command, "--priority", options->job.priority, "Higher goes first", -1'000'000,
+                    1'000'000)
       ->capture_default_str();
   command->add_flag(
       "--no-check", options->no_check,

@@ -2,14 +2,14 @@
 
 #include <absl/strings/str_join.h>
 
-#include "cli/help.h"
+#include "daemon/help.h"
 
 namespace muster::cli {
 namespace {
 
 void add_threads_option(CLI::App& command, int32_t& threads) {
-  add_count(command, "--threads", threads, "How many work at once; 0: as many as there are cores",
-            0, 1024)
+  daemon::add_count(command, "--threads", threads,
+                    "How many work at once; 0: as many as there are cores", 0, 1024)
       ->capture_default_str();
 }
 
@@ -57,8 +57,8 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
   command->add_flag("--no-eos", arguments.no_eos,
                     "Put no end-of-sequence token behind each document");
   add_threads_option(*command, arguments.threads);
-  add_count(*command, "--shard-tokens", arguments.shard_tokens,
-            "Tokens after which a new shard begins", 1, int64_t{1} << 40)
+  daemon::add_count(*command, "--shard-tokens", arguments.shard_tokens,
+                    "Tokens after which a new shard begins", 1, int64_t{1} << 40)
       ->capture_default_str();
   command->add_flag("--restart", arguments.restart,
                     "Begin anew where an interrupted run would go on");
@@ -81,8 +81,8 @@ CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& argum
   command->add_option("--text", arguments.text, "UTF-8 text, one document per line")
       ->required()
       ->type_name("FILE");
-  add_count(*command, "--vocab-size", arguments.vocab_size,
-            "How many pieces it gets: vocab_size of the training config", 2, 1 << 24)
+  daemon::add_count(*command, "--vocab-size", arguments.vocab_size,
+                    "How many pieces it gets: vocab_size of the training config", 2, 1 << 24)
       ->capture_default_str();
   command->add_flag("--fewer-ok", arguments.fewer_ok,
                     "A text too small for --vocab-size gets as many pieces as it yields");

@@ -20,6 +20,7 @@
 #include "common/version.h"
 #include "coordinator/shell/server.h"
 #include "daemon/command_line.h"
+#include "daemon/help.h"
 #include "daemon/logging.h"
 #include "daemon/metric_words.h"
 #include "daemon/process.h"
@@ -49,8 +50,9 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
              budget = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
            },
            help)
+        ->type_name("SECONDS")
         ->default_str(absl::StrCat(to_seconds(budget)))
-        ->check(CLI::Range(0.1, kBudgetSecondsMax));
+        ->check(daemon::number(0.1, kBudgetSecondsMax));
   };
   add("--hang-floor-seconds", budgets.floor,
       "A job that trains is looked at when nothing moves for twice its longest recent step, and "
@@ -83,8 +85,9 @@ void declare_sizes(CLI::App& app, CoreOptions& options) {
              time = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
            },
            help)
+        ->type_name("SECONDS")
         ->default_str(absl::StrCat(to_seconds(time)))
-        ->check(CLI::Range(0.0, kSecondsMax));
+        ->check(daemon::number(0.0, kSecondsMax));
   };
   add("--whole-wait-seconds", options.whole_wait,
       "How long a job with min_nodes waits for a lost node before it goes on with fewer");
@@ -123,50 +126,56 @@ void declare_trust(CLI::App& app, ServerOptions& options) {
 
 void declare(CLI::App& app, Flags& flags) {
   constexpr int64_t kIntervalMsMax = 3'600'000;
+  daemon::use_our_help(app);
   app.add_option("--listen", flags.server.listen,
                  "Address for gRPC, host:port; port 0 takes a free one")
+      ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--http", flags.server.http, "Address for /metrics, /healthz and /readyz")
+      ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--state-dir", flags.server.state_dir, "Folder for the state and the ranks' logs")
+      ->type_name("FOLDER")
       ->required();
   app.add_option("--port-file", flags.port_file,
-                 "Once ready, write the ports and the pid to this file as JSON");
+                 "Once ready, write the ports and the pid to this file as JSON")
+      ->type_name("FILE");
   app.add_flag("--die-with-parent", flags.die_with_parent,
                "Stop when the process that started this one is gone");
   app.add_flag("--ignore-sigterm", flags.ignore_sigterm,
                "Only SIGINT and SIGHUP end it: Slurm sends SIGTERM to every process of a job, and "
                "ranks that save then need their coordinator");
   declare_trust(app, flags.server);
-  app.add_option("--worker-lease-ms", flags.worker_lease_ms,
-                 "Silence after which a worker and its ranks are lost")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{100}, kIntervalMsMax));
-  app.add_option("--heartbeat-interval-ms", flags.heartbeat_interval_ms,
-                 "How often each worker reports")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{10}, kIntervalMsMax));
+  daemon::add_count(app, "--worker-lease-ms", flags.worker_lease_ms,
+                    "Silence after which a worker and its ranks are lost", 100, kIntervalMsMax)
+      ->capture_default_str();
+  daemon::add_count(app, "--heartbeat-interval-ms", flags.heartbeat_interval_ms,
+                    "How often each worker reports", 10, kIntervalMsMax)
+      ->capture_default_str();
   declare_hang_budgets(app, flags.server.core.hang);
   declare_sizes(app, flags.server.core);
-  app.add_option("--unreachable-ms", flags.unreachable_ms,
-                 "Silence of a worker with running ranks after which it is told to be unreachable")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{100}, kIntervalMsMax));
-  app.add_option("--worker-series", flags.server.worker_series,
-                 "Workers, spread evenly, that have metrics of their own, besides those that are "
-                 "silent; totals tell of all")
-      ->capture_default_str()
-      ->check(CLI::Range(0, daemon::kSeriesSampleMax));
-  app.add_option("--job-series", flags.server.job_series,
-                 "Jobs that have metrics of their own; totals and incidents tell of all")
-      ->capture_default_str()
-      ->check(CLI::Range(0, daemon::kJobsShownMax));
+  daemon::add_count(
+      app, "--unreachable-ms", flags.unreachable_ms,
+      "Silence of a worker with running ranks after which it is told to be unreachable", 100,
+      kIntervalMsMax)
+      ->capture_default_str();
+  daemon::add_count(
+      app, "--worker-series", flags.server.worker_series,
+      "Workers, spread evenly, that have metrics of their own, besides those that are "
+      "silent; totals tell of all",
+      0, daemon::kSeriesSampleMax)
+      ->capture_default_str();
+  daemon::add_count(app, "--job-series", flags.server.job_series,
+                    "Jobs that have metrics of their own; totals and incidents tell of all", 0,
+                    daemon::kJobsShownMax)
+      ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
+      ->type_name("LEVEL")
       ->capture_default_str();
   app.add_option("--log-format", flags.log_format,
                  "text, or json: an object a line, with job, attempt and rank")
+      ->type_name("FORMAT")
       ->capture_default_str();
-  app.set_version_flag("--version", std::string("muster-coordinator ") + kVersion);
   app.footer(
       "Examples:\n"
       "  muster-coordinator --state-dir /var/lib/muster\n"

@@ -28,7 +28,7 @@ absl::Status no_gpu(const absl::Status& why, bool given) {
                              absl::IsUnimplemented(why) ? ", or train with hardware=cpu" : "")};
 }
 
-// Of what ranks have told, `each` numbers of one: whether it has NCCL, then its device.
+// Of what ranks have told, `each` numbers of one: whether it has NCCL, its device, and its multiprocessors.
 std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
   std::map<std::pair<int32_t, int32_t>, size_t> devices;
   for (size_t rank = 0; rank * each < told.size(); ++rank) {
@@ -135,12 +135,14 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   const auto word = [&](int shift) {
     return std::bit_cast<int32_t>(static_cast<uint32_t>(device >> shift));
   };
-  const std::array mine = {api.ok() ? 1 : 0, word(0), word(32)};
+  const std::array mine = {api.ok() ? 1 : 0, word(0), word(32), context.backend->multiprocessors()};
   std::vector<int32_t> all(mine.size() * static_cast<size_t>(everyone.size()));
   if (auto status = everyone.all_gather(mine, all, "devices"); !status.ok()) return status;
   std::vector<int32_t> sharing;
+  int32_t least = mine.back();  // multiprocessors of a rank
   for (size_t rank = 0; rank * mine.size() < all.size(); ++rank) {
     const auto of = std::span(all).subspan(rank * mine.size(), mine.size());
+    least = std::min(least, of.back());
     if (of[1] == mine[1] && of[2] == mine[2]) sharing.push_back(static_cast<int32_t>(rank));
   }
   const std::string why_not = why_no_nccl(all, mine.size());
@@ -150,7 +152,9 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   tell_reserve(config, context, room);
   const auto bytes = check_room(config, context, sharing, room);
   if (!bytes.ok()) return bytes.status();
-  if (why_not.empty()) context.groups.use_nccl({.api = *api});
+  if (why_not.empty())
+    context.groups.use_nccl(
+        {.api = *api, .blocks_max = nccl_blocks_max(least, context.groups.mesh())});
   if (everyone.rank() == 0) {
     context.out << (why_not.empty()
                         ? "collectives: NCCL"

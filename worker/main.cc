@@ -10,15 +10,14 @@
 
 #include <CLI/CLI.hpp>
 #include <absl/status/status.h>
-#include <absl/strings/numbers.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
-#include "common/escape.h"
 #include "common/exit_code.h"
+#include "common/limits.h"
 #include "common/standard_descriptors.h"
-#include "common/version.h"
 #include "daemon/command_line.h"
+#include "daemon/help.h"
 #include "daemon/logging.h"
 #include "daemon/metric_words.h"
 #include "daemon/process.h"
@@ -28,8 +27,7 @@
 
 namespace {
 
-constexpr const char* kExamples = R"(
-Examples:
+constexpr const char* kExamples = R"(Examples:
   # A worker with four slots on the coordinator's machine
   muster-worker --coordinator 127.0.0.1:7070 --slots 4 --work-dir /var/lib/muster/worker
 
@@ -67,19 +65,6 @@ struct CommandLine {
   bool die_with_parent = false;
 };
 
-// CLI11's own message for a value that is no number does not say what would be right; and a
-// message that is returned instead of thrown gets the option's name once more in front of it.
-CLI::Validator is_positive_number(const std::string& flag) {
-  const auto check = [flag](const std::string& text) {
-    int32_t number = 0;
-    if (absl::SimpleAtoi(text, &number) && number > 0) return std::string();
-    throw CLI::ParseError(
-        flag + " takes a positive number, not '" + muster::printable(text, 64) + "'",
-        CLI::ExitCodes::ValidationError);
-  };
-  return CLI::Validator(check, "");
-}
-
 // For programs that want to know before they start a worker.
 void list_gpus() {
   muster::worker::GpuWatch watch(muster::worker::gpu_watch_options({}));
@@ -99,16 +84,20 @@ void list_gpus() {
 }
 
 void describe(CLI::App& app, CommandLine& line) {
+  constexpr int64_t kLeaveGraceSecondsMax = 7 * 86'400;
+  muster::daemon::use_our_help(app);
   muster::worker::WorkerOptions& options = line.options;
   // A wrapper's defaults can be overridden by appending to its command line.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--coordinator", options.coordinator, "Where the coordinator's gRPC port is")
+      ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--name", options.name,
-                 "This worker's name, unique in the fleet (default: the host's name)");
-  app.add_option("--slots", options.slots,
-                 "Ranks that may run here at once (default: one for each GPU, or 1)")
-      ->check(is_positive_number("--slots"));
+                 "This worker's name, unique in the fleet (default: the host's name)")
+      ->type_name("NAME");
+  muster::daemon::add_count(app, "--slots", options.slots,
+                            "Ranks that may run here at once (default: one for each GPU, or 1)", 1,
+                            muster::kRanksPerNodeMax);
   app.add_flag("--pin-ranks,!--no-pin-ranks", options.pin_ranks,
                "Keep a rank with a GPU of its own on the CPUs near that GPU (default: yes)");
   app.add_flag_callback("--list-gpus", list_gpus,
@@ -119,34 +108,42 @@ void describe(CLI::App& app, CommandLine& line) {
       ->envname("MUSTER_WORKER_SWITCHES")
       ->type_name("A.B");
   app.add_option("--switches-file", options.switches_file,
-                 "A file that says it in its first line, in place of --switches");
+                 "A file that says it in its first line, in place of --switches")
+      ->type_name("FILE");
   app.add_option("--work-dir", options.work_dir,
                  "Folder for configs, progress pages and logs of ranks")
+      ->type_name("FOLDER")
       ->required();
   app.add_option("--local-dir", options.local_dir,
                  "Folder in memory where jobs keep local checkpoints")
+      ->type_name("FOLDER")
       ->envname("MUSTER_LOCAL_DIR")
       ->capture_default_str();
   app.add_option("--http", options.http,
                  "Serves /metrics, /healthz and /readyz; port 0 picks a free one")
+      ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option(
          "--rendezvous", options.rendezvous,
          "Where ranks find each other, and the address that ranks bind; port 0 picks a free one")
+      ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--trainer", options.trainer,
-                 "Program to run as a rank (default: muster-trainer beside this program)");
+                 "Program to run as a rank (default: muster-trainer beside this program)")
+      ->type_name("FILE");
   app.add_option("--port-file", options.port_file,
-                 "Write the ports as JSON to this file once ready");
-  app.add_option("--leave-grace", line.leave_grace_seconds,
-                 "Seconds that ranks get to save and leave when this worker is told to")
-      ->check(is_positive_number("--leave-grace"))
+                 "Write the ports as JSON to this file once ready")
+      ->type_name("FILE");
+  muster::daemon::add_count(app, "--leave-grace", line.leave_grace_seconds,
+                            "Seconds that ranks get to save and leave when this worker is told to",
+                            1, kLeaveGraceSecondsMax)
+      ->type_name("SECONDS")
       ->capture_default_str();
-  app.add_option(
-         "--leave-exit-code", options.leave_exit_code,
-         "What this program ends with when it was told to leave: 75 in a Kubernetes Job, which "
-         "takes 0 for work that is done and starts no other worker")
-      ->check(CLI::Range(0, 125))
+  muster::daemon::add_count(
+      app, "--leave-exit-code", options.leave_exit_code,
+      "What this program ends with when it was told to leave: 75 in a Kubernetes Job, which "
+      "takes 0 for work that is done and starts no other worker",
+      0, 125)
       ->capture_default_str();
   app.add_flag("--die-with-parent", line.die_with_parent,
                "Leave when the process that started this one ends");
@@ -161,22 +158,25 @@ void describe(CLI::App& app, CommandLine& line) {
   app.add_option(
          "--stack-trace-dir", options.stack_trace_dir,
          "Where jobs with stack_trace_to_cloud=True have their traces written, for a log agent")
+      ->type_name("FOLDER")
       ->envname("MUSTER_STACK_TRACE_DIR")
       ->capture_default_str();
   app.add_option("--otlp-endpoint", options.otlp_endpoint,
                  "Send them to this OpenTelemetry collector instead, http://host:port (default: "
-                 "OTEL_EXPORTER_OTLP_ENDPOINT)");
-  app.add_option(
-         "--rank-series", options.rank_series,
-         "Ranks of a job, spread evenly, that have metrics of their own; totals tell of all")
-      ->check(CLI::Range(0, muster::daemon::kSeriesSampleMax))
+                 "OTEL_EXPORTER_OTLP_ENDPOINT)")
+      ->type_name("URL");
+  muster::daemon::add_count(
+      app, "--rank-series", options.rank_series,
+      "Ranks of a job, spread evenly, that have metrics of their own; totals tell of all", 0,
+      muster::daemon::kSeriesSampleMax)
       ->capture_default_str();
   app.add_option("--log-level", line.log_level, "trace, debug, info, warning, error or off")
+      ->type_name("LEVEL")
       ->capture_default_str();
   app.add_option("--log-format", line.log_format,
                  "text, or json: an object a line, with job, attempt and rank")
+      ->type_name("FORMAT")
       ->capture_default_str();
-  app.set_version_flag("--version", std::string("muster-worker ") + muster::kVersion);
   app.footer(kExamples);
 }
 

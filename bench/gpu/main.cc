@@ -58,7 +58,7 @@ int run(const std::vector<std::string_view>& names) {
   Json result = {{"device", found->name},
                  {"gpus", trainer::gpu_count()},
                  {"compute_capability", found->capability / 10.0},
-                 {"processors", found->processors},
+                 {"multiprocessors", found->multiprocessors},
                  {"driver_knows_cuda", found->driver_version / 1000.0},
                  {"backend", (*device)->ops().name()},
                  {"specified_bf16_tflops", bench.spec.bf16_tflops},
@@ -103,7 +103,7 @@ void fill_random(trainer::Backend& device, const trainer::Tensor& x) {
 
 double seconds_of(const std::function<void()>& call, const std::function<void()>& wait) {
   constexpr int kTurns = 5;
-  constexpr double kTurnSeconds = 0.1;
+  constexpr double kTurnSeconds = 0.1, kTurnsSecondsMax = 2;
   constexpr int kCallsMax = 1000;
   call();  // chooses algorithms, and loads kernels
   wait();
@@ -115,8 +115,12 @@ double seconds_of(const std::function<void()>& call, const std::function<void()>
   };
   const double once = turn(1);
   const int calls = std::clamp(static_cast<int>(kTurnSeconds / once), 1, kCallsMax);
-  double best = once;
-  for (int i = 0; i < kTurns; ++i) best = std::min(best, turn(calls));
+  double best = once, spent = once;
+  for (int i = 0; i < kTurns && spent < kTurnsSecondsMax; ++i) {
+    const double each = turn(calls);
+    best = std::min(best, each);
+    spent += each * calls;
+  }
   return best;
 }
 

@@ -428,7 +428,7 @@ class Refusals(HelmCase):
         for pool in ({**by_node, "replicas": 1}, {"kind": "DaemonSet", "nameBy": "node"},
                      {**by_node, **GPU_POOL, "topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **apart}]},
                      {**by_node, "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}},
-                     {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8589934592"}}}, {"sharedMemory": "1Ei", "resources": {"limits": {"memory": "1024Pi"}}}, {"sharedMemory": "1G", "resources": {"limits": {"memory": "1e9"}}},
+                     {"sharedMemory": "8Gi", "resources": {"limits": {"memory": "8589934592"}}}, {"sharedMemory": "1Ei", "resources": {"limits": {"memory": "1024Pi"}}}, {"sharedMemory": "1G", "resources": {"limits": {"memory": "1e9"}}}, {"sharedMemory": "1E9", "resources": {"limits": {"memory": "1G"}}},
                      {"nodeSelector": {"a": "b"}, "resources": {"limits": {"habana.ai/gaudi": 8}}}, {"maxUnavailable": "100%"}):
             with self.subTest(pool):
                 self.render({"pools": {"p": pool}})

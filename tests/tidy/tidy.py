@@ -46,7 +46,7 @@ ARROWS = {
     "cli/": ["common/", "daemon/", "cli/", "jobspec/", "muster/v1/", "trainer_core/base/",
              "trainer_core/model/param_spec.h"],
     # muster-text alone has SentencePiece, and no gRPC: in one process they crash (cli/text_commands.h).
-    **{f"cli/{file}": ["common/", "cli/", "trainer_core/base/", "trainer_core/data/", "trainer_core/text/", "trainer_core/checkpoint/",
+    **{f"cli/{file}": ["common/", "cli/", "daemon/help.h", "trainer_core/base/", "trainer_core/data/", "trainer_core/text/", "trainer_core/checkpoint/",
                        "trainer_core/convert/"]
        for file in ("convert.", "text_", "tokenize.", "train_tokenizer.")},
 }

@@ -12,6 +12,14 @@ std::string nccl_version_text(int version) {
   return absl::StrCat(version / 10'000, ".", version / 100 % 100, ".", version % 100);
 }
 
+NcclConfig NcclConfig::of(int version) {
+  NcclConfig config;
+  if (version >= static_cast<int>(config.version)) return config;
+  config.version = 21'400;
+  config.size = offsetof(NcclConfig, min_ctas);  // what follows `blocking` is padding there
+  return config;
+}
+
 absl::StatusOr<std::shared_ptr<const NcclApi>> open_nccl(const char* name) {
   void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -20,12 +21,21 @@ using NcclResult = int;          // ncclResult_t
 constexpr NcclResult kNcclSuccess = 0;
 constexpr NcclResult kNcclInProgress = 7;
 
-// ncclConfig_t as of 2.14, the first with communicators that do not block; later versions take it.
+// ncclConfig_t as of 2.17; later versions take it.
 struct NcclConfig {
+  static constexpr int kUndefined = std::numeric_limits<int>::min();
+
   size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
-  unsigned version = 21'400;
+  unsigned version = 21'700;
   int blocking = 0;
+  int cga_cluster_size = kUndefined;
+  int min_ctas = kUndefined;
+  int max_ctas = kUndefined;  // thread blocks of a kernel at most
+  const char* net_name = nullptr;
+
+  // As the library `version` knows it: 2.14, the first with communicators that do not block, has no more than that.
+  static NcclConfig of(int version);
 };
 
 // ncclDataType_t and ncclRedOp_t.

@@ -138,6 +138,7 @@ absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
                        "NCCL_LAUNCH_ORDER_IMPLICIT in its environment: several threads of a rank "
                        "call NCCL, in orders that differ from rank to rank; unset it"));
   }
+  version_ = version;
   NcclUniqueId id;
   std::vector<int32_t> words(1 + kIdWords);  // the result, then the id
   if (group.rank() == 0) {
@@ -160,7 +161,8 @@ absl::Status NcclEnd::no_id(const ProcessGroup& group, NcclResult found) const {
 }
 
 NcclResult NcclEnd::init(const NcclUniqueId& id, int ranks, int rank) {
-  NcclConfig config;
+  NcclConfig config = NcclConfig::of(version_);
+  if (options_.blocks_max > 0) config.max_ctas = options_.blocks_max;
   NcclResult called = kNcclSuccess;
   {
     const std::lock_guard lock(mutex_);

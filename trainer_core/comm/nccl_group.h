@@ -22,7 +22,7 @@
 // Several groups of a rank may be on its device at one time, whose kernels wait for peers. Nobody waits crosswise: within a lane
 // (process_groups.h) one collective follows the other, on the device or on the lane's thread, in the order of the pass, which is the same
 // on all ranks; between lanes the host waits for what was called earlier in that order, never for what comes later; and all lanes'
-// kernels, one each, have room on a device at once. So NCCL needs no order of launches from us, and NCCL_LAUNCH_ORDER_IMPLICIT must stay
+// kernels, one each, have room on a device at once (nccl_blocks_max). So NCCL needs no order of launches from us, and NCCL_LAUNCH_ORDER_IMPLICIT must stay
 // unset: lanes are threads, and which of two calls first is not the same on all ranks.
 #pragma once
 
@@ -43,6 +43,8 @@ struct NcclOptions {
   std::shared_ptr<const NcclApi> api;                  // null: no NCCL
   std::chrono::milliseconds connect_timeout{120'000};  // of a communicator
   std::chrono::milliseconds timeout = kRoundTimeout;   // of a collective, once it has started
+  int blocks_max =
+      0;  // thread blocks of a kernel, the same on all ranks; 0, and before 2.17: as NCCL decides
   // Of all groups that are made with it: those of one rank.
   std::shared_ptr<FirstFailure> failure = std::make_shared<FirstFailure>();
 };

@@ -31,6 +31,15 @@ GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
 
 }  // namespace
 
+int nccl_blocks_max(int multiprocessors, const Mesh& mesh) {
+  constexpr int kNcclsOwnMax = 64;  // MAXCHANNELS
+  int lanes = 2;
+  if (mesh.degree(MeshAxis::kContext) > 1) ++lanes;
+  if (mesh.degree(MeshAxis::kPipeline) > 1) lanes += kStageLanes;
+  const int room = std::max(multiprocessors / lanes, 1);
+  return room < kNcclsOwnMax ? room : 0;
+}
+
 ProcessGroups::ProcessGroups(std::shared_ptr<Transport> transport, const Mesh& mesh,
                              ProgressWriter* page, const DeviceMemory& memory)
     : transport_(std::move(transport)), mesh_(mesh), page_(page), memory_(memory) {

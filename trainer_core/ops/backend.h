@@ -29,6 +29,8 @@ class Backend {
   virtual size_t free_bytes() const { return 0; }
   virtual size_t own_bytes() const { return 0; }
   virtual size_t peak_bytes() const { return 0; }
+  // Streaming multiprocessors of a device; 0 where it is the host.
+  virtual int multiprocessors() const { return 0; }
   // What this process does from here on, for profilers that show it; any thread. The name lives for ever.
   virtual void enter_phase(const char* /*name*/) {}
   // Begins, or ends, what a profiler records that waits for it (nsys profile --capture-range=cudaProfilerApi). False where there is nothing

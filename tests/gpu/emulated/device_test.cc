@@ -21,6 +21,7 @@
 #include "trainer_core/choose_backend.h"
 #include "trainer_core/failure.h"
 #include "trainer_core/ops/cuda/attention_library.h"
+#include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/ops/workspace.h"
 #include "trainer_core/preflight.h"
@@ -31,7 +32,9 @@ namespace {
 
 using testing::AllOf;
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::MatchesRegex;
 using testing::Not;
 
@@ -222,6 +225,19 @@ TEST(Train, AllocatesNothingInAStep) {
 }
 
 // The emulated device does nothing before somebody waits for it.
+// Products of own kernels alone take several times as long: somebody wonders about it.
+TEST(CudaOps, SaysOnceWhichLibraryIsMissingAndWhy) {
+  const auto ops = cuda_ops({});
+  EXPECT_THAT(
+      ops->take_notes(),
+      ElementsAre(
+          "own kernels compute all products, and not cuBLASLt: there is none for processors",
+          HasSubstr("own kernels compute all attention, and not cuDNN: this program was built "
+                    "without")));
+  EXPECT_THAT(ops->take_notes(), IsEmpty());
+  EXPECT_THAT(cuda_ops({.algorithms_path = {}, .use_libraries = false})->take_notes(), IsEmpty()) << "as wanted";
+}
+
 TEST(Marks, WaitForWhatWasCalledBeforeThem) {
   const auto backend = gpu_backend({}).value();
   const DeviceMemory& memory = backend->memory();

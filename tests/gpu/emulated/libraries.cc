@@ -243,11 +243,13 @@ class Matrices final : public MatrixLibrary {
 
 }  // namespace
 
-std::unique_ptr<MatrixLibrary> open_matrix_library(const std::string& /*device*/,
-                                                   const std::string& /*algorithms_path*/) {
+absl::StatusOr<std::unique_ptr<MatrixLibrary>> open_matrix_library(
+    const std::string& /*device*/, const std::string& /*algorithms_path*/) {
   return std::make_unique<Matrices>();
 }
 
-std::unique_ptr<AttentionLibrary> open_attention_library() { return std::make_unique<Attention>(); }
+absl::StatusOr<std::unique_ptr<AttentionLibrary>> open_attention_library() {
+  return std::make_unique<Attention>();
+}
 
 }  // namespace muster::trainer::cuda

@@ -3,9 +3,9 @@
 
 namespace muster::trainer::cuda {
 
-std::unique_ptr<MatrixLibrary> open_matrix_library(const std::string& /*device*/,
-                                                   const std::string& /*algorithms_path*/) {
-  return nullptr;
+absl::StatusOr<std::unique_ptr<MatrixLibrary>> open_matrix_library(
+    const std::string& /*device*/, const std::string& /*algorithms_path*/) {
+  return absl::UnimplementedError("there is none for processors");
 }
 
 }  // namespace muster::trainer::cuda

@@ -42,7 +42,7 @@ Result muster(const std::string& arguments) { return shell(bin_dir() + "/muster 
 std::string base_yml() { return source_dir() + "/configs/base.yml"; }
 
 TEST(Commands, EachTeachesByExample) {
-  CLI::App app;
+  CLI::App app("", "muster");
   Action action;
   declare_all(app, action, nullptr);
   // config and debug are groups: their commands count.

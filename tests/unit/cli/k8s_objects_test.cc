@@ -307,13 +307,16 @@ TEST(K8sPlan, MountsHaveASourceAndAPath) {
 }
 
 TEST(K8sPlan, QuantitiesAreThoseOfKubernetes) {
-  for (const char* right : {"1", "500m", "1.5", "64Gi", "2k", "1n", "1E"})
+  for (const char* right : {"1", "500m", "1.5", "64Gi", "2k", "1n", "1E", "1e3"})
     EXPECT_TRUE(quantity(right)) << right;
-  for (const char* wrong : {"", "m", "1.", ".5", "-1", "64GB", "1 Gi", "1e3x"})
+  for (const char* wrong :
+       {"", "m", "1.", ".5", "-1", "64GB", "1 Gi", "1e3x", "1e", "1e+", "1e3k", "1e999"})
     EXPECT_FALSE(quantity(wrong)) << wrong;
   EXPECT_EQ(quantity("500m"), 0.5);
   EXPECT_EQ(quantity("1.5Gi"), 1.5 * (1 << 30));
   EXPECT_EQ(quantity("2G"), 2e9);
+  EXPECT_EQ(quantity("1.5E9"), 1.5e9);
+  EXPECT_EQ(quantity("2e-3"), 2e-3);
   EXPECT_EQ(quantity("3u"), 3e-6);
   EXPECT_EQ(quantity("4Ei"), 0x1p62);
 }

@@ -130,6 +130,10 @@ TEST_F(ProgramTest, MistakesInFlagsAreNamed) {
       {{"--state-dri", "x"}, "unknown option --state-dri; did you mean --state-dir?"},
       {{}, "--state-dir is required (see muster-coordinator --help)"},
       {{"--state-dir", folder_.file("s"), "--worker-lease-ms"}, "--worker-lease-ms needs a value"},
+      {{"--state-dir", folder_.file("s"), "--worker-lease-ms", "5"},
+       "--worker-lease-ms: '5' is not a whole number from 100 to 3600000 (see"},
+      {{"--state-dir", folder_.file("s"), "--hang-init-seconds", "soon"},
+       "--hang-init-seconds: 'soon' is not a number from 0.1 to 604800 (see"},
       {{"--state-dir", folder_.file("s"), "twice"}, "takes no argument twice"},
   };
   for (const auto& [flags, said] : cases) {

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 
+#include <absl/status/statusor.h>
+
 #include "trainer_core/base/bf16.h"
 #include "trainer_core/ops/cuda/library_answer.h"
 
@@ -63,7 +65,8 @@ class AttentionLibrary {
                                  size_t workspace_bytes) = 0;
 };
 
-// Null where libcudnn.so.9 is not found, and in builds without cudnn-frontend's headers. For the device that is current.
-std::unique_ptr<AttentionLibrary> open_attention_library();
+// For the device that is current. NotFound where libcudnn.so.9 is not, FailedPrecondition where it cannot be used there, Unimplemented in builds
+// without cudnn-frontend's headers.
+absl::StatusOr<std::unique_ptr<AttentionLibrary>> open_attention_library();
 
 }  // namespace muster::trainer::cuda

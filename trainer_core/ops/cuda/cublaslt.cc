@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <type_traits>
 
 #include <absl/strings/str_cat.h>
@@ -38,17 +37,17 @@ struct Library {
   decltype(&cublasLtMatmul) multiply = nullptr;
 };
 
-// None where the library or one of its functions is missing. It stays open: it has threads and handlers of its own.
-std::optional<Library> open_library() {
+// It stays open: it has threads and handlers of its own.
+absl::StatusOr<Library> open_library() {
   Library library;
   const std::string name = absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
   library.handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library.handle == nullptr) return std::nullopt;
-  bool all = true;
+  if (library.handle == nullptr) return absl::NotFoundError(dlerror());
+  std::string missing;
   const auto get = [&](auto& function, const char* symbol) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
         dlsym(library.handle, symbol));
-    all = all && function != nullptr;
+    if (function == nullptr && missing.empty()) missing = symbol;
   };
   get(library.create, "cublasLtCreate");
   get(library.destroy, "cublasLtDestroy");
@@ -65,7 +64,8 @@ std::optional<Library> open_library() {
   get(library.choose, "cublasLtMatmulAlgoGetHeuristic");
   get(library.check_algorithm, "cublasLtMatmulAlgoCheck");
   get(library.multiply, "cublasLtMatmul");
-  return all ? std::optional(library) : std::nullopt;
+  if (!missing.empty()) return absl::NotFoundError(absl::StrCat(name, " has no ", missing));
+  return library;
 }
 
 // The largest power of two that divides the address, up to what all of a plan's buffers have: where in the plan a buffer lies, which remat
@@ -307,10 +307,10 @@ class CublasLt final : public MatrixLibrary {
 
 }  // namespace
 
-std::unique_ptr<MatrixLibrary> open_matrix_library(const std::string& device,
-                                                   const std::string& algorithms_path) {
+absl::StatusOr<std::unique_ptr<MatrixLibrary>> open_matrix_library(
+    const std::string& device, const std::string& algorithms_path) {
   const auto library = open_library();
-  if (!library) return nullptr;
+  if (!library.ok()) return library.status();
   return std::make_unique<CublasLt>(*library, device, algorithms_path);
 }
 

@@ -19,7 +19,7 @@ struct CudaDevice {
   std::string name;    // "NVIDIA H200"
   int capability = 0;  // 90 is 9.0
   size_t memory_bytes = 0;
-  int processors = 0;      // streaming multiprocessors
+  int multiprocessors = 0;
   int driver_version = 0;  // the newest CUDA that the driver knows: 13000 is 13.0
 };
 

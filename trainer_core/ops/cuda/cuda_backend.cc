@@ -149,6 +149,7 @@ class GpuBackend final : public Backend {
   size_t free_bytes() const override { return memory_.free_bytes(); }
   size_t own_bytes() const override { return own_bytes_; }
   size_t peak_bytes() const override { return memory_.allocations().peak(); }
+  int multiprocessors() const override { return device_.multiprocessors; }
   void enter_phase(const char* name) override {
     const std::lock_guard lock(phase_mutex_);
     cuda::end_range(phase_);

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
@@ -35,11 +38,20 @@ CudaOps::CudaOps(const CudaOptions& options)
     : device_(selected(options.device)),
       queue_(std::make_shared<Queue>(device_)),
       stream_(queue_->stream()),
-      scratch_(options.scratch_bytes),
-      library_(options.use_libraries
-                   ? open_matrix_library(device_name(options.device), options.algorithms_path)
-                   : nullptr),
-      attention_library_(options.use_libraries ? open_attention_library() : nullptr) {}
+      scratch_(options.scratch_bytes) {
+  if (!options.use_libraries) return;
+  const auto take = [this](auto opened, auto& library, std::string_view what) {
+    if (opened.ok()) {
+      library = *std::move(opened);
+    } else {
+      notes_.add(
+          absl::StrCat("own kernels compute all ", av(what), ": ", opened.status().message()));
+    }
+  };
+  take(open_matrix_library(device_name(options.device), options.algorithms_path), library_,
+       "products, and not cuBLASLt");
+  take(open_attention_library(), attention_library_, "attention, and not cuDNN");
+}
 
 void CudaOps::check_fault() const {
   const int32_t found = *static_cast<const volatile int32_t*>(fault_.data());

@@ -54,6 +54,8 @@ void* find_for_frontend(void* library, const char* name) {
 #include <utility>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
+
 #include "trainer_core/base/check.h"
 #include "trainer_core/ops/cuda/attention_library.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
@@ -257,17 +259,21 @@ class CudnnAttention final : public AttentionLibrary {
 
 }  // namespace
 
-std::unique_ptr<AttentionLibrary> open_attention_library() {
+absl::StatusOr<std::unique_ptr<AttentionLibrary>> open_attention_library() {
   // It stays open: it has threads and handlers of its own. Ranks that are threads open it once.
-  static const bool is_there =
-      (fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL)) != nullptr;
-  if (!is_there) return nullptr;
+  static const absl::Status opened = [] {
+    fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    return fe::cudnn_dlhandle != nullptr ? absl::OkStatus() : absl::NotFoundError(dlerror());
+  }();
+  if (!opened.ok()) return opened;
   try {
     cudnnHandle_t handle = nullptr;
-    if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) return nullptr;
-    return std::make_unique<CudnnAttention>(handle);
-  } catch (const std::exception&) {
-    return nullptr;
+    const cudnnStatus_t created = fe::detail::create_handle(&handle);
+    if (created == CUDNN_STATUS_SUCCESS) return std::make_unique<CudnnAttention>(handle);
+    return absl::FailedPreconditionError(
+        absl::StrCat("cudnnCreate ends with ", fe::detail::get_error_string(created)));
+  } catch (const std::exception& error) {
+    return absl::FailedPreconditionError(error.what());
   }
 }
 

@@ -73,7 +73,7 @@ absl::StatusOr<CudaDevice> find_cuda_device(int index) {
                     .name = properties.name,
                     .capability = 10 * properties.major + properties.minor,
                     .memory_bytes = properties.totalGlobalMem,
-                    .processors = properties.multiProcessorCount,
+                    .multiprocessors = properties.multiProcessorCount,
                     .driver_version = driver};
   if (device.capability < kCapabilityMin)
     return absl::UnimplementedError(absl::StrCat(

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include <absl/status/statusor.h>
+
 #include "trainer_core/base/dtype.h"
 #include "trainer_core/ops/cuda/library_answer.h"
 
@@ -49,9 +51,9 @@ class MatrixLibrary {
                                  void* workspace, size_t workspace_bytes) = 0;
 };
 
-// Null where libcublasLt.so is not found, or of another major version than this build's. `algorithms_path` is CudaOptions'; `device` goes
+// NotFound where there is no libcublasLt.so of this build's major version, or not all of it. `algorithms_path` is CudaOptions'; `device` goes
 // into its keys.
-std::unique_ptr<MatrixLibrary> open_matrix_library(const std::string& device,
-                                                   const std::string& algorithms_path);
+absl::StatusOr<std::unique_ptr<MatrixLibrary>> open_matrix_library(
+    const std::string& device, const std::string& algorithms_path);
 
 }  // namespace muster::trainer::cuda

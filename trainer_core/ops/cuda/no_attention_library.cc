@@ -3,6 +3,8 @@
 
 namespace muster::trainer::cuda {
 
-std::unique_ptr<AttentionLibrary> open_attention_library() { return nullptr; }
+absl::StatusOr<std::unique_ptr<AttentionLibrary>> open_attention_library() {
+  return absl::UnimplementedError("this program was built without cudnn-frontend's headers");
+}
 
 }  // namespace muster::trainer::cuda

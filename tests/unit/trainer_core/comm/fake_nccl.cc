@@ -142,6 +142,7 @@ NcclResult init(NcclCommunicator* communicator, int ranks, NcclUniqueId id, int 
                 NcclConfig* config) {
   MUSTER_CHECK(config->blocking == 0 && config->magic == 0xcafebeef) << "another config";
   FakeNccl& fake = *worlds().fake;
+  fake.max_ctas = config->max_ctas;
   if (fake.failing_init == rank) return fake.init_error;
   const std::lock_guard lock(worlds().mutex);
   auto& world = worlds().all[id.bytes.data()];

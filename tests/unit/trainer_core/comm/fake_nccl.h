@@ -34,6 +34,7 @@ class FakeNccl {
   std::atomic<int> communicators = 0;      // that are there now
   std::atomic<int> aborted = 0;
   std::atomic<int> calls = 0;
+  std::atomic<int> max_ctas = 0;  // what the newest communicator was made with
 };
 
 }  // namespace muster::trainer

@@ -79,6 +79,22 @@ TEST_F(NcclGroups, ComeToWhatOtherGroupsComeTo) {
   EXPECT_EQ(nccl_.aborted, 0);
 }
 
+TEST_F(NcclGroups, TellNcclHowManyBlocksAKernelMayHave) {
+  statuses();
+  EXPECT_EQ(nccl_.max_ctas, NcclConfig::kUndefined);
+  statuses([&](int) { return NcclOptions{.api = nccl_.api(), .blocks_max = 22}; });
+  EXPECT_EQ(nccl_.max_ctas, 22);
+}
+
+// As nccl.h of 2.14 and of 2.17 have it.
+TEST(NcclConfig, IsAsTheLibrarysVersionHasIt) {
+  const NcclConfig old = NcclConfig::of(21'605), now = NcclConfig::of(22'809);
+  EXPECT_EQ(old.size, 24U);
+  EXPECT_EQ(old.version, 21'400U);
+  EXPECT_EQ(now.size, 40U);
+  EXPECT_EQ(now.version, 21'700U);
+}
+
 // The host's numbers need no communicator.
 TEST_F(NcclGroups, LeaveTheHostsNumbersToOthers) {
   on_groups([&](ProcessGroup& group) {

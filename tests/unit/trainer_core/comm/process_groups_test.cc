@@ -46,6 +46,15 @@ TEST(ProcessGroups, EachGroupHasTheRanksThatTheMeshSays) {
   });
 }
 
+// H100 has 132 multiprocessors.
+TEST(ProcessGroups, KernelsOfAllLanesHaveRoomOnADevice) {
+  EXPECT_EQ(nccl_blocks_max(132, cube()), 0);
+  EXPECT_EQ(nccl_blocks_max(132, mesh_of({.ici = {1, 1, 2, 1, 2, 1, 2}}, 1, 8)), 44);
+  EXPECT_EQ(nccl_blocks_max(132, mesh_of({.ici = {1, 2, 2, 1, 1, 1, 2}}, 1, 8)), 26);
+  EXPECT_EQ(nccl_blocks_max(132, mesh_of({.ici = {1, 2, 2, 1, 2, 1, 1}}, 1, 8)), 22);
+  EXPECT_EQ(nccl_blocks_max(1, cube()), 1);
+}
+
 TEST(ProcessGroups, OneListOfMembersIsOneGroup) {
   const LocalWorld world(8, milliseconds(20'000));
   ProcessGroups groups(world.join(5), cube(), nullptr);

@@ -23,7 +23,7 @@ using testing::Each;
 namespace fs = std::filesystem;
 
 // Rounds of messages that are tried, of many: the more, the higher it is.
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kFiner = 2;  // each takes many times as long
 #else
 constexpr int kFiner = 8;

@@ -92,7 +92,7 @@ TEST_F(ShardedCheckpoint, OfAnyMeshIsRestoredByAnyOther) {
   for (const int32_t size : {1, 4, 6, 8}) {
     for (const Degrees& degrees : factorisations(size)) meshes.push_back(mesh_with(degrees));
   }
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   constexpr int kPairs = 10;  // each takes many times as long
 #else
   constexpr int kPairs = 40;

@@ -330,9 +330,10 @@ TEST_F(WorkerTest, WrongOptionsAreClearErrorsAndExitCodeTwo) {
   coordinator.start();
   std::ofstream(folder / "file") << "";
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"--slots", "0"}, "--slots takes a positive number, not '0'"},
-      {{"--slots", "a"}, "--slots takes a positive number, not 'a'"},
-      {{"--slots", "5000"}, "--slots=5000"},
+      {{"--slots", "0"}, "--slots: '0' is not a whole number from 1 to 1024"},
+      {{"--slots", "a"}, "--slots: 'a' is not a whole number from 1 to 1024"},
+      {{"--slots", "5000"}, "--slots: '5000' is not a whole number from 1 to 1024"},
+      {{"--leave-exit-code", "256"}, "'256' is not a whole number from 0 to 125"},
       {{"--coordinator", "127.0.0.1:99999"}, "port '99999' is not a number from 0 to 65535"},
       {{"--name", "a b"}, "--name=a b"},
       {{"--coordinator", "nowhere"}, "--coordinator=nowhere"},

@@ -1,20 +1,18 @@
-// How `muster --help` reads, and how options are declared and their values judged: CLI11's own words are for programmers. daemon/command_line.h has
-// the words for mistakes.
+// How `--help` of every program reads, and how options are declared and their values judged: CLI11's own words are for programmers.
+// command_line.h has the words for mistakes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
-namespace muster::cli {
+namespace muster::daemon {
 
-// "--ranks N", with the default, the environment variable and "required" in the sentence behind it.
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_option_opts(const CLI::Option* option) const override;
-  std::string make_option_desc(const CLI::Option* option) const override;
-};
+// --help, with the default, the environment variable and "required" in the sentence behind an option, and --version. Before options and commands of
+// `app`, whose name is the program's, are declared: commands take it over.
+void use_our_help(CLI::App& app);
 
 // For check(): "… 'x' is not a whole number from 1 to 8". The bounds are inclusive.
 CLI::Validator whole_number(int64_t least, int64_t most);
@@ -30,4 +28,4 @@ CLI::Option* add_count(CLI::App& command, const char* names, Number& count, cons
 CLI::Option* add_list(CLI::App& command, const char* names, std::vector<std::string>& values,
                       const char* type, const std::string& help);
 
-}  // namespace muster::cli
+}  // namespace muster::daemon
