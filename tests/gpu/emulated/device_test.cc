@@ -235,7 +235,8 @@ TEST(CudaOps, SaysOnceWhichLibraryIsMissingAndWhy) {
           HasSubstr("own kernels compute all attention, and not cuDNN: this program was built "
                     "without")));
   EXPECT_THAT(ops->take_notes(), IsEmpty());
-  EXPECT_THAT(cuda_ops({.algorithms_path = {}, .use_libraries = false})->take_notes(), IsEmpty()) << "as wanted";
+  EXPECT_THAT(cuda_ops({.algorithms_path = {}, .use_libraries = false})->take_notes(), IsEmpty())
+      << "as wanted";
 }
 
 TEST(Marks, WaitForWhatWasCalledBeforeThem) {
