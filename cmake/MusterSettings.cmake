@@ -32,6 +32,8 @@ target_include_directories(muster_settings INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE
 # Not of CUDA's compiler, which has words of its own for these: cmake/MusterCuda.cmake.
 target_compile_options(muster_settings INTERFACE
   "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;-Wimplicit-fallthrough;-fno-omit-frame-pointer>")
+# __FILE__ is a path in the tree: messages are the same from every checkout, and so are objects, of which one finds another's in the cache.
+target_compile_options(muster_settings INTERFACE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>")
 if(MUSTER_WERROR)
   target_compile_options(muster_settings INTERFACE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Werror>")
 endif()

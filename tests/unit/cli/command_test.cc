@@ -145,9 +145,9 @@ TEST(Commands, MistakesReadAsSentences) {
       {"submit --working-directory /o\xff -- true", "--working-directory /o\\xff: it is not UTF-8"},
       {"node admit n\xff", "NODE n\\xff: it is not UTF-8"},
       {"node exclude n --reason r\xff", "--reason r\\xff: it is not UTF-8"},
-      {"train-tokenizer --text " __FILE__ " --out ''", "--out=: a file's name is wanted"},
-      {"train-tokenizer --text " __FILE__ " --out a/", "--out=a/: a file's name is wanted"},
-      {"train-tokenizer --text " __FILE__ " --vocab-size 9999999 --out no-such/folder",
+      {"train-tokenizer --text /proc/version --out ''", "--out=: a file's name is wanted"},
+      {"train-tokenizer --text /proc/version --out a/", "--out=a/: a file's name is wanted"},
+      {"train-tokenizer --text /proc/version --vocab-size 9999999 --out no-such/folder",
        "cannot write no-such/folder.model: No such file or directory"},
   };
   for (const auto& mistake : kMistakes) {
