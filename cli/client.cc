@@ -304,8 +304,9 @@ absl::Status with_reconnection(Client& client, const std::function<absl::Status(
   }
 }
 
-std::string loss_text(const absl::Status& loss) {
-  return absl::StrCat(loss.message(), "; trying again for ", kReconnectSecondsMax, " s");
+std::string loss_text(const Client& client) {
+  return absl::StrCat("no coordinator answers at ", client.address(), "; trying again for ",
+                      kReconnectSecondsMax, " s");
 }
 
 }  // namespace muster::cli

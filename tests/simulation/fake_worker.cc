@@ -14,6 +14,7 @@ FakeWorker::FakeWorker(World& world, int host, int32_t slots)
 
 void FakeWorker::boot() {
   ++life_;
+  told_at_.reset();
   incarnation_ = Incarnation(life_ * 100 + static_cast<uint64_t>(host_));
   worker::CoreOptions options;
   options.name = name_;
@@ -49,6 +50,7 @@ void FakeWorker::reboot_after(Duration down) {
 void FakeWorker::ask_to_leave() {
   if (!core_) return;
   world_.note(absl::StrCat(name_.value(), " is asked to leave"));
+  told_at_ = world_.scheduler.now();
   step(worker::ShutdownRequested{});
 }
 
@@ -238,6 +240,9 @@ void FakeWorker::carry_out(const worker::Action& action) {
     // A process that does not know the signal dies of it.
     world_.require(signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
                    absl::StrCat(worker::to_string(signal->key), " is asked before it can answer"));
+    if (signal->signo == SIGTERM && told_at_ &&
+        world_.scheduler.now() - *told_at_ >= worker::kLeaveGrace / worker::kTellFraction)
+      world_.asked_by_workers.insert(signal->key.launch());
     world_.trainers.signal(host_, signal->key, signal->signo);
   } else if (const auto* pages = std::get_if<worker::ReadPages>(&action)) {
     read_pages(*pages);

@@ -61,6 +61,7 @@ class FakeWorker {
   uint64_t life_ = 0;  // what was planned in an earlier one is void
   std::optional<worker::Core> core_;
   std::optional<StreamId> stream_;
+  std::optional<Instant> told_at_;               // to leave
   std::map<worker::LaunchKey, StoreId> stores_;  // that launches came from
   std::set<std::pair<StoreId, JobId>> copies_;   // in the host's memory: they outlive the worker
 };

@@ -223,6 +223,13 @@ void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
   const bool by_leaving = !job.faults.empty() && is_preempted(job.faults.back());
   world_.require(!by_leaving || job.restarts == before.restarts,
                  absl::StrCat("job ", job.id.value(), " paid for being preempted"));
+  // Ranks leave for their workers alone, each of which says so before: unless it has waited for the coordinator in vain.
+  const bool by_rank = by_leaving && job.faults.back().rank.value() >= 0 && job.spec.nodes > 1 &&
+                       job.faults.size() > before.faults.size();
+  world_.require(!by_rank || world_.asked_by_workers.contains({job.id, before.attempt}),
+                 absl::StrCat("job ", job.id.value(), ": ",
+                              job.faults.empty() ? "" : job.faults.back().message,
+                              ", before anybody has said why"));
   if (job.attempt != before.attempt) {
     world_.require(job.attempt.value() == before.attempt.value() + 1,
                    "attempts are not counted one by one");

@@ -11,11 +11,11 @@ namespace {
 
 // With the address sanitizer a seed takes ten times as long, and what it looks for does not depend on many of them.
 #ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kStories = 50;
+constexpr uint64_t kStories = 100;
 #else
 constexpr uint64_t kStories = 1600;
 #endif
-constexpr uint64_t kSeedsPerTest = 50;
+constexpr uint64_t kSeedsPerTest = 100;
 
 class Seeds : public testing::TestWithParam<uint64_t> {};
 

@@ -54,6 +54,14 @@ bool Trainers::all_up(const LaunchKey& launch, int32_t world_size) const {
   return it != came_up_.end() && std::ssize(it->second) == world_size;
 }
 
+bool Trainers::votes(const LaunchKey& launch) const {
+  return std::ranges::all_of(processes_, [&](const auto& entry) {
+    const auto& [key, process] = entry;
+    return launch_of(process, key.second) != launch ||
+           (process.running && !process.deaf && process.step >= 0 && process.world_size > 1);
+  });
+}
+
 void Trainers::enter(Process& process, Phase phase) {
   process.phase = phase;
   process.phase_start = process.last_progress = scheduler_.now();
@@ -74,7 +82,7 @@ void Trainers::tick(ProcessKey key, int32_t pid) {
     return;
   }
   if (nature.bad_input_rank == key.second.rank.value()) return leave(ExitCode::kBadInput);
-  if (process->leaving) return;  // holds its state
+  if (process->leaving && !votes(launch)) return;  // holds its state
   if (process->waits) return;
   if (!all_up(launch, process->world_size)) {
     scheduler_.after(nature.step_time, [this, key, pid] { tick(key, pid); });
@@ -119,20 +127,34 @@ void Trainers::complete_step(const LaunchKey& launch) {
     ranks.push_back(key);
   }
   if (ranks.empty() || std::ssize(ranks) < processes_.at(ranks.front()).world_size) return;
+  const bool agreed = votes(launch) && std::ranges::any_of(ranks, [this](const ProcessKey& key) {
+                        return processes_.at(key).leaving;
+                      });
+  std::erase_if(ranks, [this](const ProcessKey& key) {
+    Process& process = processes_.at(key);
+    return !process.running || !finish_step(key, process);
+  });
+  if (agreed && !broken_.contains(launch)) {
+    ++left_together_;
+    for (const ProcessKey& key : ranks) {
+      Process& process = processes_.at(key);
+      checkpoints_[launch.first] = process.step;
+      end_preempted(key, process);
+    }
+    return;
+  }
   for (const ProcessKey& key : ranks) {
     Process& process = processes_.at(key);
-    if (process.running && finish_step(key, process)) {
-      if (broken_.contains(launch)) {
-        scheduler_.after(random_.between_ms(1, 100),
-                         [this, key, pid = process.pid] { tick(key, pid); });
-        continue;
-      }
-      const Duration pause = pause_after(key, process);
-      if (pause > Duration::zero()) {
-        scheduler_.after(pause, [this, key, pid = process.pid] { tick(key, pid); });
-      } else {
-        compute(key, process, Duration::zero());
-      }
+    if (broken_.contains(launch)) {
+      scheduler_.after(random_.between_ms(1, 100),
+                       [this, key, pid = process.pid] { tick(key, pid); });
+      continue;
+    }
+    const Duration pause = pause_after(key, process);
+    if (pause > Duration::zero()) {
+      scheduler_.after(pause, [this, key, pid = process.pid] { tick(key, pid); });
+    } else {
+      compute(key, process, Duration::zero());
     }
   }
 }
@@ -289,6 +311,10 @@ void Trainers::end(const ProcessKey& key, Process& process, ProcessEnd end, Dura
   });
 }
 
+void Trainers::end_preempted(const ProcessKey& key, Process& process) {
+  end(key, process, {to_int(ExitCode::kPreempted), 0, process.step}, random_.between_ms(1, 800));
+}
+
 void Trainers::signal(int host, const worker::RankKey& key, int signo) {
   const auto it = processes_.find({host, key});
   if (it == processes_.end() || !it->second.running) return;
@@ -314,18 +340,15 @@ void Trainers::leave(const ProcessKey& key, Process& process) {
     if (peer.running && peer.leaving && launch_of(peer, other.second) == launch)
       asked[other] = &peer;
   }
-  const auto end_it = [this](const ProcessKey& at, Process& which) {
-    end(at, which, {to_int(ExitCode::kPreempted), 0, which.step}, random_.between_ms(10, 800));
-  };
   if (std::ssize(asked) == process.world_size) {
     const bool began = all_up(launch, process.world_size) && process.step >= 0;
     if (began) checkpoints_[launch.first] = process.step;
     left_together_ += process.world_size > 1 ? 1 : 0;
-    for (auto& [at, which] : asked) end_it(at, *which);
+    for (auto& [at, which] : asked) end_preempted(at, *which);
     return;
   }
-  scheduler_.after(kPeersWait, [this, key, pid = process.pid, end_it] {
-    if (Process* alone = find(key, pid); alone != nullptr) end_it(key, *alone);
+  scheduler_.after(kPeersWait, [this, key, pid = process.pid] {
+    if (Process* alone = find(key, pid); alone != nullptr) end_preempted(key, *alone);
   });
 }
 

@@ -1,5 +1,6 @@
 // Model trainers: processes that wait for their peers in each step, evaluate, checkpoint, hang, straggle, die by themselves or by signal,
-// and notice when a peer is gone. Asked to leave they save when all of them are, and those that wait in vain leave without. They know
+// and notice when a peer is gone. Asked to leave they save together, after the step in which one of them says so
+// where they train, else when all of them are asked; those that wait in vain leave without. They know
 // nothing of coordinators.
 #pragma once
 
@@ -136,8 +137,11 @@ class Trainers {
 
   void tick(ProcessKey key, int32_t pid);
   void end(const ProcessKey& key, Process& process, ProcessEnd end, Duration reap_delay);
+  void end_preempted(const ProcessKey& key, Process& process);
   Process* find(const ProcessKey& key, int32_t pid);
   bool all_up(const LaunchKey& launch, int32_t world_size) const;
+  // Of ranks that train, one that was asked to leave says so in the sums of its step, after which all leave, those that nobody has asked, too.
+  bool votes(const LaunchKey& launch) const;
   void compute(const ProcessKey& key, Process& process, Duration more);
   void complete_step(const LaunchKey& launch);
   // False: the process has ended.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ class World {
   Trainers trainers;
   FakeCoordinator coordinator;
   Invariants invariants;
+  // Whose ranks a worker asked to leave that had waited for its coordinator to do so.
+  std::set<worker::LaunchKey> asked_by_workers;
 
   struct Totals {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;

@@ -86,6 +86,20 @@ TEST(Client, ASubmissionWhoseAnswerWasLostIsRepeatedWithItsId) {
   EXPECT_EQ(coordinator.request_ids, (std::vector<std::string>{"the-id", "the-id"}));
 }
 
+// It may never have been there.
+TEST(Client, WhereNobodyAnswersIsSaidWhileItTriesAgain) {
+  Client client({.address = "127.0.0.1:1"});
+  std::string said;
+  const absl::Status status = with_reconnection(
+      client, [&] { return client.get_job(7).status(); },
+      [&](const absl::Status&) {
+        said = loss_text(client);
+        client.stop();
+      });
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(said, "no coordinator answers at 127.0.0.1:1; trying again for 60 s");
+}
+
 TEST(Client, ASubmissionIsGivenUpWhenPatienceEnds) {
   FakeCoordinator coordinator;
   coordinator.stop();
