@@ -95,7 +95,7 @@ int checkpoint(const CheckpointOptions& options) {
         }
         return saved.status();
       },
-      [&](const absl::Status&) { warn(loss_text(client)); });
+      [](const absl::Status& loss) { warn(loss_text(loss)); });
   if (!status.ok()) return fail(status);
   const int64_t step = **saved;
   const std::string folder = folder_of(job, step);

@@ -304,8 +304,10 @@ absl::Status with_reconnection(Client& client, const std::function<absl::Status(
   }
 }
 
-std::string loss_text(const Client& client) {
-  return absl::StrCat("no coordinator answers at ", client.address(), "; trying again for ",
+// Without translate()'s advice: who restarts a coordinator needs none.
+std::string loss_text(const absl::Status& loss) {
+  const std::string message(loss.message());
+  return absl::StrCat(message.substr(0, message.find("; ")), "; trying again for ",
                       kReconnectSecondsMax, " s");
 }
 

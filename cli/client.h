@@ -57,8 +57,6 @@ class Client {
   void stop();
   bool is_stopped() const;
 
-  const std::string& address() const { return coordinator_.address; }
-
  private:
   class Call;
   // Made of what the files of the trust hold.
@@ -107,7 +105,7 @@ constexpr int kReconnectSecondsMax = 60;
 absl::Status with_reconnection(Client& client, const std::function<absl::Status()>& stream,
                                const std::function<void(const absl::Status&)>& on_loss);
 
-// What people are told then: the coordinator may be away, or may never have been where `client` looks for it.
-std::string loss_text(const Client& client);
+// What people are told then: the coordinator may be away, or may never have been where this looks for it.
+std::string loss_text(const absl::Status& loss);
 
 }  // namespace muster::cli

@@ -3,7 +3,6 @@
 #include "cli/command.h"
 #include "cli/job_arguments.h"
 #include "cli/terminal.h"
-#include "daemon/help.h"
 #include "jobspec/resolve_step.h"
 
 namespace muster::cli {

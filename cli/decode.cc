@@ -125,7 +125,7 @@ void declare_decode(CLI::App& app, Action& action) {
       ->check(daemon::number(0, 100));
   command->add_option("--top-k", arguments->top_k, "Draw among the K likeliest; 0: all")
       ->type_name("K")
-      ->check(daemon::whole_number(0, std::numeric_limits<int32_t>::max()));
+      ->transform(daemon::whole_number(0, std::numeric_limits<int32_t>::max()));
   command
       ->add_option("--top-p", arguments->top_p,
                    "Draw among the likeliest that have probability P together")

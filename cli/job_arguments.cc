@@ -251,7 +251,7 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
                   "Of a program behind --: started again when no rank has written anything for so "
                   "long; without it only what the program says of its steps tells a hang")
       ->type_name("SECONDS")
-      ->check(daemon::whole_number(1, kHangAfterSecondsMax));
+      ->transform(daemon::whole_number(1, kHangAfterSecondsMax));
 }
 
 void add_working_directory_option(CLI::App& command, JobArguments& arguments) {

@@ -52,7 +52,7 @@ int logs(const LogsOptions& options) {
   const absl::Status status =
       options.follow
           ? with_reconnection(client, stream,
-                              [&](const absl::Status&) { printer.news(loss_text(client)); })
+                              [&](const absl::Status& loss) { printer.news(loss_text(loss)); })
           : stream();
   printer.finish();
   return status.ok() ? end_of_output(output.error()) : fail(status);

@@ -96,7 +96,7 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
                   "Serve the workers' /metrics on the nodes' addresses, at this port (0: any), for "
                   "Prometheus; --insecure is needed for it, or a fleet's --trusted-network")
       ->type_name("PORT")
-      ->check(daemon::whole_number(0, 65'535));
+      ->transform(daemon::whole_number(0, 65'535));
   command
       .add_option("--metrics-folder", options.metrics_folder,
                   "Where Prometheus reads those addresses, a file each; jobs may share it "

@@ -29,7 +29,6 @@
 #include "common/errno_status.h"
 #include "common/exit_code.h"
 #include "common/time.h"
-#include "daemon/help.h"
 #include "daemon/process.h"
 #include "daemon/trust_options.h"
 

@@ -127,7 +127,7 @@ void declare_stacks(CLI::App& app, Action& action) {
   add_job_argument(*command, options->job);
   command->add_option("--rank", options->rank, "Only this rank")
       ->type_name("RANK")
-      ->check(daemon::whole_number(0, kNodesMax * kRanksPerNodeMax - 1));
+      ->transform(daemon::whole_number(0, kNodesMax * kRanksPerNodeMax - 1));
   command->add_flag("--threads", options->threads, "All threads, not the main ones alone");
   CLI::Option* const dumps = command->add_flag(
       "--dumps", options->dumps,

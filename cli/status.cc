@@ -40,7 +40,7 @@ int watch(const StatusOptions& options, Client& client) {
   };
   const absl::Status status = with_reconnection(
       client, [&] { return client.watch_job(options.job, take); },
-      [&](const absl::Status&) { warn(loss_text(client)); });
+      [](const absl::Status& loss) { warn(loss_text(loss)); });
   if (error != 0 && error != EPIPE) return end_of_output(error);
   return status.ok() ? exit_code : fail(status);
 }

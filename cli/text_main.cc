@@ -5,11 +5,13 @@
 
 #include "cli/terminal.h"
 #include "cli/text_commands.h"
+#include "daemon/help.h"
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write()
   signal(SIGXFSZ, SIG_IGN);  // and so is a file that may not grow
   CLI::App app("The text commands of muster", "muster");
+  muster::daemon::use_our_help(app);
   app.require_subcommand(1);
   muster::cli::TokenizeArguments tokenize;
   muster::cli::TrainTokenizerArguments train;

@@ -66,11 +66,13 @@ void use_our_help(CLI::App& app) {
 }
 
 CLI::Validator whole_number(int64_t least, int64_t most) {
-  const auto check = [least, most](const std::string& text) {
+  const auto check = [least, most](std::string& text) {
     int64_t value = 0;
-    if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return std::string();
-    return absl::StrCat("'", printable(text, kValueShown), "' is not a whole number from ", least,
-                        " to ", most);
+    if (!absl::SimpleAtoi(text, &value) || value < least || value > most)
+      return absl::StrCat("'", printable(text, kValueShown), "' is not a whole number from ", least,
+                          " to ", most);
+    text = absl::StrCat(value);
+    return std::string();
   };
   return CLI::Validator(check, "");
 }

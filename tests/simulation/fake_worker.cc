@@ -240,8 +240,8 @@ void FakeWorker::carry_out(const worker::Action& action) {
     // A process that does not know the signal dies of it.
     world_.require(signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
                    absl::StrCat(worker::to_string(signal->key), " is asked before it can answer"));
-    if (signal->signo == SIGTERM && told_at_ &&
-        world_.scheduler.now() - *told_at_ >= worker::kLeaveGrace / worker::kTellFraction)
+    if (signal->signo != SIGKILL && told_at_ &&
+        world_.scheduler.now() - *told_at_ >= worker::kAnswerMax)
       world_.asked_by_workers.insert(signal->key.launch());
     world_.trainers.signal(host_, signal->key, signal->signo);
   } else if (const auto* pages = std::get_if<worker::ReadPages>(&action)) {

@@ -3,6 +3,7 @@
 #include "worker/core/core.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -26,6 +27,8 @@ constexpr uint64_t kJitterStream = 1;
 void keep_earlier(std::optional<Instant>& earliest, const std::optional<Instant>& candidate) {
   if (candidate && (!earliest || *candidate < *earliest)) earliest = candidate;
 }
+
+constexpr const char* kItLeaves = "its worker is leaving";
 
 bool is_due(const std::optional<Instant>& deadline, Instant now) {
   return deadline && *deadline <= now;
@@ -147,7 +150,8 @@ void Core::change_store(StoreId store, Instant now, ActionList& out) {
     end_launch(key.launch(), out);
   }
   for (auto& [key, rank] : ranks_) rank.disowned = true;
-  stop_all(options_.leave_grace, "its coordinator's state store is gone", now, out);
+  stop_all(leaving_ ? grace_left(now) : options_.leave_grace,
+           "its coordinator's state store is gone", now, out);
   link_ = Link::kDown;
   greeting_until_.reset();
   heartbeat_at_.reset();
@@ -217,7 +221,7 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
     greeting_until_.reset();
     out.push_back(Disconnect{"no answer to the registration"});
   }
-  if (is_due(tell_until_, now)) ask_ranks_to_leave(now, out);
+  if (is_due(tell_until_, now)) stop_without_coordinator(now, out);
   for (auto& [key, rank] : ranks_) {
     if (!is_due(rank.kill_at, now)) continue;
     out.push_back(Note{
@@ -294,21 +298,33 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
   exit_reason_ = reason;
   leave_by_ = now + options_.leave_grace;
   if (link_ == Link::kRegistered) out.push_back(SendLeaving{grace_left(now)});
-  // Their peers elsewhere are asked by nobody but the coordinator, and their model cannot be saved without them. So it asks these, too, when it
-  // has heard of it: asked here before, a peer may be gone with code 75 before the coordinator knows why, and an upgrade may restart
-  // the coordinator in the same moment.
-  const bool have_peers = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
-    return rank.second.launch->spec.nodes > 1;
-  });
-  tell_until_ = now;
-  if (code == 0 && have_peers)
-    *tell_until_ += std::min(options_.leave_grace / kTellFraction, kTellMax);
-  if (is_due(tell_until_, now)) ask_ranks_to_leave(now, out);
+  // Peers elsewhere are asked by nobody but the coordinator, and their model cannot be saved without them. So it asks these ranks, too, when it
+  // has heard of it: asked here before, a peer may be gone with code 75 before the coordinator knows why, and an upgrade may restart the
+  // coordinator in the same moment.
+  const auto has_peers = [](const RankState& rank) {
+    return rank.life != Life::kWaiting && !rank.terminated && rank.launch->spec.nodes > 1;
+  };
+  const auto theirs = std::ranges::count_if(ranks_ | std::views::values, has_peers);
+  if (code != 0 || theirs == 0) return stop_all(grace_left(now), kItLeaves, now, out);
+  const Duration wait = std::min(options_.leave_grace / kTellFraction,
+                                 link_ == Link::kRegistered ? kAnswerMax : kTellMax);
+  tell_until_ = now + wait;
+  out.push_back(Note{false, absl::StrCat("ranks with peers on other nodes: ", theirs,
+                                         "; their coordinator stops them, or this worker in ",
+                                         to_seconds(wait), " s")});
+  stop_if([&](const RankState& rank) { return !has_peers(rank); }, grace_left(now), kItLeaves, now,
+          out);
 }
 
-void Core::ask_ranks_to_leave(Instant now, ActionList& out) {
-  if (!std::exchange(tell_until_, std::nullopt)) return;
-  stop_all(grace_left(now), "its worker is leaving", now, out);
+void Core::stop_without_coordinator(Instant now, ActionList& out) {
+  tell_until_.reset();
+  const auto theirs = std::ranges::count_if(ranks_ | std::views::values, [](const RankState& rank) {
+    return !rank.terminated && !rank.killed;
+  });
+  if (theirs == 0) return;
+  out.push_back(Note{true, absl::StrCat("the coordinator has not stopped ", theirs,
+                                        " ranks: they are asked without their peers")});
+  stop_all(grace_left(now), kItLeaves, now, out);
 }
 
 Duration Core::grace_left(Instant now) const { return std::max(leave_by_ - now, Duration::zero()); }

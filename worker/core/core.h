@@ -4,8 +4,8 @@
 //
 // It keeps the stream to the coordinator alive, starts and stops ranks as it is told, heartbeats
 // their figures and reports each rank's end until that is acknowledged. When it is told to leave it says so at once, because its
-// ranks may share a model with others, which only the coordinator can ask to leave, too; one that is away is waited for a while. Ranks run on undisturbed
-// while there is no coordinator; one with another state store, where their numbers mean other jobs, has them stopped
+// ranks may share a model with others, which only the coordinator can ask to leave, too: it asks all of them, and who does not hear of it for a while asks its own. Ranks run
+// on undisturbed while there is no coordinator; one with another state store, where their numbers mean other jobs, has them stopped
 // before this worker works for it. A refusal ends a worker that has never been registered, and no other: the coordinator
 // may have been restarted as another version, and may come back. step() is total: whatever the event says, it neither fails nor
 // throws; stale, repeated and contradictory requests are ignored or answered by a report with the
@@ -39,6 +39,8 @@
 #include <string_view>
 #include <vector>
 
+#include <absl/functional/function_ref.h>
+
 #include "common/gpu.h"
 #include "common/ids.h"
 #include "common/port_range.h"
@@ -56,8 +58,10 @@ constexpr size_t kLaunchesKeptMax = 20;
 // After its grace, and SIGKILL, a worker that leaves waits so long for its ranks: a process in D state is there until the kernel lets it go.
 constexpr Duration kLeaveWithout = std::chrono::seconds(5);
 
-// So long, at most this part of its grace, a worker that leaves waits for its coordinator to stop its ranks before it does so itself.
+// So long, at most this part of its grace, a worker that leaves waits for its coordinator to stop ranks with peers elsewhere before it does so
+// itself: where it is connected an answer takes milliseconds, where it is not the coordinator may be about to come back.
 constexpr int kTellFraction = 4;
+constexpr Duration kAnswerMax = std::chrono::seconds(1);
 constexpr Duration kTellMax = std::chrono::seconds(60);
 
 // Time to write a checkpoint, and to tell of it before whoever ends the worker kills it: Slurm and Kubernetes wait 30 s, systemd 90 s.
@@ -172,7 +176,10 @@ class Core {
   void stop(const RankKey& key, RankState& rank, Duration grace, const std::string& reason,
             Instant now, ActionList& out);
   void stop_older(JobId job, Attempt attempt, Instant now, ActionList& out);
+  int asking_signal(const RankState& rank, Instant now) const;
   void stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out);
+  void stop_if(absl::FunctionRef<bool(const RankState&)> is_meant, Duration grace,
+               const std::string& reason, Instant now, ActionList& out);
   void end_rank(const RankKey& key, SendRankExited report, Instant now, ActionList& out);
   void report(SendRankExited report, ActionList& out);
   static void take_figures(RankState& rank, RankFigures figures, Instant now);
@@ -183,7 +190,7 @@ class Core {
   void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
   void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);
   Duration grace_left(Instant now) const;
-  void ask_ranks_to_leave(Instant now, ActionList& out);
+  void stop_without_coordinator(Instant now, ActionList& out);
   void leave_when_done(Instant now, ActionList& out);
   void change_store(StoreId store, Instant now, ActionList& out);
   void answer_for_absent(const StopRanks& event, ActionList& out);

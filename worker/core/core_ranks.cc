@@ -186,7 +186,7 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
   if (found == ranks_.end()) return;
   const RankState& rank = found->second;
   exited.key = key;
-  exited.told_to_stop = rank.terminated || rank.killed;
+  exited.told_to_stop = rank.terminated || rank.killed || leaving_;
   if (exited.last_step < 0) exited.last_step = rank.figures.step;
   if (exited.detail.empty() && !rank.stop_reason.empty()) {
     exited.detail = absl::StrCat("stopped: ", rank.stop_reason);
@@ -214,6 +214,7 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
 
 // Starts what waits, in rank order, as far as older attempts are reaped and slots and GPUs are free.
 void Core::spawn_ready(ActionList& out) {
+  if (leaving_) return;
   auto alive = std::count_if(ranks_.begin(), ranks_.end(),
                              [](const auto& rank) { return rank.second.life != Life::kWaiting; });
   const RankKey* oldest = nullptr;  // of the job that the iteration is at
@@ -249,15 +250,28 @@ void Core::stop(const RankKey& key, RankState& rank, Duration grace, const std::
     return;
   }
   if (rank.killed) return;
-  if (!rank.terminated && up) out.push_back(SignalRank{key, SIGTERM});
+  if (!rank.terminated && up) out.push_back(SignalRank{key, asking_signal(rank, now)});
   rank.terminated = true;
   const Instant deadline = now + std::min(grace, kGraceMax);
   rank.kill_at = std::min(rank.kill_at.value_or(deadline), deadline);
 }
 
+// Who has told this worker to leave may have told its ranks, too, as systemd and Slurm do: a trainer that hears of it once more by SIGTERM,
+// some time later, would end in the middle of its save (trainer_core/signal_watcher.h).
+int Core::asking_signal(const RankState& rank, Instant now) const {
+  const bool is_late = leaving_ && now - (leave_by_ - options_.leave_grace) >= kAnswerMax;
+  return is_late && rank.launch->spec.command.empty() ? SIGUSR1 : SIGTERM;
+}
+
 void Core::stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out) {
+  stop_if([](const RankState&) { return true; }, grace, reason, now, out);
+}
+
+void Core::stop_if(absl::FunctionRef<bool(const RankState&)> is_meant, Duration grace,
+                   const std::string& reason, Instant now, ActionList& out) {
   std::vector<RankKey> keys;
-  for (const auto& [key, rank] : ranks_) keys.push_back(key);
+  for (const auto& [key, rank] : ranks_)
+    if (is_meant(rank)) keys.push_back(key);
   for (const RankKey& key : keys) {
     const auto rank = ranks_.find(key);
     if (rank != ranks_.end()) stop(key, rank->second, grace, reason, now, out);

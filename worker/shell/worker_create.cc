@@ -223,10 +223,6 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& wanted) {
   if (auto status = check_name(name_of(wanted)); !status.ok()) return status;
-  if (wanted.slots < 0 || wanted.slots > kRanksPerNodeMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--slots=", wanted.slots, ": must be from 1 to ", kRanksPerNodeMax));
-  }
   auto gpus = std::make_unique<GpuWatch>(gpu_watch_options(wanted.gpus));
   WorkerOptions options = wanted;
   if (auto status = check_coordinator(options); !status.ok()) return status;

@@ -224,7 +224,6 @@ TEST(Train, AllocatesNothingInAStep) {
   }
 }
 
-// The emulated device does nothing before somebody waits for it.
 // Products of own kernels alone take several times as long: somebody wonders about it.
 TEST(CudaOps, SaysOnceWhichLibraryIsMissingAndWhy) {
   const auto ops = cuda_ops({});
@@ -239,6 +238,7 @@ TEST(CudaOps, SaysOnceWhichLibraryIsMissingAndWhy) {
       << "as wanted";
 }
 
+// The emulated device does nothing before somebody waits for it.
 TEST(Marks, WaitForWhatWasCalledBeforeThem) {
   const auto backend = gpu_backend({}).value();
   const DeviceMemory& memory = backend->memory();

@@ -92,12 +92,13 @@ TEST(Client, WhereNobodyAnswersIsSaidWhileItTriesAgain) {
   std::string said;
   const absl::Status status = with_reconnection(
       client, [&] { return client.get_job(7).status(); },
-      [&](const absl::Status&) {
-        said = loss_text(client);
+      [&](const absl::Status& loss) {
+        said = loss_text(loss);
         client.stop();
       });
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_EQ(said, "no coordinator answers at 127.0.0.1:1; trying again for 60 s");
+  EXPECT_EQ(said,
+            "no coordinator answers at 127.0.0.1:1 (Connection refused); trying again for 60 s");
 }
 
 TEST(Client, ASubmissionIsGivenUpWhenPatienceEnds) {

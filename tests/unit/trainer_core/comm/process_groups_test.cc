@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <bit>
 #include <functional>
 #include <set>
 #include <thread>
@@ -46,12 +47,23 @@ TEST(ProcessGroups, EachGroupHasTheRanksThatTheMeshSays) {
   });
 }
 
-// H100 has 132 multiprocessors.
-TEST(ProcessGroups, KernelsOfAllLanesHaveRoomOnADevice) {
-  EXPECT_EQ(nccl_blocks_max(132, cube()), 0);
-  EXPECT_EQ(nccl_blocks_max(132, mesh_of({.ici = {1, 1, 2, 1, 2, 1, 2}}, 1, 8)), 44);
-  EXPECT_EQ(nccl_blocks_max(132, mesh_of({.ici = {1, 2, 2, 1, 1, 1, 2}}, 1, 8)), 26);
-  EXPECT_EQ(nccl_blocks_max(132, mesh_of({.ici = {1, 2, 2, 1, 2, 1, 1}}, 1, 8)), 22);
+// Of A100, H100 and B200, and smaller ones.
+TEST(ProcessGroups, NcclsKernelsHaveRoomOnADeviceTogether) {
+  const Mesh ring = mesh_of({.ici = {1, 1, 2, 1, 2, 1, 2}}, 1, 8);
+  const Mesh stages = mesh_of({.ici = {1, 2, 2, 1, 1, 1, 2}}, 1, 8);
+  const Mesh both = mesh_of({.ici = {1, 2, 2, 1, 2, 1, 1}}, 1, 8);
+  for (const int multiprocessors : {8, 40, 84, 108, 132, 148}) {
+    for (const Mesh& mesh : {cube(), ring, stages, both}) {
+      const int blocks = nccl_blocks_max(multiprocessors, mesh);
+      const int most = blocks == 0 ? 64 : blocks;  // sends and receives take the next power of two
+      EXPECT_TRUE(std::has_single_bit(static_cast<unsigned>(most))) << most;
+      EXPECT_LE(most * nccl_kernels_at_once(mesh), multiprocessors * 7 / 8 + 1)
+          << multiprocessors << " for " << mesh.to_string();
+    }
+  }
+  EXPECT_EQ(nccl_blocks_max(132, cube()), 32);
+  EXPECT_EQ(nccl_blocks_max(132, both), 16);
+  EXPECT_EQ(nccl_blocks_max(148, cube()), 0);
   EXPECT_EQ(nccl_blocks_max(1, cube()), 1);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -15,17 +16,27 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// A job of two nodes, one of which is elsewhere.
+// Job 1 is of two nodes, one of which is elsewhere.
 class CoreWithPeersElsewhere : public CoreTest {
  protected:
   static constexpr Duration kWait = kLeaveGrace / kTellFraction;
 
+  static StartRanks wide(int32_t ranks_here) {
+    StartRanks event = start(1, 1, ranks_here);
+    event.launch.spec.nodes = 2;
+    return event;
+  }
   void start_wide(int32_t ranks_here) {
     connect();
-    StartRanks wide = start(1, 1, ranks_here);
-    wide.launch.spec.nodes = 2;
-    start_up(wide);
+    start_up(wide(ranks_here));
   }
+  // Whom `actions` signal, and how.
+  static std::map<RankKey, int> signalled(const ActionList& actions) {
+    std::map<RankKey, int> all;
+    for (const SignalRank& signal : only<SignalRank>(actions)) all[signal.key] = signal.signo;
+    return all;
+  }
+  using Signals = std::map<RankKey, int>;
 };
 
 TEST_F(CoreTest, LeavingStopsRanksReportsAndWaitsForTheAcknowledgement) {
@@ -89,35 +100,80 @@ TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
 }
 
 // The ranks agree on the step after which they leave: a peer elsewhere would be gone with code 75 before the coordinator has heard why.
-TEST_F(CoreWithPeersElsewhere, RanksAreAskedByTheCoordinatorOnceItKnowsThatTheirWorkerLeaves) {
+TEST_F(CoreWithPeersElsewhere, RanksAreStoppedByTheCoordinatorOnceItKnowsThatTheirWorkerLeaves) {
   start_wide(2);
   ActionList actions = step(ShutdownRequested{});
   EXPECT_THAT(only<SendLeaving>(actions), SizeIs(1));
-  EXPECT_THAT(only<SignalRank>(actions), SizeIs(0));
+  EXPECT_EQ(signalled(actions), Signals());
+  EXPECT_THAT(only<Note>(actions).at(0).text, HasSubstr("other nodes: 2; their coordinator"));
   actions = step(stop(1, 1, kLeaveGrace));
-  ASSERT_THAT(only<SignalRank>(actions), SizeIs(2));
-  EXPECT_EQ(only<SignalRank>(actions)[0].signo, SIGTERM);
-  EXPECT_THAT(only<SignalRank>(pass(kWait)), SizeIs(0)) << "asked once";
+  EXPECT_EQ(signalled(actions), (Signals{{key(1, 1, 0), SIGTERM}, {key(1, 1, 1), SIGTERM}}));
+  actions = pass(kAnswerMax);
+  EXPECT_EQ(signalled(actions), Signals()) << "asked once";
+  EXPECT_THAT(only<Note>(actions), SizeIs(0));
 }
 
+// Not by SIGTERM: whoever stops the worker may have stopped its ranks, too, which would take it for a second wish and save nothing.
 TEST_F(CoreWithPeersElsewhere, ACoordinatorThatDoesNotAnswerIsNotWaitedForLong) {
   start_wide(1);
   step(ShutdownRequested{});
-  EXPECT_THAT(only<SignalRank>(pass(kWait - milliseconds(1))), SizeIs(0));
-  EXPECT_THAT(only<SignalRank>(pass(milliseconds(1))), SizeIs(1));
+  EXPECT_EQ(signalled(pass(kAnswerMax - milliseconds(1))), Signals());
+  const ActionList actions = pass(milliseconds(1));
+  EXPECT_EQ(signalled(actions), (Signals{{key(1, 1, 0), SIGUSR1}}));
+  EXPECT_THAT(only<Note>(actions).at(0).text, HasSubstr("has not stopped 1 ranks"));
+}
+
+TEST_F(CoreWithPeersElsewhere, ProgramsKnowNoOtherSignalThanSigterm) {
+  connect();
+  StartRanks program = wide(1);
+  program.launch.spec.command = {"train"};
+  start_up(program);
+  step(ShutdownRequested{});
+  EXPECT_EQ(signalled(pass(kAnswerMax)), (Signals{{key(1, 1, 0), SIGTERM}}));
+}
+
+TEST_F(CoreWithPeersElsewhere, RanksOfOtherJobsAreAskedAtOnce) {
+  start_wide(1);
+  start_up(start(2, 1, 1));
+  EXPECT_EQ(signalled(step(ShutdownRequested{})), (Signals{{key(2, 1, 0), SIGTERM}}));
+}
+
+// Those that wait for an older attempt's slots are never started.
+TEST_F(CoreWithPeersElsewhere, NothingIsStartedMeanwhile) {
+  connect();
+  start_up(start(1, 1, 4));
+  StartRanks next = wide(4);
+  next.launch.attempt = Attempt(2);
+  EXPECT_THAT(only<SpawnRank>(step(next)), SizeIs(0));
+  ActionList actions = step(ShutdownRequested{});
+  EXPECT_THAT(only<SendRankExited>(actions), SizeIs(4));
+  for (int32_t rank = 0; rank < 4; ++rank)
+    EXPECT_THAT(only<SpawnRank>(step(RankReaped{key(1, 1, rank), -1, SIGKILL, 3, ""})), SizeIs(0));
+}
+
+// Who has told the worker may have told its ranks: a program that has ended for it has not succeeded.
+TEST_F(CoreWithPeersElsewhere, WhatEndsMeanwhileWasToldToStop) {
+  start_wide(1);
+  step(ShutdownRequested{});
+  const auto ends = only<SendRankExited>(step(RankReaped{key(1, 1, 0), 0, 0, 3, ""}));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_TRUE(ends[0].told_to_stop);
 }
 
 // Both are restarted at once by an upgrade: the coordinator asks the peers on other workers when it is back.
 TEST_F(CoreWithPeersElsewhere, RanksWaitForACoordinatorThatIsAway) {
   start_wide(2);
   step(Disconnected{});
-  EXPECT_THAT(only<SignalRank>(step(ShutdownRequested{})), SizeIs(0));
+  EXPECT_EQ(signalled(step(ShutdownRequested{})), Signals());
   now += seconds(3);
   const ActionList actions = connect();
   EXPECT_THAT(only<SendLeaving>(actions), SizeIs(1));
-  EXPECT_THAT(only<SignalRank>(actions), SizeIs(0));
-  EXPECT_THAT(only<SignalRank>(step(stop(1, 1, kLeaveGrace - seconds(3)))), SizeIs(2));
-  EXPECT_THAT(only<SignalRank>(pass(kLeaveGrace)), SizeIs(2)) << "killed, once its grace is over";
+  EXPECT_EQ(signalled(actions), Signals());
+  EXPECT_EQ(signalled(step(stop(1, 1, kLeaveGrace - seconds(3)))),
+            (Signals{{key(1, 1, 0), SIGUSR1}, {key(1, 1, 1), SIGUSR1}}));
+  EXPECT_EQ(signalled(pass(kLeaveGrace)),
+            (Signals{{key(1, 1, 0), SIGKILL}, {key(1, 1, 1), SIGKILL}}))
+      << "once their grace is over";
 }
 
 TEST_F(CoreWithPeersElsewhere, ACoordinatorThatStaysAwayIsNotWaitedForLong) {
@@ -125,11 +181,18 @@ TEST_F(CoreWithPeersElsewhere, ACoordinatorThatStaysAwayIsNotWaitedForLong) {
   step(Disconnected{});
   step(ShutdownRequested{});
   ASSERT_TRUE(core.next_deadline().has_value());
-  EXPECT_THAT(only<SignalRank>(pass(kWait - milliseconds(1))), SizeIs(0));
-  const auto asked = only<SignalRank>(pass(milliseconds(1)));
-  ASSERT_THAT(asked, SizeIs(1));
-  EXPECT_EQ(asked[0].signo, SIGTERM);
-  EXPECT_EQ(only<SignalRank>(pass(kLeaveGrace - kWait)).at(0).signo, SIGKILL);
+  EXPECT_EQ(signalled(pass(kWait - milliseconds(1))), Signals());
+  EXPECT_EQ(signalled(pass(milliseconds(1))), (Signals{{key(1, 1, 0), SIGUSR1}}));
+  EXPECT_EQ(signalled(pass(kLeaveGrace - kWait)), (Signals{{key(1, 1, 0), SIGKILL}}));
+}
+
+TEST_F(CoreWithPeersElsewhere, ACoordinatorOfAnotherStoreGivesThemNoMoreTime) {
+  start_wide(1);
+  step(Disconnected{});
+  step(ShutdownRequested{});
+  now += seconds(5);
+  EXPECT_EQ(signalled(connect(1, /*store=*/2)), (Signals{{key(1, 1, 0), SIGUSR1}}));
+  EXPECT_EQ(signalled(pass(kLeaveGrace - seconds(5))), (Signals{{key(1, 1, 0), SIGKILL}}));
 }
 
 TEST_F(CoreTest, RanksWithoutPeersElsewhereWaitForNobody) {
