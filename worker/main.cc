@@ -127,8 +127,10 @@ void describe(CLI::App& app, CommandLine& line) {
          "Where ranks find each other, and the address that ranks bind; port 0 picks a free one")
       ->type_name("HOST:PORT")
       ->capture_default_str();
-  app.add_option("--trainer", options.trainer,
-                 "Program to run as a rank (default: muster-trainer beside this program)")
+  app.add_option(
+         "--trainer", options.trainer,
+         "Program to run as a rank (default: muster-trainer beside this program); SIGTERM and "
+         "SIGUSR1 ask it to save and leave")
       ->type_name("FILE");
   app.add_option("--port-file", options.port_file,
                  "Write the ports as JSON to this file once ready")

@@ -119,7 +119,7 @@ struct RankExit {
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
   bool of_program = false;    // its exit code has no meaning of ours
-  bool told_to_stop = false;  // its worker had sent it a signal to end
+  bool told_to_stop = false;  // it, or its worker, had been told to end
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };

@@ -9,12 +9,17 @@
 
 namespace muster::simulation {
 
+// As long as the core waits for a coordinator that is away.
+constexpr Duration kTellWait =
+    std::min(worker::kLeaveGrace / worker::kTellFraction, worker::kTellMax);
+
 FakeWorker::FakeWorker(World& world, int host, int32_t slots)
     : world_(world), host_(host), slots_(slots), name_(absl::StrCat("node", host)) {}
 
 void FakeWorker::boot() {
   ++life_;
   told_at_.reset();
+  waits_until_.reset();
   incarnation_ = Incarnation(life_ * 100 + static_cast<uint64_t>(host_));
   worker::CoreOptions options;
   options.name = name_;
@@ -51,6 +56,7 @@ void FakeWorker::ask_to_leave() {
   if (!core_) return;
   world_.note(absl::StrCat(name_.value(), " is asked to leave"));
   told_at_ = world_.scheduler.now();
+  waits_until_ = *told_at_ + (core_->registered() ? worker::kAnswerMax : kTellWait);
   step(worker::ShutdownRequested{});
 }
 
@@ -108,6 +114,7 @@ void FakeWorker::connect() {
 void FakeWorker::stream_ended(StreamId stream, worker::StreamEnd end, const std::string& reason) {
   if (stream_ != stream) return;
   stream_.reset();
+  if (told_at_) waits_until_ = *told_at_ + kTellWait;
   step(worker::Disconnected{end, reason});
 }
 
@@ -240,9 +247,9 @@ void FakeWorker::carry_out(const worker::Action& action) {
     // A process that does not know the signal dies of it.
     world_.require(signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
                    absl::StrCat(worker::to_string(signal->key), " is asked before it can answer"));
-    if (signal->signo != SIGKILL && told_at_ &&
-        world_.scheduler.now() - *told_at_ >= worker::kAnswerMax)
-      world_.asked_by_workers.insert(signal->key.launch());
+    const bool asks = signal->signo == SIGTERM || signal->signo == SIGUSR1;
+    if (asks && waits_until_ && world_.scheduler.now() >= *waits_until_)
+      world_.asked_by_workers.insert({stores_.at(signal->key.launch()), signal->key.launch()});
     world_.trainers.signal(host_, signal->key, signal->signo);
   } else if (const auto* pages = std::get_if<worker::ReadPages>(&action)) {
     read_pages(*pages);
@@ -276,6 +283,10 @@ void FakeWorker::carry_out(const worker::Action& action) {
   } else if (std::holds_alternative<worker::Exit>(action)) {
     world_.note(absl::StrCat(name_.value(), " leaves: ", std::get<worker::Exit>(action).reason));
     if (stream_) world_.network.worker_closes(*stream_);
+    for (const auto& [key, process] : world_.trainers.processes())
+      world_.require(key.first != host_ || !process.running,
+                     absl::StrCat(name_.value(), " leaves ", worker::to_string(key.second),
+                                  " without having killed it"));
     world_.trainers.host_died(host_);
     reboot_after(world_.random.between_ms(500, 4'000));
   }

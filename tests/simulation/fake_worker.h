@@ -62,6 +62,7 @@ class FakeWorker {
   std::optional<worker::Core> core_;
   std::optional<StreamId> stream_;
   std::optional<Instant> told_at_;               // to leave
+  std::optional<Instant> waits_until_;           // for its coordinator to stop its ranks, then
   std::map<worker::LaunchKey, StoreId> stores_;  // that launches came from
   std::set<std::pair<StoreId, JobId>> copies_;   // in the host's memory: they outlive the worker
 };

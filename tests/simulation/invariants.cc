@@ -226,7 +226,8 @@ void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
   // Ranks leave for their workers alone, each of which says so before: unless it has waited for the coordinator in vain.
   const bool by_rank = by_leaving && job.faults.back().rank.value() >= 0 && job.spec.nodes > 1 &&
                        job.faults.size() > before.faults.size();
-  world_.require(!by_rank || world_.asked_by_workers.contains({job.id, before.attempt}),
+  world_.require(!by_rank || world_.asked_by_workers.contains(
+                                 {world_.coordinator.store(), {job.id, before.attempt}}),
                  absl::StrCat("job ", job.id.value(), ": ",
                               job.faults.empty() ? "" : job.faults.back().message,
                               ", before anybody has said why"));

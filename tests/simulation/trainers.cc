@@ -135,7 +135,7 @@ void Trainers::complete_step(const LaunchKey& launch) {
     return !process.running || !finish_step(key, process);
   });
   if (agreed && !broken_.contains(launch)) {
-    ++left_together_;
+    left_together_ += ranks.empty() ? 0 : 1;  // it may have been the last step
     for (const ProcessKey& key : ranks) {
       Process& process = processes_.at(key);
       checkpoints_[launch.first] = process.step;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/core/core.h"
@@ -43,7 +44,7 @@ class World {
   FakeCoordinator coordinator;
   Invariants invariants;
   // Whose ranks a worker asked to leave that had waited for its coordinator to do so.
-  std::set<worker::LaunchKey> asked_by_workers;
+  std::set<std::pair<StoreId, worker::LaunchKey>> asked_by_workers;
 
   struct Totals {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;

@@ -21,8 +21,8 @@
 //
 // Several groups of a rank may be on its device at one time, whose kernels wait for peers. Nobody waits crosswise: within a lane
 // (process_groups.h) one collective follows the other, on the device or on the lane's thread, in the order of the pass, which is the same
-// on all ranks; between lanes the host waits for what was called earlier in that order, never for what comes later; and all lanes'
-// kernels, one each, have room on a device at once (nccl_blocks_max). So NCCL needs no order of launches from us, and NCCL_LAUNCH_ORDER_IMPLICIT must stay
+// on all ranks; between lanes the host waits for what was called earlier in that order, never for what comes later; and all
+// kernels that there are at one time have room on a device (nccl_blocks_max). So NCCL needs no order of launches from us, and NCCL_LAUNCH_ORDER_IMPLICIT must stay
 // unset: lanes are threads, and which of two calls first is not the same on all ranks.
 #pragma once
 

@@ -32,18 +32,14 @@ GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
 
 }  // namespace
 
-int nccl_kernels_at_once(const Mesh& mesh) {
-  int kernels = 2;  // of the computation's lane and of what runs beside it
-  if (mesh.degree(MeshAxis::kContext) > 1) ++kernels;
-  if (mesh.degree(MeshAxis::kPipeline) > 1) kernels += 2;  // a message of each direction
-  return kernels;
-}
-
 int nccl_blocks_max(int multiprocessors, const Mesh& mesh) {
   constexpr int kNcclsOwnMax = 64;  // MAXCHANNELS
+  int kernels = 2;                  // of the computation's lane and of what runs beside it
+  if (mesh.degree(MeshAxis::kContext) > 1) ++kernels;
+  if (mesh.degree(MeshAxis::kPipeline) > 1) kernels += 2;
   // Hopper starts blocks in clusters of four, which leave some multiprocessors of a GPC without one.
   const int usable = multiprocessors - multiprocessors / 8;
-  const auto room = static_cast<unsigned>(std::max(usable / nccl_kernels_at_once(mesh), 1));
+  const auto room = static_cast<unsigned>(std::max(usable / kernels, 1));
   // Kernels that send and receive round up to a power of two.
   const auto blocks = static_cast<int>(std::bit_floor(room));
   return blocks < kNcclsOwnMax ? blocks : 0;

@@ -27,11 +27,9 @@ constexpr int kCheckpointLane = 6;  // of whoever saves or restores; from here o
 constexpr int kLeaveLane = 7;       // of whoever leaves for the rank
 constexpr int kLocalLane = 8;       // of local checkpoints
 
-// How many kernels of NCCL a rank of `mesh` has on its device at one time, at most: one of a lane, and of messages between stages one of each
-// direction.
-int nccl_kernels_at_once(const Mesh& mesh);
-// The most thread blocks that one of them may have, so that all find room on a device of so many multiprocessors, each of which a block may
-// fill: who waits for a peer there must not keep out what the peer waits for. 0: NCCL has none that are larger.
+// The most thread blocks that a kernel of NCCL may have, so that all kernels which a rank of `mesh` has at one time find room on a device of so
+// many multiprocessors, each of which a block may fill: who waits for a peer there must not keep out what the peer waits for. There is one
+// of a lane, and of messages between stages one of each direction. 0: NCCL has none that are larger.
 int nccl_blocks_max(int multiprocessors, const Mesh& mesh);
 
 // Groups are made when they are first asked for, which takes no message, and live as long as this object. Any thread; each group is

@@ -133,7 +133,7 @@ struct SendRankExited {
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence;  // null: none
-  bool told_to_stop = false;                    // it had been sent a signal to end
+  bool told_to_stop = false;                    // it, or its worker, had been told to end
 };
 
 // The coordinator has acknowledged the rank's end: its log is kept at hand until that is acknowledged, too. Answered

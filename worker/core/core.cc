@@ -89,6 +89,8 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
   dumps_.clear();
   check_.reset();
   retry_at_.reset();
+  // It may be restarted as well, and back soon.
+  if (tell_until_) tell_until_ = told_at() + wait_for_coordinator();
   if (event.end == StreamEnd::kReplaced || (event.end == StreamEnd::kRefused && !store_)) {
     begin_leaving(2, absl::StrCat("the coordinator refused this worker: ", event.reason), now, out);
   } else {
@@ -224,8 +226,8 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
   if (is_due(tell_until_, now)) stop_without_coordinator(now, out);
   for (auto& [key, rank] : ranks_) {
     if (!is_due(rank.kill_at, now)) continue;
-    out.push_back(Note{
-        true, absl::StrCat(to_string(key), " ignored SIGTERM for its whole grace; killing it")});
+    out.push_back(
+        Note{true, absl::StrCat(to_string(key), " has not left within its grace; killing it")});
     stop(key, rank, Duration::zero(), rank.stop_reason, now, out);
   }
   if (is_due(heartbeat_at_, now)) {
@@ -302,12 +304,11 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
   // has heard of it: asked here before, a peer may be gone with code 75 before the coordinator knows why, and an upgrade may restart the
   // coordinator in the same moment.
   const auto has_peers = [](const RankState& rank) {
-    return rank.life != Life::kWaiting && !rank.terminated && rank.launch->spec.nodes > 1;
+    return rank.life != Life::kWaiting && !is_told_to_end(rank) && rank.launch->spec.nodes > 1;
   };
   const auto theirs = std::ranges::count_if(ranks_ | std::views::values, has_peers);
   if (code != 0 || theirs == 0) return stop_all(grace_left(now), kItLeaves, now, out);
-  const Duration wait = std::min(options_.leave_grace / kTellFraction,
-                                 link_ == Link::kRegistered ? kAnswerMax : kTellMax);
+  const Duration wait = wait_for_coordinator();
   tell_until_ = now + wait;
   out.push_back(Note{false, absl::StrCat("ranks with peers on other nodes: ", theirs,
                                          "; their coordinator stops them, or this worker in ",
@@ -318,13 +319,20 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
 
 void Core::stop_without_coordinator(Instant now, ActionList& out) {
   tell_until_.reset();
-  const auto theirs = std::ranges::count_if(ranks_ | std::views::values, [](const RankState& rank) {
-    return !rank.terminated && !rank.killed;
-  });
+  const auto theirs = std::ranges::count_if(
+      ranks_ | std::views::values, [](const RankState& rank) { return !is_told_to_end(rank); });
   if (theirs == 0) return;
-  out.push_back(Note{true, absl::StrCat("the coordinator has not stopped ", theirs,
-                                        " ranks: they are asked without their peers")});
+  out.push_back(Note{true, absl::StrCat("ranks that the coordinator has not stopped: ", theirs,
+                                        "; they are asked without their peers")});
   stop_all(grace_left(now), kItLeaves, now, out);
+}
+
+Instant Core::told_at() const { return leave_by_ - options_.leave_grace; }
+
+// From told_at() on.
+Duration Core::wait_for_coordinator() const {
+  return std::min(options_.leave_grace / kTellFraction,
+                  link_ == Link::kRegistered ? kAnswerMax : kTellMax);
 }
 
 Duration Core::grace_left(Instant now) const { return std::max(leave_by_ - now, Duration::zero()); }

@@ -107,9 +107,9 @@ class Core {
     int32_t pid = 0;
     RankFigures figures;
     bool dirty = true;               // figures the coordinator has not been sent
-    bool terminated = false;         // SIGTERM was sent, or is due once it is up
+    bool terminated = false;         // was asked to end, or is to be once it is up
     bool killed = false;             // SIGKILL was sent
-    std::optional<Instant> kill_at;  // when SIGTERM has not helped
+    std::optional<Instant> kill_at;  // when that has not helped
     std::string stop_reason;
     bool disowned =
         false;  // of a state store that is no longer the coordinator's: nobody waits for its end
@@ -176,6 +176,7 @@ class Core {
   void stop(const RankKey& key, RankState& rank, Duration grace, const std::string& reason,
             Instant now, ActionList& out);
   void stop_older(JobId job, Attempt attempt, Instant now, ActionList& out);
+  static bool is_told_to_end(const RankState& rank) { return rank.terminated || rank.killed; }
   int asking_signal(const RankState& rank, Instant now) const;
   void stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out);
   void stop_if(absl::FunctionRef<bool(const RankState&)> is_meant, Duration grace,
@@ -189,6 +190,8 @@ class Core {
   void read_sample(uint64_t id, Instant now, ActionList& out);
   void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
   void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);
+  Instant told_at() const;
+  Duration wait_for_coordinator() const;
   Duration grace_left(Instant now) const;
   void stop_without_coordinator(Instant now, ActionList& out);
   void leave_when_done(Instant now, ActionList& out);

@@ -174,6 +174,7 @@ void Core::on(const RankReaped& event, Instant now, ActionList& out) {
   exited.last_step = event.last_step;
   exited.detail = event.detail;
   exited.cause = event.cause;
+  exited.told_to_stop = event.worker_left;
   // Reports may wait for a coordinator that is away for long.
   if (reports_.size() < kEvidenceReportsMax) exited.evidence = event.evidence;
   const auto rank = ranks_.find(event.key);
@@ -186,7 +187,7 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
   if (found == ranks_.end()) return;
   const RankState& rank = found->second;
   exited.key = key;
-  exited.told_to_stop = rank.terminated || rank.killed || leaving_;
+  exited.told_to_stop = exited.told_to_stop || is_told_to_end(rank);
   if (exited.last_step < 0) exited.last_step = rank.figures.step;
   if (exited.detail.empty() && !rank.stop_reason.empty()) {
     exited.detail = absl::StrCat("stopped: ", rank.stop_reason);
@@ -243,6 +244,7 @@ void Core::stop(const RankKey& key, RankState& rank, Duration grace, const std::
     return end_rank(key, std::move(exited), now, out);
   }
   const bool up = rank.life == Life::kUp;
+  if (leaving_) grace = std::min(grace, grace_left(now));
   if (grace <= Duration::zero()) {
     rank.kill_at.reset();
     if (!rank.killed && up) out.push_back(SignalRank{key, SIGKILL});
@@ -259,7 +261,7 @@ void Core::stop(const RankKey& key, RankState& rank, Duration grace, const std::
 // Who has told this worker to leave may have told its ranks, too, as systemd and Slurm do: a trainer that hears of it once more by SIGTERM,
 // some time later, would end in the middle of its save (trainer_core/signal_watcher.h).
 int Core::asking_signal(const RankState& rank, Instant now) const {
-  const bool is_late = leaving_ && now - (leave_by_ - options_.leave_grace) >= kAnswerMax;
+  const bool is_late = leaving_ && now - told_at() >= kAnswerMax;
   return is_late && rank.launch->spec.command.empty() ? SIGUSR1 : SIGTERM;
 }
 

@@ -120,6 +120,7 @@ struct RankReaped {
   std::optional<RankFigures> figures{};  // its page's last ones, if it could be read
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence{};  // null: none could be read in time
+  bool worker_left = false;                       // had been told to, when this was reaped
 };
 
 // Answers a ForgetRank action: the coordinator has acknowledged the whole of the rank's log.

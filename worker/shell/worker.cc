@@ -104,6 +104,7 @@ void Worker::reap_children() {
   for (const ReapedRank& end : reaper_.reap()) {
     EndedRank one;
     one.event = {.key = end.key, .exit_code = end.exit_code, .signal = end.signal, .detail = ""};
+    one.event.worker_left = core_->leaving();
     if (const auto start = starts_.extract(end.key)) {
       one.started = start.mapped().at;
       one.oom_kills = start.mapped().oom_kills;

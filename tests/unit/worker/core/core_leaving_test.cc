@@ -120,7 +120,8 @@ TEST_F(CoreWithPeersElsewhere, ACoordinatorThatDoesNotAnswerIsNotWaitedForLong) 
   EXPECT_EQ(signalled(pass(kAnswerMax - milliseconds(1))), Signals());
   const ActionList actions = pass(milliseconds(1));
   EXPECT_EQ(signalled(actions), (Signals{{key(1, 1, 0), SIGUSR1}}));
-  EXPECT_THAT(only<Note>(actions).at(0).text, HasSubstr("has not stopped 1 ranks"));
+  EXPECT_THAT(only<Note>(actions).at(0).text,
+              HasSubstr("that the coordinator has not stopped: 1;"));
 }
 
 TEST_F(CoreWithPeersElsewhere, ProgramsKnowNoOtherSignalThanSigterm) {
@@ -151,13 +152,36 @@ TEST_F(CoreWithPeersElsewhere, NothingIsStartedMeanwhile) {
     EXPECT_THAT(only<SpawnRank>(step(RankReaped{key(1, 1, rank), -1, SIGKILL, 3, ""})), SizeIs(0));
 }
 
-// Who has told the worker may have told its ranks: a program that has ended for it has not succeeded.
+// Who has told the worker may have told its ranks: a program that has ended for it has not succeeded. What was reaped before has.
 TEST_F(CoreWithPeersElsewhere, WhatEndsMeanwhileWasToldToStop) {
+  start_wide(2);
+  step(ShutdownRequested{});
+  for (const bool meanwhile : {false, true}) {
+    RankReaped end{key(1, 1, meanwhile ? 1 : 0), 0, 0, 3, ""};
+    end.worker_left = meanwhile;
+    const auto ends = only<SendRankExited>(step(end));
+    ASSERT_THAT(ends, SizeIs(1));
+    EXPECT_EQ(ends[0].told_to_stop, meanwhile);
+  }
+}
+
+// The coordinator may give more, to a job that grows or to workers that stay.
+TEST_F(CoreWithPeersElsewhere, NobodyHasMoreTimeThanTheWorker) {
   start_wide(1);
   step(ShutdownRequested{});
-  const auto ends = only<SendRankExited>(step(RankReaped{key(1, 1, 0), 0, 0, 3, ""}));
-  ASSERT_THAT(ends, SizeIs(1));
-  EXPECT_TRUE(ends[0].told_to_stop);
+  step(stop(1, 1, seconds(120)));
+  EXPECT_EQ(signalled(pass(kLeaveGrace - milliseconds(1))), Signals());
+  EXPECT_EQ(signalled(pass(milliseconds(1))), (Signals{{key(1, 1, 0), SIGKILL}}));
+}
+
+// An upgrade restarts both in one moment, and which is first is chance.
+TEST_F(CoreWithPeersElsewhere, RanksWaitForACoordinatorThatGoesInTheSameMoment) {
+  start_wide(1);
+  step(ShutdownRequested{});
+  now += milliseconds(100);
+  step(Disconnected{});
+  EXPECT_EQ(signalled(pass(kWait - milliseconds(101))), Signals());
+  EXPECT_EQ(signalled(pass(milliseconds(1))), (Signals{{key(1, 1, 0), SIGUSR1}}));
 }
 
 // Both are restarted at once by an upgrade: the coordinator asks the peers on other workers when it is back.
