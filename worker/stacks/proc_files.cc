@@ -67,6 +67,7 @@ std::optional<TaskStat> parse_task_stat(std::string_view line) {
       absl::StrSplit(av(line.substr(close + 1)), absl::ByAnyChar(" \n"), absl::SkipEmpty());
   // Counted from the state, which proc(5) calls field 3.
   constexpr size_t kStart = 22 - 3;
+  constexpr size_t kMemoryBytes = 23 - 3;
   constexpr size_t kStackStart = 28 - 3;
   TaskStat stat{.name = printable_name(line.substr(open + 1, close - open - 1))};
   if (fields.size() <= kStackStart || fields[0].size() != 1 ||
@@ -75,6 +76,7 @@ std::optional<TaskStat> parse_task_stat(std::string_view line) {
     return std::nullopt;
   }
   stat.state = fields[0][0];
+  stat.has_memory = fields[kMemoryBytes] != "0";
   return stat;
 }
 

@@ -24,6 +24,7 @@ struct TaskStat {
   std::string name;  // at most 15 bytes before escaping
   char state = '?';
   uint64_t start_ticks = 0;  // since boot: with the pid it names one life
+  bool has_memory = false;   // not any more once it is on its way out, before it is a zombie
   uint64_t stack_start =
       0;  // of the main thread: another one after an exec; 0 for who may not know
 

@@ -73,7 +73,7 @@ RankStacks ProcessReader::read(const PySpy& py_spy, const std::string& self_stac
   });
   if (!is_known) readable = unwinder_.refresh() || readable;
   const auto after = read_task_stat(proc_root_, pid_);
-  if (!before || !after || after->state == 'Z' || after->state == 'X') {
+  if (!before || !after || !after->has_memory || after->state == 'Z' || after->state == 'X') {
     stacks.problem = "died while it was read";
   } else if (before->stack_start != after->stack_start) {
     stacks.problem = "became another program while it was read";

@@ -21,6 +21,10 @@ TEST(ProcFilesTest, NamesMayHaveParenthesesAndControls) {
   EXPECT_EQ(stat->state, 'S');
   EXPECT_EQ(stat->start_ticks, 22);
   EXPECT_EQ(stat->stack_start, 28);
+  EXPECT_TRUE(stat->has_memory);
+  std::string dying = rest;
+  dying.replace(dying.find(" 23 "), 4, " 0 ");
+  EXPECT_FALSE(parse_task_stat("17 (x)" + dying)->has_memory);
   EXPECT_FALSE(parse_task_stat("").has_value());
   EXPECT_FALSE(parse_task_stat("17 (x) S 1 2 3").has_value());
   EXPECT_FALSE(parse_task_stat(")(").has_value());
