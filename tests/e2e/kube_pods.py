@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 
+from harness import SOURCE
 from kube_cluster import die_with_parent
 
 CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
@@ -53,7 +54,9 @@ class Container:
         for name, value in environment.items():
             text = text.replace(f"$({name})", value)
         flag, equals, path = text.partition("=") if "=" in text else ("", "", text)
-        inside = [mount for mount in self.spec.get("volumeMounts", []) if path.startswith(mount["mountPath"])]
+        # What lies in the checkout is what an image would have, wherever the checkout is.
+        in_image = pathlib.Path(path).is_relative_to(SOURCE)
+        inside = [mount for mount in self.spec.get("volumeMounts", []) if path.startswith(mount["mountPath"]) and not in_image]
         if inside:
             mount = max(inside, key=lambda mount: len(mount["mountPath"]))
             text = f"{flag}{equals}{self.pod.volumes[mount['name']]}{path[len(mount['mountPath']):]}"
