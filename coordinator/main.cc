@@ -40,19 +40,23 @@ struct Flags {
   std::string log_format = "text";
 };
 
+void add_seconds(CLI::App& app, const char* name, Duration& time, const char* help, double least) {
+  constexpr double kSecondsMax = 7 * 86'400;
+  app.add_option_function<double>(
+         name,
+         [&time](const double& seconds) {
+           time = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+         },
+         help)
+      ->type_name("SECONDS")
+      ->default_str(absl::StrCat(to_seconds(time)))
+      ->check(daemon::number(least, kSecondsMax));
+}
+
 // How long a job may stand still, by what its ranks are doing.
 void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
-  constexpr double kBudgetSecondsMax = 7 * 86'400;
   const auto add = [&](const char* name, Duration& budget, const char* help) {
-    app.add_option_function<double>(
-           name,
-           [&budget](const double& seconds) {
-             budget = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-           },
-           help)
-        ->type_name("SECONDS")
-        ->default_str(absl::StrCat(to_seconds(budget)))
-        ->check(daemon::number(0.1, kBudgetSecondsMax));
+    add_seconds(app, name, budget, help, 0.1);
   };
   add("--hang-floor-seconds", budgets.floor,
       "A job that trains is looked at when nothing moves for twice its longest recent step, and "
@@ -77,17 +81,8 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
 
 // When a job that lost nodes goes on with fewer, and with more again.
 void declare_sizes(CLI::App& app, CoreOptions& options) {
-  constexpr double kSecondsMax = 7 * 86'400;
   const auto add = [&](const char* name, Duration& time, const char* help) {
-    app.add_option_function<double>(
-           name,
-           [&time](const double& seconds) {
-             time = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-           },
-           help)
-        ->type_name("SECONDS")
-        ->default_str(absl::StrCat(to_seconds(time)))
-        ->check(daemon::number(0.0, kSecondsMax));
+    add_seconds(app, name, time, help, 0);
   };
   add("--whole-wait-seconds", options.whole_wait,
       "How long a job with min_nodes waits for a lost node before it goes on with fewer");

@@ -18,11 +18,10 @@ namespace muster::trainer {
 
 // Lanes of a rank: each is one thread's at a time, and all that is said in one is in one order. Two uses of one lane meet where their
 // groups have the same members, as they have on a mesh of one axis, whatever axes they were asked for.
-constexpr int kComputeLane = 0;  // what the computation waits for where it stands
-constexpr int kStreamLane = 1;   // what runs beside it
-constexpr int kRingLane = 2;     // of attention's ring
-constexpr int kStageLane = 3;    // and the next ones: of messages between stages
-constexpr int kStageLanes = 3;
+constexpr int kComputeLane = 0;     // what the computation waits for where it stands
+constexpr int kStreamLane = 1;      // what runs beside it
+constexpr int kRingLane = 2;        // of attention's ring
+constexpr int kStageLane = 3;       // and the next two: of messages between stages
 constexpr int kCheckpointLane = 6;  // of whoever saves or restores; from here on never NCCL's
 constexpr int kLeaveLane = 7;       // of whoever leaves for the rank
 constexpr int kLocalLane = 8;       // of local checkpoints
