@@ -11,13 +11,17 @@ duration() {
 # progress LABEL: reads lines `DONE TOTAL what` until they end. On a terminal one line that never exceeds its width, drawn
 # each second; elsewhere a line every 10 seconds.
 progress() {
-  local label=$1 done=0 total=0 what="" started=$SECONDS drawn=$SECONDS status a b c percent line columns filled terminal
+  local label=$1 done=0 total=0 what="" started=$SECONDS drawn=$SECONDS status part text="" a b percent line columns filled terminal
   [ ! -t 1 ] || drawn=-1
   exec {terminal}>&1  # for the width, asked where standard output is a pipe
   while :; do
     status=0
-    read -r -t 1 a b c || status=$?
-    if [ "$status" -eq 0 ]; then done=$a total=$b what=$c
+    # A second may end in the middle of a line: what has come of it is kept for the rest.
+    IFS= read -r -t 1 part || status=$?
+    text+=$part
+    if [ "$status" -eq 0 ]; then
+      read -r a b what <<< "$text"
+      done=$a total=$b text=""
     elif [ "$status" -le 128 ]; then break  # not a timeout: the end
     fi
     if [ -t 1 ]; then [ "$SECONDS" -ne "$drawn" ] || continue

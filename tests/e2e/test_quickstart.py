@@ -3,6 +3,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import unittest
 
 from harness import BIN, SOURCE, MusterTest, step_lines, wait_gone, wait_until
@@ -75,6 +76,13 @@ class Quickstart(MusterTest):
         self.assertGreaterEqual(step_lines(self.output(again))[0][0], max(saved), self.output(again))
         os.killpg(again.pid, signal.SIGINT)
         again.wait(timeout=20)
+
+    def test_progress_survives_a_line_that_comes_in_two_parts(self):
+        said = "printf '10 181 a\\n1'; sleep 2.5; printf '08 181 b\\n'; sleep 9; printf '109 181 c\\n'"
+        shown = subprocess.run(["bash", "-c", f"set -euo pipefail; . {SOURCE}/deploy/progress.sh; ({said}) | progress build"],
+                               capture_output=True, text=True, timeout=60)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        self.assertRegex(shown.stdout, r"^build: (59|60)%  1\ds, \ds left  [bc]\n")
 
     def test_mistakes_are_named(self):
         for args, words in ((["--rank", 2], "unknown argument '--rank'"), (["--steps", "many"], "--steps many"),
